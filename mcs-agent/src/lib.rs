@@ -1,0 +1,15 @@
+//! mcs-agent: a kube-proxy for the ClusterSetIPs of the Multi-Cluster Services API (KEP-1645).
+//!
+//! Data flows one way:
+//!
+//! ```text
+//!  manifests directory
+//!       |  Batch of ObjectEvents                        source/      Kubernetes types end here
+//!       v
+//!  ObjectStore --Snapshot--> desired::compute --Desired--> reconcile::plan(&Desired, &Realized)
+//!                            pure (+ Rejections)                 |  Plan: ordered steps, plain data
+//!                                                                v
+//!                            reconcile::apply(Plan, &mut impl Maps) --> pinned maps --> mcs-ebpf
+//! ```
+
+pub mod model;

@@ -1,0 +1,3 @@
+//! The command line of mcs-agent; everything else is in the library.
+
+fn main() {}

@@ -1,0 +1,17 @@
+//! The domain types that cross module boundaries: what a source reads, what the rules want. No
+//! Kubernetes type, no map type.
+
+mod desired;
+mod event;
+mod node;
+mod object;
+mod rejection;
+
+pub use desired::{Backend, Desired, Frontend, FrontendId, ImportReport, ImportState, Protocol};
+pub use event::{Batch, ObjectEvent, SourceProblem, SourceStatus};
+pub use node::{Capacity, NodeContext};
+pub use object::{
+    Endpoint, EndpointSlice, ImportPort, Kind, Object, ObjectKey, ObjectRef, ServiceImport,
+    ServiceType, SlicePort, Timestamp,
+};
+pub use rejection::{Reason, Rejection};

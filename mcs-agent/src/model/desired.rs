@@ -1,0 +1,125 @@
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    net::{IpAddr, SocketAddr},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{ObjectKey, Rejection};
+
+/// The protocols that the dataplane translates.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Protocol {
+    /// IP protocol 6.
+    Tcp,
+    /// IP protocol 17.
+    Udp,
+}
+
+impl Protocol {
+    /// The IP protocol number.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Tcp => 6,
+            Self::Udp => 17,
+        }
+    }
+
+    /// The protocol with that number.
+    pub const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            6 => Some(Self::Tcp),
+            17 => Some(Self::Udp),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+        })
+    }
+}
+
+/// What a client connects to. Displays as `10.0.0.1:80/TCP`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct FrontendId {
+    /// The ClusterSetIP.
+    pub ip: IpAddr,
+    /// Never 0.
+    pub port: u16,
+    /// TCP or UDP.
+    pub protocol: Protocol,
+}
+
+impl fmt::Display for FrontendId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", SocketAddr::new(self.ip, self.port), self.protocol)
+    }
+}
+
+/// A place that a frontend sends clients to.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Backend {
+    /// The pod's address and port, of the frontend's family.
+    pub address: SocketAddr,
+    /// The cluster the endpoint was exported from; empty if its slice does not say.
+    pub cluster: String,
+}
+
+/// What the dataplane must do for one frontend.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Frontend {
+    /// The ServiceImport that owns it.
+    pub import: ObjectKey,
+    /// The port's name; empty if unnamed.
+    pub port_name: String,
+    /// Seconds of ClientIP affinity, 1 to 86400.
+    pub affinity_seconds: Option<u32>,
+    /// Sorted, without two of one address. Empty: every client is refused.
+    pub backends: Vec<Backend>,
+}
+
+/// What the rules want of the dataplane, and what they turned down.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Desired {
+    /// Every address that is ours on all its ports.
+    pub vips: BTreeSet<IpAddr>,
+    /// Every frontend; the address of each is in `vips`.
+    pub frontends: BTreeMap<FrontendId, Frontend>,
+    /// One per ServiceImport, sorted by name.
+    pub imports: Vec<ImportReport>,
+    /// What was turned down, sorted by object.
+    pub rejections: Vec<Rejection>,
+}
+
+/// What became of a ServiceImport.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ImportReport {
+    /// Which.
+    pub import: ObjectKey,
+    /// What became of it.
+    pub state: ImportState,
+    /// Why, where `state` alone does not say; empty otherwise.
+    pub message: String,
+}
+
+/// What became of a ServiceImport.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ImportState {
+    /// Every frontend has a usable backend.
+    Ready,
+    /// Some frontends have no usable backend, and refuse.
+    Partial,
+    /// No frontend has a usable backend: every client is refused.
+    Refusing,
+    /// Not ours: headless, without endpoints to consume, or served by a derived Service.
+    LeftAlone,
+    /// Nothing of it could be used.
+    Rejected,
+}

@@ -1,0 +1,57 @@
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Kind, Object, ObjectRef};
+
+/// One change, as every source tells it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ObjectEvent {
+    /// The object is now this.
+    Apply(Object),
+    /// The object is gone.
+    Delete(ObjectRef),
+    /// The object exists but cannot be read as its kind: it is withdrawn and reported.
+    Malformed {
+        /// Which object.
+        object: ObjectRef,
+        /// What is wrong, and where.
+        message: String,
+    },
+    /// The complete list of a kind: what it does not name is gone, and the kind is synced.
+    Relist {
+        /// Of which kind.
+        kind: Kind,
+        /// Every object of that kind.
+        objects: Vec<Object>,
+    },
+}
+
+/// Changes that belong together, and how the source stands after them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Batch {
+    /// In order.
+    pub events: Vec<ObjectEvent>,
+    /// Replaces the status of the batch before.
+    pub status: SourceStatus,
+}
+
+/// How a source stands. Part of `mcs-agent status -o json`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct SourceStatus {
+    /// What it is, for a person: `manifests in /etc/mcs`.
+    pub name: String,
+    /// What it cannot read now.
+    pub problems: Vec<SourceProblem>,
+    /// Objects passed over since they are of no kind that the agent reads, by `apiVersion/kind`.
+    pub skipped: BTreeMap<String, u64>,
+}
+
+/// Something a source cannot read.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SourceProblem {
+    /// Where: `web.yaml, document 2, line 14`.
+    pub place: String,
+    /// What is wrong and what holds meanwhile.
+    pub message: String,
+}

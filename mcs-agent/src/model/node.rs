@@ -1,0 +1,69 @@
+use std::{collections::BTreeSet, net::IpAddr};
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+/// What the rules know about the node they run for.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct NodeContext {
+    /// `--node-name`.
+    pub node_name: Option<String>,
+    /// `--zone`.
+    pub zone: Option<String>,
+    /// `--cluster-id`.
+    pub cluster_id: Option<String>,
+    /// `--vip-cidr`; empty allows any.
+    pub vip_cidrs: Vec<IpNet>,
+    /// The addresses of this node's interfaces.
+    pub node_addresses: BTreeSet<IpAddr>,
+    /// Where the API server is reached.
+    pub api_servers: BTreeSet<IpAddr>,
+    /// What the maps hold.
+    pub capacity: Capacity,
+}
+
+/// How much the maps hold. Config maps are allocated whole when they are created.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Capacity {
+    /// `--max-frontends`: bounds frontends, VIPs and ServiceImports, each.
+    pub frontends: u32,
+    /// `--max-endpoints`: bounds the backends of all frontends together.
+    pub endpoints: u32,
+    /// `--max-clusters`: bounds source clusters.
+    pub clusters: u32,
+}
+
+impl Default for Capacity {
+    fn default() -> Self {
+        Self { frontends: 16_384, endpoints: 65_536, clusters: 1_024 }
+    }
+}
+
+impl Capacity {
+    /// Entries of `states`: index 0 is never used.
+    pub const fn state_entries(self) -> u32 {
+        self.frontends.saturating_add(1)
+    }
+
+    /// Entries of `backends`: a whole set can be replaced while the old one is still in use, and
+    /// id 0 is never used.
+    pub const fn backend_entries(self) -> u32 {
+        self.endpoints.saturating_mul(2).saturating_add(1)
+    }
+
+    /// Entries of `slots`: the old and the new block of every frontend, and as much again since
+    /// blocks are contiguous.
+    pub const fn slot_entries(self) -> u32 {
+        self.endpoints.saturating_mul(4)
+    }
+
+    /// Entries of `services`.
+    pub const fn service_entries(self) -> u32 {
+        self.frontends.saturating_add(1)
+    }
+
+    /// Entries of `clusters`.
+    pub const fn cluster_entries(self) -> u32 {
+        self.clusters.saturating_add(1)
+    }
+}

@@ -1,0 +1,63 @@
+use bytemuck::{Pod, Zeroable};
+
+use crate::Address;
+
+/// Values of [`Backend::state`].
+pub struct BackendState;
+
+impl BackendState {
+    /// The id is not in use.
+    pub const FREE: u8 = 0;
+    /// In its frontend's current set.
+    pub const ACTIVE: u8 = 1;
+    /// Was in the set. Connections that have it go on; nothing new is sent to it.
+    pub const RETIRED: u8 = 2;
+}
+
+/// Value of the array `backends`, at a backend id. Id 0 is never used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
+#[repr(C, align(8))]
+pub struct Backend {
+    /// The pod's address.
+    pub addr: Address,
+    /// Host order.
+    pub port: u16,
+    /// One of [`BackendState`].
+    pub state: u8,
+    /// Zero.
+    pub pad: u8,
+    /// Index into `states`: the only frontend this id serves.
+    pub frontend: u32,
+    /// Index into `clusters`.
+    pub cluster: u32,
+    /// Grows each time the id is used anew, so that what remembers an id can tell.
+    pub generation: u32,
+}
+
+const _: () = assert!(size_of::<Backend>() == 32);
+crate::pod!(Backend);
+
+impl Backend {
+    /// Whether `remembered` still names this backend, as a usable backend of `frontend`.
+    #[inline(always)]
+    #[must_use]
+    pub fn still_serves(&self, frontend: u32, remembered: BackendRef) -> bool {
+        self.state == BackendState::ACTIVE
+            && self.frontend == frontend
+            && self.generation == remembered.generation
+    }
+}
+
+/// What is remembered of a choice: never a slot, since slots move. One 64-bit word, so that one
+/// store changes it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Pod, Zeroable)]
+#[repr(C, align(8))]
+pub struct BackendRef {
+    /// Index into `backends`; 0 names none.
+    pub id: u32,
+    /// [`Backend::generation`] when it was chosen.
+    pub generation: u32,
+}
+
+const _: () = assert!(size_of::<BackendRef>() == 8);
+crate::pod!(BackendRef);

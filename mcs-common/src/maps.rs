@@ -1,0 +1,38 @@
+//! Names and default sizes of the maps.
+//!
+//! The names are those of the pins, `<bpffs>/mcs/config/<name>` and `<bpffs>/mcs/state/<name>`.
+
+/// Version of the layout of the config maps (written by the agent).
+pub const CONFIG_ABI: u32 = 1;
+/// Version of the layout of the state maps (written by the programs).
+pub const STATE_ABI: u32 = 1;
+
+/// Hash: [`Address`](crate::Address) -> flags (`u32`, 0 so far).
+pub const VIPS: &str = "vips";
+/// Hash: [`FrontendKey`](crate::FrontendKey) -> index into [`STATES`].
+pub const FRONTENDS: &str = "frontends";
+/// Array of [`FrontendState`](crate::FrontendState). Index 0 is never used.
+pub const STATES: &str = "states";
+/// Array of backend ids (`u32`).
+pub const SLOTS: &str = "slots";
+/// Array of [`Backend`](crate::Backend). Id 0 is never used.
+pub const BACKENDS: &str = "backends";
+/// Array of [`ServiceRecord`](crate::ServiceRecord). Index 0 is never used.
+pub const SERVICES: &str = "services";
+/// Array of [`ClusterRecord`](crate::ClusterRecord). Index 0 is never used.
+pub const CLUSTERS: &str = "clusters";
+/// Array of one [`RunRecord`](crate::RunRecord).
+pub const RUN: &str = "run";
+
+/// LRU hash: [`AffinityKey`](crate::AffinityKey) -> [`Affinity`](crate::Affinity).
+pub const AFFINITY: &str = "affinity";
+/// LRU hash: [`PinKey`](crate::PinKey) -> [`BackendRef`](crate::BackendRef).
+pub const UDP_PINS: &str = "udp_pins";
+/// LRU hash: [`ReverseKey`](crate::ReverseKey) -> [`ReverseValue`](crate::ReverseValue).
+pub const UDP_REVERSE: &str = "udp_reverse";
+/// Socket storage: [`SocketState`](crate::SocketState).
+pub const SOCKETS: &str = "sockets";
+/// Per-CPU array of `u64`, indexed by [`Counter`](crate::Counter).
+pub const COUNTERS: &str = "counters";
+/// Array of one `u32`: not 0 once socket storage could not be had on this node.
+pub const STORAGE_FALLBACK: &str = "storage_fallback";

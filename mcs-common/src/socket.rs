@@ -1,0 +1,86 @@
+use bytemuck::{Pod, Zeroable};
+
+use crate::{Address, BackendRef};
+
+/// An address, port and protocol as a socket sees them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Pod, Zeroable)]
+#[repr(C, align(8))]
+pub struct Peer {
+    /// The address.
+    pub addr: Address,
+    /// Host order.
+    pub port: u16,
+    /// Zero.
+    pub pad: [u8; 6],
+}
+
+const _: () = assert!(size_of::<Peer>() == 24);
+crate::pod!(Peer);
+
+impl Peer {
+    /// A peer with its padding zeroed.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(addr: Address, port: u16) -> Self {
+        Self { addr, port, pad: [0; 6] }
+    }
+}
+
+/// Value of the socket storage `sockets`. A socket has one from the first time it uses a VIP, so
+/// that all others cost one look at an empty pointer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
+#[repr(C, align(8))]
+pub struct SocketState {
+    /// What the application connected to; [`SocketState::backend`] tells whether it did.
+    pub vip: Peer,
+    /// What the kernel is connected to. Every reader compares it with the address it was given:
+    /// the hook runs before a connect, which may still fail.
+    pub backend: Peer,
+    /// The backend's id and generation; id 0 when the socket is not connected to a VIP.
+    pub chosen: BackendRef,
+    /// Not 0 once the socket has sent to a VIP without connecting: `udp_reverse` may know it.
+    pub unconnected: u64,
+}
+
+const _: () = assert!(size_of::<SocketState>() == 64);
+crate::pod!(SocketState);
+
+/// Key of the LRU map `udp_pins`: an unconnected UDP socket and the VIP it sends to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Pod, Zeroable)]
+#[repr(C, align(8))]
+pub struct PinKey {
+    /// The socket's cookie.
+    pub cookie: u64,
+    /// Index into `states`.
+    pub frontend: u32,
+    /// Zero.
+    pub pad: u32,
+}
+
+const _: () = assert!(size_of::<PinKey>() == 16);
+crate::pod!(PinKey);
+
+/// Key of the LRU map `udp_reverse`: an unconnected UDP socket and the backend it heard from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Pod, Zeroable)]
+#[repr(C, align(8))]
+pub struct ReverseKey {
+    /// The socket's cookie.
+    pub cookie: u64,
+    /// The backend.
+    pub backend: Peer,
+}
+
+const _: () = assert!(size_of::<ReverseKey>() == 32);
+crate::pod!(ReverseKey);
+
+/// Value of the LRU map `udp_reverse`: what the application sent to. It outlives the backend's
+/// place in the set, since a removed pod still answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
+#[repr(C, align(8))]
+pub struct ReverseValue {
+    /// The ClusterSetIP and port.
+    pub vip: Peer,
+}
+
+const _: () = assert!(size_of::<ReverseValue>() == 24);
+crate::pod!(ReverseValue);
