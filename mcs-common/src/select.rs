@@ -78,7 +78,6 @@ pub fn pick<T: Tables>(tables: &T, extent: Extent, random: u32) -> Option<Choice
         return None;
     }
     let nth = (u64::from(random) * u64::from(extent.count)) >> 32;
-    #[expect(clippy::cast_possible_truncation, reason = "nth < count, a u32")]
     let id = tables.slot(extent.block.wrapping_add(nth as u32))?;
     let backend = tables.backend(id)?;
     Some(Choice { chosen: BackendRef { id, generation: backend.generation }, backend })
