@@ -6,7 +6,7 @@ use bytemuck::{Pod, Zeroable};
 ///
 /// One shape for both families keeps one code path, and it is what the kernel itself shows for IPv4
 /// through an IPv6 socket (RFC 4291, 2.5.5.2).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Pod, Zeroable)]
+#[derive(Clone, Copy, PartialOrd, Ord, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct Address {
     /// Network order.
@@ -15,6 +15,7 @@ pub struct Address {
 
 const _: () = assert!(size_of::<Address>() == 16 && align_of::<Address>() == 8);
 crate::pod!(Address);
+crate::eq_by_words!(Address, 2);
 
 impl Address {
     /// The address whose 32-bit words are as the kernel holds them, each in network order.

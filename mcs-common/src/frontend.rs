@@ -5,7 +5,7 @@ use bytemuck::{Pod, Zeroable};
 use crate::Address;
 
 /// Key of the map `frontends`: what a client connects to.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Pod, Zeroable)]
+#[derive(Clone, Copy, PartialOrd, Ord, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct FrontendKey {
     /// The ClusterSetIP.
@@ -15,18 +15,21 @@ pub struct FrontendKey {
     /// An IP protocol number (6 TCP, 17 UDP).
     pub protocol: u8,
     /// Zero.
-    pub pad: [u8; 5],
+    pub pad: u8,
+    /// Zero. (Padding in scalars: an array of bytes is zeroed by a call in BPF.)
+    pub pad2: u32,
 }
 
 const _: () = assert!(size_of::<FrontendKey>() == 24);
 crate::pod!(FrontendKey);
+crate::eq_by_words!(FrontendKey, 3);
 
 impl FrontendKey {
     /// A key with its padding zeroed.
     #[inline(always)]
     #[must_use]
     pub const fn new(vip: Address, port: u16, protocol: u8) -> Self {
-        Self { vip, port, protocol, pad: [0; 5] }
+        Self { vip, port, protocol, pad: 0, pad2: 0 }
     }
 }
 

@@ -8,6 +8,47 @@
 //! [`maps::STATE_ABI`].
 #![no_std]
 
+/// Marks the types that aya may copy to and from maps.
+macro_rules! pod {
+    ($($name:ty),+ $(,)?) => {
+        $(
+            // SAFETY: `bytemuck::Pod` is derived for the type, which proves the same properties:
+            // no padding, no invalid bit pattern, `Copy`, `'static`.
+            #[cfg(feature = "user")]
+            unsafe impl aya::Pod for $name {}
+        )+
+    };
+}
+pub(crate) use pod;
+
+/// Compares and hashes a type by its 64-bit words: what is derived for byte arrays goes byte by
+/// byte in BPF.
+macro_rules! eq_by_words {
+    ($name:ty, $words:literal) => {
+        impl PartialEq for $name {
+            #[inline(always)]
+            fn eq(&self, other: &Self) -> bool {
+                let [a, b]: [[u64; $words]; 2] = [bytemuck::cast(*self), bytemuck::cast(*other)];
+                // Comparing arrays would call memcmp, which no BPF program has.
+                let mut difference = 0;
+                for word in 0..$words {
+                    difference |= a[word] ^ b[word];
+                }
+                difference == 0
+            }
+        }
+
+        impl Eq for $name {}
+
+        impl core::hash::Hash for $name {
+            fn hash<H: core::hash::Hasher>(&self, state: &mut H) {
+                bytemuck::cast::<Self, [u64; $words]>(*self).hash(state);
+            }
+        }
+    };
+}
+pub(crate) use eq_by_words;
+
 mod address;
 mod affinity;
 mod backend;
@@ -23,18 +64,5 @@ pub use affinity::{Affinity, AffinityKey};
 pub use backend::{Backend, BackendRef, BackendState};
 pub use counter::Counter;
 pub use frontend::{Extent, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey, FrontendState};
-pub use socket::{Peer, PinKey, ReverseKey, ReverseValue, SocketState};
+pub use socket::{Connection, Peer, PinKey, ReverseKey, ReverseValue, SocketState};
 pub use text::{ClusterRecord, RunRecord, ServiceRecord, text};
-
-/// Marks the types that aya may copy to and from maps.
-macro_rules! pod {
-    ($($name:ty),+ $(,)?) => {
-        $(
-            // SAFETY: `bytemuck::Pod` is derived for the type, which proves the same properties:
-            // no padding, no invalid bit pattern, `Copy`, `'static`.
-            #[cfg(feature = "user")]
-            unsafe impl aya::Pod for $name {}
-        )+
-    };
-}
-pub(crate) use pod;

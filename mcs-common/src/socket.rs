@@ -3,7 +3,7 @@ use bytemuck::{Pod, Zeroable};
 use crate::{Address, BackendRef};
 
 /// An address, port and protocol as a socket sees them.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Pod, Zeroable)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct Peer {
     /// The address.
@@ -11,38 +11,56 @@ pub struct Peer {
     /// Host order.
     pub port: u16,
     /// Zero.
-    pub pad: [u8; 6],
+    pub pad: u16,
+    /// Zero.
+    pub pad2: u32,
 }
 
 const _: () = assert!(size_of::<Peer>() == 24);
 crate::pod!(Peer);
+crate::eq_by_words!(Peer, 3);
 
 impl Peer {
     /// A peer with its padding zeroed.
     #[inline(always)]
     #[must_use]
     pub const fn new(addr: Address, port: u16) -> Self {
-        Self { addr, port, pad: [0; 6] }
+        Self { addr, port, pad: 0, pad2: 0 }
     }
 }
 
+/// A connection to a VIP, as made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
+#[repr(C, align(8))]
+pub struct Connection {
+    /// What the application connected to.
+    pub vip: Peer,
+    /// What the kernel connected to.
+    pub backend: Peer,
+    /// The backend's id and generation; id 0 where there is no connection.
+    pub chosen: BackendRef,
+}
+
+const _: () = assert!(size_of::<Connection>() == 56);
+crate::pod!(Connection);
+
 /// Value of the socket storage `sockets`. A socket has one from the first time it uses a VIP, so
 /// that all others cost one look at an empty pointer.
+///
+/// The hook runs before the connect, which may still fail and leave the socket connected where it
+/// was. So there are two connections, and every reader compares them with the address it is given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct SocketState {
-    /// What the application connected to; [`SocketState::backend`] tells whether it did.
-    pub vip: Peer,
-    /// What the kernel is connected to. Every reader compares it with the address it was given:
-    /// the hook runs before a connect, which may still fail.
-    pub backend: Peer,
-    /// The backend's id and generation; id 0 when the socket is not connected to a VIP.
-    pub chosen: BackendRef,
+    /// The connection tried last.
+    pub current: Connection,
+    /// The connection before it.
+    pub previous: Connection,
     /// Not 0 once the socket has sent to a VIP without connecting: `udp_reverse` may know it.
     pub unconnected: u64,
 }
 
-const _: () = assert!(size_of::<SocketState>() == 64);
+const _: () = assert!(size_of::<SocketState>() == 120);
 crate::pod!(SocketState);
 
 /// Key of the LRU map `udp_pins`: an unconnected UDP socket and the VIP it sends to.

@@ -1,0 +1,66 @@
+//! Session affinity: the same client to the same backend.
+
+use aya_ebpf::{
+    bindings::BPF_NOEXIST,
+    helpers::{bpf_get_prandom_u32, bpf_ktime_get_ns},
+};
+use mcs_common::{
+    Affinity, AffinityKey, FRONTEND_AFFINITY_CLIENT_IP,
+    select::{Choice, Frontend, pick, recall},
+};
+
+use crate::{
+    context::{Ctx, Family},
+    maps::{AFFINITY, ConfigMaps, load},
+};
+
+/// Chooses a backend for a new connection.
+#[inline(always)]
+pub(crate) fn choose<F: Family>(ctx: &Ctx<F>, frontend: &Frontend) -> Option<Choice> {
+    if frontend.state.flags & FRONTEND_AFFINITY_CLIENT_IP == 0 {
+        return choose_any(frontend);
+    }
+    choose_sticky(ctx, frontend)
+}
+
+#[inline(always)]
+fn choose_any(frontend: &Frontend) -> Option<Choice> {
+    // SAFETY: the helper takes no argument.
+    pick(&ConfigMaps, frontend.state.extent, unsafe { bpf_get_prandom_u32() })
+}
+
+#[inline(always)]
+fn choose_sticky<F: Family>(ctx: &Ctx<F>, frontend: &Frontend) -> Option<Choice> {
+    let key = AffinityKey { netns_cookie: ctx.netns_cookie(), frontend: frontend.index, pad: 0 };
+    // SAFETY: the helper takes no argument.
+    let now = unsafe { bpf_ktime_get_ns() };
+    let known = AFFINITY.get_ptr_mut(key);
+    if let Some(known) = known {
+        // SAFETY: the pointer is to a value of the map. If it is evicted and reused meanwhile, the
+        // backend's frontend and generation do not match.
+        let affinity = unsafe { load(known) };
+        if affinity.holds(now, frontend.state.affinity_seconds)
+            && let Some(choice) = recall(&ConfigMaps, frontend.index, affinity.backend)
+        {
+            // SAFETY: as above.
+            unsafe { (&raw mut (*known).last_used_ns).write_volatile(now) };
+            return Some(choice);
+        }
+    }
+    let choice = choose_any(frontend)?;
+    let affinity = Affinity { backend: choice.chosen, last_used_ns: now };
+    if let Some(known) = known {
+        // SAFETY: as above.
+        unsafe { known.write_volatile(affinity) };
+    } else if AFFINITY.insert(key, affinity, BPF_NOEXIST.into()).is_err()
+        && let Some(first) = AFFINITY.get_ptr(key)
+    {
+        // Another CPU chose for this client at the same time: its choice stands.
+        // SAFETY: as above.
+        let first = unsafe { load(first) };
+        if let Some(choice) = recall(&ConfigMaps, frontend.index, first.backend) {
+            return Some(choice);
+        }
+    }
+    Some(choice)
+}

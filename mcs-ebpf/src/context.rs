@@ -1,0 +1,192 @@
+//! The only code that knows which family a hook is for.
+
+use core::{marker::PhantomData, ptr};
+
+use aya_ebpf::{
+    Global,
+    bindings::bpf_sock_addr,
+    helpers::{bpf_get_netns_cookie, bpf_get_socket_cookie, bpf_set_retval},
+    programs::SockAddrContext,
+};
+use mcs_common::{Address, Counter, FrontendKey, Peer};
+
+use crate::counters::count;
+
+/// Go on.
+pub(crate) const ALLOW: i32 = 1;
+const REFUSE: i32 = 0;
+const ECONNREFUSED: i32 = 111;
+const IPPROTO_TCP: u32 = 6;
+const IPPROTO_MPTCP: u32 = 262;
+const TCP_ESTABLISHED: u32 = 1;
+
+/// 1 where the kernel has `bpf_set_retval` for these hooks (5.18). With 0 the verifier drops the
+/// call as dead code, and refusing means EPERM.
+#[unsafe(no_mangle)]
+static HAVE_SET_RETVAL: Global<u8> = Global::new(0);
+
+/// The cookie of the only network namespace whose sockets are translated; 0 translates all.
+#[unsafe(no_mangle)]
+static ONLY_NETNS: Global<u64> = Global::new(0);
+
+/// How a hook's context shows the address.
+pub(crate) trait Family {
+    /// Reads it.
+    ///
+    /// # Safety
+    /// `ctx` is the context of a hook of this family.
+    unsafe fn address(ctx: *const bpf_sock_addr) -> Address;
+    /// Writes it.
+    ///
+    /// # Safety
+    /// As for [`Family::address`].
+    unsafe fn set_address(ctx: *mut bpf_sock_addr, address: &Address);
+}
+
+/// The hooks that end in 4.
+pub(crate) struct V4;
+/// The hooks that end in 6.
+pub(crate) struct V6;
+
+// The verifier wants each access to the context to be one load or store of a whole field at a
+// constant offset: volatile keeps the compiler from merging or splitting them.
+impl Family for V4 {
+    #[inline(always)]
+    unsafe fn address(ctx: *const bpf_sock_addr) -> Address {
+        // SAFETY: the caller vouches for the context.
+        Address::from_v4_word(unsafe { ptr::read_volatile(&raw const (*ctx).user_ip4) })
+    }
+
+    #[inline(always)]
+    unsafe fn set_address(ctx: *mut bpf_sock_addr, address: &Address) {
+        let [.., word] = address.words();
+        // SAFETY: the caller vouches for the context.
+        unsafe { ptr::write_volatile(&raw mut (*ctx).user_ip4, word) }
+    }
+}
+
+impl Family for V6 {
+    #[inline(always)]
+    unsafe fn address(ctx: *const bpf_sock_addr) -> Address {
+        // SAFETY: the caller vouches for the context.
+        unsafe {
+            Address::from_words([
+                ptr::read_volatile(&raw const (*ctx).user_ip6[0]),
+                ptr::read_volatile(&raw const (*ctx).user_ip6[1]),
+                ptr::read_volatile(&raw const (*ctx).user_ip6[2]),
+                ptr::read_volatile(&raw const (*ctx).user_ip6[3]),
+            ])
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn set_address(ctx: *mut bpf_sock_addr, address: &Address) {
+        let [a, b, c, d] = address.words();
+        // SAFETY: the caller vouches for the context.
+        unsafe {
+            ptr::write_volatile(&raw mut (*ctx).user_ip6[0], a);
+            ptr::write_volatile(&raw mut (*ctx).user_ip6[1], b);
+            ptr::write_volatile(&raw mut (*ctx).user_ip6[2], c);
+            ptr::write_volatile(&raw mut (*ctx).user_ip6[3], d);
+        }
+    }
+}
+
+/// The context of a socket address hook.
+pub(crate) struct Ctx<F> {
+    inner: SockAddrContext,
+    family: PhantomData<F>,
+}
+
+impl<F: Family> Ctx<F> {
+    #[inline(always)]
+    pub(crate) const fn new(inner: SockAddrContext) -> Self {
+        Self { inner, family: PhantomData }
+    }
+
+    /// What aya's maps and helpers take.
+    #[inline(always)]
+    pub(crate) const fn inner(&self) -> &SockAddrContext {
+        &self.inner
+    }
+
+    /// The address and port in the context: a destination, or a source being shown.
+    #[inline(always)]
+    pub(crate) fn peer(&self) -> Peer {
+        // SAFETY: the context is the one the program was called with, of family `F`.
+        let (address, port) = unsafe {
+            (
+                F::address(self.inner.sock_addr),
+                ptr::read_volatile(&raw const (*self.inner.sock_addr).user_port),
+            )
+        };
+        #[expect(clippy::cast_possible_truncation, reason = "the kernel keeps a __be16 in it")]
+        Peer::new(address, u16::from_be(port as u16))
+    }
+
+    /// Puts another address and port in the context.
+    #[inline(always)]
+    pub(crate) fn set_peer(&self, address: &Address, port: u16) {
+        // SAFETY: as in `peer`.
+        unsafe {
+            F::set_address(self.inner.sock_addr, address);
+            ptr::write_volatile(
+                &raw mut (*self.inner.sock_addr).user_port,
+                u32::from(port.to_be()),
+            );
+        }
+    }
+
+    /// What to look up for the destination. MPTCP is TCP to a frontend.
+    #[inline(always)]
+    pub(crate) fn frontend_key(&self, destination: &Peer) -> FrontendKey {
+        // SAFETY: as in `peer`.
+        let protocol = unsafe { ptr::read_volatile(&raw const (*self.inner.sock_addr).protocol) };
+        let protocol = if protocol == IPPROTO_MPTCP { IPPROTO_TCP } else { protocol };
+        #[expect(clippy::cast_possible_truncation, reason = "all others are below 256")]
+        FrontendKey::new(destination.addr, destination.port, protocol as u8)
+    }
+
+    /// Whether the socket has a peer now (UDP has no other states).
+    #[inline(always)]
+    pub(crate) fn is_connected(&self) -> bool {
+        // SAFETY: as in `peer`; the verifier knows `sk` as a socket.
+        let state = unsafe {
+            let sk = (*self.inner.sock_addr).__bindgen_anon_1.sk;
+            !sk.is_null() && ptr::read_volatile(&raw const (*sk).state) == TCP_ESTABLISHED
+        };
+        state
+    }
+
+    /// The socket's cookie, unique on this kernel.
+    #[inline(always)]
+    pub(crate) fn socket_cookie(&self) -> u64 {
+        // SAFETY: the helper takes the context itself.
+        unsafe { bpf_get_socket_cookie(self.inner.sock_addr.cast()) }
+    }
+
+    /// The cookie of the socket's network namespace.
+    #[inline(always)]
+    pub(crate) fn netns_cookie(&self) -> u64 {
+        // SAFETY: the helper takes the context itself.
+        unsafe { bpf_get_netns_cookie(self.inner.sock_addr.cast()) }
+    }
+
+    /// Whether `--socket-lb=host` leaves this socket alone.
+    #[inline(always)]
+    pub(crate) fn is_left_alone(&self) -> bool {
+        let only = ONLY_NETNS.load();
+        only != 0 && only != self.netns_cookie()
+    }
+
+    /// Refuses the system call, counted, with ECONNREFUSED where the kernel can say it.
+    #[inline(always)]
+    pub(crate) fn refuse(&self, reason: Counter) -> i32 {
+        count(reason);
+        if HAVE_SET_RETVAL.load() != 0 {
+            // SAFETY: the helper takes no pointer.
+            unsafe { bpf_set_retval(-ECONNREFUSED) };
+        }
+        REFUSE
+    }
+}

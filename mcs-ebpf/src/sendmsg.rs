@@ -1,0 +1,94 @@
+//! sendto(2), sendmsg(2) and sendmmsg(2) with a destination.
+
+use aya_ebpf::bindings::BPF_NOEXIST;
+use aya_log_ebpf::debug;
+use mcs_common::{
+    Counter, Peer, PinKey, ReverseKey,
+    select::{Choice, Frontend, Lookup, lookup, recall},
+};
+
+use crate::{
+    affinity::choose,
+    context::{ALLOW, Ctx, Family},
+    counters::count,
+    maps::{ConfigMaps, UDP_PINS, UDP_REVERSE, load},
+    sockets,
+};
+
+/// How many backends are tried for one from which the socket hears for no other VIP.
+const TRIES: u32 = 4;
+
+/// Sends a datagram to a VIP to one of its backends, the same for one socket, or refuses it.
+#[inline(always)]
+pub(crate) fn sendmsg<F: Family>(ctx: &Ctx<F>) -> i32 {
+    let destination = ctx.peer();
+    match lookup(&ConfigMaps, &ctx.frontend_key(&destination)) {
+        Lookup::Miss => {
+            sockets::addressing_directly(ctx, &destination, false);
+            ALLOW
+        }
+        _ if ctx.is_left_alone() => ALLOW,
+        Lookup::UnknownPort => ctx.refuse(Counter::RefusedUnknownPort),
+        Lookup::Inconsistent => ctx.refuse(Counter::RefusedInconsistent),
+        Lookup::Found(frontend) => translate(ctx, destination, &frontend),
+    }
+}
+
+#[inline(always)]
+fn translate<F: Family>(ctx: &Ctx<F>, vip: Peer, frontend: &Frontend) -> i32 {
+    let Some(choice) = pinned(ctx, &vip, frontend) else {
+        return ctx.refuse(Counter::RefusedNoBackend);
+    };
+    let backend = Peer::new(choice.backend.addr, choice.backend.port);
+    sockets::sending(ctx);
+    sockets::remember_reverse(ctx, &backend, &vip);
+    ctx.set_peer(&backend.addr, backend.port);
+    count(Counter::SendTranslated);
+    debug!(ctx.inner(), "send: frontend {} to backend {}", frontend.index, choice.chosen.id);
+    ALLOW
+}
+
+/// The backend this socket uses for this frontend, chosen anew when it is no longer usable.
+#[inline(always)]
+fn pinned<F: Family>(ctx: &Ctx<F>, vip: &Peer, frontend: &Frontend) -> Option<Choice> {
+    let key = PinKey { cookie: ctx.socket_cookie(), frontend: frontend.index, pad: 0 };
+    let pin = UDP_PINS.get_ptr_mut(key);
+    if let Some(pin) = pin {
+        // SAFETY: the pointer is to a value of the map. If it is evicted and reused meanwhile, the
+        // backend's frontend and generation do not match.
+        let pinned = unsafe { load(pin) };
+        if let Some(choice) = recall(&ConfigMaps, frontend.index, pinned) {
+            return Some(choice);
+        }
+    }
+    let choice = choose_unshared(ctx, vip, frontend)?;
+    match pin {
+        // SAFETY: as above; one 64-bit store.
+        Some(pin) => unsafe { pin.write_volatile(choice.chosen) },
+        // Another thread of this socket may have pinned at the same time; the next datagram
+        // follows what stands then.
+        None => {
+            let _ = UDP_PINS.insert(key, choice.chosen, BPF_NOEXIST.into());
+        }
+    }
+    Some(choice)
+}
+
+/// A backend from which this socket hears for no other VIP, as far as a few tries find one.
+#[inline(always)]
+fn choose_unshared<F: Family>(ctx: &Ctx<F>, vip: &Peer, frontend: &Frontend) -> Option<Choice> {
+    let cookie = ctx.socket_cookie();
+    let mut choice = choose(ctx, frontend)?;
+    for _ in 1..TRIES {
+        let backend = Peer::new(choice.backend.addr, choice.backend.port);
+        // SAFETY: the pointer is to a value of the map.
+        let shared = UDP_REVERSE
+            .get_ptr(ReverseKey { cookie, backend })
+            .is_some_and(|value| unsafe { (*value).vip != *vip });
+        if !shared {
+            break;
+        }
+        choice = choose(ctx, frontend)?;
+    }
+    Some(choice)
+}
