@@ -12,4 +12,6 @@
 //!                            reconcile::apply(Plan, &mut impl Maps) --> pinned maps --> mcs-ebpf
 //! ```
 
+pub mod dataplane;
+pub mod loader;
 pub mod model;

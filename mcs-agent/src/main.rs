@@ -1,3 +1,7 @@
 //! The command line of mcs-agent; everything else is in the library.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    mcs_agent::cli::main()
+}

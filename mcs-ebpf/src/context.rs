@@ -4,7 +4,7 @@ use core::{marker::PhantomData, ptr};
 
 use aya_ebpf::{
     Global,
-    bindings::bpf_sock_addr,
+    bindings::{bpf_sock, bpf_sock_addr},
     helpers::{bpf_get_netns_cookie, bpf_get_socket_cookie, bpf_set_retval},
     programs::SockAddrContext,
 };
@@ -95,13 +95,24 @@ impl Family for V6 {
 /// The context of a socket address hook.
 pub(crate) struct Ctx<F> {
     inner: SockAddrContext,
+    /// Read once: reading the field at two places makes LLVM keep its address, which the verifier
+    /// refuses to follow.
+    socket: *mut bpf_sock,
     family: PhantomData<F>,
 }
 
 impl<F: Family> Ctx<F> {
     #[inline(always)]
-    pub(crate) const fn new(inner: SockAddrContext) -> Self {
-        Self { inner, family: PhantomData }
+    pub(crate) fn new(inner: SockAddrContext) -> Self {
+        // SAFETY: the context is the one the program was called with.
+        let socket = unsafe { (*inner.sock_addr).__bindgen_anon_1.sk };
+        Self { inner, socket, family: PhantomData }
+    }
+
+    /// The socket, as socket storage takes it.
+    #[inline(always)]
+    pub(crate) const fn socket(&self) -> *mut bpf_sock {
+        self.socket
     }
 
     /// What aya's maps and helpers take.
@@ -150,12 +161,8 @@ impl<F: Family> Ctx<F> {
     /// Whether the socket has a peer now (UDP has no other states).
     #[inline(always)]
     pub(crate) fn is_connected(&self) -> bool {
-        // SAFETY: as in `peer`; the verifier knows `sk` as a socket.
-        let state = unsafe {
-            let sk = (*self.inner.sock_addr).__bindgen_anon_1.sk;
-            !sk.is_null() && ptr::read_volatile(&raw const (*sk).state) == TCP_ESTABLISHED
-        };
-        state
+        // SAFETY: the hook's socket is never null.
+        unsafe { ptr::read_volatile(&raw const (*self.socket).state) == TCP_ESTABLISHED }
     }
 
     /// The socket's cookie, unique on this kernel.

@@ -9,9 +9,9 @@ use aya_ebpf::{
 };
 use bytemuck::Pod;
 use mcs_common::{
-    Address, Affinity, AffinityKey, Backend, BackendRef, ClusterRecord, Counter,
-    FrontendKey, FrontendState, PinKey, ReverseKey, ReverseValue, RunRecord, ServiceRecord,
-    SocketState, select::Tables,
+    Address, Affinity, AffinityKey, Backend, BackendRef, ClusterRecord, Counter, FrontendKey,
+    FrontendState, PinKey, ReverseKey, ReverseValue, RunRecord, ServiceRecord, SocketState,
+    select::Tables,
 };
 
 const MMAPABLE: usize = BPF_F_MMAPABLE as usize;

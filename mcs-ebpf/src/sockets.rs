@@ -4,7 +4,12 @@
 //! memory is used up), `udp_reverse` holds the same under the socket's cookie, and a flag makes
 //! every reader look there: it costs those who never use a VIP, so it is set when it first happens.
 
-use aya_ebpf::bindings::BPF_ANY;
+use core::ptr;
+
+use aya_ebpf::{
+    bindings::{BPF_ANY, BPF_SK_STORAGE_GET_F_CREATE},
+    helpers::generated::bpf_sk_storage_get,
+};
 use mcs_common::{BackendRef, Connection, Counter, Peer, ReverseKey, ReverseValue, SocketState};
 
 use crate::{
@@ -22,15 +27,25 @@ const NOT_CONNECTED: Connection = Connection {
 /// The socket's state, if it ever used a VIP.
 #[inline(always)]
 pub(crate) fn state<'a, F: Family>(ctx: &Ctx<F>) -> Option<&'a mut SocketState> {
-    // SAFETY: the helper returns null or the value of this socket, which outlives the program run.
-    unsafe { SOCKETS.get_ptr_mut(ctx.inner()).as_mut() }
+    storage(ctx, 0)
 }
 
 /// The socket's state, made if it has none.
 #[inline(always)]
 fn state_or_new<'a, F: Family>(ctx: &Ctx<F>) -> Option<&'a mut SocketState> {
-    // SAFETY: as in `state`; a new value is zeroed by the kernel.
-    unsafe { SOCKETS.get_or_insert_ptr_mut(ctx.inner(), None).as_mut() }
+    storage(ctx, BPF_SK_STORAGE_GET_F_CREATE.into())
+}
+
+#[inline(always)]
+fn storage<'a, F: Family>(ctx: &Ctx<F>, flags: u64) -> Option<&'a mut SocketState> {
+    let map = (&raw const SOCKETS).cast_mut().cast();
+    // SAFETY: the helper returns null or the value of this socket, which outlives the program run
+    // and which the kernel zeroes when it makes it.
+    unsafe {
+        bpf_sk_storage_get(map, ctx.socket().cast(), ptr::null_mut(), flags)
+            .cast::<SocketState>()
+            .as_mut()
+    }
 }
 
 /// Remembers that the socket connects to a VIP.

@@ -1,0 +1,51 @@
+//! The running agent: one task that takes what the source says, computes what is wanted, and writes
+//! what differs.
+
+mod addresses;
+mod config;
+mod control;
+mod programs;
+mod report;
+
+use anyhow::Context as _;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+};
+
+pub use config::{Config, SocketLb};
+pub use report::{AgentInfo, Report, ReportError, Usage};
+
+use self::{control::Control, programs::Dataplane};
+use crate::source::ManifestSource;
+
+/// Batches that wait while one is being applied; what waits is merged.
+const WAITING_BATCHES: usize = 64;
+
+/// Runs until SIGTERM or SIGINT. The dataplane stays in place.
+pub async fn run(config: Config) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
+    tokio::select! {
+        result = serve(config) => result,
+        _ = terminate.recv() => stopped("SIGTERM"),
+        _ = interrupt.recv() => stopped("SIGINT"),
+    }
+}
+
+fn stopped(signal: &str) -> anyhow::Result<()> {
+    tracing::info!("{signal}: stopping; the dataplane stays in place");
+    Ok(())
+}
+
+async fn serve(config: Config) -> anyhow::Result<()> {
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), "starting");
+    let dataplane = Dataplane::start(&config).await?;
+    let mut control = Control::new(&config, dataplane)?;
+    let (sender, receiver) = mpsc::channel(WAITING_BATCHES);
+    let source = ManifestSource::new(config.manifests.clone());
+    tokio::select! {
+        result = source.run(sender) => result.context("the manifests source ended"),
+        result = control.run(receiver) => result,
+    }
+}

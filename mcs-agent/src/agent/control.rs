@@ -1,0 +1,212 @@
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use tokio::{sync::mpsc, time::{Instant, MissedTickBehavior}};
+
+use super::{AgentInfo, Config, Report, Usage, addresses, programs::Dataplane};
+use crate::{
+    desired,
+    loader::config_bytes,
+    model::{Batch, Desired, NodeContext, SourceStatus},
+    reconcile::{Maps as _, Realized, apply, plan},
+    store::ObjectStore,
+};
+
+/// How often this node's addresses are read.
+const ADDRESS_INTERVAL: Duration = Duration::from_secs(10);
+/// The report lags behind the maps by at most this.
+const REPORT_DELAY: Duration = Duration::from_millis(100);
+/// Waits between attempts to write what failed.
+const RETRY: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(50)..=Duration::from_secs(5);
+
+/// The state that one task owns and changes.
+pub(super) struct Control {
+    store: ObjectStore,
+    source: SourceStatus,
+    node: NodeContext,
+    desired: Desired,
+    realized: Realized,
+    dataplane: Dataplane,
+    pending: Vec<String>,
+    agent: AgentInfo,
+    config: Config,
+    synced: bool,
+    retry_after: Duration,
+    retry_at: Option<Instant>,
+    report_at: Option<Instant>,
+}
+
+impl Control {
+    pub(super) fn new(config: &Config, dataplane: Dataplane) -> anyhow::Result<Self> {
+        let dump = dataplane.maps.dump().context("cannot read the pinned maps")?;
+        let (realized, findings) = Realized::restore(&dump, config.capacity);
+        for finding in &findings {
+            tracing::warn!("in the pinned maps: {finding}; repairing");
+        }
+        let mut node = config.node_context();
+        node.node_addresses = addresses::of_this_node().context("cannot read this node's addresses")?;
+        let now = seconds_since_epoch();
+        let agent = AgentInfo {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            host: dataplane.host.clone(),
+            started: now,
+            updated: now,
+        };
+        Ok(Self {
+            store: ObjectStore::default(),
+            source: SourceStatus::default(),
+            node,
+            desired: Desired::default(),
+            realized,
+            dataplane,
+            pending: Vec::new(),
+            agent,
+            config: config.clone(),
+            synced: false,
+            retry_after: *RETRY.start(),
+            retry_at: None,
+            report_at: None,
+        })
+    }
+
+    /// Follows the source until it ends.
+    pub(super) async fn run(&mut self, mut batches: mpsc::Receiver<Batch>) -> anyhow::Result<()> {
+        self.report();
+        let mut addresses = tokio::time::interval(ADDRESS_INTERVAL);
+        addresses.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                batch = batches.recv() => {
+                    let Some(batch) = batch else { return Ok(()) };
+                    self.take(batch);
+                    while let Ok(batch) = batches.try_recv() {
+                        self.take(batch);
+                    }
+                    self.reconcile()?;
+                }
+                () = at(self.retry_at) => self.reconcile()?,
+                () = at(self.report_at) => self.report(),
+                _ = addresses.tick() => self.refresh_addresses()?,
+            }
+        }
+    }
+
+    fn take(&mut self, batch: Batch) {
+        for problem in &batch.status.problems {
+            if !self.source.problems.contains(problem) {
+                tracing::warn!("{}: {}", problem.place, problem.message);
+            }
+        }
+        self.source = batch.status.clone();
+        for change in self.store.apply(batch) {
+            change.log();
+        }
+    }
+
+    fn refresh_addresses(&mut self) -> anyhow::Result<()> {
+        match addresses::of_this_node() {
+            Ok(addresses) if addresses == self.node.node_addresses => Ok(()),
+            Ok(addresses) => {
+                self.node.node_addresses = addresses;
+                self.reconcile()
+            }
+            Err(error) => {
+                tracing::warn!("cannot read this node's addresses: {error}; keeping those known");
+                Ok(())
+            }
+        }
+    }
+
+    /// Computes what is wanted and writes what differs. What fails is tried again.
+    fn reconcile(&mut self) -> anyhow::Result<()> {
+        let started = Instant::now();
+        let desired = desired::compute(&self.store.snapshot(), &self.node);
+        log_rejections(&self.desired, &desired);
+        self.desired = desired;
+        let synced = self.store.synced();
+        let plan = plan(&self.desired, &self.realized, synced);
+        self.pending = plan.deferred.iter().map(ToString::to_string).collect();
+        let steps = plan.steps.len();
+        match apply(&plan, &mut self.dataplane.maps, &mut self.realized) {
+            Ok(_) => {
+                self.retry_after = *RETRY.start();
+                if steps > 0 {
+                    let micros = started.elapsed().as_micros();
+                    tracing::debug!(steps, micros, "maps written");
+                }
+                if synced {
+                    self.dataplane.filled()?;
+                }
+            }
+            Err(error) => {
+                tracing::warn!("{error}; trying again in {:?}", self.retry_after);
+                self.pending.push(error.to_string());
+            }
+        }
+        if self.pending.is_empty() {
+            self.retry_at = None;
+        } else {
+            self.retry_at = Some(Instant::now() + self.retry_after);
+            self.retry_after = (self.retry_after * 2).min(*RETRY.end());
+        }
+        if synced && !self.synced {
+            self.synced = true;
+            tracing::info!(
+                imports = self.desired.imports.len(),
+                frontends = self.desired.frontends.len(),
+                rejections = self.desired.rejections.len(),
+                "synced"
+            );
+        }
+        self.report_at.get_or_insert_with(|| Instant::now() + REPORT_DELAY);
+        Ok(())
+    }
+
+    fn report(&mut self) {
+        self.report_at = None;
+        self.agent.updated = seconds_since_epoch();
+        let report = Report {
+            agent: self.agent.clone(),
+            synced: self.synced,
+            source: self.source.clone(),
+            socket_lb: self.config.socket_lb,
+            cgroup_path: self.dataplane.cgroup.path.clone(),
+            cgroup_id: self.dataplane.cgroup.id,
+            features: self.dataplane.features,
+            capacity: self.config.capacity,
+            usage: Usage {
+                vips: self.desired.vips.len(),
+                frontends: self.desired.frontends.len(),
+                endpoints: self.desired.frontends.values().map(|one| one.backends.len()).sum(),
+            },
+            config_map_bytes: config_bytes(self.config.capacity),
+            imports: self.desired.imports.clone(),
+            rejections: self.desired.rejections.clone(),
+            pending: self.pending.clone(),
+        };
+        if let Err(error) = report.write(&self.dataplane.run_directory) {
+            tracing::warn!("{error}");
+        }
+    }
+}
+
+fn log_rejections(before: &Desired, after: &Desired) {
+    for rejection in &after.rejections {
+        if before.rejections.binary_search(rejection).is_err() {
+            tracing::info!(reason = %rejection.reason, "{} rejected: {}", rejection.object, rejection.message);
+        }
+    }
+}
+
+async fn at(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn seconds_since_epoch() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,104 @@
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::SocketLb;
+use crate::{
+    loader::Features,
+    model::{Capacity, ImportReport, Rejection, SourceStatus},
+};
+
+/// What no map holds: written by the agent at each change, read by `status` and `services`. Part of
+/// `status -o json`: fields are added, never renamed.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Who wrote this.
+    pub agent: AgentInfo,
+    /// Whether every kind has been read completely once since the agent started.
+    pub synced: bool,
+    /// How the source stands.
+    pub source: SourceStatus,
+    /// `--socket-lb`.
+    pub socket_lb: SocketLb,
+    /// The cgroup the programs belong on.
+    pub cgroup_path: PathBuf,
+    /// Its id.
+    pub cgroup_id: u64,
+    /// What this kernel can do.
+    pub features: Features,
+    /// What the maps hold at most.
+    pub capacity: Capacity,
+    /// What they hold.
+    pub usage: Usage,
+    /// Bytes of the config maps.
+    pub config_map_bytes: u64,
+    /// Every ServiceImport and what became of it.
+    pub imports: Vec<ImportReport>,
+    /// What was turned down.
+    pub rejections: Vec<Rejection>,
+    /// What is wanted but not in the maps yet, and why; retried.
+    pub pending: Vec<String>,
+}
+
+/// Who wrote a report.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AgentInfo {
+    /// Its version.
+    pub version: String,
+    /// Its process id, in its own PID namespace.
+    pub pid: u32,
+    /// The host name it saw.
+    pub host: String,
+    /// Seconds since the Unix epoch.
+    pub started: u64,
+    /// Seconds since the Unix epoch, of this report.
+    pub updated: u64,
+}
+
+/// What the maps hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Usage {
+    /// VIPs.
+    pub vips: usize,
+    /// Frontends.
+    pub frontends: usize,
+    /// Backends of all frontends together.
+    pub endpoints: usize,
+}
+
+/// Why there is no report.
+#[derive(Debug, Error)]
+#[error("cannot {action} the status file {path}: {source}")]
+pub struct ReportError {
+    action: &'static str,
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl Report {
+    /// Replaces the report in `directory` at once: a reader sees the old or the new one.
+    pub fn write(&self, directory: &Path) -> Result<(), ReportError> {
+        let path = file(directory);
+        let fresh = directory.join("status.json.new");
+        let error = |source| ReportError { action: "write", path: path.clone(), source };
+        let text = serde_json::to_vec(self).map_err(|source| error(source.into()))?;
+        fs::write(&fresh, text).map_err(error)?;
+        fs::rename(&fresh, &path).map_err(error)
+    }
+
+    /// Reads the report in `directory`.
+    pub fn read(directory: &Path) -> Result<Self, ReportError> {
+        let path = file(directory);
+        let error = |source| ReportError { action: "read", path: path.clone(), source };
+        let text = fs::read(&path).map_err(error)?;
+        serde_json::from_slice(&text).map_err(|source| error(source.into()))
+    }
+}
+
+fn file(directory: &Path) -> PathBuf {
+    directory.join("status.json")
+}

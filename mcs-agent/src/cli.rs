@@ -1,0 +1,86 @@
+//! The command line. `run` is the agent; the others look at what it left in the kernel, and work
+//! with the agent down, from any network namespace, given the same `--bpffs`.
+
+mod backends;
+mod cleanup;
+mod output;
+mod run;
+mod services;
+mod status;
+mod view;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use run::RunArgs;
+
+/// An eBPF dataplane for the Kubernetes Multi-Cluster Services API: a kube-proxy for ClusterSetIPs.
+#[derive(Debug, Parser)]
+#[command(version, after_help = EXAMPLES)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  mcs-agent run --manifests /etc/mcs --cluster-id east
+  mcs-agent services
+  mcs-agent backends shop/cart -o json
+  mcs-agent status || echo degraded
+  mcs-agent cleanup
+
+Every flag can be given by its environment variable instead, as a DaemonSet does.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(Box<RunArgs>),
+    Services(ReadArgs),
+    Backends(backends::BackendsArgs),
+    Status(ReadArgs),
+    Cleanup(cleanup::CleanupArgs),
+}
+
+/// Where the agent's maps and programs are pinned.
+#[derive(Clone, Debug, Args)]
+struct BpffsArg {
+    /// BPF file system, or a directory of one, under which the agent pins its maps and programs
+    /// (in `mcs/`). Agents with different directories live side by side
+    #[arg(long, env = "MCS_BPFFS", value_name = "DIR", default_value = "/sys/fs/bpf")]
+    bpffs: PathBuf,
+}
+
+/// How a reading command prints.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Format {
+    /// For people
+    Table,
+    /// For programs; fields are added, never renamed
+    Json,
+}
+
+/// List ServiceImports and their frontends / show how the agent stands.
+#[derive(Clone, Debug, Args)]
+struct ReadArgs {
+    #[command(flatten)]
+    bpffs: BpffsArg,
+    /// How to print
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    output: Format,
+}
+
+/// Runs the command line of the process. Errors of use exit with 2 (clap), others with 1.
+pub fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run(args) => run::run(*args),
+        Command::Services(args) => services::run(&args),
+        Command::Backends(args) => backends::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Cleanup(args) => cleanup::run(&args),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("mcs-agent: {error:#}");
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,34 @@
+use std::io::{self, IsTerminal as _, Write as _};
+
+use comfy_table::{ContentArrangement, Table, presets::NOTHING};
+use serde::Serialize;
+
+/// Prints a value as indented JSON. A reader that closes early (`| head`) is no error.
+pub(super) fn json(value: &impl Serialize) -> anyhow::Result<()> {
+    print(&serde_json::to_string_pretty(value)?)
+}
+
+/// Prints a table without lines, as kubectl does.
+pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> anyhow::Result<()> {
+    let mut table = Table::new();
+    table.load_preset(NOTHING).set_header(header.iter().copied());
+    // Cells wrap on a terminal only: a pipe gets one line a row.
+    table.set_content_arrangement(if io::stdout().is_terminal() {
+        ContentArrangement::Dynamic
+    } else {
+        ContentArrangement::Disabled
+    });
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table.add_rows(rows);
+    print(&table.trim_fmt())
+}
+
+/// Prints a line, or several.
+pub(super) fn print(text: &str) -> anyhow::Result<()> {
+    match writeln!(io::stdout(), "{text}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,152 @@
+use std::{net::IpAddr, path::PathBuf, process::ExitCode};
+
+use anyhow::Context as _;
+use aya_log::Level;
+use clap::{Args, ValueEnum};
+use ipnet::IpNet;
+
+use super::BpffsArg;
+use crate::{
+    agent::{self, Config, SocketLb},
+    model::Capacity,
+    telemetry::{self, LogFormat},
+};
+
+/// Run the agent.
+///
+/// Reads ServiceImports and imported EndpointSlices, fills the maps and attaches the programs. On
+/// SIGTERM or SIGINT it ends and leaves the dataplane in place; `mcs-agent cleanup` removes that.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mcs-agent run --manifests /etc/mcs
+  mcs-agent run --manifests /etc/mcs --cluster-id east --node-name $(hostname) --zone a
+  mcs-agent run --manifests ./examples --bpffs /sys/fs/bpf/two --cgroup-root /sys/fs/cgroup/two")]
+pub struct RunArgs {
+    /// Read objects from the *.yaml, *.yml and *.json files of this directory, and follow changes
+    #[arg(long, env = "MCS_MANIFESTS", value_name = "DIR")]
+    manifests: PathBuf,
+
+    #[command(flatten)]
+    bpffs: BpffsArg,
+
+    /// Attach socket programs to this cgroup v2 directory [default: the root, from the mount table]
+    #[arg(long, env = "MCS_CGROUP_ROOT", value_name = "DIR")]
+    cgroup_root: Option<PathBuf>,
+
+    /// Whose sockets are translated when they connect or send
+    #[arg(long, env = "MCS_SOCKET_LB", value_name = "WHOSE", default_value = "all")]
+    socket_lb: SocketLbArg,
+
+    /// This node's name, for internalTrafficPolicy Local and forNodes hints
+    #[arg(long, env = "MCS_NODE_NAME", value_name = "NAME")]
+    node_name: Option<String>,
+
+    /// This node's zone (topology.kubernetes.io/zone), for forZones hints
+    #[arg(long, env = "MCS_ZONE", value_name = "ZONE")]
+    zone: Option<String>,
+
+    /// This cluster's id, as in the label multicluster.kubernetes.io/source-cluster
+    #[arg(long, env = "MCS_CLUSTER_ID", value_name = "ID")]
+    cluster_id: Option<String>,
+
+    /// Accept ClusterSetIPs of this range only; repeatable [default: any]
+    #[arg(long, env = "MCS_VIP_CIDR", value_name = "CIDR", value_delimiter = ',')]
+    vip_cidr: Vec<IpNet>,
+
+    /// An address of the API server, never accepted as a ClusterSetIP; repeatable
+    #[arg(
+        long,
+        env = "MCS_API_SERVER",
+        value_name = "IP",
+        value_delimiter = ',',
+        help = "An address of the API server, never accepted as a ClusterSetIP; repeatable (the one \
+                in KUBERNETES_SERVICE_HOST always counts)"
+    )]
+    api_server: Vec<IpAddr>,
+
+    /// Room for frontends (one per address, port and protocol), for VIPs and for ServiceImports
+    #[arg(long, env = "MCS_MAX_FRONTENDS", value_name = "N", default_value_t = Capacity::default().frontends,
+        value_parser = clap::value_parser!(u32).range(1..=4_000_000))]
+    max_frontends: u32,
+
+    /// Room for endpoints of all frontends together
+    #[arg(long, env = "MCS_MAX_ENDPOINTS", value_name = "N", default_value_t = Capacity::default().endpoints,
+        value_parser = clap::value_parser!(u32).range(1..=16_000_000))]
+    max_endpoints: u32,
+
+    /// Room for source clusters
+    #[arg(long, env = "MCS_MAX_CLUSTERS", value_name = "N", default_value_t = Capacity::default().clusters,
+        value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    max_clusters: u32,
+
+    /// Write the status file below this directory
+    #[arg(long, env = "MCS_RUN_DIR", value_name = "DIR", default_value = "/run/mcs-agent")]
+    run_dir: PathBuf,
+
+    /// How to log, on standard error
+    #[arg(long, env = "MCS_LOG_FORMAT", value_name = "FORMAT", default_value = "human")]
+    log_format: LogFormat,
+
+    /// What to log: error, warn, info, debug, trace, or directives (mcs_agent=debug,warn)
+    #[arg(long, env = "MCS_LOG", value_name = "FILTER", default_value = "info")]
+    log: String,
+
+    /// Make the eBPF programs log each translation and refusal, for debugging
+    #[arg(long, env = "MCS_LOG_PROGRAMS")]
+    log_programs: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum SocketLbArg {
+    /// Every process below the cgroup
+    All,
+    /// Only processes in the agent's own network namespace: pods are left alone
+    Host,
+    /// Nobody's
+    Off,
+}
+
+pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
+    telemetry::init(args.log_format, &args.log)?;
+    let config = args.into_config()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    runtime.block_on(agent::run(config))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl RunArgs {
+    fn into_config(self) -> anyhow::Result<Config> {
+        let mut api_servers = self.api_server;
+        if let Ok(host) = std::env::var("KUBERNETES_SERVICE_HOST") {
+            api_servers.push(host.parse().with_context(|| {
+                format!("KUBERNETES_SERVICE_HOST is {host:?}, which is no IP address")
+            })?);
+        }
+        Ok(Config {
+            manifests: self.manifests,
+            bpffs: self.bpffs.bpffs,
+            cgroup_root: self.cgroup_root,
+            socket_lb: match self.socket_lb {
+                SocketLbArg::All => SocketLb::All,
+                SocketLbArg::Host => SocketLb::Host,
+                SocketLbArg::Off => SocketLb::Off,
+            },
+            node_name: self.node_name,
+            zone: self.zone,
+            cluster_id: self.cluster_id,
+            vip_cidrs: self.vip_cidr,
+            api_servers: api_servers.into_iter().collect(),
+            capacity: Capacity {
+                frontends: self.max_frontends,
+                endpoints: self.max_endpoints,
+                clusters: self.max_clusters,
+            },
+            run_dir: self.run_dir,
+            program_log: self.log_programs.then_some(Level::Debug),
+        })
+    }
+}

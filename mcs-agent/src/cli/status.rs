@@ -1,0 +1,187 @@
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use super::{
+    Format, ReadArgs,
+    output::{self, print, table},
+};
+use crate::{
+    agent::{Report, SocketLb},
+    dataplane::{Counts, read_counters, read_run_record},
+    loader::{AttachedHook, Pins, is_held},
+};
+
+/// `status -o json`: fields are added, never renamed.
+#[derive(Debug, Serialize)]
+struct Status {
+    /// `healthy` or `degraded`.
+    state: &'static str,
+    /// Why it is degraded; empty if it is not.
+    degraded: Vec<String>,
+    /// Whether an agent runs on this bpffs directory.
+    running: bool,
+    /// Every hook as the kernel tells it.
+    hooks: Vec<AttachedHook>,
+    /// What the programs counted.
+    counters: Counts,
+    /// What the agent wrote last; absent if it cannot be read.
+    report: Option<Report>,
+}
+
+pub(super) fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
+    let status = Status::read(&Pins::new(&args.bpffs.bpffs));
+    match args.output {
+        Format::Json => output::json(&status)?,
+        Format::Table => status.print()?,
+    }
+    Ok(if status.degraded.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl Status {
+    fn read(pins: &Pins) -> Self {
+        let mut degraded = Vec::new();
+        let running = is_held(pins.root()).unwrap_or(false);
+        if !pins.root().exists() {
+            degraded.push(format!(
+                "{} does not exist: start `mcs-agent run`, or name the agent's --bpffs",
+                pins.root().display()
+            ));
+        } else if !running {
+            degraded.push(
+                "no agent runs here: what is attached goes on with the maps as they are".to_owned(),
+            );
+        }
+        let report = read_report(pins).map_err(|error| degraded.push(error)).ok();
+        let hooks = pins.hooks().map_err(|error| degraded.push(error.to_string())).unwrap_or_default();
+        if let Some(report) = &report {
+            degraded.extend(failings(report, &hooks));
+        }
+        let counters = read_counters(&pins.state()).unwrap_or_default();
+        let state = if degraded.is_empty() { "healthy" } else { "degraded" };
+        Self { state, degraded, running, hooks, counters, report }
+    }
+
+    fn print(&self) -> anyhow::Result<()> {
+        print(&format!("State: {}", self.state))?;
+        for reason in &self.degraded {
+            print(&format!("  {reason}"))?;
+        }
+        if let Some(report) = &self.report {
+            print_report(report)?;
+        }
+        print("\nHooks:")?;
+        table(
+            &["NAME", "CGROUP", "PROGRAM"],
+            self.hooks.iter().map(|hook| {
+                vec![hook.name.clone(), or_none(hook.cgroup_id), or_none(hook.program_id)]
+            }),
+        )?;
+        if let Some(report) = &self.report {
+            print_objects(report)?;
+        }
+        print("\nCounters:")?;
+        table(
+            &["NAME", "COUNT"],
+            self.counters.iter().map(|(name, count)| vec![name.clone(), count.to_string()]),
+        )
+    }
+}
+
+fn read_report(pins: &Pins) -> Result<Report, String> {
+    let run = read_run_record(&pins.config()).map_err(|error| error.to_string())?;
+    Report::read(run.directory.as_ref()).map_err(|error| error.to_string())
+}
+
+/// What keeps a running agent from being healthy. Rejected objects do not.
+fn failings(report: &Report, hooks: &[AttachedHook]) -> Vec<String> {
+    let mut failings = Vec::new();
+    if !report.synced {
+        failings.push(format!(
+            "not synced: {} has not been read completely since the agent started; nothing is \
+             removed until it has",
+            report.source.name
+        ));
+    }
+    if report.socket_lb != SocketLb::Off {
+        for hook in hooks.iter().filter(|hook| hook.cgroup_id != Some(report.cgroup_id)) {
+            failings.push(format!(
+                "{} is not attached to {}: restart the agent",
+                hook.name,
+                report.cgroup_path.display()
+            ));
+        }
+    }
+    failings.extend(report.pending.iter().map(|pending| format!("not in the maps yet: {pending}")));
+    failings
+}
+
+fn print_report(report: &Report) -> anyhow::Result<()> {
+    let agent = &report.agent;
+    let refusal = if report.features.set_retval { "ECONNREFUSED" } else { "EPERM" };
+    print(&format!("Agent: {} (process {} on {})", agent.version, agent.pid, agent.host))?;
+    print(&format!(
+        "Source: {}, {}",
+        report.source.name,
+        if report.synced { "synced" } else { "not synced" }
+    ))?;
+    for (kind, count) in &report.source.skipped {
+        print(&format!("  {count} of {kind} passed over"))?;
+    }
+    print(&format!(
+        "Sockets: {} in {}, refused with {refusal}",
+        match report.socket_lb {
+            SocketLb::All => "all",
+            SocketLb::Host => "those of the host's network namespace",
+            SocketLb::Off => "none",
+        },
+        report.cgroup_path.display(),
+    ))?;
+    print(&format!(
+        "Capacity: {} of {} VIPs, {} of {} frontends, {} of {} endpoints; config maps take {} KiB",
+        report.usage.vips,
+        report.capacity.frontends,
+        report.usage.frontends,
+        report.capacity.frontends,
+        report.usage.endpoints,
+        report.capacity.endpoints,
+        report.config_map_bytes.div_ceil(1024),
+    ))
+}
+
+fn print_objects(report: &Report) -> anyhow::Result<()> {
+    if !report.source.problems.is_empty() {
+        print("\nCannot be read:")?;
+        for problem in &report.source.problems {
+            print(&format!("  {}: {}", problem.place, problem.message))?;
+        }
+    }
+    if !report.rejections.is_empty() {
+        print("\nRejected:")?;
+        table(
+            &["OBJECT", "REASON", "MESSAGE"],
+            report.rejections.iter().map(|rejection| {
+                vec![
+                    rejection.object.to_string(),
+                    rejection.reason.to_string(),
+                    rejection.message.clone(),
+                ]
+            }),
+        )?;
+    }
+    let explained = report.imports.iter().filter(|import| !import.message.is_empty());
+    let rows: Vec<_> = explained
+        .map(|import| {
+            vec![import.import.to_string(), import.state.to_string(), import.message.clone()]
+        })
+        .collect();
+    if !rows.is_empty() {
+        print("\nServiceImports to know about:")?;
+        table(&["NAME", "STATE", "WHY"], rows)?;
+    }
+    Ok(())
+}
+
+fn or_none(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}

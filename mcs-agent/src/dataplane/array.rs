@@ -1,0 +1,147 @@
+use std::{
+    ffi::c_void,
+    io,
+    marker::PhantomData,
+    path::Path,
+    ptr::{self, NonNull},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use aya::maps::MapData;
+use bytemuck::Pod;
+use rustix::{
+    fd::AsFd as _,
+    mm::{MapFlags, ProtFlags, mmap, munmap},
+};
+
+/// What a mapping is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// The command line: read only.
+    Read,
+    /// The agent.
+    Write,
+}
+
+/// A pinned array with `BPF_F_MMAPABLE`, mapped whole: a write is a store, no system call, and
+/// cannot fail. The programs read it at any time, so nothing here makes a reference to its content.
+#[derive(Debug)]
+pub(super) struct MappedArray<T> {
+    base: NonNull<u64>,
+    entries: u32,
+    writable: bool,
+    value: PhantomData<T>,
+}
+
+// SAFETY: the mapping belongs to this value alone, and every access to it is volatile or atomic.
+unsafe impl<T: Send> Send for MappedArray<T> {}
+
+impl<T: Pod> MappedArray<T> {
+    /// Words from one entry to the next: the kernel keeps each value at a multiple of 8 bytes
+    /// (`array_map_alloc`, kernel/bpf/arraymap.c).
+    const STRIDE: usize = size_of::<T>().div_ceil(8);
+
+    /// Maps a pinned array.
+    pub(super) fn open(pin: &Path, access: Access) -> io::Result<Self> {
+        let map = MapData::from_pin(pin).map_err(io::Error::other)?;
+        let info = map.info().map_err(io::Error::other)?;
+        if info.value_size() as usize != size_of::<T>() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!(
+                    "its values have {} bytes instead of {}",
+                    info.value_size(),
+                    size_of::<T>()
+                ),
+            ));
+        }
+        let entries = info.max_entries();
+        let protection = match access {
+            Access::Read => ProtFlags::READ,
+            Access::Write => ProtFlags::READ | ProtFlags::WRITE,
+        };
+        // SAFETY: a new mapping, of an object that cannot shrink.
+        let base = unsafe {
+            mmap(
+                ptr::null_mut(),
+                Self::bytes(entries),
+                protection,
+                MapFlags::SHARED,
+                map.fd().as_fd(),
+                0,
+            )
+        }?;
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Self { base, entries, writable: access == Access::Write, value: PhantomData })
+    }
+
+    const fn bytes(entries: u32) -> usize {
+        entries as usize * Self::STRIDE * 8
+    }
+
+    /// Number of entries.
+    pub(super) const fn len(&self) -> u32 {
+        self.entries
+    }
+
+    /// Entry `index`, read word by word; `None` beyond the end.
+    pub(super) fn read(&self, index: u32) -> Option<T> {
+        let from = self.entry(index)?;
+        let mut words = [0_u64; 64];
+        let words = &mut words[..Self::STRIDE];
+        for (offset, word) in words.iter_mut().enumerate() {
+            // SAFETY: `entry` checked the bounds of all `STRIDE` words.
+            *word = unsafe { from.add(offset).read_volatile() };
+        }
+        Some(bytemuck::pod_read_unaligned(&bytemuck::cast_slice(words)[..size_of::<T>()]))
+    }
+
+    /// Overwrites entry `index`, word by word. Readers may see some words old and some new.
+    pub(super) fn write(&mut self, index: u32, value: &T) -> io::Result<()> {
+        let to = self.entry_mut(index)?;
+        let mut words = [0_u64; 64];
+        bytemuck::cast_slice_mut(&mut words)[..size_of::<T>()]
+            .copy_from_slice(bytemuck::bytes_of(value));
+        for (offset, word) in words[..Self::STRIDE].iter().enumerate() {
+            // SAFETY: `entry_mut` checked the bounds of all `STRIDE` words.
+            unsafe { to.add(offset).write_volatile(*word) };
+        }
+        Ok(())
+    }
+
+    /// Overwrites the word at byte `offset` of entry `index` at once, after all writes before it.
+    pub(super) fn publish_word(&mut self, index: u32, offset: usize, word: u64) -> io::Result<()> {
+        assert!(offset.is_multiple_of(8) && offset < Self::STRIDE * 8, "offset of a whole word");
+        let to = self.entry_mut(index)?;
+        // SAFETY: in bounds and aligned as just checked; nothing else in this process refers to it.
+        let word_in_map = unsafe { AtomicU64::from_ptr(to.add(offset / 8)) };
+        word_in_map.store(word, Ordering::Release);
+        Ok(())
+    }
+
+    fn entry(&self, index: u32) -> Option<*mut u64> {
+        // SAFETY: in bounds of the mapping.
+        (index < self.entries)
+            .then(|| unsafe { self.base.as_ptr().add(index as usize * Self::STRIDE) })
+    }
+
+    fn entry_mut(&mut self, index: u32) -> io::Result<*mut u64> {
+        if !self.writable {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        self.entry(index).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{index} is beyond {}", self.entries),
+            )
+        })
+    }
+}
+
+impl<T> Drop for MappedArray<T> {
+    fn drop(&mut self) {
+        let bytes = self.entries as usize * size_of::<T>().div_ceil(8) * 8;
+        // SAFETY: mapped by `open` with this length. A failure leaves a mapping until exit.
+        let _ = unsafe { munmap(self.base.as_ptr().cast::<c_void>(), bytes) };
+    }
+}

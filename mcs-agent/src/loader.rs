@@ -1,0 +1,21 @@
+//! From the embedded object to attached programs, and back: everything that loads, pins, attaches
+//! or looks for what an earlier agent left. Programs go on when the agent stops.
+
+mod attach;
+mod bpffs;
+mod cgroup;
+mod layout;
+mod lock;
+mod object;
+mod pins;
+mod probe;
+mod sys;
+
+pub use attach::{AttachedHook, HOOKS, Hook};
+pub use bpffs::BpffsError;
+pub use cgroup::{CgroupError, CgroupRoot};
+pub use lock::{DirectoryLock, is_held};
+pub use object::{LoadError, LoadOptions, Programs, config_bytes};
+pub use pins::{Cleaned, Pins};
+pub use probe::{Features, own_netns_cookie};
+pub(crate) use sys::ReaderBarrier;

@@ -1,0 +1,120 @@
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+use thiserror::Error;
+
+/// The cgroup that the socket programs are attached to: they see every process below it.
+#[derive(Debug)]
+pub struct CgroupRoot {
+    /// Its directory.
+    pub path: PathBuf,
+    /// Its id, which is the inode of the directory.
+    pub id: u64,
+    /// The open directory.
+    pub directory: File,
+}
+
+/// Why there is no cgroup to attach to.
+#[derive(Debug, Error)]
+pub enum CgroupError {
+    /// No mount.
+    #[error("no cgroup v2 file system is mounted: mount one, or name it with --cgroup-root")]
+    NotMounted,
+    /// The mount shows a part of the hierarchy only.
+    #[error(
+        "the cgroup v2 mount {path} is rooted at a child cgroup: programs attached there would \
+         miss most of the node. Mount the host's hierarchy (in a container: hostPath), or name \
+         the cgroup you mean with --cgroup-root"
+    )]
+    RootedAtChild {
+        /// The mount.
+        path: PathBuf,
+    },
+    /// Named, but not on cgroup v2.
+    #[error("--cgroup-root {path} is not on a cgroup v2 file system")]
+    NotCgroup2 {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// It cannot be opened.
+    #[error("cannot open the cgroup {path}: {source}")]
+    Unusable {
+        /// The directory.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl CgroupRoot {
+    /// The cgroup named, or else the root of the mounted hierarchy.
+    pub fn find(named: Option<&Path>) -> Result<Self, CgroupError> {
+        if let Some(path) = named {
+            return Self::open(path);
+        }
+        let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(|source| {
+            CgroupError::Unusable { path: "/proc/self/mountinfo".into(), source }
+        })?;
+        let path = cgroup2_mount(&mounts).ok_or(CgroupError::NotMounted)?;
+        // Every cgroup but the root has this file.
+        if path.join("cgroup.events").exists() {
+            return Err(CgroupError::RootedAtChild { path });
+        }
+        Self::open(&path)
+    }
+
+    fn open(path: &Path) -> Result<Self, CgroupError> {
+        let unusable = |source| CgroupError::Unusable { path: path.to_owned(), source };
+        let directory = File::open(path).map_err(unusable)?;
+        // Every cgroup v2 directory has this file, the root included.
+        if !path.join("cgroup.controllers").exists() {
+            return Err(CgroupError::NotCgroup2 { path: path.to_owned() });
+        }
+        let id = directory.metadata().map_err(unusable)?.ino();
+        Ok(Self { path: path.to_owned(), id, directory })
+    }
+}
+
+/// The mount point of the first cgroup v2 mount in the text of `/proc/self/mountinfo`, where octal
+/// escapes stand for white space (proc(5)).
+fn cgroup2_mount(mountinfo: &str) -> Option<PathBuf> {
+    mountinfo.lines().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        (after.split(' ').next()? == "cgroup2")
+            .then(|| before.split(' ').nth(4).map(|point| unescape(point).into()))?
+    })
+}
+
+fn unescape(field: &str) -> String {
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .iter()
+        .fold(field.to_owned(), |text, (code, plain)| text.replace(code, plain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_v2_mount_of_a_hybrid_host() {
+        let mounts = "\
+30 29 0:25 / /sys/fs/cgroup ro,nosuid shared:9 - tmpfs tmpfs ro,mode=755
+31 30 0:26 / /sys/fs/cgroup/unified\\0402 rw,nosuid shared:10 master:3 - cgroup2 cgroup2 rw
+32 30 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu";
+        assert_eq!(cgroup2_mount(mounts), Some("/sys/fs/cgroup/unified 2".into()));
+        assert_eq!(cgroup2_mount("30 29 0:25 / /sys rw - sysfs sysfs rw"), None);
+    }
+
+    #[test]
+    fn refuses_a_directory_that_is_no_cgroup() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = CgroupRoot::find(Some(directory.path())).unwrap_err();
+        assert!(matches!(error, CgroupError::NotCgroup2 { .. }), "{error}");
+        let error = CgroupRoot::find(Some(Path::new("/nowhere"))).unwrap_err();
+        assert!(error.to_string().contains("/nowhere"), "{error}");
+    }
+}

@@ -1,0 +1,100 @@
+//! What each pinned map must look like. aya adopts whatever is pinned under a name; a map of
+//! another shape would be read as garbage.
+
+use std::path::Path;
+
+use aya::maps::{MapInfo, MapType};
+use mcs_common::{
+    Address, Affinity, AffinityKey, Backend, BackendRef, ClusterRecord, Counter, FrontendKey,
+    FrontendState, PinKey, ReverseKey, ReverseValue, RunRecord, ServiceRecord, SocketState, maps,
+};
+
+use crate::model::Capacity;
+
+const BPF_F_NO_PREALLOC: u32 = 1;
+const BPF_F_MMAPABLE: u32 = 1 << 10;
+/// Entries of each LRU map.
+const LRU_ENTRIES: u32 = 65_536;
+
+/// The shape of a map.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MapLayout {
+    pub(super) name: &'static str,
+    kind: MapType,
+    key: usize,
+    value: usize,
+    pub(super) entries: u32,
+    flags: u32,
+}
+
+impl MapLayout {
+    /// Whether what is pinned at `path` has this shape.
+    pub(super) fn matches(&self, path: &Path) -> bool {
+        let Ok(found) = MapInfo::from_pin(path) else { return false };
+        found.map_type().is_ok_and(|kind| kind == self.kind)
+            && found.key_size() as usize == self.key
+            && found.value_size() as usize == self.value
+            && found.max_entries() == self.entries
+            && found.map_flags() == self.flags
+    }
+
+    /// Bytes that the map's entries take. Arrays keep each value at a multiple of 8.
+    pub(super) fn bytes(&self) -> u64 {
+        let key = if self.kind == MapType::Array { 0 } else { self.key.next_multiple_of(8) };
+        u64::from(self.entries) * (key + self.value.next_multiple_of(8)) as u64
+    }
+}
+
+const fn array<T>(name: &'static str, entries: u32) -> MapLayout {
+    MapLayout {
+        name,
+        kind: MapType::Array,
+        key: 4,
+        value: size_of::<T>(),
+        entries,
+        flags: BPF_F_MMAPABLE,
+    }
+}
+
+const fn hash<K, V>(name: &'static str, kind: MapType, entries: u32) -> MapLayout {
+    MapLayout { name, kind, key: size_of::<K>(), value: size_of::<V>(), entries, flags: 0 }
+}
+
+/// The maps that the agent writes.
+pub(super) fn config(capacity: Capacity) -> [MapLayout; 8] {
+    [
+        hash::<Address, u32>(maps::VIPS, MapType::Hash, capacity.frontends),
+        hash::<FrontendKey, u32>(maps::FRONTENDS, MapType::Hash, capacity.frontends),
+        array::<FrontendState>(maps::STATES, capacity.state_entries()),
+        array::<u32>(maps::SLOTS, capacity.slot_entries()),
+        array::<Backend>(maps::BACKENDS, capacity.backend_entries()),
+        array::<ServiceRecord>(maps::SERVICES, capacity.service_entries()),
+        array::<ClusterRecord>(maps::CLUSTERS, capacity.cluster_entries()),
+        array::<RunRecord>(maps::RUN, 1),
+    ]
+}
+
+/// The maps that the programs write.
+pub(super) fn state() -> [MapLayout; 6] {
+    #[expect(clippy::cast_possible_truncation, reason = "a handful")]
+    const COUNTERS: u32 = Counter::ALL.len() as u32;
+    [
+        hash::<AffinityKey, Affinity>(maps::AFFINITY, MapType::LruHash, LRU_ENTRIES),
+        hash::<PinKey, BackendRef>(maps::UDP_PINS, MapType::LruHash, LRU_ENTRIES),
+        hash::<ReverseKey, ReverseValue>(maps::UDP_REVERSE, MapType::LruHash, LRU_ENTRIES),
+        MapLayout {
+            name: maps::SOCKETS,
+            kind: MapType::SkStorage,
+            key: 4,
+            value: size_of::<SocketState>(),
+            entries: 0,
+            flags: BPF_F_NO_PREALLOC,
+        },
+        MapLayout {
+            kind: MapType::PerCpuArray,
+            flags: 0,
+            ..array::<u64>(maps::COUNTERS, COUNTERS)
+        },
+        MapLayout { flags: 0, ..array::<u32>(maps::STORAGE_FALLBACK, 1) },
+    ]
+}

@@ -1,0 +1,213 @@
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use aya::{
+    Btf, Ebpf, EbpfError, EbpfLoader,
+    programs::{CgroupSockAddr, ProgramError},
+};
+use aya_log::Level;
+use thiserror::Error;
+
+use super::{
+    BpffsError, CgroupRoot, Features, Pins,
+    attach::{self, AttachError, AttachedHook, HOOKS},
+    bpffs, layout, pins,
+};
+use crate::model::Capacity;
+
+/// The object that `cargo xtask build` embedded.
+static OBJECT: Option<&[u8]> = include!(concat!(env!("OUT_DIR"), "/object.rs"));
+
+/// How to load the programs.
+#[derive(Clone, Debug)]
+pub struct LoadOptions {
+    /// Where to pin.
+    pub pins: Pins,
+    /// How large the config maps are.
+    pub capacity: Capacity,
+    /// What the kernel can do.
+    pub features: Features,
+    /// Translate the sockets of this network namespace only.
+    pub only_netns: Option<u64>,
+    /// Programs log what they do, down to this level. `None` leaves no trace of logging in them.
+    pub log_level: Option<Level>,
+}
+
+/// Why the programs are not in the kernel.
+#[derive(Debug, Error)]
+pub enum LoadError {
+    /// Built by plain cargo.
+    #[error(
+        "this binary was built without its eBPF programs: run `cargo xtask setup`, then \
+         `cargo xtask build`, and use target/release/mcs-agent"
+    )]
+    NoObject,
+    /// No place to pin.
+    #[error(transparent)]
+    Bpffs(#[from] BpffsError),
+    /// A directory or pin cannot be made or removed.
+    #[error("cannot {action} {path}: {source}")]
+    Pin {
+        /// What was tried.
+        action: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Maps could not be made.
+    #[error("cannot make the maps under {path}: {source}")]
+    Maps {
+        /// Where.
+        path: PathBuf,
+        /// What aya said.
+        source: EbpfError,
+    },
+    /// The verifier, or the kernel, does not take a program.
+    #[error("the kernel does not take the program {program}: {source}")]
+    Program {
+        /// Which.
+        program: &'static str,
+        /// What aya said, with the verifier's log.
+        source: ProgramError,
+    },
+    /// A hook could not be attached.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+}
+
+/// The loaded programs and where their maps are pinned.
+pub struct Programs {
+    ebpf: Ebpf,
+    pins: Pins,
+    staged: bool,
+}
+
+impl Programs {
+    /// Loads the programs with the maps that are pinned, or with new ones.
+    ///
+    /// Where the pinned config maps are of another shape (another capacity, another version, a
+    /// damaged pin), new ones are made beside them: the programs of the earlier agent go on with
+    /// the old ones until [`Programs::attach`].
+    pub fn load(options: &LoadOptions) -> Result<Self, LoadError> {
+        let object = OBJECT.ok_or(LoadError::NoObject)?;
+        let pins = options.pins.clone();
+        let config = layout::config(options.capacity);
+        let staged = prepare(&pins, &config)?;
+        let directory = if staged { pins.staged_config() } else { pins.config() };
+        fs::create_dir_all(&directory).map_err(pin_error("make", &directory))?;
+
+        let btf = Btf::from_sys_fs().ok();
+        let have_set_retval = u8::from(options.features.set_retval);
+        let log_level = options.log_level.map_or(0, |level| level as u8);
+        let only_netns = options.only_netns.unwrap_or(0);
+        let mut loader = EbpfLoader::new();
+        loader
+            .btf(btf.as_ref())
+            .override_global("HAVE_SET_RETVAL", &have_set_retval, true)
+            .override_global("AYA_LOG_LEVEL", &log_level, true)
+            .override_global("ONLY_NETNS", &only_netns, true);
+        for map in config {
+            loader.map_max_entries(map.name, map.entries);
+            loader.map_pin_path(map.name, directory.join(map.name));
+        }
+        for map in layout::state() {
+            loader.map_pin_path(map.name, pins.state().join(map.name));
+        }
+        let mut ebpf = loader
+            .load(object)
+            .map_err(|source| LoadError::Maps { path: directory.clone(), source })?;
+        for hook in &HOOKS {
+            program(&mut ebpf, hook.name)
+                .and_then(CgroupSockAddr::load)
+                .map_err(|source| LoadError::Program { program: hook.name, source })?;
+        }
+        Ok(Self { ebpf, pins, staged })
+    }
+
+    /// Where the config maps of these programs are pinned now.
+    pub fn config(&self) -> PathBuf {
+        if self.staged { self.pins.staged_config() } else { self.pins.config() }
+    }
+
+    /// Whether the config maps are new beside old ones: they should be complete before
+    /// [`Programs::attach`].
+    pub fn is_staged(&self) -> bool {
+        self.staged
+    }
+
+    /// Attaches every program, or switches the links that an earlier agent left; then the config
+    /// maps of that agent go.
+    pub fn attach(&mut self, cgroup: &CgroupRoot) -> Result<(), LoadError> {
+        for hook in &HOOKS {
+            let program = program(&mut self.ebpf, hook.name)
+                .map_err(|source| LoadError::Program { program: hook.name, source })?;
+            attach::attach(program, hook, &self.pins, cgroup)?;
+        }
+        if self.staged {
+            let (live, new, old) =
+                (self.pins.config(), self.pins.staged_config(), self.pins.old_config());
+            fs::rename(&live, &old).map_err(pin_error("move", &live))?;
+            fs::rename(&new, &live).map_err(pin_error("move", &new))?;
+            pins::remove_map_directory(&old).map_err(pin_error("remove", &old))?;
+            self.staged = false;
+        }
+        Ok(())
+    }
+
+    /// The programs' object, for the logger.
+    pub fn ebpf_mut(&mut self) -> &mut Ebpf {
+        &mut self.ebpf
+    }
+}
+
+impl Pins {
+    /// Detaches every program of the socket path.
+    pub fn detach(&self) -> Result<(), LoadError> {
+        Ok(attach::detach_all(self)?)
+    }
+
+    /// Every hook as it stands.
+    pub fn hooks(&self) -> Result<Vec<AttachedHook>, LoadError> {
+        Ok(attach::inspect(self)?)
+    }
+
+    /// Checks the file system and makes the directories.
+    pub fn prepare(&self, bpffs: &Path) -> Result<(), LoadError> {
+        bpffs::check(bpffs)?;
+        self.create().map_err(pin_error("make", self.root()))
+    }
+}
+
+/// Bytes that the config maps of this capacity take in the kernel.
+pub fn config_bytes(capacity: Capacity) -> u64 {
+    layout::config(capacity).iter().map(layout::MapLayout::bytes).sum()
+}
+
+/// Clears what a killed agent left half done, drops state maps of another shape, and tells whether
+/// the config maps have to be made beside the pinned ones.
+fn prepare(pins: &Pins, config: &[layout::MapLayout]) -> Result<bool, LoadError> {
+    for leftover in [pins.staged_config(), pins.old_config()] {
+        pins::remove_map_directory(&leftover).map_err(pin_error("remove", &leftover))?;
+    }
+    for map in layout::state() {
+        let pin = pins.state().join(map.name);
+        if pin.exists() && !map.matches(&pin) {
+            tracing::warn!(pin = %pin.display(), "replacing a pinned map of another shape");
+            fs::remove_file(&pin).map_err(pin_error("remove", &pin))?;
+        }
+    }
+    let live = pins.config();
+    Ok(live.exists() && !config.iter().all(|map| map.matches(&live.join(map.name))))
+}
+
+fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut CgroupSockAddr, ProgramError> {
+    ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()
+}
+
+fn pin_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LoadError + use<> {
+    let path = path.to_owned();
+    move |source| LoadError::Pin { action, path, source }
+}

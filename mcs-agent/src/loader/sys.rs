@@ -1,0 +1,174 @@
+//! The bpf(2) commands that aya 0.14 has no call for.
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
+};
+
+use aya_obj::generated::{
+    bpf_attach_type, bpf_attr, bpf_cmd, bpf_insn, bpf_link_info, bpf_map_type, bpf_prog_type,
+};
+
+/// Calls bpf(2).
+///
+/// # Safety
+/// The part of `attr` that `command` reads is filled in, and every pointer in it is valid for what
+/// the command does with it.
+unsafe fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<RawFd> {
+    // SAFETY: the kernel reads and writes `attr` within its size; the caller vouches for the rest.
+    let result = unsafe {
+        libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<bpf_attr>())
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    RawFd::try_from(result).map_err(io::Error::other)
+}
+
+fn zeroed_attr() -> bpf_attr {
+    // SAFETY: the union is made of integers; all zeros is what the kernel expects of unused fields.
+    unsafe { std::mem::zeroed() }
+}
+
+/// # Safety
+/// `fd` was just returned by a bpf(2) command that makes one.
+unsafe fn owned(fd: RawFd) -> OwnedFd {
+    // SAFETY: the caller vouches that nobody else owns it.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+fn fd_field(fd: BorrowedFd<'_>) -> u32 {
+    fd.as_raw_fd().cast_unsigned()
+}
+
+/// What a link is attached to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct CgroupLinkInfo {
+    /// The cgroup's id; 0 when that is gone.
+    pub(super) cgroup_id: u64,
+    /// `enum bpf_attach_type`.
+    pub(super) attach_type: u32,
+    /// The program's id.
+    pub(super) program_id: u32,
+}
+
+/// Asks about a link; `None` if it is not one to a cgroup.
+pub(super) fn cgroup_link_info(link: BorrowedFd<'_>) -> io::Result<Option<CgroupLinkInfo>> {
+    const BPF_LINK_TYPE_CGROUP: u32 = 3;
+    // SAFETY: integers only.
+    let mut info: bpf_link_info = unsafe { std::mem::zeroed() };
+    let mut attr = zeroed_attr();
+    attr.info.bpf_fd = fd_field(link);
+    attr.info.info_len = u32::try_from(size_of::<bpf_link_info>()).map_err(io::Error::other)?;
+    attr.info.info = (&raw mut info).addr() as u64;
+    // SAFETY: `info` outlives the call and is `info_len` bytes long.
+    unsafe { bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr)? };
+    if info.type_ != BPF_LINK_TYPE_CGROUP {
+        return Ok(None);
+    }
+    // SAFETY: the kernel filled the variant that the type names.
+    let cgroup = unsafe { info.__bindgen_anon_1.cgroup };
+    Ok(Some(CgroupLinkInfo {
+        cgroup_id: cgroup.cgroup_id,
+        attach_type: cgroup.attach_type,
+        program_id: info.prog_id,
+    }))
+}
+
+/// Makes an attached link run another program, without an instant of neither.
+pub(super) fn link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    let mut attr = zeroed_attr();
+    attr.link_update.link_fd = fd_field(link);
+    attr.link_update.__bindgen_anon_1.new_prog_fd = fd_field(program);
+    // SAFETY: no pointers.
+    unsafe { bpf(bpf_cmd::BPF_LINK_UPDATE, &mut attr)? };
+    Ok(())
+}
+
+/// Whether the verifier takes a program of these instructions for a hook.
+pub(super) fn loads(
+    program_type: bpf_prog_type,
+    attach_type: bpf_attach_type,
+    instructions: &[bpf_insn],
+) -> io::Result<bool> {
+    let mut attr = zeroed_attr();
+    // SAFETY: a field of a union of integers.
+    let program = unsafe { &mut attr.__bindgen_anon_3 };
+    program.prog_type = program_type as u32;
+    program.expected_attach_type = attach_type as u32;
+    program.insns = instructions.as_ptr().addr() as u64;
+    program.insn_cnt = u32::try_from(instructions.len()).map_err(io::Error::other)?;
+    program.license = c"GPL".as_ptr().addr() as u64;
+    // SAFETY: the instructions and the licence outlive the call.
+    match unsafe { bpf(bpf_cmd::BPF_PROG_LOAD, &mut attr) } {
+        Ok(fd) => {
+            // SAFETY: the kernel just made it.
+            drop(unsafe { owned(fd) });
+            Ok(true)
+        }
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Waits until every program run that might still hold what was just unlinked has ended.
+///
+/// An update of an array of maps waits for an RCU grace period before it returns, on every kernel
+/// (`maybe_wait_bpf_programs`, kernel/bpf/syscall.c), whatever the map: this one is private.
+#[derive(Debug)]
+pub(crate) struct ReaderBarrier {
+    outer: OwnedFd,
+    inner: OwnedFd,
+}
+
+impl ReaderBarrier {
+    pub(crate) fn new() -> io::Result<Self> {
+        let inner = create_array(bpf_map_type::BPF_MAP_TYPE_ARRAY, None)?;
+        let outer = create_array(bpf_map_type::BPF_MAP_TYPE_ARRAY_OF_MAPS, Some(inner.as_fd()))?;
+        Ok(Self { outer, inner })
+    }
+
+    pub(crate) fn wait(&self) -> io::Result<()> {
+        let key = 0_u32;
+        let value = fd_field(self.inner.as_fd());
+        let mut attr = zeroed_attr();
+        // SAFETY: fields of a union of integers.
+        let element = unsafe { &mut attr.__bindgen_anon_2 };
+        element.map_fd = fd_field(self.outer.as_fd());
+        element.key = (&raw const key).addr() as u64;
+        element.__bindgen_anon_1.value = (&raw const value).addr() as u64;
+        // SAFETY: key and value are as long as the map says, and outlive the call.
+        unsafe { bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr)? };
+        Ok(())
+    }
+}
+
+fn create_array(kind: bpf_map_type, inner: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
+    let mut attr = zeroed_attr();
+    // SAFETY: fields of a union of integers.
+    let map = unsafe { &mut attr.__bindgen_anon_1 };
+    map.map_type = kind as u32;
+    map.key_size = 4;
+    map.value_size = 4;
+    map.max_entries = 1;
+    map.inner_map_fd = inner.map_or(0, fd_field);
+    // SAFETY: no pointers.
+    let fd = unsafe { bpf(bpf_cmd::BPF_MAP_CREATE, &mut attr)? };
+    // SAFETY: the kernel just made it.
+    Ok(unsafe { owned(fd) })
+}
+
+/// Opens a pinned object.
+pub(super) fn get_pinned(path: &std::path::Path) -> io::Result<OwnedFd> {
+    use std::{ffi::CString, os::unix::ffi::OsStrExt as _};
+
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let mut attr = zeroed_attr();
+    // SAFETY: fields of a union of integers.
+    let object = unsafe { &mut attr.__bindgen_anon_4 };
+    object.pathname = path.as_ptr().addr() as u64;
+    // SAFETY: the path outlives the call.
+    let fd = unsafe { bpf(bpf_cmd::BPF_OBJ_GET, &mut attr)? };
+    // SAFETY: the kernel just made it.
+    Ok(unsafe { owned(fd) })
+}

@@ -1,0 +1,27 @@
+//! Logs.
+
+use anyhow::Context as _;
+use clap::ValueEnum;
+use tracing_subscriber::{EnvFilter, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+
+/// How to log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum LogFormat {
+    /// A line for people
+    Human,
+    /// One JSON object per line
+    Json,
+}
+
+/// Starts logging to standard error.
+pub fn init(format: LogFormat, filter: &str) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(filter)
+        .with_context(|| format!("--log {filter}: try a level such as info or debug"))?;
+    let registry = tracing_subscriber::registry().with(filter);
+    let writer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    match format {
+        LogFormat::Human => registry.with(writer.with_target(false)).init(),
+        LogFormat::Json => registry.with(writer.json()).init(),
+    }
+    Ok(())
+}
