@@ -15,3 +15,4 @@
 pub mod dataplane;
 pub mod loader;
 pub mod model;
+pub mod reconcile;

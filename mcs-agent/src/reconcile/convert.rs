@@ -1,0 +1,65 @@
+//! Between the domain types and what stands in the maps.
+
+use std::net::SocketAddr;
+
+use mcs_common::{
+    Backend, ClusterRecord, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey, ServiceRecord, text,
+};
+
+use crate::model::{Frontend, FrontendId, ObjectKey, Protocol};
+
+/// The key of a frontend.
+pub fn frontend_key(id: &FrontendId) -> FrontendKey {
+    FrontendKey::new(id.ip.into(), id.port, id.protocol.number())
+}
+
+/// The frontend of a key; `None` for a protocol that is not ours.
+pub fn frontend_id(key: &FrontendKey) -> Option<FrontendId> {
+    let protocol = Protocol::from_number(key.protocol)?;
+    Some(FrontendId { ip: key.vip.to_ip(), port: key.port, protocol })
+}
+
+/// A key for people: `10.0.0.1:80/TCP`, with a number for a protocol that is not ours.
+pub fn key_text(key: &FrontendKey) -> String {
+    frontend_id(key).map_or_else(
+        || format!("{}/{}", SocketAddr::new(key.vip.to_ip(), key.port), key.protocol),
+        |id| id.to_string(),
+    )
+}
+
+/// `FrontendState::flags` and `FrontendState::affinity_seconds`.
+pub fn attributes(frontend: &Frontend) -> (u32, u32) {
+    frontend.affinity_seconds.map_or((0, 0), |seconds| (FRONTEND_AFFINITY_CLIENT_IP, seconds))
+}
+
+/// Where a backend is.
+pub fn backend_address(backend: &Backend) -> SocketAddr {
+    SocketAddr::new(backend.addr.to_ip(), backend.port)
+}
+
+/// The record of a ServiceImport. Names are at most 63 bytes, by the rules.
+pub fn service_record(import: &ObjectKey) -> ServiceRecord {
+    ServiceRecord { namespace: text(&import.namespace), name: text(&import.name) }
+}
+
+/// The ServiceImport of a record.
+pub fn service_key(record: &ServiceRecord) -> ObjectKey {
+    ObjectKey::new(string(&record.namespace), string(&record.name))
+}
+
+/// The record of a source cluster.
+pub fn cluster_record(name: &str) -> ClusterRecord {
+    ClusterRecord { name: text(name) }
+}
+
+/// The source cluster of a record.
+pub fn cluster_name(record: &ClusterRecord) -> String {
+    string(&record.name)
+}
+
+/// The text up to the first zero; what is no UTF-8 is replaced.
+fn string(text: &[i8]) -> String {
+    let bytes: Vec<u8> =
+        text.iter().take_while(|&&byte| byte != 0).map(|byte| byte.cast_unsigned()).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}

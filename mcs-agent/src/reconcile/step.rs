@@ -1,0 +1,137 @@
+use std::fmt;
+
+use mcs_common::{
+    Address, Backend, ClusterRecord, Extent, FrontendKey, FrontendState, ServiceRecord, maps,
+};
+
+/// One write to the maps, as plain data.
+///
+/// Every step is idempotent. A reader may run between any two of them, and the agent may die
+/// between any two of them.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Step {
+    /// Deletes from `vips`: the address is no longer ours. Absent is fine.
+    DeleteVip(Address),
+    /// Deletes from `frontends`. Absent is fine.
+    DeleteFrontend(FrontendKey),
+    /// Stores a record that nothing refers to yet.
+    WriteService {
+        /// Index into `services`, never 0.
+        id: u32,
+        /// All of it.
+        record: ServiceRecord,
+    },
+    /// Stores a record that nothing refers to yet.
+    WriteCluster {
+        /// Index into `clusters`, never 0.
+        id: u32,
+        /// All of it.
+        record: ClusterRecord,
+    },
+    /// Stores a backend that no slot a reader can reach names. References to the id's former use
+    /// may still be remembered; the generation tells them apart.
+    WriteBackend {
+        /// Index into `backends`, never 0.
+        id: u32,
+        /// All of it.
+        backend: Backend,
+    },
+    /// Stores into slots that no reader can reach.
+    WriteSlots {
+        /// The first index into `slots`.
+        block: u32,
+        /// Backend ids, for consecutive slots.
+        ids: Vec<u32>,
+    },
+    /// Stores at an index that no reader can reach.
+    WriteState {
+        /// Index into `states`, never 0.
+        index: u32,
+        /// All of it, its extent complete.
+        state: FrontendState,
+    },
+    /// Stores the attributes of a live frontend in place. Each is one 32-bit store; a reader may see
+    /// some of the new and some of the old.
+    UpdateAttributes {
+        /// Index into `states`.
+        index: u32,
+        /// [`FrontendState::service`].
+        service: u32,
+        /// [`FrontendState::flags`].
+        flags: u32,
+        /// [`FrontendState::affinity_seconds`].
+        affinity_seconds: u32,
+    },
+    /// The commit point of a change of a live frontend's backends: one 64-bit store with release
+    /// order to [`FrontendState::extent`].
+    Flip {
+        /// Index into `states`.
+        index: u32,
+        /// Complete.
+        extent: Extent,
+    },
+    /// Inserts into `frontends`, never over an entry (`BPF_NOEXIST`): updating a key makes
+    /// concurrent look-ups miss it. The same entry being there is fine, one with another index is
+    /// an error.
+    InsertFrontend {
+        /// What a client connects to.
+        key: FrontendKey,
+        /// Index into `states`, complete.
+        index: u32,
+    },
+    /// Inserts into `vips`, never over an entry (`BPF_NOEXIST`). Its being there is fine.
+    InsertVip(Address),
+    /// Stores `RETIRED` to [`Backend::state`]: one byte, the rest stays, since readers that hold
+    /// the former block still use it.
+    RetireBackend {
+        /// Index into `backends`.
+        id: u32,
+    },
+    /// Waits until every program that runs now has ended (an RCU grace period). What was let go
+    /// before may be written anew after.
+    WaitForReaders,
+}
+
+impl Step {
+    /// The map written, by its name in [`mcs_common::maps`]; `None` for [`Step::WaitForReaders`].
+    pub const fn map(&self) -> Option<&'static str> {
+        match self {
+            Self::DeleteVip(_) | Self::InsertVip(_) => Some(maps::VIPS),
+            Self::DeleteFrontend(_) | Self::InsertFrontend { .. } => Some(maps::FRONTENDS),
+            Self::WriteService { .. } => Some(maps::SERVICES),
+            Self::WriteCluster { .. } => Some(maps::CLUSTERS),
+            Self::WriteBackend { .. } | Self::RetireBackend { .. } => Some(maps::BACKENDS),
+            Self::WriteSlots { .. } => Some(maps::SLOTS),
+            Self::WriteState { .. } | Self::UpdateAttributes { .. } | Self::Flip { .. } => {
+                Some(maps::STATES)
+            }
+            Self::WaitForReaders => None,
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    /// What is done to which entry, without the map: `insert 10.0.0.1:80/TCP at index 3`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DeleteVip(vip) => write!(f, "delete {}", vip.to_ip()),
+            Self::DeleteFrontend(key) => write!(f, "delete {}", super::convert::key_text(key)),
+            Self::WriteService { id, .. } | Self::WriteCluster { id, .. } => {
+                write!(f, "write entry {id}")
+            }
+            Self::WriteBackend { id, .. } => write!(f, "write backend {id}"),
+            Self::WriteSlots { block, ids } => write!(f, "write {} slots from {block}", ids.len()),
+            Self::WriteState { index, .. } => write!(f, "write state {index}"),
+            Self::UpdateAttributes { index, .. } => write!(f, "update attributes of state {index}"),
+            Self::Flip { index, extent } => {
+                write!(f, "flip state {index} to {} slots from {}", extent.count, extent.block)
+            }
+            Self::InsertFrontend { key, index } => {
+                write!(f, "insert {} at index {index}", super::convert::key_text(key))
+            }
+            Self::InsertVip(vip) => write!(f, "insert {}", vip.to_ip()),
+            Self::RetireBackend { id } => write!(f, "retire backend {id}"),
+            Self::WaitForReaders => f.write_str("wait for readers"),
+        }
+    }
+}
