@@ -12,5 +12,6 @@
 //!                            reconcile::apply(Plan, &mut impl Maps) --> pinned maps --> mcs-ebpf
 //! ```
 
+pub mod desired;
 pub mod model;
 pub mod store;

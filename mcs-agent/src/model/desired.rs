@@ -123,3 +123,15 @@ pub enum ImportState {
     /// Nothing of it could be used.
     Rejected,
 }
+
+impl fmt::Display for ImportState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ready => "Ready",
+            Self::Partial => "Partial",
+            Self::Refusing => "Refusing",
+            Self::LeftAlone => "LeftAlone",
+            Self::Rejected => "Rejected",
+        })
+    }
+}

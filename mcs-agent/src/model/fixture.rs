@@ -1,9 +1,30 @@
 //! Objects for tests, built by what a test is about: everything else is as a plain service has it.
 
 use super::{
-    Endpoint, EndpointSlice, ImportPort, ObjectKey, ServiceImport, ServiceType, SlicePort,
-    Timestamp,
+    Batch, Endpoint, EndpointSlice, ImportPort, Object, ObjectEvent, ObjectKey, ServiceImport,
+    ServiceType, SlicePort, SourceStatus, Timestamp,
 };
+use crate::store::{ObjectStore, Snapshot};
+
+/// What a store holds after these objects.
+pub(crate) fn snapshot(objects: impl IntoIterator<Item = impl Into<Object>>) -> Snapshot {
+    let events = objects.into_iter().map(|object| ObjectEvent::Apply(object.into())).collect();
+    let mut store = ObjectStore::default();
+    store.apply(Batch { events, status: SourceStatus::default() });
+    store.snapshot()
+}
+
+impl From<ServiceImport> for Object {
+    fn from(import: ServiceImport) -> Self {
+        Self::Import(import)
+    }
+}
+
+impl From<EndpointSlice> for Object {
+    fn from(slice: EndpointSlice) -> Self {
+        Self::Slice(slice)
+    }
+}
 
 /// The key that displays as `name`.
 pub(crate) fn key(name: &str) -> ObjectKey {
