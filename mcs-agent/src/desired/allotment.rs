@@ -24,7 +24,8 @@ pub(super) struct Allotment<'a> {
 pub(super) struct Holding {
     /// Its frontends, with the index of the port in its claim.
     pub(super) frontends: Vec<(FrontendId, usize)>,
-    /// Whether it has a VIP that others do not serve for it on all the ports it claims.
+    /// Whether a VIP is ours by it. One of which others hold every frontend it claims is not: without
+    /// this import all would be the same.
     pub(super) has_vip: bool,
 }
 
@@ -124,6 +125,8 @@ impl<'a> Room<'a> {
 
 #[cfg(test)]
 mod tests {
+    use Reason::{Capacity, FrontendTaken};
+
     use super::*;
     use crate::{
         desired::claim::{Verdict, judge},
@@ -204,7 +207,6 @@ mod tests {
             import("shop/late").created(4).ip("10.0.0.1").port("h", 443),
             import("shop/bare").created(5).ip("10.0.0.1"),
         ];
-        use Reason::FrontendTaken;
         assert_eq!(
             outcome(&imports, 100),
             [
@@ -219,8 +221,8 @@ mod tests {
         let allotment = allot(&mut claimants, 100);
         assert_eq!(
             claimants[1].refusals[0].message,
-            "10.0.0.1:80/TCP is held by the older ServiceImport shop/old; give one of them \
-             another ClusterSetIP or port"
+            "10.0.0.1:80/TCP is held by ServiceImport shop/old, which is older or comes first by \
+             name; give one of them another ClusterSetIP or port"
         );
         let vips: Vec<_> = allotment
             .vips
@@ -236,7 +238,6 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused_to_the_younger() {
-        use Reason::{Capacity, FrontendTaken};
         let imports = [
             import("shop/a").created(1).ip("10.0.0.1").port("h", 80).port("t", 443),
             import("shop/b").created(2).ip("10.0.0.2").port("h", 80).port("t", 443),

@@ -73,10 +73,9 @@ fn bound_clusters(services: &mut [Service<'_>], allowed: u32) {
                 refused.insert(cluster.to_owned());
             }
         }
-        for cluster in refused {
-            service.drop_cluster(&cluster);
-            service.refusals.push(limit.refuse(&format!("source cluster {cluster:?}")));
-        }
+        service.drop_clusters(&refused);
+        let refusals = refused.iter().map(|name| limit.refuse(&format!("source cluster {name:?}")));
+        service.refusals.extend(refusals);
     }
 }
 

@@ -49,8 +49,8 @@ pub(super) fn taken(frontend: FrontendId, holder: &ObjectKey) -> Refusal {
     Refusal::new(
         Reason::FrontendTaken,
         format!(
-            "{frontend} is held by the older ServiceImport {holder}; give one of them another \
-             ClusterSetIP or port"
+            "{frontend} is held by ServiceImport {holder}, which is older or comes first by name; \
+             give one of them another ClusterSetIP or port"
         ),
     )
 }

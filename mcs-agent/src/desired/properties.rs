@@ -15,24 +15,19 @@ use crate::{
     store::{ObjectStore, Snapshot},
 };
 
-/// Addresses that objects contend for, as VIPs and as endpoints; some may be neither.
-const ADDRESSES: [&str; 12] = [
-    "10.0.0.1",
-    "10.0.0.2",
-    "10.0.0.3",
-    "10.1.0.1",
-    "10.1.0.2",
-    "fd00::1",
-    "fd00::2",
-    "127.0.0.1",
-    "::1",
-    "::ffff:10.0.0.1",
-    "255.255.255.255",
-    "web",
-];
+/// Addresses that objects contend for, as VIPs and as endpoints.
+const ADDRESSES: [&str; 6] = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "fd00::1", "fd00::2"];
+/// What is neither a VIP nor an endpoint.
+const WRONG: [&str; 5] = ["127.0.0.1", "::1", "::ffff:10.0.0.1", "255.255.255.255", "web"];
+const NAMES: [&str; 3] = ["", "http", "dns"];
+const PROTOCOLS: [&str; 4] = ["TCP", "TCP", "UDP", "SCTP"];
 
 fn text(values: &'static [&'static str]) -> impl Strategy<Value = String> {
     select(values).prop_map(str::to_owned)
+}
+
+fn addresses() -> impl Strategy<Value = String> {
+    prop_oneof![9 => text(&ADDRESSES), 1 => text(&WRONG)]
 }
 
 fn flag() -> impl Strategy<Value = Option<bool>> {
@@ -40,22 +35,19 @@ fn flag() -> impl Strategy<Value = Option<bool>> {
 }
 
 fn imports() -> impl Strategy<Value = ServiceImport> {
-    let port = (
-        text(&["", "http", "dns"]),
-        select(vec![0, 53, 80, 65536]),
-        option::of(text(&["TCP", "UDP", "SCTP"])),
-    );
+    let port = (text(&NAMES), select(vec![0, 53, 80, 65536]), option::of(text(&PROTOCOLS)));
     (
         text(&["shop/web", "shop/api", "shop/db", "other/web"]),
         option::of(0_i64..3),
-        vec(text(&ADDRESSES), 0..4),
-        vec(port, 0..4),
+        vec(addresses(), 1..4),
+        vec(port, 0..3),
         prop::bool::weighted(0.1),
         option::weighted(0.2, text(&["None", "ClientIP", "Always"])),
         option::weighted(0.2, text(&["Cluster", "Local", "Nearby"])),
     )
         .prop_map(|(name, created, ips, ports, headless, affinity, policy)| {
-            let plain = ports.into_iter().fold(import(&name), |import, (name, port, protocol)| {
+            let served = import(&name).port("http", 80);
+            let import = ports.into_iter().fold(served, |import, (name, port, protocol)| {
                 import.port_of(&name, port, protocol.as_deref())
             });
             ServiceImport {
@@ -68,14 +60,14 @@ fn imports() -> impl Strategy<Value = ServiceImport> {
                 },
                 session_affinity: affinity,
                 internal_traffic_policy: policy,
-                ..plain
+                ..import
             }
         })
 }
 
 fn endpoints() -> impl Strategy<Value = Endpoint> {
     (
-        vec(text(&ADDRESSES), 0..2),
+        vec(addresses(), 1..3),
         (flag(), flag(), flag()),
         option::of(text(&["n1", "n2"])),
         vec(text(&["n1", "n2"]), 0..2),
@@ -88,25 +80,21 @@ fn endpoints() -> impl Strategy<Value = Endpoint> {
 }
 
 fn slices() -> impl Strategy<Value = EndpointSlice> {
-    let port = (
-        text(&["", "http", "dns"]),
-        option::of(select(vec![0, 53, 8080])),
-        option::of(text(&["TCP", "UDP", "SCTP"])),
-    );
+    let port = (text(&NAMES), option::of(select(vec![0, 53, 8080])), option::of(text(&PROTOCOLS)));
     (
         text(&["shop/a", "shop/b", "shop/c", "shop/d", "other/a"]),
         text(&["web", "api", "db"]),
         option::of(text(&["east", "west", "north"])),
-        text(&["IPv4", "IPv4", "IPv6", "FQDN"]),
-        vec(endpoints(), 0..4),
-        vec(port, 0..4),
+        text(&["IPv4", "IPv4", "IPv4", "IPv6", "FQDN"]),
+        vec(endpoints(), 0..6),
+        vec(port, 0..3),
     )
         .prop_map(|(name, service, source_cluster, address_type, endpoints, ports)| {
-            let plain =
-                ports.into_iter().fold(slice(&name, &service), |slice, (name, port, protocol)| {
-                    slice.port_of(&name, port, protocol.as_deref())
-                });
-            EndpointSlice { source_cluster, address_type, endpoints, ..plain }
+            let served = slice(&name, &service).port("http", 8080);
+            let slice = ports.into_iter().fold(served, |slice, (name, port, protocol)| {
+                slice.port_of(&name, port, protocol.as_deref())
+            });
+            EndpointSlice { source_cluster, address_type, endpoints, ..slice }
         })
 }
 

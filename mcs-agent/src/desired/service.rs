@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     allotment::Holding, endpoint::Family, precedence::Claimant, refusal::Refusal, selection,
@@ -57,10 +57,10 @@ impl<'a> Service<'a> {
             .map(|backend| backend.cluster.as_str())
     }
 
-    /// Takes away the backends of a source cluster.
-    pub(super) fn drop_cluster(&mut self, cluster: &str) {
+    /// Takes away the backends of these source clusters.
+    pub(super) fn drop_clusters(&mut self, clusters: &BTreeSet<String>) {
         for (_, frontend) in &mut self.frontends {
-            frontend.backends.retain(|backend| backend.cluster != cluster);
+            frontend.backends.retain(|backend| !clusters.contains(&backend.cluster));
         }
     }
 }

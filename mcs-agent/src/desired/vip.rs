@@ -16,7 +16,8 @@ pub(super) fn vips(ips: &[String], node: &NodeContext) -> (Vec<IpAddr>, Vec<Refu
         match parse(text).and_then(|ip| check(ip, node)) {
             Ok(ip) if seen.insert(ip) => vips.push(ip),
             Ok(ip) => {
-                refusals.push(refuse(Reason::VipDuplicate, ip, "is listed twice; remove one"))
+                let why = "is listed twice; remove one";
+                refusals.push(refuse(Reason::VipDuplicate, ip, why));
             }
             Err(refusal) => refusals.push(refusal),
         }

@@ -118,7 +118,8 @@ pub enum ImportState {
     Partial,
     /// No frontend has a usable backend: every client is refused.
     Refusing,
-    /// Not ours: headless, without endpoints to consume, or served by a derived Service.
+    /// Not ours: headless, without an address yet, without endpoints to consume, or served by a
+    /// derived Service.
     LeftAlone,
     /// Nothing of it could be used.
     Rejected,
