@@ -13,6 +13,8 @@
 //! ```
 
 pub mod dataplane;
+pub mod desired;
 pub mod loader;
 pub mod model;
 pub mod reconcile;
+pub mod store;
