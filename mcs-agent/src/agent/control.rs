@@ -7,9 +7,9 @@ use super::{AgentInfo, Config, Report, Usage, addresses, programs::Dataplane};
 use crate::{
     desired,
     loader::config_bytes,
-    model::{Batch, Desired, NodeContext, SourceStatus},
+    model::{Batch, Desired, Kind, NodeContext},
     reconcile::{Maps as _, Realized, apply, plan},
-    store::ObjectStore,
+    store::{Change, ChangeKind, ObjectStore},
 };
 
 /// How often this node's addresses are read.
@@ -23,7 +23,6 @@ const RETRY: std::ops::RangeInclusive<Duration> =
 /// The state that one task owns and changes.
 pub(super) struct Control {
     store: ObjectStore,
-    source: SourceStatus,
     node: NodeContext,
     desired: Desired,
     realized: Realized,
@@ -56,7 +55,6 @@ impl Control {
         };
         Ok(Self {
             store: ObjectStore::default(),
-            source: SourceStatus::default(),
             node,
             desired: Desired::default(),
             realized,
@@ -95,13 +93,12 @@ impl Control {
 
     fn take(&mut self, batch: Batch) {
         for problem in &batch.status.problems {
-            if !self.source.problems.contains(problem) {
+            if !self.store.source().problems.contains(problem) {
                 tracing::warn!("{}: {}", problem.place, problem.message);
             }
         }
-        self.source = batch.status.clone();
         for change in self.store.apply(batch) {
-            change.log();
+            log_change(&change);
         }
     }
 
@@ -170,7 +167,7 @@ impl Control {
         let report = Report {
             agent: self.agent.clone(),
             synced: self.synced,
-            source: self.source.clone(),
+            source: self.store.source().clone(),
             socket_lb: self.config.socket_lb,
             cgroup_path: self.dataplane.cgroup.path.clone(),
             cgroup_id: self.dataplane.cgroup.id,
@@ -189,6 +186,19 @@ impl Control {
         if let Err(error) = report.write(&self.dataplane.run_directory) {
             tracing::warn!("{error}");
         }
+    }
+}
+
+fn log_change(change: &Change) {
+    let what = match change.kind {
+        ChangeKind::Added => "added",
+        ChangeKind::Updated => "updated",
+        ChangeKind::Removed => "removed",
+        ChangeKind::Malformed => "malformed",
+    };
+    match change.object.kind {
+        Kind::ServiceImport => tracing::info!("{} {what}", change.object),
+        Kind::EndpointSlice => tracing::debug!("{} {what}", change.object),
     }
 }
 

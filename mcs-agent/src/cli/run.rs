@@ -118,6 +118,12 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// An environment variable that is set to nothing says nothing.
+#[expect(clippy::ptr_arg, reason = "as Option::filter calls it")]
+fn not_empty(text: &String) -> bool {
+    !text.is_empty()
+}
+
 impl RunArgs {
     fn into_config(self) -> anyhow::Result<Config> {
         let mut api_servers = self.api_server;
@@ -135,9 +141,9 @@ impl RunArgs {
                 SocketLbArg::Host => SocketLb::Host,
                 SocketLbArg::Off => SocketLb::Off,
             },
-            node_name: self.node_name,
-            zone: self.zone,
-            cluster_id: self.cluster_id,
+            node_name: self.node_name.filter(not_empty),
+            zone: self.zone.filter(not_empty),
+            cluster_id: self.cluster_id.filter(not_empty),
             vip_cidrs: self.vip_cidr,
             api_servers: api_servers.into_iter().collect(),
             capacity: Capacity {
