@@ -13,3 +13,4 @@
 //! ```
 
 pub mod model;
+pub mod source;
