@@ -1,10 +1,10 @@
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, io, panic, thread};
 
 use serde_path_to_error::Path;
 
 use super::{
     documents::{Document, documents},
-    node::Node,
+    node::{Node, PARSER_STACK},
 };
 use crate::{
     model::{Kind, Object, ObjectKey, ObjectRef},
@@ -57,8 +57,17 @@ impl fmt::Display for Position {
 
 impl Content {
     /// Reads a file of YAML or JSON documents. What parses but is no valid object fails alone; a
-    /// syntax error fails the whole file.
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, Problem> {
+    /// syntax error fails the whole file. The error is that of the thread that the parser needs.
+    pub(super) fn parse(bytes: &[u8]) -> io::Result<Result<Self, Problem>> {
+        thread::scope(|scope| {
+            let parser =
+                thread::Builder::new().name("manifests".to_owned()).stack_size(PARSER_STACK);
+            let parser = parser.spawn_scoped(scope, || Self::parse_here(bytes))?;
+            Ok(parser.join().unwrap_or_else(|panic| panic::resume_unwind(panic)))
+        })
+    }
+
+    fn parse_here(bytes: &[u8]) -> Result<Self, Problem> {
         let text = str::from_utf8(bytes).map_err(|error| not_utf8(bytes, error.valid_up_to()))?;
         let mut content = Self::default();
         for document in documents(text.trim_start_matches('\u{feff}')) {
@@ -245,7 +254,7 @@ mod tests {
 
     /// One line per manifest, problem and skipped kind.
     fn summary(bytes: &[u8]) -> Vec<String> {
-        let content = match Content::parse(bytes) {
+        let content = match Content::parse(bytes).unwrap() {
             Ok(content) => content,
             Err(problem) => return vec![format!("FILE {}", describe(&problem))],
         };
@@ -452,6 +461,22 @@ mod tests {
                 ],
                 "{metadata}"
             );
+        }
+    }
+
+    #[test]
+    fn nesting_is_bounded_and_needs_no_deep_stack() {
+        let nested = |levels| format!("{}1{}", "{a: [".repeat(levels), "]}".repeat(levels));
+        let shallow = thread::Builder::new().stack_size(256 * 1024);
+        let allowed = shallow.spawn(move || summary(nested(31).as_bytes())).unwrap();
+        assert_eq!(
+            allowed.join().unwrap(),
+            ["? document 1, line 1: no Kubernetes object: apiVersion and kind are needed"]
+        );
+        for text in [nested(33), "- ".repeat(100_000), "[".repeat(100_000), "{a: ".repeat(100_000)]
+        {
+            let refused = summary(text.as_bytes());
+            assert!(refused[0].starts_with("FILE document 1, line 1: "), "{refused:?}");
         }
     }
 

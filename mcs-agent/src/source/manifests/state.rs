@@ -141,20 +141,17 @@ impl DirectoryState {
 
 impl ManifestFile {
     fn updated(self, bytes: Result<Vec<u8>, FileError>, hasher: &RandomState) -> Self {
-        let bytes = match bytes {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                let problem = Problem { position: None, message: error.to_string() };
-                return Self { hash: None, content: self.content, problem: Some(problem) };
-            }
-        };
-        let hash = Some(hasher.hash_one(&bytes));
-        if hash == self.hash {
+        let hash = bytes.as_ref().ok().map(|bytes| hasher.hash_one(bytes));
+        if hash.is_some() && hash == self.hash {
             return self;
         }
-        match Content::parse(&bytes) {
-            Ok(content) => Self { hash, content: Some(Arc::new(content)), problem: None },
-            Err(problem) => Self { hash, content: self.content, problem: Some(problem) },
+        match bytes.and_then(|bytes| Ok(Content::parse(&bytes)?)) {
+            Ok(Ok(content)) => Self { hash, content: Some(Arc::new(content)), problem: None },
+            Ok(Err(problem)) => Self { hash, content: self.content, problem: Some(problem) },
+            Err(error) => {
+                let problem = Problem { position: None, message: error.to_string() };
+                Self { hash: None, content: self.content, problem: Some(problem) }
+            }
         }
     }
 }

@@ -179,4 +179,49 @@ mod tests {
         let endless = duration_of_burst(Duration::from_millis(10), 1_000).await;
         assert!((LONGEST_BURST..LONGEST_BURST + QUIET).contains(&endless), "{endless:?}");
     }
+
+    #[test]
+    fn reading_is_no_change() {
+        let read = [
+            AccessKind::Open(AccessMode::Any),
+            AccessKind::Close(AccessMode::Read),
+            AccessKind::Read,
+        ];
+        for kind in read {
+            assert!(is_read(&Event::new(EventKind::Access(kind))), "{kind:?}");
+        }
+        let written = AccessKind::Close(AccessMode::Write);
+        for kind in [EventKind::Access(written), EventKind::Any, EventKind::Other] {
+            assert!(!is_read(&Event::new(kind)), "{kind:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_watch_follows_its_directory() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("manifests");
+        let mut watch = Watch::new(directory.clone());
+        assert!(!watch.renew(), "there is no directory yet");
+        for round in ["new", "removed and made again", "renamed and made again"] {
+            fs::create_dir(&directory).unwrap();
+            assert!(watch.renew(), "{round}");
+            assert!(!watch.renew(), "{round}: it is armed");
+            fs::write(directory.join("a.yaml"), round).unwrap();
+            told(&watch, round).await;
+            match round {
+                "removed and made again" => {
+                    fs::rename(&directory, parent.path().join("old")).unwrap();
+                }
+                _ => fs::remove_dir_all(&directory).unwrap(),
+            }
+            told(&watch, round).await;
+        }
+    }
+
+    /// Waits for an event, and for the last of those that come with it.
+    async fn told(watch: &Watch, what: &str) {
+        let patience = Duration::from_secs(20);
+        assert!(tokio::time::timeout(patience, watch.changed()).await.is_ok(), "{what}");
+        watch.settled().await;
+    }
 }
