@@ -117,7 +117,7 @@ impl Content {
         type_meta: TypeMeta<'_>,
     ) {
         if kind == Kind::EndpointSlice && !may_be_imported(node) {
-            self.skip(format!("{type_meta} without {}", kubernetes::SERVICE_NAME_LABEL));
+            self.skip_unlabelled(type_meta);
             return;
         }
         let Some(key) = key(node) else {
@@ -130,7 +130,10 @@ impl Content {
         };
         let outcome = match kubernetes::decode(kind, key.clone(), &node.to_json()) {
             Ok(Some(object)) => Ok(object),
-            Ok(None) => return,
+            Ok(None) => {
+                self.skip_unlabelled(type_meta);
+                return;
+            }
             Err(error) => Err(Problem {
                 position: Some(document.position(node.line_at(error.path()))),
                 message: with_path(error.path(), &error.inner().to_string()),
@@ -141,6 +144,10 @@ impl Content {
             position: document.position(node.line()),
             outcome,
         });
+    }
+
+    fn skip_unlabelled(&mut self, type_meta: TypeMeta<'_>) {
+        self.skip(format!("{type_meta} without {}", kubernetes::SERVICE_NAME_LABEL));
     }
 
     fn skip(&mut self, what: String) {
@@ -205,7 +212,8 @@ fn key(node: &Node) -> Option<ObjectKey> {
     Some(ObjectKey::new(namespace, name))
 }
 
-/// Whether a slice has the label, were it malformed otherwise, the label included.
+/// Whether a slice carries the label at all: with a value that is no string it is malformed, not
+/// somebody else's.
 fn may_be_imported(slice: &Node) -> bool {
     slice
         .get("metadata")
