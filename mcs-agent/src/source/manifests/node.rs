@@ -254,6 +254,7 @@ mod tests {
             ("{}\n{}\n", 2),
             ("a: b: c\n", 1),
             (&format!("# 1\n{}", alias_bomb()), 7),
+            (&format!("a: &a {}\nb: [{}]\n", "x".repeat(1 << 20), "*a,".repeat(70)), 2),
         ] {
             let head: String = text.chars().take(20).collect();
             let error = Node::parse(text).expect_err(&head);
