@@ -45,7 +45,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let (sender, receiver) = mpsc::channel(WAITING_BATCHES);
     let source = ManifestSource::new(config.manifests.clone());
     tokio::select! {
-        result = source.run(sender) => result.context("the manifests source ended"),
+        () = source.run(sender) => Ok(()),
         result = control.run(receiver) => result,
     }
 }
