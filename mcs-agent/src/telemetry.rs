@@ -6,7 +6,7 @@ use tracing_subscriber::{EnvFilter, layer::SubscriberExt as _, util::SubscriberI
 
 /// How to log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum LogFormat {
+pub(crate) enum LogFormat {
     /// A line for people
     Human,
     /// One JSON object per line
@@ -14,7 +14,7 @@ pub enum LogFormat {
 }
 
 /// Starts logging to standard error.
-pub fn init(format: LogFormat, filter: &str) -> anyhow::Result<()> {
+pub(crate) fn init(format: LogFormat, filter: &str) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(filter)
         .with_context(|| format!("--log {filter}: try a level such as info or debug"))?;
     let registry = tracing_subscriber::registry().with(filter);

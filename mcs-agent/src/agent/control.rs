@@ -1,7 +1,10 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
-use tokio::{sync::mpsc, time::{Instant, MissedTickBehavior}};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, MissedTickBehavior},
+};
 
 use super::{AgentInfo, Config, Report, Usage, addresses, programs::Dataplane};
 use crate::{
@@ -39,12 +42,13 @@ pub(super) struct Control {
 impl Control {
     pub(super) fn new(config: &Config, dataplane: Dataplane) -> anyhow::Result<Self> {
         let dump = dataplane.maps.dump().context("cannot read the pinned maps")?;
-        let (realized, findings) = Realized::restore(&dump, config.capacity);
+        let (realized, findings) = Realized::restore(dump, config.capacity);
         for finding in &findings {
             tracing::warn!("in the pinned maps: {finding}; repairing");
         }
         let mut node = config.node_context();
-        node.node_addresses = addresses::of_this_node().context("cannot read this node's addresses")?;
+        node.node_addresses =
+            addresses::of_this_node().context("cannot read this node's addresses")?;
         let now = seconds_since_epoch();
         let agent = AgentInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -36,10 +36,9 @@ pub(super) fn run(args: &BackendsArgs) -> anyhow::Result<ExitCode> {
     }
     match args.read.output {
         Format::Json => output::json(&frontends)?,
-        Format::Table => table(
-            &["FRONTEND", "BACKEND", "CLUSTER", "ID"],
-            frontends.iter().flat_map(rows),
-        )?,
+        Format::Table => {
+            table(&["FRONTEND", "BACKEND", "CLUSTER", "ID"], frontends.iter().flat_map(rows))?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -54,15 +54,9 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_VIP_CIDR", value_name = "CIDR", value_delimiter = ',')]
     vip_cidr: Vec<IpNet>,
 
-    /// An address of the API server, never accepted as a ClusterSetIP; repeatable
-    #[arg(
-        long,
-        env = "MCS_API_SERVER",
-        value_name = "IP",
-        value_delimiter = ',',
-        help = "An address of the API server, never accepted as a ClusterSetIP; repeatable (the one \
-                in KUBERNETES_SERVICE_HOST always counts)"
-    )]
+    /// An address of the API server, never accepted as a ClusterSetIP; repeatable (the one in
+    /// `KUBERNETES_SERVICE_HOST` always counts)
+    #[arg(long, env = "MCS_API_SERVER", value_name = "IP", value_delimiter = ',')]
     api_server: Vec<IpAddr>,
 
     /// Room for frontends (one per address, port and protocol), for VIPs and for ServiceImports
@@ -88,7 +82,7 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_LOG_FORMAT", value_name = "FORMAT", default_value = "human")]
     log_format: LogFormat,
 
-    /// What to log: error, warn, info, debug, trace, or directives (mcs_agent=debug,warn)
+    /// What to log: error, warn, info, debug, trace, or directives (`mcs_agent=debug,warn`)
     #[arg(long, env = "MCS_LOG", value_name = "FILTER", default_value = "info")]
     log: String,
 

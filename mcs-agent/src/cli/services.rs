@@ -20,7 +20,8 @@ struct Services {
 
 pub(super) fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
     let frontends = view::read(&args.bpffs.bpffs)?;
-    let imports = view::read_report(&args.bpffs.bpffs).map_or_else(Vec::new, |report| report.imports);
+    let imports =
+        view::read_report(&args.bpffs.bpffs).map_or_else(Vec::new, |report| report.imports);
     let services = Services { frontends, imports };
     match args.output {
         Format::Json => output::json(&services)?,
@@ -43,12 +44,13 @@ impl Services {
                 one.state.to_owned(),
             ]
         });
-        let others = self.imports.iter().filter(|import| !served.contains(&import.import)).map(|import| {
-            let mut row = vec!["-".to_owned(); 7];
-            row[0] = import.import.to_string();
-            row[6] = format!("{}: {}", import.state, import.message);
-            row
-        });
+        let others =
+            self.imports.iter().filter(|import| !served.contains(&import.import)).map(|import| {
+                let mut row = vec!["-".to_owned(); 7];
+                row[0] = import.import.to_string();
+                row[6] = format!("{}: {}", import.state, import.message);
+                row
+            });
         table(
             &["NAME", "VIP", "PORT", "PROTOCOL", "AFFINITY", "BACKENDS", "STATE"],
             frontends.chain(others),

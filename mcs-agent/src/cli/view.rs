@@ -49,12 +49,14 @@ pub(super) struct BackendView {
 /// Reads every frontend that the pinned maps hold, sorted by import, then by frontend.
 pub(super) fn read(bpffs: &Path) -> anyhow::Result<Vec<FrontendView>> {
     let config = Pins::new(bpffs).config();
-    let dump = KernelMaps::open(&config, Access::Read).and_then(|maps| maps.dump()).with_context(|| {
-        format!(
-            "cannot read the maps in {}: start `mcs-agent run`, or name the agent's --bpffs",
-            config.display()
-        )
-    })?;
+    let dump = KernelMaps::open(&config, Access::Read).and_then(|maps| maps.dump()).with_context(
+        || {
+            format!(
+                "cannot read the maps in {}: start `mcs-agent run`, or name the agent's --bpffs",
+                config.display()
+            )
+        },
+    )?;
     let mut frontends: Vec<_> = dump
         .frontends
         .iter()
