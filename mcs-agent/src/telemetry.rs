@@ -1,5 +1,7 @@
 //! Logs.
 
+use std::io::IsTerminal as _;
+
 use anyhow::Context as _;
 use clap::ValueEnum;
 use tracing_subscriber::{EnvFilter, layer::SubscriberExt as _, util::SubscriberInitExt as _};
@@ -18,7 +20,9 @@ pub(crate) fn init(format: LogFormat, filter: &str) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(filter)
         .with_context(|| format!("--log {filter}: try a level such as info or debug"))?;
     let registry = tracing_subscriber::registry().with(filter);
-    let writer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let writer = tracing_subscriber::fmt::layer()
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     match format {
         LogFormat::Human => registry.with(writer.with_target(false)).init(),
         LogFormat::Json => registry.with(writer.json()).init(),
