@@ -28,14 +28,10 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
     tokio::select! {
         result = serve(config) => result,
-        _ = terminate.recv() => stopped("SIGTERM"),
-        _ = interrupt.recv() => stopped("SIGINT"),
+        _ = terminate.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
     }
-}
-
-fn stopped(signal: &str) -> anyhow::Result<()> {
-    tracing::info!("{signal}: stopping; the dataplane stays in place");
-    Ok(())
+    .inspect(|()| tracing::info!("stopping; the dataplane stays in place"))
 }
 
 async fn serve(config: Config) -> anyhow::Result<()> {
@@ -45,7 +41,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let (sender, receiver) = mpsc::channel(WAITING_BATCHES);
     let source = ManifestSource::new(config.manifests.clone());
     tokio::select! {
-        result = source.run(sender) => result.context("the manifests source ended"),
+        () = source.run(sender) => Ok(()),
         result = control.run(receiver) => result,
     }
 }

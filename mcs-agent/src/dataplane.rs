@@ -2,6 +2,10 @@
 
 mod array;
 mod counters;
+mod kernel;
+mod run;
 
 pub use array::Access;
 pub use counters::{Counts, read as read_counters};
+pub use kernel::KernelMaps;
+pub use run::{Run, read_run_record, write_run_record};

@@ -12,7 +12,13 @@
 //!                            reconcile::apply(Plan, &mut impl Maps) --> pinned maps --> mcs-ebpf
 //! ```
 
+pub mod agent;
+pub mod cli;
 pub mod dataplane;
+pub mod desired;
 pub mod loader;
 pub mod model;
 pub mod reconcile;
+pub mod source;
+pub mod store;
+mod telemetry;

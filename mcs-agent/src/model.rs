@@ -3,6 +3,8 @@
 
 mod desired;
 mod event;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod node;
 mod object;
 mod rejection;

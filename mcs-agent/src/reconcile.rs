@@ -9,11 +9,24 @@
 //! Everything here is synchronous and pure but for [`Maps`], behind which the kernel or a model of
 //! it stands.
 
+mod apply;
 pub mod convert;
 mod dump;
+mod extents;
+mod ledger;
+mod listing;
 mod maps;
+mod memory;
+mod names;
+mod plan;
+mod realized;
 mod step;
 
+pub use apply::{Applied, ApplyError, apply};
 pub use dump::Dump;
+pub use listing::Listing;
 pub use maps::{MapError, Maps, Operation};
+pub use memory::{Faulty, MemoryMaps};
+pub use plan::{Deferred, Plan, Shortage, Subject, plan};
+pub use realized::{Damage, Finding, Realized};
 pub use step::Step;

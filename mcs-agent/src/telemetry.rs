@@ -1,12 +1,14 @@
 //! Logs.
 
+use std::io::IsTerminal as _;
+
 use anyhow::Context as _;
 use clap::ValueEnum;
 use tracing_subscriber::{EnvFilter, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
 /// How to log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum LogFormat {
+pub(crate) enum LogFormat {
     /// A line for people
     Human,
     /// One JSON object per line
@@ -14,11 +16,13 @@ pub enum LogFormat {
 }
 
 /// Starts logging to standard error.
-pub fn init(format: LogFormat, filter: &str) -> anyhow::Result<()> {
+pub(crate) fn init(format: LogFormat, filter: &str) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(filter)
         .with_context(|| format!("--log {filter}: try a level such as info or debug"))?;
     let registry = tracing_subscriber::registry().with(filter);
-    let writer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let writer = tracing_subscriber::fmt::layer()
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     match format {
         LogFormat::Human => registry.with(writer.with_target(false)).init(),
         LogFormat::Json => registry.with(writer.json()).init(),

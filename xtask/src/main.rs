@@ -1,2 +1,42 @@
-//! Development verbs.
-fn main() {}
+//! The verbs of mcs-agent's development, run as `cargo xtask VERB`.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::workspace::Workspace;
+
+mod btf;
+mod build;
+mod lint;
+mod process;
+mod setup;
+mod test;
+mod version;
+mod workspace;
+
+/// Build, check and test mcs-agent.
+///
+/// Every verb first sees to it that what it needs is installed; nothing has to be prepared by hand.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", version)]
+enum Verb {
+    Setup(setup::Args),
+    Build(build::Args),
+    Lint(lint::Args),
+    Test(test::Args),
+}
+
+fn main() -> ExitCode {
+    let verb = Verb::parse();
+    let outcome = Workspace::discover().and_then(|workspace| match verb {
+        Verb::Setup(args) => setup::run(&workspace, &args),
+        Verb::Build(args) => build::run(&workspace, &args),
+        Verb::Lint(args) => lint::run(&workspace, &args),
+        Verb::Test(args) => Ok(test::run(&workspace, &args)),
+    });
+    outcome.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}

@@ -1,15 +1,18 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
-use tokio::{sync::mpsc, time::{Instant, MissedTickBehavior}};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, MissedTickBehavior},
+};
 
 use super::{AgentInfo, Config, Report, Usage, addresses, programs::Dataplane};
 use crate::{
     desired,
     loader::config_bytes,
-    model::{Batch, Desired, NodeContext, SourceStatus},
+    model::{Batch, Desired, Kind, NodeContext},
     reconcile::{Maps as _, Realized, apply, plan},
-    store::ObjectStore,
+    store::{Change, ChangeKind, ObjectStore},
 };
 
 /// How often this node's addresses are read.
@@ -23,7 +26,6 @@ const RETRY: std::ops::RangeInclusive<Duration> =
 /// The state that one task owns and changes.
 pub(super) struct Control {
     store: ObjectStore,
-    source: SourceStatus,
     node: NodeContext,
     desired: Desired,
     realized: Realized,
@@ -40,12 +42,13 @@ pub(super) struct Control {
 impl Control {
     pub(super) fn new(config: &Config, dataplane: Dataplane) -> anyhow::Result<Self> {
         let dump = dataplane.maps.dump().context("cannot read the pinned maps")?;
-        let (realized, findings) = Realized::restore(&dump, config.capacity);
+        let (realized, findings) = Realized::restore(dump, config.capacity);
         for finding in &findings {
             tracing::warn!("in the pinned maps: {finding}; repairing");
         }
         let mut node = config.node_context();
-        node.node_addresses = addresses::of_this_node().context("cannot read this node's addresses")?;
+        node.node_addresses =
+            addresses::of_this_node().context("cannot read this node's addresses")?;
         let now = seconds_since_epoch();
         let agent = AgentInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -56,7 +59,6 @@ impl Control {
         };
         Ok(Self {
             store: ObjectStore::default(),
-            source: SourceStatus::default(),
             node,
             desired: Desired::default(),
             realized,
@@ -95,13 +97,12 @@ impl Control {
 
     fn take(&mut self, batch: Batch) {
         for problem in &batch.status.problems {
-            if !self.source.problems.contains(problem) {
+            if !self.store.source().problems.contains(problem) {
                 tracing::warn!("{}: {}", problem.place, problem.message);
             }
         }
-        self.source = batch.status.clone();
         for change in self.store.apply(batch) {
-            change.log();
+            log_change(&change);
         }
     }
 
@@ -170,7 +171,7 @@ impl Control {
         let report = Report {
             agent: self.agent.clone(),
             synced: self.synced,
-            source: self.source.clone(),
+            source: self.store.source().clone(),
             socket_lb: self.config.socket_lb,
             cgroup_path: self.dataplane.cgroup.path.clone(),
             cgroup_id: self.dataplane.cgroup.id,
@@ -189,6 +190,19 @@ impl Control {
         if let Err(error) = report.write(&self.dataplane.run_directory) {
             tracing::warn!("{error}");
         }
+    }
+}
+
+fn log_change(change: &Change) {
+    let what = match change.kind {
+        ChangeKind::Added => "added",
+        ChangeKind::Updated => "updated",
+        ChangeKind::Removed => "removed",
+        ChangeKind::Malformed => "malformed",
+    };
+    match change.object.kind {
+        Kind::ServiceImport => tracing::info!("{} {what}", change.object),
+        Kind::EndpointSlice => tracing::debug!("{} {what}", change.object),
     }
 }
 

@@ -2,6 +2,7 @@ use std::{fs, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
 use mcs_common::{RunRecord, text};
+use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{Config, SocketLb};
 use crate::{
@@ -112,7 +113,9 @@ impl Dataplane {
     fn follow_program_log(&mut self) -> anyhow::Result<()> {
         let logger = aya_log::EbpfLogger::init(self.programs.ebpf_mut())
             .context("cannot read the log of the programs")?;
-        let mut logger = tokio::io::unix::AsyncFd::with_interest(logger, tokio::io::Interest::READABLE)?;
+        // SAFETY: the logger owns its ring buffer's descriptor, and keeps it until it is dropped.
+        let mut logger = unsafe { AsyncFd::register_with_interest(logger, Interest::READABLE) }
+            .context("cannot wait for the log of the programs")?;
         tokio::spawn(async move {
             while let Ok(mut guard) = logger.readable_mut().await {
                 guard.get_inner_mut().flush();

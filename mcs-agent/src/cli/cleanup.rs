@@ -25,10 +25,14 @@ pub(super) fn run(args: &CleanupArgs) -> anyhow::Result<ExitCode> {
         print(&format!("nothing to clean up: {root} does not exist"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let lock = DirectoryLock::try_take(pins.root()).with_context(|| format!("cannot lock {root}"))?;
+    let lock =
+        DirectoryLock::try_take(pins.root()).with_context(|| format!("cannot lock {root}"))?;
     if lock.is_none() {
         let run = read_run_record(&pins.config());
-        let holder = run.map_or_else(|_| String::new(), |run| format!(" (process {} on {})", run.pid, run.host));
+        let holder = run.map_or_else(
+            |_| String::new(),
+            |run| format!(" (process {} on {})", run.pid, run.host),
+        );
         bail!("an mcs-agent runs on {root}{holder}: stop it first");
     }
     let run_directory = read_run_record(&pins.config()).ok().map(|run| run.directory);

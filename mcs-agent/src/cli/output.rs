@@ -9,9 +9,12 @@ pub(super) fn json(value: &impl Serialize) -> anyhow::Result<()> {
 }
 
 /// Prints a table without lines, as kubectl does.
-pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> anyhow::Result<()> {
+pub(super) fn table(
+    header: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> anyhow::Result<()> {
     let mut table = Table::new();
-    table.load_preset(NOTHING).set_header(header.iter().copied());
+    table.load_style(NOTHING).set_header(header.iter().copied());
     // Cells wrap on a terminal only: a pipe gets one line a row.
     table.set_content_arrangement(if io::stdout().is_terminal() {
         ContentArrangement::Dynamic

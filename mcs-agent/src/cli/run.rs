@@ -54,15 +54,9 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_VIP_CIDR", value_name = "CIDR", value_delimiter = ',')]
     vip_cidr: Vec<IpNet>,
 
-    /// An address of the API server, never accepted as a ClusterSetIP; repeatable
-    #[arg(
-        long,
-        env = "MCS_API_SERVER",
-        value_name = "IP",
-        value_delimiter = ',',
-        help = "An address of the API server, never accepted as a ClusterSetIP; repeatable (the one \
-                in KUBERNETES_SERVICE_HOST always counts)"
-    )]
+    /// An address of the API server, never accepted as a ClusterSetIP; repeatable (the one in
+    /// `KUBERNETES_SERVICE_HOST` always counts)
+    #[arg(long, env = "MCS_API_SERVER", value_name = "IP", value_delimiter = ',')]
     api_server: Vec<IpAddr>,
 
     /// Room for frontends (one per address, port and protocol), for VIPs and for ServiceImports
@@ -88,7 +82,7 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_LOG_FORMAT", value_name = "FORMAT", default_value = "human")]
     log_format: LogFormat,
 
-    /// What to log: error, warn, info, debug, trace, or directives (mcs_agent=debug,warn)
+    /// What to log: error, warn, info, debug, trace, or directives (`mcs_agent=debug,warn`)
     #[arg(long, env = "MCS_LOG", value_name = "FILTER", default_value = "info")]
     log: String,
 
@@ -118,6 +112,12 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// An environment variable that is set to nothing says nothing.
+#[expect(clippy::ptr_arg, reason = "as Option::filter calls it")]
+fn not_empty(text: &String) -> bool {
+    !text.is_empty()
+}
+
 impl RunArgs {
     fn into_config(self) -> anyhow::Result<Config> {
         let mut api_servers = self.api_server;
@@ -135,9 +135,9 @@ impl RunArgs {
                 SocketLbArg::Host => SocketLb::Host,
                 SocketLbArg::Off => SocketLb::Off,
             },
-            node_name: self.node_name,
-            zone: self.zone,
-            cluster_id: self.cluster_id,
+            node_name: self.node_name.filter(not_empty),
+            zone: self.zone.filter(not_empty),
+            cluster_id: self.cluster_id.filter(not_empty),
             vip_cidrs: self.vip_cidr,
             api_servers: api_servers.into_iter().collect(),
             capacity: Capacity {

@@ -53,7 +53,8 @@ impl Status {
             );
         }
         let report = read_report(pins).map_err(|error| degraded.push(error)).ok();
-        let hooks = pins.hooks().map_err(|error| degraded.push(error.to_string())).unwrap_or_default();
+        let hooks =
+            pins.hooks().map_err(|error| degraded.push(error.to_string())).unwrap_or_default();
         if let Some(report) = &report {
             degraded.extend(failings(report, &hooks));
         }

@@ -79,11 +79,6 @@ impl<T: Pod> MappedArray<T> {
         entries as usize * Self::STRIDE * 8
     }
 
-    /// Number of entries.
-    pub(super) const fn len(&self) -> u32 {
-        self.entries
-    }
-
     /// Entry `index`, read word by word; `None` beyond the end.
     pub(super) fn read(&self, index: u32) -> Option<T> {
         let from = self.entry(index)?;
@@ -117,6 +112,15 @@ impl<T: Pod> MappedArray<T> {
         let word_in_map = unsafe { AtomicU64::from_ptr(to.add(offset / 8)) };
         word_in_map.store(word, Ordering::Release);
         Ok(())
+    }
+
+    /// Every entry up to the last one that is not zero.
+    pub(super) fn used(&self) -> Vec<T> {
+        let is_zero = |value: &T| bytemuck::bytes_of(value).iter().all(|byte| *byte == 0);
+        let mut values: Vec<T> = (0..self.entries).filter_map(|index| self.read(index)).collect();
+        let used = values.iter().rposition(|value| !is_zero(value)).map_or(0, |last| last + 1);
+        values.truncate(used);
+        values
     }
 
     fn entry(&self, index: u32) -> Option<*mut u64> {

@@ -63,7 +63,7 @@ pub enum LoadError {
         /// Where.
         path: PathBuf,
         /// What aya said.
-        source: EbpfError,
+        source: Box<EbpfError>,
     },
     /// The verifier, or the kernel, does not take a program.
     #[error("the kernel does not take the program {program}: {source}")]
@@ -118,7 +118,7 @@ impl Programs {
         }
         let mut ebpf = loader
             .load(object)
-            .map_err(|source| LoadError::Maps { path: directory.clone(), source })?;
+            .map_err(|source| LoadError::Maps { path: directory.clone(), source: source.into() })?;
         for hook in &HOOKS {
             program(&mut ebpf, hook.name)
                 .and_then(CgroupSockAddr::load)

@@ -118,8 +118,21 @@ pub enum ImportState {
     Partial,
     /// No frontend has a usable backend: every client is refused.
     Refusing,
-    /// Not ours: headless, without endpoints to consume, or served by a derived Service.
+    /// Not ours: headless, without an address yet, without endpoints to consume, or served by a
+    /// derived Service.
     LeftAlone,
     /// Nothing of it could be used.
     Rejected,
+}
+
+impl fmt::Display for ImportState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ready => "Ready",
+            Self::Partial => "Partial",
+            Self::Refusing => "Refusing",
+            Self::LeftAlone => "LeftAlone",
+            Self::Rejected => "Rejected",
+        })
+    }
 }

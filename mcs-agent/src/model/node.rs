@@ -57,13 +57,15 @@ impl Capacity {
         self.endpoints.saturating_mul(4)
     }
 
-    /// Entries of `services`.
+    /// Entries of `services`: a frontend can change hands while the former name is still in use, and
+    /// index 0 is never used.
     pub const fn service_entries(self) -> u32 {
-        self.frontends.saturating_add(1)
+        self.frontends.saturating_mul(2).saturating_add(1)
     }
 
-    /// Entries of `clusters`.
+    /// Entries of `clusters`: every cluster can be replaced while the former ones are still in use,
+    /// and index 0 is never used.
     pub const fn cluster_entries(self) -> u32 {
-        self.clusters.saturating_add(1)
+        self.clusters.saturating_mul(2).saturating_add(1)
     }
 }

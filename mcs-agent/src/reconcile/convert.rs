@@ -58,7 +58,7 @@ pub fn cluster_name(record: &ClusterRecord) -> String {
 }
 
 /// The text up to the first zero; what is no UTF-8 is replaced.
-fn string(text: &[i8]) -> String {
+pub(crate) fn string(text: &[i8]) -> String {
     let bytes: Vec<u8> =
         text.iter().take_while(|&&byte| byte != 0).map(|byte| byte.cast_unsigned()).collect();
     String::from_utf8_lossy(&bytes).into_owned()

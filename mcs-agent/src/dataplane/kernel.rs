@@ -1,0 +1,197 @@
+use std::{io, mem::offset_of, path::Path};
+
+use aya::maps::{HashMap, Map, MapData, MapError as AyaError};
+use bytemuck::Pod;
+use mcs_common::{
+    Address, Backend, BackendState, ClusterRecord, FrontendKey, FrontendState, ServiceRecord, maps,
+};
+
+use super::array::{Access, MappedArray};
+use crate::{
+    loader::ReaderBarrier,
+    reconcile::{Dump, MapError, Maps, Step},
+};
+
+/// `bpf(2)`: fail with EEXIST where there is an entry.
+const BPF_NOEXIST: u64 = 1;
+
+/// The config maps in the kernel.
+#[derive(Debug)]
+pub struct KernelMaps {
+    vips: HashMap<MapData, Address, u32>,
+    frontends: HashMap<MapData, FrontendKey, u32>,
+    states: MappedArray<FrontendState>,
+    slots: MappedArray<u32>,
+    backends: MappedArray<Backend>,
+    services: MappedArray<ServiceRecord>,
+    clusters: MappedArray<ClusterRecord>,
+    /// Absent in a reader.
+    readers: Option<ReaderBarrier>,
+}
+
+impl KernelMaps {
+    /// Opens the maps pinned in a directory.
+    pub fn open(directory: &Path, access: Access) -> Result<Self, MapError> {
+        let readers = match access {
+            Access::Read => None,
+            Access::Write => Some(
+                ReaderBarrier::new().map_err(|error| MapError::reading("of maps", "all", error))?,
+            ),
+        };
+        Ok(Self {
+            vips: open_hash(directory, maps::VIPS)?,
+            frontends: open_hash(directory, maps::FRONTENDS)?,
+            states: open_array(directory, maps::STATES, access)?,
+            slots: open_array(directory, maps::SLOTS, access)?,
+            backends: open_array(directory, maps::BACKENDS, access)?,
+            services: open_array(directory, maps::SERVICES, access)?,
+            clusters: open_array(directory, maps::CLUSTERS, access)?,
+            readers,
+        })
+    }
+
+    fn do_step(&mut self, step: &Step) -> io::Result<()> {
+        match step {
+            Step::DeleteVip(vip) => delete(&mut self.vips, vip),
+            Step::InsertVip(vip) => insert(&mut self.vips, vip, 0),
+            Step::DeleteFrontend(key) => delete(&mut self.frontends, key),
+            Step::InsertFrontend { key, index } => insert(&mut self.frontends, key, *index),
+            Step::WriteService { id, record } => self.services.write(*id, record),
+            Step::WriteCluster { id, record } => self.clusters.write(*id, record),
+            Step::WriteBackend { id, backend } => self.write_backend(*id, backend),
+            Step::WriteSlots { block, ids } => {
+                (*block..).zip(ids).try_for_each(|(slot, id)| self.slots.write(slot, id))
+            }
+            Step::WriteState { index, state } => self.states.write(*index, state),
+            Step::UpdateAttributes { index, service, flags, affinity_seconds } => {
+                let state = read(&self.states, *index)?;
+                self.update_attributes(
+                    *index,
+                    &FrontendState {
+                        service: *service,
+                        flags: *flags,
+                        affinity_seconds: *affinity_seconds,
+                        ..state
+                    },
+                )
+            }
+            Step::Flip { index, extent } => {
+                let offset = offset_of!(FrontendState, extent);
+                self.states.publish_word(*index, offset, bytemuck::cast(*extent))
+            }
+            Step::RetireBackend { id } => {
+                let backend = read(&self.backends, *id)?;
+                self.backends.write(*id, &Backend { state: BackendState::RETIRED, ..backend })
+            }
+            Step::WaitForReaders => match &self.readers {
+                Some(readers) => readers.wait(),
+                None => Err(io::ErrorKind::PermissionDenied.into()),
+            },
+        }
+    }
+
+    /// Stores the word with the state last: who remembers the id from its former use and sees it
+    /// active must see its new generation too.
+    fn write_backend(&mut self, id: u32, backend: &Backend) -> io::Result<()> {
+        const STATE: usize = offset_of!(Backend, port) / 8;
+        const { assert!(offset_of!(Backend, state) / 8 == STATE) };
+        let words: [u64; size_of::<Backend>() / 8] = bytemuck::cast(*backend);
+        for word in (0..words.len()).filter(|word| *word != STATE).chain([STATE]) {
+            self.backends.publish_word(id, word * 8, words[word])?;
+        }
+        Ok(())
+    }
+
+    /// Stores the words after the extent, and never the extent: it may be any reader's next load.
+    fn update_attributes(&mut self, index: u32, state: &FrontendState) -> io::Result<()> {
+        const FIRST: usize = offset_of!(FrontendState, service);
+        let words: [u64; size_of::<FrontendState>() / 8] = bytemuck::cast(*state);
+        for (word, value) in words.iter().enumerate().skip(FIRST / 8) {
+            self.states.publish_word(index, word * 8, *value)?;
+        }
+        Ok(())
+    }
+}
+
+impl Maps for KernelMaps {
+    fn write(&mut self, step: &Step) -> Result<(), MapError> {
+        self.do_step(step).map_err(|error| MapError::writing(step, error))
+    }
+
+    fn dump(&self) -> Result<Dump, MapError> {
+        Ok(Dump {
+            vips: entries(&self.vips)
+                .map(|entry| entry.map(|(vip, _)| vip))
+                .collect::<io::Result<_>>()
+                .map_err(|error| MapError::reading(maps::VIPS, "all", error))?,
+            frontends: entries(&self.frontends)
+                .collect::<io::Result<_>>()
+                .map_err(|error| MapError::reading(maps::FRONTENDS, "all", error))?,
+            states: self.states.used(),
+            slots: self.slots.used(),
+            backends: self.backends.used(),
+            services: self.services.used(),
+            clusters: self.clusters.used(),
+        })
+    }
+}
+
+fn open_hash<K: Pod + aya::Pod>(
+    directory: &Path,
+    name: &'static str,
+) -> Result<HashMap<MapData, K, u32>, MapError> {
+    MapData::from_pin(directory.join(name))
+        .and_then(|map| HashMap::try_from(Map::HashMap(map)))
+        .map_err(|error| MapError::reading(name, "the pin", into_io(error)))
+}
+
+fn open_array<T: Pod>(
+    directory: &Path,
+    name: &'static str,
+    access: Access,
+) -> Result<MappedArray<T>, MapError> {
+    MappedArray::open(&directory.join(name), access)
+        .map_err(|error| MapError::reading(name, "the pin", error))
+}
+
+fn read<T: Pod>(array: &MappedArray<T>, index: u32) -> io::Result<T> {
+    array.read(index).ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+fn insert<K: Pod + aya::Pod>(
+    map: &mut HashMap<MapData, K, u32>,
+    key: &K,
+    value: u32,
+) -> io::Result<()> {
+    match map.insert(key, value, BPF_NOEXIST).map_err(into_io) {
+        Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
+            match map.get(key, 0).map_err(into_io)? {
+                same if same == value => Ok(()),
+                _ => Err(error),
+            }
+        }
+        result => result,
+    }
+}
+
+fn delete<K: Pod + aya::Pod>(map: &mut HashMap<MapData, K, u32>, key: &K) -> io::Result<()> {
+    match map.remove(key).map_err(into_io) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+        result => result,
+    }
+}
+
+fn entries<K: Pod + aya::Pod>(
+    map: &HashMap<MapData, K, u32>,
+) -> impl Iterator<Item = io::Result<(K, u32)>> + '_ {
+    map.iter().map(|entry| entry.map_err(into_io))
+}
+
+/// The kernel's error where there is one.
+fn into_io(error: AyaError) -> io::Error {
+    match error {
+        AyaError::SyscallError(error) => error.io_error,
+        AyaError::KeyNotFound => io::Error::from_raw_os_error(libc::ENOENT),
+        error => io::Error::other(error),
+    }
+}

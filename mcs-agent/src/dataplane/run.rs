@@ -1,0 +1,40 @@
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use mcs_common::{RunRecord, maps};
+
+use super::array::{Access, MappedArray};
+use crate::reconcile::{MapError, convert::string};
+
+/// Who holds a bpffs directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// Where it writes its report.
+    pub directory: PathBuf,
+    /// The host name it saw.
+    pub host: String,
+    /// Its process id, in its own PID namespace.
+    pub pid: u64,
+}
+
+/// Reads who holds a directory of config maps.
+pub fn read_run_record(config: &Path) -> Result<Run, MapError> {
+    let error = |error| MapError::reading(maps::RUN, "entry 0", error);
+    let map =
+        MappedArray::<RunRecord>::open(&config.join(maps::RUN), Access::Read).map_err(error)?;
+    let record = map.read(0).ok_or_else(|| error(io::ErrorKind::InvalidData.into()))?;
+    Ok(Run {
+        directory: string(&record.directory).into(),
+        host: string(&record.host),
+        pid: record.pid,
+    })
+}
+
+/// Leaves word of who holds a directory of config maps.
+pub fn write_run_record(config: &Path, record: &RunRecord) -> Result<(), MapError> {
+    MappedArray::open(&config.join(maps::RUN), Access::Write)
+        .and_then(|mut map| map.write(0, record))
+        .map_err(|error| MapError::reading(maps::RUN, "entry 0", error))
+}

@@ -1,0 +1,69 @@
+use super::refusal::Refusal;
+use crate::model::{Reason, ServiceImport};
+
+/// Seconds, where the import does not say (`DefaultClientIPServiceAffinitySeconds` of the API).
+const DEFAULT_SECONDS: i32 = 10_800;
+/// One day (`MaxClientIPServiceAffinitySeconds` of the API).
+const MAX_SECONDS: u32 = 86_400;
+
+/// Seconds of ClientIP affinity that the import asks for, 1 to 86400, or none.
+pub(super) fn seconds(import: &ServiceImport) -> Result<Option<u32>, Refusal> {
+    match import.session_affinity.as_deref() {
+        None | Some("" | "None") => return Ok(None),
+        Some("ClientIP") => {}
+        Some(other) => {
+            return Err(Refusal::new(
+                Reason::AffinityInvalid,
+                format!("sessionAffinity {other:?} is unknown; use ClientIP or None"),
+            ));
+        }
+    }
+    let written = import.affinity_timeout_seconds.unwrap_or(DEFAULT_SECONDS);
+    match u32::try_from(written) {
+        Ok(seconds @ 1..=MAX_SECONDS) => Ok(Some(seconds)),
+        _ => Err(Refusal::new(
+            Reason::AffinityInvalid,
+            format!(
+                "sessionAffinityConfig.clientIP.timeoutSeconds {written} is out of range; use 1 to \
+                 {MAX_SECONDS}"
+            ),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::fixture::import;
+
+    #[test]
+    fn reads_affinity_and_timeout() {
+        for (affinity, timeout, expected) in [
+            (None, None, Ok(None)),
+            (Some(""), None, Ok(None)),
+            (Some("None"), Some(10), Ok(None)),
+            (Some("None"), Some(-1), Ok(None)),
+            (Some("ClientIP"), None, Ok(Some(10_800))),
+            (Some("ClientIP"), Some(1), Ok(Some(1))),
+            (Some("ClientIP"), Some(86_400), Ok(Some(86_400))),
+            (Some("ClientIP"), Some(0), Err("timeoutSeconds 0 ")),
+            (Some("ClientIP"), Some(-5), Err("timeoutSeconds -5 ")),
+            (Some("ClientIP"), Some(86_401), Err("timeoutSeconds 86401 ")),
+            (Some("clientip"), None, Err("sessionAffinity \"clientip\"")),
+        ] {
+            let import = ServiceImport {
+                session_affinity: affinity.map(str::to_owned),
+                affinity_timeout_seconds: timeout,
+                ..import("shop/web")
+            };
+            match (seconds(&import), expected) {
+                (Ok(seconds), Ok(expected)) => assert_eq!(seconds, expected, "{affinity:?}"),
+                (Err(refusal), Err(part)) => {
+                    assert_eq!(refusal.reason, Reason::AffinityInvalid);
+                    assert!(refusal.message.contains(part), "{}", refusal.message);
+                }
+                (got, _) => panic!("{affinity:?} {timeout:?}: {got:?}"),
+            }
+        }
+    }
+}

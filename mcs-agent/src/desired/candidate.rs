@@ -1,0 +1,88 @@
+use std::net::SocketAddr;
+
+use super::condition::Conditions;
+use crate::model::{Backend, Endpoint};
+
+/// An endpoint of a port that may become a backend.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate<'a> {
+    pub(super) address: SocketAddr,
+    /// Empty if its slice does not say.
+    pub(super) cluster: &'a str,
+    pub(super) endpoint: &'a Endpoint,
+}
+
+impl Candidate<'_> {
+    pub(super) fn conditions(&self) -> Conditions {
+        Conditions::of(self.endpoint)
+    }
+
+    pub(super) fn backend(&self) -> Backend {
+        Backend { address: self.address, cluster: self.cluster.to_owned() }
+    }
+}
+
+/// Sorts by address and leaves one of each.
+///
+/// A pod that moves between slices is in both for a while, and a terminating pod's address may
+/// already be another's: the one that is not terminating is the one that answers (kube-proxy
+/// `endpointslicecache.go`). Among equals the readier one wins, then the slice whose name comes
+/// first.
+pub(super) fn unify(candidates: &mut Vec<Candidate<'_>>) {
+    candidates.sort_by_key(|candidate| {
+        let Conditions { ready, serving, terminating } = candidate.conditions();
+        (candidate.address, terminating, !ready, !serving)
+    });
+    candidates.dedup_by_key(|candidate| candidate.address);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::fixture::endpoint;
+
+    #[test]
+    fn of_one_address_the_one_that_answers_stays() {
+        let ready = || endpoint("10.1.0.1");
+        let unready = || ready().conditions(false, true, false);
+        let stopped = || ready().conditions(false, false, false);
+        let draining = || ready().draining();
+        let gone = || ready().conditions(false, false, true);
+        for (winner, losers) in [
+            (ready(), vec![unready(), stopped(), draining(), gone()]),
+            (unready(), vec![stopped(), draining(), gone()]),
+            (stopped(), vec![draining(), gone()]),
+            (draining(), vec![gone()]),
+        ] {
+            for loser in losers {
+                for pair in [[&winner, &loser], [&loser, &winner]] {
+                    let mut candidates = pair
+                        .map(|endpoint| Candidate {
+                            address: "10.1.0.1:80".parse().unwrap(),
+                            cluster: "",
+                            endpoint,
+                        })
+                        .to_vec();
+                    unify(&mut candidates);
+                    assert_eq!(candidates.len(), 1);
+                    assert_eq!(candidates[0].endpoint, &winner, "against {loser:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn among_equals_the_first_stays() {
+        let endpoint = endpoint("10.1.0.1");
+        let of = |address: &str, cluster| Candidate {
+            address: address.parse().unwrap(),
+            cluster,
+            endpoint: &endpoint,
+        };
+        let mut candidates =
+            vec![of("10.1.0.1:81", "a"), of("10.1.0.1:80", "b"), of("10.1.0.1:80", "c")];
+        unify(&mut candidates);
+        let kept: Vec<_> = candidates.iter().map(|c| (c.address.port(), c.cluster)).collect();
+        assert_eq!(kept, [(80, "b"), (81, "a")]);
+    }
+}

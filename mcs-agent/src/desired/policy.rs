@@ -1,0 +1,127 @@
+use super::refusal::Refusal;
+use crate::model::{NodeContext, Reason, ServiceImport};
+
+/// `internalTrafficPolicy` of an import.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum TrafficPolicy {
+    /// Every endpoint serves.
+    Cluster,
+    /// Only endpoints on this node serve (KEP-2086).
+    Local,
+}
+
+impl TrafficPolicy {
+    /// Cluster where the import does not say.
+    pub(super) fn of(import: &ServiceImport) -> Result<Self, Refusal> {
+        match import.internal_traffic_policy.as_deref() {
+            None | Some("" | "Cluster") => Ok(Self::Cluster),
+            Some("Local") => Ok(Self::Local),
+            Some(other) => Err(Refusal::new(
+                Reason::TrafficPolicyInvalid,
+                format!("internalTrafficPolicy {other:?} is unknown; use Cluster or Local"),
+            )),
+        }
+    }
+}
+
+/// This node as endpoints name it: node names repeat across clusters, so it takes both.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Identity<'a> {
+    pub(super) node_name: &'a str,
+    pub(super) cluster_id: &'a str,
+}
+
+impl<'a> Identity<'a> {
+    /// Refused without both flags: what is local cannot be told then.
+    pub(super) fn of(node: &'a NodeContext) -> Result<Self, Refusal> {
+        match (node.node_name.as_deref(), node.cluster_id.as_deref()) {
+            (Some(node_name), Some(cluster_id)) => Ok(Self { node_name, cluster_id }),
+            (name, id) => {
+                let missing: Vec<&str> = [("--node-name", name), ("--cluster-id", id)]
+                    .into_iter()
+                    .filter_map(|(flag, value)| value.is_none().then_some(flag))
+                    .collect();
+                Err(Refusal::new(
+                    Reason::TrafficPolicyNeedsIdentity,
+                    format!(
+                        "internalTrafficPolicy Local refuses every client, since it is not known \
+                         which endpoints are on this node; set {}",
+                        missing.join(" and ")
+                    ),
+                ))
+            }
+        }
+    }
+
+    /// Whether an endpoint of `cluster` with this `nodeName` is on this node.
+    pub(super) fn is(&self, cluster: &str, node_name: Option<&str>) -> bool {
+        cluster == self.cluster_id && node_name == Some(self.node_name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::fixture::import;
+
+    #[test]
+    fn reads_the_policy() {
+        for (written, expected) in [
+            (None, Some(TrafficPolicy::Cluster)),
+            (Some(""), Some(TrafficPolicy::Cluster)),
+            (Some("Cluster"), Some(TrafficPolicy::Cluster)),
+            (Some("Local"), Some(TrafficPolicy::Local)),
+            (Some("local"), None),
+            (Some("PreferLocal"), None),
+        ] {
+            let import = ServiceImport {
+                internal_traffic_policy: written.map(str::to_owned),
+                ..import("shop/web")
+            };
+            let policy = TrafficPolicy::of(&import);
+            assert_eq!(policy.as_ref().ok().copied(), expected, "{written:?}");
+            if let Err(refusal) = policy {
+                assert_eq!(refusal.reason, Reason::TrafficPolicyInvalid);
+                assert!(refusal.message.contains(written.unwrap()), "{}", refusal.message);
+            }
+        }
+    }
+
+    #[test]
+    fn an_identity_takes_node_and_cluster() {
+        for (node_name, cluster_id, advice) in [
+            (Some("n1"), Some("east"), None),
+            (None, Some("east"), Some("set --node-name")),
+            (Some("n1"), None, Some("set --cluster-id")),
+            (None, None, Some("set --node-name and --cluster-id")),
+        ] {
+            let node = NodeContext {
+                node_name: node_name.map(str::to_owned),
+                cluster_id: cluster_id.map(str::to_owned),
+                ..NodeContext::default()
+            };
+            match (Identity::of(&node), advice) {
+                (Ok(_), None) => {}
+                (Err(refusal), Some(advice)) => {
+                    assert_eq!(refusal.reason, Reason::TrafficPolicyNeedsIdentity);
+                    assert!(refusal.message.ends_with(advice), "{}", refusal.message);
+                }
+                (got, _) => panic!("{node_name:?} {cluster_id:?}: {got:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn local_is_this_node_of_this_cluster() {
+        let identity = Identity { node_name: "n1", cluster_id: "east" };
+        for (cluster, node_name, local) in [
+            ("east", Some("n1"), true),
+            ("west", Some("n1"), false),
+            ("", Some("n1"), false),
+            ("east", Some("n2"), false),
+            ("east", None, false),
+        ] {
+            assert_eq!(identity.is(cluster, node_name), local, "{cluster} {node_name:?}");
+        }
+    }
+}

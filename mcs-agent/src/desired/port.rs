@@ -1,0 +1,152 @@
+use std::collections::BTreeSet;
+
+use super::refusal::Refusal;
+use crate::model::{ImportPort, Protocol, Reason};
+
+/// A port of an import that can be served.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Port {
+    /// Empty if unnamed.
+    pub(super) name: String,
+    pub(super) protocol: Protocol,
+    /// Never 0.
+    pub(super) number: u16,
+}
+
+/// The ports of `spec.ports` that can be served, in their order. Each of the others is refused
+/// alone; of two alike the later one.
+///
+/// Names are unique, as the API documents, and only one port is unnamed: a slice's ports are told
+/// apart by them.
+pub(super) fn ports(declared: &[ImportPort]) -> (Vec<Port>, Vec<Refusal>) {
+    let mut names = BTreeSet::new();
+    let mut numbers = BTreeSet::new();
+    let mut ports = Vec::with_capacity(declared.len());
+    let mut refusals = Vec::new();
+    for declared in declared {
+        let port = match check(declared) {
+            Ok(port) => port,
+            Err(refusal) => {
+                refusals.push(refusal);
+                continue;
+            }
+        };
+        if names.contains(&port.name) {
+            refusals
+                .push(invalid(declared, "has the name of an earlier port; name it differently"));
+        } else if !numbers.insert((port.number, port.protocol)) {
+            refusals.push(invalid(declared, "is listed twice; remove one"));
+        } else {
+            names.insert(port.name.clone());
+            ports.push(port);
+        }
+    }
+    (ports, refusals)
+}
+
+/// The protocol that is written, TCP if none is (as the API documents). `None`: it is one that is
+/// not translated.
+pub(super) fn protocol(written: Option<&str>) -> Option<Protocol> {
+    match written {
+        None | Some("" | "TCP") => Some(Protocol::Tcp),
+        Some("UDP") => Some(Protocol::Udp),
+        Some(_) => None,
+    }
+}
+
+/// The port that is written, unless it is none.
+pub(super) fn number(written: i32) -> Option<u16> {
+    u16::try_from(written).ok().filter(|number| *number != 0)
+}
+
+fn check(declared: &ImportPort) -> Result<Port, Refusal> {
+    let protocol = protocol(declared.protocol.as_deref()).ok_or_else(|| {
+        Refusal::new(
+            Reason::ProtocolUnsupported,
+            format!("{}: its protocol is not served; use TCP or UDP", describe(declared)),
+        )
+    })?;
+    let number = number(declared.port)
+        .ok_or_else(|| invalid(declared, "is out of range; use 1 to 65535"))?;
+    Ok(Port { name: declared.name.clone(), protocol, number })
+}
+
+fn invalid(declared: &ImportPort, why: &str) -> Refusal {
+    Refusal::new(Reason::PortInvalid, format!("{} {why}", describe(declared)))
+}
+
+fn describe(declared: &ImportPort) -> String {
+    let protocol = declared.protocol.as_deref().unwrap_or("TCP").escape_debug();
+    format!("port {:?} {}/{protocol}", declared.name, declared.port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{ServiceImport, fixture::import};
+
+    fn port(name: &str, number: u16, protocol: Protocol) -> Port {
+        Port { name: name.to_owned(), protocol, number }
+    }
+
+    #[test]
+    fn each_port_stands_or_falls_alone() {
+        let web = || import("shop/web").port("http", 80);
+        let http = || port("http", 80, Protocol::Tcp);
+        let cases: [(ServiceImport, Vec<Port>, Vec<Reason>); 11] = [
+            (web(), vec![http()], vec![]),
+            (
+                web().port_of("dns", 53, Some("UDP")).port_of("dns-tcp", 53, Some("TCP")),
+                vec![http(), port("dns", 53, Protocol::Udp), port("dns-tcp", 53, Protocol::Tcp)],
+                vec![],
+            ),
+            (web().port("", 65535), vec![http(), port("", 65535, Protocol::Tcp)], vec![]),
+            (web().port_of("x", 1, Some("SCTP")), vec![http()], vec![Reason::ProtocolUnsupported]),
+            (web().port_of("x", 1, Some("tcp")), vec![http()], vec![Reason::ProtocolUnsupported]),
+            (web().port("zero", 0), vec![http()], vec![Reason::PortInvalid]),
+            (web().port("big", 65536), vec![http()], vec![Reason::PortInvalid]),
+            (web().port("negative", -80), vec![http()], vec![Reason::PortInvalid]),
+            (web().port("again", 80), vec![http()], vec![Reason::PortInvalid]),
+            (web().port_of("http", 80, Some("UDP")), vec![http()], vec![Reason::PortInvalid]),
+            (
+                import("shop/web").port("", 80).port("", 81),
+                vec![port("", 80, Protocol::Tcp)],
+                vec![Reason::PortInvalid],
+            ),
+        ];
+        for (import, expected, reasons) in cases {
+            let (ports, refusals) = ports(&import.ports);
+            assert_eq!(ports, expected, "{:?}", import.ports);
+            assert_eq!(refusals.iter().map(|r| r.reason).collect::<Vec<_>>(), reasons);
+        }
+    }
+
+    #[test]
+    fn a_refused_port_takes_neither_name_nor_number() {
+        let import = import("shop/web")
+            .port_of("http", 80, Some("SCTP"))
+            .port("http", 80)
+            .port("http", 81)
+            .port("alt", 81);
+        let (ports, refusals) = ports(&import.ports);
+        assert_eq!(ports, [port("http", 80, Protocol::Tcp), port("alt", 81, Protocol::Tcp)]);
+        assert_eq!(refusals.len(), 2);
+    }
+
+    #[test]
+    fn a_refusal_names_port_and_remedy() {
+        for (import, message) in [
+            (
+                import("shop/web").port_of("s", 42, Some("SCTP")),
+                "port \"s\" 42/SCTP: its protocol is not served; use TCP or UDP",
+            ),
+            (import("shop/web").port("", 0), "port \"\" 0/TCP is out of range; use 1 to 65535"),
+            (
+                import("shop/web").port("a", 1).port("b", 1),
+                "port \"b\" 1/TCP is listed twice; remove one",
+            ),
+        ] {
+            assert_eq!(ports(&import.ports).1[0].message, message);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+use super::service::Service;
+use crate::model::{FrontendId, ImportReport, ImportState, ObjectKey, Reason};
+
+/// What became of an import, and why.
+pub(super) fn report(
+    import: &ObjectKey,
+    state: ImportState,
+    message: impl Into<String>,
+) -> ImportReport {
+    ImportReport { import: import.clone(), state, message: message.into() }
+}
+
+/// What became of an import that claims something.
+pub(super) fn of_service(service: &Service<'_>) -> ImportReport {
+    let refusing: Vec<FrontendId> = service
+        .frontends
+        .iter()
+        .filter_map(|(id, frontend)| frontend.backends.is_empty().then_some(*id))
+        .collect();
+    let (state, message) = if !service.has_vip {
+        (ImportState::Rejected, first_refusal(service).unwrap_or_default())
+    } else if refusing.len() == service.frontends.len() {
+        (ImportState::Refusing, why_all_refuse(service))
+    } else if let [first, others @ ..] = refusing.as_slice() {
+        (ImportState::Partial, why_some_refuse(*first, others.len()))
+    } else {
+        (ImportState::Ready, String::new())
+    };
+    report(&service.import.key, state, message)
+}
+
+fn why_all_refuse(service: &Service<'_>) -> String {
+    if service.frontends.is_empty() {
+        return first_refusal(service).unwrap_or_else(|| "spec.ports is empty".to_owned());
+    }
+    if !service.has_slices {
+        return "no EndpointSlice".to_owned();
+    }
+    service
+        .refusals
+        .iter()
+        .find(|r| matches!(r.reason, Reason::TrafficPolicyNeedsIdentity | Reason::Capacity))
+        .map_or_else(|| "no usable endpoint".to_owned(), |refusal| refusal.message.clone())
+}
+
+fn why_some_refuse(first: FrontendId, others: usize) -> String {
+    match others {
+        0 => format!("no usable endpoint for {first}"),
+        _ => format!("no usable endpoint for {first} and {others} more"),
+    }
+}
+
+fn first_refusal(service: &Service<'_>) -> Option<String> {
+    service.refusals.first().map(|refusal| refusal.message.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        desired::refusal::Refusal,
+        model::{
+            Backend, Frontend, Protocol,
+            fixture::{import, key},
+        },
+    };
+
+    /// The state and message of a service with these numbers of backends in its frontends.
+    fn told(backends: &[usize], edit: impl FnOnce(&mut Service<'_>)) -> (ImportState, String) {
+        let import = import("shop/web");
+        let frontends = backends
+            .iter()
+            .zip(80..)
+            .map(|(count, port)| {
+                let id = FrontendId { ip: [10, 0, 0, 1].into(), port, protocol: Protocol::Tcp };
+                let backend =
+                    Backend { address: ([10, 1, 0, 1], 80).into(), cluster: String::new() };
+                let frontend = Frontend {
+                    import: key("shop/web"),
+                    port_name: String::new(),
+                    affinity_seconds: None,
+                    backends: vec![backend; *count],
+                };
+                (id, frontend)
+            })
+            .collect();
+        let mut service = Service {
+            import: &import,
+            frontends,
+            has_vip: true,
+            has_slices: true,
+            refusals: vec![],
+        };
+        edit(&mut service);
+        let ImportReport { state, message, .. } = of_service(&service);
+        (state, message)
+    }
+
+    fn refuse(reason: Reason, message: &str) -> impl Fn(&mut Service<'_>) {
+        move |service| service.refusals.push(Refusal::new(reason, message))
+    }
+
+    #[test]
+    fn tells_the_state_by_the_frontends() {
+        for (backends, state, message) in [
+            (vec![1, 2], ImportState::Ready, ""),
+            (vec![1, 0], ImportState::Partial, "no usable endpoint for 10.0.0.1:81/TCP"),
+            (
+                vec![0, 1, 0],
+                ImportState::Partial,
+                "no usable endpoint for 10.0.0.1:80/TCP and 1 more",
+            ),
+            (vec![0, 0], ImportState::Refusing, "no usable endpoint"),
+            (vec![], ImportState::Refusing, "spec.ports is empty"),
+        ] {
+            assert_eq!(told(&backends, |_| {}), (state, message.to_owned()), "{backends:?}");
+        }
+    }
+
+    #[test]
+    fn tells_why_every_client_is_refused() {
+        for (reason, expected) in [
+            (Reason::TrafficPolicyNeedsIdentity, "because"),
+            (Reason::Capacity, "because"),
+            (Reason::VipForbidden, "no usable endpoint"),
+        ] {
+            let (state, message) = told(&[0], refuse(reason, "because"));
+            assert_eq!((state, message.as_str()), (ImportState::Refusing, expected), "{reason}");
+        }
+        let no_slices = told(&[0], |service| service.has_slices = false);
+        assert_eq!(no_slices, (ImportState::Refusing, "no EndpointSlice".to_owned()));
+        let no_ports = told(&[], refuse(Reason::PortInvalid, "because"));
+        assert_eq!(no_ports, (ImportState::Refusing, "because".to_owned()));
+    }
+
+    #[test]
+    fn what_has_no_vip_is_rejected() {
+        let told = told(&[], |service| {
+            service.has_vip = false;
+            refuse(Reason::FrontendTaken, "because")(service);
+        });
+        assert_eq!(told, (ImportState::Rejected, "because".to_owned()));
+    }
+
+    #[test]
+    fn what_is_served_is_ready_whatever_else_was_refused() {
+        assert_eq!(
+            told(&[1], refuse(Reason::PortInvalid, "x")),
+            (ImportState::Ready, String::new())
+        );
+    }
+}

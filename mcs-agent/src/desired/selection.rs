@@ -1,0 +1,129 @@
+use super::{
+    candidate::{self, Candidate},
+    policy::{Identity, TrafficPolicy},
+    topology,
+};
+use crate::model::{Backend, NodeContext};
+
+/// The backends of a frontend among its candidates: the order in which kube-proxy's
+/// `CategorizeEndpoints` applies its rules.
+///
+/// Local looks for endpoints that drain only among those of this node, and heeds no hints. Without
+/// an identity nothing is known to be local, and it is never widened to Cluster.
+pub(super) fn backends(
+    mut candidates: Vec<Candidate<'_>>,
+    policy: TrafficPolicy,
+    node: &NodeContext,
+) -> Vec<Backend> {
+    candidate::unify(&mut candidates);
+    if policy == TrafficPolicy::Local {
+        let Ok(identity) = Identity::of(node) else { return vec![] };
+        candidates.retain(|c| identity.is(c.cluster, c.endpoint.node_name.as_deref()));
+    }
+    if candidates.iter().any(|candidate| candidate.conditions().ready) {
+        candidates.retain(|candidate| candidate.conditions().ready);
+        if policy == TrafficPolicy::Cluster {
+            topology::prefer(&mut candidates, node);
+        }
+    } else {
+        candidates.retain(|candidate| candidate.conditions().draining());
+    }
+    candidates.iter().map(Candidate::backend).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Endpoint, fixture::endpoint};
+
+    fn node() -> NodeContext {
+        NodeContext {
+            node_name: Some("n1".to_owned()),
+            zone: Some("z1".to_owned()),
+            cluster_id: Some("east".to_owned()),
+            ..NodeContext::default()
+        }
+    }
+
+    fn here() -> Endpoint {
+        endpoint("").node("n1")
+    }
+
+    fn elsewhere() -> Endpoint {
+        endpoint("").node("n2")
+    }
+
+    /// The ports of the backends: endpoints are numbered from 1.
+    fn chosen(
+        policy: TrafficPolicy,
+        node: &NodeContext,
+        endpoints: &[(&str, Endpoint)],
+    ) -> Vec<u16> {
+        let candidates = endpoints
+            .iter()
+            .zip(1..)
+            .map(|((cluster, endpoint), port)| Candidate {
+                address: ([10, 1, 0, 1], port).into(),
+                cluster,
+                endpoint,
+            })
+            .collect();
+        backends(candidates, policy, node).iter().map(|b| b.address.port()).collect()
+    }
+
+    #[test]
+    fn ready_ones_else_draining_ones_never_others() {
+        let unready = || elsewhere().conditions(false, true, false);
+        let gone = || elsewhere().conditions(false, false, true);
+        for (endpoints, expected) in [
+            (vec![elsewhere(), elsewhere()], vec![1, 2]),
+            (vec![elsewhere().draining(), elsewhere(), unready()], vec![2]),
+            (vec![elsewhere().draining(), unready(), gone()], vec![1]),
+            (vec![unready(), gone()], vec![]),
+            (vec![], vec![]),
+        ] {
+            let endpoints: Vec<_> = endpoints.into_iter().map(|e| ("east", e)).collect();
+            assert_eq!(chosen(TrafficPolicy::Cluster, &node(), &endpoints), expected);
+        }
+    }
+
+    #[test]
+    fn local_falls_back_on_its_own() {
+        for (endpoints, local, cluster) in [
+            (vec![("east", here()), ("east", elsewhere())], vec![1], vec![1, 2]),
+            (vec![("west", here()), ("east", elsewhere())], vec![], vec![1, 2]),
+            (vec![("east", here().draining()), ("east", elsewhere())], vec![1], vec![2]),
+            (vec![("east", here()), ("east", here().draining())], vec![1], vec![1]),
+            (vec![("east", elsewhere().draining())], vec![], vec![1]),
+        ] {
+            assert_eq!(chosen(TrafficPolicy::Local, &node(), &endpoints), local);
+            assert_eq!(chosen(TrafficPolicy::Cluster, &node(), &endpoints), cluster);
+        }
+    }
+
+    #[test]
+    fn local_is_never_widened() {
+        let endpoints = [("east", here()), ("", here())];
+        for node in
+            [NodeContext { node_name: None, ..node() }, NodeContext { cluster_id: None, ..node() }]
+        {
+            assert_eq!(chosen(TrafficPolicy::Local, &node, &endpoints), [0; 0]);
+        }
+    }
+
+    #[test]
+    fn hints_concern_ready_endpoints_under_cluster_alone() {
+        let near = || here().for_zone("z1");
+        let far = || here().for_zone("z2");
+        for (policy, endpoints, expected) in [
+            (TrafficPolicy::Cluster, vec![near(), far()], vec![1]),
+            (TrafficPolicy::Local, vec![near(), far()], vec![1, 2]),
+            (TrafficPolicy::Cluster, vec![near(), far(), here().draining()], vec![1]),
+            (TrafficPolicy::Cluster, vec![near().draining(), far()], vec![2]),
+            (TrafficPolicy::Cluster, vec![near().draining(), far().draining()], vec![1, 2]),
+        ] {
+            let endpoints: Vec<_> = endpoints.into_iter().map(|e| ("east", e)).collect();
+            assert_eq!(chosen(policy, &node(), &endpoints), expected, "{policy:?}");
+        }
+    }
+}

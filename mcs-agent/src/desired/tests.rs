@@ -1,0 +1,306 @@
+//! The rules together: objects in, frontends and reports out.
+
+use super::compute;
+use crate::{
+    model::{
+        Batch, Capacity, Desired, EndpointSlice, ImportState, Kind, NodeContext, Object,
+        ObjectEvent, ObjectRef, Reason, ServiceImport, SourceStatus,
+        fixture::{endpoint, import, key, slice, snapshot},
+    },
+    store::ObjectStore,
+};
+
+fn web() -> ServiceImport {
+    import("shop/web").ip("10.0.0.1").port("http", 80)
+}
+
+fn east() -> EndpointSlice {
+    slice("shop/web-east", "web").cluster("east").port("http", 8080)
+}
+
+fn west() -> EndpointSlice {
+    slice("shop/web-west", "web").cluster("west").port("http", 8081)
+}
+
+fn desired(objects: impl IntoIterator<Item = Object>) -> Desired {
+    compute(&snapshot(objects), &NodeContext::default())
+}
+
+/// One line per frontend: `VIP -> cluster/backend ...`.
+fn frontends(desired: &Desired) -> Vec<String> {
+    desired
+        .frontends
+        .iter()
+        .map(|(id, frontend)| {
+            let backends = frontend
+                .backends
+                .iter()
+                .map(|backend| format!(" {}/{}", backend.cluster, backend.address));
+            format!("{id} ->{}", backends.collect::<String>())
+        })
+        .collect()
+}
+
+fn vips(desired: &Desired) -> Vec<String> {
+    desired.vips.iter().map(ToString::to_string).collect()
+}
+
+fn report(desired: &Desired, import: &str) -> (ImportState, String) {
+    let report = desired.imports.iter().find(|report| report.import == key(import)).unwrap();
+    (report.state, report.message.clone())
+}
+
+fn rejections(desired: &Desired) -> Vec<(String, Reason)> {
+    desired.rejections.iter().map(|r| (r.object.to_string(), r.reason)).collect()
+}
+
+#[test]
+fn spreads_over_the_endpoints_of_every_cluster() {
+    let desired = desired([
+        web().into(),
+        west().address("10.2.0.1").into(),
+        east().address("10.1.0.2").address("10.1.0.1").into(),
+    ]);
+    assert_eq!(
+        frontends(&desired),
+        ["10.0.0.1:80/TCP -> east/10.1.0.1:8080 east/10.1.0.2:8080 west/10.2.0.1:8081"]
+    );
+    assert_eq!(vips(&desired), ["10.0.0.1"]);
+    assert_eq!(report(&desired, "shop/web"), (ImportState::Ready, String::new()));
+    assert_eq!(desired.rejections, []);
+}
+
+#[test]
+fn makes_a_frontend_per_address_port_and_protocol() {
+    let dual = web().ip("10.0.0.2").ip("fd00::1").port_of("dns", 53, Some("UDP"));
+    let desired = desired([
+        dual.into(),
+        east().port_of("dns", Some(5353), Some("UDP")).address("10.1.0.1").into(),
+        slice("shop/web-v6", "web").v6().port("http", 8080).address("fd00:1::1").into(),
+    ]);
+    assert_eq!(
+        frontends(&desired),
+        [
+            "10.0.0.1:53/UDP -> east/10.1.0.1:5353",
+            "10.0.0.1:80/TCP -> east/10.1.0.1:8080",
+            "10.0.0.2:53/UDP -> east/10.1.0.1:5353",
+            "10.0.0.2:80/TCP -> east/10.1.0.1:8080",
+            "[fd00::1]:53/UDP ->",
+            "[fd00::1]:80/TCP -> east/[fd00:1::1]:8080",
+        ]
+    );
+    assert_eq!(
+        report(&desired, "shop/web"),
+        (ImportState::Partial, "no usable endpoint for [fd00::1]:53/UDP".to_owned())
+    );
+}
+
+#[test]
+fn carries_port_name_and_affinity() {
+    let import =
+        ServiceImport { session_affinity: Some("ClientIP".to_owned()), ..web().port("", 81) };
+    let desired = desired([import.into()]);
+    let told: Vec<_> = desired
+        .frontends
+        .values()
+        .map(|f| (f.import.to_string(), f.port_name.as_str(), f.affinity_seconds))
+        .collect();
+    assert_eq!(
+        told,
+        [("shop/web".to_owned(), "http", Some(10_800)), ("shop/web".to_owned(), "", Some(10_800))]
+    );
+}
+
+#[test]
+fn claims_and_refuses_without_usable_endpoints() {
+    let unready = || endpoint("10.1.0.1").conditions(false, true, false);
+    for (slices, message) in [
+        (vec![], "no EndpointSlice"),
+        (vec![east()], "no usable endpoint"),
+        (vec![east().endpoint(unready())], "no usable endpoint"),
+        (
+            vec![slice("shop/web-east", "web").port("tls", 1).address("10.1.0.1")],
+            "no usable endpoint",
+        ),
+    ] {
+        let objects = slices.into_iter().map(Object::from).chain([web().into()]);
+        let desired = desired(objects);
+        assert_eq!(frontends(&desired), ["10.0.0.1:80/TCP ->"]);
+        assert_eq!(vips(&desired), ["10.0.0.1"]);
+        assert_eq!(report(&desired, "shop/web"), (ImportState::Refusing, message.to_owned()));
+    }
+}
+
+#[test]
+fn a_vip_is_ours_without_a_port_that_can_be_served() {
+    let sctp = import("shop/web").ip("10.0.0.1").port_of("s", 42, Some("SCTP"));
+    let desired = desired([sctp.into(), east().address("10.1.0.1").into()]);
+    assert_eq!(frontends(&desired), [""; 0]);
+    assert_eq!(vips(&desired), ["10.0.0.1"]);
+    let (state, message) = report(&desired, "shop/web");
+    assert_eq!(state, ImportState::Refusing);
+    assert!(message.contains("42/SCTP"), "{message}");
+}
+
+#[test]
+fn an_import_left_alone_claims_nothing() {
+    let absent = ServiceImport { endpoint_slice_objects: Some("Absent".to_owned()), ..web() };
+    let desired = desired([
+        absent.into(),
+        east().address("127.0.0.1").into(),
+        import("shop/young").created(9).ip("10.0.0.1").port("http", 80).into(),
+    ]);
+    assert_eq!(report(&desired, "shop/web").0, ImportState::LeftAlone);
+    assert_eq!(report(&desired, "shop/young").0, ImportState::Refusing);
+    assert_eq!(desired.frontends.values().next().unwrap().import, key("shop/young"));
+    assert_eq!(desired.rejections, []);
+}
+
+#[test]
+fn a_rejected_update_withdraws_what_the_object_made() {
+    let mut store = ObjectStore::default();
+    let mut apply = |import: ServiceImport| {
+        let events = vec![ObjectEvent::Apply(import.into())];
+        store.apply(Batch { events, status: SourceStatus::default() });
+        compute(&store.snapshot(), &NodeContext::default())
+    };
+    assert_eq!(apply(web()).vips.len(), 1);
+    let desired = apply(ServiceImport { session_affinity: Some("Always".to_owned()), ..web() });
+    assert!(desired.vips.is_empty() && desired.frontends.is_empty());
+    let (state, message) = report(&desired, "shop/web");
+    assert_eq!(state, ImportState::Rejected);
+    assert_eq!(message, desired.rejections[0].message);
+    assert_eq!(
+        rejections(&desired),
+        [("ServiceImport shop/web".to_owned(), Reason::AffinityInvalid)]
+    );
+}
+
+#[test]
+fn tells_what_cannot_be_read() {
+    let mut store = ObjectStore::default();
+    let malformed = |kind, name| ObjectEvent::Malformed {
+        object: ObjectRef { kind, key: key(name) },
+        message: format!("{name} is not a map"),
+    };
+    let events = vec![
+        ObjectEvent::Apply(web().into()),
+        malformed(Kind::EndpointSlice, "shop/web-east"),
+        malformed(Kind::ServiceImport, "shop/broken"),
+    ];
+    store.apply(Batch { events, status: SourceStatus::default() });
+    let desired = compute(&store.snapshot(), &NodeContext::default());
+    assert_eq!(
+        rejections(&desired),
+        [
+            ("ServiceImport shop/broken".to_owned(), Reason::Malformed),
+            ("EndpointSlice shop/web-east".to_owned(), Reason::Malformed),
+        ]
+    );
+    assert_eq!(
+        report(&desired, "shop/broken"),
+        (ImportState::Rejected, "shop/broken is not a map".to_owned())
+    );
+    assert_eq!(report(&desired, "shop/web").0, ImportState::Refusing);
+}
+
+#[test]
+fn an_endpoint_that_is_a_vip_makes_way_for_the_next_best() {
+    let api = import("shop/api").ip("10.0.0.9").port("http", 80);
+    let draining = endpoint("10.1.0.1").draining();
+    let desired =
+        desired([web().into(), api.into(), east().address("10.0.0.9").endpoint(draining).into()]);
+    assert_eq!(
+        frontends(&desired),
+        ["10.0.0.1:80/TCP -> east/10.1.0.1:8080", "10.0.0.9:80/TCP ->"]
+    );
+    assert_eq!(
+        rejections(&desired),
+        [("EndpointSlice shop/web-east".to_owned(), Reason::EndpointIsVip)]
+    );
+    assert!(desired.rejections[0].message.contains("ClusterSetIP of shop/api"));
+}
+
+#[test]
+fn an_endpoint_may_be_this_node() {
+    let node = NodeContext {
+        node_addresses: ["10.1.0.1".parse().unwrap()].into(),
+        ..NodeContext::default()
+    };
+    let objects: [Object; 2] = [web().into(), east().address("10.1.0.1").into()];
+    let desired = compute(&snapshot(objects), &node);
+    assert_eq!(frontends(&desired), ["10.0.0.1:80/TCP -> east/10.1.0.1:8080"]);
+}
+
+#[test]
+fn local_without_identity_refuses_every_client() {
+    let local = ServiceImport { internal_traffic_policy: Some("Local".to_owned()), ..web() };
+    let here = endpoint("10.1.0.1").node("n1");
+    let objects = || -> [Object; 2] {
+        [local.clone().into(), east().endpoint(here.clone()).address("10.1.0.2").into()]
+    };
+    let unknown = desired(objects());
+    assert_eq!(frontends(&unknown), ["10.0.0.1:80/TCP ->"]);
+    assert_eq!(
+        rejections(&unknown),
+        [("ServiceImport shop/web".to_owned(), Reason::TrafficPolicyNeedsIdentity)]
+    );
+    assert_eq!(
+        report(&unknown, "shop/web"),
+        (ImportState::Refusing, unknown.rejections[0].message.clone())
+    );
+
+    let node = NodeContext {
+        node_name: Some("n1".to_owned()),
+        cluster_id: Some("east".to_owned()),
+        ..NodeContext::default()
+    };
+    let known = compute(&snapshot(objects()), &node);
+    assert_eq!(frontends(&known), ["10.0.0.1:80/TCP -> east/10.1.0.1:8080"]);
+    assert_eq!(known.rejections, []);
+}
+
+#[test]
+fn what_exceeds_the_capacity_harms_nobody_else() {
+    let node = NodeContext {
+        capacity: Capacity { frontends: 2, endpoints: 2, clusters: 2 },
+        ..NodeContext::default()
+    };
+    let objects: [Object; 5] = [
+        web().created(1).into(),
+        east().address("10.1.0.1").into(),
+        import("shop/big").created(2).ip("10.0.0.2").port("http", 80).into(),
+        slice("shop/big", "big").port("http", 1).address("10.3.0.1").address("10.3.0.2").into(),
+        import("shop/late").created(3).ip("10.0.0.3").port("http", 80).into(),
+    ];
+    let desired = compute(&snapshot(objects), &node);
+    assert_eq!(
+        frontends(&desired),
+        ["10.0.0.1:80/TCP -> east/10.1.0.1:8080", "10.0.0.2:80/TCP ->"]
+    );
+    assert_eq!(vips(&desired), ["10.0.0.1", "10.0.0.2"]);
+    let told: Vec<_> = ["shop/web", "shop/big", "shop/late"]
+        .map(|import| report(&desired, import))
+        .into_iter()
+        .collect();
+    assert_eq!(told[0], (ImportState::Ready, String::new()));
+    assert_eq!(told[1].0, ImportState::Refusing);
+    assert!(told[1].1.contains("--max-endpoints allows 2"), "{}", told[1].1);
+    assert_eq!(told[2].0, ImportState::Rejected);
+    assert!(told[2].1.contains("--max-frontends allows 2"), "{}", told[2].1);
+}
+
+#[test]
+fn reports_and_rejections_are_sorted() {
+    let desired = desired([
+        import("b/web").ip("10.0.0.1").ip("::1").into(),
+        import("a/web").ip("127.0.0.1").into(),
+        slice("a/none", "nobody").address("127.0.0.1").into(),
+    ]);
+    let reports: Vec<String> = desired.imports.iter().map(|r| r.import.to_string()).collect();
+    assert_eq!(reports, ["a/web", "b/web"]);
+    assert_eq!(
+        rejections(&desired),
+        ["a/web", "b/web"].map(|name| (format!("ServiceImport {name}"), Reason::VipForbidden))
+    );
+}

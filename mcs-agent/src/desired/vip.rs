@@ -1,0 +1,152 @@
+use std::{collections::BTreeSet, net::IpAddr};
+
+use super::{
+    address::{forbidden, ipv4_mapped},
+    refusal::Refusal,
+};
+use crate::model::{NodeContext, Reason};
+
+/// The addresses of `spec.ips` that may be VIPs on this node, in their order. Each of the others is
+/// refused alone.
+pub(super) fn vips(ips: &[String], node: &NodeContext) -> (Vec<IpAddr>, Vec<Refusal>) {
+    let mut seen = BTreeSet::new();
+    let mut vips = Vec::with_capacity(ips.len());
+    let mut refusals = Vec::new();
+    for text in ips {
+        match parse(text).and_then(|ip| check(ip, node)) {
+            Ok(ip) if seen.insert(ip) => vips.push(ip),
+            Ok(ip) => {
+                let why = "is listed twice; remove one";
+                refusals.push(refuse(Reason::VipDuplicate, ip, why));
+            }
+            Err(refusal) => refusals.push(refusal),
+        }
+    }
+    (vips, refusals)
+}
+
+fn parse(text: &str) -> Result<IpAddr, Refusal> {
+    let invalid = |advice: &str| {
+        let message = format!("spec.ips entry {text:?} is not an IP address; {advice}");
+        Refusal::new(Reason::VipInvalid, message)
+    };
+    let ip = text.parse().map_err(|_| invalid("correct or remove it"))?;
+    match ipv4_mapped(ip) {
+        Some(v4) => Err(invalid(&format!("write it as {v4}"))),
+        None => Ok(ip),
+    }
+}
+
+fn check(ip: IpAddr, node: &NodeContext) -> Result<IpAddr, Refusal> {
+    if let Some(class) = forbidden(ip) {
+        let why = format!("is {class}; assign a unicast address");
+        return Err(refuse(Reason::VipForbidden, ip, &why));
+    }
+    if node.node_addresses.contains(&ip) {
+        return Err(refuse(Reason::VipIsNode, ip, "is an address of this node; assign another"));
+    }
+    if node.api_servers.contains(&ip) {
+        let why = "is an address of the API server; assign another";
+        return Err(refuse(Reason::VipIsApiServer, ip, why));
+    }
+    if !node.vip_cidrs.is_empty() && !node.vip_cidrs.iter().any(|cidr| cidr.contains(&ip)) {
+        let allowed: Vec<String> = node.vip_cidrs.iter().map(ToString::to_string).collect();
+        let why = format!(
+            "is outside --vip-cidr {}; assign one inside, or allow its range",
+            allowed.join(",")
+        );
+        return Err(refuse(Reason::VipOutsideCidr, ip, &why));
+    }
+    Ok(ip)
+}
+
+fn refuse(reason: Reason, ip: IpAddr, why: &str) -> Refusal {
+    Refusal::new(reason, format!("ClusterSetIP {ip} {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node() -> NodeContext {
+        NodeContext {
+            node_addresses: ["10.0.0.7".parse().unwrap(), "fd00::7".parse().unwrap()].into(),
+            api_servers: ["10.0.0.1".parse().unwrap()].into(),
+            vip_cidrs: vec!["10.0.0.0/16".parse().unwrap(), "fd00::/64".parse().unwrap()],
+            ..NodeContext::default()
+        }
+    }
+
+    #[test]
+    fn each_address_stands_or_falls_alone() {
+        for (ip, reason) in [
+            ("10.0.0.2", None),
+            ("fd00::2", None),
+            ("10.0.0", Some(Reason::VipInvalid)),
+            ("010.0.0.2", Some(Reason::VipInvalid)),
+            (" 10.0.0.2", Some(Reason::VipInvalid)),
+            ("10.0.0.2:80", Some(Reason::VipInvalid)),
+            ("fd00::2%eth0", Some(Reason::VipInvalid)),
+            ("", Some(Reason::VipInvalid)),
+            ("::ffff:10.0.0.2", Some(Reason::VipInvalid)),
+            ("127.0.0.1", Some(Reason::VipForbidden)),
+            ("0.0.0.0", Some(Reason::VipForbidden)),
+            ("169.254.169.254", Some(Reason::VipForbidden)),
+            ("224.0.0.1", Some(Reason::VipForbidden)),
+            ("255.255.255.255", Some(Reason::VipForbidden)),
+            ("::1", Some(Reason::VipForbidden)),
+            ("::127.0.0.1", Some(Reason::VipForbidden)),
+            ("fe80::1", Some(Reason::VipForbidden)),
+            ("ff02::1", Some(Reason::VipForbidden)),
+            ("10.0.0.7", Some(Reason::VipIsNode)),
+            ("fd00::7", Some(Reason::VipIsNode)),
+            ("10.0.0.1", Some(Reason::VipIsApiServer)),
+            ("10.1.0.1", Some(Reason::VipOutsideCidr)),
+            ("fd01::1", Some(Reason::VipOutsideCidr)),
+        ] {
+            let listed = ["10.0.9.1", ip, "10.0.9.2"].map(str::to_owned);
+            let (vips, refusals) = vips(&listed, &node());
+            let refused: Vec<Reason> = refusals.iter().map(|r| r.reason).collect();
+            assert_eq!(refused, reason.into_iter().collect::<Vec<_>>(), "{ip:?}");
+            assert_eq!(vips.len(), 3 - refused.len(), "{ip:?}");
+        }
+    }
+
+    #[test]
+    fn any_address_is_inside_when_no_range_is_set() {
+        let listed = ["203.0.113.9".to_owned()];
+        assert_eq!(vips(&listed, &NodeContext::default()).1, []);
+    }
+
+    #[test]
+    fn an_address_listed_twice_counts_once() {
+        let listed = ["fd00::2", "10.0.0.2", "fd00:0::2"].map(str::to_owned);
+        let (vips, refusals) = vips(&listed, &node());
+        assert_eq!(vips, ["fd00::2", "10.0.0.2"].map(|ip| ip.parse::<IpAddr>().unwrap()));
+        assert_eq!(
+            refusals,
+            [Refusal::new(
+                Reason::VipDuplicate,
+                "ClusterSetIP fd00::2 is listed twice; remove one"
+            )]
+        );
+    }
+
+    #[test]
+    fn a_refusal_names_value_and_remedy() {
+        for (ip, message) in [
+            (
+                "::ffff:10.0.0.2",
+                "spec.ips entry \"::ffff:10.0.0.2\" is not an IP address; write it as 10.0.0.2",
+            ),
+            ("127.0.0.1", "ClusterSetIP 127.0.0.1 is loopback; assign a unicast address"),
+            (
+                "10.1.0.1",
+                "ClusterSetIP 10.1.0.1 is outside --vip-cidr 10.0.0.0/16,fd00::/64; assign one \
+                 inside, or allow its range",
+            ),
+        ] {
+            assert_eq!(vips(&[ip.to_owned()], &node()).1[0].message, message);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Objects for tests, built by what a test is about: everything else is as a plain service has it.
+
+use super::{
+    Batch, Endpoint, EndpointSlice, ImportPort, Object, ObjectEvent, ObjectKey, ServiceImport,
+    ServiceType, SlicePort, SourceStatus, Timestamp,
+};
+use crate::store::{ObjectStore, Snapshot};
+
+/// What a store holds after these objects.
+pub(crate) fn snapshot(objects: impl IntoIterator<Item = impl Into<Object>>) -> Snapshot {
+    let events = objects.into_iter().map(|object| ObjectEvent::Apply(object.into())).collect();
+    let mut store = ObjectStore::default();
+    store.apply(Batch { events, status: SourceStatus::default() });
+    store.snapshot()
+}
+
+impl From<ServiceImport> for Object {
+    fn from(import: ServiceImport) -> Self {
+        Self::Import(import)
+    }
+}
+
+impl From<EndpointSlice> for Object {
+    fn from(slice: EndpointSlice) -> Self {
+        Self::Slice(slice)
+    }
+}
+
+/// The key that displays as `name`.
+pub(crate) fn key(name: &str) -> ObjectKey {
+    let (namespace, name) = name.split_once('/').expect("a namespace/name");
+    ObjectKey::new(namespace, name)
+}
+
+/// A ClusterSetIP import without addresses and ports.
+pub(crate) fn import(name: &str) -> ServiceImport {
+    ServiceImport {
+        key: key(name),
+        created: Some(Timestamp(0)),
+        derived_service: None,
+        service_type: ServiceType::ClusterSetIp,
+        ips: vec![],
+        ports: vec![],
+        session_affinity: None,
+        affinity_timeout_seconds: None,
+        internal_traffic_policy: None,
+        endpoint_slice_objects: None,
+    }
+}
+
+impl ServiceImport {
+    /// Adds a virtual IP.
+    pub(crate) fn ip(mut self, ip: &str) -> Self {
+        self.ips.push(ip.to_owned());
+        self
+    }
+
+    /// Adds a port without a protocol.
+    pub(crate) fn port(self, name: &str, port: i32) -> Self {
+        self.port_of(name, port, None)
+    }
+
+    /// Adds a port.
+    pub(crate) fn port_of(mut self, name: &str, port: i32, protocol: Option<&str>) -> Self {
+        let protocol = protocol.map(str::to_owned);
+        self.ports.push(ImportPort { name: name.to_owned(), protocol, port });
+        self
+    }
+
+    /// Sets the creation time.
+    pub(crate) fn created(mut self, seconds: i64) -> Self {
+        self.created = Some(Timestamp(seconds));
+        self
+    }
+}
+
+/// An IPv4 slice of cluster `east` without endpoints and ports.
+pub(crate) fn slice(name: &str, service: &str) -> EndpointSlice {
+    EndpointSlice {
+        key: key(name),
+        service: service.to_owned(),
+        source_cluster: Some("east".to_owned()),
+        address_type: "IPv4".to_owned(),
+        endpoints: vec![],
+        ports: vec![],
+    }
+}
+
+impl EndpointSlice {
+    /// Makes it a slice of IPv6 addresses.
+    pub(crate) fn v6(mut self) -> Self {
+        "IPv6".clone_into(&mut self.address_type);
+        self
+    }
+
+    /// Sets the source cluster.
+    pub(crate) fn cluster(mut self, cluster: &str) -> Self {
+        self.source_cluster = Some(cluster.to_owned());
+        self
+    }
+
+    /// Adds a port without a protocol.
+    pub(crate) fn port(self, name: &str, port: i32) -> Self {
+        self.port_of(name, Some(port), None)
+    }
+
+    /// Adds a port.
+    pub(crate) fn port_of(mut self, name: &str, port: Option<i32>, protocol: Option<&str>) -> Self {
+        let protocol = protocol.map(str::to_owned);
+        self.ports.push(SlicePort { name: name.to_owned(), protocol, port });
+        self
+    }
+
+    /// Adds an endpoint.
+    pub(crate) fn endpoint(mut self, endpoint: Endpoint) -> Self {
+        self.endpoints.push(endpoint);
+        self
+    }
+
+    /// Adds an endpoint without conditions.
+    pub(crate) fn address(self, address: &str) -> Self {
+        self.endpoint(endpoint(address))
+    }
+}
+
+/// An endpoint without conditions, which is ready.
+pub(crate) fn endpoint(address: &str) -> Endpoint {
+    Endpoint { addresses: vec![address.to_owned()], ..Endpoint::default() }
+}
+
+impl Endpoint {
+    /// Sets the conditions ready, serving and terminating.
+    pub(crate) fn conditions(
+        mut self,
+        ready: impl Into<Option<bool>>,
+        serving: impl Into<Option<bool>>,
+        terminating: impl Into<Option<bool>>,
+    ) -> Self {
+        (self.ready, self.serving, self.terminating) =
+            (ready.into(), serving.into(), terminating.into());
+        self
+    }
+
+    /// Makes it terminating, and serving until it is gone.
+    pub(crate) fn draining(self) -> Self {
+        self.conditions(false, true, true)
+    }
+
+    /// Sets the node.
+    pub(crate) fn node(mut self, name: &str) -> Self {
+        self.node_name = Some(name.to_owned());
+        self
+    }
+
+    /// Adds a `forNodes` hint.
+    pub(crate) fn for_node(mut self, name: &str) -> Self {
+        self.for_nodes.push(name.to_owned());
+        self
+    }
+
+    /// Adds a `forZones` hint.
+    pub(crate) fn for_zone(mut self, name: &str) -> Self {
+        self.for_zones.push(name.to_owned());
+        self
+    }
+}

@@ -1,0 +1,118 @@
+use std::fmt;
+
+use mcs_common::{
+    BackendState, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey, FrontendState, select::Tables,
+};
+
+use super::{
+    Dump,
+    convert::{backend_address, cluster_name, key_text, service_key},
+};
+
+/// What a reader can reach, one entry to a line, sorted.
+///
+/// ```text
+/// BACKEND 10.0.0.1:80/TCP 10.1.0.5:8080 cluster=west id=1 generation=1
+/// FRONTEND 10.0.0.1:80/TCP index=1 service=demo/web affinity=10800 block=0 count=1
+/// RETIRED 3
+/// VIP 10.0.0.1
+/// ```
+///
+/// The affinity is in seconds, `none` without; `-` stands for an empty name. `RETIRED` counts the
+/// backends that were removed and whose ids are not in use anew.
+#[derive(Clone, Copy, Debug)]
+pub struct Listing<'a> {
+    dump: &'a Dump,
+    positions: bool,
+}
+
+impl Dump {
+    /// Lists what is there but not where: no index, id, block or generation, and nothing retired.
+    /// Equal for maps that came to the same by different ways.
+    pub const fn contents(&self) -> Listing<'_> {
+        Listing { dump: self, positions: false }
+    }
+}
+
+impl fmt::Display for Dump {
+    /// As [`Listing`], with positions.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Listing { dump: self, positions: true }.fmt(f)
+    }
+}
+
+impl fmt::Display for Listing<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut lines = self.vips();
+        for (key, &index) in &self.dump.frontends {
+            match self.dump.state(index).filter(|state| state.key == *key) {
+                Some(state) => {
+                    lines.push(self.frontend(index, &state));
+                    lines.extend(self.backends(&state));
+                }
+                None => lines.push(format!("FRONTEND {} index={index} damaged", key_text(key))),
+            }
+        }
+        lines.extend(self.retired());
+        lines.sort_unstable();
+        lines.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+impl Listing<'_> {
+    fn vips(&self) -> Vec<String> {
+        self.dump.vips.iter().map(|vip| format!("VIP {}", vip.to_ip())).collect()
+    }
+
+    fn frontend(&self, index: u32, state: &FrontendState) -> String {
+        let service = self.dump.services.get(state.service as usize).map(service_key);
+        let service = match service {
+            Some(key) if !key.name.is_empty() => key.to_string(),
+            _ => "-".to_owned(),
+        };
+        let affinity = match state.flags & FRONTEND_AFFINITY_CLIENT_IP {
+            0 => "none".to_owned(),
+            _ => state.affinity_seconds.to_string(),
+        };
+        let key = key_text(&state.key);
+        let count = state.extent.count;
+        if self.positions {
+            let block = state.extent.block;
+            format!(
+                "FRONTEND {key} index={index} service={service} affinity={affinity} block={block} \
+                 count={count}"
+            )
+        } else {
+            format!("FRONTEND {key} service={service} affinity={affinity} count={count}")
+        }
+    }
+
+    fn backends(&self, state: &FrontendState) -> Vec<String> {
+        let FrontendState { key, extent, .. } = state;
+        (0..extent.count).map(|nth| self.backend(key, extent.block.wrapping_add(nth))).collect()
+    }
+
+    fn backend(&self, key: &FrontendKey, slot: u32) -> String {
+        let key = key_text(key);
+        let Some((id, backend)) =
+            self.dump.slot(slot).and_then(|id| Some((id, self.dump.backend(id)?)))
+        else {
+            return format!("BACKEND {key} slot={slot} damaged");
+        };
+        let cluster = self.dump.clusters.get(backend.cluster as usize).map(cluster_name);
+        let cluster = cluster.filter(|name| !name.is_empty()).unwrap_or_else(|| "-".to_owned());
+        let address = backend_address(&backend);
+        if self.positions {
+            let generation = backend.generation;
+            format!("BACKEND {key} {address} cluster={cluster} id={id} generation={generation}")
+        } else {
+            format!("BACKEND {key} {address} cluster={cluster}")
+        }
+    }
+
+    fn retired(&self) -> Option<String> {
+        let is_retired = |state| state == BackendState::RETIRED;
+        let count = self.dump.backends.iter().filter(|backend| is_retired(backend.state)).count();
+        (self.positions && count > 0).then(|| format!("RETIRED {count}"))
+    }
+}

@@ -1,0 +1,113 @@
+//! The maps in memory, for tests: as the kernel keeps them, with its limits, and with faults.
+
+mod faulty;
+
+use std::io;
+
+use bytemuck::Zeroable;
+use mcs_common::{Address, Backend, FrontendKey, FrontendState, select::Tables};
+
+pub use self::faulty::Faulty;
+use super::{Dump, MapError, Maps, Step};
+use crate::model::Capacity;
+
+/// The config maps in memory, of the sizes that the kernel's would have. Readable by the
+/// selection code of the programs.
+#[derive(Clone, Debug)]
+pub struct MemoryMaps {
+    capacity: Capacity,
+    contents: Dump,
+}
+
+impl MemoryMaps {
+    /// Maps just created.
+    pub fn new(capacity: Capacity) -> Self {
+        Self { capacity, contents: Dump::default() }
+    }
+
+    /// Maps as found.
+    pub const fn with_contents(capacity: Capacity, contents: Dump) -> Self {
+        Self { capacity, contents }
+    }
+
+    /// What they hold.
+    pub const fn contents(&self) -> &Dump {
+        &self.contents
+    }
+
+    /// What the kernel would answer.
+    fn check(&self, step: &Step) -> io::Result<()> {
+        let capacity = self.capacity;
+        match *step {
+            Step::InsertVip(vip) => {
+                hash(self.contents.vips.len(), self.contents.vips.contains(&vip), capacity)
+            }
+            Step::InsertFrontend { key, index } => match self.contents.frontends.get(&key) {
+                Some(&found) if found != index => Err(io::Error::from_raw_os_error(libc::EEXIST)),
+                found => hash(self.contents.frontends.len(), found.is_some(), capacity),
+            },
+            Step::WriteService { id, .. } => array(id, 1, capacity.service_entries()),
+            Step::WriteCluster { id, .. } => array(id, 1, capacity.cluster_entries()),
+            Step::WriteBackend { id, .. } | Step::RetireBackend { id } => {
+                array(id, 1, capacity.backend_entries())
+            }
+            Step::WriteSlots { block, ref ids } => array(block, ids.len(), capacity.slot_entries()),
+            Step::WriteState { index, .. }
+            | Step::UpdateAttributes { index, .. }
+            | Step::Flip { index, .. } => array(index, 1, capacity.state_entries()),
+            Step::DeleteVip(_) | Step::DeleteFrontend(_) | Step::WaitForReaders => Ok(()),
+        }
+    }
+}
+
+/// An insertion into a hash map, both of which hold as many entries as there may be frontends.
+fn hash(len: usize, known: bool, capacity: Capacity) -> io::Result<()> {
+    fits(known || len < capacity.frontends as usize)
+}
+
+/// A write to entries of an array.
+fn array(first: u32, count: usize, entries: u32) -> io::Result<()> {
+    fits(first as usize + count <= entries as usize)
+}
+
+fn fits(fits: bool) -> io::Result<()> {
+    if fits { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::E2BIG)) }
+}
+
+impl Maps for MemoryMaps {
+    fn write(&mut self, step: &Step) -> Result<(), MapError> {
+        self.check(step).map_err(|source| MapError::writing(step, source))?;
+        self.contents.write(step);
+        Ok(())
+    }
+
+    fn dump(&self) -> Result<Dump, MapError> {
+        Ok(self.contents.clone())
+    }
+}
+
+/// An entry never written reads as zeros, one past the end as none.
+impl Tables for MemoryMaps {
+    fn is_vip(&self, address: &Address) -> bool {
+        self.contents.is_vip(address)
+    }
+
+    fn frontend(&self, key: &FrontendKey) -> Option<u32> {
+        self.contents.frontend(key)
+    }
+
+    fn state(&self, index: u32) -> Option<FrontendState> {
+        let exists = index < self.capacity.state_entries();
+        exists.then(|| self.contents.state(index).unwrap_or(Zeroable::zeroed()))
+    }
+
+    fn slot(&self, index: u32) -> Option<u32> {
+        let exists = index < self.capacity.slot_entries();
+        exists.then(|| self.contents.slot(index).unwrap_or_default())
+    }
+
+    fn backend(&self, id: u32) -> Option<Backend> {
+        let exists = id < self.capacity.backend_entries();
+        exists.then(|| self.contents.backend(id).unwrap_or(Zeroable::zeroed()))
+    }
+}

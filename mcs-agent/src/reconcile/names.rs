@@ -1,0 +1,121 @@
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
+
+use super::extents::{Extents, one};
+
+/// The entries of an array of names: which are free, which name something refers to, and how many
+/// refer to it.
+///
+/// Index 0 stands for "no name" and is not counted.
+#[derive(Clone, Debug)]
+pub(super) struct Names<K> {
+    entries: Extents,
+    ids: BTreeMap<K, u32>,
+    uses: BTreeMap<u32, u32>,
+}
+
+impl<K: Ord> Names<K> {
+    /// No name, in an array whose entries are free or in limbo as told.
+    pub(super) const fn new(entries: Extents) -> Self {
+        Self { entries, ids: BTreeMap::new(), uses: BTreeMap::new() }
+    }
+
+    fn id(&self, name: &K) -> Option<u32> {
+        self.ids.get(name).copied()
+    }
+
+    /// An index for each name: the one it has, or a free one. Nothing is taken.
+    pub(super) fn assign(&self, names: BTreeSet<K>) -> Option<BTreeMap<K, u32>> {
+        let mut free = self.entries.each();
+        names
+            .into_iter()
+            .map(|name| {
+                let id = self.id(&name).or_else(|| free.next())?;
+                Some((name, id))
+            })
+            .collect()
+    }
+
+    /// Something more refers to the entry.
+    pub(super) fn acquire(&mut self, id: u32, name: K) {
+        if id == 0 {
+            return;
+        }
+        let uses = self.uses.entry(id).or_default();
+        *uses += 1;
+        if *uses == 1 {
+            self.entries.take(one(id));
+            self.ids.insert(name, id);
+        }
+    }
+
+    /// Something no longer refers to the entry; after the last, the entry is in limbo.
+    pub(super) fn release(&mut self, id: u32, name: &K) {
+        let Entry::Occupied(mut uses) = self.uses.entry(id) else { return };
+        *uses.get_mut() -= 1;
+        if *uses.get() == 0 {
+            uses.remove();
+            self.entries.release(one(id));
+            if self.id(name) == Some(id) {
+                self.ids.remove(name);
+            }
+        }
+    }
+
+    /// What was in limbo is free.
+    pub(super) fn settle(&mut self) {
+        self.entries.settle();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Names<&'static str> {
+        Names::new(Extents::free(1..4))
+    }
+
+    /// The indices that `wanted` would get, in its order.
+    fn assigned<const N: usize>(
+        names: &Names<&'static str>,
+        wanted: [&'static str; N],
+    ) -> [u32; N] {
+        let ids = names.assign(wanted.into()).expect("room");
+        wanted.map(|name| ids[name])
+    }
+
+    #[test]
+    fn an_entry_is_taken_while_something_refers_to_it() {
+        let mut names = names();
+        names.acquire(1, "b");
+        names.acquire(1, "b");
+        assert_eq!(assigned(&names, ["a", "b", "c"]), [2, 1, 3]);
+        assert_eq!(names.assign(["a", "b", "c", "d"].into()), None);
+
+        names.release(1, &"b");
+        assert_eq!(assigned(&names, ["a", "b"]), [2, 1]);
+        names.release(1, &"b");
+        assert_eq!(assigned(&names, ["a", "b"]), [2, 3], "in limbo");
+        names.settle();
+        assert_eq!(assigned(&names, ["a", "b"]), [1, 2]);
+    }
+
+    #[test]
+    fn index_0_is_no_name() {
+        let mut names = names();
+        names.acquire(0, "a");
+        assert_eq!(assigned(&names, ["a"]), [1]);
+        names.release(0, &"a");
+        names.settle();
+        assert_eq!(assigned(&names, ["a"]), [1]);
+    }
+
+    #[test]
+    fn two_entries_may_say_the_same() {
+        let mut names = names();
+        names.acquire(1, "a");
+        names.acquire(2, "a");
+        names.release(1, &"a");
+        assert_eq!(assigned(&names, ["a"]), [2], "the other stays known");
+    }
+}

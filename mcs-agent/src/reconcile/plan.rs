@@ -1,0 +1,68 @@
+mod deferred;
+mod draft;
+mod room;
+mod target;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mcs_common::{Address, FrontendKey};
+
+pub use self::deferred::{Deferred, Shortage, Subject};
+use self::{draft::Draft, target::Target};
+use super::{Realized, Step, convert::frontend_key};
+use crate::model::{Desired, Frontend, FrontendId};
+
+/// How to get from what the maps hold to what is wanted.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Plan {
+    /// In this order. After each of them every reader sees every frontend whole, as it was or as it
+    /// is to be.
+    pub steps: Vec<Step>,
+    /// What there is no room for: it stays as it is, all else goes on.
+    pub deferred: Vec<Deferred>,
+}
+
+/// The frontends that are wanted, by the key that the maps know them by.
+type Wanted<'a> = BTreeMap<FrontendKey, (&'a FrontendId, &'a Frontend)>;
+
+/// Plans the way from `realized` to `desired`; without steps if that is where we are.
+///
+/// VIPs and frontends that `desired` does not name go only if `prune`, which is for when every
+/// source has synced. Until then a frontend that exists keeps its backends and may get more, and one
+/// that seems to have changed hands is left alone: who it belongs to may not have been read yet.
+///
+/// What goes comes first, so that it makes room; then what shrinks, so that the backends in use
+/// are never more than before or after; then what grows or is new; and a VIP last, when all its
+/// ports are there. Readers are waited for only where there is no room otherwise.
+pub fn plan(desired: &Desired, realized: &Realized, prune: bool) -> Plan {
+    let wanted: Wanted<'_> =
+        desired.frontends.iter().map(|(id, frontend)| (frontend_key(id), (id, frontend))).collect();
+    let vips: BTreeSet<Address> = desired.vips.iter().map(|&ip| ip.into()).collect();
+
+    let mut draft = Draft::new(realized);
+    draft.retire();
+    if prune {
+        draft.delete_vips(&vips);
+    }
+    draft.delete_frontends(|key| prune && !wanted.contains_key(key));
+    for target in targets(&wanted, draft.realized(), prune) {
+        draft.settle(&target);
+    }
+    draft.insert_vips(&vips);
+    draft.finish()
+}
+
+/// The wanted frontends that differ from what the maps hold, those first that shrink most.
+fn targets<'a>(wanted: &Wanted<'a>, realized: &Realized, prune: bool) -> Vec<Target<'a>> {
+    let mut targets: Vec<Target<'_>> = wanted
+        .iter()
+        .filter_map(|(key, (id, frontend))| match realized.index(key) {
+            None => Some(Target::new(id, frontend)),
+            Some(index) if prune => Some(Target::replace(realized, index, id, frontend)),
+            Some(index) => Target::extend(realized, index, id, frontend),
+        })
+        .filter(|target| target.differs(realized))
+        .collect();
+    targets.sort_by_key(|target| (target.is_new(), target.growth()));
+    targets
+}

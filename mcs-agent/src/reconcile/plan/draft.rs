@@ -1,0 +1,205 @@
+use std::{borrow::Cow, collections::BTreeSet};
+
+use mcs_common::{
+    Address, Backend, BackendState, ClusterRecord, Extent, FrontendKey, FrontendState,
+};
+
+use super::{
+    Deferred, Plan, Shortage, Subject,
+    room::Room,
+    target::{Source, Target},
+};
+use crate::{
+    model,
+    reconcile::{
+        Realized, Step,
+        convert::{attributes, cluster_record, service_record},
+    },
+};
+
+/// A plan in the making, and what the maps would hold after it.
+pub(super) struct Draft<'a> {
+    /// Copied at the first step.
+    realized: Cow<'a, Realized>,
+    plan: Plan,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(realized: &'a Realized) -> Self {
+        Self { realized: Cow::Borrowed(realized), plan: Plan::default() }
+    }
+
+    /// What the maps hold after the steps so far.
+    pub(super) fn realized(&self) -> &Realized {
+        &self.realized
+    }
+
+    pub(super) fn finish(self) -> Plan {
+        self.plan
+    }
+
+    /// Retires what no frontend refers to any more. Before any wait: an index or id must not become
+    /// free while a choice remembered of it would still be followed.
+    pub(super) fn retire(&mut self) {
+        for id in self.realized.stale().clone() {
+            self.push(Step::RetireBackend { id });
+        }
+    }
+
+    /// Deletes all VIPs but these.
+    pub(super) fn delete_vips(&mut self, wanted: &BTreeSet<Address>) {
+        let gone: Vec<Address> = self.realized.tables().vips.difference(wanted).copied().collect();
+        for vip in gone {
+            self.push(Step::DeleteVip(vip));
+        }
+    }
+
+    /// Deletes the frontends that are not wanted, and all that are damaged: to refuse is better than
+    /// to send anywhere.
+    pub(super) fn delete_frontends(&mut self, is_gone: impl Fn(&FrontendKey) -> bool) {
+        let damaged = self.realized.damaged().iter().copied();
+        let gone = self.realized.frontends().filter(is_gone);
+        for key in damaged.chain(gone).collect::<Vec<_>>() {
+            self.push(Step::DeleteFrontend(key));
+        }
+        self.retire();
+    }
+
+    /// Inserts the VIPs that are missing.
+    pub(super) fn insert_vips(&mut self, wanted: &BTreeSet<Address>) {
+        for &vip in wanted {
+            let vips = &self.realized.tables().vips;
+            let known = vips.contains(&vip);
+            if known && !self.realized.doubts_vip(&vip) {
+                continue;
+            }
+            if !known && vips.len() >= self.realized.capacity().frontends as usize {
+                self.defer(Subject::Vip(vip.to_ip()), Shortage::Vips);
+                continue;
+            }
+            self.push(Step::InsertVip(vip));
+        }
+    }
+
+    /// Makes a frontend what it is to become, if there is room.
+    pub(super) fn settle(&mut self, target: &Target<'_>) {
+        match self.room(target) {
+            Ok(room) if target.is_new() => self.create(target, room),
+            Ok(room) => self.update(target, room),
+            Err(shortage) => self.defer(Subject::Frontend(*target.id), shortage),
+        }
+    }
+
+    /// Finds room, and waits for readers where that makes it.
+    fn room(&mut self, target: &Target<'_>) -> Result<Room, Shortage> {
+        let endpoints = i64::from(self.realized.endpoints()) + target.growth();
+        if target.growth() > 0 && endpoints > i64::from(self.realized.capacity().endpoints) {
+            return Err(Shortage::Endpoints);
+        }
+        Room::find(self.realized.ledger(), target).or_else(|_| {
+            let mut settled = self.realized.ledger().clone();
+            settled.settle();
+            let room = Room::find(&settled, target)?;
+            self.push(Step::WaitForReaders);
+            Ok(room)
+        })
+    }
+
+    fn create(&mut self, target: &Target<'_>, room: Room) {
+        let (flags, affinity_seconds) = attributes(target.frontend);
+        let (key, index, service) = (target.key, room.index, room.service);
+        self.write_service(target, service);
+        let extent = self.write_block(target, room);
+        let state = FrontendState { key, extent, service, flags, affinity_seconds, pad: 0 };
+        self.write(Step::WriteState { index, state });
+        self.push(Step::InsertFrontend { key, index });
+    }
+
+    fn update(&mut self, target: &Target<'_>, room: Room) {
+        let (index, service) = (room.index, room.service);
+        let doubted = self.realized.doubts_frontend(&target.key);
+        if target.changes_backends() {
+            let extent = self.write_block(target, room);
+            self.push(Step::Flip { index, extent });
+        } else if doubted {
+            let extent = self.realized.state(index).extent;
+            self.push(Step::Flip { index, extent });
+        }
+        if doubted || target.changes_attributes(&self.realized) {
+            self.write_service(target, service);
+            let (flags, affinity_seconds) = attributes(target.frontend);
+            self.push(Step::UpdateAttributes { index, service, flags, affinity_seconds });
+        }
+        if doubted {
+            self.push(Step::InsertFrontend { key: target.key, index });
+        }
+        self.retire();
+    }
+
+    fn write_service(&mut self, target: &Target<'_>, id: u32) {
+        self.write(Step::WriteService { id, record: service_record(&target.frontend.import) });
+    }
+
+    /// Writes the backends added and a block that names all.
+    fn write_block(&mut self, target: &Target<'_>, room: Room) -> Extent {
+        for (&name, &id) in &room.clusters {
+            self.write(Step::WriteCluster { id, record: ClusterRecord { name } });
+        }
+        let mut free = room.ids.into_iter();
+        let mut ids = Vec::with_capacity(target.members.len());
+        for member in &target.members {
+            match member.source {
+                Source::Kept(id) => ids.push(id),
+                Source::Added(backend) => {
+                    let Some(id) = free.next() else { continue };
+                    let name = cluster_record(&backend.cluster).name;
+                    let cluster = room.clusters.get(&name).copied().unwrap_or(0);
+                    self.write_backend(id, backend, room.index, cluster);
+                    ids.push(id);
+                }
+            }
+        }
+        let extent = Extent { block: room.block, count: target.count() };
+        if !ids.is_empty() {
+            self.write(Step::WriteSlots { block: room.block, ids });
+        }
+        extent
+    }
+
+    /// Writes a backend at a free id, with a generation that was never used there.
+    ///
+    /// A plan that stopped short may have written the very same, which nobody has seen: a free id is
+    /// active only then.
+    fn write_backend(&mut self, id: u32, wanted: &model::Backend, frontend: u32, cluster: u32) {
+        let former = self.realized.backend(id);
+        let same = Backend {
+            addr: wanted.address.ip().into(),
+            port: wanted.address.port(),
+            state: BackendState::ACTIVE,
+            pad: 0,
+            frontend,
+            cluster,
+            generation: former.generation,
+        };
+        if same != former {
+            let backend = Backend { generation: former.generation.wrapping_add(1), ..same };
+            self.push(Step::WriteBackend { id, backend });
+        }
+    }
+
+    /// Pushes a write of what no reader can reach, unless that stands there already.
+    fn write(&mut self, step: Step) {
+        if !self.realized.holds(&step) {
+            self.push(step);
+        }
+    }
+
+    fn push(&mut self, step: Step) {
+        self.realized.to_mut().advance(&step);
+        self.plan.steps.push(step);
+    }
+
+    fn defer(&mut self, subject: Subject, shortage: Shortage) {
+        self.plan.deferred.push(Deferred { subject, shortage });
+    }
+}

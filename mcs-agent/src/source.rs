@@ -1,0 +1,7 @@
+//! Where objects come from. A source sends [`Batch`](crate::model::Batch)es of events on domain
+//! types; no Kubernetes type and no file leaves this module. An agent runs exactly one source.
+
+mod kubernetes;
+mod manifests;
+
+pub use manifests::ManifestSource;

@@ -1,0 +1,117 @@
+use k8s_openapi::api::discovery::v1;
+
+use super::{SERVICE_NAME_LABEL, SOURCE_CLUSTER_LABEL};
+use crate::model::{Endpoint, EndpointSlice, ObjectKey, SlicePort};
+
+/// The domain type, under the key that its source knows the object by. `None` for a slice that is
+/// not imported: one without a service name label, or with an empty one.
+pub(super) fn convert(slice: v1::EndpointSlice, key: ObjectKey) -> Option<EndpointSlice> {
+    let mut labels = slice.metadata.labels.unwrap_or_default();
+    let service = labels.remove(SERVICE_NAME_LABEL).filter(|service| !service.is_empty())?;
+    Some(EndpointSlice {
+        key,
+        service,
+        source_cluster: labels.remove(SOURCE_CLUSTER_LABEL),
+        address_type: slice.address_type,
+        endpoints: slice.endpoints.unwrap_or_default().into_iter().map(endpoint).collect(),
+        ports: slice.ports.unwrap_or_default().into_iter().map(port).collect(),
+    })
+}
+
+fn endpoint(endpoint: v1::Endpoint) -> Endpoint {
+    let conditions = endpoint.conditions.unwrap_or_default();
+    let hints = endpoint.hints.unwrap_or_default();
+    Endpoint {
+        addresses: endpoint.addresses,
+        ready: conditions.ready,
+        serving: conditions.serving,
+        terminating: conditions.terminating,
+        node_name: endpoint.node_name,
+        for_nodes: hints.for_nodes.unwrap_or_default().into_iter().map(|node| node.name).collect(),
+        for_zones: hints.for_zones.unwrap_or_default().into_iter().map(|zone| zone.name).collect(),
+    }
+}
+
+fn port(port: v1::EndpointPort) -> SlicePort {
+    SlicePort { name: port.name.unwrap_or_default(), protocol: port.protocol, port: port.port }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn decode(object: serde_json::Value) -> Option<EndpointSlice> {
+        convert(serde_json::from_value(object).unwrap(), ObjectKey::new("shop", "web-a"))
+    }
+
+    #[test]
+    fn every_field_arrives() {
+        let slice = decode(json!({
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {"name": "web-a", "labels": {
+                "multicluster.kubernetes.io/service-name": "web",
+                "multicluster.kubernetes.io/source-cluster": "a",
+            }},
+            "addressType": "IPv4",
+            "endpoints": [
+                {
+                    "addresses": ["10.1.0.1", "10.1.0.2"],
+                    "conditions": {"ready": false, "serving": true, "terminating": true},
+                    "nodeName": "node-1",
+                    "zone": "z1",
+                    "hints": {
+                        "forZones": [{"name": "z1"}, {"name": "z2"}],
+                        "forNodes": [{"name": "node-1"}],
+                    },
+                },
+                {"addresses": ["10.1.0.3"]},
+            ],
+            "ports": [{"name": "http", "protocol": "TCP", "port": 8080}, {}],
+        }));
+        assert_eq!(
+            slice,
+            Some(EndpointSlice {
+                key: ObjectKey::new("shop", "web-a"),
+                service: "web".to_owned(),
+                source_cluster: Some("a".to_owned()),
+                address_type: "IPv4".to_owned(),
+                endpoints: vec![
+                    Endpoint {
+                        addresses: vec!["10.1.0.1".to_owned(), "10.1.0.2".to_owned()],
+                        ready: Some(false),
+                        serving: Some(true),
+                        terminating: Some(true),
+                        node_name: Some("node-1".to_owned()),
+                        for_nodes: vec!["node-1".to_owned()],
+                        for_zones: vec!["z1".to_owned(), "z2".to_owned()],
+                    },
+                    Endpoint { addresses: vec!["10.1.0.3".to_owned()], ..Endpoint::default() },
+                ],
+                ports: vec![
+                    SlicePort {
+                        name: "http".to_owned(),
+                        protocol: Some("TCP".to_owned()),
+                        port: Some(8080),
+                    },
+                    SlicePort { name: String::new(), protocol: None, port: None },
+                ],
+            })
+        );
+    }
+
+    #[test]
+    fn a_slice_without_service_name_is_not_imported() {
+        for labels in [
+            json!(null),
+            json!({}),
+            json!({"kubernetes.io/service-name": "web"}),
+            json!({"multicluster.kubernetes.io/service-name": ""}),
+        ] {
+            let object = json!({"metadata": {"labels": labels}, "addressType": "IPv4"});
+            assert_eq!(decode(object), None, "{labels}");
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! The source that reads a directory of manifests.
+
+mod content;
+mod documents;
+mod node;
+mod read;
+mod state;
+mod view;
+mod watch;
+
+use std::{
+    panic,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use tokio::{sync::mpsc, task, time::sleep};
+
+use self::{read::Stamp, state::DirectoryState, watch::Watch};
+use crate::model::Batch;
+
+/// How often the directory is looked at without being told of a change: it may be replaced, come
+/// into being, or lie where inotify sees nothing.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Reads ServiceImports and imported EndpointSlices from the `*.yaml`, `*.yml` and `*.json` files
+/// of one directory, and follows their changes.
+///
+/// A file that cannot be read keeps its last good content in force, and so does the directory: a
+/// missing input is not an empty one. [`Relist`](crate::model::ObjectEvent::Relist) is sent once,
+/// when every file of the directory has been read; broken input at start holds it back.
+#[derive(Debug)]
+pub struct ManifestSource {
+    directory: PathBuf,
+}
+
+impl ManifestSource {
+    /// A source over that directory, which need not exist yet.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self { directory: directory.into() }
+    }
+
+    /// Sends a batch for the directory as it is, then one for each change, until the receiver is
+    /// dropped. What cannot be read is told in the batches, so that there is no error to return.
+    pub async fn run(self, batches: mpsc::Sender<Batch>) {
+        let directory = self.directory;
+        let mut state = DirectoryState::new(&directory);
+        let mut watch = Watch::new(directory.clone());
+        loop {
+            watch.renew();
+            let path = directory.clone();
+            let read = move || {
+                let (stamp, reading) = read::read_settled(&path);
+                let batch = state.update(reading);
+                (state, stamp, batch)
+            };
+            let Some((next, stamp, batch)) = blocking(read).await else { return };
+            state = next;
+            if let Some(batch) = batch
+                && batches.send(batch).await.is_err()
+            {
+                return;
+            }
+            tokio::select! {
+                () = batches.closed() => return,
+                () = change(&mut watch, &directory, stamp) => watch.settled().await,
+            }
+        }
+    }
+}
+
+/// Completes when the directory may differ from what it was at `stamp`.
+async fn change(watch: &mut Watch, directory: &Path, mut stamp: Stamp) {
+    loop {
+        tokio::select! {
+            () = watch.changed() => return,
+            () = sleep(LOOK) => {}
+        }
+        let path = directory.to_owned();
+        let look = move || (Stamp::take(&path) != stamp, stamp);
+        let Some((differs, same)) = blocking(look).await else { return };
+        if watch.renew() || differs {
+            return;
+        }
+        stamp = same;
+    }
+}
+
+/// The result of work that blocks; `None` when the runtime is being shut down.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    match task::spawn_blocking(work).await {
+        Ok(result) => Some(result),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => panic::resume_unwind(panic),
+            Err(_) => None,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, fs, os::unix::fs::symlink};
+
+    use tempfile::{TempDir, tempdir};
+    use tokio::{task::JoinHandle, time::timeout};
+
+    use super::*;
+    use crate::model::ObjectEvent;
+
+    /// Longer than anything takes on a slow machine.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// A source at work, and the names of the imports that it has told of.
+    struct Running {
+        batches: mpsc::Receiver<Batch>,
+        task: JoinHandle<()>,
+        imports: BTreeSet<String>,
+        problems: usize,
+        is_synced: bool,
+    }
+
+    impl Running {
+        fn on(directory: &Path) -> Self {
+            let (sender, batches) = mpsc::channel(1);
+            let task = tokio::spawn(ManifestSource::new(directory).run(sender));
+            let imports = BTreeSet::new();
+            Self { batches, task, imports, problems: 0, is_synced: false }
+        }
+
+        fn take(&mut self, batch: Batch) {
+            self.problems = batch.status.problems.len();
+            for event in batch.events {
+                match event {
+                    ObjectEvent::Apply(object) => {
+                        self.imports.insert(object.reference().key.name);
+                    }
+                    ObjectEvent::Delete(object) | ObjectEvent::Malformed { object, .. } => {
+                        self.imports.remove(&object.key.name);
+                    }
+                    ObjectEvent::Relist { objects, .. } => {
+                        self.is_synced = true;
+                        let names = objects.into_iter().map(|object| object.reference().key.name);
+                        self.imports.extend(names);
+                    }
+                }
+            }
+        }
+
+        /// Takes batches until these imports are all there are, with that many problems.
+        async fn until(&mut self, imports: &[&str], problems: usize) {
+            let expected: BTreeSet<_> = imports.iter().map(|name| (*name).to_owned()).collect();
+            let arrived = timeout(PATIENCE, async {
+                loop {
+                    let batch = self.batches.recv().await.expect("the source runs");
+                    self.take(batch);
+                    if self.imports == expected && self.problems == problems {
+                        return;
+                    }
+                }
+            });
+            assert!(
+                arrived.await.is_ok(),
+                "{:?} with {} problems instead of {expected:?} with {problems}",
+                self.imports,
+                self.problems
+            );
+        }
+    }
+
+    fn manifest(name: &str) -> String {
+        format!(
+            "apiVersion: multicluster.x-k8s.io/v1beta1\nkind: ServiceImport\n\
+             metadata: {{name: {name}}}\nspec: {{type: Headless, ports: []}}\n"
+        )
+    }
+
+    fn directory_with(files: &[(&str, &str)]) -> TempDir {
+        let directory = tempdir().unwrap();
+        for (file, import) in files {
+            fs::write(directory.path().join(file), manifest(import)).unwrap();
+        }
+        directory
+    }
+
+    #[tokio::test]
+    async fn changes_of_files_are_followed() {
+        let directory = directory_with(&[("a.yaml", "a")]);
+        let file = |name: &str| directory.path().join(name);
+        let mut source = Running::on(directory.path());
+        source.until(&["a"], 0).await;
+        assert!(source.is_synced);
+
+        fs::write(file("b.yaml"), manifest("b")).unwrap();
+        source.until(&["a", "b"], 0).await;
+
+        fs::write(file("a.yaml"), manifest("c")).unwrap();
+        source.until(&["b", "c"], 0).await;
+
+        fs::write(file("b.yaml"), "a: [").unwrap();
+        source.until(&["b", "c"], 1).await;
+
+        fs::write(file(".b.yaml.tmp"), manifest("d")).unwrap();
+        fs::rename(file(".b.yaml.tmp"), file("b.yaml")).unwrap();
+        source.until(&["c", "d"], 0).await;
+
+        fs::remove_file(file("a.yaml")).unwrap();
+        source.until(&["d"], 0).await;
+    }
+
+    #[tokio::test]
+    async fn the_swap_of_a_config_map_is_followed() {
+        let directory = tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let publish = |version: &str, files: &[(&str, &str)]| {
+            fs::create_dir(path(version)).unwrap();
+            for (file, import) in files {
+                fs::write(path(version).join(file), manifest(import)).unwrap();
+            }
+            symlink(version, path("..data_tmp")).unwrap();
+            fs::rename(path("..data_tmp"), path("..data")).unwrap();
+        };
+        publish("..1", &[("web.yaml", "a"), ("old.yaml", "old")]);
+        for file in ["web.yaml", "old.yaml"] {
+            symlink(Path::new("..data").join(file), path(file)).unwrap();
+        }
+        let mut source = Running::on(directory.path());
+        source.until(&["a", "old"], 0).await;
+
+        publish("..2", &[("web.yaml", "b")]);
+        fs::remove_file(path("old.yaml")).unwrap();
+        fs::remove_dir_all(path("..1")).unwrap();
+        source.until(&["b"], 0).await;
+    }
+
+    #[tokio::test]
+    async fn a_directory_may_come_later_go_and_come_back() {
+        let parent = tempdir().unwrap();
+        let directory = parent.path().join("manifests");
+        let mut source = Running::on(&directory);
+        source.until(&[], 1).await;
+        assert!(!source.is_synced);
+
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join("a.yaml"), manifest("a")).unwrap();
+        source.until(&["a"], 0).await;
+
+        fs::remove_dir_all(&directory).unwrap();
+        source.until(&["a"], 1).await;
+
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join("b.yaml"), manifest("b")).unwrap();
+        source.until(&["b"], 0).await;
+
+        fs::write(directory.join("c.yaml"), manifest("c")).unwrap();
+        source.until(&["b", "c"], 0).await;
+
+        fs::rename(&directory, parent.path().join("old")).unwrap();
+        source.until(&["b", "c"], 1).await;
+    }
+
+    #[tokio::test]
+    async fn a_link_may_lead_to_another_directory() {
+        let (one, two) = (directory_with(&[("a.yaml", "a")]), directory_with(&[("a.yaml", "b")]));
+        let parent = tempdir().unwrap();
+        let (link, next) = (parent.path().join("link"), parent.path().join("next"));
+        symlink(one.path(), &link).unwrap();
+        let mut source = Running::on(&link);
+        source.until(&["a"], 0).await;
+
+        symlink(two.path(), &next).unwrap();
+        fs::rename(&next, &link).unwrap();
+        source.until(&["b"], 0).await;
+
+        fs::write(two.path().join("c.yaml"), manifest("c")).unwrap();
+        source.until(&["b", "c"], 0).await;
+    }
+
+    #[tokio::test]
+    async fn a_linked_file_is_followed_where_inotify_sees_nothing() {
+        let elsewhere = directory_with(&[("target", "a")]);
+        let directory = tempdir().unwrap();
+        symlink(elsewhere.path().join("target"), directory.path().join("a.yaml")).unwrap();
+        let mut source = Running::on(directory.path());
+        source.until(&["a"], 0).await;
+        fs::write(elsewhere.path().join("target"), manifest("b")).unwrap();
+        source.until(&["b"], 0).await;
+    }
+
+    #[tokio::test]
+    async fn the_source_ends_with_its_receiver() {
+        let directory = directory_with(&[]);
+        let mut source = Running::on(directory.path());
+        source.until(&[], 0).await;
+        drop(source.batches);
+        timeout(PATIENCE, source.task).await.unwrap().unwrap();
+    }
+}

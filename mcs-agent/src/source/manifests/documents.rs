@@ -1,0 +1,86 @@
+use std::iter;
+
+/// One document of a YAML stream.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Document<'a> {
+    /// From 1.
+    pub(super) number: usize,
+    /// The line of the stream that `text` begins with, from 1.
+    pub(super) first_line: u64,
+    /// Its text, with the marker and what precedes the first of them.
+    pub(super) text: &'a str,
+}
+
+/// Splits a stream at its `---` markers. YAML forbids a line that begins so inside any scalar, so
+/// that no parser is needed; kubectl splits alike. What precedes the first marker is a document
+/// only if it is more than comments and directives.
+pub(super) fn documents(stream: &str) -> impl Iterator<Item = Document<'_>> {
+    let mut rest = stream;
+    let mut first_line = 1;
+    let mut number = 0;
+    iter::from_fn(move || {
+        let (text, tail) = rest.split_at(length_of_first(rest)?);
+        number += 1;
+        let document = Document { number, first_line, text };
+        rest = tail;
+        first_line += text.split_inclusive('\n').map(|_| 1).sum::<u64>();
+        Some(document)
+    })
+}
+
+fn length_of_first(stream: &str) -> Option<usize> {
+    let mut is_open = false;
+    let mut length = 0;
+    for line in stream.split_inclusive('\n') {
+        if is_marker(line) {
+            if is_open {
+                return Some(length);
+            }
+            is_open = true;
+        } else if has_content(line) {
+            is_open = true;
+        }
+        length += line.len();
+    }
+    is_open.then_some(length)
+}
+
+fn is_marker(line: &str) -> bool {
+    line.strip_prefix("---")
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
+}
+
+fn has_content(line: &str) -> bool {
+    let text = line.trim();
+    !(text.is_empty() || text.starts_with('#') || line.starts_with('%'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_split_at_markers() {
+        for (stream, expected) in [
+            ("", vec![]),
+            ("\n# only\n  # comments\n", vec![]),
+            ("a: 1\n", vec![(1, "a: 1\n")]),
+            ("---\na: 1\n", vec![(1, "---\na: 1\n")]),
+            ("# licence\n---\na: 1", vec![(1, "# licence\n---\na: 1")]),
+            ("%YAML 1.2\n---\na: 1", vec![(1, "%YAML 1.2\n---\na: 1")]),
+            ("a: 1\n---\nb: 2\n", vec![(1, "a: 1\n"), (2, "---\nb: 2\n")]),
+            ("---\n---\n---\n", vec![(1, "---\n"), (2, "---\n"), (3, "---\n")]),
+            ("a: 1\r\n---\r\nb: 2\r\n", vec![(1, "a: 1\r\n"), (2, "---\r\nb: 2\r\n")]),
+            ("a: 1\n--- {b: 2}\n", vec![(1, "a: 1\n"), (2, "--- {b: 2}\n")]),
+            ("a: |\n  ---\n----\n--\n", vec![(1, "a: |\n  ---\n----\n--\n")]),
+            ("\n\na: 1\n\n---\nb: 2", vec![(1, "\n\na: 1\n\n"), (5, "---\nb: 2")]),
+        ] {
+            let expected: Vec<_> = expected
+                .into_iter()
+                .zip(1..)
+                .map(|((first_line, text), number)| Document { number, first_line, text })
+                .collect();
+            assert_eq!(documents(stream).collect::<Vec<_>>(), expected, "{stream:?}");
+        }
+    }
+}

@@ -1,0 +1,212 @@
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fs::{self, File, Metadata},
+    io::{self, Read},
+    os::unix::fs::MetadataExt,
+    path::Path,
+};
+
+/// Files above this size are refused, in bytes. `kubectl get -o json` takes about half of it for
+/// the endpoints of the default capacity.
+const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
+/// How often a directory that changes under the reader is read again at once.
+const ATTEMPTS: u32 = 3;
+
+/// A directory as read: every manifest by its name, or why there is none.
+pub(super) type Reading = io::Result<BTreeMap<OsString, Result<Vec<u8>, FileError>>>;
+
+/// Why a file has no bytes to parse.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FileError {
+    #[error("cannot be read: {0}")]
+    Io(#[from] io::Error),
+    #[error("larger than {} MiB: split it", MAX_FILE_BYTES / (1024 * 1024))]
+    TooLarge,
+}
+
+/// What changes when a directory changes: cheap to take and to compare.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Stamp(Result<BTreeMap<OsString, Option<FileStamp>>, io::ErrorKind>);
+
+/// Device, inode, size, then modification and change time in seconds and nanoseconds.
+type FileStamp = (u64, u64, u64, [i64; 4]);
+
+impl Stamp {
+    /// As the directory is now.
+    pub(super) fn take(directory: &Path) -> Self {
+        let stamp = |metadata: io::Result<Metadata>| {
+            let file = metadata.ok()?;
+            let times = [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()];
+            Some((file.dev(), file.ino(), file.size(), times))
+        };
+        let entries = list(directory).map_err(|error| error.kind());
+        Self(entries.map(|files| {
+            files.into_iter().map(|(name, metadata)| (name, stamp(metadata))).collect()
+        }))
+    }
+}
+
+/// Reads a directory as it stood at one moment, where it holds still for as long as that takes;
+/// else the stamp, taken before the reading, tells that it has changed since.
+pub(super) fn read_settled(directory: &Path) -> (Stamp, Reading) {
+    let mut stamp = Stamp::take(directory);
+    for _ in 1..ATTEMPTS {
+        let reading = read(directory);
+        let after = Stamp::take(directory);
+        if after == stamp {
+            return (stamp, reading);
+        }
+        stamp = after;
+    }
+    (stamp, read(directory))
+}
+
+fn read(directory: &Path) -> Reading {
+    let mut files = BTreeMap::new();
+    for (name, metadata) in list(directory)? {
+        let bytes = metadata
+            .map_err(FileError::Io)
+            .and_then(|metadata| read_file(&directory.join(&name), &metadata, MAX_FILE_BYTES));
+        files.insert(name, bytes);
+    }
+    Ok(files)
+}
+
+fn read_file(path: &Path, metadata: &Metadata, limit: u64) -> Result<Vec<u8>, FileError> {
+    if metadata.len() > limit {
+        return Err(FileError::TooLarge);
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(limit + 1).read_to_end(&mut bytes)?;
+    match u64::try_from(bytes.len()) {
+        Ok(length) if length <= limit => Ok(bytes),
+        _ => Err(FileError::TooLarge),
+    }
+}
+
+/// The regular files that bear the name of a manifest, symbolic links followed. Reading anything
+/// else could block.
+fn list(directory: &Path) -> io::Result<BTreeMap<OsString, io::Result<Metadata>>> {
+    let mut files = BTreeMap::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if !is_manifest(Path::new(&name)) {
+            continue;
+        }
+        match fs::metadata(entry.path()) {
+            Ok(metadata) if !metadata.is_file() => {}
+            Err(_) if fs::symlink_metadata(entry.path()).is_err() => {}
+            metadata => {
+                files.insert(name, metadata);
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// Names with a leading dot belong to editors and, as `..data`, to kubelet.
+fn is_manifest(name: &Path) -> bool {
+    let hidden = name.as_os_str().as_encoded_bytes().starts_with(b".");
+    !hidden
+        && name.extension().is_some_and(|extension| {
+            extension == "yaml" || extension == "yml" || extension == "json"
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use tempfile::tempdir;
+
+    use super::*;
+
+    fn names(directory: &Path) -> Vec<String> {
+        let files = read(directory).unwrap();
+        files.into_keys().map(|name| name.into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn only_manifests_are_read() {
+        let directory = tempdir().unwrap();
+        for name in [
+            "b.yaml",
+            "a.yml",
+            "c.json",
+            ".b.yaml.swp",
+            ".d.yaml",
+            "e.yaml~",
+            "README.md",
+            "yaml",
+            "#f.yaml#",
+        ] {
+            fs::write(directory.path().join(name), name).unwrap();
+        }
+        fs::create_dir(directory.path().join("g.yaml")).unwrap();
+        assert_eq!(names(directory.path()), ["a.yml", "b.yaml", "c.json"]);
+    }
+
+    #[test]
+    fn symbolic_links_are_followed() {
+        let directory = tempdir().unwrap();
+        let data = directory.path().join("..2026");
+        fs::create_dir(&data).unwrap();
+        fs::write(data.join("web.yaml"), "a: 1").unwrap();
+        symlink("..2026", directory.path().join("..data")).unwrap();
+        symlink("..data/web.yaml", directory.path().join("web.yaml")).unwrap();
+        symlink("..data/gone.yaml", directory.path().join("gone.yaml")).unwrap();
+        let files = read(directory.path()).unwrap();
+        assert_eq!(names(directory.path()), ["gone.yaml", "web.yaml"]);
+        let found = |name: &str| files.get(Path::new(name).as_os_str()).unwrap();
+        assert_eq!(found("web.yaml").as_ref().unwrap(), b"a: 1");
+        assert!(matches!(found("gone.yaml"), Err(FileError::Io(_))));
+    }
+
+    #[test]
+    fn a_large_file_is_refused() {
+        let directory = tempdir().unwrap();
+        let path = directory.path().join("web.yaml");
+        fs::write(&path, "12345").unwrap();
+        let metadata = fs::metadata(&path).unwrap();
+        assert_eq!(read_file(&path, &metadata, 5).unwrap(), b"12345");
+        assert!(matches!(read_file(&path, &metadata, 4), Err(FileError::TooLarge)));
+        fs::write(&path, "123456").unwrap();
+        assert!(
+            matches!(read_file(&path, &metadata, 5), Err(FileError::TooLarge)),
+            "it may grow after its metadata was taken"
+        );
+    }
+
+    #[test]
+    fn a_missing_directory_is_an_error() {
+        let directory = tempdir().unwrap();
+        let (_, reading) = read_settled(&directory.path().join("absent"));
+        assert_eq!(reading.unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn stamps_tell_changes() {
+        let directory = tempdir().unwrap();
+        let file = |name: &str| directory.path().join(name);
+        let changes: [(&str, &dyn Fn()); 6] = [
+            ("create", &|| fs::write(file("a.yaml"), "1").unwrap()),
+            ("grow", &|| fs::write(file("a.yaml"), "12").unwrap()),
+            ("rename", &|| fs::rename(file("a.yaml"), file("b.yaml")).unwrap()),
+            ("dangle", &|| symlink("target", file("c.yaml")).unwrap()),
+            ("target", &|| fs::write(file("target"), "1").unwrap()),
+            ("delete", &|| fs::remove_file(file("b.yaml")).unwrap()),
+        ];
+        let mut before = Stamp::take(directory.path());
+        for (name, change) in changes {
+            assert_eq!(Stamp::take(directory.path()), before, "before {name}");
+            change();
+            let after = Stamp::take(directory.path());
+            assert_ne!(after, before, "{name}");
+            before = after;
+        }
+        let (stamp, _) = read_settled(directory.path());
+        assert_eq!(stamp, before);
+    }
+}

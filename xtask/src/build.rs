@@ -1,0 +1,99 @@
+//! `cargo xtask build`: the eBPF object, and the agent with the object inside.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context as _, Result};
+
+use crate::{
+    btf, process,
+    setup::{self, toolchain},
+    workspace::Workspace,
+};
+
+/// The variable by which mcs-agent's build script learns of the object.
+pub(crate) const OBJECT_VARIABLE: &str = "MCS_EBPF_OBJECT";
+
+/// Build target/release/mcs-agent, with the eBPF programs inside
+///
+/// The programs are compiled for BPF in target/ebpf, and embedded into the agent.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Build the agent without optimisation, as target/debug/mcs-agent
+    #[arg(long)]
+    debug: bool,
+}
+
+/// Runs the verb.
+pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
+    let object = object(workspace)?;
+    let agent = if args.debug {
+        agent(workspace, &object, "dev", "debug")?
+    } else {
+        release(workspace, &object)?
+    };
+    println!("{}", agent.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the eBPF object and returns its path.
+pub(crate) fn object(workspace: &Workspace) -> Result<PathBuf> {
+    let toolchain = setup::toolchain(workspace)?;
+    let mut build = toolchain.cargo(workspace, "build");
+    process::run(build.args(["--package", "mcs-ebpf"])).with_context(|| toolchain.suspicion())?;
+
+    let linked = toolchain::output(workspace).join("mcs-ebpf");
+    let mut bytes = read(&linked)?;
+    btf::mark_text(&mut bytes).with_context(|| linked.display().to_string())?;
+    let object = toolchain::directory(workspace).join("mcs-ebpf.o");
+    write_if_changed(&object, &bytes)?;
+    Ok(object)
+}
+
+/// Builds the agent around `object` and returns its path.
+pub(crate) fn release(workspace: &Workspace, object: &Path) -> Result<PathBuf> {
+    agent(workspace, object, "release", "release")
+}
+
+fn agent(workspace: &Workspace, object: &Path, profile: &str, output: &str) -> Result<PathBuf> {
+    let mut build = workspace.cargo();
+    build.args(["build", "--package", "mcs-agent", "--profile", profile]);
+    process::run(build.env(OBJECT_VARIABLE, object))?;
+    Ok(workspace.target.join(output).join("mcs-agent"))
+}
+
+fn read(file: &Path) -> Result<Vec<u8>> {
+    fs::read(file).with_context(|| format!("cannot read {}", file.display()))
+}
+
+/// Keeps the file's time where its content stays, so that cargo does not rebuild the agent.
+fn write_if_changed(file: &Path, content: &[u8]) -> Result<()> {
+    if fs::read(file).is_ok_and(|old| old == content) {
+        return Ok(());
+    }
+    fs::write(file, content).with_context(|| format!("cannot write {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unchanged_file_is_not_written_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("object");
+        let time = || file.metadata().unwrap().modified().unwrap();
+        write_if_changed(&file, b"one").unwrap();
+        let old = std::time::SystemTime::UNIX_EPOCH;
+        fs::File::options().write(true).open(&file).unwrap().set_modified(old).unwrap();
+
+        write_if_changed(&file, b"one").unwrap();
+        assert_eq!(time(), old);
+        write_if_changed(&file, b"two").unwrap();
+        assert_ne!(time(), old);
+        assert_eq!(fs::read(&file).unwrap(), b"two");
+    }
+}

@@ -1,0 +1,80 @@
+//! `cargo xtask lint`: every check of the source that runs no code of it.
+
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result};
+use clap::ValueEnum;
+
+use crate::{
+    process,
+    setup::{self, CARGO_DENY, Purpose},
+    workspace::Workspace,
+};
+
+/// The crates that are compiled for BPF: the programs, and what they share with user space.
+const BPF_CRATES: &[&str] = &["--package", "mcs-ebpf", "--package", "mcs-common"];
+const HOST_CRATES: &[&str] = &["--workspace", "--exclude", "mcs-ebpf"];
+
+/// Check format, lints, dependencies and documentation
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What to check; by default everything but the advisories
+    #[arg(value_enum)]
+    checks: Vec<Check>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Check {
+    /// rustfmt
+    Fmt,
+    /// Clippy for user space and for BPF, warnings denied
+    Clippy,
+    /// Licences, sources and bans of the dependencies
+    Deny,
+    /// Documentation of all crates, warnings denied
+    Docs,
+    /// Known vulnerabilities of the dependencies, from a database that is fetched
+    Advisories,
+}
+
+const DEFAULT: &[Check] = &[Check::Fmt, Check::Clippy, Check::Deny, Check::Docs];
+
+/// Runs the verb.
+pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
+    let checks = if args.checks.is_empty() { DEFAULT } else { &args.checks };
+    setup::ensure(workspace, &[Purpose::Build, Purpose::Lint])?;
+    for check in checks {
+        match check {
+            Check::Fmt => process::run(workspace.cargo().args(["fmt", "--all", "--check"]))?,
+            Check::Clippy => clippy(workspace)?,
+            Check::Deny => deny(workspace, &["bans", "licenses", "sources"])?,
+            Check::Docs => docs(workspace)?,
+            Check::Advisories => deny(workspace, &["advisories"])?,
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn clippy(workspace: &Workspace) -> Result<()> {
+    let denied = ["--", "--deny", "warnings"];
+    let mut host = workspace.cargo();
+    process::run(host.arg("clippy").args(HOST_CRATES).arg("--all-targets").args(denied))?;
+    let mut bpf = setup::toolchain(workspace)?.cargo(workspace, "clippy");
+    process::run(bpf.args(BPF_CRATES).args(denied))
+}
+
+fn deny(workspace: &Workspace, checks: &[&str]) -> Result<()> {
+    let program = CARGO_DENY.find(workspace).context("cargo-deny is gone since setup")?;
+    process::run(Command::new(program).current_dir(&workspace.root).arg("check").args(checks))
+}
+
+fn docs(workspace: &Workspace) -> Result<()> {
+    let mut host = workspace.cargo();
+    let mut bpf = setup::toolchain(workspace)?.cargo(workspace, "doc");
+    host.arg("doc").args(HOST_CRATES);
+    bpf.args(BPF_CRATES);
+    for doc in [&mut host, &mut bpf] {
+        process::run(doc.arg("--no-deps").env("RUSTDOCFLAGS", "-D warnings"))?;
+    }
+    Ok(())
+}

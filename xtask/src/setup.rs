@@ -1,0 +1,138 @@
+//! `cargo xtask setup`: finds what the other verbs need, installs what is missing, and says what it does.
+
+use std::{
+    fmt,
+    path::PathBuf,
+    process::{Command, ExitCode},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::ValueEnum;
+
+use self::install::Remedy;
+pub(crate) use self::{cargo_tool::CARGO_DENY, toolchain::Toolchain};
+use crate::{version::Version, workspace::Workspace};
+
+mod cargo_tool;
+mod compiler;
+mod install;
+pub(crate) mod toolchain;
+mod tools;
+
+/// Find or install what the other verbs need
+///
+/// The eBPF programs are compiled by a rustup nightly that has rust-src (with `-Z build-std=core`) where one is
+/// installed together with bpf-linker, and otherwise by Debian's rustc-web. Packages are installed with apt-get: on a
+/// terminal after asking, elsewhere at once, through sudo for anybody but root. bpf-linker and cargo-deny come from
+/// crates.io and go to the cache directory, `$MCS_CACHE` (by default ~/.cache/mcs-agent).
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What to prepare for; by default everything
+    #[arg(value_enum)]
+    purposes: Vec<Purpose>,
+    /// Only report, and exit with 1 if something is missing
+    #[arg(long)]
+    check: bool,
+}
+
+/// What something is needed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Purpose {
+    /// The eBPF programs and the agent
+    Build,
+    /// The demonstration
+    Demo,
+    /// The suites that need root
+    Test,
+    /// The checks of the source
+    Lint,
+}
+
+/// One thing that is needed.
+struct Item {
+    name: &'static str,
+    found: Option<PathBuf>,
+    /// Arguments with which it prints its version; empty for what is no program.
+    version: &'static [&'static str],
+    remedy: Remedy,
+}
+
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<24}", self.name)?;
+        let Some(path) = &self.found else {
+            return write!(f, "missing; comes with {}", self.remedy);
+        };
+        write!(f, "{}", path.display())?;
+        if self.version.is_empty() {
+            return Ok(());
+        }
+        match Version::ask(Command::new(path).args(self.version)) {
+            Some(version) => write!(f, "  {version}"),
+            None => f.write_str("  (says no version)"),
+        }
+    }
+}
+
+/// Runs the verb.
+pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
+    let purposes = match args.purposes.as_slice() {
+        [] => Purpose::value_variants(),
+        some => some,
+    };
+    if !args.check {
+        ensure(workspace, purposes)?;
+    }
+    let items = items(workspace, purposes);
+    for item in &items {
+        println!("{item}");
+    }
+    let complete = items.iter().all(|item| item.found.is_some());
+    Ok(if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Installs what `purposes` lack; quick and silent when nothing is missing.
+pub(crate) fn ensure(workspace: &Workspace, purposes: &[Purpose]) -> Result<()> {
+    let missing = missing(workspace, purposes);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let remedies: Vec<_> = missing.iter().map(|item| &item.remedy).collect();
+    install::apply(workspace, &remedies)?;
+    let left = self::missing(workspace, purposes);
+    let left: Vec<_> = left.iter().map(|item| format!("{} ({})", item.name, item.remedy)).collect();
+    ensure!(
+        left.is_empty(),
+        "installed, but still not found in a usable version: {}",
+        left.join(", ")
+    );
+    Ok(())
+}
+
+/// The toolchain of the eBPF programs, installed first if it is missing.
+pub(crate) fn toolchain(workspace: &Workspace) -> Result<Toolchain> {
+    if let Some(toolchain) = Toolchain::find(workspace) {
+        return Ok(toolchain);
+    }
+    ensure(workspace, &[Purpose::Build])?;
+    Toolchain::find(workspace).context("setup found the eBPF toolchain, and then it was gone")
+}
+
+fn missing(workspace: &Workspace, purposes: &[Purpose]) -> Vec<Item> {
+    let mut items = items(workspace, purposes);
+    items.retain(|item| item.found.is_none());
+    items
+}
+
+fn items(workspace: &Workspace, purposes: &[Purpose]) -> Vec<Item> {
+    let wanted = |purpose| purposes.contains(&purpose);
+    let mut items = Vec::new();
+    if wanted(Purpose::Build) || wanted(Purpose::Lint) {
+        items.extend(toolchain::items(workspace, wanted(Purpose::Lint)));
+    }
+    if wanted(Purpose::Lint) {
+        items.extend(tools::lint(workspace));
+    }
+    items.extend(tools::programs(purposes));
+    items
+}

@@ -1,0 +1,125 @@
+//! Installing what is missing.
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    io::{self, IsTerminal as _, Write as _},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::cargo_tool::CargoTool;
+use crate::{process, workspace::Workspace};
+
+/// How something missing gets here.
+pub(super) enum Remedy {
+    /// A package of Debian or Ubuntu.
+    Apt(&'static str),
+    /// A program from crates.io.
+    CargoInstall(&'static CargoTool),
+    /// A component of a rustup toolchain, by default of the one that runs xtask.
+    RustupComponent { component: &'static str, toolchain: Option<String> },
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Apt(package) => write!(f, "package {package}"),
+            Self::CargoInstall(tool) => write!(f, "cargo install {}", tool.name),
+            Self::RustupComponent { component, .. } => write!(f, "rustup component {component}"),
+        }
+    }
+}
+
+/// Applies every remedy: packages first and together, because the others build on them.
+pub(super) fn apply(workspace: &Workspace, remedies: &[&Remedy]) -> Result<()> {
+    let package = |remedy: &&Remedy| match remedy {
+        Remedy::Apt(package) => Some(*package),
+        _ => None,
+    };
+    let packages: BTreeSet<_> = remedies.iter().filter_map(package).collect();
+    if !packages.is_empty() {
+        apt(&packages.into_iter().collect::<Vec<_>>())?;
+    }
+    remedies.iter().try_for_each(|remedy| match remedy {
+        Remedy::Apt(_) => Ok(()),
+        Remedy::CargoInstall(tool) => tool.install(workspace),
+        Remedy::RustupComponent { component, toolchain } => rustup(component, toolchain.as_deref()),
+    })
+}
+
+fn rustup(component: &str, toolchain: Option<&str>) -> Result<()> {
+    eprintln!("setup: adding rustup component {component}");
+    let mut add = Command::new("rustup");
+    add.args(["component", "add", component]);
+    add.args(toolchain.map(|name| ["--toolchain", name]).into_iter().flatten());
+    process::run(&mut add)
+}
+
+fn apt(packages: &[&str]) -> Result<()> {
+    let list = packages.join(" ");
+    ensure!(
+        process::find("apt-get").is_some(),
+        "packages are missing, and there is no apt-get to install them: {list}. Without Debian's compiler the eBPF \
+         programs need a rustup nightly (`rustup toolchain install nightly --component rust-src`) and bpf-linker 0.13 \
+         or newer on PATH; of the other packages, install the equivalent",
+    );
+    let terminal = io::stdin().is_terminal() && io::stderr().is_terminal();
+    eprintln!("setup: packages to install with apt-get: {list}");
+    if terminal && !agreed()? {
+        bail!("not installed: {list}");
+    }
+    let get = Privilege::find(terminal).with_context(|| {
+        format!("installing packages takes root, and there is no sudo: as root, run apt-get install {list}")
+    })?;
+    // A broken third-party source fails the update, and often matters to none of these packages.
+    if let Err(error) = process::run(get.command().args(["update", "--quiet=2"])) {
+        eprintln!("setup: going on although the package lists may be old: {error:#}");
+    }
+    let install = ["install", "--quiet", "--yes", "--no-install-recommends"];
+    process::run(get.command().args(install).args(packages)).context(
+        "apt-get failed; the eBPF compiler, rustc-web 1.95 or newer, is in Debian 12's security updates",
+    )
+}
+
+fn agreed() -> Result<bool> {
+    eprint!("Install them now? [Y/n] ");
+    io::stderr().flush()?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(is_yes(&answer))
+}
+
+/// An empty line agrees; the end of the input does not.
+fn is_yes(answer: &str) -> bool {
+    matches!(answer.to_lowercase().as_str(), "\n" | "y\n" | "yes\n")
+}
+
+/// How apt-get becomes root.
+enum Privilege {
+    Root,
+    Sudo { may_ask: bool },
+}
+
+impl Privilege {
+    fn find(terminal: bool) -> Option<Self> {
+        if rustix::process::geteuid().is_root() {
+            return Some(Self::Root);
+        }
+        process::find("sudo").map(|_| Self::Sudo { may_ask: terminal })
+    }
+
+    fn command(&self) -> Command {
+        let mut command = match self {
+            Self::Root => Command::new("env"),
+            Self::Sudo { may_ask } => {
+                let mut sudo = Command::new("sudo");
+                sudo.args((!may_ask).then_some("--non-interactive")).arg("env");
+                sudo
+            }
+        };
+        command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get"]);
+        command
+    }
+}

@@ -1,0 +1,62 @@
+//! The programs that the demonstration, the suites and the checks call.
+
+use super::{CARGO_DENY, Item, Purpose, Remedy};
+use crate::{
+    process,
+    workspace::{self, Workspace},
+};
+
+struct Program {
+    name: &'static str,
+    package: &'static str,
+    version: &'static [&'static str],
+    purposes: &'static [Purpose],
+}
+
+const PROGRAMS: &[Program] = {
+    use Purpose::{Demo, Test};
+    &[
+        Program { name: "ip", package: "iproute2", version: &["-V"], purposes: &[Demo, Test] },
+        Program {
+            name: "nsenter",
+            package: "util-linux",
+            version: &["-V"],
+            purposes: &[Demo, Test],
+        },
+        Program { name: "curl", package: "curl", version: &["-V"], purposes: &[Demo, Test] },
+        Program { name: "python3", package: "python3", version: &["-V"], purposes: &[Demo, Test] },
+        Program { name: "bpftool", package: "bpftool", version: &["version"], purposes: &[Test] },
+        Program { name: "nc", package: "netcat-openbsd", version: &["-h"], purposes: &[Test] },
+        Program { name: "dig", package: "dnsutils", version: &["-v"], purposes: &[Test] },
+        Program { name: "tcpdump", package: "tcpdump", version: &["--version"], purposes: &[Test] },
+    ]
+};
+
+/// The programs of `purposes`.
+pub(super) fn programs(purposes: &[Purpose]) -> impl Iterator<Item = Item> {
+    let wanted = |program: &&Program| program.purposes.iter().any(|p| purposes.contains(p));
+    PROGRAMS.iter().filter(wanted).map(|program| Item {
+        name: program.name,
+        found: process::find(program.name),
+        version: program.version,
+        remedy: Remedy::Apt(program.package),
+    })
+}
+
+/// What checks the user-space crates.
+pub(super) fn lint(workspace: &Workspace) -> impl Iterator<Item = Item> {
+    let components = [("cargo-fmt", "rustfmt"), ("cargo-clippy", "clippy")];
+    let components = components.into_iter().map(|(program, component)| Item {
+        name: program,
+        found: workspace::beside_cargo(program),
+        version: &["--version"],
+        remedy: Remedy::RustupComponent { component, toolchain: None },
+    });
+    let deny = Item {
+        name: CARGO_DENY.name,
+        found: CARGO_DENY.find(workspace),
+        version: &["--version"],
+        remedy: Remedy::CargoInstall(&CARGO_DENY),
+    };
+    components.chain([deny])
+}

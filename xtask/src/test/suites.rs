@@ -1,0 +1,38 @@
+//! The suites, as data.
+
+use std::fmt;
+
+use crate::setup::Purpose;
+
+/// One suite: a cargo command that exits with 0 if everything in it holds.
+pub(super) struct Suite {
+    pub(super) name: &'static str,
+    pub(super) about: &'static str,
+    /// Whether it takes root: for namespaces, cgroups and loading programs.
+    pub(super) root: bool,
+    /// What setup has to provide. With [`Purpose::Build`] the agent and the binaries of mcs-tests are built first, in
+    /// the release profile, and the command finds the agent's path in `MCS_AGENT`.
+    pub(super) needs: &'static [Purpose],
+    /// The arguments of cargo; for a binary of mcs-tests
+    /// `["run", "--release", "--package", "mcs-tests", "--bin", NAME]`.
+    pub(super) cargo: &'static [&'static str],
+}
+
+/// Every suite, in the order in which they run: the quick ones first.
+pub(super) const SUITES: &[Suite] = &[Suite {
+    name: "unit",
+    about: "Unit, table and property tests, beside the code",
+    root: false,
+    needs: &[],
+    cargo: &["test"],
+}];
+
+/// Suites that may be skipped where `CI` is set; any other skip fails there.
+pub(super) const SKIPS_ALLOWED_IN_CI: &[&str] = &[];
+
+impl fmt::Display for Suite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let root = if self.root { "root" } else { "" };
+        write!(f, "{:<12}{root:<6}{}", self.name, self.about)
+    }
+}

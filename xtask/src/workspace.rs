@@ -1,0 +1,94 @@
+//! Where things are: the repository, its target directory, the cache; and how cargo is called there.
+
+use std::{
+    env,
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result};
+
+use crate::process;
+
+/// Variables that `cargo run` sets for xtask itself. Passed on, they make some build scripts
+/// believe that their inputs changed.
+const SET_BY_CARGO_RUN: &[&str] =
+    &["CARGO_BIN_", "CARGO_CRATE_", "CARGO_MANIFEST_", "CARGO_PKG_", "CARGO_PRIMARY_PACKAGE"];
+
+/// The directories that every verb works with.
+pub(crate) struct Workspace {
+    /// The repository.
+    pub(crate) root: PathBuf,
+    /// Cargo's target directory for user space.
+    pub(crate) target: PathBuf,
+    /// What xtask installs outside of the system: `$MCS_CACHE`, by default `~/.cache/mcs-agent`.
+    pub(crate) cache: PathBuf,
+}
+
+impl Workspace {
+    /// Finds the workspace that this xtask was built from.
+    pub(crate) fn discover() -> Result<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .context("xtask lies in no workspace")?
+            .to_owned();
+        let target =
+            env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+        let cache = match env::var_os("MCS_CACHE") {
+            Some(cache) => PathBuf::from(cache),
+            None => env::home_dir()
+                .context("no home directory: set MCS_CACHE")?
+                .join(".cache/mcs-agent"),
+        };
+        Ok(Self { target: std::path::absolute(target)?, cache: std::path::absolute(cache)?, root })
+    }
+
+    /// The cargo that runs xtask, for user-space crates, in the root of the workspace.
+    pub(crate) fn cargo(&self) -> Command {
+        let mut command = Command::new(cargo());
+        self.enter(&mut command);
+        command.env("CARGO_TARGET_DIR", &self.target);
+        command
+    }
+
+    /// Makes `command` run in the root of the workspace, as if xtask had not been started by cargo.
+    pub(crate) fn enter(&self, command: &mut Command) {
+        command.current_dir(&self.root);
+        remove_env(command, SET_BY_CARGO_RUN);
+    }
+}
+
+/// The program of the cargo that runs xtask.
+pub(crate) fn cargo() -> PathBuf {
+    env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from)
+}
+
+/// `program` of the toolchain whose cargo runs xtask.
+///
+/// With rustup, `PATH` has a proxy for every component, also for one that is not installed.
+pub(crate) fn beside_cargo(program: &str) -> Option<PathBuf> {
+    let cargo = cargo();
+    match cargo.parent().filter(|directory| directory.is_absolute()) {
+        Some(directory) => {
+            Some(directory.join(program)).filter(|file| process::is_executable(file))
+        }
+        None => process::find(program),
+    }
+}
+
+/// Where rustup keeps its toolchains.
+pub(crate) fn rustup_home() -> Option<PathBuf> {
+    env::var_os("RUSTUP_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".rustup")))
+}
+
+/// Takes the inherited variables whose names start with one of `prefixes` from `command`.
+pub(crate) fn remove_env(command: &mut Command, prefixes: &[&str]) {
+    let starts = |name: &OsString| {
+        let name = name.to_string_lossy();
+        prefixes.iter().any(|prefix| name.starts_with(prefix))
+    };
+    for (name, _) in env::vars_os().filter(|(name, _)| starts(name)) {
+        command.env_remove(name);
+    }
+}
