@@ -9,7 +9,7 @@ use mcs_common::{
 
 use crate::{
     affinity::choose,
-    context::{ALLOW, Ctx, Family},
+    context::{ALLOW, Ctx, Family, refuse},
     counters::count,
     maps::{ConfigMaps, UDP_PINS, UDP_REVERSE, load},
     sockets,
@@ -28,8 +28,8 @@ pub(crate) fn sendmsg<F: Family>(ctx: &Ctx<F>) -> i32 {
             ALLOW
         }
         _ if ctx.is_left_alone() => ALLOW,
-        Lookup::UnknownPort => ctx.refuse(Counter::RefusedUnknownPort),
-        Lookup::Inconsistent => ctx.refuse(Counter::RefusedInconsistent),
+        Lookup::UnknownPort => refuse(Counter::RefusedUnknownPort),
+        Lookup::Inconsistent => refuse(Counter::RefusedInconsistent),
         Lookup::Found(frontend) => translate(ctx, destination, &frontend),
     }
 }
@@ -37,7 +37,7 @@ pub(crate) fn sendmsg<F: Family>(ctx: &Ctx<F>) -> i32 {
 #[inline(always)]
 fn translate<F: Family>(ctx: &Ctx<F>, vip: Peer, frontend: &Frontend) -> i32 {
     let Some(choice) = pinned(ctx, &vip, frontend) else {
-        return ctx.refuse(Counter::RefusedNoBackend);
+        return refuse(Counter::RefusedNoBackend);
     };
     let backend = Peer::new(choice.backend.addr, choice.backend.port);
     sockets::sending(ctx);
