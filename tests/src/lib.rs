@@ -1,1 +1,17 @@
-//! Test harness.
+//! What the suites and the demo are made of: network namespaces, cgroups and bpffs directories of
+//! their own, an agent with its manifests, servers that say who they are, and a runner for cases.
+//!
+//! Everything here works on the real kernel as root, and touches nothing that it has not made.
+
+pub mod agent;
+pub mod bpffs;
+pub mod cgroup;
+pub mod manifests;
+pub mod netns;
+mod process;
+pub mod run;
+pub mod server;
+pub mod site;
+pub mod suite;
+pub mod topology;
+pub mod wait;

@@ -1,0 +1,217 @@
+//! A process `mcs-agent run`, and what the other commands say about it.
+
+use std::{
+    collections::BTreeMap,
+    env,
+    fs::{self, File},
+    net::{IpAddr, SocketAddr},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output},
+};
+
+use anyhow::{Context as _, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::{
+    manifests::{Frontends, Protocol, Service},
+    netns::Namespace,
+    wait,
+};
+
+/// The hooks that are attached when all is well.
+pub const HOOKS: usize = 8;
+
+/// What an agent is started with.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// `--manifests`.
+    pub manifests: PathBuf,
+    /// `--bpffs`.
+    pub bpffs: PathBuf,
+    /// `--cgroup-root`.
+    pub cgroup_root: PathBuf,
+    /// `--run-dir`.
+    pub run_dir: PathBuf,
+    /// More flags.
+    pub flags: Vec<String>,
+    /// A file that its standard error is appended to.
+    pub log: PathBuf,
+}
+
+/// An agent. The process is killed when this is dropped.
+#[derive(Debug)]
+pub struct Agent {
+    binary: PathBuf,
+    config: Config,
+    child: Child,
+}
+
+impl Agent {
+    /// Starts one, without waiting for it.
+    pub fn start(netns: &Namespace, config: Config) -> anyhow::Result<Self> {
+        let binary = binary()?;
+        let child = spawn(&binary, netns, &config)?;
+        Ok(Self { binary, config, child })
+    }
+
+    /// Starts it anew after [`Agent::stop`] or [`Agent::kill`].
+    pub fn start_again(&mut self, netns: &Namespace) -> anyhow::Result<()> {
+        self.child = spawn(&self.binary, netns, &self.config)?;
+        Ok(())
+    }
+
+    /// What it was started with.
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it has read its manifests, filled the maps and attached its programs.
+    pub fn wait_until_healthy(&mut self) -> anyhow::Result<()> {
+        let pid = self.pid();
+        wait::until("the agent to be healthy", || {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("it ended: {status}");
+            }
+            let status = self.status()?;
+            ensure!(status["report"]["agent"]["pid"] == pid, "the report is of another process");
+            ensure!(status["state"] == "healthy", "{}", status["degraded"]);
+            Ok(())
+        })
+    }
+
+    /// Asks it to end, and waits for that. The dataplane stays.
+    pub fn stop(&mut self) -> anyhow::Result<()> {
+        self.end(Signal::TERM)
+    }
+
+    /// Kills it, and waits for that. The dataplane stays.
+    pub fn kill(&mut self) -> anyhow::Result<()> {
+        self.end(Signal::KILL)
+    }
+
+    fn end(&mut self, signal: Signal) -> anyhow::Result<()> {
+        let pid =
+            i32::try_from(self.pid()).ok().and_then(Pid::from_raw).context("no process id")?;
+        kill_process(pid, signal)?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// What it logged, in all its runs.
+    pub fn log(&self) -> anyhow::Result<String> {
+        Ok(fs::read_to_string(&self.config.log)?)
+    }
+
+    /// `mcs-agent status -o json`, degraded or not.
+    pub fn status(&self) -> anyhow::Result<Value> {
+        json(&self.command(&["status", "-o", "json"])?)
+    }
+
+    /// What the programs have counted, by name.
+    pub fn counters(&self) -> anyhow::Result<BTreeMap<String, u64>> {
+        Ok(serde_json::from_value(self.status()?["counters"].take())?)
+    }
+
+    /// `mcs-agent services -o json`.
+    pub fn services(&self) -> anyhow::Result<Value> {
+        json(&self.command(&["services", "-o", "json"])?)
+    }
+
+    /// Waits until the maps hold exactly what `service` asks for.
+    pub fn wait_for(&self, service: &Service) -> anyhow::Result<()> {
+        self.wait_for_frontends(service.name(), &service.frontends())
+    }
+
+    /// Waits until the maps hold nothing of the service.
+    pub fn wait_until_gone(&self, name: &str) -> anyhow::Result<()> {
+        self.wait_for_frontends(name, &Frontends::new())
+    }
+
+    fn wait_for_frontends(&self, name: &str, expected: &Frontends) -> anyhow::Result<()> {
+        wait::until(&format!("the frontends of {name}"), || {
+            let found = frontends(&self.services()?, name)?;
+            ensure!(found == *expected, "there are {found:?} instead of {expected:?}");
+            Ok(())
+        })
+    }
+
+    /// `mcs-agent cleanup`.
+    pub fn cleanup(&self) -> anyhow::Result<Output> {
+        self.command(&["cleanup"])
+    }
+
+    fn command(&self, arguments: &[&str]) -> anyhow::Result<Output> {
+        let mut command = Command::new(&self.binary);
+        command.args(arguments).arg("--bpffs").arg(&self.config.bpffs);
+        command.output().with_context(|| format!("cannot run {}", self.binary.display()))
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The agent to test: `MCS_AGENT`, or the release build beside this program's own.
+fn binary() -> anyhow::Result<PathBuf> {
+    if let Some(path) = env::var_os("MCS_AGENT") {
+        return Ok(path.into());
+    }
+    let own = env::current_exe()?;
+    let targets = own.parent().and_then(Path::parent).context("this program has no directory")?;
+    let path = targets.join("release/mcs-agent");
+    ensure!(path.exists(), "{} is missing: run `cargo xtask build`", path.display());
+    Ok(path)
+}
+
+fn spawn(binary: &Path, netns: &Namespace, config: &Config) -> anyhow::Result<Child> {
+    let log = File::options().create(true).append(true).open(&config.log)?;
+    let mut command = netns.command(binary);
+    command
+        .arg("run")
+        .arg("--manifests")
+        .arg(&config.manifests)
+        .arg("--bpffs")
+        .arg(&config.bpffs)
+        .arg("--cgroup-root")
+        .arg(&config.cgroup_root)
+        .arg("--run-dir")
+        .arg(&config.run_dir)
+        .args(&config.flags)
+        .stderr(log);
+    command.spawn().with_context(|| format!("cannot start {}", binary.display()))
+}
+
+fn json(output: &Output) -> anyhow::Result<Value> {
+    serde_json::from_slice(&output.stdout)
+        .with_context(|| String::from_utf8_lossy(&output.stderr).trim().to_owned())
+}
+
+/// The frontends of one service in the output of `services`.
+fn frontends(services: &Value, name: &str) -> anyhow::Result<Frontends> {
+    let all = services["frontends"].as_array().context("no list of frontends")?;
+    all.iter().filter(|frontend| frontend["name"] == name).map(frontend).collect()
+}
+
+type Frontend = ((IpAddr, u16, Protocol), std::collections::BTreeSet<SocketAddr>);
+
+fn frontend(value: &Value) -> anyhow::Result<Frontend> {
+    let protocol = if value["protocol"] == "TCP" { Protocol::Tcp } else { Protocol::Udp };
+    let ip = serde_json::from_value(value["ip"].clone())?;
+    let port = serde_json::from_value(value["port"].clone())?;
+    let backends = value["backends"].as_array().context("no list of backends")?;
+    let backends = backends
+        .iter()
+        .map(|backend| Ok(serde_json::from_value(backend["address"].clone())?))
+        .collect::<anyhow::Result<_>>()?;
+    Ok(((ip, port, protocol), backends))
+}

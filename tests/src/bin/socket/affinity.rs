@@ -1,0 +1,100 @@
+//! `sessionAffinity: ClientIP`, where the client is the network namespace.
+
+use std::{net::SocketAddr, thread, time::Duration};
+
+use mcs_tests::{manifests::Protocol, suite::Suite};
+
+use crate::{
+    client::{Family, ask, connected, identity, udp, udp_connected},
+    each_family,
+    world::{PODS, Place, TCP, Target, UDP, World, backends},
+};
+
+/// Each port has an affinity of its own. That all choose as before by accident, with six backends,
+/// has a probability of 6^-20.
+const PORTS: std::ops::Range<u16> = 1000..1020;
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    each_family(suite, "affinity lasts while it is used, and no longer", lasts);
+    each_family(suite, "affinity to a backend that is gone", moves);
+    each_family(suite, "affinity of namespaces is independent", is_per_namespace);
+    each_family(suite, "affinity of UDP sockets", holds_for_udp);
+}
+
+fn sticky(world: &World, seconds: u32) -> Target {
+    let mut target = world.fresh("sticky").with(&PODS);
+    target.service = PORTS.fold(target.service.affinity(seconds), |service, port| {
+        service.port(Protocol::Tcp, port, TCP.1)
+    });
+    target
+}
+
+/// Where each port leads now.
+fn choices(
+    world: &World,
+    family: Family,
+    place: Place,
+    target: &Target,
+) -> anyhow::Result<Vec<SocketAddr>> {
+    world.at(place, || {
+        PORTS.map(|port| identity(&connected(family, target.at(family, port))?)).collect()
+    })
+}
+
+fn lasts(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+    let target = sticky(world, 2);
+    world.site.apply(&target.service)?;
+    let first = choices(world, family, place, &target)?;
+    for _ in 0..2 {
+        // Longer than the timeout in all, which each use starts anew.
+        thread::sleep(Duration::from_millis(1200));
+        assert_eq!(choices(world, family, place, &target)?, first, "within the timeout");
+    }
+    thread::sleep(Duration::from_millis(2100));
+    assert_ne!(choices(world, family, place, &target)?, first, "after the timeout");
+    world.site.remove(&target.service)
+}
+
+fn moves(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+    let target = sticky(world, 600);
+    world.site.apply(&target.service)?;
+    let first = choices(world, family, place, &target)?;
+    world.site.apply(&target.clone().with(&PODS[3..]).service)?;
+    let left = backends(&PODS[3..], family, TCP.1);
+    let second = choices(world, family, place, &target)?;
+    for (first, second) in first.iter().zip(&second) {
+        assert!(left.contains(second), "{second} is gone");
+        assert!(first == second || !left.contains(first), "{first} is left for no reason");
+    }
+    assert_eq!(choices(world, family, place, &target)?, second, "the new choice does not hold");
+    world.site.remove(&target.service)
+}
+
+fn is_per_namespace(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+    let target = sticky(world, 600);
+    world.site.apply(&target.service)?;
+    let places = [place, Place::OtherPod, Place::Node];
+    let all = places.map(|place| choices(world, family, place, &target));
+    let [one, other, node] = all;
+    let (one, other, node) = (one?, other?, node?);
+    assert!(one != other && one != node && other != node, "they share their choices");
+    assert_eq!(choices(world, family, place, &target)?, one);
+    world.site.remove(&target.service)
+}
+
+fn holds_for_udp(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+    let target = sticky(world, 600);
+    world.site.apply(&target.service)?;
+    world.at(place, || {
+        let first = ask(&udp(family)?, target.udp(family))?.backend;
+        assert_eq!(first.port(), UDP.1);
+        for _ in 0..10 {
+            assert_eq!(ask(&udp(family)?, target.udp(family))?.backend, first, "sent to");
+            let socket = udp_connected(family, target.udp(family))?;
+            socket.send(b"who are you")?;
+            assert_eq!(crate::client::receive(&socket)?.backend, first, "connected");
+        }
+        Ok(())
+    })?;
+    world.site.remove(&target.service)
+}

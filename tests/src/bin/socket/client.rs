@@ -1,0 +1,155 @@
+//! Sockets as applications make them.
+
+use std::{
+    fmt,
+    io::{self, BufRead as _, BufReader},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket},
+    os::fd::{AsFd, OwnedFd},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use rustix::net::{
+    AddressFamily, Protocol, SocketType, ipproto,
+    sockopt::{Timeout, set_socket_timeout},
+};
+
+/// Longer than anything takes that works; no case hangs.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A family of addresses, and of the socket that uses them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Family {
+    V4,
+    V6,
+    /// IPv4 through an IPv6 socket.
+    Mapped,
+}
+
+impl Family {
+    pub(crate) const ALL: [Self; 3] = [Self::V4, Self::V6, Self::Mapped];
+
+    fn of_socket(self) -> AddressFamily {
+        match self {
+            Self::V4 => AddressFamily::INET,
+            Self::V6 | Self::Mapped => AddressFamily::INET6,
+        }
+    }
+
+    /// Of a host's two addresses the one of this family, as its sockets write it.
+    pub(crate) fn address(self, v4: Ipv4Addr, v6: Ipv6Addr, port: u16) -> SocketAddr {
+        let ip: IpAddr = match self {
+            Self::V4 => v4.into(),
+            Self::V6 => v6.into(),
+            Self::Mapped => v4.to_ipv6_mapped().into(),
+        };
+        SocketAddr::new(ip, port)
+    }
+
+    /// An address that any family's socket may have written, as this family's sockets write it.
+    pub(crate) fn written(self, address: SocketAddr) -> SocketAddr {
+        match (self, address.ip().to_canonical()) {
+            (Self::Mapped, IpAddr::V4(v4)) => {
+                SocketAddr::new(v4.to_ipv6_mapped().into(), address.port())
+            }
+            (_, ip) => SocketAddr::new(ip, address.port()),
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+            Self::Mapped => "IPv4 through IPv6",
+        })
+    }
+}
+
+/// A TCP socket, not connected.
+pub(crate) fn tcp(family: Family) -> io::Result<TcpStream> {
+    Ok(socket(family, SocketType::STREAM, None)?.into())
+}
+
+/// An MPTCP socket, not connected.
+pub(crate) fn mptcp(family: Family) -> io::Result<TcpStream> {
+    Ok(socket(family, SocketType::STREAM, Some(ipproto::MPTCP))?.into())
+}
+
+/// A UDP socket, neither bound nor connected.
+pub(crate) fn udp(family: Family) -> io::Result<UdpSocket> {
+    Ok(socket(family, SocketType::DGRAM, None)?.into())
+}
+
+fn socket(family: Family, kind: SocketType, protocol: Option<Protocol>) -> io::Result<OwnedFd> {
+    let socket = rustix::net::socket(family.of_socket(), kind, protocol)?;
+    for which in [Timeout::Recv, Timeout::Send] {
+        set_socket_timeout(&socket, which, Some(TIMEOUT))?;
+    }
+    Ok(socket)
+}
+
+/// connect(2).
+pub(crate) fn connect(socket: impl AsFd, to: SocketAddr) -> io::Result<()> {
+    Ok(rustix::net::connect(socket, &to)?)
+}
+
+/// connect(2) with `AF_UNSPEC`.
+pub(crate) fn disconnect(socket: impl AsFd) -> io::Result<()> {
+    Ok(rustix::net::connect_unspec(socket)?)
+}
+
+/// A TCP connection.
+pub(crate) fn connected(family: Family, to: SocketAddr) -> io::Result<TcpStream> {
+    let stream = tcp(family)?;
+    connect(&stream, to)?;
+    Ok(stream)
+}
+
+/// A UDP socket with a peer.
+pub(crate) fn udp_connected(family: Family, to: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = udp(family)?;
+    connect(&socket, to)?;
+    Ok(socket)
+}
+
+/// Who answers at the other end of a TCP connection.
+pub(crate) fn identity(stream: &TcpStream) -> anyhow::Result<SocketAddr> {
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).context("no greeting")?;
+    parse(line.trim_end())
+}
+
+/// A datagram that came back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Reply {
+    /// Who sent it, as it says itself.
+    pub(crate) backend: SocketAddr,
+    /// Who sent it, as the kernel says.
+    pub(crate) source: SocketAddr,
+}
+
+/// Waits for a reply with recvfrom(2).
+pub(crate) fn receive(socket: &UdpSocket) -> anyhow::Result<Reply> {
+    let mut buffer = [0; 128];
+    let (length, source) = socket.recv_from(&mut buffer).context("no reply")?;
+    Ok(Reply { backend: parse(std::str::from_utf8(&buffer[..length])?)?, source })
+}
+
+/// Waits for a reply with recv(2), which tells no source.
+pub(crate) fn receive_nameless(socket: &UdpSocket) -> anyhow::Result<SocketAddr> {
+    let mut buffer = [0; 128];
+    let length = socket.recv(&mut buffer).context("no reply")?;
+    parse(std::str::from_utf8(&buffer[..length])?)
+}
+
+/// Sends to `to` with sendto(2), and waits for the reply.
+pub(crate) fn ask(socket: &UdpSocket, to: SocketAddr) -> anyhow::Result<Reply> {
+    socket.send_to(b"who are you", to).with_context(|| format!("cannot send to {to}"))?;
+    receive(socket)
+}
+
+fn parse(text: &str) -> anyhow::Result<SocketAddr> {
+    text.parse().with_context(|| format!("{text:?} is no address"))
+}

@@ -1,0 +1,96 @@
+//! Programs of others on the same cgroup.
+
+use std::{fs::File, net::SocketAddr, os::fd::AsFd as _};
+
+use mcs_tests::{site::Site, suite::Suite};
+
+use crate::{
+    bpf::{Hook, Observer, Sight},
+    client::{Family, ask, connected, identity, udp},
+    world::{Place, World},
+};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("programs of others, before and after ours", run_beside);
+    suite.case("a program of others that refuses", refuses);
+}
+
+const HOOKS: [Hook; 4] = [Hook::Connect4, Hook::Connect6, Hook::Sendmsg4, Hook::Recvmsg4];
+
+/// A program of others for each hook.
+fn observers(cgroup: &File) -> anyhow::Result<Vec<Observer>> {
+    let attach = |hook| Ok(Observer::attach(cgroup.as_fd(), hook, true)?);
+    HOOKS.into_iter().map(attach).collect()
+}
+
+fn sights(observers: &[Observer]) -> anyhow::Result<Vec<Sight>> {
+    Ok(observers.iter().map(Observer::sight).collect::<Result<_, _>>()?)
+}
+
+fn sight(address: SocketAddr) -> Sight {
+    let word = match address {
+        SocketAddr::V4(v4) => v4.ip().octets(),
+        SocketAddr::V6(v6) => {
+            let [.., a, b, c, d] = v6.ip().octets();
+            [a, b, c, d]
+        }
+    };
+    Sight { runs: 1, word, port: address.port().into() }
+}
+
+fn run_beside(world: &mut World) -> anyhow::Result<()> {
+    let node = &world.node.netns;
+    let mut site = Site::start(&world.run, "shared", node, &[], &[&world.web.service])?;
+    site.agent.stop()?;
+    site.agent.cleanup()?;
+    let cgroup = File::open(site.cgroup.path())?;
+    let before = observers(&cgroup)?;
+    site.agent.start_again(node)?;
+    site.agent.wait_until_healthy()?;
+    let after = observers(&cgroup)?;
+
+    let _in_cgroup = site.cgroup.visit()?;
+    let (vips, backends) = world.at(Place::Pod, || {
+        let [v4, v6] = [Family::V4, Family::V6].map(|family| world.web.tcp(family));
+        let vip = world.web.udp(Family::V4);
+        let [b4, b6] = [(Family::V4, v4), (Family::V6, v6)]
+            .map(|(family, vip)| identity(&connected(family, vip)?));
+        let reply = ask(&udp(Family::V4)?, vip)?;
+        assert_eq!(reply.source, vip);
+        Ok(([v4, v6, vip, vip], [b4?, b6?, reply.backend, reply.backend]))
+    })?;
+    // What is received comes the other way: the backend first, then the VIP.
+    let [c4, c6, send, received] = vips.map(sight);
+    let [b4, b6, to, from] = backends.map(sight);
+    assert_eq!(sights(&before)?, [c4, c6, send, from], "before ours");
+    assert_eq!(sights(&after)?, [b4, b6, to, received], "after ours");
+
+    // What is not ours stays when ours goes.
+    site.agent.stop()?;
+    site.agent.cleanup()?;
+    world.at(Place::Pod, || {
+        assert!(connected(Family::V4, world.web.tcp(Family::V4)).is_err());
+        Ok(())
+    })?;
+    for observers in [before, after] {
+        assert_eq!(sights(&observers)?[0], Sight { runs: 2, ..c4 });
+    }
+    Ok(())
+}
+
+fn refuses(world: &mut World) -> anyhow::Result<()> {
+    let cgroup = File::open(world.site.cgroup.path())?;
+    let observer = Observer::attach(cgroup.as_fd(), Hook::Connect4, false)?;
+    world.at(Place::Pod, || {
+        let error = connected(Family::V4, world.web.tcp(Family::V4)).err();
+        let errno = error.as_ref().and_then(std::io::Error::raw_os_error);
+        assert_eq!(errno, Some(libc::EPERM), "{error:?}");
+        Ok(())
+    })?;
+    assert_eq!(observer.sight()?.runs, 1);
+    drop(observer);
+    world.at(Place::Pod, || {
+        connected(Family::V4, world.web.tcp(Family::V4))?;
+        Ok(())
+    })
+}

@@ -1,0 +1,63 @@
+//! The socket suite: every hook, family and protocol with real sockets, in namespaces and cgroups
+//! of its own.
+
+use std::process::ExitCode;
+
+use mcs_tests::suite::Suite;
+
+mod affinity;
+mod bpf;
+mod client;
+mod counters;
+mod direct;
+mod foreign;
+mod modes;
+mod reconnect;
+mod refusal;
+mod storage;
+mod tcp;
+mod tools;
+mod udp;
+mod world;
+
+use self::{
+    client::Family,
+    world::{Place, World},
+};
+
+fn main() -> ExitCode {
+    let mut suite = Suite::default();
+    tcp::cases(&mut suite);
+    udp::cases(&mut suite);
+    reconnect::cases(&mut suite);
+    refusal::cases(&mut suite);
+    direct::cases(&mut suite);
+    counters::cases(&mut suite);
+    tools::cases(&mut suite);
+    affinity::cases(&mut suite);
+    storage::cases(&mut suite);
+    foreign::cases(&mut suite);
+    modes::cases(&mut suite);
+    suite.main(World::begin)
+}
+
+/// What holds for every family and for clients of every place.
+type Check = fn(&World, Family, Place) -> anyhow::Result<()>;
+
+/// Adds a case for each family and place.
+fn everywhere(suite: &mut Suite<World>, name: &str, check: Check) {
+    for place in Place::CLIENTS {
+        for family in Family::ALL {
+            let name = format!("{name}, {family}, from the {place}");
+            suite.case(name, move |world| check(world, family, place));
+        }
+    }
+}
+
+/// Adds a case for each family, from a pod.
+fn each_family(suite: &mut Suite<World>, name: &str, check: Check) {
+    for family in Family::ALL {
+        let name = format!("{name}, {family}");
+        suite.case(name, move |world| check(world, family, Place::Pod));
+    }
+}

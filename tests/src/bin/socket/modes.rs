@@ -1,0 +1,131 @@
+//! `--socket-lb`, and several agents on one kernel.
+
+use std::{collections::BTreeSet, io, net::SocketAddr};
+
+use anyhow::ensure;
+use mcs_tests::{
+    agent::{Agent, HOOKS},
+    site::Site,
+    suite::Suite,
+    wait,
+};
+use serde_json::Value;
+
+use crate::{
+    client::{Family, ask, connected, identity, udp},
+    world::{PODS, Place, TCP, World, backends},
+};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("--socket-lb=host leaves pods alone", host_only);
+    suite.case("--socket-lb=off attaches nothing", off);
+    suite.case("two agents with a cgroup each", two_agents);
+    suite.case("a second agent on the same directory waits", second_waits);
+    suite.case("cleanup removes what is ours", cleans_up);
+}
+
+/// The VIP is an address without a route.
+fn is_left_alone(world: &World, place: Place, family: Family) -> anyhow::Result<()> {
+    world.at(place, || {
+        let unreachable = Some(io::ErrorKind::NetworkUnreachable);
+        let error = connected(family, world.web.tcp(family)).err();
+        assert_eq!(error.map(|error| error.kind()), unreachable);
+        let error = udp(family)?.send_to(b"hello", world.web.udp(family)).err();
+        assert_eq!(error.map(|error| error.kind()), unreachable);
+        Ok(())
+    })
+}
+
+fn is_served(world: &World, place: Place, family: Family) -> anyhow::Result<()> {
+    world.at(place, || {
+        let stream = connected(family, world.web.tcp(family))?;
+        identity(&stream)?;
+        assert_eq!(stream.peer_addr()?, world.web.tcp(family));
+        let vip = world.web.udp(family);
+        assert_eq!(ask(&udp(family)?, vip)?.source, vip);
+        Ok(())
+    })
+}
+
+fn host_only(world: &mut World) -> anyhow::Result<()> {
+    let site = start(world, "host", &["--socket-lb=host"])?;
+    let _in_cgroup = site.cgroup.visit()?;
+    for family in Family::ALL {
+        is_served(world, Place::Node, family)?;
+        is_left_alone(world, Place::Pod, family)?;
+    }
+    Ok(())
+}
+
+fn off(world: &mut World) -> anyhow::Result<()> {
+    let site = start(world, "off", &["--socket-lb=off"])?;
+    let attached = attached(&site.agent)?;
+    assert!(attached.is_empty(), "{attached:?}");
+    let _in_cgroup = site.cgroup.visit()?;
+    for family in Family::ALL {
+        is_left_alone(world, Place::Node, family)?;
+        is_left_alone(world, Place::Pod, family)?;
+    }
+    Ok(())
+}
+
+fn start(world: &World, role: &str, flags: &[&str]) -> anyhow::Result<Site> {
+    Site::start(&world.run, role, &world.node.netns, flags, &[&world.web.service])
+}
+
+/// The hooks with a program.
+fn attached(agent: &Agent) -> anyhow::Result<Vec<Value>> {
+    let hooks: Vec<Value> = serde_json::from_value(agent.status()?["hooks"].take())?;
+    Ok(hooks.into_iter().filter(|hook| !hook["program_id"].is_null()).collect())
+}
+
+fn two_agents(world: &mut World) -> anyhow::Result<()> {
+    let theirs = world.web.clone().with(&PODS[3..]);
+    let site = Site::start(&world.run, "two", &world.node.netns, &[], &[&theirs.service])?;
+    let seen = |world: &World| {
+        world.at(Place::Pod, || {
+            let vip = world.web.tcp(Family::V4);
+            (0..30).map(|_| identity(&connected(Family::V4, vip)?)).collect()
+        })
+    };
+    let ours: BTreeSet<SocketAddr> = seen(world)?;
+    let in_cgroup = site.cgroup.visit()?;
+    let others: BTreeSet<SocketAddr> = seen(world)?;
+    drop(in_cgroup);
+    assert!(ours.is_subset(&backends(World::WEB, Family::V4, TCP.1).into_iter().collect()));
+    assert!(others.is_subset(&backends(&PODS[3..], Family::V4, TCP.1).into_iter().collect()));
+    drop(site);
+    is_served(world, Place::Pod, Family::V4)
+}
+
+fn second_waits(world: &mut World) -> anyhow::Result<()> {
+    let node = &world.node.netns;
+    let mut site = start(world, "first", &[])?;
+    let mut config = site.agent.config().clone();
+    config.log = world.run.directory().join("second.log");
+    let mut second = Agent::start(node, config)?;
+    let first = format!("process {}", site.agent.pid());
+    wait::until("the second agent to name the first", || {
+        ensure!(second.log()?.contains(&first), "it logged: {}", second.log()?);
+        Ok(())
+    })?;
+    assert_eq!(site.agent.status()?["report"]["agent"]["pid"], site.agent.pid());
+    assert_eq!(attached(&site.agent)?.len(), HOOKS);
+    site.agent.stop()?;
+    second.wait_until_healthy()?;
+    second.stop()
+}
+
+fn cleans_up(world: &mut World) -> anyhow::Result<()> {
+    let mut site = start(world, "cleaned", &[])?;
+    assert!(!site.agent.cleanup()?.status.success(), "cleaned up under a running agent");
+    let in_cgroup = site.cgroup.visit()?;
+    site.agent.stop()?;
+    is_served(world, Place::Pod, Family::V4)?;
+    let cleanup = site.agent.cleanup()?;
+    assert!(cleanup.status.success(), "{cleanup:?}");
+    is_left_alone(world, Place::Pod, Family::V4)?;
+    drop(in_cgroup);
+    assert_eq!(std::fs::read_dir(site.bpffs.path())?.count(), 0, "pins are left");
+    is_served(world, Place::Pod, Family::V4)
+}

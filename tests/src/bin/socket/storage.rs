@@ -1,0 +1,77 @@
+//! Sockets whose option memory is used up: the kernel gives them no socket storage.
+
+use mcs_tests::{
+    netns::Namespace,
+    site::Site,
+    suite::{Suite, skip},
+};
+
+use crate::{
+    client::{Family, ask, connect, connected, identity, receive, udp, udp_connected},
+    world::{Place, World},
+};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("sockets without storage", works_without_storage);
+}
+
+/// A site of its own, since the node remembers that storage failed.
+fn works_without_storage(world: &mut World) -> anyhow::Result<()> {
+    let netns = world.netns(Place::OtherPod);
+    let site = Site::start(&world.run, "starved", &world.node.netns, &[], &[&world.web.service])?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let _starved = Starved::begin(netns)?;
+    for family in Family::ALL {
+        world.at(Place::OtherPod, || reaches_and_returns(world, family))?;
+    }
+    let counters = site.agent.counters()?;
+    assert!(counters["storage_failed"] > 0, "storage did not fail: {counters:?}");
+    Ok(())
+}
+
+fn reaches_and_returns(world: &World, family: Family) -> anyhow::Result<()> {
+    let stream = connected(family, world.web.tcp(family))?;
+    identity(&stream)?;
+    assert_eq!(stream.peer_addr()?, world.web.tcp(family));
+
+    let vip = world.web.udp(family);
+    assert_eq!(ask(&udp(family)?, vip)?.source, vip);
+
+    let socket = udp_connected(family, vip)?;
+    assert_eq!(socket.peer_addr()?, vip);
+    socket.send(b"who are you")?;
+    let reply = receive(&socket)?;
+    assert_eq!(reply.source, vip);
+
+    let backend = family.written(reply.backend);
+    connect(&socket, backend)?;
+    assert_eq!(socket.peer_addr()?, backend, "after a connect to the backend itself");
+    Ok(())
+}
+
+/// While this lives, sockets of the namespace get no option memory.
+struct Starved<'a> {
+    netns: &'a Namespace,
+    before: String,
+}
+
+impl<'a> Starved<'a> {
+    const SYSCTL: &'static str = "core/optmem_max";
+
+    fn begin(netns: &'a Namespace) -> anyhow::Result<Self> {
+        let Ok(before) = netns.run(|| std::fs::read_to_string("/proc/sys/net/core/optmem_max"))?
+        else {
+            return Err(skip("this kernel has one net.core.optmem_max for all namespaces"));
+        };
+        netns.sysctl(Self::SYSCTL, "1")?;
+        Ok(Self { netns, before })
+    }
+}
+
+impl Drop for Starved<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.netns.sysctl(Self::SYSCTL, &self.before) {
+            eprintln!("cannot restore {}: {error}", Self::SYSCTL);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! TCP: from connect(2) to getpeername(2).
+
+use std::{
+    collections::BTreeSet,
+    io::{self, Write as _},
+    net::{SocketAddr, TcpStream},
+};
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{
+    manifests::Protocol,
+    suite::{Suite, skip},
+};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::SendFlags,
+};
+
+use crate::{
+    client::{self, Family, connect, connected, identity},
+    each_family, everywhere,
+    world::{Place, TCP, World, backends},
+};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    everywhere(suite, "TCP connect", connects);
+    everywhere(suite, "TCP connect without blocking", connects_without_blocking);
+    everywhere(suite, "TCP fast open", opens_fast);
+    everywhere(suite, "TCP over all backends", spreads);
+    each_family(suite, "MPTCP connect", connects_by_mptcp);
+}
+
+/// The connection leads to a backend of `web`, which sees who the client is, and the client sees
+/// the VIP.
+fn check(world: &World, family: Family, stream: &TcpStream) -> anyhow::Result<SocketAddr> {
+    let backend = identity(stream)?;
+    assert!(backends(World::WEB, family, TCP.1).contains(&backend), "{backend} is not of web");
+    assert_eq!(stream.peer_addr()?, world.web.tcp(family), "peer name");
+    let own = stream.local_addr()?;
+    let client = SocketAddr::new(own.ip().to_canonical(), own.port());
+    let seen = world.server(Protocol::Tcp, backend)?.seen();
+    assert!(seen.contains(&client), "the server saw {seen:?}, not {client}");
+    Ok(backend)
+}
+
+fn connects(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+    world.at(place, || {
+        let mut stream = connected(family, world.web.tcp(family))?;
+        check(world, family, &stream)?;
+        stream.write_all(b"more").context("cannot write")
+    })
+}
+
+fn connects_without_blocking(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+    world.at(place, || {
+        let stream = client::tcp(family)?;
+        stream.set_nonblocking(true)?;
+        let started = connect(&stream, world.web.tcp(family));
+        ensure!(
+            started.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EINPROGRESS)),
+            "instead of starting: {started:?}"
+        );
+        let mut events = [PollFd::new(&stream, PollFlags::OUT)];
+        poll(&mut events, Some(&Timespec { tv_sec: 2, tv_nsec: 0 }))?;
+        assert_eq!(stream.take_error()?.map(|error| error.to_string()), None);
+        stream.set_nonblocking(false)?;
+        check(world, family, &stream)?;
+        Ok(())
+    })
+}
+
+fn opens_fast(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+    let fast_open = SendFlags::from_bits_retain(libc::MSG_FASTOPEN.cast_unsigned());
+    world.at(place, || {
+        let stream = client::tcp(family)?;
+        let sent = rustix::net::sendto(&stream, b"hello", fast_open, &world.web.tcp(family))?;
+        assert_eq!(sent, 5);
+        check(world, family, &stream)?;
+        Ok(())
+    })
+}
+
+fn spreads(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+    // Missing one of three in sixty has a probability of 1e-10.
+    let seen = world.at(place, || {
+        (0..60).map(|_| identity(&connected(family, world.web.tcp(family))?)).collect()
+    });
+    let seen: BTreeSet<SocketAddr> = seen?;
+    assert_eq!(seen, BTreeSet::from_iter(backends(World::WEB, family, TCP.1)));
+    Ok(())
+}
+
+fn connects_by_mptcp(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+    world.at(place, || {
+        let stream = client::mptcp(family).map_err(|error| match error.kind() {
+            io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput => {
+                skip("this kernel has no MPTCP")
+            }
+            _ => error.into(),
+        })?;
+        connect(&stream, world.web.tcp(family))?;
+        check(world, family, &stream)?;
+        Ok(())
+    })
+}

@@ -1,0 +1,225 @@
+//! What the cases share: a node with two pods, remote pods behind it, and an agent.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::PathBuf,
+    sync::atomic::{AtomicU8, Ordering},
+};
+
+use anyhow::Context as _;
+use mcs_tests::{
+    cgroup::Visit,
+    manifests::{Protocol, Service},
+    netns::Namespace,
+    run::Run,
+    server::Server,
+    site::Site,
+    topology::{Node, Subnet},
+};
+
+use crate::client::Family;
+
+/// The port of a service's TCP frontend, and of its backends.
+pub(crate) const TCP: (u16, u16) = (80, 8080);
+/// The port of a service's UDP frontend, and of its backends.
+pub(crate) const UDP: (u16, u16) = (53, 5353);
+/// A port of a service where its backends have an HTTP server.
+pub(crate) const HTTP: (u16, u16) = (81, 8081);
+/// A port of a service, TCP and UDP, where its backends have no server.
+pub(crate) const DEAF: (u16, u16) = (99, 9999);
+/// What no service has.
+pub(crate) const UNKNOWN_PORT: u16 = 7;
+
+/// The remote pods, as host numbers.
+pub(crate) const PODS: [u8; 6] = [11, 12, 13, 14, 15, 16];
+
+/// Where the pod is; host 1 is the node.
+pub(crate) const POD: Subnet = Subnet(1);
+const OTHER_POD: Subnet = Subnet(2);
+const REMOTE: Subnet = Subnet(9);
+/// A subnet that no route leads to.
+pub(crate) const NOWHERE: (Ipv4Addr, Ipv6Addr) =
+    (Ipv4Addr::new(10, 79, 0, 1), Ipv6Addr::new(0xfd79, 0, 0, 0, 0, 0, 0, 1));
+
+/// Where a client runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    Pod,
+    OtherPod,
+    Node,
+}
+
+impl Place {
+    pub(crate) const CLIENTS: [Self; 2] = [Self::Pod, Self::Node];
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pod => "pod",
+            Self::OtherPod => "other pod",
+            Self::Node => "node",
+        })
+    }
+}
+
+/// A service with an address of each family.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) service: Service,
+    v4: Ipv4Addr,
+    v6: Ipv6Addr,
+}
+
+impl Target {
+    /// One of its ports, as a socket of that family writes it.
+    pub(crate) fn at(&self, family: Family, port: u16) -> SocketAddr {
+        family.address(self.v4, self.v6, port)
+    }
+
+    /// Its TCP frontend.
+    pub(crate) fn tcp(&self, family: Family) -> SocketAddr {
+        self.at(family, TCP.0)
+    }
+
+    /// Its UDP frontend.
+    pub(crate) fn udp(&self, family: Family) -> SocketAddr {
+        self.at(family, UDP.0)
+    }
+
+    /// The same with these remote pods as its endpoints.
+    pub(crate) fn with(mut self, pods: &[u8]) -> Self {
+        let ips = pods.iter().flat_map(|pod| REMOTE.both(*pod));
+        self.service = self.service.endpoints("remote", ips);
+        self
+    }
+}
+
+/// The addresses at which remote pods say who they are.
+pub(crate) fn backends(pods: &[u8], family: Family, port: u16) -> Vec<SocketAddr> {
+    pods.iter().map(|pod| backend(*pod, family, port)).collect()
+}
+
+/// The address at which a remote pod says who it is.
+pub(crate) fn backend(pod: u8, family: Family, port: u16) -> SocketAddr {
+    match family {
+        Family::V6 => SocketAddr::new(REMOTE.v6(pod).into(), port),
+        Family::V4 | Family::Mapped => SocketAddr::new(REMOTE.v4(pod).into(), port),
+    }
+}
+
+// In the order in which they have to go.
+pub(crate) struct World {
+    _in_cgroup: Visit,
+    /// The agent that most cases use. It runs in the node's namespace.
+    pub(crate) site: Site,
+    /// A service with the first three remote pods.
+    pub(crate) web: Target,
+    /// A service without usable endpoints.
+    pub(crate) empty: Target,
+    servers: BTreeMap<(Protocol, SocketAddr), Server>,
+    pod: Namespace,
+    other_pod: Namespace,
+    _remote: Namespace,
+    pub(crate) node: Node,
+    pub(crate) run: Run,
+    vips: AtomicU8,
+}
+
+impl World {
+    /// The endpoints of `web`.
+    pub(crate) const WEB: &[u8] = &[11, 12, 13];
+
+    /// Makes everything, and tells where logs are.
+    pub(crate) fn begin() -> anyhow::Result<(Self, PathBuf)> {
+        let run = Run::begin("mcs-socket").context("this suite needs root")?;
+        let node = Node::create(&run)?;
+        let pod = node.link(&run, "pod", POD, &[2])?;
+        let other_pod = node.link(&run, "other", OTHER_POD, &[2])?;
+        let remote = node.link(&run, "remote", REMOTE, &PODS)?;
+        let servers = serve(&remote)?;
+        let vips = AtomicU8::new(0);
+        let web = fresh(&vips, "web").with(Self::WEB);
+        let empty = fresh(&vips, "empty").with(&[]);
+        let services = [&web.service, &empty.service];
+        let site = Site::start(&run, "main", &node.netns, &[], &services)?;
+        let visit = site.cgroup.visit()?;
+        let logs = run.directory().to_owned();
+        let world = Self {
+            _in_cgroup: visit,
+            site,
+            web,
+            empty,
+            servers,
+            pod,
+            other_pod,
+            _remote: remote,
+            node,
+            run,
+            vips,
+        };
+        Ok((world, logs))
+    }
+
+    /// A namespace of clients.
+    pub(crate) fn netns(&self, place: Place) -> &Namespace {
+        match place {
+            Place::Pod => &self.pod,
+            Place::OtherPod => &self.other_pod,
+            Place::Node => &self.node.netns,
+        }
+    }
+
+    /// Runs a client.
+    pub(crate) fn at<T: Send>(
+        &self,
+        place: Place,
+        client: impl FnOnce() -> anyhow::Result<T> + Send,
+    ) -> anyhow::Result<T> {
+        self.netns(place).run(client)?
+    }
+
+    /// A service with addresses of its own, no endpoints, and no agent that knows it.
+    pub(crate) fn fresh(&self, name: &str) -> Target {
+        fresh(&self.vips, name)
+    }
+
+    /// The server of a remote pod.
+    pub(crate) fn server(
+        &self,
+        protocol: Protocol,
+        address: SocketAddr,
+    ) -> anyhow::Result<&Server> {
+        self.servers.get(&(protocol, address)).with_context(|| format!("no server at {address}"))
+    }
+}
+
+fn fresh(vips: &AtomicU8, name: &str) -> Target {
+    let number = vips.fetch_add(1, Ordering::Relaxed);
+    let v4 = Ipv4Addr::new(10, 78, 0, number);
+    let v6 = Ipv6Addr::new(0xfd78, 0, 0, 0, 0, 0, 1, number.into());
+    let service = Service::new(name, [IpAddr::from(v4), v6.into()])
+        .port(Protocol::Tcp, TCP.0, TCP.1)
+        .port(Protocol::Udp, UDP.0, UDP.1)
+        .port(Protocol::Tcp, HTTP.0, HTTP.1)
+        .port(Protocol::Tcp, DEAF.0, DEAF.1)
+        .port(Protocol::Udp, DEAF.0, DEAF.1);
+    Target { service, v4, v6 }
+}
+
+fn serve(remote: &Namespace) -> anyhow::Result<BTreeMap<(Protocol, SocketAddr), Server>> {
+    let mut servers = BTreeMap::new();
+    for ip in PODS.iter().flat_map(|pod| REMOTE.both(*pod)) {
+        let at = |port| SocketAddr::new(ip, port);
+        for (protocol, server) in [
+            (Protocol::Tcp, Server::tcp(remote, at(TCP.1))?),
+            (Protocol::Tcp, Server::http(remote, at(HTTP.1))?),
+            (Protocol::Udp, Server::udp(remote, at(UDP.1))?),
+        ] {
+            servers.insert((protocol, server.address()), server);
+        }
+    }
+    Ok(servers)
+}

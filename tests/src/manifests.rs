@@ -1,0 +1,228 @@
+//! A manifests directory, and ServiceImports with EndpointSlices to put into it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    net::{IpAddr, SocketAddr},
+    path::Path,
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::run::Run;
+
+/// TCP or UDP.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+impl Protocol {
+    /// As Kubernetes and the agent write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Port {
+    protocol: Protocol,
+    number: u16,
+    target: u16,
+}
+
+impl Port {
+    fn name(self) -> String {
+        format!("{}-{}", self.protocol.name(), self.number).to_lowercase()
+    }
+}
+
+/// Frontends, as address, port and protocol, and where each leads.
+pub type Frontends = BTreeMap<(IpAddr, u16, Protocol), BTreeSet<SocketAddr>>;
+
+/// A ServiceImport and its EndpointSlices.
+#[derive(Clone, Debug)]
+pub struct Service {
+    name: String,
+    vips: Vec<IpAddr>,
+    ports: Vec<Port>,
+    affinity_seconds: Option<u32>,
+    endpoints: BTreeMap<String, Vec<IpAddr>>,
+}
+
+impl Service {
+    /// A service of namespace `default` with these ClusterSetIPs and nothing else yet.
+    pub fn new(name: impl Into<String>, vips: impl IntoIterator<Item = IpAddr>) -> Self {
+        Self {
+            name: name.into(),
+            vips: vips.into_iter().collect(),
+            ports: Vec::new(),
+            affinity_seconds: None,
+            endpoints: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a port that leads to port `target` of the endpoints.
+    #[must_use]
+    pub fn port(mut self, protocol: Protocol, port: u16, target: u16) -> Self {
+        self.ports.push(Port { protocol, number: port, target });
+        self
+    }
+
+    /// Asks for ClientIP affinity.
+    #[must_use]
+    pub const fn affinity(mut self, seconds: u32) -> Self {
+        self.affinity_seconds = Some(seconds);
+        self
+    }
+
+    /// Replaces the ready endpoints of one cluster; each address serves the VIPs of its family.
+    #[must_use]
+    pub fn endpoints(mut self, cluster: &str, ips: impl IntoIterator<Item = IpAddr>) -> Self {
+        self.endpoints.insert(cluster.to_owned(), ips.into_iter().collect());
+        self
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What an agent should make of it.
+    pub fn frontends(&self) -> Frontends {
+        let mut frontends = Frontends::new();
+        for vip in &self.vips {
+            for port in &self.ports {
+                let ips =
+                    self.endpoints.values().flatten().filter(|ip| ip.is_ipv4() == vip.is_ipv4());
+                let backends = ips.map(|ip| SocketAddr::new(*ip, port.target)).collect();
+                frontends.insert((*vip, port.number, port.protocol), backends);
+            }
+        }
+        frontends
+    }
+
+    fn manifest(&self) -> Value {
+        let mut items = vec![self.import()];
+        for (cluster, ips) in &self.endpoints {
+            let (v4, v6): (Vec<_>, Vec<_>) = ips.iter().partition(|ip| ip.is_ipv4());
+            items.push(self.slice(cluster, "IPv4", &v4));
+            items.push(self.slice(cluster, "IPv6", &v6));
+        }
+        json!({"apiVersion": "v1", "kind": "List", "items": items})
+    }
+
+    fn import(&self) -> Value {
+        let ports: Vec<_> = self
+            .ports
+            .iter()
+            .map(|port| json!({"name": port.name(), "protocol": port.protocol.name(), "port": port.number}))
+            .collect();
+        let mut spec = json!({"type": "ClusterSetIP", "ips": self.vips, "ports": ports});
+        if let Some(seconds) = self.affinity_seconds {
+            spec["sessionAffinity"] = "ClientIP".into();
+            spec["sessionAffinityConfig"] = json!({"clientIP": {"timeoutSeconds": seconds}});
+        }
+        json!({
+            "apiVersion": "multicluster.x-k8s.io/v1beta1",
+            "kind": "ServiceImport",
+            "metadata": {"namespace": "default", "name": self.name},
+            "spec": spec,
+        })
+    }
+
+    fn slice(&self, cluster: &str, family: &str, ips: &[&IpAddr]) -> Value {
+        let ports: Vec<_> = self
+            .ports
+            .iter()
+            .map(|port| json!({"name": port.name(), "protocol": port.protocol.name(), "port": port.target}))
+            .collect();
+        let endpoints: Vec<_> = ips.iter().map(|ip| json!({"addresses": [ip]})).collect();
+        json!({
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {
+                "namespace": "default",
+                "name": format!("{}-{cluster}-{}", self.name, family.to_lowercase()),
+                "labels": {
+                    "multicluster.kubernetes.io/service-name": self.name,
+                    "multicluster.kubernetes.io/source-cluster": cluster,
+                },
+            },
+            "addressType": family,
+            "endpoints": endpoints,
+            "ports": ports,
+        })
+    }
+}
+
+/// A directory that an agent reads. It goes when this is dropped.
+#[derive(Debug)]
+pub struct Manifests {
+    directory: TempDir,
+}
+
+impl Manifests {
+    /// An empty one.
+    pub fn create(run: &Run) -> anyhow::Result<Self> {
+        let directory =
+            tempfile::Builder::new().prefix("manifests-").tempdir_in(run.directory())?;
+        Ok(Self { directory })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Writes a service into a file of its name, at once.
+    pub fn write(&self, service: &Service) -> anyhow::Result<()> {
+        // The agent does not read a file that ends like this.
+        let fresh = self.path().join(format!("{}.new", service.name));
+        fs::write(&fresh, service.manifest().to_string())?;
+        Ok(fs::rename(fresh, self.file(&service.name))?)
+    }
+
+    /// Removes a service's file.
+    pub fn remove(&self, name: &str) -> anyhow::Result<()> {
+        Ok(fs::remove_file(self.file(name))?)
+    }
+
+    fn file(&self, name: &str) -> std::path::PathBuf {
+        self.path().join(format!("{name}.json"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn endpoints_serve_the_vips_of_their_family() {
+        let service = Service::new("web", [ip("10.0.0.1"), ip("fd00::1")])
+            .port(Protocol::Tcp, 80, 8080)
+            .endpoints("east", [ip("10.1.0.1")])
+            .endpoints("west", [ip("10.2.0.1"), ip("fd02::1")]);
+        let expected = Frontends::from([
+            (
+                (ip("10.0.0.1"), 80, Protocol::Tcp),
+                ["10.1.0.1:8080", "10.2.0.1:8080"].map(|text| text.parse().unwrap()).into(),
+            ),
+            ((ip("fd00::1"), 80, Protocol::Tcp), ["[fd02::1]:8080".parse().unwrap()].into()),
+        ]);
+        assert_eq!(service.frontends(), expected);
+        // The import, and two slices of each cluster.
+        assert_eq!(service.manifest()["items"].as_array().unwrap().len(), 5);
+    }
+}

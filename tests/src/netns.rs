@@ -1,0 +1,109 @@
+//! Network namespaces.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::fd::AsFd as _,
+    panic,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+};
+
+use anyhow::Context as _;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::{process, run::Run};
+
+const DIRECTORY: &str = "/run/netns";
+
+/// A network namespace, with its loopback up and no other interface. It goes when this is dropped.
+#[derive(Debug)]
+pub struct Namespace {
+    name: String,
+    file: File,
+}
+
+impl Namespace {
+    /// Makes one.
+    pub fn create(run: &Run, role: &str) -> anyhow::Result<Self> {
+        let name = run.name(role);
+        process::run(Command::new("ip").args(["netns", "add", &name]), "")?;
+        let file = File::open(Path::new(DIRECTORY).join(&name))
+            .with_context(|| format!("cannot open the namespace {name}"))?;
+        let namespace = Self { name, file };
+        namespace.ip("link set lo up")?;
+        Ok(namespace)
+    }
+
+    /// Its name, as ip-netns(8) shows it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What nsenter(1) takes.
+    pub fn path(&self) -> PathBuf {
+        Path::new(DIRECTORY).join(&self.name)
+    }
+
+    /// Configures it: each line of `commands` is what would follow `ip`.
+    pub fn ip(&self, commands: &str) -> anyhow::Result<()> {
+        let mut ip = Command::new("ip");
+        process::run(ip.args(["-netns", &self.name, "-batch", "-"]), commands).map(drop)
+    }
+
+    /// Writes a file below `/proc/sys/net`, which shows the namespace of the thread that looks.
+    pub fn sysctl(&self, path: &str, value: &str) -> io::Result<()> {
+        self.run(|| fs::write(Path::new("/proc/sys/net").join(path), value))?
+    }
+
+    /// Runs `work` in the namespace, on a thread of its own. A panic goes on in the caller.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                self.enter()?;
+                Ok(work())
+            });
+            worker.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
+        })
+    }
+
+    /// Moves the calling thread into the namespace, for good.
+    pub fn enter(&self) -> io::Result<()> {
+        move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))?;
+        Ok(())
+    }
+
+    /// A command that will run in the namespace. (Not by `ip netns exec`, which hides cgroups and
+    /// bpffs from it.)
+    pub fn command(&self, program: impl AsRef<Path>) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={}", self.path().display())).arg("--").arg(program.as_ref());
+        command
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        if let Err(error) = delete(&self.name) {
+            eprintln!("cannot delete the namespace {}: {error:#}", self.name);
+        }
+    }
+}
+
+fn delete(name: &str) -> anyhow::Result<()> {
+    process::run(Command::new("ip").args(["netns", "delete", name]), "").map(drop)
+}
+
+pub(crate) fn remove_leftovers(is_leftover: &dyn Fn(&str) -> bool) -> anyhow::Result<()> {
+    if !Path::new(DIRECTORY).exists() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(DIRECTORY)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if is_leftover(&name) {
+            delete(&name)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! One run of a suite or of the demo.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process,
+};
+
+use anyhow::Context as _;
+use tempfile::TempDir;
+
+use crate::{bpffs, cgroup, netns};
+
+/// Owns what a run needs from its start to its end. Whatever the run puts into the kernel bears its
+/// name, `<prefix>-<process id>`, so that the next run of that prefix finds what a killed one left.
+#[derive(Debug)]
+pub struct Run {
+    name: String,
+    directory: TempDir,
+    cgroup_before: PathBuf,
+    cgroup: PathBuf,
+}
+
+impl Run {
+    /// Removes what killed runs of this prefix left, and moves this process, and with it all that
+    /// it will start, to a cgroup of the run. Needs root.
+    pub fn begin(prefix: &str) -> anyhow::Result<Self> {
+        let leftover = |name: &str| owner(prefix, name).is_some_and(|pid| !is_alive(pid));
+        cgroup::remove_leftovers(&leftover).context("cannot remove cgroups of a killed run")?;
+        bpffs::remove_leftovers(&leftover).context("cannot remove pins of a killed run")?;
+        netns::remove_leftovers(&leftover).context("cannot remove namespaces of a killed run")?;
+
+        let name = format!("{prefix}-{}", process::id());
+        let directory = tempfile::Builder::new().prefix(&name).tempdir()?;
+        let cgroup_before = cgroup::own()?;
+        let cgroup = cgroup::mount_point()?.join(&name);
+        fs::create_dir(&cgroup).with_context(|| format!("cannot make {}", cgroup.display()))?;
+        cgroup::join(&cgroup)?;
+        Ok(Self { name, directory, cgroup_before, cgroup })
+    }
+
+    /// The name for something of this run that plays `role`.
+    pub fn name(&self, role: &str) -> String {
+        format!("{}-{role}", self.name)
+    }
+
+    /// A directory on disk that goes with the run. Logs lie here, as `*.log`.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The cgroup in which the run's processes start.
+    pub fn cgroup(&self) -> &Path {
+        &self.cgroup
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let left = cgroup::join(&self.cgroup_before).and_then(|()| cgroup::remove(&self.cgroup));
+        if let Err(error) = left {
+            eprintln!("cannot remove the run's cgroup: {error:#}");
+        }
+    }
+}
+
+/// The process whose run made something of this name.
+fn owner(prefix: &str, name: &str) -> Option<u32> {
+    let rest = name.strip_prefix(prefix)?.strip_prefix('-')?;
+    rest.split('-').next()?.parse().ok()
+}
+
+fn is_alive(pid: u32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_the_process_that_made_them() {
+        let cases = [
+            ("mcs-test-17", Some(17)),
+            ("mcs-test-17-node", Some(17)),
+            ("mcs-test-17-pod-2", Some(17)),
+            ("mcs-test", None),
+            ("mcs-test-", None),
+            ("mcs-test-node", None),
+            ("mcs-tests-17", None),
+            ("cni-17", None),
+        ];
+        for (name, pid) in cases {
+            assert_eq!(owner("mcs-test", name), pid, "{name}");
+        }
+    }
+}

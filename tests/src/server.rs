@@ -1,0 +1,146 @@
+//! Servers that say who they are, and remember who came.
+
+use std::{
+    io::{self, BufRead as _, BufReader, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
+    os::fd::{AsFd, OwnedFd},
+    sync::{Arc, Mutex, PoisonError},
+    thread::{self, JoinHandle},
+};
+
+use anyhow::Context as _;
+use rustix::{
+    event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
+    io::write,
+};
+
+use crate::netns::Namespace;
+
+/// A server at one address, on a thread. It stops when this is dropped.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    seen: Seen,
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+/// The clients' addresses, as the server's system calls tell them.
+type Seen = Arc<Mutex<Vec<SocketAddr>>>;
+
+impl Server {
+    /// Sends its own address and a line feed to each connection, and reads what comes until the
+    /// client closes.
+    pub fn tcp(netns: &Namespace, address: SocketAddr) -> anyhow::Result<Self> {
+        Self::listen(netns, address, greet)
+    }
+
+    /// Answers each HTTP request with its own address and a line feed.
+    pub fn http(netns: &Namespace, address: SocketAddr) -> anyhow::Result<Self> {
+        Self::listen(netns, address, answer_http)
+    }
+
+    /// Answers each datagram with its own address.
+    pub fn udp(netns: &Namespace, address: SocketAddr) -> anyhow::Result<Self> {
+        let socket = netns
+            .run(|| UdpSocket::bind(address))?
+            .with_context(|| format!("cannot bind {address}/UDP in {}", netns.name()))?;
+        let identity = address.to_string();
+        Self::start(address, move |seen, stop| {
+            let mut buffer = [0; 2048];
+            while wait_for_input(&socket, stop)? {
+                let (_, peer) = socket.recv_from(&mut buffer)?;
+                remember(seen, peer);
+                // The client may be gone, or its kernel may have answered an earlier datagram with
+                // an ICMP error.
+                let _ = socket.send_to(identity.as_bytes(), peer);
+            }
+            Ok(())
+        })
+    }
+
+    /// Its address, which is what it says it is.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Who came since this was asked last, in order.
+    pub fn seen(&self) -> Vec<SocketAddr> {
+        std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn listen(
+        netns: &Namespace,
+        address: SocketAddr,
+        serve: fn(&TcpStream, &str) -> io::Result<()>,
+    ) -> anyhow::Result<Self> {
+        let listener = netns
+            .run(|| TcpListener::bind(address))?
+            .with_context(|| format!("cannot bind {address}/TCP in {}", netns.name()))?;
+        Self::start(address, move |seen, stop| {
+            while wait_for_input(&listener, stop)? {
+                // A client that gave up meanwhile is no trouble.
+                let Ok((stream, peer)) = listener.accept() else { continue };
+                remember(seen, peer);
+                thread::spawn(move || serve(&stream, &address.to_string()));
+            }
+            Ok(())
+        })
+    }
+
+    fn start(
+        address: SocketAddr,
+        serve: impl FnOnce(&Seen, &OwnedFd) -> io::Result<()> + Send + 'static,
+    ) -> anyhow::Result<Self> {
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        let seen = Seen::default();
+        let thread = {
+            let (seen, stop) = (Arc::clone(&seen), Arc::clone(&stop));
+            thread::spawn(move || serve(&seen, &stop))
+        };
+        Ok(Self { address, seen, stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let stopped = write(&self.stop, &1_u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take()
+            && stopped.is_ok()
+            && let Ok(Err(error)) = thread.join()
+        {
+            eprintln!("the server at {} ended: {error}", self.address);
+        }
+    }
+}
+
+/// Waits for a client. False if the server has to stop.
+fn wait_for_input(socket: &impl AsFd, stop: &OwnedFd) -> io::Result<bool> {
+    let mut fds = [PollFd::new(socket, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+    poll(&mut fds, None)?;
+    Ok(fds[1].revents().is_empty())
+}
+
+fn remember(seen: &Seen, peer: SocketAddr) {
+    seen.lock().unwrap_or_else(PoisonError::into_inner).push(peer);
+}
+
+fn greet(mut stream: &TcpStream, identity: &str) -> io::Result<()> {
+    writeln!(stream, "{identity}")?;
+    io::copy(&mut stream, &mut io::sink())?;
+    Ok(())
+}
+
+fn answer_http(mut stream: &TcpStream, identity: &str) -> io::Result<()> {
+    for line in BufReader::new(stream).lines() {
+        if line?.is_empty() {
+            break;
+        }
+    }
+    write!(
+        stream,
+        "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n{identity}\n",
+        identity.len() + 1
+    )
+}

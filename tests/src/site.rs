@@ -1,0 +1,71 @@
+//! An agent and all that it needs.
+
+use std::fs;
+
+use crate::{
+    agent::{Agent, Config},
+    bpffs::BpfDirectory,
+    cgroup::Cgroup,
+    manifests::{Manifests, Service},
+    netns::Namespace,
+    run::Run,
+};
+
+/// An agent with a cgroup, a bpffs directory and manifests of its own. Nothing of it is left when
+/// this is dropped.
+#[derive(Debug)]
+pub struct Site {
+    /// The agent.
+    pub agent: Agent,
+    /// What it reads.
+    pub manifests: Manifests,
+    /// The cgroup that its programs are attached to.
+    pub cgroup: Cgroup,
+    /// Where it pins.
+    pub bpffs: BpfDirectory,
+}
+
+impl Site {
+    /// Starts an agent in `netns` with these services, and waits until it is healthy. `role` names
+    /// the site within the run.
+    pub fn start(
+        run: &Run,
+        role: &str,
+        netns: &Namespace,
+        flags: &[&str],
+        services: &[&Service],
+    ) -> anyhow::Result<Self> {
+        let manifests = Manifests::create(run)?;
+        for service in services {
+            manifests.write(service)?;
+        }
+        let cgroup = Cgroup::create(run, role)?;
+        let bpffs = BpfDirectory::create(run, role)?;
+        let run_dir = run.directory().join(role);
+        fs::create_dir_all(&run_dir)?;
+        let config = Config {
+            manifests: manifests.path().to_owned(),
+            bpffs: bpffs.path().to_owned(),
+            cgroup_root: cgroup.path().to_owned(),
+            run_dir,
+            flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
+            log: run.directory().join(format!("{role}.log")),
+        };
+        let agent = Agent::start(netns, config)?;
+        let mut site = Self { agent, manifests, cgroup, bpffs };
+        site.agent.wait_until_healthy()?;
+        Ok(site)
+    }
+
+    /// Writes a service, new or changed, and waits until it is in the maps.
+    pub fn apply(&self, service: &Service) -> anyhow::Result<()> {
+        self.manifests.write(service)?;
+        self.agent.wait_for(service)
+    }
+
+    /// Removes a service, and waits until it has left the maps.
+    pub fn remove(&self, service: &Service) -> anyhow::Result<()> {
+        self.manifests.remove(service.name())?;
+        self.agent.wait_until_gone(service.name())
+    }
+}

@@ -1,0 +1,229 @@
+//! Runs a list of named cases.
+
+use std::{
+    any::Any,
+    collections::BTreeMap,
+    env,
+    error::Error,
+    fmt::{self, Write as _},
+    fs,
+    panic::{self, AssertUnwindSafe},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Why a case cannot run here.
+#[derive(Debug)]
+struct Skip(String);
+
+impl fmt::Display for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Skip {}
+
+/// What a case returns when it cannot run here.
+pub fn skip(reason: impl Into<String>) -> anyhow::Error {
+    Skip(reason.into()).into()
+}
+
+type Body<C> = Box<dyn Fn(&mut C) -> anyhow::Result<()>>;
+
+struct Case<C> {
+    name: String,
+    body: Body<C>,
+}
+
+/// Cases that share a `C`, in the order in which they run.
+pub struct Suite<C> {
+    cases: Vec<Case<C>>,
+}
+
+impl<C> Default for Suite<C> {
+    fn default() -> Self {
+        Self { cases: Vec::new() }
+    }
+}
+
+/// What came of one case.
+enum Outcome {
+    Passed,
+    Failed(String),
+    Skipped(String),
+}
+
+/// How many cases ended how.
+#[derive(Default)]
+struct Tally {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+    }
+}
+
+impl<C> Suite<C> {
+    /// Adds a case. It fails by an error or a panic, and is skipped by [`skip`].
+    pub fn case(
+        &mut self,
+        name: impl Into<String>,
+        body: impl Fn(&mut C) -> anyhow::Result<()> + 'static,
+    ) {
+        self.cases.push(Case { name: name.into(), body: Box::new(body) });
+    }
+
+    /// Runs the cases whose name contains the program's argument, if there is one; `--list` lists
+    /// them instead. `begin` makes what they share and tells where logs (`*.log`) are written: what
+    /// is appended to one during a case is shown if the case fails.
+    pub fn main(mut self, begin: impl FnOnce() -> anyhow::Result<(C, PathBuf)>) -> ExitCode {
+        let mut filter = String::new();
+        let mut list = false;
+        for argument in env::args().skip(1) {
+            if argument == "--list" {
+                list = true;
+            } else if argument.starts_with('-') || !filter.is_empty() {
+                eprintln!("usage: [--list] [PART OF A NAME]");
+                return ExitCode::from(2);
+            } else {
+                filter = argument;
+            }
+        }
+        self.cases.retain(|case| case.name.contains(&filter));
+        if list {
+            self.cases.iter().for_each(|case| println!("{}", case.name));
+            return ExitCode::SUCCESS;
+        }
+        match begin() {
+            Ok((mut context, logs)) => self.run(&mut context, &logs),
+            Err(error) => {
+                println!("cannot begin: {error:#}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    fn run(&self, context: &mut C, logs: &Path) -> ExitCode {
+        let start = Instant::now();
+        let mut tally = Tally::default();
+        for case in &self.cases {
+            let logged = lengths(logs);
+            let begin = Instant::now();
+            let outcome = attempt(case, context);
+            report(&case.name, begin.elapsed(), &outcome);
+            match outcome {
+                Outcome::Passed => tally.passed += 1,
+                Outcome::Skipped(_) => tally.skipped += 1,
+                Outcome::Failed(_) => {
+                    tally.failed += 1;
+                    show_logs(logs, &logged);
+                }
+            }
+        }
+        println!("\n{:.1} s\n{tally}", start.elapsed().as_secs_f64());
+        if tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+fn attempt<C>(case: &Case<C>, context: &mut C) -> Outcome {
+    static PANICS: Mutex<String> = Mutex::new(String::new());
+
+    // The usual hook prints at once, among the lines of other cases.
+    panic::set_hook(Box::new(|info| {
+        let mut panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = writeln!(panics, "{info}");
+    }));
+    // What a case leaves half done in the context can fail the next cases, which is to be seen.
+    let result = panic::catch_unwind(AssertUnwindSafe(|| (case.body)(context)));
+    drop(panic::take_hook());
+    let panics = std::mem::take(&mut *PANICS.lock().unwrap_or_else(PoisonError::into_inner));
+    outcome(result, panics)
+}
+
+fn outcome(result: Result<anyhow::Result<()>, Box<dyn Any + Send>>, panics: String) -> Outcome {
+    match result {
+        Ok(Ok(())) => Outcome::Passed,
+        Ok(Err(error)) => match error.downcast::<Skip>() {
+            Ok(skip) => Outcome::Skipped(skip.0),
+            Err(error) => Outcome::Failed(format!("{error:#}\n{panics}")),
+        },
+        Err(_) => Outcome::Failed(panics),
+    }
+}
+
+fn report(name: &str, time: Duration, outcome: &Outcome) {
+    let seconds = time.as_secs_f64();
+    match outcome {
+        Outcome::Passed => println!("ok     {seconds:>6.2} s  {name}"),
+        Outcome::Skipped(reason) => println!("skip              {name}: {reason}"),
+        Outcome::Failed(what) => {
+            println!("FAILED {seconds:>6.2} s  {name}");
+            what.trim_end().lines().for_each(|line| println!("    {line}"));
+        }
+    }
+}
+
+fn log_files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut files: Vec<_> = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "log"))
+        .collect();
+    files.sort();
+    files
+}
+
+fn lengths(directory: &Path) -> BTreeMap<PathBuf, usize> {
+    let length = |path: &PathBuf| fs::metadata(path).map_or(0, |file| file.len());
+    let file = |path| (usize::try_from(length(&path)).unwrap_or(0), path);
+    log_files(directory).into_iter().map(file).map(|(length, path)| (path, length)).collect()
+}
+
+fn show_logs(directory: &Path, before: &BTreeMap<PathBuf, usize>) {
+    for path in log_files(directory) {
+        let text = fs::read(&path).unwrap_or_default();
+        let fresh = text.get(before.get(&path).copied().unwrap_or(0)..).unwrap_or_default();
+        if !fresh.is_empty() {
+            println!("    -- {}", path.display());
+            String::from_utf8_lossy(fresh).lines().for_each(|line| println!("    {line}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_ends_as_it_says() {
+        let mut suite = Suite::<u32>::default();
+        suite.case("passes", |count| {
+            *count += 1;
+            Ok(())
+        });
+        suite.case("is skipped", |_| Err(skip("no such thing")));
+        suite.case("returns an error", |_| anyhow::bail!("broken"));
+        suite.case("panics", |_| panic!("at the disco"));
+        let mut count = 0;
+        let outcomes: Vec<_> = suite
+            .cases
+            .iter()
+            .map(|case| match attempt(case, &mut count) {
+                Outcome::Passed => "passed".to_owned(),
+                Outcome::Skipped(reason) => format!("skipped: {reason}"),
+                Outcome::Failed(what) => format!("failed: {}", what.lines().last().unwrap()),
+            })
+            .collect();
+        let expected =
+            ["passed", "skipped: no such thing", "failed: broken", "failed: at the disco"];
+        assert_eq!(outcomes, expected);
+        assert_eq!(count, 1);
+    }
+}

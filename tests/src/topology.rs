@@ -1,0 +1,79 @@
+//! A node and what is behind it.
+
+use std::{
+    fmt::Write as _,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use crate::{netns::Namespace, run::Run};
+
+/// Names a link's two subnets, 10.77.N.0/24 and `fd77:0:0:N::/64`. Host 1 is the node.
+#[derive(Clone, Copy, Debug)]
+pub struct Subnet(pub u8);
+
+impl Subnet {
+    /// An IPv4 address.
+    pub const fn v4(self, host: u8) -> Ipv4Addr {
+        Ipv4Addr::new(10, 77, self.0, host)
+    }
+
+    /// The IPv6 address of the same host.
+    pub const fn v6(self, host: u8) -> Ipv6Addr {
+        Ipv6Addr::new(0xfd77, 0, 0, self.0 as u16, 0, 0, 0, host as u16)
+    }
+
+    /// Both.
+    pub fn both(self, host: u8) -> [IpAddr; 2] {
+        [self.v4(host).into(), self.v6(host).into()]
+    }
+}
+
+/// The namespace of a node, which routes between the namespaces linked to it. There is no default
+/// route anywhere, so that nothing can leave the machine.
+#[derive(Debug)]
+pub struct Node {
+    /// Where the agent and the host's processes run.
+    pub netns: Namespace,
+}
+
+impl Node {
+    /// A node without links.
+    pub fn create(run: &Run) -> anyhow::Result<Self> {
+        let netns = Namespace::create(run, "node")?;
+        netns.sysctl("ipv4/ip_forward", "1")?;
+        netns.sysctl("ipv6/conf/all/forwarding", "1")?;
+        Ok(Self { netns })
+    }
+
+    /// Makes a namespace that is linked to the node, with one interface and an address of each
+    /// family for each host. It reaches all other subnets.
+    pub fn link(
+        &self,
+        run: &Run,
+        role: &str,
+        subnet: Subnet,
+        hosts: &[u8],
+    ) -> anyhow::Result<Namespace> {
+        let leaf = Namespace::create(run, role)?;
+        let peer = leaf.name();
+        self.netns.ip(&format!(
+            "link add {role} type veth peer name eth0 netns {peer}\n\
+             address add {v4}/24 dev {role}\n\
+             address add {v6}/64 dev {role} nodad\n\
+             link set {role} up\n",
+            v4 = subnet.v4(1),
+            v6 = subnet.v6(1),
+        ))?;
+        let mut commands = String::new();
+        for host in hosts {
+            let (v4, v6) = (subnet.v4(*host), subnet.v6(*host));
+            writeln!(commands, "address add {v4}/24 dev eth0")?;
+            writeln!(commands, "address add {v6}/64 dev eth0 nodad")?;
+        }
+        writeln!(commands, "link set eth0 up")?;
+        writeln!(commands, "route add 10.77.0.0/16 via {}", subnet.v4(1))?;
+        writeln!(commands, "-6 route add fd77::/32 via {}", subnet.v6(1))?;
+        leaf.ip(&commands)?;
+        Ok(leaf)
+    }
+}
