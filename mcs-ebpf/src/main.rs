@@ -12,6 +12,7 @@ mod affinity;
 mod connect;
 mod context;
 mod counters;
+mod destination;
 mod maps;
 mod reverse;
 mod sendmsg;
