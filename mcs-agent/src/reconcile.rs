@@ -13,6 +13,8 @@ mod apply;
 pub mod convert;
 mod dump;
 mod extents;
+#[cfg(test)]
+mod invariants;
 mod ledger;
 mod listing;
 mod maps;

@@ -223,15 +223,15 @@ impl<F: Family> Ctx<F> {
         let only = ONLY_NETNS.load();
         only != 0 && only != self.netns_cookie()
     }
+}
 
-    /// Refuses the system call, counted, with ECONNREFUSED where the kernel can say it.
-    #[inline(always)]
-    pub(crate) fn refuse(&self, reason: Counter) -> i32 {
-        count(reason);
-        if HAVE_SET_RETVAL.load() != 0 {
-            // SAFETY: the helper takes no pointer.
-            unsafe { bpf_set_retval(-ECONNREFUSED) };
-        }
-        REFUSE
+/// Refuses the system call, counted, with ECONNREFUSED where the kernel can say it.
+#[inline(always)]
+pub(crate) fn refuse(reason: Counter) -> i32 {
+    count(reason);
+    if HAVE_SET_RETVAL.load() != 0 {
+        // SAFETY: the helper takes no pointer.
+        unsafe { bpf_set_retval(-ECONNREFUSED) };
     }
+    REFUSE
 }

@@ -51,22 +51,19 @@ fn storage<'a, F: Family>(ctx: &Ctx<F>, flags: u64) -> Option<&'a mut SocketStat
 /// Remembers that the socket connects to a VIP.
 #[inline(always)]
 pub(crate) fn connecting<F: Family>(ctx: &Ctx<F>, connection: &Connection) {
-    match state_or_new(ctx) {
-        Some(state) => {
-            // The connect may still fail, and the socket stay connected where it is: that is not
-            // `current` if the connect before has failed too.
-            if state.current.chosen.id != 0
-                && state.current.backend != connection.backend
-                && ctx.is_connected_to(&state.current.backend)
-            {
-                state.previous = state.current;
-            }
-            state.current = *connection;
+    if let Some(state) = state_or_new(ctx) {
+        // The connect may still fail, and the socket stay connected where it is: that is not
+        // `current` if the connect before has failed too.
+        if state.current.chosen.id != 0
+            && state.current.backend != connection.backend
+            && ctx.is_connected_to(&state.current.backend)
+        {
+            state.previous = state.current;
         }
-        None => {
-            storage_failed();
-            remember_reverse(ctx, &connection.backend, &connection.vip);
-        }
+        state.current = *connection;
+    } else {
+        storage_failed();
+        remember_reverse(ctx, &connection.backend, &connection.vip);
     }
 }
 

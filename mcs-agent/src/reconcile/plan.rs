@@ -45,6 +45,7 @@ pub fn plan(desired: &Desired, realized: &Realized, prune: bool) -> Plan {
         draft.delete_vips(&vips);
     }
     draft.delete_frontends(|key| prune && !wanted.contains_key(key));
+    draft.reaffirm();
     for target in targets(&wanted, draft.realized(), prune) {
         draft.settle(&target);
     }

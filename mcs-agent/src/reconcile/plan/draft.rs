@@ -65,19 +65,34 @@ impl<'a> Draft<'a> {
         self.retire();
     }
 
-    /// Inserts the VIPs that are missing.
+    /// Writes again what failed writes have left open: from here on the maps are as believed.
+    pub(super) fn reaffirm(&mut self) {
+        for key in self.realized.doubted_frontends().clone() {
+            let Some(index) = self.realized.index(&key) else { continue };
+            let FrontendState { extent, service, flags, affinity_seconds, .. } =
+                self.realized.state(index);
+            self.push(Step::Flip { index, extent });
+            self.push(Step::UpdateAttributes { index, service, flags, affinity_seconds });
+            self.push(Step::InsertFrontend { key, index });
+        }
+        self.retire();
+    }
+
+    /// Inserts the VIPs that are missing, and those of which a failed write has left open whether
+    /// they are.
     pub(super) fn insert_vips(&mut self, wanted: &BTreeSet<Address>) {
-        for &vip in wanted {
-            let vips = &self.realized.tables().vips;
-            let known = vips.contains(&vip);
-            if known && !self.realized.doubts_vip(&vip) {
-                continue;
-            }
-            if !known && vips.len() >= self.realized.capacity().frontends as usize {
-                self.defer(Subject::Vip(vip.to_ip()), Shortage::Vips);
-                continue;
-            }
+        for vip in self.realized.doubted_vips().clone() {
             self.push(Step::InsertVip(vip));
+        }
+        let missing: Vec<Address> =
+            wanted.difference(&self.realized.tables().vips).copied().collect();
+        for vip in missing {
+            let vips = self.realized.tables().vips.len();
+            if vips < self.realized.capacity().frontends as usize {
+                self.push(Step::InsertVip(vip));
+            } else {
+                self.defer(Subject::Vip(vip.to_ip()), Shortage::Vips);
+            }
         }
     }
 
@@ -117,21 +132,14 @@ impl<'a> Draft<'a> {
 
     fn update(&mut self, target: &Target<'_>, room: Room) {
         let (index, service) = (room.index, room.service);
-        let doubted = self.realized.doubts_frontend(&target.key);
         if target.changes_backends() {
             let extent = self.write_block(target, room);
             self.push(Step::Flip { index, extent });
-        } else if doubted {
-            let extent = self.realized.state(index).extent;
-            self.push(Step::Flip { index, extent });
         }
-        if doubted || target.changes_attributes(&self.realized) {
+        if target.changes_attributes(&self.realized) {
             self.write_service(target, service);
             let (flags, affinity_seconds) = attributes(target.frontend);
             self.push(Step::UpdateAttributes { index, service, flags, affinity_seconds });
-        }
-        if doubted {
-            self.push(Step::InsertFrontend { key: target.key, index });
         }
         self.retire();
     }

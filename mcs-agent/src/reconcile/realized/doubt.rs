@@ -20,7 +20,7 @@ pub(super) struct Doubt {
 
 impl Realized {
     /// Takes note that a step has failed, and may have taken effect all the same. The next plan
-    /// does it again, or its contrary.
+    /// does it again, or the contrary.
     pub(in crate::reconcile) fn doubt(&mut self, step: &Step) {
         match *step {
             Step::DeleteVip(vip) => {

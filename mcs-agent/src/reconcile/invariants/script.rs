@@ -1,0 +1,120 @@
+//! Random things to want, from pools so small that they meet.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, SocketAddr},
+};
+
+use proptest::{collection, option, prelude::*, sample::Index};
+
+use crate::model::{Backend, Capacity, Desired, Frontend, FrontendId, ObjectKey, Protocol};
+
+/// Something wanted, and how far the agent gets.
+#[derive(Clone, Debug)]
+pub(super) struct Event {
+    pub(super) desired: Desired,
+    pub(super) prune: bool,
+    /// After how many of the steps planned it stops.
+    pub(super) stop: Option<Index>,
+    /// Whether another agent takes over then.
+    pub(super) restart: bool,
+}
+
+const VIPS: [&str; 3] = ["10.0.0.1", "10.0.0.2", "fd00::1"];
+
+/// Every frontend there can be.
+pub(super) fn frontends() -> Vec<FrontendId> {
+    let mut ids = Vec::new();
+    for ip in VIPS {
+        for port in [53, 80] {
+            for protocol in [Protocol::Tcp, Protocol::Udp] {
+                ids.push(FrontendId { ip: ip.parse().expect("an address"), port, protocol });
+            }
+        }
+    }
+    ids
+}
+
+/// Holds all that can be wanted.
+pub(super) fn capacity() -> Capacity {
+    Capacity { frontends: 12, endpoints: 72, clusters: 2 }
+}
+
+/// Holds each of these, and no more.
+pub(super) fn tight(desired: &[Desired]) -> Capacity {
+    let max = |of: fn(&Desired) -> usize| {
+        u32::try_from(desired.iter().map(of).max().unwrap_or(0)).expect("few")
+    };
+    let clusters = |desired: &Desired| {
+        let backends = desired.frontends.values().flat_map(|frontend| &frontend.backends);
+        backends.map(|backend| backend.cluster.as_str()).collect::<BTreeSet<_>>().len()
+    };
+    Capacity {
+        frontends: max(|desired| desired.frontends.len().max(desired.vips.len())),
+        endpoints: max(|desired| desired.frontends.values().map(|f| f.backends.len()).sum()),
+        clusters: max(clusters),
+    }
+}
+
+pub(super) fn events(event: impl Strategy<Value = Event>) -> impl Strategy<Value = Vec<Event>> {
+    collection::vec(event, 1..6)
+}
+
+/// An agent that does all it plans.
+pub(super) fn steady() -> impl Strategy<Value = Event> {
+    (desired(), any::<bool>()).prop_map(|(desired, prune)| Event {
+        desired,
+        prune,
+        stop: None,
+        restart: false,
+    })
+}
+
+/// An agent that stops anywhere, and may then be replaced.
+pub(super) fn interrupted() -> impl Strategy<Value = Event> {
+    (desired(), any::<bool>(), option::of(any::<Index>()), any::<bool>())
+        .prop_map(|(desired, prune, stop, restart)| Event { desired, prune, stop, restart })
+}
+
+pub(super) fn desired() -> impl Strategy<Value = Desired> {
+    let frontends = collection::btree_map(0..frontends().len(), frontend(), 0..=6);
+    let more_vips = collection::btree_set(0..VIPS.len(), 0..=1);
+    (frontends, more_vips).prop_map(|(chosen, more_vips)| {
+        let all = frontends_by_index(chosen);
+        let more = more_vips.into_iter().map(|vip| VIPS[vip].parse().expect("an address"));
+        let vips: BTreeSet<IpAddr> = all.keys().map(|id| id.ip).chain(more).collect();
+        Desired { vips, frontends: all, ..Desired::default() }
+    })
+}
+
+fn frontends_by_index(chosen: BTreeMap<usize, Frontend>) -> BTreeMap<FrontendId, Frontend> {
+    let ids = frontends();
+    let of_family = |id: &FrontendId, mut frontend: Frontend| {
+        for backend in &mut frontend.backends {
+            if let (true, IpAddr::V4(v4)) = (id.ip.is_ipv6(), backend.address.ip()) {
+                backend.address.set_ip(v4.to_ipv6_compatible().into());
+            }
+        }
+        frontend
+    };
+    chosen.into_iter().map(|(n, frontend)| (ids[n], of_family(&ids[n], frontend))).collect()
+}
+
+fn frontend() -> impl Strategy<Value = Frontend> {
+    let import = prop::sample::select(vec!["blog", "shop", "web"]);
+    let affinity = prop::sample::select(vec![None, Some(60), Some(10_800)]);
+    let cluster = prop::sample::select(vec!["", "east", "west"]);
+    let backends = collection::btree_map(1..=6_u8, cluster, 0..=6);
+    (import, affinity, backends).prop_map(|(import, affinity_seconds, backends)| Frontend {
+        import: ObjectKey::new("demo", import),
+        port_name: String::new(),
+        affinity_seconds,
+        backends: backends
+            .into_iter()
+            .map(|(n, cluster)| Backend {
+                address: SocketAddr::from(([10, 1, 0, n], 8080)),
+                cluster: cluster.to_owned(),
+            })
+            .collect(),
+    })
+}
