@@ -106,7 +106,9 @@ pub(crate) fn addressing_directly<F: Family>(ctx: &Ctx<F>, destination: &Peer, c
         }
         reverse |= state.unconnected != 0;
     }
-    if reverse {
+    // A send of an IPv6 socket that is connected to an IPv4 peer comes here with that peer, and no
+    // connected socket hears from anybody else.
+    if reverse && (connects || !ctx.is_connected()) {
         let key = ReverseKey { cookie: ctx.socket_cookie(), backend: *destination };
         // Absent is as good.
         let _ = UDP_REVERSE.remove(key);
