@@ -67,6 +67,18 @@ pub(crate) fn connecting<F: Family>(ctx: &Ctx<F>, connection: &Connection) {
     }
 }
 
+/// The backend chosen when the socket connected to `vip`, if it ever did.
+#[inline(always)]
+pub(crate) fn connection_to<F: Family>(ctx: &Ctx<F>, vip: &Peer) -> Option<BackendRef> {
+    let state = state(ctx)?;
+    for connection in [&state.current, &state.previous] {
+        if connection.chosen.id != 0 && connection.vip == *vip {
+            return Some(connection.chosen);
+        }
+    }
+    None
+}
+
 /// Remembers that the socket sends to a VIP without connecting.
 #[inline(always)]
 pub(crate) fn sending<F: Family>(ctx: &Ctx<F>) {
