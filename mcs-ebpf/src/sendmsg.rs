@@ -31,7 +31,8 @@ pub(crate) fn sendmsg<F: Family>(ctx: &Ctx<F>) -> i32 {
 
 #[inline(always)]
 fn translate<F: Family>(ctx: &Ctx<F>, vip: Peer, frontend: &Frontend) -> i32 {
-    let Some(choice) = pinned(ctx, &vip, frontend) else {
+    let Some(choice) = connected(ctx, &vip, frontend).or_else(|| pinned(ctx, &vip, frontend))
+    else {
         return refuse(Counter::RefusedNoBackend);
     };
     let backend = Peer::new(choice.backend.addr, choice.backend.port);
@@ -41,6 +42,15 @@ fn translate<F: Family>(ctx: &Ctx<F>, vip: Peer, frontend: &Frontend) -> i32 {
     count(Counter::SendTranslated);
     debug!(ctx.inner(), "send: frontend {} to backend {}", frontend.index, choice.chosen.id);
     ALLOW
+}
+
+/// The backend this socket is connected to by this VIP, if it is still usable: a connected socket
+/// hears from nobody else. IPv6 sockets do not after a disconnect either (`__udp_disconnect`,
+/// net/ipv4/udp.c, leaves `sk_v6_daddr`).
+#[inline(always)]
+fn connected<F: Family>(ctx: &Ctx<F>, vip: &Peer, frontend: &Frontend) -> Option<Choice> {
+    let chosen = sockets::connection_to(ctx, vip)?;
+    recall(&ConfigMaps, frontend.index, chosen)
 }
 
 /// The backend this socket uses for this frontend, chosen anew when it is no longer usable.
