@@ -5,12 +5,7 @@ use mcs_common::{BackendState, FrontendKey, select::Tables};
 use super::Realized;
 use crate::{
     model::Capacity,
-    reconcile::{
-        Dump,
-        convert::key_text,
-        extents::{Extents, one},
-        ledger::Ledger,
-    },
+    reconcile::{Dump, convert::key_text, extents::Extents, ledger::Ledger},
 };
 
 /// A frontend that was found in the maps in a state that no agent leaves. The next plan withdraws
@@ -75,9 +70,6 @@ impl Realized {
             realized.adopt(index);
         }
         realized.stale = left_active(&realized);
-        for id in &realized.stale {
-            realized.ledger.backends.take(one(*id));
-        }
         (realized, findings)
     }
 }
