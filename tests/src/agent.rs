@@ -119,6 +119,11 @@ impl Agent {
         Ok(serde_json::from_value(self.status()?["counters"].take())?)
     }
 
+    /// Whether `mcs-agent status` exits with 0.
+    pub fn is_healthy(&self) -> anyhow::Result<bool> {
+        Ok(self.command(&["status"])?.status.success())
+    }
+
     /// `mcs-agent services -o json`.
     pub fn services(&self) -> anyhow::Result<Value> {
         json(&self.command(&["services", "-o", "json"])?)

@@ -70,8 +70,9 @@ fn owner(prefix: &str, name: &str) -> Option<u32> {
     rest.split('-').next()?.parse().ok()
 }
 
+/// A process that has ended but was not waited for has no program any more.
 fn is_alive(pid: u32) -> bool {
-    Path::new("/proc").join(pid.to_string()).exists()
+    fs::read_link(format!("/proc/{pid}/exe")).is_ok()
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, SocketAddr},
+    fs,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     time::{Duration, Instant},
 };
 
@@ -39,6 +40,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("VIPs come and go beside one under load", replaces_vips);
     suite.case("the agent is killed under load", is_killed);
     suite.case("the agent restarts with another capacity under load", changes_capacity);
+    suite.case("the agent restarts with damaged pins under load", finds_damaged_pins);
 }
 
 /// The agent's writer in this process, which takes over the maps of an agent that has stopped: it
@@ -69,7 +71,7 @@ impl Writer {
 }
 
 /// What the rules make of these services.
-fn desired(services: &[&Service]) -> Desired {
+fn desired(services: &[Service]) -> Desired {
     let mut desired = Desired::default();
     for service in services {
         for ((ip, port, protocol), addresses) in service.frontends() {
@@ -122,7 +124,7 @@ fn replaces_sets(world: &mut World) -> anyhow::Result<()> {
     let mut site = Site::start(&world.run, "replaced", &world.node.netns, &[], &services)?;
     let _in_cgroup = site.cgroup.visit()?;
     let mut writer = Writer::take_over(&mut site, Capacity::default())?;
-    let states = states.map(|(target, bystander)| desired(&[&target.service, &bystander.service]));
+    let states = states.map(|(target, bystander)| desired(&[target.service, bystander.service]));
     let load = load(&target, &SETS.concat());
     let mut replacements = 0;
     let answers = traffic::during(world.netns(Place::Pod), &load, || {
@@ -164,21 +166,7 @@ fn replaces_vips(world: &mut World) -> anyhow::Result<()> {
     let mut site = Site::start(&world.run, "few", &world.node.netns, &flags, &[&stable])?;
     let _in_cgroup = site.cgroup.visit()?;
     let mut writer = Writer::take_over(&mut site, capacity)?;
-    // Other VIPs each time, as many as fit beside the one, with backends of their own.
-    let states: Vec<_> = (0..16)
-        .map(|turn| {
-            let passing: Vec<_> = (2..FEW)
-                .map(|number| {
-                    let [high, low] = (turn * FEW + number).to_be_bytes()[2..] else {
-                        unreachable!()
-                    };
-                    let ip = IpAddr::from([10, 80, high, low]);
-                    one_frontend("passing", ip).endpoints("remote", ips(BYSTANDER))
-                })
-                .collect();
-            desired(&passing.iter().chain([&stable]).collect::<Vec<_>>())
-        })
-        .collect();
+    let states: Vec<_> = (0..16).map(|turn| desired_beside(&stable, turn)).collect();
     let load = Load {
         tcp: vec![(Family::V4, vip)],
         udp: vec![(Family::V4, SocketAddr::new(vip.ip(), UDP.0))],
@@ -193,6 +181,17 @@ fn replaces_vips(world: &mut World) -> anyhow::Result<()> {
     println!("       {} VIPs replaced, {answers} answers", 200 * (FEW - 2));
     assert_eq!(inconsistent(&site)?, 0);
     Ok(())
+}
+
+/// One VIP, and beside it as many others as there is room for, which no other turn has.
+fn desired_beside(stable: &Service, turn: u8) -> Desired {
+    let mut services = vec![stable.clone()];
+    for number in 2..FEW {
+        let vip = Ipv4Addr::new(10, 80, turn, u8::try_from(number).unwrap_or(u8::MAX));
+        let passing = one_frontend("passing", vip.into()).endpoints("remote", ips(BYSTANDER));
+        services.push(passing);
+    }
+    desired(&services)
 }
 
 fn one_frontend(name: &str, vip: IpAddr) -> Service {
@@ -238,6 +237,24 @@ fn changes_capacity(world: &mut World) -> anyhow::Result<()> {
         Ok(())
     })?;
     assert!(programs(&site)?.is_disjoint(&programs_before), "the programs are still the old ones");
+    Ok(())
+}
+
+/// The programs go on with the maps they have, whatever happens to the pins.
+fn finds_damaged_pins(world: &mut World) -> anyhow::Result<()> {
+    let target = world.fresh("damaged");
+    let mut site = start(world, "damaged", &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let node = &world.node.netns;
+    let maps = site.bpffs.path().join("mcs/config");
+    traffic::during(world.netns(Place::Pod), &load(&target, SETS[0]), || {
+        site.agent.stop()?;
+        // One is missing, and one is another map.
+        fs::rename(maps.join("clusters"), maps.join("slots"))?;
+        site.agent.start_again(node, &[])?;
+        site.agent.wait_until_healthy()?;
+        site.agent.wait_for(&target.clone().with(SETS[0]).service)
+    })?;
     Ok(())
 }
 
