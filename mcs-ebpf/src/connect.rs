@@ -1,7 +1,7 @@
 //! connect(2), and TCP fast open.
 
 use aya_log_ebpf::debug;
-use mcs_common::{Connection, Counter, Peer, select::Frontend};
+use mcs_common::{Counter, Peer, select::Frontend};
 
 use crate::{
     affinity::choose,
@@ -25,9 +25,9 @@ fn translate<F: Family>(ctx: &Ctx<F>, vip: Peer, frontend: &Frontend) -> i32 {
     let Some(choice) = choose(ctx, frontend) else {
         return refuse(Counter::RefusedNoBackend);
     };
-    let backend = Peer::new(choice.backend.addr, choice.backend.port);
-    sockets::connecting(ctx, &Connection { vip, backend, chosen: choice.chosen });
-    ctx.set_peer(&backend.addr, backend.port);
+    let connection = choice.connection(vip);
+    sockets::connecting(ctx, &connection);
+    ctx.set_peer(&connection.backend.addr, connection.backend.port);
     count(Counter::ConnectTranslated);
     debug!(ctx.inner(), "connect: frontend {} to backend {}", frontend.index, choice.chosen.id);
     ALLOW

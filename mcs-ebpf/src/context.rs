@@ -1,6 +1,6 @@
 //! The only code that knows which family a hook is for.
 
-use core::{marker::PhantomData, ptr};
+use core::{marker::PhantomData, mem::offset_of, ptr};
 
 use aya_ebpf::{
     Global,
@@ -41,7 +41,8 @@ pub(crate) trait Family {
     /// # Safety
     /// As for [`Family::address`].
     unsafe fn set_address(ctx: *mut bpf_sock_addr, address: &Address);
-    /// Reads whom a socket is connected to.
+    /// Reads whom a socket is connected to. A hook that ends in 4 also runs for an IPv6 socket: of
+    /// an IPv4 peer it reads the address, of an IPv6 peer none.
     ///
     /// # Safety
     /// `socket` is the one of a hook of this family.
@@ -192,6 +193,10 @@ impl<F: Family> Ctx<F> {
     /// Whether `peer` is the socket's peer now.
     #[inline(always)]
     pub(crate) fn is_connected_to(&self, peer: &Peer) -> bool {
+        const {
+            assert!(offset_of!(bpf_sock, dst_port).is_multiple_of(align_of::<u32>()));
+        }
+        #[expect(clippy::cast_ptr_alignment, reason = "asserted above")]
         // SAFETY: the hook's socket is never null and of family `F`. Kernels before 5.18 want the
         // port read as 32 bits, of which the lower 16 are the port on all.
         let (address, port) = unsafe {

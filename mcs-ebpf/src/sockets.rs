@@ -10,7 +10,9 @@ use aya_ebpf::{
     bindings::{BPF_ANY, BPF_SK_STORAGE_GET_F_CREATE},
     helpers::generated::bpf_sk_storage_get,
 };
-use mcs_common::{BackendRef, Connection, Counter, Peer, ReverseKey, ReverseValue, SocketState};
+use mcs_common::{
+    Address, BackendRef, Connection, Counter, Peer, ReverseKey, ReverseValue, SocketState,
+};
 
 use crate::{
     context::{Ctx, Family},
@@ -19,8 +21,8 @@ use crate::{
 };
 
 const NOT_CONNECTED: Connection = Connection {
-    vip: Peer::new(mcs_common::Address { addr: [0; 16] }, 0),
-    backend: Peer::new(mcs_common::Address { addr: [0; 16] }, 0),
+    vip: Peer::new(Address { addr: [0; 16] }, 0),
+    backend: Peer::new(Address { addr: [0; 16] }, 0),
     chosen: BackendRef { id: 0, generation: 0 },
 };
 
@@ -67,16 +69,20 @@ pub(crate) fn connecting<F: Family>(ctx: &Ctx<F>, connection: &Connection) {
     }
 }
 
-/// The backend chosen when the socket connected to `vip`, if it ever did.
+/// The socket's connection to `vip`, if it ever made one: the one that holds now, if there is.
 #[inline(always)]
-pub(crate) fn connection_to<F: Family>(ctx: &Ctx<F>, vip: &Peer) -> Option<BackendRef> {
+pub(crate) fn connection_to<F: Family>(ctx: &Ctx<F>, vip: &Peer) -> Option<Connection> {
     let state = state(ctx)?;
-    for connection in [&state.current, &state.previous] {
+    let mut found = None;
+    for connection in [&state.previous, &state.current] {
         if connection.chosen.id != 0 && connection.vip == *vip {
-            return Some(connection.chosen);
+            if ctx.is_connected_to(&connection.backend) {
+                return Some(*connection);
+            }
+            found = Some(*connection);
         }
     }
-    None
+    found
 }
 
 /// Remembers that the socket sends to a VIP without connecting.
