@@ -10,6 +10,8 @@ pub mod manifests;
 pub mod netns;
 mod process;
 pub mod run;
+#[cfg(feature = "suites")]
+pub mod scenario;
 pub mod server;
 pub mod site;
 pub mod suite;

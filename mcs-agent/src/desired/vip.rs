@@ -13,12 +13,15 @@ pub(super) fn vips(ips: &[String], node: &NodeContext) -> (Vec<IpAddr>, Vec<Refu
     let mut vips = Vec::with_capacity(ips.len());
     let mut refusals = Vec::new();
     for text in ips {
-        match parse(text).and_then(|ip| check(ip, node)) {
-            Ok(ip) if seen.insert(ip) => vips.push(ip),
-            Ok(ip) => {
-                let why = "is listed twice; remove one";
-                refusals.push(refuse(Reason::VipDuplicate, ip, why));
+        let accepted = parse(text).and_then(|ip| {
+            if seen.insert(ip) {
+                check(ip, node)
+            } else {
+                Err(refuse(Reason::VipDuplicate, ip, "is listed twice; remove one"))
             }
+        });
+        match accepted {
+            Ok(ip) => vips.push(ip),
             Err(refusal) => refusals.push(refusal),
         }
     }
@@ -130,6 +133,14 @@ mod tests {
                 "ClusterSetIP fd00::2 is listed twice; remove one"
             )]
         );
+    }
+
+    #[test]
+    fn an_address_listed_twice_is_refused_for_itself_once() {
+        let (vips, refusals) = vips(&["127.0.0.1", "127.0.0.1"].map(str::to_owned), &node());
+        assert_eq!(vips, [] as [IpAddr; 0]);
+        let reasons: Vec<Reason> = refusals.iter().map(|refusal| refusal.reason).collect();
+        assert_eq!(reasons, [Reason::VipForbidden, Reason::VipDuplicate]);
     }
 
     #[test]

@@ -32,30 +32,35 @@ const LOOK: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct ManifestSource {
     directory: PathBuf,
+    state: DirectoryState,
 }
 
 impl ManifestSource {
     /// A source over that directory, which need not exist yet.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
-        Self { directory: directory.into() }
+        let directory = directory.into();
+        let state = DirectoryState::new(&directory);
+        Self { directory, state }
+    }
+
+    /// Reads the directory now, and tells what has changed since it was last read, if anything has.
+    pub fn read(&mut self) -> Option<Batch> {
+        self.read_stamped().1
     }
 
     /// Sends a batch for the directory as it is, then one for each change, until the receiver is
     /// dropped. What cannot be read is told in the batches, so that there is no error to return.
-    pub async fn run(self, batches: mpsc::Sender<Batch>) {
-        let directory = self.directory;
-        let mut state = DirectoryState::new(&directory);
+    pub async fn run(mut self, batches: mpsc::Sender<Batch>) {
+        let directory = self.directory.clone();
         let mut watch = Watch::new(directory.clone());
         loop {
             watch.renew();
-            let path = directory.clone();
             let read = move || {
-                let (stamp, reading) = read::read_settled(&path);
-                let batch = state.update(reading);
-                (state, stamp, batch)
+                let (stamp, batch) = self.read_stamped();
+                (self, stamp, batch)
             };
             let Some((next, stamp, batch)) = blocking(read).await else { return };
-            state = next;
+            self = next;
             if let Some(batch) = batch
                 && batches.send(batch).await.is_err()
             {
@@ -66,6 +71,11 @@ impl ManifestSource {
                 () = change(&mut watch, &directory, stamp) => watch.settled().await,
             }
         }
+    }
+
+    fn read_stamped(&mut self) -> (Stamp, Option<Batch>) {
+        let (stamp, reading) = read::read_settled(&self.directory);
+        (stamp, self.state.update(reading))
     }
 }
 

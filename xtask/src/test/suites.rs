@@ -19,13 +19,29 @@ pub(super) struct Suite {
 }
 
 /// Every suite, in the order in which they run: the quick ones first.
-pub(super) const SUITES: &[Suite] = &[Suite {
-    name: "unit",
-    about: "Unit, table and property tests, beside the code",
-    root: false,
-    needs: &[],
-    cargo: &["test"],
-}];
+pub(super) const SUITES: &[Suite] = &[
+    Suite {
+        name: "unit",
+        about: "Unit, table and property tests, beside the code",
+        root: false,
+        needs: &[],
+        cargo: &["test"],
+    },
+    Suite {
+        name: "scenario",
+        about: "From manifests to maps in memory, with writes that fail",
+        root: false,
+        needs: &[],
+        cargo: &["run", "--package", "mcs-tests", "--bin", "scenario"],
+    },
+    Suite {
+        name: "scenario-kernel",
+        about: "The same on the maps of the kernel",
+        root: true,
+        needs: &[Purpose::Build],
+        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "scenario-kernel"],
+    },
+];
 
 /// Suites that may be skipped where `CI` is set; any other skip fails there.
 pub(super) const SKIPS_ALLOWED_IN_CI: &[&str] = &[];
@@ -33,6 +49,6 @@ pub(super) const SKIPS_ALLOWED_IN_CI: &[&str] = &[];
 impl fmt::Display for Suite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let root = if self.root { "root" } else { "" };
-        write!(f, "{:<12}{root:<6}{}", self.name, self.about)
+        write!(f, "{:<17}{root:<6}{}", self.name, self.about)
     }
 }

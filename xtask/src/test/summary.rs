@@ -52,10 +52,10 @@ impl fmt::Display for Summary<'_> {
                 Outcome::Skipped(why) => ("skipped", why.as_str()),
             };
             let seconds = run.time.as_secs_f64();
-            let line = format!("{:<12}{word:<9}{seconds:>7.1} s  {detail}", run.suite);
+            let line = format!("{:<17}{word:<9}{seconds:>7.1} s  {detail}", run.suite);
             writeln!(f, "{}", line.trim_end())?;
             if matches!(run.outcome, Outcome::Skipped(_)) && !self.may_skip(run) {
-                writeln!(f, "{:<12}has to run where CI is set", run.suite)?;
+                writeln!(f, "{:<17}has to run where CI is set", run.suite)?;
             }
         }
         let passed = self.count(|outcome| matches!(outcome, Outcome::Passed));
@@ -104,10 +104,10 @@ mod tests {
         let runs = [passed("unit"), failed("socket"), skipped("demo")];
         let summary = Summary { runs: &runs, allowed_skips: Some(&[]) };
         let expected = "\
-unit        passed       1.2 s
-socket      FAILED       1.2 s  exit status: 1
-demo        skipped      0.0 s  takes root
-demo        has to run where CI is set
+unit             passed       1.2 s
+socket           FAILED       1.2 s  exit status: 1
+demo             skipped      0.0 s  takes root
+demo             has to run where CI is set
 1 passed, 1 failed, 1 skipped";
         assert_eq!(summary.to_string(), expected);
     }

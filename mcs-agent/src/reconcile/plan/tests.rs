@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     model::Capacity,
     reconcile::{
-        Dump, Maps, MemoryMaps, apply,
+        MemoryMaps, apply,
         fixtures::{address, desired, frontend, go, id, maps, pods, web},
     },
 };
@@ -252,36 +252,5 @@ fn what_shrinks_makes_room_for_what_grows() {
     for (a, b) in [((3, 6), (4, 2)), ((5, 2), (6, 6)), ((7, 8), (8, 0)), ((9, 0), (1, 8))] {
         go(&wanted(a, b), &mut maps, &mut realized);
         assert_eq!(realized.endpoints(), 8);
-    }
-}
-
-/// Five backends, each alone in the middle of nowhere: the longest run of free slots is 10.
-#[test]
-fn blocks_move_where_no_run_is_long_enough() {
-    let capacity = Capacity { frontends: 6, endpoints: 16, clusters: 1 };
-    let small = |n: u16| (id("10.0.0.1", n), frontend("web", &[("10.1.0.1:80", "")]));
-    let scattered = desired([1, 2, 3, 4, 5].map(small));
-    let (maps, _) = maps(capacity, &[&scattered]);
-    let mut dump = maps.dump().expect("in memory");
-    scatter(&mut dump);
-
-    let (mut realized, findings) = Realized::restore(dump.clone(), capacity);
-    assert_eq!(findings, []);
-    let mut maps = MemoryMaps::with_contents(capacity, dump);
-    let mut wanted = scattered;
-    let large = Frontend { backends: pods(2, 11), ..frontend("web", &[]) };
-    wanted.frontends.insert(id("10.0.0.1", 80), large);
-    let steps = go(&wanted, &mut maps, &mut realized);
-    assert!(steps.contains(&"states: flip state 5 to 1 slots from 0".to_owned()), "{steps:#?}");
-    assert_eq!(plan(&wanted, &realized, true), Plan::default());
-}
-
-fn scatter(dump: &mut Dump) {
-    let backends = std::mem::take(&mut dump.slots);
-    dump.slots.resize(64, 0);
-    for (n, state) in dump.states.iter_mut().skip(1).enumerate() {
-        let block = 11 * n + 10;
-        dump.slots[block] = backends[state.extent.block as usize];
-        state.extent.block = u32::try_from(block).expect("small");
     }
 }

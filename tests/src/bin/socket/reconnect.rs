@@ -5,7 +5,8 @@ use std::{
     net::{SocketAddr, UdpSocket},
 };
 
-use mcs_tests::{manifests::Protocol, suite::Suite};
+use anyhow::ensure;
+use mcs_tests::{manifests::Protocol, suite::Suite, wait};
 
 use crate::{
     client::{
@@ -145,8 +146,10 @@ fn send_to_another_vip(world: &World, family: Family, place: Place) -> anyhow::R
         // Its answer is lost, as without VIPs.
         check(&socket, world.web.udp(family))?;
         let port = socket.local_addr()?.port();
-        assert!(server.seen().iter().any(|client| client.port() == port), "it was not sent");
-        Ok(())
+        wait::until("the datagram to arrive", || {
+            ensure!(server.seen().iter().any(|client| client.port() == port), "it was not sent");
+            Ok(())
+        })
     })?;
     world.site.remove(&other.service)
 }

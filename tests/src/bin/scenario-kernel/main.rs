@@ -1,0 +1,81 @@
+//! The scenario suite, on the maps that the programs read.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context as _, ensure};
+use mcs_agent::{
+    dataplane::{Access, KernelMaps},
+    loader::{Features, LoadOptions, Pins, Programs},
+    model::Capacity,
+    reconcile::{Dump, MapError, Maps, Step},
+};
+use mcs_tests::{
+    bpffs::BpfDirectory,
+    run::Run,
+    scenario::{self, Backing},
+};
+
+/// Fewer than in memory: loading the programs takes its time.
+const SEEDS: u64 = 2;
+
+fn main() -> ExitCode {
+    scenario::main(SEEDS, begin, Kernel::new_maps)
+}
+
+fn begin() -> anyhow::Result<(Kernel, PathBuf)> {
+    let run = Run::begin("mcs-scenario")?;
+    let directory = run.directory().to_owned();
+    let features = Features::probe()?;
+    Ok((Kernel { run, features }, directory))
+}
+
+/// What all plays share.
+struct Kernel {
+    run: Run,
+    features: Features,
+}
+
+impl Kernel {
+    fn new_maps(&self, capacity: Capacity) -> anyhow::Result<PinnedMaps> {
+        let directory = BpfDirectory::create(&self.run, "node")?;
+        let maps = load(directory.path(), capacity, self.features)?;
+        Ok(PinnedMaps { directory, capacity, features: self.features, maps })
+    }
+}
+
+/// The maps of an agent that has loaded its programs, and attached none.
+struct PinnedMaps {
+    directory: BpfDirectory,
+    capacity: Capacity,
+    features: Features,
+    maps: KernelMaps,
+}
+
+impl Backing for PinnedMaps {
+    fn reopen(&mut self) -> anyhow::Result<()> {
+        self.maps = load(self.directory.path(), self.capacity, self.features)?;
+        Ok(())
+    }
+}
+
+impl Maps for PinnedMaps {
+    fn write(&mut self, step: &Step) -> Result<(), MapError> {
+        self.maps.write(step)
+    }
+
+    fn dump(&self) -> Result<Dump, MapError> {
+        self.maps.dump()
+    }
+}
+
+fn load(bpffs: &Path, capacity: Capacity, features: Features) -> anyhow::Result<KernelMaps> {
+    let pins = Pins::new(bpffs);
+    pins.prepare(bpffs)?;
+    let options = LoadOptions { pins, capacity, features, only_netns: None, log_level: None };
+    let programs = Programs::load(&options).context("cannot load the programs")?;
+    ensure!(!programs.is_staged(), "the pinned maps are not taken over");
+    Ok(KernelMaps::open(&programs.config(), Access::Write)?)
+}

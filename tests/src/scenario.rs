@@ -1,0 +1,132 @@
+//! Situations: manifests in, what clients find and what `status` says out.
+//!
+//! A file of `tests/scenarios` tells one, step by step:
+//!
+//! ```text
+//! # What it is about.
+//!
+//! -- node --
+//! flags of `mcs-agent run`, and addresses of the node, as YAML
+//!
+//! -- write web.yaml --
+//! a manifest
+//!
+//! -- delete web.yaml --
+//!
+//! # The agent ends, or dies halfway; another takes over.
+//! -- restart --
+//! -- crash --
+//!
+//! -- expect --
+//! exactly what there is now
+//!
+//! -- expect no change --
+//! ```
+//!
+//! The agent reads its directory at each `expect` and `crash`, so that what is written between two
+//! of them is one burst. Each scenario is played once as it is, then with failing writes to the maps.
+//! After every single write all that clients may look up is looked up, by the code of the programs.
+//!
+//! `MCS_BLESS=1 cargo run --package mcs-tests --bin scenario` writes what comes out into the files.
+
+mod agent;
+mod file;
+mod node;
+mod play;
+mod view;
+mod watched;
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::Context as _;
+use mcs_agent::model::Capacity;
+use tempfile::TempDir;
+
+pub use self::watched::Backing;
+use self::{
+    file::Scenario,
+    play::{Outcomes, play},
+};
+use crate::suite::Suite;
+
+/// Of 1000 writes to the maps, how many fail when some are to fail.
+const FAULTS_PER_MILLE: u16 = 100;
+
+/// Which writes to the maps fail.
+#[derive(Clone, Copy, Debug)]
+struct Faults {
+    per_mille: u16,
+    seed: u64,
+}
+
+/// Plays every scenario of `tests/scenarios` once without faults, and once with each of so many
+/// seeds. `begin` is that of [`Suite::main`].
+pub fn main<C: 'static, M: Backing + 'static>(
+    seeds: u64,
+    begin: impl FnOnce() -> anyhow::Result<(C, PathBuf)>,
+    new_maps: fn(&C, Capacity) -> anyhow::Result<M>,
+) -> ExitCode {
+    let files = match files() {
+        Ok(files) => files,
+        Err(error) => {
+            println!("cannot begin: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut suite = Suite::default();
+    for path in files {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        suite
+            .case(name, move |context| check(&path, seeds, |capacity| new_maps(context, capacity)));
+    }
+    suite.main(|| {
+        println!("each once without faults, and with {seeds} seeds that let 10 % of writes fail");
+        begin()
+    })
+}
+
+fn files() -> anyhow::Result<Vec<PathBuf>> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
+    let entries =
+        fs::read_dir(&directory).with_context(|| format!("cannot read {}", directory.display()))?;
+    let mut files = entries.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<Vec<_>>>()?;
+    files.sort();
+    Ok(files)
+}
+
+fn check<M: Backing>(
+    path: &Path,
+    seeds: u64,
+    new_maps: impl Fn(Capacity) -> anyhow::Result<M>,
+) -> anyhow::Result<()> {
+    let mut scenario = Scenario::read(path)?;
+    let outcomes = scenario.play(&new_maps, Faults { per_mille: 0, seed: 0 })?;
+    if env::var_os("MCS_BLESS").is_some() {
+        scenario.bless(&outcomes)?;
+        scenario = Scenario::read(path)?;
+    }
+    scenario.compare(&outcomes)?;
+    for seed in 1..=seeds {
+        let faults = Faults { per_mille: FAULTS_PER_MILLE, seed };
+        scenario
+            .play(&new_maps, faults)
+            .and_then(|outcomes| scenario.compare(&outcomes))
+            .with_context(|| format!("with failing writes, seed {seed}"))?;
+    }
+    Ok(())
+}
+
+impl Scenario {
+    fn play<M: Backing>(
+        &self,
+        new_maps: impl FnOnce(Capacity) -> anyhow::Result<M>,
+        faults: Faults,
+    ) -> anyhow::Result<Outcomes> {
+        let directory = TempDir::with_prefix("mcs-scenario-")?;
+        play(self, directory.path(), new_maps, faults)
+    }
+}

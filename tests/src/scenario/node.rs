@@ -1,0 +1,47 @@
+use std::{collections::BTreeSet, net::IpAddr};
+
+use anyhow::Context as _;
+use ipnet::IpNet;
+use mcs_agent::model::{Capacity, NodeContext};
+use serde::Deserialize;
+
+/// Small, so that what was let go is soon used anew.
+const CAPACITY: Capacity = Capacity { frontends: 16, endpoints: 32, clusters: 4 };
+
+/// The flags of `mcs-agent run` that the rules know, and the addresses of the node's interfaces.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+struct Description {
+    node_name: Option<String>,
+    zone: Option<String>,
+    cluster_id: Option<String>,
+    vip_cidr: Vec<IpNet>,
+    api_server: BTreeSet<IpAddr>,
+    max_frontends: Option<u32>,
+    max_endpoints: Option<u32>,
+    max_clusters: Option<u32>,
+    addresses: BTreeSet<IpAddr>,
+}
+
+/// A node that is told nothing about itself.
+pub(super) fn plain() -> NodeContext {
+    NodeContext { capacity: CAPACITY, ..NodeContext::default() }
+}
+
+/// A node described in YAML.
+pub(super) fn parse(text: &str) -> anyhow::Result<NodeContext> {
+    let node: Description = serde_saphyr::from_str(text).context("cannot read the node")?;
+    Ok(NodeContext {
+        node_name: node.node_name,
+        zone: node.zone,
+        cluster_id: node.cluster_id,
+        vip_cidrs: node.vip_cidr,
+        node_addresses: node.addresses,
+        api_servers: node.api_server,
+        capacity: Capacity {
+            frontends: node.max_frontends.unwrap_or(CAPACITY.frontends),
+            endpoints: node.max_endpoints.unwrap_or(CAPACITY.endpoints),
+            clusters: node.max_clusters.unwrap_or(CAPACITY.clusters),
+        },
+    })
+}

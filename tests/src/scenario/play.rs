@@ -1,0 +1,79 @@
+use std::{fmt::Write as _, fs, path::Path};
+
+use anyhow::{Context as _, ensure};
+use mcs_agent::model::{Capacity, ImportReport, Rejection, SourceProblem};
+
+use super::{Backing, Faults, Scenario, agent::Agent, file::Step};
+
+/// What came out at each `expect`, in order.
+pub(super) type Outcomes = Vec<String>;
+
+/// Plays a scenario in an empty directory, on maps that nothing was written to.
+pub(super) fn play<M: Backing>(
+    scenario: &Scenario,
+    directory: &Path,
+    new_maps: impl FnOnce(Capacity) -> anyhow::Result<M>,
+    faults: Faults,
+) -> anyhow::Result<Outcomes> {
+    let node = scenario.node();
+    let maps = new_maps(node.capacity)?;
+    let mut agent = Agent::start(directory.to_owned(), node, maps, faults)?;
+    let mut outcomes = Outcomes::new();
+    let mut positions = String::new();
+    for (line, step) in scenario.steps() {
+        let context = || scenario.at(line);
+        match step {
+            Step::Node(node) => agent.set_node(node.clone()).with_context(context)?,
+            Step::Write { file, text } => {
+                fs::write(directory.join(file), text).with_context(context)?;
+            }
+            Step::Delete { file } => {
+                fs::remove_file(directory.join(file)).with_context(context)?;
+            }
+            Step::Restart => agent.restart().with_context(context)?,
+            Step::Crash => agent.crash().with_context(context)?,
+            Step::Expect => {
+                agent.settle().with_context(context)?;
+                outcomes.push(tell(&agent)?);
+                positions = agent.positions()?;
+            }
+            Step::ExpectNoChange => {
+                agent.settle().with_context(context)?;
+                let (told, now) = (tell(&agent)?, agent.positions()?);
+                let same = outcomes.last() == Some(&told) && now == positions;
+                ensure!(same, "{}: {told}\n{now}\ninstead of\n{positions}", context());
+            }
+        }
+    }
+    Ok(outcomes)
+}
+
+/// What clients find, and what `status` says.
+fn tell<M: Backing>(agent: &Agent<M>) -> anyhow::Result<String> {
+    let mut text = agent.view()?.to_string();
+    let mut line = |line: String| writeln!(text, "{line}");
+    if !agent.store.synced() {
+        line("not synced: nothing is pruned".to_owned())?;
+    }
+    for deferred in &agent.deferred {
+        line(format!("pending {deferred}"))?;
+    }
+    for ImportReport { import, state, message } in &agent.desired.imports {
+        let colon = if message.is_empty() { "" } else { ": " };
+        line(format!("import {import} {state}{colon}{message}"))?;
+    }
+    for Rejection { object, reason, message } in &agent.desired.rejections {
+        line(format!("rejected {object} {reason}: {message}"))?;
+    }
+    let source = agent.store.source();
+    for SourceProblem { place, message } in &source.problems {
+        line(format!("problem {place}: {message}"))?;
+    }
+    for (kind, count) in &source.skipped {
+        line(format!("skipped {count} {kind}"))?;
+    }
+    if text.is_empty() {
+        text.push_str("nothing\n");
+    }
+    Ok(text)
+}
