@@ -41,6 +41,13 @@ pub(super) const SUITES: &[Suite] = &[
         needs: &[Purpose::Build],
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "scenario-kernel"],
     },
+    Suite {
+        name: "socket",
+        about: "Every hook, family and protocol with real sockets",
+        root: true,
+        needs: &[Purpose::Build],
+        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "socket"],
+    },
 ];
 
 /// Suites that may be skipped where `CI` is set; any other skip fails there.

@@ -105,9 +105,14 @@ pub(crate) fn backends(pods: &[u8], family: Family, port: u16) -> Vec<SocketAddr
 
 /// The address at which a remote pod says who it is.
 pub(crate) fn backend(pod: u8, family: Family, port: u16) -> SocketAddr {
+    identity(REMOTE, pod, family, port)
+}
+
+/// The address at which a server for clients of that family says who it is.
+pub(crate) fn identity(subnet: Subnet, host: u8, family: Family, port: u16) -> SocketAddr {
     match family {
-        Family::V6 => SocketAddr::new(REMOTE.v6(pod).into(), port),
-        Family::V4 | Family::Mapped => SocketAddr::new(REMOTE.v4(pod).into(), port),
+        Family::V6 => SocketAddr::new(subnet.v6(host).into(), port),
+        Family::V4 | Family::Mapped => SocketAddr::new(subnet.v4(host).into(), port),
     }
 }
 
@@ -135,7 +140,8 @@ impl World {
 
     /// Makes everything, and tells where logs are.
     pub(crate) fn begin() -> anyhow::Result<(Self, PathBuf)> {
-        let run = Run::begin("mcs-socket").context("this suite needs root")?;
+        let run =
+            Run::begin("mcs-socket").context("cannot make a cgroup to run in (it takes root)")?;
         let node = Node::create(&run)?;
         let pod = node.link(&run, "pod", POD, &[2])?;
         let other_pod = node.link(&run, "other", OTHER_POD, &[2])?;
