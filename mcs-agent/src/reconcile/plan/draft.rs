@@ -74,6 +74,7 @@ impl<'a> Draft<'a> {
             self.push(Step::UpdateAttributes { index, service, flags, affinity_seconds });
             self.push(Step::InsertFrontend { key, index });
         }
+        self.retire();
     }
 
     /// Inserts the VIPs that are missing, and those of which a failed write has left open whether
@@ -95,7 +96,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Makes a frontend what it is to become, if there is room.
-    pub(super) fn settle(&mut self, target: &Target<'_>) {
+    pub(super) fn realize(&mut self, target: &Target<'_>) {
         match self.room(target) {
             Ok(room) if target.is_new() => self.create(target, room),
             Ok(room) => self.update(target, room),

@@ -168,6 +168,27 @@ fn a_plan_that_stopped_is_gone_on_with() {
 }
 
 #[test]
+fn an_insertion_that_keeps_failing_holds_up_no_change() {
+    let former = web("web", &[("10.1.0.1:80", "east")]);
+    let (_, mut realized) = maps(ROOMY, &[&former]);
+    let mut wanted = former;
+    wanted.frontends.insert(id("10.0.0.1", 81), frontend("web", &[]));
+    for step in plan(&wanted, &realized, true).steps {
+        if matches!(step, Step::InsertFrontend { .. }) {
+            realized.doubt(&step);
+            break;
+        }
+        realized.advance(&step);
+    }
+    wanted.frontends.insert(id("10.0.0.1", 80), frontend("web", &[]));
+    let steps = plan(&wanted, &realized, true).steps;
+    let position = |of: fn(&Step) -> bool| steps.iter().position(of);
+    let flip = position(|step| matches!(step, Step::Flip { .. }));
+    let insert = position(|step| matches!(step, Step::InsertFrontend { .. }));
+    assert!(flip.is_some() && flip < insert, "{steps:#?}");
+}
+
+#[test]
 fn what_does_not_fit_is_deferred_and_the_rest_goes_on() {
     let capacity = Capacity { frontends: 2, endpoints: 3, clusters: 1 };
     let fits = (id("10.0.0.1", 80), frontend("web", &[("10.1.0.1:80", "east")]));
