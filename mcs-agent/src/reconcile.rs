@@ -13,6 +13,10 @@ mod apply;
 pub mod convert;
 mod dump;
 mod extents;
+#[cfg(test)]
+mod fixtures;
+#[cfg(test)]
+mod invariants;
 mod ledger;
 mod listing;
 mod maps;

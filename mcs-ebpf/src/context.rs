@@ -41,6 +41,11 @@ pub(crate) trait Family {
     /// # Safety
     /// As for [`Family::address`].
     unsafe fn set_address(ctx: *mut bpf_sock_addr, address: &Address);
+    /// Reads whom a socket is connected to.
+    ///
+    /// # Safety
+    /// `socket` is the one of a hook of this family.
+    unsafe fn connected_address(socket: *const bpf_sock) -> Address;
 }
 
 /// The hooks that end in 4.
@@ -62,6 +67,12 @@ impl Family for V4 {
         let [.., word] = address.words();
         // SAFETY: the caller vouches for the context.
         unsafe { ptr::write_volatile(&raw mut (*ctx).user_ip4, word) }
+    }
+
+    #[inline(always)]
+    unsafe fn connected_address(socket: *const bpf_sock) -> Address {
+        // SAFETY: the caller vouches for the socket.
+        Address::from_v4_word(unsafe { ptr::read_volatile(&raw const (*socket).dst_ip4) })
     }
 }
 
@@ -88,6 +99,19 @@ impl Family for V6 {
             ptr::write_volatile(&raw mut (*ctx).user_ip6[1], b);
             ptr::write_volatile(&raw mut (*ctx).user_ip6[2], c);
             ptr::write_volatile(&raw mut (*ctx).user_ip6[3], d);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn connected_address(socket: *const bpf_sock) -> Address {
+        // SAFETY: the caller vouches for the socket.
+        unsafe {
+            Address::from_words([
+                ptr::read_volatile(&raw const (*socket).dst_ip6[0]),
+                ptr::read_volatile(&raw const (*socket).dst_ip6[1]),
+                ptr::read_volatile(&raw const (*socket).dst_ip6[2]),
+                ptr::read_volatile(&raw const (*socket).dst_ip6[3]),
+            ])
         }
     }
 }
@@ -165,6 +189,20 @@ impl<F: Family> Ctx<F> {
         unsafe { ptr::read_volatile(&raw const (*self.socket).state) == TCP_ESTABLISHED }
     }
 
+    /// Whether `peer` is the socket's peer now.
+    #[inline(always)]
+    pub(crate) fn is_connected_to(&self, peer: &Peer) -> bool {
+        // SAFETY: the hook's socket is never null and of family `F`. Kernels before 5.18 want the
+        // port read as 32 bits, of which the lower 16 are the port on all.
+        let (address, port) = unsafe {
+            let port = (&raw const (*self.socket).dst_port).cast::<u32>();
+            (F::connected_address(self.socket), ptr::read_volatile(port))
+        };
+        #[expect(clippy::cast_possible_truncation, reason = "the rest is padding")]
+        let actual = Peer::new(address, u16::from_be(port as u16));
+        self.is_connected() && actual == *peer
+    }
+
     /// The socket's cookie, unique on this kernel.
     #[inline(always)]
     pub(crate) fn socket_cookie(&self) -> u64 {
@@ -185,15 +223,15 @@ impl<F: Family> Ctx<F> {
         let only = ONLY_NETNS.load();
         only != 0 && only != self.netns_cookie()
     }
+}
 
-    /// Refuses the system call, counted, with ECONNREFUSED where the kernel can say it.
-    #[inline(always)]
-    pub(crate) fn refuse(&self, reason: Counter) -> i32 {
-        count(reason);
-        if HAVE_SET_RETVAL.load() != 0 {
-            // SAFETY: the helper takes no pointer.
-            unsafe { bpf_set_retval(-ECONNREFUSED) };
-        }
-        REFUSE
+/// Refuses the system call, counted, with ECONNREFUSED where the kernel can say it.
+#[inline(always)]
+pub(crate) fn refuse(reason: Counter) -> i32 {
+    count(reason);
+    if HAVE_SET_RETVAL.load() != 0 {
+        // SAFETY: the helper takes no pointer.
+        unsafe { bpf_set_retval(-ECONNREFUSED) };
     }
+    REFUSE
 }

@@ -4,13 +4,14 @@ use aya_ebpf::bindings::BPF_NOEXIST;
 use aya_log_ebpf::debug;
 use mcs_common::{
     Counter, Peer, PinKey, ReverseKey,
-    select::{Choice, Frontend, Lookup, lookup, recall},
+    select::{Choice, Frontend, recall},
 };
 
 use crate::{
     affinity::choose,
-    context::{ALLOW, Ctx, Family},
+    context::{ALLOW, Ctx, Family, refuse},
     counters::count,
+    destination,
     maps::{ConfigMaps, UDP_PINS, UDP_REVERSE, load},
     sockets,
 };
@@ -22,22 +23,17 @@ const TRIES: u32 = 4;
 #[inline(always)]
 pub(crate) fn sendmsg<F: Family>(ctx: &Ctx<F>) -> i32 {
     let destination = ctx.peer();
-    match lookup(&ConfigMaps, &ctx.frontend_key(&destination)) {
-        Lookup::Miss => {
-            sockets::addressing_directly(ctx, &destination, false);
-            ALLOW
-        }
-        _ if ctx.is_left_alone() => ALLOW,
-        Lookup::UnknownPort => ctx.refuse(Counter::RefusedUnknownPort),
-        Lookup::Inconsistent => ctx.refuse(Counter::RefusedInconsistent),
-        Lookup::Found(frontend) => translate(ctx, destination, &frontend),
+    match destination::frontend(ctx, &destination, false) {
+        Ok(frontend) => translate(ctx, destination, &frontend),
+        Err(verdict) => verdict,
     }
 }
 
 #[inline(always)]
 fn translate<F: Family>(ctx: &Ctx<F>, vip: Peer, frontend: &Frontend) -> i32 {
-    let Some(choice) = pinned(ctx, &vip, frontend) else {
-        return ctx.refuse(Counter::RefusedNoBackend);
+    let Some(choice) = connected(ctx, &vip, frontend).or_else(|| pinned(ctx, &vip, frontend))
+    else {
+        return refuse(Counter::RefusedNoBackend);
     };
     let backend = Peer::new(choice.backend.addr, choice.backend.port);
     sockets::sending(ctx);
@@ -46,6 +42,15 @@ fn translate<F: Family>(ctx: &Ctx<F>, vip: Peer, frontend: &Frontend) -> i32 {
     count(Counter::SendTranslated);
     debug!(ctx.inner(), "send: frontend {} to backend {}", frontend.index, choice.chosen.id);
     ALLOW
+}
+
+/// The backend this socket is connected to by this VIP, if it is still usable: a connected socket
+/// hears from nobody else. IPv6 sockets do not after a disconnect either (`__udp_disconnect`,
+/// net/ipv4/udp.c, leaves `sk_v6_daddr`).
+#[inline(always)]
+fn connected<F: Family>(ctx: &Ctx<F>, vip: &Peer, frontend: &Frontend) -> Option<Choice> {
+    let chosen = sockets::connection_to(ctx, vip)?;
+    recall(&ConfigMaps, frontend.index, chosen)
 }
 
 /// The backend this socket uses for this frontend, chosen anew when it is no longer usable.

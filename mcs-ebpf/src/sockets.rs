@@ -51,19 +51,32 @@ fn storage<'a, F: Family>(ctx: &Ctx<F>, flags: u64) -> Option<&'a mut SocketStat
 /// Remembers that the socket connects to a VIP.
 #[inline(always)]
 pub(crate) fn connecting<F: Family>(ctx: &Ctx<F>, connection: &Connection) {
-    match state_or_new(ctx) {
-        Some(state) => {
-            // The connect may still fail, and the socket stay connected where it is.
-            if state.current.chosen.id != 0 && state.current.backend != connection.backend {
-                state.previous = state.current;
-            }
-            state.current = *connection;
+    if let Some(state) = state_or_new(ctx) {
+        // The connect may still fail, and the socket stay connected where it is: that is not
+        // `current` if the connect before has failed too.
+        if state.current.chosen.id != 0
+            && state.current.backend != connection.backend
+            && ctx.is_connected_to(&state.current.backend)
+        {
+            state.previous = state.current;
         }
-        None => {
-            storage_failed();
-            remember_reverse(ctx, &connection.backend, &connection.vip);
+        state.current = *connection;
+    } else {
+        storage_failed();
+        remember_reverse(ctx, &connection.backend, &connection.vip);
+    }
+}
+
+/// The backend chosen when the socket connected to `vip`, if it ever did.
+#[inline(always)]
+pub(crate) fn connection_to<F: Family>(ctx: &Ctx<F>, vip: &Peer) -> Option<BackendRef> {
+    let state = state(ctx)?;
+    for connection in [&state.current, &state.previous] {
+        if connection.chosen.id != 0 && connection.vip == *vip {
+            return Some(connection.chosen);
         }
     }
+    None
 }
 
 /// Remembers that the socket sends to a VIP without connecting.
@@ -105,7 +118,9 @@ pub(crate) fn addressing_directly<F: Family>(ctx: &Ctx<F>, destination: &Peer, c
         }
         reverse |= state.unconnected != 0;
     }
-    if reverse {
+    // A send of an IPv6 socket that is connected to an IPv4 peer comes here with that peer, and no
+    // connected socket hears from anybody else.
+    if reverse && (connects || !ctx.is_connected()) {
         let key = ReverseKey { cookie: ctx.socket_cookie(), backend: *destination };
         // Absent is as good.
         let _ = UDP_REVERSE.remove(key);

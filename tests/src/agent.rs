@@ -58,8 +58,9 @@ impl Agent {
         Ok(Self { binary, config, child })
     }
 
-    /// Starts it anew after [`Agent::stop`] or [`Agent::kill`].
-    pub fn start_again(&mut self, netns: &Namespace) -> anyhow::Result<()> {
+    /// Starts it anew after [`Agent::stop`] or [`Agent::kill`], with these flags.
+    pub fn start_again(&mut self, netns: &Namespace, flags: &[&str]) -> anyhow::Result<()> {
+        self.config.flags = flags.iter().map(|&flag| flag.to_owned()).collect();
         self.child = spawn(&self.binary, netns, &self.config)?;
         Ok(())
     }

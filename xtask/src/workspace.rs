@@ -77,6 +77,12 @@ pub(crate) fn beside_cargo(program: &str) -> Option<PathBuf> {
     }
 }
 
+/// `PATH`, with `directory` as its last entry.
+pub(crate) fn path_with(directory: PathBuf) -> Result<OsString> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    Ok(env::join_paths(env::split_paths(&path).chain([directory]))?)
+}
+
 /// Where rustup keeps its toolchains.
 pub(crate) fn rustup_home() -> Option<PathBuf> {
     env::var_os("RUSTUP_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".rustup")))

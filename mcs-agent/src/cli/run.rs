@@ -82,7 +82,7 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_LOG_FORMAT", value_name = "FORMAT", default_value = "human")]
     log_format: LogFormat,
 
-    /// What to log: error, warn, info, debug, trace, or directives (`mcs_agent=debug,warn`)
+    /// What to log: error, warn, info, debug, trace, or directives (`warn,mcs_agent=debug`)
     #[arg(long, env = "MCS_LOG", value_name = "FILTER", default_value = "info")]
     log: String,
 

@@ -40,11 +40,12 @@ pub fn plan(desired: &Desired, realized: &Realized, prune: bool) -> Plan {
     let vips: BTreeSet<Address> = desired.vips.iter().map(|&ip| ip.into()).collect();
 
     let mut draft = Draft::new(realized);
-    draft.retire();
     if prune {
         draft.delete_vips(&vips);
     }
     draft.delete_frontends(|key| prune && !wanted.contains_key(key));
+    draft.reaffirm();
+    draft.retire();
     for target in targets(&wanted, draft.realized(), prune) {
         draft.settle(&target);
     }
@@ -52,7 +53,8 @@ pub fn plan(desired: &Desired, realized: &Realized, prune: bool) -> Plan {
     draft.finish()
 }
 
-/// The wanted frontends that differ from what the maps hold, those first that shrink most.
+/// The wanted frontends that differ from what the maps hold: those first that shrink most, the new
+/// ones last.
 fn targets<'a>(wanted: &Wanted<'a>, realized: &Realized, prune: bool) -> Vec<Target<'a>> {
     let mut targets: Vec<Target<'_>> = wanted
         .iter()
@@ -63,6 +65,9 @@ fn targets<'a>(wanted: &Wanted<'a>, realized: &Realized, prune: bool) -> Vec<Tar
         })
         .filter(|target| target.differs(realized))
         .collect();
-    targets.sort_by_key(|target| (target.is_new(), target.growth()));
+    targets.sort_by_key(|target| (target.is_new(), target.index.map(|_| target.growth())));
     targets
 }
+
+#[cfg(test)]
+mod tests;

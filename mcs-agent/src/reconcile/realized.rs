@@ -88,14 +88,14 @@ impl Realized {
         self.tables.frontend(key).filter(|_| !self.damaged.contains(key))
     }
 
-    /// Whether a failed write has left open how the frontend stands in the maps.
-    pub(super) fn doubts_frontend(&self, key: &FrontendKey) -> bool {
-        self.doubt.frontends.contains(key)
+    /// The frontends of which a failed write has left open how they stand in the maps.
+    pub(super) const fn doubted_frontends(&self) -> &BTreeSet<FrontendKey> {
+        &self.doubt.frontends
     }
 
-    /// Whether a failed write has left open if the VIP is in the map.
-    pub(super) fn doubts_vip(&self, vip: &Address) -> bool {
-        self.doubt.vips.contains(vip)
+    /// The VIPs of which a failed write has left open whether they are in the map.
+    pub(super) const fn doubted_vips(&self) -> &BTreeSet<Address> {
+        &self.doubt.vips
     }
 
     pub(super) fn state(&self, index: u32) -> FrontendState {

@@ -58,9 +58,11 @@ impl CargoTool {
         eprintln!("setup: building {} {} into {}", self.name, self.version, directory.display());
         let mut install = Command::new(workspace::cargo());
         workspace::remove_env(&mut install, &["CARGO_TARGET_DIR", "CARGO_BUILD_", "RUSTFLAGS"]);
-        install.args(["install", "--quiet", "--locked", self.name, "--version", self.version]);
+        install.args(["install", "--locked", self.name, "--version", self.version]);
         install.args(self.options).arg("--root").arg(&directory);
         install.envs(self.environment.iter().copied());
+        // Else cargo ends with the advice to put the directory there.
+        install.env("PATH", workspace::path_with(directory.join("bin"))?);
         process::run(&mut install)
     }
 

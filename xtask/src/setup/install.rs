@@ -123,3 +123,18 @@ impl Privilege {
         command
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_empty_line_or_a_yes_agrees() {
+        for yes in ["\n", "y\n", "Y\n", "yes\n"] {
+            assert!(is_yes(yes), "{yes:?}");
+        }
+        for no in ["", "n\n", "no\n", "what?\n"] {
+            assert!(!is_yes(no), "{no:?}");
+        }
+    }
+}

@@ -50,7 +50,10 @@ impl<'a> Bench<'a> {
     /// What keeps `suite` from running at all.
     fn obstacle(&self, suite: &Suite) -> Option<Outcome> {
         if suite.root && !rustix::process::geteuid().is_root() {
-            return Some(Outcome::Skipped("takes root".to_owned()));
+            return Some(Outcome::Skipped(format!(
+                "takes root: sudo --preserve-env env \"PATH=$PATH\" cargo xtask test {}",
+                suite.name
+            )));
         }
         if let Err(error) = setup::ensure(self.workspace, suite.needs) {
             return Some(Outcome::Skipped(format!("{error:#}")));

@@ -62,22 +62,35 @@ impl<'a> Draft<'a> {
         for key in damaged.chain(gone).collect::<Vec<_>>() {
             self.push(Step::DeleteFrontend(key));
         }
-        self.retire();
     }
 
-    /// Inserts the VIPs that are missing.
+    /// Writes again what failed writes have left open: from here on the maps are as believed.
+    pub(super) fn reaffirm(&mut self) {
+        for key in self.realized.doubted_frontends().clone() {
+            let Some(index) = self.realized.index(&key) else { continue };
+            let FrontendState { extent, service, flags, affinity_seconds, .. } =
+                self.realized.state(index);
+            self.push(Step::Flip { index, extent });
+            self.push(Step::UpdateAttributes { index, service, flags, affinity_seconds });
+            self.push(Step::InsertFrontend { key, index });
+        }
+    }
+
+    /// Inserts the VIPs that are missing, and those of which a failed write has left open whether
+    /// they are.
     pub(super) fn insert_vips(&mut self, wanted: &BTreeSet<Address>) {
-        for &vip in wanted {
-            let vips = &self.realized.tables().vips;
-            let known = vips.contains(&vip);
-            if known && !self.realized.doubts_vip(&vip) {
-                continue;
-            }
-            if !known && vips.len() >= self.realized.capacity().frontends as usize {
-                self.defer(Subject::Vip(vip.to_ip()), Shortage::Vips);
-                continue;
-            }
+        for vip in self.realized.doubted_vips().clone() {
             self.push(Step::InsertVip(vip));
+        }
+        let missing: Vec<Address> =
+            wanted.difference(&self.realized.tables().vips).copied().collect();
+        for vip in missing {
+            let vips = self.realized.tables().vips.len();
+            if vips < self.realized.capacity().frontends as usize {
+                self.push(Step::InsertVip(vip));
+            } else {
+                self.defer(Subject::Vip(vip.to_ip()), Shortage::Vips);
+            }
         }
     }
 
@@ -90,19 +103,52 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Finds room, and waits for readers where that makes it.
+    /// Finds room; waits for readers, or even moves blocks, where that makes it.
     fn room(&mut self, target: &Target<'_>) -> Result<Room, Shortage> {
         let endpoints = i64::from(self.realized.endpoints()) + target.growth();
         if target.growth() > 0 && endpoints > i64::from(self.realized.capacity().endpoints) {
             return Err(Shortage::Endpoints);
         }
-        Room::find(self.realized.ledger(), target).or_else(|_| {
-            let mut settled = self.realized.ledger().clone();
-            settled.settle();
-            let room = Room::find(&settled, target)?;
+        if let Ok(room) = Room::find(self.realized.ledger(), target) {
+            return Ok(room);
+        }
+        let mut settled = self.realized.ledger().clone();
+        settled.settle();
+        match Room::find(&settled, target) {
+            Ok(_) => self.push(Step::WaitForReaders),
+            Err(Shortage::Slots) => self.compact(),
+            Err(shortage) => return Err(shortage),
+        }
+        Room::find(self.realized.ledger(), target)
+    }
+
+    /// Moves blocks down, until none fits into a free run below it.
+    ///
+    /// Then each run between blocks is shorter than the block above it, so that all blocks and runs
+    /// take less than twice the endpoints, and what is left above, the other half of the map or
+    /// more, is in one piece.
+    fn compact(&mut self) {
+        loop {
             self.push(Step::WaitForReaders);
-            Ok(room)
-        })
+            let mut extents: Vec<(Extent, u32)> = self
+                .realized
+                .frontends()
+                .filter_map(|key| self.realized.index(&key))
+                .map(|index| (self.realized.state(index).extent, index))
+                .collect();
+            extents.sort_unstable_by(|a, b| b.cmp(a));
+            let before = self.plan.steps.len();
+            for (former, index) in extents {
+                let block = self.realized.ledger().blocks.find(former.count);
+                let Some(block) = block.filter(|&block| block < former.block) else { continue };
+                let ids = self.realized.ids(former).collect();
+                self.write(Step::WriteSlots { block, ids });
+                self.push(Step::Flip { index, extent: Extent { block, ..former } });
+            }
+            if self.plan.steps.len() == before {
+                break;
+            }
+        }
     }
 
     fn create(&mut self, target: &Target<'_>, room: Room) {
@@ -117,21 +163,14 @@ impl<'a> Draft<'a> {
 
     fn update(&mut self, target: &Target<'_>, room: Room) {
         let (index, service) = (room.index, room.service);
-        let doubted = self.realized.doubts_frontend(&target.key);
         if target.changes_backends() {
             let extent = self.write_block(target, room);
             self.push(Step::Flip { index, extent });
-        } else if doubted {
-            let extent = self.realized.state(index).extent;
-            self.push(Step::Flip { index, extent });
         }
-        if doubted || target.changes_attributes(&self.realized) {
+        if target.changes_attributes(&self.realized) {
             self.write_service(target, service);
             let (flags, affinity_seconds) = attributes(target.frontend);
             self.push(Step::UpdateAttributes { index, service, flags, affinity_seconds });
-        }
-        if doubted {
-            self.push(Step::InsertFrontend { key: target.key, index });
         }
         self.retire();
     }

@@ -134,10 +134,7 @@ impl<'a> Target<'a> {
 
     /// Whether there is anything to do.
     pub(super) fn differs(&self, realized: &Realized) -> bool {
-        self.is_new()
-            || self.changes_backends()
-            || self.changes_attributes(realized)
-            || realized.doubts_frontend(&self.key)
+        self.is_new() || self.changes_backends() || self.changes_attributes(realized)
     }
 }
 

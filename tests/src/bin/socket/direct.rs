@@ -10,7 +10,7 @@ use mcs_tests::{server::Server, suite::Suite};
 use crate::{
     client::{Family, ask, connected, identity, receive, receive_nameless, udp, udp_connected},
     each_family, everywhere,
-    world::{DEAF, NOWHERE, POD, PODS, Place, TCP, UDP, World, backend},
+    world::{DEAF, POD, PODS, Place, TCP, UDP, World, backend, nowhere},
 };
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
@@ -45,7 +45,8 @@ fn fails_as_ever(world: &World, family: Family, place: Place) -> anyhow::Result<
         let deaf = family.written(backend(PODS[0], family, DEAF.1));
         let error = connected(family, deaf).map_err(|error| error.kind()).err();
         assert_eq!(error, Some(io::ErrorKind::ConnectionRefused));
-        let nowhere = family.address(NOWHERE.0, NOWHERE.1, TCP.1);
+        let (v4, v6) = nowhere(1);
+        let nowhere = family.address(v4, v6, TCP.1);
         let error = connected(family, nowhere).map_err(|error| error.kind()).err();
         assert_eq!(error, Some(io::ErrorKind::NetworkUnreachable));
         let error = udp(family)?.send_to(b"hello", nowhere).map_err(|error| error.kind()).err();

@@ -39,9 +39,10 @@ pub(crate) const PODS: [u8; 6] = [11, 12, 13, 14, 15, 16];
 pub(crate) const POD: Subnet = Subnet(1);
 const OTHER_POD: Subnet = Subnet(2);
 const REMOTE: Subnet = Subnet(9);
-/// A subnet that no route leads to.
-pub(crate) const NOWHERE: (Ipv4Addr, Ipv6Addr) =
-    (Ipv4Addr::new(10, 79, 0, 1), Ipv6Addr::new(0xfd79, 0, 0, 0, 0, 0, 0, 1));
+/// No route leads to this host of either family.
+pub(crate) const fn nowhere(host: u8) -> (Ipv4Addr, Ipv6Addr) {
+    (Ipv4Addr::new(10, 79, 0, host), Ipv6Addr::new(0xfd79, 0, 0, 0, 0, 0, 0, host as u16))
+}
 
 /// Where a client runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,0 +1,229 @@
+//! What must hold whatever is wanted, whenever the agent dies and whichever writes fail: checked by
+//! the production reader after every single write.
+
+mod script;
+mod view;
+mod watched;
+
+use proptest::prelude::*;
+
+use self::{
+    script::{Event, capacity, desired, events, steady},
+    watched::Watched,
+};
+use super::{
+    Dump, Faulty, Maps, MemoryMaps, Plan, Realized, apply,
+    fixtures::{self, frontend, go, maps, pods},
+    plan,
+};
+use crate::model::{Capacity, Desired, Frontend, FrontendId};
+
+/// Maps under watch, and the agent that writes them.
+#[derive(Clone)]
+struct World {
+    capacity: Capacity,
+    maps: Faulty<Watched>,
+    realized: Realized,
+}
+
+impl World {
+    fn new(capacity: Capacity, fault_per_mille: u16, seed: u64) -> Self {
+        let maps = Watched::new(MemoryMaps::new(capacity));
+        let maps = Faulty::new(maps, fault_per_mille, seed);
+        Self { capacity, maps, realized: Realized::empty(capacity) }
+    }
+
+    /// Maps as found.
+    fn found(capacity: Capacity, dump: Dump) -> Self {
+        let maps = Watched::new(MemoryMaps::with_contents(capacity, dump));
+        let mut world = Self::new(capacity, 0, 0);
+        world.maps = Faulty::new(maps, 0, 0);
+        world.restart();
+        world
+    }
+
+    /// Goes some of the way to what the event wants, all of it unless it says otherwise.
+    fn play(&mut self, event: &Event) {
+        let Event { desired, prune, stop, restart } = event;
+        let mut plan = plan(desired, &self.realized, *prune);
+        assert_eq!(plan.deferred, []);
+        if let Some(stop) = stop {
+            plan.steps.truncate(stop.index(plan.steps.len() + 1));
+        }
+        self.maps.maps.expect(desired, *prune, self.realized.tables());
+        // A failed write is one more way to stop.
+        let _ = apply(&plan, &mut self.maps, &mut self.realized);
+        if *restart {
+            self.restart();
+        }
+    }
+
+    /// Goes some of the way, up to a write that fails, with effect or without.
+    fn fail_at(&mut self, nth: usize, plan: &Plan, desired: &Desired, takes_effect: bool) {
+        let part = Plan { steps: plan.steps[..nth].to_vec(), deferred: Vec::new() };
+        self.maps.maps.expect(desired, true, self.realized.tables());
+        apply(&part, &mut self.maps, &mut self.realized).expect("no fault so far");
+        if takes_effect {
+            self.maps.write(&plan.steps[nth]).expect("no fault behind");
+        }
+        self.realized.doubt(&plan.steps[nth]);
+    }
+
+    /// Another agent takes over what this one left.
+    fn restart(&mut self) {
+        let dump = self.maps.dump().expect("in memory");
+        let (realized, findings) = Realized::restore(dump, self.capacity);
+        assert_eq!(findings, []);
+        self.realized = realized;
+    }
+
+    /// Tries until the maps hold what is wanted, and nothing else.
+    fn converge(&mut self, desired: &Desired) {
+        for _ in 0..1000 {
+            let plan = plan(desired, &self.realized, true);
+            assert_eq!(plan.deferred, []);
+            self.maps.maps.expect(desired, true, self.realized.tables());
+            if apply(&plan, &mut self.maps, &mut self.realized).is_ok() {
+                self.maps.maps.assert_arrived();
+                self.assert_known();
+                assert_eq!(super::plan(desired, &self.realized, true), Plan::default());
+                return;
+            }
+        }
+        panic!("no end of it");
+    }
+
+    /// What the agent believes of the maps is so, for all that a reader can reach.
+    fn assert_known(&self) {
+        let reachable = |dump: &Dump| {
+            let listing = dump.to_string();
+            listing.lines().filter(|line| !line.starts_with("RETIRED")).collect::<String>()
+        };
+        let dump = self.maps.dump().expect("in memory");
+        assert_eq!(reachable(self.realized.tables()), reachable(&dump));
+        let reachable = Realized::restore(dump, self.capacity).0.endpoints();
+        assert_eq!(self.realized.endpoints(), reachable);
+    }
+}
+
+/// The maps of an agent that only ever wanted this.
+fn fresh(desired: &Desired, capacity: Capacity) -> String {
+    let mut world = World::new(capacity, 0, 0);
+    world.converge(desired);
+    world.maps.dump().expect("in memory").contents().to_string()
+}
+
+/// Five backends, each alone in the middle of nowhere: the longest run of free slots is 10.
+#[test]
+fn blocks_move_where_no_run_is_long_enough() {
+    let capacity = Capacity { frontends: 6, endpoints: 16, clusters: 1 };
+    let one = |id| (id, frontend("web", &[("10.1.0.1:80", "")]));
+    let scattered: [FrontendId; 5] = script::frontends()[..5].try_into().expect("five");
+    let scattered = fixtures::desired(scattered.map(one));
+    let mut dump = maps(capacity, &[&scattered]).0.contents().clone();
+    let ids = std::mem::take(&mut dump.slots);
+    dump.slots.resize(64, 0);
+    for (block, state) in (10..).step_by(11).zip(dump.states.iter_mut().skip(1)) {
+        dump.slots[block as usize] = ids[state.extent.block as usize];
+        state.extent.block = block;
+    }
+
+    let mut world = World::found(capacity, dump);
+    let mut wanted = scattered;
+    let large = Frontend { backends: pods(2, 11), ..frontend("web", &[]) };
+    wanted.frontends.insert(script::frontends()[5], large);
+    world.converge(&wanted);
+}
+
+proptest! {
+    #[test]
+    fn every_frontend_is_whole_after_every_step(events in events(steady())) {
+        let mut world = World::new(capacity(), 0, 0);
+        for event in &events {
+            world.play(event);
+            world.maps.maps.assert_arrived();
+            let again = plan(&event.desired, &world.realized, event.prune);
+            prop_assert_eq!(again, Plan::default());
+        }
+    }
+
+    #[test]
+    fn an_agent_that_dies_anywhere_is_succeeded(
+        events in events(script::interrupted()),
+        last in desired(),
+    ) {
+        let mut world = World::new(capacity(), 0, 0);
+        for event in &events {
+            world.play(event);
+        }
+        world.converge(&last);
+        let contents = world.maps.dump().expect("in memory").contents().to_string();
+        prop_assert_eq!(contents, fresh(&last, capacity()));
+    }
+
+    #[test]
+    fn writes_that_fail_are_made_up_for(
+        events in events(script::interrupted()),
+        last in desired(),
+        seed in any::<u64>(),
+    ) {
+        let mut world = World::new(capacity(), 100, seed);
+        for event in &events {
+            world.play(event);
+        }
+        world.converge(&last);
+        let contents = world.maps.dump().expect("in memory").contents().to_string();
+        prop_assert_eq!(contents, fresh(&last, capacity()));
+    }
+
+    #[test]
+    fn full_maps_can_be_changed(desired in prop::collection::vec(desired(), 2..6)) {
+        let desired: Vec<Desired> =
+            desired.into_iter().flat_map(|desired| [script::rotated(&desired), desired]).collect();
+        let capacity = script::tight(&desired);
+        let mut world = World::new(capacity, 0, 0);
+        for desired in &desired {
+            world.converge(desired);
+        }
+    }
+
+    #[test]
+    fn whatever_the_maps_hold_is_put_right(
+        desired in desired(),
+        wanted in desired(),
+        harm in prop::collection::vec(script::harm(), 1..8),
+    ) {
+        let mut found = maps(capacity(), &[&desired]).0;
+        for step in &harm {
+            let _ = found.write(step);
+        }
+        let (mut realized, _) = Realized::restore(found.contents().clone(), capacity());
+        go(&wanted, &mut found, &mut realized);
+        let contents = found.contents().contents().to_string();
+        prop_assert_eq!(contents, fresh(&wanted, capacity()));
+        let (realized, findings) = Realized::restore(found.contents().clone(), capacity());
+        prop_assert_eq!(findings, []);
+        prop_assert_eq!(plan(&wanted, &realized, true).deferred, []);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    /// Also where it is no longer wanted then, or something else is.
+    #[test]
+    fn any_write_may_fail(first in desired(), second in desired(), third in desired()) {
+        let mut world = World::new(capacity(), 0, 0);
+        world.converge(&first);
+        let plan = plan(&second, &world.realized, true);
+        for nth in 0..plan.steps.len() {
+            for takes_effect in [false, true] {
+                let mut world = world.clone();
+                world.fail_at(nth, &plan, &second, takes_effect);
+                for next in [&first, &second, &third] {
+                    world.clone().converge(next);
+                }
+            }
+        }
+    }
+}

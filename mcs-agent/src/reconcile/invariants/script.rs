@@ -1,0 +1,180 @@
+//! Random things to want, from pools so small that they meet.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, SocketAddr},
+};
+
+use bytemuck::Zeroable;
+use mcs_common::{Extent, FrontendState};
+use proptest::{collection, option, prelude::*, sample::Index};
+
+use crate::{
+    model::{Backend, Capacity, Desired, Frontend, FrontendId, ObjectKey, Protocol},
+    reconcile::{Step, convert::frontend_key},
+};
+
+/// Something wanted, and how far the agent gets.
+#[derive(Clone, Debug)]
+pub(super) struct Event {
+    pub(super) desired: Desired,
+    pub(super) prune: bool,
+    /// After how many of the steps planned it stops.
+    pub(super) stop: Option<Index>,
+    /// Whether another agent takes over then.
+    pub(super) restart: bool,
+}
+
+const VIPS: [&str; 3] = ["10.0.0.1", "10.0.0.2", "fd00::1"];
+
+/// Every frontend there can be.
+pub(super) fn frontends() -> Vec<FrontendId> {
+    let mut ids = Vec::new();
+    for ip in VIPS {
+        for port in [53, 80] {
+            for protocol in [Protocol::Tcp, Protocol::Udp] {
+                ids.push(FrontendId { ip: ip.parse().expect("an address"), port, protocol });
+            }
+        }
+    }
+    ids
+}
+
+/// Holds all that can be wanted.
+pub(super) fn capacity() -> Capacity {
+    Capacity { frontends: 12, endpoints: 72, clusters: 2 }
+}
+
+/// Holds each of these, and no more.
+pub(super) fn tight(desired: &[Desired]) -> Capacity {
+    let max = |of: fn(&Desired) -> usize| {
+        u32::try_from(desired.iter().map(of).max().unwrap_or(0)).expect("few")
+    };
+    let clusters = |desired: &Desired| {
+        let backends = desired.frontends.values().flat_map(|frontend| &frontend.backends);
+        backends.map(|backend| backend.cluster.as_str()).collect::<BTreeSet<_>>().len()
+    };
+    Capacity {
+        frontends: max(|desired| desired.frontends.len().max(desired.vips.len())),
+        endpoints: max(|desired| desired.frontends.values().map(|f| f.backends.len()).sum()),
+        clusters: max(clusters),
+    }
+}
+
+/// The same sets of backends, each at the next frontend: as many in all, but for families.
+pub(super) fn rotated(desired: &Desired) -> Desired {
+    let mut rotated = desired.clone();
+    for is_v4 in [true, false] {
+        let of_family = |(id, _): &(&FrontendId, &mut Frontend)| id.ip.is_ipv4() == is_v4;
+        let sets = rotated.frontends.iter_mut().filter(of_family);
+        let mut sets: Vec<&mut Vec<Backend>> = sets.map(|(_, f)| &mut f.backends).collect();
+        for n in 1..sets.len() {
+            let (former, later) = sets.split_at_mut(n);
+            std::mem::swap(former[n - 1], later[0]);
+        }
+    }
+    rotated
+}
+
+/// Any write to maps of that capacity, right or wrong.
+pub(super) fn harm() -> impl Strategy<Value = Step> {
+    let index = || 0..capacity().state_entries();
+    let id = || 0..capacity().backend_entries();
+    let key = prop::sample::select(frontends()).prop_map(|id| frontend_key(&id));
+    let extent = (0..80_u32, 0..9_u32).prop_map(|(block, count)| Extent { block, count });
+    prop_oneof![
+        (key.clone(), index()).prop_map(|(key, index)| Step::InsertFrontend { key, index }),
+        key.clone().prop_map(Step::DeleteFrontend),
+        key.clone().prop_map(|key| Step::DeleteVip(key.vip)),
+        id().prop_map(|id| Step::RetireBackend { id }),
+        (0..80_u32, id()).prop_map(|(block, id)| Step::WriteSlots { block, ids: vec![id] }),
+        (index(), extent.clone()).prop_map(|(index, extent)| Step::Flip { index, extent }),
+        (index(), 0..99_u32, 0..4_u32, 0..99_u32).prop_map(
+            |(index, service, flags, affinity_seconds)| Step::UpdateAttributes {
+                index,
+                service,
+                flags,
+                affinity_seconds,
+            },
+        ),
+        (index(), key, extent, 0..99_u32).prop_map(|(index, key, extent, service)| {
+            let state = FrontendState { key, extent, service, ..FrontendState::zeroed() };
+            Step::WriteState { index, state }
+        }),
+        (id(), 0..3_u8, index(), 0..9_u32, any::<u32>()).prop_map(
+            |(id, state, frontend, cluster, generation)| {
+                let backend = mcs_common::Backend {
+                    state,
+                    frontend,
+                    cluster,
+                    generation,
+                    ..mcs_common::Backend::zeroed()
+                };
+                Step::WriteBackend { id, backend }
+            },
+        ),
+    ]
+}
+
+pub(super) fn events(event: impl Strategy<Value = Event>) -> impl Strategy<Value = Vec<Event>> {
+    collection::vec(event, 1..6)
+}
+
+/// An agent that does all it plans.
+pub(super) fn steady() -> impl Strategy<Value = Event> {
+    (desired(), any::<bool>()).prop_map(|(desired, prune)| Event {
+        desired,
+        prune,
+        stop: None,
+        restart: false,
+    })
+}
+
+/// An agent that stops anywhere, and may then be replaced.
+pub(super) fn interrupted() -> impl Strategy<Value = Event> {
+    (desired(), any::<bool>(), option::of(any::<Index>()), any::<bool>())
+        .prop_map(|(desired, prune, stop, restart)| Event { desired, prune, stop, restart })
+}
+
+pub(super) fn desired() -> impl Strategy<Value = Desired> {
+    let frontends = collection::btree_map(0..frontends().len(), frontend(), 0..=6);
+    let more_vips = collection::btree_set(0..VIPS.len(), 0..=1);
+    (frontends, more_vips).prop_map(|(chosen, more_vips)| {
+        let all = frontends_by_index(chosen);
+        let more = more_vips.into_iter().map(|vip| VIPS[vip].parse().expect("an address"));
+        let vips: BTreeSet<IpAddr> = all.keys().map(|id| id.ip).chain(more).collect();
+        Desired { vips, frontends: all, ..Desired::default() }
+    })
+}
+
+fn frontends_by_index(chosen: BTreeMap<usize, Frontend>) -> BTreeMap<FrontendId, Frontend> {
+    let ids = frontends();
+    let of_family = |id: &FrontendId, mut frontend: Frontend| {
+        for backend in &mut frontend.backends {
+            if let (true, IpAddr::V4(v4)) = (id.ip.is_ipv6(), backend.address.ip()) {
+                backend.address.set_ip(v4.to_ipv6_compatible().into());
+            }
+        }
+        frontend
+    };
+    chosen.into_iter().map(|(n, frontend)| (ids[n], of_family(&ids[n], frontend))).collect()
+}
+
+fn frontend() -> impl Strategy<Value = Frontend> {
+    let import = prop::sample::select(vec!["blog", "shop", "web"]);
+    let affinity = prop::sample::select(vec![None, Some(60), Some(10_800)]);
+    let cluster = prop::sample::select(vec!["", "east", "west"]);
+    let backends = collection::btree_map(1..=6_u8, cluster, 0..=6);
+    (import, affinity, backends).prop_map(|(import, affinity_seconds, backends)| Frontend {
+        import: ObjectKey::new("demo", import),
+        port_name: String::new(),
+        affinity_seconds,
+        backends: backends
+            .into_iter()
+            .map(|(n, cluster)| Backend {
+                address: SocketAddr::from(([10, 1, 0, n], 8080)),
+                cluster: cluster.to_owned(),
+            })
+            .collect(),
+    })
+}

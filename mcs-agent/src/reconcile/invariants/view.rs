@@ -1,0 +1,156 @@
+//! What a reader finds, and what it ought to find.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+};
+
+use mcs_common::{
+    Address, BackendState, Extent, FrontendKey, FrontendState,
+    select::{self, Choice, Lookup, Tables},
+};
+
+use crate::{
+    model::{Desired, Frontend, ObjectKey},
+    reconcile::{
+        Dump,
+        convert::{backend_address, cluster_name, frontend_key, service_key},
+    },
+};
+
+/// What clients of a destination meet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    Miss,
+    UnknownPort,
+    Inconsistent,
+    Found(Entry),
+}
+
+/// A frontend: its own attributes, and where it sends to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Entry {
+    pub(super) import: ObjectKey,
+    pub(super) affinity_seconds: u32,
+    /// By address, with the source cluster.
+    pub(super) backends: BTreeMap<SocketAddr, String>,
+}
+
+/// All that the maps mean.
+#[derive(Clone, Debug, Default)]
+pub(super) struct View {
+    pub(super) vips: BTreeSet<Address>,
+    /// With those whose VIP is not there.
+    pub(super) entries: BTreeMap<FrontendKey, Entry>,
+}
+
+impl View {
+    pub(super) fn of(dump: &Dump) -> Self {
+        let entry = |(key, index): (&FrontendKey, &u32)| {
+            let state = dump.state(*index).expect("a state");
+            (*key, entry(dump, dump, &state))
+        };
+        Self { vips: dump.vips.clone(), entries: dump.frontends.iter().map(entry).collect() }
+    }
+
+    /// Where a complete plan leads from here.
+    pub(super) fn after(&self, desired: &Desired, prune: bool) -> Self {
+        let mut after = if prune { Self::default() } else { self.clone() };
+        after.vips.extend(desired.vips.iter().map(|&ip| Address::from(ip)));
+        for (id, frontend) in &desired.frontends {
+            let key = frontend_key(id);
+            let wanted = Entry::wanted(frontend);
+            let merged = match self.entries.get(&key) {
+                Some(former) if !prune => former.merge(wanted),
+                _ => wanted,
+            };
+            after.entries.insert(key, merged);
+        }
+        after
+    }
+
+    pub(super) fn outcome(&self, key: &FrontendKey) -> Outcome {
+        if !self.vips.contains(&key.vip) {
+            return Outcome::Miss;
+        }
+        self.entries.get(key).cloned().map_or(Outcome::UnknownPort, Outcome::Found)
+    }
+}
+
+impl Entry {
+    fn wanted(frontend: &Frontend) -> Self {
+        let backends = frontend.backends.iter().cloned();
+        Self {
+            import: frontend.import.clone(),
+            affinity_seconds: frontend.affinity_seconds.unwrap_or(0),
+            backends: backends.map(|backend| (backend.address, backend.cluster)).collect(),
+        }
+    }
+
+    pub(super) fn same_attributes(&self, other: &Self) -> bool {
+        self.import == other.import && self.affinity_seconds == other.affinity_seconds
+    }
+
+    /// While sources have yet to sync, backends are only added, and a frontend of another service
+    /// is left alone.
+    fn merge(&self, wanted: Self) -> Self {
+        if self.import != wanted.import {
+            return self.clone();
+        }
+        let mut merged = Self { backends: self.backends.clone(), ..wanted };
+        merged.backends.extend(wanted.backends);
+        merged
+    }
+}
+
+/// What the production reader makes of a destination.
+pub(super) fn outcome(tables: &impl Tables, dump: &Dump, key: &FrontendKey) -> Outcome {
+    match select::lookup(tables, key) {
+        Lookup::Miss => Outcome::Miss,
+        Lookup::UnknownPort => Outcome::UnknownPort,
+        Lookup::Inconsistent => Outcome::Inconsistent,
+        Lookup::Found(found) => {
+            let choices = picks(tables, found.state.extent);
+            assert_usable(&choices, found.index);
+            let is_active = |choice: &Choice| choice.backend.state == BackendState::ACTIVE;
+            assert!(choices.iter().all(is_active), "a retired backend is in the set");
+            Outcome::Found(entry(tables, dump, &found.state))
+        }
+    }
+}
+
+/// Every backend that some client is sent to.
+pub(super) fn picks(tables: &impl Tables, extent: Extent) -> Vec<Choice> {
+    let count = u64::from(extent.count);
+    let nth = |nth: u64| {
+        let random = u32::try_from((nth << 32).div_ceil(count)).expect("less than 2^32");
+        select::pick(tables, extent, random).expect("a backend")
+    };
+    (0..count).map(nth).collect()
+}
+
+/// A client that holds the index and the extent is sent to backends of that frontend.
+pub(super) fn assert_usable(choices: &[Choice], index: u32) {
+    let ids: BTreeSet<u32> = choices.iter().map(|choice| choice.chosen.id).collect();
+    assert_eq!(ids.len(), choices.len(), "each slot has its own backend");
+    for Choice { chosen, backend } in choices {
+        assert!(chosen.id != 0);
+        assert!([BackendState::ACTIVE, BackendState::RETIRED].contains(&backend.state));
+        assert_eq!(backend.frontend, index, "another frontend's backend");
+    }
+}
+
+fn entry(tables: &impl Tables, dump: &Dump, state: &FrontendState) -> Entry {
+    let choices = picks(tables, state.extent);
+    let cluster = |id: u32| dump.clusters.get(id as usize).map(cluster_name).unwrap_or_default();
+    let backends: BTreeMap<SocketAddr, String> = choices
+        .iter()
+        .map(|Choice { backend, .. }| (backend_address(backend), cluster(backend.cluster)))
+        .collect();
+    assert_eq!(backends.len(), choices.len(), "each address once");
+    Entry {
+        import: service_key(&dump.services[state.service as usize]),
+        affinity_seconds: state.affinity_seconds,
+        backends,
+    }
+}
