@@ -14,18 +14,27 @@ pub(super) struct Suite {
     /// the release profile, and the command finds the agent's path in `MCS_AGENT`.
     pub(super) needs: &'static [Purpose],
     /// The arguments of cargo; for a binary of mcs-tests
-    /// `["run", "--release", "--package", "mcs-tests", "--bin", NAME]`.
+    /// `["run", "--release", "--package", "mcs-tests", "--bin", NAME]`. One that has `--` takes no filter.
     pub(super) cargo: &'static [&'static str],
 }
 
 /// Every suite, in the order in which they run: the quick ones first.
-pub(super) const SUITES: &[Suite] = &[Suite {
-    name: "unit",
-    about: "Unit, table and property tests, beside the code",
-    root: false,
-    needs: &[],
-    cargo: &["test"],
-}];
+pub(super) const SUITES: &[Suite] = &[
+    Suite {
+        name: "unit",
+        about: "Unit, table and property tests, beside the code",
+        root: false,
+        needs: &[],
+        cargo: &["test"],
+    },
+    Suite {
+        name: "demo",
+        about: "The demonstration, which checks what it shows",
+        root: true,
+        needs: &[Purpose::Build, Purpose::Demo],
+        cargo: &["run", "--quiet", "--package", "xtask", "--", "demo"],
+    },
+];
 
 /// Suites that may be skipped where `CI` is set; any other skip fails there.
 pub(super) const SKIPS_ALLOWED_IN_CI: &[&str] = &[];
