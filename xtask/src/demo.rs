@@ -63,7 +63,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     }
     if args.clean {
         remove_leftovers(PREFIX)?;
-        println!("Nothing is left of the demonstration.");
+        println!("Nothing is left of earlier runs.");
         return Ok(ExitCode::SUCCESS);
     }
     setup::ensure(workspace, &[Purpose::Demo])?;

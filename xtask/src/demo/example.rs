@@ -10,6 +10,8 @@ use mcs_tests::manifests::{Frontends, Protocol};
 
 /// The ServiceImport's namespace and name.
 pub(super) const SERVICE: &str = "shop/cart";
+/// Its name alone.
+pub(super) const NAME: &str = "cart";
 /// A port that it does not have.
 pub(super) const UNKNOWN_PORT: u16 = 81;
 

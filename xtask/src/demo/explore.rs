@@ -15,7 +15,7 @@ pub(super) fn commands(world: &World, agent: &Path) -> String {
     format!(
         "As a process of the client or of the node (these scripts enter its cgroup and namespace):\n\
          \x20 {client} curl http://{v4}/\n\
-         \x20 {client} nc -u -w1 {v4} 9000\n\
+         \x20 echo | {client} nc -u -w1 {v4} 9000\n\
          \x20 {node} curl 'http://[{v6}]/'\n\
          \x20 {client} bash\n\
          \n\
@@ -32,7 +32,7 @@ pub(super) fn commands(world: &World, agent: &Path) -> String {
          \x20 {agent} status --bpffs {bpffs}\n\
          \x20 bpftool map dump pinned {bpffs}/mcs/config/frontends\n\
          \n\
-         To remove everything:\n\
+         To remove everything, as the next run does too:\n\
          \x20 cargo xtask demo --clean",
         v4 = Family::V4.vip(),
         v6 = Family::V6.vip(),

@@ -44,7 +44,7 @@ impl Stage<'_> {
             self.screen.title(&format!("{number}. {title}"));
             step(self).with_context(|| format!("step {number} ({title})"))?;
         }
-        Ok(())
+        self.interrupt.check()
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
     path::PathBuf,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use mcs_tests::{
     agent::{Agent, Config},
     bpffs::BpfDirectory,
@@ -123,8 +123,7 @@ impl World {
 
     /// Waits until the maps hold exactly these backends.
     pub(super) fn wait_for(&self, backends: &BTreeSet<Host>) -> Result<()> {
-        let (_, name) = example::SERVICE.split_once('/').context("no name")?;
-        self.agent.wait_for_frontends(name, &example::frontends(backends))
+        self.agent.wait_for_frontends(example::NAME, &example::frontends(backends))
     }
 
     /// Starts a pod that has been stopped.
