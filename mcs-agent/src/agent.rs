@@ -7,7 +7,7 @@ mod control;
 mod programs;
 mod report;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
@@ -41,7 +41,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let (sender, receiver) = mpsc::channel(WAITING_BATCHES);
     let source = ManifestSource::new(config.manifests.clone());
     tokio::select! {
-        () = source.run(sender) => Ok(()),
+        () = source.run(sender) => bail!("the source of objects ended"),
         result = control.run(receiver) => result,
     }
 }

@@ -36,8 +36,13 @@ Every flag can be given by its environment variable instead, as a DaemonSet does
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<RunArgs>),
+    /// List every frontend: its ServiceImport, VIP, port, affinity, and backends by source cluster
     Services(ReadArgs),
     Backends(backends::BackendsArgs),
+    /// Show how the agent stands: hooks, source, capacity, what was rejected and why, counters
+    ///
+    /// Exits with 0 if the agent is running, synced and attached, with 1 if not. Rejected objects
+    /// alone are no reason.
     Status(ReadArgs),
     Cleanup(cleanup::CleanupArgs),
 }
@@ -60,18 +65,19 @@ enum Format {
     Json,
 }
 
-/// List ServiceImports and their frontends / show how the agent stands.
+/// What every reading command takes.
 #[derive(Clone, Debug, Args)]
 struct ReadArgs {
     #[command(flatten)]
     bpffs: BpffsArg,
     /// How to print
-    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    #[arg(short, long, env = "MCS_OUTPUT", value_name = "FORMAT", default_value = "table")]
     output: Format,
 }
 
 /// Runs the command line of the process. Errors of use exit with 2 (clap), others with 1.
 pub fn main() -> ExitCode {
+    forget_empty_variables();
     let result = match Cli::parse().command {
         Command::Run(args) => run::run(*args),
         Command::Services(args) => services::run(&args),
@@ -83,4 +89,16 @@ pub fn main() -> ExitCode {
         eprintln!("mcs-agent: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// A variable that is set to nothing says nothing: manifests set all they know of.
+fn forget_empty_variables() {
+    let empty: Vec<_> = std::env::vars_os()
+        .filter(|(name, value)| name.to_string_lossy().starts_with("MCS_") && value.is_empty())
+        .map(|(name, _)| name)
+        .collect();
+    for name in empty {
+        // SAFETY: no other thread has been started.
+        unsafe { std::env::remove_var(name) };
+    }
 }

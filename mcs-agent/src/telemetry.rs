@@ -1,11 +1,12 @@
 //! Logs.
 
-use std::{borrow::Cow, io::IsTerminal as _};
+use std::io::IsTerminal as _;
 
-use anyhow::Context as _;
 use clap::ValueEnum;
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::{EnvFilter, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+use tracing_subscriber::{
+    EnvFilter, filter::ParseError, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
 
 /// How to log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -16,26 +17,33 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+/// What to log.
+#[derive(Clone, Debug)]
+pub(crate) struct LogFilter {
+    directives: String,
+}
+
+impl LogFilter {
+    /// A level alone is the agent's: libraries say what is wrong only, and the programs say what
+    /// they were told to log.
+    pub(crate) fn parse(text: &str) -> Result<Self, ParseError> {
+        let directives = match text.parse::<LevelFilter>() {
+            Ok(level) => format!("warn,mcs_agent={level},mcs_ebpf=debug"),
+            Err(_) => text.to_owned(),
+        };
+        EnvFilter::try_new(&directives)?;
+        Ok(Self { directives })
+    }
+}
+
 /// Starts logging to standard error.
-pub(crate) fn init(format: LogFormat, filter: &str) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(directives(filter))
-        .with_context(|| format!("--log {filter}: try a level such as info or debug"))?;
-    let registry = tracing_subscriber::registry().with(filter);
+pub(crate) fn init(format: LogFormat, filter: &LogFilter) {
+    let registry = tracing_subscriber::registry().with(EnvFilter::new(&filter.directives));
     let writer = tracing_subscriber::fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     match format {
         LogFormat::Human => registry.with(writer.with_target(false)).init(),
         LogFormat::Json => registry.with(writer.json()).init(),
-    }
-    Ok(())
-}
-
-/// A level alone is the agent's: libraries say what is wrong only, and the programs say what they
-/// were told to log.
-fn directives(filter: &str) -> Cow<'_, str> {
-    match filter.parse::<LevelFilter>() {
-        Ok(level) => format!("warn,mcs_agent={level},mcs_ebpf=debug").into(),
-        Err(_) => filter.into(),
     }
 }

@@ -31,10 +31,13 @@ pub(crate) fn sendmsg<F: Family>(ctx: &Ctx<F>) -> i32 {
 
 #[inline(always)]
 fn translate<F: Family>(ctx: &Ctx<F>, vip: Peer, frontend: &Frontend) -> i32 {
-    let Some(connection) = connected(ctx, &vip, frontend).or_else(|| pinned(ctx, &vip, frontend))
-    else {
-        return refuse(Counter::RefusedNoBackend);
-    };
+    let mut connection = connected(ctx, &vip, frontend);
+    if connection.chosen.id == 0 {
+        let Some(choice) = pinned(ctx, &vip, frontend) else {
+            return refuse(Counter::RefusedNoBackend);
+        };
+        connection = choice.connection(vip);
+    }
     let Connection { backend, chosen, .. } = connection;
     sockets::sending(ctx);
     sockets::remember_reverse(ctx, &backend, &vip);
@@ -49,16 +52,17 @@ fn translate<F: Family>(ctx: &Ctx<F>, vip: Peer, frontend: &Frontend) -> i32 {
 /// IPv6 sockets go on hearing from it alone (`__udp_disconnect`, net/ipv4/udp.c, leaves
 /// `sk_v6_daddr`).
 #[inline(always)]
-fn connected<F: Family>(ctx: &Ctx<F>, vip: &Peer, frontend: &Frontend) -> Option<Connection> {
-    let connection = sockets::connection_to(ctx, vip)?;
-    let usable = ctx.is_connected_to(&connection.backend)
-        || recall(&ConfigMaps, frontend.index, connection.chosen).is_some();
-    usable.then_some(connection)
+fn connected<F: Family>(ctx: &Ctx<F>, vip: &Peer, frontend: &Frontend) -> Connection {
+    let connection = sockets::connection_to(ctx, vip);
+    let usable = connection.chosen.id != 0
+        && (ctx.is_connected_to(&connection.backend)
+            || recall(&ConfigMaps, frontend.index, connection.chosen).is_some());
+    if usable { connection } else { sockets::NOT_CONNECTED }
 }
 
 /// The backend this socket uses for this frontend, chosen anew when it is no longer usable.
 #[inline(always)]
-fn pinned<F: Family>(ctx: &Ctx<F>, vip: &Peer, frontend: &Frontend) -> Option<Connection> {
+fn pinned<F: Family>(ctx: &Ctx<F>, vip: &Peer, frontend: &Frontend) -> Option<Choice> {
     let key = PinKey { cookie: ctx.socket_cookie(), frontend: frontend.index, pad: 0 };
     let pin = UDP_PINS.get_ptr_mut(key);
     if let Some(pin) = pin {
@@ -67,7 +71,7 @@ fn pinned<F: Family>(ctx: &Ctx<F>, vip: &Peer, frontend: &Frontend) -> Option<Co
         let pinned = unsafe { load(pin) };
         if let Some(choice) = recall(&ConfigMaps, frontend.index, pinned) {
             affinity::refresh(ctx, frontend, pinned);
-            return Some(choice.connection(*vip));
+            return Some(choice);
         }
     }
     let choice = choose_unshared(ctx, vip, frontend)?;
@@ -80,7 +84,7 @@ fn pinned<F: Family>(ctx: &Ctx<F>, vip: &Peer, frontend: &Frontend) -> Option<Co
             let _ = UDP_PINS.insert(key, choice.chosen, BPF_NOEXIST.into());
         }
     }
-    Some(choice.connection(*vip))
+    Some(choice)
 }
 
 /// A backend from which this socket hears for no other VIP, as far as a few tries find one.

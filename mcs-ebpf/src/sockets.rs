@@ -20,7 +20,8 @@ use crate::{
     maps::{SOCKETS, STORAGE_FALLBACK, UDP_REVERSE},
 };
 
-const NOT_CONNECTED: Connection = Connection {
+/// No connection: its backend's id is 0.
+pub(crate) const NOT_CONNECTED: Connection = Connection {
     vip: Peer::new(Address { addr: [0; 16] }, 0),
     backend: Peer::new(Address { addr: [0; 16] }, 0),
     chosen: BackendRef { id: 0, generation: 0 },
@@ -69,17 +70,19 @@ pub(crate) fn connecting<F: Family>(ctx: &Ctx<F>, connection: &Connection) {
     }
 }
 
-/// The socket's connection to `vip`, if it ever made one: the one that holds now, if there is.
+/// The socket's connection to `vip`: the one that holds now, or else the one made last, or else
+/// [`NOT_CONNECTED`]. (No `Option`: of an absent one LLVM spills registers it never set, which the
+/// verifier refuses.)
 #[inline(always)]
-pub(crate) fn connection_to<F: Family>(ctx: &Ctx<F>, vip: &Peer) -> Option<Connection> {
-    let state = state(ctx)?;
-    let mut found = None;
+pub(crate) fn connection_to<F: Family>(ctx: &Ctx<F>, vip: &Peer) -> Connection {
+    let mut found = NOT_CONNECTED;
+    let Some(state) = state(ctx) else { return found };
     for connection in [&state.previous, &state.current] {
         if connection.chosen.id != 0 && connection.vip == *vip {
+            found = *connection;
             if ctx.is_connected_to(&connection.backend) {
-                return Some(*connection);
+                break;
             }
-            found = Some(*connection);
         }
     }
     found

@@ -15,8 +15,8 @@ use crate::{
     store::{Change, ChangeKind, ObjectStore},
 };
 
-/// How often this node's addresses are read.
-const ADDRESS_INTERVAL: Duration = Duration::from_secs(10);
+/// How often this node's addresses and the hooks are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 /// The report lags behind the maps by at most this.
 const REPORT_DELAY: Duration = Duration::from_millis(100);
 /// Waits between attempts to write what failed.
@@ -76,8 +76,8 @@ impl Control {
     /// Follows the source until it ends.
     pub(super) async fn run(&mut self, mut batches: mpsc::Receiver<Batch>) -> anyhow::Result<()> {
         self.report();
-        let mut addresses = tokio::time::interval(ADDRESS_INTERVAL);
-        addresses.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut look = tokio::time::interval(LOOK_INTERVAL);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 batch = batches.recv() => {
@@ -90,7 +90,10 @@ impl Control {
                 }
                 () = at(self.retry_at) => self.reconcile()?,
                 () = at(self.report_at) => self.report(),
-                _ = addresses.tick() => self.refresh_addresses()?,
+                _ = look.tick() => {
+                    self.refresh_addresses()?;
+                    self.refresh_hooks();
+                }
             }
         }
     }
@@ -120,6 +123,20 @@ impl Control {
         }
     }
 
+    /// Attaches again what somebody has detached.
+    fn refresh_hooks(&mut self) {
+        let repaired = self.dataplane.detached_hooks().and_then(|lost| {
+            if !lost.is_empty() {
+                tracing::warn!("hooks were detached: {}; attaching them again", lost.join(", "));
+                self.dataplane.activate()?;
+            }
+            Ok(())
+        });
+        if let Err(error) = repaired {
+            tracing::warn!("cannot look after the hooks: {error:#}");
+        }
+    }
+
     /// Computes what is wanted and writes what differs. What fails is tried again.
     fn reconcile(&mut self) -> anyhow::Result<()> {
         let started = Instant::now();
@@ -132,7 +149,6 @@ impl Control {
         let steps = plan.steps.len();
         match apply(&plan, &mut self.dataplane.maps, &mut self.realized) {
             Ok(_) => {
-                self.retry_after = *RETRY.start();
                 if steps > 0 {
                     let micros = started.elapsed().as_micros();
                     tracing::debug!(steps, micros, "maps written");
@@ -142,11 +158,13 @@ impl Control {
                 }
             }
             Err(error) => {
+                let error = format!("{:#}", anyhow::Error::new(error));
                 tracing::warn!("{error}; trying again in {:?}", self.retry_after);
-                self.pending.push(error.to_string());
+                self.pending.push(error);
             }
         }
         if self.pending.is_empty() {
+            self.retry_after = *RETRY.start();
             self.retry_at = None;
         } else {
             self.retry_at = Some(Instant::now() + self.retry_after);
@@ -185,10 +203,12 @@ impl Control {
             config_map_bytes: config_bytes(self.config.capacity),
             imports: self.desired.imports.clone(),
             rejections: self.desired.rejections.clone(),
+            outdated: self.dataplane.is_outdated(),
             pending: self.pending.clone(),
         };
         if let Err(error) = report.write(&self.dataplane.run_directory) {
-            tracing::warn!("{error}");
+            tracing::warn!("{:#}; trying again", anyhow::Error::new(error));
+            self.report_at = Some(Instant::now() + LOOK_INTERVAL);
         }
     }
 }

@@ -1,6 +1,11 @@
-use std::{fs, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use mcs_common::{RunRecord, text};
 use tokio::io::{Interest, unix::AsyncFd};
 
@@ -8,6 +13,7 @@ use super::{Config, SocketLb};
 use crate::{
     dataplane::{Access, KernelMaps, read_run_record, write_run_record},
     loader::{CgroupRoot, DirectoryLock, Features, LoadOptions, Pins, Programs, own_netns_cookie},
+    reconcile::Maps as _,
 };
 
 /// How often a second agent looks whether the first has gone.
@@ -49,7 +55,7 @@ impl Dataplane {
             log_level: config.program_log,
         })?;
         let maps = KernelMaps::open(&programs.config(), Access::Write)?;
-        let run_directory = run_directory(config)?;
+        let run_directory = run_directory(config, &pins)?;
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let mut dataplane = Self {
             maps,
@@ -66,48 +72,93 @@ impl Dataplane {
         if config.program_log.is_some() {
             dataplane.follow_program_log()?;
         }
-        if dataplane.programs.is_staged() {
-            tracing::info!(
-                "the pinned maps are of another shape: filling new ones beside them; what is \
-                 attached goes on until then"
-            );
-        } else {
-            dataplane.attach()?;
+        if dataplane.carry_over(config) {
+            dataplane.activate()?;
         }
         Ok(dataplane)
     }
 
-    /// Called once the maps hold all that is wanted.
-    pub(super) fn filled(&mut self) -> anyhow::Result<()> {
-        if self.programs.is_staged() {
-            self.attach()?;
-        }
-        Ok(())
+    /// Whether the attached programs are those of an earlier agent, with maps that nobody writes
+    /// any more.
+    pub(super) fn is_outdated(&self) -> bool {
+        self.programs.is_staged()
     }
 
-    fn attach(&mut self) -> anyhow::Result<()> {
+    /// Called once the maps hold all that is wanted.
+    pub(super) fn filled(&mut self) -> anyhow::Result<()> {
+        if self.is_outdated() { self.activate() } else { Ok(()) }
+    }
+
+    /// Every hook that is not attached where it belongs.
+    pub(super) fn detached_hooks(&self) -> anyhow::Result<Vec<String>> {
+        if self.socket_lb == SocketLb::Off || self.is_outdated() {
+            return Ok(Vec::new());
+        }
+        let hooks = self.pins.hooks()?;
+        let lost = hooks.into_iter().filter(|hook| hook.cgroup_id != Some(self.cgroup.id));
+        Ok(lost.map(|hook| hook.name).collect())
+    }
+
+    /// Attaches the programs, or switches to them, and leaves the maps of an earlier agent.
+    pub(super) fn activate(&mut self) -> anyhow::Result<()> {
         if self.socket_lb == SocketLb::Off {
             self.pins.detach()?;
             tracing::info!("socket hooks: off");
-            return Ok(());
+        } else {
+            self.programs.attach(&self.cgroup)?;
+            tracing::info!(
+                cgroup = %self.cgroup.path.display(),
+                refusal = if self.features.set_retval { "ECONNREFUSED" } else { "EPERM" },
+                "socket hooks: attached"
+            );
         }
-        self.programs.attach(&self.cgroup)?;
-        tracing::info!(
-            cgroup = %self.cgroup.path.display(),
-            refusal = if self.features.set_retval { "ECONNREFUSED" } else { "EPERM" },
-            "socket hooks: attached"
-        );
-        Ok(())
+        Ok(self.programs.commit()?)
+    }
+
+    /// Fills maps of a new shape with what the old ones hold, so that the programs can be switched
+    /// before anything has been read. Whether there is nothing left in the old ones.
+    fn carry_over(&mut self, config: &Config) -> bool {
+        if !self.is_outdated() {
+            return true;
+        }
+        let old = self.pins.config();
+        let copied =
+            KernelMaps::open(&old, Access::Read).and_then(|maps| maps.dump()).and_then(|dump| {
+                dump.copy(config.capacity).iter().try_for_each(|step| self.maps.write(step))
+            });
+        match copied {
+            Ok(()) => {
+                tracing::info!("the pinned maps are of another shape: moved to new ones");
+                true
+            }
+            Err(error) => {
+                tracing::warn!(
+                    "the pinned maps are of another shape and cannot be read: {:#}; what is \
+                     attached goes on until new ones are filled from the source",
+                    anyhow::Error::new(error)
+                );
+                false
+            }
+        }
     }
 
     /// Leaves word in the maps of who runs, and where its report is.
-    fn sign(&mut self) -> anyhow::Result<()> {
-        let record = RunRecord {
-            directory: text(&self.run_directory.to_string_lossy()),
+    fn sign(&self) -> anyhow::Result<()> {
+        let directory = self.run_directory.to_string_lossy();
+        let mut record = RunRecord {
+            directory: text(&directory),
             host: text(&self.host),
             pid: u64::from(std::process::id()),
         };
-        write_run_record(&self.programs.config(), &record).context("cannot sign the maps")
+        ensure!(
+            directory.len() < record.directory.len(),
+            "the path {directory} is too long for the map that leads to it: use a shorter --run-dir"
+        );
+        // Read by people as text: an empty name would be none.
+        if self.host.is_empty() {
+            record.host = text("localhost");
+        }
+        write_run_record(&self.pins.run(), &record).context("cannot sign the maps")
     }
 
     fn follow_program_log(&mut self) -> anyhow::Result<()> {
@@ -126,36 +177,40 @@ impl Dataplane {
     }
 }
 
+/// Waits to be alone. Meanwhile the state directory is locked, for `status` to tell.
 async fn wait_for_lock(pins: &Pins) -> anyhow::Result<DirectoryLock> {
-    let mut told = false;
+    let take = |directory: &Path| {
+        DirectoryLock::try_take(directory)
+            .with_context(|| format!("cannot lock {}", directory.display()))
+    };
+    let root = pins.root();
+    if let Some(lock) = take(root)? {
+        return Ok(lock);
+    }
+    let holder = read_run_record(&pins.run())
+        .map_or_else(|_| "another mcs-agent".to_owned(), |run| run.to_string());
+    tracing::warn!(
+        "{} belongs to {holder}: waiting for it to end (a second agent needs a --bpffs directory of \
+         its own)",
+        root.display()
+    );
+    let _waiting = take(&pins.state())?;
     loop {
-        let root = pins.root();
-        if let Some(lock) = DirectoryLock::try_take(root)
-            .with_context(|| format!("cannot lock {}", root.display()))?
-        {
+        tokio::time::sleep(LOCK_RETRY).await;
+        if let Some(lock) = take(root)? {
             return Ok(lock);
         }
-        if !told {
-            let holder = match read_run_record(&pins.config()) {
-                Ok(run) => format!("process {} on {}", run.pid, run.host),
-                Err(_) => "another mcs-agent".to_owned(),
-            };
-            tracing::warn!(
-                "{} belongs to {holder}: waiting for it to end (a second agent needs a --bpffs \
-                 directory of its own)",
-                root.display()
-            );
-            told = true;
-        }
-        tokio::time::sleep(LOCK_RETRY).await;
     }
 }
 
-/// A directory of this agent alone: named after its bpffs directory.
-fn run_directory(config: &Config) -> anyhow::Result<PathBuf> {
+/// A directory of this agent alone: named after its bpffs directory, and told from others of that
+/// name (in other mount namespaces) by the inode.
+fn run_directory(config: &Config, pins: &Pins) -> anyhow::Result<PathBuf> {
+    let root = pins.root();
+    let inode = fs::metadata(root).with_context(|| format!("cannot use {}", root.display()))?;
     let bpffs = config.bpffs.canonicalize().unwrap_or_else(|_| config.bpffs.clone());
     let name = bpffs.to_string_lossy().trim_matches('/').replace('/', "-");
-    let directory = config.run_dir.join(name);
+    let directory = config.run_dir.join(format!("{name}-{:x}-{:x}", inode.dev(), inode.ino()));
     fs::create_dir_all(&directory)
         .with_context(|| format!("cannot make the run directory {}", directory.display()))?;
     directory.canonicalize().with_context(|| format!("cannot use {}", directory.display()))

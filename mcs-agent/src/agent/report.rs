@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use super::SocketLb;
 use crate::{
+    dataplane::Run,
     loader::Features,
     model::{Capacity, ImportReport, Rejection, SourceStatus},
 };
@@ -40,6 +41,8 @@ pub struct Report {
     pub imports: Vec<ImportReport>,
     /// What was turned down.
     pub rejections: Vec<Rejection>,
+    /// Whether the attached programs are an earlier agent's, with maps that this one does not write.
+    pub outdated: bool,
     /// What is wanted but not in the maps yet, and why; retried.
     pub pending: Vec<String>,
 }
@@ -72,7 +75,7 @@ pub struct Usage {
 
 /// Why there is no report.
 #[derive(Debug, Error)]
-#[error("cannot {action} the status file {path}: {source}")]
+#[error("cannot {action} the status file {path}")]
 pub struct ReportError {
     action: &'static str,
     path: PathBuf,
@@ -86,8 +89,16 @@ impl Report {
         let fresh = directory.join("status.json.new");
         let error = |source| ReportError { action: "write", path: path.clone(), source };
         let text = serde_json::to_vec(self).map_err(|source| error(source.into()))?;
+        fs::create_dir_all(directory).map_err(error)?;
         fs::write(&fresh, text).map_err(error)?;
         fs::rename(&fresh, &path).map_err(error)
+    }
+
+    /// Removes the report in `directory`, and the directory if nothing else is in it.
+    pub fn remove(directory: &Path) {
+        // What cannot be removed is a stale file at worst.
+        let _ = fs::remove_file(file(directory));
+        let _ = fs::remove_dir(directory);
     }
 
     /// Reads the report in `directory`.
@@ -96,6 +107,13 @@ impl Report {
         let error = |source| ReportError { action: "read", path: path.clone(), source };
         let text = fs::read(&path).map_err(error)?;
         serde_json::from_slice(&text).map_err(|source| error(source.into()))
+    }
+}
+
+impl Report {
+    /// Whether the agent that `run` names wrote this: another one did before it came.
+    pub fn is_of(&self, run: &Run) -> bool {
+        u64::from(self.agent.pid) == run.pid && self.agent.host == run.host
     }
 }
 

@@ -1,11 +1,12 @@
-use std::{fs, path::PathBuf, process::ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
 
 use super::{BpffsArg, output::print};
 use crate::{
-    dataplane::read_run_record,
+    agent::Report,
+    dataplane::{Run, read_run_record},
     loader::{DirectoryLock, Pins},
 };
 
@@ -20,37 +21,36 @@ pub(super) struct CleanupArgs {
 
 pub(super) fn run(args: &CleanupArgs) -> anyhow::Result<ExitCode> {
     let pins = Pins::new(&args.bpffs.bpffs);
-    let root = pins.root().display().to_string();
+    let root = pins.root().display();
     if !pins.root().exists() {
         print(&format!("nothing to clean up: {root} does not exist"))?;
         return Ok(ExitCode::SUCCESS);
     }
+    let run = read_run_record(&pins.run()).ok();
     let lock =
         DirectoryLock::try_take(pins.root()).with_context(|| format!("cannot lock {root}"))?;
     if lock.is_none() {
-        let run = read_run_record(&pins.config());
-        let holder = run.map_or_else(
-            |_| String::new(),
-            |run| format!(" (process {} on {})", run.pid, run.host),
-        );
-        bail!("an mcs-agent runs on {root}{holder}: stop it first");
+        let holder = run.map_or_else(|| "an mcs-agent".to_owned(), |run| run.to_string());
+        bail!("{root} belongs to {holder}: stop it first");
     }
-    let run_directory = read_run_record(&pins.config()).ok().map(|run| run.directory);
+    if let Some(run) = run {
+        remove_report(&run);
+    }
     let cleaned = pins.clean().with_context(|| format!("cannot remove {root}"))?;
-    if let Some(directory) = run_directory {
-        remove_run_directory(&directory);
-    }
     print(&format!(
         "removed {root}: {} programs detached, {} maps unpinned",
         cleaned.links, cleaned.maps
     ))?;
+    if cleaned.foreign {
+        print(&format!("left {root}: it holds what is not the agent's"))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Removes the status file. Seen from elsewhere (another mount namespace) it may not be there.
-fn remove_run_directory(directory: &PathBuf) {
-    for file in ["status.json", "status.json.new"] {
-        let _ = fs::remove_file(directory.join(file));
+/// Removes the status file. Seen from elsewhere (another mount namespace) it may not be there, or
+/// be somebody else's.
+fn remove_report(run: &Run) {
+    if Report::read(&run.directory).is_ok_and(|report| report.is_of(run)) {
+        Report::remove(&run.directory);
     }
-    let _ = fs::remove_dir(directory);
 }

@@ -2,14 +2,14 @@ use std::{net::IpAddr, path::PathBuf, process::ExitCode};
 
 use anyhow::Context as _;
 use aya_log::Level;
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, builder::BoolishValueParser};
 use ipnet::IpNet;
 
 use super::BpffsArg;
 use crate::{
     agent::{self, Config, SocketLb},
     model::Capacity,
-    telemetry::{self, LogFormat},
+    telemetry::{self, LogFilter, LogFormat},
 };
 
 /// Run the agent.
@@ -83,11 +83,12 @@ pub struct RunArgs {
     log_format: LogFormat,
 
     /// What to log: error, warn, info, debug, trace, or directives (`warn,mcs_agent=debug`)
-    #[arg(long, env = "MCS_LOG", value_name = "FILTER", default_value = "info")]
-    log: String,
+    #[arg(long, env = "MCS_LOG", value_name = "FILTER", default_value = "info",
+        value_parser = LogFilter::parse)]
+    log: LogFilter,
 
-    /// Make the eBPF programs log each translation and refusal, for debugging
-    #[arg(long, env = "MCS_LOG_PROGRAMS")]
+    /// Make the eBPF programs log each translation, for debugging
+    #[arg(long, env = "MCS_LOG_PROGRAMS", value_parser = BoolishValueParser::new())]
     log_programs: bool,
 }
 
@@ -95,14 +96,14 @@ pub struct RunArgs {
 enum SocketLbArg {
     /// Every process below the cgroup
     All,
-    /// Only processes in the agent's own network namespace: pods are left alone
+    /// Only processes in the agent's own network namespace: pods are left alone (Linux 5.14)
     Host,
     /// Nobody's
     Off,
 }
 
 pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
-    telemetry::init(args.log_format, &args.log)?;
+    telemetry::init(args.log_format, &args.log);
     let config = args.into_config()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -110,12 +111,6 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         .context("cannot start the runtime")?;
     runtime.block_on(agent::run(config))?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// An environment variable that is set to nothing says nothing.
-#[expect(clippy::ptr_arg, reason = "as Option::filter calls it")]
-fn not_empty(text: &String) -> bool {
-    !text.is_empty()
 }
 
 impl RunArgs {
@@ -135,9 +130,9 @@ impl RunArgs {
                 SocketLbArg::Host => SocketLb::Host,
                 SocketLbArg::Off => SocketLb::Off,
             },
-            node_name: self.node_name.filter(not_empty),
-            zone: self.zone.filter(not_empty),
-            cluster_id: self.cluster_id.filter(not_empty),
+            node_name: self.node_name,
+            zone: self.zone,
+            cluster_id: self.cluster_id,
             vip_cidrs: self.vip_cidr,
             api_servers: api_servers.into_iter().collect(),
             capacity: Capacity {

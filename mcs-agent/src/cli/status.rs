@@ -42,12 +42,28 @@ pub(super) fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
 impl Status {
     fn read(pins: &Pins) -> Self {
         let mut degraded = Vec::new();
-        let running = is_held(pins.root()).unwrap_or(false);
         let mut report = None;
-        if pins.root().exists() {
+        let running = match is_held(pins.root()) {
+            Ok(running) => running,
+            Err(error) => {
+                degraded.push(format!(
+                    "cannot look at {}: {error}: start `mcs-agent run` as root, or name the \
+                     agent's --bpffs",
+                    pins.root().display()
+                ));
+                false
+            }
+        };
+        if degraded.is_empty() {
             if !running {
                 degraded.push(
                     "no agent runs here: what is attached goes on with the maps as they are"
+                        .to_owned(),
+                );
+            }
+            if is_held(&pins.state()).unwrap_or(false) {
+                degraded.push(
+                    "a second agent waits for this directory: it needs a --bpffs of its own"
                         .to_owned(),
                 );
             }
@@ -55,14 +71,11 @@ impl Status {
                 Ok(found) => report = Some(found),
                 Err(error) => degraded.push(format!("{error:#}")),
             }
-        } else {
-            degraded.push(format!(
-                "{} does not exist: start `mcs-agent run`, or name the agent's --bpffs",
-                pins.root().display()
-            ));
         }
-        let hooks =
-            pins.hooks().map_err(|error| degraded.push(error.to_string())).unwrap_or_default();
+        let hooks = pins
+            .hooks()
+            .map_err(|error| degraded.push(format!("{:#}", anyhow::Error::new(error))))
+            .unwrap_or_default();
         if let Some(report) = &report {
             degraded.extend(failings(report, &hooks));
         }
@@ -107,10 +120,17 @@ fn failings(report: &Report, hooks: &[AttachedHook]) -> Vec<String> {
             report.source.name
         ));
     }
+    if report.outdated {
+        failings.push(
+            "the attached programs are an earlier agent's, whose maps no longer change: they are \
+             switched once the source is synced"
+                .to_owned(),
+        );
+    }
     if report.socket_lb != SocketLb::Off {
         for hook in hooks.iter().filter(|hook| hook.cgroup_id != Some(report.cgroup_id)) {
             failings.push(format!(
-                "{} is not attached to {}: restart the agent",
+                "{} is not attached to {}: the agent attaches it again within seconds",
                 hook.name,
                 report.cgroup_path.display()
             ));

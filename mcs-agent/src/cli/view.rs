@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use mcs_common::BackendState;
 use serde::Serialize;
 
@@ -68,8 +68,10 @@ pub(super) fn read(pins: &Pins) -> anyhow::Result<Vec<FrontendView>> {
 
 /// What the agent wrote last.
 pub(super) fn read_report(pins: &Pins) -> anyhow::Result<Report> {
-    let run = read_run_record(&pins.config())?;
-    Ok(Report::read(&run.directory)?)
+    let run = read_run_record(&pins.run())?;
+    let report = Report::read(&run.directory)?;
+    ensure!(report.is_of(&run), "{run} has not reported yet");
+    Ok(report)
 }
 
 fn frontend(dump: &Dump, frontend: FrontendId, index: u32) -> Option<FrontendView> {
@@ -78,7 +80,7 @@ fn frontend(dump: &Dump, frontend: FrontendId, index: u32) -> Option<FrontendVie
     let mut backends: Vec<_> = state
         .extent
         .range()
-        .filter_map(|slot| backend(dump, *dump.slots.get(slot as usize)?))
+        .filter_map(|slot| backend(dump, index, *dump.slots.get(slot as usize)?))
         .collect();
     backends.sort();
     Some(FrontendView {
@@ -90,8 +92,10 @@ fn frontend(dump: &Dump, frontend: FrontendId, index: u32) -> Option<FrontendVie
     })
 }
 
-fn backend(dump: &Dump, id: u32) -> Option<BackendView> {
-    let backend = dump.backends.get(id as usize)?;
+/// The backend of a slot. The agent may have used the slot anew since the extent was read; nothing
+/// makes it wait for a command.
+fn backend(dump: &Dump, frontend: u32, id: u32) -> Option<BackendView> {
+    let backend = dump.backends.get(id as usize).filter(|found| found.frontend == frontend)?;
     let cluster = dump.clusters.get(backend.cluster as usize)?;
     (backend.state != BackendState::FREE).then(|| BackendView {
         address: backend_address(backend),

@@ -1,5 +1,5 @@
 use std::{
-    io,
+    fmt, io,
     path::{Path, PathBuf},
 };
 
@@ -19,11 +19,17 @@ pub struct Run {
     pub pid: u64,
 }
 
-/// Reads who holds a directory of config maps.
-pub fn read_run_record(config: &Path) -> Result<Run, MapError> {
-    let error = |error| MapError::reading(maps::RUN, "entry 0", error);
-    let map =
-        MappedArray::<RunRecord>::open(&config.join(maps::RUN), Access::Read).map_err(error)?;
+impl fmt::Display for Run {
+    /// `process 12 on node-a`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} on {}", self.pid, self.host)
+    }
+}
+
+/// Reads who holds a bpffs directory, from [`Pins::run`](crate::loader::Pins::run).
+pub fn read_run_record(pin: &Path) -> Result<Run, MapError> {
+    let error = |error| MapError::reading(maps::RUN, "the pin", error);
+    let map = MappedArray::<RunRecord>::open(pin, Access::Read).map_err(error)?;
     let record = map.read(0).ok_or_else(|| error(io::ErrorKind::InvalidData.into()))?;
     Ok(Run {
         directory: string(&record.directory).into(),
@@ -32,9 +38,9 @@ pub fn read_run_record(config: &Path) -> Result<Run, MapError> {
     })
 }
 
-/// Leaves word of who holds a directory of config maps.
-pub fn write_run_record(config: &Path, record: &RunRecord) -> Result<(), MapError> {
-    MappedArray::open(&config.join(maps::RUN), Access::Write)
+/// Leaves word of who holds a bpffs directory.
+pub fn write_run_record(pin: &Path, record: &RunRecord) -> Result<(), MapError> {
+    MappedArray::open(pin, Access::Write)
         .and_then(|mut map| map.write(0, record))
-        .map_err(|error| MapError::reading(maps::RUN, "entry 0", error))
+        .map_err(|error| MapError::reading(maps::RUN, "the pin", error))
 }

@@ -11,7 +11,7 @@ use aya_obj::generated::bpf_attach_type;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{CgroupRoot, Pins, sys};
+use super::{CgroupRoot, Pins, pins::remove_file, sys};
 
 /// A hook of the socket path, named as its program and its pin are.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +51,7 @@ pub struct AttachedHook {
 #[derive(Debug, Error)]
 pub enum AttachError {
     /// bpf(2) refused.
-    #[error("cannot attach {hook} to the cgroup {cgroup}: {source}")]
+    #[error("cannot attach {hook} to the cgroup {cgroup}")]
     Attach {
         /// The hook.
         hook: &'static str,
@@ -61,7 +61,7 @@ pub enum AttachError {
         source: ProgramError,
     },
     /// The link cannot be pinned, replaced or read.
-    #[error("cannot {action} the link pinned at {pin}: {source}")]
+    #[error("cannot {action} the link pinned at {pin}")]
     Link {
         /// What was tried.
         action: &'static str,
@@ -87,6 +87,9 @@ pub(super) fn attach(
     };
     let attach_error =
         |source| AttachError::Attach { hook: hook.name, cgroup: cgroup.path.clone(), source };
+    let fresh = pins.new_link(hook.name);
+    // What an agent left that was killed between the two steps below.
+    remove_file(&fresh).map_err(link_error("replace"))?;
     if let Some(link) = open(&pin).map_err(link_error("open"))? {
         let info = sys::cgroup_link_info(link.as_fd()).map_err(link_error("read"))?;
         let attach_type = bpf_attach_type::from(hook.attach_type) as u32;
@@ -100,19 +103,8 @@ pub(super) fn attach(
     let link =
         FdLink::try_from(link).map_err(|error| link_error("pin")(io::Error::other(error)))?;
     // Pinned beside and renamed over, so that the hook is never without a program.
-    let fresh = pins.new_link(hook.name);
-    remove(&fresh).map_err(link_error("replace"))?;
     link.pin(&fresh).map_err(|error| link_error("pin")(io::Error::other(error)))?;
     fs::rename(&fresh, &pin).map_err(link_error("replace"))
-}
-
-/// Detaches every hook. Absent is as good.
-pub(super) fn detach_all(pins: &Pins) -> Result<(), AttachError> {
-    for hook in HOOKS.iter().rev() {
-        let pin = pins.link(hook.name);
-        remove(&pin).map_err(|source| AttachError::Link { action: "remove", pin, source })?;
-    }
-    Ok(())
 }
 
 /// Every hook as it stands.
@@ -139,12 +131,5 @@ fn open(pin: &Path) -> io::Result<Option<std::os::fd::OwnedFd>> {
         Ok(link) => Ok(Some(link)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
-    }
-}
-
-fn remove(pin: &Path) -> io::Result<()> {
-    match fs::remove_file(pin) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
     }
 }

@@ -13,7 +13,7 @@ const BPF_FS_MAGIC: u32 = 0xcafe_4a11;
 #[derive(Debug, Error)]
 pub enum BpffsError {
     /// It is not there, or cannot be looked at.
-    #[error("cannot use --bpffs {path}: {source}")]
+    #[error("cannot use --bpffs {path}")]
     Unusable {
         /// The directory.
         path: PathBuf,

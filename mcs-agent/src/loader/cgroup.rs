@@ -41,7 +41,7 @@ pub enum CgroupError {
         path: PathBuf,
     },
     /// It cannot be opened.
-    #[error("cannot open the cgroup {path}: {source}")]
+    #[error("cannot open the cgroup {path}")]
     Unusable {
         /// The directory.
         path: PathBuf,

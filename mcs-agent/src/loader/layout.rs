@@ -58,8 +58,19 @@ const fn hash<K, V>(name: &'static str, kind: MapType, entries: u32) -> MapLayou
     MapLayout { name, kind, key: size_of::<K>(), value: size_of::<V>(), entries, flags: 0 }
 }
 
+/// The names of the maps that the agent writes.
+pub(super) const CONFIG_NAMES: [&str; 7] = [
+    maps::VIPS,
+    maps::FRONTENDS,
+    maps::STATES,
+    maps::SLOTS,
+    maps::BACKENDS,
+    maps::SERVICES,
+    maps::CLUSTERS,
+];
+
 /// The maps that the agent writes.
-pub(super) fn config(capacity: Capacity) -> [MapLayout; 8] {
+pub(super) fn config(capacity: Capacity) -> [MapLayout; CONFIG_NAMES.len()] {
     [
         hash::<Address, u32>(maps::VIPS, MapType::Hash, capacity.frontends),
         hash::<FrontendKey, u32>(maps::FRONTENDS, MapType::Hash, capacity.frontends),
@@ -68,8 +79,12 @@ pub(super) fn config(capacity: Capacity) -> [MapLayout; 8] {
         array::<Backend>(maps::BACKENDS, capacity.backend_entries()),
         array::<ServiceRecord>(maps::SERVICES, capacity.service_entries()),
         array::<ClusterRecord>(maps::CLUSTERS, capacity.cluster_entries()),
-        array::<RunRecord>(maps::RUN, 1),
     ]
+}
+
+/// The map that says who holds the directory.
+pub(super) fn run() -> MapLayout {
+    array::<RunRecord>(maps::RUN, 1)
 }
 
 /// The maps that the programs write.

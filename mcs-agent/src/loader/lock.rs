@@ -1,4 +1,4 @@
-use std::{fs::File, io, path::Path};
+use std::{fs::File, io, path::Path, thread, time::Duration};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -13,15 +13,22 @@ impl DirectoryLock {
     /// Takes the lock, or `None` if another agent holds it.
     pub fn try_take(directory: &Path) -> io::Result<Option<Self>> {
         let file = File::open(directory)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Self { _directory: file })),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(error.into()),
+        // A command that looks whether it is held holds it for an instant.
+        for attempt in 0..3 {
+            if attempt > 0 {
+                thread::sleep(Duration::from_millis(20));
+            }
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Some(Self { _directory: file })),
+                Err(rustix::io::Errno::WOULDBLOCK) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
+        Ok(None)
     }
 }
 
-/// Whether an agent holds the lock now.
+/// Whether somebody holds the lock now.
 pub fn is_held(directory: &Path) -> io::Result<bool> {
     // A shared lock: two commands that look at the same time do not see each other as agents.
     let file = File::open(directory)?;

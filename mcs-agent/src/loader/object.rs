@@ -8,13 +8,14 @@ use aya::{
     programs::{CgroupSockAddr, ProgramError},
 };
 use aya_log::Level;
+use mcs_common::maps;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use thiserror::Error;
 
 use super::{
     BpffsError, CgroupRoot, Features, Pins,
     attach::{self, AttachError, AttachedHook, HOOKS},
-    bpffs, layout, pins,
+    bpffs, layout,
 };
 use crate::model::Capacity;
 
@@ -49,7 +50,7 @@ pub enum LoadError {
     #[error(transparent)]
     Bpffs(#[from] BpffsError),
     /// A directory or pin cannot be made or removed.
-    #[error("cannot {action} {path}: {source}")]
+    #[error("cannot {action} {path}")]
     Pin {
         /// What was tried.
         action: &'static str,
@@ -59,7 +60,7 @@ pub enum LoadError {
         source: io::Error,
     },
     /// Maps could not be made.
-    #[error("cannot make the maps under {path}: {source}")]
+    #[error("cannot make the maps under {path}")]
     Maps {
         /// Where.
         path: PathBuf,
@@ -67,7 +68,7 @@ pub enum LoadError {
         source: Box<EbpfError>,
     },
     /// The verifier, or the kernel, does not take a program.
-    #[error("the kernel does not take the program {program}: {source}")]
+    #[error("the kernel does not take the program {program}")]
     Program {
         /// Which.
         program: &'static str,
@@ -90,15 +91,15 @@ impl Programs {
     /// Loads the programs with the maps that are pinned, or with new ones.
     ///
     /// Where the pinned config maps are of another shape (another capacity, another version, a
-    /// damaged pin), new ones are made beside them: the programs of the earlier agent go on with
-    /// the old ones until [`Programs::attach`].
+    /// damaged pin) and programs may be running with them, new ones are made beside them. The
+    /// programs go on with the old ones until [`Programs::attach`].
     pub fn load(options: &LoadOptions) -> Result<Self, LoadError> {
         let object = OBJECT.ok_or(LoadError::NoObject)?;
         allow_locked_memory();
         let pins = options.pins.clone();
         let config = layout::config(options.capacity);
         let staged = prepare(&pins, &config)?;
-        let directory = if staged { pins.staged_config() } else { pins.config() };
+        let directory = if staged { pins.new_config() } else { pins.config() };
         fs::create_dir_all(&directory).map_err(pin_error("make", &directory))?;
 
         let btf = Btf::from_sys_fs().ok();
@@ -118,6 +119,7 @@ impl Programs {
         for map in layout::state() {
             loader.map_pin_path(map.name, pins.state().join(map.name));
         }
+        loader.map_pin_path(maps::RUN, pins.run());
         let mut ebpf = loader
             .load(object)
             .map_err(|source| LoadError::Maps { path: directory.clone(), source: source.into() })?;
@@ -131,31 +133,40 @@ impl Programs {
 
     /// Where the config maps of these programs are pinned now.
     pub fn config(&self) -> PathBuf {
-        if self.staged { self.pins.staged_config() } else { self.pins.config() }
+        if self.staged { self.pins.new_config() } else { self.pins.config() }
     }
 
-    /// Whether the config maps are new beside old ones: they should be complete before
-    /// [`Programs::attach`].
+    /// Whether the config maps are new ones beside those of the programs that run: they should be
+    /// filled before [`Programs::attach`], and [`Programs::commit`] is due after it.
     pub fn is_staged(&self) -> bool {
         self.staged
     }
 
-    /// Attaches every program, or switches the links that an earlier agent left; then the config
-    /// maps of that agent go.
+    /// Attaches every program, or switches the links that an earlier agent left.
     pub fn attach(&mut self, cgroup: &CgroupRoot) -> Result<(), LoadError> {
         for hook in &HOOKS {
             let program = program(&mut self.ebpf, hook.name)
                 .map_err(|source| LoadError::Program { program: hook.name, source })?;
             attach::attach(program, hook, &self.pins, cgroup)?;
         }
-        if self.staged {
-            let (live, new, old) =
-                (self.pins.config(), self.pins.staged_config(), self.pins.old_config());
-            fs::rename(&live, &old).map_err(pin_error("move", &live))?;
-            fs::rename(&new, &live).map_err(pin_error("move", &new))?;
-            pins::remove_map_directory(&old).map_err(pin_error("remove", &old))?;
-            self.staged = false;
+        Ok(())
+    }
+
+    /// Puts new config maps in the place of the old ones, which no program reads any more.
+    pub fn commit(&mut self) -> Result<(), LoadError> {
+        if !self.staged {
+            return Ok(());
         }
+        let (live, new, old) = (self.pins.config(), self.pins.new_config(), self.pins.old_config());
+        match fs::rename(&live, &old) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(pin_error("move", &live)(error));
+            }
+            _ => {}
+        }
+        fs::rename(&new, &live).map_err(pin_error("move", &new))?;
+        Pins::remove_config(&old).map_err(pin_error("remove", &old))?;
+        self.staged = false;
         Ok(())
     }
 
@@ -168,7 +179,7 @@ impl Programs {
 impl Pins {
     /// Detaches every program of the socket path.
     pub fn detach(&self) -> Result<(), LoadError> {
-        Ok(attach::detach_all(self)?)
+        self.remove_links().map(drop).map_err(pin_error("detach what is in", self.root()))
     }
 
     /// Every hook as it stands.
@@ -195,21 +206,26 @@ fn allow_locked_memory() {
     let _ = setrlimit(Resource::Memlock, unlimited);
 }
 
-/// Clears what a killed agent left half done, drops state maps of another shape, and tells whether
-/// the config maps have to be made beside the pinned ones.
+/// Clears what a killed agent left half done, drops maps of another shape that nothing depends on,
+/// and tells whether the config maps have to be made beside the pinned ones.
 fn prepare(pins: &Pins, config: &[layout::MapLayout]) -> Result<bool, LoadError> {
-    for leftover in [pins.staged_config(), pins.old_config()] {
-        pins::remove_map_directory(&leftover).map_err(pin_error("remove", &leftover))?;
+    let (live, new, old) = (pins.config(), pins.new_config(), pins.old_config());
+    if !live.exists() && old.exists() && new.exists() {
+        // Killed in `commit`: the programs run with the new ones.
+        fs::rename(&new, &live).map_err(pin_error("move", &new))?;
     }
-    for map in layout::state() {
-        let pin = pins.state().join(map.name);
+    for leftover in [new, old] {
+        Pins::remove_config(&leftover).map_err(pin_error("remove", &leftover))?;
+    }
+    let states = layout::state().map(|map| (map, pins.state().join(map.name)));
+    for (map, pin) in states.into_iter().chain([(layout::run(), pins.run())]) {
         if pin.exists() && !map.matches(&pin) {
             tracing::warn!(pin = %pin.display(), "replacing a pinned map of another shape");
             fs::remove_file(&pin).map_err(pin_error("remove", &pin))?;
         }
     }
-    let live = pins.config();
-    Ok(live.exists() && !config.iter().all(|map| map.matches(&live.join(map.name))))
+    let complete = config.iter().all(|map| map.matches(&live.join(map.name)));
+    Ok(!complete && (live.exists() || pins.has_links()))
 }
 
 fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut CgroupSockAddr, ProgramError> {

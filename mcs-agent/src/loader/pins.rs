@@ -3,9 +3,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::attach::HOOKS;
+use mcs_common::maps;
 
-/// Where things are pinned: `<bpffs>/mcs/{config,state,links}`.
+use super::{attach::HOOKS, layout};
+
+/// Where things are pinned: `<bpffs>/mcs/{run,config,state,links}`. (No dots in names: bpffs refuses
+/// them.)
 #[derive(Clone, Debug)]
 pub struct Pins {
     root: PathBuf,
@@ -18,6 +21,8 @@ pub struct Cleaned {
     pub links: usize,
     /// Maps unpinned.
     pub maps: usize,
+    /// Whether something that is not ours is left in our directory.
+    pub foreign: bool,
 }
 
 impl Pins {
@@ -31,18 +36,23 @@ impl Pins {
         &self.root
     }
 
+    /// The map that says who holds this directory.
+    pub fn run(&self) -> PathBuf {
+        self.root.join(maps::RUN)
+    }
+
     /// The maps that the agent writes.
     pub fn config(&self) -> PathBuf {
         self.root.join("config")
     }
 
     /// Config maps that are being filled beside the live ones.
-    pub fn staged_config(&self) -> PathBuf {
+    pub(super) fn new_config(&self) -> PathBuf {
         self.root.join("config-new")
     }
 
     /// Config maps that the programs no longer read.
-    pub fn old_config(&self) -> PathBuf {
+    pub(super) fn old_config(&self) -> PathBuf {
         self.root.join("config-old")
     }
 
@@ -51,73 +61,85 @@ impl Pins {
         self.root.join("state")
     }
 
-    /// The attachments.
-    pub fn links(&self) -> PathBuf {
+    fn links(&self) -> PathBuf {
         self.root.join("links")
     }
 
     /// The attachment of one hook.
-    pub fn link(&self, hook: &str) -> PathBuf {
+    pub(super) fn link(&self, hook: &str) -> PathBuf {
         self.links().join(hook)
     }
 
-    /// An attachment of one hook that is about to replace [`Pins::link`]. (No dots: bpffs refuses
-    /// names that have one.)
+    /// An attachment of one hook that is about to replace [`Pins::link`].
     pub(super) fn new_link(&self, hook: &str) -> PathBuf {
         self.links().join(format!("{hook}-new"))
     }
 
     /// Makes the directories.
-    pub fn create(&self) -> io::Result<()> {
+    pub(super) fn create(&self) -> io::Result<()> {
         for directory in [self.state(), self.links()] {
             fs::create_dir_all(directory)?;
         }
         Ok(())
     }
 
+    /// Whether a hook has an attachment.
+    pub(super) fn has_links(&self) -> bool {
+        HOOKS.iter().any(|hook| self.link(hook.name).exists())
+    }
+
+    /// Detaches every hook, those last that show the VIP. Absent is as good.
+    pub(super) fn remove_links(&self) -> io::Result<usize> {
+        let pins =
+            HOOKS.iter().rev().flat_map(|hook| [self.new_link(hook.name), self.link(hook.name)]);
+        remove_files(pins)
+    }
+
+    /// Removes a directory of config maps. Absent is as good.
+    pub(super) fn remove_config(directory: &Path) -> io::Result<usize> {
+        let removed = remove_files(layout::CONFIG_NAMES.iter().map(|name| directory.join(name)))?;
+        remove_directory(directory)?;
+        Ok(removed)
+    }
+
     /// Removes all that is ours and nothing else: first the attachments, so that no program runs
     /// without its maps.
     pub fn clean(&self) -> io::Result<Cleaned> {
-        let links = HOOKS.iter().flat_map(|hook| [self.link(hook.name), self.new_link(hook.name)]);
-        let links = remove_files(links)?;
+        let links = self.remove_links()?;
         remove_directory(&self.links())?;
-        let mut maps = 0;
-        for directory in [self.config(), self.staged_config(), self.old_config(), self.state()] {
-            maps += remove_map_directory(&directory)?;
+        let mut maps = remove_files([self.run()].into_iter())?;
+        for directory in [self.config(), self.new_config(), self.old_config()] {
+            maps += Self::remove_config(&directory)?;
         }
+        maps += remove_files(layout::state().iter().map(|map| self.state().join(map.name)))?;
+        remove_directory(&self.state())?;
         remove_directory(&self.root)?;
-        Ok(Cleaned { links, maps })
+        Ok(Cleaned { links, maps, foreign: self.root.exists() })
     }
 }
 
-/// Removes a directory of pinned maps. Absent is as good.
-pub(super) fn remove_map_directory(directory: &Path) -> io::Result<usize> {
-    let entries = match fs::read_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-        entries => entries?,
-    };
-    let paths =
-        entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?;
-    let removed = remove_files(paths.into_iter())?;
-    remove_directory(directory)?;
-    Ok(removed)
-}
-
-fn remove_files(paths: impl Iterator<Item = PathBuf>) -> io::Result<usize> {
-    let mut removed = 0;
-    for path in paths {
-        match fs::remove_file(path) {
-            Ok(()) => removed += 1,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
+/// Removes a file. Absent is as good.
+pub(super) fn remove_file(path: &Path) -> io::Result<bool> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
-    Ok(removed)
 }
 
+fn remove_files(mut paths: impl Iterator<Item = PathBuf>) -> io::Result<usize> {
+    paths.try_fold(0, |removed, path| Ok(removed + usize::from(remove_file(&path)?)))
+}
+
+/// Removes a directory, unless something of somebody else's is in it.
 fn remove_directory(path: &Path) -> io::Result<()> {
     match fs::remove_dir(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Err(error)
+            if ![io::ErrorKind::NotFound, io::ErrorKind::DirectoryNotEmpty]
+                .contains(&error.kind()) =>
+        {
+            Err(error)
+        }
         _ => Ok(()),
     }
 }

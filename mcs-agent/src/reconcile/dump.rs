@@ -7,6 +7,7 @@ use mcs_common::{
 };
 
 use super::Step;
+use crate::model::Capacity;
 
 /// Everything the config maps hold.
 ///
@@ -30,6 +31,40 @@ pub struct Dump {
 }
 
 impl Dump {
+    /// The writes that make empty maps hold the same, at the same places, as far as these are
+    /// within the capacity. Whoever restores from the copy finds what was cut.
+    pub fn copy(&self, capacity: Capacity) -> Vec<Step> {
+        let mut steps = Vec::new();
+        steps.extend(
+            used(&self.services, capacity.service_entries())
+                .map(|(id, record)| Step::WriteService { id, record }),
+        );
+        steps.extend(
+            used(&self.clusters, capacity.cluster_entries())
+                .map(|(id, record)| Step::WriteCluster { id, record }),
+        );
+        steps.extend(
+            used(&self.backends, capacity.backend_entries())
+                .map(|(id, backend)| Step::WriteBackend { id, backend }),
+        );
+        let ids = used(&self.slots, capacity.slot_entries()).map(|(_, id)| id).collect();
+        steps.push(Step::WriteSlots { block: 0, ids });
+        steps.extend(
+            used(&self.states, capacity.state_entries())
+                .map(|(index, state)| Step::WriteState { index, state }),
+        );
+        let room = capacity.frontends as usize;
+        steps.extend(
+            self.frontends
+                .iter()
+                .filter(|(_, index)| **index < capacity.state_entries())
+                .take(room)
+                .map(|(key, index)| Step::InsertFrontend { key: *key, index: *index }),
+        );
+        steps.extend(self.vips.iter().take(room).map(|vip| Step::InsertVip(*vip)));
+        steps
+    }
+
     /// Does to this copy what the step does to the maps.
     pub fn write(&mut self, step: &Step) {
         match *step {
@@ -65,6 +100,11 @@ impl Dump {
             Step::WaitForReaders => {}
         }
     }
+}
+
+/// The entries of an array within a capacity.
+fn used<T: Copy>(array: &[T], entries: u32) -> impl Iterator<Item = (u32, T)> {
+    (0..entries).zip(array.iter().copied())
 }
 
 /// The entry at `index` of an array that may end before it.
