@@ -14,6 +14,8 @@ pub mod convert;
 mod dump;
 mod extents;
 #[cfg(test)]
+mod fixtures;
+#[cfg(test)]
 mod invariants;
 mod ledger;
 mod listing;

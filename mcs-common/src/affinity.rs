@@ -33,9 +33,34 @@ crate::pod!(Affinity);
 
 impl Affinity {
     /// Whether the choice still binds a client that comes at `now_ns`.
+    ///
+    /// Another CPU may have used it after this one read the clock: then no time has gone by.
     #[inline(always)]
     #[must_use]
     pub fn holds(&self, now_ns: u64, timeout_seconds: u32) -> bool {
-        now_ns.wrapping_sub(self.last_used_ns) < u64::from(timeout_seconds) * 1_000_000_000
+        now_ns.saturating_sub(self.last_used_ns) < u64::from(timeout_seconds) * 1_000_000_000
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holds_for_the_timeout_after_the_last_use() {
+        const SECOND: u64 = 1_000_000_000;
+        let used_at = 100 * SECOND;
+        let affinity =
+            Affinity { backend: BackendRef { id: 1, generation: 1 }, last_used_ns: used_at };
+        let cases = [
+            (used_at, true),
+            (used_at + 10 * SECOND - 1, true),
+            (used_at + 10 * SECOND, false),
+            // Used by another CPU since this one read the clock.
+            (used_at - 1, true),
+        ];
+        for (now, holds) in cases {
+            assert_eq!(affinity.holds(now, 10), holds, "at {now}");
+        }
     }
 }

@@ -1,3 +1,5 @@
+use core::mem::offset_of;
+
 use bytemuck::{Pod, Zeroable};
 
 use crate::Address;
@@ -26,15 +28,19 @@ pub struct Backend {
     pub state: u8,
     /// Zero.
     pub pad: u8,
+    /// Grows each time the id is used anew, so that what remembers an id can tell. In one 64-bit
+    /// word with the state: a reader must not see the state of one use and the generation of another.
+    pub generation: u32,
     /// Index into `states`: the only frontend this id serves.
     pub frontend: u32,
     /// Index into `clusters`.
     pub cluster: u32,
-    /// Grows each time the id is used anew, so that what remembers an id can tell.
-    pub generation: u32,
 }
 
-const _: () = assert!(size_of::<Backend>() == 32);
+const _: () = {
+    assert!(size_of::<Backend>() == 32);
+    assert!(offset_of!(Backend, state) / 8 == offset_of!(Backend, generation) / 8);
+};
 crate::pod!(Backend);
 
 impl Backend {

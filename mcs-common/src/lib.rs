@@ -4,8 +4,8 @@
 //! Rules of the ABI types: `repr(C, align(8))` and a size in multiples of 8 (anything else makes
 //! the BPF back end copy byte by byte), explicit padding, no `bool`, `enum` or `Option`. Addresses
 //! are byte arrays in network order, everything else is in the byte order of the host. Sizes and
-//! offsets are asserted at compile time; whoever changes one bumps [`maps::CONFIG_ABI`] or
-//! [`maps::STATE_ABI`].
+//! offsets are asserted at compile time. A pinned map is adopted when its name, kind and sizes fit,
+//! so whoever changes the meaning of a type but not its size renames its map.
 #![no_std]
 
 /// Marks the types that aya may copy to and from maps.

@@ -1,11 +1,8 @@
-//! Names and default sizes of the maps.
-//!
-//! The names are those of the pins, `<bpffs>/mcs/config/<name>` and `<bpffs>/mcs/state/<name>`.
+//! Names of the maps, which are those of their pins: `<bpffs>/mcs/config/<name>` for what the agent
+//! writes, `<bpffs>/mcs/state/<name>` for what the programs write.
 
-/// Version of the layout of the config maps (written by the agent).
-pub const CONFIG_ABI: u32 = 1;
-/// Version of the layout of the state maps (written by the programs).
-pub const STATE_ABI: u32 = 1;
+/// Entries of each LRU map.
+pub const LRU_ENTRIES: u32 = 65_536;
 
 /// Hash: [`Address`](crate::Address) -> flags (`u32`, 0 so far).
 pub const VIPS: &str = "vips";
@@ -21,7 +18,7 @@ pub const BACKENDS: &str = "backends";
 pub const SERVICES: &str = "services";
 /// Array of [`ClusterRecord`](crate::ClusterRecord). Index 0 is never used.
 pub const CLUSTERS: &str = "clusters";
-/// Array of one [`RunRecord`](crate::RunRecord).
+/// Array of one [`RunRecord`](crate::RunRecord), pinned as `<bpffs>/mcs/run`.
 pub const RUN: &str = "run";
 
 /// LRU hash: [`AffinityKey`](crate::AffinityKey) -> [`Affinity`](crate::Affinity).

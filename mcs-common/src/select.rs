@@ -1,7 +1,7 @@
 //! From an address and port to a backend: the one reader of the config maps, used by every program
 //! and, on a model of the maps, by the tests of the writer.
 
-use crate::{Address, Backend, BackendRef, Extent, FrontendKey, FrontendState};
+use crate::{Address, Backend, BackendRef, Connection, Extent, FrontendKey, FrontendState, Peer};
 
 /// The config maps as a reader sees them. Array values are copies, read volatile: user space writes
 /// them through a mapping at any time. [`FrontendState::extent`] is read as one word.
@@ -67,6 +67,16 @@ pub struct Choice {
     pub chosen: BackendRef,
     /// Where it is.
     pub backend: Backend,
+}
+
+impl Choice {
+    /// The connection that a client of `vip` has with this choice.
+    #[inline(always)]
+    #[must_use]
+    pub const fn connection(&self, vip: Peer) -> Connection {
+        let backend = Peer::new(self.backend.addr, self.backend.port);
+        Connection { vip, backend, chosen: self.chosen }
+    }
 }
 
 /// Picks a backend of the extent, uniformly for a uniform `random`. `None` if there is none.

@@ -5,7 +5,7 @@ use aya_ebpf::{
     helpers::{bpf_get_prandom_u32, bpf_ktime_get_ns},
 };
 use mcs_common::{
-    Affinity, AffinityKey, FRONTEND_AFFINITY_CLIENT_IP,
+    Affinity, AffinityKey, BackendRef, FRONTEND_AFFINITY_CLIENT_IP,
     select::{Choice, Frontend, pick, recall},
 };
 
@@ -31,7 +31,7 @@ fn choose_any(frontend: &Frontend) -> Option<Choice> {
 
 #[inline(always)]
 fn choose_sticky<F: Family>(ctx: &Ctx<F>, frontend: &Frontend) -> Option<Choice> {
-    let key = AffinityKey { netns_cookie: ctx.netns_cookie(), frontend: frontend.index, pad: 0 };
+    let key = key(ctx, frontend);
     // SAFETY: the helper takes no argument.
     let now = unsafe { bpf_ktime_get_ns() };
     let known = AFFINITY.get_ptr_mut(key);
@@ -63,4 +63,25 @@ fn choose_sticky<F: Family>(ctx: &Ctx<F>, frontend: &Frontend) -> Option<Choice>
         }
     }
     Some(choice)
+}
+
+/// Takes note that the client uses `backend` again, without choosing.
+#[inline(always)]
+pub(crate) fn refresh<F: Family>(ctx: &Ctx<F>, frontend: &Frontend, backend: BackendRef) {
+    if frontend.state.flags & FRONTEND_AFFINITY_CLIENT_IP == 0 {
+        return;
+    }
+    if let Some(known) = AFFINITY.get_ptr_mut(key(ctx, frontend)) {
+        // SAFETY: as in `choose_sticky`; the helper takes no argument.
+        unsafe {
+            if load(known).backend == backend {
+                (&raw mut (*known).last_used_ns).write_volatile(bpf_ktime_get_ns());
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn key<F: Family>(ctx: &Ctx<F>, frontend: &Frontend) -> AffinityKey {
+    AffinityKey { netns_cookie: ctx.netns_cookie(), frontend: frontend.index, pad: 0 }
 }

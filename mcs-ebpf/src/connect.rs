@@ -1,32 +1,22 @@
 //! connect(2), and TCP fast open.
 
 use aya_log_ebpf::debug;
-use mcs_common::{
-    Connection, Counter, Peer,
-    select::{Frontend, Lookup, lookup},
-};
+use mcs_common::{Counter, Peer, select::Frontend};
 
 use crate::{
     affinity::choose,
     context::{ALLOW, Ctx, Family, refuse},
     counters::count,
-    maps::ConfigMaps,
-    sockets,
+    destination, sockets,
 };
 
 /// Sends a connection to a VIP to one of its backends, or refuses it.
 #[inline(always)]
 pub(crate) fn connect<F: Family>(ctx: &Ctx<F>) -> i32 {
     let destination = ctx.peer();
-    match lookup(&ConfigMaps, &ctx.frontend_key(&destination)) {
-        Lookup::Miss => {
-            sockets::addressing_directly(ctx, &destination, true);
-            ALLOW
-        }
-        _ if ctx.is_left_alone() => ALLOW,
-        Lookup::UnknownPort => refuse(Counter::RefusedUnknownPort),
-        Lookup::Inconsistent => refuse(Counter::RefusedInconsistent),
-        Lookup::Found(frontend) => translate(ctx, destination, &frontend),
+    match destination::frontend(ctx, &destination, true) {
+        Ok(frontend) => translate(ctx, destination, &frontend),
+        Err(verdict) => verdict,
     }
 }
 
@@ -35,9 +25,9 @@ fn translate<F: Family>(ctx: &Ctx<F>, vip: Peer, frontend: &Frontend) -> i32 {
     let Some(choice) = choose(ctx, frontend) else {
         return refuse(Counter::RefusedNoBackend);
     };
-    let backend = Peer::new(choice.backend.addr, choice.backend.port);
-    sockets::connecting(ctx, &Connection { vip, backend, chosen: choice.chosen });
-    ctx.set_peer(&backend.addr, backend.port);
+    let connection = choice.connection(vip);
+    sockets::connecting(ctx, &connection);
+    ctx.set_peer(&connection.backend.addr, connection.backend.port);
     count(Counter::ConnectTranslated);
     debug!(ctx.inner(), "connect: frontend {} to backend {}", frontend.index, choice.chosen.id);
     ALLOW

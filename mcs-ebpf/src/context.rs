@@ -1,6 +1,6 @@
 //! The only code that knows which family a hook is for.
 
-use core::{marker::PhantomData, ptr};
+use core::{marker::PhantomData, mem::offset_of, ptr};
 
 use aya_ebpf::{
     Global,
@@ -41,6 +41,12 @@ pub(crate) trait Family {
     /// # Safety
     /// As for [`Family::address`].
     unsafe fn set_address(ctx: *mut bpf_sock_addr, address: &Address);
+    /// Reads whom a socket is connected to. A hook that ends in 4 also runs for an IPv6 socket: of
+    /// an IPv4 peer it reads the address, of an IPv6 peer none.
+    ///
+    /// # Safety
+    /// `socket` is the one of a hook of this family.
+    unsafe fn connected_address(socket: *const bpf_sock) -> Address;
 }
 
 /// The hooks that end in 4.
@@ -62,6 +68,12 @@ impl Family for V4 {
         let [.., word] = address.words();
         // SAFETY: the caller vouches for the context.
         unsafe { ptr::write_volatile(&raw mut (*ctx).user_ip4, word) }
+    }
+
+    #[inline(always)]
+    unsafe fn connected_address(socket: *const bpf_sock) -> Address {
+        // SAFETY: the caller vouches for the socket.
+        Address::from_v4_word(unsafe { ptr::read_volatile(&raw const (*socket).dst_ip4) })
     }
 }
 
@@ -88,6 +100,19 @@ impl Family for V6 {
             ptr::write_volatile(&raw mut (*ctx).user_ip6[1], b);
             ptr::write_volatile(&raw mut (*ctx).user_ip6[2], c);
             ptr::write_volatile(&raw mut (*ctx).user_ip6[3], d);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn connected_address(socket: *const bpf_sock) -> Address {
+        // SAFETY: the caller vouches for the socket.
+        unsafe {
+            Address::from_words([
+                ptr::read_volatile(&raw const (*socket).dst_ip6[0]),
+                ptr::read_volatile(&raw const (*socket).dst_ip6[1]),
+                ptr::read_volatile(&raw const (*socket).dst_ip6[2]),
+                ptr::read_volatile(&raw const (*socket).dst_ip6[3]),
+            ])
         }
     }
 }
@@ -163,6 +188,24 @@ impl<F: Family> Ctx<F> {
     pub(crate) fn is_connected(&self) -> bool {
         // SAFETY: the hook's socket is never null.
         unsafe { ptr::read_volatile(&raw const (*self.socket).state) == TCP_ESTABLISHED }
+    }
+
+    /// Whether `peer` is the socket's peer now.
+    #[inline(always)]
+    pub(crate) fn is_connected_to(&self, peer: &Peer) -> bool {
+        const {
+            assert!(offset_of!(bpf_sock, dst_port).is_multiple_of(align_of::<u32>()));
+        }
+        #[expect(clippy::cast_ptr_alignment, reason = "asserted above")]
+        // SAFETY: the hook's socket is never null and of family `F`. Kernels before 5.18 want the
+        // port read as 32 bits, of which the lower 16 are the port on all.
+        let (address, port) = unsafe {
+            let port = (&raw const (*self.socket).dst_port).cast::<u32>();
+            (F::connected_address(self.socket), ptr::read_volatile(port))
+        };
+        #[expect(clippy::cast_possible_truncation, reason = "the rest is padding")]
+        let actual = Peer::new(address, u16::from_be(port as u16));
+        self.is_connected() && actual == *peer
     }
 
     /// The socket's cookie, unique on this kernel.

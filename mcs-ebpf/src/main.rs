@@ -5,10 +5,14 @@
 #![no_std]
 #![no_main]
 
+#[cfg(not(target_arch = "bpf"))]
+compile_error!("mcs-ebpf is built for BPF alone: run `cargo xtask build`");
+
 mod affinity;
 mod connect;
 mod context;
 mod counters;
+mod destination;
 mod maps;
 mod reverse;
 mod sendmsg;

@@ -15,6 +15,7 @@ use mcs_common::{
 };
 
 const MMAPABLE: usize = BPF_F_MMAPABLE as usize;
+const LRU_ENTRIES: usize = mcs_common::maps::LRU_ENTRIES as usize;
 
 #[btf_map(name = "vips")]
 static VIPS: HashMap<Address, u32, 1> = HashMap::new();
@@ -28,11 +29,12 @@ static SLOTS: Array<u32, 1, MMAPABLE> = Array::new();
 static BACKENDS: Array<Backend, 1, MMAPABLE> = Array::new();
 
 #[btf_map(name = "affinity")]
-pub(crate) static AFFINITY: LruHashMap<AffinityKey, Affinity, 65_536> = LruHashMap::new();
+pub(crate) static AFFINITY: LruHashMap<AffinityKey, Affinity, LRU_ENTRIES> = LruHashMap::new();
 #[btf_map(name = "udp_pins")]
-pub(crate) static UDP_PINS: LruHashMap<PinKey, BackendRef, 65_536> = LruHashMap::new();
+pub(crate) static UDP_PINS: LruHashMap<PinKey, BackendRef, LRU_ENTRIES> = LruHashMap::new();
 #[btf_map(name = "udp_reverse")]
-pub(crate) static UDP_REVERSE: LruHashMap<ReverseKey, ReverseValue, 65_536> = LruHashMap::new();
+pub(crate) static UDP_REVERSE: LruHashMap<ReverseKey, ReverseValue, LRU_ENTRIES> =
+    LruHashMap::new();
 #[btf_map(name = "sockets")]
 pub(crate) static SOCKETS: SkStorage<SocketState> = SkStorage::new();
 #[btf_map(name = "counters")]

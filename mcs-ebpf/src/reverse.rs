@@ -35,11 +35,11 @@ pub(crate) fn recvmsg<F: Family>(ctx: &Ctx<F>) -> i32 {
 /// has no state.
 #[inline(always)]
 pub(crate) fn getpeername<F: Family>(ctx: &Ctx<F>) -> i32 {
-    let vip = match sockets::state(ctx) {
-        Some(state) => sockets::connected_vip(state, &ctx.peer()),
-        None if sockets::is_fallback() => sockets::sent_vip(ctx, &ctx.peer()),
-        None => None,
-    };
+    let peer = ctx.peer();
+    let mut vip = sockets::state(ctx).and_then(|state| sockets::connected_vip(state, &peer));
+    if vip.is_none() && sockets::is_fallback() {
+        vip = sockets::sent_vip(ctx, &peer);
+    }
     if let Some(vip) = vip {
         ctx.set_peer(&vip.addr, vip.port);
         count(Counter::PeerReversed);

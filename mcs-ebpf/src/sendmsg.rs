@@ -3,14 +3,15 @@
 use aya_ebpf::bindings::BPF_NOEXIST;
 use aya_log_ebpf::debug;
 use mcs_common::{
-    Counter, Peer, PinKey, ReverseKey,
-    select::{Choice, Frontend, Lookup, lookup, recall},
+    Connection, Counter, Peer, PinKey, ReverseKey,
+    select::{Choice, Frontend, recall},
 };
 
 use crate::{
-    affinity::choose,
+    affinity::{self, choose},
     context::{ALLOW, Ctx, Family, refuse},
     counters::count,
+    destination,
     maps::{ConfigMaps, UDP_PINS, UDP_REVERSE, load},
     sockets,
 };
@@ -22,35 +23,42 @@ const TRIES: u32 = 4;
 #[inline(always)]
 pub(crate) fn sendmsg<F: Family>(ctx: &Ctx<F>) -> i32 {
     let destination = ctx.peer();
-    match lookup(&ConfigMaps, &ctx.frontend_key(&destination)) {
-        Lookup::Miss => {
-            sockets::addressing_directly(ctx, &destination, false);
-            ALLOW
-        }
-        _ if ctx.is_left_alone() => ALLOW,
-        Lookup::UnknownPort => refuse(Counter::RefusedUnknownPort),
-        Lookup::Inconsistent => refuse(Counter::RefusedInconsistent),
-        Lookup::Found(frontend) => translate(ctx, destination, &frontend),
+    match destination::frontend(ctx, &destination, false) {
+        Ok(frontend) => translate(ctx, destination, &frontend),
+        Err(verdict) => verdict,
     }
 }
 
 #[inline(always)]
 fn translate<F: Family>(ctx: &Ctx<F>, vip: Peer, frontend: &Frontend) -> i32 {
-    let Some(choice) = pinned(ctx, &vip, frontend) else {
+    let Some(connection) = connected(ctx, &vip, frontend).or_else(|| pinned(ctx, &vip, frontend))
+    else {
         return refuse(Counter::RefusedNoBackend);
     };
-    let backend = Peer::new(choice.backend.addr, choice.backend.port);
+    let Connection { backend, chosen, .. } = connection;
     sockets::sending(ctx);
     sockets::remember_reverse(ctx, &backend, &vip);
     ctx.set_peer(&backend.addr, backend.port);
     count(Counter::SendTranslated);
-    debug!(ctx.inner(), "send: frontend {} to backend {}", frontend.index, choice.chosen.id);
+    debug!(ctx.inner(), "send: frontend {} to backend {}", frontend.index, chosen.id);
     ALLOW
+}
+
+/// The connection of this socket to this VIP. A connected socket hears from nobody else, so it
+/// stays with a backend that was removed. After a disconnect a usable one is still the one to take:
+/// IPv6 sockets go on hearing from it alone (`__udp_disconnect`, net/ipv4/udp.c, leaves
+/// `sk_v6_daddr`).
+#[inline(always)]
+fn connected<F: Family>(ctx: &Ctx<F>, vip: &Peer, frontend: &Frontend) -> Option<Connection> {
+    let connection = sockets::connection_to(ctx, vip)?;
+    let usable = ctx.is_connected_to(&connection.backend)
+        || recall(&ConfigMaps, frontend.index, connection.chosen).is_some();
+    usable.then_some(connection)
 }
 
 /// The backend this socket uses for this frontend, chosen anew when it is no longer usable.
 #[inline(always)]
-fn pinned<F: Family>(ctx: &Ctx<F>, vip: &Peer, frontend: &Frontend) -> Option<Choice> {
+fn pinned<F: Family>(ctx: &Ctx<F>, vip: &Peer, frontend: &Frontend) -> Option<Connection> {
     let key = PinKey { cookie: ctx.socket_cookie(), frontend: frontend.index, pad: 0 };
     let pin = UDP_PINS.get_ptr_mut(key);
     if let Some(pin) = pin {
@@ -58,7 +66,8 @@ fn pinned<F: Family>(ctx: &Ctx<F>, vip: &Peer, frontend: &Frontend) -> Option<Ch
         // backend's frontend and generation do not match.
         let pinned = unsafe { load(pin) };
         if let Some(choice) = recall(&ConfigMaps, frontend.index, pinned) {
-            return Some(choice);
+            affinity::refresh(ctx, frontend, pinned);
+            return Some(choice.connection(*vip));
         }
     }
     let choice = choose_unshared(ctx, vip, frontend)?;
@@ -71,7 +80,7 @@ fn pinned<F: Family>(ctx: &Ctx<F>, vip: &Peer, frontend: &Frontend) -> Option<Ch
             let _ = UDP_PINS.insert(key, choice.chosen, BPF_NOEXIST.into());
         }
     }
-    Some(choice)
+    Some(choice.connection(*vip))
 }
 
 /// A backend from which this socket hears for no other VIP, as far as a few tries find one.

@@ -10,7 +10,9 @@ use aya_ebpf::{
     bindings::{BPF_ANY, BPF_SK_STORAGE_GET_F_CREATE},
     helpers::generated::bpf_sk_storage_get,
 };
-use mcs_common::{BackendRef, Connection, Counter, Peer, ReverseKey, ReverseValue, SocketState};
+use mcs_common::{
+    Address, BackendRef, Connection, Counter, Peer, ReverseKey, ReverseValue, SocketState,
+};
 
 use crate::{
     context::{Ctx, Family},
@@ -19,8 +21,8 @@ use crate::{
 };
 
 const NOT_CONNECTED: Connection = Connection {
-    vip: Peer::new(mcs_common::Address { addr: [0; 16] }, 0),
-    backend: Peer::new(mcs_common::Address { addr: [0; 16] }, 0),
+    vip: Peer::new(Address { addr: [0; 16] }, 0),
+    backend: Peer::new(Address { addr: [0; 16] }, 0),
     chosen: BackendRef { id: 0, generation: 0 },
 };
 
@@ -52,8 +54,12 @@ fn storage<'a, F: Family>(ctx: &Ctx<F>, flags: u64) -> Option<&'a mut SocketStat
 #[inline(always)]
 pub(crate) fn connecting<F: Family>(ctx: &Ctx<F>, connection: &Connection) {
     if let Some(state) = state_or_new(ctx) {
-        // The connect may still fail, and the socket stay connected where it is.
-        if state.current.chosen.id != 0 && state.current.backend != connection.backend {
+        // The connect may still fail, and the socket stay connected where it is: that is not
+        // `current` if the connect before has failed too.
+        if state.current.chosen.id != 0
+            && state.current.backend != connection.backend
+            && ctx.is_connected_to(&state.current.backend)
+        {
             state.previous = state.current;
         }
         state.current = *connection;
@@ -61,6 +67,22 @@ pub(crate) fn connecting<F: Family>(ctx: &Ctx<F>, connection: &Connection) {
         storage_failed();
         remember_reverse(ctx, &connection.backend, &connection.vip);
     }
+}
+
+/// The socket's connection to `vip`, if it ever made one: the one that holds now, if there is.
+#[inline(always)]
+pub(crate) fn connection_to<F: Family>(ctx: &Ctx<F>, vip: &Peer) -> Option<Connection> {
+    let state = state(ctx)?;
+    let mut found = None;
+    for connection in [&state.previous, &state.current] {
+        if connection.chosen.id != 0 && connection.vip == *vip {
+            if ctx.is_connected_to(&connection.backend) {
+                return Some(*connection);
+            }
+            found = Some(*connection);
+        }
+    }
+    found
 }
 
 /// Remembers that the socket sends to a VIP without connecting.
@@ -102,7 +124,9 @@ pub(crate) fn addressing_directly<F: Family>(ctx: &Ctx<F>, destination: &Peer, c
         }
         reverse |= state.unconnected != 0;
     }
-    if reverse {
+    // A send of an IPv6 socket that is connected to an IPv4 peer comes here with that peer, and no
+    // connected socket hears from anybody else.
+    if reverse && (connects || !ctx.is_connected()) {
         let key = ReverseKey { cookie: ctx.socket_cookie(), backend: *destination };
         // Absent is as good.
         let _ = UDP_REVERSE.remove(key);

@@ -5,8 +5,9 @@ use std::{
     env,
     fs::{self, File},
     net::{IpAddr, SocketAddr},
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
-    process::{Child, Command, Output},
+    process::{Child, Command, Output, Stdio},
 };
 
 use anyhow::{Context as _, bail, ensure};
@@ -35,8 +36,10 @@ pub struct Config {
     pub run_dir: PathBuf,
     /// More flags.
     pub flags: Vec<String>,
-    /// A file that its standard error is appended to.
+    /// A file that what it prints is appended to.
     pub log: PathBuf,
+    /// Whether it is spared by a Ctrl-C on the terminal.
+    pub own_process_group: bool,
 }
 
 /// An agent. The process is killed when this is dropped.
@@ -55,8 +58,9 @@ impl Agent {
         Ok(Self { binary, config, child })
     }
 
-    /// Starts it anew after [`Agent::stop`] or [`Agent::kill`].
-    pub fn start_again(&mut self, netns: &Namespace) -> anyhow::Result<()> {
+    /// Starts it anew after [`Agent::stop`] or [`Agent::kill`], with these flags.
+    pub fn start_again(&mut self, netns: &Namespace, flags: &[&str]) -> anyhow::Result<()> {
+        self.config.flags = flags.iter().map(|&flag| flag.to_owned()).collect();
         self.child = spawn(&self.binary, netns, &self.config)?;
         Ok(())
     }
@@ -74,15 +78,20 @@ impl Agent {
     /// Waits until it has read its manifests, filled the maps and attached its programs.
     pub fn wait_until_healthy(&mut self) -> anyhow::Result<()> {
         let pid = self.pid();
-        wait::until("the agent to be healthy", || {
-            if let Some(status) = self.child.try_wait()? {
-                bail!("it ended: {status}");
+        let ended = wait::until("the agent to be healthy", || {
+            let ended = self.child.try_wait()?;
+            if ended.is_none() {
+                let status = self.status()?;
+                let writer = &status["report"]["agent"]["pid"];
+                ensure!(*writer == pid, "the report is of another process");
+                ensure!(status["state"] == "healthy", "{}", status["degraded"]);
             }
-            let status = self.status()?;
-            ensure!(status["report"]["agent"]["pid"] == pid, "the report is of another process");
-            ensure!(status["state"] == "healthy", "{}", status["degraded"]);
-            Ok(())
-        })
+            Ok(ended)
+        })?;
+        if let Some(status) = ended {
+            bail!("the agent ended, {status}: {}", self.log()?.trim_end());
+        }
+        Ok(())
     }
 
     /// Asks it to end, and waits for that. The dataplane stays.
@@ -118,6 +127,11 @@ impl Agent {
         Ok(serde_json::from_value(self.status()?["counters"].take())?)
     }
 
+    /// Whether `mcs-agent status` exits with 0.
+    pub fn is_healthy(&self) -> anyhow::Result<bool> {
+        Ok(self.command(&["status"])?.status.success())
+    }
+
     /// `mcs-agent services -o json`.
     pub fn services(&self) -> anyhow::Result<Value> {
         json(&self.command(&["services", "-o", "json"])?)
@@ -133,7 +147,8 @@ impl Agent {
         self.wait_for_frontends(name, &Frontends::new())
     }
 
-    fn wait_for_frontends(&self, name: &str, expected: &Frontends) -> anyhow::Result<()> {
+    /// Waits until the maps hold exactly these frontends of the service.
+    pub fn wait_for_frontends(&self, name: &str, expected: &Frontends) -> anyhow::Result<()> {
         wait::until(&format!("the frontends of {name}"), || {
             let found = frontends(&self.services()?, name)?;
             ensure!(found == *expected, "there are {found:?} instead of {expected:?}");
@@ -146,7 +161,8 @@ impl Agent {
         self.command(&["cleanup"])
     }
 
-    fn command(&self, arguments: &[&str]) -> anyhow::Result<Output> {
+    /// Runs one of the commands that take nothing but `--bpffs`.
+    pub fn command(&self, arguments: &[&str]) -> anyhow::Result<Output> {
         let mut command = Command::new(&self.binary);
         command.args(arguments).arg("--bpffs").arg(&self.config.bpffs);
         command.output().with_context(|| format!("cannot run {}", self.binary.display()))
@@ -175,6 +191,8 @@ fn binary() -> anyhow::Result<PathBuf> {
 
 fn spawn(binary: &Path, netns: &Namespace, config: &Config) -> anyhow::Result<Child> {
     let log = File::options().create(true).append(true).open(&config.log)?;
+    // What outlives this process must not hold its terminal or pipes.
+    let output = log.try_clone()?;
     let mut command = netns.command(binary);
     command
         .arg("run")
@@ -187,7 +205,12 @@ fn spawn(binary: &Path, netns: &Namespace, config: &Config) -> anyhow::Result<Ch
         .arg("--run-dir")
         .arg(&config.run_dir)
         .args(&config.flags)
+        .stdin(Stdio::null())
+        .stdout(output)
         .stderr(log);
+    if config.own_process_group {
+        command.process_group(0);
+    }
     command.spawn().with_context(|| format!("cannot start {}", binary.display()))
 }
 

@@ -33,6 +33,10 @@ impl Namespace {
             .with_context(|| format!("cannot open the namespace {name}"))?;
         let namespace = Self { name, file };
         namespace.ip("link set lo up")?;
+        // Link-local addresses too are usable at once: without one, a router cannot ask for
+        // neighbours on behalf of others.
+        namespace.sysctl("ipv6/conf/all/accept_dad", "0")?;
+        namespace.sysctl("ipv6/conf/default/accept_dad", "0")?;
         Ok(namespace)
     }
 

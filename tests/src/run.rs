@@ -1,7 +1,7 @@
 //! One run of a suite or of the demo.
 
 use std::{
-    fs,
+    env, fs,
     path::{Path, PathBuf},
     process,
 };
@@ -25,13 +25,9 @@ impl Run {
     /// Removes what killed runs of this prefix left, and moves this process, and with it all that
     /// it will start, to a cgroup of the run. Needs root.
     pub fn begin(prefix: &str) -> anyhow::Result<Self> {
-        let leftover = |name: &str| owner(prefix, name).is_some_and(|pid| !is_alive(pid));
-        cgroup::remove_leftovers(&leftover).context("cannot remove cgroups of a killed run")?;
-        bpffs::remove_leftovers(&leftover).context("cannot remove pins of a killed run")?;
-        netns::remove_leftovers(&leftover).context("cannot remove namespaces of a killed run")?;
-
+        remove_leftovers(prefix)?;
         let name = format!("{prefix}-{}", process::id());
-        let directory = tempfile::Builder::new().prefix(&name).tempdir()?;
+        let directory = tempfile::Builder::new().prefix(&format!("{name}-")).tempdir()?;
         let cgroup_before = cgroup::own()?;
         let cgroup = cgroup::mount_point()?.join(&name);
         fs::create_dir(&cgroup).with_context(|| format!("cannot make {}", cgroup.display()))?;
@@ -64,14 +60,34 @@ impl Drop for Run {
     }
 }
 
+/// Removes what runs of this prefix left whose process is gone, and ends the processes they started.
+pub fn remove_leftovers(prefix: &str) -> anyhow::Result<()> {
+    let leftover = |name: &str| owner(prefix, name).is_some_and(|pid| !is_alive(pid));
+    cgroup::remove_leftovers(&leftover).context("cannot remove cgroups of an earlier run")?;
+    bpffs::remove_leftovers(&leftover).context("cannot remove pins of an earlier run")?;
+    netns::remove_leftovers(&leftover).context("cannot remove namespaces of an earlier run")?;
+    remove_directories(&leftover).context("cannot remove directories of an earlier run")
+}
+
+fn remove_directories(is_leftover: &dyn Fn(&str) -> bool) -> anyhow::Result<()> {
+    for entry in fs::read_dir(env::temp_dir())? {
+        let entry = entry?;
+        if is_leftover(&entry.file_name().to_string_lossy()) {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 /// The process whose run made something of this name.
 fn owner(prefix: &str, name: &str) -> Option<u32> {
     let rest = name.strip_prefix(prefix)?.strip_prefix('-')?;
     rest.split('-').next()?.parse().ok()
 }
 
+/// A process that has ended but was not waited for has no program any more.
 fn is_alive(pid: u32) -> bool {
-    Path::new("/proc").join(pid.to_string()).exists()
+    fs::read_link(format!("/proc/{pid}/exe")).is_ok()
 }
 
 #[cfg(test)]

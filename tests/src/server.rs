@@ -40,13 +40,23 @@ impl Server {
         Self::listen(netns, address, answer_http)
     }
 
+    /// Answers each HTTP request with `identity` and a line feed.
+    pub fn http_on(listener: TcpListener, identity: &str) -> anyhow::Result<Self> {
+        Self::accept(listener, identity.to_owned(), answer_http)
+    }
+
     /// Answers each datagram with its own address.
     pub fn udp(netns: &Namespace, address: SocketAddr) -> anyhow::Result<Self> {
         let socket = netns
             .run(|| UdpSocket::bind(address))?
             .with_context(|| format!("cannot bind {address}/UDP in {}", netns.name()))?;
-        let identity = address.to_string();
-        Self::start(address, move |seen, stop| {
+        Self::udp_on(socket, &address.to_string())
+    }
+
+    /// Answers each datagram with `identity`.
+    pub fn udp_on(socket: UdpSocket, identity: &str) -> anyhow::Result<Self> {
+        let identity = identity.to_owned();
+        Self::start(socket.local_addr()?, move |seen, stop| {
             let mut buffer = [0; 2048];
             while wait_for_input(&socket, stop)? {
                 let (_, peer) = socket.recv_from(&mut buffer)?;
@@ -77,12 +87,21 @@ impl Server {
         let listener = netns
             .run(|| TcpListener::bind(address))?
             .with_context(|| format!("cannot bind {address}/TCP in {}", netns.name()))?;
-        Self::start(address, move |seen, stop| {
+        Self::accept(listener, address.to_string(), serve)
+    }
+
+    fn accept(
+        listener: TcpListener,
+        identity: String,
+        serve: fn(&TcpStream, &str) -> io::Result<()>,
+    ) -> anyhow::Result<Self> {
+        Self::start(listener.local_addr()?, move |seen, stop| {
             while wait_for_input(&listener, stop)? {
                 // A client that gave up meanwhile is no trouble.
                 let Ok((stream, peer)) = listener.accept() else { continue };
                 remember(seen, peer);
-                thread::spawn(move || serve(&stream, &address.to_string()));
+                let identity = identity.clone();
+                thread::spawn(move || serve(&stream, &identity));
             }
             Ok(())
         })

@@ -50,6 +50,7 @@ impl Site {
             run_dir,
             flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
             log: run.directory().join(format!("{role}.log")),
+            own_process_group: false,
         };
         let agent = Agent::start(netns, config)?;
         let mut site = Self { agent, manifests, cgroup, bpffs };

@@ -72,7 +72,7 @@ impl Node {
         }
         writeln!(commands, "link set eth0 up")?;
         writeln!(commands, "route add 10.77.0.0/16 via {}", subnet.v4(1))?;
-        writeln!(commands, "-6 route add fd77::/32 via {}", subnet.v6(1))?;
+        writeln!(commands, "route add fd77::/32 via {}", subnet.v6(1))?;
         leaf.ip(&commands)?;
         Ok(leaf)
     }

@@ -8,6 +8,7 @@ use crate::workspace::Workspace;
 
 mod btf;
 mod build;
+mod demo;
 mod lint;
 mod process;
 mod setup;
@@ -23,8 +24,11 @@ mod workspace;
 enum Verb {
     Setup(setup::Args),
     Build(build::Args),
+    Demo(demo::Args),
     Lint(lint::Args),
     Test(test::Args),
+    #[command(hide = true)]
+    Pod(demo::pod::Args),
 }
 
 fn main() -> ExitCode {
@@ -32,8 +36,10 @@ fn main() -> ExitCode {
     let outcome = Workspace::discover().and_then(|workspace| match verb {
         Verb::Setup(args) => setup::run(&workspace, &args),
         Verb::Build(args) => build::run(&workspace, &args),
+        Verb::Demo(args) => demo::run(&workspace, &args),
         Verb::Lint(args) => lint::run(&workspace, &args),
         Verb::Test(args) => Ok(test::run(&workspace, &args)),
+        Verb::Pod(args) => demo::pod::run(&args),
     });
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -8,7 +8,7 @@ use super::{
     output::{self, table},
     view::{self, FrontendView},
 };
-use crate::model::ObjectKey;
+use crate::{loader::Pins, model::ObjectKey};
 
 /// List where the clients of a ServiceImport go.
 #[derive(Debug, Args)]
@@ -29,7 +29,7 @@ fn parse_key(text: &str) -> anyhow::Result<ObjectKey> {
 }
 
 pub(super) fn run(args: &BackendsArgs) -> anyhow::Result<ExitCode> {
-    let mut frontends = view::read(&args.read.bpffs.bpffs)?;
+    let mut frontends = view::read(&Pins::new(&args.read.bpffs.bpffs))?;
     frontends.retain(|frontend| frontend.import == args.import);
     if frontends.is_empty() {
         bail!("{} has no frontend in the maps; `mcs-agent services` lists all", args.import);

@@ -7,7 +7,10 @@ use super::{
     output::{self, table},
     view::{self, FrontendView},
 };
-use crate::model::{ImportReport, ObjectKey};
+use crate::{
+    loader::Pins,
+    model::{ImportReport, ObjectKey},
+};
 
 /// `services -o json`: fields are added, never renamed.
 #[derive(Debug, Serialize)]
@@ -19,9 +22,10 @@ struct Services {
 }
 
 pub(super) fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
-    let frontends = view::read(&args.bpffs.bpffs)?;
-    let imports =
-        view::read_report(&args.bpffs.bpffs).map_or_else(Vec::new, |report| report.imports);
+    let pins = Pins::new(&args.bpffs.bpffs);
+    let frontends = view::read(&pins)?;
+    // Without a report only what is not in the maps is missing.
+    let imports = view::read_report(&pins).map_or_else(|_| Vec::new(), |report| report.imports);
     let services = Services { frontends, imports };
     match args.output {
         Format::Json => output::json(&services)?,

@@ -5,10 +5,11 @@ use serde::Serialize;
 use super::{
     Format, ReadArgs,
     output::{self, print, table},
+    view,
 };
 use crate::{
     agent::{Report, SocketLb},
-    dataplane::{Counts, read_counters, read_run_record},
+    dataplane::{Counts, read_counters},
     loader::{AttachedHook, Pins, is_held},
 };
 
@@ -42,17 +43,24 @@ impl Status {
     fn read(pins: &Pins) -> Self {
         let mut degraded = Vec::new();
         let running = is_held(pins.root()).unwrap_or(false);
-        if !pins.root().exists() {
+        let mut report = None;
+        if pins.root().exists() {
+            if !running {
+                degraded.push(
+                    "no agent runs here: what is attached goes on with the maps as they are"
+                        .to_owned(),
+                );
+            }
+            match view::read_report(pins) {
+                Ok(found) => report = Some(found),
+                Err(error) => degraded.push(format!("{error:#}")),
+            }
+        } else {
             degraded.push(format!(
                 "{} does not exist: start `mcs-agent run`, or name the agent's --bpffs",
                 pins.root().display()
             ));
-        } else if !running {
-            degraded.push(
-                "no agent runs here: what is attached goes on with the maps as they are".to_owned(),
-            );
         }
-        let report = read_report(pins).map_err(|error| degraded.push(error)).ok();
         let hooks =
             pins.hooks().map_err(|error| degraded.push(error.to_string())).unwrap_or_default();
         if let Some(report) = &report {
@@ -87,11 +95,6 @@ impl Status {
             self.counters.iter().map(|(name, count)| vec![name.clone(), count.to_string()]),
         )
     }
-}
-
-fn read_report(pins: &Pins) -> Result<Report, String> {
-    let run = read_run_record(&pins.config()).map_err(|error| error.to_string())?;
-    Report::read(run.directory.as_ref()).map_err(|error| error.to_string())
 }
 
 /// What keeps a running agent from being healthy. Rejected objects do not.

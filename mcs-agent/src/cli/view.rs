@@ -1,6 +1,6 @@
 //! What the pinned maps hold, as the reading commands show it.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::Path};
+use std::{collections::BTreeMap, net::SocketAddr};
 
 use anyhow::Context as _;
 use mcs_common::BackendState;
@@ -47,8 +47,8 @@ pub(super) struct BackendView {
 }
 
 /// Reads every frontend that the pinned maps hold, sorted by import, then by frontend.
-pub(super) fn read(bpffs: &Path) -> anyhow::Result<Vec<FrontendView>> {
-    let config = Pins::new(bpffs).config();
+pub(super) fn read(pins: &Pins) -> anyhow::Result<Vec<FrontendView>> {
+    let config = pins.config();
     let dump = KernelMaps::open(&config, Access::Read).and_then(|maps| maps.dump()).with_context(
         || {
             format!(
@@ -66,10 +66,10 @@ pub(super) fn read(bpffs: &Path) -> anyhow::Result<Vec<FrontendView>> {
     Ok(frontends)
 }
 
-/// What the agent wrote last, if it can be read.
-pub(super) fn read_report(bpffs: &Path) -> Option<Report> {
-    let run = read_run_record(&Pins::new(bpffs).config()).ok()?;
-    Report::read(&run.directory).ok()
+/// What the agent wrote last.
+pub(super) fn read_report(pins: &Pins) -> anyhow::Result<Report> {
+    let run = read_run_record(&pins.config())?;
+    Ok(Report::read(&run.directory)?)
 }
 
 fn frontend(dump: &Dump, frontend: FrontendId, index: u32) -> Option<FrontendView> {

@@ -1,5 +1,5 @@
 use std::{
-    io,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -28,15 +28,39 @@ pub enum BpffsError {
     },
 }
 
-/// Checks that a directory is on a BPF file system.
-pub(crate) fn check(path: &Path) -> Result<(), BpffsError> {
-    let stat = statfs(path)
-        .map_err(|error| BpffsError::Unusable { path: path.to_owned(), source: error.into() })?;
+/// Checks that a directory is on a BPF file system, and makes it where its parent is on one.
+pub(crate) fn prepare(path: &Path) -> Result<(), BpffsError> {
+    let unusable = |source| BpffsError::Unusable { path: path.to_owned(), source };
+    match path.parent() {
+        Some(parent) if !path.exists() && is_bpffs(parent).unwrap_or(false) => {
+            fs::create_dir(path).map_err(unusable)
+        }
+        _ if is_bpffs(path).map_err(unusable)? => Ok(()),
+        _ => Err(BpffsError::NotBpffs { path: path.to_owned() }),
+    }
+}
+
+fn is_bpffs(path: &Path) -> io::Result<bool> {
+    let stat = statfs(path)?;
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "magic numbers are 32 bits; the field is a long"
     )]
     let magic = stat.f_type as u32;
-    if magic == BPF_FS_MAGIC { Ok(()) } else { Err(BpffsError::NotBpffs { path: path.to_owned() }) }
+    Ok(magic == BPF_FS_MAGIC)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_how_to_mount_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = prepare(directory.path()).unwrap_err();
+        assert!(error.to_string().contains("mount -t bpf"), "{error}");
+        let error = prepare(&directory.path().join("missing")).unwrap_err();
+        assert!(matches!(error, BpffsError::Unusable { .. }), "{error}");
+    }
 }

@@ -13,8 +13,6 @@ use crate::model::Capacity;
 
 const BPF_F_NO_PREALLOC: u32 = 1;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
-/// Entries of each LRU map.
-const LRU_ENTRIES: u32 = 65_536;
 
 /// The shape of a map.
 #[derive(Clone, Copy, Debug)]
@@ -79,9 +77,9 @@ pub(super) fn state() -> [MapLayout; 6] {
     #[expect(clippy::cast_possible_truncation, reason = "a handful")]
     const COUNTERS: u32 = Counter::ALL.len() as u32;
     [
-        hash::<AffinityKey, Affinity>(maps::AFFINITY, MapType::LruHash, LRU_ENTRIES),
-        hash::<PinKey, BackendRef>(maps::UDP_PINS, MapType::LruHash, LRU_ENTRIES),
-        hash::<ReverseKey, ReverseValue>(maps::UDP_REVERSE, MapType::LruHash, LRU_ENTRIES),
+        hash::<AffinityKey, Affinity>(maps::AFFINITY, MapType::LruHash, maps::LRU_ENTRIES),
+        hash::<PinKey, BackendRef>(maps::UDP_PINS, MapType::LruHash, maps::LRU_ENTRIES),
+        hash::<ReverseKey, ReverseValue>(maps::UDP_REVERSE, MapType::LruHash, maps::LRU_ENTRIES),
         MapLayout {
             name: maps::SOCKETS,
             kind: MapType::SkStorage,

@@ -8,6 +8,7 @@ use aya::{
     programs::{CgroupSockAddr, ProgramError},
 };
 use aya_log::Level;
+use rustix::process::{Resource, Rlimit, setrlimit};
 use thiserror::Error;
 
 use super::{
@@ -93,6 +94,7 @@ impl Programs {
     /// the old ones until [`Programs::attach`].
     pub fn load(options: &LoadOptions) -> Result<Self, LoadError> {
         let object = OBJECT.ok_or(LoadError::NoObject)?;
+        allow_locked_memory();
         let pins = options.pins.clone();
         let config = layout::config(options.capacity);
         let staged = prepare(&pins, &config)?;
@@ -176,7 +178,7 @@ impl Pins {
 
     /// Checks the file system and makes the directories.
     pub fn prepare(&self, bpffs: &Path) -> Result<(), LoadError> {
-        bpffs::check(bpffs)?;
+        bpffs::prepare(bpffs)?;
         self.create().map_err(pin_error("make", self.root()))
     }
 }
@@ -184,6 +186,13 @@ impl Pins {
 /// Bytes that the config maps of this capacity take in the kernel.
 pub fn config_bytes(capacity: Capacity) -> u64 {
     layout::config(capacity).iter().map(layout::MapLayout::bytes).sum()
+}
+
+/// Before Linux 5.11 maps count as locked memory of the process. A process that may not raise its
+/// limit goes on: newer kernels charge the memory cgroup instead, older ones say EPERM for a map.
+fn allow_locked_memory() {
+    let unlimited = Rlimit { current: None, maximum: None };
+    let _ = setrlimit(Resource::Memlock, unlimited);
 }
 
 /// Clears what a killed agent left half done, drops state maps of another shape, and tells whether

@@ -80,3 +80,75 @@ pub fn apply(
     }
     Ok(done)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        model::{Capacity, Desired},
+        reconcile::{Faulty, MemoryMaps, fixtures::web, plan},
+    };
+
+    #[test]
+    fn what_was_done_is_counted() {
+        let capacity = Capacity { frontends: 1, endpoints: 1, clusters: 1 };
+        let mut maps = MemoryMaps::new(capacity);
+        let mut realized = Realized::empty(capacity);
+        let mut go = |desired: &Desired| {
+            let plan = plan(desired, &realized, true);
+            apply(&plan, &mut maps, &mut realized).expect("no fault")
+        };
+        assert_eq!(
+            go(&web("web", &[("10.1.0.1:80", "east")])),
+            Applied {
+                steps: 7,
+                vips_inserted: 1,
+                frontends_inserted: 1,
+                backends_written: 1,
+                ..Applied::default()
+            }
+        );
+        assert_eq!(
+            go(&web("web", &[("10.1.0.2:80", "east")])),
+            Applied {
+                steps: 4,
+                frontends_flipped: 1,
+                backends_written: 1,
+                backends_retired: 1,
+                ..Applied::default()
+            }
+        );
+        assert_eq!(
+            go(&web("web", &[("10.1.0.3:80", "east")])),
+            Applied {
+                steps: 4,
+                frontends_flipped: 1,
+                backends_written: 1,
+                backends_retired: 1,
+                waits: 1,
+                ..Applied::default()
+            }
+        );
+        assert_eq!(
+            go(&Desired::default()),
+            Applied {
+                steps: 3,
+                vips_deleted: 1,
+                frontends_deleted: 1,
+                backends_retired: 1,
+                ..Applied::default()
+            }
+        );
+    }
+
+    #[test]
+    fn the_first_failure_stops_it() {
+        let capacity = Capacity::default();
+        let mut maps = Faulty::new(MemoryMaps::new(capacity), 1000, 0);
+        let mut realized = Realized::empty(capacity);
+        let plan = plan(&web("web", &[]), &realized, true);
+        let error = apply(&plan, &mut maps, &mut realized).expect_err("every write fails");
+        assert_eq!(error.done, Applied::default());
+        assert_eq!(error.to_string(), "stopped after 0 of 4 writes to the maps; the rest follows");
+    }
+}

@@ -63,3 +63,39 @@ pub(crate) fn string(text: &[i8]) -> String {
         text.iter().take_while(|&&byte| byte != 0).map(|byte| byte.cast_unsigned()).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reconcile::fixtures::{address, frontend, id};
+
+    #[test]
+    fn a_frontend_comes_back_from_its_key() {
+        for (ip, text) in [("10.0.0.1", "10.0.0.1:80/TCP"), ("fd00::1", "[fd00::1]:80/TCP")] {
+            let key = frontend_key(&id(ip, 80));
+            assert_eq!(frontend_id(&key), Some(id(ip, 80)));
+            assert_eq!(key_text(&key), text);
+        }
+        let sctp = FrontendKey::new(address("10.0.0.1").into(), 80, 132);
+        assert_eq!(frontend_id(&sctp), None);
+        assert_eq!(key_text(&sctp), "10.0.0.1:80/132");
+    }
+
+    #[test]
+    fn names_come_back_from_their_records() {
+        let longest = "x".repeat(63);
+        for name in ["web", longest.as_str(), ""] {
+            let import = ObjectKey::new("demo", name);
+            assert_eq!(service_key(&service_record(&import)), import);
+            assert_eq!(cluster_name(&cluster_record(name)), name);
+        }
+    }
+
+    #[test]
+    fn affinity_is_a_flag_and_seconds() {
+        let mut frontend = frontend("web", &[]);
+        assert_eq!(attributes(&frontend), (0, 0));
+        frontend.affinity_seconds = Some(60);
+        assert_eq!(attributes(&frontend), (FRONTEND_AFFINITY_CLIENT_IP, 60));
+    }
+}

@@ -11,10 +11,15 @@ use self::{
     script::{Event, capacity, desired, events, steady},
     watched::Watched,
 };
-use super::{Dump, Faulty, Maps, MemoryMaps, Plan, Realized, apply, plan};
-use crate::model::{Capacity, Desired};
+use super::{
+    Dump, Faulty, Maps, MemoryMaps, Plan, Realized, apply,
+    fixtures::{self, frontend, go, maps, pods},
+    plan,
+};
+use crate::model::{Capacity, Desired, Frontend, FrontendId};
 
 /// Maps under watch, and the agent that writes them.
+#[derive(Clone)]
 struct World {
     capacity: Capacity,
     maps: Faulty<Watched>,
@@ -26,6 +31,15 @@ impl World {
         let maps = Watched::new(MemoryMaps::new(capacity));
         let maps = Faulty::new(maps, fault_per_mille, seed);
         Self { capacity, maps, realized: Realized::empty(capacity) }
+    }
+
+    /// Maps as found.
+    fn found(capacity: Capacity, dump: Dump) -> Self {
+        let maps = Watched::new(MemoryMaps::with_contents(capacity, dump));
+        let mut world = Self::new(capacity, 0, 0);
+        world.maps = Faulty::new(maps, 0, 0);
+        world.restart();
+        world
     }
 
     /// Goes some of the way to what the event wants, all of it unless it says otherwise.
@@ -42,6 +56,17 @@ impl World {
         if *restart {
             self.restart();
         }
+    }
+
+    /// Goes some of the way, up to a write that fails, with effect or without.
+    fn fail_at(&mut self, nth: usize, plan: &Plan, desired: &Desired, takes_effect: bool) {
+        let part = Plan { steps: plan.steps[..nth].to_vec(), deferred: Vec::new() };
+        self.maps.maps.expect(desired, true, self.realized.tables());
+        apply(&part, &mut self.maps, &mut self.realized).expect("no fault so far");
+        if takes_effect {
+            self.maps.write(&plan.steps[nth]).expect("no fault behind");
+        }
+        self.realized.doubt(&plan.steps[nth]);
     }
 
     /// Another agent takes over what this one left.
@@ -88,6 +113,28 @@ fn fresh(desired: &Desired, capacity: Capacity) -> String {
     world.maps.dump().expect("in memory").contents().to_string()
 }
 
+/// Five backends, each alone in the middle of nowhere: the longest run of free slots is 10.
+#[test]
+fn blocks_move_where_no_run_is_long_enough() {
+    let capacity = Capacity { frontends: 6, endpoints: 16, clusters: 1 };
+    let one = |id| (id, frontend("web", &[("10.1.0.1:80", "")]));
+    let scattered: [FrontendId; 5] = script::frontends()[..5].try_into().expect("five");
+    let scattered = fixtures::desired(scattered.map(one));
+    let mut dump = maps(capacity, &[&scattered]).0.contents().clone();
+    let ids = std::mem::take(&mut dump.slots);
+    dump.slots.resize(64, 0);
+    for (block, state) in (10..).step_by(11).zip(dump.states.iter_mut().skip(1)) {
+        dump.slots[block as usize] = ids[state.extent.block as usize];
+        state.extent.block = block;
+    }
+
+    let mut world = World::found(capacity, dump);
+    let mut wanted = scattered;
+    let large = Frontend { backends: pods(2, 11), ..frontend("web", &[]) };
+    wanted.frontends.insert(script::frontends()[5], large);
+    world.converge(&wanted);
+}
+
 proptest! {
     #[test]
     fn every_frontend_is_whole_after_every_step(events in events(steady())) {
@@ -131,10 +178,52 @@ proptest! {
 
     #[test]
     fn full_maps_can_be_changed(desired in prop::collection::vec(desired(), 2..6)) {
+        let desired: Vec<Desired> =
+            desired.into_iter().flat_map(|desired| [script::rotated(&desired), desired]).collect();
         let capacity = script::tight(&desired);
         let mut world = World::new(capacity, 0, 0);
         for desired in &desired {
             world.converge(desired);
+        }
+    }
+
+    #[test]
+    fn whatever_the_maps_hold_is_put_right(
+        desired in desired(),
+        wanted in desired(),
+        harm in prop::collection::vec(script::harm(), 1..8),
+    ) {
+        let mut found = maps(capacity(), &[&desired]).0;
+        for step in &harm {
+            let _ = found.write(step);
+        }
+        let (mut realized, _) = Realized::restore(found.contents().clone(), capacity());
+        go(&wanted, &mut found, &mut realized);
+        let contents = found.contents().contents().to_string();
+        prop_assert_eq!(contents, fresh(&wanted, capacity()));
+        let (realized, findings) = Realized::restore(found.contents().clone(), capacity());
+        prop_assert_eq!(findings, []);
+        prop_assert_eq!(plan(&wanted, &realized, true).deferred, []);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    /// Also where it is no longer wanted then, or something else is.
+    #[test]
+    fn any_write_may_fail(first in desired(), second in desired(), third in desired()) {
+        let mut world = World::new(capacity(), 0, 0);
+        world.converge(&first);
+        let plan = plan(&second, &world.realized, true);
+        for nth in 0..plan.steps.len() {
+            for takes_effect in [false, true] {
+                let mut world = world.clone();
+                world.fail_at(nth, &plan, &second, takes_effect);
+                for next in [&first, &second, &third] {
+                    world.clone().converge(next);
+                }
+            }
         }
     }
 }

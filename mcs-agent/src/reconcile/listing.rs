@@ -89,7 +89,11 @@ impl Listing<'_> {
 
     fn backends(&self, state: &FrontendState) -> Vec<String> {
         let FrontendState { key, extent, .. } = state;
-        (0..extent.count).map(|nth| self.backend(key, extent.block.wrapping_add(nth))).collect()
+        let end = extent.block.checked_add(extent.count);
+        if end.is_none_or(|end| end as usize > self.dump.slots.len()) && extent.count > 0 {
+            return vec![format!("BACKEND {} damaged", key_text(key))];
+        }
+        extent.range().map(|slot| self.backend(key, slot)).collect()
     }
 
     fn backend(&self, key: &FrontendKey, slot: u32) -> String {
@@ -114,5 +118,79 @@ impl Listing<'_> {
         let is_retired = |state| state == BackendState::RETIRED;
         let count = self.dump.backends.iter().filter(|backend| is_retired(backend.state)).count();
         (self.positions && count > 0).then(|| format!("RETIRED {count}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        model::Capacity,
+        reconcile::{
+            convert::frontend_key,
+            fixtures::{desired, frontend, id, maps},
+        },
+    };
+
+    const CAPACITY: Capacity = Capacity { frontends: 4, endpoints: 8, clusters: 2 };
+
+    fn listed() -> crate::reconcile::Dump {
+        let both = [("10.1.0.1:8080", "east"), ("10.1.0.2:8080", "")];
+        let former = desired([(id("10.0.0.1", 80), frontend("web", &both))]);
+        let mut web = frontend("web", &both[..1]);
+        web.affinity_seconds = Some(10_800);
+        let six = frontend("six", &[("[fd01::1]:53", "west")]);
+        let wanted = desired([(id("10.0.0.1", 80), web), (id("fd00::1", 53), six)]);
+        maps(CAPACITY, &[&former, &wanted]).0.contents().clone()
+    }
+
+    #[test]
+    fn a_dump_shows_what_a_reader_reaches_and_where() {
+        assert_eq!(
+            listed().to_string(),
+            "\
+BACKEND 10.0.0.1:80/TCP 10.1.0.1:8080 cluster=east id=1 generation=1
+BACKEND [fd00::1]:53/TCP [fd01::1]:53 cluster=west id=3 generation=1
+FRONTEND 10.0.0.1:80/TCP index=1 service=demo/web affinity=10800 block=2 count=1
+FRONTEND [fd00::1]:53/TCP index=2 service=demo/six affinity=none block=3 count=1
+RETIRED 1
+VIP 10.0.0.1
+VIP fd00::1
+"
+        );
+    }
+
+    #[test]
+    fn contents_leave_out_where_it_is() {
+        assert_eq!(
+            listed().contents().to_string(),
+            "\
+BACKEND 10.0.0.1:80/TCP 10.1.0.1:8080 cluster=east
+BACKEND [fd00::1]:53/TCP [fd01::1]:53 cluster=west
+FRONTEND 10.0.0.1:80/TCP service=demo/web affinity=10800 count=1
+FRONTEND [fd00::1]:53/TCP service=demo/six affinity=none count=1
+VIP 10.0.0.1
+VIP fd00::1
+"
+        );
+    }
+
+    #[test]
+    fn what_leads_nowhere_is_shown_as_damaged() {
+        let mut dump = listed();
+        dump.frontends.insert(frontend_key(&id("10.0.0.9", 80)), 7);
+        dump.slots[2] = 99;
+        dump.states[2].extent.count = u32::MAX;
+        assert_eq!(
+            dump.contents().to_string(),
+            "\
+BACKEND 10.0.0.1:80/TCP slot=2 damaged
+BACKEND [fd00::1]:53/TCP damaged
+FRONTEND 10.0.0.1:80/TCP service=demo/web affinity=10800 count=1
+FRONTEND 10.0.0.9:80/TCP index=7 damaged
+FRONTEND [fd00::1]:53/TCP service=demo/six affinity=none count=4294967295
+VIP 10.0.0.1
+VIP fd00::1
+"
+        );
     }
 }

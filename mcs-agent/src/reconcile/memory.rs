@@ -111,3 +111,49 @@ impl Tables for MemoryMaps {
         exists.then(|| self.contents.backend(id).unwrap_or(Zeroable::zeroed()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reconcile::{convert::frontend_key, fixtures::id};
+
+    #[test]
+    fn what_is_full_says_so() {
+        let key = |port| frontend_key(&id("10.0.0.1", port));
+        let insert = |port, index| Step::InsertFrontend { key: key(port), index };
+        let mut maps = MemoryMaps::new(Capacity { frontends: 1, endpoints: 1, clusters: 1 });
+        let cases = [
+            (Step::InsertVip(key(80).vip), None),
+            (Step::InsertVip(key(80).vip), None),
+            (Step::InsertVip(frontend_key(&id("10.0.0.2", 80)).vip), Some(libc::E2BIG)),
+            (insert(80, 1), None),
+            (insert(80, 1), None),
+            (insert(80, 2), Some(libc::EEXIST)),
+            (insert(81, 1), Some(libc::E2BIG)),
+            (Step::DeleteFrontend(key(80)), None),
+            (Step::DeleteFrontend(key(80)), None),
+            (insert(81, 1), None),
+            (Step::WriteSlots { block: 2, ids: vec![1, 2] }, None),
+            (Step::WriteSlots { block: 3, ids: vec![1, 2] }, Some(libc::E2BIG)),
+            (Step::RetireBackend { id: 2 }, None),
+            (Step::RetireBackend { id: 3 }, Some(libc::E2BIG)),
+            (Step::WriteState { index: 1, state: Zeroable::zeroed() }, None),
+            (Step::WriteState { index: 2, state: Zeroable::zeroed() }, Some(libc::E2BIG)),
+        ];
+        for (step, expected) in cases {
+            let answer = maps.write(&step).err().and_then(|error| error.source.raw_os_error());
+            assert_eq!(answer, expected, "{step}");
+        }
+    }
+
+    #[test]
+    fn arrays_read_as_zeros_up_to_their_end() {
+        let maps = MemoryMaps::new(Capacity { frontends: 1, endpoints: 1, clusters: 1 });
+        assert_eq!(maps.slot(3), Some(0));
+        assert_eq!(maps.slot(4), None);
+        assert_eq!(maps.backend(2), Some(Zeroable::zeroed()));
+        assert_eq!(maps.backend(3), None);
+        assert_eq!(maps.state(1), Some(Zeroable::zeroed()));
+        assert_eq!(maps.state(2), None);
+    }
+}

@@ -32,30 +32,37 @@ type Wanted<'a> = BTreeMap<FrontendKey, (&'a FrontendId, &'a Frontend)>;
 /// that seems to have changed hands is left alone: who it belongs to may not have been read yet.
 ///
 /// What goes comes first, so that it makes room; then what shrinks, so that the backends in use
-/// are never more than before or after; then what grows or is new; and a VIP last, when all its
-/// ports are there. Readers are waited for only where there is no room otherwise.
+/// are never more than before or after; then what grows; then what is new, since no lasting failure
+/// to insert may keep the rest from its changes; and a VIP last, when all its ports are there.
+/// Readers are waited for only where there is no room otherwise.
 pub fn plan(desired: &Desired, realized: &Realized, prune: bool) -> Plan {
     let wanted: Wanted<'_> =
         desired.frontends.iter().map(|(id, frontend)| (frontend_key(id), (id, frontend))).collect();
     let vips: BTreeSet<Address> = desired.vips.iter().map(|&ip| ip.into()).collect();
 
     let mut draft = Draft::new(realized);
-    draft.retire();
     if prune {
         draft.delete_vips(&vips);
     }
     draft.delete_frontends(|key| prune && !wanted.contains_key(key));
+    draft.retire();
+    let targets = targets(&wanted, draft.realized(), prune);
+    let (new, mut changed): (Vec<_>, Vec<_>) = targets.into_iter().partition(Target::is_new);
+    changed.sort_by_key(Target::growth);
+    for target in &changed {
+        draft.realize(target);
+    }
     draft.reaffirm();
-    for target in targets(&wanted, draft.realized(), prune) {
-        draft.settle(&target);
+    for target in &new {
+        draft.realize(target);
     }
     draft.insert_vips(&vips);
     draft.finish()
 }
 
-/// The wanted frontends that differ from what the maps hold, those first that shrink most.
+/// The wanted frontends that differ from what the maps hold.
 fn targets<'a>(wanted: &Wanted<'a>, realized: &Realized, prune: bool) -> Vec<Target<'a>> {
-    let mut targets: Vec<Target<'_>> = wanted
+    wanted
         .iter()
         .filter_map(|(key, (id, frontend))| match realized.index(key) {
             None => Some(Target::new(id, frontend)),
@@ -63,7 +70,8 @@ fn targets<'a>(wanted: &Wanted<'a>, realized: &Realized, prune: bool) -> Vec<Tar
             Some(index) => Target::extend(realized, index, id, frontend),
         })
         .filter(|target| target.differs(realized))
-        .collect();
-    targets.sort_by_key(|target| (target.is_new(), target.growth()));
-    targets
+        .collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,8 +28,9 @@ pub enum Step {
         /// All of it.
         record: ClusterRecord,
     },
-    /// Stores a backend that no slot a reader can reach names. References to the id's former use
-    /// may still be remembered; the generation tells them apart.
+    /// Stores a backend that no slot a reader can reach names. The id's former use may still be
+    /// remembered, so the 64-bit word that holds state and generation goes last, in one store with
+    /// release order.
     WriteBackend {
         /// Index into `backends`, never 0.
         id: u32,

@@ -68,7 +68,7 @@ impl<'a> Bench<'a> {
             command.env(OBJECT_VARIABLE, &built.object).env("MCS_AGENT", &built.agent);
         }
         command.args(suite.cargo);
-        if !self.arguments.is_empty() {
+        if !self.arguments.is_empty() && !suite.cargo.contains(&"--") {
             command.arg("--").args(self.arguments);
         }
         let start = Instant::now();

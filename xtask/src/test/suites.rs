@@ -14,7 +14,7 @@ pub(super) struct Suite {
     /// the release profile, and the command finds the agent's path in `MCS_AGENT`.
     pub(super) needs: &'static [Purpose],
     /// The arguments of cargo; for a binary of mcs-tests
-    /// `["run", "--release", "--package", "mcs-tests", "--bin", NAME]`.
+    /// `["run", "--release", "--package", "mcs-tests", "--bin", NAME]`. One that has `--` takes no filter.
     pub(super) cargo: &'static [&'static str],
 }
 
@@ -40,6 +40,20 @@ pub(super) const SUITES: &[Suite] = &[
         root: true,
         needs: &[Purpose::Build],
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "scenario-kernel"],
+    },
+    Suite {
+        name: "socket",
+        about: "Every hook, family and protocol with real sockets",
+        root: true,
+        needs: &[Purpose::Build],
+        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "socket"],
+    },
+    Suite {
+        name: "demo",
+        about: "The demonstration, which checks what it shows",
+        root: true,
+        needs: &[Purpose::Build, Purpose::Demo],
+        cargo: &["run", "--quiet", "--package", "xtask", "--", "demo"],
     },
 ];
 

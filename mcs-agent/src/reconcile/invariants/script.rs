@@ -5,9 +5,14 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
+use bytemuck::Zeroable;
+use mcs_common::{Extent, FrontendState};
 use proptest::{collection, option, prelude::*, sample::Index};
 
-use crate::model::{Backend, Capacity, Desired, Frontend, FrontendId, ObjectKey, Protocol};
+use crate::{
+    model::{Backend, Capacity, Desired, Frontend, FrontendId, ObjectKey, Protocol},
+    reconcile::{Step, convert::frontend_key},
+};
 
 /// Something wanted, and how far the agent gets.
 #[derive(Clone, Debug)]
@@ -54,6 +59,61 @@ pub(super) fn tight(desired: &[Desired]) -> Capacity {
         endpoints: max(|desired| desired.frontends.values().map(|f| f.backends.len()).sum()),
         clusters: max(clusters),
     }
+}
+
+/// The same sets of backends, each at the next frontend: as many in all, but for families.
+pub(super) fn rotated(desired: &Desired) -> Desired {
+    let mut rotated = desired.clone();
+    for is_v4 in [true, false] {
+        let of_family = |(id, _): &(&FrontendId, &mut Frontend)| id.ip.is_ipv4() == is_v4;
+        let sets = rotated.frontends.iter_mut().filter(of_family);
+        let mut sets: Vec<&mut Vec<Backend>> = sets.map(|(_, f)| &mut f.backends).collect();
+        for n in 1..sets.len() {
+            let (former, later) = sets.split_at_mut(n);
+            std::mem::swap(former[n - 1], later[0]);
+        }
+    }
+    rotated
+}
+
+/// Any write to maps of that capacity, right or wrong.
+pub(super) fn harm() -> impl Strategy<Value = Step> {
+    let index = || 0..capacity().state_entries();
+    let id = || 0..capacity().backend_entries();
+    let key = prop::sample::select(frontends()).prop_map(|id| frontend_key(&id));
+    let extent = (0..80_u32, 0..9_u32).prop_map(|(block, count)| Extent { block, count });
+    prop_oneof![
+        (key.clone(), index()).prop_map(|(key, index)| Step::InsertFrontend { key, index }),
+        key.clone().prop_map(Step::DeleteFrontend),
+        key.clone().prop_map(|key| Step::DeleteVip(key.vip)),
+        id().prop_map(|id| Step::RetireBackend { id }),
+        (0..80_u32, id()).prop_map(|(block, id)| Step::WriteSlots { block, ids: vec![id] }),
+        (index(), extent.clone()).prop_map(|(index, extent)| Step::Flip { index, extent }),
+        (index(), 0..99_u32, 0..4_u32, 0..99_u32).prop_map(
+            |(index, service, flags, affinity_seconds)| Step::UpdateAttributes {
+                index,
+                service,
+                flags,
+                affinity_seconds,
+            },
+        ),
+        (index(), key, extent, 0..99_u32).prop_map(|(index, key, extent, service)| {
+            let state = FrontendState { key, extent, service, ..FrontendState::zeroed() };
+            Step::WriteState { index, state }
+        }),
+        (id(), 0..3_u8, index(), 0..9_u32, any::<u32>()).prop_map(
+            |(id, state, frontend, cluster, generation)| {
+                let backend = mcs_common::Backend {
+                    state,
+                    frontend,
+                    cluster,
+                    generation,
+                    ..mcs_common::Backend::zeroed()
+                };
+                Step::WriteBackend { id, backend }
+            },
+        ),
+    ]
 }
 
 pub(super) fn events(event: impl Strategy<Value = Event>) -> impl Strategy<Value = Vec<Event>> {

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Maps in memory whose every state is read by every reader there can be.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Watched {
     maps: MemoryMaps,
     /// What the maps may mean until all writes to come are done: what they meant before, what they

@@ -37,3 +37,35 @@ impl<M: Maps> Maps for Faulty<M> {
         self.maps.dump()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{model::Capacity, reconcile::MemoryMaps};
+
+    #[test]
+    fn some_writes_fail_with_effect_and_some_without() {
+        let maps = MemoryMaps::new(Capacity { frontends: 1000, endpoints: 1, clusters: 1 });
+        let mut maps = Faulty::new(maps, 100, 1);
+        let mut failed = [0, 0];
+        for n in 0..1000_u32 {
+            let vip = mcs_common::Address::from_v4_word(n);
+            if maps.write(&Step::InsertVip(vip)).is_err() {
+                failed[usize::from(maps.maps.contents().vips.contains(&vip))] += 1;
+            }
+        }
+        assert!(failed.iter().all(|count| (25..100).contains(count)), "{failed:?}");
+    }
+
+    #[test]
+    fn a_seed_tells_which_fail() {
+        let outcomes = |seed| {
+            let maps = MemoryMaps::new(Capacity::default());
+            let mut maps = Faulty::new(maps, 500, seed);
+            let vip = mcs_common::Address::from_v4_word(1);
+            [(); 64].map(|()| maps.write(&Step::InsertVip(vip)).is_ok())
+        };
+        assert_eq!(outcomes(7), outcomes(7));
+        assert_ne!(outcomes(7), outcomes(8));
+    }
+}

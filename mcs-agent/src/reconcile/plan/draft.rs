@@ -62,7 +62,6 @@ impl<'a> Draft<'a> {
         for key in damaged.chain(gone).collect::<Vec<_>>() {
             self.push(Step::DeleteFrontend(key));
         }
-        self.retire();
     }
 
     /// Writes again what failed writes have left open: from here on the maps are as believed.
@@ -97,7 +96,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Makes a frontend what it is to become, if there is room.
-    pub(super) fn settle(&mut self, target: &Target<'_>) {
+    pub(super) fn realize(&mut self, target: &Target<'_>) {
         match self.room(target) {
             Ok(room) if target.is_new() => self.create(target, room),
             Ok(room) => self.update(target, room),
@@ -105,19 +104,52 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Finds room, and waits for readers where that makes it.
+    /// Finds room; waits for readers, or even moves blocks, where that makes it.
     fn room(&mut self, target: &Target<'_>) -> Result<Room, Shortage> {
         let endpoints = i64::from(self.realized.endpoints()) + target.growth();
         if target.growth() > 0 && endpoints > i64::from(self.realized.capacity().endpoints) {
             return Err(Shortage::Endpoints);
         }
-        Room::find(self.realized.ledger(), target).or_else(|_| {
-            let mut settled = self.realized.ledger().clone();
-            settled.settle();
-            let room = Room::find(&settled, target)?;
+        if let Ok(room) = Room::find(self.realized.ledger(), target) {
+            return Ok(room);
+        }
+        let mut settled = self.realized.ledger().clone();
+        settled.settle();
+        match Room::find(&settled, target) {
+            Ok(_) => self.push(Step::WaitForReaders),
+            Err(Shortage::Slots) => self.compact(),
+            Err(shortage) => return Err(shortage),
+        }
+        Room::find(self.realized.ledger(), target)
+    }
+
+    /// Moves blocks down, until none fits into a free run below it.
+    ///
+    /// Then each run between blocks is shorter than the block above it, so that all blocks and runs
+    /// take less than twice the endpoints, and what is left above, the other half of the map or
+    /// more, is in one piece.
+    fn compact(&mut self) {
+        loop {
             self.push(Step::WaitForReaders);
-            Ok(room)
-        })
+            let mut extents: Vec<(Extent, u32)> = self
+                .realized
+                .frontends()
+                .filter_map(|key| self.realized.index(&key))
+                .map(|index| (self.realized.state(index).extent, index))
+                .collect();
+            extents.sort_unstable_by(|a, b| b.cmp(a));
+            let before = self.plan.steps.len();
+            for (former, index) in extents {
+                let block = self.realized.ledger().blocks.find(former.count);
+                let Some(block) = block.filter(|&block| block < former.block) else { continue };
+                let ids = self.realized.ids(former).collect();
+                self.write(Step::WriteSlots { block, ids });
+                self.push(Step::Flip { index, extent: Extent { block, ..former } });
+            }
+            if self.plan.steps.len() == before {
+                break;
+            }
+        }
     }
 
     fn create(&mut self, target: &Target<'_>, room: Room) {

@@ -73,3 +73,63 @@ fn unlike(step: &Step) -> Step {
         ref other => other.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        model::{Capacity, ObjectKey},
+        reconcile::convert::{cluster_record, service_record},
+    };
+
+    fn service(name: &str) -> Step {
+        Step::WriteService { id: 1, record: service_record(&ObjectKey::new("demo", name)) }
+    }
+
+    fn cluster(name: &str) -> Step {
+        Step::WriteCluster { id: 1, record: cluster_record(name) }
+    }
+
+    fn backend(generation: u32) -> Step {
+        let state = BackendState::ACTIVE;
+        Step::WriteBackend { id: 1, backend: Backend { state, generation, ..Zeroable::zeroed() } }
+    }
+
+    fn slots(id: u32) -> Step {
+        Step::WriteSlots { block: 3, ids: vec![id, id + 1] }
+    }
+
+    fn state(port: u16) -> Step {
+        let vip = std::net::Ipv4Addr::new(10, 0, 0, 1).into();
+        let key = FrontendKey::new(vip, port, 6);
+        Step::WriteState { index: 1, state: FrontendState { key, ..Zeroable::zeroed() } }
+    }
+
+    #[test]
+    fn after_a_write_that_failed_neither_content_is_taken_for_granted() {
+        let cases = [
+            (service("former"), service("new")),
+            (cluster("former"), cluster("new")),
+            (backend(1), backend(2)),
+            (slots(1), slots(3)),
+            (state(80), state(81)),
+        ];
+        for (former, new) in cases {
+            let mut realized = Realized::empty(Capacity::default());
+            realized.advance(&former);
+            assert!(realized.holds(&former));
+            realized.doubt(&new);
+            assert!(!realized.holds(&former), "{former}");
+            assert!(!realized.holds(&new), "{new}");
+        }
+    }
+
+    #[test]
+    fn a_generation_that_may_have_been_written_counts_as_used() {
+        let mut realized = Realized::empty(Capacity::default());
+        realized.advance(&backend(1));
+        realized.doubt(&backend(2));
+        assert_eq!(realized.backend(1).generation, 2);
+        assert_eq!(realized.backend(1).state, BackendState::FREE);
+    }
+}

@@ -10,13 +10,14 @@ use mcs_tests::{server::Server, suite::Suite};
 use crate::{
     client::{Family, ask, connected, identity, receive, receive_nameless, udp, udp_connected},
     each_family, everywhere,
-    world::{DEAF, NOWHERE, POD, PODS, Place, TCP, UDP, World, backend},
+    world::{self, DEAF, POD, PODS, Place, TCP, UDP, World, backend, nowhere},
 };
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     everywhere(suite, "directly to a pod", reaches_pods);
     everywhere(suite, "directly to what does not answer", fails_as_ever);
     each_family(suite, "a server of the node sees its clients", serves);
+    each_family(suite, "a pod reaches itself through a VIP", reaches_itself);
     each_family(suite, "a server of the node behind a VIP sees its clients", serves_behind_a_vip);
     each_family(suite, "a server that uses a VIP itself sees its clients", serves_and_asks);
 }
@@ -45,7 +46,8 @@ fn fails_as_ever(world: &World, family: Family, place: Place) -> anyhow::Result<
         let deaf = family.written(backend(PODS[0], family, DEAF.1));
         let error = connected(family, deaf).map_err(|error| error.kind()).err();
         assert_eq!(error, Some(io::ErrorKind::ConnectionRefused));
-        let nowhere = family.address(NOWHERE.0, NOWHERE.1, TCP.1);
+        let (v4, v6) = nowhere(1);
+        let nowhere = family.address(v4, v6, TCP.1);
         let error = connected(family, nowhere).map_err(|error| error.kind()).err();
         assert_eq!(error, Some(io::ErrorKind::NetworkUnreachable));
         let error = udp(family)?.send_to(b"hello", nowhere).map_err(|error| error.kind()).err();
@@ -104,6 +106,24 @@ fn serves_behind_a_vip(world: &World, family: Family, place: Place) -> anyhow::R
     world.site.apply(&target.service)?;
     check(world, family, place, [target.tcp(family), target.udp(family)])?;
     check(world, family, Place::Node, [target.tcp(family), target.udp(family)])?;
+    world.site.remove(&target.service)
+}
+
+fn reaches_itself(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+    let mut target = world.fresh("of-the-pod");
+    target.service = target.service.endpoints("here", POD.both(2));
+    world.site.apply(&target.service)?;
+    let own = |port| world::identity(POD, 2, family, port);
+    let pod = world.netns(place);
+    let _servers = (Server::tcp(pod, own(TCP.1))?, Server::udp(pod, own(UDP.1))?);
+    world.at(place, || {
+        let stream = connected(family, target.tcp(family))?;
+        assert_eq!(identity(&stream)?, own(TCP.1));
+        assert_eq!(stream.peer_addr()?, target.tcp(family));
+        let reply = ask(&udp(family)?, target.udp(family))?;
+        assert_eq!((reply.backend, reply.source), (own(UDP.1), target.udp(family)));
+        Ok(())
+    })?;
     world.site.remove(&target.service)
 }
 

@@ -45,7 +45,7 @@ fn run_beside(world: &mut World) -> anyhow::Result<()> {
     site.agent.cleanup()?;
     let cgroup = File::open(site.cgroup.path())?;
     let before = observers(&cgroup)?;
-    site.agent.start_again(node)?;
+    site.agent.start_again(node, &[])?;
     site.agent.wait_until_healthy()?;
     let after = observers(&cgroup)?;
 

@@ -7,6 +7,7 @@ use mcs_tests::suite::Suite;
 
 mod affinity;
 mod bpf;
+mod change;
 mod client;
 mod counters;
 mod direct;
@@ -17,6 +18,7 @@ mod refusal;
 mod storage;
 mod tcp;
 mod tools;
+mod traffic;
 mod udp;
 mod world;
 
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
     storage::cases(&mut suite);
     foreign::cases(&mut suite);
     modes::cases(&mut suite);
+    change::cases(&mut suite);
     suite.main(World::begin)
 }
 

@@ -21,6 +21,8 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("--socket-lb=off attaches nothing", off);
     suite.case("two agents with a cgroup each", two_agents);
     suite.case("a second agent on the same directory waits", second_waits);
+    suite.case("status without an agent", is_down);
+    suite.case("status and restart after a program was detached", is_detached);
     suite.case("cleanup removes what is ours", cleans_up);
 }
 
@@ -114,6 +116,33 @@ fn second_waits(world: &mut World) -> anyhow::Result<()> {
     site.agent.stop()?;
     second.wait_until_healthy()?;
     second.stop()
+}
+
+fn is_down(world: &mut World) -> anyhow::Result<()> {
+    let mut site = start(world, "down", &[])?;
+    assert!(site.agent.is_healthy()?);
+    let services = site.agent.services()?;
+    site.agent.stop()?;
+    assert!(!site.agent.is_healthy()?);
+    let status = site.agent.status()?;
+    assert_eq!((&status["running"], &status["state"]), (&false.into(), &"degraded".into()));
+    assert_eq!(site.agent.services()?, services);
+    let _in_cgroup = site.cgroup.visit()?;
+    is_served(world, Place::Pod, Family::V4)
+}
+
+fn is_detached(world: &mut World) -> anyhow::Result<()> {
+    let mut site = start(world, "detached", &[])?;
+    std::fs::remove_file(site.bpffs.path().join("mcs/links/connect4"))?;
+    assert_eq!(attached(&site.agent)?.len(), HOOKS - 1);
+    assert!(!site.agent.is_healthy()?);
+    let degraded = site.agent.status()?["degraded"].to_string();
+    assert!(degraded.contains("connect4"), "{degraded}");
+    site.agent.stop()?;
+    site.agent.start_again(&world.node.netns, &[])?;
+    site.agent.wait_until_healthy()?;
+    let _in_cgroup = site.cgroup.visit()?;
+    is_served(world, Place::Pod, Family::V4)
 }
 
 fn cleans_up(world: &mut World) -> anyhow::Result<()> {

@@ -58,10 +58,19 @@ fn refusal(world: &World) -> anyhow::Result<i32> {
     Ok(if can_say { libc::ECONNREFUSED } else { libc::EPERM })
 }
 
-fn expect<T>(what: &str, errno: i32, attempt: impl FnOnce() -> io::Result<T>) {
-    let start = Instant::now();
-    let error = attempt().err();
-    let took = start.elapsed();
-    assert_eq!(error.as_ref().and_then(io::Error::raw_os_error), Some(errno), "{what}: {error:?}");
-    assert!(took < AT_ONCE, "{what} took {took:?}");
+fn expect<T>(what: &str, errno: i32, attempt: impl Fn() -> io::Result<T>) {
+    let took = (0..3).map(|_| {
+        let start = Instant::now();
+        let error = attempt().err();
+        let took = start.elapsed();
+        assert_eq!(
+            error.as_ref().and_then(io::Error::raw_os_error),
+            Some(errno),
+            "{what}: {error:?}"
+        );
+        took
+    });
+    // A timeout takes its time every time; a busy machine does not.
+    let took = took.min();
+    assert!(took < Some(AT_ONCE), "{what} took {took:?}");
 }

@@ -2,7 +2,9 @@
 
 use std::{
     net::SocketAddr,
+    panic,
     process::{Command, Stdio},
+    thread,
 };
 
 use anyhow::{Context as _, ensure};
@@ -30,16 +32,28 @@ print(answer.decode(), *source[:2])
 ";
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
-    let tools: [(&str, Check); 4] =
-        [("curl", curl), ("python3", python), ("nc", nc), ("nc -u", nc_udp)];
-    for (name, check) in tools {
+    for (name, check) in
+        [("curl", curl as Check), ("python3", python), ("nc", nc), ("nc -u", nc_udp)]
+    {
+        suite.case(format!("{name} through the VIP"), move |world| everywhere(world, check));
+    }
+}
+
+/// Programs of the pod and of the host, IPv4 and IPv6, at the same time.
+fn everywhere(world: &World, check: Check) -> anyhow::Result<()> {
+    thread::scope(|scope| {
+        let mut threads = Vec::new();
         for place in Place::CLIENTS {
             for family in [Family::V4, Family::V6] {
-                let name = format!("{name}, {family}, from the {place}");
-                suite.case(name, move |world| check(world, family, place));
+                let thread = scope.spawn(move || check(world, family, place));
+                threads.push((family, place, thread));
             }
         }
-    }
+        threads.into_iter().try_for_each(|(family, place, thread)| {
+            let result = thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic));
+            result.with_context(|| format!("{family}, from the {place}"))
+        })
+    })
 }
 
 /// What a program prints, given some input.

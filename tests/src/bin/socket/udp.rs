@@ -4,15 +4,14 @@ use std::{
     collections::BTreeSet,
     io::{IoSlice, IoSliceMut},
     net::{SocketAddr, UdpSocket},
-    thread,
-    time::Duration,
 };
 
 use anyhow::Context as _;
 use mcs_tests::{manifests::Protocol, suite::Suite};
 use nix::sys::socket::{setsockopt, sockopt};
-use rustix::net::{
-    MMsgHdr, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrAny,
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::{MMsgHdr, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrAny},
 };
 
 use crate::{
@@ -236,7 +235,8 @@ fn error_queue(world: &World, family: Family, place: Place) -> anyhow::Result<()
         }
         socket.send_to(b"anybody there", world.web.at(family, DEAF.0))?;
         // The ICMP error is on its way.
-        thread::sleep(Duration::from_millis(50));
+        let mut events = [PollFd::new(&socket, PollFlags::ERR)];
+        poll(&mut events, Some(&Timespec { tv_sec: 2, tv_nsec: 0 }))?;
         let error = receive_message(&socket, RecvFlags::ERRQUEUE)?;
         let mut shown = backends(World::WEB, family, DEAF.1).into_iter();
         let error = error.source;

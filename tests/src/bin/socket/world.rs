@@ -39,9 +39,10 @@ pub(crate) const PODS: [u8; 6] = [11, 12, 13, 14, 15, 16];
 pub(crate) const POD: Subnet = Subnet(1);
 const OTHER_POD: Subnet = Subnet(2);
 const REMOTE: Subnet = Subnet(9);
-/// A subnet that no route leads to.
-pub(crate) const NOWHERE: (Ipv4Addr, Ipv6Addr) =
-    (Ipv4Addr::new(10, 79, 0, 1), Ipv6Addr::new(0xfd79, 0, 0, 0, 0, 0, 0, 1));
+/// No route leads to this host of either family.
+pub(crate) const fn nowhere(host: u8) -> (Ipv4Addr, Ipv6Addr) {
+    (Ipv4Addr::new(10, 79, 0, host), Ipv6Addr::new(0xfd79, 0, 0, 0, 0, 0, 0, host as u16))
+}
 
 /// Where a client runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,9 +105,14 @@ pub(crate) fn backends(pods: &[u8], family: Family, port: u16) -> Vec<SocketAddr
 
 /// The address at which a remote pod says who it is.
 pub(crate) fn backend(pod: u8, family: Family, port: u16) -> SocketAddr {
+    identity(REMOTE, pod, family, port)
+}
+
+/// The address at which a server for clients of that family says who it is.
+pub(crate) fn identity(subnet: Subnet, host: u8, family: Family, port: u16) -> SocketAddr {
     match family {
-        Family::V6 => SocketAddr::new(REMOTE.v6(pod).into(), port),
-        Family::V4 | Family::Mapped => SocketAddr::new(REMOTE.v4(pod).into(), port),
+        Family::V6 => SocketAddr::new(subnet.v6(host).into(), port),
+        Family::V4 | Family::Mapped => SocketAddr::new(subnet.v4(host).into(), port),
     }
 }
 
@@ -134,7 +140,8 @@ impl World {
 
     /// Makes everything, and tells where logs are.
     pub(crate) fn begin() -> anyhow::Result<(Self, PathBuf)> {
-        let run = Run::begin("mcs-socket").context("this suite needs root")?;
+        let run =
+            Run::begin("mcs-socket").context("cannot make a cgroup to run in (it takes root)")?;
         let node = Node::create(&run)?;
         let pod = node.link(&run, "pod", POD, &[2])?;
         let other_pod = node.link(&run, "other", OTHER_POD, &[2])?;

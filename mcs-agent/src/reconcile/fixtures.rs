@@ -1,0 +1,64 @@
+//! Short ways to say what is wanted, for tests.
+
+use std::net::IpAddr;
+
+use super::{MemoryMaps, Realized, apply, plan};
+use crate::model::{Backend, Capacity, Desired, Frontend, FrontendId, ObjectKey, Protocol};
+
+/// A TCP frontend.
+pub(super) fn id(ip: &str, port: u16) -> FrontendId {
+    FrontendId { ip: address(ip), port, protocol: Protocol::Tcp }
+}
+
+/// A frontend of `demo/<import>`, with backends by address and cluster.
+pub(super) fn frontend(import: &str, backends: &[(&str, &str)]) -> Frontend {
+    let backend = |(address, cluster): &(&str, &str)| Backend {
+        address: address.parse().expect("an address and port"),
+        cluster: (*cluster).to_owned(),
+    };
+    Frontend {
+        import: ObjectKey::new("demo", import),
+        port_name: String::new(),
+        affinity_seconds: None,
+        backends: backends.iter().map(backend).collect(),
+    }
+}
+
+/// Those frontends and their VIPs.
+pub(super) fn desired<const N: usize>(frontends: [(FrontendId, Frontend); N]) -> Desired {
+    let vips = frontends.iter().map(|(id, _)| id.ip).collect();
+    Desired { vips, frontends: frontends.into(), ..Desired::default() }
+}
+
+/// One frontend of `demo/<import>` on 10.0.0.1:80.
+pub(super) fn web(import: &str, backends: &[(&str, &str)]) -> Desired {
+    desired([(id("10.0.0.1", 80), frontend(import, backends))])
+}
+
+/// `count` backends of no cluster, from 10.1.<network>.0 on.
+pub(super) fn pods(network: u8, count: u8) -> Vec<Backend> {
+    let pod = |n| Backend { address: ([10, 1, network, n], 80).into(), cluster: String::new() };
+    (0..count).map(pod).collect()
+}
+
+pub(super) fn address(ip: &str) -> IpAddr {
+    ip.parse().expect("an address")
+}
+
+/// New maps, and what is known of them, after all that was wanted in turn.
+pub(super) fn maps(capacity: Capacity, wanted: &[&Desired]) -> (MemoryMaps, Realized) {
+    let mut maps = MemoryMaps::new(capacity);
+    let mut realized = Realized::empty(capacity);
+    for desired in wanted {
+        go(desired, &mut maps, &mut realized);
+    }
+    (maps, realized)
+}
+
+/// Makes the maps what is wanted; the steps taken, by map.
+pub(super) fn go(desired: &Desired, maps: &mut MemoryMaps, realized: &mut Realized) -> Vec<String> {
+    let plan = plan(desired, realized, true);
+    assert_eq!(plan.deferred, []);
+    apply(&plan, maps, realized).expect("no fault");
+    plan.steps.iter().map(|step| format!("{}: {step}", step.map().unwrap_or("all"))).collect()
+}

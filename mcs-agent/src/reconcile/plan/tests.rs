@@ -1,0 +1,277 @@
+use super::*;
+use crate::{
+    model::Capacity,
+    reconcile::{
+        MemoryMaps, apply,
+        fixtures::{address, desired, frontend, go, id, maps, pods, web},
+    },
+};
+
+const ROOMY: Capacity = Capacity { frontends: 8, endpoints: 16, clusters: 4 };
+
+#[test]
+fn a_new_frontend_is_whole_before_its_vip_appears() {
+    let (mut maps, mut realized) = maps(ROOMY, &[]);
+    let wanted = web("web", &[("10.1.0.1:8080", "east"), ("10.1.0.2:8080", "west")]);
+    assert_eq!(
+        go(&wanted, &mut maps, &mut realized),
+        [
+            "services: write entry 1",
+            "clusters: write entry 1",
+            "clusters: write entry 2",
+            "backends: write backend 1",
+            "backends: write backend 2",
+            "slots: write 2 slots from 0",
+            "states: write state 1",
+            "frontends: insert 10.0.0.1:80/TCP at index 1",
+            "vips: insert 10.0.0.1",
+        ]
+    );
+}
+
+#[test]
+fn a_change_keeps_what_stays_and_retires_after_the_flip() {
+    let former = web("web", &[("10.1.0.1:8080", "east"), ("10.1.0.2:8080", "west")]);
+    let (mut maps, mut realized) = maps(ROOMY, &[&former]);
+    let wanted = web("web", &[("10.1.0.2:8080", "west"), ("10.1.0.3:8080", "west")]);
+    assert_eq!(
+        go(&wanted, &mut maps, &mut realized),
+        [
+            "backends: write backend 3",
+            "slots: write 2 slots from 2",
+            "states: flip state 1 to 2 slots from 2",
+            "backends: retire backend 1",
+        ]
+    );
+    assert_eq!(maps.contents().slots, [1, 2, 2, 3]);
+}
+
+#[test]
+fn an_address_of_another_cluster_is_another_backend() {
+    let former = web("web", &[("10.1.0.1:8080", "east")]);
+    let (mut maps, mut realized) = maps(ROOMY, &[&former]);
+    assert_eq!(
+        go(&web("web", &[("10.1.0.1:8080", "west")]), &mut maps, &mut realized),
+        [
+            "clusters: write entry 2",
+            "backends: write backend 2",
+            "slots: write 1 slots from 1",
+            "states: flip state 1 to 1 slots from 1",
+            "backends: retire backend 1",
+        ]
+    );
+}
+
+#[test]
+fn attributes_change_in_place() {
+    let former = web("web", &[("10.1.0.1:8080", "east")]);
+    let (mut maps, mut realized) = maps(ROOMY, &[&former]);
+    let mut wanted = former.clone();
+    wanted.frontends.values_mut().for_each(|frontend| frontend.affinity_seconds = Some(60));
+    assert_eq!(go(&wanted, &mut maps, &mut realized), ["states: update attributes of state 1"]);
+    let owner = web("shop", &[("10.1.0.1:8080", "east")]);
+    assert_eq!(
+        go(&owner, &mut maps, &mut realized),
+        ["services: write entry 2", "states: update attributes of state 1"]
+    );
+}
+
+#[test]
+fn a_vip_goes_first_and_its_backends_last() {
+    let former = web("web", &[("10.1.0.1:8080", "east")]);
+    let (mut maps, mut realized) = maps(ROOMY, &[&former]);
+    assert_eq!(
+        go(&Desired::default(), &mut maps, &mut realized),
+        [
+            "vips: delete 10.0.0.1",
+            "frontends: delete 10.0.0.1:80/TCP",
+            "backends: retire backend 1",
+        ]
+    );
+}
+
+#[test]
+fn a_frontend_without_backends_is_there_and_refuses() {
+    let (mut maps, mut realized) = maps(ROOMY, &[]);
+    assert_eq!(
+        go(&web("web", &[]), &mut maps, &mut realized),
+        [
+            "services: write entry 1",
+            "states: write state 1",
+            "frontends: insert 10.0.0.1:80/TCP at index 1",
+            "vips: insert 10.0.0.1",
+        ]
+    );
+    go(&web("web", &[("10.1.0.1:8080", "east")]), &mut maps, &mut realized);
+    assert_eq!(
+        go(&web("web", &[]), &mut maps, &mut realized),
+        ["states: flip state 1 to 0 slots from 0", "backends: retire backend 1"]
+    );
+}
+
+#[test]
+fn nothing_is_to_do_where_we_are() {
+    let former = web("web", &[("10.1.0.1:8080", "east"), ("10.1.0.2:8080", "")]);
+    let wanted = web("web", &[("10.1.0.3:8080", "east"), ("10.1.0.2:8080", "")]);
+    let (_, realized) = maps(ROOMY, &[&former, &wanted]);
+    for prune in [false, true] {
+        assert_eq!(plan(&wanted, &realized, prune), Plan::default());
+    }
+}
+
+#[test]
+fn nothing_goes_before_every_source_has_synced() {
+    let former = desired([
+        (id("10.0.0.1", 80), frontend("web", &[("10.1.0.1:80", "east")])),
+        (id("10.0.0.1", 81), frontend("web", &[("10.1.0.1:81", "east")])),
+        (id("10.0.0.2", 80), frontend("shop", &[("10.1.0.2:80", "east")])),
+    ]);
+    let (mut maps, mut realized) = maps(ROOMY, &[&former]);
+    let partly_read = desired([
+        (id("10.0.0.1", 80), frontend("web", &[("10.1.0.3:80", "east")])),
+        (id("10.0.0.1", 81), frontend("claims-it-too", &[("10.1.0.4:80", "east")])),
+    ]);
+    let plan = plan(&partly_read, &realized, false);
+    apply(&plan, &mut maps, &mut realized).expect("no fault");
+    assert_eq!(
+        maps.contents().contents().to_string(),
+        "\
+BACKEND 10.0.0.1:80/TCP 10.1.0.1:80 cluster=east
+BACKEND 10.0.0.1:80/TCP 10.1.0.3:80 cluster=east
+BACKEND 10.0.0.1:81/TCP 10.1.0.1:81 cluster=east
+BACKEND 10.0.0.2:80/TCP 10.1.0.2:80 cluster=east
+FRONTEND 10.0.0.1:80/TCP service=demo/web affinity=none count=2
+FRONTEND 10.0.0.1:81/TCP service=demo/web affinity=none count=1
+FRONTEND 10.0.0.2:80/TCP service=demo/shop affinity=none count=1
+VIP 10.0.0.1
+VIP 10.0.0.2
+"
+    );
+}
+
+/// A large set would never be written if each failure meant to begin anew.
+#[test]
+fn a_plan_that_stopped_is_gone_on_with() {
+    let backends = [("10.1.0.1:80", "east"), ("10.1.0.2:80", "west"), ("10.1.0.3:80", "west")];
+    let wanted = web("web", &backends);
+    let whole = plan(&wanted, &Realized::empty(ROOMY), true).steps;
+    for (n, next) in whole.iter().enumerate() {
+        let (mut maps, mut realized) = maps(ROOMY, &[]);
+        let part = Plan { steps: whole[..n].to_vec(), deferred: Vec::new() };
+        apply(&part, &mut maps, &mut realized).expect("no fault");
+        assert_eq!(plan(&wanted, &realized, true).steps, whole[n..]);
+
+        realized.doubt(next);
+        let again = plan(&wanted, &realized, true).steps;
+        assert!(again.len() <= whole.len() - n + 2, "{next}: {again:?}");
+    }
+}
+
+#[test]
+fn an_insertion_that_keeps_failing_holds_up_no_change() {
+    let former = web("web", &[("10.1.0.1:80", "east")]);
+    let (_, mut realized) = maps(ROOMY, &[&former]);
+    let mut wanted = former;
+    wanted.frontends.insert(id("10.0.0.1", 81), frontend("web", &[]));
+    for step in plan(&wanted, &realized, true).steps {
+        if matches!(step, Step::InsertFrontend { .. }) {
+            realized.doubt(&step);
+            break;
+        }
+        realized.advance(&step);
+    }
+    wanted.frontends.insert(id("10.0.0.1", 80), frontend("web", &[]));
+    let steps = plan(&wanted, &realized, true).steps;
+    let position = |of: fn(&Step) -> bool| steps.iter().position(of);
+    let flip = position(|step| matches!(step, Step::Flip { .. }));
+    let insert = position(|step| matches!(step, Step::InsertFrontend { .. }));
+    assert!(flip.is_some() && flip < insert, "{steps:#?}");
+}
+
+#[test]
+fn what_does_not_fit_is_deferred_and_the_rest_goes_on() {
+    let capacity = Capacity { frontends: 2, endpoints: 3, clusters: 1 };
+    let fits = (id("10.0.0.1", 80), frontend("web", &[("10.1.0.1:80", "east")]));
+    let many = frontend("web", &[("10.1.0.1:80", ""), ("10.1.0.2:80", ""), ("10.1.0.3:80", "")]);
+    let clusters = frontend("web", &[("10.1.0.1:80", "west"), ("10.1.0.2:80", "north")]);
+    let cases = [
+        (
+            vec![fits.clone(), (id("10.0.0.1", 81), many)],
+            "10.0.0.1:81/TCP stays as it is, since the maps hold no more endpoints: raise \
+             --max-endpoints",
+        ),
+        (
+            vec![fits.clone(), (id("10.0.0.1", 81), clusters)],
+            "10.0.0.1:81/TCP stays as it is, since the maps hold no more source clusters: raise \
+             --max-clusters",
+        ),
+        (
+            vec![
+                fits.clone(),
+                (id("10.0.0.1", 81), frontend("web", &[])),
+                (id("10.0.0.1", 82), frontend("web", &[])),
+            ],
+            "10.0.0.1:82/TCP stays as it is, since the maps hold no more frontends: raise \
+             --max-frontends",
+        ),
+    ];
+    for (frontends, message) in cases {
+        let vips = [address("10.0.0.1")].into();
+        let wanted =
+            Desired { vips, frontends: frontends.into_iter().collect(), ..Desired::default() };
+        let mut maps = MemoryMaps::new(capacity);
+        let mut realized = Realized::empty(capacity);
+        let plan = plan(&wanted, &realized, true);
+        let messages: Vec<String> = plan.deferred.iter().map(ToString::to_string).collect();
+        assert_eq!(messages, [message]);
+        apply(&plan, &mut maps, &mut realized).expect("no fault");
+        assert_eq!(realized.index(&frontend_key(&fits.0)), Some(1));
+    }
+}
+
+#[test]
+fn a_vip_too_many_is_deferred() {
+    let vips = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(address).into();
+    let wanted = Desired { vips, ..Desired::default() };
+    let capacity = Capacity { frontends: 2, endpoints: 1, clusters: 1 };
+    let plan = plan(&wanted, &Realized::empty(capacity), true);
+    let messages: Vec<String> = plan.deferred.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        messages,
+        ["10.0.0.3 stays as it is, since the maps hold no more VIPs: raise --max-frontends"]
+    );
+}
+
+#[test]
+fn full_maps_can_be_replaced_for_ever() {
+    let capacity = Capacity { frontends: 1, endpoints: 1, clusters: 1 };
+    let (mut maps, mut realized) = maps(capacity, &[]);
+    for n in 0..20_u8 {
+        let name = format!("name-{n}");
+        let backend = (format!("10.1.0.{n}:80"), name.as_str());
+        let of_port = |port| {
+            desired([(id("10.0.0.1", port), frontend(&name, &[(backend.0.as_str(), backend.1)]))])
+        };
+        let steps = go(&of_port(80), &mut maps, &mut realized);
+        assert!(steps.iter().filter(|step| step.as_str() == "all: wait for readers").count() <= 1);
+        if n % 5 == 0 {
+            go(&of_port(81), &mut maps, &mut realized);
+        }
+    }
+}
+
+/// Half of the backends move from one frontend to the other, none stays.
+#[test]
+fn what_shrinks_makes_room_for_what_grows() {
+    let capacity = Capacity { frontends: 2, endpoints: 8, clusters: 1 };
+    let wanted = |a: (u8, u8), b: (u8, u8)| {
+        let of =
+            |(network, count)| Frontend { backends: pods(network, count), ..frontend("web", &[]) };
+        desired([(id("10.0.0.1", 80), of(a)), (id("10.0.0.1", 81), of(b))])
+    };
+    let (mut maps, mut realized) = maps(capacity, &[&wanted((1, 2), (2, 6))]);
+    for (a, b) in [((3, 6), (4, 2)), ((5, 2), (6, 6)), ((7, 8), (8, 0)), ((9, 0), (1, 8))] {
+        go(&wanted(a, b), &mut maps, &mut realized);
+        assert_eq!(realized.endpoints(), 8);
+    }
+}

@@ -1,0 +1,32 @@
+//! What a socket's destination is to us.
+
+use mcs_common::{
+    Counter, Peer,
+    select::{Frontend, Lookup, lookup},
+};
+
+use crate::{
+    context::{ALLOW, Ctx, Family, refuse},
+    maps::ConfigMaps,
+    sockets,
+};
+
+/// The frontend that the destination is, or the verdict on one that is none. `connects` tells a
+/// connect from a datagram.
+#[inline(always)]
+pub(crate) fn frontend<F: Family>(
+    ctx: &Ctx<F>,
+    destination: &Peer,
+    connects: bool,
+) -> Result<Frontend, i32> {
+    match lookup(&ConfigMaps, &ctx.frontend_key(destination)) {
+        Lookup::Miss => {
+            sockets::addressing_directly(ctx, destination, connects);
+            Err(ALLOW)
+        }
+        _ if ctx.is_left_alone() => Err(ALLOW),
+        Lookup::UnknownPort => Err(refuse(Counter::RefusedUnknownPort)),
+        Lookup::Inconsistent => Err(refuse(Counter::RefusedInconsistent)),
+        Lookup::Found(frontend) => Ok(frontend),
+    }
+}

@@ -1,0 +1,272 @@
+//! Backend sets and VIPs change, agents come and go, and nobody notices.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use mcs_agent::{
+    dataplane::{Access, KernelMaps},
+    loader::{DirectoryLock, Pins},
+    model::{self, Backend, Capacity, Desired, Frontend, FrontendId, ObjectKey},
+    reconcile::{Maps as _, Realized, apply, plan},
+};
+use mcs_tests::{
+    manifests::{Protocol, Service},
+    site::Site,
+    suite::Suite,
+};
+
+use crate::{
+    client::Family,
+    traffic::{self, Load},
+    world::{Place, TCP, Target, UDP, World, backends},
+};
+
+const REPLACEMENTS: usize = 1000;
+const AT_LEAST: Duration = Duration::from_secs(3);
+/// The backend sets that alternate, and one that a bystander has.
+const SETS: [&[u8]; 2] = [&[11, 12], &[13, 14]];
+const BYSTANDER: &[u8] = &[15, 16];
+/// Few buckets, so that freed elements of the hash maps are reused at once.
+const FEW: u32 = 8;
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("a backend set is replaced under load", replaces_sets);
+    suite.case("a backend set is replaced under load, by manifests", replaces_by_manifests);
+    suite.case("VIPs come and go beside one under load", replaces_vips);
+    suite.case("the agent is killed under load", is_killed);
+    suite.case("the agent restarts with another capacity under load", changes_capacity);
+    suite.case("the agent restarts with damaged pins under load", finds_damaged_pins);
+}
+
+/// The agent's writer in this process, which takes over the maps of an agent that has stopped: it
+/// changes them faster than the agent would read manifests.
+struct Writer {
+    maps: KernelMaps,
+    realized: Realized,
+    _lock: DirectoryLock,
+}
+
+impl Writer {
+    fn take_over(site: &mut Site, capacity: Capacity) -> anyhow::Result<Self> {
+        site.agent.stop()?;
+        let pins = Pins::new(site.bpffs.path());
+        let lock = DirectoryLock::try_take(pins.root())?.context("the agent still runs")?;
+        let maps = KernelMaps::open(&pins.config(), Access::Write)?;
+        let (realized, findings) = Realized::restore(maps.dump()?, capacity);
+        assert_eq!(findings.len(), 0, "the agent left {findings:?}");
+        Ok(Self { maps, realized, _lock: lock })
+    }
+
+    fn write(&mut self, desired: &Desired) -> anyhow::Result<()> {
+        let plan = plan(desired, &self.realized, true);
+        ensure!(plan.deferred.is_empty(), "no room: {:?}", plan.deferred);
+        apply(&plan, &mut self.maps, &mut self.realized)?;
+        Ok(())
+    }
+}
+
+/// What the rules make of these services.
+fn desired(services: &[Service]) -> Desired {
+    let mut desired = Desired::default();
+    for service in services {
+        for ((ip, port, protocol), addresses) in service.frontends() {
+            let protocol = match protocol {
+                Protocol::Tcp => model::Protocol::Tcp,
+                Protocol::Udp => model::Protocol::Udp,
+            };
+            let backends = addresses
+                .into_iter()
+                .map(|address| Backend { address, cluster: "remote".to_owned() })
+                .collect();
+            let frontend = Frontend {
+                import: ObjectKey::new("default", service.name()),
+                port_name: String::new(),
+                affinity_seconds: None,
+                backends,
+            };
+            desired.vips.insert(ip);
+            desired.frontends.insert(FrontendId { ip, port, protocol }, frontend);
+        }
+    }
+    desired
+}
+
+fn load(target: &Target, pods: &[u8]) -> Load {
+    let families = [Family::V4, Family::V6];
+    let backends = families.iter().flat_map(|family| {
+        [TCP.1, UDP.1].into_iter().flat_map(|port| backends(pods, *family, port))
+    });
+    Load {
+        tcp: families.map(|family| (family, target.tcp(family))).into(),
+        udp: families.map(|family| (family, target.udp(family))).into(),
+        backends: backends.collect(),
+    }
+}
+
+fn inconsistent(site: &Site) -> anyhow::Result<u64> {
+    Ok(site.agent.counters()?["refused_inconsistent"])
+}
+
+fn replaces_sets(world: &mut World) -> anyhow::Result<()> {
+    let target = world.fresh("replaced");
+    let bystander = world.fresh("bystander");
+    let states = [0, 1].map(|turn| {
+        // The bystander's backends come and go too, so that ids and blocks change hands.
+        let bystanders = &BYSTANDER[..=turn];
+        (target.clone().with(SETS[turn]), bystander.clone().with(bystanders))
+    });
+    let services = [&states[0].0.service, &states[0].1.service];
+    let mut site = Site::start(&world.run, "replaced", &world.node.netns, &[], &services)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let mut writer = Writer::take_over(&mut site, Capacity::default())?;
+    let states = states.map(|(target, bystander)| desired(&[target.service, bystander.service]));
+    let load = load(&target, &SETS.concat());
+    let mut replacements = 0;
+    let answers = traffic::during(world.netns(Place::Pod), &load, || {
+        let start = Instant::now();
+        for state in states.iter().cycle().skip(1) {
+            if replacements >= REPLACEMENTS && start.elapsed() >= AT_LEAST {
+                break;
+            }
+            writer.write(state)?;
+            replacements += 1;
+        }
+        Ok(())
+    })?;
+    println!("       {replacements} replacements, {answers} answers");
+    assert_eq!(inconsistent(&site)?, 0);
+    Ok(())
+}
+
+fn replaces_by_manifests(world: &mut World) -> anyhow::Result<()> {
+    let target = world.fresh("rewritten");
+    world.site.apply(&target.clone().with(SETS[0]).service)?;
+    let load = load(&target, &SETS.concat());
+    let answers = traffic::during(world.netns(Place::Pod), &load, || {
+        let mut sets = SETS.iter().cycle().skip(1).take(8);
+        sets.try_for_each(|set| world.site.apply(&target.clone().with(set).service))
+    })?;
+    println!("       8 replacements, {answers} answers");
+    world.site.remove(&target.service)
+}
+
+fn replaces_vips(world: &mut World) -> anyhow::Result<()> {
+    let capacity = Capacity { frontends: FEW, ..Capacity::default() };
+    let flags = ["--max-frontends", &FEW.to_string()];
+    let stable = world.fresh("stable");
+    let vip = stable.tcp(Family::V4);
+    let stable = one_frontend("stable", vip.ip())
+        .port(Protocol::Udp, UDP.0, UDP.1)
+        .endpoints("remote", ips(SETS[0]));
+    let mut site = Site::start(&world.run, "few", &world.node.netns, &flags, &[&stable])?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let mut writer = Writer::take_over(&mut site, capacity)?;
+    let states: Vec<_> = (0..16).map(|turn| desired_beside(&stable, turn)).collect();
+    let load = Load {
+        tcp: vec![(Family::V4, vip)],
+        udp: vec![(Family::V4, SocketAddr::new(vip.ip(), UDP.0))],
+        backends: [TCP.1, UDP.1]
+            .iter()
+            .flat_map(|port| backends(SETS[0], Family::V4, *port))
+            .collect(),
+    };
+    let answers = traffic::during(world.netns(Place::Pod), &load, || {
+        states.iter().cycle().take(200).try_for_each(|state| writer.write(state))
+    })?;
+    println!("       {} VIPs replaced, {answers} answers", 200 * (FEW - 2));
+    assert_eq!(inconsistent(&site)?, 0);
+    Ok(())
+}
+
+/// One VIP, and beside it as many others as there is room for, which no other turn has.
+fn desired_beside(stable: &Service, turn: u8) -> Desired {
+    let mut services = vec![stable.clone()];
+    for number in 2..FEW {
+        let vip = Ipv4Addr::new(10, 80, turn, u8::try_from(number).unwrap_or(u8::MAX));
+        let passing = one_frontend("passing", vip.into()).endpoints("remote", ips(BYSTANDER));
+        services.push(passing);
+    }
+    desired(&services)
+}
+
+fn one_frontend(name: &str, vip: IpAddr) -> Service {
+    Service::new(name, [vip]).port(Protocol::Tcp, TCP.0, TCP.1)
+}
+
+fn ips(pods: &[u8]) -> Vec<IpAddr> {
+    backends(pods, Family::V4, TCP.1).iter().map(SocketAddr::ip).collect()
+}
+
+fn is_killed(world: &mut World) -> anyhow::Result<()> {
+    let target = world.fresh("survivor");
+    let mut site = start(world, "killed", &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let node = &world.node.netns;
+    traffic::during(world.netns(Place::Pod), &load(&target, &SETS.concat()), || {
+        for set in [SETS[1], SETS[0]] {
+            site.agent.kill()?;
+            let changed = target.clone().with(set);
+            site.manifests.write(&changed.service)?;
+            std::thread::sleep(Duration::from_millis(100));
+            site.agent.start_again(node, &[])?;
+            site.agent.wait_until_healthy()?;
+            site.agent.wait_for(&changed.service)?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn changes_capacity(world: &mut World) -> anyhow::Result<()> {
+    let target = world.fresh("resized");
+    let mut site = start(world, "resized", &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let node = &world.node.netns;
+    let programs_before = programs(&site)?;
+    traffic::during(world.netns(Place::Pod), &load(&target, SETS[0]), || {
+        for capacity in ["100", "2000"] {
+            site.agent.stop()?;
+            site.agent.start_again(node, &["--max-endpoints", capacity])?;
+            site.agent.wait_until_healthy()?;
+        }
+        Ok(())
+    })?;
+    assert!(programs(&site)?.is_disjoint(&programs_before), "the programs are still the old ones");
+    Ok(())
+}
+
+/// The programs go on with the maps they have, whatever happens to the pins.
+fn finds_damaged_pins(world: &mut World) -> anyhow::Result<()> {
+    let target = world.fresh("damaged");
+    let mut site = start(world, "damaged", &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let node = &world.node.netns;
+    let maps = site.bpffs.path().join("mcs/config");
+    traffic::during(world.netns(Place::Pod), &load(&target, SETS[0]), || {
+        site.agent.stop()?;
+        // One is missing, and one is another map.
+        fs::rename(maps.join("clusters"), maps.join("slots"))?;
+        site.agent.start_again(node, &[])?;
+        site.agent.wait_until_healthy()?;
+        site.agent.wait_for(&target.clone().with(SETS[0]).service)
+    })?;
+    Ok(())
+}
+
+fn start(world: &World, role: &str, target: &Target) -> anyhow::Result<Site> {
+    let service = target.clone().with(SETS[0]).service;
+    Site::start(&world.run, role, &world.node.netns, &[], &[&service])
+}
+
+/// The ids of the attached programs.
+fn programs(site: &Site) -> anyhow::Result<BTreeSet<u64>> {
+    let hooks: Vec<BTreeMap<String, serde_json::Value>> =
+        serde_json::from_value(site.agent.status()?["hooks"].take())?;
+    let ids = hooks.iter().map(|hook| hook["program_id"].as_u64().context("not attached"));
+    ids.collect()
+}

@@ -1,0 +1,118 @@
+//! `cargo xtask demo`: two clusters on this machine, and the agent at work between them.
+
+use std::{
+    fs, mem,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context as _, Result};
+use mcs_tests::run::remove_leftovers;
+
+use self::{
+    interrupt::Interrupt,
+    screen::Screen,
+    steps::Stage,
+    world::{PREFIX, World},
+};
+use crate::{
+    build,
+    setup::{self, Purpose},
+    workspace::Workspace,
+};
+
+mod client;
+mod clusters;
+mod example;
+mod explore;
+mod interrupt;
+mod manifests;
+pub(crate) mod pod;
+mod screen;
+mod steps;
+mod tally;
+mod traffic;
+mod world;
+
+/// The exit status of what Ctrl-C has ended, as shells have it.
+const INTERRUPTED: u8 = 130;
+/// Lines of the agent's log to show after a failure.
+const LOG_LINES: usize = 20;
+
+/// Show the agent at work, on this machine alone
+///
+/// Makes two clusters of network namespaces with flat routing between their pods, runs the agent on deploy/examples,
+/// and checks all that it shows. Takes root, and leaves nothing behind, also after Ctrl-C.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Leave everything in place in the end, and print commands to try
+    #[arg(long)]
+    keep: bool,
+    /// Remove what was left in place, and show nothing
+    #[arg(long, conflicts_with = "keep")]
+    clean: bool,
+}
+
+/// Runs the verb.
+pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!(
+            "error: cargo xtask demo takes root, to make network namespaces and load eBPF programs"
+        );
+        return Ok(ExitCode::from(2));
+    }
+    if args.clean {
+        remove_leftovers(PREFIX)?;
+        println!("Nothing is left of earlier runs.");
+        return Ok(ExitCode::SUCCESS);
+    }
+    setup::ensure(workspace, &[Purpose::Demo])?;
+    let screen = Screen::new();
+    screen.progress("building the agent");
+    let agent = build::release(workspace, &build::object(workspace)?)?;
+
+    let interrupt = Interrupt::listen().context("cannot handle signals")?;
+    match show(workspace, &screen, &interrupt, args.keep.then_some(&agent)) {
+        Err(_) if interrupt.came() => {
+            screen.progress("interrupted; everything is removed");
+            Ok(ExitCode::from(INTERRUPTED))
+        }
+        shown => shown.map(|()| ExitCode::SUCCESS),
+    }
+}
+
+/// Plays the steps in a world of their own, which goes in the end unless `keep` tells where the
+/// agent is.
+fn show(
+    workspace: &Workspace,
+    screen: &Screen,
+    interrupt: &Interrupt,
+    keep: Option<&PathBuf>,
+) -> Result<()> {
+    let world = World::create(workspace, screen, interrupt)?;
+    let played = Stage { screen, interrupt, world: &world }.play();
+    if interrupt.came() {
+        return played;
+    }
+    let outcome = if played.is_ok() {
+        "every step has shown what it should"
+    } else {
+        screen.block(&format!("The agent's log ends so:\n{}", last_lines(&world.log())));
+        "a step has failed"
+    };
+    if let Some(agent) = keep {
+        screen.progress(format!("{outcome}; everything stays in place"));
+        screen.title("To try");
+        screen.block(&explore::commands(&world, agent));
+        mem::forget(world);
+    } else {
+        screen.progress(format!("{outcome}; removing everything"));
+    }
+    played
+}
+
+fn last_lines(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_else(|error| error.to_string());
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+}

@@ -1,0 +1,54 @@
+//! Ctrl-C, and a request to end, without leaving anything behind.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, ensure};
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    flag,
+};
+
+const INTERVAL: Duration = Duration::from_millis(10);
+
+/// Tells whether one of the signals has come that end a program. None of them does so any more.
+pub(super) struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// Takes the signals from now on.
+    pub(super) fn listen() -> io::Result<Self> {
+        let came = Arc::new(AtomicBool::new(false));
+        for signal in [SIGHUP, SIGINT, SIGTERM] {
+            flag::register(signal, Arc::clone(&came))?;
+        }
+        Ok(Self(came))
+    }
+
+    /// Whether one has come.
+    pub(super) fn came(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// An error once one has come.
+    pub(super) fn check(&self) -> Result<()> {
+        ensure!(!self.came(), "interrupted");
+        Ok(())
+    }
+
+    /// Sleeps, and ends early with an error when one comes.
+    pub(super) fn sleep(&self, time: Duration) -> Result<()> {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            self.check()?;
+            thread::sleep(INTERVAL);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,150 @@
+//! All that the demonstration makes. Nothing of it is left when it is dropped.
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt as _,
+    path::PathBuf,
+};
+
+use anyhow::Result;
+use mcs_tests::{
+    agent::{Agent, Config},
+    bpffs::BpfDirectory,
+    cgroup::Cgroup,
+    netns::Namespace,
+    run::Run,
+};
+
+use super::{
+    clusters::Clusters,
+    example::{self, Cluster, Host},
+    interrupt::Interrupt,
+    manifests::Manifests,
+    screen::Screen,
+};
+use crate::workspace::Workspace;
+
+/// What the names of all that is made begin with.
+pub(super) const PREFIX: &str = "mcs-demo";
+
+const AGENT_LOG: &str = "agent.log";
+
+/// Where clients run, on the agent's node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// A pod.
+    Client,
+    /// The node's own network namespace.
+    Node,
+}
+
+impl Place {
+    pub(super) const ALL: [Self; 2] = [Self::Client, Self::Node];
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Client => "client",
+            Self::Node => "node",
+        })
+    }
+}
+
+/// Two clusters, and an agent on the node of one of them.
+pub(super) struct World {
+    // The order in which they are dropped.
+    pub(super) agent: Agent,
+    pub(super) manifests: Manifests,
+    pub(super) bpffs: BpfDirectory,
+    /// Stands for the root cgroup of the node: the agent's programs are attached to it.
+    pub(super) cgroup: Cgroup,
+    pub(super) clusters: Clusters,
+    run: Run,
+}
+
+impl World {
+    /// Removes what an earlier run left, and makes everything.
+    pub(super) fn create(
+        workspace: &Workspace,
+        screen: &Screen,
+        interrupt: &Interrupt,
+    ) -> Result<Self> {
+        let run = Run::begin(PREFIX)?;
+        screen.progress("making two clusters of network namespaces, their pods routed flat");
+        let clusters = Clusters::create(&run)?;
+        clusters.wait_for_pods()?;
+        screen.block(&example::directory());
+        interrupt.check()?;
+        screen.progress("starting mcs-agent on the node of east, on a copy of deploy/examples");
+        let manifests = Manifests::copy(
+            workspace.root.join("deploy/examples"),
+            run.directory().join("manifests"),
+        )?;
+        let cgroup = Cgroup::create(&run, "node")?;
+        let bpffs = BpfDirectory::create(&run, "agent")?;
+        let config = Config {
+            manifests: manifests.path().to_owned(),
+            bpffs: bpffs.path().to_owned(),
+            cgroup_root: cgroup.path().to_owned(),
+            run_dir: run.directory().join("run"),
+            flags: vec!["--cluster-id".to_owned(), Cluster::East.name().to_owned()],
+            log: run.directory().join(AGENT_LOG),
+            own_process_group: true,
+        };
+        let agent = Agent::start(&clusters.node, config)?;
+        let mut world = Self { agent, manifests, bpffs, cgroup, clusters, run };
+        world.agent.wait_until_healthy()?;
+        for place in Place::ALL {
+            world.write_script(place)?;
+        }
+        Ok(world)
+    }
+
+    /// The network namespace of clients there.
+    pub(super) fn netns(&self, place: Place) -> &Namespace {
+        match place {
+            Place::Client => &self.clusters.client,
+            Place::Node => &self.clusters.node,
+        }
+    }
+
+    /// A script that runs a command there.
+    pub(super) fn script(&self, place: Place) -> PathBuf {
+        self.run.directory().join(place.to_string())
+    }
+
+    /// What the agent logs.
+    pub(super) fn log(&self) -> PathBuf {
+        self.run.directory().join(AGENT_LOG)
+    }
+
+    /// Waits until the maps hold exactly these backends.
+    pub(super) fn wait_for(&self, backends: &BTreeSet<Host>) -> Result<()> {
+        self.agent.wait_for_frontends(example::NAME, &example::frontends(backends))
+    }
+
+    /// Starts a pod that has been stopped.
+    pub(super) fn start(&self, host: Host) -> Result<()> {
+        self.clusters.pod(host)?.start(&self.run)?;
+        self.clusters.wait_for_pods()
+    }
+
+    fn write_script(&self, place: Place) -> Result<()> {
+        let script = format!(
+            "#!/bin/sh\n\
+             # Runs a command as a process of the {place}: in a cgroup of the agent's node and in the\n\
+             # {place}'s network namespace. Nothing in there leads to a proxy.\n\
+             unset http_proxy all_proxy ALL_PROXY\n\
+             echo $$ >'{}/cgroup.procs'\n\
+             exec nsenter --net='{}' -- \"$@\"\n",
+            self.cgroup.path().display(),
+            self.netns(place).path().display(),
+        );
+        let file = self.script(place);
+        fs::write(&file, script)?;
+        Ok(fs::set_permissions(&file, Permissions::from_mode(0o755))?)
+    }
+}
