@@ -17,14 +17,19 @@
 //! -- restart --
 //! -- crash --
 //!
-//! -- expect --
-//! exactly what there is now
+//! # The agent reads and writes; what fails is left to the next step.
+//! -- try once --
 //!
+//! # The agent reads and writes until all is done. Then there is this, and nothing else:
+//! -- expect --
+//! what clients find, and what `status` says
+//!
+//! # It does the same, and all is as it was.
 //! -- expect no change --
 //! ```
 //!
-//! The agent reads its directory at each `expect` and `crash`, so that what is written between two
-//! of them is one burst. Each scenario is played once as it is, then with failing writes to the maps.
+//! What is written between two of the last four is one burst. Each scenario is played once as it is,
+//! and again with writes to the maps that fail, at random places that follow from a seed.
 //! After every single write all that clients may look up is looked up, by the code of the programs.
 //!
 //! `MCS_BLESS=1 cargo run --package mcs-tests --bin scenario` writes what comes out into the files.

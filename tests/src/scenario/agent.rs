@@ -16,8 +16,7 @@ use super::{
     watched::{Backing, Watched},
 };
 
-/// Plans after which a change must have arrived. One in five writes failing, long plans take some
-/// dozens.
+/// Plans after which a change must have arrived.
 const PATIENCE: u32 = 1000;
 
 /// The agent without threads and time: what it does from the manifests to the maps.
@@ -94,6 +93,12 @@ impl<M: Backing> Agent<M> {
             }
         }
         bail!("no end after {PATIENCE} plans")
+    }
+
+    /// Reads the manifests, and does what follows from them until a write fails.
+    pub(super) fn try_once(&mut self) -> anyhow::Result<()> {
+        self.follow();
+        self.carry_out(&self.plan()).map(drop)
     }
 
     /// Reads the manifests, and dies somewhere on the way to what follows from them.

@@ -37,6 +37,8 @@ pub(super) enum Step {
     Write { file: String, text: String },
     /// A manifest is deleted.
     Delete { file: String },
+    /// The agent reads and writes once. What fails is left to the next step.
+    TryOnce,
     /// The agent ends, and a new one takes over.
     Restart,
     /// The agent dies at one of the writes that what happened calls for, and a new one takes over.
@@ -141,12 +143,13 @@ impl Step {
             }
             ["expect"] => return Ok(Self::Expect),
             ["delete", file] => Self::Delete { file: file_name(file)? },
+            ["try", "once"] => Self::TryOnce,
             ["restart"] => Self::Restart,
             ["crash"] => Self::Crash,
             ["expect", "no", "change"] => Self::ExpectNoChange,
             _ => bail!(
-                "`{marker}` is none of node, write FILE, delete FILE, restart, crash, expect and \
-                 expect no change"
+                "`{marker}` is none of node, write FILE, delete FILE, try once, restart, crash, \
+                 expect and expect no change"
             ),
         };
         ensure!(body.is_empty(), "`{marker}` takes no text");
@@ -206,6 +209,7 @@ kind: B
 vip 10.0.0.1
 
 -- expect --
+-- try once --
 -- crash --
 -- restart --
 -- expect no change --
@@ -236,6 +240,7 @@ vip 10.0.0.1
         let [
             (_, Step::Expect),
             (_, Step::Expect),
+            (_, Step::TryOnce),
             (_, Step::Crash),
             (_, Step::Restart),
             (_, Step::ExpectNoChange),
@@ -256,7 +261,7 @@ vip 10.0.0.1
         let error = scenario.compare(&other).unwrap_err().to_string();
         assert!(error.contains("a.txt, line 19") && error.contains("+nothing"), "{error}");
         let blessed = scenario.with_outcomes(&other);
-        assert_eq!(blessed, TEXT.replace("-- crash", "nothing\n-- crash"));
+        assert_eq!(blessed, TEXT.replace("-- try", "nothing\n-- try"));
     }
 
     #[test]

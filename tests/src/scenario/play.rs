@@ -30,6 +30,7 @@ pub(super) fn play<M: Backing>(
             Step::Delete { file } => {
                 fs::remove_file(directory.join(file)).with_context(context)?;
             }
+            Step::TryOnce => agent.try_once().with_context(context)?,
             Step::Restart => agent.restart().with_context(context)?,
             Step::Crash => agent.crash().with_context(context)?,
             Step::Expect => {

@@ -19,7 +19,7 @@ use mcs_tests::{
 };
 
 /// Fewer than in memory: loading the programs takes its time.
-const SEEDS: u64 = 2;
+const SEEDS: u64 = 1;
 
 fn main() -> ExitCode {
     scenario::main(SEEDS, begin, Kernel::new_maps)
