@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// How often this node's addresses and the hooks are looked at.
-const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// The report lags behind the maps by at most this.
 const REPORT_DELAY: Duration = Duration::from_millis(100);
 /// Waits between attempts to write what failed.

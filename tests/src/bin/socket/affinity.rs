@@ -19,6 +19,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     each_family(suite, "affinity to a backend that is gone", moves);
     each_family(suite, "affinity of namespaces is independent", is_per_namespace);
     each_family(suite, "affinity of UDP sockets", holds_for_udp);
+    suite.case("affinity lasts while a UDP socket sends", sends);
 }
 
 fn sticky(world: &World, seconds: u32) -> Target {
@@ -100,6 +101,29 @@ fn holds_for_udp(world: &World, family: Family, place: Place) -> anyhow::Result<
             let socket = udp_connected(family, target.udp(family))?;
             socket.send(b"who are you")?;
             assert_eq!(crate::client::receive(&socket)?.backend, first, "connected");
+        }
+        Ok(())
+    })?;
+    world.site.remove(&target.service)
+}
+
+/// A socket that stays with its backend uses it with each datagram.
+fn sends(world: &mut World) -> anyhow::Result<()> {
+    let target = sticky(world, 1);
+    world.site.apply(&target.service)?;
+    let vips = Family::ALL.map(|family| target.udp(family));
+    world.at(Place::Pod, || {
+        let sockets: Vec<_> = Family::ALL.into_iter().map(udp).collect::<Result<_, _>>()?;
+        let ask_all = || -> anyhow::Result<Vec<_>> {
+            sockets.iter().zip(vips).map(|(socket, vip)| Ok(ask(socket, vip)?.backend)).collect()
+        };
+        let first = ask_all()?;
+        for _ in 0..8 {
+            thread::sleep(Duration::from_millis(300));
+            assert_eq!(ask_all()?, first, "of one socket");
+        }
+        for ((family, vip), first) in Family::ALL.into_iter().zip(vips).zip(first) {
+            assert_eq!(ask(&udp(family)?, vip)?.backend, first, "{family}, of another socket");
         }
         Ok(())
     })?;

@@ -1,8 +1,6 @@
-//! Backend sets and VIPs change, agents come and go, and nobody notices.
+//! Backend sets and VIPs change, and nobody notices.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     time::{Duration, Instant},
 };
@@ -29,7 +27,7 @@ use crate::{
 const REPLACEMENTS: usize = 1000;
 const AT_LEAST: Duration = Duration::from_secs(3);
 /// The backend sets that alternate, and one that a bystander has.
-const SETS: [&[u8]; 2] = [&[11, 12], &[13, 14]];
+pub(crate) const SETS: [&[u8]; 2] = [&[11, 12], &[13, 14]];
 const BYSTANDER: &[u8] = &[15, 16];
 /// Few buckets, so that freed elements of the hash maps are reused at once.
 const FEW: u32 = 8;
@@ -38,9 +36,6 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a backend set is replaced under load", replaces_sets);
     suite.case("a backend set is replaced under load, by manifests", replaces_by_manifests);
     suite.case("VIPs come and go beside one under load", replaces_vips);
-    suite.case("the agent is killed under load", is_killed);
-    suite.case("the agent restarts with another capacity under load", changes_capacity);
-    suite.case("the agent restarts with damaged pins under load", finds_damaged_pins);
 }
 
 /// The agent's writer in this process, which takes over the maps of an agent that has stopped: it
@@ -96,7 +91,7 @@ fn desired(services: &[Service]) -> Desired {
     desired
 }
 
-fn load(target: &Target, pods: &[u8]) -> Load {
+pub(crate) fn load(target: &Target, pods: &[u8]) -> Load {
     let families = [Family::V4, Family::V6];
     let backends = families.iter().flat_map(|family| {
         [TCP.1, UDP.1].into_iter().flat_map(|port| backends(pods, *family, port))
@@ -200,73 +195,4 @@ fn one_frontend(name: &str, vip: IpAddr) -> Service {
 
 fn ips(pods: &[u8]) -> Vec<IpAddr> {
     backends(pods, Family::V4, TCP.1).iter().map(SocketAddr::ip).collect()
-}
-
-fn is_killed(world: &mut World) -> anyhow::Result<()> {
-    let target = world.fresh("survivor");
-    let mut site = start(world, "killed", &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
-    let node = &world.node.netns;
-    traffic::during(world.netns(Place::Pod), &load(&target, &SETS.concat()), || {
-        for set in [SETS[1], SETS[0]] {
-            site.agent.kill()?;
-            let changed = target.clone().with(set);
-            site.manifests.write(&changed.service)?;
-            std::thread::sleep(Duration::from_millis(100));
-            site.agent.start_again(node, &[])?;
-            site.agent.wait_until_healthy()?;
-            site.agent.wait_for(&changed.service)?;
-        }
-        Ok(())
-    })?;
-    Ok(())
-}
-
-fn changes_capacity(world: &mut World) -> anyhow::Result<()> {
-    let target = world.fresh("resized");
-    let mut site = start(world, "resized", &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
-    let node = &world.node.netns;
-    let programs_before = programs(&site)?;
-    traffic::during(world.netns(Place::Pod), &load(&target, SETS[0]), || {
-        for capacity in ["100", "2000"] {
-            site.agent.stop()?;
-            site.agent.start_again(node, &["--max-endpoints", capacity])?;
-            site.agent.wait_until_healthy()?;
-        }
-        Ok(())
-    })?;
-    assert!(programs(&site)?.is_disjoint(&programs_before), "the programs are still the old ones");
-    Ok(())
-}
-
-/// The programs go on with the maps they have, whatever happens to the pins.
-fn finds_damaged_pins(world: &mut World) -> anyhow::Result<()> {
-    let target = world.fresh("damaged");
-    let mut site = start(world, "damaged", &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
-    let node = &world.node.netns;
-    let maps = site.bpffs.path().join("mcs/config");
-    traffic::during(world.netns(Place::Pod), &load(&target, SETS[0]), || {
-        site.agent.stop()?;
-        // One is missing, and one is another map.
-        fs::rename(maps.join("clusters"), maps.join("slots"))?;
-        site.agent.start_again(node, &[])?;
-        site.agent.wait_until_healthy()?;
-        site.agent.wait_for(&target.clone().with(SETS[0]).service)
-    })?;
-    Ok(())
-}
-
-fn start(world: &World, role: &str, target: &Target) -> anyhow::Result<Site> {
-    let service = target.clone().with(SETS[0]).service;
-    Site::start(&world.run, role, &world.node.netns, &[], &[&service])
-}
-
-/// The ids of the attached programs.
-fn programs(site: &Site) -> anyhow::Result<BTreeSet<u64>> {
-    let hooks: Vec<BTreeMap<String, serde_json::Value>> =
-        serde_json::from_value(site.agent.status()?["hooks"].take())?;
-    let ids = hooks.iter().map(|hook| hook["program_id"].as_u64().context("not attached"));
-    ids.collect()
 }

@@ -15,6 +15,7 @@ mod foreign;
 mod modes;
 mod reconnect;
 mod refusal;
+mod restart;
 mod storage;
 mod tcp;
 mod tools;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
     foreign::cases(&mut suite);
     modes::cases(&mut suite);
     change::cases(&mut suite);
+    restart::cases(&mut suite);
     suite.main(World::begin)
 }
 

@@ -1,0 +1,156 @@
+//! Agents come and go, and nobody notices.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{site::Site, suite::Suite, wait};
+
+use crate::{
+    change::{SETS, load},
+    client::{Family, connected, identity},
+    traffic,
+    world::{Place, TCP, Target, World, backends},
+};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("the agent is killed under load", is_killed);
+    suite.case("the agent restarts with another capacity under load", changes_capacity);
+    suite.case("another capacity while a file cannot be read, under load", cannot_read);
+    suite.case("another capacity and --socket-lb=off", turns_off);
+    suite.case("killed while new maps take the place of old ones, under load", exchanges_maps);
+    suite.case("the agent restarts with damaged pins under load", finds_damaged_pins);
+}
+
+fn is_killed(world: &mut World) -> anyhow::Result<()> {
+    let target = world.fresh("survivor");
+    let mut site = start(world, "killed", &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let node = &world.node.netns;
+    traffic::during(world.netns(Place::Pod), &load(&target, &SETS.concat()), || {
+        for set in [SETS[1], SETS[0]] {
+            site.agent.kill()?;
+            let changed = target.clone().with(set);
+            site.manifests.write(&changed.service)?;
+            std::thread::sleep(Duration::from_millis(100));
+            site.agent.start_again(node, &[])?;
+            site.agent.wait_until_healthy()?;
+            site.agent.wait_for(&changed.service)?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn changes_capacity(world: &mut World) -> anyhow::Result<()> {
+    let target = world.fresh("resized");
+    let mut site = start(world, "resized", &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let node = &world.node.netns;
+    let programs_before = programs(&site)?;
+    traffic::during(world.netns(Place::Pod), &load(&target, SETS[0]), || {
+        for capacity in ["100", "2000"] {
+            site.agent.stop()?;
+            site.agent.start_again(node, &["--max-endpoints", capacity])?;
+            site.agent.wait_until_healthy()?;
+        }
+        Ok(())
+    })?;
+    assert!(programs(&site)?.is_disjoint(&programs_before), "the programs are still the old ones");
+    Ok(())
+}
+
+/// What cannot be read holds back pruning, and nothing else: the programs are switched to maps of
+/// the new shape all the same, and go on following changes.
+fn cannot_read(world: &mut World) -> anyhow::Result<()> {
+    let target = world.fresh("unread");
+    let mut site = start(world, "unread", &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let node = &world.node.netns;
+    let programs_before = programs(&site)?;
+    site.agent.stop()?;
+    fs::write(site.manifests.path().join("broken.yaml"), "kind: [")?;
+    traffic::during(world.netns(Place::Pod), &load(&target, &SETS.concat()), || {
+        site.agent.start_again(node, &["--max-endpoints", "100"])?;
+        site.manifests.write(&target.clone().with(SETS[1]).service)?;
+        let new = backends(SETS[1], Family::V4, TCP.1);
+        wait::until("a client to reach a new backend", || {
+            let backend = world
+                .at(Place::Pod, || identity(&connected(Family::V4, target.tcp(Family::V4))?))?;
+            ensure!(new.contains(&backend), "it reached {backend}");
+            Ok(())
+        })
+    })?;
+    assert!(programs(&site)?.is_disjoint(&programs_before), "the programs are still the old ones");
+    let degraded = site.agent.status()?["degraded"].to_string();
+    assert!(degraded.contains("not synced"), "{degraded}");
+    fs::remove_file(site.manifests.path().join("broken.yaml"))?;
+    site.agent.wait_until_healthy()?;
+    site.agent.wait_for(&target.with(SETS[1]).service)
+}
+
+fn turns_off(world: &mut World) -> anyhow::Result<()> {
+    let target = world.fresh("off");
+    let mut site = start(world, "turned-off", &target)?;
+    site.agent.stop()?;
+    let flags = ["--max-endpoints", "100", "--socket-lb=off"];
+    site.agent.start_again(&world.node.netns, &flags)?;
+    site.agent.wait_until_healthy()?;
+    assert!(programs(&site).is_err(), "programs are attached");
+    let changed = target.with(SETS[1]).service;
+    site.manifests.write(&changed)?;
+    site.agent.wait_for(&changed)?;
+    assert_eq!(site.agent.log()?.matches("socket hooks: off").count(), 1);
+    Ok(())
+}
+
+/// The agent died after the first of two renames, with the programs on the new maps.
+fn exchanges_maps(world: &mut World) -> anyhow::Result<()> {
+    let target = world.fresh("exchanged");
+    let mut site = start(world, "exchanged", &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let pins = site.bpffs.path().join("mcs");
+    traffic::during(world.netns(Place::Pod), &load(&target, SETS[0]), || {
+        site.agent.kill()?;
+        fs::rename(pins.join("config"), pins.join("config-new"))?;
+        fs::create_dir(pins.join("config-old"))?;
+        site.agent.start_again(&world.node.netns, &[])?;
+        site.agent.wait_until_healthy()
+    })?;
+    assert!(!pins.join("config-new").exists() && !pins.join("config-old").exists());
+    site.agent.wait_for(&target.with(SETS[0]).service)
+}
+
+/// The programs go on with the maps they have, whatever happens to the pins.
+fn finds_damaged_pins(world: &mut World) -> anyhow::Result<()> {
+    let target = world.fresh("damaged");
+    let mut site = start(world, "damaged", &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let node = &world.node.netns;
+    let maps = site.bpffs.path().join("mcs/config");
+    traffic::during(world.netns(Place::Pod), &load(&target, SETS[0]), || {
+        site.agent.stop()?;
+        // One is missing, and one is another map.
+        fs::rename(maps.join("clusters"), maps.join("slots"))?;
+        site.agent.start_again(node, &[])?;
+        site.agent.wait_until_healthy()?;
+        site.agent.wait_for(&target.clone().with(SETS[0]).service)
+    })?;
+    Ok(())
+}
+
+fn start(world: &World, role: &str, target: &Target) -> anyhow::Result<Site> {
+    let service = target.clone().with(SETS[0]).service;
+    Site::start(&world.run, role, &world.node.netns, &[], &[&service])
+}
+
+/// The ids of the attached programs.
+fn programs(site: &Site) -> anyhow::Result<BTreeSet<u64>> {
+    let hooks: Vec<BTreeMap<String, serde_json::Value>> =
+        serde_json::from_value(site.agent.status()?["hooks"].take())?;
+    let ids = hooks.iter().map(|hook| hook["program_id"].as_u64().context("not attached"));
+    ids.collect()
+}
