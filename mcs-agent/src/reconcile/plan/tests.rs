@@ -47,6 +47,28 @@ fn a_change_keeps_what_stays_and_retires_after_the_flip() {
 }
 
 #[test]
+fn what_one_frontend_lost_is_retired_before_the_next_changes() {
+    let both = |pod| {
+        let of_port = |port| (id("10.0.0.1", port), frontend("web", &[(pod, "")]));
+        desired([of_port(80), of_port(81)])
+    };
+    let (mut maps, mut realized) = maps(ROOMY, &[&both("10.1.0.1:80")]);
+    assert_eq!(
+        go(&both("10.1.0.2:80"), &mut maps, &mut realized),
+        [
+            "backends: write backend 3",
+            "slots: write 1 slots from 2",
+            "states: flip state 1 to 1 slots from 2",
+            "backends: retire backend 1",
+            "backends: write backend 4",
+            "slots: write 1 slots from 3",
+            "states: flip state 2 to 1 slots from 3",
+            "backends: retire backend 2",
+        ]
+    );
+}
+
+#[test]
 fn an_address_of_another_cluster_is_another_backend() {
     let former = web("web", &[("10.1.0.1:8080", "east")]);
     let (mut maps, mut realized) = maps(ROOMY, &[&former]);
