@@ -5,7 +5,7 @@ use std::{
 
 use mcs_common::maps;
 
-use super::{attach::HOOKS, layout};
+use super::{HOOKS, layout};
 
 /// Where things are pinned: `<bpffs>/mcs/{run,config,state,links}`. (No dots in names: bpffs refuses
 /// them.)
