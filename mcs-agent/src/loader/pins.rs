@@ -1,11 +1,12 @@
 use std::{
     fs, io,
+    os::fd::AsFd as _,
     path::{Path, PathBuf},
 };
 
 use mcs_common::maps;
 
-use super::{HOOKS, layout};
+use super::{HOOKS, layout, sys};
 
 /// Where things are pinned: `<bpffs>/mcs/{run,config,state,links}`. (No dots in names: bpffs refuses
 /// them.)
@@ -92,7 +93,16 @@ impl Pins {
     pub(super) fn remove_links(&self) -> io::Result<usize> {
         let pins =
             HOOKS.iter().rev().flat_map(|hook| [self.new_link(hook.name), self.link(hook.name)]);
-        remove_files(pins)
+        let mut removed = 0;
+        for pin in pins {
+            // By itself the kernel detaches a link some time after its pin is gone: before 5.9 that
+            // is the only way, so a failure is none.
+            if let Ok(link) = sys::get_pinned(&pin) {
+                let _ = sys::link_detach(link.as_fd());
+            }
+            removed += usize::from(remove_file(&pin)?);
+        }
+        Ok(removed)
     }
 
     /// Removes a directory of config maps. Absent is as good.

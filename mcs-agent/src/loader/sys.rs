@@ -85,6 +85,15 @@ pub(super) fn link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::
     Ok(())
 }
 
+/// Detaches a link, on kernels that can (5.9).
+pub(super) fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
+    let mut attr = zeroed_attr();
+    attr.link_detach.link_fd = fd_field(link);
+    // SAFETY: no pointers.
+    unsafe { bpf(bpf_cmd::BPF_LINK_DETACH, &mut attr)? };
+    Ok(())
+}
+
 /// Whether the verifier takes a program of these instructions for a hook.
 pub(super) fn loads(
     program_type: bpf_prog_type,
