@@ -28,7 +28,7 @@ pub(super) struct Dataplane {
     pub(super) run_directory: PathBuf,
     pub(super) host: String,
     programs: Programs,
-    socket_lb: SocketLb,
+    pub(super) socket_lb: SocketLb,
     _lock: DirectoryLock,
 }
 
