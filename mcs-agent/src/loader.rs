@@ -4,6 +4,7 @@
 mod attach;
 mod bpffs;
 mod cgroup;
+mod hook;
 mod layout;
 mod lock;
 mod object;
@@ -11,9 +12,10 @@ mod pins;
 mod probe;
 mod sys;
 
-pub use attach::{AttachedHook, HOOKS, Hook};
+pub use attach::AttachedHook;
 pub use bpffs::BpffsError;
 pub use cgroup::{CgroupError, CgroupRoot};
+pub use hook::{HOOKS, Hook};
 pub use lock::{DirectoryLock, is_held};
 pub use object::{LoadError, LoadOptions, Programs, config_bytes};
 pub use pins::{Cleaned, Pins};

@@ -1,7 +1,7 @@
 //! What the suites and the demo are made of: network namespaces, cgroups and bpffs directories of
 //! their own, an agent with its manifests, servers that say who they are, and a runner for cases.
 //!
-//! Everything here works on the real kernel as root, and touches nothing that it has not made.
+//! All but the scenarios works on the real kernel as root, and touches nothing that it has not made.
 
 pub mod agent;
 pub mod bpffs;

@@ -82,6 +82,7 @@ pub fn main<C: 'static, M: Backing + 'static>(
             return ExitCode::FAILURE;
         }
     };
+    let (count, plays) = (files.len(), seeds + 1);
     let mut suite = Suite::default();
     for path in files {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -89,7 +90,9 @@ pub fn main<C: 'static, M: Backing + 'static>(
             .case(name, move |context| check(&path, seeds, |capacity| new_maps(context, capacity)));
     }
     suite.main(|| {
-        println!("each once without faults, and with {seeds} seeds that let 10 % of writes fail");
+        println!(
+            "{count} scenarios, each played {plays} times: once as it is, then with 10 % faults"
+        );
         begin()
     })
 }

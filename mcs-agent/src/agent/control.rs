@@ -8,6 +8,7 @@ use tokio::{
 
 use super::{AgentInfo, Config, Report, Usage, addresses, programs::Dataplane};
 use crate::{
+    dataplane::StorageFallback,
     desired,
     loader::config_bytes,
     model::{Batch, Desired, Kind, NodeContext},
@@ -37,6 +38,7 @@ pub(super) struct Control {
     retry_after: Duration,
     retry_at: Option<Instant>,
     report_at: Option<Instant>,
+    fallback: StorageFallback,
 }
 
 impl Control {
@@ -70,6 +72,7 @@ impl Control {
             retry_after: *RETRY.start(),
             retry_at: None,
             report_at: None,
+            fallback: StorageFallback::new(std::time::Instant::now()),
         })
     }
 
@@ -93,6 +96,7 @@ impl Control {
                 _ = look.tick() => {
                     self.refresh_addresses()?;
                     self.refresh_hooks();
+                    self.end_fallback();
                 }
             }
         }
@@ -134,6 +138,15 @@ impl Control {
         });
         if let Err(error) = repaired {
             tracing::warn!("cannot look after the hooks: {error:#}");
+        }
+    }
+
+    fn end_fallback(&mut self) {
+        let state = self.dataplane.pins.state();
+        match self.fallback.look(&state, std::time::Instant::now()) {
+            Ok(false) => {}
+            Ok(true) => tracing::info!("sockets have storage again: the fall-back for all is off"),
+            Err(error) => tracing::warn!("cannot look after the fall-back of sockets: {error}"),
         }
     }
 
@@ -195,11 +208,7 @@ impl Control {
             cgroup_id: self.dataplane.cgroup.id,
             features: self.dataplane.features,
             capacity: self.config.capacity,
-            usage: Usage {
-                vips: self.desired.vips.len(),
-                frontends: self.desired.frontends.len(),
-                endpoints: self.desired.frontends.values().map(|one| one.backends.len()).sum(),
-            },
+            usage: Usage::of(&self.desired),
             config_map_bytes: config_bytes(self.config.capacity),
             imports: self.desired.imports.clone(),
             rejections: self.desired.rejections.clone(),

@@ -1,4 +1,5 @@
 use std::{
+    collections::BTreeSet,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -10,7 +11,7 @@ use super::SocketLb;
 use crate::{
     dataplane::Run,
     loader::Features,
-    model::{Capacity, ImportReport, Rejection, SourceStatus},
+    model::{Capacity, Desired, ImportReport, Rejection, SourceStatus},
 };
 
 /// What no map holds: written by the agent at each change, read by `status` and `services`. Part of
@@ -71,6 +72,22 @@ pub struct Usage {
     pub frontends: usize,
     /// Backends of all frontends together.
     pub endpoints: usize,
+    /// Source clusters.
+    pub clusters: usize,
+}
+
+impl Usage {
+    /// What these wishes take.
+    pub fn of(desired: &Desired) -> Self {
+        let backends = || desired.frontends.values().flat_map(|frontend| &frontend.backends);
+        let clusters: BTreeSet<&str> = backends().map(|one| one.cluster.as_str()).collect();
+        Self {
+            vips: desired.vips.len(),
+            frontends: desired.frontends.len(),
+            endpoints: backends().count(),
+            clusters: clusters.len(),
+        }
+    }
 }
 
 /// Why there is no report.

@@ -162,13 +162,16 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
         report.cgroup_path.display(),
     ))?;
     print(&format!(
-        "Capacity: {} of {} VIPs, {} of {} frontends, {} of {} endpoints; config maps take {} KiB",
+        "Capacity: {} of {} VIPs, {} of {} frontends, {} of {} endpoints, {} of {} clusters; config \
+         maps take {} KiB",
         report.usage.vips,
         report.capacity.frontends,
         report.usage.frontends,
         report.capacity.frontends,
         report.usage.endpoints,
         report.capacity.endpoints,
+        report.usage.clusters,
+        report.capacity.clusters,
         report.config_map_bytes.div_ceil(1024),
     ))
 }

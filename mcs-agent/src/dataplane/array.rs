@@ -36,11 +36,23 @@ pub(super) struct MappedArray<T> {
 // SAFETY: the mapping belongs to this value alone, and every access to it is volatile or atomic.
 unsafe impl<T: Send> Send for MappedArray<T> {}
 
-impl<T: Pod> MappedArray<T> {
+/// Words of the largest value.
+const WORDS: usize = 64;
+
+impl<T> MappedArray<T> {
     /// Words from one entry to the next: the kernel keeps each value at a multiple of 8 bytes
     /// (`array_map_alloc`, kernel/bpf/arraymap.c).
-    const STRIDE: usize = size_of::<T>().div_ceil(8);
+    const STRIDE: usize = {
+        assert!(size_of::<T>() <= WORDS * 8);
+        size_of::<T>().div_ceil(8)
+    };
 
+    const fn bytes(entries: u32) -> usize {
+        entries as usize * Self::STRIDE * 8
+    }
+}
+
+impl<T: Pod> MappedArray<T> {
     /// Maps a pinned array.
     pub(super) fn open(pin: &Path, access: Access) -> io::Result<Self> {
         let map = MapData::from_pin(pin).map_err(io::Error::other)?;
@@ -75,14 +87,10 @@ impl<T: Pod> MappedArray<T> {
         Ok(Self { base, entries, writable: access == Access::Write, value: PhantomData })
     }
 
-    const fn bytes(entries: u32) -> usize {
-        entries as usize * Self::STRIDE * 8
-    }
-
     /// Entry `index`, read word by word; `None` beyond the end.
     pub(super) fn read(&self, index: u32) -> Option<T> {
         let from = self.entry(index)?;
-        let mut words = [0_u64; 64];
+        let mut words = [0_u64; WORDS];
         let words = &mut words[..Self::STRIDE];
         for (offset, word) in words.iter_mut().enumerate() {
             // SAFETY: `entry` checked the bounds of all `STRIDE` words.
@@ -94,7 +102,7 @@ impl<T: Pod> MappedArray<T> {
     /// Overwrites entry `index`, word by word. Readers may see some words old and some new.
     pub(super) fn write(&mut self, index: u32, value: &T) -> io::Result<()> {
         let to = self.entry_mut(index)?;
-        let mut words = [0_u64; 64];
+        let mut words = [0_u64; WORDS];
         bytemuck::cast_slice_mut(&mut words)[..size_of::<T>()]
             .copy_from_slice(bytemuck::bytes_of(value));
         for (offset, word) in words[..Self::STRIDE].iter().enumerate() {
@@ -117,10 +125,9 @@ impl<T: Pod> MappedArray<T> {
     /// Every entry up to the last one that is not zero.
     pub(super) fn used(&self) -> Vec<T> {
         let is_zero = |value: &T| bytemuck::bytes_of(value).iter().all(|byte| *byte == 0);
-        let mut values: Vec<T> = (0..self.entries).filter_map(|index| self.read(index)).collect();
-        let used = values.iter().rposition(|value| !is_zero(value)).map_or(0, |last| last + 1);
-        values.truncate(used);
-        values
+        let is_used = |index: &u32| self.read(*index).is_some_and(|value| !is_zero(&value));
+        let used = (0..self.entries).rev().find(is_used).map_or(0, |last| last + 1);
+        (0..used).filter_map(|index| self.read(index)).collect()
     }
 
     fn entry(&self, index: u32) -> Option<*mut u64> {
@@ -144,7 +151,7 @@ impl<T: Pod> MappedArray<T> {
 
 impl<T> Drop for MappedArray<T> {
     fn drop(&mut self) {
-        let bytes = self.entries as usize * size_of::<T>().div_ceil(8) * 8;
+        let bytes = Self::bytes(self.entries);
         // SAFETY: mapped by `open` with this length. A failure leaves a mapping until exit.
         let _ = unsafe { munmap(self.base.as_ptr().cast::<c_void>(), bytes) };
     }

@@ -8,13 +8,23 @@ pub type Counts = BTreeMap<String, u64>;
 
 /// Reads the counters pinned in the state directory.
 pub fn read(state: &Path) -> Result<Counts, MapError> {
-    let map = MapData::from_pin(state.join(maps::COUNTERS))?;
-    let counters = PerCpuArray::<_, u64>::try_from(Map::PerCpuArray(map))?;
+    let map = open(state)?;
     Counter::ALL
         .iter()
-        .map(|counter| {
-            let per_cpu = counters.get(&(*counter as u32), 0)?;
-            Ok((counter.name().to_owned(), per_cpu.iter().sum()))
-        })
+        .map(|counter| Ok((counter.name().to_owned(), sum(&map, *counter)?)))
         .collect()
+}
+
+/// Reads one of them.
+pub(super) fn read_one(state: &Path, counter: Counter) -> Result<u64, MapError> {
+    sum(&open(state)?, counter)
+}
+
+fn open(state: &Path) -> Result<PerCpuArray<MapData, u64>, MapError> {
+    let map = MapData::from_pin(state.join(maps::COUNTERS))?;
+    PerCpuArray::try_from(Map::PerCpuArray(map))
+}
+
+fn sum(map: &PerCpuArray<MapData, u64>, counter: Counter) -> Result<u64, MapError> {
+    Ok(map.get(&(counter as u32), 0)?.iter().sum())
 }

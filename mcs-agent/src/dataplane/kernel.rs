@@ -90,8 +90,8 @@ impl KernelMaps {
         }
     }
 
-    /// Stores the word with the state last: who remembers the id from its former use and sees it
-    /// active must see its new generation too.
+    /// Stores the word with the state and the generation last: who remembers the id from its former
+    /// use must not take it for the new one before the rest stands there.
     fn write_backend(&mut self, id: u32, backend: &Backend) -> io::Result<()> {
         const STATE: usize = offset_of!(Backend, port) / 8;
         const { assert!(offset_of!(Backend, state) / 8 == STATE) };

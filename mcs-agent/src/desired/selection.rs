@@ -34,16 +34,10 @@ pub(super) fn backends(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Endpoint, fixture::endpoint};
-
-    fn node() -> NodeContext {
-        NodeContext {
-            node_name: Some("n1".to_owned()),
-            zone: Some("z1".to_owned()),
-            cluster_id: Some("east".to_owned()),
-            ..NodeContext::default()
-        }
-    }
+    use crate::model::{
+        Endpoint,
+        fixture::{endpoint, node},
+    };
 
     fn here() -> Endpoint {
         endpoint("").node("n1")

@@ -29,16 +29,10 @@ fn names(hints: &[String], ours: Option<&str>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Endpoint, fixture::endpoint};
-
-    fn node() -> NodeContext {
-        NodeContext {
-            node_name: Some("n1".to_owned()),
-            zone: Some("z1".to_owned()),
-            cluster_id: Some("east".to_owned()),
-            ..NodeContext::default()
-        }
-    }
+    use crate::model::{
+        Endpoint,
+        fixture::{endpoint, node},
+    };
 
     /// The last part of the address of each endpoint kept; they are numbered from 1.
     fn kept(node: &NodeContext, endpoints: &[(&str, Endpoint)]) -> Vec<usize> {

@@ -4,37 +4,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use aya::programs::{
-    CgroupAttachMode, CgroupSockAddr, CgroupSockAddrAttachType, ProgramError, links::FdLink,
-};
+use aya::programs::{CgroupAttachMode, CgroupSockAddr, ProgramError, links::FdLink};
 use aya_obj::generated::bpf_attach_type;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{CgroupRoot, Pins, pins::remove_file, sys};
-
-/// A hook of the socket path, named as its program and its pin are.
-#[derive(Clone, Copy, Debug)]
-pub struct Hook {
-    /// `connect4` and so on.
-    pub name: &'static str,
-    attach_type: CgroupSockAddrAttachType,
-}
-
-use CgroupSockAddrAttachType as Type;
-
-/// Every hook, in the order in which programs are attached and switched: what shows the VIP comes
-/// before what hides it, so that no application ever sees a backend.
-pub const HOOKS: [Hook; 8] = [
-    Hook { name: "recvmsg4", attach_type: Type::UDPRecvMsg4 },
-    Hook { name: "recvmsg6", attach_type: Type::UDPRecvMsg6 },
-    Hook { name: "getpeername4", attach_type: Type::GetPeerName4 },
-    Hook { name: "getpeername6", attach_type: Type::GetPeerName6 },
-    Hook { name: "connect4", attach_type: Type::Connect4 },
-    Hook { name: "connect6", attach_type: Type::Connect6 },
-    Hook { name: "sendmsg4", attach_type: Type::UDPSendMsg4 },
-    Hook { name: "sendmsg6", attach_type: Type::UDPSendMsg6 },
-];
+use super::{CgroupRoot, HOOKS, Hook, Pins, pins::remove_file, sys};
 
 /// A hook as the kernel tells it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

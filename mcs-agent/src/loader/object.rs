@@ -13,8 +13,8 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use thiserror::Error;
 
 use super::{
-    BpffsError, CgroupRoot, Features, Pins,
-    attach::{self, AttachError, AttachedHook, HOOKS},
+    BpffsError, CgroupRoot, Features, HOOKS, Pins,
+    attach::{self, AttachError, AttachedHook},
     bpffs, layout,
 };
 use crate::model::Capacity;

@@ -6,7 +6,7 @@ use std::{
 
 use mcs_common::maps;
 
-use super::{attach::HOOKS, layout, sys};
+use super::{HOOKS, layout, sys};
 
 /// Where things are pinned: `<bpffs>/mcs/{run,config,state,links}`. (No dots in names: bpffs refuses
 /// them.)

@@ -1,8 +1,8 @@
 //! Objects for tests, built by what a test is about: everything else is as a plain service has it.
 
 use super::{
-    Batch, Endpoint, EndpointSlice, ImportPort, Object, ObjectEvent, ObjectKey, ServiceImport,
-    ServiceType, SlicePort, SourceStatus, Timestamp,
+    Batch, Endpoint, EndpointSlice, ImportPort, NodeContext, Object, ObjectEvent, ObjectKey,
+    ServiceImport, ServiceType, SlicePort, SourceStatus, Timestamp,
 };
 use crate::store::{ObjectStore, Snapshot};
 
@@ -162,5 +162,15 @@ impl Endpoint {
     pub(crate) fn for_zone(mut self, name: &str) -> Self {
         self.for_zones.push(name.to_owned());
         self
+    }
+}
+
+/// The node `n1` of zone `z1` in the cluster `east`.
+pub(crate) fn node() -> NodeContext {
+    NodeContext {
+        node_name: Some("n1".to_owned()),
+        zone: Some("z1".to_owned()),
+        cluster_id: Some("east".to_owned()),
+        ..NodeContext::default()
     }
 }

@@ -51,8 +51,8 @@ pub enum Step {
         /// All of it, its extent complete.
         state: FrontendState,
     },
-    /// Stores the attributes of a live frontend in place. Each is one 32-bit store; a reader may see
-    /// some of the new and some of the old.
+    /// Stores the attributes of a live frontend in place, each whole; a reader may see some of the new
+    /// and some of the old.
     UpdateAttributes {
         /// Index into `states`.
         index: u32,
@@ -82,7 +82,7 @@ pub enum Step {
     },
     /// Inserts into `vips`, never over an entry (`BPF_NOEXIST`). Its being there is fine.
     InsertVip(Address),
-    /// Stores `RETIRED` to [`Backend::state`]: one byte, the rest stays, since readers that hold
+    /// Stores `RETIRED` to [`Backend::state`]: the rest stays, since readers that hold
     /// the former block still use it.
     RetireBackend {
         /// Index into `backends`.

@@ -1,0 +1,67 @@
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use aya::maps::{Array, Map, MapData, MapError};
+use mcs_common::{Counter, maps};
+
+use super::counters;
+
+/// A socket without storage is remembered in `udp_reverse` for this long after the last one came.
+const QUIET: Duration = Duration::from_mins(10);
+
+/// Looks after `storage_fallback`. Once a socket could not have storage, everybody's receives and
+/// direct connects look into `udp_reverse` too; anyone can bring that about by using up a socket's
+/// option memory, so it ends when no more such sockets come.
+#[derive(Debug)]
+pub struct StorageFallback {
+    failures: u64,
+    since: Instant,
+}
+
+impl StorageFallback {
+    /// Starts to look.
+    pub fn new(now: Instant) -> Self {
+        Self { failures: 0, since: now }
+    }
+
+    /// Ends the fall-back if it is time. Returns whether it was on and has been ended.
+    pub fn look(&mut self, state: &Path, now: Instant) -> Result<bool, MapError> {
+        let failures = counters::read_one(state, Counter::StorageFailed)?;
+        if !self.is_over(failures, now) {
+            return Ok(false);
+        }
+        let map = MapData::from_pin(state.join(maps::STORAGE_FALLBACK))?;
+        let mut flag = Array::<_, u32>::try_from(Map::Array(map))?;
+        let was_on = flag.get(&0, 0)? != 0;
+        if was_on {
+            flag.set(0, 0, 0)?;
+        }
+        Ok(was_on)
+    }
+
+    fn is_over(&mut self, failures: u64, now: Instant) -> bool {
+        if failures != self.failures {
+            (self.failures, self.since) = (failures, now);
+        }
+        now.duration_since(self.since) >= QUIET
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_when_no_failure_came_for_a_while() {
+        let start = Instant::now();
+        let mut fallback = StorageFallback::new(start);
+        let cases =
+            [(0, 3, false), (599, 3, false), (600, 3, true), (700, 4, false), (1300, 4, true)];
+        for (seconds, failures, is_over) in cases {
+            let now = start + Duration::from_secs(seconds);
+            assert_eq!(fallback.is_over(failures, now), is_over, "after {seconds} s");
+        }
+    }
+}
