@@ -145,7 +145,7 @@ impl Dataplane {
     /// Leaves word in the maps of who runs, and where its report is.
     fn sign(&self) -> anyhow::Result<()> {
         let directory = self.run_directory.to_string_lossy();
-        let mut record = RunRecord {
+        let record = RunRecord {
             directory: text(&directory),
             host: text(&self.host),
             pid: u64::from(std::process::id()),
@@ -154,10 +154,6 @@ impl Dataplane {
             directory.len() < record.directory.len(),
             "the path {directory} is too long for the map that leads to it: use a shorter --run-dir"
         );
-        // Read by people as text: an empty name would be none.
-        if self.host.is_empty() {
-            record.host = text("localhost");
-        }
         write_run_record(&self.pins.run(), &record).context("cannot sign the maps")
     }
 
