@@ -30,13 +30,13 @@ crate::pod!(ClusterRecord);
 pub struct RunRecord {
     /// The agent's run directory, an absolute path, then zeros.
     pub directory: [i8; 192],
-    /// The host name the agent saw, then zeros.
-    pub host: [i8; 64],
+    /// The host name the agent saw (at most 64 bytes, `HOST_NAME_MAX`), then zeros.
+    pub host: [i8; 72],
     /// The agent's process id, in its own PID namespace.
     pub pid: u64,
 }
 
-const _: () = assert!(size_of::<RunRecord>() == 264);
+const _: () = assert!(size_of::<RunRecord>() == 272);
 crate::pod!(RunRecord);
 
 /// Text as the records hold it: signed bytes (what the BTF calls `char`) up to the first zero.
