@@ -43,34 +43,21 @@ impl Status {
     fn read(pins: &Pins) -> Self {
         let mut degraded = Vec::new();
         let mut report = None;
-        let running = match is_held(pins.root()) {
-            Ok(running) => running,
-            Err(error) => {
-                degraded.push(format!(
-                    "cannot look at {}: {error}: start `mcs-agent run` as root, or name the \
-                     agent's --bpffs",
-                    pins.root().display()
-                ));
-                false
+        let mut running = false;
+        match is_held(pins.root()) {
+            Ok(held) => {
+                running = held;
+                degraded.extend(contention(pins, running).into_iter().map(str::to_owned));
+                match view::read_report(pins) {
+                    Ok(found) => report = Some(found),
+                    Err(error) => degraded.push(format!("{error:#}")),
+                }
             }
-        };
-        if degraded.is_empty() {
-            if !running {
-                degraded.push(
-                    "no agent runs here: what is attached goes on with the maps as they are"
-                        .to_owned(),
-                );
-            }
-            if is_held(&pins.state()).unwrap_or(false) {
-                degraded.push(
-                    "a second agent waits for this directory: it needs a --bpffs of its own"
-                        .to_owned(),
-                );
-            }
-            match view::read_report(pins) {
-                Ok(found) => report = Some(found),
-                Err(error) => degraded.push(format!("{error:#}")),
-            }
+            Err(error) => degraded.push(format!(
+                "cannot look at {}: {error}: start `mcs-agent run` as root, or name the agent's \
+                 --bpffs",
+                pins.root().display()
+            )),
         }
         let hooks = pins
             .hooks()
@@ -108,6 +95,18 @@ impl Status {
             self.counters.iter().map(|(name, count)| vec![name.clone(), count.to_string()]),
         )
     }
+}
+
+/// What is wrong with who holds the directory.
+fn contention(pins: &Pins, running: bool) -> Vec<&'static str> {
+    let mut reasons = Vec::new();
+    if !running {
+        reasons.push("no agent runs here: what is attached goes on with the maps as they are");
+    }
+    if is_held(&pins.state()).unwrap_or(false) {
+        reasons.push("a second agent waits for this directory: it needs a --bpffs of its own");
+    }
+    reasons
 }
 
 /// What keeps a running agent from being healthy. Rejected objects do not.

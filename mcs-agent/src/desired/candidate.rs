@@ -36,6 +36,17 @@ pub(super) fn unify(candidates: &mut Vec<Candidate<'_>>) {
     candidates.dedup_by_key(|candidate| candidate.address);
 }
 
+/// Candidates for tests, told apart by their ports: 1, 2 and so on, whatever the endpoints' addresses.
+#[cfg(test)]
+pub(super) fn numbered<'a>(endpoints: &'a [(&str, Endpoint)]) -> Vec<Candidate<'a>> {
+    let candidate = |((cluster, endpoint), port): (&'a (&str, Endpoint), u16)| Candidate {
+        address: ([10, 1, 0, 1], port).into(),
+        cluster,
+        endpoint,
+    };
+    endpoints.iter().zip(1..).map(candidate).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

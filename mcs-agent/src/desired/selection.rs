@@ -34,6 +34,7 @@ pub(super) fn backends(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::desired::candidate::numbered;
     use crate::model::{
         Endpoint,
         fixture::{endpoint, node},
@@ -53,15 +54,7 @@ mod tests {
         node: &NodeContext,
         endpoints: &[(&str, Endpoint)],
     ) -> Vec<u16> {
-        let candidates = endpoints
-            .iter()
-            .zip(1..)
-            .map(|((cluster, endpoint), port)| Candidate {
-                address: ([10, 1, 0, 1], port).into(),
-                cluster,
-                endpoint,
-            })
-            .collect();
+        let candidates = numbered(endpoints);
         backends(candidates, policy, node).iter().map(|b| b.address.port()).collect()
     }
 

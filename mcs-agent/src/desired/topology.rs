@@ -29,6 +29,7 @@ fn names(hints: &[String], ours: Option<&str>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::desired::candidate::numbered;
     use crate::model::{
         Endpoint,
         fixture::{endpoint, node},
@@ -36,15 +37,7 @@ mod tests {
 
     /// The last part of the address of each endpoint kept; they are numbered from 1.
     fn kept(node: &NodeContext, endpoints: &[(&str, Endpoint)]) -> Vec<usize> {
-        let mut candidates: Vec<Candidate<'_>> = endpoints
-            .iter()
-            .zip(1..)
-            .map(|((cluster, endpoint), port)| Candidate {
-                address: ([10, 1, 0, 1], port).into(),
-                cluster,
-                endpoint,
-            })
-            .collect();
+        let mut candidates = numbered(endpoints);
         prefer(&mut candidates, node);
         candidates.iter().map(|candidate| candidate.address.port().into()).collect()
     }

@@ -108,8 +108,15 @@ impl World {
 
 /// The maps of an agent that only ever wanted this.
 fn fresh(desired: &Desired, capacity: Capacity) -> String {
-    let mut world = World::new(capacity, 0, 0);
-    world.converge(desired);
+    contents_after(World::new(capacity, 0, 0), &[], desired)
+}
+
+/// The maps after these events, and when the last wish has come true.
+fn contents_after(mut world: World, events: &[Event], last: &Desired) -> String {
+    for event in events {
+        world.play(event);
+    }
+    world.converge(last);
     world.maps.dump().expect("in memory").contents().to_string()
 }
 
@@ -152,13 +159,8 @@ proptest! {
         events in events(script::interrupted()),
         last in desired(),
     ) {
-        let mut world = World::new(capacity(), 0, 0);
-        for event in &events {
-            world.play(event);
-        }
-        world.converge(&last);
-        let contents = world.maps.dump().expect("in memory").contents().to_string();
-        prop_assert_eq!(contents, fresh(&last, capacity()));
+        let world = World::new(capacity(), 0, 0);
+        prop_assert_eq!(contents_after(world, &events, &last), fresh(&last, capacity()));
     }
 
     #[test]
@@ -167,13 +169,8 @@ proptest! {
         last in desired(),
         seed in any::<u64>(),
     ) {
-        let mut world = World::new(capacity(), 100, seed);
-        for event in &events {
-            world.play(event);
-        }
-        world.converge(&last);
-        let contents = world.maps.dump().expect("in memory").contents().to_string();
-        prop_assert_eq!(contents, fresh(&last, capacity()));
+        let world = World::new(capacity(), 100, seed);
+        prop_assert_eq!(contents_after(world, &events, &last), fresh(&last, capacity()));
     }
 
     #[test]
