@@ -1,6 +1,6 @@
 use bytemuck::{Pod, Zeroable};
 
-use crate::BackendRef;
+use crate::{Address, BackendRef};
 
 /// Key of the LRU map `affinity`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Pod, Zeroable)]
@@ -18,7 +18,22 @@ pub struct AffinityKey {
 const _: () = assert!(size_of::<AffinityKey>() == 16);
 crate::pod!(AffinityKey);
 
-/// Value of the LRU map `affinity`.
+/// Key of the LRU map `client_affinity`, of the packet path.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Pod, Zeroable)]
+#[repr(C, align(8))]
+pub struct ClientKey {
+    /// The client: the source of its packets.
+    pub client: Address,
+    /// Index into `states`.
+    pub frontend: u32,
+    /// Zero.
+    pub pad: u32,
+}
+
+const _: () = assert!(size_of::<ClientKey>() == 24);
+crate::pod!(ClientKey);
+
+/// Value of the LRU maps `affinity` and `client_affinity`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct Affinity {

@@ -21,11 +21,49 @@ pub enum Counter {
     StorageFailed,
     /// Two VIPs of one socket share a backend: replies are shown as from the VIP used last.
     ReverseShared,
+    /// A packet to a VIP was sent to a backend.
+    PacketTranslated,
+    /// A reply's source was made the VIP.
+    PacketReversed,
+    /// A flow began.
+    FlowCreated,
+    /// A flow got another source port, since its reply could not be told from another flow's.
+    FlowPortChanged,
+    /// An ICMP error was translated, with the packet inside.
+    IcmpTranslated,
+    /// An ICMP echo request to a VIP was answered.
+    EchoAnswered,
+    /// Refused with RST or ICMP: no usable backend.
+    PacketRefusedNoBackend,
+    /// Refused with RST or ICMP: the VIP has no such port.
+    PacketRefusedUnknownPort,
+    /// Refused with RST or ICMP: the maps were found in a state that no reader should see.
+    PacketRefusedInconsistent,
+    /// Refused with RST or ICMP: no way to tell the reply from another flow's.
+    PacketRefusedCollision,
+    /// Refused with ICMP: SCTP, which is not translated.
+    PacketRefusedSctp,
+    /// A refused packet got no answer: too many were due.
+    RefusalLimited,
+    /// A refused packet got no answer: it was one itself, or too large to be turned into one.
+    RefusalSilent,
+    /// Dropped: a protocol to a VIP that has no ports.
+    PacketDroppedProtocol,
+    /// Dropped: a packet to a VIP whose headers are cut short, contradict each other or nest too deep.
+    PacketDroppedMalformed,
+    /// Dropped: a later fragment to a VIP whose first one has not been seen.
+    PacketDroppedFragment,
+    /// Dropped: ICMP to a VIP that belongs to no flow.
+    PacketDroppedIcmp,
+    /// Dropped: the packet or the flow table could not be written.
+    PacketDroppedFailed,
+    /// Dropped on an uplink: a packet to a VIP that no hook translated.
+    LeakPrevented,
 }
 
 impl Counter {
     /// Every counter, in index order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 28] = [
         Self::ConnectTranslated,
         Self::SendTranslated,
         Self::ReceiveReversed,
@@ -35,6 +73,25 @@ impl Counter {
         Self::RefusedInconsistent,
         Self::StorageFailed,
         Self::ReverseShared,
+        Self::PacketTranslated,
+        Self::PacketReversed,
+        Self::FlowCreated,
+        Self::FlowPortChanged,
+        Self::IcmpTranslated,
+        Self::EchoAnswered,
+        Self::PacketRefusedNoBackend,
+        Self::PacketRefusedUnknownPort,
+        Self::PacketRefusedInconsistent,
+        Self::PacketRefusedCollision,
+        Self::PacketRefusedSctp,
+        Self::RefusalLimited,
+        Self::RefusalSilent,
+        Self::PacketDroppedProtocol,
+        Self::PacketDroppedMalformed,
+        Self::PacketDroppedFragment,
+        Self::PacketDroppedIcmp,
+        Self::PacketDroppedFailed,
+        Self::LeakPrevented,
     ];
 
     /// The name that `status` and the metrics use.
@@ -50,6 +107,25 @@ impl Counter {
             Self::RefusedInconsistent => "refused_inconsistent",
             Self::StorageFailed => "storage_failed",
             Self::ReverseShared => "reverse_shared",
+            Self::PacketTranslated => "packet_translated",
+            Self::PacketReversed => "packet_reversed",
+            Self::FlowCreated => "flow_created",
+            Self::FlowPortChanged => "flow_port_changed",
+            Self::IcmpTranslated => "icmp_translated",
+            Self::EchoAnswered => "echo_answered",
+            Self::PacketRefusedNoBackend => "packet_refused_no_backend",
+            Self::PacketRefusedUnknownPort => "packet_refused_unknown_port",
+            Self::PacketRefusedInconsistent => "packet_refused_inconsistent",
+            Self::PacketRefusedCollision => "packet_refused_collision",
+            Self::PacketRefusedSctp => "packet_refused_sctp",
+            Self::RefusalLimited => "refusal_limited",
+            Self::RefusalSilent => "refusal_silent",
+            Self::PacketDroppedProtocol => "packet_dropped_protocol",
+            Self::PacketDroppedMalformed => "packet_dropped_malformed",
+            Self::PacketDroppedFragment => "packet_dropped_fragment",
+            Self::PacketDroppedIcmp => "packet_dropped_icmp",
+            Self::PacketDroppedFailed => "packet_dropped_failed",
+            Self::LeakPrevented => "leak_prevented",
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Names of the maps, which are those of their pins: `<bpffs>/mcs/config/<name>` for what the agent
 //! writes, `<bpffs>/mcs/state/<name>` for what the programs write.
 
-/// Entries of each LRU map.
+/// Entries of each LRU map whose size no flag sets.
 pub const LRU_ENTRIES: u32 = 65_536;
+/// Entries of [`FRAGMENTS`]: datagrams on their way in pieces.
+pub const FRAGMENT_ENTRIES: u32 = 8_192;
 
 /// Hash: [`Address`](crate::Address) -> flags (`u32`, 0 so far).
 pub const VIPS: &str = "vips";
@@ -33,3 +35,11 @@ pub const SOCKETS: &str = "sockets";
 pub const COUNTERS: &str = "counters";
 /// Array of one `u32`: not 0 once socket storage could not be had on this node.
 pub const STORAGE_FALLBACK: &str = "storage_fallback";
+/// LRU hash: [`Tuple`](crate::Tuple) -> [`Flow`](crate::Flow).
+pub const FLOWS: &str = "flows";
+/// Array of one `u32`, of [`FlowsUsed`](crate::FlowsUsed).
+pub const FLOWS_USED: &str = "flows_used";
+/// LRU hash: [`FragmentKey`](crate::FragmentKey) -> [`Fragment`](crate::Fragment).
+pub const FRAGMENTS: &str = "fragments";
+/// LRU hash: [`ClientKey`](crate::ClientKey) -> [`Affinity`](crate::Affinity).
+pub const CLIENT_AFFINITY: &str = "client_affinity";

@@ -49,6 +49,12 @@ pub fn lookup<T: Tables>(tables: &T, key: &FrontendKey) -> Lookup {
     if !tables.is_vip(&key.vip) {
         return Lookup::Miss;
     }
+    lookup_port(tables, key)
+}
+
+/// As [`lookup`], of an address that is known to be a VIP.
+#[inline(always)]
+pub fn lookup_port<T: Tables>(tables: &T, key: &FrontendKey) -> Lookup {
     for _ in 0..2 {
         let Some(index) = tables.frontend(key) else { return Lookup::UnknownPort };
         if let Some(state) = tables.state(index)

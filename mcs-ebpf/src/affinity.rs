@@ -2,16 +2,17 @@
 
 use aya_ebpf::{
     bindings::BPF_NOEXIST,
+    btf_maps::LruHashMap,
     helpers::{bpf_get_prandom_u32, bpf_ktime_get_ns},
 };
 use mcs_common::{
-    Affinity, AffinityKey, BackendRef, FRONTEND_AFFINITY_CLIENT_IP,
+    Address, Affinity, AffinityKey, BackendRef, ClientKey, FRONTEND_AFFINITY_CLIENT_IP,
     select::{Choice, Frontend, pick, recall},
 };
 
 use crate::{
     context::{Ctx, Family},
-    maps::{AFFINITY, ConfigMaps, load},
+    maps::{AFFINITY, CLIENT_AFFINITY, ConfigMaps, LRU_ENTRIES, load},
 };
 
 /// Chooses a backend for a new connection.
@@ -31,10 +32,38 @@ fn choose_any(frontend: &Frontend) -> Option<Choice> {
 
 #[inline(always)]
 fn choose_sticky<F: Family>(ctx: &Ctx<F>, frontend: &Frontend) -> Option<Choice> {
-    let key = key(ctx, frontend);
+    stick(&AFFINITY, key(ctx, frontend), frontend, || choose_any(frontend))
+}
+
+/// Chooses a backend for a client that is known by its address: the one that `random` picks, or
+/// with affinity the client's.
+#[inline(always)]
+pub(crate) fn choose_for_client(
+    client: &Address,
+    frontend: &Frontend,
+    random: u32,
+) -> Option<Choice> {
+    let extent = frontend.state.extent;
+    if frontend.state.flags & FRONTEND_AFFINITY_CLIENT_IP == 0 {
+        return pick(&ConfigMaps, extent, random);
+    }
+    let key = ClientKey { client: *client, frontend: frontend.index, pad: 0 };
+    // Not by the connection: a client that was evicted finds its backend again.
+    let random = client.spread(frontend.index);
+    stick(&CLIENT_AFFINITY, key, frontend, || pick(&ConfigMaps, extent, random))
+}
+
+/// The backend that `map` remembers for `key`, or else one that `choose` finds.
+#[inline(always)]
+fn stick<K>(
+    map: &LruHashMap<K, Affinity, LRU_ENTRIES>,
+    key: K,
+    frontend: &Frontend,
+    choose: impl FnOnce() -> Option<Choice>,
+) -> Option<Choice> {
     // SAFETY: the helper takes no argument.
     let now = unsafe { bpf_ktime_get_ns() };
-    let known = AFFINITY.get_ptr_mut(key);
+    let known = map.get_ptr_mut(&key);
     if let Some(known) = known {
         // SAFETY: the pointer is to a value of the map. If it is evicted and reused meanwhile, the
         // backend's frontend and generation do not match.
@@ -47,13 +76,13 @@ fn choose_sticky<F: Family>(ctx: &Ctx<F>, frontend: &Frontend) -> Option<Choice>
             return Some(choice);
         }
     }
-    let choice = choose_any(frontend)?;
+    let choice = choose()?;
     let affinity = Affinity { backend: choice.chosen, last_used_ns: now };
     if let Some(known) = known {
         // SAFETY: as above.
         unsafe { known.write_volatile(affinity) };
-    } else if AFFINITY.insert(key, affinity, BPF_NOEXIST.into()).is_err()
-        && let Some(first) = AFFINITY.get_ptr(key)
+    } else if map.insert(&key, affinity, BPF_NOEXIST.into()).is_err()
+        && let Some(first) = map.get_ptr(&key)
     {
         // Another CPU chose for this client at the same time: its choice stands.
         // SAFETY: as above.

@@ -14,13 +14,20 @@ mod context;
 mod counters;
 mod destination;
 mod maps;
+mod packet;
 mod reverse;
 mod sendmsg;
 mod sockets;
 
-use aya_ebpf::{macros::cgroup_sock_addr, programs::SockAddrContext};
+use aya_ebpf::{
+    macros::{cgroup_sock_addr, classifier},
+    programs::{SockAddrContext, TcContext},
+};
 
-use crate::context::{Ctx, V4, V6};
+use crate::{
+    context::{Ctx, V4, V6},
+    packet::frame::{Bare, Ethernet},
+};
 
 /// Rewrites the destination of an IPv4 connect.
 #[cgroup_sock_addr(connect4)]
@@ -68,6 +75,42 @@ fn getpeername4(ctx: SockAddrContext) -> i32 {
 #[cgroup_sock_addr(getpeername6)]
 fn getpeername6(ctx: SockAddrContext) -> i32 {
     reverse::getpeername(&Ctx::<V6>::new(ctx))
+}
+
+/// Translates what a pod sends to a VIP, on the host's side of its interface: tc ingress.
+#[classifier]
+fn from_pod(ctx: TcContext) -> i32 {
+    packet::from_pod::<Ethernet>(ctx)
+}
+
+/// Translates what answers for a VIP, on the host's side of a pod's interface: tc egress.
+#[classifier]
+fn to_pod(ctx: TcContext) -> i32 {
+    packet::to_pod::<Ethernet>(ctx)
+}
+
+/// Drops what is still addressed to a VIP when it leaves the node: tc egress.
+#[classifier]
+fn uplink(ctx: TcContext) -> i32 {
+    packet::uplink::<Ethernet>(ctx)
+}
+
+/// As `from_pod`, on a device without Ethernet headers.
+#[classifier]
+fn from_pod_bare(ctx: TcContext) -> i32 {
+    packet::from_pod::<Bare>(ctx)
+}
+
+/// As `to_pod`, on a device without Ethernet headers.
+#[classifier]
+fn to_pod_bare(ctx: TcContext) -> i32 {
+    packet::to_pod::<Bare>(ctx)
+}
+
+/// As `uplink`, on a device without Ethernet headers.
+#[classifier]
+fn uplink_bare(ctx: TcContext) -> i32 {
+    packet::uplink::<Bare>(ctx)
 }
 
 #[cfg(target_arch = "bpf")]

@@ -9,13 +9,14 @@ use aya_ebpf::{
 };
 use bytemuck::Pod;
 use mcs_common::{
-    Address, Affinity, AffinityKey, Backend, BackendRef, ClusterRecord, Counter, FrontendKey,
-    FrontendState, PinKey, ReverseKey, ReverseValue, RunRecord, ServiceRecord, SocketState,
-    select::Tables,
+    Address, Affinity, AffinityKey, Backend, BackendRef, ClientKey, ClusterRecord, Counter, Flow,
+    Fragment, FragmentKey, FrontendKey, FrontendState, PinKey, ReverseKey, ReverseValue, RunRecord,
+    ServiceRecord, SocketState, Tuple, select::Tables,
 };
 
 const MMAPABLE: usize = BPF_F_MMAPABLE as usize;
-const LRU_ENTRIES: usize = mcs_common::maps::LRU_ENTRIES as usize;
+pub(crate) const LRU_ENTRIES: usize = mcs_common::maps::LRU_ENTRIES as usize;
+const FRAGMENT_ENTRIES: usize = mcs_common::maps::FRAGMENT_ENTRIES as usize;
 
 #[btf_map(name = "vips")]
 static VIPS: HashMap<Address, u32, 1> = HashMap::new();
@@ -41,6 +42,16 @@ pub(crate) static SOCKETS: SkStorage<SocketState> = SkStorage::new();
 pub(crate) static COUNTERS: PerCpuArray<u64, { Counter::ALL.len() }> = PerCpuArray::new();
 #[btf_map(name = "storage_fallback")]
 pub(crate) static STORAGE_FALLBACK: Array<u32, 1> = Array::new();
+
+#[btf_map(name = "flows")]
+pub(crate) static FLOWS: LruHashMap<Tuple, Flow, LRU_ENTRIES> = LruHashMap::new();
+#[btf_map(name = "flows_used")]
+pub(crate) static FLOWS_USED: Array<u32, 1, MMAPABLE> = Array::new();
+#[btf_map(name = "fragments")]
+pub(crate) static FRAGMENTS: LruHashMap<FragmentKey, Fragment, FRAGMENT_ENTRIES> =
+    LruHashMap::new();
+#[btf_map(name = "client_affinity")]
+pub(crate) static CLIENT_AFFINITY: LruHashMap<ClientKey, Affinity, LRU_ENTRIES> = LruHashMap::new();
 
 // Read by people and by the command line only; they stand here so that their BTF comes from the
 // same types.

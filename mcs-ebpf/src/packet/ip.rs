@@ -1,0 +1,274 @@
+//! The only code of the packet path that knows which family a packet is of.
+
+use core::ptr;
+
+use aya_ebpf::{bindings::BPF_F_RECOMPUTE_CSUM, helpers::generated::bpf_csum_diff};
+use bytemuck::{AnyBitPattern, NoUninit};
+use mcs_common::{Address, Tuple};
+
+use super::frame::{Frame, Link, OutOfBounds};
+
+/// IP protocol numbers.
+pub(crate) mod protocol {
+    pub(crate) const TCP: u8 = 6;
+    pub(crate) const UDP: u8 = 17;
+    pub(crate) const SCTP: u8 = 132;
+}
+
+/// What an IP header says, its options and extension headers included.
+pub(crate) struct Header {
+    pub(crate) src: Address,
+    pub(crate) dst: Address,
+    /// What follows: an IP protocol number.
+    pub(crate) protocol: u8,
+    /// Where that begins.
+    pub(crate) l4: u32,
+    /// Where the packet ends, by its header.
+    pub(crate) end: u32,
+    pub(crate) piece: Piece,
+    /// The identification, as it stands.
+    pub(crate) id: u32,
+}
+
+/// Whether a packet is whole.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Piece {
+    Whole,
+    /// The first fragment, which has the ports.
+    First,
+    /// A later fragment.
+    Later,
+}
+
+impl Piece {
+    #[inline(always)]
+    const fn of(offset: u16, more: bool) -> Self {
+        if offset != 0 {
+            Self::Later
+        } else if more {
+            Self::First
+        } else {
+            Self::Whole
+        }
+    }
+}
+
+/// The header is cut short, contradicts itself, or nests too deep.
+pub(crate) struct Malformed;
+
+impl From<OutOfBounds> for Malformed {
+    #[inline(always)]
+    fn from(_: OutOfBounds) -> Self {
+        Self
+    }
+}
+
+/// A family's headers.
+pub(crate) trait Ip {
+    /// The protocol number of its ICMP.
+    const ICMP: u8;
+    /// Source and destination, side by side as in the header.
+    type Addresses: NoUninit + AnyBitPattern;
+    /// Where they stand in the header.
+    const ADDRESSES: u32;
+    /// Where the checksum stands in the header, if there is one.
+    const CHECKSUM: Option<u32>;
+    /// How addresses are written: IPv6 has no header checksum whose change makes up for theirs in
+    /// a checksum over the whole packet (`CHECKSUM_COMPLETE`).
+    const STORE_FLAGS: u64;
+
+    /// The destination alone: what decides whether a packet is ours.
+    fn destination<L: Link>(frame: &Frame<L>) -> Result<Address, OutOfBounds>;
+    /// Reads a header that begins at `l3`, and all that stands before its payload. `quoted` is one
+    /// inside an ICMP error, which may be cut anywhere behind its header.
+    fn parse<L: Link>(frame: &Frame<L>, l3: u32, quoted: bool) -> Result<Header, Malformed>;
+    /// The addresses as they stand in a header.
+    fn addresses(tuple: &Tuple) -> Self::Addresses;
+}
+
+/// The difference that replacing `from` by `to` makes to a sum of 16-bit words.
+#[inline(always)]
+pub(crate) fn checksum_difference<T: NoUninit>(from: &T, to: &T) -> u64 {
+    // SAFETY: the helper reads both, whose size is a multiple of 4.
+    let difference = unsafe {
+        bpf_csum_diff(
+            ptr::from_ref(from).cast_mut().cast(),
+            size_of::<T>() as u32,
+            ptr::from_ref(to).cast_mut().cast(),
+            size_of::<T>() as u32,
+            0,
+        )
+    };
+    difference.cast_unsigned()
+}
+
+/// IPv4.
+pub(crate) struct V4;
+/// IPv6.
+pub(crate) struct V6;
+
+#[derive(Clone, Copy, AnyBitPattern)]
+#[repr(C)]
+struct V4Header {
+    version_length: u8,
+    service: u8,
+    total: u16,
+    id: u16,
+    fragment: u16,
+    ttl: u8,
+    protocol: u8,
+    checksum: u16,
+    src: u32,
+    dst: u32,
+}
+
+impl Ip for V4 {
+    const ICMP: u8 = 1;
+    type Addresses = [u32; 2];
+    const ADDRESSES: u32 = 12;
+    const CHECKSUM: Option<u32> = Some(10);
+    const STORE_FLAGS: u64 = 0;
+
+    #[inline(always)]
+    fn destination<L: Link>(frame: &Frame<L>) -> Result<Address, OutOfBounds> {
+        Ok(Address::from_v4_word(frame.load(frame.l3 + 16)?))
+    }
+
+    #[inline(always)]
+    fn parse<L: Link>(frame: &Frame<L>, l3: u32, quoted: bool) -> Result<Header, Malformed> {
+        const MORE: u16 = 0x2000;
+        const OFFSET: u16 = 0x1fff;
+
+        let header: V4Header = frame.load(l3)?;
+        let length = u32::from(header.version_length & 0xf) * 4;
+        let mut total = u32::from(u16::from_be(header.total));
+        let len = frame.len();
+        // More than 64 KiB, in segments for the device to cut ("BIG TCP").
+        if total == 0 && frame.is_gso() && !quoted {
+            total = len.wrapping_sub(l3);
+        }
+        let fits = quoted || l3 + total <= len;
+        if header.version_length >> 4 != 4 || length < 20 || total < length || !fits {
+            return Err(Malformed);
+        }
+        let fragment = u16::from_be(header.fragment);
+        Ok(Header {
+            src: Address::from_v4_word(header.src),
+            dst: Address::from_v4_word(header.dst),
+            protocol: header.protocol,
+            l4: l3 + length,
+            end: l3 + total,
+            piece: Piece::of(fragment & OFFSET, fragment & MORE != 0),
+            id: u32::from(header.id),
+        })
+    }
+
+    #[inline(always)]
+    fn addresses(tuple: &Tuple) -> Self::Addresses {
+        let [.., src] = tuple.src.words();
+        let [.., dst] = tuple.dst.words();
+        [src, dst]
+    }
+}
+
+#[derive(Clone, Copy, AnyBitPattern)]
+#[repr(C)]
+struct V6Header {
+    version_class_flow: u32,
+    payload: u16,
+    next: u8,
+    hops: u8,
+    src: [u32; 4],
+    dst: [u32; 4],
+}
+
+impl V6 {
+    /// Headers that may stand before the payload. RFC 8200 has seven kinds at most once each, and
+    /// destination options twice.
+    const EXTENSIONS: usize = 6;
+}
+
+impl Ip for V6 {
+    const ICMP: u8 = 58;
+    type Addresses = [u32; 8];
+    const ADDRESSES: u32 = 8;
+    const CHECKSUM: Option<u32> = None;
+    const STORE_FLAGS: u64 = BPF_F_RECOMPUTE_CSUM as u64;
+
+    #[inline(always)]
+    fn destination<L: Link>(frame: &Frame<L>) -> Result<Address, OutOfBounds> {
+        Ok(Address::from_words(frame.load(frame.l3 + 24)?))
+    }
+
+    #[inline(always)]
+    fn parse<L: Link>(frame: &Frame<L>, l3: u32, quoted: bool) -> Result<Header, Malformed> {
+        const HOP_BY_HOP: u8 = 0;
+        const ROUTING: u8 = 43;
+        const FRAGMENT: u8 = 44;
+        const AUTHENTICATION: u8 = 51;
+        const DESTINATION: u8 = 60;
+        const MORE: u16 = 1;
+
+        let fixed: V6Header = frame.load(l3)?;
+        let len = frame.len();
+        let payload = u32::from(u16::from_be(fixed.payload));
+        let mut end = l3 + 40 + payload;
+        // More than 64 KiB, in segments for the device to cut ("BIG TCP").
+        if payload == 0 && frame.is_gso() && !quoted {
+            end = len;
+        }
+        let version = u32::from_be(fixed.version_class_flow) >> 28;
+        if version != 6 || (!quoted && end > len) {
+            return Err(Malformed);
+        }
+        let mut header = Header {
+            src: Address::from_words(fixed.src),
+            dst: Address::from_words(fixed.dst),
+            protocol: fixed.next,
+            l4: l3 + 40,
+            end,
+            piece: Piece::Whole,
+            id: 0,
+        };
+        for _ in 0..=Self::EXTENSIONS {
+            let length = match header.protocol {
+                HOP_BY_HOP | ROUTING | DESTINATION => 8,
+                AUTHENTICATION => 4,
+                FRAGMENT => 0,
+                _ => return Ok(header),
+            };
+            if header.piece == Piece::Later {
+                return Ok(header);
+            }
+            let extension: [u8; 4] = frame.load(header.l4)?;
+            let [next, units, third, fourth] = extension;
+            if header.protocol == ROUTING && fourth != 0 {
+                // The destination is a stop on the way, not the end of it.
+                return Err(Malformed);
+            }
+            let size = if header.protocol == FRAGMENT {
+                let offset = u16::from_be_bytes([third, fourth]);
+                header.piece = Piece::of(offset >> 3, offset & MORE != 0);
+                header.id = frame.load(header.l4 + 4)?;
+                8
+            } else if length == 4 {
+                (u32::from(units) + 2) * 4
+            } else {
+                (u32::from(units) + 1) * 8
+            };
+            header.protocol = next;
+            header.l4 += size;
+            if header.l4 > header.end {
+                return Err(Malformed);
+            }
+        }
+        Err(Malformed)
+    }
+
+    #[inline(always)]
+    fn addresses(tuple: &Tuple) -> Self::Addresses {
+        let [a, b, c, d] = tuple.src.words();
+        let [e, f, g, h] = tuple.dst.words();
+        [a, b, c, d, e, f, g, h]
+    }
+}

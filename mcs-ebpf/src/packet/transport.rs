@@ -1,0 +1,55 @@
+//! Ports, and where the checksum stands.
+
+use mcs_common::Tuple;
+
+use super::{
+    frame::{Frame, Link},
+    ip::{Header, Malformed, Piece, protocol},
+};
+
+/// A TCP or UDP packet.
+pub(crate) struct Segment {
+    /// Both ends.
+    pub(crate) tuple: Tuple,
+    /// Flags of the TCP header, as `Seen` names them; 0 for UDP.
+    pub(crate) flags: u32,
+}
+
+/// Where the checksum of a TCP or UDP header stands in it.
+#[inline(always)]
+pub(crate) const fn checksum_offset(protocol: u8) -> u32 {
+    if protocol == protocol::TCP { 16 } else { 6 }
+}
+
+/// Reads the ports of a TCP or UDP packet that is whole or a first fragment.
+#[inline(always)]
+pub(crate) fn read<L: Link>(frame: &Frame<L>, header: &Header) -> Result<Segment, Malformed> {
+    let room = header.end.wrapping_sub(header.l4);
+    let mut flags = 0;
+    if header.protocol == protocol::TCP {
+        let [offset, bits]: [u8; 2] = frame.load(header.l4 + 12)?;
+        let length = u32::from(offset >> 4) * 4;
+        if length < 20 || length > room {
+            return Err(Malformed);
+        }
+        flags = u32::from(bits);
+    } else {
+        let length = u32::from(u16::from_be(frame.load(header.l4 + 4)?));
+        // A fragment's datagram is longer than it is. More than 64 KiB say 0.
+        let fits = header.piece == Piece::First || length <= room;
+        if room < 8 || (length < 8 && !(length == 0 && frame.is_gso())) || !fits {
+            return Err(Malformed);
+        }
+    }
+    let [src_port, dst_port]: [u16; 2] = frame.load(header.l4)?;
+    Ok(Segment {
+        tuple: Tuple::new(
+            header.src,
+            u16::from_be(src_port),
+            header.dst,
+            u16::from_be(dst_port),
+            header.protocol,
+        ),
+        flags,
+    })
+}
