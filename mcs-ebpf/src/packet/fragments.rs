@@ -1,39 +1,42 @@
 //! Fragments: the first has the ports, the others follow it.
 
-use aya_ebpf::{bindings::BPF_ANY, helpers::bpf_ktime_get_ns};
-use mcs_common::{Flow, FlowFlags, Fragment, FragmentKey};
+use aya_ebpf::bindings::BPF_ANY;
+use mcs_common::FlowFlags;
 
 use super::{
     NEXT,
+    flows::now_ns,
     frame::{Frame, Link, OutOfBounds},
     ip::{Header, Ip, Piece},
     rewrite::rewrite,
+    scratch::Scratch,
 };
-use crate::maps::{FRAGMENTS, load};
+use crate::maps::{FRAGMENTS, load_into};
 
 #[inline(always)]
-const fn key(header: &Header) -> FragmentKey {
-    FragmentKey {
-        src: header.src,
-        dst: header.dst,
-        id: header.id,
-        protocol: header.protocol,
-        pad: 0,
-        pad2: 0,
-    }
+fn set_key<F: Ip>(header: &Header, scratch: &mut Scratch) {
+    let key = &mut scratch.fragment_key;
+    key.src = scratch.tuple.src;
+    key.dst = scratch.tuple.dst;
+    key.id = header.id;
+    key.protocol = if F::PIECES_BY_PROTOCOL { header.protocol } else { 0 };
+    key.pad = 0;
+    key.pad2 = 0;
 }
 
 /// Remembers what becomes of a datagram, if this is the first piece of one.
 #[inline(always)]
-pub(crate) fn remember(header: &Header, flow: &Flow) {
+pub(crate) fn remember<F: Ip>(header: &Header, scratch: &mut Scratch) {
     if header.piece != Piece::First {
         return;
     }
-    // SAFETY: the helper takes no argument.
-    let now = unsafe { bpf_ktime_get_ns() };
-    let fragment = Fragment { to: flow.to, first_seen_ns: now, flags: flow.flags, pad: 0 };
+    set_key::<F>(header, scratch);
+    scratch.fragment.to = scratch.flow.to;
+    scratch.fragment.first_seen_ns = now_ns();
+    scratch.fragment.flags = scratch.flow.flags;
+    scratch.fragment.pad = 0;
     // Where it fails the other pieces are dropped, and the datagram with them.
-    let _ = FRAGMENTS.insert(key(header), fragment, BPF_ANY.into());
+    let _ = FRAGMENTS.insert(&scratch.fragment_key, &scratch.fragment, BPF_ANY.into());
 }
 
 /// Translates a later piece like the first one. `None` if that has not been seen; else the verdict.
@@ -41,24 +44,18 @@ pub(crate) fn remember(header: &Header, flow: &Flow) {
 pub(crate) fn follow<F: Ip, L: Link>(
     frame: &Frame<L>,
     header: &Header,
+    scratch: &mut Scratch,
 ) -> Option<Result<i32, OutOfBounds>> {
+    set_key::<F>(header, scratch);
     // SAFETY: the pointer is to a value of the map; a piece of an element that is reused meanwhile
     // goes astray, and its datagram is never put together.
-    let first = unsafe { load(FRAGMENTS.get_ptr(key(header))?) };
-    // SAFETY: the helper takes no argument.
-    if !first.holds(unsafe { bpf_ktime_get_ns() }) {
+    unsafe { load_into(&mut scratch.fragment, FRAGMENTS.get_ptr(&scratch.fragment_key)?) };
+    let first = &scratch.fragment;
+    if !first.holds(now_ns()) {
         return None;
     }
-    Some(translate::<F, L>(frame, header, &first))
-}
-
-#[inline(always)]
-fn translate<F: Ip, L: Link>(
-    frame: &Frame<L>,
-    header: &Header,
-    first: &Fragment,
-) -> Result<i32, OutOfBounds> {
-    let from = mcs_common::Tuple::new(header.src, 0, header.dst, 0, header.protocol);
-    rewrite::<F, L>(frame, header, &from, &first.to)?;
-    if first.flags & FlowFlags::HAIRPIN != 0 { frame.send_back() } else { Ok(NEXT) }
+    if let Err(error) = rewrite::<F, L>(frame, header, &scratch.tuple, &first.to) {
+        return Some(Err(error));
+    }
+    Some(if first.flags & FlowFlags::HAIRPIN != 0 { frame.send_back() } else { Ok(NEXT) })
 }
