@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use mcs_tests::{client::Family, suite::Suite, topology::pod::Layout};
 
+mod bulk;
 mod direct;
 mod exchange;
 mod translation;
@@ -15,14 +16,17 @@ fn main() -> ExitCode {
     let mut suite = Suite::default();
     direct::cases(&mut suite);
     translation::cases(&mut suite);
+    bulk::cases(&mut suite);
     suite.main(World::begin)
 }
 
-/// What holds for clients in pods of every layout, and for both families.
-type Check = fn(&World, Layout, Family) -> anyhow::Result<()>;
-
-/// Adds a case for each of these layouts and each family.
-fn each(suite: &mut Suite<World>, layouts: &[Layout], name: &str, check: Check) {
+/// Adds a case for clients in pods of each of these layouts, and for each family.
+fn each(
+    suite: &mut Suite<World>,
+    layouts: &[Layout],
+    name: &str,
+    check: impl Fn(&World, Layout, Family) -> anyhow::Result<()> + Copy + 'static,
+) {
     for layout in layouts.iter().copied() {
         for family in Family::ON_WIRE {
             let name = format!("{name}, {layout}, {family}");
