@@ -10,7 +10,8 @@ use super::{AgentInfo, Config, Report, Usage, addresses, programs::Dataplane};
 use crate::{
     dataplane::StorageFallback,
     desired,
-    loader::config_bytes,
+    flows::FlowCapacity,
+    loader::{config_bytes, state_bytes},
     model::{Batch, Desired, Kind, NodeContext},
     reconcile::{Maps as _, Realized, apply, plan},
     store::{Change, ChangeKind, ObjectStore},
@@ -28,6 +29,7 @@ const RETRY: std::ops::RangeInclusive<Duration> =
 pub(super) struct Control {
     store: ObjectStore,
     node: NodeContext,
+    flows: FlowCapacity,
     desired: Desired,
     realized: Realized,
     dataplane: Dataplane,
@@ -61,6 +63,7 @@ impl Control {
         Ok(Self {
             store: ObjectStore::default(),
             node,
+            flows: config.flows,
             desired: Desired::default(),
             realized,
             dataplane,
@@ -208,6 +211,7 @@ impl Control {
             capacity: self.node.capacity,
             usage: Usage::of(&self.desired),
             config_map_bytes: config_bytes(self.node.capacity),
+            state_map_bytes: state_bytes(self.flows),
             imports: self.desired.imports.clone(),
             rejections: self.desired.rejections.clone(),
             outdated: self.dataplane.is_outdated(),

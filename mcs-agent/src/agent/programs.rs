@@ -50,6 +50,7 @@ impl Dataplane {
         let programs = Programs::load(&LoadOptions {
             pins: pins.clone(),
             capacity: config.capacity,
+            flows: config.flows,
             features,
             only_netns,
             log_level: config.program_log,

@@ -38,6 +38,8 @@ pub struct Report {
     pub usage: Usage,
     /// Bytes of the config maps.
     pub config_map_bytes: u64,
+    /// Bytes of the state maps.
+    pub state_map_bytes: u64,
     /// Every ServiceImport and what became of it.
     pub imports: Vec<ImportReport>,
     /// What was turned down.

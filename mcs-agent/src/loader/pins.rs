@@ -121,7 +121,7 @@ impl Pins {
         for directory in [self.config(), self.new_config(), self.old_config()] {
             maps += Self::remove_config(&directory)?;
         }
-        maps += remove_files(layout::state().iter().map(|map| self.state().join(map.name)))?;
+        maps += remove_files(layout::STATE_NAMES.iter().map(|name| self.state().join(name)))?;
         remove_directory(&self.state())?;
         remove_directory(&self.root)?;
         Ok(Cleaned { links, maps, foreign: self.root.exists() })
