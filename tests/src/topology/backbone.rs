@@ -1,6 +1,9 @@
 //! What is beyond a node: routers, and the pods of other clusters.
 
-use std::{fmt::Write as _, net::IpAddr};
+use std::{
+    fmt::Write as _,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 use super::{Node, Subnet};
 use crate::{netns::Namespace, run::Run};
@@ -99,6 +102,13 @@ impl Backbone {
         }
     }
 
+    /// The addresses of the first and of the second router, by which each answers the node with this
+    /// number and its pods.
+    pub const fn routers(number: u8) -> [(Ipv4Addr, Ipv6Addr); 2] {
+        let uplink = uplink(number);
+        [(uplink.v4(2), uplink.v6(2)), (HOP.v4(2), HOP.v6(2))]
+    }
+
     /// Makes everybody forget the path MTUs found so far.
     pub fn forget_mtus(&self) -> anyhow::Result<()> {
         [&self.router, &self.far_router, &self.near, &self.far]
@@ -114,7 +124,7 @@ impl Backbone {
         for which in ["all", "default"] {
             node.netns.sysctl(&format!("ipv4/conf/{which}/rp_filter"), "1")?;
         }
-        let (link_to, pods) = (Subnet(50 + number), Subnet(100 + 4 * number));
+        let (link_to, pods) = (uplink(number), Subnet(100 + 4 * number));
         link(&node.netns, "uplink", &self.router, role, link_to)?;
         node.netns.ip(&format!(
             "route add default via {}\nroute add default via {}\n",
@@ -124,6 +134,11 @@ impl Backbone {
         route(&self.router, pods, 2, link_to, 1)?;
         Ok((node, pods))
     }
+}
+
+/// The link of a node to the first router, which is host 2.
+const fn uplink(number: u8) -> Subnet {
+    Subnet(50 + number)
 }
 
 /// Refusals and other errors are not held back for being many.

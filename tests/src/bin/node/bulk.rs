@@ -21,8 +21,6 @@ use crate::{
     world::{TCP, World, backends},
 };
 
-/// Each way.
-const BYTES: usize = 32_000_000;
 /// What an interface of a pod puts on the wire at most, with its Ethernet header.
 const FRAME: u32 = 1_514;
 
@@ -47,6 +45,14 @@ enum Offload {
 }
 
 impl Offload {
+    /// How much to send each way.
+    const fn bytes(self) -> usize {
+        match self {
+            Self::All => 40_000_000,
+            Self::NoChecksums | Self::NoSegments => 10_000_000,
+        }
+    }
+
     /// The arguments of ethtool that ask for less, and those that undo it.
     const fn features(self) -> Option<[&'static [&'static str]; 2]> {
         match self {
@@ -107,19 +113,17 @@ fn completes(
     let pod = world.place.pod(layout)?;
     let _reduced = Reduced::reduce(world, pod, offload)?;
     world.backbone.forget_mtus()?;
-    let target = world.fresh("bulk").with_remote(Distance::Far, &[11, 12]);
-    world.site.apply(&target.service)?;
-    let vip = target.tcp(family);
+    pod.netns.forget_mtus()?;
+    let vip = world.far.tcp(family);
     let capture = Capture::start(&world.run, "client", &pod.netns, "eth0", "ip or ip6")?;
     let backend = pod.netns.run(|| {
         let (stream, backend) = greeted(family, vip)?;
-        bulk(&stream, BYTES)?;
+        bulk(&stream, offload.bytes())?;
         anyhow::Ok(backend)
     })??;
     let packets = capture.finish()?;
-    world.site.remove(&target.service)?;
 
-    let expected = backends(Distance::Far, &[11, 12], family, TCP.1);
+    let expected = backends(Distance::Far, World::FAR, family, TCP.1);
     ensure!(expected.contains(&backend), "{backend} answered");
     let backends: BTreeSet<IpAddr> = expected.iter().map(|backend| backend.ip()).collect();
     check(&packets, vip.ip(), &backends, offload)

@@ -94,11 +94,11 @@ pub(crate) fn ask_until_known(
     to: SocketAddr,
     length: usize,
 ) -> anyhow::Result<Echo> {
-    const ATTEMPTS: u32 = 4;
+    const ATTEMPTS: u32 = 10;
 
     let payload = pattern(length);
     let patience = socket.read_timeout()?;
-    socket.set_read_timeout(Some(Duration::from_millis(300)))?;
+    socket.set_read_timeout(Some(Duration::from_millis(100)))?;
     let mut obstacle = None;
     for _ in 0..ATTEMPTS {
         match socket.send_to(&payload, to) {

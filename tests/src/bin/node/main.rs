@@ -7,6 +7,9 @@ use mcs_tests::{client::Family, suite::Suite, topology::pod::Layout};
 mod bulk;
 mod direct;
 mod exchange;
+mod hairpin;
+mod icmp;
+mod refusal;
 mod translation;
 mod world;
 
@@ -17,6 +20,9 @@ fn main() -> ExitCode {
     direct::cases(&mut suite);
     translation::cases(&mut suite);
     bulk::cases(&mut suite);
+    icmp::cases(&mut suite);
+    refusal::cases(&mut suite);
+    hairpin::cases(&mut suite);
     suite.main(World::begin)
 }
 

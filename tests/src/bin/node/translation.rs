@@ -98,17 +98,16 @@ fn sends_large(world: &World, layout: Layout, family: Family) -> anyhow::Result<
 
 /// The sizes that the hop takes, those that it has to say it does not take, and fragments.
 fn crosses(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
-    let target = world.fresh("narrow").with_remote(Distance::Far, &[11]);
-    world.site.apply(&target.service)?;
-    let vip = target.udp(family);
-    world.place.pod(layout)?.netns.run(|| {
+    let pod = world.place.pod(layout)?;
+    world.backbone.forget_mtus()?;
+    pod.netns.forget_mtus()?;
+    let vip = world.far.udp(family);
+    pod.netns.run(|| {
         let socket = client::udp(family)?;
         for length in [1_200, 1_232, 1_252, 1_253, 1_400, 1_472, 1_473, 4_000, 60_000] {
             let reply = ask_until_known(&socket, vip, length)?;
             ensure!(reply.source == vip, "{} is shown", reply.source);
         }
         anyhow::Ok(())
-    })??;
-    world.backbone.forget_mtus()?;
-    world.site.remove(&target.service)
+    })?
 }

@@ -92,6 +92,7 @@ pub(crate) struct Place {
     servers: Servers,
     pods: BTreeMap<Layout, Vec<Pod>>,
     pub(crate) node: Node,
+    number: u8,
 }
 
 /// Servers by address.
@@ -106,7 +107,7 @@ impl Place {
         pods: &[(Layout, u8)],
     ) -> anyhow::Result<Self> {
         let (node, first) = backbone.node(run, &format!("node-{number}"), number)?;
-        let mut place = Self { servers: Servers::new(), pods: BTreeMap::new(), node };
+        let mut place = Self { servers: Servers::new(), pods: BTreeMap::new(), node, number };
         for (layout, count) in pods {
             for host in 0..*count {
                 place.add(run, *layout, first, host + 2)?;
@@ -122,6 +123,11 @@ impl Place {
         }
         self.pods.entry(layout).or_default().push(pod);
         Ok(())
+    }
+
+    /// The addresses of both routers, as clients on this node see them.
+    pub(crate) fn routers(&self) -> [(Ipv4Addr, Ipv6Addr); 2] {
+        Backbone::routers(self.number)
     }
 
     /// A pod for clients.
@@ -153,6 +159,14 @@ pub(crate) struct World {
     pub(crate) web: Target,
     /// A service without endpoints.
     pub(crate) empty: Target,
+    /// A service with the policy Local and no endpoint on the node.
+    pub(crate) local: Target,
+    /// A service with two far pods.
+    pub(crate) far: Target,
+    /// Services with [`Place::pod`] of a layout as their endpoint.
+    pub(crate) own: BTreeMap<Layout, Target>,
+    /// Services with [`Place::peer`] of a layout as their endpoint.
+    pub(crate) neighbour: BTreeMap<Layout, Target>,
     servers: Servers,
     /// The node of that agent.
     pub(crate) place: Place,
@@ -164,6 +178,8 @@ pub(crate) struct World {
 impl World {
     /// The endpoints of `web`.
     pub(crate) const WEB: &[u8] = &[11, 12, 13];
+    /// The endpoints of `far`.
+    pub(crate) const FAR: &[u8] = &[11, 12];
 
     /// Makes everything, and tells where logs are.
     pub(crate) fn begin() -> anyhow::Result<(Self, PathBuf)> {
@@ -180,10 +196,39 @@ impl World {
         let vips = AtomicU8::new(1);
         let web = fresh(&vips, "web").with_remote(Distance::Near, Self::WEB);
         let empty = fresh(&vips, "empty").with([]);
-        let services = [&web.service, &empty.service];
+        let mut local = fresh(&vips, "local").with_remote(Distance::Near, Self::WEB);
+        local.service = local.service.local();
+        let far = fresh(&vips, "far").with_remote(Distance::Far, Self::FAR);
+        let mut own = BTreeMap::new();
+        let mut neighbour = BTreeMap::new();
+        for layout in Layout::ALL {
+            let (pod, peer) = (place.pod(layout)?, place.peer(layout)?);
+            own.insert(layout, fresh(&vips, &format!("own-{layout}")).with_pods([pod]));
+            let name = format!("neighbour-{layout}");
+            neighbour.insert(layout, fresh(&vips, &name).with_pods([peer]));
+        }
+        let targets = [&web, &empty, &local, &far].into_iter();
+        let services: Vec<_> = targets
+            .chain(own.values().chain(neighbour.values()))
+            .map(|target| &target.service)
+            .collect();
         let site = Site::start(&run, "main", &place.node.netns, FLAGS, &services)?;
         let logs = run.directory().to_owned();
-        Ok((Self { site, web, empty, servers, place, backbone, run, vips }, logs))
+        let world = Self {
+            site,
+            web,
+            empty,
+            local,
+            far,
+            own,
+            neighbour,
+            servers,
+            place,
+            backbone,
+            run,
+            vips,
+        };
+        Ok((world, logs))
     }
 
     /// A service with addresses of its own, no endpoints, and no agent that knows it.
