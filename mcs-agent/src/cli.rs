@@ -39,7 +39,7 @@ enum Command {
     /// List every frontend: its ServiceImport, VIP, port, affinity, and backends by source cluster
     Services(ReadArgs),
     Backends(backends::BackendsArgs),
-    /// Show how the agent stands: hooks, source, capacity, what was rejected and why, counters
+    /// Show how the agent stands: hooks, devices, source, capacity, what was rejected and why, counters
     ///
     /// Exits with 0 if the agent is running, synced and attached, with 1 if not. Rejected objects
     /// alone are no reason.

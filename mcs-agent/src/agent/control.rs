@@ -6,7 +6,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior},
 };
 
-use super::{AgentInfo, Config, Report, Usage, addresses, programs::Dataplane};
+use super::{AgentInfo, Config, LOOK_INTERVAL, Report, Usage, addresses, programs::Dataplane};
 use crate::{
     dataplane::StorageFallback,
     desired,
@@ -17,8 +17,6 @@ use crate::{
     store::{Change, ChangeKind, ObjectStore},
 };
 
-/// How often this node's addresses and the hooks are looked at.
-const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// The report lags behind the maps by at most this.
 const REPORT_DELAY: Duration = Duration::from_millis(100);
 /// Waits between attempts to write what failed.
@@ -94,6 +92,10 @@ impl Control {
                 }
                 () = at(self.retry_at) => self.reconcile()?,
                 () = at(self.report_at) => self.report(),
+                changed = self.dataplane.packets.changed() => {
+                    changed?;
+                    self.report_soon();
+                }
                 _ = look.tick() => {
                     self.refresh_addresses()?;
                     self.refresh_hooks();
@@ -193,8 +195,12 @@ impl Control {
                 "synced"
             );
         }
-        self.report_at.get_or_insert_with(|| Instant::now() + REPORT_DELAY);
+        self.report_soon();
         Ok(())
+    }
+
+    fn report_soon(&mut self) {
+        self.report_at.get_or_insert_with(|| Instant::now() + REPORT_DELAY);
     }
 
     fn report(&mut self) {
@@ -205,6 +211,7 @@ impl Control {
             synced: self.synced,
             source: self.store.source().clone(),
             socket_lb: self.dataplane.socket_lb,
+            tc: self.dataplane.packets.report(),
             cgroup_path: self.dataplane.cgroup.path.clone(),
             cgroup_id: self.dataplane.cgroup.id,
             features: self.dataplane.features,
