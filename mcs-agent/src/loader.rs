@@ -21,7 +21,7 @@ pub use lock::{DirectoryLock, is_held};
 pub use object::{LoadError, LoadOptions, Programs, config_bytes, state_bytes};
 pub use pins::{Cleaned, Pins};
 pub use probe::{Features, own_netns_cookie};
-pub(crate) use sys::ReaderBarrier;
+pub(crate) use sys::{Batch, ReaderBarrier, get_pinned, lookup_batch};
 pub use tc::{
     Attached, Classifiers, Found, Mechanism, Settled, TcAttacher, TcError, TcHook, TcLink, detach_all,
 };

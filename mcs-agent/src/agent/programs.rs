@@ -11,6 +11,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{
     Config, SocketLb,
+    flow_move::FlowMove,
     tc::{self, PacketPath},
 };
 use crate::{
@@ -110,6 +111,15 @@ impl Dataplane {
 
     /// Attaches the programs, or switches to them, and leaves the maps of an earlier agent.
     pub(super) fn activate(&mut self) -> anyhow::Result<()> {
+        let mut flows = FlowMove::find(&self.pins);
+        flows.copy();
+        self.attach()?;
+        // What began while programs were switched one by one.
+        flows.copy();
+        Ok(self.programs.commit()?)
+    }
+
+    fn attach(&mut self) -> anyhow::Result<()> {
         if self.socket_lb == SocketLb::Off {
             self.pins.detach()?;
             tracing::info!("socket hooks: off");
@@ -122,7 +132,7 @@ impl Dataplane {
             );
         }
         self.packets.activate();
-        Ok(self.programs.commit()?)
+        Ok(())
     }
 
     /// Fills maps of a new shape with what the old ones hold, so that the programs can be switched

@@ -4,7 +4,7 @@
 mod report;
 mod worker;
 
-use std::{future, thread};
+use std::{future, sync::mpsc, thread, time::Duration};
 
 use anyhow::{Context as _, bail};
 use tokio::sync::watch;
@@ -18,6 +18,9 @@ use crate::{
     loader::{Classifiers, Features, Mechanism, Pins, TcHook, detach_all},
 };
 
+/// How long a start waits until programs are attached.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// The hooks of devices that programs are needed for.
 pub(super) fn hooks(config: &Config) -> Vec<TcHook> {
     let wanted = |hook: &TcHook| match hook {
@@ -30,8 +33,15 @@ pub(super) fn hooks(config: &Config) -> Vec<TcHook> {
 /// The packet path: looked after by a thread, unless it is off.
 pub(super) struct PacketPath {
     report: watch::Receiver<TcReport>,
-    /// Says that programs may be attached. Absent where there are none.
-    go: Option<watch::Sender<bool>>,
+    /// Absent if it is off.
+    thread: Option<Thread>,
+}
+
+struct Thread {
+    /// Says that programs may be attached.
+    go: watch::Sender<bool>,
+    /// Says that they are, once.
+    attached: mpsc::Receiver<()>,
 }
 
 impl PacketPath {
@@ -50,25 +60,33 @@ impl PacketPath {
             let detached =
                 detach_all(pins).await.context("cannot detach programs from devices")?;
             tracing::info!(detached, "packets: off");
-            return Ok(Self { report, go: None });
+            return Ok(Self { report, thread: None });
         }
         let (go, may_go) = watch::channel(false);
         let worker = Worker::new(pins, features, mechanism, config.packets.clone(), classifiers);
-        let work = move || match worker.run(may_go, &sender) {
-            Ok(()) => {}
-            Err(error) => tracing::error!("cannot look after devices: {error:#}"),
+        let (first, attached) = mpsc::channel();
+        let work = move || {
+            if let Err(error) = worker.run(may_go, first, &sender) {
+                tracing::error!("cannot look after devices: {error:#}");
+            }
         };
         thread::Builder::new()
             .name("devices".to_owned())
             .spawn(work)
             .context("cannot start a thread")?;
-        Ok(Self { report, go: Some(go) })
+        Ok(Self { report, thread: Some(Thread { go, attached }) })
     }
 
-    /// Lets programs be attached, or be switched to: their maps are what they should be.
+    /// Lets programs be attached, or be switched to: their maps are what they should be. The first
+    /// time it waits for that.
     pub(super) fn activate(&self) {
-        if let Some(go) = &self.go {
-            go.send_replace(true);
+        let Some(Thread { go, attached }) = &self.thread else { return };
+        if go.send_replace(true) {
+            return;
+        }
+        // A thread that ended is told of by `changed`.
+        if attached.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+            tracing::warn!("devices have not been looked at in {PATIENCE:?}; going on without");
         }
     }
 
@@ -79,7 +97,7 @@ impl PacketPath {
 
     /// Waits until [`PacketPath::report`] has changed.
     pub(super) async fn changed(&mut self) -> anyhow::Result<()> {
-        if self.go.is_none() {
+        if self.thread.is_none() {
             return future::pending().await;
         }
         if self.report.changed().await.is_err() {
@@ -91,8 +109,7 @@ impl PacketPath {
 
 fn mechanism(wanted: TcAttach, features: Features) -> anyhow::Result<Mechanism> {
     Ok(match wanted {
-        TcAttach::Auto if features.tcx => Mechanism::Tcx,
-        TcAttach::Tcx if features.tcx => Mechanism::Tcx,
+        TcAttach::Auto | TcAttach::Tcx if features.tcx => Mechanism::Tcx,
         TcAttach::Tcx => bail!("--tc-attach=tcx needs Linux 6.6: use --tc-attach=auto"),
         TcAttach::Auto | TcAttach::Clsact => Mechanism::Clsact,
     })

@@ -184,7 +184,8 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
         report.capacity.clusters,
         report.config_map_bytes.div_ceil(1024),
         report.state_map_bytes.div_ceil(1024),
-    ))
+    ))?;
+    report.flows.as_ref().map_or(Ok(()), |flows| print(&format!("Flows: {flows}")))
 }
 
 fn print_objects(report: &Report) -> anyhow::Result<()> {

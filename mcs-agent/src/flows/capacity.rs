@@ -12,6 +12,11 @@ impl Default for FlowCapacity {
 }
 
 impl FlowCapacity {
+    /// What a table with this many entries has room for.
+    pub const fn of(entries: u32) -> Self {
+        Self(entries / 2)
+    }
+
     /// Entries of `flows`: one for each direction.
     pub const fn entries(self) -> u32 {
         self.0.saturating_mul(2)

@@ -29,11 +29,20 @@ pub(super) struct MapLayout {
 impl MapLayout {
     /// Whether what is pinned at `path` has this shape.
     pub(super) fn matches(&self, path: &Path) -> bool {
-        let Ok(found) = MapInfo::from_pin(path) else { return false };
+        MapInfo::from_pin(path)
+            .is_ok_and(|found| self.holds_the_same(&found) && found.max_entries() == self.entries)
+    }
+
+    /// Whether what is pinned at `path` has this shape but for its size.
+    pub(super) fn differs_in_size(&self, path: &Path) -> bool {
+        MapInfo::from_pin(path)
+            .is_ok_and(|found| self.holds_the_same(&found) && found.max_entries() != self.entries)
+    }
+
+    fn holds_the_same(&self, found: &MapInfo) -> bool {
         found.map_type().is_ok_and(|kind| kind == self.kind)
             && found.key_size() as usize == self.key
             && found.value_size() as usize == self.value
-            && found.max_entries() == self.entries
             && found.map_flags() == self.flags
     }
 

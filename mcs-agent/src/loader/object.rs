@@ -17,6 +17,7 @@ use super::{
     BpffsError, CgroupRoot, Features, HOOKS, Pins,
     attach::{self, AttachError, AttachedHook},
     bpffs, layout,
+    pins::remove_file,
     tc::{Classifier, Classifiers, TcHook, TcLink, program_names},
 };
 use crate::{flows::FlowCapacity, model::Capacity};
@@ -172,8 +173,11 @@ impl Programs {
         Ok(())
     }
 
-    /// Puts new config maps in the place of the old ones, which no program reads any more.
+    /// Puts new config maps in the place of the old ones, which no program reads any more, and lets
+    /// go of [`Pins::old_flows`].
     pub fn commit(&mut self) -> Result<(), LoadError> {
+        let old_flows = self.pins.old_flows();
+        remove_file(&old_flows).map_err(pin_error("remove", &old_flows))?;
         if !self.staged {
             return Ok(());
         }
@@ -253,7 +257,11 @@ fn prepare(
     }
     let states = state.iter().map(|map| (*map, pins.state().join(map.name)));
     for (map, pin) in states.chain([(layout::run(), pins.run())]) {
-        if pin.exists() && !map.matches(&pin) {
+        if map.name == maps::FLOWS && map.differs_in_size(&pin) {
+            // In place of a table that a killed agent was about to move: most of that is in this.
+            let old = pins.old_flows();
+            fs::rename(&pin, &old).map_err(pin_error("move", &pin))?;
+        } else if pin.exists() && !map.matches(&pin) {
             tracing::warn!(pin = %pin.display(), "replacing a pinned map of another shape");
             fs::remove_file(&pin).map_err(pin_error("remove", &pin))?;
         }

@@ -1,5 +1,6 @@
 use std::{
     collections::BTreeMap,
+    sync::mpsc,
     time::{Duration, Instant},
 };
 
@@ -39,10 +40,11 @@ impl Worker {
         Self { pins: pins.clone(), features, mechanism, wishes, classifiers }
     }
 
-    /// Looks after devices until nobody wants to know any more.
+    /// Looks after devices until nobody wants to know any more. `first` is told of the first look.
     pub(super) fn run(
         self,
         mut may_go: watch::Receiver<bool>,
+        first: mpsc::Sender<()>,
         report: &watch::Sender<TcReport>,
     ) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -60,7 +62,7 @@ impl Worker {
             );
             let watcher = Watcher { netlink, attacher, wishes: self.wishes };
             if may_go.wait_for(|go| *go).await.is_ok() {
-                watcher.keep(report).await;
+                watcher.keep(first, report).await;
             }
             Ok(())
         })
@@ -75,7 +77,8 @@ struct Watcher {
 
 impl Watcher {
     /// Looks at all devices at each change of one, and now and then without.
-    async fn keep(&self, report: &watch::Sender<TcReport>) {
+    async fn keep(&self, first: mpsc::Sender<()>, report: &watch::Sender<TcReport>) {
+        let mut first = Some(first);
         let mut events = None;
         while !report.is_closed() {
             // Before the look, so that nothing comes between.
@@ -83,6 +86,10 @@ impl Watcher {
             let started = Instant::now();
             let before = report.borrow().devices.clone();
             tell(report, self.look(&before).await);
+            if let Some(first) = first.take() {
+                // Nobody waits any more: it took too long.
+                let _ = first.send(());
+            }
             let rest = DEBOUNCE.max(started.elapsed() * REST);
             let Some(heard) = &mut events else {
                 tokio::time::sleep(LOOK_INTERVAL).await;
