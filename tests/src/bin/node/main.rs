@@ -5,15 +5,19 @@ use std::process::ExitCode;
 use mcs_tests::{client::Family, suite::Suite, topology::pod::Layout};
 
 mod bulk;
+mod change;
 mod classifier;
+mod coverage;
 mod direct;
 mod exchange;
 mod foreign;
+mod guard;
 mod hairpin;
 mod icmp;
 mod machines;
 mod netfilter;
 mod refusal;
+mod restart;
 mod scale;
 mod translation;
 mod world;
@@ -31,7 +35,11 @@ fn main() -> ExitCode {
     netfilter::cases(&mut suite);
     foreign::cases(&mut suite);
     scale::cases(&mut suite);
+    change::cases(&mut suite);
+    guard::cases(&mut suite);
+    restart::cases(&mut suite);
     machines::cases(&mut suite);
+    coverage::cases(&mut suite);
     suite.main(World::begin)
 }
 

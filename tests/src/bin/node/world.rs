@@ -107,7 +107,7 @@ impl Place {
         number: u8,
         pods: &[(Layout, u8)],
     ) -> anyhow::Result<Self> {
-        let (node, first) = backbone.node(run, &format!("node-{number}"), number)?;
+        let (node, first) = backbone.node(run, &node_role(number), number)?;
         let mut place = Self { servers: Servers::new(), pods: BTreeMap::new(), node, number };
         for (layout, count) in pods {
             for host in 0..*count {
@@ -129,6 +129,11 @@ impl Place {
     /// The addresses of both routers, as clients on this node see them.
     pub(crate) fn routers(&self) -> [(Ipv4Addr, Ipv6Addr); 2] {
         Backbone::routers(self.number)
+    }
+
+    /// The router's interface to the node.
+    pub(crate) fn node_at_router(&self) -> String {
+        node_role(self.number)
     }
 
     /// A pod for clients.
@@ -164,6 +169,10 @@ pub(crate) struct World {
     pub(crate) local: Target,
     /// A service with two far pods.
     pub(crate) far: Target,
+    /// Two services with the same near pod.
+    pub(crate) twins: [Target; 2],
+    /// A service with session affinity and the pods of `web`.
+    pub(crate) sticky: Target,
     /// Services with [`Place::pod`] of a layout as their endpoint.
     pub(crate) own: BTreeMap<Layout, Target>,
     /// Services with [`Place::peer`] of a layout as their endpoint.
@@ -201,6 +210,10 @@ impl World {
         let mut local = fresh(&vips, "local").with_remote(Distance::Near, Self::WEB);
         local.service = local.service.local();
         let far = fresh(&vips, "far").with_remote(Distance::Far, Self::FAR);
+        let twins = ["twin-1", "twin-2"]
+            .map(|name| fresh(&vips, name).with_remote(Distance::Near, &Self::WEB[..1]));
+        let mut sticky = fresh(&vips, "sticky").with_remote(Distance::Near, Self::WEB);
+        sticky.service = sticky.service.affinity(60);
         let mut own = BTreeMap::new();
         let mut neighbour = BTreeMap::new();
         for layout in Layout::ALL {
@@ -209,7 +222,7 @@ impl World {
             let name = format!("neighbour-{layout}");
             neighbour.insert(layout, fresh(&vips, &name).with_pods([peer]));
         }
-        let targets = [&web, &empty, &local, &far].into_iter();
+        let targets = [&web, &empty, &local, &far, &twins[0], &twins[1], &sticky].into_iter();
         let services: Vec<_> = targets
             .chain(own.values().chain(neighbour.values()))
             .map(|target| &target.service)
@@ -222,6 +235,8 @@ impl World {
             empty,
             local,
             far,
+            twins,
+            sticky,
             own,
             neighbour,
             servers,
@@ -255,6 +270,10 @@ impl World {
         let server = self.servers.get(&key).or_else(|| self.place.servers.get(&key));
         server.with_context(|| format!("no server at {address}"))
     }
+}
+
+fn node_role(number: u8) -> String {
+    format!("node-{number}")
 }
 
 fn fresh(vips: &AtomicU8, name: &str) -> Target {
