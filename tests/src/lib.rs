@@ -5,7 +5,10 @@
 
 pub mod agent;
 pub mod bpffs;
+#[cfg(feature = "suites")]
+pub mod capture;
 pub mod cgroup;
+pub mod client;
 pub mod manifests;
 pub mod netns;
 mod process;
@@ -16,4 +19,8 @@ pub mod server;
 pub mod site;
 pub mod suite;
 pub mod topology;
+#[cfg(feature = "suites")]
+pub mod virtio;
 pub mod wait;
+#[cfg(feature = "suites")]
+pub mod wire;

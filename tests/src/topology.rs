@@ -7,6 +7,11 @@ use std::{
 
 use crate::{netns::Namespace, run::Run};
 
+#[cfg(feature = "suites")]
+pub mod backbone;
+#[cfg(feature = "suites")]
+pub mod pod;
+
 /// Names a link's two subnets, 10.77.N.0/24 and `fd77:0:0:N::/64`. Host 1 is the node.
 #[derive(Clone, Copy, Debug)]
 pub struct Subnet(pub u8);
@@ -28,8 +33,8 @@ impl Subnet {
     }
 }
 
-/// The namespace of a node, which routes between the namespaces linked to it. There is no default
-/// route anywhere, so that nothing can leave the machine.
+/// The namespace of a node, which routes between the namespaces linked to it. Nothing in there leads
+/// out of the machine.
 #[derive(Debug)]
 pub struct Node {
     /// Where the agent and the host's processes run.
@@ -39,10 +44,12 @@ pub struct Node {
 impl Node {
     /// A node without links.
     pub fn create(run: &Run) -> anyhow::Result<Self> {
-        let netns = Namespace::create(run, "node")?;
-        netns.sysctl("ipv4/ip_forward", "1")?;
-        netns.sysctl("ipv6/conf/all/forwarding", "1")?;
-        Ok(Self { netns })
+        Self::named(run, "node")
+    }
+
+    /// A node without links, when there are several.
+    pub fn named(run: &Run, role: &str) -> anyhow::Result<Self> {
+        Ok(Self { netns: Namespace::router(run, role)? })
     }
 
     /// Makes a namespace that is linked to the node, with one interface and an address of each
