@@ -275,7 +275,7 @@ pub struct FragmentKey {
     pub dst: Address,
     /// The identification, in network order as it stands (16 bits for IPv4).
     pub id: u32,
-    /// An IP protocol number.
+    /// An IP protocol number; 0 for IPv6, which does not tell pieces by it.
     pub protocol: u8,
     /// Zero.
     pub pad: u8,

@@ -14,6 +14,8 @@ use mcs_common::{
     ServiceRecord, SocketState, Tuple, select::Tables,
 };
 
+use crate::packet::scratch::Scratch;
+
 const MMAPABLE: usize = BPF_F_MMAPABLE as usize;
 pub(crate) const LRU_ENTRIES: usize = mcs_common::maps::LRU_ENTRIES as usize;
 const FRAGMENT_ENTRIES: usize = mcs_common::maps::FRAGMENT_ENTRIES as usize;
@@ -50,6 +52,8 @@ pub(crate) static FLOWS_USED: Array<u32, 1, MMAPABLE> = Array::new();
 #[btf_map(name = "fragments")]
 pub(crate) static FRAGMENTS: LruHashMap<FragmentKey, Fragment, FRAGMENT_ENTRIES> =
     LruHashMap::new();
+#[btf_map(name = "scratch")]
+pub(crate) static SCRATCH: PerCpuArray<Scratch, 1> = PerCpuArray::new();
 #[btf_map(name = "client_affinity")]
 pub(crate) static CLIENT_AFFINITY: LruHashMap<ClientKey, Affinity, LRU_ENTRIES> = LruHashMap::new();
 

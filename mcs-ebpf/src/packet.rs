@@ -14,6 +14,7 @@ pub(crate) mod ip;
 pub(crate) mod refuse;
 pub(crate) mod reply;
 pub(crate) mod rewrite;
+pub(crate) mod scratch;
 pub(crate) mod transport;
 
 use aya_ebpf::programs::TcContext;

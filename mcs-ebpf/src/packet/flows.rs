@@ -1,11 +1,17 @@
 //! The flow table: two entries a flow, each under the tuple of the packets that it translates.
 
-use aya_ebpf::{bindings::BPF_NOEXIST, helpers::bpf_ktime_get_ns};
+use core::ptr;
+
+use aya_ebpf::{
+    bindings::{BPF_ANY, BPF_NOEXIST},
+    helpers::bpf_ktime_get_ns,
+};
 use mcs_common::{
-    Counter, Flow, FlowFlags, FlowState, FlowsUsed, Tuple,
+    Counter, Flow, FlowFlags, FlowState, FlowsUsed, Seen, Tuple,
     select::{Choice, Frontend, recall},
 };
 
+use super::{ip::protocol, scratch::Scratch};
 use crate::{
     affinity,
     counters::count,
@@ -27,116 +33,121 @@ pub(crate) fn may_exist() -> bool {
     FLOWS_USED.get_ptr(0).is_some_and(|used| unsafe { used.read_volatile() != FlowsUsed::NO })
 }
 
-/// What becomes of packets with this tuple.
+/// An entry of the table. If it is evicted and reused while it is looked at, one packet goes
+/// astray, like one that is lost: the cost of an LRU map.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry(*mut Flow);
+
+/// The entry for packets with this tuple.
 #[inline(always)]
-pub(crate) fn find(tuple: &Tuple) -> Option<*mut Flow> {
-    FLOWS.get_ptr_mut(tuple)
+pub(crate) fn find(tuple: &Tuple) -> Option<Entry> {
+    FLOWS.get_ptr_mut(tuple).map(Entry)
 }
 
-/// Reads an entry.
-#[inline(always)]
-pub(crate) fn read(flow: *const Flow) -> Flow {
-    // SAFETY: the pointer is to a value of the map. If it is evicted and reused meanwhile, one
-    // packet goes astray, as one that is lost: the cost of an LRU map.
-    unsafe { load(flow) }
-}
-
-/// Takes note of a packet: its TCP flags, and now and then the time. Then the other entry of the
-/// flow is looked at too, so that both are evicted late, and made anew if it was evicted.
-#[inline(always)]
-pub(crate) fn touch(tuple: &Tuple, entry: *mut Flow, flow: &Flow, flags: u32) {
-    let seen = mcs_common::Seen::after(flow.seen, flags);
-    if seen != flow.seen {
-        // SAFETY: as in `read`.
-        unsafe { (&raw mut (*entry).seen).write_volatile(seen) };
+impl Entry {
+    #[inline(always)]
+    pub(crate) fn read(self) -> Flow {
+        // SAFETY: the pointer is to a value of the map.
+        unsafe { load(self.0) }
     }
-    // SAFETY: the helper takes no argument.
-    let now = unsafe { bpf_ktime_get_ns() };
-    if now.saturating_sub(flow.last_seen_ns) < Flow::TOUCH_NS {
+
+    #[inline(always)]
+    pub(crate) fn to(self) -> Tuple {
+        // SAFETY: as in `read`.
+        unsafe { load(&raw const (*self.0).to) }
+    }
+
+    #[inline(always)]
+    fn seen(self) -> u32 {
+        // SAFETY: as in `read`.
+        unsafe { ptr::read_volatile(&raw const (*self.0).seen) }
+    }
+
+    #[inline(always)]
+    fn last_seen_ns(self) -> u64 {
+        // SAFETY: as in `read`.
+        unsafe { ptr::read_volatile(&raw const (*self.0).last_seen_ns) }
+    }
+}
+
+/// Takes note of a packet of the flow: its TCP flags, and now and then the time. Then the other
+/// entry is looked at too, so that neither is evicted while the other is used, and made anew if it
+/// was.
+#[inline(always)]
+pub(crate) fn touch(scratch: &mut Scratch, entry: Entry, flags: u32) {
+    let seen = Seen::after(scratch.flow.seen, flags);
+    if seen != scratch.flow.seen {
+        // SAFETY: the pointer is to a value of the map.
+        unsafe { (&raw mut (*entry.0).seen).write_volatile(seen) };
+    }
+    let now = now_ns();
+    if now.saturating_sub(scratch.flow.last_seen_ns) < Flow::TOUCH_NS {
         return;
     }
-    // SAFETY: as in `read`.
-    unsafe { (&raw mut (*entry).last_seen_ns).write_volatile(now) };
-    let other = flow.to.reversed();
-    if FLOWS.get_ptr(other).is_none() {
-        // It fails if another flow has the reply's tuple by now: then that one goes on.
-        let _ = FLOWS.insert(other, counterpart(tuple, flow, now), BPF_NOEXIST.into());
+    // SAFETY: as above.
+    unsafe { (&raw mut (*entry.0).last_seen_ns).write_volatile(now) };
+    scratch.pair(now);
+    if find(&scratch.other_key).is_none() {
+        // Where another flow has taken the reply's tuple meanwhile, that one goes on.
+        let _ = FLOWS.insert(&scratch.other_key, &scratch.other, BPF_NOEXIST.into());
     }
 }
 
-/// The entry for packets the other way.
-#[inline(always)]
-const fn counterpart(tuple: &Tuple, flow: &Flow, now: u64) -> Flow {
-    Flow {
-        to: tuple.reversed(),
-        chosen: flow.chosen,
-        frontend: flow.frontend,
-        flags: flow.flags ^ FlowFlags::REPLY,
-        last_seen_ns: now,
-        seen: 0,
-        pad: 0,
-    }
-}
-
-/// Whether a client's packet with these TCP flags goes on with the flow that is there.
+/// Whether a packet with these TCP flags goes on with the flow that is in `scratch`.
 ///
-/// TCP stays with a backend that was removed, until it ends; a SYN, and UDP, goes to one that is
-/// in the set.
+/// TCP stays with a backend that was removed until it ends; a SYN, and UDP, goes to one that is in
+/// the set.
 #[inline(always)]
 pub(crate) fn goes_on(flow: &Flow, flags: u32) -> bool {
-    use mcs_common::Seen;
-
-    use super::ip::protocol::TCP;
-
     if flow.is_reply() {
         return true;
     }
-    let tcp = flow.to.protocol == TCP;
-    if tcp && flags & (Seen::SYN | Seen::ACK) != Seen::SYN {
-        return true;
-    }
-    if tcp {
-        let replied = find(&flow.to.reversed()).map_or(0, |reply| read(reply).seen);
-        if FlowState::of(TCP, flow.seen, replied).is_over() {
+    if flow.to.protocol == protocol::TCP {
+        if flags & (Seen::SYN | Seen::ACK) != Seen::SYN {
+            return true;
+        }
+        let replied = find(&flow.to.reversed()).map_or(0, Entry::seen);
+        if FlowState::of(protocol::TCP, flow.seen, replied).is_over() {
             return false;
         }
     }
     recall(&ConfigMaps, flow.frontend, flow.chosen).is_some()
 }
 
-/// Forgets a flow, so that another one can begin under the same tuple.
+/// Forgets the flow in `scratch`, so that another one can begin under the same tuple.
 #[inline(always)]
-pub(crate) fn forget(tuple: &Tuple, flow: &Flow) {
+pub(crate) fn forget(scratch: &mut Scratch) {
     // Absent is as good.
-    let _ = FLOWS.remove(flow.to.reversed());
-    let _ = FLOWS.remove(tuple);
+    scratch.other_key = scratch.flow.to.reversed();
+    let _ = FLOWS.remove(&scratch.other_key);
+    let _ = FLOWS.remove(&scratch.tuple);
 }
 
-/// Begins a flow of a client to a frontend: what its packets become.
+/// Begins a flow of a client to a frontend, in `scratch`.
 #[inline(always)]
-pub(crate) fn begin(tuple: &Tuple, frontend: &Frontend, flags: u32) -> Result<Flow, Counter> {
-    // SAFETY: the helper takes no argument.
-    let now = unsafe { bpf_ktime_get_ns() };
+pub(crate) fn begin(scratch: &mut Scratch, frontend: &Frontend, flags: u32) -> Result<(), Counter> {
+    let now = now_ns();
     mark_used();
-    let spread = tuple.spread();
-    let mut port = tuple.src_port;
+    let spread = scratch.tuple.spread();
     for attempt in 0..BACKENDS + PORTS {
-        let nth = if attempt < BACKENDS { attempt } else { 0 };
-        if attempt >= BACKENDS {
+        let mut random = spread;
+        let mut port = scratch.tuple.src_port;
+        if attempt < BACKENDS {
+            random = random.wrapping_add(attempt.wrapping_mul(u32::MAX / BACKENDS));
+        } else {
             let offset = (spread >> 16).wrapping_add(attempt * 7) % (65_536 - FIRST_PORT);
             port = (FIRST_PORT + offset) as u16;
         }
-        let random = spread.wrapping_add(nth.wrapping_mul(0x5555_5556));
-        let Some(choice) = affinity::choose_for_client(&tuple.src, frontend, random) else {
+        let Some(choice) = affinity::choose_for_client(&scratch.tuple.src, frontend, random) else {
             return Err(Counter::PacketRefusedNoBackend);
         };
-        let mut flow = wanted(tuple, port, &choice, frontend, now);
-        if claim_reply(tuple, &flow, now) {
+        scratch.choose(port, &choice, frontend, now);
+        if claim_reply(scratch, now) {
             if attempt >= BACKENDS {
                 count(Counter::FlowPortChanged);
             }
-            flow.seen = mcs_common::Seen::after(0, flags);
-            return record(tuple, flow);
+            scratch.flow.seen = Seen::after(0, flags);
+            return record(scratch);
         }
     }
     Err(Counter::PacketRefusedCollision)
@@ -156,70 +167,88 @@ fn mark_used() {
     }
 }
 
-#[inline(always)]
-fn wanted(tuple: &Tuple, port: u16, choice: &Choice, frontend: &Frontend, now: u64) -> Flow {
-    let backend = &choice.backend;
-    let hairpin = backend.addr == tuple.src;
-    // A pod takes no packet from its own address, so that one comes from the VIP, to which the pod
-    // answers through us.
-    let src = if hairpin { tuple.dst } else { tuple.src };
-    Flow {
-        to: Tuple::new(src, port, backend.addr, backend.port, tuple.protocol),
-        chosen: choice.chosen,
-        frontend: frontend.index,
-        flags: if hairpin { FlowFlags::HAIRPIN } else { 0 },
-        last_seen_ns: now,
-        seen: 0,
-        pad: 0,
+impl Scratch {
+    /// Makes `flow` the client's entry of a new flow.
+    #[inline(always)]
+    fn choose(&mut self, port: u16, choice: &Choice, frontend: &Frontend, now: u64) {
+        let (tuple, backend) = (&self.tuple, &choice.backend);
+        let hairpin = backend.addr == tuple.src;
+        // A pod takes no packet from its own address, so that one comes from the VIP, to which the
+        // pod answers through us.
+        let src = if hairpin { tuple.dst } else { tuple.src };
+        self.flow.to = Tuple::new(src, port, backend.addr, backend.port, tuple.protocol);
+        self.flow.chosen = choice.chosen;
+        self.flow.frontend = frontend.index;
+        self.flow.flags = if hairpin { FlowFlags::HAIRPIN } else { 0 };
+        self.flow.last_seen_ns = now;
+        self.flow.seen = 0;
+        self.flow.pad = 0;
+    }
+
+    /// Makes `other` the entry for packets the other way.
+    #[inline(always)]
+    fn pair(&mut self, now: u64) {
+        self.other_key = self.flow.to.reversed();
+        self.other.to = self.tuple.reversed();
+        self.other.chosen = self.flow.chosen;
+        self.other.frontend = self.flow.frontend;
+        self.other.flags = self.flow.flags ^ FlowFlags::REPLY;
+        self.other.last_seen_ns = now;
+        self.other.seen = 0;
+        self.other.pad = 0;
     }
 }
 
 /// Makes the entry for replies, unless another flow that lives has it.
 #[inline(always)]
-fn claim_reply(tuple: &Tuple, flow: &Flow, now: u64) -> bool {
-    let reply = counterpart(tuple, flow, now);
-    let key = flow.to.reversed();
-    if FLOWS.insert(key, reply, BPF_NOEXIST.into()).is_ok() {
+fn claim_reply(scratch: &mut Scratch, now: u64) -> bool {
+    scratch.pair(now);
+    if FLOWS.insert(&scratch.other_key, &scratch.other, BPF_NOEXIST.into()).is_ok() {
         return true;
     }
-    let Some(existing) = find(&key) else { return false };
-    let known = read(existing);
-    if known.to != reply.to && is_alive(&known, now) {
+    if let Some(existing) = find(&scratch.other_key)
+        && existing.to() != scratch.other.to
+        && is_alive(existing, now)
+    {
         return false;
     }
-    let _ = FLOWS.remove(key);
-    FLOWS.insert(key, reply, BPF_NOEXIST.into()).is_ok()
+    FLOWS.insert(&scratch.other_key, &scratch.other, BPF_ANY.into()).is_ok()
 }
 
 /// Whether a flow goes on, by its entry for replies.
 #[inline(always)]
-fn is_alive(reply: &Flow, now: u64) -> bool {
-    let mut last_seen = reply.last_seen_ns;
+fn is_alive(reply: Entry, now: u64) -> bool {
+    let mut last_seen = reply.last_seen_ns();
     let mut seen = 0;
-    if let Some(client) = find(&reply.to.reversed()) {
-        let client = read(client);
-        seen = client.seen;
-        if client.last_seen_ns > last_seen {
-            last_seen = client.last_seen_ns;
+    let client = reply.to().reversed();
+    if let Some(client) = find(&client) {
+        seen = client.seen();
+        if client.last_seen_ns() > last_seen {
+            last_seen = client.last_seen_ns();
         }
     }
-    let protocol = reply.to.protocol;
-    let state = FlowState::of(protocol, seen, reply.seen);
-    !state.is_over() && now.saturating_sub(last_seen) < state.timeout_ns(protocol)
+    let state = FlowState::of(client.protocol, seen, reply.seen());
+    !state.is_over() && now.saturating_sub(last_seen) < state.timeout_ns(client.protocol)
 }
 
 /// Makes the client's entry. Another CPU may have begun the same flow meanwhile: then its choice
 /// stands.
 #[inline(always)]
-fn record(tuple: &Tuple, flow: Flow) -> Result<Flow, Counter> {
-    if FLOWS.insert(tuple, flow, BPF_NOEXIST.into()).is_ok() {
+fn record(scratch: &mut Scratch) -> Result<(), Counter> {
+    if FLOWS.insert(&scratch.tuple, &scratch.flow, BPF_NOEXIST.into()).is_ok() {
         count(Counter::FlowCreated);
-        return Ok(flow);
+        return Ok(());
     }
-    let Some(first) = find(tuple) else { return Err(Counter::PacketDroppedFailed) };
-    let first = read(first);
-    if first.to != flow.to {
-        let _ = FLOWS.remove(flow.to.reversed());
+    let Some(first) = find(&scratch.tuple) else { return Err(Counter::PacketDroppedFailed) };
+    if first.to() != scratch.flow.to {
+        let _ = FLOWS.remove(&scratch.other_key);
     }
-    Ok(first)
+    scratch.flow = first.read();
+    Ok(())
+}
+
+#[inline(always)]
+pub(super) fn now_ns() -> u64 {
+    // SAFETY: the helper takes no argument.
+    unsafe { bpf_ktime_get_ns() }
 }

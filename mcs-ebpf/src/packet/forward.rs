@@ -1,7 +1,7 @@
 //! A packet that comes from a pod: to a backend, if it is to a VIP.
 
 use mcs_common::{
-    Counter, Flow, FlowFlags, FrontendKey,
+    Counter, FlowFlags, FrontendKey,
     select::{Lookup, Tables as _, lookup_port},
 };
 
@@ -12,7 +12,8 @@ use super::{
     ip::{Header, Ip, Piece, protocol},
     refuse::refuse,
     rewrite::rewrite,
-    transport::{self, Segment},
+    scratch::{Scratch, scratch},
+    transport,
 };
 use crate::{counters::count, maps::ConfigMaps};
 
@@ -27,11 +28,12 @@ pub(crate) fn forward<F: Ip, L: Link>(frame: &Frame<L>) -> i32 {
 
 #[inline(always)]
 fn to_vip<F: Ip, L: Link>(frame: &Frame<L>) -> i32 {
-    let Ok(header) = F::parse(frame, frame.l3, false) else {
+    let Some(scratch) = scratch() else { return drop_counted(Counter::PacketDroppedFailed) };
+    let Ok(header) = F::parse(frame, frame.l3, false, &mut scratch.tuple) else {
         return drop_counted(Counter::PacketDroppedMalformed);
     };
     if header.piece == Piece::Later {
-        return match fragments::follow::<F, L>(frame, &header) {
+        return match fragments::follow::<F, L>(frame, &header, &scratch.tuple) {
             Some(Ok(verdict)) => {
                 count(Counter::PacketTranslated);
                 verdict
@@ -42,50 +44,64 @@ fn to_vip<F: Ip, L: Link>(frame: &Frame<L>) -> i32 {
     }
     match header.protocol {
         protocol::TCP | protocol::UDP => {}
-        protocol::SCTP => return refuse::<F, L>(frame, &header, 0, Counter::PacketRefusedSctp),
-        other if other == F::ICMP => return icmp::to_vip::<F, L>(frame, &header),
+        protocol::SCTP => {
+            return refuse::<F, L>(frame, &header, 0, Counter::PacketRefusedSctp as u32);
+        }
+        other if other == F::ICMP => return icmp::to_vip::<F, L>(frame, &header, scratch),
         _ => return drop_counted(Counter::PacketDroppedProtocol),
     }
-    let Ok(segment) = transport::read(frame, &header) else {
+    let Ok(flags) = transport::read(frame, &header, &mut scratch.tuple) else {
         return drop_counted(Counter::PacketDroppedMalformed);
     };
-    let flow = match flow(&segment) {
-        Ok(flow) => flow,
-        Err(Counter::PacketDroppedFailed) => return drop_counted(Counter::PacketDroppedFailed),
-        Err(reason) => return refuse::<F, L>(frame, &header, segment.flags, reason),
-    };
-    translate::<F, L>(frame, &header, &segment, &flow)
+    let reason = find_or_begin(flags);
+    if reason == FOUND {
+        return translate::<F, L>(frame, &header);
+    }
+    refuse::<F, L>(frame, &header, flags, reason)
 }
 
-/// The flow that the packet belongs to, or a new one.
-#[inline(always)]
-fn flow(segment: &Segment) -> Result<Flow, Counter> {
-    let tuple = &segment.tuple;
-    if let Some(entry) = flows::find(tuple) {
-        let flow = flows::read(entry);
-        if flows::goes_on(&flow, segment.flags) {
-            flows::touch(tuple, entry, &flow, segment.flags);
-            return Ok(flow);
-        }
-        flows::forget(tuple, &flow);
+/// What [`find_or_begin`] returns for a flow.
+const FOUND: u32 = u32::MAX;
+
+/// Puts the flow that the packet in the scratch memory belongs to, or a new one, there. Returns
+/// [`FOUND`], or the [`Counter`] of what keeps it from being made.
+///
+/// A global function: the verifier looks at it once, and not anew for each path that leads here.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn find_or_begin(flags: u32) -> u32 {
+    let Some(scratch) = scratch() else { return Counter::PacketDroppedFailed as u32 };
+    match flow(scratch, flags) {
+        Ok(()) => FOUND,
+        Err(reason) => reason as u32,
     }
+}
+
+#[inline(always)]
+fn flow(scratch: &mut Scratch, flags: u32) -> Result<(), Counter> {
+    if let Some(entry) = flows::find(&scratch.tuple) {
+        scratch.flow = entry.read();
+        if flows::goes_on(&scratch.flow, flags) {
+            flows::touch(scratch, entry, flags);
+            return Ok(());
+        }
+        flows::forget(scratch);
+    }
+    let Scratch { tuple, .. } = scratch;
     let key = FrontendKey::new(tuple.dst, tuple.dst_port, tuple.protocol);
     match lookup_port(&ConfigMaps, &key) {
-        Lookup::Found(frontend) => flows::begin(tuple, &frontend, segment.flags),
+        Lookup::Found(frontend) => flows::begin(scratch, &frontend, flags),
         Lookup::Inconsistent => Err(Counter::PacketRefusedInconsistent),
         Lookup::Miss | Lookup::UnknownPort => Err(Counter::PacketRefusedUnknownPort),
     }
 }
 
 #[inline(always)]
-fn translate<F: Ip, L: Link>(
-    frame: &Frame<L>,
-    header: &Header,
-    segment: &Segment,
-    flow: &Flow,
-) -> i32 {
-    fragments::remember(header, flow);
-    if rewrite::<F, L>(frame, header, &segment.tuple, &flow.to).is_err() {
+fn translate<F: Ip, L: Link>(frame: &Frame<L>, header: &Header) -> i32 {
+    let Some(scratch) = scratch() else { return drop_counted(Counter::PacketDroppedFailed) };
+    let flow = &scratch.flow;
+    fragments::remember::<F>(header, scratch);
+    if rewrite::<F, L>(frame, header, &scratch.tuple, &flow.to).is_err() {
         return drop_counted(Counter::PacketDroppedFailed);
     }
     count(if flow.is_reply() { Counter::PacketReversed } else { Counter::PacketTranslated });

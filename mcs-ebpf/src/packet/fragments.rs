@@ -1,23 +1,25 @@
 //! Fragments: the first has the ports, the others follow it.
 
-use aya_ebpf::{bindings::BPF_ANY, helpers::bpf_ktime_get_ns};
-use mcs_common::{Flow, FlowFlags, Fragment, FragmentKey};
+use aya_ebpf::bindings::BPF_ANY;
+use mcs_common::{FlowFlags, Fragment, FragmentKey, Tuple};
 
 use super::{
     NEXT,
+    flows::now_ns,
     frame::{Frame, Link, OutOfBounds},
     ip::{Header, Ip, Piece},
     rewrite::rewrite,
+    scratch::Scratch,
 };
 use crate::maps::{FRAGMENTS, load};
 
 #[inline(always)]
-const fn key(header: &Header) -> FragmentKey {
+const fn key<F: Ip>(header: &Header, tuple: &Tuple) -> FragmentKey {
     FragmentKey {
-        src: header.src,
-        dst: header.dst,
+        src: tuple.src,
+        dst: tuple.dst,
         id: header.id,
-        protocol: header.protocol,
+        protocol: if F::PIECES_BY_PROTOCOL { header.protocol } else { 0 },
         pad: 0,
         pad2: 0,
     }
@@ -25,15 +27,14 @@ const fn key(header: &Header) -> FragmentKey {
 
 /// Remembers what becomes of a datagram, if this is the first piece of one.
 #[inline(always)]
-pub(crate) fn remember(header: &Header, flow: &Flow) {
+pub(crate) fn remember<F: Ip>(header: &Header, scratch: &Scratch) {
     if header.piece != Piece::First {
         return;
     }
-    // SAFETY: the helper takes no argument.
-    let now = unsafe { bpf_ktime_get_ns() };
-    let fragment = Fragment { to: flow.to, first_seen_ns: now, flags: flow.flags, pad: 0 };
+    let flow = &scratch.flow;
+    let fragment = Fragment { to: flow.to, first_seen_ns: now_ns(), flags: flow.flags, pad: 0 };
     // Where it fails the other pieces are dropped, and the datagram with them.
-    let _ = FRAGMENTS.insert(key(header), fragment, BPF_ANY.into());
+    let _ = FRAGMENTS.insert(key::<F>(header, &scratch.tuple), fragment, BPF_ANY.into());
 }
 
 /// Translates a later piece like the first one. `None` if that has not been seen; else the verdict.
@@ -41,24 +42,16 @@ pub(crate) fn remember(header: &Header, flow: &Flow) {
 pub(crate) fn follow<F: Ip, L: Link>(
     frame: &Frame<L>,
     header: &Header,
+    tuple: &Tuple,
 ) -> Option<Result<i32, OutOfBounds>> {
     // SAFETY: the pointer is to a value of the map; a piece of an element that is reused meanwhile
     // goes astray, and its datagram is never put together.
-    let first = unsafe { load(FRAGMENTS.get_ptr(key(header))?) };
-    // SAFETY: the helper takes no argument.
-    if !first.holds(unsafe { bpf_ktime_get_ns() }) {
+    let first = unsafe { load(FRAGMENTS.get_ptr(key::<F>(header, tuple))?) };
+    if !first.holds(now_ns()) {
         return None;
     }
-    Some(translate::<F, L>(frame, header, &first))
-}
-
-#[inline(always)]
-fn translate<F: Ip, L: Link>(
-    frame: &Frame<L>,
-    header: &Header,
-    first: &Fragment,
-) -> Result<i32, OutOfBounds> {
-    let from = mcs_common::Tuple::new(header.src, 0, header.dst, 0, header.protocol);
-    rewrite::<F, L>(frame, header, &from, &first.to)?;
-    if first.flags & FlowFlags::HAIRPIN != 0 { frame.send_back() } else { Ok(NEXT) }
+    if let Err(error) = rewrite::<F, L>(frame, header, tuple, &first.to) {
+        return Some(Err(error));
+    }
+    Some(if first.flags & FlowFlags::HAIRPIN != 0 { frame.send_back() } else { Ok(NEXT) })
 }

@@ -17,8 +17,6 @@ pub(crate) mod protocol {
 
 /// What an IP header says, its options and extension headers included.
 pub(crate) struct Header {
-    pub(crate) src: Address,
-    pub(crate) dst: Address,
     /// What follows: an IP protocol number.
     pub(crate) protocol: u8,
     /// Where that begins.
@@ -71,6 +69,8 @@ pub(crate) trait Ip {
     type Addresses: NoUninit + AnyBitPattern;
     /// Where they stand in the header.
     const ADDRESSES: u32;
+    /// Whether pieces of a datagram are told by their protocol too (RFC 791; not so RFC 8200, 4.5).
+    const PIECES_BY_PROTOCOL: bool;
     /// Where the checksum stands in the header, if there is one.
     const CHECKSUM: Option<u32>;
     /// How addresses are written: IPv6 has no header checksum whose change makes up for theirs in
@@ -79,9 +79,15 @@ pub(crate) trait Ip {
 
     /// The destination alone: what decides whether a packet is ours.
     fn destination<L: Link>(frame: &Frame<L>) -> Result<Address, OutOfBounds>;
-    /// Reads a header that begins at `l3`, and all that stands before its payload. `quoted` is one
+    /// Reads a header that begins at `l3`, and all that stands before its payload, and fills in
+    /// `tuple` but for the ports (which it leaves 0). `quoted` is one
     /// inside an ICMP error, which may be cut anywhere behind its header.
-    fn parse<L: Link>(frame: &Frame<L>, l3: u32, quoted: bool) -> Result<Header, Malformed>;
+    fn parse<L: Link>(
+        frame: &Frame<L>,
+        l3: u32,
+        quoted: bool,
+        tuple: &mut Tuple,
+    ) -> Result<Header, Malformed>;
     /// The addresses as they stand in a header.
     fn addresses(tuple: &Tuple) -> Self::Addresses;
 }
@@ -126,6 +132,7 @@ impl Ip for V4 {
     const ICMP: u8 = 1;
     type Addresses = [u32; 2];
     const ADDRESSES: u32 = 12;
+    const PIECES_BY_PROTOCOL: bool = true;
     const CHECKSUM: Option<u32> = Some(10);
     const STORE_FLAGS: u64 = 0;
 
@@ -135,7 +142,12 @@ impl Ip for V4 {
     }
 
     #[inline(always)]
-    fn parse<L: Link>(frame: &Frame<L>, l3: u32, quoted: bool) -> Result<Header, Malformed> {
+    fn parse<L: Link>(
+        frame: &Frame<L>,
+        l3: u32,
+        quoted: bool,
+        tuple: &mut Tuple,
+    ) -> Result<Header, Malformed> {
         const MORE: u16 = 0x2000;
         const OFFSET: u16 = 0x1fff;
 
@@ -152,9 +164,9 @@ impl Ip for V4 {
             return Err(Malformed);
         }
         let fragment = u16::from_be(header.fragment);
+        let (src, dst) = (Address::from_v4_word(header.src), Address::from_v4_word(header.dst));
+        *tuple = Tuple::new(src, 0, dst, 0, header.protocol);
         Ok(Header {
-            src: Address::from_v4_word(header.src),
-            dst: Address::from_v4_word(header.dst),
             protocol: header.protocol,
             l4: l3 + length,
             end: l3 + total,
@@ -183,8 +195,8 @@ struct V6Header {
 }
 
 impl V6 {
-    /// Headers that may stand before the payload. RFC 8200 has seven kinds at most once each, and
-    /// destination options twice.
+    /// Headers that may stand before the payload: more than RFC 8200 recommends (4.1), hop-by-hop
+    /// and destination options, routing, fragment, and destination options once more.
     const EXTENSIONS: usize = 6;
 }
 
@@ -192,6 +204,7 @@ impl Ip for V6 {
     const ICMP: u8 = 58;
     type Addresses = [u32; 8];
     const ADDRESSES: u32 = 8;
+    const PIECES_BY_PROTOCOL: bool = false;
     const CHECKSUM: Option<u32> = None;
     const STORE_FLAGS: u64 = BPF_F_RECOMPUTE_CSUM as u64;
 
@@ -201,11 +214,15 @@ impl Ip for V6 {
     }
 
     #[inline(always)]
-    fn parse<L: Link>(frame: &Frame<L>, l3: u32, quoted: bool) -> Result<Header, Malformed> {
+    fn parse<L: Link>(
+        frame: &Frame<L>,
+        l3: u32,
+        quoted: bool,
+        tuple: &mut Tuple,
+    ) -> Result<Header, Malformed> {
         const HOP_BY_HOP: u8 = 0;
         const ROUTING: u8 = 43;
         const FRAGMENT: u8 = 44;
-        const AUTHENTICATION: u8 = 51;
         const DESTINATION: u8 = 60;
         const MORE: u16 = 1;
 
@@ -221,23 +238,14 @@ impl Ip for V6 {
         if version != 6 || (!quoted && end > len) {
             return Err(Malformed);
         }
-        let mut header = Header {
-            src: Address::from_words(fixed.src),
-            dst: Address::from_words(fixed.dst),
-            protocol: fixed.next,
-            l4: l3 + 40,
-            end,
-            piece: Piece::Whole,
-            id: 0,
-        };
+        let (src, dst) = (Address::from_words(fixed.src), Address::from_words(fixed.dst));
+        *tuple = Tuple::new(src, 0, dst, 0, 0);
+        let mut header =
+            Header { protocol: fixed.next, l4: l3 + 40, end, piece: Piece::Whole, id: 0 };
         for _ in 0..=Self::EXTENSIONS {
-            let length = match header.protocol {
-                HOP_BY_HOP | ROUTING | DESTINATION => 8,
-                AUTHENTICATION => 4,
-                FRAGMENT => 0,
-                _ => return Ok(header),
-            };
-            if header.piece == Piece::Later {
+            let extends = matches!(header.protocol, HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION);
+            if !extends || header.piece == Piece::Later {
+                tuple.protocol = header.protocol;
                 return Ok(header);
             }
             let extension: [u8; 4] = frame.load(header.l4)?;
@@ -251,8 +259,6 @@ impl Ip for V6 {
                 header.piece = Piece::of(offset >> 3, offset & MORE != 0);
                 header.id = frame.load(header.l4 + 4)?;
                 8
-            } else if length == 4 {
-                (u32::from(units) + 2) * 4
             } else {
                 (u32::from(units) + 1) * 8
             };

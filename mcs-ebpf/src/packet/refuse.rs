@@ -1,9 +1,9 @@
 //! Refusing a packet so that its sender knows at once.
 
-use mcs_common::Counter;
+use crate::counters::count_at;
 
 use super::{
-    drop_counted,
+    DROP,
     frame::{Frame, Link},
     ip::{Header, Ip},
 };
@@ -15,7 +15,8 @@ pub(crate) fn refuse<F: Ip, L: Link>(
     _frame: &Frame<L>,
     _header: &Header,
     _flags: u32,
-    reason: Counter,
+    reason: u32,
 ) -> i32 {
-    drop_counted(reason)
+    count_at(reason);
+    DROP
 }

@@ -8,6 +8,7 @@ use super::{
     icmp,
     ip::{Ip, Piece, protocol},
     rewrite::rewrite,
+    scratch::scratch,
     transport,
 };
 use crate::counters::count;
@@ -15,9 +16,10 @@ use crate::counters::count;
 /// The verdict on a packet that goes to a pod. What is not understood is not ours.
 #[inline(always)]
 pub(crate) fn reply<F: Ip, L: Link>(frame: &Frame<L>) -> i32 {
-    let Ok(header) = F::parse(frame, frame.l3, false) else { return NEXT };
+    let Some(scratch) = scratch() else { return NEXT };
+    let Ok(header) = F::parse(frame, frame.l3, false, &mut scratch.tuple) else { return NEXT };
     if header.piece == Piece::Later {
-        return match fragments::follow::<F, L>(frame, &header) {
+        return match fragments::follow::<F, L>(frame, &header, &scratch.tuple) {
             None => NEXT,
             Some(Ok(verdict)) => {
                 count(Counter::PacketReversed);
@@ -27,21 +29,21 @@ pub(crate) fn reply<F: Ip, L: Link>(frame: &Frame<L>) -> i32 {
         };
     }
     if header.protocol == F::ICMP {
-        return icmp::to_pod::<F, L>(frame, &header);
+        return icmp::to_pod::<F, L>(frame, &header, scratch);
     }
     if header.protocol != protocol::TCP && header.protocol != protocol::UDP {
         return NEXT;
     }
-    let Ok(segment) = transport::read(frame, &header) else { return NEXT };
-    let Some(entry) = flows::find(&segment.tuple) else { return NEXT };
-    let flow = flows::read(entry);
+    let Ok(flags) = transport::read(frame, &header, &mut scratch.tuple) else { return NEXT };
+    let Some(entry) = flows::find(&scratch.tuple) else { return NEXT };
+    scratch.flow = entry.read();
     // A pod's reply to itself was translated when it came from the pod.
-    if !flow.is_reply() || flow.flags & FlowFlags::HAIRPIN != 0 {
+    if scratch.flow.flags & (FlowFlags::REPLY | FlowFlags::HAIRPIN) != FlowFlags::REPLY {
         return NEXT;
     }
-    flows::touch(&segment.tuple, entry, &flow, segment.flags);
-    fragments::remember(&header, &flow);
-    if rewrite::<F, L>(frame, &header, &segment.tuple, &flow.to).is_err() {
+    flows::touch(scratch, entry, flags);
+    fragments::remember::<F>(&header, scratch);
+    if rewrite::<F, L>(frame, &header, &scratch.tuple, &scratch.flow.to).is_err() {
         return drop_counted(Counter::PacketDroppedFailed);
     }
     count(Counter::PacketReversed);

@@ -7,23 +7,20 @@ use super::{
     ip::{Header, Malformed, Piece, protocol},
 };
 
-/// A TCP or UDP packet.
-pub(crate) struct Segment {
-    /// Both ends.
-    pub(crate) tuple: Tuple,
-    /// Flags of the TCP header, as `Seen` names them; 0 for UDP.
-    pub(crate) flags: u32,
-}
-
 /// Where the checksum of a TCP or UDP header stands in it.
 #[inline(always)]
 pub(crate) const fn checksum_offset(protocol: u8) -> u32 {
     if protocol == protocol::TCP { 16 } else { 6 }
 }
 
-/// Reads the ports of a TCP or UDP packet that is whole or a first fragment.
+/// Reads the ports of a TCP or UDP packet, which is whole or a first fragment, into its tuple. Returns
+/// the flags of the TCP header, as `Seen` names them; 0 for UDP.
 #[inline(always)]
-pub(crate) fn read<L: Link>(frame: &Frame<L>, header: &Header) -> Result<Segment, Malformed> {
+pub(crate) fn read<L: Link>(
+    frame: &Frame<L>,
+    header: &Header,
+    tuple: &mut Tuple,
+) -> Result<u32, Malformed> {
     let room = header.end.wrapping_sub(header.l4);
     let mut flags = 0;
     if header.protocol == protocol::TCP {
@@ -42,14 +39,7 @@ pub(crate) fn read<L: Link>(frame: &Frame<L>, header: &Header) -> Result<Segment
         }
     }
     let [src_port, dst_port]: [u16; 2] = frame.load(header.l4)?;
-    Ok(Segment {
-        tuple: Tuple::new(
-            header.src,
-            u16::from_be(src_port),
-            header.dst,
-            u16::from_be(dst_port),
-            header.protocol,
-        ),
-        flags,
-    })
+    tuple.src_port = u16::from_be(src_port);
+    tuple.dst_port = u16::from_be(dst_port);
+    Ok(flags)
 }

@@ -1,0 +1,27 @@
+//! Memory for what does not fit the 512 bytes of stack.
+
+use mcs_common::{Flow, Tuple};
+
+use crate::maps::SCRATCH;
+
+/// What one run of a program works on. Programs of the packet path run with bottom halves off, so
+/// that none interrupts another on its CPU.
+#[repr(C)]
+pub(crate) struct Scratch {
+    /// The packet as it came.
+    pub(crate) tuple: Tuple,
+    /// What is done with it, once found or made.
+    pub(crate) flow: Flow,
+    /// Key of the flow's entry for packets the other way.
+    pub(super) other_key: Tuple,
+    /// That entry.
+    pub(super) other: Flow,
+}
+
+/// This CPU's.
+#[inline(always)]
+pub(crate) fn scratch<'a>() -> Option<&'a mut Scratch> {
+    // SAFETY: the pointer is to this CPU's value of the map, which no other run uses meanwhile, and
+    // any bytes are a `Scratch`.
+    SCRATCH.get_ptr_mut(0).map(|scratch| unsafe { &mut *scratch })
+}
