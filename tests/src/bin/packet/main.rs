@@ -1,0 +1,51 @@
+//! The packet suite: the programs of the packet path, run by `BPF_PROG_TEST_RUN` on packets that an
+//! independent implementation builds, with all that they write compared after each one.
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use mcs_tests::suite::Suite;
+
+mod coverage;
+mod expect;
+mod family;
+mod flows;
+mod kernel;
+mod lab;
+mod medium;
+mod misses;
+mod packet;
+mod tables;
+mod talk;
+
+use self::{coverage::Coverage, family::Family, lab::Lab, medium::Medium};
+
+fn main() -> ExitCode {
+    let mut suite = Suite::default();
+    misses::cases(&mut suite);
+    flows::cases(&mut suite);
+    let coverage = Coverage::default();
+    suite.main(|| Lab::begin(coverage))
+}
+
+/// What holds for packets of every family on every medium.
+type Check = fn(&mut Lab) -> anyhow::Result<()>;
+
+/// Adds a case for each family. Its name is `theme: what`.
+fn each(suite: &mut Suite<Lab>, name: &'static str, check: Check) {
+    for family in Family::ALL {
+        one(suite, name, family, check);
+    }
+}
+
+/// Adds a case for one family.
+fn one(suite: &mut Suite<Lab>, name: &'static str, family: Family, check: Check) {
+    suite.case(format!("{name}, {family}"), move |lab| {
+        for medium in Medium::ALL {
+            lab.reset(family, medium)?;
+            check(lab).with_context(|| medium.to_string())?;
+        }
+        lab.coverage.held(name, family);
+        Ok(())
+    });
+}
