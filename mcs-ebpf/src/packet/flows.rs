@@ -15,7 +15,7 @@ use super::{ip::protocol, scratch::Scratch};
 use crate::{
     affinity,
     counters::count,
-    maps::{ConfigMaps, FLOWS, FLOWS_USED, load},
+    maps::{ConfigMaps, FLOWS, FLOWS_USED, load_into},
 };
 
 /// Backends that are tried for one whose reply can be told from those of other flows.
@@ -46,15 +46,15 @@ pub(crate) fn find(tuple: &Tuple) -> Option<Entry> {
 
 impl Entry {
     #[inline(always)]
-    pub(crate) fn read(self) -> Flow {
+    pub(crate) fn read(self, flow: &mut Flow) {
         // SAFETY: the pointer is to a value of the map.
-        unsafe { load(self.0) }
+        unsafe { load_into(flow, self.0) };
     }
 
     #[inline(always)]
-    pub(crate) fn to(self) -> Tuple {
+    fn read_to(self, tuple: &mut Tuple) {
         // SAFETY: as in `read`.
-        unsafe { load(&raw const (*self.0).to) }
+        unsafe { load_into(tuple, &raw const (*self.0).to) };
     }
 
     #[inline(always)]
@@ -98,7 +98,8 @@ pub(crate) fn touch(scratch: &mut Scratch, entry: Entry, flags: u32) {
 /// TCP stays with a backend that was removed until it ends; a SYN, and UDP, goes to one that is in
 /// the set.
 #[inline(always)]
-pub(crate) fn goes_on(flow: &Flow, flags: u32) -> bool {
+pub(crate) fn goes_on(scratch: &mut Scratch, flags: u32) -> bool {
+    let flow = &scratch.flow;
     if flow.is_reply() {
         return true;
     }
@@ -106,7 +107,8 @@ pub(crate) fn goes_on(flow: &Flow, flags: u32) -> bool {
         if flags & (Seen::SYN | Seen::ACK) != Seen::SYN {
             return true;
         }
-        let replied = find(&flow.to.reversed()).map_or(0, Entry::seen);
+        scratch.other_key = flow.to.reversed();
+        let replied = find(&scratch.other_key).map_or(0, Entry::seen);
         if FlowState::of(protocol::TCP, flow.seen, replied).is_over() {
             return false;
         }
@@ -206,29 +208,30 @@ fn claim_reply(scratch: &mut Scratch, now: u64) -> bool {
     if FLOWS.insert(&scratch.other_key, &scratch.other, BPF_NOEXIST.into()).is_ok() {
         return true;
     }
-    if let Some(existing) = find(&scratch.other_key)
-        && existing.to() != scratch.other.to
-        && is_alive(existing, now)
-    {
-        return false;
+    if let Some(existing) = find(&scratch.other_key) {
+        existing.read_to(&mut scratch.spare);
+        if scratch.spare != scratch.other.to && is_alive(scratch, existing, now) {
+            return false;
+        }
     }
     FLOWS.insert(&scratch.other_key, &scratch.other, BPF_ANY.into()).is_ok()
 }
 
-/// Whether a flow goes on, by its entry for replies.
+/// Whether the rival flow goes on, by its entry for replies.
 #[inline(always)]
-fn is_alive(reply: Entry, now: u64) -> bool {
+fn is_alive(scratch: &mut Scratch, reply: Entry, now: u64) -> bool {
     let mut last_seen = reply.last_seen_ns();
     let mut seen = 0;
-    let client = reply.to().reversed();
-    if let Some(client) = find(&client) {
+    scratch.spare = scratch.spare.reversed();
+    if let Some(client) = find(&scratch.spare) {
         seen = client.seen();
         if client.last_seen_ns() > last_seen {
             last_seen = client.last_seen_ns();
         }
     }
-    let state = FlowState::of(client.protocol, seen, reply.seen());
-    !state.is_over() && now.saturating_sub(last_seen) < state.timeout_ns(client.protocol)
+    let protocol = scratch.spare.protocol;
+    let state = FlowState::of(protocol, seen, reply.seen());
+    !state.is_over() && now.saturating_sub(last_seen) < state.timeout_ns(protocol)
 }
 
 /// Makes the client's entry. Another CPU may have begun the same flow meanwhile: then its choice
@@ -240,10 +243,11 @@ fn record(scratch: &mut Scratch) -> Result<(), Counter> {
         return Ok(());
     }
     let Some(first) = find(&scratch.tuple) else { return Err(Counter::PacketDroppedFailed) };
-    if first.to() != scratch.flow.to {
+    first.read_to(&mut scratch.spare);
+    if scratch.spare != scratch.flow.to {
         let _ = FLOWS.remove(&scratch.other_key);
     }
-    scratch.flow = first.read();
+    first.read(&mut scratch.flow);
     Ok(())
 }
 

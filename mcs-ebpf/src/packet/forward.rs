@@ -33,7 +33,7 @@ fn to_vip<F: Ip, L: Link>(frame: &Frame<L>) -> i32 {
         return drop_counted(Counter::PacketDroppedMalformed);
     };
     if header.piece == Piece::Later {
-        return match fragments::follow::<F, L>(frame, &header, &scratch.tuple) {
+        return match fragments::follow::<F, L>(frame, &header, scratch) {
             Some(Ok(verdict)) => {
                 count(Counter::PacketTranslated);
                 verdict
@@ -80,8 +80,8 @@ extern "C" fn find_or_begin(flags: u32) -> u32 {
 #[inline(always)]
 fn flow(scratch: &mut Scratch, flags: u32) -> Result<(), Counter> {
     if let Some(entry) = flows::find(&scratch.tuple) {
-        scratch.flow = entry.read();
-        if flows::goes_on(&scratch.flow, flags) {
+        entry.read(&mut scratch.flow);
+        if flows::goes_on(scratch, flags) {
             flows::touch(scratch, entry, flags);
             return Ok(());
         }
@@ -99,8 +99,8 @@ fn flow(scratch: &mut Scratch, flags: u32) -> Result<(), Counter> {
 #[inline(always)]
 fn translate<F: Ip, L: Link>(frame: &Frame<L>, header: &Header) -> i32 {
     let Some(scratch) = scratch() else { return drop_counted(Counter::PacketDroppedFailed) };
-    let flow = &scratch.flow;
     fragments::remember::<F>(header, scratch);
+    let flow = &scratch.flow;
     if rewrite::<F, L>(frame, header, &scratch.tuple, &flow.to).is_err() {
         return drop_counted(Counter::PacketDroppedFailed);
     }
