@@ -1,14 +1,12 @@
 //! What a program is expected to do with a packet, to the last byte and table entry.
 
-use std::{
-    fmt::Write as _,
-    panic::Location,
-};
+use std::{fmt::Write as _, ops::RangeInclusive, panic::Location};
 
 use anyhow::{Context as _, bail};
 use mcs_common::Counter;
 
 use crate::{
+    kernel::Ran,
     lab::{Hook, Lab},
     medium::Way,
     packet::Packet,
@@ -29,6 +27,8 @@ pub(crate) enum Outcome {
     Next(Vec<u8>),
     /// Back out of the device that it came from, to the station that sent it, as this.
     Back(Vec<u8>),
+    /// On, as the frame that came.
+    Frame,
     /// Nowhere.
     Dropped,
 }
@@ -98,6 +98,16 @@ impl<T: Wire + ?Sized> Wire for &T {
     }
 }
 
+/// A packet that has gone through a program.
+pub(crate) struct Sent {
+    hook: Hook,
+    place: &'static Location<'static>,
+    frame: Vec<u8>,
+    ran: Ran,
+    /// When: nanoseconds of `CLOCK_MONOTONIC`.
+    run: RangeInclusive<u64>,
+}
+
 impl Lab {
     /// Runs a program on a packet that is none of its business.
     #[track_caller]
@@ -114,56 +124,65 @@ impl Lab {
         packet: impl Wire,
         expect: Expect,
     ) -> anyhow::Result<()> {
-        let frame = self.medium.frame(&packet.wire(), Way::On);
-        self.expect_frame(hook, &frame, expect)
+        let sent = self.send(hook, packet)?;
+        self.compare(&sent, expect)
     }
 
-    /// As [`Lab::expect`], on a frame that is there already.
+    /// As [`Lab::ignores`], on a frame that is there already.
     #[track_caller]
-    pub(crate) fn expect_frame(
-        &mut self,
-        hook: Hook,
-        frame: &[u8],
-        expect: Expect,
-    ) -> anyhow::Result<()> {
+    pub(crate) fn ignores_frame(&mut self, hook: Hook, frame: Vec<u8>) -> anyhow::Result<()> {
+        let sent = self.send_frame(hook, frame)?;
+        self.compare(&sent, Expect::new(Outcome::Frame))
+    }
+
+    /// Runs a program on a packet. [`Lab::compare`] is due.
+    #[track_caller]
+    pub(crate) fn send(&self, hook: Hook, packet: impl Wire) -> anyhow::Result<Sent> {
+        self.send_frame(hook, self.medium.frame(&packet.wire(), Way::On))
+    }
+
+    #[track_caller]
+    fn send_frame(&self, hook: Hook, frame: Vec<u8>) -> anyhow::Result<Sent> {
         let place = Location::caller();
-        let (medium, family) = (self.medium, self.family);
-        let describe = || format!("{hook:?}, {family}, {medium}, at {place}");
-        let (ran, run) = self.run_frame(hook, frame).with_context(describe)?;
+        let describe = || format!("{hook:?} at {place}, on {}", hex(&frame));
+        let (ran, run) = self.run_frame(hook, &frame).with_context(describe)?;
+        Ok(Sent { hook, place, frame, ran, run })
+    }
+
+    /// Compares everything with what was expected of a packet.
+    pub(crate) fn compare(&mut self, sent: &Sent, expect: Expect) -> anyhow::Result<()> {
         for counter in &expect.counters {
             self.coverage.counted(*counter);
         }
-        let mut expected = self.tables.clone();
+        let mut expected = {
+            let tables = self.read()?;
+            std::mem::replace(&mut self.tables, tables)
+        };
         expect.counters.iter().for_each(|counter| expected.count(*counter));
         expect.effects.into_iter().for_each(|effect| effect(&mut expected));
-        self.tables = self.read()?;
 
         let mut faults = String::new();
         let (verdict, out) = match &expect.outcome {
-            Outcome::Next(ip) if hook_sees_frame(ip, frame) => (NEXT, Some(frame.to_vec())),
-            Outcome::Next(ip) => (NEXT, Some(medium.frame(ip, Way::On))),
-            Outcome::Back(ip) => (REDIRECT, Some(medium.frame(ip, Way::Back))),
+            Outcome::Next(ip) => (NEXT, Some(self.medium.frame(ip, Way::On))),
+            Outcome::Back(ip) => (REDIRECT, Some(self.medium.frame(ip, Way::Back))),
+            Outcome::Frame => (NEXT, Some(sent.frame.clone())),
             Outcome::Dropped => (SHOT, None),
         };
-        if ran.verdict != verdict {
-            let _ = writeln!(faults, "verdict: expected {verdict}, got {}", ran.verdict);
+        if sent.ran.verdict != verdict {
+            let _ = writeln!(faults, "verdict: expected {verdict}, got {}", sent.ran.verdict);
         }
         if let Some(out) = out
-            && out != ran.frame
+            && out != sent.ran.frame
         {
-            faults.push_str(&differing_bytes(&out, &ran.frame));
+            faults.push_str(&differing_bytes(&out, &sent.ran.frame));
         }
-        faults.push_str(&expected.differences(&self.tables, &run));
+        faults.push_str(&expected.differences(&self.tables, &sent.run));
         if !faults.is_empty() {
-            bail!("{}\n{}", describe(), faults.trim_end());
+            let Sent { hook, place, frame, .. } = sent;
+            bail!("{hook:?} at {place}, on {}\n{}", hex(frame), faults.trim_end());
         }
         Ok(())
     }
-}
-
-/// An empty packet stands for the frame as it came.
-fn hook_sees_frame(ip: &[u8], _frame: &[u8]) -> bool {
-    ip.is_empty()
 }
 
 /// Both, with the bytes marked that differ.
@@ -179,11 +198,12 @@ fn differing_bytes(expected: &[u8], got: &[u8]) -> String {
         if wanted == is {
             continue;
         }
-        let hex = |bytes: &[u8]| {
-            bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
-        };
         let _ = writeln!(text, "  {at:>4} expected {}", hex(&wanted));
         let _ = writeln!(text, "       got      {}", hex(&is));
     }
     text
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
 }

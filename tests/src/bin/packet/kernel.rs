@@ -22,10 +22,16 @@ pub(crate) struct Ran {
     pub(crate) frame: Vec<u8>,
 }
 
-/// Runs a classifier on a frame. With `summed` the kernel knows the sum of the packet, and fails
+/// `struct __sk_buff` of include/uapi/linux/bpf.h in words, and where `gso_segs` is.
+const CONTEXT_WORDS: usize = 48;
+const GSO_SEGS: usize = 41;
+
+/// Runs a classifier on a frame that the device is to cut into `segments`. With `summed` the kernel knows the sum of the packet, and fails
 /// with `EBADMSG` if what it knows is not true any more afterwards.
-pub(crate) fn run(program: BorrowedFd<'_>, frame: &[u8], summed: bool) -> anyhow::Result<Ran> {
+pub(crate) fn run(program: BorrowedFd<'_>, frame: &[u8], segments: u32, summed: bool) -> anyhow::Result<Ran> {
     let mut out = vec![0; ROOM];
+    let mut context = [0_u32; CONTEXT_WORDS];
+    context[GSO_SEGS] = segments;
     // SAFETY: the union is made of integers; all zeros is what the kernel expects of unused fields.
     let mut attr: bpf_attr = unsafe { std::mem::zeroed() };
     // SAFETY: fields of a union of integers.
@@ -35,6 +41,8 @@ pub(crate) fn run(program: BorrowedFd<'_>, frame: &[u8], summed: bool) -> anyhow
     test.data_in = frame.as_ptr().addr() as u64;
     test.data_size_out = u32::try_from(out.len())?;
     test.data_out = out.as_mut_ptr().addr() as u64;
+    test.ctx_in = context.as_ptr().addr() as u64;
+    test.ctx_size_in = u32::try_from(size_of_val(&context))?;
     test.repeat = 1;
     test.flags = if summed { BPF_F_TEST_SKB_CHECKSUM_COMPLETE } else { 0 };
     // SAFETY: the buffers are as long as the attributes say, and outlive the call.

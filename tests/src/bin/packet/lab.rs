@@ -5,6 +5,7 @@ use std::{
     env, fs,
     net::SocketAddr,
     ops::RangeInclusive,
+    os::fd::AsFd as _,
     path::PathBuf,
     time::Duration,
 };
@@ -21,6 +22,10 @@ use mcs_common::{
     FRONTEND_AFFINITY_CLIENT_IP, Flow, FlowsUsed, Fragment, FragmentKey, FrontendKey,
     FrontendState, Tuple, maps,
 };
+use rustix::{
+    thread::{CpuSet, sched_getcpu, sched_setaffinity},
+    time::{ClockId, clock_gettime},
+};
 
 use crate::{
     coverage::Coverage,
@@ -34,7 +39,10 @@ use crate::{
 /// Entries of each config map.
 const CONFIG_ENTRIES: u32 = 256;
 /// Entries of each LRU map: far more than any case makes, so that nothing is evicted by itself.
-const LRU_ENTRIES: u32 = 4096;
+const LRU_ENTRIES: u32 = 16_384;
+/// A thousand refusals a second have an answer (`icmp_msgs_per_sec`), a hundred of them at once.
+pub(crate) const REFUSAL_NS: u64 = 1_000_000;
+pub(crate) const REFUSALS_AT_ONCE: u64 = 100;
 /// `BPF_NOEXIST` and `BPF_EXIST` are not meant.
 const ANY: u64 = 0;
 
@@ -103,6 +111,8 @@ struct Written {
     flows_used: Array<MapData, u32>,
     fragments: HashMap<MapData, FragmentKey, Fragment>,
     affinity: HashMap<MapData, ClientKey, Affinity>,
+    /// What limits the rate of refusals: nanoseconds of credit, and when it was filled up.
+    refusals: PerCpuArray<MapData, [u64; 2]>,
 }
 
 /// What the cases share. Each begins with empty maps.
@@ -112,6 +122,8 @@ pub(crate) struct Lab {
     written: Written,
     pub(crate) family: Family,
     pub(crate) medium: Medium,
+    /// How many the device is to cut packets into (`gso_segs`).
+    pub(crate) segments: u32,
     /// What stands in the maps, after the last comparison.
     pub(crate) tables: Tables,
     pub(crate) coverage: Coverage,
@@ -123,6 +135,7 @@ impl Lab {
         let path = env::var_os("MCS_EBPF_OBJECT").map(PathBuf::from).context(
             "MCS_EBPF_OBJECT does not name the eBPF object: use `cargo xtask test packet`",
         )?;
+        stay_on_one_cpu()?;
         let object =
             fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let mut ebpf = loader().load(&object).context("cannot make the maps (it takes root)")?;
@@ -150,6 +163,7 @@ impl Lab {
             flows_used: map(&mut ebpf, maps::FLOWS_USED)?,
             fragments: map(&mut ebpf, maps::FRAGMENTS)?,
             affinity: map(&mut ebpf, maps::CLIENT_AFFINITY)?,
+            refusals: map(&mut ebpf, "refusals")?,
         };
         let lab = Self {
             programs: ebpf,
@@ -157,6 +171,7 @@ impl Lab {
             written,
             family: Family::V4,
             medium: Medium::Ethernet,
+            segments: 1,
             tables: Tables::default(),
             coverage,
         };
@@ -174,7 +189,8 @@ impl Lab {
         clear(&mut self.written.fragments)?;
         clear(&mut self.written.affinity)?;
         self.written.flows_used.set(0, FlowsUsed::NO, ANY)?;
-        self.refill()?;
+        self.segments = 1;
+        self.allow_refusals(REFUSALS_AT_ONCE)?;
         self.tables = self.read()?;
         Ok(())
     }
@@ -276,7 +292,8 @@ impl Lab {
         let program: &SchedClassifier = program.try_into()?;
         let fd = program.fd()?;
         let begin = now_ns();
-        let ran = kernel::run(std::os::fd::AsFd::as_fd(fd), frame, self.medium == Medium::Summed)?;
+        let summed = self.medium == Medium::Summed;
+        let ran = kernel::run(fd.as_fd(), frame, self.segments, summed)?;
         self.coverage.ran(hook, self.family, self.medium);
         Ok((ran, begin..=now_ns()))
     }
@@ -362,10 +379,12 @@ impl Lab {
         self.note()
     }
 
-    /// Fills up what limits the rate of refusals.
-    #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "there is no limit so far")]
-    pub(crate) fn refill(&mut self) -> anyhow::Result<()> {
-        Ok(())
+    /// Lets so many refusals have an answer, and no more until the next packet is refused.
+    pub(crate) fn allow_refusals(&mut self, count: u64) -> anyhow::Result<()> {
+        let credit_ns = count * REFUSAL_NS;
+        // As if it had been filled up in the future.
+        let everywhere = vec![[credit_ns, u64::MAX]; aya::util::nr_cpus().map_err(|(_, error)| error)?];
+        Ok(self.written.refusals.set(0, PerCpuValues::try_from(everywhere)?, ANY)?)
     }
 
     /// Takes what the case has changed itself for known.
@@ -469,6 +488,13 @@ fn table<K: Key + Pod + aya::Pod, V: Pod + aya::Pod>(
         .collect()
 }
 
+/// The limit of refusals is each CPU's own, and so are the free entries of an LRU map.
+fn stay_on_one_cpu() -> anyhow::Result<()> {
+    let mut cpus = CpuSet::new();
+    cpus.set(sched_getcpu());
+    sched_setaffinity(None, &cpus).context("cannot stay on one CPU")
+}
+
 fn earlier(time: u64, by: Duration) -> anyhow::Result<u64> {
     let by = u64::try_from(by.as_nanos())?;
     time.checked_sub(by).context("this machine was started too short a time ago")
@@ -476,7 +502,7 @@ fn earlier(time: u64, by: Duration) -> anyhow::Result<u64> {
 
 /// `CLOCK_MONOTONIC`, as the programs read it.
 fn now_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let now = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
     seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or_default()
 }

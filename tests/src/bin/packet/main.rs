@@ -6,10 +6,13 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use mcs_tests::suite::Suite;
 
+mod checksums;
 mod coverage;
 mod expect;
 mod family;
 mod flows;
+mod fragments;
+mod headers;
 mod kernel;
 mod lab;
 mod medium;
@@ -24,6 +27,9 @@ fn main() -> ExitCode {
     let mut suite = Suite::default();
     misses::cases(&mut suite);
     flows::cases(&mut suite);
+    headers::cases(&mut suite);
+    checksums::cases(&mut suite);
+    fragments::cases(&mut suite);
     let coverage = Coverage::default();
     suite.main(|| Lab::begin(coverage))
 }

@@ -9,6 +9,9 @@ use crate::packet::built;
 const STATION: [u8; 6] = [0x02, 0, 0, 0, 0, 0x0a];
 const NODE: [u8; 6] = [0x02, 0, 0, 0, 0, 0x0b];
 
+/// What `BPF_PROG_TEST_RUN` wants at least: an IPv6 header behind an Ethernet header.
+const SHORTEST: usize = 54;
+
 /// What stands before the IP header, and what the kernel knows of the packet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Medium {
@@ -19,8 +22,9 @@ pub(crate) enum Medium {
     Vlan,
     /// With a tag of a provider and one of a customer (802.1ad).
     DoubleVlan,
-    /// Without a link header. `BPF_PROG_TEST_RUN` knows Ethernet only and takes for the ethertype
-    /// what stands in its place, which is why the addresses of the suite begin as they do.
+    /// Without a link header, and with something behind the packet where that is short.
+    /// `BPF_PROG_TEST_RUN` knows Ethernet only and takes for the ethertype what stands in its place,
+    /// which is why the addresses of the suite begin as they do.
     Bare,
 }
 
@@ -49,7 +53,11 @@ impl Medium {
     /// Any payload as a frame.
     pub(crate) fn frame_of(self, ethertype: EtherType, payload: &[u8], way: Way) -> Vec<u8> {
         let tags: &[EtherType] = match self {
-            Self::Bare => return payload.to_vec(),
+            Self::Bare => {
+                let mut packet = payload.to_vec();
+                packet.resize(packet.len().max(SHORTEST), 0);
+                return packet;
+            }
             Self::Ethernet | Self::Summed => &[],
             Self::Vlan => &[EtherType::VLAN_TAGGED_FRAME],
             Self::DoubleVlan => &[EtherType::PROVIDER_BRIDGING, EtherType::VLAN_TAGGED_FRAME],
