@@ -44,7 +44,7 @@ pub(crate) fn to_vip<F: Ip, L: Link>(
     if !F::is_error(kind) {
         return drop_counted(Counter::PacketDroppedIcmp);
     }
-    let Some(inner) = find::<F, L>(frame, header, scratch) else {
+    let Some(inner) = find::<F, L>(frame, header, header.l4 + ERROR_HEADER, scratch) else {
         return drop_counted(Counter::PacketDroppedIcmp);
     };
     if translate::<F, L>(frame, header, scratch, &inner).is_err() {
@@ -65,10 +65,23 @@ pub(crate) fn to_pod<F: Ip, L: Link>(
     scratch: &mut Scratch,
 ) -> i32 {
     let Ok(kind) = frame.load::<u8>(header.l4) else { return NEXT };
-    if header.piece != Piece::Whole || !F::is_error(kind) {
+    if header.piece != Piece::Whole {
         return NEXT;
     }
-    let Some(inner) = find::<F, L>(frame, header, scratch) else { return NEXT };
+    // A redirect is about the way to one backend. A client that took it for the way to the VIP would
+    // send all flows there.
+    if let Some(redirected) = F::redirected(frame, header.l4, kind) {
+        return match find::<F, L>(frame, header, redirected, scratch) {
+            Some(_) => drop_counted(Counter::RedirectDropped),
+            None => NEXT,
+        };
+    }
+    if !F::is_error(kind) {
+        return NEXT;
+    }
+    let Some(inner) = find::<F, L>(frame, header, header.l4 + ERROR_HEADER, scratch) else {
+        return NEXT;
+    };
     // What is about a pod's packets to itself was translated when it came from the pod.
     if scratch.flow.flags & (FlowFlags::REPLY | FlowFlags::HAIRPIN) != FlowFlags::REPLY {
         return NEXT;
@@ -100,15 +113,16 @@ fn answer_echo<F: Ip, L: Link>(
     frame.send_back()
 }
 
-/// The packet inside an error: its header, its ends in `scratch.inner`, and the flow that it is of in
-/// `scratch.flow`: the entry for the packets that it answers.
+/// The packet inside a message, at `quote`: its header, its ends in `scratch.inner`, and in
+/// `scratch.flow` the flow that it is of: the entry for packets the other way.
 #[inline(always)]
 fn find<F: Ip, L: Link>(
     frame: &Frame<L>,
     header: &Header,
+    quote: u32,
     scratch: &mut Scratch,
 ) -> Option<Header> {
-    let inner = F::parse(frame, header.l4 + ERROR_HEADER, true, &mut scratch.inner).ok()?;
+    let inner = F::parse(frame, quote, true, &mut scratch.inner).ok()?;
     let has_ports = inner.protocol == protocol::TCP || inner.protocol == protocol::UDP;
     if !has_ports || inner.piece == Piece::Later || inner.l4 + 8 > header.end {
         return None;

@@ -101,6 +101,9 @@ pub(crate) trait Ip {
     fn addresses(tuple: &Tuple) -> Self::Addresses<'_>;
     /// Whether ICMP of this type is an error, with the packet that it is about inside.
     fn is_error(kind: u8) -> bool;
+    /// Where the packet stands that a redirect is about (RFC 792; RFC 4861, 4.5), if that is what the
+    /// message of this type is.
+    fn redirected<L: Link>(frame: &Frame<L>, message: u32, kind: u8) -> Option<u32>;
     /// The header of an ICMP message from and to the ends of `tuple`, of `length` bytes.
     fn plain(tuple: &Tuple, length: u16) -> Self::Plain;
     /// What that header adds to the sum of an ICMP message: the pseudo-header of ICMPv6.
@@ -231,11 +234,17 @@ impl Ip for V4 {
     fn is_error(kind: u8) -> bool {
         const UNREACHABLE: u8 = 3;
         const SOURCE_QUENCH: u8 = 4;
-        const REDIRECT: u8 = 5;
         const TIME_EXCEEDED: u8 = 11;
         const PARAMETER_PROBLEM: u8 = 12;
 
-        matches!(kind, UNREACHABLE | SOURCE_QUENCH | REDIRECT | TIME_EXCEEDED | PARAMETER_PROBLEM)
+        matches!(kind, UNREACHABLE | SOURCE_QUENCH | TIME_EXCEEDED | PARAMETER_PROBLEM)
+    }
+
+    #[inline(always)]
+    fn redirected<L: Link>(_: &Frame<L>, message: u32, kind: u8) -> Option<u32> {
+        const REDIRECT: u8 = 5;
+
+        (kind == REDIRECT).then_some(message + 8)
     }
 
     #[inline(always)]
@@ -366,6 +375,25 @@ impl Ip for V6 {
     fn is_error(kind: u8) -> bool {
         // RFC 4443, 2.1. 0 is reserved, and those above parameter problem are not in use.
         matches!(kind, 1..=4)
+    }
+
+    #[inline(always)]
+    fn redirected<L: Link>(frame: &Frame<L>, message: u32, kind: u8) -> Option<u32> {
+        const REDIRECT: u8 = 137;
+        const OPTIONS: u32 = 40;
+        const TARGET_STATION: u8 = 2;
+        const REDIRECTED_HEADER: u8 = 4;
+
+        if kind != REDIRECT {
+            return None;
+        }
+        let mut option = message + OPTIONS;
+        let mut name: u8 = frame.load(option).ok()?;
+        if name == TARGET_STATION {
+            option += 8;
+            name = frame.load(option).ok()?;
+        }
+        (name == REDIRECTED_HEADER).then_some(option + 8)
     }
 
     #[inline(always)]
