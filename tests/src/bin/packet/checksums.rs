@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use etherparse::checksum::Sum16BitWords;
 use fastrand::Rng;
 use mcs_common::Counter;
@@ -50,60 +50,62 @@ fn word(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// The packet with a payload by which `is_so` holds of its checksum.
-fn with_checksum(
-    packet: &Packet,
-    is_so: impl Fn(&Packet) -> bool,
+/// Makes a checksum of the packet 0: its own, or the one it has after `translated`. A word that is the
+/// checksum which stands there without it adds up to that.
+fn zeroed(
+    with_word: impl Fn(u16) -> Packet,
+    translated: impl Fn(&Packet) -> Packet,
+    at: usize,
 ) -> anyhow::Result<Packet> {
-    (0..=u16::MAX)
-        .map(|word| packet.clone().payload(&word.to_be_bytes()))
-        .find(is_so)
-        .context("no payload makes such a checksum")
+    let checksum = |packet: &Packet| word(&translated(packet).bytes(), at);
+    let packet = with_word(checksum(&with_word(0)));
+    // UDP writes 0 as 0xffff.
+    ensure!(matches!(checksum(&packet), 0 | 0xffff), "the checksum is not 0");
+    Ok(packet)
 }
 
 fn becomes_zero(lab: &mut Lab) -> anyhow::Result<()> {
-    for (protocol, zero) in [(Protocol::Tcp, 0), (Protocol::Udp, 0xffff)] {
+    for protocol in Protocol::ALL {
         let talk = talk(lab, protocol)?;
         lab.established(&talk)?;
-        let is_zero = |packet: &Packet| word(&packet.bytes(), checksum_at(packet)) == zero;
         for side in Side::BOTH {
-            let becomes =
-                with_checksum(&talk.later(side), |packet| is_zero(&talk.translated(side, packet)))?;
+            let with_word = |word: u16| talk.later(side).payload(&word.to_be_bytes());
+            let at = checksum_at(&with_word(0));
+            let becomes = zeroed(with_word, |packet| talk.translated(side, packet), at)?;
             lab.carries(&talk, side, &becomes)?;
-            let was = with_checksum(&talk.later(side), is_zero)?;
-            lab.carries(&talk, side, &was)?;
+            lab.carries(&talk, side, &zeroed(with_word, Packet::clone, at)?)?;
         }
     }
     Ok(())
 }
 
 fn header_becomes_zero(lab: &mut Lab) -> anyhow::Result<()> {
+    const CHECKSUM: usize = 10;
+
     let talk = talk(lab, Protocol::Udp)?;
     lab.established(&talk)?;
-    let is_zero = |packet: &Packet| word(&packet.bytes(), 10) == 0;
-    let with_id = |side, is_so: &dyn Fn(&Packet) -> bool| {
-        let packets = (0..=u16::MAX).map(|id| talk.later(side).id(id.into()));
-        packets.into_iter().find(is_so).context("no identification makes such a checksum")
-    };
     for side in Side::BOTH {
-        let becomes = with_id(side, &|packet| is_zero(&talk.translated(side, packet)))?;
+        let with_word = |id: u16| talk.later(side).id(id.into());
+        let becomes = zeroed(with_word, |packet| talk.translated(side, packet), CHECKSUM)?;
         lab.carries(&talk, side, &becomes)?;
-        let was = with_id(side, &is_zero)?;
-        lab.carries(&talk, side, &was)?;
+        lab.carries(&talk, side, &zeroed(with_word, Packet::clone, CHECKSUM)?)?;
     }
     Ok(())
 }
 
-/// The bytes with a checksum that is wrong by `error`.
-fn spoilt(packet: &Packet, error: u16) -> Vec<u8> {
-    let mut bytes = packet.bytes();
-    let at = checksum_at(packet);
+/// Makes the checksum at `at` wrong by `error`.
+pub(crate) fn spoil(bytes: &mut [u8], at: usize, error: u16) {
     let sum = Sum16BitWords::new().add_2bytes([bytes[at], bytes[at + 1]]);
     let sum = sum.add_2bytes(error.to_be_bytes());
-    // The complement of the complement.
+    // The complement of the complement. etherparse adds words as they lie in memory.
     let checksum = !sum.ones_complement();
-    // etherparse adds words as they lie in memory.
     bytes[at..at + 2].copy_from_slice(&checksum.to_ne_bytes());
+}
+
+/// The packet with a checksum that is wrong by `error`.
+fn spoilt(packet: &Packet, error: u16) -> Vec<u8> {
+    let mut bytes = packet.bytes();
+    spoil(&mut bytes, checksum_at(packet), error);
     bytes
 }
 

@@ -108,6 +108,13 @@ pub(crate) struct Sent {
     run: RangeInclusive<u64>,
 }
 
+impl Sent {
+    /// Whether the program dropped it.
+    pub(crate) const fn is_dropped(&self) -> bool {
+        self.ran.verdict == SHOT
+    }
+}
+
 impl Lab {
     /// Runs a program on a packet that is none of its business.
     #[track_caller]

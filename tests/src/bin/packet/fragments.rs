@@ -28,7 +28,7 @@ pub(crate) fn cases(suite: &mut Suite<Lab>) {
 }
 
 /// Where datagrams are cut.
-const CUTS: [usize; 2] = [48, 96];
+const CUTS: [usize; 2] = [64, 128];
 
 fn talk(lab: &mut Lab, protocol: Protocol) -> anyhow::Result<Talk> {
     lab.reset(lab.family, lab.medium)?;
@@ -38,7 +38,7 @@ fn talk(lab: &mut Lab, protocol: Protocol) -> anyhow::Result<Talk> {
 
 /// A datagram long enough for three pieces.
 fn datagram(talk: &Talk, side: Side) -> Packet {
-    let payload: Vec<_> = (0..100).collect();
+    let payload: Vec<_> = (0..160).collect();
     talk.later(side).payload(&payload)
 }
 
@@ -202,7 +202,7 @@ fn other_protocol(lab: &mut Lab) -> anyhow::Result<()> {
     let talk = talk(lab, Protocol::Udp)?;
     lab.established(&talk)?;
     carries_pieces(lab, talk, Side::Client, &datagram(&talk, Side::Client))?;
-    let tcp = Packet::data(talk.client, talk.vip).payload(&[1; 100]).pieces(&CUTS);
+    let tcp = Packet::data(talk.client, talk.vip).payload(&[1; 160]).pieces(&CUTS);
     lab.expect(Hook::FromPod, &tcp[1], Expect::dropped(Counter::PacketDroppedFragment))
 }
 

@@ -220,6 +220,12 @@ impl Lab {
         Ok(self.config.vips.insert(Address::from(vip.ip()), 0, ANY)?)
     }
 
+    /// Removes the frontend, and retires its backends.
+    pub(crate) fn withdraw(&mut self, service: &Service) -> anyhow::Result<()> {
+        self.config.frontends.remove(&service.key())?;
+        service.backends.iter().try_for_each(|pick| self.config.retire(*pick))
+    }
+
     /// Gives the frontend another set of backends. Those that are gone are retired.
     pub(crate) fn change(
         &mut self,
@@ -237,9 +243,7 @@ impl Lab {
         let state = self.config.states.get(&service.frontend, 0)?;
         self.config.publish(service, state.affinity_seconds)?;
         for gone in old.iter().filter(|pick| !service.backends.contains(pick)) {
-            let backend = self.config.backends.get(&gone.chosen.id, 0)?;
-            let retired = Backend { state: BackendState::RETIRED, ..backend };
-            self.config.backends.set(gone.chosen.id, retired, ANY)?;
+            self.config.retire(*gone)?;
         }
         Ok(())
     }
@@ -401,6 +405,12 @@ impl Config {
         let generation = 100 + id;
         self.backends.set(id, backend(address, frontend, generation), ANY)?;
         Ok(Pick { address, chosen: BackendRef { id, generation } })
+    }
+
+    fn retire(&mut self, pick: Pick) -> anyhow::Result<()> {
+        let backend = self.backends.get(&pick.chosen.id, 0)?;
+        let retired = Backend { state: BackendState::RETIRED, ..backend };
+        Ok(self.backends.set(pick.chosen.id, retired, ANY)?)
     }
 
     /// Writes a block of slots, and then the state that leads to it.

@@ -8,6 +8,8 @@ use mcs_tests::suite::Suite;
 
 mod checksums;
 mod coverage;
+mod echo;
+mod errors;
 mod expect;
 mod family;
 mod flows;
@@ -18,6 +20,7 @@ mod lab;
 mod medium;
 mod misses;
 mod packet;
+mod refusals;
 mod tables;
 mod talk;
 
@@ -30,6 +33,9 @@ fn main() -> ExitCode {
     headers::cases(&mut suite);
     checksums::cases(&mut suite);
     fragments::cases(&mut suite);
+    errors::cases(&mut suite);
+    echo::cases(&mut suite);
+    refusals::cases(&mut suite);
     let coverage = Coverage::default();
     suite.main(|| Lab::begin(coverage))
 }

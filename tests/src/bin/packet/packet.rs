@@ -11,6 +11,8 @@ use etherparse::{
 };
 use mcs_common::Tuple;
 
+use crate::family::Family;
+
 /// Bits of the TCP header.
 pub(crate) mod flag {
     pub(crate) const FIN: u8 = 0x01;
@@ -115,6 +117,8 @@ pub(crate) struct Packet {
     pub(crate) class: u8,
     /// Of the datagram; 16 bits for IPv4.
     pub(crate) id: u32,
+    /// Of IPv4.
+    pub(crate) dont_fragment: bool,
     /// Options of IPv4, a multiple of 4 bytes.
     pub(crate) options: Vec<u8>,
     pub(crate) extensions: Vec<Extension>,
@@ -131,6 +135,7 @@ impl Packet {
             hops: 61,
             class: 0,
             id: 0x4d2,
+            dont_fragment: false,
             options: Vec::new(),
             extensions: Vec::new(),
             fragmentable: 0,
@@ -268,6 +273,14 @@ impl Packet {
         (SocketAddr::new(self.src, from), SocketAddr::new(self.dst, to))
     }
 
+    /// The family of an address.
+    pub(crate) const fn family_of(address: IpAddr) -> Family {
+        match address {
+            IpAddr::V4(_) => Family::V4,
+            IpAddr::V6(_) => Family::V6,
+        }
+    }
+
     /// As the flow table knows it.
     pub(crate) fn tuple(&self) -> Tuple {
         let (from, to) = self.ends();
@@ -349,7 +362,7 @@ impl Packet {
         let (offset, more) = piece.unwrap_or_default();
         let mut header = Ipv4Header {
             identification: u16_of(self.id),
-            dont_fragment: false,
+            dont_fragment: self.dont_fragment,
             more_fragments: more,
             fragment_offset: offset_of(offset),
             ..header

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use anyhow::{Context as _, ensure};
 use mcs_common::{Counter, Flow, FlowFlags, FlowsUsed, Fragment, FragmentKey, Seen, Tuple};
 
 use crate::{
@@ -10,6 +11,9 @@ use crate::{
     packet::{Packet, Protocol, flag, tuple},
     tables::{Tables, Time, Timed},
 };
+
+/// Source ports that flows get instead of their own begin here.
+pub(crate) const FIRST_OTHER_PORT: u16 = 61_000;
 
 /// A direction of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -223,6 +227,56 @@ impl Lab {
             .counts(&[Counter::FlowCreated])
             .writes(move |tables| talk.begins(tables, flags));
         self.expect(Hook::FromPod, packet, expect)
+    }
+
+    /// A first packet to a frontend whose choice is up to the program: any backend of the frontend,
+    /// and any source port. Returns the flow that it began, and the packet.
+    #[track_caller]
+    pub(crate) fn opens_somehow(
+        &mut self,
+        client: SocketAddr,
+        service: &Service,
+    ) -> anyhow::Result<(Talk, Packet)> {
+        let packet = Packet::first(service.protocol, client, service.vip);
+        let talk = self.opens_with(service, &packet, |_| ())?;
+        Ok((talk, packet))
+    }
+
+    /// As [`Lab::opens_somehow`], by this packet, with other changes of the tables.
+    #[track_caller]
+    pub(crate) fn opens_with(
+        &mut self,
+        service: &Service,
+        packet: &Packet,
+        others: impl FnOnce(&mut Tables) + 'static,
+    ) -> anyhow::Result<Talk> {
+        let sent = self.send(Hook::FromPod, packet)?;
+        let talk = self.chosen(service, packet)?;
+        let flags = packet.flags();
+        let mut expect =
+            talk.outcome(Side::Client, packet).counts(&[Counter::FlowCreated]).writes(
+                move |tables| {
+                    others(tables);
+                    talk.begins(tables, flags);
+                },
+            );
+        if talk.source.port() != talk.client.port() {
+            ensure!(talk.source.port() >= FIRST_OTHER_PORT, "{} is another port", talk.source);
+            expect = expect.counts(&[Counter::FlowPortChanged]);
+        }
+        self.compare(&sent, expect)?;
+        Ok(talk)
+    }
+
+    /// What the program has chosen for a packet to a frontend.
+    fn chosen(&self, service: &Service, packet: &Packet) -> anyhow::Result<Talk> {
+        let (client, _) = packet.ends();
+        let entry = self.read()?.flows.remove(&packet.tuple()).context("no flow was made")?;
+        let chosen = entry.value.chosen;
+        let pick = service.backends.iter().find(|pick| pick.chosen == chosen);
+        let pick = pick.with_context(|| format!("{chosen:?} is no backend of the frontend"))?;
+        let port = entry.value.to.src_port;
+        Ok(Talk::with(client, service, *pick).source_port(port))
     }
 
     /// A packet of a flow that is there.
