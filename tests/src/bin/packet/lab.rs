@@ -353,6 +353,19 @@ impl Lab {
         self.note()
     }
 
+    /// Makes a client remember this backend of the frontend, as of now.
+    pub(crate) fn give(
+        &mut self,
+        client: SocketAddr,
+        service: &Service,
+        pick: Pick,
+    ) -> anyhow::Result<()> {
+        let key = ClientKey { client: client.ip().into(), frontend: service.frontend, pad: 0 };
+        let affinity = Affinity { backend: pick.chosen, last_used_ns: now_ns() };
+        self.written.affinity.insert(key, affinity, ANY)?;
+        self.note()
+    }
+
     /// Evicts an entry.
     pub(crate) fn evict(&mut self, tuple: &Tuple) -> anyhow::Result<()> {
         self.written.flows.remove(tuple)?;

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use mcs_tests::suite::Suite;
 
 mod checksums;
+mod choice;
 mod coverage;
 mod echo;
 mod errors;
@@ -14,6 +15,7 @@ mod expect;
 mod family;
 mod flows;
 mod fragments;
+mod hairpin;
 mod headers;
 mod kernel;
 mod lab;
@@ -21,8 +23,10 @@ mod medium;
 mod misses;
 mod packet;
 mod refusals;
+mod table;
 mod tables;
 mod talk;
+mod uplink;
 
 use self::{coverage::Coverage, family::Family, lab::Lab, medium::Medium};
 
@@ -36,6 +40,10 @@ fn main() -> ExitCode {
     errors::cases(&mut suite);
     echo::cases(&mut suite);
     refusals::cases(&mut suite);
+    hairpin::cases(&mut suite);
+    uplink::cases(&mut suite);
+    table::cases(&mut suite);
+    choice::cases(&mut suite);
     let coverage = Coverage::default();
     suite.main(|| Lab::begin(coverage))
 }

@@ -238,7 +238,7 @@ impl Lab {
         service: &Service,
     ) -> anyhow::Result<(Talk, Packet)> {
         let packet = Packet::first(service.protocol, client, service.vip);
-        let talk = self.opens_with(service, &packet, |_| ())?;
+        let talk = self.opens_with(service, &packet, |_, _| ())?;
         Ok((talk, packet))
     }
 
@@ -248,7 +248,7 @@ impl Lab {
         &mut self,
         service: &Service,
         packet: &Packet,
-        others: impl FnOnce(&mut Tables) + 'static,
+        others: impl FnOnce(&mut Tables, &Talk) + 'static,
     ) -> anyhow::Result<Talk> {
         let sent = self.send(Hook::FromPod, packet)?;
         let talk = self.chosen(service, packet)?;
@@ -256,7 +256,7 @@ impl Lab {
         let mut expect =
             talk.outcome(Side::Client, packet).counts(&[Counter::FlowCreated]).writes(
                 move |tables| {
-                    others(tables);
+                    others(tables, &talk);
                     talk.begins(tables, flags);
                 },
             );
