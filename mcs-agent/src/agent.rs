@@ -4,8 +4,10 @@
 mod addresses;
 mod config;
 mod control;
+mod flow_move;
 mod programs;
 mod report;
+mod sweeper;
 
 use anyhow::{Context as _, bail};
 use tokio::{

@@ -3,6 +3,7 @@
 
 mod backends;
 mod cleanup;
+mod flows;
 mod output;
 mod run;
 mod services;
@@ -28,6 +29,7 @@ Examples:
   mcs-agent run --manifests /etc/mcs --cluster-id east
   mcs-agent services
   mcs-agent backends shop/cart -o json
+  mcs-agent flows shop/cart
   mcs-agent status || echo degraded
   mcs-agent cleanup
 
@@ -39,6 +41,7 @@ enum Command {
     /// List every frontend: its ServiceImport, VIP, port, affinity, and backends by source cluster
     Services(ReadArgs),
     Backends(backends::BackendsArgs),
+    Flows(flows::FlowsArgs),
     /// Show how the agent stands: hooks, source, capacity, what was rejected and why, counters
     ///
     /// Exits with 0 if the agent is running, synced and attached, with 1 if not. Rejected objects
@@ -82,6 +85,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(*args),
         Command::Services(args) => services::run(&args),
         Command::Backends(args) => backends::run(&args),
+        Command::Flows(args) => flows::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Cleanup(args) => cleanup::run(&args),
     };

@@ -1,13 +1,20 @@
 //! The maps in the kernel: written by the agent, read by the command line.
 
 mod array;
+mod clock;
 mod counters;
 mod fallback;
+mod flow_gate;
+mod flow_sweep;
+mod flow_table;
 mod kernel;
 mod run;
 
 pub use array::Access;
+pub use clock::monotonic_ns;
 pub use counters::{Counts, read as read_counters};
 pub use fallback::StorageFallback;
+pub use flow_sweep::FlowSweep;
+pub use flow_table::{FlowTable, TakenOver};
 pub use kernel::KernelMaps;
 pub use run::{Run, read_run_record, write_run_record};

@@ -16,6 +16,7 @@ pub mod agent;
 pub mod cli;
 pub mod dataplane;
 pub mod desired;
+pub mod flows;
 pub mod loader;
 pub mod model;
 pub mod reconcile;

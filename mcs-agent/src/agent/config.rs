@@ -4,7 +4,10 @@ use aya_log::Level;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Capacity, NodeContext};
+use crate::{
+    flows::FlowCapacity,
+    model::{Capacity, NodeContext},
+};
 
 /// What `mcs-agent run` was told.
 #[derive(Clone, Debug)]
@@ -27,8 +30,10 @@ pub struct Config {
     pub vip_cidrs: Vec<IpNet>,
     /// `--api-server`, and the one of the pod's environment.
     pub api_servers: BTreeSet<IpAddr>,
-    /// `--max-*`.
+    /// `--max-frontends` and so on.
     pub capacity: Capacity,
+    /// `--max-flows`.
+    pub flows: FlowCapacity,
     /// `--run-dir`.
     pub run_dir: PathBuf,
     /// `--log-programs`.

@@ -1,4 +1,7 @@
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    io,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use anyhow::Context as _;
 use tokio::{
@@ -6,11 +9,12 @@ use tokio::{
     time::{Instant, MissedTickBehavior},
 };
 
-use super::{AgentInfo, Config, Report, Usage, addresses, programs::Dataplane};
+use super::{AgentInfo, Config, Report, Usage, addresses, programs::Dataplane, sweeper::Sweeper};
 use crate::{
     dataplane::StorageFallback,
     desired,
-    loader::config_bytes,
+    flows::FlowUsage,
+    loader::{config_bytes, state_bytes},
     model::{Batch, Desired, Kind, NodeContext},
     reconcile::{Maps as _, Realized, apply, plan},
     store::{Change, ChangeKind, ObjectStore},
@@ -38,6 +42,9 @@ pub(super) struct Control {
     retry_at: Option<Instant>,
     report_at: Option<Instant>,
     fallback: StorageFallback,
+    state_map_bytes: u64,
+    sweeper: Sweeper,
+    flows: Option<FlowUsage>,
 }
 
 impl Control {
@@ -50,6 +57,8 @@ impl Control {
         let mut node = config.node_context();
         node.node_addresses =
             addresses::of_this_node().context("cannot read this node's addresses")?;
+        let sweeper =
+            Sweeper::new(&dataplane.pins.state()).context("cannot open the flow table")?;
         let now = seconds_since_epoch();
         let agent = AgentInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -71,6 +80,9 @@ impl Control {
             retry_at: None,
             report_at: None,
             fallback: StorageFallback::new(std::time::Instant::now()),
+            state_map_bytes: state_bytes(config.flows),
+            sweeper,
+            flows: None,
         })
     }
 
@@ -91,6 +103,9 @@ impl Control {
                 }
                 () = at(self.retry_at) => self.reconcile()?,
                 () = at(self.report_at) => self.report(),
+                swept = self.sweeper.next(), if !self.dataplane.is_outdated() => {
+                    self.note_flows(swept);
+                }
                 _ = look.tick() => {
                     self.refresh_addresses()?;
                     self.refresh_hooks();
@@ -148,6 +163,20 @@ impl Control {
         }
     }
 
+    fn note_flows(&mut self, swept: io::Result<FlowUsage>) {
+        match swept {
+            Ok(usage) => {
+                self.flows = Some(usage);
+                self.report_soon();
+            }
+            Err(error) => tracing::warn!("cannot sweep the flow table: {error}; trying again"),
+        }
+    }
+
+    fn report_soon(&mut self) {
+        self.report_at.get_or_insert_with(|| Instant::now() + REPORT_DELAY);
+    }
+
     /// Computes what is wanted and writes what differs. What fails is tried again.
     fn reconcile(&mut self) -> anyhow::Result<()> {
         let started = Instant::now();
@@ -190,7 +219,7 @@ impl Control {
                 "synced"
             );
         }
-        self.report_at.get_or_insert_with(|| Instant::now() + REPORT_DELAY);
+        self.report_soon();
         Ok(())
     }
 
@@ -208,6 +237,8 @@ impl Control {
             capacity: self.node.capacity,
             usage: Usage::of(&self.desired),
             config_map_bytes: config_bytes(self.node.capacity),
+            state_map_bytes: self.state_map_bytes,
+            flows: self.flows.clone(),
             imports: self.desired.imports.clone(),
             rejections: self.desired.rejections.clone(),
             outdated: self.dataplane.is_outdated(),

@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use mcs_common::{RunRecord, text};
 use tokio::io::{Interest, unix::AsyncFd};
 
-use super::{Config, SocketLb};
+use super::{Config, SocketLb, flow_move::FlowMove};
 use crate::{
     dataplane::{Access, KernelMaps, read_run_record, write_run_record},
     loader::{CgroupRoot, DirectoryLock, Features, LoadOptions, Pins, Programs, own_netns_cookie},
@@ -50,6 +50,7 @@ impl Dataplane {
         let programs = Programs::load(&LoadOptions {
             pins: pins.clone(),
             capacity: config.capacity,
+            flows: config.flows,
             features,
             only_netns,
             log_level: config.program_log,
@@ -101,6 +102,15 @@ impl Dataplane {
 
     /// Attaches the programs, or switches to them, and leaves the maps of an earlier agent.
     pub(super) fn activate(&mut self) -> anyhow::Result<()> {
+        let mut flows = FlowMove::find(&self.pins);
+        flows.copy();
+        self.attach()?;
+        // What began while programs were switched one by one.
+        flows.copy();
+        Ok(self.programs.commit()?)
+    }
+
+    fn attach(&mut self) -> anyhow::Result<()> {
         if self.socket_lb == SocketLb::Off {
             self.pins.detach()?;
             tracing::info!("socket hooks: off");
@@ -112,7 +122,7 @@ impl Dataplane {
                 "socket hooks: attached"
             );
         }
-        Ok(self.programs.commit()?)
+        Ok(())
     }
 
     /// Fills maps of a new shape with what the old ones hold, so that the programs can be switched

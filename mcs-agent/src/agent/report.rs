@@ -10,6 +10,7 @@ use thiserror::Error;
 use super::SocketLb;
 use crate::{
     dataplane::Run,
+    flows::FlowUsage,
     loader::Features,
     model::{Capacity, Desired, ImportReport, Rejection, SourceStatus},
 };
@@ -38,6 +39,10 @@ pub struct Report {
     pub usage: Usage,
     /// Bytes of the config maps.
     pub config_map_bytes: u64,
+    /// Bytes of the state maps.
+    pub state_map_bytes: u64,
+    /// The flows of the packet path; absent before the first sweep.
+    pub flows: Option<FlowUsage>,
     /// Every ServiceImport and what became of it.
     pub imports: Vec<ImportReport>,
     /// What was turned down.

@@ -1,12 +1,12 @@
 use std::process::ExitCode;
 
-use anyhow::{bail, ensure};
+use anyhow::bail;
 use clap::Args;
 
 use super::{
     Format, ReadArgs,
     output::{self, table},
-    view::{self, FrontendView},
+    view::{self, FrontendView, parse_key},
 };
 use crate::{loader::Pins, model::ObjectKey};
 
@@ -20,16 +20,8 @@ pub(super) struct BackendsArgs {
     read: ReadArgs,
 }
 
-fn parse_key(text: &str) -> anyhow::Result<ObjectKey> {
-    let Some((namespace, name)) = text.split_once('/') else {
-        bail!("write it as NAMESPACE/NAME");
-    };
-    ensure!(!namespace.is_empty() && !name.is_empty(), "write it as NAMESPACE/NAME");
-    Ok(ObjectKey::new(namespace, name))
-}
-
 pub(super) fn run(args: &BackendsArgs) -> anyhow::Result<ExitCode> {
-    let mut frontends = view::read(&Pins::new(&args.read.bpffs.bpffs))?;
+    let mut frontends = view::frontends(&view::dump(&Pins::new(&args.read.bpffs.bpffs))?);
     frontends.retain(|frontend| frontend.import == args.import);
     if frontends.is_empty() {
         bail!("{} has no frontend in the maps; `mcs-agent services` lists all", args.import);

@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use super::BpffsArg;
 use crate::{
     agent::{self, Config, SocketLb},
+    flows::FlowCapacity,
     model::Capacity,
     telemetry::{self, LogFilter, LogFormat},
 };
@@ -73,6 +74,12 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_MAX_CLUSTERS", value_name = "N", default_value_t = Capacity::default().clusters,
         value_parser = clap::value_parser!(u32).range(1..=65_536))]
     max_clusters: u32,
+
+    /// Flows of the packet path that are remembered at a time; when it is full, those go first that
+    /// had no packet for longest
+    #[arg(long, env = "MCS_MAX_FLOWS", value_name = "N", default_value_t = FlowCapacity::default().0,
+        value_parser = clap::value_parser!(u32).range(256..=2_000_000))]
+    max_flows: u32,
 
     /// Write the status file below this directory
     #[arg(long, env = "MCS_RUN_DIR", value_name = "DIR", default_value = "/run/mcs-agent")]
@@ -140,6 +147,7 @@ impl RunArgs {
                 endpoints: self.max_endpoints,
                 clusters: self.max_clusters,
             },
+            flows: FlowCapacity(self.max_flows),
             run_dir: self.run_dir,
             program_log: self.log_programs.then_some(Level::Debug),
         })

@@ -23,7 +23,7 @@ struct Services {
 
 pub(super) fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
     let pins = Pins::new(&args.bpffs.bpffs);
-    let frontends = view::read(&pins)?;
+    let frontends = view::frontends(&view::dump(&pins)?);
     // Without a report only what is not in the maps is missing.
     let imports = view::read_report(&pins).map_or_else(|_| Vec::new(), |report| report.imports);
     let services = Services { frontends, imports };

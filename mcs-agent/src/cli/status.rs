@@ -162,7 +162,7 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
     ))?;
     print(&format!(
         "Capacity: {} of {} VIPs, {} of {} frontends, {} of {} endpoints, {} of {} clusters; config \
-         maps take {} KiB",
+         maps take {} KiB, state maps {} KiB",
         report.usage.vips,
         report.capacity.frontends,
         report.usage.frontends,
@@ -172,7 +172,9 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
         report.usage.clusters,
         report.capacity.clusters,
         report.config_map_bytes.div_ceil(1024),
-    ))
+        report.state_map_bytes.div_ceil(1024),
+    ))?;
+    report.flows.as_ref().map_or(Ok(()), |flows| print(&format!("Flows: {flows}")))
 }
 
 fn print_objects(report: &Report) -> anyhow::Result<()> {

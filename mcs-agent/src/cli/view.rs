@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use mcs_common::BackendState;
 use serde::Serialize;
 
@@ -46,24 +46,35 @@ pub(super) struct BackendView {
     pub(super) id: u32,
 }
 
-/// Reads every frontend that the pinned maps hold, sorted by import, then by frontend.
-pub(super) fn read(pins: &Pins) -> anyhow::Result<Vec<FrontendView>> {
+/// Reads all that the pinned config maps hold.
+pub(super) fn dump(pins: &Pins) -> anyhow::Result<Dump> {
     let config = pins.config();
-    let dump = KernelMaps::open(&config, Access::Read).and_then(|maps| maps.dump()).with_context(
-        || {
-            format!(
-                "cannot read the maps in {}: start `mcs-agent run`, or name the agent's --bpffs",
-                config.display()
-            )
-        },
-    )?;
+    KernelMaps::open(&config, Access::Read).and_then(|maps| maps.dump()).with_context(|| {
+        format!(
+            "cannot read the maps in {}: start `mcs-agent run`, or name the agent's --bpffs",
+            config.display()
+        )
+    })
+}
+
+/// Every frontend of the maps, sorted by import, then by frontend.
+pub(super) fn frontends(dump: &Dump) -> Vec<FrontendView> {
     let mut frontends: Vec<_> = dump
         .frontends
         .iter()
-        .filter_map(|(key, index)| frontend(&dump, frontend_id(key)?, *index))
+        .filter_map(|(key, index)| frontend(dump, frontend_id(key)?, *index))
         .collect();
     frontends.sort_by(|a, b| (&a.import, a.frontend).cmp(&(&b.import, b.frontend)));
-    Ok(frontends)
+    frontends
+}
+
+/// Reads the name of a ServiceImport.
+pub(super) fn parse_key(text: &str) -> anyhow::Result<ObjectKey> {
+    let Some((namespace, name)) = text.split_once('/') else {
+        bail!("write it as NAMESPACE/NAME");
+    };
+    ensure!(!namespace.is_empty() && !name.is_empty(), "write it as NAMESPACE/NAME");
+    Ok(ObjectKey::new(namespace, name))
 }
 
 /// What the agent wrote last.

@@ -4,7 +4,7 @@ use std::{
     marker::PhantomData,
     path::Path,
     ptr::{self, NonNull},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
 use aya::maps::MapData;
@@ -146,6 +146,27 @@ impl<T: Pod> MappedArray<T> {
                 format!("{index} is beyond {}", self.entries),
             )
         })
+    }
+}
+
+impl MappedArray<u32> {
+    /// Stores entry `index` at once, after all writes before it.
+    pub(super) fn store(&mut self, index: u32, value: u32) -> io::Result<()> {
+        self.atomic(index)?.store(value, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Stores entry `index` if it is `from`. Returns whether it was.
+    pub(super) fn replace(&mut self, index: u32, from: u32, to: u32) -> io::Result<bool> {
+        let entry = self.atomic(index)?;
+        Ok(entry.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok())
+    }
+
+    fn atomic(&mut self, index: u32) -> io::Result<&AtomicU32> {
+        let entry = self.entry_mut(index)?;
+        // SAFETY: in bounds, and aligned to 8; nothing else in this process refers to it while
+        // `self` is borrowed.
+        Ok(unsafe { AtomicU32::from_ptr(entry.cast()) })
     }
 }
 

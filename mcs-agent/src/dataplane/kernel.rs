@@ -188,7 +188,7 @@ fn entries<K: Pod + aya::Pod>(
 }
 
 /// The kernel's error where there is one.
-fn into_io(error: AyaError) -> io::Error {
+pub(super) fn into_io(error: AyaError) -> io::Error {
     match error {
         AyaError::SyscallError(error) => error.io_error,
         AyaError::KeyNotFound => io::Error::from_raw_os_error(libc::ENOENT),

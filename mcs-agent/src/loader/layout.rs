@@ -5,11 +5,12 @@ use std::path::Path;
 
 use aya::maps::{MapInfo, MapType};
 use mcs_common::{
-    Address, Affinity, AffinityKey, Backend, BackendRef, ClusterRecord, Counter, FrontendKey,
-    FrontendState, PinKey, ReverseKey, ReverseValue, RunRecord, ServiceRecord, SocketState, maps,
+    Address, Affinity, AffinityKey, Backend, BackendRef, ClientKey, ClusterRecord, Counter, Flow,
+    Fragment, FragmentKey, FrontendKey, FrontendState, PinKey, ReverseKey, ReverseValue, RunRecord,
+    ServiceRecord, SocketState, Tuple, maps,
 };
 
-use crate::model::Capacity;
+use crate::{flows::FlowCapacity, model::Capacity};
 
 const BPF_F_NO_PREALLOC: u32 = 1;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
@@ -28,11 +29,20 @@ pub(super) struct MapLayout {
 impl MapLayout {
     /// Whether what is pinned at `path` has this shape.
     pub(super) fn matches(&self, path: &Path) -> bool {
-        let Ok(found) = MapInfo::from_pin(path) else { return false };
+        MapInfo::from_pin(path)
+            .is_ok_and(|found| self.holds_the_same(&found) && found.max_entries() == self.entries)
+    }
+
+    /// Whether what is pinned at `path` has this shape but for its size.
+    pub(super) fn differs_in_size(&self, path: &Path) -> bool {
+        MapInfo::from_pin(path)
+            .is_ok_and(|found| self.holds_the_same(&found) && found.max_entries() != self.entries)
+    }
+
+    fn holds_the_same(&self, found: &MapInfo) -> bool {
         found.map_type().is_ok_and(|kind| kind == self.kind)
             && found.key_size() as usize == self.key
             && found.value_size() as usize == self.value
-            && found.max_entries() == self.entries
             && found.map_flags() == self.flags
     }
 
@@ -87,8 +97,22 @@ pub(super) fn run() -> MapLayout {
     array::<RunRecord>(maps::RUN, 1)
 }
 
+/// The names of the maps that the programs write.
+pub(super) const STATE_NAMES: [&str; 10] = [
+    maps::AFFINITY,
+    maps::UDP_PINS,
+    maps::UDP_REVERSE,
+    maps::SOCKETS,
+    maps::COUNTERS,
+    maps::STORAGE_FALLBACK,
+    maps::FLOWS,
+    maps::FLOWS_USED,
+    maps::FRAGMENTS,
+    maps::CLIENT_AFFINITY,
+];
+
 /// The maps that the programs write.
-pub(super) fn state() -> [MapLayout; 6] {
+pub(super) fn state(flows: FlowCapacity) -> [MapLayout; STATE_NAMES.len()] {
     #[expect(clippy::cast_possible_truncation, reason = "a handful")]
     const COUNTERS: u32 = Counter::ALL.len() as u32;
     [
@@ -109,5 +133,9 @@ pub(super) fn state() -> [MapLayout; 6] {
             ..array::<u64>(maps::COUNTERS, COUNTERS)
         },
         MapLayout { flags: 0, ..array::<u32>(maps::STORAGE_FALLBACK, 1) },
+        hash::<Tuple, Flow>(maps::FLOWS, MapType::LruHash, flows.entries()),
+        array::<u32>(maps::FLOWS_USED, 1),
+        hash::<FragmentKey, Fragment>(maps::FRAGMENTS, MapType::LruHash, maps::FRAGMENT_ENTRIES),
+        hash::<ClientKey, Affinity>(maps::CLIENT_AFFINITY, MapType::LruHash, maps::LRU_ENTRIES),
     ]
 }

@@ -16,8 +16,9 @@ use super::{
     BpffsError, CgroupRoot, Features, HOOKS, Pins,
     attach::{self, AttachError, AttachedHook},
     bpffs, layout,
+    pins::remove_file,
 };
-use crate::model::Capacity;
+use crate::{flows::FlowCapacity, model::Capacity};
 
 /// The object that `cargo xtask build` embedded.
 static OBJECT: Option<&[u8]> = include!(concat!(env!("OUT_DIR"), "/object.rs"));
@@ -29,6 +30,8 @@ pub struct LoadOptions {
     pub pins: Pins,
     /// How large the config maps are.
     pub capacity: Capacity,
+    /// How large the flow table is.
+    pub flows: FlowCapacity,
     /// What the kernel can do.
     pub features: Features,
     /// Translate the sockets of this network namespace only.
@@ -98,7 +101,8 @@ impl Programs {
         allow_locked_memory();
         let pins = options.pins.clone();
         let config = layout::config(options.capacity);
-        let staged = prepare(&pins, &config)?;
+        let state = layout::state(options.flows);
+        let staged = prepare(&pins, &config, &state)?;
         let directory = if staged { pins.new_config() } else { pins.config() };
         fs::create_dir_all(&directory).map_err(pin_error("make", &directory))?;
 
@@ -116,7 +120,8 @@ impl Programs {
             loader.map_max_entries(map.name, map.entries);
             loader.map_pin_path(map.name, directory.join(map.name));
         }
-        for map in layout::state() {
+        loader.map_max_entries(maps::FLOWS, options.flows.entries());
+        for map in state {
             loader.map_pin_path(map.name, pins.state().join(map.name));
         }
         loader.map_pin_path(maps::RUN, pins.run());
@@ -152,8 +157,11 @@ impl Programs {
         Ok(())
     }
 
-    /// Puts new config maps in the place of the old ones, which no program reads any more.
+    /// Puts new config maps in the place of the old ones, which no program reads any more, and lets
+    /// go of [`Pins::old_flows`].
     pub fn commit(&mut self) -> Result<(), LoadError> {
+        let old_flows = self.pins.old_flows();
+        remove_file(&old_flows).map_err(pin_error("remove", &old_flows))?;
         if !self.staged {
             return Ok(());
         }
@@ -199,6 +207,11 @@ pub fn config_bytes(capacity: Capacity) -> u64 {
     layout::config(capacity).iter().map(layout::MapLayout::bytes).sum()
 }
 
+/// Bytes that the state maps take in the kernel, with a flow table of this capacity.
+pub fn state_bytes(flows: FlowCapacity) -> u64 {
+    layout::state(flows).iter().map(layout::MapLayout::bytes).sum()
+}
+
 /// Before Linux 5.11 maps count as locked memory of the process. A process that may not raise its
 /// limit goes on: newer kernels charge the memory cgroup instead, older ones say EPERM for a map.
 fn allow_locked_memory() {
@@ -208,7 +221,11 @@ fn allow_locked_memory() {
 
 /// Clears what a killed agent left half done, drops maps of another shape that nothing depends on,
 /// and tells whether the config maps have to be made beside the pinned ones.
-fn prepare(pins: &Pins, config: &[layout::MapLayout]) -> Result<bool, LoadError> {
+fn prepare(
+    pins: &Pins,
+    config: &[layout::MapLayout],
+    state: &[layout::MapLayout],
+) -> Result<bool, LoadError> {
     let (live, new, old) = (pins.config(), pins.new_config(), pins.old_config());
     if !live.exists() && old.exists() && new.exists() {
         // Killed in `commit`: the programs run with the new ones.
@@ -217,9 +234,13 @@ fn prepare(pins: &Pins, config: &[layout::MapLayout]) -> Result<bool, LoadError>
     for leftover in [new, old] {
         Pins::remove_config(&leftover).map_err(pin_error("remove", &leftover))?;
     }
-    let states = layout::state().map(|map| (map, pins.state().join(map.name)));
-    for (map, pin) in states.into_iter().chain([(layout::run(), pins.run())]) {
-        if pin.exists() && !map.matches(&pin) {
+    let states = state.iter().map(|map| (*map, pins.state().join(map.name)));
+    for (map, pin) in states.chain([(layout::run(), pins.run())]) {
+        if map.name == maps::FLOWS && map.differs_in_size(&pin) {
+            // In place of a table that a killed agent was about to move: most of that is in this.
+            let old = pins.old_flows();
+            fs::rename(&pin, &old).map_err(pin_error("move", &pin))?;
+        } else if pin.exists() && !map.matches(&pin) {
             tracing::warn!(pin = %pin.display(), "replacing a pinned map of another shape");
             fs::remove_file(&pin).map_err(pin_error("remove", &pin))?;
         }

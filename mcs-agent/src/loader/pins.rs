@@ -62,6 +62,17 @@ impl Pins {
         self.root.join("state")
     }
 
+    /// The flow table.
+    pub fn flows(&self) -> PathBuf {
+        self.state().join(maps::FLOWS)
+    }
+
+    /// A flow table of another size, whose flows are moved to the one in [`Pins::flows`]. Programs
+    /// that an earlier agent attached write it.
+    pub fn old_flows(&self) -> PathBuf {
+        self.state().join("flows-old")
+    }
+
     fn links(&self) -> PathBuf {
         self.root.join("links")
     }
@@ -121,7 +132,8 @@ impl Pins {
         for directory in [self.config(), self.new_config(), self.old_config()] {
             maps += Self::remove_config(&directory)?;
         }
-        maps += remove_files(layout::state().iter().map(|map| self.state().join(map.name)))?;
+        maps += remove_files(layout::STATE_NAMES.iter().map(|name| self.state().join(name)))?;
+        maps += usize::from(remove_file(&self.old_flows())?);
         remove_directory(&self.state())?;
         remove_directory(&self.root)?;
         Ok(Cleaned { links, maps, foreign: self.root.exists() })

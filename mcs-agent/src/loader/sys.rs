@@ -8,6 +8,7 @@ use std::{
 use aya_obj::generated::{
     bpf_attach_type, bpf_attr, bpf_cmd, bpf_insn, bpf_link_info, bpf_map_type, bpf_prog_type,
 };
+use bytemuck::Pod;
 
 /// Calls bpf(2).
 ///
@@ -167,8 +168,67 @@ fn create_array(kind: bpf_map_type, inner: Option<BorrowedFd<'_>>) -> io::Result
     Ok(unsafe { owned(fd) })
 }
 
+/// Entries of a hash map, as [`lookup_batch`] reads them.
+#[derive(Debug)]
+pub(crate) struct Batch<K, V> {
+    keys: Vec<K>,
+    values: Vec<V>,
+    filled: usize,
+    /// Where the next call begins; `None` before the first.
+    next: Option<u64>,
+}
+
+impl<K: Pod, V: Pod> Batch<K, V> {
+    /// A batch of at most `room` entries, which has to be more than any bucket of the map has.
+    pub(crate) fn new(room: usize) -> Self {
+        Self {
+            keys: vec![K::zeroed(); room],
+            values: vec![V::zeroed(); room],
+            filled: 0,
+            next: None,
+        }
+    }
+
+    /// What the last call read.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (K, V)> {
+        self.keys.iter().copied().zip(self.values.iter().copied()).take(self.filled)
+    }
+}
+
+/// Reads the next entries of a hash map. Returns whether there are more.
+///
+/// It goes bucket by bucket (`__htab_map_lookup_and_delete_batch`, kernel/bpf/hashtab.c), so it ends
+/// whatever is written meanwhile, and what is there all the time is read once.
+pub(crate) fn lookup_batch<K: Pod, V: Pod>(
+    map: BorrowedFd<'_>,
+    batch: &mut Batch<K, V>,
+) -> io::Result<bool> {
+    let mut next = 0_u64;
+    let mut attr = zeroed_attr();
+    attr.batch.map_fd = fd_field(map);
+    attr.batch.in_batch =
+        batch.next.as_ref().map_or(0, |next| std::ptr::from_ref(next).addr() as u64);
+    attr.batch.out_batch = (&raw mut next).addr() as u64;
+    attr.batch.keys = batch.keys.as_mut_ptr().addr() as u64;
+    attr.batch.values = batch.values.as_mut_ptr().addr() as u64;
+    attr.batch.count = u32::try_from(batch.keys.len()).map_err(io::Error::other)?;
+    // SAFETY: keys and values have room for `count` entries of the map's sizes, which the caller's
+    // types have been checked against, and outlive the call; so do the places of the walk.
+    let result = unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_BATCH, &mut attr) };
+    let more = match result {
+        Ok(_) => true,
+        // The end: what has been read is in place all the same.
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => false,
+        Err(error) => return Err(error),
+    };
+    // SAFETY: the kernel has written the field.
+    batch.filled = unsafe { attr.batch.count } as usize;
+    batch.next = Some(next);
+    Ok(more)
+}
+
 /// Opens a pinned object.
-pub(super) fn get_pinned(path: &std::path::Path) -> io::Result<OwnedFd> {
+pub(crate) fn get_pinned(path: &std::path::Path) -> io::Result<OwnedFd> {
     use std::{ffi::CString, os::unix::ffi::OsStrExt as _};
 
     let path = CString::new(path.as_os_str().as_bytes())?;

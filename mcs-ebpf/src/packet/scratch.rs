@@ -1,6 +1,6 @@
 //! Memory for what does not fit the 512 bytes of stack.
 
-use mcs_common::{Flow, Fragment, FragmentKey, Tuple};
+use mcs_common::{Flow, Fragment, FragmentKey, Tuple, select::Frontend};
 
 use crate::maps::SCRATCH;
 
@@ -14,6 +14,8 @@ pub(crate) struct Scratch {
     pub(super) inner: Tuple,
     /// What is done with it, once found or made.
     pub(crate) flow: Flow,
+    /// Whose flow it is, while it is made.
+    pub(super) frontend: Frontend,
     /// Key of the flow's entry for packets the other way.
     pub(super) other_key: Tuple,
     /// That entry.

@@ -8,6 +8,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use mcs_agent::{
     dataplane::{Access, KernelMaps},
+    flows::FlowCapacity,
     loader::{Features, LoadOptions, Pins, Programs},
     model::Capacity,
     reconcile::{Dump, MapError, Maps, Step},
@@ -74,7 +75,14 @@ impl Maps for PinnedMaps {
 fn load(bpffs: &Path, capacity: Capacity, features: Features) -> anyhow::Result<KernelMaps> {
     let pins = Pins::new(bpffs);
     pins.prepare(bpffs)?;
-    let options = LoadOptions { pins, capacity, features, only_netns: None, log_level: None };
+    let options = LoadOptions {
+        pins,
+        capacity,
+        flows: FlowCapacity::default(),
+        features,
+        only_netns: None,
+        log_level: None,
+    };
     let programs = Programs::load(&options).context("cannot load the programs")?;
     ensure!(!programs.is_staged(), "the pinned maps are not taken over");
     Ok(KernelMaps::open(&programs.config(), Access::Write)?)

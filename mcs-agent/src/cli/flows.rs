@@ -1,0 +1,148 @@
+use std::{net::SocketAddr, process::ExitCode};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use mcs_common::{Address, FlowFlags};
+use serde::Serialize;
+
+use super::{
+    Format, ReadArgs,
+    output::{self, table},
+    view::{self, parse_key},
+};
+use crate::{
+    dataplane::{FlowTable, monotonic_ns},
+    flows::FlowPair,
+    loader::Pins,
+    model::{FrontendId, ObjectKey, Protocol},
+    reconcile::{
+        Dump,
+        convert::{cluster_name, frontend_key, service_key},
+    },
+};
+
+/// List the flows of the packet path, which translates what the socket path does not
+///
+/// FLAGS says what is special: hairpin (the client is its own backend), port-changed (the backend
+/// sees another source port), backend-gone (TCP that goes on with a backend that is no longer in the
+/// set), half (the table is full, and one of the flow's two entries was evicted).
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mcs-agent flows
+  mcs-agent flows shop/cart
+  mcs-agent flows -o json | jq -r '.[] | select(.state == \"established\") | .backend'")]
+pub(super) struct FlowsArgs {
+    /// Only flows to this ServiceImport
+    #[arg(value_name = "NAMESPACE/NAME", value_parser = parse_key)]
+    import: Option<ObjectKey>,
+    #[command(flatten)]
+    read: ReadArgs,
+}
+
+/// A flow. `flows -o json` is a list of them: fields are added, never renamed.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+struct FlowView {
+    /// The ServiceImport; absent if it has gone.
+    #[serde(flatten)]
+    import: Option<ObjectKey>,
+    /// The ClusterSetIP, port and protocol.
+    #[serde(flatten)]
+    frontend: FrontendId,
+    client: SocketAddr,
+    backend: SocketAddr,
+    /// The backend's source cluster; null if its slice did not say, or it has gone.
+    cluster: Option<String>,
+    state: &'static str,
+    #[serde(rename = "idleSeconds")]
+    idle_seconds: u64,
+    /// What is special about it.
+    flags: Vec<&'static str>,
+}
+
+pub(super) fn run(args: &FlowsArgs) -> anyhow::Result<ExitCode> {
+    let pins = Pins::new(&args.read.bpffs.bpffs);
+    let dump = view::dump(&pins)?;
+    let pin = pins.flows();
+    let flows = FlowTable::open(&pin)
+        .and_then(|table| table.flows())
+        .with_context(|| format!("cannot read the flow table {}", pin.display()))?;
+    let now_ns = monotonic_ns();
+    let mut flows: Vec<_> =
+        flows.iter().filter_map(|flow| FlowView::new(&dump, flow, now_ns)).collect();
+    if let Some(import) = &args.import {
+        if !view::frontends(&dump).iter().any(|frontend| frontend.import == *import) {
+            bail!("{import} has no frontend in the maps; `mcs-agent services` lists all");
+        }
+        flows.retain(|flow| flow.import.as_ref() == Some(import));
+    }
+    flows.sort();
+    match args.read.output {
+        Format::Json => output::json(&flows)?,
+        Format::Table => table(
+            &["CLIENT", "VIP", "BACKEND", "CLUSTER", "SERVICE", "STATE", "IDLE", "FLAGS"],
+            flows.iter().map(FlowView::row),
+        )?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl FlowView {
+    /// `None` for a protocol that is not ours.
+    fn new(dump: &Dump, pair: &FlowPair, now_ns: u64) -> Option<Self> {
+        let (client, translated, flow) = (pair.client(), pair.translated(), pair.flow());
+        let frontend = FrontendId {
+            ip: client.dst.to_ip(),
+            port: client.dst_port,
+            protocol: Protocol::from_number(client.protocol)?,
+        };
+        // Index and id may have been used anew since the flow began.
+        let state = dump.states.get(flow.frontend as usize);
+        let service = state
+            .filter(|state| state.key == frontend_key(&frontend))
+            .and_then(|state| dump.services.get(state.service as usize));
+        let backend = dump.backends.get(flow.chosen.id as usize).filter(|backend| {
+            backend.generation == flow.chosen.generation && backend.frontend == flow.frontend
+        });
+        let cluster = backend
+            .and_then(|backend| dump.clusters.get(backend.cluster as usize))
+            .map(cluster_name)
+            .filter(|name| !name.is_empty());
+        let serves =
+            backend.is_some_and(|backend| backend.still_serves(flow.frontend, flow.chosen));
+        let flags = [
+            ("hairpin", flow.flags & FlowFlags::HAIRPIN != 0),
+            ("port-changed", client.src_port != translated.src_port),
+            ("backend-gone", !serves),
+            ("half", pair.entries().count() == 1),
+        ];
+        Some(Self {
+            import: service.map(service_key),
+            frontend,
+            client: address(client.src, client.src_port),
+            backend: address(translated.dst, translated.dst_port),
+            cluster,
+            state: pair.state().name(),
+            idle_seconds: now_ns.saturating_sub(pair.last_seen_ns()) / 1_000_000_000,
+            flags: flags.iter().filter(|(_, holds)| *holds).map(|(name, _)| *name).collect(),
+        })
+    }
+
+    fn row(&self) -> Vec<String> {
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        vec![
+            self.client.to_string(),
+            self.frontend.to_string(),
+            self.backend.to_string(),
+            or_none(self.cluster.clone()),
+            or_none(self.import.as_ref().map(ToString::to_string)),
+            self.state.to_owned(),
+            format!("{}s", self.idle_seconds),
+            or_none((!self.flags.is_empty()).then(|| self.flags.join(","))),
+        ]
+    }
+}
+
+fn address(ip: Address, port: u16) -> SocketAddr {
+    SocketAddr::new(ip.to_ip(), port)
+}

@@ -1,0 +1,118 @@
+use std::collections::HashMap;
+
+use mcs_common::{Flow, FlowState, Tuple};
+
+/// An entry of the flow table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// The packets that it translates.
+    pub key: Tuple,
+    /// What becomes of them.
+    pub flow: Flow,
+}
+
+impl Entry {
+    /// Where the entry for packets the other way stands, if it is there.
+    pub const fn other_key(&self) -> Tuple {
+        self.flow.to.reversed()
+    }
+
+    /// Whether `other` is the entry for packets the other way. Under its key another flow may stand.
+    fn pairs_with(&self, other: &Self) -> bool {
+        other.key == self.other_key()
+            && other.flow.to == self.key.reversed()
+            && other.flow.is_reply() != self.flow.is_reply()
+    }
+}
+
+/// A flow, by both of its entries, or by one where the other is gone: each is evicted by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlowPair {
+    one: Entry,
+    other: Option<Entry>,
+}
+
+impl FlowPair {
+    /// The flow of `one`, with what stands at its [`Entry::other_key`].
+    pub fn new(one: Entry, other: Option<Entry>) -> Self {
+        Self { one, other: other.filter(|other| one.pairs_with(other)) }
+    }
+
+    /// Both entries, or the one that is there.
+    pub fn entries(&self) -> impl Iterator<Item = Entry> {
+        std::iter::once(self.one).chain(self.other)
+    }
+
+    /// A key that one of its entries has.
+    pub const fn first_key(&self) -> Tuple {
+        self.one.key
+    }
+
+    /// The client's packets as it sends them: from itself to the VIP.
+    pub const fn client(&self) -> Tuple {
+        if self.one.flow.is_reply() { self.one.other_key() } else { self.one.key }
+    }
+
+    /// The client's packets as the backend gets them.
+    pub const fn translated(&self) -> Tuple {
+        if self.one.flow.is_reply() { self.one.key.reversed() } else { self.one.flow.to }
+    }
+
+    /// What both entries say alike: the backend, the frontend.
+    pub const fn flow(&self) -> &Flow {
+        &self.one.flow
+    }
+
+    /// How it stands.
+    pub fn state(&self) -> FlowState {
+        let seen = |reply| {
+            self.entries()
+                .find(|entry| entry.flow.is_reply() == reply)
+                .map_or(0, |entry| entry.flow.seen)
+        };
+        FlowState::of(self.client().protocol, seen(false), seen(true))
+    }
+
+    /// Whether it has had no packet for as long as its state allows. Of a flow that lost an entry
+    /// the state is what the other one tells.
+    ///
+    /// A UDP flow whose backend has gone is no exception: replies may be on their way, and with the
+    /// client's next packet the programs choose anew.
+    pub fn is_due(&self, now_ns: u64) -> bool {
+        let timeout = self.state().timeout_ns(self.client().protocol);
+        now_ns.saturating_sub(self.last_seen_ns()) >= timeout + Flow::TOUCH_NS
+    }
+
+    /// Nanoseconds of `CLOCK_MONOTONIC` at the latest packet, in either direction; it may have come
+    /// up to [`Flow::TOUCH_NS`] later.
+    pub fn last_seen_ns(&self) -> u64 {
+        let other = self.other.map_or(0, |other| other.flow.last_seen_ns);
+        self.one.flow.last_seen_ns.max(other)
+    }
+}
+
+/// Brings the entries of a table together, in whatever order they come.
+#[derive(Debug, Default)]
+pub struct Pairing {
+    single: HashMap<Tuple, Flow>,
+}
+
+impl Pairing {
+    /// Takes the next entry. Returns its flow if both entries have come.
+    pub fn add(&mut self, entry: Entry) -> Option<FlowPair> {
+        let key = entry.other_key();
+        let other = self.single.get(&key).map(|&flow| Entry { key, flow });
+        let pair = FlowPair::new(entry, other);
+        if pair.other.is_some() {
+            self.single.remove(&key);
+            return Some(pair);
+        }
+        self.single.insert(entry.key, entry.flow);
+        None
+    }
+
+    /// The flows of which only one entry has come.
+    pub fn rest(self) -> impl Iterator<Item = FlowPair> {
+        self.single.into_iter().map(|(key, flow)| FlowPair::new(Entry { key, flow }, None))
+    }
+}

@@ -1,0 +1,183 @@
+use std::net::{IpAddr, Ipv4Addr};
+
+use mcs_common::{BackendRef, Flow, FlowFlags, FlowState, Seen, Tuple};
+
+use super::{Entry, FlowPair, Pairing, Survey, Surveyor};
+
+pub(super) const TCP: u8 = 6;
+pub(super) const UDP: u8 = 17;
+const SECOND: u64 = 1_000_000_000;
+
+fn pod(last: u8) -> IpAddr {
+    Ipv4Addr::new(10, 1, 0, last).into()
+}
+
+fn vip() -> IpAddr {
+    Ipv4Addr::new(10, 99, 0, 1).into()
+}
+
+/// Both entries of the flow from a port of 10.1.0.1 to the VIP, which 10.1.0.2 serves: the client's
+/// and the one for replies.
+pub(super) fn flow(protocol: u8, port: u16) -> [Entry; 2] {
+    let client = Tuple::new(pod(1).into(), port, vip().into(), 80, protocol);
+    let translated = Tuple::new(pod(1).into(), port, pod(2).into(), 8080, protocol);
+    [
+        Entry { key: client, flow: entry(translated, 0) },
+        Entry { key: translated.reversed(), flow: entry(client.reversed(), FlowFlags::REPLY) },
+    ]
+}
+
+fn entry(to: Tuple, flags: u32) -> Flow {
+    Flow {
+        to,
+        chosen: BackendRef { id: 1, generation: 1 },
+        frontend: 1,
+        flags,
+        last_seen_ns: 0,
+        seen: 0,
+        pad: 0,
+    }
+}
+
+fn survey(entries: impl IntoIterator<Item = Entry>, now_ns: u64) -> Survey {
+    let mut surveyor = Surveyor::new(now_ns);
+    entries.into_iter().for_each(|entry| surveyor.add(entry));
+    surveyor.finish()
+}
+
+#[test]
+fn a_flow_is_due_after_the_timeout_of_its_state() {
+    const ANY: u32 = Seen::ANY;
+    let cases = [
+        ("UDP without an answer", UDP, ANY, Some(0), FlowState::Unreplied, 30),
+        ("UDP", UDP, ANY, Some(ANY), FlowState::Replied, 120),
+        ("TCP without an answer", TCP, ANY | Seen::SYN, Some(0), FlowState::Unreplied, 120),
+        ("TCP", TCP, ANY | Seen::SYN, Some(ANY | Seen::SYN), FlowState::Established, 7440),
+        ("TCP, the client has closed", TCP, ANY | Seen::FIN, Some(ANY), FlowState::Closing, 240),
+        ("TCP, closed", TCP, ANY | Seen::FIN, Some(ANY | Seen::FIN), FlowState::Closed, 120),
+        ("TCP, reset by the server", TCP, ANY, Some(ANY | Seen::RST), FlowState::Reset, 10),
+        (
+            "TCP without its entry for replies",
+            TCP,
+            ANY | Seen::SYN,
+            None,
+            FlowState::Unreplied,
+            120,
+        ),
+        ("UDP without its entry for replies", UDP, ANY, None, FlowState::Unreplied, 30),
+    ];
+    for (name, protocol, client_seen, reply_seen, state, seconds) in cases {
+        let [mut client, mut reply] = flow(protocol, 40_000);
+        client.flow.seen = client_seen;
+        client.flow.last_seen_ns = 5 * SECOND;
+        reply.flow.seen = reply_seen.unwrap_or(0);
+        let reply = reply_seen.map(|_| reply);
+        let flow = FlowPair::new(client, reply);
+        assert_eq!(flow.state(), state, "{name}");
+        let due = (5 + seconds) * SECOND + Flow::TOUCH_NS;
+        assert!(!flow.is_due(due - 1), "{name}");
+        assert!(flow.is_due(due), "{name}");
+    }
+}
+
+#[test]
+fn the_later_packet_of_both_directions_counts() {
+    for (client_seen, reply_seen) in [(100, 3), (3, 100)] {
+        let [mut client, mut reply] = flow(UDP, 40_000);
+        client.flow.last_seen_ns = client_seen * SECOND;
+        reply.flow.last_seen_ns = reply_seen * SECOND;
+        assert_eq!(FlowPair::new(client, Some(reply)).last_seen_ns(), 100 * SECOND);
+    }
+    // Another CPU has seen one since this one read the clock.
+    let [mut client, _] = flow(UDP, 40_000);
+    client.flow.last_seen_ns = 100 * SECOND;
+    assert!(!FlowPair::new(client, None).is_due(99 * SECOND));
+}
+
+#[test]
+fn either_entry_tells_the_whole_flow() {
+    for (protocol, port) in [(TCP, 40_000), (UDP, 40_001)] {
+        let [client, reply] = flow(protocol, port);
+        for flow in [
+            FlowPair::new(client, Some(reply)),
+            FlowPair::new(reply, Some(client)),
+            FlowPair::new(client, None),
+            FlowPair::new(reply, None),
+        ] {
+            assert_eq!(flow.client(), client.key);
+            assert_eq!(flow.translated(), client.flow.to);
+        }
+    }
+}
+
+#[test]
+fn entries_come_together_in_any_order() {
+    let [a_client, a_reply] = flow(TCP, 1);
+    let [b_client, b_reply] = flow(TCP, 2);
+    let mut pairing = Pairing::default();
+    assert_eq!(pairing.add(a_reply), None);
+    assert_eq!(pairing.add(b_client), None);
+    assert_eq!(pairing.add(a_client), Some(FlowPair::new(a_client, Some(a_reply))));
+    assert_eq!(pairing.rest().collect::<Vec<_>>(), [FlowPair::new(b_client, None)]);
+    let reply_alone = survey([b_reply], SECOND);
+    assert_eq!((reply_alone.entries, reply_alone.halves), (1, 1));
+}
+
+/// A flow whose entry for replies was evicted, and whose place another one has taken since.
+#[test]
+fn an_entry_of_another_flow_is_no_pair() {
+    let [loser, _] = flow(UDP, 1);
+    let [mut winner, mut reply] = flow(UDP, 1);
+    winner.key.dst = Ipv4Addr::new(10, 99, 0, 2).into();
+    reply.flow.to = winner.key.reversed();
+    for entries in [[loser, winner, reply], [reply, loser, winner], [winner, reply, loser]] {
+        let found = survey(entries, SECOND);
+        assert_eq!((found.entries, found.halves), (3, 1));
+    }
+    assert_eq!(FlowPair::new(loser, Some(reply)), FlowPair::new(loser, None));
+}
+
+#[test]
+fn a_survey_counts_what_stays_and_names_what_goes() {
+    let mut entries = Vec::new();
+    for (protocol, port, seen, last_seen) in [
+        (TCP, 1, Seen::ANY, 100),
+        (TCP, 2, Seen::ANY, 100),
+        (TCP, 3, Seen::ANY | Seen::RST, 100),
+        (TCP, 4, Seen::ANY | Seen::RST, 5),
+        (UDP, 5, Seen::ANY, 100),
+    ] {
+        for mut entry in flow(protocol, port) {
+            entry.flow.seen = seen;
+            entry.flow.last_seen_ns = last_seen * SECOND;
+            entries.push(entry);
+        }
+    }
+    let found = survey(entries, 101 * SECOND);
+    assert_eq!((found.entries, found.halves), (10, 0));
+    let due: Vec<_> = found.due.iter().map(|flow| flow.client().src_port).collect();
+    assert_eq!(due, [4]);
+    let counts: Vec<_> = found
+        .states
+        .iter()
+        .flat_map(|(protocol, states)| {
+            states.iter().map(move |(state, count)| format!("{protocol} {state} {count}"))
+        })
+        .collect();
+    assert_eq!(counts, ["TCP established 2", "TCP reset 1", "UDP replied 1"]);
+}
+
+#[test]
+fn usage_reads_as_one_line() {
+    let mut usage = super::FlowUsage { max: 65_536, forgotten: 7, ..Default::default() };
+    assert_eq!(usage.to_string(), "0 of 65536, 7 forgotten");
+    for (protocol, state, count) in
+        [("TCP", "closed", 1), ("TCP", "established", 2), ("UDP", "replied", 3)]
+    {
+        usage.states.entry(protocol.to_owned()).or_default().insert(state.to_owned(), count);
+    }
+    assert_eq!(
+        usage.to_string(),
+        "6 of 65536 (TCP: 1 closed, 2 established; UDP: 3 replied), 7 forgotten"
+    );
+}
