@@ -32,7 +32,8 @@ pub(crate) const DEAF: (u16, u16) = (99, 9999);
 pub(crate) const UNKNOWN_PORT: u16 = 7;
 
 /// The flags of an agent that serves pods of every layout, by packets alone.
-pub(crate) const FLAGS: &[&str] = &["--socket-lb=off"];
+pub(crate) const FLAGS: &[&str] =
+    &["--socket-lb=off", "--tc=auto", "--tc-devices=kind=veth,kind=tun"];
 
 /// A service with an address of each family.
 #[derive(Clone, Debug)]
