@@ -57,8 +57,7 @@ impl PacketPath {
         let first = TcReport::new(config.packets.mode, mechanism);
         let (sender, report) = watch::channel(first);
         if config.packets.mode == TcMode::Off {
-            let detached =
-                detach_all(pins).await.context("cannot detach programs from devices")?;
+            let detached = detach_all(pins).await.context("cannot detach programs from devices")?;
             tracing::info!(detached, "packets: off");
             return Ok(Self { report, thread: None });
         }

@@ -45,7 +45,8 @@ pub(super) fn run(args: &CleanupArgs) -> anyhow::Result<ExitCode> {
     let cleaned = pins.clean().with_context(|| format!("cannot remove {root}"))?;
     print(&format!(
         "removed {root}: {} programs detached, {} maps unpinned",
-        cleaned.links + detached, cleaned.maps
+        cleaned.links + detached,
+        cleaned.maps
     ))?;
     if cleaned.foreign {
         print(&format!("left {root}: it holds what is not the agent's"))?;

@@ -127,10 +127,7 @@ impl fmt::Display for Reason {
                  not)",
             ),
             Self::Foreign { program } => {
-                write!(
-                    f,
-                    "{program} may pass packets by ours (--tc=on if it does not)"
-                )
+                write!(f, "{program} may pass packets by ours (--tc=on if it does not)")
             }
         }
     }
@@ -138,28 +135,21 @@ impl fmt::Display for Reason {
 
 /// What becomes of each device, in the order of the survey; those that nobody asks for are left
 /// out. `foreign` names a program of somebody else by the index of the device that it is on.
-pub fn select(
-    survey: &Survey,
-    wishes: &Wishes,
-    foreign: &BTreeMap<u32, String>,
-) -> Vec<Selected> {
+pub fn select(survey: &Survey, wishes: &Wishes, foreign: &BTreeMap<u32, String>) -> Vec<Selected> {
     if wishes.mode == TcMode::Off {
         return Vec::new();
     }
     let select = |device: &Device| {
         let leads_away = survey.default_routes.contains(&device.index);
-        let (role, left_alone) = match (
-            uplink(device, wishes, leads_away),
-            pod(device, wishes, leads_away, foreign),
-        ) {
-            // What is excluded as an uplink may be named as a pod's; else an uplink is none: where
-            // a node is a container, its own interface looks just like a pod's.
-            (Some(Some(Reason::Excluded { .. })), Some(left_alone)) | (None, Some(left_alone)) => {
-                (Role::Pod, left_alone)
-            }
-            (Some(left_alone), _) => (Role::Uplink, left_alone),
-            (None, None) => return None,
-        };
+        let (role, left_alone) =
+            match (uplink(device, wishes, leads_away), pod(device, wishes, leads_away, foreign)) {
+                // What is excluded as an uplink may be named as a pod's; else an uplink is none: where
+                // a node is a container, its own interface looks just like a pod's.
+                (Some(Some(Reason::Excluded { .. })), Some(left_alone))
+                | (None, Some(left_alone)) => (Role::Pod, left_alone),
+                (Some(left_alone), _) => (Role::Uplink, left_alone),
+                (None, None) => return None,
+            };
         Some(Selected { device: device.clone(), role, left_alone })
     };
     survey.devices.iter().filter_map(select).collect()
@@ -197,9 +187,7 @@ fn pod(
 
 fn no_host_side(device: &Device) -> Option<Reason> {
     let kinds = ["ipvlan", "ipvtap", "macvlan", "macvtap"];
-    kinds
-        .contains(&device.kind.as_str())
-        .then(|| Reason::NoHostSide { kind: device.kind.clone() })
+    kinds.contains(&device.kind.as_str()).then(|| Reason::NoHostSide { kind: device.kind.clone() })
 }
 
 fn header_unknown(device: &Device) -> Option<Reason> {
@@ -210,11 +198,7 @@ fn header_unknown(device: &Device) -> Option<Reason> {
     }
 }
 
-fn passed_by(
-    device: &Device,
-    wishes: &Wishes,
-    foreign: &BTreeMap<u32, String>,
-) -> Option<Reason> {
+fn passed_by(device: &Device, wishes: &Wishes, foreign: &BTreeMap<u32, String>) -> Option<Reason> {
     if wishes.mode == TcMode::On {
         return None;
     }
@@ -300,7 +284,12 @@ mod tests {
             (Auto, "!cali*", "none", "cali1: no pod, excluded; lxc1: no pod, netkit"),
             (Auto, "kind=veth", "eth1", "eth0: pod; eth1: uplink; cali1: pod; local: pod"),
             (Auto, "kind=tun,wg*", "none", "wg0: pod; tap0: pod"),
-            (On, "macv,ppp0,lo", "none", "lo: no pod, link; ppp0: no pod, link; macv: no pod, macvlan"),
+            (
+                On,
+                "macv,ppp0,lo",
+                "none",
+                "lo: no pod, link; ppp0: no pod, link; macv: no pod, macvlan",
+            ),
             (On, "none", "ppp0,wg0,macv", "wg0: uplink; ppp0: no uplink, link; macv: uplink"),
         ];
         for (mode, pods, uplinks, expected) in cases {

@@ -51,10 +51,7 @@ pub(super) fn failings(report: &TcReport, links: &[TcLink]) -> Vec<String> {
 
 /// What the agent attached by tcx and is attached no more. (Filters can be seen from the agent's
 /// network namespace alone.)
-fn detached<'a>(
-    device: &'a DeviceReport,
-    links: &'a [TcLink],
-) -> impl Iterator<Item = &'a String> {
+fn detached<'a>(device: &'a DeviceReport, links: &'a [TcLink]) -> impl Iterator<Item = &'a String> {
     let by_tcx = device.attached_by == Some(Mechanism::Tcx);
     let hooks = device.programs.keys().filter(move |_| by_tcx);
     hooks.filter(|hook| link(device, hook, links).is_none_or(|link| !link.attached))
@@ -88,9 +85,9 @@ pub(super) fn print_table(report: &TcReport, links: &[TcLink]) -> anyhow::Result
 fn programs(device: &DeviceReport, links: &[TcLink]) -> String {
     let ids = device.hooks.iter().map(|hook| {
         let id = match device.attached_by {
-            Some(Mechanism::Tcx) => link(device, hook, links)
-                .filter(|link| link.attached)
-                .map(|link| link.program_id),
+            Some(Mechanism::Tcx) => {
+                link(device, hook, links).filter(|link| link.attached).map(|link| link.program_id)
+            }
             _ => device.programs.get(hook).copied(),
         };
         id.map_or_else(|| "-".to_owned(), |id| id.to_string())

@@ -108,13 +108,8 @@ impl TcAttacher {
             Host::None => Vec::new(),
             Host::Clsact | Host::Ingress => self.clsact.filters(index).await?,
         };
-        let mut found = Found {
-            links: BTreeMap::new(),
-            places: BTreeMap::new(),
-            host,
-            filters,
-            foreign: None,
-        };
+        let mut found =
+            Found { links: BTreeMap::new(), places: BTreeMap::new(), host, filters, foreign: None };
         if self.has_tcx {
             for direction in Direction::ALL {
                 self.look_at_tcx(index, direction, &mut found)?;
@@ -173,12 +168,7 @@ impl TcAttacher {
         Settled { attached, error }
     }
 
-    async fn ensure(
-        &self,
-        device: &Device,
-        hook: TcHook,
-        found: &Found,
-    ) -> Result<u32, TcError> {
+    async fn ensure(&self, device: &Device, hook: TcHook, found: &Found) -> Result<u32, TcError> {
         let classifier = self.classifiers.get(hook, &device.link_type)?;
         let index = device.index;
         match self.mechanism {

@@ -66,8 +66,7 @@ impl Clsact {
             }
         }
         let direction = hook.direction();
-        let no_priority =
-            TcError::NoPriority { hook: hook.name(), direction: direction.name() };
+        let no_priority = TcError::NoPriority { hook: hook.name(), direction: direction.name() };
         let priority = priority(hook.position(), direction, filters).ok_or(no_priority)?;
         let place = FilterPlace { index: device, direction, priority, handle: 0 };
         let name = self.name(hook);
