@@ -384,9 +384,14 @@ impl Lab {
         self.note()
     }
 
-    /// Makes an entry that no program would make.
-    pub(crate) fn plant(&mut self, tuple: &Tuple, flow: Flow) -> anyhow::Result<()> {
-        self.written.flows.insert(tuple, flow, ANY)?;
+    /// Makes entries as of now.
+    pub(crate) fn plant(
+        &mut self,
+        flows: impl IntoIterator<Item = (Tuple, Flow)>,
+    ) -> anyhow::Result<()> {
+        for (tuple, flow) in flows {
+            self.written.flows.insert(tuple, Flow { last_seen_ns: now_ns(), ..flow }, ANY)?;
+        }
         self.note()
     }
 
