@@ -13,7 +13,7 @@ use std::{
 use anyhow::Context as _;
 use aya::{
     Ebpf, EbpfLoader,
-    maps::{Array, HashMap, MapData, PerCpuArray, PerCpuValues},
+    maps::{Array, HashMap, MapData, MapError, PerCpuArray, PerCpuValues},
     programs::SchedClassifier,
 };
 use bytemuck::Pod;
@@ -302,18 +302,30 @@ impl Lab {
         Ok((ran, begin..=now_ns()))
     }
 
+    /// What the programs have counted, on all CPUs.
+    pub(crate) fn counters(&self) -> anyhow::Result<BTreeMap<&'static str, u64>> {
+        Counter::ALL
+            .iter()
+            .map(|counter| {
+                let values: PerCpuValues<u64> = self.written.counters.get(&(*counter as u32), 0)?;
+                Ok((counter.name(), values.iter().sum()))
+            })
+            .collect()
+    }
+
+    /// An entry of the flow table.
+    pub(crate) fn flow(&self, tuple: &Tuple) -> anyhow::Result<Option<Flow>> {
+        match self.written.flows.get(tuple, 0) {
+            Err(MapError::KeyNotFound) => Ok(None),
+            flow => Ok(Some(flow?)),
+        }
+    }
+
     /// What the programs have written.
     pub(crate) fn read(&self) -> anyhow::Result<Tables> {
         let written = &self.written;
-        let counters = Counter::ALL
-            .iter()
-            .map(|counter| {
-                let values: PerCpuValues<u64> = written.counters.get(&(*counter as u32), 0)?;
-                Ok((counter.name(), values.iter().sum()))
-            })
-            .collect::<anyhow::Result<BTreeMap<_, _>>>()?;
         Ok(Tables {
-            counters,
+            counters: self.counters()?,
             flows_used: written.flows_used.get(&0, 0)?,
             flows: table(&written.flows, |flow| (Flow { last_seen_ns: 0, ..flow }, flow.last_seen_ns))?,
             fragments: table(&written.fragments, |first| {

@@ -18,6 +18,8 @@ mod flows;
 mod fragments;
 mod hairpin;
 mod headers;
+mod hostile;
+mod judge;
 mod kernel;
 mod lab;
 mod medium;
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
     removal::cases(&mut suite);
     collision::cases(&mut suite);
     segments::cases(&mut suite);
+    hostile::cases(&mut suite);
     let coverage = Coverage::default();
     suite.main(|| Lab::begin(coverage))
 }
