@@ -49,6 +49,13 @@ pub(super) const SUITES: &[Suite] = &[
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "socket"],
     },
     Suite {
+        name: "node",
+        about: "The packet path with real traffic, both CNI layouts, netfilter and other programs",
+        root: true,
+        needs: &[Purpose::Build, Purpose::Test],
+        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "node"],
+    },
+    Suite {
         name: "demo",
         about: "The demonstration, which checks what it shows",
         root: true,
