@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use mcs_tests::suite::Suite;
+use mcs_tests::suite::{Suite, tell};
 
 mod checksums;
 mod choice;
@@ -53,8 +53,14 @@ fn main() -> ExitCode {
     collision::cases(&mut suite);
     segments::cases(&mut suite);
     hostile::cases(&mut suite);
-    let coverage = Coverage::default();
-    suite.main(|| Lab::begin(coverage))
+    suite.case("coverage: everything, once all cases have run", covered);
+    suite.main(|| Lab::begin(Coverage::default()))
+}
+
+/// Says what was covered, and fails if anything was not.
+fn covered(lab: &mut Lab) -> anyhow::Result<()> {
+    lab.coverage.to_string().lines().for_each(tell);
+    lab.coverage.check()
 }
 
 /// What holds for packets of every family on every medium.
