@@ -29,7 +29,9 @@ impl LogFilter {
     /// a device.)
     pub(crate) fn parse(text: &str) -> Result<Self, ParseError> {
         let directives = match text.parse::<LevelFilter>() {
-            Ok(level) => format!("warn,netlink_proto=off,netlink_packet_route=off,mcs_agent={level},mcs_ebpf=debug"),
+            Ok(level) => format!(
+                "warn,netlink_proto=off,netlink_packet_route=off,mcs_agent={level},mcs_ebpf=debug"
+            ),
             Err(_) => text.to_owned(),
         };
         EnvFilter::try_new(&directives)?;

@@ -59,7 +59,7 @@ impl Worker {
                 self.classifiers,
                 self.mechanism,
                 self.features.tcx,
-            );
+            )?;
             let watcher = Watcher { netlink, attacher, wishes: self.wishes };
             if may_go.wait_for(|go| *go).await.is_ok() {
                 watcher.keep(first, report).await;
