@@ -64,6 +64,14 @@ impl Namespace {
         process::run(ip.args(["-netns", &self.name, "-batch", "-"]), commands).map(drop)
     }
 
+    /// The index of an interface.
+    pub fn index(&self, device: &str) -> anyhow::Result<u32> {
+        let shown = self.output("ip", &["-j", "link", "show", device])?;
+        let links: serde_json::Value = serde_json::from_str(&shown)?;
+        let index = links[0]["ifindex"].as_u64().context("a link without an index")?;
+        Ok(u32::try_from(index)?)
+    }
+
     /// Makes it forget the path MTUs that it was told.
     pub fn forget_mtus(&self) -> anyhow::Result<()> {
         self.output("ip", &["-4", "route", "flush", "cache"])?;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
+    capture::Capture,
     client::{self, Family},
     manifests::Protocol,
     suite::Suite,
@@ -21,6 +22,7 @@ const BYTES: usize = 8_000_000;
 pub(crate) fn cases(suite: &mut Suite<World>) {
     each(suite, &Layout::ALL, "a pod reaches itself", reaches_itself);
     each(suite, &Layout::ALL, "a pod reaches pods of its node", reaches_neighbours);
+    each(suite, &[Layout::Bridged], "the node redirects nobody to a backend", is_not_redirected);
 }
 
 fn reaches_itself(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
@@ -82,4 +84,27 @@ fn reaches(
         ensure!(came.contains(&expected), "{backend} saw {came:?} instead of {expected}");
     }
     Ok(())
+}
+
+/// A packet to a neighbour leaves the node by the bridge that it came from, so that the node tells
+/// the client of a shorter way. That way is to one backend, and what would go it is for all.
+fn is_not_redirected(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+    let (pod, peer) = (world.place.pod(layout)?, world.place.peer(layout)?);
+    let target = world.fresh("redirecting").with_pods([peer, world.place.peer(Layout::Routed)?]);
+    world.site.apply(&target.service)?;
+    let redirects = || world.place.node.redirects();
+    let before = redirects()?;
+    let capture = Capture::start(&world.run, "redirected", &pod.netns, "eth0", "icmp or icmp6")?;
+    pod.netns.run(|| {
+        (0..30).try_for_each(|_| {
+            let socket = client::udp(family)?;
+            let reply = client::ask(&socket, target.udp(family))?;
+            ensure!(reply.source == target.udp(family), "{reply:?}");
+            Ok(())
+        })
+    })??;
+    let told: Vec<_> = capture.finish()?.into_iter().filter_map(|packet| packet.error).collect();
+    ensure!(redirects()? > before, "the node sent no redirect at all");
+    ensure!(told.is_empty(), "the client was told {told:?}");
+    world.site.remove(&target.service)
 }

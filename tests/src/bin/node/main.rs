@@ -9,6 +9,8 @@ mod direct;
 mod exchange;
 mod hairpin;
 mod icmp;
+mod machines;
+mod netfilter;
 mod refusal;
 mod translation;
 mod world;
@@ -23,6 +25,8 @@ fn main() -> ExitCode {
     icmp::cases(&mut suite);
     refusal::cases(&mut suite);
     hairpin::cases(&mut suite);
+    netfilter::cases(&mut suite);
+    machines::cases(&mut suite);
     suite.main(World::begin)
 }
 

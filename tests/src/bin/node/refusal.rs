@@ -108,10 +108,15 @@ fn not_local(world: &World, layout: Layout, family: Family) -> anyhow::Result<()
 }
 
 /// A raw socket to a VIP.
-fn raw(family: Family, protocol: Protocol, to: IpAddr) -> io::Result<std::net::TcpStream> {
+fn raw(
+    family: Family,
+    protocol: Protocol,
+    to: IpAddr,
+    patience: Duration,
+) -> io::Result<std::net::TcpStream> {
     let domain = if family == Family::V6 { AddressFamily::INET6 } else { AddressFamily::INET };
     let socket = rustix::net::socket(domain, SocketType::RAW, Some(protocol))?;
-    set_socket_timeout(&socket, Timeout::Recv, Some(AT_ONCE))?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(patience))?;
     rustix::net::connect(&socket, &SocketAddr::new(to, 0))?;
     // Reads and writes as any connected socket.
     Ok(socket.into())
@@ -121,7 +126,7 @@ fn no_sctp(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> 
     let counted = Counted::begin(world, "packet_refused_sctp")?;
     world.place.pod(layout)?.netns.run(|| {
         at_once(|| {
-            let mut socket = raw(family, ipproto::SCTP, world.web.tcp(family).ip())?;
+            let mut socket = raw(family, ipproto::SCTP, world.web.tcp(family).ip(), AT_ONCE)?;
             // Ports, verification tag and checksum.
             io::Write::write_all(&mut socket, &[0x80, 0, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0])?;
             socket.read(&mut [0; 16]).map(drop)
@@ -133,7 +138,7 @@ fn no_sctp(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> 
 fn no_other_protocol(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
     let counted = Counted::begin(world, "packet_dropped_protocol")?;
     world.place.pod(layout)?.netns.run(|| {
-        let mut socket = raw(family, ipproto::GRE, world.web.tcp(family).ip())?;
+        let mut socket = raw(family, ipproto::GRE, world.web.tcp(family).ip(), AT_ONCE / 10)?;
         io::Write::write_all(&mut socket, &[0; 16])?;
         let answer = socket.read(&mut [0; 16]);
         let error = answer.err().context("was answered")?;
