@@ -10,10 +10,8 @@ use std::{
     path::Path,
 };
 
+use aya_obj::generated::{BPF_F_AFTER, BPF_F_BEFORE, bpf_attr, bpf_cmd, bpf_insn, bpf_map_type};
 pub use aya_obj::generated::{bpf_attach_type as AttachType, bpf_prog_type as ProgramType};
-use aya_obj::generated::{
-    BPF_F_AFTER, BPF_F_BEFORE, bpf_attr, bpf_cmd, bpf_insn, bpf_map_type,
-};
 use bytemuck::{AnyBitPattern, NoUninit, bytes_of_mut};
 
 /// An instruction. Registers 6 to 9 outlive calls; register 10 is the top of the stack.
@@ -116,10 +114,7 @@ impl<K: NoUninit, V: AnyBitPattern + NoUninit> Map<K, V> {
         const PSEUDO_MAP_FD: u8 = 1;
 
         let map = self.fd.as_raw_fd();
-        [
-            instruction(LOAD_CONSTANT, register, PSEUDO_MAP_FD, 0, map),
-            instruction(0, 0, 0, 0, 0),
-        ]
+        [instruction(LOAD_CONSTANT, register, PSEUDO_MAP_FD, 0, map), instruction(0, 0, 0, 0, 0)]
     }
 
     /// The value of a key.

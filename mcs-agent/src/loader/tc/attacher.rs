@@ -253,5 +253,8 @@ fn stranger(id: u32, place: &str) -> Result<Option<String>, TcError> {
     let name = sys::program_name(id)
         .map_err(|error| TcError::bpf(format!("look at the program {id}"), error))?;
     let stranger = name.filter(|name| !is_ours_by_name(name));
-    Ok(stranger.map(|name| format!("the eBPF program {name} ({place}, id {id})")))
+    Ok(stranger.map(|name| {
+        let name = if name.is_empty() { "without a name" } else { &name };
+        format!("the eBPF program {name} ({place}, id {id})")
+    }))
 }

@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use mcs_tests::{client::Family, suite::Suite, topology::pod::Layout};
 
+mod attach;
 mod bulk;
+mod classifier;
 mod direct;
 mod exchange;
 mod hairpin;
@@ -27,6 +29,7 @@ fn main() -> ExitCode {
     hairpin::cases(&mut suite);
     netfilter::cases(&mut suite);
     machines::cases(&mut suite);
+    attach::cases(&mut suite);
     suite.main(World::begin)
 }
 

@@ -118,9 +118,8 @@ fn wrong(lab: &mut Lab) -> anyhow::Result<()> {
                 let packet = talk.later(side);
                 let flags = packet.flags();
                 let out = spoilt(&talk.translated(side, &packet), error);
-                let expect = talk
-                    .carried(side, &out)
-                    .writes(move |tables| talk.passes(tables, side, flags));
+                let expect =
+                    talk.carried(side, &out).writes(move |tables| talk.passes(tables, side, flags));
                 lab.expect(talk.hook(side), spoilt(&packet, error), expect)?;
             }
         }

@@ -46,9 +46,9 @@ impl Coverage {
     /// Programs that no packet of a family went through.
     pub(crate) fn never_ran(&self) -> Vec<String> {
         let tally = self.0.borrow();
-        let all = Hook::ALL.into_iter().flat_map(|hook| {
-            Family::ALL.into_iter().map(move |family| (hook, family))
-        });
+        let all = Hook::ALL
+            .into_iter()
+            .flat_map(|hook| Family::ALL.into_iter().map(move |family| (hook, family)));
         all.filter(|(hook, family)| {
             let runs = tally.runs.get(hook);
             !runs.is_some_and(|runs| runs.keys().any(|(other, _)| other == family))
@@ -74,7 +74,9 @@ impl fmt::Display for Coverage {
         writeln!(f, "{:<16}{:>8}{:>8}", "all", sum(Family::V4), sum(Family::V6))?;
         writeln!(f)?;
         write!(f, "{:<20}", "packets")?;
-        Hook::ALL.iter().try_for_each(|hook| write!(f, "{:>10}", hook.program(Medium::Ethernet)))?;
+        Hook::ALL
+            .iter()
+            .try_for_each(|hook| write!(f, "{:>10}", hook.program(Medium::Ethernet)))?;
         for medium in Medium::ALL {
             for family in Family::ALL {
                 write!(f, "\n{:<20}", format!("{medium}, {family}"))?;

@@ -149,11 +149,8 @@ impl Error {
         sent: impl crate::expect::Wire,
         received: impl crate::expect::Wire,
     ) -> anyhow::Result<()> {
-        let expect = if self.talk.is_hairpin() {
-            Expect::back(received)
-        } else {
-            Expect::next(received)
-        };
+        let expect =
+            if self.talk.is_hairpin() { Expect::back(received) } else { Expect::next(received) };
         lab.expect(self.hook(), sent, expect.counts(&[Counter::IcmpTranslated]))
     }
 }
@@ -188,7 +185,8 @@ fn shapes(lab: &mut Lab) -> anyhow::Result<()> {
             let (from, to) = talk.ends(error.about);
             let packets = match protocol {
                 Protocol::Tcp => {
-                    let flags = [flag::SYN, flag::SYN | flag::ACK, flag::FIN | flag::ACK, flag::RST];
+                    let flags =
+                        [flag::SYN, flag::SYN | flag::ACK, flag::FIN | flag::ACK, flag::RST];
                     flags.map(|flags| Packet::tcp(from, to, flags)).to_vec()
                 }
                 Protocol::Udp => {
@@ -252,7 +250,9 @@ fn cut(lab: &mut Lab) -> anyhow::Result<()> {
             // From the least that RFC 792 allows, past the checksum of TCP.
             // Half a checksum says nothing.
             for quoted in (header + 8..header + 26).filter(|quoted| *quoted != header + 17) {
-                error.check(lab, &packet, Some(quoted)).with_context(|| format!("{quoted} bytes"))?;
+                error
+                    .check(lab, &packet, Some(quoted))
+                    .with_context(|| format!("{quoted} bytes"))?;
             }
             // Too little to tell the flow.
             for quoted in 0..header + 8 {
@@ -327,11 +327,7 @@ fn fragments(lab: &mut Lab) -> anyhow::Result<()> {
         for error in every_error(talk, &[some(lab.family)]) {
             let packet = talk.later(error.about).payload(&[3; 100]);
             let quotes = talk.translated(error.about, &packet).pieces(&[64]);
-            error.becomes(
-                lab,
-                error.sent(&quotes[0]),
-                error.received(&packet.pieces(&[64])[0]),
-            )?;
+            error.becomes(lab, error.sent(&quotes[0]), error.received(&packet.pieces(&[64])[0]))?;
             // It has no ports.
             not_ours(lab, error.hook(), &error.sent(&quotes[1]))?;
         }

@@ -20,16 +20,9 @@ impl Family {
     const fn host(self, subnet: u8, host: u8) -> IpAddr {
         match self {
             Self::V4 => IpAddr::V4(Ipv4Addr::new(8, 0, subnet, host)),
-            Self::V6 => IpAddr::V6(Ipv6Addr::new(
-                0xfd00,
-                0,
-                0x86dd,
-                subnet as u16,
-                0,
-                0,
-                0,
-                host as u16,
-            )),
+            Self::V6 => {
+                IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0x86dd, subnet as u16, 0, 0, 0, host as u16))
+            }
         }
     }
 

@@ -89,10 +89,8 @@ fn begins_a_flow(lab: &mut Lab) -> anyhow::Result<()> {
     let packet = datagram(&talk, Side::Client);
     let out = talk.translated(Side::Client, &packet).pieces(&CUTS);
     let pieces = packet.pieces(&CUTS);
-    let expect = talk
-        .carried(Side::Client, &out[0])
-        .counts(&[Counter::FlowCreated])
-        .writes(move |tables| {
+    let expect =
+        talk.carried(Side::Client, &out[0]).counts(&[Counter::FlowCreated]).writes(move |tables| {
             talk.begins(tables, 0);
             talk.remembers(tables, Side::Client, &packet);
         });

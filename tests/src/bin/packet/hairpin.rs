@@ -70,10 +70,8 @@ fn two_vips(lab: &mut Lab) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
         lab.reset(lab.family, lab.medium)?;
         // Each has its VIP as the source at the pod, so that they are never one.
-        let talks = [
-            talk(lab, protocol, lab.family.vip(1))?,
-            talk(lab, protocol, lab.family.vip(2))?,
-        ];
+        let talks =
+            [talk(lab, protocol, lab.family.vip(1))?, talk(lab, protocol, lab.family.vip(2))?];
         talks.iter().try_for_each(|talk| lab.established(talk))?;
         talks.iter().try_for_each(|talk| chat(lab, talk))?;
         // Two ports of one VIP are.

@@ -90,9 +90,7 @@ fn authentication(lab: &mut Lab) -> anyhow::Result<()> {
     // It signs the addresses.
     let chains: [&[Extension]; 2] =
         [&[Extension::Authentication], &[Extension::HopByHop, Extension::Authentication]];
-    chains.iter().try_for_each(|chain| {
-        not_translated(lab, chain, Counter::PacketDroppedProtocol)
-    })
+    chains.iter().try_for_each(|chain| not_translated(lab, chain, Counter::PacketDroppedProtocol))
 }
 
 fn not_translated(lab: &mut Lab, chain: &[Extension], reason: Counter) -> anyhow::Result<()> {

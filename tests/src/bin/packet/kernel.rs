@@ -28,7 +28,12 @@ const GSO_SEGS: usize = 41;
 
 /// Runs a classifier on a frame that the device is to cut into `segments`. With `summed` the kernel knows the sum of the packet, and fails
 /// with `EBADMSG` if what it knows is not true any more afterwards.
-pub(crate) fn run(program: BorrowedFd<'_>, frame: &[u8], segments: u32, summed: bool) -> anyhow::Result<Ran> {
+pub(crate) fn run(
+    program: BorrowedFd<'_>,
+    frame: &[u8],
+    segments: u32,
+    summed: bool,
+) -> anyhow::Result<Ran> {
     let mut out = vec![0; ROOM];
     let mut context = [0_u32; CONTEXT_WORDS];
     context[GSO_SEGS] = segments;

@@ -1,13 +1,8 @@
 //! The programs with maps of their own, which the cases fill themselves.
 
 use std::{
-    collections::BTreeMap,
-    env, fs,
-    net::SocketAddr,
-    ops::RangeInclusive,
-    os::fd::AsFd as _,
-    path::PathBuf,
-    time::Duration,
+    collections::BTreeMap, env, fs, net::SocketAddr, ops::RangeInclusive, os::fd::AsFd as _,
+    path::PathBuf, time::Duration,
 };
 
 use anyhow::Context as _;
@@ -136,8 +131,7 @@ impl Lab {
             "MCS_EBPF_OBJECT does not name the eBPF object: use `cargo xtask test packet`",
         )?;
         stay_on_one_cpu()?;
-        let object =
-            fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let object = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let mut ebpf = loader().load(&object).context("cannot make the maps (it takes root)")?;
         for medium in [Medium::Ethernet, Medium::Bare] {
             for hook in Hook::ALL {
@@ -237,7 +231,10 @@ impl Lab {
             .iter()
             .map(|address| {
                 let known = old.iter().find(|pick| pick.address == *address);
-                known.map_or_else(|| self.config.backend(*address, service.frontend), |pick| Ok(*pick))
+                known.map_or_else(
+                    || self.config.backend(*address, service.frontend),
+                    |pick| Ok(*pick),
+                )
             })
             .collect::<anyhow::Result<_>>()?;
         let state = self.config.states.get(&service.frontend, 0)?;
@@ -315,7 +312,9 @@ impl Lab {
         Ok(Tables {
             counters,
             flows_used: written.flows_used.get(&0, 0)?,
-            flows: table(&written.flows, |flow| (Flow { last_seen_ns: 0, ..flow }, flow.last_seen_ns))?,
+            flows: table(&written.flows, |flow| {
+                (Flow { last_seen_ns: 0, ..flow }, flow.last_seen_ns)
+            })?,
             fragments: table(&written.fragments, |first| {
                 (Fragment { first_seen_ns: 0, ..first }, first.first_seen_ns)
             })?,
@@ -400,7 +399,8 @@ impl Lab {
     pub(crate) fn allow_refusals(&mut self, count: u64) -> anyhow::Result<()> {
         let credit_ns = count * REFUSAL_NS;
         // As if it had been filled up in the future.
-        let everywhere = vec![[credit_ns, u64::MAX]; aya::util::nr_cpus().map_err(|(_, error)| error)?];
+        let everywhere =
+            vec![[credit_ns, u64::MAX]; aya::util::nr_cpus().map_err(|(_, error)| error)?];
         Ok(self.written.refusals.set(0, PerCpuValues::try_from(everywhere)?, ANY)?)
     }
 

@@ -67,7 +67,12 @@ impl Medium {
 }
 
 /// A frame with these tags, outermost first.
-pub(crate) fn tagged(tags: &[EtherType], ethertype: EtherType, payload: &[u8], way: Way) -> Vec<u8> {
+pub(crate) fn tagged(
+    tags: &[EtherType],
+    ethertype: EtherType,
+    payload: &[u8],
+    way: Way,
+) -> Vec<u8> {
     let (source, destination) = match way {
         Way::On => (STATION, NODE),
         Way::Back => (NODE, STATION),

@@ -98,12 +98,28 @@ impl Extension {
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
     /// Ports are in the header; its checksum is not.
-    Tcp { header: TcpHeader, payload: Vec<u8> },
-    Udp { from: u16, to: u16, checksum: bool, payload: Vec<u8> },
+    Tcp {
+        header: TcpHeader,
+        payload: Vec<u8>,
+    },
+    Udp {
+        from: u16,
+        to: u16,
+        checksum: bool,
+        payload: Vec<u8>,
+    },
     /// An ICMP message of the packet's family.
-    Icmp { kind: u8, code: u8, rest: [u8; 4], payload: Vec<u8> },
+    Icmp {
+        kind: u8,
+        code: u8,
+        rest: [u8; 4],
+        payload: Vec<u8>,
+    },
     /// Anything else.
-    Other { protocol: u8, bytes: Vec<u8> },
+    Other {
+        protocol: u8,
+        bytes: Vec<u8>,
+    },
 }
 
 /// A packet, by what its headers say.
@@ -324,9 +340,7 @@ impl Packet {
         let begins = [0].into_iter().chain(cuts.iter().copied());
         begins
             .zip(ends)
-            .map(|(begin, end)| {
-                self.ip(next, &whole[begin..end], Some((begin, end < whole.len())))
-            })
+            .map(|(begin, end)| self.ip(next, &whole[begin..end], Some((begin, end < whole.len()))))
             .collect()
     }
 
@@ -413,9 +427,7 @@ impl Packet {
                     (IpAddr::V4(src), IpAddr::V4(dst)) => {
                         built(header.calc_checksum_ipv4_raw(src.octets(), dst.octets(), payload))
                     }
-                    (src, dst) => {
-                        built(header.calc_checksum_ipv6_raw(v6(src), v6(dst), payload))
-                    }
+                    (src, dst) => built(header.calc_checksum_ipv6_raw(v6(src), v6(dst), payload)),
                 };
                 [header.to_bytes().as_slice(), payload].concat()
             }
@@ -424,14 +436,15 @@ impl Packet {
                 let mut header =
                     UdpHeader { source_port: *from, destination_port: *to, length, checksum: 0 };
                 if *checksum {
-                    header.checksum = match (self.src, self.dst) {
-                        (IpAddr::V4(src), IpAddr::V4(dst)) => built(
-                            header.calc_checksum_ipv4_raw(src.octets(), dst.octets(), payload),
-                        ),
-                        (src, dst) => {
-                            built(header.calc_checksum_ipv6_raw(v6(src), v6(dst), payload))
-                        }
-                    };
+                    header.checksum =
+                        match (self.src, self.dst) {
+                            (IpAddr::V4(src), IpAddr::V4(dst)) => built(
+                                header.calc_checksum_ipv4_raw(src.octets(), dst.octets(), payload),
+                            ),
+                            (src, dst) => {
+                                built(header.calc_checksum_ipv6_raw(v6(src), v6(dst), payload))
+                            }
+                        };
                 }
                 [header.to_bytes().as_slice(), payload].concat()
             }

@@ -253,13 +253,12 @@ impl Lab {
         let sent = self.send(Hook::FromPod, packet)?;
         let talk = self.chosen(service, packet)?;
         let flags = packet.flags();
-        let mut expect =
-            talk.outcome(Side::Client, packet).counts(&[Counter::FlowCreated]).writes(
-                move |tables| {
-                    others(tables, &talk);
-                    talk.begins(tables, flags);
-                },
-            );
+        let mut expect = talk.outcome(Side::Client, packet).counts(&[Counter::FlowCreated]).writes(
+            move |tables| {
+                others(tables, &talk);
+                talk.begins(tables, flags);
+            },
+        );
         if talk.source.port() != talk.client.port() {
             ensure!(talk.source.port() >= FIRST_OTHER_PORT, "{} is another port", talk.source);
             expect = expect.counts(&[Counter::FlowPortChanged]);
@@ -288,9 +287,8 @@ impl Lab {
         packet: &Packet,
     ) -> anyhow::Result<()> {
         let (talk, flags) = (*talk, packet.flags());
-        let expect = talk
-            .outcome(side, packet)
-            .writes(move |tables| talk.passes(tables, side, flags));
+        let expect =
+            talk.outcome(side, packet).writes(move |tables| talk.passes(tables, side, flags));
         self.expect(talk.hook(side), packet, expect)
     }
 
