@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use mcs_tests::{client::Family, suite::Suite, topology::pod::Layout};
 
+mod attach;
 mod bulk;
 mod classifier;
 mod direct;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     netfilter::cases(&mut suite);
     foreign::cases(&mut suite);
     machines::cases(&mut suite);
+    attach::cases(&mut suite);
     suite.main(World::begin)
 }
 
