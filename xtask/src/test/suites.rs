@@ -42,6 +42,13 @@ pub(super) const SUITES: &[Suite] = &[
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "scenario-kernel"],
     },
     Suite {
+        name: "flows",
+        about: "The flow table as the agent keeps it, on the maps of the kernel",
+        root: true,
+        needs: &[Purpose::Build],
+        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "flows"],
+    },
+    Suite {
         name: "socket",
         about: "Every hook, family and protocol with real sockets",
         root: true,
