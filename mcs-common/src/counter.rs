@@ -33,6 +33,8 @@ pub enum Counter {
     IcmpTranslated,
     /// An ICMP echo request to a VIP was answered.
     EchoAnswered,
+    /// Dropped: an ICMP redirect about a translated packet, which leads to one backend alone.
+    RedirectDropped,
     /// Refused with RST or ICMP: no usable backend.
     PacketRefusedNoBackend,
     /// Refused with RST or ICMP: the VIP has no such port.
@@ -63,7 +65,7 @@ pub enum Counter {
 
 impl Counter {
     /// Every counter, in index order.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::ConnectTranslated,
         Self::SendTranslated,
         Self::ReceiveReversed,
@@ -79,6 +81,7 @@ impl Counter {
         Self::FlowPortChanged,
         Self::IcmpTranslated,
         Self::EchoAnswered,
+        Self::RedirectDropped,
         Self::PacketRefusedNoBackend,
         Self::PacketRefusedUnknownPort,
         Self::PacketRefusedInconsistent,
@@ -113,6 +116,7 @@ impl Counter {
             Self::FlowPortChanged => "flow_port_changed",
             Self::IcmpTranslated => "icmp_translated",
             Self::EchoAnswered => "echo_answered",
+            Self::RedirectDropped => "icmp_redirect_dropped",
             Self::PacketRefusedNoBackend => "packet_refused_no_backend",
             Self::PacketRefusedUnknownPort => "packet_refused_unknown_port",
             Self::PacketRefusedInconsistent => "packet_refused_inconsistent",

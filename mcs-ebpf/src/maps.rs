@@ -14,7 +14,7 @@ use mcs_common::{
     ServiceRecord, SocketState, Tuple, select::Tables,
 };
 
-use crate::packet::scratch::Scratch;
+use crate::packet::{refuse::Budget, scratch::Scratch};
 
 const MMAPABLE: usize = BPF_F_MMAPABLE as usize;
 pub(crate) const LRU_ENTRIES: usize = mcs_common::maps::LRU_ENTRIES as usize;
@@ -54,6 +54,8 @@ pub(crate) static FRAGMENTS: LruHashMap<FragmentKey, Fragment, FRAGMENT_ENTRIES>
     LruHashMap::new();
 #[btf_map(name = "scratch")]
 pub(crate) static SCRATCH: PerCpuArray<Scratch, 1> = PerCpuArray::new();
+#[btf_map(name = "refusals")]
+pub(crate) static REFUSALS: PerCpuArray<Budget, 1> = PerCpuArray::new();
 #[btf_map(name = "client_affinity")]
 pub(crate) static CLIENT_AFFINITY: LruHashMap<ClientKey, Affinity, LRU_ENTRIES> = LruHashMap::new();
 
@@ -108,12 +110,22 @@ impl Tables for ConfigMaps {
 /// `from` points to a value of a map, which is aligned to 8.
 #[inline(always)]
 pub(crate) unsafe fn load<T: Pod>(from: *const T) -> T {
-    const { assert!(size_of::<T>().is_multiple_of(8) && align_of::<T>() == 8) };
     let mut value = T::zeroed();
-    let to = (&raw mut value).cast::<u64>();
+    // SAFETY: the caller vouches for it.
+    unsafe { load_into(&mut value, from) };
+    value
+}
+
+/// As [`load`], without a copy on the stack.
+///
+/// # Safety
+/// As for [`load`].
+#[inline(always)]
+pub(crate) unsafe fn load_into<T: Pod>(to: &mut T, from: *const T) {
+    const { assert!(size_of::<T>().is_multiple_of(8) && align_of::<T>() == 8) };
+    let to = ptr::from_mut(to).cast::<u64>();
     for word in 0..size_of::<T>() / 8 {
         // SAFETY: both are `size_of::<T>()` bytes long, and any bytes are a `T`.
         unsafe { to.add(word).write(from.cast::<u64>().add(word).read_volatile()) };
     }
-    value
 }

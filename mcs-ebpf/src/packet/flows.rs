@@ -8,20 +8,22 @@ use aya_ebpf::{
 };
 use mcs_common::{
     Counter, Flow, FlowFlags, FlowState, FlowsUsed, Seen, Tuple,
-    select::{Choice, Frontend, recall},
+    select::{Choice, recall},
 };
 
 use super::{ip::protocol, scratch::Scratch};
 use crate::{
     affinity,
     counters::count,
-    maps::{ConfigMaps, FLOWS, FLOWS_USED, load},
+    maps::{ConfigMaps, FLOWS, FLOWS_USED, load_into},
 };
 
 /// Backends that are tried for one whose reply can be told from those of other flows.
 const BACKENDS: u32 = 3;
 /// Source ports that are tried after that.
 const PORTS: u32 = 4;
+/// Attempts to begin a flow.
+pub(crate) const ATTEMPTS: u32 = BACKENDS + PORTS;
 /// Above what Linux takes by default (`ip_local_port_range`), so that no socket of the client is
 /// likely to use it for the backend itself.
 const FIRST_PORT: u32 = 61_000;
@@ -46,15 +48,15 @@ pub(crate) fn find(tuple: &Tuple) -> Option<Entry> {
 
 impl Entry {
     #[inline(always)]
-    pub(crate) fn read(self) -> Flow {
+    pub(crate) fn read(self, flow: &mut Flow) {
         // SAFETY: the pointer is to a value of the map.
-        unsafe { load(self.0) }
+        unsafe { load_into(flow, self.0) };
     }
 
     #[inline(always)]
-    pub(crate) fn to(self) -> Tuple {
+    fn read_to(self, tuple: &mut Tuple) {
         // SAFETY: as in `read`.
-        unsafe { load(&raw const (*self.0).to) }
+        unsafe { load_into(tuple, &raw const (*self.0).to) };
     }
 
     #[inline(always)]
@@ -93,12 +95,28 @@ pub(crate) fn touch(scratch: &mut Scratch, entry: Entry, flags: u32) {
     }
 }
 
+/// Puts the flow that a client's packet with these TCP flags goes on with in `scratch`, if there is
+/// one.
+#[inline(always)]
+pub(crate) fn find_for_client(scratch: &mut Scratch, flags: u32) -> bool {
+    let Some(entry) = find(&scratch.tuple) else { return false };
+    entry.read(&mut scratch.flow);
+    let goes_on = goes_on(scratch, flags);
+    if goes_on {
+        touch(scratch, entry, flags);
+    } else {
+        forget(scratch);
+    }
+    goes_on
+}
+
 /// Whether a packet with these TCP flags goes on with the flow that is in `scratch`.
 ///
 /// TCP stays with a backend that was removed until it ends; a SYN, and UDP, goes to one that is in
 /// the set.
 #[inline(always)]
-pub(crate) fn goes_on(flow: &Flow, flags: u32) -> bool {
+fn goes_on(scratch: &mut Scratch, flags: u32) -> bool {
+    let flow = &scratch.flow;
     if flow.is_reply() {
         return true;
     }
@@ -106,7 +124,8 @@ pub(crate) fn goes_on(flow: &Flow, flags: u32) -> bool {
         if flags & (Seen::SYN | Seen::ACK) != Seen::SYN {
             return true;
         }
-        let replied = find(&flow.to.reversed()).map_or(0, Entry::seen);
+        scratch.other_key = flow.to.reversed();
+        let replied = find(&scratch.other_key).map_or(0, Entry::seen);
         if FlowState::of(protocol::TCP, flow.seen, replied).is_over() {
             return false;
         }
@@ -116,41 +135,41 @@ pub(crate) fn goes_on(flow: &Flow, flags: u32) -> bool {
 
 /// Forgets the flow in `scratch`, so that another one can begin under the same tuple.
 #[inline(always)]
-pub(crate) fn forget(scratch: &mut Scratch) {
+fn forget(scratch: &mut Scratch) {
     // Absent is as good.
     scratch.other_key = scratch.flow.to.reversed();
     let _ = FLOWS.remove(&scratch.other_key);
     let _ = FLOWS.remove(&scratch.tuple);
 }
 
-/// Begins a flow of a client to a frontend, in `scratch`.
+/// Begins a flow of a client to the frontend in `scratch`, unless its replies could not be told from
+/// those of another one: then another attempt may find a way.
 #[inline(always)]
-pub(crate) fn begin(scratch: &mut Scratch, frontend: &Frontend, flags: u32) -> Result<(), Counter> {
+pub(crate) fn begin(scratch: &mut Scratch, attempt: u32, flags: u32) -> Result<bool, Counter> {
     let now = now_ns();
-    mark_used();
     let spread = scratch.tuple.spread();
-    for attempt in 0..BACKENDS + PORTS {
-        let mut random = spread;
-        let mut port = scratch.tuple.src_port;
-        if attempt < BACKENDS {
-            random = random.wrapping_add(attempt.wrapping_mul(u32::MAX / BACKENDS));
-        } else {
-            let offset = (spread >> 16).wrapping_add(attempt * 7) % (65_536 - FIRST_PORT);
-            port = (FIRST_PORT + offset) as u16;
-        }
-        let Some(choice) = affinity::choose_for_client(&scratch.tuple.src, frontend, random) else {
-            return Err(Counter::PacketRefusedNoBackend);
-        };
-        scratch.choose(port, &choice, frontend, now);
-        if claim_reply(scratch, now) {
-            if attempt >= BACKENDS {
-                count(Counter::FlowPortChanged);
-            }
-            scratch.flow.seen = Seen::after(0, flags);
-            return record(scratch);
-        }
+    let mut random = spread;
+    let mut port = scratch.tuple.src_port;
+    if attempt < BACKENDS {
+        random = random.wrapping_add(attempt.wrapping_mul(u32::MAX / BACKENDS));
+    } else {
+        let offset = (spread >> 16).wrapping_add(attempt * 7) % (65_536 - FIRST_PORT);
+        port = (FIRST_PORT + offset) as u16;
     }
-    Err(Counter::PacketRefusedCollision)
+    let Some(choice) = affinity::choose_for_client(&scratch.tuple.src, &scratch.frontend, random)
+    else {
+        return Err(Counter::PacketRefusedNoBackend);
+    };
+    mark_used();
+    scratch.choose(port, &choice, now);
+    if !claim_reply(scratch, now) {
+        return Ok(false);
+    }
+    if attempt >= BACKENDS {
+        count(Counter::FlowPortChanged);
+    }
+    scratch.flow.seen = Seen::after(0, flags);
+    record(scratch)
 }
 
 /// Packets to pods are looked up from now on. Before the flow is made: user space takes the mark
@@ -170,7 +189,7 @@ fn mark_used() {
 impl Scratch {
     /// Makes `flow` the client's entry of a new flow.
     #[inline(always)]
-    fn choose(&mut self, port: u16, choice: &Choice, frontend: &Frontend, now: u64) {
+    fn choose(&mut self, port: u16, choice: &Choice, now: u64) {
         let (tuple, backend) = (&self.tuple, &choice.backend);
         let hairpin = backend.addr == tuple.src;
         // A pod takes no packet from its own address, so that one comes from the VIP, to which the
@@ -178,7 +197,7 @@ impl Scratch {
         let src = if hairpin { tuple.dst } else { tuple.src };
         self.flow.to = Tuple::new(src, port, backend.addr, backend.port, tuple.protocol);
         self.flow.chosen = choice.chosen;
-        self.flow.frontend = frontend.index;
+        self.flow.frontend = self.frontend.index;
         self.flow.flags = if hairpin { FlowFlags::HAIRPIN } else { 0 };
         self.flow.last_seen_ns = now;
         self.flow.seen = 0;
@@ -206,45 +225,47 @@ fn claim_reply(scratch: &mut Scratch, now: u64) -> bool {
     if FLOWS.insert(&scratch.other_key, &scratch.other, BPF_NOEXIST.into()).is_ok() {
         return true;
     }
-    if let Some(existing) = find(&scratch.other_key)
-        && existing.to() != scratch.other.to
-        && is_alive(existing, now)
-    {
-        return false;
+    if let Some(existing) = find(&scratch.other_key) {
+        existing.read_to(&mut scratch.spare);
+        if scratch.spare != scratch.other.to && is_alive(scratch, existing, now) {
+            return false;
+        }
     }
     FLOWS.insert(&scratch.other_key, &scratch.other, BPF_ANY.into()).is_ok()
 }
 
-/// Whether a flow goes on, by its entry for replies.
+/// Whether the rival flow goes on, by its entry for replies.
 #[inline(always)]
-fn is_alive(reply: Entry, now: u64) -> bool {
+fn is_alive(scratch: &mut Scratch, reply: Entry, now: u64) -> bool {
     let mut last_seen = reply.last_seen_ns();
     let mut seen = 0;
-    let client = reply.to().reversed();
-    if let Some(client) = find(&client) {
+    scratch.spare = scratch.spare.reversed();
+    if let Some(client) = find(&scratch.spare) {
         seen = client.seen();
         if client.last_seen_ns() > last_seen {
             last_seen = client.last_seen_ns();
         }
     }
-    let state = FlowState::of(client.protocol, seen, reply.seen());
-    !state.is_over() && now.saturating_sub(last_seen) < state.timeout_ns(client.protocol)
+    let protocol = scratch.spare.protocol;
+    let state = FlowState::of(protocol, seen, reply.seen());
+    !state.is_over() && now.saturating_sub(last_seen) < state.timeout_ns(protocol)
 }
 
 /// Makes the client's entry. Another CPU may have begun the same flow meanwhile: then its choice
 /// stands.
 #[inline(always)]
-fn record(scratch: &mut Scratch) -> Result<(), Counter> {
+fn record(scratch: &mut Scratch) -> Result<bool, Counter> {
     if FLOWS.insert(&scratch.tuple, &scratch.flow, BPF_NOEXIST.into()).is_ok() {
         count(Counter::FlowCreated);
-        return Ok(());
+        return Ok(true);
     }
     let Some(first) = find(&scratch.tuple) else { return Err(Counter::PacketDroppedFailed) };
-    if first.to() != scratch.flow.to {
+    first.read_to(&mut scratch.spare);
+    if scratch.spare != scratch.flow.to {
         let _ = FLOWS.remove(&scratch.other_key);
     }
-    scratch.flow = first.read();
-    Ok(())
+    first.read(&mut scratch.flow);
+    Ok(true)
 }
 
 #[inline(always)]

@@ -33,7 +33,7 @@ fn to_vip<F: Ip, L: Link>(frame: &Frame<L>) -> i32 {
         return drop_counted(Counter::PacketDroppedMalformed);
     };
     if header.piece == Piece::Later {
-        return match fragments::follow::<F, L>(frame, &header, &scratch.tuple) {
+        return match fragments::follow::<F, L>(frame, &header, scratch) {
             Some(Ok(verdict)) => {
                 count(Counter::PacketTranslated);
                 verdict
@@ -42,65 +42,88 @@ fn to_vip<F: Ip, L: Link>(frame: &Frame<L>) -> i32 {
             None => drop_counted(Counter::PacketDroppedFragment),
         };
     }
-    match header.protocol {
-        protocol::TCP | protocol::UDP => {}
-        protocol::SCTP => {
-            return refuse::<F, L>(frame, &header, 0, Counter::PacketRefusedSctp as u32);
+    if header.protocol == F::ICMP {
+        return icmp::to_vip::<F, L>(frame, &header, scratch);
+    }
+    let mut flags = 0;
+    let answer = match header.protocol {
+        protocol::TCP | protocol::UDP => {
+            let Ok(read) = transport::read(frame, &header, &mut scratch.tuple) else {
+                return drop_counted(Counter::PacketDroppedMalformed);
+            };
+            flags = read;
+            find_or_begin(flags)
         }
-        other if other == F::ICMP => return icmp::to_vip::<F, L>(frame, &header, scratch),
+        protocol::SCTP => Counter::PacketRefusedSctp as u32,
         _ => return drop_counted(Counter::PacketDroppedProtocol),
-    }
-    let Ok(flags) = transport::read(frame, &header, &mut scratch.tuple) else {
-        return drop_counted(Counter::PacketDroppedMalformed);
     };
-    let reason = find_or_begin(flags);
-    if reason == FOUND {
-        return translate::<F, L>(frame, &header);
+    if answer == FOUND {
+        translate::<F, L>(frame, &header)
+    } else {
+        refuse::<F, L>(frame, &header, flags, answer)
     }
-    refuse::<F, L>(frame, &header, flags, reason)
 }
 
-/// What [`find_or_begin`] returns for a flow.
-const FOUND: u32 = u32::MAX;
-
 /// Puts the flow that the packet in the scratch memory belongs to, or a new one, there. Returns
-/// [`FOUND`], or the [`Counter`] of what keeps it from being made.
+/// [`FOUND`] or the [`Counter`] of what is wrong.
+#[inline(always)]
+fn find_or_begin(flags: u32) -> u32 {
+    let mut answer = find(flags);
+    for attempt in 0..flows::ATTEMPTS {
+        if answer != AGAIN {
+            return answer;
+        }
+        answer = begin(attempt, flags);
+    }
+    if answer == AGAIN { Counter::PacketRefusedCollision as u32 } else { answer }
+}
+
+/// What [`find`] and [`begin`] return when there is a flow.
+const FOUND: u32 = u32::MAX;
+/// What they return when there is none yet.
+const AGAIN: u32 = u32::MAX - 1;
+
+/// Puts the flow that the packet in the scratch memory belongs to there, or else the frontend that
+/// it is for. Returns [`FOUND`], [`AGAIN`], or the [`Counter`] of what is wrong.
 ///
 /// A global function: the verifier looks at it once, and not anew for each path that leads here.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn find_or_begin(flags: u32) -> u32 {
+extern "C" fn find(flags: u32) -> u32 {
     let Some(scratch) = scratch() else { return Counter::PacketDroppedFailed as u32 };
-    match flow(scratch, flags) {
-        Ok(()) => FOUND,
-        Err(reason) => reason as u32,
-    }
-}
-
-#[inline(always)]
-fn flow(scratch: &mut Scratch, flags: u32) -> Result<(), Counter> {
-    if let Some(entry) = flows::find(&scratch.tuple) {
-        scratch.flow = entry.read();
-        if flows::goes_on(&scratch.flow, flags) {
-            flows::touch(scratch, entry, flags);
-            return Ok(());
-        }
-        flows::forget(scratch);
+    if flows::find_for_client(scratch, flags) {
+        return FOUND;
     }
     let Scratch { tuple, .. } = scratch;
     let key = FrontendKey::new(tuple.dst, tuple.dst_port, tuple.protocol);
     match lookup_port(&ConfigMaps, &key) {
-        Lookup::Found(frontend) => flows::begin(scratch, &frontend, flags),
-        Lookup::Inconsistent => Err(Counter::PacketRefusedInconsistent),
-        Lookup::Miss | Lookup::UnknownPort => Err(Counter::PacketRefusedUnknownPort),
+        Lookup::Found(frontend) => {
+            scratch.frontend = frontend;
+            AGAIN
+        }
+        Lookup::Inconsistent => Counter::PacketRefusedInconsistent as u32,
+        Lookup::Miss | Lookup::UnknownPort => Counter::PacketRefusedUnknownPort as u32,
+    }
+}
+
+/// Tries to begin a flow, as [`find`] left it in the scratch memory. Returns as [`find`] does; a
+/// global function for the same reason.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn begin(attempt: u32, flags: u32) -> u32 {
+    let Some(scratch) = scratch() else { return Counter::PacketDroppedFailed as u32 };
+    match flows::begin(scratch, attempt, flags) {
+        Ok(true) => FOUND,
+        Ok(false) => AGAIN,
+        Err(reason) => reason as u32,
     }
 }
 
 #[inline(always)]
 fn translate<F: Ip, L: Link>(frame: &Frame<L>, header: &Header) -> i32 {
     let Some(scratch) = scratch() else { return drop_counted(Counter::PacketDroppedFailed) };
-    let flow = &scratch.flow;
     fragments::remember::<F>(header, scratch);
+    let flow = &scratch.flow;
     if rewrite::<F, L>(frame, header, &scratch.tuple, &flow.to).is_err() {
         return drop_counted(Counter::PacketDroppedFailed);
     }

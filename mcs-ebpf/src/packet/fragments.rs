@@ -1,7 +1,7 @@
 //! Fragments: the first has the ports, the others follow it.
 
 use aya_ebpf::bindings::BPF_ANY;
-use mcs_common::{FlowFlags, Fragment, FragmentKey, Tuple};
+use mcs_common::FlowFlags;
 
 use super::{
     NEXT,
@@ -11,30 +11,32 @@ use super::{
     rewrite::rewrite,
     scratch::Scratch,
 };
-use crate::maps::{FRAGMENTS, load};
+use crate::maps::{FRAGMENTS, load_into};
 
 #[inline(always)]
-const fn key<F: Ip>(header: &Header, tuple: &Tuple) -> FragmentKey {
-    FragmentKey {
-        src: tuple.src,
-        dst: tuple.dst,
-        id: header.id,
-        protocol: if F::PIECES_BY_PROTOCOL { header.protocol } else { 0 },
-        pad: 0,
-        pad2: 0,
-    }
+fn set_key<F: Ip>(header: &Header, scratch: &mut Scratch) {
+    let key = &mut scratch.fragment_key;
+    key.src = scratch.tuple.src;
+    key.dst = scratch.tuple.dst;
+    key.id = header.id;
+    key.protocol = if F::PIECES_BY_PROTOCOL { header.protocol } else { 0 };
+    key.pad = 0;
+    key.pad2 = 0;
 }
 
 /// Remembers what becomes of a datagram, if this is the first piece of one.
 #[inline(always)]
-pub(crate) fn remember<F: Ip>(header: &Header, scratch: &Scratch) {
+pub(crate) fn remember<F: Ip>(header: &Header, scratch: &mut Scratch) {
     if header.piece != Piece::First {
         return;
     }
-    let flow = &scratch.flow;
-    let fragment = Fragment { to: flow.to, first_seen_ns: now_ns(), flags: flow.flags, pad: 0 };
+    set_key::<F>(header, scratch);
+    scratch.fragment.to = scratch.flow.to;
+    scratch.fragment.first_seen_ns = now_ns();
+    scratch.fragment.flags = scratch.flow.flags;
+    scratch.fragment.pad = 0;
     // Where it fails the other pieces are dropped, and the datagram with them.
-    let _ = FRAGMENTS.insert(key::<F>(header, &scratch.tuple), fragment, BPF_ANY.into());
+    let _ = FRAGMENTS.insert(&scratch.fragment_key, &scratch.fragment, BPF_ANY.into());
 }
 
 /// Translates a later piece like the first one. `None` if that has not been seen; else the verdict.
@@ -42,15 +44,17 @@ pub(crate) fn remember<F: Ip>(header: &Header, scratch: &Scratch) {
 pub(crate) fn follow<F: Ip, L: Link>(
     frame: &Frame<L>,
     header: &Header,
-    tuple: &Tuple,
+    scratch: &mut Scratch,
 ) -> Option<Result<i32, OutOfBounds>> {
+    set_key::<F>(header, scratch);
     // SAFETY: the pointer is to a value of the map; a piece of an element that is reused meanwhile
     // goes astray, and its datagram is never put together.
-    let first = unsafe { load(FRAGMENTS.get_ptr(key::<F>(header, tuple))?) };
+    unsafe { load_into(&mut scratch.fragment, FRAGMENTS.get_ptr(&scratch.fragment_key)?) };
+    let first = &scratch.fragment;
     if !first.holds(now_ns()) {
         return None;
     }
-    if let Err(error) = rewrite::<F, L>(frame, header, tuple, &first.to) {
+    if let Err(error) = rewrite::<F, L>(frame, header, &scratch.tuple, &first.to) {
         return Some(Err(error));
     }
     Some(if first.flags & FlowFlags::HAIRPIN != 0 { frame.send_back() } else { Ok(NEXT) })

@@ -1,6 +1,6 @@
 //! The only code of the packet path that knows which family a packet is of.
 
-use core::ptr;
+use core::{borrow::Borrow, mem::offset_of, ptr};
 
 use aya_ebpf::{bindings::BPF_F_RECOMPUTE_CSUM, helpers::generated::bpf_csum_diff};
 use bytemuck::{AnyBitPattern, NoUninit};
@@ -65,8 +65,17 @@ impl From<OutOfBounds> for Malformed {
 pub(crate) trait Ip {
     /// The protocol number of its ICMP.
     const ICMP: u8;
+    /// Types of ICMP messages.
+    const ECHO_REQUEST: u8;
+    const ECHO_REPLY: u8;
+    /// Type and code of an ICMP message.
+    const PORT_UNREACHABLE: [u8; 2];
+    /// A header without options or extensions.
+    type Plain: NoUninit;
     /// Source and destination, side by side as in the header.
-    type Addresses: NoUninit + AnyBitPattern;
+    type Pair: NoUninit;
+    /// Them, or where they stand.
+    type Addresses<'a>: Borrow<Self::Pair>;
     /// Where they stand in the header.
     const ADDRESSES: u32;
     /// Whether pieces of a datagram are told by their protocol too (RFC 791; not so RFC 8200, 4.5).
@@ -89,7 +98,16 @@ pub(crate) trait Ip {
         tuple: &mut Tuple,
     ) -> Result<Header, Malformed>;
     /// The addresses as they stand in a header.
-    fn addresses(tuple: &Tuple) -> Self::Addresses;
+    fn addresses(tuple: &Tuple) -> Self::Addresses<'_>;
+    /// Whether ICMP of this type is an error, with the packet that it is about inside.
+    fn is_error(kind: u8) -> bool;
+    /// Where the packet stands that a redirect is about (RFC 792; RFC 4861, 4.5), if that is what the
+    /// message of this type is.
+    fn redirected<L: Link>(frame: &Frame<L>, message: u32, kind: u8) -> Option<u32>;
+    /// The header of an ICMP message from and to the ends of `tuple`, of `length` bytes.
+    fn plain(tuple: &Tuple, length: u16) -> Self::Plain;
+    /// What that header adds to the sum of an ICMP message: the pseudo-header of ICMPv6.
+    fn pseudo_sum(tuple: &Tuple, length: u16) -> u64;
 }
 
 /// The difference that replacing `from` by `to` makes to a sum of 16-bit words.
@@ -107,6 +125,31 @@ pub(crate) fn checksum_difference<T: NoUninit>(from: &T, to: &T) -> u64 {
     };
     difference.cast_unsigned()
 }
+
+/// The sum of words as they stand in a packet, to be folded.
+#[inline(always)]
+pub(crate) fn sum<const N: usize>(words: &[u32; N]) -> u64 {
+    let mut sum = 0;
+    let mut word = 0;
+    while word < N {
+        sum += u64::from(words[word]);
+        word += 1;
+    }
+    sum
+}
+
+/// The Internet checksum of a sum, as it stands in a packet (RFC 1071).
+#[inline(always)]
+pub(crate) const fn fold(sum: u64) -> u16 {
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    !(sum as u16)
+}
+
+/// Hops of what we send ourselves.
+const HOPS: u8 = 64;
 
 /// IPv4.
 pub(crate) struct V4;
@@ -130,7 +173,12 @@ struct V4Header {
 
 impl Ip for V4 {
     const ICMP: u8 = 1;
-    type Addresses = [u32; 2];
+    const ECHO_REQUEST: u8 = 8;
+    const ECHO_REPLY: u8 = 0;
+    const PORT_UNREACHABLE: [u8; 2] = [3, 3];
+    type Plain = [u32; 5];
+    type Pair = [u32; 2];
+    type Addresses<'a> = [u32; 2];
     const ADDRESSES: u32 = 12;
     const PIECES_BY_PROTOCOL: bool = true;
     const CHECKSUM: Option<u32> = Some(10);
@@ -176,13 +224,49 @@ impl Ip for V4 {
     }
 
     #[inline(always)]
-    fn addresses(tuple: &Tuple) -> Self::Addresses {
+    fn addresses(tuple: &Tuple) -> Self::Addresses<'_> {
         let [.., src] = tuple.src.words();
         let [.., dst] = tuple.dst.words();
         [src, dst]
     }
+
+    #[inline(always)]
+    fn is_error(kind: u8) -> bool {
+        const UNREACHABLE: u8 = 3;
+        const SOURCE_QUENCH: u8 = 4;
+        const TIME_EXCEEDED: u8 = 11;
+        const PARAMETER_PROBLEM: u8 = 12;
+
+        matches!(kind, UNREACHABLE | SOURCE_QUENCH | TIME_EXCEEDED | PARAMETER_PROBLEM)
+    }
+
+    #[inline(always)]
+    fn redirected<L: Link>(_: &Frame<L>, message: u32, kind: u8) -> Option<u32> {
+        const REDIRECT: u8 = 5;
+
+        (kind == REDIRECT).then_some(message + 8)
+    }
+
+    #[inline(always)]
+    fn plain(tuple: &Tuple, length: u16) -> Self::Plain {
+        let [src, dst] = Self::addresses(tuple);
+        // Precedence "internetwork control", as RFC 1812, 4.3.2.5 wants it for errors.
+        let first = 0x45c0_0000 | (u32::from(length) + 20);
+        let dont_fragment = 0x4000_u32;
+        let life = (u32::from(HOPS) << 24) | (u32::from(Self::ICMP) << 16);
+        let mut words = [first.to_be(), dont_fragment.to_be(), life.to_be(), src, dst];
+        let [high, low] = fold(sum(&words)).to_ne_bytes();
+        words[2] |= u32::from_ne_bytes([0, 0, high, low]);
+        words
+    }
+
+    #[inline(always)]
+    fn pseudo_sum(_: &Tuple, _: u16) -> u64 {
+        0
+    }
 }
 
+/// What stands before the addresses.
 #[derive(Clone, Copy, AnyBitPattern)]
 #[repr(C)]
 struct V6Header {
@@ -190,8 +274,6 @@ struct V6Header {
     payload: u16,
     next: u8,
     hops: u8,
-    src: [u32; 4],
-    dst: [u32; 4],
 }
 
 impl V6 {
@@ -202,7 +284,12 @@ impl V6 {
 
 impl Ip for V6 {
     const ICMP: u8 = 58;
-    type Addresses = [u32; 8];
+    const ECHO_REQUEST: u8 = 128;
+    const ECHO_REPLY: u8 = 129;
+    const PORT_UNREACHABLE: [u8; 2] = [1, 4];
+    type Plain = [u32; 10];
+    type Pair = [u32; 8];
+    type Addresses<'a> = &'a [u32; 8];
     const ADDRESSES: u32 = 8;
     const PIECES_BY_PROTOCOL: bool = false;
     const CHECKSUM: Option<u32> = None;
@@ -238,8 +325,12 @@ impl Ip for V6 {
         if version != 6 || (!quoted && end > len) {
             return Err(Malformed);
         }
-        let (src, dst) = (Address::from_words(fixed.src), Address::from_words(fixed.dst));
-        *tuple = Tuple::new(src, 0, dst, 0, 0);
+        tuple.src = frame.load(l3 + 8)?;
+        tuple.dst = frame.load(l3 + 24)?;
+        tuple.src_port = 0;
+        tuple.dst_port = 0;
+        tuple.pad = 0;
+        tuple.pad2 = 0;
         let mut header =
             Header { protocol: fixed.next, l4: l3 + 40, end, piece: Piece::Whole, id: 0 };
         for _ in 0..=Self::EXTENSIONS {
@@ -272,9 +363,50 @@ impl Ip for V6 {
     }
 
     #[inline(always)]
-    fn addresses(tuple: &Tuple) -> Self::Addresses {
-        let [a, b, c, d] = tuple.src.words();
-        let [e, f, g, h] = tuple.dst.words();
-        [a, b, c, d, e, f, g, h]
+    fn addresses(tuple: &Tuple) -> Self::Addresses<'_> {
+        const {
+            assert!(offset_of!(Tuple, src) == 0 && offset_of!(Tuple, dst) == 16);
+        }
+        // SAFETY: the first 32 bytes of a tuple are its addresses, and words are aligned in it.
+        unsafe { &*ptr::from_ref(tuple).cast() }
+    }
+
+    #[inline(always)]
+    fn is_error(kind: u8) -> bool {
+        // RFC 4443, 2.1. 0 is reserved, and those above parameter problem are not in use.
+        matches!(kind, 1..=4)
+    }
+
+    #[inline(always)]
+    fn redirected<L: Link>(frame: &Frame<L>, message: u32, kind: u8) -> Option<u32> {
+        const REDIRECT: u8 = 137;
+        const OPTIONS: u32 = 40;
+        const TARGET_STATION: u8 = 2;
+        const REDIRECTED_HEADER: u8 = 4;
+
+        if kind != REDIRECT {
+            return None;
+        }
+        let mut option = message + OPTIONS;
+        let mut name: u8 = frame.load(option).ok()?;
+        if name == TARGET_STATION {
+            option += 8;
+            name = frame.load(option).ok()?;
+        }
+        (name == REDIRECTED_HEADER).then_some(option + 8)
+    }
+
+    #[inline(always)]
+    fn plain(tuple: &Tuple, length: u16) -> Self::Plain {
+        let [a, b, c, d, e, f, g, h] = *Self::addresses(tuple);
+        let version = 6_u32 << 28;
+        let rest = (u32::from(length) << 16) | (u32::from(Self::ICMP) << 8) | u32::from(HOPS);
+        [version.to_be(), rest.to_be(), a, b, c, d, e, f, g, h]
+    }
+
+    #[inline(always)]
+    fn pseudo_sum(tuple: &Tuple, length: u16) -> u64 {
+        let rest = [u32::from(length).to_be(), u32::from(Self::ICMP).to_be()];
+        sum(Self::addresses(tuple)) + sum(&rest)
     }
 }

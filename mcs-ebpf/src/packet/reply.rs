@@ -19,7 +19,7 @@ pub(crate) fn reply<F: Ip, L: Link>(frame: &Frame<L>) -> i32 {
     let Some(scratch) = scratch() else { return NEXT };
     let Ok(header) = F::parse(frame, frame.l3, false, &mut scratch.tuple) else { return NEXT };
     if header.piece == Piece::Later {
-        return match fragments::follow::<F, L>(frame, &header, &scratch.tuple) {
+        return match fragments::follow::<F, L>(frame, &header, scratch) {
             None => NEXT,
             Some(Ok(verdict)) => {
                 count(Counter::PacketReversed);
@@ -36,7 +36,7 @@ pub(crate) fn reply<F: Ip, L: Link>(frame: &Frame<L>) -> i32 {
     }
     let Ok(flags) = transport::read(frame, &header, &mut scratch.tuple) else { return NEXT };
     let Some(entry) = flows::find(&scratch.tuple) else { return NEXT };
-    scratch.flow = entry.read();
+    entry.read(&mut scratch.flow);
     // A pod's reply to itself was translated when it came from the pod.
     if scratch.flow.flags & (FlowFlags::REPLY | FlowFlags::HAIRPIN) != FlowFlags::REPLY {
         return NEXT;

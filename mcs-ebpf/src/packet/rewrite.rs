@@ -1,5 +1,7 @@
 //! Writing other addresses and ports into a packet.
 
+use core::borrow::Borrow as _;
+
 use aya_ebpf::{
     EbpfContext as _,
     bindings::{BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR},
@@ -25,7 +27,7 @@ pub(crate) fn rewrite<F: Ip, L: Link>(
     to: &Tuple,
 ) -> Result<(), OutOfBounds> {
     let (old, new) = (F::addresses(from), F::addresses(to));
-    let difference = checksum_difference(&old, &new);
+    let difference = checksum_difference(old.borrow(), new.borrow());
     if header.piece != Piece::Later {
         let at = header.l4 + checksum_offset(header.protocol);
         // A UDP checksum of 0 is none, and stays none.
@@ -38,7 +40,7 @@ pub(crate) fn rewrite<F: Ip, L: Link>(
             frame.store(header.l4, &new, 0)?;
         }
     }
-    addresses::<F, L>(frame, frame.l3, difference, &new)
+    addresses::<F, L>(frame, frame.l3, difference, new.borrow())
 }
 
 /// Writes the addresses of an IP header, whose sum changes by `difference`.
@@ -47,7 +49,7 @@ pub(crate) fn addresses<F: Ip, L: Link>(
     frame: &Frame<L>,
     l3: u32,
     difference: u64,
-    new: &F::Addresses,
+    new: &F::Pair,
 ) -> Result<(), OutOfBounds> {
     if let Some(checksum) = F::CHECKSUM {
         // SAFETY: the helper takes the context itself.

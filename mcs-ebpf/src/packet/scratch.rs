@@ -1,6 +1,6 @@
 //! Memory for what does not fit the 512 bytes of stack.
 
-use mcs_common::{Flow, Tuple};
+use mcs_common::{Flow, Fragment, FragmentKey, Tuple, select::Frontend};
 
 use crate::maps::SCRATCH;
 
@@ -10,12 +10,20 @@ use crate::maps::SCRATCH;
 pub(crate) struct Scratch {
     /// The packet as it came.
     pub(crate) tuple: Tuple,
+    /// The packet inside an ICMP error.
+    pub(super) inner: Tuple,
     /// What is done with it, once found or made.
     pub(crate) flow: Flow,
+    /// Whose flow it is, while it is made.
+    pub(super) frontend: Frontend,
     /// Key of the flow's entry for packets the other way.
     pub(super) other_key: Tuple,
     /// That entry.
     pub(super) other: Flow,
+    /// A tuple that one of the others is compared with, or becomes.
+    pub(super) spare: Tuple,
+    pub(super) fragment_key: FragmentKey,
+    pub(super) fragment: Fragment,
 }
 
 /// This CPU's.
