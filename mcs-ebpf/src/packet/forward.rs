@@ -35,7 +35,7 @@ fn to_vip<F: Ip, L: Link>(frame: &Frame<L>) -> i32 {
     if header.piece == Piece::Later {
         return match fragments::follow::<F, L>(frame, &header, scratch) {
             Some(Ok(verdict)) => {
-                count(Counter::PacketTranslated);
+                count_translated(scratch.fragment.flags);
                 verdict
             }
             Some(Err(_)) => drop_counted(Counter::PacketDroppedFailed),
@@ -119,6 +119,13 @@ extern "C" fn begin(attempt: u32, flags: u32) -> u32 {
     }
 }
 
+/// Counts by the flags of the flow: a pod's reply to itself comes from a pod, too.
+#[inline(always)]
+fn count_translated(flags: u32) {
+    let reply = flags & FlowFlags::REPLY != 0;
+    count(if reply { Counter::PacketReversed } else { Counter::PacketTranslated });
+}
+
 #[inline(always)]
 fn translate<F: Ip, L: Link>(frame: &Frame<L>, header: &Header) -> i32 {
     let Some(scratch) = scratch() else { return drop_counted(Counter::PacketDroppedFailed) };
@@ -127,7 +134,7 @@ fn translate<F: Ip, L: Link>(frame: &Frame<L>, header: &Header) -> i32 {
     if rewrite::<F, L>(frame, header, &scratch.tuple, &flow.to).is_err() {
         return drop_counted(Counter::PacketDroppedFailed);
     }
-    count(if flow.is_reply() { Counter::PacketReversed } else { Counter::PacketTranslated });
+    count_translated(flow.flags);
     if flow.flags & FlowFlags::HAIRPIN == 0 {
         return NEXT;
     }

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::counters::count;
 
-/// Bytes of an ICMP error before the packet that it is about.
-const ERROR_HEADER: u32 = 8;
+/// Bytes of an ICMP message before its payload: in an error, the packet that it is about.
+const HEADER: u32 = 8;
 /// Where the checksum of an ICMP message stands in it.
 const CHECKSUM: u32 = 2;
 
@@ -29,7 +29,7 @@ pub(crate) fn to_vip<F: Ip, L: Link>(
     if header.piece != Piece::Whole {
         return drop_counted(Counter::PacketDroppedIcmp);
     }
-    let Ok(kind) = frame.load::<u8>(header.l4) else {
+    let Ok(kind) = kind(frame, header) else {
         return drop_counted(Counter::PacketDroppedMalformed);
     };
     if kind == F::ECHO_REQUEST {
@@ -44,7 +44,7 @@ pub(crate) fn to_vip<F: Ip, L: Link>(
     if !F::is_error(kind) {
         return drop_counted(Counter::PacketDroppedIcmp);
     }
-    let Some(inner) = find::<F, L>(frame, header, header.l4 + ERROR_HEADER, scratch) else {
+    let Some(inner) = find::<F, L>(frame, header, header.l4 + HEADER, scratch) else {
         return drop_counted(Counter::PacketDroppedIcmp);
     };
     if translate::<F, L>(frame, header, scratch, &inner).is_err() {
@@ -64,7 +64,7 @@ pub(crate) fn to_pod<F: Ip, L: Link>(
     header: &Header,
     scratch: &mut Scratch,
 ) -> i32 {
-    let Ok(kind) = frame.load::<u8>(header.l4) else { return NEXT };
+    let Ok(kind) = kind(frame, header) else { return NEXT };
     if header.piece != Piece::Whole {
         return NEXT;
     }
@@ -79,7 +79,7 @@ pub(crate) fn to_pod<F: Ip, L: Link>(
     if !F::is_error(kind) {
         return NEXT;
     }
-    let Some(inner) = find::<F, L>(frame, header, header.l4 + ERROR_HEADER, scratch) else {
+    let Some(inner) = find::<F, L>(frame, header, header.l4 + HEADER, scratch) else {
         return NEXT;
     };
     // What is about a pod's packets to itself was translated when it came from the pod.
@@ -93,6 +93,13 @@ pub(crate) fn to_pod<F: Ip, L: Link>(
     NEXT
 }
 
+/// The type of the message.
+#[inline(always)]
+fn kind<L: Link>(frame: &Frame<L>, header: &Header) -> Result<u8, OutOfBounds> {
+    // Behind the end by its header there may be padding.
+    if header.end - header.l4 < HEADER { Err(OutOfBounds) } else { frame.load(header.l4) }
+}
+
 /// Turns an echo request into its reply.
 #[inline(always)]
 fn answer_echo<F: Ip, L: Link>(
@@ -100,9 +107,6 @@ fn answer_echo<F: Ip, L: Link>(
     header: &Header,
     tuple: &Tuple,
 ) -> Result<i32, OutOfBounds> {
-    if header.end - header.l4 < ERROR_HEADER {
-        return Err(OutOfBounds);
-    }
     let old: u16 = frame.load(header.l4)?;
     let [_, code] = old.to_ne_bytes();
     let new = u16::from_ne_bytes([F::ECHO_REPLY, code]);
@@ -123,6 +127,10 @@ fn find<F: Ip, L: Link>(
     scratch: &mut Scratch,
 ) -> Option<Header> {
     let inner = F::parse(frame, quote, true, &mut scratch.inner).ok()?;
+    // Else it is about packets that its sender has neither sent nor got.
+    if scratch.tuple.dst != scratch.inner.src {
+        return None;
+    }
     let has_ports = inner.protocol == protocol::TCP || inner.protocol == protocol::UDP;
     if !has_ports || inner.piece == Piece::Later || inner.l4 + 8 > header.end {
         return None;
@@ -195,7 +203,7 @@ fn quoted<F: Ip, L: Link>(
         }
     }
     frame.store(inner.l4, &new_ports, 0)?;
-    let l3 = header.l4 + ERROR_HEADER;
+    let l3 = header.l4 + HEADER;
     if let Some(checksum) = F::CHECKSUM {
         let at = l3 + checksum;
         let old: u16 = frame.load(at)?;

@@ -135,6 +135,7 @@ fn unreachable<F: Ip, L: Link>(
     header: &Header,
     tuple: &Tuple,
 ) -> Result<(), OutOfBounds> {
+    let recompute = u64::from(BPF_F_RECOMPUTE_CSUM);
     let quoted = header.l4 - frame.l3 + QUOTED;
     // A tag that is part of the packet would not stay in front of it.
     if frame.l3 != L::HEADER || header.end - header.l4 < QUOTED || quoted > QUOTED_WORDS * 4 {
@@ -143,7 +144,7 @@ fn unreachable<F: Ip, L: Link>(
     if header.protocol == protocol::UDP {
         let [src, dst, length]: [u16; 3] = frame.load(header.l4)?;
         let sum = u32::from(src) + u32::from(dst) + u32::from(length);
-        frame.store(header.l4 + 6, &steady_checksum(sum), 0)?;
+        frame.store(header.l4 + 6, &steady_checksum(sum), recompute)?;
     }
     let mut sum = 0_u64;
     for word in 0..QUOTED_WORDS {
@@ -158,7 +159,6 @@ fn unreachable<F: Ip, L: Link>(
     sum += u64::from(u16::from_ne_bytes(kind)) + F::pseudo_sum(&ends, length);
 
     resize(frame, frame.l3 + quoted, size_of::<F::Plain>() as u32 + 8)?;
-    let recompute = u64::from(BPF_F_RECOMPUTE_CSUM);
     frame.store(frame.l3, &F::plain(&ends, length), recompute)?;
     let message = [u16::from_ne_bytes(kind), fold(sum), 0, 0];
     frame.store(frame.l3 + size_of::<F::Plain>() as u32, &message, recompute)

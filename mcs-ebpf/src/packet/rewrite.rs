@@ -4,7 +4,7 @@ use core::borrow::Borrow as _;
 
 use aya_ebpf::{
     EbpfContext as _,
-    bindings::{BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR},
+    bindings::{BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR, BPF_F_RECOMPUTE_CSUM},
     helpers::{bpf_l3_csum_replace, bpf_l4_csum_replace},
 };
 use mcs_common::Tuple;
@@ -30,14 +30,19 @@ pub(crate) fn rewrite<F: Ip, L: Link>(
     let difference = checksum_difference(old.borrow(), new.borrow());
     if header.piece != Piece::Later {
         let at = header.l4 + checksum_offset(header.protocol);
-        // A UDP checksum of 0 is none, and stays none.
-        let kept =
-            if header.protocol == protocol::UDP { u64::from(BPF_F_MARK_MANGLED_0) } else { 0 };
-        replace_l4(frame, at, 0, difference, kept | u64::from(BPF_F_PSEUDO_HDR))?;
+        let udp = header.protocol == protocol::UDP;
         let (old, new) = (ports(from), ports(to));
-        if old != new {
-            replace_l4(frame, at, old.into(), new.into(), kept | 4)?;
-            frame.store(header.l4, &new, 0)?;
+        if udp && frame.load::<u16>(at)? == 0 {
+            // No checksum, and none that would make up for the change in one over the whole packet.
+            frame.store(header.l4, &new, u64::from(BPF_F_RECOMPUTE_CSUM))?;
+        } else {
+            // A UDP checksum that becomes 0 is sent as 0xffff.
+            let mangled = if udp { u64::from(BPF_F_MARK_MANGLED_0) } else { 0 };
+            replace_l4(frame, at, 0, difference, mangled | u64::from(BPF_F_PSEUDO_HDR))?;
+            if old != new {
+                replace_l4(frame, at, old.into(), new.into(), mangled | 4)?;
+                frame.store(header.l4, &new, 0)?;
+            }
         }
     }
     addresses::<F, L>(frame, frame.l3, difference, new.borrow())
