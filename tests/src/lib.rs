@@ -6,6 +6,8 @@
 pub mod agent;
 pub mod bpffs;
 pub mod cgroup;
+#[cfg(feature = "suites")]
+pub mod interpreter;
 pub mod manifests;
 pub mod netns;
 mod process;

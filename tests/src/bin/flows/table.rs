@@ -140,8 +140,8 @@ fn walks_among_writers(world: &mut World) -> anyhow::Result<()> {
             Ok(())
         });
         done.store(true, Ordering::Relaxed);
-        let writes = writer.join().map_err(|_| anyhow::anyhow!("the writer panicked"))??;
-        ensure!(writes > 10_000, "only {writes} writes");
+        let written = writer.join().map_err(|_| anyhow::anyhow!("the writer panicked"))??;
+        ensure!(written > 10_000, "only {written} writes");
         walks
     })
 }
