@@ -8,6 +8,9 @@ mod flow_move;
 mod programs;
 mod report;
 mod sweeper;
+mod tc;
+
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use tokio::{
@@ -15,12 +18,15 @@ use tokio::{
     sync::mpsc,
 };
 
-pub use config::{Config, SocketLb};
+pub use config::{Config, SocketLb, TcAttach};
 pub use report::{AgentInfo, Report, ReportError, Usage};
+pub use tc::{DeviceReport, TcReport};
 
 use self::{control::Control, programs::Dataplane};
 use crate::source::ManifestSource;
 
+/// How often what may have changed unheard is looked at: this node's addresses, hooks, devices.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// Batches that wait while one is being applied; what waits is merged.
 const WAITING_BATCHES: usize = 64;
 

@@ -42,7 +42,8 @@ enum Command {
     Services(ReadArgs),
     Backends(backends::BackendsArgs),
     Flows(flows::FlowsArgs),
-    /// Show how the agent stands: hooks, source, capacity, what was rejected and why, counters
+    /// Show how the agent stands: hooks, devices, source, capacity, what was rejected and why,
+    /// counters
     ///
     /// Exits with 0 if the agent is running, synced and attached, with 1 if not. Rejected objects
     /// alone are no reason.

@@ -11,6 +11,7 @@ mod object;
 mod pins;
 mod probe;
 mod sys;
+mod tc;
 
 pub use attach::AttachedHook;
 pub use bpffs::BpffsError;
@@ -21,3 +22,7 @@ pub use object::{LoadError, LoadOptions, Programs, config_bytes, state_bytes};
 pub use pins::{Cleaned, Pins};
 pub use probe::{Features, own_netns_cookie};
 pub(crate) use sys::{Batch, ReaderBarrier, get_pinned, lookup_batch};
+pub use tc::{
+    Attached, Classifiers, Found, Mechanism, Settled, TcAttacher, TcError, TcHook, TcLink,
+    detach_all,
+};

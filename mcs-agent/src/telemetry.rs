@@ -25,10 +25,13 @@ pub(crate) struct LogFilter {
 
 impl LogFilter {
     /// A level alone is the agent's: libraries say what is wrong only, and the programs say what
-    /// they were told to log.
+    /// they were told to log. (Those of netlink would repeat at every look what they do not know of
+    /// a device.)
     pub(crate) fn parse(text: &str) -> Result<Self, ParseError> {
         let directives = match text.parse::<LevelFilter>() {
-            Ok(level) => format!("warn,mcs_agent={level},mcs_ebpf=debug"),
+            Ok(level) => format!(
+                "warn,netlink_proto=off,netlink_packet_route=off,mcs_agent={level},mcs_ebpf=debug"
+            ),
             Err(_) => text.to_owned(),
         };
         EnvFilter::try_new(&directives)?;

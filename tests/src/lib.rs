@@ -4,8 +4,13 @@
 //! All but the scenarios works on the real kernel as root, and touches nothing that it has not made.
 
 pub mod agent;
+#[cfg(feature = "suites")]
+pub mod bpf;
 pub mod bpffs;
+#[cfg(feature = "suites")]
+pub mod capture;
 pub mod cgroup;
+pub mod client;
 #[cfg(feature = "suites")]
 pub mod interpreter;
 pub mod manifests;
@@ -18,4 +23,8 @@ pub mod server;
 pub mod site;
 pub mod suite;
 pub mod topology;
+#[cfg(feature = "suites")]
+pub mod virtio;
 pub mod wait;
+#[cfg(feature = "suites")]
+pub mod wire;

@@ -54,6 +54,7 @@ pub struct Service {
     vips: Vec<IpAddr>,
     ports: Vec<Port>,
     affinity_seconds: Option<u32>,
+    local: bool,
     endpoints: BTreeMap<String, Vec<IpAddr>>,
 }
 
@@ -65,6 +66,7 @@ impl Service {
             vips: vips.into_iter().collect(),
             ports: Vec::new(),
             affinity_seconds: None,
+            local: false,
             endpoints: BTreeMap::new(),
         }
     }
@@ -80,6 +82,13 @@ impl Service {
     #[must_use]
     pub const fn affinity(mut self, seconds: u32) -> Self {
         self.affinity_seconds = Some(seconds);
+        self
+    }
+
+    /// Asks for `internalTrafficPolicy: Local`. No endpoint is on a node, so that none is local.
+    #[must_use]
+    pub const fn local(mut self) -> Self {
+        self.local = true;
         self
     }
 
@@ -102,6 +111,7 @@ impl Service {
             for port in &self.ports {
                 let ips =
                     self.endpoints.values().flatten().filter(|ip| ip.is_ipv4() == vip.is_ipv4());
+                let ips = ips.filter(|_| !self.local);
                 let backends = ips.map(|ip| SocketAddr::new(*ip, port.target)).collect();
                 frontends.insert((*vip, port.number, port.protocol), backends);
             }
@@ -129,6 +139,9 @@ impl Service {
         if let Some(seconds) = self.affinity_seconds {
             spec["sessionAffinity"] = "ClientIP".into();
             spec["sessionAffinityConfig"] = json!({"clientIP": {"timeoutSeconds": seconds}});
+        }
+        if self.local {
+            spec["internalTrafficPolicy"] = "Local".into();
         }
         json!({
             "apiVersion": "multicluster.x-k8s.io/v1beta1",

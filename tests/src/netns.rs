@@ -40,6 +40,14 @@ impl Namespace {
         Ok(namespace)
     }
 
+    /// Makes one that routes.
+    pub fn router(run: &Run, role: &str) -> anyhow::Result<Self> {
+        let namespace = Self::create(run, role)?;
+        namespace.sysctl("ipv4/ip_forward", "1")?;
+        namespace.sysctl("ipv6/conf/all/forwarding", "1")?;
+        Ok(namespace)
+    }
+
     /// Its name, as ip-netns(8) shows it.
     pub fn name(&self) -> &str {
         &self.name
@@ -56,9 +64,29 @@ impl Namespace {
         process::run(ip.args(["-netns", &self.name, "-batch", "-"]), commands).map(drop)
     }
 
+    /// The index of an interface.
+    pub fn index(&self, device: &str) -> anyhow::Result<u32> {
+        let shown = self.output("ip", &["-j", "link", "show", device])?;
+        let links: serde_json::Value = serde_json::from_str(&shown)?;
+        let index = links[0]["ifindex"].as_u64().context("a link without an index")?;
+        Ok(u32::try_from(index)?)
+    }
+
+    /// Makes it forget the path MTUs that it was told.
+    pub fn forget_mtus(&self) -> anyhow::Result<()> {
+        self.output("ip", &["-4", "route", "flush", "cache"])?;
+        self.output("ip", &["-6", "route", "flush", "cache"]).map(drop)
+    }
+
     /// Writes a file below `/proc/sys/net`, which shows the namespace of the thread that looks.
     pub fn sysctl(&self, path: &str, value: &str) -> io::Result<()> {
         self.run(|| fs::write(Path::new("/proc/sys/net").join(path), value))?
+    }
+
+    /// Runs a program in the namespace to its end. Returns what it prints; one that fails is an
+    /// error with what it said.
+    pub fn output(&self, program: &str, arguments: &[&str]) -> anyhow::Result<String> {
+        process::run(self.command(program).args(arguments), "")
     }
 
     /// Runs `work` in the namespace, on a thread of its own. A panic goes on in the caller.

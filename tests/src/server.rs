@@ -35,6 +35,11 @@ impl Server {
         Self::listen(netns, address, greet)
     }
 
+    /// Sends its own address and a line feed to each connection, and then back what comes.
+    pub fn tcp_echo(netns: &Namespace, address: SocketAddr) -> anyhow::Result<Self> {
+        Self::listen(netns, address, echo)
+    }
+
     /// Answers each HTTP request with its own address and a line feed.
     pub fn http(netns: &Namespace, address: SocketAddr) -> anyhow::Result<Self> {
         Self::listen(netns, address, answer_http)
@@ -53,17 +58,29 @@ impl Server {
         Self::udp_on(socket, &address.to_string())
     }
 
+    /// Answers each datagram with its own address, a line feed, and the datagram.
+    pub fn udp_echo(netns: &Namespace, address: SocketAddr) -> anyhow::Result<Self> {
+        let socket = netns
+            .run(|| UdpSocket::bind(address))?
+            .with_context(|| format!("cannot bind {address}/UDP in {}", netns.name()))?;
+        Self::answer(socket, format!("{address}\n"), true)
+    }
+
     /// Answers each datagram with `identity`.
     pub fn udp_on(socket: UdpSocket, identity: &str) -> anyhow::Result<Self> {
-        let identity = identity.to_owned();
+        Self::answer(socket, identity.to_owned(), false)
+    }
+
+    fn answer(socket: UdpSocket, identity: String, echoes: bool) -> anyhow::Result<Self> {
         Self::start(socket.local_addr()?, move |seen, stop| {
-            let mut buffer = [0; 2048];
+            let mut buffer = vec![0; 1 << 16];
             while wait_for_input(&socket, stop)? {
-                let (_, peer) = socket.recv_from(&mut buffer)?;
+                let (length, peer) = socket.recv_from(&mut buffer)?;
                 remember(seen, peer);
+                let echoed = if echoes { &buffer[..length] } else { &[] };
                 // The client may be gone, or its kernel may have answered an earlier datagram with
                 // an ICMP error.
-                let _ = socket.send_to(identity.as_bytes(), peer);
+                let _ = socket.send_to(&[identity.as_bytes(), echoed].concat(), peer);
             }
             Ok(())
         })
@@ -147,6 +164,12 @@ fn remember(seen: &Seen, peer: SocketAddr) {
 fn greet(mut stream: &TcpStream, identity: &str) -> io::Result<()> {
     writeln!(stream, "{identity}")?;
     io::copy(&mut stream, &mut io::sink())?;
+    Ok(())
+}
+
+fn echo(mut stream: &TcpStream, identity: &str) -> io::Result<()> {
+    writeln!(stream, "{identity}")?;
+    io::copy(&mut &*stream, &mut stream)?;
     Ok(())
 }
 

@@ -31,6 +31,13 @@ pub fn skip(reason: impl Into<String>) -> anyhow::Error {
     Skip(reason.into()).into()
 }
 
+static NOTES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Adds a line to what is printed about the case that is running: what it has seen.
+pub fn tell(line: impl Into<String>) {
+    NOTES.lock().unwrap_or_else(PoisonError::into_inner).push(line.into());
+}
+
 type Body<C> = Box<dyn Fn(&mut C) -> anyhow::Result<()>>;
 
 struct Case<C> {
@@ -159,6 +166,7 @@ fn outcome(result: Result<anyhow::Result<()>, Box<dyn Any + Send>>, panics: Stri
 }
 
 fn report(name: &str, time: Duration, outcome: &Outcome) {
+    let notes = std::mem::take(&mut *NOTES.lock().unwrap_or_else(PoisonError::into_inner));
     let seconds = time.as_secs_f64();
     match outcome {
         Outcome::Passed => println!("ok     {seconds:>6.2} s  {name}"),
@@ -168,6 +176,7 @@ fn report(name: &str, time: Duration, outcome: &Outcome) {
             what.trim_end().lines().for_each(|line| println!("    {line}"));
         }
     }
+    notes.iter().for_each(|line| println!("                  {line}"));
 }
 
 fn log_files(directory: &Path) -> Vec<PathBuf> {

@@ -2,10 +2,18 @@
 
 use std::{
     fmt::Write as _,
+    fs,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
+use anyhow::Context as _;
+
 use crate::{netns::Namespace, run::Run};
+
+#[cfg(feature = "suites")]
+pub mod backbone;
+#[cfg(feature = "suites")]
+pub mod pod;
 
 /// Names a link's two subnets, 10.77.N.0/24 and `fd77:0:0:N::/64`. Host 1 is the node.
 #[derive(Clone, Copy, Debug)]
@@ -28,8 +36,8 @@ impl Subnet {
     }
 }
 
-/// The namespace of a node, which routes between the namespaces linked to it. There is no default
-/// route anywhere, so that nothing can leave the machine.
+/// The namespace of a node, which routes between the namespaces linked to it. Nothing in there leads
+/// out of the machine.
 #[derive(Debug)]
 pub struct Node {
     /// Where the agent and the host's processes run.
@@ -39,10 +47,28 @@ pub struct Node {
 impl Node {
     /// A node without links.
     pub fn create(run: &Run) -> anyhow::Result<Self> {
-        let netns = Namespace::create(run, "node")?;
-        netns.sysctl("ipv4/ip_forward", "1")?;
-        netns.sysctl("ipv6/conf/all/forwarding", "1")?;
-        Ok(Self { netns })
+        Self::named(run, "node")
+    }
+
+    /// A node without links, when there are several.
+    pub fn named(run: &Run, role: &str) -> anyhow::Result<Self> {
+        Ok(Self { netns: Namespace::router(run, role)? })
+    }
+
+    /// How many redirects it has sent, ICMP and ICMPv6.
+    pub fn redirects(&self) -> anyhow::Result<u64> {
+        let [v4, v6] = ["snmp", "snmp6"].map(|file| format!("/proc/thread-self/net/{file}"));
+        let (v4, v6) = self.netns.run(|| (fs::read_to_string(v4), fs::read_to_string(v6)))?;
+        // Names in one line, values in the next; name and value side by side.
+        let (v4, v6) = (v4?, v6?);
+        let mut lines = v4.lines().filter_map(|line| line.strip_prefix("Icmp: "));
+        let mut line = || lines.next().unwrap_or_default().split(' ');
+        let v4 = line().zip(line()).find(|(name, _)| *name == "OutRedirects");
+        let v6 = v6.lines().filter_map(|line| line.split_once(char::is_whitespace));
+        let v6 = v6.map(|(name, value)| (name, value.trim()));
+        let v6 = v6.into_iter().find(|(name, _)| *name == "Icmp6OutRedirects");
+        let ((_, v4), (_, v6)) = v4.zip(v6).context("the kernel counts no redirects")?;
+        Ok(v4.parse::<u64>()? + v6.parse::<u64>()?)
     }
 
     /// Makes a namespace that is linked to the node, with one interface and an address of each

@@ -5,6 +5,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    devices::Wishes,
     flows::FlowCapacity,
     model::{Capacity, NodeContext},
 };
@@ -20,6 +21,10 @@ pub struct Config {
     pub cgroup_root: Option<PathBuf>,
     /// `--socket-lb`.
     pub socket_lb: SocketLb,
+    /// `--tc`, `--tc-devices` and `--uplinks`.
+    pub packets: Wishes,
+    /// `--tc-attach`.
+    pub tc_attach: TcAttach,
     /// `--node-name`.
     pub node_name: Option<String>,
     /// `--zone`.
@@ -65,4 +70,15 @@ pub enum SocketLb {
     Host,
     /// Nobody's: nothing is attached.
     Off,
+}
+
+/// How programs are attached to devices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TcAttach {
+    /// By tcx where the kernel has it, else by clsact.
+    Auto,
+    /// By tcx.
+    Tcx,
+    /// By clsact.
+    Clsact,
 }

@@ -9,7 +9,10 @@ use tokio::{
     time::{Instant, MissedTickBehavior},
 };
 
-use super::{AgentInfo, Config, Report, Usage, addresses, programs::Dataplane, sweeper::Sweeper};
+use super::{
+    AgentInfo, Config, LOOK_INTERVAL, Report, Usage, addresses, programs::Dataplane,
+    sweeper::Sweeper,
+};
 use crate::{
     dataplane::StorageFallback,
     desired,
@@ -20,8 +23,6 @@ use crate::{
     store::{Change, ChangeKind, ObjectStore},
 };
 
-/// How often this node's addresses and the hooks are looked at.
-const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// The report lags behind the maps by at most this.
 const REPORT_DELAY: Duration = Duration::from_millis(100);
 /// Waits between attempts to write what failed.
@@ -103,6 +104,10 @@ impl Control {
                 }
                 () = at(self.retry_at) => self.reconcile()?,
                 () = at(self.report_at) => self.report(),
+                changed = self.dataplane.packets.changed() => {
+                    changed?;
+                    self.report_soon();
+                }
                 swept = self.sweeper.next(), if !self.dataplane.is_outdated() => {
                     self.note_flows(swept);
                 }
@@ -231,6 +236,7 @@ impl Control {
             synced: self.synced,
             source: self.store.source().clone(),
             socket_lb: self.dataplane.socket_lb,
+            tc: self.dataplane.packets.report(),
             cgroup_path: self.dataplane.cgroup.path.clone(),
             cgroup_id: self.dataplane.cgroup.id,
             features: self.dataplane.features,

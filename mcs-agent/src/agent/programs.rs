@@ -9,7 +9,11 @@ use anyhow::{Context as _, ensure};
 use mcs_common::{RunRecord, text};
 use tokio::io::{Interest, unix::AsyncFd};
 
-use super::{Config, SocketLb, flow_move::FlowMove};
+use super::{
+    Config, SocketLb,
+    flow_move::FlowMove,
+    tc::{self, PacketPath},
+};
 use crate::{
     dataplane::{Access, KernelMaps, read_run_record, write_run_record},
     loader::{CgroupRoot, DirectoryLock, Features, LoadOptions, Pins, Programs, own_netns_cookie},
@@ -28,6 +32,7 @@ pub(super) struct Dataplane {
     pub(super) run_directory: PathBuf,
     pub(super) host: String,
     programs: Programs,
+    pub(super) packets: PacketPath,
     pub(super) socket_lb: SocketLb,
     _lock: DirectoryLock,
 }
@@ -47,16 +52,19 @@ impl Dataplane {
             )?),
             SocketLb::All | SocketLb::Off => None,
         };
-        let programs = Programs::load(&LoadOptions {
+        let mut programs = Programs::load(&LoadOptions {
             pins: pins.clone(),
             capacity: config.capacity,
             flows: config.flows,
             features,
             only_netns,
+            tc_hooks: tc::hooks(config),
             log_level: config.program_log,
         })?;
         let maps = KernelMaps::open(&programs.config(), Access::Write)?;
         let run_directory = run_directory(config, &pins)?;
+        let classifiers = programs.take_classifiers();
+        let packets = PacketPath::start(config, &pins, features, classifiers).await?;
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let mut dataplane = Self {
             maps,
@@ -66,6 +74,7 @@ impl Dataplane {
             run_directory,
             host,
             programs,
+            packets,
             socket_lb: config.socket_lb,
             _lock: lock,
         };
@@ -122,6 +131,7 @@ impl Dataplane {
                 "socket hooks: attached"
             );
         }
+        self.packets.activate();
         Ok(())
     }
 

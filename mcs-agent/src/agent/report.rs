@@ -7,7 +7,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::SocketLb;
+use super::{SocketLb, TcReport};
 use crate::{
     dataplane::Run,
     flows::FlowUsage,
@@ -27,6 +27,8 @@ pub struct Report {
     pub source: SourceStatus,
     /// `--socket-lb`.
     pub socket_lb: SocketLb,
+    /// How devices stand.
+    pub tc: TcReport,
     /// The cgroup the programs belong on.
     pub cgroup_path: PathBuf,
     /// Its id.

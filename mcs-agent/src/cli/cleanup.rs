@@ -7,7 +7,7 @@ use super::{BpffsArg, output::print};
 use crate::{
     agent::Report,
     dataplane::{Run, read_run_record},
-    loader::{DirectoryLock, Pins},
+    loader::{DirectoryLock, Pins, detach_all},
 };
 
 /// Detach every program and remove every map of the agent, and nothing else.
@@ -36,10 +36,17 @@ pub(super) fn run(args: &CleanupArgs) -> anyhow::Result<ExitCode> {
     if let Some(run) = run {
         remove_report(&run);
     }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let detached =
+        runtime.block_on(detach_all(&pins)).context("cannot detach programs from devices")?;
     let cleaned = pins.clean().with_context(|| format!("cannot remove {root}"))?;
     print(&format!(
         "removed {root}: {} programs detached, {} maps unpinned",
-        cleaned.links, cleaned.maps
+        cleaned.links + detached,
+        cleaned.maps
     ))?;
     if cleaned.foreign {
         print(&format!("left {root}: it holds what is not the agent's"))?;

@@ -7,7 +7,8 @@ use ipnet::IpNet;
 
 use super::BpffsArg;
 use crate::{
-    agent::{self, Config, SocketLb},
+    agent::{self, Config, SocketLb, TcAttach},
+    devices::{DevicePattern, DevicePatterns, TcMode, Uplinks, Wishes},
     flows::FlowCapacity,
     model::Capacity,
     telemetry::{self, LogFilter, LogFormat},
@@ -38,6 +39,26 @@ pub struct RunArgs {
     /// Whose sockets are translated when they connect or send
     #[arg(long, env = "MCS_SOCKET_LB", value_name = "WHOSE", default_value = "all")]
     socket_lb: SocketLbArg,
+
+    /// Whether packets of pods are translated too, where their sockets are not: from VMs, gVisor,
+    /// raw sockets, forwarded ones
+    #[arg(long, env = "MCS_TC", value_name = "WHERE", default_value = "auto")]
+    tc: TcArg,
+
+    /// Devices that lead to pods, on the host's side: names (`cali*`), kinds (`kind=tun`), and what
+    /// not (`!veth0*`). The first that matches decides; if all are `!`, they narrow the default.
+    /// Uplinks are never taken [default: every veth whose peer is in another network namespace]
+    #[arg(long, env = "MCS_TC_DEVICES", value_name = "PATTERN", value_delimiter = ',')]
+    tc_devices: Vec<DevicePattern>,
+
+    /// Devices that no packet to a ClusterSetIP leaves the node by: patterns as of --tc-devices, or
+    /// `none` [default: those of the default routes]
+    #[arg(long, env = "MCS_UPLINKS", value_name = "PATTERN", value_delimiter = ',')]
+    uplinks: Vec<DevicePattern>,
+
+    /// How programs are attached to devices
+    #[arg(long, env = "MCS_TC_ATTACH", value_name = "HOW", default_value = "auto")]
+    tc_attach: TcAttachArg,
 
     /// This node's name, for internalTrafficPolicy Local and forNodes hints
     #[arg(long, env = "MCS_NODE_NAME", value_name = "NAME")]
@@ -109,6 +130,26 @@ enum SocketLbArg {
     Off,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum TcArg {
+    /// Nowhere: no program is attached to a device
+    Off,
+    /// Where nothing else may pass packets by: neither netkit nor eBPF programs of a CNI
+    Auto,
+    /// On all devices that are chosen
+    On,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum TcAttachArg {
+    /// By tcx if the kernel has it (Linux 6.6), else by clsact
+    Auto,
+    /// By links of tcx
+    Tcx,
+    /// By filters on a clsact qdisc
+    Clsact,
+}
+
 pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     telemetry::init(args.log_format, &args.log);
     let config = args.into_config()?;
@@ -137,6 +178,20 @@ impl RunArgs {
                 SocketLbArg::Host => SocketLb::Host,
                 SocketLbArg::Off => SocketLb::Off,
             },
+            packets: Wishes {
+                mode: match self.tc {
+                    TcArg::Off => TcMode::Off,
+                    TcArg::Auto => TcMode::Auto,
+                    TcArg::On => TcMode::On,
+                },
+                pods: DevicePatterns(self.tc_devices),
+                uplinks: uplinks(self.uplinks),
+            },
+            tc_attach: match self.tc_attach {
+                TcAttachArg::Auto => TcAttach::Auto,
+                TcAttachArg::Tcx => TcAttach::Tcx,
+                TcAttachArg::Clsact => TcAttach::Clsact,
+            },
             node_name: self.node_name,
             zone: self.zone,
             cluster_id: self.cluster_id,
@@ -151,5 +206,13 @@ impl RunArgs {
             run_dir: self.run_dir,
             program_log: self.log_programs.then_some(Level::Debug),
         })
+    }
+}
+
+/// `none` alone is no name.
+fn uplinks(patterns: Vec<DevicePattern>) -> Uplinks {
+    match patterns.as_slice() {
+        [only] if only.to_string() == "none" => Uplinks::None,
+        _ => Uplinks::Chosen(DevicePatterns(patterns)),
     }
 }

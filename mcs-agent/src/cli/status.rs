@@ -1,3 +1,5 @@
+mod devices;
+
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -10,7 +12,7 @@ use super::{
 use crate::{
     agent::{Report, SocketLb},
     dataplane::{Counts, read_counters},
-    loader::{AttachedHook, Pins, is_held},
+    loader::{AttachedHook, Pins, TcLink, is_held},
 };
 
 /// `status -o json`: fields are added, never renamed.
@@ -24,6 +26,8 @@ struct Status {
     running: bool,
     /// Every hook as the kernel tells it.
     hooks: Vec<AttachedHook>,
+    /// Every pinned link to a device as the kernel tells it.
+    tc_links: Vec<TcLink>,
     /// What the programs counted.
     counters: Counts,
     /// What the agent wrote last; absent if it cannot be read.
@@ -63,12 +67,17 @@ impl Status {
             .hooks()
             .map_err(|error| degraded.push(format!("{:#}", anyhow::Error::new(error))))
             .unwrap_or_default();
+        let tc_links = pins
+            .tc_links()
+            .map_err(|error| degraded.push(format!("{:#}", anyhow::Error::new(error))))
+            .unwrap_or_default();
         if let Some(report) = &report {
             degraded.extend(failings(report, &hooks));
+            degraded.extend(devices::failings(&report.tc, &tc_links));
         }
         let counters = read_counters(&pins.state()).unwrap_or_default();
         let state = if degraded.is_empty() { "healthy" } else { "degraded" };
-        Self { state, degraded, running, hooks, counters, report }
+        Self { state, degraded, running, hooks, tc_links, counters, report }
     }
 
     fn print(&self) -> anyhow::Result<()> {
@@ -87,6 +96,7 @@ impl Status {
             }),
         )?;
         if let Some(report) = &self.report {
+            devices::print_table(&report.tc, &self.tc_links)?;
             print_objects(report)?;
         }
         print("\nCounters:")?;
@@ -160,6 +170,7 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
         },
         report.cgroup_path.display(),
     ))?;
+    print(&format!("Packets: {}", devices::summary(&report.tc)))?;
     print(&format!(
         "Capacity: {} of {} VIPs, {} of {} frontends, {} of {} endpoints, {} of {} clusters; config \
          maps take {} KiB, state maps {} KiB",

@@ -1,11 +1,12 @@
 use std::{
     fs, io,
+    os::fd::AsFd as _,
     path::{Path, PathBuf},
 };
 
 use aya::{
     Btf, Ebpf, EbpfError, EbpfLoader,
-    programs::{CgroupSockAddr, ProgramError},
+    programs::{CgroupSockAddr, ProgramError, SchedClassifier},
 };
 use aya_log::Level;
 use mcs_common::maps;
@@ -17,6 +18,7 @@ use super::{
     attach::{self, AttachError, AttachedHook},
     bpffs, layout,
     pins::remove_file,
+    tc::{Classifier, Classifiers, TcHook, TcLink, program_names},
 };
 use crate::{flows::FlowCapacity, model::Capacity};
 
@@ -36,6 +38,8 @@ pub struct LoadOptions {
     pub features: Features,
     /// Translate the sockets of this network namespace only.
     pub only_netns: Option<u64>,
+    /// Load the programs for these hooks of devices.
+    pub tc_hooks: Vec<TcHook>,
     /// Programs log what they do, down to this level. `None` leaves no trace of logging in them.
     pub log_level: Option<Level>,
 }
@@ -86,6 +90,7 @@ pub enum LoadError {
 /// The loaded programs and where their maps are pinned.
 pub struct Programs {
     ebpf: Ebpf,
+    classifiers: Classifiers,
     pins: Pins,
     staged: bool,
 }
@@ -133,7 +138,18 @@ impl Programs {
                 .and_then(CgroupSockAddr::load)
                 .map_err(|source| LoadError::Program { program: hook.name, source })?;
         }
-        Ok(Self { ebpf, pins, staged })
+        let names = options.tc_hooks.iter().flat_map(|hook| program_names(*hook));
+        let classifiers = names
+            .map(|name| Ok((name, load_classifier(&mut ebpf, name)?)))
+            .collect::<Result<_, _>>()
+            .map_err(|(program, source)| LoadError::Program { program, source })?;
+        let classifiers = Classifiers { by_name: classifiers };
+        Ok(Self { ebpf, classifiers, pins, staged })
+    }
+
+    /// The programs for devices, to be attached elsewhere. They are given away once.
+    pub fn take_classifiers(&mut self) -> Classifiers {
+        std::mem::take(&mut self.classifiers)
     }
 
     /// Where the config maps of these programs are pinned now.
@@ -195,6 +211,11 @@ impl Pins {
         Ok(attach::inspect(self)?)
     }
 
+    /// Every pinned link to a device as it stands.
+    pub fn tc_links(&self) -> Result<Vec<TcLink>, LoadError> {
+        self.tc().links().map_err(pin_error("read the links in", self.root()))
+    }
+
     /// Checks the file system and makes the directories.
     pub fn prepare(&self, bpffs: &Path) -> Result<(), LoadError> {
         bpffs::prepare(bpffs)?;
@@ -251,6 +272,21 @@ fn prepare(
 
 fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut CgroupSockAddr, ProgramError> {
     ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()
+}
+
+fn load_classifier(
+    ebpf: &mut Ebpf,
+    name: &'static str,
+) -> Result<Classifier, (&'static str, ProgramError)> {
+    let mut load = || {
+        let program: &mut SchedClassifier =
+            ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()?;
+        program.load()?;
+        let id = program.info()?.id();
+        let program = program.fd()?.as_fd().try_clone_to_owned().map_err(ProgramError::IOError)?;
+        Ok(Classifier { program, id })
+    };
+    load().map_err(|source| (name, source))
 }
 
 fn pin_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LoadError + use<> {

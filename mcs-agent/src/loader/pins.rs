@@ -6,7 +6,7 @@ use std::{
 
 use mcs_common::maps;
 
-use super::{HOOKS, layout, sys};
+use super::{HOOKS, layout, sys, tc::TcPins};
 
 /// Where things are pinned: `<bpffs>/mcs/{run,config,state,links}`. (No dots in names: bpffs refuses
 /// them.)
@@ -95,9 +95,14 @@ impl Pins {
         Ok(())
     }
 
+    /// The attachments to devices.
+    pub(super) fn tc(&self) -> TcPins {
+        TcPins::new(&self.links())
+    }
+
     /// Whether a hook has an attachment.
     pub(super) fn has_links(&self) -> bool {
-        HOOKS.iter().any(|hook| self.link(hook.name).exists())
+        HOOKS.iter().any(|hook| self.link(hook.name).exists()) || self.tc().has_links()
     }
 
     /// Detaches every hook, those last that show the VIP. Absent is as good.
@@ -126,7 +131,7 @@ impl Pins {
     /// Removes all that is ours and nothing else: first the attachments, so that no program runs
     /// without its maps.
     pub fn clean(&self) -> io::Result<Cleaned> {
-        let links = self.remove_links()?;
+        let links = self.remove_links()? + self.tc().clean()?;
         remove_directory(&self.links())?;
         let mut maps = remove_files([self.run()].into_iter())?;
         for directory in [self.config(), self.new_config(), self.old_config()] {
@@ -154,7 +159,7 @@ fn remove_files(mut paths: impl Iterator<Item = PathBuf>) -> io::Result<usize> {
 }
 
 /// Removes a directory, unless something of somebody else's is in it.
-fn remove_directory(path: &Path) -> io::Result<()> {
+pub(super) fn remove_directory(path: &Path) -> io::Result<()> {
     match fs::remove_dir(path) {
         Err(error)
             if ![io::ErrorKind::NotFound, io::ErrorKind::DirectoryNotEmpty]

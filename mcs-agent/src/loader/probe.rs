@@ -11,12 +11,14 @@ use super::sys;
 pub struct Features {
     /// A refused system call can say ECONNREFUSED (`bpf_set_retval`, 5.18); else it says EPERM.
     pub set_retval: bool,
+    /// Programs can be attached to devices by links (tcx, 6.6); else by filters on a clsact qdisc.
+    pub tcx: bool,
 }
 
 impl Features {
     /// Tries each.
     pub fn probe() -> io::Result<Self> {
-        Ok(Self { set_retval: has_set_retval()? })
+        Ok(Self { set_retval: has_set_retval()?, tcx: has_tcx()? })
     }
 }
 
@@ -37,6 +39,16 @@ fn has_set_retval() -> io::Result<bool> {
         bpf_attach_type::BPF_CGROUP_INET4_CONNECT,
         &program,
     )
+}
+
+/// Asks for the programs of the loopback device, whose index is 1 in every network namespace.
+fn has_tcx() -> io::Result<bool> {
+    const LOOPBACK: u32 = 1;
+    match sys::query_tcx(LOOPBACK, bpf_attach_type::BPF_TCX_INGRESS) {
+        Ok(_) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 fn instruction(code: u8, destination: u8, imm: i32) -> bpf_insn {

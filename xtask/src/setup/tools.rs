@@ -34,6 +34,9 @@ const PROGRAMS: &[Program] = {
         Program { name: "nc", package: "netcat-openbsd", version: &["-h"], purposes: &[Test] },
         Program { name: "dig", package: "dnsutils", version: &["-v"], purposes: &[Test] },
         Program { name: "tcpdump", package: "tcpdump", version: &["--version"], purposes: &[Test] },
+        Program { name: "tc", package: "iproute2", version: &["-V"], purposes: &[Test] },
+        Program { name: "ethtool", package: "ethtool", version: &["--version"], purposes: &[Test] },
+        Program { name: "nft", package: "nftables", version: &["--version"], purposes: &[Test] },
     ]
 };
 

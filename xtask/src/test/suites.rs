@@ -35,6 +35,13 @@ pub(super) const SUITES: &[Suite] = &[
         cargo: &["run", "--package", "mcs-tests", "--bin", "scenario"],
     },
     Suite {
+        name: "cost",
+        about: "What the programs cost those who use no VIP, against a budget",
+        root: true,
+        needs: &[Purpose::Build],
+        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "cost"],
+    },
+    Suite {
         name: "scenario-kernel",
         about: "The same on the maps of the kernel",
         root: true,
@@ -54,6 +61,13 @@ pub(super) const SUITES: &[Suite] = &[
         root: true,
         needs: &[Purpose::Build],
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "socket"],
+    },
+    Suite {
+        name: "node",
+        about: "The packet path with real traffic, both CNI layouts, netfilter and other programs",
+        root: true,
+        needs: &[Purpose::Build, Purpose::Test],
+        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "node"],
     },
     Suite {
         name: "demo",

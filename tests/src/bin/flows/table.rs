@@ -52,6 +52,7 @@ impl Maps {
             features: Features::probe()?,
             only_netns: None,
             log_level: None,
+            tc_hooks: Vec::new(),
         };
         Programs::load(&options).context("cannot load the programs")
     }

@@ -81,6 +81,7 @@ fn load(bpffs: &Path, capacity: Capacity, features: Features) -> anyhow::Result<
         flows: FlowCapacity::default(),
         features,
         only_netns: None,
+        tc_hooks: Vec::new(),
         log_level: None,
     };
     let programs = Programs::load(&options).context("cannot load the programs")?;

@@ -3,12 +3,11 @@
 
 use std::process::ExitCode;
 
-use mcs_tests::suite::Suite;
+use mcs_tests::{client, suite::Suite};
 
 mod affinity;
 mod bpf;
 mod change;
-mod client;
 mod counters;
 mod direct;
 mod foreign;

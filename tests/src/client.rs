@@ -19,15 +19,20 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A family of addresses, and of the socket that uses them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Family {
+pub enum Family {
+    /// IPv4.
     V4,
+    /// IPv6.
     V6,
     /// IPv4 through an IPv6 socket.
     Mapped,
 }
 
 impl Family {
-    pub(crate) const ALL: [Self; 3] = [Self::V4, Self::V6, Self::Mapped];
+    /// Every family.
+    pub const ALL: [Self; 3] = [Self::V4, Self::V6, Self::Mapped];
+    /// Those that differ in packets.
+    pub const ON_WIRE: [Self; 2] = [Self::V4, Self::V6];
 
     fn of_socket(self) -> AddressFamily {
         match self {
@@ -37,7 +42,7 @@ impl Family {
     }
 
     /// Of a host's two addresses the one of this family, as its sockets write it.
-    pub(crate) fn address(self, v4: Ipv4Addr, v6: Ipv6Addr, port: u16) -> SocketAddr {
+    pub fn address(self, v4: Ipv4Addr, v6: Ipv6Addr, port: u16) -> SocketAddr {
         let ip: IpAddr = match self {
             Self::V4 => v4.into(),
             Self::V6 => v6.into(),
@@ -47,7 +52,7 @@ impl Family {
     }
 
     /// An address that any family's socket may have written, as this family's sockets write it.
-    pub(crate) fn written(self, address: SocketAddr) -> SocketAddr {
+    pub fn written(self, address: SocketAddr) -> SocketAddr {
         match (self, address.ip().to_canonical()) {
             (Self::Mapped, IpAddr::V4(v4)) => {
                 SocketAddr::new(v4.to_ipv6_mapped().into(), address.port())
@@ -68,17 +73,17 @@ impl fmt::Display for Family {
 }
 
 /// A TCP socket, not connected.
-pub(crate) fn tcp(family: Family) -> io::Result<TcpStream> {
+pub fn tcp(family: Family) -> io::Result<TcpStream> {
     Ok(socket(family, SocketType::STREAM, None)?.into())
 }
 
 /// An MPTCP socket, not connected.
-pub(crate) fn mptcp(family: Family) -> io::Result<TcpStream> {
+pub fn mptcp(family: Family) -> io::Result<TcpStream> {
     Ok(socket(family, SocketType::STREAM, Some(ipproto::MPTCP))?.into())
 }
 
 /// A UDP socket, neither bound nor connected.
-pub(crate) fn udp(family: Family) -> io::Result<UdpSocket> {
+pub fn udp(family: Family) -> io::Result<UdpSocket> {
     Ok(socket(family, SocketType::DGRAM, None)?.into())
 }
 
@@ -91,31 +96,31 @@ fn socket(family: Family, kind: SocketType, protocol: Option<Protocol>) -> io::R
 }
 
 /// connect(2).
-pub(crate) fn connect(socket: impl AsFd, to: SocketAddr) -> io::Result<()> {
+pub fn connect(socket: impl AsFd, to: SocketAddr) -> io::Result<()> {
     Ok(rustix::net::connect(socket, &to)?)
 }
 
 /// connect(2) with `AF_UNSPEC`.
-pub(crate) fn disconnect(socket: impl AsFd) -> io::Result<()> {
+pub fn disconnect(socket: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::connect_unspec(socket)?)
 }
 
 /// A TCP connection.
-pub(crate) fn connected(family: Family, to: SocketAddr) -> io::Result<TcpStream> {
+pub fn connected(family: Family, to: SocketAddr) -> io::Result<TcpStream> {
     let stream = tcp(family)?;
     connect(&stream, to)?;
     Ok(stream)
 }
 
 /// A UDP socket with a peer.
-pub(crate) fn udp_connected(family: Family, to: SocketAddr) -> io::Result<UdpSocket> {
+pub fn udp_connected(family: Family, to: SocketAddr) -> io::Result<UdpSocket> {
     let socket = udp(family)?;
     connect(&socket, to)?;
     Ok(socket)
 }
 
 /// Who answers at the other end of a TCP connection.
-pub(crate) fn identity(stream: &TcpStream) -> anyhow::Result<SocketAddr> {
+pub fn identity(stream: &TcpStream) -> anyhow::Result<SocketAddr> {
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).context("no greeting")?;
     parse(line.trim_end())
@@ -123,33 +128,35 @@ pub(crate) fn identity(stream: &TcpStream) -> anyhow::Result<SocketAddr> {
 
 /// A datagram that came back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Reply {
+pub struct Reply {
     /// Who sent it, as it says itself.
-    pub(crate) backend: SocketAddr,
+    pub backend: SocketAddr,
     /// Who sent it, as the kernel says.
-    pub(crate) source: SocketAddr,
+    pub source: SocketAddr,
 }
 
 /// Waits for a reply with recvfrom(2).
-pub(crate) fn receive(socket: &UdpSocket) -> anyhow::Result<Reply> {
+pub fn receive(socket: &UdpSocket) -> anyhow::Result<Reply> {
     let mut buffer = [0; 128];
     let (length, source) = socket.recv_from(&mut buffer).context("no reply")?;
     Ok(Reply { backend: parse(std::str::from_utf8(&buffer[..length])?)?, source })
 }
 
 /// Waits for a reply with recv(2), which tells no source.
-pub(crate) fn receive_nameless(socket: &UdpSocket) -> anyhow::Result<SocketAddr> {
+pub fn receive_nameless(socket: &UdpSocket) -> anyhow::Result<SocketAddr> {
     let mut buffer = [0; 128];
     let length = socket.recv(&mut buffer).context("no reply")?;
     parse(std::str::from_utf8(&buffer[..length])?)
 }
 
 /// Sends to `to` with sendto(2), and waits for the reply.
-pub(crate) fn ask(socket: &UdpSocket, to: SocketAddr) -> anyhow::Result<Reply> {
+pub fn ask(socket: &UdpSocket, to: SocketAddr) -> anyhow::Result<Reply> {
     socket.send_to(b"who are you", to).with_context(|| format!("cannot send to {to}"))?;
     receive(socket)
 }
 
+/// What a server says of itself is in the first line.
 fn parse(text: &str) -> anyhow::Result<SocketAddr> {
-    text.parse().with_context(|| format!("{text:?} is no address"))
+    let line = text.lines().next().unwrap_or_default();
+    line.parse().with_context(|| format!("{line:?} is no address"))
 }

@@ -1,0 +1,115 @@
+//! The packet path's part of the agent: a thread of its own, since bpf(2) and netlink wait for
+//! whoever else is changing devices.
+
+mod report;
+mod worker;
+
+use std::{future, sync::mpsc, thread, time::Duration};
+
+use anyhow::{Context as _, bail};
+use tokio::sync::watch;
+
+pub use report::{DeviceReport, TcReport};
+
+use self::worker::Worker;
+use super::{Config, TcAttach};
+use crate::{
+    devices::TcMode,
+    loader::{Classifiers, Features, Mechanism, Pins, TcHook, detach_all},
+};
+
+/// How long a start waits until programs are attached.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The hooks of devices that programs are needed for.
+pub(super) fn hooks(config: &Config) -> Vec<TcHook> {
+    let wanted = |hook: &TcHook| match hook {
+        TcHook::ToPod | TcHook::FromPod => config.packets.wants_pods(),
+        TcHook::Uplink => config.packets.wants_uplinks(),
+    };
+    TcHook::ALL.into_iter().filter(wanted).collect()
+}
+
+/// The packet path: looked after by a thread, unless it is off.
+pub(super) struct PacketPath {
+    report: watch::Receiver<TcReport>,
+    /// Absent if it is off.
+    thread: Option<Thread>,
+}
+
+struct Thread {
+    /// Says that programs may be attached.
+    go: watch::Sender<bool>,
+    /// Says that they are, once.
+    attached: mpsc::Receiver<()>,
+}
+
+impl PacketPath {
+    /// Starts the thread, which attaches nothing before [`PacketPath::activate`]. With `--tc=off`
+    /// there is none, and what an earlier agent has attached is taken off.
+    pub(super) async fn start(
+        config: &Config,
+        pins: &Pins,
+        features: Features,
+        classifiers: Classifiers,
+    ) -> anyhow::Result<Self> {
+        let mechanism = mechanism(config.tc_attach, features)?;
+        let first = TcReport::new(config.packets.mode, mechanism);
+        let (sender, report) = watch::channel(first);
+        if config.packets.mode == TcMode::Off {
+            let detached = detach_all(pins).await.context("cannot detach programs from devices")?;
+            tracing::info!(detached, "packets: off");
+            return Ok(Self { report, thread: None });
+        }
+        let (go, may_go) = watch::channel(false);
+        let worker = Worker::new(pins, features, mechanism, config.packets.clone(), classifiers);
+        let (first, attached) = mpsc::channel();
+        let work = move || {
+            if let Err(error) = worker.run(may_go, first, &sender) {
+                tracing::error!("cannot look after devices: {error:#}");
+            }
+        };
+        thread::Builder::new()
+            .name("devices".to_owned())
+            .spawn(work)
+            .context("cannot start a thread")?;
+        Ok(Self { report, thread: Some(Thread { go, attached }) })
+    }
+
+    /// Lets programs be attached, or be switched to: their maps are what they should be. The first
+    /// time it waits for that.
+    pub(super) fn activate(&self) {
+        let Some(Thread { go, attached }) = &self.thread else { return };
+        if go.send_replace(true) {
+            return;
+        }
+        // A thread that ended is told of by `changed`.
+        if attached.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+            tracing::warn!("devices have not been looked at in {PATIENCE:?}; going on without");
+        }
+    }
+
+    /// How devices stand.
+    pub(super) fn report(&self) -> TcReport {
+        self.report.borrow().clone()
+    }
+
+    /// Waits until [`PacketPath::report`] has changed.
+    pub(super) async fn changed(&mut self) -> anyhow::Result<()> {
+        if self.thread.is_none() {
+            return future::pending().await;
+        }
+        if self.report.changed().await.is_err() {
+            bail!("nobody looks after devices any more");
+        }
+        Ok(())
+    }
+}
+
+fn mechanism(wanted: TcAttach, features: Features) -> anyhow::Result<Mechanism> {
+    Ok(match wanted {
+        TcAttach::Auto | TcAttach::Tcx if features.tcx => Mechanism::Tcx,
+        TcAttach::Tcx => bail!("--tc-attach=tcx needs Linux 6.6: use --tc-attach=auto"),
+        TcAttach::Auto | TcAttach::Clsact => Mechanism::Clsact,
+    })
+}

@@ -1,0 +1,221 @@
+use std::{
+    collections::BTreeMap,
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use tokio::sync::watch;
+
+use super::{DeviceReport, TcReport};
+use crate::{
+    agent::LOOK_INTERVAL,
+    devices::{Device, Selected, Survey, Wishes, select},
+    loader::{Classifiers, Features, Found, Mechanism, Pins, Settled, TcAttacher, TcError, TcHook},
+    netlink::{Events, Netlink},
+};
+
+/// Changes of devices come in bursts.
+const DEBOUNCE: Duration = Duration::from_millis(50);
+/// However often they change, looking at them takes a fifth of this thread's time at most.
+const REST: u32 = 4;
+
+/// What the thread that looks after devices is made of.
+pub(super) struct Worker {
+    pins: Pins,
+    features: Features,
+    mechanism: Mechanism,
+    wishes: Wishes,
+    classifiers: Classifiers,
+}
+
+impl Worker {
+    pub(super) fn new(
+        pins: &Pins,
+        features: Features,
+        mechanism: Mechanism,
+        wishes: Wishes,
+        classifiers: Classifiers,
+    ) -> Self {
+        Self { pins: pins.clone(), features, mechanism, wishes, classifiers }
+    }
+
+    /// Looks after devices until nobody wants to know any more. `first` is told of the first look.
+    pub(super) fn run(
+        self,
+        mut may_go: watch::Receiver<bool>,
+        first: mpsc::Sender<()>,
+        report: &watch::Sender<TcReport>,
+    ) -> anyhow::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot start a runtime")?;
+        runtime.block_on(async {
+            let netlink = Netlink::open()?;
+            let attacher = TcAttacher::new(
+                &self.pins,
+                netlink.clone(),
+                self.classifiers,
+                self.mechanism,
+                self.features.tcx,
+            );
+            let watcher = Watcher { netlink, attacher, wishes: self.wishes };
+            if may_go.wait_for(|go| *go).await.is_ok() {
+                watcher.keep(first, report).await;
+            }
+            Ok(())
+        })
+    }
+}
+
+struct Watcher {
+    netlink: Netlink,
+    attacher: TcAttacher,
+    wishes: Wishes,
+}
+
+impl Watcher {
+    /// Looks at all devices at each change of one, and now and then without.
+    async fn keep(&self, first: mpsc::Sender<()>, report: &watch::Sender<TcReport>) {
+        let mut first = Some(first);
+        let mut events = None;
+        while !report.is_closed() {
+            // Before the look, so that nothing comes between.
+            events = events.or_else(listen);
+            let started = Instant::now();
+            let before = report.borrow().devices.clone();
+            tell(report, self.look(&before).await);
+            if let Some(first) = first.take() {
+                // Nobody waits any more: it took too long.
+                let _ = first.send(());
+            }
+            let rest = DEBOUNCE.max(started.elapsed() * REST);
+            let Some(heard) = &mut events else {
+                tokio::time::sleep(LOOK_INTERVAL).await;
+                continue;
+            };
+            if let Ok(change) = tokio::time::timeout(LOOK_INTERVAL, heard.next()).await {
+                tokio::time::sleep(rest).await;
+                heard.forget();
+                events = change.and(events);
+            }
+        }
+    }
+
+    /// Makes all devices be as they should. `before`: how they were.
+    async fn look(&self, before: &[DeviceReport]) -> Result<Vec<DeviceReport>, TcError> {
+        let survey = self.netlink.survey().await?;
+        let found = self.attacher.look(&survey).await?;
+        let foreign =
+            found.iter().filter_map(|(index, found)| Some((*index, found.foreign.clone()?)));
+        let selected = select(&survey, &self.wishes, &foreign.collect());
+        let mut devices = Vec::new();
+        for device in selected {
+            let found = &found[&device.device.index];
+            let was = before.iter().find(|was| was.index == device.device.index);
+            if let Some(is) = self.settle(&device, found).await {
+                log_change(was, &is, found);
+                devices.push(is);
+            }
+        }
+        self.leave_others(&survey, &found, &devices).await;
+        self.attacher.collect().await?;
+        Ok(devices)
+    }
+
+    /// `None` if the device has just gone.
+    async fn settle(&self, selected: &Selected, found: &Found) -> Option<DeviceReport> {
+        let Selected { device, role, left_alone } = selected;
+        let hooks = if left_alone.is_none() { TcHook::of(*role) } else { &[] };
+        let Settled { attached, error } = self.attacher.settle(device, hooks, found).await;
+        if error.as_ref().is_some_and(TcError::is_no_device) {
+            return None;
+        }
+        let programs = attached.iter().map(|one| (one.hook.name().to_owned(), one.program_id));
+        Some(DeviceReport {
+            name: device.name.clone(),
+            index: device.index,
+            kind: device.kind.clone(),
+            role: *role,
+            hooks: hooks.iter().map(|hook| hook.name().to_owned()).collect(),
+            attached_by: attached.first().map(|one| one.by),
+            programs: programs.collect(),
+            left_alone: left_alone.as_ref().map(ToString::to_string),
+            error: error.map(|error| format!("{:#}", anyhow::Error::new(error))),
+        })
+    }
+
+    /// Takes our programs off devices that nobody asks for any more.
+    async fn leave_others(
+        &self,
+        survey: &Survey,
+        found: &BTreeMap<u32, Found>,
+        devices: &[DeviceReport],
+    ) {
+        let is_other = |device: &&Device| devices.iter().all(|one| one.index != device.index);
+        for device in survey.devices.iter().filter(is_other) {
+            let found = &found[&device.index];
+            if !found.has_any() {
+                continue;
+            }
+            match self.attacher.settle(device, &[], found).await.error {
+                None => tracing::info!("{}: nobody asks for it any more; detached", device.name),
+                Some(error) if error.is_no_device() => {}
+                Some(error) => {
+                    tracing::warn!("{}: {:#}", device.name, anyhow::Error::new(error));
+                }
+            }
+        }
+    }
+}
+
+fn listen() -> Option<Events> {
+    let warn = |error| {
+        tracing::warn!("{:#}; looking every {LOOK_INTERVAL:?}", anyhow::Error::new(error));
+    };
+    Events::open().map_err(warn).ok()
+}
+
+fn tell(report: &watch::Sender<TcReport>, looked: Result<Vec<DeviceReport>, TcError>) {
+    let (devices, problem) = match looked {
+        Ok(devices) => (Some(devices), None),
+        Err(error) => (None, Some(format!("{:#}", anyhow::Error::new(error)))),
+    };
+    report.send_if_modified(|report| {
+        if problem.is_some() && report.problem != problem {
+            tracing::warn!("{}; trying again", problem.as_deref().unwrap_or_default());
+        }
+        let now = TcReport {
+            looked: report.looked || devices.is_some(),
+            problem,
+            devices: devices.unwrap_or_else(|| report.devices.clone()),
+            ..*report
+        };
+        let is_new = *report != now;
+        *report = now;
+        is_new
+    });
+}
+
+fn log_change(was: Option<&DeviceReport>, is: &DeviceReport, found: &Found) {
+    let name = &is.name;
+    if let Some(was) = was {
+        let lost = was.programs.keys().filter(|hook| !found.has(hook)).map(String::as_str);
+        let lost: Vec<_> = lost.collect();
+        if !lost.is_empty() && !is.hooks.is_empty() {
+            tracing::warn!("{name}: {} detached by somebody; attaching again", lost.join(", "));
+        }
+        if was == is {
+            return;
+        }
+    }
+    match (&is.error, &is.left_alone, is.attached_by) {
+        (Some(error), ..) => tracing::warn!("{name}: {error}; trying again"),
+        (None, Some(reason), _) => tracing::info!("{name}: left alone: {reason}"),
+        (None, None, Some(by)) => {
+            tracing::info!("{name}: {} attached by {by}, as {}", is.hooks(), is.role);
+        }
+        (None, None, None) => {}
+    }
+}

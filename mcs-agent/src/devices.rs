@@ -1,0 +1,47 @@
+//! Network devices: which of them get the programs of the packet path, and why the others do not.
+//! All of it is pure; what there is comes from [`netlink`](crate::netlink).
+
+mod pattern;
+mod select;
+
+use std::collections::BTreeSet;
+
+pub use pattern::{DevicePattern, DevicePatterns, PatternError};
+pub use select::{Reason, Role, Selected, TcMode, Uplinks, Wishes, select};
+
+/// A device of the agent's network namespace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Device {
+    /// Its interface index.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// `veth`, `bridge` and so on, as `ip link add type` names it; empty for hardware.
+    pub kind: String,
+    /// What its packets begin with.
+    pub link_type: LinkType,
+    /// Whether its other end is in another network namespace.
+    pub peer_elsewhere: bool,
+}
+
+/// What the packets of a device begin with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LinkType {
+    /// An Ethernet header.
+    Ethernet,
+    /// The IP header: tun, WireGuard.
+    Bare,
+    /// The loopback device.
+    Loopback,
+    /// Something else, by its name in `ip link show`.
+    Other(String),
+}
+
+/// What there is at one time.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Survey {
+    /// Every device.
+    pub devices: Vec<Device>,
+    /// The indices of devices that default routes lead to, of both families and all tables.
+    pub default_routes: BTreeSet<u32>,
+}

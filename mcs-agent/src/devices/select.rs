@@ -1,0 +1,308 @@
+use std::{collections::BTreeMap, fmt};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Device, DevicePattern, DevicePatterns, LinkType, Survey, pattern::Decision};
+
+/// `--tc`: on which devices packets are translated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TcMode {
+    /// On none.
+    Off,
+    /// Where nothing else may pass packets by our hooks.
+    Auto,
+    /// On all that are chosen.
+    On,
+}
+
+/// `--uplinks`: the devices by which no packet to a VIP leaves.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Uplinks {
+    /// None.
+    None,
+    /// Those that the list takes; without a list, those of the default routes.
+    Chosen(DevicePatterns),
+}
+
+/// What was asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wishes {
+    /// `--tc`.
+    pub mode: TcMode,
+    /// `--tc-devices`.
+    pub pods: DevicePatterns,
+    /// `--uplinks`.
+    pub uplinks: Uplinks,
+}
+
+impl Wishes {
+    /// Whether packets of pods are to be translated anywhere.
+    pub fn wants_pods(&self) -> bool {
+        self.mode != TcMode::Off
+    }
+
+    /// Whether there is to be any guarded uplink.
+    pub fn wants_uplinks(&self) -> bool {
+        self.mode != TcMode::Off && self.uplinks != Uplinks::None
+    }
+}
+
+/// What a device is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// It leads to a pod: packets are translated on it.
+    Pod,
+    /// It leads off the node: packets to a VIP that nobody translated are dropped on it.
+    Uplink,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pod => "pod",
+            Self::Uplink => "uplink",
+        })
+    }
+}
+
+/// A device that is asked for, or that one would expect to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Selected {
+    /// The device.
+    pub device: Device,
+    /// What it is for.
+    pub role: Role,
+    /// Why it is left alone all the same.
+    pub left_alone: Option<Reason>,
+}
+
+/// Why a device is left alone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// A pattern says so.
+    Excluded {
+        /// The pattern.
+        pattern: String,
+    },
+    /// Its packets begin with something that the programs do not know.
+    LinkType {
+        /// As `ip link show` names it.
+        name: String,
+    },
+    /// Pods have their own interfaces on another device, and this one sees nothing of them.
+    NoHostSide {
+        /// `macvlan` and so on.
+        kind: String,
+    },
+    /// `--tc=auto`, and the device has hooks of another sort.
+    Netkit,
+    /// `--tc=auto`, and somebody else's program is on the device.
+    Foreign {
+        /// Which one, and where.
+        program: String,
+    },
+}
+
+impl Reason {
+    fn excluded(pattern: &DevicePattern) -> Self {
+        Self::Excluded { pattern: pattern.to_string() }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Excluded { pattern } => write!(f, "excluded by {pattern}"),
+            Self::LinkType { name } => write!(
+                f,
+                "link type {name}: only Ethernet and devices without a link header are understood"
+            ),
+            Self::NoHostSide { kind } => {
+                write!(f, "{kind}: a pod's packets do not pass the host's side of it")
+            }
+            Self::Netkit => f.write_str(
+                "netkit has hooks of its own, which may pass packets by ours (--tc=on if they do \
+                 not)",
+            ),
+            Self::Foreign { program } => {
+                write!(f, "{program} may pass packets by ours (--tc=on if it does not)")
+            }
+        }
+    }
+}
+
+/// What becomes of each device, in the order of the survey; those that nobody asks for are left
+/// out. `foreign` names a program of somebody else by the index of the device that it is on.
+pub fn select(survey: &Survey, wishes: &Wishes, foreign: &BTreeMap<u32, String>) -> Vec<Selected> {
+    if wishes.mode == TcMode::Off {
+        return Vec::new();
+    }
+    let select = |device: &Device| {
+        let leads_away = survey.default_routes.contains(&device.index);
+        let (role, left_alone) =
+            match (uplink(device, wishes, leads_away), pod(device, wishes, leads_away, foreign)) {
+                // What is excluded as an uplink may be named as a pod's; else an uplink is none: where
+                // a node is a container, its own interface looks just like a pod's.
+                (Some(Some(Reason::Excluded { .. })), Some(left_alone))
+                | (None, Some(left_alone)) => (Role::Pod, left_alone),
+                (Some(left_alone), _) => (Role::Uplink, left_alone),
+                (None, None) => return None,
+            };
+        Some(Selected { device: device.clone(), role, left_alone })
+    };
+    survey.devices.iter().filter_map(select).collect()
+}
+
+/// Whether the device is asked for as an uplink, and why it is none all the same.
+fn uplink(device: &Device, wishes: &Wishes, leads_away: bool) -> Option<Option<Reason>> {
+    let Uplinks::Chosen(patterns) = &wishes.uplinks else { return None };
+    match patterns.decide(device, leads_away) {
+        Decision::Taken => Some(header_unknown(device)),
+        Decision::Excluded(pattern) if leads_away => Some(Some(Reason::excluded(pattern))),
+        Decision::Excluded(_) | Decision::NotNamed => None,
+    }
+}
+
+/// Whether the device is asked for as a pod's, and why it is left alone all the same.
+fn pod(
+    device: &Device,
+    wishes: &Wishes,
+    leads_away: bool,
+    foreign: &BTreeMap<u32, String>,
+) -> Option<Option<Reason>> {
+    let has_host_side = ["veth", "netkit"].contains(&device.kind.as_str());
+    let usual = has_host_side && device.peer_elsewhere && !leads_away;
+    match wishes.pods.decide(device, usual) {
+        Decision::Taken => Some(
+            no_host_side(device)
+                .or_else(|| header_unknown(device))
+                .or_else(|| passed_by(device, wishes, foreign)),
+        ),
+        Decision::Excluded(pattern) if usual => Some(Some(Reason::excluded(pattern))),
+        Decision::Excluded(_) | Decision::NotNamed => None,
+    }
+}
+
+fn no_host_side(device: &Device) -> Option<Reason> {
+    let kinds = ["ipvlan", "ipvtap", "macvlan", "macvtap"];
+    kinds.contains(&device.kind.as_str()).then(|| Reason::NoHostSide { kind: device.kind.clone() })
+}
+
+fn header_unknown(device: &Device) -> Option<Reason> {
+    match &device.link_type {
+        LinkType::Ethernet | LinkType::Bare => None,
+        LinkType::Loopback => Some(Reason::LinkType { name: "loopback".to_owned() }),
+        LinkType::Other(name) => Some(Reason::LinkType { name: name.clone() }),
+    }
+}
+
+fn passed_by(device: &Device, wishes: &Wishes, foreign: &BTreeMap<u32, String>) -> Option<Reason> {
+    if wishes.mode == TcMode::On {
+        return None;
+    }
+    if device.kind == "netkit" {
+        return Some(Reason::Netkit);
+    }
+    let program = foreign.get(&device.index)?;
+    Some(Reason::Foreign { program: program.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ETH0: u32 = 2;
+
+    /// A node in a container, with one of each sort of device.
+    fn survey() -> Survey {
+        let device = |index, name: &str, kind: &str, link_type, peer_elsewhere| Device {
+            index,
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            link_type,
+            peer_elsewhere,
+        };
+        let ethernet = LinkType::Ethernet;
+        Survey {
+            devices: vec![
+                device(1, "lo", "", LinkType::Loopback, false),
+                device(ETH0, "eth0", "veth", ethernet.clone(), true),
+                device(3, "eth1", "", ethernet.clone(), false),
+                device(4, "cali1", "veth", ethernet.clone(), true),
+                device(5, "local", "veth", ethernet.clone(), false),
+                device(6, "lxc1", "netkit", ethernet.clone(), true),
+                device(7, "wg0", "wireguard", LinkType::Bare, false),
+                device(8, "ppp0", "ppp", LinkType::Other("ppp".to_owned()), false),
+                device(9, "macv", "macvlan", ethernet.clone(), true),
+                device(10, "tap0", "tun", ethernet, false),
+            ],
+            default_routes: [ETH0].into(),
+        }
+    }
+
+    fn wishes(tc: TcMode, pods: &str, uplinks: &str) -> Wishes {
+        let patterns = |words: &str| {
+            let words = words.split(',').filter(|word| !word.is_empty());
+            DevicePatterns(words.map(|word| word.parse().unwrap()).collect())
+        };
+        let uplinks = match uplinks {
+            "none" => Uplinks::None,
+            words => Uplinks::Chosen(patterns(words)),
+        };
+        Wishes { mode: tc, pods: patterns(pods), uplinks }
+    }
+
+    fn summary(selected: &[Selected]) -> String {
+        let lines = selected.iter().map(|one| {
+            let role = match &one.left_alone {
+                None => one.role.to_string(),
+                Some(reason) => {
+                    let reason = reason.to_string();
+                    let word = reason.split([' ', ':']).next().unwrap();
+                    format!("no {}, {word}", one.role)
+                }
+            };
+            format!("{}: {role}", one.device.name)
+        });
+        lines.collect::<Vec<_>>().join("; ")
+    }
+
+    #[test]
+    fn devices_are_chosen() {
+        use TcMode::{Auto, Off, On};
+        let cases = [
+            (Off, "*", "*", ""),
+            (Auto, "", "", "eth0: uplink; cali1: pod; lxc1: no pod, netkit"),
+            (On, "", "", "eth0: uplink; cali1: pod; lxc1: pod"),
+            (Auto, "", "none", "cali1: pod; lxc1: no pod, netkit"),
+            (Auto, "eth0", "none", "eth0: pod"),
+            (Auto, "eth0", "", "eth0: uplink"),
+            (Auto, "eth0", "!eth0", "eth0: pod"),
+            (Auto, "cali*", "!eth0", "eth0: no uplink, excluded; cali1: pod"),
+            (Auto, "!cali*", "none", "cali1: no pod, excluded; lxc1: no pod, netkit"),
+            (Auto, "kind=veth", "eth1", "eth0: pod; eth1: uplink; cali1: pod; local: pod"),
+            (Auto, "kind=tun,wg*", "none", "wg0: pod; tap0: pod"),
+            (
+                On,
+                "macv,ppp0,lo",
+                "none",
+                "lo: no pod, link; ppp0: no pod, link; macv: no pod, macvlan",
+            ),
+            (On, "none", "ppp0,wg0,macv", "wg0: uplink; ppp0: no uplink, link; macv: uplink"),
+        ];
+        for (mode, pods, uplinks, expected) in cases {
+            let selected = select(&survey(), &wishes(mode, pods, uplinks), &BTreeMap::new());
+            assert_eq!(summary(&selected), expected, "{mode:?} {pods:?} {uplinks:?}");
+        }
+    }
+
+    #[test]
+    fn a_foreign_program_keeps_auto_away_from_pods_alone() {
+        let foreign = BTreeMap::from([ETH0, 4].map(|index| (index, "its program".to_owned())));
+        let selected = |mode| select(&survey(), &wishes(mode, "cali*", ""), &foreign);
+        assert_eq!(summary(&selected(TcMode::On)), "eth0: uplink; cali1: pod");
+        assert_eq!(summary(&selected(TcMode::Auto)), "eth0: uplink; cali1: no pod, its");
+    }
+}

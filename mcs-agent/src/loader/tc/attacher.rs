@@ -1,0 +1,258 @@
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use super::{
+    Classifiers, Mechanism, TcError, TcHook,
+    clsact::{Clsact, Host},
+    hook::is_ours_by_name,
+    pins::{OpenLink, TcPins},
+    tcx,
+};
+use crate::{
+    devices::{Device, Survey},
+    loader::{Pins, sys},
+    netlink::{Direction, Filter, FilterPlace, Netlink},
+};
+
+/// Attaches programs to devices, and takes them off.
+#[derive(Debug)]
+pub struct TcAttacher {
+    pins: TcPins,
+    clsact: Clsact,
+    classifiers: Classifiers,
+    mechanism: Mechanism,
+    has_tcx: bool,
+}
+
+/// What is on a device.
+pub struct Found {
+    links: BTreeMap<TcHook, OpenLink>,
+    places: BTreeMap<TcHook, (FilterPlace, Option<u32>)>,
+    host: Host,
+    filters: Vec<Filter>,
+    /// A program that is nobody's whom we know, and where.
+    pub foreign: Option<String>,
+}
+
+/// A program on a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attached {
+    /// Where.
+    pub hook: TcHook,
+    /// How.
+    pub by: Mechanism,
+    /// Its id.
+    pub program_id: u32,
+}
+
+/// What came of [`TcAttacher::settle`].
+#[derive(Debug)]
+pub struct Settled {
+    /// What is attached now.
+    pub attached: Vec<Attached>,
+    /// Why there is not more, or not less.
+    pub error: Option<TcError>,
+}
+
+impl Found {
+    /// Whether any program of ours is attached.
+    pub fn has_any(&self) -> bool {
+        !self.links.is_empty() || !self.places.is_empty()
+    }
+
+    /// Whether the program of this name is attached.
+    pub fn has(&self, hook: &str) -> bool {
+        self.links.keys().chain(self.places.keys()).any(|found| found.name() == hook)
+    }
+}
+
+impl TcAttacher {
+    /// One that attaches these programs by this mechanism. `has_tcx`: whether there is tcx at all.
+    pub fn new(
+        pins: &Pins,
+        netlink: Netlink,
+        classifiers: Classifiers,
+        mechanism: Mechanism,
+        has_tcx: bool,
+    ) -> Self {
+        let pins_of_tc = pins.tc();
+        let clsact = Clsact { netlink, owner: owner(pins.root()), pins: pins_of_tc.clone() };
+        Self { pins: pins_of_tc, clsact, classifiers, mechanism, has_tcx }
+    }
+
+    /// How it attaches programs.
+    pub const fn mechanism(&self) -> Mechanism {
+        self.mechanism
+    }
+
+    /// What is on each device, by its index.
+    pub async fn look(&self, survey: &Survey) -> Result<BTreeMap<u32, Found>, TcError> {
+        let hosts: BTreeMap<_, _> = self.clsact.netlink.filter_hosts().await?.into_iter().collect();
+        let mut all = BTreeMap::new();
+        for device in &survey.devices {
+            let host = match hosts.get(&device.index) {
+                None => Host::None,
+                Some(true) => Host::Clsact,
+                Some(false) => Host::Ingress,
+            };
+            all.insert(device.index, self.look_at(device, host).await?);
+        }
+        Ok(all)
+    }
+
+    async fn look_at(&self, device: &Device, host: Host) -> Result<Found, TcError> {
+        let index = device.index;
+        let filters = match host {
+            Host::None => Vec::new(),
+            Host::Clsact | Host::Ingress => self.clsact.filters(index).await?,
+        };
+        let mut found =
+            Found { links: BTreeMap::new(), places: BTreeMap::new(), host, filters, foreign: None };
+        if self.has_tcx {
+            for direction in Direction::ALL {
+                self.look_at_tcx(index, direction, &mut found)?;
+            }
+        }
+        for filter in &found.filters {
+            if let Some(hook) = self.clsact.hook(filter) {
+                found.places.insert(hook, (filter.place, filter.program));
+            } else if let Some(id) = filter.program
+                && found.foreign.is_none()
+            {
+                let place = format!("{} filter", filter.place.direction.name());
+                found.foreign = stranger(id, &place)?;
+            }
+        }
+        Ok(found)
+    }
+
+    fn look_at_tcx(
+        &self,
+        device: u32,
+        direction: Direction,
+        found: &mut Found,
+    ) -> Result<(), TcError> {
+        let entries = tcx::query(device, direction)?;
+        let mut ours = BTreeSet::new();
+        for hook in TcHook::ALL.into_iter().filter(|hook| hook.direction() == direction) {
+            if let Some(link) = tcx::find(&self.pins, hook, device, &entries)? {
+                ours.insert(link.info.id);
+                found.links.insert(hook, link);
+            }
+        }
+        for entry in entries.iter().filter(|entry| !ours.contains(&entry.link_id)) {
+            let place = format!("tcx {}", direction.name());
+            if found.foreign.is_none() {
+                found.foreign = stranger(entry.program_id, &place)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes exactly `hooks` be attached to a device, each once: first what is missing, then what is
+    /// too much is taken off, so that no packet is missed when it goes from one mechanism to the
+    /// other.
+    pub async fn settle(&self, device: &Device, hooks: &[TcHook], found: &Found) -> Settled {
+        let mut attached = Vec::new();
+        for hook in hooks {
+            match self.ensure(device, *hook, found).await {
+                Ok(program_id) => {
+                    attached.push(Attached { hook: *hook, by: self.mechanism, program_id });
+                }
+                Err(error) => return Settled { attached, error: Some(error) },
+            }
+        }
+        let error = self.take_off_others(device.index, hooks, found).await.err();
+        Settled { attached, error }
+    }
+
+    async fn ensure(&self, device: &Device, hook: TcHook, found: &Found) -> Result<u32, TcError> {
+        let classifier = self.classifiers.get(hook, &device.link_type)?;
+        let index = device.index;
+        match self.mechanism {
+            Mechanism::Tcx => match found.links.get(&hook) {
+                Some(link) if link.info.program_id == classifier.id => {}
+                Some(link) => tcx::update(hook, link, classifier)?,
+                None => tcx::attach(&self.pins, hook, index, classifier)?,
+            },
+            Mechanism::Clsact => match found.places.get(&hook) {
+                Some((_, Some(program))) if *program == classifier.id => {}
+                Some((place, _)) => self.clsact.update(hook, *place, classifier).await?,
+                None => {
+                    let filters = &found.filters;
+                    self.clsact.attach(hook, index, classifier, found.host, filters).await?;
+                }
+            },
+        }
+        Ok(classifier.id)
+    }
+
+    async fn take_off_others(
+        &self,
+        device: u32,
+        hooks: &[TcHook],
+        found: &Found,
+    ) -> Result<(), TcError> {
+        let stays = |hook: TcHook, by| by == self.mechanism && hooks.contains(&hook);
+        for hook in TcHook::ALL.into_iter().rev() {
+            if found.links.contains_key(&hook) && !stays(hook, Mechanism::Tcx) {
+                let error =
+                    |error| TcError::bpf(format!("remove the link of {}", hook.name()), error);
+                self.pins.remove(hook, device).map_err(error)?;
+            }
+            if let Some((place, _)) = found.places.get(&hook)
+                && !stays(hook, Mechanism::Clsact)
+            {
+                self.clsact.detach(*place).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what is left of devices that are gone, and the qdiscs of ours that nobody uses.
+    pub async fn collect(&self) -> Result<(), TcError> {
+        let error = |error| TcError::bpf("remove the links of devices that are gone", error);
+        self.pins.collect().map_err(error)?;
+        self.clsact.collect().await
+    }
+}
+
+/// Takes off all devices of this network namespace what an agent with this directory has put on
+/// them, its qdiscs included. Returns how many programs there were.
+pub async fn detach_all(pins: &Pins) -> Result<usize, TcError> {
+    let owner = owner(pins.root());
+    let clsact = Clsact { netlink: Netlink::open()?, owner, pins: pins.tc() };
+    let mut removed = 0;
+    for (device, _) in clsact.netlink.filter_hosts().await? {
+        let mut ours: Vec<_> = clsact
+            .filters(device)
+            .await?
+            .into_iter()
+            .filter_map(|filter| Some((clsact.hook(&filter)?, filter.place)))
+            .collect();
+        ours.sort_by_key(|(hook, _)| std::cmp::Reverse(*hook));
+        for (_, place) in ours {
+            clsact.detach(place).await?;
+            removed += 1;
+        }
+    }
+    clsact.collect().await?;
+    let error = |error| TcError::bpf("detach programs from devices", error);
+    removed += clsact.pins.remove_links().map_err(error)?;
+    Ok(removed)
+}
+
+/// What the names of our filters begin with.
+fn owner(root: &Path) -> String {
+    root.canonicalize().unwrap_or_else(|_| root.to_owned()).to_string_lossy().into_owned()
+}
+
+/// What to call a program that is not ours, unless it is another agent's, or gone.
+fn stranger(id: u32, place: &str) -> Result<Option<String>, TcError> {
+    let name = sys::program_name(id)
+        .map_err(|error| TcError::bpf(format!("look at the program {id}"), error))?;
+    let stranger = name.filter(|name| !is_ours_by_name(name));
+    Ok(stranger.map(|name| format!("the eBPF program {name} ({place}, id {id})")))
+}

@@ -1,0 +1,119 @@
+use std::{collections::BTreeMap, os::fd::OwnedFd};
+
+use aya_obj::generated::bpf_attach_type;
+
+use super::TcError;
+use crate::{
+    devices::{LinkType, Role},
+    netlink::Direction,
+};
+
+/// A place for a program on a device, named as the program is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum TcHook {
+    /// Replies, on their way to a pod.
+    ToPod,
+    /// What a pod sends.
+    FromPod,
+    /// What leaves the node.
+    Uplink,
+}
+
+/// Where among the programs of others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Position {
+    First,
+    Last,
+}
+
+impl TcHook {
+    /// Every hook.
+    pub const ALL: [Self; 3] = [Self::ToPod, Self::FromPod, Self::Uplink];
+
+    /// The hooks of a device, in the order in which they are attached: what shows the VIP comes
+    /// before what hides it. They are detached the other way round.
+    pub const fn of(role: Role) -> &'static [Self] {
+        match role {
+            Role::Pod => &[Self::ToPod, Self::FromPod],
+            Role::Uplink => &[Self::Uplink],
+        }
+    }
+
+    /// The name of the program, of its pin, and in `status`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ToPod => "to_pod",
+            Self::FromPod => "from_pod",
+            Self::Uplink => "uplink",
+        }
+    }
+
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|hook| hook.name() == name)
+    }
+
+    /// The side of the device.
+    pub const fn direction(self) -> Direction {
+        match self {
+            Self::FromPod => Direction::Ingress,
+            Self::ToPod | Self::Uplink => Direction::Egress,
+        }
+    }
+
+    /// So that others see packets of pods with the backend's address, both ways.
+    pub(super) const fn position(self) -> Position {
+        match self {
+            Self::FromPod | Self::Uplink => Position::First,
+            Self::ToPod => Position::Last,
+        }
+    }
+
+    /// The program's name in the object.
+    const fn program(self, link_type: &LinkType) -> &'static str {
+        match (self, link_type) {
+            (Self::ToPod, LinkType::Bare) => "to_pod_bare",
+            (Self::FromPod, LinkType::Bare) => "from_pod_bare",
+            (Self::Uplink, LinkType::Bare) => "uplink_bare",
+            (hook, _) => hook.name(),
+        }
+    }
+}
+
+/// The programs of a hook, as the object names them.
+pub(crate) const fn program_names(hook: TcHook) -> [&'static str; 2] {
+    [hook.program(&LinkType::Ethernet), hook.program(&LinkType::Bare)]
+}
+
+/// Whether a program of this name is an mcs-agent's: other agents' are no strangers.
+pub(super) fn is_ours_by_name(name: &str) -> bool {
+    TcHook::ALL.into_iter().any(|hook| program_names(hook).contains(&name))
+}
+
+/// What tcx calls the sides of a device.
+pub(super) const fn attach_type(direction: Direction) -> bpf_attach_type {
+    match direction {
+        Direction::Ingress => bpf_attach_type::BPF_TCX_INGRESS,
+        Direction::Egress => bpf_attach_type::BPF_TCX_EGRESS,
+    }
+}
+
+/// A loaded program.
+#[derive(Debug)]
+pub(crate) struct Classifier {
+    pub(crate) program: OwnedFd,
+    pub(crate) id: u32,
+}
+
+/// The loaded programs of the packet path.
+#[derive(Debug, Default)]
+pub struct Classifiers {
+    pub(crate) by_name: BTreeMap<&'static str, Classifier>,
+}
+
+impl Classifiers {
+    /// The program for a hook of a device.
+    pub(super) fn get(&self, hook: TcHook, link_type: &LinkType) -> Result<&Classifier, TcError> {
+        let not_loaded = TcError::NotLoaded { hook: hook.name() };
+        self.by_name.get(hook.program(link_type)).ok_or(not_loaded)
+    }
+}

@@ -1,0 +1,194 @@
+use std::{
+    cmp::Reverse,
+    fs, io,
+    os::fd::{AsFd as _, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use serde::Serialize;
+
+use super::{TcHook, hook::attach_type};
+use crate::loader::{
+    pins::{remove_directory, remove_file},
+    sys,
+};
+
+/// What the name of a pin ends with that is about to replace another.
+const NEW: &str = "-new";
+
+/// A pinned link, as the kernel tells it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct TcLink {
+    /// The program.
+    pub hook: &'static str,
+    /// The index of the device that it was made for.
+    pub device: u32,
+    /// Whether it is attached there still.
+    pub attached: bool,
+    /// The program's id, as in `bpftool prog show id`.
+    pub program_id: u32,
+}
+
+/// Where attachments to devices are pinned: links of tcx as `tc/<hook>-<index>`, and as
+/// `clsact/<index>`, a directory, the mark that the clsact qdisc of a device was added by us.
+#[derive(Clone, Debug)]
+pub(crate) struct TcPins {
+    links: PathBuf,
+    marks: PathBuf,
+}
+
+/// An open link.
+pub(super) struct OpenLink {
+    pub(super) link: OwnedFd,
+    pub(super) info: sys::TcxLinkInfo,
+}
+
+/// A pin of ours.
+struct Pin {
+    hook: TcHook,
+    device: u32,
+    is_new: bool,
+    path: PathBuf,
+}
+
+impl TcPins {
+    /// Those below the directory of links.
+    pub(crate) fn new(links: &Path) -> Self {
+        Self { links: links.join("tc"), marks: links.join("clsact") }
+    }
+
+    fn link(&self, hook: TcHook, device: u32) -> PathBuf {
+        self.links.join(format!("{}-{device}", hook.name()))
+    }
+
+    fn mark(&self, device: u32) -> PathBuf {
+        self.marks.join(device.to_string())
+    }
+
+    fn list(&self) -> io::Result<Vec<Pin>> {
+        let pin = |name: &String| {
+            let (rest, is_new) = match name.strip_suffix(NEW) {
+                Some(rest) => (rest, true),
+                None => (name.as_str(), false),
+            };
+            let (hook, device) = rest.split_once('-')?;
+            let path = self.links.join(name);
+            Some(Pin { hook: TcHook::named(hook)?, device: device.parse().ok()?, is_new, path })
+        };
+        Ok(names(&self.links)?.iter().filter_map(pin).collect())
+    }
+
+    /// The link that is pinned for a hook of a device, if it is one for such a hook.
+    pub(super) fn open(&self, hook: TcHook, device: u32) -> io::Result<Option<OpenLink>> {
+        let link = open(&self.link(hook, device))?;
+        Ok(link.filter(|link| link.info.attach_type == attach_type(hook.direction()) as u32))
+    }
+
+    /// Pins a link, in the place of one that is pinned already.
+    pub(super) fn put(&self, hook: TcHook, device: u32, link: &OwnedFd) -> io::Result<()> {
+        fs::create_dir_all(&self.links)?;
+        let fresh = self.links.join(format!("{}-{device}{NEW}", hook.name()));
+        remove_file(&fresh)?;
+        sys::pin(link.as_fd(), &fresh)?;
+        fs::rename(&fresh, self.link(hook, device))
+    }
+
+    /// Detaches a link. Absent is as good.
+    pub(super) fn remove(&self, hook: TcHook, device: u32) -> io::Result<bool> {
+        detach(&self.link(hook, device))
+    }
+
+    /// Removes the pins of links whose devices are gone, and what a killed agent left half done.
+    pub(super) fn collect(&self) -> io::Result<()> {
+        for pin in self.list()? {
+            if pin.is_new || open(&pin.path)?.is_some_and(|link| link.info.ifindex == 0) {
+                remove_file(&pin.path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every link as it stands.
+    pub(crate) fn links(&self) -> io::Result<Vec<TcLink>> {
+        let mut links = Vec::new();
+        for Pin { hook, device, path, .. } in self.list()? {
+            if let Some(OpenLink { info, .. }) = open(&path)? {
+                let attached = info.ifindex == device;
+                let (hook, program_id) = (hook.name(), info.program_id);
+                links.push(TcLink { hook, device, attached, program_id });
+            }
+        }
+        links.sort_by_key(|link| (link.device, link.hook));
+        Ok(links)
+    }
+
+    /// Whether there is any.
+    pub(crate) fn has_links(&self) -> bool {
+        self.list().is_ok_and(|links| !links.is_empty())
+    }
+
+    /// Detaches every link, those last that show the VIP.
+    pub(super) fn remove_links(&self) -> io::Result<usize> {
+        let mut pins = self.list()?;
+        pins.sort_by_key(|pin| Reverse(pin.hook));
+        let mut removed = 0;
+        for pin in pins {
+            removed += usize::from(detach(&pin.path)?);
+        }
+        Ok(removed)
+    }
+
+    /// Notes that we have added the clsact qdisc of a device.
+    pub(super) fn set_mark(&self, device: u32) -> io::Result<()> {
+        fs::create_dir_all(self.mark(device))
+    }
+
+    /// Forgets that.
+    pub(super) fn remove_mark(&self, device: u32) -> io::Result<()> {
+        remove_directory(&self.mark(device))
+    }
+
+    /// The devices whose clsact qdisc we have added.
+    pub(super) fn marked(&self) -> io::Result<Vec<u32>> {
+        Ok(names(&self.marks)?.iter().filter_map(|name| name.parse().ok()).collect())
+    }
+
+    /// Detaches and forgets all.
+    pub(crate) fn clean(&self) -> io::Result<usize> {
+        let removed = self.remove_links()?;
+        for device in self.marked()? {
+            self.remove_mark(device)?;
+        }
+        remove_directory(&self.links)?;
+        remove_directory(&self.marks)?;
+        Ok(removed)
+    }
+}
+
+fn detach(pin: &Path) -> io::Result<bool> {
+    if let Some(link) = open(pin)? {
+        // One whose device is gone cannot be detached, and need not.
+        let _ = sys::link_detach(link.link.as_fd());
+    }
+    remove_file(pin)
+}
+
+/// `None` where there is nothing, or something else than a link of tcx.
+fn open(pin: &Path) -> io::Result<Option<OpenLink>> {
+    let link = match sys::get_pinned(pin) {
+        Ok(link) => link,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    Ok(sys::tcx_link_info(link.as_fd())?.map(|info| OpenLink { link, info }))
+}
+
+/// The names in a directory. Absent is as good as empty.
+fn names(directory: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+}

@@ -1,0 +1,68 @@
+//! Devices, routes, and the filters of tc, asked of the kernel and told to it. Types of netlink end
+//! here.
+
+mod events;
+mod filters;
+mod links;
+mod routes;
+
+use std::io;
+
+use rtnetlink::Handle;
+use thiserror::Error;
+
+pub use events::Events;
+pub use filters::{Direction, Filter, FilterPlace, NewFilter};
+
+use crate::devices::Survey;
+
+/// A socket to ask by. It is of the network namespace of the thread that opened it.
+#[derive(Clone, Debug)]
+pub struct Netlink {
+    handle: Handle,
+}
+
+/// Why the kernel was not asked, or what it said.
+#[derive(Debug, Error)]
+#[error("cannot {action}")]
+pub struct NetlinkError {
+    action: String,
+    source: io::Error,
+}
+
+impl NetlinkError {
+    fn new(action: impl Into<String>, source: impl Into<io::Error>) -> Self {
+        Self { action: action.into(), source: source.into() }
+    }
+
+    /// Whether the device is gone.
+    pub fn is_no_device(&self) -> bool {
+        self.source.raw_os_error() == Some(libc::ENODEV)
+    }
+}
+
+impl Netlink {
+    /// Opens a socket, which a task of the current runtime serves until it is dropped.
+    pub fn open() -> Result<Self, NetlinkError> {
+        let (connection, handle, _) = rtnetlink::new_connection()
+            .map_err(|error| NetlinkError::new("open a netlink socket", error))?;
+        tokio::spawn(connection);
+        Ok(Self { handle })
+    }
+
+    /// All devices, and where default routes lead.
+    pub async fn survey(&self) -> Result<Survey, NetlinkError> {
+        Ok(Survey {
+            devices: links::devices(&self.handle).await?,
+            default_routes: routes::default_routes(&self.handle).await?,
+        })
+    }
+}
+
+/// What the kernel said, where it said something.
+fn into_io(error: rtnetlink::Error) -> io::Error {
+    match error {
+        rtnetlink::Error::NetlinkError(message) => message.to_io(),
+        error => io::Error::other(error),
+    }
+}

@@ -1,0 +1,110 @@
+//! Clients that are backends of the service they use, and backends on the client's node.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{
+    capture::Capture,
+    client::{self, Family},
+    manifests::Protocol,
+    suite::Suite,
+    topology::pod::{Layout, Pod},
+};
+
+use crate::{
+    each,
+    exchange::{ask_until_known, bulk, greeted},
+    world::{TCP, Target, UDP, World},
+};
+
+const BYTES: usize = 8_000_000;
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    each(suite, &Layout::ALL, "a pod reaches itself", reaches_itself);
+    each(suite, &Layout::ALL, "a pod reaches pods of its node", reaches_neighbours);
+    each(suite, &[Layout::Bridged], "the node redirects nobody to a backend", is_not_redirected);
+}
+
+fn reaches_itself(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+    let pod = world.place.pod(layout)?;
+    // A pod takes no packet from its own address.
+    reaches(world, pod, pod, &world.own[&layout], family, Seen::Vip)
+}
+
+fn reaches_neighbours(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+    let pod = world.place.pod(layout)?;
+    for other in Layout::ALL {
+        let peer = world.place.peer(other)?;
+        reaches(world, pod, peer, &world.neighbour[&other], family, Seen::Client)
+            .with_context(|| format!("the neighbour is {other}"))?;
+    }
+    Ok(())
+}
+
+/// Whose address the backend sees.
+#[derive(Clone, Copy)]
+enum Seen {
+    Client,
+    Vip,
+}
+
+/// Bulk TCP and datagrams of every size reach `backend`.
+fn reaches(
+    world: &World,
+    pod: &Pod,
+    backend: &Pod,
+    target: &Target,
+    family: Family,
+    seen: Seen,
+) -> anyhow::Result<()> {
+    let (tcp, udp) = (target.tcp(family), target.udp(family));
+    let [tcp_backend, udp_backend] =
+        [TCP.1, UDP.1].map(|port| family.address(backend.v4(), backend.v6(), port));
+    let ports = pod.netns.run(|| {
+        let (stream, identity) = greeted(family, tcp)?;
+        ensure!(identity == tcp_backend, "{identity} answered instead of {tcp_backend}");
+        let tcp_port = stream.local_addr()?.port();
+        bulk(&stream, BYTES).context("bulk")?;
+        let socket = client::udp(family)?;
+        for length in [10, 1_472, 1_473, 30_000] {
+            let reply = ask_until_known(&socket, udp, length)?;
+            ensure!((reply.backend, reply.source) == (udp_backend, udp), "{length} bytes");
+        }
+        let udp_port = socket.local_addr()?.port();
+        anyhow::Ok([tcp_port, udp_port])
+    })??;
+    let client = match seen {
+        Seen::Client => family.address(pod.v4(), pod.v6(), 0).ip(),
+        Seen::Vip => tcp.ip(),
+    };
+    let servers = [(Protocol::Tcp, tcp_backend), (Protocol::Udp, udp_backend)];
+    for ((protocol, backend), port) in servers.into_iter().zip(ports) {
+        let came = world.server(protocol, backend)?.seen();
+        let expected = SocketAddr::new(client, port);
+        ensure!(came.contains(&expected), "{backend} saw {came:?} instead of {expected}");
+    }
+    Ok(())
+}
+
+/// A packet to a neighbour leaves the node by the bridge that it came from, so that the node tells
+/// the client of a shorter way. That way is to one backend, and what would go it is for all.
+fn is_not_redirected(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+    let (pod, peer) = (world.place.pod(layout)?, world.place.peer(layout)?);
+    let target = world.fresh("redirecting").with_pods([peer, world.place.peer(Layout::Routed)?]);
+    world.site.apply(&target.service)?;
+    let redirects = || world.place.node.redirects();
+    let before = redirects()?;
+    let capture = Capture::start(&world.run, "redirected", &pod.netns, "eth0", "icmp or icmp6")?;
+    pod.netns.run(|| {
+        (0..30).try_for_each(|_| {
+            let socket = client::udp(family)?;
+            let reply = client::ask(&socket, target.udp(family))?;
+            ensure!(reply.source == target.udp(family), "{reply:?}");
+            Ok(())
+        })
+    })??;
+    let told: Vec<_> = capture.finish()?.into_iter().filter_map(|packet| packet.error).collect();
+    ensure!(redirects()? > before, "the node sent no redirect at all");
+    ensure!(told.is_empty(), "the client was told {told:?}");
+    world.site.remove(&target.service)
+}

@@ -1,0 +1,46 @@
+//! The node suite: the packet path with real agents, real traffic and what else a node has.
+
+use std::process::ExitCode;
+
+use mcs_tests::{client::Family, suite::Suite, topology::pod::Layout};
+
+mod bulk;
+mod direct;
+mod exchange;
+mod hairpin;
+mod icmp;
+mod machines;
+mod netfilter;
+mod refusal;
+mod translation;
+mod world;
+
+use self::world::World;
+
+fn main() -> ExitCode {
+    let mut suite = Suite::default();
+    direct::cases(&mut suite);
+    translation::cases(&mut suite);
+    bulk::cases(&mut suite);
+    icmp::cases(&mut suite);
+    refusal::cases(&mut suite);
+    hairpin::cases(&mut suite);
+    netfilter::cases(&mut suite);
+    machines::cases(&mut suite);
+    suite.main(World::begin)
+}
+
+/// Adds a case for clients in pods of each of these layouts, and for each family.
+fn each(
+    suite: &mut Suite<World>,
+    layouts: &[Layout],
+    name: &str,
+    check: impl Fn(&World, Layout, Family) -> anyhow::Result<()> + Copy + 'static,
+) {
+    for layout in layouts.iter().copied() {
+        for family in Family::ON_WIRE {
+            let name = format!("{name}, {layout}, {family}");
+            suite.case(name, move |world| check(world, layout, family));
+        }
+    }
+}

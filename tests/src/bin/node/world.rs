@@ -1,0 +1,274 @@
+//! What the cases share: a node with pods of every layout, remote pods beyond its uplink, and an
+//! agent without socket hooks.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::PathBuf,
+    sync::atomic::{AtomicU8, Ordering},
+};
+
+use anyhow::Context as _;
+use mcs_tests::{
+    client::Family,
+    manifests::{Protocol, Service},
+    run::Run,
+    server::Server,
+    site::Site,
+    topology::{
+        Node, Subnet,
+        backbone::{Backbone, Distance},
+        pod::{Layout, Pod},
+    },
+};
+
+/// The port of a service's TCP frontend, and of its backends.
+pub(crate) const TCP: (u16, u16) = (80, 8080);
+/// The port of a service's UDP frontend, and of its backends.
+pub(crate) const UDP: (u16, u16) = (53, 5353);
+/// A port of a service, TCP and UDP, where its backends have no server.
+pub(crate) const DEAF: (u16, u16) = (99, 9999);
+/// What no service has.
+pub(crate) const UNKNOWN_PORT: u16 = 7;
+
+/// The flags of an agent that serves pods of every layout, by packets alone.
+pub(crate) const FLAGS: &[&str] =
+    &["--socket-lb=off", "--tc=auto", "--tc-devices=kind=veth,kind=tun"];
+
+/// A service with an address of each family.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) service: Service,
+    v4: Ipv4Addr,
+    v6: Ipv6Addr,
+}
+
+impl Target {
+    /// One of its ports.
+    pub(crate) fn at(&self, family: Family, port: u16) -> SocketAddr {
+        family.address(self.v4, self.v6, port)
+    }
+
+    /// Its TCP frontend.
+    pub(crate) fn tcp(&self, family: Family) -> SocketAddr {
+        self.at(family, TCP.0)
+    }
+
+    /// Its UDP frontend.
+    pub(crate) fn udp(&self, family: Family) -> SocketAddr {
+        self.at(family, UDP.0)
+    }
+
+    /// The same with these endpoints alone.
+    pub(crate) fn with(mut self, ips: impl IntoIterator<Item = IpAddr>) -> Self {
+        self.service = self.service.endpoints("remote", ips);
+        self
+    }
+
+    /// The same with remote pods.
+    pub(crate) fn with_remote(self, distance: Distance, pods: &[u8]) -> Self {
+        self.with(pods.iter().flat_map(|pod| distance.pod(*pod)))
+    }
+
+    /// The same with pods of the node.
+    pub(crate) fn with_pods<'a>(self, pods: impl IntoIterator<Item = &'a Pod>) -> Self {
+        self.with(pods.into_iter().flat_map(|pod| [pod.v4().into(), pod.v6().into()]))
+    }
+}
+
+/// The addresses at which remote pods say who they are.
+pub(crate) fn backends(
+    distance: Distance,
+    pods: &[u8],
+    family: Family,
+    port: u16,
+) -> BTreeSet<SocketAddr> {
+    let ips = pods.iter().flat_map(|pod| distance.pod(*pod));
+    let ips = ips.filter(|ip| ip.is_ipv4() == (family == Family::V4));
+    ips.map(|ip| SocketAddr::new(ip, port)).collect()
+}
+
+/// A node and its pods.
+pub(crate) struct Place {
+    servers: Servers,
+    pods: BTreeMap<Layout, Vec<Pod>>,
+    pub(crate) node: Node,
+    number: u8,
+}
+
+/// Servers by address.
+type Servers = BTreeMap<(Protocol, SocketAddr), Server>;
+
+impl Place {
+    /// Makes the node with this number, and so many pods of each layout, each with servers.
+    pub(crate) fn create(
+        run: &Run,
+        backbone: &Backbone,
+        number: u8,
+        pods: &[(Layout, u8)],
+    ) -> anyhow::Result<Self> {
+        let (node, first) = backbone.node(run, &format!("node-{number}"), number)?;
+        let mut place = Self { servers: Servers::new(), pods: BTreeMap::new(), node, number };
+        for (layout, count) in pods {
+            for host in 0..*count {
+                place.add(run, *layout, first, host + 2)?;
+            }
+        }
+        Ok(place)
+    }
+
+    fn add(&mut self, run: &Run, layout: Layout, first: Subnet, host: u8) -> anyhow::Result<()> {
+        let pod = Pod::create(run, &self.node, layout, first, host)?;
+        for ip in [pod.v4().into(), pod.v6().into()] {
+            serve(&mut self.servers, &pod.netns, ip)?;
+        }
+        self.pods.entry(layout).or_default().push(pod);
+        Ok(())
+    }
+
+    /// The addresses of both routers, as clients on this node see them.
+    pub(crate) fn routers(&self) -> [(Ipv4Addr, Ipv6Addr); 2] {
+        Backbone::routers(self.number)
+    }
+
+    /// A pod for clients.
+    pub(crate) fn pod(&self, layout: Layout) -> anyhow::Result<&Pod> {
+        self.nth_pod(layout, 0)
+    }
+
+    /// Another pod with the same layout.
+    pub(crate) fn peer(&self, layout: Layout) -> anyhow::Result<&Pod> {
+        self.nth_pod(layout, 1)
+    }
+
+    fn nth_pod(&self, layout: Layout, nth: usize) -> anyhow::Result<&Pod> {
+        let pod = self.pods.get(&layout).and_then(|pods| pods.get(nth));
+        pod.with_context(|| format!("there is no {layout} pod {nth}"))
+    }
+
+    /// Every pod.
+    pub(crate) fn pods(&self) -> impl Iterator<Item = &Pod> {
+        self.pods.values().flatten()
+    }
+}
+
+// In the order in which they have to go.
+pub(crate) struct World {
+    /// The agent that most cases use.
+    pub(crate) site: Site,
+    /// A service with the first three near pods.
+    pub(crate) web: Target,
+    /// A service without endpoints.
+    pub(crate) empty: Target,
+    /// A service with the policy Local and no endpoint on the node.
+    pub(crate) local: Target,
+    /// A service with two far pods.
+    pub(crate) far: Target,
+    /// Services with [`Place::pod`] of a layout as their endpoint.
+    pub(crate) own: BTreeMap<Layout, Target>,
+    /// Services with [`Place::peer`] of a layout as their endpoint.
+    pub(crate) neighbour: BTreeMap<Layout, Target>,
+    servers: Servers,
+    /// The node of that agent.
+    pub(crate) place: Place,
+    pub(crate) backbone: Backbone,
+    pub(crate) run: Run,
+    vips: AtomicU8,
+}
+
+impl World {
+    /// The endpoints of `web`.
+    pub(crate) const WEB: &[u8] = &[11, 12, 13];
+    /// The endpoints of `far`.
+    pub(crate) const FAR: &[u8] = &[11, 12];
+
+    /// Makes everything, and tells where logs are.
+    pub(crate) fn begin() -> anyhow::Result<(Self, PathBuf)> {
+        let run =
+            Run::begin("mcs-node").context("cannot make a cgroup to run in (it takes root)")?;
+        let backbone = Backbone::create(&run)?;
+        let mut servers = Servers::new();
+        for distance in Distance::ALL {
+            for ip in Backbone::PODS.into_iter().flat_map(|pod| distance.pod(pod)) {
+                serve(&mut servers, backbone.pods(distance), ip)?;
+            }
+        }
+        let place = Place::create(&run, &backbone, 0, &Layout::ALL.map(|layout| (layout, 2)))?;
+        let vips = AtomicU8::new(1);
+        let web = fresh(&vips, "web").with_remote(Distance::Near, Self::WEB);
+        let empty = fresh(&vips, "empty").with([]);
+        let mut local = fresh(&vips, "local").with_remote(Distance::Near, Self::WEB);
+        local.service = local.service.local();
+        let far = fresh(&vips, "far").with_remote(Distance::Far, Self::FAR);
+        let mut own = BTreeMap::new();
+        let mut neighbour = BTreeMap::new();
+        for layout in Layout::ALL {
+            let (pod, peer) = (place.pod(layout)?, place.peer(layout)?);
+            own.insert(layout, fresh(&vips, &format!("own-{layout}")).with_pods([pod]));
+            let name = format!("neighbour-{layout}");
+            neighbour.insert(layout, fresh(&vips, &name).with_pods([peer]));
+        }
+        let targets = [&web, &empty, &local, &far].into_iter();
+        let services: Vec<_> = targets
+            .chain(own.values().chain(neighbour.values()))
+            .map(|target| &target.service)
+            .collect();
+        let site = Site::start(&run, "main", &place.node.netns, FLAGS, &services)?;
+        let logs = run.directory().to_owned();
+        let world = Self {
+            site,
+            web,
+            empty,
+            local,
+            far,
+            own,
+            neighbour,
+            servers,
+            place,
+            backbone,
+            run,
+            vips,
+        };
+        Ok((world, logs))
+    }
+
+    /// A service with addresses of its own, no endpoints, and no agent that knows it.
+    pub(crate) fn fresh(&self, name: &str) -> Target {
+        fresh(&self.vips, name)
+    }
+
+    /// The server at an address of a remote pod, or of a pod of the node.
+    pub(crate) fn server(
+        &self,
+        protocol: Protocol,
+        address: SocketAddr,
+    ) -> anyhow::Result<&Server> {
+        let key = (protocol, address);
+        let server = self.servers.get(&key).or_else(|| self.place.servers.get(&key));
+        server.with_context(|| format!("no server at {address}"))
+    }
+}
+
+fn fresh(vips: &AtomicU8, name: &str) -> Target {
+    let number = vips.fetch_add(1, Ordering::Relaxed);
+    let v4 = Ipv4Addr::new(10, 78, 0, number);
+    let v6 = Ipv6Addr::new(0xfd78, 0, 0, 0, 0, 0, 1, number.into());
+    let service = Service::new(name, [IpAddr::from(v4), v6.into()])
+        .port(Protocol::Tcp, TCP.0, TCP.1)
+        .port(Protocol::Udp, UDP.0, UDP.1)
+        .port(Protocol::Tcp, DEAF.0, DEAF.1)
+        .port(Protocol::Udp, DEAF.0, DEAF.1);
+    Target { service, v4, v6 }
+}
+
+fn serve(
+    servers: &mut Servers,
+    netns: &mcs_tests::netns::Namespace,
+    ip: IpAddr,
+) -> anyhow::Result<()> {
+    let tcp = Server::tcp_echo(netns, SocketAddr::new(ip, TCP.1))?;
+    servers.insert((Protocol::Tcp, tcp.address()), tcp);
+    let udp = Server::udp_echo(netns, SocketAddr::new(ip, UDP.1))?;
+    servers.insert((Protocol::Udp, udp.address()), udp);
+    Ok(())
+}

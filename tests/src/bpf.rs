@@ -1,0 +1,252 @@
+//! Small eBPF programs of somebody else, assembled by hand.
+
+use std::{
+    ffi::CString,
+    io,
+    os::{
+        fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
+        unix::ffi::OsStrExt as _,
+    },
+    path::Path,
+};
+
+use aya_obj::generated::{BPF_F_AFTER, BPF_F_BEFORE, bpf_attr, bpf_cmd, bpf_insn, bpf_map_type};
+pub use aya_obj::generated::{bpf_attach_type as AttachType, bpf_prog_type as ProgramType};
+use bytemuck::{AnyBitPattern, NoUninit, bytes_of_mut};
+
+/// An instruction. Registers 6 to 9 outlive calls; register 10 is the top of the stack.
+#[derive(Clone, Copy)]
+pub struct Instruction(bpf_insn);
+
+/// Codes of instructions (Documentation/bpf/standardization/instruction-set.rst).
+pub mod code {
+    /// `dst = *(u32 *)(src + off)`
+    pub const LOAD_WORD: u8 = 0x61;
+    /// `dst = *(u64 *)(src + off)`
+    pub const LOAD_DOUBLE: u8 = 0x79;
+    /// `*(u32 *)(dst + off) = src`
+    pub const STORE_WORD: u8 = 0x63;
+    /// `*(u64 *)(dst + off) = src`
+    pub const STORE_DOUBLE: u8 = 0x7b;
+    /// `*(u32 *)(dst + off) = imm`
+    pub const STORE_WORD_CONSTANT: u8 = 0x62;
+    /// `*(u64 *)(dst + off) = imm`
+    pub const STORE_DOUBLE_CONSTANT: u8 = 0x7a;
+    /// `*(u64 *)(dst + off) += src`, at once
+    pub const ADD_DOUBLE_IN_MEMORY: u8 = 0xdb;
+    /// `dst = src`
+    pub const MOVE: u8 = 0xbf;
+    /// `dst = imm`
+    pub const MOVE_CONSTANT: u8 = 0xb7;
+    /// `dst += imm`
+    pub const ADD_CONSTANT: u8 = 0x07;
+    /// Goes on after `off` more instructions.
+    pub const JUMP: u8 = 0x05;
+    /// Goes on after `off` more instructions if `dst == imm`.
+    pub const JUMP_IF_EQUAL: u8 = 0x15;
+    /// Goes on after `off` more instructions if `dst != imm`.
+    pub const JUMP_IF_OTHER: u8 = 0x55;
+    /// Calls the helper `imm`.
+    pub const CALL: u8 = 0x85;
+    /// Returns register 0.
+    pub const EXIT: u8 = 0x95;
+}
+
+/// Numbers of helpers (include/uapi/linux/bpf.h).
+pub mod helper {
+    /// `bpf_map_lookup_elem`
+    pub const MAP_LOOKUP_ELEM: i32 = 1;
+    /// `bpf_map_update_elem`
+    pub const MAP_UPDATE_ELEM: i32 = 2;
+    /// `bpf_skb_load_bytes`
+    pub const SKB_LOAD_BYTES: i32 = 26;
+}
+
+/// An instruction of one of the kinds in [`code`].
+pub fn instruction(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> Instruction {
+    Instruction(bpf_insn {
+        code,
+        _bitfield_align_1: [],
+        _bitfield_1: bpf_insn::new_bitfield_1(dst, src),
+        off,
+        imm,
+    })
+}
+
+/// A kind of map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MapKind {
+    /// An array, whose key is a `u32`.
+    Array,
+    /// A hash.
+    Hash,
+}
+
+/// A map from `K` to `V`.
+#[derive(Debug)]
+pub struct Map<K, V> {
+    fd: OwnedFd,
+    types: std::marker::PhantomData<(K, V)>,
+}
+
+impl<K: NoUninit, V: AnyBitPattern + NoUninit> Map<K, V> {
+    /// Makes one.
+    pub fn create(kind: MapKind, entries: u32) -> io::Result<Self> {
+        let size = |size: usize| u32::try_from(size).map_err(io::Error::other);
+        let mut attr = zeroed();
+        // SAFETY: fields of a union of integers.
+        let map = unsafe { &mut attr.__bindgen_anon_1 };
+        map.map_type = match kind {
+            MapKind::Array => bpf_map_type::BPF_MAP_TYPE_ARRAY,
+            MapKind::Hash => bpf_map_type::BPF_MAP_TYPE_HASH,
+        } as u32;
+        map.key_size = size(size_of::<K>())?;
+        map.value_size = size(size_of::<V>())?;
+        map.max_entries = entries;
+        // SAFETY: no pointers.
+        let fd = unsafe { make(bpf_cmd::BPF_MAP_CREATE, &mut attr)? };
+        Ok(Self { fd, types: std::marker::PhantomData })
+    }
+
+    /// The two instructions that put the map into a register.
+    pub fn load_into(&self, register: u8) -> [Instruction; 2] {
+        const LOAD_CONSTANT: u8 = 0x18;
+        const PSEUDO_MAP_FD: u8 = 1;
+
+        let map = self.fd.as_raw_fd();
+        [instruction(LOAD_CONSTANT, register, PSEUDO_MAP_FD, 0, map), instruction(0, 0, 0, 0, 0)]
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &K) -> io::Result<Option<V>> {
+        let mut value = V::zeroed();
+        let mut attr = zeroed();
+        // SAFETY: fields of a union of integers.
+        let element = unsafe { &mut attr.__bindgen_anon_2 };
+        element.map_fd = number(self.fd.as_fd());
+        element.key = std::ptr::from_ref(key).addr() as u64;
+        element.__bindgen_anon_1.value = bytes_of_mut(&mut value).as_mut_ptr().addr() as u64;
+        // SAFETY: key and value are as long as the map says, and outlive the call.
+        match unsafe { call(bpf_cmd::BPF_MAP_LOOKUP_ELEM, &mut attr) } {
+            Ok(_) => Ok(Some(value)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A loaded program.
+#[derive(Debug)]
+pub struct Program(OwnedFd);
+
+impl Program {
+    /// Loads one. `attach` is the type that sock address programs are for.
+    pub fn load(
+        kind: ProgramType,
+        attach: Option<AttachType>,
+        instructions: &[Instruction],
+    ) -> io::Result<Self> {
+        let instructions: Vec<_> = instructions.iter().map(|instruction| instruction.0).collect();
+        let mut attr = zeroed();
+        // SAFETY: fields of a union of integers.
+        let program = unsafe { &mut attr.__bindgen_anon_3 };
+        program.prog_type = kind as u32;
+        program.expected_attach_type = attach.map_or(0, |attach| attach as u32);
+        program.insns = instructions.as_ptr().addr() as u64;
+        program.insn_cnt = u32::try_from(instructions.len()).map_err(io::Error::other)?;
+        program.license = c"GPL".as_ptr().addr() as u64;
+        // SAFETY: the instructions and the licence outlive the call.
+        Ok(Self(unsafe { make(bpf_cmd::BPF_PROG_LOAD, &mut attr)? }))
+    }
+
+    /// Pins it, for programs that take a path.
+    pub fn pin(&self, path: &Path) -> io::Result<()> {
+        let path = CString::new(path.as_os_str().as_bytes())?;
+        let mut attr = zeroed();
+        // SAFETY: fields of a union of integers.
+        let object = unsafe { &mut attr.__bindgen_anon_4 };
+        object.pathname = path.as_ptr().addr() as u64;
+        object.bpf_fd = number(self.0.as_fd());
+        // SAFETY: the path outlives the call.
+        unsafe { call(bpf_cmd::BPF_OBJ_PIN, &mut attr).map(drop) }
+    }
+
+    /// Attaches it to a cgroup, after the programs that are there.
+    pub fn attach_to_cgroup(&self, cgroup: impl AsFd, attach: AttachType) -> io::Result<Link> {
+        let mut attr = zeroed();
+        attr.link_create.__bindgen_anon_1.prog_fd = number(self.0.as_fd());
+        attr.link_create.__bindgen_anon_2.target_fd = number(cgroup.as_fd());
+        attr.link_create.attach_type = attach as u32;
+        // SAFETY: no pointers.
+        Ok(Link { _fd: unsafe { make(bpf_cmd::BPF_LINK_CREATE, &mut attr)? } })
+    }
+
+    /// Attaches it to an interface of the calling thread's network namespace by tcx, before or after
+    /// all programs that are there.
+    pub fn attach_to_interface(
+        &self,
+        index: u32,
+        attach: AttachType,
+        order: Order,
+    ) -> io::Result<Link> {
+        let mut attr = zeroed();
+        attr.link_create.__bindgen_anon_1.prog_fd = number(self.0.as_fd());
+        attr.link_create.__bindgen_anon_2.target_ifindex = index;
+        attr.link_create.attach_type = attach as u32;
+        attr.link_create.flags = match order {
+            Order::First => BPF_F_BEFORE,
+            Order::Last => BPF_F_AFTER,
+        };
+        // SAFETY: no pointers.
+        Ok(Link { _fd: unsafe { make(bpf_cmd::BPF_LINK_CREATE, &mut attr)? } })
+    }
+}
+
+/// A place among the programs of a hook.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// Before all others.
+    First,
+    /// After all others.
+    Last,
+}
+
+/// A program is attached as long as this lives.
+#[derive(Debug)]
+pub struct Link {
+    _fd: OwnedFd,
+}
+
+/// Calls bpf(2) with a command that makes an object.
+///
+/// # Safety
+/// The part of `attr` that `command` reads is filled in, and every pointer in it is valid for what
+/// the command does with it.
+unsafe fn make(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<OwnedFd> {
+    // SAFETY: the caller vouches for `attr`.
+    let fd = unsafe { call(command, attr)? };
+    // SAFETY: the kernel just made it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// # Safety
+/// As for [`make`].
+unsafe fn call(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<RawFd> {
+    // SAFETY: the kernel reads and writes `attr` within its size; the caller vouches for the rest.
+    let result = unsafe {
+        libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<bpf_attr>())
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    RawFd::try_from(result).map_err(io::Error::other)
+}
+
+fn zeroed() -> bpf_attr {
+    // SAFETY: the union is made of integers; all zeros is what the kernel expects of unused fields.
+    unsafe { std::mem::zeroed() }
+}
+
+fn number(fd: BorrowedFd<'_>) -> u32 {
+    fd.as_raw_fd().cast_unsigned()
+}
