@@ -5,8 +5,10 @@ use std::process::ExitCode;
 use mcs_tests::{client::Family, suite::Suite, topology::pod::Layout};
 
 mod bulk;
+mod classifier;
 mod direct;
 mod exchange;
+mod foreign;
 mod hairpin;
 mod icmp;
 mod machines;
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
     refusal::cases(&mut suite);
     hairpin::cases(&mut suite);
     netfilter::cases(&mut suite);
+    foreign::cases(&mut suite);
     machines::cases(&mut suite);
     suite.main(World::begin)
 }

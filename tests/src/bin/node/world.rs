@@ -101,7 +101,7 @@ type Servers = BTreeMap<(Protocol, SocketAddr), Server>;
 
 impl Place {
     /// Makes the node with this number, and so many pods of each layout, each with servers.
-    pub(crate) fn create(
+    fn create(
         run: &Run,
         backbone: &Backbone,
         number: u8,
@@ -174,6 +174,7 @@ pub(crate) struct World {
     pub(crate) backbone: Backbone,
     pub(crate) run: Run,
     vips: AtomicU8,
+    places: AtomicU8,
 }
 
 impl World {
@@ -228,6 +229,7 @@ impl World {
             backbone,
             run,
             vips,
+            places: AtomicU8::new(1),
         };
         Ok((world, logs))
     }
@@ -235,6 +237,12 @@ impl World {
     /// A service with addresses of its own, no endpoints, and no agent that knows it.
     pub(crate) fn fresh(&self, name: &str) -> Target {
         fresh(&self.vips, name)
+    }
+
+    /// Another node, with so many pods of these layouts, and no agent.
+    pub(crate) fn new_place(&self, pods: &[(Layout, u8)]) -> anyhow::Result<Place> {
+        let number = self.places.fetch_add(1, Ordering::Relaxed);
+        Place::create(&self.run, &self.backbone, number, pods)
     }
 
     /// The server at an address of a remote pod, or of a pod of the node.
