@@ -24,12 +24,7 @@ pub(crate) fn cases(suite: &mut Suite<Lab>) {
     each(suite, "collision: of other protocols", other_protocol);
 }
 
-fn service(
-    lab: &mut Lab,
-    protocol: Protocol,
-    vip: u8,
-    pods: &[u8],
-) -> anyhow::Result<Service> {
+fn service(lab: &mut Lab, protocol: Protocol, vip: u8, pods: &[u8]) -> anyhow::Result<Service> {
     let backends: Vec<_> = pods.iter().map(|pod| lab.family.pod(*pod)).collect();
     lab.service(protocol, lab.family.vip(vip), &backends)
 }
@@ -212,12 +207,8 @@ fn comes_back(lab: &mut Lab) -> anyhow::Result<()> {
             }
             Protocol::Udp => age(lab, &old, Duration::from_secs(120))?,
         }
-        let one = Service {
-            vip: old.vip,
-            protocol,
-            frontend: old.frontend(),
-            backends: vec![old.pick],
-        };
+        let one =
+            Service { vip: old.vip, protocol, frontend: old.frontend(), backends: vec![old.pick] };
         let new = takes_over(lab, &old)?;
         // The client begins again where its old flow was. What the backend sees has to be another
         // flow than the one that has taken the old one's place.

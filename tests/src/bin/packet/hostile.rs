@@ -62,8 +62,11 @@ fn valid(talk: &Talk) -> Seeds {
         let (shaped, error) = match family {
             Family::V4 => (packet.clone().options(&[148, 4, 0, 0, 1, 1, 1, 0]), (3, 4)),
             Family::V6 => {
-                let chain =
-                    [Extension::HopByHop, Extension::Routing { segments_left: 0 }, Extension::Atomic];
+                let chain = [
+                    Extension::HopByHop,
+                    Extension::Routing { segments_left: 0 },
+                    Extension::Atomic,
+                ];
                 (packet.clone().extensions(&chain), (2, 0))
             }
         };
@@ -84,10 +87,7 @@ fn valid(talk: &Talk) -> Seeds {
 const FLOWS: usize = 200;
 
 /// Tries what `broken` makes of valid packets.
-fn try_all(
-    lab: &mut Lab,
-    mut broken: impl FnMut(&[u8]) -> Vec<Vec<u8>>,
-) -> anyhow::Result<()> {
+fn try_all(lab: &mut Lab, mut broken: impl FnMut(&[u8]) -> Vec<Vec<u8>>) -> anyhow::Result<()> {
     let seeds = furnish(lab)?;
     for (hook, seed) in &seeds {
         for (count, packet) in broken(seed).iter().enumerate() {
@@ -166,7 +166,8 @@ fn lengths(lab: &mut Lab) -> anyhow::Result<()> {
         for at in words {
             let near = [0, 7, 8, 19, 20, 21, 39, 40, 41];
             let length = u16::try_from(packet.len()).unwrap_or_default();
-            let around = (0..6).map(|less| length - less).chain([length + 1, 0x7fff, 0x8000, 0xffff]);
+            let around =
+                (0..6).map(|less| length - less).chain([length + 1, 0x7fff, 0x8000, 0xffff]);
             for value in near.into_iter().chain(around) {
                 let mut packet = packet.to_vec();
                 if let Some(word) = packet.get_mut(at..at + 2) {
@@ -180,7 +181,11 @@ fn lengths(lab: &mut Lab) -> anyhow::Result<()> {
                 let mut packet = packet.to_vec();
                 if let Some(byte) = packet.get_mut(at) {
                     // The low half is the length of an IPv4 header, the high half that of TCP's.
-                    *byte = if at % 4 == 0 { (*byte & 0xf0) | value } else { (*byte & 0x0f) | (value << 4) };
+                    *byte = if at % 4 == 0 {
+                        (*byte & 0xf0) | value
+                    } else {
+                        (*byte & 0x0f) | (value << 4)
+                    };
                     all.push(packet);
                 }
             }

@@ -192,7 +192,8 @@ impl<'a> Read<'a> {
     }
 
     fn header_sum(&self) -> u16 {
-        let header = self.header_checksum.as_ref().map_or(&[][..], |(_, at)| &self.bytes[at.clone()]);
+        let header =
+            self.header_checksum.as_ref().map_or(&[][..], |(_, at)| &self.bytes[at.clone()]);
         Sum16BitWords::new().add_slice(header).ones_complement()
     }
 
@@ -270,7 +271,8 @@ impl Trial<'_> {
             NEXT | REDIRECT => {
                 let before = Read::new(before, false).context("it was malformed")?;
                 let is_refused = fate.name().contains("refused");
-                if is_refused && self.lab.medium == Medium::Bare && before.protocol != IpNumber::TCP {
+                if is_refused && self.lab.medium == Medium::Bare && before.protocol != IpNumber::TCP
+                {
                     // As in the cases of refusals: not to be had here.
                     return Ok(());
                 }
@@ -379,9 +381,8 @@ fn is_between(packet: &Read<'_>, src: IpAddr, dst: IpAddr) -> anyhow::Result<()>
 fn same_sums(before: &Read<'_>, after: &Read<'_>) -> anyhow::Result<()> {
     ensure!(before.header_sum() == after.header_sum(), "the header's checksum is another");
     let Some(checksum) = before.checksum() else { return Ok(()) };
-    let none = |read: &Read<'_>| {
-        read.protocol == IpNumber::UDP && read.bytes[checksum.clone()] == [0, 0]
-    };
+    let none =
+        |read: &Read<'_>| read.protocol == IpNumber::UDP && read.bytes[checksum.clone()] == [0, 0];
     ensure!(none(before) == none(after), "a checksum has come or gone");
     ensure!(none(before) || before.sum() == after.sum(), "the checksum is another");
     Ok(())
