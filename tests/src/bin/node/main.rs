@@ -15,6 +15,7 @@ mod icmp;
 mod machines;
 mod netfilter;
 mod refusal;
+mod scale;
 mod translation;
 mod world;
 
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     hairpin::cases(&mut suite);
     netfilter::cases(&mut suite);
     foreign::cases(&mut suite);
+    scale::cases(&mut suite);
     machines::cases(&mut suite);
     attach::cases(&mut suite);
     suite.main(World::begin)
