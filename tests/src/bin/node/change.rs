@@ -89,8 +89,7 @@ impl Clients {
         let (tcp, udp) = (target.tcp(family), target.udp(family));
         let (stream, backend) = greeted(family, tcp)?;
         expect(backend, family, TCP.1)?;
-        let (connected, unconnected) =
-            (client::udp_connected(family, udp)?, client::udp(family)?);
+        let (connected, unconnected) = (client::udp_connected(family, udp)?, client::udp(family)?);
         for socket in [&connected, &unconnected] {
             expect(ask(socket, udp)?.backend, family, UDP.1)?;
         }

@@ -25,7 +25,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 /// Processes of the node itself have no socket hooks here, and no device of a pod.
 fn does_not_leak(world: &mut World) -> anyhow::Result<()> {
     let router = &world.backbone.router;
-    let device = world.place.node_at_router();
+    let device = world.place.name("node");
     let capture = Capture::start(&world.run, "router", router, &device, "ip or ip6")?;
     let before = world.site.agent.counters()?["leak_prevented"];
     world.place.node.netns.run(|| {

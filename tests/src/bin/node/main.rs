@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use mcs_tests::{client::Family, suite::Suite, topology::pod::Layout};
 
+mod attach;
 mod bulk;
 mod change;
 mod classifier;
@@ -15,6 +16,7 @@ mod guard;
 mod hairpin;
 mod icmp;
 mod machines;
+mod mechanism;
 mod netfilter;
 mod refusal;
 mod restart;
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
     guard::cases(&mut suite);
     restart::cases(&mut suite);
     machines::cases(&mut suite);
+    attach::cases(&mut suite);
     coverage::cases(&mut suite);
     suite.main(World::begin)
 }

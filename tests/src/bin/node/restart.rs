@@ -1,13 +1,6 @@
 //! Agents come and go: flows go on, and the node is what it was.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    net::SocketAddr,
-    path::Path,
-    thread,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fs, net::SocketAddr, path::Path, thread, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
@@ -63,19 +56,10 @@ impl Clients {
 }
 
 fn is_killed(world: &mut World) -> anyhow::Result<()> {
-    for attach in ["tcx", "clsact"] {
-        is_killed_with(world, attach).with_context(|| format!("--tc-attach={attach}"))?;
-    }
-    Ok(())
-}
-
-fn is_killed_with(world: &World, attach: &str) -> anyhow::Result<()> {
     let place = world.new_place(&Layout::CNI.map(|layout| (layout, 1)))?;
     let target = world.fresh("killed").with_remote(Distance::Near, World::WEB);
-    let attach = format!("--tc-attach={attach}");
-    let flags = [FLAGS, &[attach.as_str()]].concat();
     let node = &place.node.netns;
-    let mut site = Site::start(&world.run, "killed", node, &flags, &[&target.service])?;
+    let mut site = Site::start(&world.run, "killed", node, FLAGS, &[&target.service])?;
     let mut clients = Vec::new();
     for pod in place.pods() {
         for family in Family::ON_WIRE {
@@ -90,7 +74,7 @@ fn is_killed_with(world: &World, attach: &str) -> anyhow::Result<()> {
     };
     site.agent.kill()?;
     all_go_on("killed")?;
-    site.agent.start_again(node, &flags)?;
+    site.agent.start_again(node, FLAGS)?;
     site.agent.wait_until_healthy()?;
     all_go_on("back")?;
     for (client, pod, family) in &clients {

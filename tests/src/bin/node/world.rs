@@ -93,6 +93,7 @@ pub(crate) struct Place {
     servers: Servers,
     pods: BTreeMap<Layout, Vec<Pod>>,
     pub(crate) node: Node,
+    first: Subnet,
     number: u8,
 }
 
@@ -107,8 +108,9 @@ impl Place {
         number: u8,
         pods: &[(Layout, u8)],
     ) -> anyhow::Result<Self> {
-        let (node, first) = backbone.node(run, &node_role(number), number)?;
-        let mut place = Self { servers: Servers::new(), pods: BTreeMap::new(), node, number };
+        let (node, first) = backbone.node(run, &format!("node-{number}"), number)?;
+        let mut place =
+            Self { servers: Servers::new(), pods: BTreeMap::new(), node, first, number };
         for (layout, count) in pods {
             for host in 0..*count {
                 place.add(run, *layout, first, host + 2)?;
@@ -131,11 +133,6 @@ impl Place {
         Backbone::routers(self.number)
     }
 
-    /// The router's interface to the node.
-    pub(crate) fn node_at_router(&self) -> String {
-        node_role(self.number)
-    }
-
     /// A pod for clients.
     pub(crate) fn pod(&self, layout: Layout) -> anyhow::Result<&Pod> {
         self.nth_pod(layout, 0)
@@ -144,6 +141,16 @@ impl Place {
     /// Another pod with the same layout.
     pub(crate) fn peer(&self, layout: Layout) -> anyhow::Result<&Pod> {
         self.nth_pod(layout, 1)
+    }
+
+    /// A name for something of this node; with "node" its own, which the router's interface has too.
+    pub(crate) fn name(&self, role: &str) -> String {
+        format!("{role}-{}", self.number)
+    }
+
+    /// Makes a pod that goes when it is dropped. It has no servers.
+    pub(crate) fn another_pod(&self, run: &Run, layout: Layout) -> anyhow::Result<Pod> {
+        Pod::create(run, &self.node, layout, self.first, 100)
     }
 
     fn nth_pod(&self, layout: Layout, nth: usize) -> anyhow::Result<&Pod> {
@@ -270,10 +277,6 @@ impl World {
         let server = self.servers.get(&key).or_else(|| self.place.servers.get(&key));
         server.with_context(|| format!("no server at {address}"))
     }
-}
-
-fn node_role(number: u8) -> String {
-    format!("node-{number}")
 }
 
 fn fresh(vips: &AtomicU8, name: &str) -> Target {

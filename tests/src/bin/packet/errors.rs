@@ -1,0 +1,454 @@
+//! ICMP errors: with the packet inside as its sender knows it, and from where that sender thinks.
+
+use std::net::IpAddr;
+
+use anyhow::Context as _;
+use mcs_common::{Counter, FlowsUsed};
+use mcs_tests::suite::Suite;
+
+use crate::{
+    each,
+    expect::Expect,
+    family::Family,
+    lab::{Hook, Lab},
+    one,
+    packet::{Extension, Packet, Protocol, flag},
+    talk::{Side, Talk},
+};
+
+pub(crate) fn cases(suite: &mut Suite<Lab>) {
+    each(suite, "errors: of every type and code", every_kind);
+    each(suite, "errors: about packets of every shape", shapes);
+    one(suite, "errors: about packets with options", Family::V4, options);
+    one(suite, "errors: about packets with extensions", Family::V6, extensions);
+    each(suite, "errors: that quote little", cut);
+    each(suite, "errors: with extensions of ICMP behind", multipart);
+    each(suite, "errors: with a wrong checksum", wrong_checksum);
+    each(suite, "errors: about fragments", fragments);
+    each(suite, "errors: in fragments", in_fragments);
+    each(suite, "errors: about a pod's packets to itself", hairpin);
+    each(suite, "errors: about a flow with another source port", other_port);
+    each(suite, "errors: about no flow", unknown);
+    each(suite, "errors: about a flow of another VIP", other_vip);
+    each(suite, "errors: about packets that only the far side knows", foreign_view);
+    each(suite, "errors: within headers of their own", outer_headers);
+}
+
+/// Type, code, and the rest of the header.
+type Kind = (u8, u8, [u8; 4]);
+
+const MTU: [u8; 4] = [0, 0, 0x05, 0];
+
+/// What is an error (RFC 792, 1191, 1812 and 4443).
+fn kinds(family: Family) -> Vec<Kind> {
+    let codes = |kind, codes: std::ops::RangeInclusive<u8>, rest| {
+        codes.map(move |code| (kind, code, rest)).collect::<Vec<_>>()
+    };
+    let none = [0; 4];
+    match family {
+        Family::V4 => [
+            codes(3, 0..=3, none),
+            // Fragmentation needed, with the MTU of the next hop, and without (before RFC 1191).
+            codes(3, 4..=4, MTU),
+            codes(3, 4..=4, none),
+            codes(3, 5..=15, none),
+            // Source quench.
+            codes(4, 0..=0, none),
+            // Time exceeded: on the way, and while putting fragments together.
+            codes(11, 0..=1, none),
+            // Parameter problem, with a pointer.
+            codes(12, 0..=2, [9, 0, 0, 0]),
+        ]
+        .concat(),
+        Family::V6 => [
+            codes(1, 0..=8, none),
+            // Packet too big.
+            codes(2, 0..=0, MTU),
+            codes(3, 0..=1, none),
+            codes(4, 0..=10, [0, 0, 0, 6]),
+        ]
+        .concat(),
+    }
+}
+
+/// One that stands for all.
+fn some(family: Family) -> Kind {
+    match family {
+        Family::V4 => (3, 4, MTU),
+        Family::V6 => (2, 0, MTU),
+    }
+}
+
+fn talk(lab: &mut Lab, protocol: Protocol) -> anyhow::Result<Talk> {
+    lab.reset(lab.family, lab.medium)?;
+    let service = lab.service(protocol, lab.family.vip(1), &[lab.family.pod(1)])?;
+    let talk = Talk::new(lab.family.client(1), &service);
+    lab.established(&talk)?;
+    Ok(talk)
+}
+
+/// An error about a packet of a flow's side.
+#[derive(Clone, Copy)]
+struct Error {
+    talk: Talk,
+    /// Whose packet it is about.
+    about: Side,
+    kind: Kind,
+    /// Whether it comes from a router, and not from the far end itself.
+    from_router: bool,
+}
+
+impl Error {
+    const fn receiver(&self) -> Side {
+        match self.about {
+            Side::Client => Side::Backend,
+            Side::Backend => Side::Client,
+        }
+    }
+
+    /// The program that sees it: the one that sees packets from the far end.
+    fn hook(&self) -> Hook {
+        self.talk.hook(self.receiver())
+    }
+
+    fn router(&self) -> IpAddr {
+        Packet::family_of(self.talk.client.ip()).router()
+    }
+
+    /// The error as it is sent, with this inside.
+    fn sent(&self, quote: &[u8]) -> Packet {
+        let (from, to) = self.talk.translated_ends(self.about);
+        let src = if self.from_router { self.router() } else { to.ip() };
+        Packet::icmp(src, from.ip(), self.kind, quote)
+    }
+
+    /// The error as it has to arrive, with this inside.
+    fn received(&self, quote: &[u8]) -> Packet {
+        let (from, to) = self.talk.ends(self.about);
+        let src = if self.from_router { self.router() } else { to.ip() };
+        Packet::icmp(src, from.ip(), self.kind, quote)
+    }
+
+    /// Sends it with so many bytes of the packet inside, or all of them.
+    #[track_caller]
+    fn check(&self, lab: &mut Lab, packet: &Packet, quoted: Option<usize>) -> anyhow::Result<()> {
+        let cut = |packet: &Packet| {
+            let mut bytes = packet.bytes();
+            bytes.truncate(quoted.unwrap_or(bytes.len()));
+            bytes
+        };
+        let sent = self.sent(&cut(&self.talk.translated(self.about, packet)));
+        self.becomes(lab, &sent, self.received(&cut(packet)))
+    }
+
+    /// Sends one that has to arrive as that.
+    #[track_caller]
+    fn becomes(
+        &self,
+        lab: &mut Lab,
+        sent: impl crate::expect::Wire,
+        received: impl crate::expect::Wire,
+    ) -> anyhow::Result<()> {
+        let expect =
+            if self.talk.is_hairpin() { Expect::back(received) } else { Expect::next(received) };
+        lab.expect(self.hook(), sent, expect.counts(&[Counter::IcmpTranslated]))
+    }
+}
+
+/// Every error about either side's packets, from the far end and from a router.
+fn every_error(talk: Talk, kinds: &[Kind]) -> Vec<Error> {
+    let mut errors = Vec::new();
+    for about in Side::BOTH {
+        for from_router in [false, true] {
+            errors.extend(kinds.iter().map(|kind| Error { talk, about, kind: *kind, from_router }));
+        }
+    }
+    errors
+}
+
+fn every_kind(lab: &mut Lab) -> anyhow::Result<()> {
+    for protocol in Protocol::ALL {
+        let talk = talk(lab, protocol)?;
+        for error in every_error(talk, &kinds(lab.family)) {
+            let packet = talk.later(error.about);
+            error.check(lab, &packet, None).with_context(|| format!("{:?}", error.kind))?;
+            error.check(lab, &packet.hops(1), None)?;
+        }
+    }
+    Ok(())
+}
+
+fn shapes(lab: &mut Lab) -> anyhow::Result<()> {
+    for protocol in Protocol::ALL {
+        let talk = talk(lab, protocol)?;
+        for error in every_error(talk, &[some(lab.family)]) {
+            let (from, to) = talk.ends(error.about);
+            let packets = match protocol {
+                Protocol::Tcp => {
+                    let flags =
+                        [flag::SYN, flag::SYN | flag::ACK, flag::FIN | flag::ACK, flag::RST];
+                    flags.map(|flags| Packet::tcp(from, to, flags)).to_vec()
+                }
+                Protocol::Udp => {
+                    let packet = Packet::udp(from, to);
+                    vec![packet.clone().payload(&[]), packet.without_checksum()]
+                }
+            };
+            for packet in packets {
+                error.check(lab, &packet, None)?;
+                error.check(lab, &packet.clone().payload(&[0x21; 1000]), None)?;
+                // The word before the last bit of the checksum is odd.
+                error.check(lab, &packet.payload(&[0xff; 3]), None)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn options(lab: &mut Lab) -> anyhow::Result<()> {
+    for protocol in Protocol::ALL {
+        let talk = talk(lab, protocol)?;
+        for error in every_error(talk, &[some(lab.family)]) {
+            for options in [&[1, 1, 1, 0][..], &[0x9e; 40]] {
+                let packet = talk.later(error.about).options(options);
+                error.check(lab, &packet, None)?;
+                error.check(lab, &packet, Some(20 + options.len() + 8))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn extensions(lab: &mut Lab) -> anyhow::Result<()> {
+    let chains: [&[Extension]; 4] = [
+        &[Extension::HopByHop],
+        &[Extension::Atomic],
+        &[Extension::LongDestination],
+        &[Extension::HopByHop, Extension::Routing { segments_left: 0 }, Extension::Destination],
+    ];
+    for protocol in Protocol::ALL {
+        let talk = talk(lab, protocol)?;
+        for error in every_error(talk, &[some(lab.family)]) {
+            for chain in chains {
+                let packet = talk.later(error.about).extensions(chain);
+                error.check(lab, &packet, None)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn cut(lab: &mut Lab) -> anyhow::Result<()> {
+    let header = match lab.family {
+        Family::V4 => 20,
+        Family::V6 => 40,
+    };
+    for protocol in Protocol::ALL {
+        let talk = talk(lab, protocol)?;
+        for error in every_error(talk, &[some(lab.family)]) {
+            let packet = talk.later(error.about);
+            // From the least that RFC 792 allows, past the checksum of TCP.
+            // Half a checksum says nothing.
+            for quoted in (header + 8..header + 26).filter(|quoted| *quoted != header + 17) {
+                error
+                    .check(lab, &packet, Some(quoted))
+                    .with_context(|| format!("{quoted} bytes"))?;
+            }
+            // Too little to tell the flow.
+            for quoted in 0..header + 8 {
+                let mut quote = talk.translated(error.about, &packet).bytes();
+                quote.truncate(quoted);
+                not_ours(lab, error.hook(), &error.sent(&quote))
+                    .with_context(|| format!("{quoted} bytes"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An error that belongs to no flow.
+#[track_caller]
+fn not_ours(lab: &mut Lab, hook: Hook, error: &Packet) -> anyhow::Result<()> {
+    match hook {
+        Hook::FromPod => lab.expect(hook, error, Expect::dropped(Counter::PacketDroppedIcmp)),
+        Hook::ToPod | Hook::Uplink => lab.ignores(hook, error),
+    }
+}
+
+fn multipart(lab: &mut Lab) -> anyhow::Result<()> {
+    // RFC 4884: the quote is padded to 128 bytes, and its length is in the header.
+    const QUOTED: usize = 128;
+    let objects = [0x20, 0, 0xdf, 0xff, 0, 8, 1, 1, 0x12, 0x34, 0x50, 0x01];
+    let kind = match lab.family {
+        Family::V4 => (11, 0, [0, 32, 0, 0]),
+        Family::V6 => (3, 0, [16, 0, 0, 0]),
+    };
+    for protocol in Protocol::ALL {
+        let talk = talk(lab, protocol)?;
+        for error in every_error(talk, &[kind]) {
+            let packet = talk.later(error.about);
+            let quote = |packet: &Packet| {
+                let mut bytes = packet.bytes();
+                bytes.resize(QUOTED, 0);
+                [&bytes[..], &objects].concat()
+            };
+            let sent = error.sent(&quote(&talk.translated(error.about, &packet)));
+            error.becomes(lab, sent, error.received(&quote(&packet)))?;
+        }
+    }
+    Ok(())
+}
+
+fn wrong_checksum(lab: &mut Lab) -> anyhow::Result<()> {
+    let at = match lab.family {
+        Family::V4 => 22,
+        Family::V6 => 42,
+    };
+    for protocol in Protocol::ALL {
+        let talk = talk(lab, protocol)?;
+        for error in every_error(talk, &[some(lab.family)]) {
+            let packet = talk.later(error.about);
+            let quote = talk.translated(error.about, &packet).bytes();
+            // The error's own: whoever reads it is to find it wrong.
+            let spoilt = |mut bytes: Vec<u8>| {
+                crate::checksums::spoil(&mut bytes, at, 0x0100);
+                bytes
+            };
+            let sent = spoilt(error.sent(&quote).bytes());
+            error.becomes(lab, sent, spoilt(error.received(&packet.bytes()).bytes()))?;
+        }
+    }
+    Ok(())
+}
+
+fn fragments(lab: &mut Lab) -> anyhow::Result<()> {
+    for protocol in Protocol::ALL {
+        let talk = talk(lab, protocol)?;
+        for error in every_error(talk, &[some(lab.family)]) {
+            let packet = talk.later(error.about).payload(&[3; 100]);
+            let quotes = talk.translated(error.about, &packet).pieces(&[64]);
+            error.becomes(lab, error.sent(&quotes[0]), error.received(&packet.pieces(&[64])[0]))?;
+            // It has no ports.
+            not_ours(lab, error.hook(), &error.sent(&quotes[1]))?;
+        }
+    }
+    Ok(())
+}
+
+fn in_fragments(lab: &mut Lab) -> anyhow::Result<()> {
+    let talk = talk(lab, Protocol::Udp)?;
+    for error in every_error(talk, &[some(lab.family)]) {
+        let quote = talk.translated(error.about, &talk.later(error.about)).bytes();
+        for (piece, reason) in error
+            .sent(&quote)
+            .pieces(&[24])
+            .iter()
+            .zip([Counter::PacketDroppedIcmp, Counter::PacketDroppedFragment])
+        {
+            match error.hook() {
+                Hook::FromPod => lab.expect(Hook::FromPod, piece, Expect::dropped(reason))?,
+                hook => lab.ignores(hook, piece)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn hairpin(lab: &mut Lab) -> anyhow::Result<()> {
+    for protocol in Protocol::ALL {
+        lab.reset(lab.family, lab.medium)?;
+        let client = lab.family.client(1);
+        let mut backend = client;
+        backend.set_port(8080);
+        let service = lab.service(protocol, lab.family.vip(1), &[backend])?;
+        let talk = Talk::new(client, &service);
+        lab.established(&talk)?;
+        for error in every_error(talk, &kinds(lab.family)) {
+            let packet = talk.later(error.about);
+            error.check(lab, &packet, None)?;
+            // What it has become comes by on its way into the pod.
+            lab.ignores(Hook::ToPod, error.received(&packet.bytes()))?;
+        }
+    }
+    Ok(())
+}
+
+fn other_port(lab: &mut Lab) -> anyhow::Result<()> {
+    for protocol in Protocol::ALL {
+        talk(lab, protocol)?;
+        let service = lab.service(protocol, lab.family.vip(2), &[lab.family.pod(1)])?;
+        let client = lab.family.client(1);
+        let (other, first) = lab.opens_somehow(client, &service)?;
+        assert_ne!(other.source, client, "{first:?} has kept its port");
+        for error in every_error(other, &[some(lab.family)]) {
+            error.check(lab, &other.later(error.about), None)?;
+        }
+    }
+    Ok(())
+}
+
+fn unknown(lab: &mut Lab) -> anyhow::Result<()> {
+    lab.service(Protocol::Udp, lab.family.vip(1), &[lab.family.pod(1)])?;
+    lab.set_flows_used(FlowsUsed::YES)?;
+    let (client, vip, pod) = (lab.family.client(1), lab.family.vip(1), lab.family.pod(1));
+    for kind in kinds(lab.family) {
+        for protocol in Protocol::ALL {
+            let quote = Packet::first(protocol, vip, client).bytes();
+            let to_vip = Packet::icmp(client.ip(), vip.ip(), kind, &quote);
+            not_ours(lab, Hook::FromPod, &to_vip)?;
+            let quote = Packet::first(protocol, client, pod).bytes();
+            let to_pod = Packet::icmp(pod.ip(), client.ip(), kind, &quote);
+            not_ours(lab, Hook::ToPod, &to_pod)?;
+        }
+    }
+    // About what has no ports.
+    let quote = Packet::other(vip.ip(), client.ip(), 47, &[0; 16]).bytes();
+    let to_vip = Packet::icmp(client.ip(), vip.ip(), some(lab.family), &quote);
+    not_ours(lab, Hook::FromPod, &to_vip)
+}
+
+/// Nobody but a liar sends an error to one address about a packet of another.
+fn other_vip(lab: &mut Lab) -> anyhow::Result<()> {
+    let talk = talk(lab, Protocol::Udp)?;
+    let other = lab.family.vip(2);
+    lab.service(Protocol::Udp, other, &[lab.family.pod(2)])?;
+    let quote = talk.translated(Side::Backend, &talk.later(Side::Backend)).bytes();
+    let error = Packet::icmp(talk.client.ip(), other.ip(), some(lab.family), &quote);
+    not_ours(lab, Hook::FromPod, &error)
+}
+
+/// An error to the VIP about a packet that the client has never had.
+fn foreign_view(lab: &mut Lab) -> anyhow::Result<()> {
+    let talk = talk(lab, Protocol::Udp)?;
+    let (client, vip) = (talk.client.ip(), talk.vip.ip());
+    let quotes = [
+        talk.translated(Side::Client, &talk.later(Side::Client)),
+        talk.later(Side::Backend),
+        talk.later(Side::Client),
+    ];
+    for quote in quotes {
+        let error = Packet::icmp(client, vip, some(lab.family), &quote.bytes());
+        not_ours(lab, Hook::FromPod, &error)?;
+    }
+    Ok(())
+}
+
+fn outer_headers(lab: &mut Lab) -> anyhow::Result<()> {
+    for protocol in Protocol::ALL {
+        let talk = talk(lab, protocol)?;
+        for error in every_error(talk, &[some(lab.family)]) {
+            let packet = talk.later(error.about);
+            let quote = talk.translated(error.about, &packet).bytes();
+            let shape = |error: Packet| {
+                let error = error.hops(255);
+                match Packet::family_of(talk.client.ip()) {
+                    Family::V4 => error.options(&[148, 4, 0, 0]),
+                    Family::V6 => error.extensions(&[Extension::HopByHop, Extension::Destination]),
+                }
+            };
+            let received = shape(error.received(&packet.bytes()));
+            error.becomes(lab, shape(error.sent(&quote)), received)?;
+        }
+    }
+    Ok(())
+}

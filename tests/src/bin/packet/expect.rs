@@ -1,0 +1,226 @@
+//! What a program is expected to do with a packet, to the last byte and table entry.
+
+use std::{fmt::Write as _, ops::RangeInclusive, panic::Location};
+
+use anyhow::{Context as _, bail};
+use mcs_common::Counter;
+
+use crate::{
+    kernel::Ran,
+    lab::{Hook, Lab},
+    medium::Way,
+    packet::Packet,
+    tables::Tables,
+};
+
+/// `TCX_NEXT`, which is also `TC_ACT_UNSPEC`.
+pub(crate) const NEXT: i32 = -1;
+/// `TC_ACT_SHOT`.
+pub(crate) const SHOT: i32 = 2;
+/// `TC_ACT_REDIRECT`.
+pub(crate) const REDIRECT: i32 = 7;
+
+/// Where a packet goes, as an IP packet without its link header.
+#[derive(Clone, Debug)]
+pub(crate) enum Outcome {
+    /// On, as this.
+    Next(Vec<u8>),
+    /// Back out of the device that it came from, to the station that sent it, as this.
+    Back(Vec<u8>),
+    /// On, as the frame that came.
+    Frame,
+    /// Nowhere.
+    Dropped,
+}
+
+type Effect = Box<dyn FnOnce(&mut Tables)>;
+
+/// What comes of a packet. What is not declared is not to happen.
+pub(crate) struct Expect {
+    outcome: Outcome,
+    counters: Vec<Counter>,
+    effects: Vec<Effect>,
+}
+
+impl Expect {
+    fn new(outcome: Outcome) -> Self {
+        Self { outcome, counters: Vec::new(), effects: Vec::new() }
+    }
+
+    /// The packet goes on as this.
+    pub(crate) fn next(packet: impl Wire) -> Self {
+        Self::new(Outcome::Next(packet.wire()))
+    }
+
+    /// The packet goes back as this.
+    pub(crate) fn back(packet: impl Wire) -> Self {
+        Self::new(Outcome::Back(packet.wire()))
+    }
+
+    /// The packet is dropped for this reason.
+    pub(crate) fn dropped(reason: Counter) -> Self {
+        Self::new(Outcome::Dropped).counts(&[reason])
+    }
+
+    /// These counters are counted, each as often as it stands here.
+    pub(crate) fn counts(mut self, counters: &[Counter]) -> Self {
+        self.counters.extend(counters);
+        self
+    }
+
+    /// The tables change like this.
+    pub(crate) fn writes(mut self, effect: impl FnOnce(&mut Tables) + 'static) -> Self {
+        self.effects.push(Box::new(effect));
+        self
+    }
+}
+
+/// What can be put on a wire.
+pub(crate) trait Wire {
+    fn wire(&self) -> Vec<u8>;
+}
+
+impl Wire for Packet {
+    fn wire(&self) -> Vec<u8> {
+        self.bytes()
+    }
+}
+
+impl Wire for Vec<u8> {
+    fn wire(&self) -> Vec<u8> {
+        self.clone()
+    }
+}
+
+impl<T: Wire + ?Sized> Wire for &T {
+    fn wire(&self) -> Vec<u8> {
+        T::wire(self)
+    }
+}
+
+/// A packet that has gone through a program.
+pub(crate) struct Sent {
+    hook: Hook,
+    place: &'static Location<'static>,
+    frame: Vec<u8>,
+    ran: Ran,
+    /// When: nanoseconds of `CLOCK_MONOTONIC`.
+    run: RangeInclusive<u64>,
+}
+
+impl Sent {
+    /// What the program returned.
+    pub(crate) const fn verdict(&self) -> i32 {
+        self.ran.verdict
+    }
+
+    /// The frame as the program left it.
+    pub(crate) fn frame_out(&self) -> &[u8] {
+        &self.ran.frame
+    }
+
+    /// For error messages.
+    pub(crate) fn describe(&self) -> String {
+        let Self { hook, place, frame, .. } = self;
+        format!("{hook:?} at {place}, on {}", hex(frame))
+    }
+}
+
+impl Lab {
+    /// Runs a program on a packet that is none of its business.
+    #[track_caller]
+    pub(crate) fn ignores(&mut self, hook: Hook, packet: impl Wire) -> anyhow::Result<()> {
+        let expect = Expect::next(packet.wire());
+        self.expect(hook, packet, expect)
+    }
+
+    /// Runs a program on a packet, and compares everything with what is expected.
+    #[track_caller]
+    pub(crate) fn expect(
+        &mut self,
+        hook: Hook,
+        packet: impl Wire,
+        expect: Expect,
+    ) -> anyhow::Result<()> {
+        let sent = self.send(hook, packet)?;
+        self.compare(&sent, expect)
+    }
+
+    /// As [`Lab::ignores`], on a frame that is there already.
+    #[track_caller]
+    pub(crate) fn ignores_frame(&mut self, hook: Hook, frame: Vec<u8>) -> anyhow::Result<()> {
+        let sent = self.send_frame(hook, frame)?;
+        self.compare(&sent, Expect::new(Outcome::Frame))
+    }
+
+    /// Runs a program on a packet. [`Lab::compare`] is due.
+    #[track_caller]
+    pub(crate) fn send(&self, hook: Hook, packet: impl Wire) -> anyhow::Result<Sent> {
+        self.send_frame(hook, self.medium.frame(&packet.wire(), Way::On))
+    }
+
+    #[track_caller]
+    pub(crate) fn send_frame(&self, hook: Hook, frame: Vec<u8>) -> anyhow::Result<Sent> {
+        let place = Location::caller();
+        let describe = || format!("{hook:?} at {place}, on {}", hex(&frame));
+        let (ran, run) = self.run_frame(hook, &frame).with_context(describe)?;
+        Ok(Sent { hook, place, frame, ran, run })
+    }
+
+    /// Compares everything with what was expected of a packet.
+    pub(crate) fn compare(&mut self, sent: &Sent, expect: Expect) -> anyhow::Result<()> {
+        for counter in &expect.counters {
+            self.coverage.counted(*counter);
+        }
+        let mut expected = {
+            let tables = self.read()?;
+            std::mem::replace(&mut self.tables, tables)
+        };
+        expect.counters.iter().for_each(|counter| expected.count(*counter));
+        expect.effects.into_iter().for_each(|effect| effect(&mut expected));
+
+        let mut faults = String::new();
+        let (verdict, out) = match &expect.outcome {
+            Outcome::Next(ip) => (NEXT, Some(self.medium.frame(ip, Way::On))),
+            Outcome::Back(ip) => (REDIRECT, Some(self.medium.frame(ip, Way::Back))),
+            Outcome::Frame => (NEXT, Some(sent.frame.clone())),
+            Outcome::Dropped => (SHOT, None),
+        };
+        if sent.ran.verdict != verdict {
+            let _ = writeln!(faults, "verdict: expected {verdict}, got {}", sent.ran.verdict);
+        }
+        if let Some(out) = out
+            && out != sent.ran.frame
+        {
+            faults.push_str(&differing_bytes(&out, &sent.ran.frame));
+        }
+        faults.push_str(&expected.differences(&self.tables, &sent.run));
+        if !faults.is_empty() {
+            bail!("{}\n{}", sent.describe(), faults.trim_end());
+        }
+        Ok(())
+    }
+}
+
+/// Both, with the bytes marked that differ.
+fn differing_bytes(expected: &[u8], got: &[u8]) -> String {
+    const ROW: usize = 16;
+    let mut text = format!("bytes: expected {}, got {}\n", expected.len(), got.len());
+    for at in (0..expected.len().max(got.len())).step_by(ROW) {
+        let row = |bytes: &[u8]| {
+            let end = bytes.len().min(at + ROW);
+            bytes.get(at..end).unwrap_or_default().to_vec()
+        };
+        let (wanted, is) = (row(expected), row(got));
+        if wanted == is {
+            continue;
+        }
+        let _ = writeln!(text, "  {at:>4} expected {}", hex(&wanted));
+        let _ = writeln!(text, "       got      {}", hex(&is));
+    }
+    text
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+}

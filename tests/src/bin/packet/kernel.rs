@@ -1,0 +1,69 @@
+//! `BPF_PROG_TEST_RUN`. aya's `TestRun` cannot ask for `CHECKSUM_COMPLETE`.
+
+use std::{
+    io,
+    os::fd::{AsRawFd as _, BorrowedFd},
+};
+
+use anyhow::Context as _;
+use aya_obj::generated::{bpf_attr, bpf_cmd};
+
+/// Of include/uapi/linux/bpf.h, Linux 6.16.
+const BPF_F_TEST_SKB_CHECKSUM_COMPLETE: u32 = 1 << 2;
+/// Longer than any packet of the suite.
+const ROOM: usize = 4096;
+
+/// What came of a packet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Ran {
+    /// What the program returned.
+    pub(crate) verdict: i32,
+    /// The frame as the program left it.
+    pub(crate) frame: Vec<u8>,
+}
+
+/// `struct __sk_buff` of include/uapi/linux/bpf.h in words, and where `gso_segs` is.
+const CONTEXT_WORDS: usize = 48;
+const GSO_SEGS: usize = 41;
+
+/// Runs a classifier on a frame that the device is to cut into `segments`. With `summed` the kernel knows the sum of the packet, and fails
+/// with `EBADMSG` if what it knows is not true any more afterwards.
+pub(crate) fn run(
+    program: BorrowedFd<'_>,
+    frame: &[u8],
+    segments: u32,
+    summed: bool,
+) -> anyhow::Result<Ran> {
+    let mut out = vec![0; ROOM];
+    let mut context = [0_u32; CONTEXT_WORDS];
+    context[GSO_SEGS] = segments;
+    // SAFETY: the union is made of integers; all zeros is what the kernel expects of unused fields.
+    let mut attr: bpf_attr = unsafe { std::mem::zeroed() };
+    // SAFETY: fields of a union of integers.
+    let test = unsafe { &mut attr.test };
+    test.prog_fd = program.as_raw_fd().cast_unsigned();
+    test.data_size_in = u32::try_from(frame.len())?;
+    test.data_in = frame.as_ptr().addr() as u64;
+    test.data_size_out = u32::try_from(out.len())?;
+    test.data_out = out.as_mut_ptr().addr() as u64;
+    test.ctx_in = context.as_ptr().addr() as u64;
+    test.ctx_size_in = u32::try_from(size_of_val(&context))?;
+    test.repeat = 1;
+    test.flags = if summed { BPF_F_TEST_SKB_CHECKSUM_COMPLETE } else { 0 };
+    // SAFETY: the buffers are as long as the attributes say, and outlive the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            bpf_cmd::BPF_PROG_TEST_RUN,
+            &raw mut attr,
+            size_of::<bpf_attr>(),
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error()).context("BPF_PROG_TEST_RUN");
+    }
+    // SAFETY: as above.
+    let test = unsafe { attr.test };
+    out.truncate(usize::try_from(test.data_size_out)?);
+    Ok(Ran { verdict: test.retval.cast_signed(), frame: out })
+}

@@ -1,0 +1,548 @@
+//! The programs with maps of their own, which the cases fill themselves.
+
+use std::{
+    collections::BTreeMap, env, fs, net::SocketAddr, ops::RangeInclusive, os::fd::AsFd as _,
+    path::PathBuf, time::Duration,
+};
+
+use anyhow::Context as _;
+use aya::{
+    Ebpf, EbpfLoader,
+    maps::{Array, HashMap, MapData, MapError, PerCpuArray, PerCpuValues},
+    programs::SchedClassifier,
+};
+use bytemuck::Pod;
+use mcs_common::{
+    Address, Affinity, Backend, BackendRef, BackendState, ClientKey, Counter, Extent,
+    FRONTEND_AFFINITY_CLIENT_IP, Flow, FlowsUsed, Fragment, FragmentKey, FrontendKey,
+    FrontendState, Tuple, maps,
+};
+use rustix::{
+    thread::{CpuSet, sched_getcpu, sched_setaffinity},
+    time::{ClockId, clock_gettime},
+};
+
+use crate::{
+    coverage::Coverage,
+    family::Family,
+    kernel::{self, Ran},
+    medium::Medium,
+    packet::Protocol,
+    tables::{Key, Table, Tables, Time, Timed},
+};
+
+/// Entries of each config map.
+const CONFIG_ENTRIES: u32 = 256;
+/// Entries of each LRU map: far more than any case makes, so that nothing is evicted by itself.
+const LRU_ENTRIES: u32 = 16_384;
+/// A thousand refusals a second have an answer (`icmp_msgs_per_sec`), a hundred of them at once.
+pub(crate) const REFUSAL_NS: u64 = 1_000_000;
+pub(crate) const REFUSALS_AT_ONCE: u64 = 100;
+/// `BPF_NOEXIST` and `BPF_EXIST` are not meant.
+const ANY: u64 = 0;
+
+/// Where a program sits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Hook {
+    FromPod,
+    ToPod,
+    Uplink,
+}
+
+impl Hook {
+    pub(crate) const ALL: [Self; 3] = [Self::FromPod, Self::ToPod, Self::Uplink];
+
+    pub(crate) const fn program(self, medium: Medium) -> &'static str {
+        match (self, medium) {
+            (Self::FromPod, Medium::Bare) => "from_pod_bare",
+            (Self::ToPod, Medium::Bare) => "to_pod_bare",
+            (Self::Uplink, Medium::Bare) => "uplink_bare",
+            (Self::FromPod, _) => "from_pod",
+            (Self::ToPod, _) => "to_pod",
+            (Self::Uplink, _) => "uplink",
+        }
+    }
+}
+
+/// A frontend of the case.
+#[derive(Clone, Debug)]
+pub(crate) struct Service {
+    pub(crate) vip: SocketAddr,
+    pub(crate) protocol: Protocol,
+    /// Index into `states`.
+    pub(crate) frontend: u32,
+    pub(crate) backends: Vec<Pick>,
+}
+
+/// A backend of a frontend.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Pick {
+    pub(crate) address: SocketAddr,
+    pub(crate) chosen: BackendRef,
+}
+
+impl Service {
+    pub(crate) fn key(&self) -> FrontendKey {
+        FrontendKey::new(self.vip.ip().into(), self.vip.port(), self.protocol.number())
+    }
+}
+
+/// The config maps and how much of them the case has used.
+struct Config {
+    vips: HashMap<MapData, Address, u32>,
+    frontends: HashMap<MapData, FrontendKey, u32>,
+    states: Array<MapData, FrontendState>,
+    slots: Array<MapData, u32>,
+    backends: Array<MapData, Backend>,
+    next_frontend: u32,
+    next_slot: u32,
+    next_backend: u32,
+}
+
+/// What the programs write.
+struct Written {
+    counters: PerCpuArray<MapData, u64>,
+    flows: HashMap<MapData, Tuple, Flow>,
+    flows_used: Array<MapData, u32>,
+    fragments: HashMap<MapData, FragmentKey, Fragment>,
+    affinity: HashMap<MapData, ClientKey, Affinity>,
+    /// What limits the rate of refusals: nanoseconds of credit, and when it was filled up.
+    refusals: PerCpuArray<MapData, [u64; 2]>,
+}
+
+/// What the cases share. Each begins with empty maps.
+pub(crate) struct Lab {
+    programs: Ebpf,
+    config: Config,
+    written: Written,
+    pub(crate) family: Family,
+    pub(crate) medium: Medium,
+    /// How many the device is to cut packets into (`gso_segs`).
+    pub(crate) segments: u32,
+    /// What stands in the maps, after the last comparison.
+    pub(crate) tables: Tables,
+    pub(crate) coverage: Coverage,
+}
+
+impl Lab {
+    /// Loads the programs.
+    pub(crate) fn begin(coverage: Coverage) -> anyhow::Result<(Self, PathBuf)> {
+        let path = env::var_os("MCS_EBPF_OBJECT").map(PathBuf::from).context(
+            "MCS_EBPF_OBJECT does not name the eBPF object: use `cargo xtask test packet`",
+        )?;
+        stay_on_one_cpu()?;
+        let object = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let mut ebpf = loader().load(&object).context("cannot make the maps (it takes root)")?;
+        for medium in [Medium::Ethernet, Medium::Bare] {
+            for hook in Hook::ALL {
+                let name = hook.program(medium);
+                let program = ebpf.program_mut(name).with_context(|| format!("no {name}"))?;
+                let program: &mut SchedClassifier = program.try_into()?;
+                program.load().with_context(|| format!("the kernel does not take {name}"))?;
+            }
+        }
+        let config = Config {
+            vips: map(&mut ebpf, maps::VIPS)?,
+            frontends: map(&mut ebpf, maps::FRONTENDS)?,
+            states: map(&mut ebpf, maps::STATES)?,
+            slots: map(&mut ebpf, maps::SLOTS)?,
+            backends: map(&mut ebpf, maps::BACKENDS)?,
+            next_frontend: 1,
+            next_slot: 0,
+            next_backend: 1,
+        };
+        let written = Written {
+            counters: map(&mut ebpf, maps::COUNTERS)?,
+            flows: map(&mut ebpf, maps::FLOWS)?,
+            flows_used: map(&mut ebpf, maps::FLOWS_USED)?,
+            fragments: map(&mut ebpf, maps::FRAGMENTS)?,
+            affinity: map(&mut ebpf, maps::CLIENT_AFFINITY)?,
+            refusals: map(&mut ebpf, "refusals")?,
+        };
+        let lab = Self {
+            programs: ebpf,
+            config,
+            written,
+            family: Family::V4,
+            medium: Medium::Ethernet,
+            segments: 1,
+            tables: Tables::default(),
+            coverage,
+        };
+        let logs = path.parent().map(PathBuf::from).unwrap_or_default();
+        Ok((lab, logs))
+    }
+
+    /// Empties every map.
+    pub(crate) fn reset(&mut self, family: Family, medium: Medium) -> anyhow::Result<()> {
+        (self.family, self.medium) = (family, medium);
+        clear(&mut self.config.vips)?;
+        clear(&mut self.config.frontends)?;
+        (self.config.next_frontend, self.config.next_slot, self.config.next_backend) = (1, 0, 1);
+        clear(&mut self.written.flows)?;
+        clear(&mut self.written.fragments)?;
+        clear(&mut self.written.affinity)?;
+        self.written.flows_used.set(0, FlowsUsed::NO, ANY)?;
+        self.segments = 1;
+        self.allow_refusals(REFUSALS_AT_ONCE)?;
+        self.tables = self.read()?;
+        Ok(())
+    }
+
+    /// Makes a frontend that leads to these backends.
+    pub(crate) fn service(
+        &mut self,
+        protocol: Protocol,
+        vip: SocketAddr,
+        backends: &[SocketAddr],
+    ) -> anyhow::Result<Service> {
+        let frontend = self.config.next_frontend;
+        self.config.next_frontend += 1;
+        let picks = backends
+            .iter()
+            .map(|address| self.config.backend(*address, frontend))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let service = Service { vip, protocol, frontend, backends: picks };
+        self.config.vips.insert(Address::from(vip.ip()), 0, ANY)?;
+        self.config.publish(&service, 0)?;
+        self.config.frontends.insert(service.key(), frontend, ANY)?;
+        Ok(service)
+    }
+
+    /// Makes an address a VIP, without ports.
+    pub(crate) fn vip(&mut self, vip: SocketAddr) -> anyhow::Result<()> {
+        Ok(self.config.vips.insert(Address::from(vip.ip()), 0, ANY)?)
+    }
+
+    /// Removes the frontend, and retires its backends.
+    pub(crate) fn withdraw(&mut self, service: &Service) -> anyhow::Result<()> {
+        self.config.frontends.remove(&service.key())?;
+        service.backends.iter().try_for_each(|pick| self.config.retire(*pick))
+    }
+
+    /// Gives the frontend another set of backends. Those that are gone are retired.
+    pub(crate) fn change(
+        &mut self,
+        service: &mut Service,
+        backends: &[SocketAddr],
+    ) -> anyhow::Result<()> {
+        let old = service.backends.clone();
+        service.backends = backends
+            .iter()
+            .map(|address| {
+                let known = old.iter().find(|pick| pick.address == *address);
+                known.map_or_else(
+                    || self.config.backend(*address, service.frontend),
+                    |pick| Ok(*pick),
+                )
+            })
+            .collect::<anyhow::Result<_>>()?;
+        let state = self.config.states.get(&service.frontend, 0)?;
+        self.config.publish(service, state.affinity_seconds)?;
+        for gone in old.iter().filter(|pick| !service.backends.contains(pick)) {
+            self.config.retire(*gone)?;
+        }
+        Ok(())
+    }
+
+    /// Uses the id of a backend that is gone for another one of the frontend.
+    pub(crate) fn reuse(
+        &mut self,
+        service: &mut Service,
+        gone: Pick,
+        address: SocketAddr,
+    ) -> anyhow::Result<Pick> {
+        let id = gone.chosen.id;
+        let generation = gone.chosen.generation + 1;
+        let backend = backend(address, service.frontend, generation);
+        self.config.backends.set(id, backend, ANY)?;
+        let pick = Pick { address, chosen: BackendRef { id, generation } };
+        service.backends.push(pick);
+        let state = self.config.states.get(&service.frontend, 0)?;
+        self.config.publish(service, state.affinity_seconds)?;
+        Ok(pick)
+    }
+
+    /// Makes the frontend's clients stay with their backend.
+    pub(crate) fn stick(&mut self, service: &Service, affinity: Duration) -> anyhow::Result<()> {
+        self.config.publish(service, u32::try_from(affinity.as_secs())?)
+    }
+
+    /// Makes `frontends` lead to a state of another frontend.
+    pub(crate) fn confuse(&mut self, service: &Service) -> anyhow::Result<()> {
+        let mut state = self.config.states.get(&service.frontend, 0)?;
+        state.key.port += 1;
+        Ok(self.config.states.set(service.frontend, state, ANY)?)
+    }
+
+    /// Makes the extent longer than `slots`.
+    pub(crate) fn tear(&mut self, service: &Service) -> anyhow::Result<()> {
+        let mut state = self.config.states.get(&service.frontend, 0)?;
+        state.extent.block = CONFIG_ENTRIES;
+        Ok(self.config.states.set(service.frontend, state, ANY)?)
+    }
+
+    /// Runs a program on a frame, and tells from when to when (nanoseconds of `CLOCK_MONOTONIC`).
+    pub(crate) fn run_frame(
+        &self,
+        hook: Hook,
+        frame: &[u8],
+    ) -> anyhow::Result<(Ran, RangeInclusive<u64>)> {
+        let name = hook.program(self.medium);
+        let program = self.programs.program(name).with_context(|| format!("no {name}"))?;
+        let program: &SchedClassifier = program.try_into()?;
+        let fd = program.fd()?;
+        let begin = now_ns();
+        let summed = self.medium == Medium::Summed;
+        let ran = kernel::run(fd.as_fd(), frame, self.segments, summed)?;
+        self.coverage.ran(hook, self.family, self.medium);
+        Ok((ran, begin..=now_ns()))
+    }
+
+    /// What the programs have counted, on all CPUs.
+    pub(crate) fn counters(&self) -> anyhow::Result<BTreeMap<&'static str, u64>> {
+        Counter::ALL
+            .iter()
+            .map(|counter| {
+                let values: PerCpuValues<u64> = self.written.counters.get(&(*counter as u32), 0)?;
+                Ok((counter.name(), values.iter().sum()))
+            })
+            .collect()
+    }
+
+    /// An entry of the flow table.
+    pub(crate) fn flow(&self, tuple: &Tuple) -> anyhow::Result<Option<Flow>> {
+        match self.written.flows.get(tuple, 0) {
+            Err(MapError::KeyNotFound) => Ok(None),
+            flow => Ok(Some(flow?)),
+        }
+    }
+
+    /// What the programs have written.
+    pub(crate) fn read(&self) -> anyhow::Result<Tables> {
+        let written = &self.written;
+        Ok(Tables {
+            counters: self.counters()?,
+            flows_used: written.flows_used.get(&0, 0)?,
+            flows: table(&written.flows, |flow| {
+                (Flow { last_seen_ns: 0, ..flow }, flow.last_seen_ns)
+            })?,
+            fragments: table(&written.fragments, |first| {
+                (Fragment { first_seen_ns: 0, ..first }, first.first_seen_ns)
+            })?,
+            affinity: table(&written.affinity, |affinity| {
+                (Affinity { last_used_ns: 0, ..affinity }, affinity.last_used_ns)
+            })?,
+        })
+    }
+
+    /// Makes the entry older.
+    pub(crate) fn age_flow(&mut self, tuple: &Tuple, by: Duration) -> anyhow::Result<()> {
+        let mut flow = self.written.flows.get(tuple, 0)?;
+        flow.last_seen_ns = earlier(flow.last_seen_ns, by)?;
+        self.written.flows.insert(tuple, flow, ANY)?;
+        self.note()
+    }
+
+    /// Makes every first piece older.
+    pub(crate) fn age_fragments(&mut self, by: Duration) -> anyhow::Result<()> {
+        for entry in self.written.fragments.iter().collect::<Vec<_>>() {
+            let (key, mut first) = entry?;
+            first.first_seen_ns = earlier(first.first_seen_ns, by)?;
+            self.written.fragments.insert(key, first, ANY)?;
+        }
+        self.note()
+    }
+
+    /// Makes every client's choice older.
+    pub(crate) fn age_affinity(&mut self, by: Duration) -> anyhow::Result<()> {
+        for entry in self.written.affinity.iter().collect::<Vec<_>>() {
+            let (key, mut affinity) = entry?;
+            affinity.last_used_ns = earlier(affinity.last_used_ns, by)?;
+            self.written.affinity.insert(key, affinity, ANY)?;
+        }
+        self.note()
+    }
+
+    /// Makes a client remember this backend of the frontend, as of now.
+    pub(crate) fn give(
+        &mut self,
+        client: SocketAddr,
+        service: &Service,
+        pick: Pick,
+    ) -> anyhow::Result<()> {
+        let key = ClientKey { client: client.ip().into(), frontend: service.frontend, pad: 0 };
+        let affinity = Affinity { backend: pick.chosen, last_used_ns: now_ns() };
+        self.written.affinity.insert(key, affinity, ANY)?;
+        self.note()
+    }
+
+    /// Evicts an entry.
+    pub(crate) fn evict(&mut self, tuple: &Tuple) -> anyhow::Result<()> {
+        self.written.flows.remove(tuple)?;
+        self.note()
+    }
+
+    /// Evicts what is known of every client.
+    pub(crate) fn evict_affinity(&mut self) -> anyhow::Result<()> {
+        clear(&mut self.written.affinity)?;
+        self.note()
+    }
+
+    /// Evicts every flow.
+    pub(crate) fn evict_flows(&mut self) -> anyhow::Result<()> {
+        clear(&mut self.written.flows)?;
+        self.note()
+    }
+
+    /// Makes entries as of now.
+    pub(crate) fn plant(
+        &mut self,
+        flows: impl IntoIterator<Item = (Tuple, Flow)>,
+    ) -> anyhow::Result<()> {
+        for (tuple, flow) in flows {
+            self.written.flows.insert(tuple, Flow { last_seen_ns: now_ns(), ..flow }, ANY)?;
+        }
+        self.note()
+    }
+
+    /// Says whether there are flows.
+    pub(crate) fn set_flows_used(&mut self, used: u32) -> anyhow::Result<()> {
+        self.written.flows_used.set(0, used, ANY)?;
+        self.note()
+    }
+
+    /// Lets so many refusals have an answer, and no more until the next packet is refused.
+    pub(crate) fn allow_refusals(&mut self, count: u64) -> anyhow::Result<()> {
+        let credit_ns = count * REFUSAL_NS;
+        // As if it had been filled up in the future.
+        let everywhere =
+            vec![[credit_ns, u64::MAX]; aya::util::nr_cpus().map_err(|(_, error)| error)?];
+        Ok(self.written.refusals.set(0, PerCpuValues::try_from(everywhere)?, ANY)?)
+    }
+
+    /// Takes what the case has changed itself for known.
+    fn note(&mut self) -> anyhow::Result<()> {
+        self.tables = self.read()?;
+        Ok(())
+    }
+}
+
+impl Config {
+    fn backend(&mut self, address: SocketAddr, frontend: u32) -> anyhow::Result<Pick> {
+        let id = self.next_backend;
+        self.next_backend += 1;
+        let generation = 100 + id;
+        self.backends.set(id, backend(address, frontend, generation), ANY)?;
+        Ok(Pick { address, chosen: BackendRef { id, generation } })
+    }
+
+    fn retire(&mut self, pick: Pick) -> anyhow::Result<()> {
+        let backend = self.backends.get(&pick.chosen.id, 0)?;
+        let retired = Backend { state: BackendState::RETIRED, ..backend };
+        Ok(self.backends.set(pick.chosen.id, retired, ANY)?)
+    }
+
+    /// Writes a block of slots, and then the state that leads to it.
+    fn publish(&mut self, service: &Service, affinity_seconds: u32) -> anyhow::Result<()> {
+        let block = self.next_slot;
+        for pick in &service.backends {
+            self.slots.set(self.next_slot, pick.chosen.id, ANY)?;
+            self.next_slot += 1;
+        }
+        let state = FrontendState {
+            key: service.key(),
+            extent: Extent { block, count: u32::try_from(service.backends.len())? },
+            service: 1,
+            flags: if affinity_seconds == 0 { 0 } else { FRONTEND_AFFINITY_CLIENT_IP },
+            affinity_seconds,
+            pad: 0,
+        };
+        Ok(self.states.set(service.frontend, state, ANY)?)
+    }
+}
+
+fn loader() -> EbpfLoader<'static> {
+    let mut loader = EbpfLoader::new();
+    loader
+        .override_global("HAVE_SET_RETVAL", &0_u8, true)
+        .override_global("AYA_LOG_LEVEL", &0_u8, true)
+        .override_global("ONLY_NETNS", &0_u64, true);
+    let config = [
+        maps::VIPS,
+        maps::FRONTENDS,
+        maps::STATES,
+        maps::SLOTS,
+        maps::BACKENDS,
+        maps::SERVICES,
+        maps::CLUSTERS,
+    ];
+    for name in config {
+        loader.map_max_entries(name, CONFIG_ENTRIES);
+    }
+    for name in [maps::FLOWS, maps::FRAGMENTS, maps::CLIENT_AFFINITY] {
+        loader.map_max_entries(name, LRU_ENTRIES);
+    }
+    loader
+}
+
+fn map<T: TryFrom<aya::maps::Map, Error: std::error::Error + Send + Sync + 'static>>(
+    ebpf: &mut Ebpf,
+    name: &str,
+) -> anyhow::Result<T> {
+    let map = ebpf.take_map(name).with_context(|| format!("no map {name}"))?;
+    T::try_from(map).with_context(|| format!("the map {name}"))
+}
+
+fn backend(address: SocketAddr, frontend: u32, generation: u32) -> Backend {
+    Backend {
+        addr: address.ip().into(),
+        port: address.port(),
+        state: BackendState::ACTIVE,
+        pad: 0,
+        generation,
+        frontend,
+        cluster: 1,
+    }
+}
+
+fn clear<K: Pod + aya::Pod, V: Pod + aya::Pod>(
+    map: &mut HashMap<MapData, K, V>,
+) -> anyhow::Result<()> {
+    for key in map.keys().collect::<Vec<_>>() {
+        map.remove(&key?)?;
+    }
+    Ok(())
+}
+
+fn table<K: Key + Pod + aya::Pod, V: Pod + aya::Pod>(
+    map: &HashMap<MapData, K, V>,
+    split: impl Fn(V) -> (V, u64),
+) -> anyhow::Result<Table<K, V>> {
+    map.iter()
+        .map(|entry| {
+            let (key, value) = entry?;
+            let (value, time) = split(value);
+            Ok((key.sorted(), Timed { value, time: Time::At(time) }))
+        })
+        .collect()
+}
+
+/// The limit of refusals is each CPU's own, and so are the free entries of an LRU map.
+fn stay_on_one_cpu() -> anyhow::Result<()> {
+    let mut cpus = CpuSet::new();
+    cpus.set(sched_getcpu());
+    sched_setaffinity(None, &cpus).context("cannot stay on one CPU")
+}
+
+fn earlier(time: u64, by: Duration) -> anyhow::Result<u64> {
+    let by = u64::try_from(by.as_nanos())?;
+    time.checked_sub(by).context("this machine was started too short a time ago")
+}
+
+/// `CLOCK_MONOTONIC`, as the programs read it.
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
+    seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or_default()
+}

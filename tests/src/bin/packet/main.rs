@@ -1,0 +1,86 @@
+//! The packet suite: the programs of the packet path, run by `BPF_PROG_TEST_RUN` on packets that an
+//! independent implementation builds, with all that they write compared after each one.
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use mcs_tests::suite::{Suite, tell};
+
+mod checksums;
+mod choice;
+mod collision;
+mod coverage;
+mod echo;
+mod errors;
+mod expect;
+mod family;
+mod flows;
+mod fragments;
+mod hairpin;
+mod headers;
+mod hostile;
+mod judge;
+mod kernel;
+mod lab;
+mod medium;
+mod misses;
+mod packet;
+mod refusals;
+mod removal;
+mod segments;
+mod table;
+mod tables;
+mod talk;
+mod uplink;
+
+use self::{coverage::Coverage, family::Family, lab::Lab, medium::Medium};
+
+fn main() -> ExitCode {
+    let mut suite = Suite::default();
+    misses::cases(&mut suite);
+    flows::cases(&mut suite);
+    headers::cases(&mut suite);
+    checksums::cases(&mut suite);
+    fragments::cases(&mut suite);
+    errors::cases(&mut suite);
+    echo::cases(&mut suite);
+    refusals::cases(&mut suite);
+    hairpin::cases(&mut suite);
+    uplink::cases(&mut suite);
+    table::cases(&mut suite);
+    choice::cases(&mut suite);
+    removal::cases(&mut suite);
+    collision::cases(&mut suite);
+    segments::cases(&mut suite);
+    hostile::cases(&mut suite);
+    suite.case("coverage: everything, once all cases have run", covered);
+    suite.main(|| Lab::begin(Coverage::default()))
+}
+
+/// Says what was covered, and fails if anything was not.
+fn covered(lab: &mut Lab) -> anyhow::Result<()> {
+    lab.coverage.to_string().lines().for_each(tell);
+    lab.coverage.check()
+}
+
+/// What holds for packets of every family on every medium.
+type Check = fn(&mut Lab) -> anyhow::Result<()>;
+
+/// Adds a case for each family. Its name is `theme: what`.
+fn each(suite: &mut Suite<Lab>, name: &'static str, check: Check) {
+    for family in Family::ALL {
+        one(suite, name, family, check);
+    }
+}
+
+/// Adds a case for one family.
+fn one(suite: &mut Suite<Lab>, name: &'static str, family: Family, check: Check) {
+    suite.case(format!("{name}, {family}"), move |lab| {
+        for medium in Medium::ALL {
+            lab.reset(family, medium)?;
+            check(lab).with_context(|| medium.to_string())?;
+        }
+        lab.coverage.held(name, family);
+        Ok(())
+    });
+}

@@ -1,0 +1,353 @@
+//! What goes nowhere: its sender is told so at once.
+
+use std::net::SocketAddr;
+
+use anyhow::Context as _;
+use etherparse::Ethernet2Header;
+use mcs_common::{Counter, FlowsUsed};
+use mcs_tests::suite::Suite;
+
+use crate::{
+    each,
+    expect::{Expect, SHOT},
+    family::Family,
+    lab::{Hook, Lab, REFUSALS_AT_ONCE},
+    medium::Medium,
+    one,
+    packet::{Body, Extension, Packet, Protocol, flag},
+    talk::{Side, Talk},
+};
+
+pub(crate) fn cases(suite: &mut Suite<Lab>) {
+    each(suite, "refusals: TCP gets a reset", resets);
+    each(suite, "refusals: UDP gets ICMP", unreachable);
+    each(suite, "refusals: for every reason", reasons);
+    each(suite, "refusals: SCTP", sctp);
+    each(suite, "refusals: protocols without ports", protocols);
+    each(suite, "refusals: a reset is not answered", reset_of_a_reset);
+    one(suite, "refusals: quotes with options", Family::V4, options);
+    one(suite, "refusals: quotes with extensions", Family::V6, extensions);
+    each(suite, "refusals: of fragments", fragments);
+    each(suite, "refusals: of segments to be cut by the device", segments);
+    each(suite, "refusals: so many and no more", limit);
+    each(suite, "refusals: a flow goes on without its frontend", known_flow);
+}
+
+/// The reset that answers a segment, as RFC 9293, 3.10.7.1 has it, in the segment's place: with its
+/// options and its payload.
+fn reset(packet: &Packet) -> Packet {
+    let (from, to) = packet.ends();
+    let mut answer = packet.clone().between(to, from);
+    let Body::Tcp { header, payload } = &mut answer.body else { panic!("not TCP") };
+    let (syn, fin, ack) = (header.syn, header.fin, header.ack);
+    let length = u32::try_from(payload.len()).unwrap_or_default();
+    if ack {
+        header.sequence_number = header.acknowledgment_number;
+        header.acknowledgment_number = 0;
+        header.ack = false;
+    } else {
+        let length = length + u32::from(syn) + u32::from(fin);
+        header.acknowledgment_number = header.sequence_number.wrapping_add(length);
+        header.sequence_number = 0;
+        header.ack = true;
+    }
+    (header.syn, header.fin, header.psh, header.rst) = (false, false, false, true);
+    header.window_size = 0;
+    answer
+}
+
+/// The ICMP error that answers a packet which begins like this.
+fn port_unreachable(packet: &Packet, quote: &[u8]) -> Packet {
+    let (kind, class) = match Packet::family_of(packet.src) {
+        // Internetwork control (RFC 1812, 4.3.2.5).
+        Family::V4 => ((3, 3, [0; 4]), 0xc0),
+        Family::V6 => ((1, 4, [0; 4]), 0),
+    };
+    let answer = Packet::icmp(packet.dst, packet.src, kind, quote);
+    Packet { class, id: 0, dont_fragment: true, hops: 64, ..answer }
+}
+
+/// Bytes behind the header that are quoted.
+const QUOTED: usize = 8;
+
+impl Lab {
+    /// A packet whose header has so many bytes is refused for this reason.
+    #[track_caller]
+    fn refuses_with(
+        &mut self,
+        packet: &Packet,
+        header: usize,
+        reason: Counter,
+    ) -> anyhow::Result<()> {
+        let whole = packet.bytes();
+        let answer = match (&packet.body, self.medium) {
+            (Body::Tcp { .. }, _) => reset(packet),
+            // The kernel would cut bytes off behind an Ethernet header that is not there: not to be
+            // had here.
+            (_, Medium::Bare) => return Ok(()),
+            // Tags would not stay in front of the error.
+            (_, Medium::Vlan | Medium::DoubleVlan) => return self.refuses_silently(packet, reason),
+            _ => port_unreachable(packet, &whole[..header + QUOTED]),
+        };
+        let is_resized = whole.len() != header + steady_payload(&answer) + QUOTED;
+        let is_tcp = matches!(packet.body, Body::Tcp { .. });
+        if self.medium == Medium::Summed && !is_tcp && is_resized {
+            // The kernel gives up the sum of a packet whose length changes, and then finds it wrong.
+            return Ok(());
+        }
+        self.allow_refusals(1)?;
+        let expect = Expect::back(&answer).counts(&[reason]);
+        self.expect(Hook::FromPod, packet, expect)?;
+        // On its way to the pod nothing happens to it.
+        self.ignores(Hook::ToPod, answer)
+    }
+
+    /// As [`Lab::refuses_with`], without options or extensions.
+    #[track_caller]
+    fn refuses(&mut self, packet: &Packet, reason: Counter) -> anyhow::Result<()> {
+        let header = match self.family {
+            Family::V4 => 20,
+            Family::V6 => 40,
+        };
+        self.refuses_with(packet, header, reason)
+    }
+
+    /// A packet is refused for this reason, and not answered.
+    #[track_caller]
+    fn refuses_silently(&mut self, packet: &Packet, reason: Counter) -> anyhow::Result<()> {
+        self.allow_refusals(1)?;
+        let expect = Expect::dropped(reason).counts(&[Counter::RefusalSilent]);
+        self.expect(Hook::FromPod, packet, expect)
+    }
+}
+
+/// Bytes of payload by which a UDP packet is as long as what its error is made in: the error, with the
+/// packet's link and IP headers and half of its UDP header in front, which are cut off then.
+fn steady_payload(answer: &Packet) -> usize {
+    answer.bytes().len() + Ethernet2Header::LEN + 4 - QUOTED
+}
+
+/// Where nothing listens.
+fn unknown_port(lab: &mut Lab) -> anyhow::Result<(SocketAddr, SocketAddr)> {
+    let mut vip = lab.family.vip(1);
+    for protocol in Protocol::ALL {
+        lab.service(protocol, vip, &[lab.family.pod(1)])?;
+    }
+    lab.set_flows_used(FlowsUsed::YES)?;
+    vip.set_port(7);
+    Ok((lab.family.client(1), vip))
+}
+
+fn resets(lab: &mut Lab) -> anyhow::Result<()> {
+    let (client, vip) = unknown_port(lab)?;
+    let (fin, syn, ack, psh) = (flag::FIN, flag::SYN, flag::ACK, flag::PSH);
+    for flags in [syn, ack, syn | ack, ack | psh, fin | ack, fin, 0, syn | fin] {
+        for payload in [&[][..], b"x", b"even", &[0x99; 999]] {
+            let packet = Packet::tcp(client, vip, flags).payload(payload);
+            lab.refuses(&packet, Counter::PacketRefusedUnknownPort)
+                .with_context(|| format!("flags {flags:#x}, {} bytes", payload.len()))?;
+        }
+    }
+    // Numbers that wrap around.
+    let mut packet = Packet::syn(client, vip).payload(b"fast open");
+    if let Body::Tcp { header, .. } = &mut packet.body {
+        header.sequence_number = u32::MAX;
+    }
+    lab.refuses(&packet, Counter::PacketRefusedUnknownPort)?;
+    let shaped = match lab.family {
+        Family::V4 => packet.options(&[148, 4, 0, 0]),
+        Family::V6 => packet.extensions(&[Extension::HopByHop, Extension::LongDestination]),
+    };
+    lab.refuses(&shaped, Counter::PacketRefusedUnknownPort)
+}
+
+fn unreachable(lab: &mut Lab) -> anyhow::Result<()> {
+    let (client, vip) = unknown_port(lab)?;
+    // The length that does not change while the error is made.
+    let answer =
+        port_unreachable(&Packet::udp(client, vip), &Packet::udp(client, vip).payload(&[]).bytes());
+    let steady = vec![0x98; steady_payload(&answer)];
+    for payload in [&[][..], b"x", b"even", &steady, &[0x99; 1400]] {
+        for port in [1, 40_001, 65_535] {
+            let client = SocketAddr::new(client.ip(), port);
+            let packet = Packet::udp(client, vip).payload(payload);
+            lab.refuses(&packet, Counter::PacketRefusedUnknownPort)?;
+            lab.refuses(&packet.without_checksum(), Counter::PacketRefusedUnknownPort)?;
+        }
+    }
+    Ok(())
+}
+
+fn reasons(lab: &mut Lab) -> anyhow::Result<()> {
+    for protocol in Protocol::ALL {
+        let (client, mut vip) = (lab.family.client(1), lab.family.vip(1));
+        lab.reset(lab.family, lab.medium)?;
+        let first = |vip| Packet::first(protocol, client, vip);
+        // A VIP without any port.
+        lab.vip(vip)?;
+        lab.refuses(&first(vip), Counter::PacketRefusedUnknownPort)?;
+        // A frontend of the other protocol.
+        let [tcp, udp] = Protocol::ALL;
+        let other = if protocol == tcp { udp } else { tcp };
+        lab.service(other, vip, &[lab.family.pod(1)])?;
+        lab.refuses(&first(vip), Counter::PacketRefusedUnknownPort)?;
+
+        let mut empty = |lab: &mut Lab, backends: &[SocketAddr]| {
+            vip.set_port(vip.port() + 1);
+            lab.service(protocol, vip, backends)
+        };
+        let service = empty(lab, &[])?;
+        lab.refuses(&first(service.vip), Counter::PacketRefusedNoBackend)?;
+        let service = empty(lab, &[lab.family.pod(1)])?;
+        lab.tear(&service)?;
+        lab.refuses(&first(service.vip), Counter::PacketRefusedNoBackend)?;
+        let service = empty(lab, &[lab.family.pod(1)])?;
+        lab.confuse(&service)?;
+        lab.refuses(&first(service.vip), Counter::PacketRefusedInconsistent)?;
+    }
+    Ok(())
+}
+
+fn sctp(lab: &mut Lab) -> anyhow::Result<()> {
+    let (client, mut vip) = unknown_port(lab)?;
+    for port in [7, 80] {
+        vip.set_port(port);
+        // An INIT chunk.
+        let ports = [client.port().to_be_bytes(), vip.port().to_be_bytes()].concat();
+        let init = [&ports[..], &[0; 4], &[0xab; 4], &[1, 0, 0, 20], &[0; 16]].concat();
+        let packet = Packet::other(client.ip(), vip.ip(), 132, &init);
+        lab.refuses(&packet, Counter::PacketRefusedSctp)?;
+        let cut = Packet::other(client.ip(), vip.ip(), 132, &init[..7]);
+        lab.refuses_silently(&cut, Counter::PacketRefusedSctp)?;
+    }
+    Ok(())
+}
+
+fn protocols(lab: &mut Lab) -> anyhow::Result<()> {
+    let (client, vip) = unknown_port(lab)?;
+    // IGMP, IP in IP, IPv6 in IP, GRE, ESP, AH, no next header, OSPF, UDP-Lite, ICMP of the other
+    // family, and what is reserved.
+    let other_icmp = match lab.family {
+        Family::V4 => 58,
+        Family::V6 => 1,
+    };
+    for protocol in [2, 4, 41, 47, 50, 51, 59, 89, 136, other_icmp, 255] {
+        let packet = Packet::other(client.ip(), vip.ip(), protocol, &[1; 40]);
+        lab.expect(Hook::FromPod, packet, Expect::dropped(Counter::PacketDroppedProtocol))
+            .with_context(|| format!("protocol {protocol}"))?;
+    }
+    Ok(())
+}
+
+fn reset_of_a_reset(lab: &mut Lab) -> anyhow::Result<()> {
+    let (client, vip) = unknown_port(lab)?;
+    for flags in [flag::RST, flag::RST | flag::ACK] {
+        let packet = Packet::tcp(client, vip, flags);
+        lab.refuses_silently(&packet, Counter::PacketRefusedUnknownPort)?;
+    }
+    Ok(())
+}
+
+fn options(lab: &mut Lab) -> anyhow::Result<()> {
+    let (client, vip) = unknown_port(lab)?;
+    for options in [&[148, 4, 0, 0][..], &[0x9e; 40]] {
+        let packet = Packet::udp(client, vip).options(options);
+        let header = 20 + options.len();
+        lab.refuses_with(&packet, header, Counter::PacketRefusedUnknownPort)?;
+    }
+    Ok(())
+}
+
+fn extensions(lab: &mut Lab) -> anyhow::Result<()> {
+    let (client, vip) = unknown_port(lab)?;
+    let chains: [(&[Extension], usize); 3] = [
+        (&[Extension::HopByHop], 8),
+        (&[Extension::HopByHop, Extension::Routing { segments_left: 0 }, Extension::Atomic], 24),
+        (&[Extension::LongDestination, Extension::HopByHop], 32),
+    ];
+    for (chain, length) in chains {
+        let packet = Packet::udp(client, vip).extensions(chain);
+        lab.refuses_with(&packet, 40 + length, Counter::PacketRefusedUnknownPort)?;
+    }
+    // More than is quoted.
+    let packet = Packet::udp(client, vip).extensions(&[Extension::LongDestination; 3]);
+    lab.refuses_silently(&packet, Counter::PacketRefusedUnknownPort)
+}
+
+fn fragments(lab: &mut Lab) -> anyhow::Result<()> {
+    let (client, vip) = unknown_port(lab)?;
+    for protocol in Protocol::ALL {
+        let packet = Packet::later(protocol, client, vip).payload(&[4; 100]);
+        let pieces = packet.pieces(&[64]);
+        let header = pieces[0].len() - 64;
+        let reason = Counter::PacketRefusedUnknownPort;
+        lab.allow_refusals(1)?;
+        let expect = match (protocol, lab.medium) {
+            // What the reset would have to acknowledge is not known.
+            (Protocol::Tcp, _) | (Protocol::Udp, Medium::Vlan | Medium::DoubleVlan) => {
+                Some(Expect::dropped(reason).counts(&[Counter::RefusalSilent]))
+            }
+            // As in `refuses_with`.
+            (Protocol::Udp, Medium::Bare | Medium::Summed) => None,
+            (Protocol::Udp, Medium::Ethernet) => {
+                let answer = port_unreachable(&packet, &pieces[0][..header + QUOTED]);
+                Some(Expect::back(answer).counts(&[reason]))
+            }
+        };
+        if let Some(expect) = expect {
+            lab.expect(Hook::FromPod, &pieces[0], expect)?;
+        }
+        let dropped = Expect::dropped(Counter::PacketDroppedFragment);
+        lab.expect(Hook::FromPod, &pieces[1], dropped)?;
+    }
+    Ok(())
+}
+
+fn segments(lab: &mut Lab) -> anyhow::Result<()> {
+    let (client, vip) = unknown_port(lab)?;
+    lab.segments = 3;
+    let packet = Packet::data(client, vip).payload(&[5; 1400]);
+    lab.refuses_silently(&packet, Counter::PacketRefusedUnknownPort)
+}
+
+fn limit(lab: &mut Lab) -> anyhow::Result<()> {
+    let (client, vip) = unknown_port(lab)?;
+    let reason = Counter::PacketRefusedUnknownPort;
+    let packet = Packet::syn(client, vip);
+    let answered = || Expect::back(reset(&packet)).counts(&[reason]);
+    let silent = || Expect::dropped(reason).counts(&[Counter::RefusalLimited]);
+    for _ in 0..3 {
+        lab.allow_refusals(0)?;
+        lab.expect(Hook::FromPod, &packet, silent())?;
+    }
+    lab.allow_refusals(1)?;
+    lab.expect(Hook::FromPod, &packet, answered())?;
+    // The credit of a long silence is that of a burst.
+    lab.allow_refusals(1000 * REFUSALS_AT_ONCE)?;
+    let begin = std::time::Instant::now();
+    let mut count = 0;
+    let limited = loop {
+        let sent = lab.send(Hook::FromPod, &packet)?;
+        if sent.verdict() == SHOT {
+            lab.compare(&sent, silent())?;
+            break count;
+        }
+        lab.compare(&sent, answered())?;
+        count += 1;
+    };
+    // One more for each millisecond that it took.
+    let earned = u64::try_from(begin.elapsed().as_millis())? + 1;
+    let expected = REFUSALS_AT_ONCE..=REFUSALS_AT_ONCE + earned;
+    anyhow::ensure!(expected.contains(&limited), "{limited} refusals, and not {expected:?}");
+    Ok(())
+}
+
+fn known_flow(lab: &mut Lab) -> anyhow::Result<()> {
+    let service = lab.service(Protocol::Tcp, lab.family.vip(1), &[lab.family.pod(1)])?;
+    let talk = Talk::new(lab.family.client(1), &service);
+    lab.established(&talk)?;
+    lab.withdraw(&service)?;
+    lab.carries(&talk, Side::Client, &talk.later(Side::Client))?;
+    let other = Packet::syn(lab.family.client(2), talk.vip);
+    lab.refuses(&other, Counter::PacketRefusedUnknownPort)
+}
