@@ -15,7 +15,7 @@ use super::{
     frame::{Frame, Link, OutOfBounds},
     ip::{Header, Ip, Piece, checksum_difference, fold, protocol},
     rewrite::{addresses, replace_l4},
-    scratch::scratch,
+    scratch::{Scratch, scratch},
 };
 use crate::{
     counters::{count, count_at},
@@ -61,7 +61,7 @@ pub(crate) fn refuse<F: Ip, L: Link>(
     let answer = if tcp {
         reset::<F, L>(frame, header, &scratch.tuple, flags)
     } else {
-        unreachable::<F, L>(frame, header, &scratch.tuple)
+        unreachable::<F, L>(frame, header, scratch)
     };
     match answer.and_then(|()| frame.send_back()) {
         Ok(verdict) => verdict,
@@ -125,70 +125,69 @@ fn reset<F: Ip, L: Link>(
 /// Bytes of the refused packet's payload that an ICMP error quotes: at least (RFC 792), and enough
 /// for a socket to be found by.
 const QUOTED: u32 = 8;
-/// Words of it, headers included, that are summed.
-const QUOTED_WORDS: u32 = 24;
+/// Words of it that are quoted at most, headers included.
+pub(super) const QUOTED_WORDS: usize = 24;
 
 /// Turns a packet into the ICMP error that says so.
 #[inline(always)]
 fn unreachable<F: Ip, L: Link>(
     frame: &Frame<L>,
     header: &Header,
-    tuple: &Tuple,
+    scratch: &mut Scratch,
 ) -> Result<(), OutOfBounds> {
-    let recompute = u64::from(BPF_F_RECOMPUTE_CSUM);
     let quoted = header.l4 - frame.l3 + QUOTED;
     // A tag that is part of the packet would not stay in front of it.
-    if frame.l3 != L::HEADER || header.end - header.l4 < QUOTED || quoted > QUOTED_WORDS * 4 {
+    let tagged = frame.l3 != L::HEADER;
+    if tagged || header.end - header.l4 < QUOTED || quoted > size_of_val(&scratch.quote) as u32 {
         return Err(OutOfBounds);
     }
-    if header.protocol == protocol::UDP {
-        let [src, dst, length]: [u16; 3] = frame.load(header.l4)?;
-        let sum = u32::from(src) + u32::from(dst) + u32::from(length);
-        frame.store(header.l4 + 6, &steady_checksum(sum), recompute)?;
-    }
     let mut sum = 0_u64;
-    for word in 0..QUOTED_WORDS {
-        if word * 4 >= quoted {
+    for (nth, word) in scratch.quote.iter_mut().enumerate() {
+        let offset = nth as u32 * 4;
+        if offset >= quoted {
             break;
         }
-        sum += u64::from(frame.load::<u32>(frame.l3 + word * 4)?);
+        *word = frame.load(frame.l3 + offset)?;
+        sum += u64::from(*word);
     }
     let length = 8 + quoted as u16;
-    let ends = tuple.reversed();
-    let kind = F::PORT_UNREACHABLE;
-    sum += u64::from(u16::from_ne_bytes(kind)) + F::pseudo_sum(&ends, length);
+    scratch.spare = scratch.tuple.reversed();
+    let ends = &scratch.spare;
+    let kind = u16::from_ne_bytes(F::PORT_UNREACHABLE);
+    sum += u64::from(kind) + F::pseudo_sum(ends, length);
 
-    resize(frame, frame.l3 + quoted, size_of::<F::Plain>() as u32 + 8)?;
-    frame.store(frame.l3, &F::plain(&ends, length), recompute)?;
-    let message = [u16::from_ne_bytes(kind), fold(sum), 0, 0];
-    frame.store(frame.l3 + size_of::<F::Plain>() as u32, &message, recompute)
+    let plain = size_of::<F::Plain>() as u32;
+    make_anew(frame, header.l4, frame.l3 + plain + u32::from(length))?;
+    let recompute = u64::from(BPF_F_RECOMPUTE_CSUM);
+    frame.store(frame.l3, &F::plain(ends, length), recompute)?;
+    frame.store(frame.l3 + plain, &[kind, fold(sum), 0, 0], recompute)?;
+    for (nth, word) in scratch.quote.iter().enumerate() {
+        let offset = nth as u32 * 4;
+        if offset >= quoted {
+            break;
+        }
+        frame.store(frame.l3 + plain + 8 + offset, word, recompute)?;
+    }
+    Ok(())
 }
 
-/// Cuts the packet to `length` bytes, and makes `room` for more after the link header.
+/// Makes the packet `length` bytes long, of which only the link header is what it was. Its checksum is
+/// no longer left to a device, which would write it into the midst of what stands there now.
+///
+/// For that the front of the packet has to go, beyond the header of the checksum at `l4`
+/// (`skb_postpull_rcsum`, include/linux/skbuff.h).
 #[inline(always)]
-fn resize<L: Link>(frame: &Frame<L>, length: u32, room: u32) -> Result<(), OutOfBounds> {
+fn make_anew<L: Link>(frame: &Frame<L>, l4: u32, length: u32) -> Result<(), OutOfBounds> {
+    let front = l4 + 4;
     // SAFETY: both helpers take the context itself.
     let result = unsafe {
-        let result = bpf_skb_change_tail(frame.ctx.as_ptr().cast(), length, 0);
+        let result = bpf_skb_change_tail(frame.ctx.as_ptr().cast(), length + front, 0);
         if result == 0 {
-            bpf_skb_adjust_room(frame.ctx.as_ptr().cast(), room.cast_signed(), BPF_ADJ_ROOM_MAC, 0)
+            let shrink = -front.cast_signed();
+            bpf_skb_adjust_room(frame.ctx.as_ptr().cast(), shrink, BPF_ADJ_ROOM_MAC, 0)
         } else {
             result
         }
     };
     if result == 0 { Ok(()) } else { Err(OutOfBounds) }
-}
-
-/// A checksum for a quoted UDP header whose other three words add up to `sum`, such that a device
-/// which finishes it (`CHECKSUM_PARTIAL`: it writes the complement of the sum of what stands there)
-/// writes the same again. Else it would spoil the checksum of the ICMP message around it.
-///
-/// It is `c = -(sum + c)` in one's complement, hence half of `-sum`; 2 * 32768 = 1 modulo 65535.
-#[inline(always)]
-const fn steady_checksum(sum: u32) -> u16 {
-    const HALF: u64 = 32_768;
-    let sum = sum as u64 % 65_535;
-    let checksum = (65_535 - sum) * HALF % 65_535;
-    // 0 would mean that there is none.
-    if checksum == 0 { 0xffff } else { checksum as u16 }
 }

@@ -2,6 +2,7 @@
 
 use mcs_common::{Flow, Fragment, FragmentKey, Tuple, select::Frontend};
 
+use super::refuse::QUOTED_WORDS;
 use crate::maps::SCRATCH;
 
 /// What one run of a program works on. Programs of the packet path run with bottom halves off, so
@@ -24,6 +25,8 @@ pub(crate) struct Scratch {
     pub(super) spare: Tuple,
     pub(super) fragment_key: FragmentKey,
     pub(super) fragment: Fragment,
+    /// What an ICMP error quotes.
+    pub(super) quote: [u32; QUOTED_WORDS],
 }
 
 /// This CPU's.

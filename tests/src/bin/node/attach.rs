@@ -2,9 +2,8 @@
 
 use std::{
     collections::BTreeMap,
-    fmt,
     net::TcpStream,
-    sync::atomic::{AtomicBool, AtomicU8, Ordering},
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -28,11 +27,9 @@ use serde_json::Value;
 use crate::{
     classifier::{Counter, Way},
     exchange::{bulk, greeted},
-    world::{Place, Target, World},
+    world::{Mechanism, Place, Target, World},
 };
 
-/// The numbers of this suite's nodes: a device of one that is gone may be there for a while.
-static NODE: AtomicU8 = AtomicU8::new(10);
 /// Long after a connection that is translated is there.
 const SOON: Duration = Duration::from_millis(300);
 const PODS: [(Layout, u8); 1] = [(Layout::Routed, 2)];
@@ -57,22 +54,6 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("from tcx to clsact and back under load", |world| changes_mechanism(world));
     suite.case("an ingress qdisc is in the way of clsact", |world| is_in_the_way(world));
     suite.case("patterns choose devices", |world| follows_patterns(world));
-}
-
-/// How programs are attached.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Mechanism {
-    Tcx,
-    Clsact,
-}
-
-impl fmt::Display for Mechanism {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcx => "tcx",
-            Self::Clsact => "clsact",
-        })
-    }
 }
 
 /// A node of its own with two pods and an agent.
@@ -151,7 +132,7 @@ impl Bench {
 }
 
 fn place(world: &World) -> anyhow::Result<Place> {
-    Place::create(&world.run, &world.backbone, NODE.fetch_add(1, Ordering::Relaxed), &PODS)
+    world.new_place(&PODS)
 }
 
 fn all_flags(by: Mechanism, flags: &[&str]) -> Vec<String> {

@@ -9,6 +9,7 @@ mod bulk;
 mod classifier;
 mod direct;
 mod exchange;
+mod foreign;
 mod hairpin;
 mod icmp;
 mod machines;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
     refusal::cases(&mut suite);
     hairpin::cases(&mut suite);
     netfilter::cases(&mut suite);
+    foreign::cases(&mut suite);
     machines::cases(&mut suite);
     attach::cases(&mut suite);
     suite.main(World::begin)

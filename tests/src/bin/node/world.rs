@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
     sync::atomic::{AtomicU8, Ordering},
@@ -34,6 +35,22 @@ pub(crate) const UNKNOWN_PORT: u16 = 7;
 /// The flags of an agent that serves pods of every layout, by packets alone.
 pub(crate) const FLAGS: &[&str] =
     &["--socket-lb=off", "--tc=auto", "--tc-devices=kind=veth,kind=tun"];
+
+/// How programs of the agent are attached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mechanism {
+    Tcx,
+    Clsact,
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcx => "tcx",
+            Self::Clsact => "clsact",
+        })
+    }
+}
 
 /// A service with an address of each family.
 #[derive(Clone, Debug)]
@@ -102,7 +119,7 @@ type Servers = BTreeMap<(Protocol, SocketAddr), Server>;
 
 impl Place {
     /// Makes the node with this number, and so many pods of each layout, each with servers.
-    pub(crate) fn create(
+    fn create(
         run: &Run,
         backbone: &Backbone,
         number: u8,
@@ -186,6 +203,7 @@ pub(crate) struct World {
     pub(crate) backbone: Backbone,
     pub(crate) run: Run,
     vips: AtomicU8,
+    places: AtomicU8,
 }
 
 impl World {
@@ -240,6 +258,7 @@ impl World {
             backbone,
             run,
             vips,
+            places: AtomicU8::new(1),
         };
         Ok((world, logs))
     }
@@ -247,6 +266,12 @@ impl World {
     /// A service with addresses of its own, no endpoints, and no agent that knows it.
     pub(crate) fn fresh(&self, name: &str) -> Target {
         fresh(&self.vips, name)
+    }
+
+    /// Another node, with so many pods of these layouts, and no agent.
+    pub(crate) fn new_place(&self, pods: &[(Layout, u8)]) -> anyhow::Result<Place> {
+        let number = self.places.fetch_add(1, Ordering::Relaxed);
+        Place::create(&self.run, &self.backbone, number, pods)
     }
 
     /// The server at an address of a remote pod, or of a pod of the node.

@@ -97,7 +97,7 @@ fn spread_of_clients(lab: &mut Lab) -> anyhow::Result<()> {
 
 /// A new flow of a client to a frontend with affinity, wherever that leads.
 #[track_caller]
-fn sticks(lab: &mut Lab, client: SocketAddr, service: &Service) -> anyhow::Result<Talk> {
+pub(crate) fn sticks(lab: &mut Lab, client: SocketAddr, service: &Service) -> anyhow::Result<Talk> {
     let packet = Packet::first(service.protocol, client, service.vip);
     let frontend = service.frontend;
     lab.opens_with(service, &packet, move |tables, talk| {

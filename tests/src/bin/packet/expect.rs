@@ -14,11 +14,11 @@ use crate::{
 };
 
 /// `TCX_NEXT`, which is also `TC_ACT_UNSPEC`.
-const NEXT: i32 = -1;
+pub(crate) const NEXT: i32 = -1;
 /// `TC_ACT_SHOT`.
-const SHOT: i32 = 2;
+pub(crate) const SHOT: i32 = 2;
 /// `TC_ACT_REDIRECT`.
-const REDIRECT: i32 = 7;
+pub(crate) const REDIRECT: i32 = 7;
 
 /// Where a packet goes, as an IP packet without its link header.
 #[derive(Clone, Debug)]
@@ -109,9 +109,20 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// Whether the program dropped it.
-    pub(crate) const fn is_dropped(&self) -> bool {
-        self.ran.verdict == SHOT
+    /// What the program returned.
+    pub(crate) const fn verdict(&self) -> i32 {
+        self.ran.verdict
+    }
+
+    /// The frame as the program left it.
+    pub(crate) fn frame_out(&self) -> &[u8] {
+        &self.ran.frame
+    }
+
+    /// For error messages.
+    pub(crate) fn describe(&self) -> String {
+        let Self { hook, place, frame, .. } = self;
+        format!("{hook:?} at {place}, on {}", hex(frame))
     }
 }
 
@@ -149,7 +160,7 @@ impl Lab {
     }
 
     #[track_caller]
-    fn send_frame(&self, hook: Hook, frame: Vec<u8>) -> anyhow::Result<Sent> {
+    pub(crate) fn send_frame(&self, hook: Hook, frame: Vec<u8>) -> anyhow::Result<Sent> {
         let place = Location::caller();
         let describe = || format!("{hook:?} at {place}, on {}", hex(&frame));
         let (ran, run) = self.run_frame(hook, &frame).with_context(describe)?;
@@ -185,8 +196,7 @@ impl Lab {
         }
         faults.push_str(&expected.differences(&self.tables, &sent.run));
         if !faults.is_empty() {
-            let Sent { hook, place, frame, .. } = sent;
-            bail!("{hook:?} at {place}, on {}\n{}", hex(frame), faults.trim_end());
+            bail!("{}\n{}", sent.describe(), faults.trim_end());
         }
         Ok(())
     }

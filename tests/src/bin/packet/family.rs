@@ -5,6 +5,8 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
+use etherparse::EtherType;
+
 /// IP version.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Family {
@@ -49,6 +51,13 @@ impl Family {
     /// A VIP, port 80.
     pub(crate) const fn vip(self, host: u8) -> SocketAddr {
         SocketAddr::new(self.host(99, host), 80)
+    }
+
+    pub(crate) const fn ethertype(self) -> EtherType {
+        match self {
+            Self::V4 => EtherType::IPV4,
+            Self::V6 => EtherType::IPV6,
+        }
     }
 
     /// The number of its ICMP.

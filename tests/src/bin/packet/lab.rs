@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context as _;
 use aya::{
     Ebpf, EbpfLoader,
-    maps::{Array, HashMap, MapData, PerCpuArray, PerCpuValues},
+    maps::{Array, HashMap, MapData, MapError, PerCpuArray, PerCpuValues},
     programs::SchedClassifier,
 };
 use bytemuck::Pod;
@@ -299,18 +299,30 @@ impl Lab {
         Ok((ran, begin..=now_ns()))
     }
 
+    /// What the programs have counted, on all CPUs.
+    pub(crate) fn counters(&self) -> anyhow::Result<BTreeMap<&'static str, u64>> {
+        Counter::ALL
+            .iter()
+            .map(|counter| {
+                let values: PerCpuValues<u64> = self.written.counters.get(&(*counter as u32), 0)?;
+                Ok((counter.name(), values.iter().sum()))
+            })
+            .collect()
+    }
+
+    /// An entry of the flow table.
+    pub(crate) fn flow(&self, tuple: &Tuple) -> anyhow::Result<Option<Flow>> {
+        match self.written.flows.get(tuple, 0) {
+            Err(MapError::KeyNotFound) => Ok(None),
+            flow => Ok(Some(flow?)),
+        }
+    }
+
     /// What the programs have written.
     pub(crate) fn read(&self) -> anyhow::Result<Tables> {
         let written = &self.written;
-        let counters = Counter::ALL
-            .iter()
-            .map(|counter| {
-                let values: PerCpuValues<u64> = written.counters.get(&(*counter as u32), 0)?;
-                Ok((counter.name(), values.iter().sum()))
-            })
-            .collect::<anyhow::Result<BTreeMap<_, _>>>()?;
         Ok(Tables {
-            counters,
+            counters: self.counters()?,
             flows_used: written.flows_used.get(&0, 0)?,
             flows: table(&written.flows, |flow| {
                 (Flow { last_seen_ns: 0, ..flow }, flow.last_seen_ns)
@@ -383,9 +395,14 @@ impl Lab {
         self.note()
     }
 
-    /// Makes an entry that no program would make.
-    pub(crate) fn plant(&mut self, tuple: &Tuple, flow: Flow) -> anyhow::Result<()> {
-        self.written.flows.insert(tuple, flow, ANY)?;
+    /// Makes entries as of now.
+    pub(crate) fn plant(
+        &mut self,
+        flows: impl IntoIterator<Item = (Tuple, Flow)>,
+    ) -> anyhow::Result<()> {
+        for (tuple, flow) in flows {
+            self.written.flows.insert(tuple, Flow { last_seen_ns: now_ns(), ..flow }, ANY)?;
+        }
         self.note()
     }
 

@@ -8,6 +8,7 @@ use mcs_tests::suite::Suite;
 
 mod checksums;
 mod choice;
+mod collision;
 mod coverage;
 mod echo;
 mod errors;
@@ -17,12 +18,16 @@ mod flows;
 mod fragments;
 mod hairpin;
 mod headers;
+mod hostile;
+mod judge;
 mod kernel;
 mod lab;
 mod medium;
 mod misses;
 mod packet;
 mod refusals;
+mod removal;
+mod segments;
 mod table;
 mod tables;
 mod talk;
@@ -44,6 +49,10 @@ fn main() -> ExitCode {
     uplink::cases(&mut suite);
     table::cases(&mut suite);
     choice::cases(&mut suite);
+    removal::cases(&mut suite);
+    collision::cases(&mut suite);
+    segments::cases(&mut suite);
+    hostile::cases(&mut suite);
     let coverage = Coverage::default();
     suite.main(|| Lab::begin(coverage))
 }

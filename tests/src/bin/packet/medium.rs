@@ -50,6 +50,17 @@ impl Medium {
         self.frame_of(ethertype, ip, way)
     }
 
+    /// The IP packet in a frame, with what stands behind it.
+    pub(crate) fn packet(self, frame: &[u8]) -> &[u8] {
+        let header = match self {
+            Self::Bare => 0,
+            Self::Ethernet | Self::Summed => Ethernet2Header::LEN,
+            Self::Vlan => Ethernet2Header::LEN + SingleVlanHeader::LEN,
+            Self::DoubleVlan => Ethernet2Header::LEN + 2 * SingleVlanHeader::LEN,
+        };
+        frame.get(header..).unwrap_or_default()
+    }
+
     /// Any payload as a frame.
     pub(crate) fn frame_of(self, ethertype: EtherType, payload: &[u8], way: Way) -> Vec<u8> {
         let tags: &[EtherType] = match self {

@@ -108,10 +108,7 @@ fn three_tags(lab: &mut Lab) -> anyhow::Result<()> {
     furnish(lab)?;
     let tags = [EtherType::PROVIDER_BRIDGING, EtherType::VLAN_TAGGED_FRAME];
     let tags = [&tags[..], &[EtherType::VLAN_TAGGED_FRAME]].concat();
-    let ethertype = match lab.family {
-        Family::V4 => EtherType::IPV4,
-        Family::V6 => EtherType::IPV6,
-    };
+    let ethertype = lab.family.ethertype();
     let packet = Packet::syn(lab.family.client(1), lab.family.vip(1));
     for hook in Hook::ALL {
         lab.ignores_frame(hook, tagged(&tags, ethertype, &packet.bytes(), Way::On))?;

@@ -9,7 +9,7 @@ use mcs_tests::suite::Suite;
 
 use crate::{
     each,
-    expect::Expect,
+    expect::{Expect, SHOT},
     family::Family,
     lab::{Hook, Lab, REFUSALS_AT_ONCE},
     medium::Medium,
@@ -333,7 +333,7 @@ fn limit(lab: &mut Lab) -> anyhow::Result<()> {
     let mut count = 0;
     let limited = loop {
         let sent = lab.send(Hook::FromPod, &packet)?;
-        if sent.is_dropped() {
+        if sent.verdict() == SHOT {
             lab.compare(&sent, silent())?;
             break count;
         }

@@ -33,7 +33,7 @@ fn gate(lab: &mut Lab) -> anyhow::Result<()> {
         let talk = talk(lab, protocol)?;
         let reply = talk.later(Side::Backend);
         // An entry that nothing has announced.
-        lab.plant(&talk.key(Side::Backend), talk.entry(Side::Backend, 0))?;
+        lab.plant([(talk.key(Side::Backend), talk.entry(Side::Backend, 0))])?;
         lab.ignores(Hook::ToPod, &reply)?;
         lab.evict(&talk.key(Side::Backend))?;
         // The first flow does.

@@ -61,6 +61,11 @@ impl Talk {
         self
     }
 
+    /// Index into `states`.
+    pub(crate) const fn frontend(&self) -> u32 {
+        self.frontend
+    }
+
     /// Whether the client is the backend.
     pub(crate) fn is_hairpin(&self) -> bool {
         self.pick.address.ip() == self.client.ip()
