@@ -2,9 +2,8 @@
 
 use std::{
     collections::BTreeMap,
-    fmt,
     net::TcpStream,
-    sync::atomic::{AtomicBool, AtomicU8, Ordering},
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -28,11 +27,9 @@ use serde_json::Value;
 use crate::{
     classifier::{Counter, Way},
     exchange::{bulk, greeted},
-    world::{Place, Target, World},
+    world::{Mechanism, Place, Target, World},
 };
 
-/// The numbers of this suite's nodes: a device of one that is gone may be there for a while.
-static NODE: AtomicU8 = AtomicU8::new(10);
 /// Long after a connection that is translated is there.
 const SOON: Duration = Duration::from_millis(300);
 const PODS: [(Layout, u8); 1] = [(Layout::Routed, 2)];
@@ -52,27 +49,12 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
         case("programs are detached by somebody", repairs);
         case("a program of others on a device", leaves_alone);
         case("the packet path is turned off", turns_off);
+        case("agents side by side", stand_each_other);
         case("cleanup leaves what others have", cleans_up);
     }
     suite.case("from tcx to clsact and back under load", |world| changes_mechanism(world));
     suite.case("an ingress qdisc is in the way of clsact", |world| is_in_the_way(world));
     suite.case("patterns choose devices", |world| follows_patterns(world));
-}
-
-/// How programs are attached.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Mechanism {
-    Tcx,
-    Clsact,
-}
-
-impl fmt::Display for Mechanism {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcx => "tcx",
-            Self::Clsact => "clsact",
-        })
-    }
 }
 
 /// A node of its own with two pods and an agent.
@@ -151,7 +133,7 @@ impl Bench {
 }
 
 fn place(world: &World) -> anyhow::Result<Place> {
-    Place::create(&world.run, &world.backbone, NODE.fetch_add(1, Ordering::Relaxed), &PODS)
+    world.new_place(&PODS)
 }
 
 fn all_flags(by: Mechanism, flags: &[&str]) -> Vec<String> {
@@ -380,6 +362,26 @@ fn turns_off(world: &World, by: Mechanism) -> anyhow::Result<()> {
     reaches(bench.client()?, &bench.target)?;
     assert_eq!(bench.devices()?.keys().collect::<Vec<_>>(), [FIRST, SECOND]);
     Ok(())
+}
+
+/// Another agent is no stranger.
+fn stand_each_other(world: &World, by: Mechanism) -> anyhow::Result<()> {
+    let mut bench = Bench::start(world, by, &[])?;
+    let other = world.fresh("beside").with_remote(Distance::Near, World::WEB);
+    let flags = all_flags(by, &[]);
+    let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+    let role = bench.place.name("beside");
+    let mut beside = Site::start(&world.run, &role, bench.node(), &flags, &[&other.service])?;
+    for target in [&bench.target, &other] {
+        reaches(bench.client()?, target)?;
+    }
+    bench.site.agent.stop()?;
+    bench.restart(by, &[])?;
+    beside.agent.stop()?;
+    let cleanup = beside.agent.cleanup()?;
+    ensure!(cleanup.status.success(), "{cleanup:?}");
+    misses(bench.client()?, &other)?;
+    reaches(bench.client()?, &bench.target)
 }
 
 fn cleans_up(world: &World, by: Mechanism) -> anyhow::Result<()> {
