@@ -7,7 +7,8 @@ use std::{
 
 use etherparse::{
     Icmpv4Header, Icmpv4Type, Icmpv6Header, Icmpv6Type, IpAuthHeader, IpFragOffset, IpNumber,
-    Ipv4Header, Ipv6FragmentHeader, Ipv6Header, Ipv6RawExtHeader, TcpHeader, UdpHeader,
+    Ipv4Header, Ipv4Options, Ipv6FragmentHeader, Ipv6Header, Ipv6RawExtHeader, TcpHeader,
+    UdpHeader,
 };
 use mcs_common::Tuple;
 
@@ -381,7 +382,7 @@ impl Packet {
             fragment_offset: offset_of(offset),
             ..header
         };
-        built(header.set_options(&self.options));
+        header.options = built(Ipv4Options::try_from(self.options.as_slice()));
         built(header.set_payload_len(payload.len()));
         header.dscp = built((self.class >> 2).try_into());
         header.ecn = built((self.class & 3).try_into());

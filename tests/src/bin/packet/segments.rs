@@ -56,9 +56,8 @@ fn big(lab: &mut Lab) -> anyhow::Result<()> {
         let packet = talk.later(side).payload(&[0x3a; 2900]);
         let flags = packet.flags();
         let out = without_length(talk.translated(side, &packet).bytes());
-        let expect = talk
-            .carried(side, &out)
-            .writes(move |tables| talk.passes(tables, side, flags));
+        let expect =
+            talk.carried(side, &out).writes(move |tables| talk.passes(tables, side, flags));
         lab.expect(talk.hook(side), without_length(packet.bytes()), expect)?;
     }
     Ok(())
