@@ -52,7 +52,8 @@ fn reset(packet: &Packet) -> Packet {
         header.sequence_number = 0;
         header.ack = true;
     }
-    (header.syn, header.fin, header.psh, header.rst) = (false, false, false, true);
+    (header.syn, header.fin, header.psh, header.urg) = (false, false, false, false);
+    (header.ece, header.cwr, header.rst) = (false, false, true);
     header.window_size = 0;
     answer
 }
@@ -142,7 +143,8 @@ fn unknown_port(lab: &mut Lab) -> anyhow::Result<(SocketAddr, SocketAddr)> {
 fn resets(lab: &mut Lab) -> anyhow::Result<()> {
     let (client, vip) = unknown_port(lab)?;
     let (fin, syn, ack, psh) = (flag::FIN, flag::SYN, flag::ACK, flag::PSH);
-    for flags in [syn, ack, syn | ack, ack | psh, fin | ack, fin, 0, syn | fin] {
+    let (urgent, ecn) = (flag::URG | ack, flag::ECN | syn);
+    for flags in [syn, ack, syn | ack, ack | psh, fin | ack, fin, 0, syn | fin, urgent, ecn] {
         for payload in [&[][..], b"x", b"even", &[0x99; 999]] {
             let packet = Packet::tcp(client, vip, flags).payload(payload);
             lab.refuses(&packet, Counter::PacketRefusedUnknownPort)
