@@ -146,7 +146,7 @@ pub(super) struct TcxEntry {
 
 /// The programs of tcx on one side of a device, in the order in which they run.
 pub(super) fn query_tcx(ifindex: u32, attach_type: bpf_attach_type) -> io::Result<Vec<TcxEntry>> {
-    /// `BPF_MPROG_MAX` of include/linux/bpf_mprog.h.
+    /// `BPF_MPROG_MAX` of `include/linux/bpf_mprog.h`.
     const MOST: usize = 64;
     let mut program_ids = [0_u32; MOST];
     let mut link_ids = [0_u32; MOST];

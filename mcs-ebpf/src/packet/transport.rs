@@ -22,6 +22,7 @@ pub(crate) fn read<L: Link>(
     tuple: &mut Tuple,
 ) -> Result<u32, Malformed> {
     let room = header.end.wrapping_sub(header.l4);
+    let [src_port, dst_port, third, _]: [u16; 4] = frame.load(header.l4)?;
     let mut flags = 0;
     if header.protocol == protocol::TCP {
         let [offset, bits]: [u8; 2] = frame.load(header.l4 + 12)?;
@@ -31,14 +32,13 @@ pub(crate) fn read<L: Link>(
         }
         flags = u32::from(bits);
     } else {
-        let length = u32::from(u16::from_be(frame.load(header.l4 + 4)?));
+        let length = u32::from(u16::from_be(third));
         // A fragment's datagram is longer than it is. More than 64 KiB say 0.
         let fits = header.piece == Piece::First || length <= room;
         if room < 8 || (length < 8 && !(length == 0 && frame.is_gso())) || !fits {
             return Err(Malformed);
         }
     }
-    let [src_port, dst_port]: [u16; 2] = frame.load(header.l4)?;
     tuple.src_port = u16::from_be(src_port);
     tuple.dst_port = u16::from_be(dst_port);
     Ok(flags)

@@ -35,11 +35,25 @@ pub(super) const SUITES: &[Suite] = &[
         cargo: &["run", "--package", "mcs-tests", "--bin", "scenario"],
     },
     Suite {
+        name: "cost",
+        about: "What the programs cost those who use no VIP, against a budget",
+        root: true,
+        needs: &[Purpose::Build],
+        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "cost"],
+    },
+    Suite {
         name: "scenario-kernel",
         about: "The same on the maps of the kernel",
         root: true,
         needs: &[Purpose::Build],
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "scenario-kernel"],
+    },
+    Suite {
+        name: "flows",
+        about: "The flow table as the agent keeps it, on the maps of the kernel",
+        root: true,
+        needs: &[Purpose::Build],
+        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "flows"],
     },
     Suite {
         name: "socket",

@@ -59,7 +59,7 @@ impl Worker {
                 self.classifiers,
                 self.mechanism,
                 self.features.tcx,
-            );
+            )?;
             let watcher = Watcher { netlink, attacher, wishes: self.wishes };
             if may_go.wait_for(|go| *go).await.is_ok() {
                 watcher.keep(first, report).await;
@@ -112,7 +112,7 @@ impl Watcher {
         let selected = select(&survey, &self.wishes, &foreign.collect());
         let mut devices = Vec::new();
         for device in selected {
-            let found = &found[&device.device.index];
+            let Some(found) = found.get(&device.device.index) else { continue };
             let was = before.iter().find(|was| was.index == device.device.index);
             if let Some(is) = self.settle(&device, found).await {
                 log_change(was, &is, found);
@@ -155,10 +155,9 @@ impl Watcher {
     ) {
         let is_other = |device: &&Device| devices.iter().all(|one| one.index != device.index);
         for device in survey.devices.iter().filter(is_other) {
-            let found = &found[&device.index];
-            if !found.has_any() {
+            let Some(found) = found.get(&device.index).filter(|found| found.has_any()) else {
                 continue;
-            }
+            };
             match self.attacher.settle(device, &[], found).await.error {
                 None => tracing::info!("{}: nobody asks for it any more; detached", device.name),
                 Some(error) if error.is_no_device() => {}

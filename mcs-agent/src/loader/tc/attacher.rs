@@ -1,6 +1,6 @@
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
-    path::Path,
 };
 
 use super::{
@@ -76,10 +76,9 @@ impl TcAttacher {
         classifiers: Classifiers,
         mechanism: Mechanism,
         has_tcx: bool,
-    ) -> Self {
-        let pins_of_tc = pins.tc();
-        let clsact = Clsact { netlink, owner: owner(pins.root()), pins: pins_of_tc.clone() };
-        Self { pins: pins_of_tc, clsact, classifiers, mechanism, has_tcx }
+    ) -> Result<Self, TcError> {
+        let clsact = Clsact::new(pins, netlink)?;
+        Ok(Self { pins: pins.tc(), clsact, classifiers, mechanism, has_tcx })
     }
 
     /// How it attaches programs.
@@ -219,34 +218,34 @@ impl TcAttacher {
     }
 }
 
-/// Takes off all devices of this network namespace what an agent with this directory has put on
-/// them, its qdiscs included. Returns how many programs there were.
-pub async fn detach_all(pins: &Pins) -> Result<usize, TcError> {
-    let owner = owner(pins.root());
-    let clsact = Clsact { netlink: Netlink::open()?, owner, pins: pins.tc() };
-    let mut removed = 0;
+/// What [`detach_all`] did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Detached {
+    /// How many programs were taken off.
+    pub programs: usize,
+    /// Whether filters may be left on devices of another network namespace.
+    pub elsewhere: bool,
+}
+
+/// Takes off all devices what an agent with this directory has put on them, its qdiscs included.
+/// Filters can be reached in the network namespace of this thread alone.
+pub async fn detach_all(pins: &Pins) -> Result<Detached, TcError> {
+    let clsact = Clsact::new(pins, Netlink::open()?)?;
+    let mut programs = 0;
     for (device, _) in clsact.netlink.filter_hosts().await? {
-        let mut ours: Vec<_> = clsact
-            .filters(device)
-            .await?
-            .into_iter()
-            .filter_map(|filter| Some((clsact.hook(&filter)?, filter.place)))
-            .collect();
-        ours.sort_by_key(|(hook, _)| std::cmp::Reverse(*hook));
+        let filters = clsact.filters(device).await?;
+        let ours = filters.iter().filter_map(|filter| Some((clsact.hook(filter)?, filter.place)));
+        let mut ours: Vec<_> = ours.collect();
+        ours.sort_by_key(|(hook, _)| Reverse(*hook));
         for (_, place) in ours {
             clsact.detach(place).await?;
-            removed += 1;
+            programs += 1;
         }
     }
     clsact.collect().await?;
     let error = |error| TcError::bpf("detach programs from devices", error);
-    removed += clsact.pins.remove_links().map_err(error)?;
-    Ok(removed)
-}
-
-/// What the names of our filters begin with.
-fn owner(root: &Path) -> String {
-    root.canonicalize().unwrap_or_else(|_| root.to_owned()).to_string_lossy().into_owned()
+    programs += pins.tc().remove_links().map_err(error)?;
+    Ok(Detached { programs, elsewhere: clsact.has_others()? })
 }
 
 /// What to call a program that is not ours, unless it is another agent's, or gone.
@@ -254,5 +253,8 @@ fn stranger(id: u32, place: &str) -> Result<Option<String>, TcError> {
     let name = sys::program_name(id)
         .map_err(|error| TcError::bpf(format!("look at the program {id}"), error))?;
     let stranger = name.filter(|name| !is_ours_by_name(name));
-    Ok(stranger.map(|name| format!("the eBPF program {name} ({place}, id {id})")))
+    Ok(stranger.map(|name| {
+        let name = if name.is_empty() { "without a name" } else { &name };
+        format!("the eBPF program {name} ({place}, id {id})")
+    }))
 }

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use mcs_tests::{client::Family, suite::Suite, topology::pod::Layout};
 
+mod attach;
 mod bulk;
 mod classifier;
 mod direct;
@@ -14,6 +15,7 @@ mod icmp;
 mod machines;
 mod netfilter;
 mod refusal;
+mod scale;
 mod translation;
 mod world;
 
@@ -29,7 +31,9 @@ fn main() -> ExitCode {
     hairpin::cases(&mut suite);
     netfilter::cases(&mut suite);
     foreign::cases(&mut suite);
+    scale::cases(&mut suite);
     machines::cases(&mut suite);
+    attach::cases(&mut suite);
     suite.main(World::begin)
 }
 

@@ -93,6 +93,7 @@ pub(crate) struct Place {
     servers: Servers,
     pods: BTreeMap<Layout, Vec<Pod>>,
     pub(crate) node: Node,
+    first: Subnet,
     number: u8,
 }
 
@@ -101,14 +102,15 @@ type Servers = BTreeMap<(Protocol, SocketAddr), Server>;
 
 impl Place {
     /// Makes the node with this number, and so many pods of each layout, each with servers.
-    fn create(
+    pub(crate) fn create(
         run: &Run,
         backbone: &Backbone,
         number: u8,
         pods: &[(Layout, u8)],
     ) -> anyhow::Result<Self> {
         let (node, first) = backbone.node(run, &format!("node-{number}"), number)?;
-        let mut place = Self { servers: Servers::new(), pods: BTreeMap::new(), node, number };
+        let mut place =
+            Self { servers: Servers::new(), pods: BTreeMap::new(), node, first, number };
         for (layout, count) in pods {
             for host in 0..*count {
                 place.add(run, *layout, first, host + 2)?;
@@ -139,6 +141,16 @@ impl Place {
     /// Another pod with the same layout.
     pub(crate) fn peer(&self, layout: Layout) -> anyhow::Result<&Pod> {
         self.nth_pod(layout, 1)
+    }
+
+    /// A name for something of this node.
+    pub(crate) fn name(&self, role: &str) -> String {
+        format!("{role}-{}", self.number)
+    }
+
+    /// Makes a pod that goes when it is dropped. It has no servers.
+    pub(crate) fn another_pod(&self, run: &Run, layout: Layout) -> anyhow::Result<Pod> {
+        Pod::create(run, &self.node, layout, self.first, 100)
     }
 
     fn nth_pod(&self, layout: Layout, nth: usize) -> anyhow::Result<&Pod> {
