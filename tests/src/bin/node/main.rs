@@ -14,6 +14,7 @@ mod icmp;
 mod machines;
 mod netfilter;
 mod refusal;
+mod resize;
 mod translation;
 mod world;
 
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
     bulk::cases(&mut suite);
     icmp::cases(&mut suite);
     refusal::cases(&mut suite);
+    resize::cases(&mut suite);
     hairpin::cases(&mut suite);
     netfilter::cases(&mut suite);
     foreign::cases(&mut suite);
