@@ -15,6 +15,7 @@ mod icmp;
 mod machines;
 mod netfilter;
 mod refusal;
+mod resize;
 mod scale;
 mod translation;
 mod world;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
     bulk::cases(&mut suite);
     icmp::cases(&mut suite);
     refusal::cases(&mut suite);
+    resize::cases(&mut suite);
     hairpin::cases(&mut suite);
     netfilter::cases(&mut suite);
     foreign::cases(&mut suite);
