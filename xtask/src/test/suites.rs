@@ -63,6 +63,13 @@ pub(super) const SUITES: &[Suite] = &[
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "socket"],
     },
     Suite {
+        name: "packet",
+        about: "The packet path's programs, packet by packet, without a network",
+        root: true,
+        needs: &[Purpose::Build],
+        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "packet"],
+    },
+    Suite {
         name: "node",
         about: "The packet path with real traffic, both CNI layouts, netfilter and other programs",
         root: true,

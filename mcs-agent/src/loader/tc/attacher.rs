@@ -69,21 +69,27 @@ impl Found {
 }
 
 impl TcAttacher {
-    /// One that attaches these programs by this mechanism. `has_tcx`: whether there is tcx at all.
+    /// One that attaches these programs by this mechanism, to devices of this thread's network
+    /// namespace. `has_tcx`: whether there is tcx at all.
     pub fn new(
         pins: &Pins,
-        netlink: Netlink,
         classifiers: Classifiers,
         mechanism: Mechanism,
         has_tcx: bool,
     ) -> Result<Self, TcError> {
-        let clsact = Clsact::new(pins, netlink)?;
+        let clsact = Clsact::new(pins, Netlink::open()?)?;
         Ok(Self { pins: pins.tc(), clsact, classifiers, mechanism, has_tcx })
     }
 
-    /// How it attaches programs.
-    pub const fn mechanism(&self) -> Mechanism {
-        self.mechanism
+    /// All devices, and where default routes lead.
+    pub async fn survey(&self) -> Result<Survey, TcError> {
+        Ok(self.clsact.netlink.survey().await?)
+    }
+
+    /// Goes on with a new netlink socket.
+    pub fn reconnect(&mut self) -> Result<(), TcError> {
+        self.clsact.netlink = Netlink::open()?;
+        Ok(())
     }
 
     /// What is on each device, by its index.
@@ -98,6 +104,7 @@ impl TcAttacher {
             };
             all.insert(device.index, self.look_at(device, host).await?);
         }
+        self.clsact.netlink.is_whole()?;
         Ok(all)
     }
 

@@ -12,7 +12,7 @@ use mcs_tests::{site::Site, suite::Suite};
 use crate::{
     World,
     entries::{SECOND, TCP, flow},
-    table::{add, open, whole},
+    table::{Maps, add, open, whole},
 };
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
@@ -90,6 +90,12 @@ fn was_killed(world: &mut World) -> anyhow::Result<()> {
     resized.site.agent.kill()?;
     fs::rename(resized.pins.flows(), resized.pins.old_flows())?;
     let table = resized.start_again(world, "1024")?;
+    assert_eq!(whole(&table)?, (0..500).collect());
+    // As if it had been killed before that, too: the table before the last one is still there.
+    resized.site.agent.kill()?;
+    let other = Maps::create(world, "before", 256)?;
+    fs::hard_link(other.pins().flows(), resized.pins.old_flows())?;
+    let table = resized.start_again(world, "4096")?;
     assert_eq!(whole(&table)?, (0..500).collect());
     Ok(())
 }

@@ -27,8 +27,7 @@ use serde_json::Value;
 use crate::{
     classifier::{Counter, Way},
     exchange::{bulk, greeted},
-    mechanism::Mechanism,
-    world::{Place, Target, World},
+    world::{Mechanism, Place, Target, World},
 };
 
 /// Long after a connection that is translated is there.
@@ -50,6 +49,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
         case("programs are detached by somebody", repairs);
         case("a program of others on a device", leaves_alone);
         case("the packet path is turned off", turns_off);
+        case("agents side by side", stand_each_other);
         case("cleanup leaves what others have", cleans_up);
     }
     suite.case("from tcx to clsact and back under load", |world| changes_mechanism(world));
@@ -358,6 +358,26 @@ fn turns_off(world: &World, by: Mechanism) -> anyhow::Result<()> {
     reaches(bench.client()?, &bench.target)?;
     assert_eq!(bench.devices()?.keys().collect::<Vec<_>>(), [FIRST, SECOND]);
     Ok(())
+}
+
+/// Another agent is no stranger.
+fn stand_each_other(world: &World, by: Mechanism) -> anyhow::Result<()> {
+    let mut bench = Bench::start(world, by, &[])?;
+    let other = world.fresh("beside").with_remote(Distance::Near, World::WEB);
+    let flags = all_flags(by, &[]);
+    let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+    let role = bench.place.name("beside");
+    let mut beside = Site::start(&world.run, &role, bench.node(), &flags, &[&other.service])?;
+    for target in [&bench.target, &other] {
+        reaches(bench.client()?, target)?;
+    }
+    bench.site.agent.stop()?;
+    bench.restart(by, &[])?;
+    beside.agent.stop()?;
+    let cleanup = beside.agent.cleanup()?;
+    ensure!(cleanup.status.success(), "{cleanup:?}");
+    misses(bench.client()?, &other)?;
+    reaches(bench.client()?, &bench.target)
 }
 
 fn cleans_up(world: &World, by: Mechanism) -> anyhow::Result<()> {

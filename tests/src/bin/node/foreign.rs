@@ -18,8 +18,7 @@ use mcs_tests::{
 
 use crate::{
     classifier::{Counter, Way},
-    mechanism::Mechanism,
-    world::{Target, UDP, World},
+    world::{Mechanism, Target, UDP, World},
 };
 
 /// Datagrams, each with a reply.

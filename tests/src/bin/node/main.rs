@@ -16,9 +16,9 @@ mod guard;
 mod hairpin;
 mod icmp;
 mod machines;
-mod mechanism;
 mod netfilter;
 mod refusal;
+mod resize;
 mod restart;
 mod scale;
 mod translation;
@@ -40,6 +40,7 @@ fn main() -> ExitCode {
     change::cases(&mut suite);
     guard::cases(&mut suite);
     restart::cases(&mut suite);
+    resize::cases(&mut suite);
     machines::cases(&mut suite);
     attach::cases(&mut suite);
     coverage::cases(&mut suite);

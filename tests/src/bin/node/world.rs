@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
     sync::atomic::{AtomicU8, Ordering},
@@ -34,6 +35,26 @@ pub(crate) const UNKNOWN_PORT: u16 = 7;
 /// The flags of an agent that serves pods of every layout, by packets alone.
 pub(crate) const FLAGS: &[&str] =
     &["--socket-lb=off", "--tc=auto", "--tc-devices=kind=veth,kind=tun"];
+
+/// How programs of the agent are attached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mechanism {
+    Tcx,
+    Clsact,
+}
+
+impl Mechanism {
+    pub(crate) const BOTH: [Self; 2] = [Self::Tcx, Self::Clsact];
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcx => "tcx",
+            Self::Clsact => "clsact",
+        })
+    }
+}
 
 /// A service with an address of each family.
 #[derive(Clone, Debug)]

@@ -68,16 +68,31 @@ type Check = fn(&mut Lab) -> anyhow::Result<()>;
 
 /// Adds a case for each family. Its name is `theme: what`.
 fn each(suite: &mut Suite<Lab>, name: &'static str, check: Check) {
+    each_on(suite, name, &Medium::ALL, check);
+}
+
+/// Adds a case for each family, on some media.
+fn each_on(suite: &mut Suite<Lab>, name: &'static str, media: &'static [Medium], check: Check) {
     for family in Family::ALL {
-        one(suite, name, family, check);
+        add(suite, name, family, media, check);
     }
 }
 
 /// Adds a case for one family.
 fn one(suite: &mut Suite<Lab>, name: &'static str, family: Family, check: Check) {
+    add(suite, name, family, &Medium::ALL, check);
+}
+
+fn add(
+    suite: &mut Suite<Lab>,
+    name: &'static str,
+    family: Family,
+    media: &'static [Medium],
+    check: Check,
+) {
     suite.case(format!("{name}, {family}"), move |lab| {
-        for medium in Medium::ALL {
-            lab.reset(family, medium)?;
+        for medium in media {
+            lab.reset(family, *medium)?;
             check(lab).with_context(|| medium.to_string())?;
         }
         lab.coverage.held(name, family);

@@ -28,6 +28,7 @@ pub(crate) fn cases(suite: &mut Suite<Lab>) {
     one(suite, "refusals: quotes with options", Family::V4, options);
     one(suite, "refusals: quotes with extensions", Family::V6, extensions);
     each(suite, "refusals: of fragments", fragments);
+    each(suite, "refusals: of packets with bytes behind", trailer);
     each(suite, "refusals: of segments to be cut by the device", segments);
     each(suite, "refusals: so many and no more", limit);
     each(suite, "refusals: a flow goes on without its frontend", known_flow);
@@ -51,7 +52,8 @@ fn reset(packet: &Packet) -> Packet {
         header.sequence_number = 0;
         header.ack = true;
     }
-    (header.syn, header.fin, header.psh, header.rst) = (false, false, false, true);
+    (header.syn, header.fin, header.psh, header.urg) = (false, false, false, false);
+    (header.ece, header.cwr, header.rst) = (false, false, true);
     header.window_size = 0;
     answer
 }
@@ -141,7 +143,8 @@ fn unknown_port(lab: &mut Lab) -> anyhow::Result<(SocketAddr, SocketAddr)> {
 fn resets(lab: &mut Lab) -> anyhow::Result<()> {
     let (client, vip) = unknown_port(lab)?;
     let (fin, syn, ack, psh) = (flag::FIN, flag::SYN, flag::ACK, flag::PSH);
-    for flags in [syn, ack, syn | ack, ack | psh, fin | ack, fin, 0, syn | fin] {
+    let (urgent, ecn) = (flag::URG | ack, flag::ECN | syn);
+    for flags in [syn, ack, syn | ack, ack | psh, fin | ack, fin, 0, syn | fin, urgent, ecn] {
         for payload in [&[][..], b"x", b"even", &[0x99; 999]] {
             let packet = Packet::tcp(client, vip, flags).payload(payload);
             lab.refuses(&packet, Counter::PacketRefusedUnknownPort)
@@ -299,6 +302,21 @@ fn fragments(lab: &mut Lab) -> anyhow::Result<()> {
         }
         let dropped = Expect::dropped(Counter::PacketDroppedFragment);
         lab.expect(Hook::FromPod, &pieces[1], dropped)?;
+    }
+    Ok(())
+}
+
+fn trailer(lab: &mut Lab) -> anyhow::Result<()> {
+    let (client, vip) = unknown_port(lab)?;
+    let reason = Counter::PacketRefusedUnknownPort;
+    let padded = |packet: &Packet| [packet.bytes(), vec![0x77; 26]].concat();
+    let syn = Packet::syn(client, vip).payload(b"x");
+    let expect = Expect::back(padded(&reset(&syn))).counts(&[reason]);
+    lab.expect(Hook::FromPod, padded(&syn), expect)?;
+    if lab.medium == Medium::Ethernet {
+        let packet = Packet::udp(client, vip).payload(&[]);
+        let expect = Expect::back(port_unreachable(&packet, &packet.bytes())).counts(&[reason]);
+        lab.expect(Hook::FromPod, padded(&packet), expect)?;
     }
     Ok(())
 }
