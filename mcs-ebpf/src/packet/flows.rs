@@ -151,7 +151,12 @@ fn goes_on(scratch: &mut Scratch, flags: u32) -> bool {
             return false;
         }
     }
-    recall(&ConfigMaps, scratch.flow.frontend, scratch.flow.chosen).is_some()
+    let Some(choice) = recall(&ConfigMaps, scratch.flow.frontend, scratch.flow.chosen) else {
+        return false;
+    };
+    // Config maps that had to be made anew count from the start again, and flows outlive them.
+    let to = &scratch.flow.to;
+    choice.backend.addr == to.dst && choice.backend.port == to.dst_port
 }
 
 /// Forgets the flow in `scratch`, so that another one can begin under the same tuple.
