@@ -180,4 +180,6 @@ fn usage_reads_as_one_line() {
         usage.to_string(),
         "6 of 65536 (TCP: 1 closed, 2 established; UDP: 3 replied), 7 forgotten"
     );
+    usage = super::FlowUsage { max: 256, halves: 2, ..Default::default() };
+    assert_eq!(usage.to_string(), "0 of 256, 0 forgotten, 2 lost an entry");
 }

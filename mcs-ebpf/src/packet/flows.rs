@@ -72,11 +72,29 @@ impl Entry {
     }
 }
 
+/// What stands under the key for packets the other way.
+enum Other {
+    Nothing,
+    /// The other entry of the flow.
+    Ours(Entry),
+    /// An entry of another flow, to which this one has given way.
+    Anothers,
+}
+
+/// The other entry of the flow in `scratch`.
+#[inline(always)]
+fn other(scratch: &mut Scratch) -> Other {
+    scratch.other_key = scratch.flow.to.reversed();
+    let Some(entry) = find(&scratch.other_key) else { return Other::Nothing };
+    entry.read_to(&mut scratch.spare);
+    if scratch.spare == scratch.tuple.reversed() { Other::Ours(entry) } else { Other::Anothers }
+}
+
 /// Takes note of a packet of the flow: its TCP flags, and now and then the time. Then the other
 /// entry is looked at too, so that neither is evicted while the other is used, and made anew if it
-/// was.
+/// was. Returns whether the flow still has its place.
 #[inline(always)]
-pub(crate) fn touch(scratch: &mut Scratch, entry: Entry, flags: u32) {
+pub(crate) fn touch(scratch: &mut Scratch, entry: Entry, flags: u32) -> bool {
     let seen = Seen::after(scratch.flow.seen, flags);
     if seen != scratch.flow.seen {
         // SAFETY: the pointer is to a value of the map.
@@ -84,14 +102,17 @@ pub(crate) fn touch(scratch: &mut Scratch, entry: Entry, flags: u32) {
     }
     let now = now_ns();
     if now.saturating_sub(scratch.flow.last_seen_ns) < Flow::TOUCH_NS {
-        return;
+        return true;
     }
     // SAFETY: as above.
     unsafe { (&raw mut (*entry.0).last_seen_ns).write_volatile(now) };
-    scratch.pair(now);
-    if find(&scratch.other_key).is_none() {
-        // Where another flow has taken the reply's tuple meanwhile, that one goes on.
-        let _ = FLOWS.insert(&scratch.other_key, &scratch.other, BPF_NOEXIST.into());
+    match other(scratch) {
+        Other::Ours(_) => true,
+        Other::Anothers => false,
+        Other::Nothing => {
+            scratch.pair(now);
+            FLOWS.insert(&scratch.other_key, &scratch.other, BPF_NOEXIST.into()).is_ok()
+        }
     }
 }
 
@@ -101,13 +122,11 @@ pub(crate) fn touch(scratch: &mut Scratch, entry: Entry, flags: u32) {
 pub(crate) fn find_for_client(scratch: &mut Scratch, flags: u32) -> bool {
     let Some(entry) = find(&scratch.tuple) else { return false };
     entry.read(&mut scratch.flow);
-    let goes_on = goes_on(scratch, flags);
-    if goes_on {
-        touch(scratch, entry, flags);
-    } else {
-        forget(scratch);
+    if goes_on(scratch, flags) && touch(scratch, entry, flags) {
+        return true;
     }
-    goes_on
+    forget(scratch);
+    false
 }
 
 /// Whether a packet with these TCP flags goes on with the flow that is in `scratch`.
@@ -116,29 +135,32 @@ pub(crate) fn find_for_client(scratch: &mut Scratch, flags: u32) -> bool {
 /// the set.
 #[inline(always)]
 fn goes_on(scratch: &mut Scratch, flags: u32) -> bool {
-    let flow = &scratch.flow;
-    if flow.is_reply() {
+    if scratch.flow.is_reply() {
         return true;
     }
-    if flow.to.protocol == protocol::TCP {
+    if scratch.flow.to.protocol == protocol::TCP {
         if flags & (Seen::SYN | Seen::ACK) != Seen::SYN {
             return true;
         }
-        scratch.other_key = flow.to.reversed();
-        let replied = find(&scratch.other_key).map_or(0, Entry::seen);
-        if FlowState::of(protocol::TCP, flow.seen, replied).is_over() {
+        let replied = match other(scratch) {
+            Other::Nothing => 0,
+            Other::Ours(reply) => reply.seen(),
+            Other::Anothers => return false,
+        };
+        if FlowState::of(protocol::TCP, scratch.flow.seen, replied).is_over() {
             return false;
         }
     }
-    recall(&ConfigMaps, flow.frontend, flow.chosen).is_some()
+    recall(&ConfigMaps, scratch.flow.frontend, scratch.flow.chosen).is_some()
 }
 
 /// Forgets the flow in `scratch`, so that another one can begin under the same tuple.
 #[inline(always)]
 fn forget(scratch: &mut Scratch) {
     // Absent is as good.
-    scratch.other_key = scratch.flow.to.reversed();
-    let _ = FLOWS.remove(&scratch.other_key);
+    if let Other::Ours(_) = other(scratch) {
+        let _ = FLOWS.remove(&scratch.other_key);
+    }
     let _ = FLOWS.remove(&scratch.tuple);
 }
 

@@ -15,6 +15,8 @@ mod icmp;
 mod machines;
 mod netfilter;
 mod refusal;
+mod resize;
+mod scale;
 mod translation;
 mod world;
 
@@ -27,9 +29,11 @@ fn main() -> ExitCode {
     bulk::cases(&mut suite);
     icmp::cases(&mut suite);
     refusal::cases(&mut suite);
+    resize::cases(&mut suite);
     hairpin::cases(&mut suite);
     netfilter::cases(&mut suite);
     foreign::cases(&mut suite);
+    scale::cases(&mut suite);
     machines::cases(&mut suite);
     attach::cases(&mut suite);
     suite.main(World::begin)

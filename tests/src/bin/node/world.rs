@@ -119,7 +119,7 @@ type Servers = BTreeMap<(Protocol, SocketAddr), Server>;
 
 impl Place {
     /// Makes the node with this number, and so many pods of each layout, each with servers.
-    fn create(
+    pub(crate) fn create(
         run: &Run,
         backbone: &Backbone,
         number: u8,

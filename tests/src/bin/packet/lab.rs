@@ -33,8 +33,9 @@ use crate::{
 
 /// Entries of each config map.
 const CONFIG_ENTRIES: u32 = 256;
-/// Entries of each LRU map: far more than any case makes, so that nothing is evicted by itself.
-const LRU_ENTRIES: u32 = 16_384;
+/// Entries of the LRU maps: more than any case makes, so that nothing is evicted by itself.
+const LRU_ENTRIES: [(&str, u32); 3] =
+    [(maps::FLOWS, 8192), (maps::FRAGMENTS, 512), (maps::CLIENT_AFFINITY, 1024)];
 /// A thousand refusals a second have an answer (`icmp_msgs_per_sec`), a hundred of them at once.
 pub(crate) const REFUSAL_NS: u64 = 1_000_000;
 pub(crate) const REFUSALS_AT_ONCE: u64 = 100;
@@ -169,8 +170,8 @@ impl Lab {
             tables: Tables::default(),
             coverage,
         };
-        let logs = path.parent().map(PathBuf::from).unwrap_or_default();
-        Ok((lab, logs))
+        // There are no logs, nor are there where the object is.
+        Ok((lab, path.with_file_name("")))
     }
 
     /// Empties every map.
@@ -480,8 +481,8 @@ fn loader() -> EbpfLoader<'static> {
     for name in config {
         loader.map_max_entries(name, CONFIG_ENTRIES);
     }
-    for name in [maps::FLOWS, maps::FRAGMENTS, maps::CLIENT_AFFINITY] {
-        loader.map_max_entries(name, LRU_ENTRIES);
+    for (name, entries) in LRU_ENTRIES {
+        loader.map_max_entries(name, entries);
     }
     loader
 }

@@ -148,7 +148,7 @@ fn syn_again(lab: &mut Lab) -> anyhow::Result<()> {
     lab.carries(&talk, Side::Client, &talk.first())
 }
 
-/// A SYN, whatever options of congestion control it has (RFC 3168), after the flow has ended.
+/// A SYN after the flow has ended.
 fn syn_after(lab: &mut Lab, end: &[(Side, u8)]) -> anyhow::Result<()> {
     let (talk, service) = moved(lab, Protocol::Tcp, &[1, 2, 3], &[1, 2, 3])?;
     for (side, flags) in end {
@@ -161,7 +161,8 @@ fn syn_after(lab: &mut Lab, end: &[(Side, u8)]) -> anyhow::Result<()> {
         let (from, to) = talk.ends(*side);
         lab.carries(&talk, *side, &Packet::tcp(from, to, *flags))?;
     }
-    let new = begins_anew(lab, talk, &service, &talk.first())?;
+    let syn = Packet::tcp(talk.client, talk.vip, flag::SYN | flag::ECN);
+    let new = begins_anew(lab, talk, &service, &syn)?;
     assert_eq!(new.pick, talk.pick, "the same tuple leads to the same backend");
     for side in Side::BOTH {
         lab.carries(&new, side, &new.later(side))?;
