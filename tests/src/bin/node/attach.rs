@@ -40,7 +40,7 @@ const SECOND: &str = "routed-3";
 const UPLINK: &str = "uplink";
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
-    for by in [Mechanism::Tcx, Mechanism::Clsact] {
+    for by in Mechanism::BOTH {
         let mut case = |name: &str, check: fn(&World, Mechanism) -> anyhow::Result<()>| {
             suite.case(format!("{name}, by {by}"), move |world| {
                 can_attach(by)?;
@@ -86,7 +86,7 @@ struct Bench {
 
 impl Bench {
     fn start(world: &World, by: Mechanism, flags: &[&str]) -> anyhow::Result<Self> {
-        Self::on(world, place(world)?, by, flags)
+        Self::on(world, world.new_place(&PODS)?, by, flags)
     }
 
     fn on(world: &World, place: Place, by: Mechanism, flags: &[&str]) -> anyhow::Result<Self> {
@@ -150,10 +150,6 @@ impl Bench {
             Ok(())
         })
     }
-}
-
-fn place(world: &World) -> anyhow::Result<Place> {
-    world.new_place(&PODS)
 }
 
 fn all_flags(by: Mechanism, flags: &[&str]) -> Vec<String> {
@@ -349,7 +345,7 @@ fn stranger(bench: &Namespace, by: Mechanism, pins: &BpfDirectory) -> anyhow::Re
 }
 
 fn leaves_alone(world: &World, by: Mechanism) -> anyhow::Result<()> {
-    let place = place(world)?;
+    let place = world.new_place(&PODS)?;
     let pins = BpfDirectory::create(&world.run, "strangers")?;
     let counter = stranger(&place.node.netns, by, &pins)?;
     let mut bench = Bench::on(world, place, by, &[])?;
@@ -410,7 +406,7 @@ fn stand_each_other(world: &World, by: Mechanism) -> anyhow::Result<()> {
 }
 
 fn cleans_up(world: &World, by: Mechanism) -> anyhow::Result<()> {
-    let place = place(world)?;
+    let place = world.new_place(&PODS)?;
     let node = &place.node.netns;
     let pins = BpfDirectory::create(&world.run, "strangers")?;
     // One qdisc is there before ours, and on one of ours somebody puts a filter later.
@@ -466,7 +462,7 @@ fn changes_mechanism(world: &World) -> anyhow::Result<()> {
 }
 
 fn is_in_the_way(world: &World) -> anyhow::Result<()> {
-    let place = place(world)?;
+    let place = world.new_place(&PODS)?;
     place.node.netns.output("tc", &["qdisc", "add", "dev", FIRST, "ingress"])?;
     let mut bench = Bench::on(world, place, Mechanism::Tcx, &[])?;
     reaches(bench.client()?, &bench.target)?;

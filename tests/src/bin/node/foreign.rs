@@ -27,7 +27,7 @@ const DATAGRAMS: u64 = 50;
 const POD: u8 = 16;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
-    for mechanism in [Mechanism::Tcx, Mechanism::Clsact] {
+    for mechanism in Mechanism::BOTH {
         for layout in Layout::CNI {
             let name = format!("programs of others, ours by {mechanism}, {layout}");
             suite.case(name, move |world| see_what_they_saw(world, mechanism, layout));

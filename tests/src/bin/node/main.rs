@@ -6,16 +6,20 @@ use mcs_tests::{client::Family, suite::Suite, topology::pod::Layout};
 
 mod attach;
 mod bulk;
+mod change;
 mod classifier;
+mod coverage;
 mod direct;
 mod exchange;
 mod foreign;
+mod guard;
 mod hairpin;
 mod icmp;
 mod machines;
 mod netfilter;
 mod refusal;
 mod resize;
+mod restart;
 mod scale;
 mod translation;
 mod world;
@@ -29,13 +33,17 @@ fn main() -> ExitCode {
     bulk::cases(&mut suite);
     icmp::cases(&mut suite);
     refusal::cases(&mut suite);
-    resize::cases(&mut suite);
     hairpin::cases(&mut suite);
     netfilter::cases(&mut suite);
     foreign::cases(&mut suite);
     scale::cases(&mut suite);
+    change::cases(&mut suite);
+    guard::cases(&mut suite);
+    restart::cases(&mut suite);
+    resize::cases(&mut suite);
     machines::cases(&mut suite);
     attach::cases(&mut suite);
+    coverage::cases(&mut suite);
     suite.main(World::begin)
 }
 

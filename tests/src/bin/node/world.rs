@@ -43,6 +43,10 @@ pub(crate) enum Mechanism {
     Clsact,
 }
 
+impl Mechanism {
+    pub(crate) const BOTH: [Self; 2] = [Self::Tcx, Self::Clsact];
+}
+
 impl fmt::Display for Mechanism {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -119,7 +123,7 @@ type Servers = BTreeMap<(Protocol, SocketAddr), Server>;
 
 impl Place {
     /// Makes the node with this number, and so many pods of each layout, each with servers.
-    pub(crate) fn create(
+    fn create(
         run: &Run,
         backbone: &Backbone,
         number: u8,
@@ -160,7 +164,7 @@ impl Place {
         self.nth_pod(layout, 1)
     }
 
-    /// A name for something of this node.
+    /// A name for something of this node; with "node" its own, which the router's interface has too.
     pub(crate) fn name(&self, role: &str) -> String {
         format!("{role}-{}", self.number)
     }
@@ -193,6 +197,10 @@ pub(crate) struct World {
     pub(crate) local: Target,
     /// A service with two far pods.
     pub(crate) far: Target,
+    /// Two services with the same near pod.
+    pub(crate) twins: [Target; 2],
+    /// A service with session affinity and the pods of `web`.
+    pub(crate) sticky: Target,
     /// Services with [`Place::pod`] of a layout as their endpoint.
     pub(crate) own: BTreeMap<Layout, Target>,
     /// Services with [`Place::peer`] of a layout as their endpoint.
@@ -230,6 +238,10 @@ impl World {
         let mut local = fresh(&vips, "local").with_remote(Distance::Near, Self::WEB);
         local.service = local.service.local();
         let far = fresh(&vips, "far").with_remote(Distance::Far, Self::FAR);
+        let twins = ["twin-1", "twin-2"]
+            .map(|name| fresh(&vips, name).with_remote(Distance::Near, &Self::WEB[..1]));
+        let mut sticky = fresh(&vips, "sticky").with_remote(Distance::Near, Self::WEB);
+        sticky.service = sticky.service.affinity(60);
         let mut own = BTreeMap::new();
         let mut neighbour = BTreeMap::new();
         for layout in Layout::ALL {
@@ -238,7 +250,7 @@ impl World {
             let name = format!("neighbour-{layout}");
             neighbour.insert(layout, fresh(&vips, &name).with_pods([peer]));
         }
-        let targets = [&web, &empty, &local, &far].into_iter();
+        let targets = [&web, &empty, &local, &far, &twins[0], &twins[1], &sticky].into_iter();
         let services: Vec<_> = targets
             .chain(own.values().chain(neighbour.values()))
             .map(|target| &target.service)
@@ -251,6 +263,8 @@ impl World {
             empty,
             local,
             far,
+            twins,
+            sticky,
             own,
             neighbour,
             servers,
