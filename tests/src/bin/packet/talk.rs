@@ -8,7 +8,7 @@ use mcs_common::{Counter, Flow, FlowFlags, FlowsUsed, Fragment, FragmentKey, See
 use crate::{
     expect::Expect,
     lab::{Hook, Lab, Pick, Service},
-    packet::{Packet, Protocol, flag, tuple},
+    packet::{DEVICE, Packet, Protocol, flag, tuple},
     tables::{Tables, Time, Timed},
 };
 
@@ -196,6 +196,8 @@ impl Talk {
             protocol: if is_v4 { packet.protocol() } else { 0 },
             pad: 0,
             pad2: 0,
+            device: DEVICE,
+            pad3: 0,
         };
         let value = Fragment {
             to: tuple(from, to, self.protocol.number()),
