@@ -176,10 +176,11 @@ impl Talk {
         }
     }
 
-    /// Both entries are gone.
+    /// Its entries are gone; but UDP still has the one for what the backend has yet to answer.
     pub(crate) fn ends_in(&self, tables: &mut Tables) {
-        for side in Side::BOTH {
-            tables.flows.remove(&self.key(side));
+        tables.flows.remove(&self.key(Side::Client));
+        if self.protocol == Protocol::Tcp {
+            tables.flows.remove(&self.key(Side::Backend));
         }
     }
 
