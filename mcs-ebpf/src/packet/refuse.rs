@@ -1,6 +1,6 @@
 //! Refusing a packet so that its sender knows at once.
 
-use core::borrow::Borrow as _;
+use core::{borrow::Borrow as _, ptr};
 
 use aya_ebpf::{
     EbpfContext as _,
@@ -141,6 +141,11 @@ fn unreachable<F: Ip, L: Link>(
     if tagged || header.end - header.l4 < QUOTED || quoted > size_of_val(&scratch.quote) as u32 {
         return Err(OutOfBounds);
     }
+    // LLVM must not know that it fits: it would leave out the loops' own bound, and the verifiers of
+    // older kernels lose the other one.
+    scratch.quoted = quoted;
+    // SAFETY: a reference.
+    let quoted = unsafe { ptr::from_ref(&scratch.quoted).read_volatile() };
     let mut sum = 0_u64;
     for (nth, word) in scratch.quote.iter_mut().enumerate() {
         let offset = nth as u32 * 4;
