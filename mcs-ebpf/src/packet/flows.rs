@@ -1,4 +1,8 @@
 //! The flow table: two entries a flow, each under the tuple of the packets that it translates.
+#![expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "what is passed by value is copied to the stack, which has no room for it"
+)]
 
 use core::ptr;
 
@@ -7,7 +11,7 @@ use aya_ebpf::{
     helpers::bpf_ktime_get_ns,
 };
 use mcs_common::{
-    Counter, Flow, FlowFlags, FlowState, FlowsUsed, Seen, Tuple,
+    Counter, FRONTEND_AFFINITY_CLIENT_IP, Flow, FlowFlags, FlowState, FlowsUsed, Seen, Tuple,
     select::{Choice, recall},
 };
 
@@ -36,7 +40,8 @@ pub(crate) fn may_exist() -> bool {
 }
 
 /// An entry of the table. If it is evicted and reused while it is looked at, one packet goes
-/// astray, like one that is lost: the cost of an LRU map.
+/// astray, like one that is lost, and what is noted of it is noted of another flow: the cost of an
+/// LRU map.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry(*mut Flow);
 
@@ -111,7 +116,10 @@ pub(crate) fn touch(scratch: &mut Scratch, entry: Entry, flags: u32) -> bool {
         Other::Anothers => false,
         Other::Nothing => {
             scratch.pair(now);
+            // Where it fails, another packet of the flow has just made it, or there is no room: no
+            // reason to forget the flow.
             FLOWS.insert(&scratch.other_key, &scratch.other, BPF_NOEXIST.into()).is_ok()
+                || !matches!(other(scratch), Other::Anothers)
         }
     }
 }
@@ -127,6 +135,29 @@ pub(crate) fn find_for_client(scratch: &mut Scratch, flags: u32) -> bool {
     }
     forget(scratch);
     false
+}
+
+/// Puts the flow that a packet to a pod answers in `scratch`, if there is one.
+#[inline(always)]
+pub(crate) fn find_for_pod(scratch: &mut Scratch, flags: u32) -> Option<Entry> {
+    let entry = find(&scratch.tuple)?;
+    entry.read(&mut scratch.flow);
+    // A pod's reply to itself was translated when it came from the pod.
+    if scratch.flow.flags & (FlowFlags::REPLY | FlowFlags::HAIRPIN) != FlowFlags::REPLY {
+        return None;
+    }
+    // A connection begins: not this one, if it is over, since the client's SYN would have begun it
+    // anew. The client has called the backend directly, from the same port.
+    if flags & Seen::SYN != 0 && scratch.flow.to.protocol == protocol::TCP {
+        let client = match other(scratch) {
+            Other::Ours(client) => client.seen(),
+            Other::Nothing | Other::Anothers => 0,
+        };
+        if FlowState::of(protocol::TCP, client, scratch.flow.seen).is_over() {
+            return None;
+        }
+    }
+    Some(entry)
 }
 
 /// Whether a packet with these TCP flags goes on with the flow that is in `scratch`.
@@ -151,14 +182,21 @@ fn goes_on(scratch: &mut Scratch, flags: u32) -> bool {
             return false;
         }
     }
-    recall(&ConfigMaps, scratch.flow.frontend, scratch.flow.chosen).is_some()
+    let Some(choice) = recall(&ConfigMaps, scratch.flow.frontend, scratch.flow.chosen) else {
+        return false;
+    };
+    // Config maps that had to be made anew count from the start again, and flows outlive them.
+    let to = &scratch.flow.to;
+    choice.backend.addr == to.dst && choice.backend.port == to.dst_port
 }
 
 /// Forgets the flow in `scratch`, so that another one can begin under the same tuple.
 #[inline(always)]
 fn forget(scratch: &mut Scratch) {
-    // Absent is as good.
-    if let Other::Ours(_) = other(scratch) {
+    // Absent is as good. What a UDP backend has yet to answer still comes from the VIP.
+    if scratch.tuple.protocol == protocol::TCP
+        && let Other::Ours(_) = other(scratch)
+    {
         let _ = FLOWS.remove(&scratch.other_key);
     }
     let _ = FLOWS.remove(&scratch.tuple);
@@ -173,10 +211,16 @@ pub(crate) fn begin(scratch: &mut Scratch, attempt: u32, flags: u32) -> Result<b
     let mut random = spread;
     let mut port = scratch.tuple.src_port;
     if attempt < BACKENDS {
+        // With affinity it would be the same backend again.
+        if attempt > 0 && scratch.frontend.state.flags & FRONTEND_AFFINITY_CLIENT_IP != 0 {
+            return Ok(false);
+        }
         random = random.wrapping_add(attempt.wrapping_mul(u32::MAX / BACKENDS));
     } else {
         let offset = (spread >> 16).wrapping_add(attempt * 7) % (65_536 - FIRST_PORT);
-        port = (FIRST_PORT + offset) as u16;
+        #[expect(clippy::cast_possible_truncation, reason = "less than 65536")]
+        let other = (FIRST_PORT + offset) as u16;
+        port = other;
     }
     let Some(choice) = affinity::choose_for_client(&scratch.tuple.src, &scratch.frontend, random)
     else {
@@ -184,7 +228,7 @@ pub(crate) fn begin(scratch: &mut Scratch, attempt: u32, flags: u32) -> Result<b
     };
     mark_used();
     scratch.choose(port, &choice, now);
-    if !claim_reply(scratch, now) {
+    if !claim_reply(scratch, now)? {
         return Ok(false);
     }
     if attempt >= BACKENDS {
@@ -217,7 +261,8 @@ impl Scratch {
         // A pod takes no packet from its own address, so that one comes from the VIP, to which the
         // pod answers through us.
         let src = if hairpin { tuple.dst } else { tuple.src };
-        self.flow.to = Tuple::new(src, port, backend.addr, backend.port, tuple.protocol);
+        self.flow.to =
+            Tuple::new(src, port, backend.addr, backend.port, tuple.protocol, tuple.device);
         self.flow.chosen = choice.chosen;
         self.flow.frontend = self.frontend.index;
         self.flow.flags = if hairpin { FlowFlags::HAIRPIN } else { 0 };
@@ -242,18 +287,21 @@ impl Scratch {
 
 /// Makes the entry for replies, unless another flow that lives has it.
 #[inline(always)]
-fn claim_reply(scratch: &mut Scratch, now: u64) -> bool {
+fn claim_reply(scratch: &mut Scratch, now: u64) -> Result<bool, Counter> {
     scratch.pair(now);
     if FLOWS.insert(&scratch.other_key, &scratch.other, BPF_NOEXIST.into()).is_ok() {
-        return true;
+        return Ok(true);
     }
     if let Some(existing) = find(&scratch.other_key) {
         existing.read_to(&mut scratch.spare);
         if scratch.spare != scratch.other.to && is_alive(scratch, existing, now) {
-            return false;
+            return Ok(false);
         }
     }
-    FLOWS.insert(&scratch.other_key, &scratch.other, BPF_ANY.into()).is_ok()
+    match FLOWS.insert(&scratch.other_key, &scratch.other, BPF_ANY.into()) {
+        Ok(()) => Ok(true),
+        Err(_) => Err(Counter::PacketDroppedFailed),
+    }
 }
 
 /// Whether the rival flow goes on, by its entry for replies.

@@ -7,12 +7,15 @@ use super::{
     Classifiers, Mechanism, TcError, TcHook,
     clsact::{Clsact, Host},
     hook::is_ours_by_name,
-    pins::{OpenLink, TcPins},
+    pins::TcPins,
     tcx,
 };
 use crate::{
     devices::{Device, Survey},
-    loader::{Pins, sys},
+    loader::{
+        Pins,
+        sys::{self, TcxLinkInfo},
+    },
     netlink::{Direction, Filter, FilterPlace, Netlink},
 };
 
@@ -28,8 +31,10 @@ pub struct TcAttacher {
 
 /// What is on a device.
 pub struct Found {
-    links: BTreeMap<TcHook, OpenLink>,
+    links: BTreeMap<TcHook, TcxLinkInfo>,
     places: BTreeMap<TcHook, (FilterPlace, Option<u32>)>,
+    /// Filters that are there twice.
+    spare: Vec<FilterPlace>,
     host: Host,
     filters: Vec<Filter>,
     /// A program that is nobody's whom we know, and where.
@@ -114,8 +119,14 @@ impl TcAttacher {
             Host::None => Vec::new(),
             Host::Clsact | Host::Ingress => self.clsact.filters(index).await?,
         };
-        let mut found =
-            Found { links: BTreeMap::new(), places: BTreeMap::new(), host, filters, foreign: None };
+        let mut found = Found {
+            links: BTreeMap::new(),
+            places: BTreeMap::new(),
+            spare: Vec::new(),
+            host,
+            filters,
+            foreign: None,
+        };
         if self.has_tcx {
             for direction in Direction::ALL {
                 self.look_at_tcx(index, direction, &mut found)?;
@@ -123,7 +134,8 @@ impl TcAttacher {
         }
         for filter in &found.filters {
             if let Some(hook) = self.clsact.hook(filter) {
-                found.places.insert(hook, (filter.place, filter.program));
+                let former = found.places.insert(hook, (filter.place, filter.program));
+                found.spare.extend(former.map(|(place, _)| place));
             } else if let Some(id) = filter.program
                 && found.foreign.is_none()
             {
@@ -144,7 +156,7 @@ impl TcAttacher {
         let mut ours = BTreeSet::new();
         for hook in TcHook::ALL.into_iter().filter(|hook| hook.direction() == direction) {
             if let Some(link) = tcx::find(&self.pins, hook, device, &entries)? {
-                ours.insert(link.info.id);
+                ours.insert(link.id);
                 found.links.insert(hook, link);
             }
         }
@@ -179,8 +191,8 @@ impl TcAttacher {
         let index = device.index;
         match self.mechanism {
             Mechanism::Tcx => match found.links.get(&hook) {
-                Some(link) if link.info.program_id == classifier.id => {}
-                Some(link) => tcx::update(hook, link, classifier)?,
+                Some(link) if link.program_id == classifier.id => {}
+                Some(_) => tcx::update(&self.pins, hook, index, classifier)?,
                 None => tcx::attach(&self.pins, hook, index, classifier)?,
             },
             Mechanism::Clsact => match found.places.get(&hook) {
@@ -213,6 +225,9 @@ impl TcAttacher {
             {
                 self.clsact.detach(*place).await?;
             }
+        }
+        for place in &found.spare {
+            self.clsact.detach(*place).await?;
         }
         Ok(())
     }

@@ -14,8 +14,8 @@ pub(crate) fn flow(protocol: u8, n: u32, last_seen_ns: u64) -> FlowPair {
     let client = Ipv4Addr::from_bits(0x0a00_0000 + n).into();
     let backend = Ipv4Addr::new(10, 77, 1, 10).into();
     let vip = Ipv4Addr::new(10, 99, 0, 1).into();
-    let key = Tuple::new(client, 40_000, vip, 80, protocol);
-    let to = Tuple::new(client, 40_000, backend, 8080, protocol);
+    let key = Tuple::new(client, 40_000, vip, 80, protocol, 7);
+    let to = Tuple::new(client, 40_000, backend, 8080, protocol, 7);
     let entry = |key: Tuple, to, flags| Entry {
         key,
         flow: Flow {

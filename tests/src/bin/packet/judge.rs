@@ -13,7 +13,7 @@ use crate::{
     expect::{NEXT, REDIRECT, SHOT},
     lab::{Hook, Lab},
     medium::{Medium, Way},
-    packet::Protocol,
+    packet::{DEVICE, Protocol},
 };
 
 /// Counters of what became of a packet: each packet to a VIP moves one of them, once.
@@ -176,7 +176,7 @@ impl<'a> Read<'a> {
         let port = |at: usize| {
             body.get(at..at + 2).map_or(0, |port| u16::from_be_bytes([port[0], port[1]]))
         };
-        Tuple::new(self.src.into(), port(0), self.dst.into(), port(2), self.protocol.0)
+        Tuple::new(self.src.into(), port(0), self.dst.into(), port(2), self.protocol.0, DEVICE)
     }
 
     /// What the body adds up to, with its pseudo-header: the same before and after, right or wrong.

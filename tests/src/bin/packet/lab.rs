@@ -111,6 +111,9 @@ struct Written {
     refusals: PerCpuArray<MapData, [u64; 2]>,
 }
 
+/// A usual payload of segments.
+pub(crate) const SEGMENT: u32 = 1_400;
+
 /// What the cases share. Each begins with empty maps.
 pub(crate) struct Lab {
     programs: Ebpf,
@@ -118,8 +121,8 @@ pub(crate) struct Lab {
     written: Written,
     pub(crate) family: Family,
     pub(crate) medium: Medium,
-    /// How many the device is to cut packets into (`gso_segs`).
-    pub(crate) segments: u32,
+    /// The payload of the segments that the device is to cut packets into (`gso_size`), or 0.
+    pub(crate) segment: u32,
     /// What stands in the maps, after the last comparison.
     pub(crate) tables: Tables,
     pub(crate) coverage: Coverage,
@@ -166,7 +169,7 @@ impl Lab {
             written,
             family: Family::V4,
             medium: Medium::Ethernet,
-            segments: 1,
+            segment: 0,
             tables: Tables::default(),
             coverage,
         };
@@ -184,7 +187,7 @@ impl Lab {
         clear(&mut self.written.fragments)?;
         clear(&mut self.written.affinity)?;
         self.written.flows_used.set(0, FlowsUsed::NO, ANY)?;
-        self.segments = 1;
+        self.segment = 0;
         self.allow_refusals(REFUSALS_AT_ONCE)?;
         self.tables = self.read()?;
         Ok(())
@@ -295,7 +298,7 @@ impl Lab {
         let fd = program.fd()?;
         let begin = now_ns();
         let summed = self.medium == Medium::Summed;
-        let ran = kernel::run(fd.as_fd(), frame, self.segments, summed)?;
+        let ran = kernel::run(fd.as_fd(), frame, self.segment, summed)?;
         self.coverage.ran(hook, self.family, self.medium);
         Ok((ran, begin..=now_ns()))
     }
@@ -393,6 +396,17 @@ impl Lab {
     /// Evicts every flow.
     pub(crate) fn evict_flows(&mut self) -> anyhow::Result<()> {
         clear(&mut self.written.flows)?;
+        self.note()
+    }
+
+    /// Makes every flow one of another device's.
+    pub(crate) fn hand_over(&mut self, device: u32) -> anyhow::Result<()> {
+        let flows = self.written.flows.iter().collect::<Result<Vec<_>, _>>()?;
+        clear(&mut self.written.flows)?;
+        for (key, flow) in flows {
+            let to = Tuple { device, ..flow.to };
+            self.written.flows.insert(Tuple { device, ..key }, Flow { to, ..flow }, ANY)?;
+        }
         self.note()
     }
 

@@ -473,9 +473,12 @@ impl Packet {
     }
 }
 
+/// The device of `BPF_PROG_TEST_RUN`: the loopback.
+pub(crate) const DEVICE: u32 = 1;
+
 /// A tuple of the flow table.
 pub(crate) fn tuple(from: SocketAddr, to: SocketAddr, protocol: u8) -> Tuple {
-    Tuple::new(from.ip().into(), from.port(), to.ip().into(), to.port(), protocol)
+    Tuple::new(from.ip().into(), from.port(), to.ip().into(), to.port(), protocol, DEVICE)
 }
 
 fn fragment_header(next: IpNumber, offset: usize, more: bool, id: u32) -> Vec<u8> {

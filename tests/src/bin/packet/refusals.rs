@@ -11,7 +11,7 @@ use crate::{
     each,
     expect::{Expect, SHOT},
     family::Family,
-    lab::{Hook, Lab, REFUSALS_AT_ONCE},
+    lab::{Hook, Lab, REFUSALS_AT_ONCE, SEGMENT},
     medium::Medium,
     one,
     packet::{Body, Extension, Packet, Protocol, flag},
@@ -323,7 +323,7 @@ fn trailer(lab: &mut Lab) -> anyhow::Result<()> {
 
 fn segments(lab: &mut Lab) -> anyhow::Result<()> {
     let (client, vip) = unknown_port(lab)?;
-    lab.segments = 3;
+    lab.segment = SEGMENT;
     let packet = Packet::data(client, vip).payload(&[5; 1400]);
     lab.refuses_silently(&packet, Counter::PacketRefusedUnknownPort)
 }
