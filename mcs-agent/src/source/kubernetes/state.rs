@@ -302,6 +302,7 @@ mod tests {
     use serde_json::{Value, from_value, json};
 
     use super::*;
+    use crate::source::kubernetes::{KubernetesOptions, Targets};
 
     fn state(zone: bool, cluster_id: bool) -> ClusterState {
         let Targets { imports, slices, zone: of_zone, cluster_id: of_cluster_id } =

@@ -159,7 +159,7 @@ impl<'a, R: Reading> Watch<'a, R> {
                 self.tell(News::Recovered).await?;
             }
             let patience = Duration::from_secs(seconds.into()) + WATCH_MARGIN;
-            self.events(pin!(events), patience).await?;
+            self.events(pin!(events), patience, false).await?;
         }
     }
 
@@ -184,7 +184,7 @@ impl<'a, R: Reading> Watch<'a, R> {
                 WatchEvent::Error(status) => return Err(kube::Error::Api(status).into()),
             }
         }
-        self.events(events, Duration::from_secs(seconds.into()) + WATCH_MARGIN).await
+        self.events(events, Duration::from_secs(seconds.into()) + WATCH_MARGIN, true).await
     }
 
     async fn list(&mut self, api: &Api<Read<R>>) -> Result<(), Failure> {
@@ -211,14 +211,15 @@ impl<'a, R: Reading> Watch<'a, R> {
         Ok(self.tell(News::Listed { version, objects }).await?)
     }
 
-    /// Follows a watch until the server ends it, which it does when its time is up.
+    /// Follows a watch, which may have `told` something, until the server ends it: it does when its
+    /// time is up.
     async fn events(
         &mut self,
         mut events: impl Stream<Item = kube::Result<WatchEvent<Read<R>>>> + Unpin,
         patience: Duration,
+        mut told: bool,
     ) -> Result<(), Failure> {
         let begin = Instant::now();
-        let mut told = false;
         loop {
             let event = timeout(patience, events.next()).await.map_err(|_| Failure::Silent)?;
             let Some(event) = event else {
