@@ -11,6 +11,8 @@ pub mod bpffs;
 pub mod capture;
 pub mod cgroup;
 pub mod client;
+#[cfg(feature = "suites")]
+pub mod interpreter;
 pub mod manifests;
 pub mod netns;
 mod process;

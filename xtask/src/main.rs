@@ -8,6 +8,7 @@ use crate::workspace::Workspace;
 
 mod btf;
 mod build;
+mod cost;
 mod demo;
 mod lint;
 mod process;
@@ -24,6 +25,7 @@ mod workspace;
 enum Verb {
     Setup(setup::Args),
     Build(build::Args),
+    Cost(cost::Args),
     Demo(demo::Args),
     Lint(lint::Args),
     Test(test::Args),
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
     let outcome = Workspace::discover().and_then(|workspace| match verb {
         Verb::Setup(args) => setup::run(&workspace, &args),
         Verb::Build(args) => build::run(&workspace, &args),
+        Verb::Cost(args) => cost::run(&workspace, &args),
         Verb::Demo(args) => demo::run(&workspace, &args),
         Verb::Lint(args) => lint::run(&workspace, &args),
         Verb::Test(args) => Ok(test::run(&workspace, &args)),

@@ -8,7 +8,7 @@ use crate::model::Protocol;
 pub struct Survey {
     /// Entries.
     pub entries: usize,
-    /// Flows that have one of their two entries.
+    /// Flows that have one of their two entries and are not over.
     pub halves: usize,
     /// Flows by protocol and by state.
     pub states: BTreeMap<String, BTreeMap<String, usize>>,
@@ -42,7 +42,7 @@ impl Surveyor {
     pub fn finish(self) -> Survey {
         let mut survey = self.survey;
         for flow in self.pairing.rest() {
-            survey.halves += 1;
+            survey.halves += usize::from(!flow.is_due(self.now_ns));
             survey.count(flow, self.now_ns);
         }
         survey

@@ -78,11 +78,19 @@ impl<L: Link> Frame<L> {
         unsafe { ptr::read_volatile(&raw const (*self.ctx.skb.skb).len) }
     }
 
-    /// Whether the packet is to be cut into segments by the device.
+    /// The interface index of the device.
+    #[inline(always)]
+    pub(crate) fn device(&self) -> u32 {
+        // SAFETY: the context is the one the program was called with.
+        unsafe { ptr::read_volatile(&raw const (*self.ctx.skb.skb).ifindex) }
+    }
+
+    /// Whether the packet is to be cut into segments by the device. (Their number is not known of one
+    /// that comes from a virtual machine.)
     #[inline(always)]
     pub(crate) fn is_gso(&self) -> bool {
-        // SAFETY: the context is the one the program was called with.
-        unsafe { ptr::read_volatile(&raw const (*self.ctx.skb.skb).gso_segs) > 1 }
+        // SAFETY: as in `device`.
+        unsafe { ptr::read_volatile(&raw const (*self.ctx.skb.skb).gso_size) != 0 }
     }
 
     /// Reads what stands at `offset`.
@@ -130,12 +138,9 @@ impl<L: Link> Frame<L> {
             let [a, b, c, d, e, f]: [u16; 6] = self.load(0)?;
             self.store(0, &[d, e, f, a, b, c], 0)?;
         }
-        // SAFETY: the context is the one the program was called with; the helper takes no pointer.
-        Ok(unsafe {
-            let device = ptr::read_volatile(&raw const (*self.ctx.skb.skb).ifindex);
-            #[expect(clippy::cast_possible_truncation, reason = "an action")]
-            let verdict = bpf_redirect(device, 0) as i32;
-            verdict
-        })
+        // SAFETY: the helper takes no pointer.
+        #[expect(clippy::cast_possible_truncation, reason = "an action")]
+        let verdict = unsafe { bpf_redirect(self.device(), 0) } as i32;
+        Ok(verdict)
     }
 }

@@ -213,7 +213,7 @@ impl Ip for V4 {
         }
         let fragment = u16::from_be(header.fragment);
         let (src, dst) = (Address::from_v4_word(header.src), Address::from_v4_word(header.dst));
-        *tuple = Tuple::new(src, 0, dst, 0, header.protocol);
+        *tuple = Tuple::new(src, 0, dst, 0, header.protocol, frame.device());
         Ok(Header {
             protocol: header.protocol,
             l4: l3 + length,
@@ -331,6 +331,8 @@ impl Ip for V6 {
         tuple.dst_port = 0;
         tuple.pad = 0;
         tuple.pad2 = 0;
+        tuple.device = frame.device();
+        tuple.pad3 = 0;
         let mut header =
             Header { protocol: fixed.next, l4: l3 + 40, end, piece: Piece::Whole, id: 0 };
         for _ in 0..=Self::EXTENSIONS {
@@ -346,6 +348,10 @@ impl Ip for V6 {
                 return Err(Malformed);
             }
             let size = if header.protocol == FRAGMENT {
+                // A second one would say something else.
+                if header.piece != Piece::Whole {
+                    return Err(Malformed);
+                }
                 let offset = u16::from_be_bytes([third, fourth]);
                 header.piece = Piece::of(offset >> 3, offset & MORE != 0);
                 header.id = frame.load(header.l4 + 4)?;

@@ -7,7 +7,7 @@ use mcs_tests::{netns::Namespace, run::Run, wait};
 
 use super::{
     client,
-    example::{self, BACKENDS, CLIENT, Cluster, Family, Host, PROTOCOLS},
+    example::{self, BACKENDS, CLIENT, Cluster, Family, GUEST, Host, PROTOCOLS},
     pod::Pod,
 };
 
@@ -16,6 +16,7 @@ use super::{
 pub(super) struct Clusters {
     pods: Vec<Pod>,
     pub(super) client: Namespace,
+    pub(super) guest: Namespace,
     /// The node of [`Cluster::East`], which the agent serves.
     pub(super) node: Namespace,
     _remote_node: Namespace,
@@ -39,6 +40,8 @@ impl Clusters {
         };
         let client = Namespace::create(run, &CLIENT.role())?;
         link_pod(&client, CLIENT)?;
+        let guest = Namespace::create(run, &GUEST.role())?;
+        link_pod(&guest, GUEST)?;
         let mut pods = Vec::new();
         for host in BACKENDS {
             let pod = Pod::create(run, host)?;
@@ -46,7 +49,7 @@ impl Clusters {
             pod.start(run)?;
             pods.push(pod);
         }
-        Ok(Self { pods, client, node, _remote_node: remote_node })
+        Ok(Self { pods, client, guest, node, _remote_node: remote_node })
     }
 
     /// The pod that is this host.

@@ -17,7 +17,7 @@ use crate::{
     world::{TCP, Target, UDP, World},
 };
 
-const BYTES: usize = 8_000_000;
+const BYTES: usize = 4_000_000;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     each(suite, &Layout::ALL, "a pod reaches itself", reaches_itself);
