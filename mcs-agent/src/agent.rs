@@ -10,7 +10,7 @@ mod report;
 mod sweeper;
 mod tc;
 
-use std::time::Duration;
+use std::{pin::Pin, time::Duration};
 
 use anyhow::{Context as _, bail};
 use tokio::{
@@ -18,12 +18,15 @@ use tokio::{
     sync::mpsc,
 };
 
-pub use config::{Config, SocketLb, TcAttach};
+pub use config::{Config, SocketLb, SourceConfig, TcAttach};
 pub use report::{AgentInfo, Report, ReportError, Usage};
 pub use tc::{DeviceReport, TcReport};
 
 use self::{control::Control, programs::Dataplane};
-use crate::source::ManifestSource;
+use crate::{
+    model::Batch,
+    source::{KubernetesSource, ManifestSource},
+};
 
 /// How often what may have changed unheard is looked at: this node's addresses, hooks, devices.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
@@ -44,12 +47,27 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
 
 async fn serve(config: Config) -> anyhow::Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "starting");
+    let (sender, receiver) = mpsc::channel(WAITING_BATCHES);
+    let source = source(&config, sender).await?;
     let dataplane = Dataplane::start(&config).await?;
     let mut control = Control::new(&config, dataplane)?;
-    let (sender, receiver) = mpsc::channel(WAITING_BATCHES);
-    let source = ManifestSource::new(config.manifests.clone());
     tokio::select! {
-        () = source.run(sender) => bail!("the source of objects ended"),
+        () = source => bail!("the source of objects ended"),
         result = control.run(receiver) => result,
     }
+}
+
+/// The source at work, once it is polled.
+async fn source(
+    config: &Config,
+    batches: mpsc::Sender<Batch>,
+) -> anyhow::Result<Pin<Box<dyn Future<Output = ()>>>> {
+    Ok(match &config.source {
+        SourceConfig::Manifests(directory) => {
+            Box::pin(ManifestSource::new(directory.clone()).run(batches))
+        }
+        SourceConfig::Kubernetes(options) => {
+            Box::pin(KubernetesSource::new(options.clone()).await?.run(batches))
+        }
+    })
 }

@@ -10,8 +10,8 @@ mod object;
 mod rejection;
 
 pub use desired::{Backend, Desired, Frontend, FrontendId, ImportReport, ImportState, Protocol};
-pub use event::{Batch, ObjectEvent, SourceProblem, SourceStatus};
-pub use node::{Capacity, NodeContext};
+pub use event::{Batch, KindStatus, ObjectEvent, SourceProblem, SourceStatus};
+pub use node::{Capacity, NodeContext, NodeFacts};
 pub use object::{
     Endpoint, EndpointSlice, ImportPort, Kind, Object, ObjectKey, ObjectRef, ServiceImport,
     ServiceType, SlicePort, Timestamp,

@@ -3,5 +3,7 @@
 
 mod kubernetes;
 mod manifests;
+mod objects;
 
+pub use kubernetes::{AccessError, KubeconfigFile, KubernetesOptions, KubernetesSource};
 pub use manifests::ManifestSource;

@@ -24,7 +24,7 @@ impl ObjectStore {
     /// Takes a batch in and tells what is different after it, sorted by object. An object that
     /// comes again as it was is no change.
     pub fn apply(&mut self, batch: Batch) -> Vec<Change> {
-        let Batch { events, status } = batch;
+        let Batch { events, status, .. } = batch;
         self.source = status;
         let mut before = Before::default();
         for event in events {
@@ -95,7 +95,7 @@ mod tests {
     };
 
     fn batch(events: impl Into<Vec<ObjectEvent>>) -> Batch {
-        Batch { events: events.into(), status: SourceStatus::default() }
+        Batch { events: events.into(), ..Batch::default() }
     }
 
     fn apply_import(import: ServiceImport) -> ObjectEvent {
@@ -263,7 +263,7 @@ mod tests {
         let mut store = ObjectStore::default();
         let status =
             SourceStatus { name: "manifests in /etc/mcs".to_owned(), ..Default::default() };
-        store.apply(Batch { events: vec![], status: status.clone() });
+        store.apply(Batch { status: status.clone(), ..Batch::default() });
         assert_eq!(store.source(), &status);
     }
 }

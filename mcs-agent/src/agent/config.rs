@@ -1,4 +1,4 @@
-use std::{collections::BTreeSet, net::IpAddr, path::PathBuf};
+use std::path::PathBuf;
 
 use aya_log::Level;
 use ipnet::IpNet;
@@ -7,14 +7,15 @@ use serde::{Deserialize, Serialize};
 use crate::{
     devices::Wishes,
     flows::FlowCapacity,
-    model::{Capacity, NodeContext},
+    model::{Capacity, NodeContext, NodeFacts},
+    source::KubernetesOptions,
 };
 
 /// What `mcs-agent run` was told.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// `--manifests`.
-    pub manifests: PathBuf,
+    /// Where objects come from.
+    pub source: SourceConfig,
     /// `--bpffs`.
     pub bpffs: PathBuf,
     /// `--cgroup-root`.
@@ -27,14 +28,10 @@ pub struct Config {
     pub tc_attach: TcAttach,
     /// `--node-name`.
     pub node_name: Option<String>,
-    /// `--zone`.
-    pub zone: Option<String>,
-    /// `--cluster-id`.
-    pub cluster_id: Option<String>,
     /// `--vip-cidr`.
     pub vip_cidrs: Vec<IpNet>,
-    /// `--api-server`, and the one of the pod's environment.
-    pub api_servers: BTreeSet<IpAddr>,
+    /// `--zone`, `--cluster-id`, `--api-server` and the one of the pod's environment.
+    pub node: NodeFacts,
     /// `--max-frontends` and so on.
     pub capacity: Capacity,
     /// `--max-flows`.
@@ -46,18 +43,26 @@ pub struct Config {
 }
 
 impl Config {
-    /// What the rules get to know, the node's addresses aside.
+    /// What the rules get to know, the node's addresses and what the source knows aside.
     pub(super) fn node_context(&self) -> NodeContext {
-        NodeContext {
+        let mut node = NodeContext {
             node_name: self.node_name.clone(),
-            zone: self.zone.clone(),
-            cluster_id: self.cluster_id.clone(),
             vip_cidrs: self.vip_cidrs.clone(),
-            node_addresses: BTreeSet::new(),
-            api_servers: self.api_servers.clone(),
             capacity: self.capacity,
-        }
+            ..NodeContext::default()
+        };
+        node.learn(self.node.clone());
+        node
     }
+}
+
+/// Where objects come from: `--manifests`, or an API server.
+#[derive(Clone, Debug)]
+pub enum SourceConfig {
+    /// `--manifests`.
+    Manifests(PathBuf),
+    /// `--kubeconfig`, or what a pod is given.
+    Kubernetes(KubernetesOptions),
 }
 
 /// Whose sockets are translated.

@@ -18,7 +18,7 @@ use crate::{
     desired,
     flows::FlowUsage,
     loader::{config_bytes, state_bytes},
-    model::{Batch, Desired, Kind, NodeContext},
+    model::{Batch, Desired, Kind, NodeContext, NodeFacts},
     reconcile::{Maps as _, Realized, apply, plan},
     store::{Change, ChangeKind, ObjectStore},
 };
@@ -32,6 +32,8 @@ const RETRY: std::ops::RangeInclusive<Duration> =
 /// The state that one task owns and changes.
 pub(super) struct Control {
     store: ObjectStore,
+    /// What flags say of the node.
+    flags: NodeFacts,
     node: NodeContext,
     desired: Desired,
     realized: Realized,
@@ -70,6 +72,7 @@ impl Control {
         };
         Ok(Self {
             store: ObjectStore::default(),
+            flags: config.node.clone(),
             node,
             desired: Desired::default(),
             realized,
@@ -126,6 +129,7 @@ impl Control {
                 tracing::warn!("{}: {}", problem.place, problem.message);
             }
         }
+        self.node.learn(self.flags.clone().or(batch.node.clone()));
         for change in self.store.apply(batch) {
             log_change(&change);
         }
@@ -235,6 +239,8 @@ impl Control {
             agent: self.agent.clone(),
             synced: self.synced,
             source: self.store.source().clone(),
+            node_name: self.node.node_name.clone(),
+            node: self.node.facts(),
             socket_lb: self.dataplane.socket_lb,
             tc: self.dataplane.packets.report(),
             cgroup_path: self.dataplane.cgroup.path.clone(),

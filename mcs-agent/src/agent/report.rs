@@ -12,7 +12,7 @@ use crate::{
     dataplane::Run,
     flows::FlowUsage,
     loader::Features,
-    model::{Capacity, Desired, ImportReport, Rejection, SourceStatus},
+    model::{Capacity, Desired, ImportReport, NodeFacts, Rejection, SourceStatus},
 };
 
 /// What no map holds: written by the agent at each change, read by `status` and `services`. Part of
@@ -25,6 +25,10 @@ pub struct Report {
     pub synced: bool,
     /// How the source stands.
     pub source: SourceStatus,
+    /// `--node-name`.
+    pub node_name: Option<String>,
+    /// What flags and source say of the node.
+    pub node: NodeFacts,
     /// `--socket-lb`.
     pub socket_lb: SocketLb,
     /// How devices stand.

@@ -1,16 +1,17 @@
 use std::{net::IpAddr, path::PathBuf, process::ExitCode};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use aya_log::Level;
 use clap::{Args, ValueEnum, builder::BoolishValueParser};
 use ipnet::IpNet;
 
 use super::BpffsArg;
 use crate::{
-    agent::{self, Config, SocketLb, TcAttach},
+    agent::{self, Config, SocketLb, SourceConfig, TcAttach},
     devices::{DevicePattern, DevicePatterns, TcMode, Uplinks, Wishes},
     flows::FlowCapacity,
-    model::Capacity,
+    model::{Capacity, NodeFacts},
+    source::{KubeconfigFile, KubernetesOptions},
     telemetry::{self, LogFilter, LogFormat},
 };
 
@@ -22,12 +23,36 @@ use crate::{
 #[command(after_help = "\
 Examples:
   mcs-agent run --manifests /etc/mcs
+  mcs-agent run --kubeconfig /etc/kubernetes/agent.conf --node-name $(hostname)
   mcs-agent run --manifests /etc/mcs --cluster-id east --node-name $(hostname) --zone a
   mcs-agent run --manifests ./examples --bpffs /sys/fs/bpf/two --cgroup-root /sys/fs/cgroup/two")]
 pub struct RunArgs {
     /// Read objects from the *.yaml, *.yml and *.json files of this directory, and follow changes
-    #[arg(long, env = "MCS_MANIFESTS", value_name = "DIR")]
-    manifests: PathBuf,
+    /// instead of an API server
+    #[arg(long, env = "MCS_MANIFESTS", value_name = "DIR", conflicts_with_all = ["kubeconfig", "import_selector"])]
+    manifests: Option<PathBuf>,
+
+    /// Follow the API server that this file leads to [default: that of the pod's service account]
+    #[arg(long, env = "MCS_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// The context of --kubeconfig to use [default: the current one]
+    #[arg(long, env = "MCS_CONTEXT", value_name = "NAME", requires = "kubeconfig")]
+    context: Option<String>,
+
+    /// The API group of ServiceImports
+    #[arg(
+        long,
+        env = "MCS_IMPORT_GROUP",
+        value_name = "GROUP",
+        default_value = "multicluster.x-k8s.io"
+    )]
+    import_group: String,
+
+    /// Follow only the ServiceImports with these labels, for a roll-out service by service:
+    /// `shop=cart`, `tier in (web,api)`, `!legacy` [default: all]
+    #[arg(long, env = "MCS_IMPORT_SELECTOR", value_name = "LABELS")]
+    import_selector: Option<String>,
 
     #[command(flatten)]
     bpffs: BpffsArg,
@@ -60,15 +85,17 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_TC_ATTACH", value_name = "HOW", default_value = "auto")]
     tc_attach: TcAttachArg,
 
-    /// This node's name, for internalTrafficPolicy Local and forNodes hints
+    /// This node's name, for internalTrafficPolicy Local and forNodes hints, and for its zone
     #[arg(long, env = "MCS_NODE_NAME", value_name = "NAME")]
     node_name: Option<String>,
 
-    /// This node's zone (topology.kubernetes.io/zone), for forZones hints
+    /// This node's zone, for forZones hints [default: from an API server, the label
+    /// topology.kubernetes.io/zone of --node-name]
     #[arg(long, env = "MCS_ZONE", value_name = "ZONE")]
     zone: Option<String>,
 
-    /// This cluster's id, as in the label multicluster.kubernetes.io/source-cluster
+    /// This cluster's id, as in the label multicluster.kubernetes.io/source-cluster [default: from an
+    /// API server, the ClusterProperty cluster.clusterset.k8s.io]
     #[arg(long, env = "MCS_CLUSTER_ID", value_name = "ID")]
     cluster_id: Option<String>,
 
@@ -76,8 +103,8 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_VIP_CIDR", value_name = "CIDR", value_delimiter = ',')]
     vip_cidr: Vec<IpNet>,
 
-    /// An address of the API server, never accepted as a ClusterSetIP; repeatable (the one in
-    /// `KUBERNETES_SERVICE_HOST` always counts)
+    /// An address of the API server, never accepted as a ClusterSetIP; repeatable (those that are
+    /// followed, and `KUBERNETES_SERVICE_HOST`, always count)
     #[arg(long, env = "MCS_API_SERVER", value_name = "IP", value_delimiter = ',')]
     api_server: Vec<IpAddr>,
 
@@ -164,13 +191,24 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
 impl RunArgs {
     fn into_config(self) -> anyhow::Result<Config> {
         let mut api_servers = self.api_server;
-        if let Ok(host) = std::env::var("KUBERNETES_SERVICE_HOST") {
-            api_servers.push(host.parse().with_context(|| {
-                format!("KUBERNETES_SERVICE_HOST is {host:?}, which is no IP address")
-            })?);
-        }
+        let pods_own = std::env::var("KUBERNETES_SERVICE_HOST").ok();
+        // A name is looked up when it is connected to.
+        api_servers.extend(pods_own.as_ref().and_then(|host| host.parse::<IpAddr>().ok()));
+        let source = match (self.manifests, self.kubeconfig) {
+            (Some(directory), _) => SourceConfig::Manifests(directory),
+            (None, None) if pods_own.is_none() => bail!(
+                "nothing to read objects from: give --manifests or --kubeconfig, or run in a pod"
+            ),
+            (None, kubeconfig) => SourceConfig::Kubernetes(KubernetesOptions {
+                kubeconfig: kubeconfig.map(|path| KubeconfigFile { path, context: self.context }),
+                import_group: self.import_group,
+                import_selector: self.import_selector,
+                zone_of: self.node_name.clone().filter(|_| self.zone.is_none()),
+                cluster_id: self.cluster_id.is_none(),
+            }),
+        };
         Ok(Config {
-            manifests: self.manifests,
+            source,
             bpffs: self.bpffs.bpffs,
             cgroup_root: self.cgroup_root,
             socket_lb: match self.socket_lb {
@@ -193,10 +231,12 @@ impl RunArgs {
                 TcAttachArg::Clsact => TcAttach::Clsact,
             },
             node_name: self.node_name,
-            zone: self.zone,
-            cluster_id: self.cluster_id,
+            node: NodeFacts {
+                zone: self.zone,
+                cluster_id: self.cluster_id,
+                api_servers: api_servers.into_iter().collect(),
+            },
             vip_cidrs: self.vip_cidr,
-            api_servers: api_servers.into_iter().collect(),
             capacity: Capacity {
                 frontends: self.max_frontends,
                 endpoints: self.max_endpoints,

@@ -13,6 +13,7 @@ use crate::{
     agent::{Report, SocketLb},
     dataplane::{Counts, read_counters},
     loader::{AttachedHook, Pins, TcLink, is_held},
+    model::KindStatus,
 };
 
 /// `status -o json`: fields are added, never renamed.
@@ -158,9 +159,18 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
         report.source.name,
         if report.synced { "synced" } else { "not synced" }
     ))?;
+    for kind in &report.source.kinds {
+        print(&format!("  {}: {}", kind.resource, kind_state(kind)))?;
+    }
     for (kind, count) in &report.source.skipped {
         print(&format!("  {count} of {kind} passed over"))?;
     }
+    print(&format!(
+        "Node: {}, zone {}, cluster {}",
+        or_none(report.node_name.as_deref()),
+        or_none(report.node.zone.as_deref()),
+        or_none(report.node.cluster_id.as_deref()),
+    ))?;
     print(&format!(
         "Sockets: {} in {}, refused with {refusal}",
         match report.socket_lb {
@@ -219,6 +229,14 @@ fn print_objects(report: &Report) -> anyhow::Result<()> {
         table(&["NAME", "STATE", "WHY"], rows)?;
     }
     Ok(())
+}
+
+fn kind_state(kind: &KindStatus) -> String {
+    match (&kind.version, kind.synced) {
+        (Some(version), true) => format!("synced, {version}"),
+        (None, true) => "not served".to_owned(),
+        (_, false) => "not synced".to_owned(),
+    }
 }
 
 fn or_none(value: Option<impl ToString>) -> String {

@@ -148,7 +148,7 @@ fn reference(event: &ObjectEvent) -> ObjectRef {
 fn snapshot(batches: Vec<Vec<ObjectEvent>>) -> Snapshot {
     let mut store = ObjectStore::default();
     for events in batches {
-        store.apply(Batch { events, status: SourceStatus::default() });
+        store.apply(Batch { events, ..Batch::default() });
     }
     store.snapshot()
 }

@@ -161,7 +161,7 @@ fn a_rejected_update_withdraws_what_the_object_made() {
     let mut store = ObjectStore::default();
     let mut apply = |import: ServiceImport| {
         let events = vec![ObjectEvent::Apply(import.into())];
-        store.apply(Batch { events, status: SourceStatus::default() });
+        store.apply(Batch { events, ..Batch::default() });
         compute(&store.snapshot(), &NodeContext::default())
     };
     assert_eq!(apply(web()).vips.len(), 1);
@@ -188,7 +188,7 @@ fn tells_what_cannot_be_read() {
         malformed(Kind::EndpointSlice, "shop/web-east"),
         malformed(Kind::ServiceImport, "shop/broken"),
     ];
-    store.apply(Batch { events, status: SourceStatus::default() });
+    store.apply(Batch { events, ..Batch::default() });
     let desired = compute(&store.snapshot(), &NodeContext::default());
     assert_eq!(
         rejections(&desired),

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, Object, ObjectRef};
+use super::{Kind, NodeFacts, Object, ObjectRef};
 
 /// One change, as every source tells it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,10 +28,12 @@ pub enum ObjectEvent {
 }
 
 /// Changes that belong together, and how the source stands after them.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Batch {
     /// In order.
     pub events: Vec<ObjectEvent>,
+    /// What the source knows of the node; replaces that of the batch before.
+    pub node: NodeFacts,
     /// Replaces the status of the batch before.
     pub status: SourceStatus,
 }
@@ -41,10 +43,23 @@ pub struct Batch {
 pub struct SourceStatus {
     /// What it is, for a person: `manifests in /etc/mcs`.
     pub name: String,
+    /// What it follows of an API server.
+    pub kinds: Vec<KindStatus>,
     /// What it cannot read now.
     pub problems: Vec<SourceProblem>,
     /// Objects passed over since they are of no kind that the agent reads, by `apiVersion/kind`.
     pub skipped: BTreeMap<String, u64>,
+}
+
+/// How one kind stands, of those that a source follows.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct KindStatus {
+    /// `serviceimports.multicluster.x-k8s.io`.
+    pub resource: String,
+    /// `v1beta1`; absent before it was found.
+    pub version: Option<String>,
+    /// Whether it was read completely once.
+    pub synced: bool,
 }
 
 /// Something a source cannot read.

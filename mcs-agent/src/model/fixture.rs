@@ -10,7 +10,7 @@ use crate::store::{ObjectStore, Snapshot};
 pub(crate) fn snapshot(objects: impl IntoIterator<Item = impl Into<Object>>) -> Snapshot {
     let events = objects.into_iter().map(|object| ObjectEvent::Apply(object.into())).collect();
     let mut store = ObjectStore::default();
-    store.apply(Batch { events, status: SourceStatus::default() });
+    store.apply(Batch { events, ..Batch::default() });
     store.snapshot()
 }
 

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     model::{Kind, Object, ObjectKey, ObjectRef},
-    source::kubernetes,
+    source::objects,
 };
 
 /// What kubectl takes where a manifest names no namespace.
@@ -90,7 +90,7 @@ impl Content {
         };
         if type_meta.is_list() {
             self.add_list(document, node, type_meta.item());
-        } else if let Some(kind) = kubernetes::kind(type_meta.api_version, type_meta.kind) {
+        } else if let Some(kind) = objects::kind(type_meta.api_version, type_meta.kind) {
             self.add_object(document, node, kind, type_meta);
         } else {
             self.skip(type_meta.to_string());
@@ -128,7 +128,7 @@ impl Content {
             self.problem(document, node, &message);
             return;
         };
-        let outcome = match kubernetes::decode(kind, key.clone(), &node.to_json()) {
+        let outcome = match objects::decode(kind, key.clone(), &node.to_json()) {
             Ok(Some(object)) => Ok(object),
             Ok(None) => {
                 self.skip_unlabelled(type_meta);
@@ -147,7 +147,7 @@ impl Content {
     }
 
     fn skip_unlabelled(&mut self, type_meta: TypeMeta<'_>) {
-        self.skip(format!("{type_meta} without {}", kubernetes::SERVICE_NAME_LABEL));
+        self.skip(format!("{type_meta} without {}", objects::SERVICE_NAME_LABEL));
     }
 
     fn skip(&mut self, what: String) {
@@ -190,7 +190,7 @@ impl<'a> TypeMeta<'a> {
     /// What the items of a list of one kind are; the API server does not repeat it in each.
     fn item(self) -> Option<Self> {
         let kind = self.kind.strip_suffix("List")?;
-        kubernetes::kind(self.api_version, kind)?;
+        objects::kind(self.api_version, kind)?;
         Some(Self { kind, ..self })
     }
 }
@@ -218,7 +218,7 @@ fn may_be_imported(slice: &Node) -> bool {
     slice
         .get("metadata")
         .and_then(|metadata| metadata.get("labels"))
-        .and_then(|labels| labels.get(kubernetes::SERVICE_NAME_LABEL))
+        .and_then(|labels| labels.get(objects::SERVICE_NAME_LABEL))
         .is_some_and(|service| service.as_str() != Some(""))
 }
 

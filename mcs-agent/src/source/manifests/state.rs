@@ -77,7 +77,7 @@ impl DirectoryState {
             return None;
         }
         self.status = Some(status.clone());
-        Some(Batch { events, status })
+        Some(Batch { events, status, ..Batch::default() })
     }
 
     fn parse(&self, files: BTreeMap<OsString, Result<Vec<u8>, FileError>>) -> Files {
@@ -111,6 +111,7 @@ impl DirectoryState {
         }
         SourceStatus {
             name: format!("manifests in {}", self.directory),
+            kinds: Vec::new(),
             problems,
             skipped: skipped(&self.files),
         }

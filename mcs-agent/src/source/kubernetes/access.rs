@@ -1,0 +1,198 @@
+use std::{
+    collections::BTreeSet,
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{
+        self,
+        connect::{
+            HttpConnector,
+            dns::{GaiResolver, Name},
+        },
+    },
+    rt::{TokioExecutor, TokioTimer},
+};
+use kube::{
+    Client, Config,
+    client::{Body, ConfigExt as _},
+    config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
+};
+use thiserror::Error;
+use tokio::sync::watch;
+use tower::{Service, ServiceBuilder, service_fn, timeout::TimeoutLayer};
+
+use super::KubeconfigFile;
+
+/// Within this a request has to be answered, connecting included. A list or a stream may take longer
+/// to arrive.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+/// A connection is asked after so long whether its peer is still there, and given up after as long
+/// again: all watches share it, and none has anything to say for hours.
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
+
+/// Why the API server cannot be asked.
+#[derive(Debug, Error)]
+pub enum AccessError {
+    /// The kubeconfig is no use.
+    #[error("cannot use the kubeconfig {file}")]
+    Kubeconfig {
+        /// Which.
+        file: KubeconfigFile,
+        /// Why.
+        #[source]
+        source: KubeconfigError,
+    },
+    /// What a pod is given is not there.
+    #[error("cannot use this pod's service account (outside of a pod, give --kubeconfig)")]
+    InCluster(#[source] InClusterError),
+    /// `proxy-url` of a kubeconfig.
+    #[error("a proxy to the API server (proxy-url in the kubeconfig) is not supported: remove it")]
+    Proxy,
+    /// Certificates or credentials are no use.
+    #[error("cannot use the credentials for the API server")]
+    Credentials(#[source] kube::Error),
+    /// `tls-server-name` of a kubeconfig.
+    #[error("tls-server-name in the kubeconfig is {0:?}, which is no server name")]
+    ServerName(String),
+}
+
+/// The way to the API server.
+pub(super) struct Access {
+    /// Absent in a pod.
+    kubeconfig: Option<KubeconfigFile>,
+    connection: Mutex<Connection>,
+    /// All addresses that it was ever found at.
+    servers: watch::Sender<BTreeSet<IpAddr>>,
+}
+
+/// A client, which all who ask share, and with it one connection.
+#[derive(Clone)]
+pub(super) struct Connection {
+    pub(super) client: Client,
+    /// Which it is, from 0.
+    number: u64,
+}
+
+impl Access {
+    /// Reads what it takes to ask, and asks nothing yet. Also tells the API server's URL.
+    pub(super) async fn new(
+        kubeconfig: Option<KubeconfigFile>,
+    ) -> Result<(Self, String), AccessError> {
+        let servers = watch::Sender::default();
+        let config = config(kubeconfig.as_ref()).await?;
+        let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+        let connection = Connection { client: client(&config, &servers)?, number: 0 };
+        Ok((Self { kubeconfig, connection: Mutex::new(connection), servers }, url))
+    }
+
+    /// The connection to use.
+    pub(super) fn connection(&self) -> Connection {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces a connection that failed, unless that has happened. Whatever it was made of is read
+    /// again: certificates are renewed, and API servers move.
+    pub(super) async fn renew(&self, failed: &Connection) -> Result<(), AccessError> {
+        if self.connection().number != failed.number {
+            return Ok(());
+        }
+        let config = config(self.kubeconfig.as_ref()).await?;
+        let client = client(&config, &self.servers)?;
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        if connection.number == failed.number {
+            *connection = Connection { client, number: failed.number + 1 };
+        }
+        Ok(())
+    }
+
+    /// Where the API server is found.
+    pub(super) fn servers(&self) -> watch::Receiver<BTreeSet<IpAddr>> {
+        self.servers.subscribe()
+    }
+}
+
+async fn config(kubeconfig: Option<&KubeconfigFile>) -> Result<Config, AccessError> {
+    let Some(file) = kubeconfig else {
+        return Config::incluster().map_err(AccessError::InCluster);
+    };
+    let error = |source| AccessError::Kubeconfig { file: file.clone(), source };
+    let content = Kubeconfig::read_from(&file.path).map_err(error)?;
+    let options =
+        KubeConfigOptions { context: file.context.clone(), ..KubeConfigOptions::default() };
+    Config::from_custom_kubeconfig(content, &options).await.map_err(error)
+}
+
+fn client(
+    config: &Config,
+    servers: &watch::Sender<BTreeSet<IpAddr>>,
+) -> Result<Client, AccessError> {
+    if config.proxy_url.is_some() {
+        return Err(AccessError::Proxy);
+    }
+    let host = config.cluster_url.host().unwrap_or_default();
+    if let Ok(ip) = host.trim_start_matches('[').trim_end_matches(']').parse() {
+        remember(servers, [ip]);
+    }
+    let mut tcp = HttpConnector::new_with_resolver(resolver(servers.clone()));
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    let http = legacy::Client::builder(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .http2_keep_alive_timeout(KEEP_ALIVE)
+        .build::<_, Body>(tls(config, tcp)?);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer().map_err(AccessError::Credentials)?)
+        .layer(config.extra_headers_layer().map_err(AccessError::Credentials)?)
+        .layer(TimeoutLayer::new(RESPONSE_TIMEOUT))
+        .service(http);
+    Ok(Client::new(service, config.default_namespace.clone()))
+}
+
+/// As kube's own, but with HTTP/2 where it is offered.
+fn tls<R>(
+    config: &Config,
+    tcp: HttpConnector<R>,
+) -> Result<HttpsConnector<HttpConnector<R>>, AccessError> {
+    let tls = config.rustls_client_config().map_err(AccessError::Credentials)?;
+    let mut builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+    if let Some(name) = &config.tls_server_name {
+        let server = name.clone().try_into().map_err(|_| AccessError::ServerName(name.clone()))?;
+        builder = builder.with_server_name_resolver(FixedServerNameResolver::new(server));
+    }
+    Ok(builder.enable_all_versions().wrap_connector(tcp))
+}
+
+/// Resolves names as usual, and remembers what they lead to.
+fn resolver(
+    servers: watch::Sender<BTreeSet<IpAddr>>,
+) -> impl Service<
+    Name,
+    Response = std::vec::IntoIter<SocketAddr>,
+    Error = io::Error,
+    Future = impl Future<Output = io::Result<std::vec::IntoIter<SocketAddr>>> + Send,
+> + Clone
++ Send {
+    service_fn(move |name: Name| {
+        let servers = servers.clone();
+        async move {
+            let found: Vec<_> = GaiResolver::new().call(name).await?.collect();
+            remember(&servers, found.iter().map(SocketAddr::ip));
+            Ok(found.into_iter())
+        }
+    })
+}
+
+fn remember(servers: &watch::Sender<BTreeSet<IpAddr>>, found: impl IntoIterator<Item = IpAddr>) {
+    servers.send_if_modified(|known| {
+        let before = known.len();
+        known.extend(found);
+        known.len() > before
+    });
+}

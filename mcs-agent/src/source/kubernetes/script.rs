@@ -1,0 +1,131 @@
+//! An API server that answers as a script says.
+
+use std::{io, net::SocketAddr};
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+    task::JoinHandle,
+};
+
+/// An answer to one request.
+pub(super) struct Answer {
+    status: u16,
+    lines: Vec<Value>,
+    holds: bool,
+}
+
+impl Answer {
+    /// A watch that says this and ends.
+    pub(super) fn watch(events: impl IntoIterator<Item = Value>) -> Self {
+        Self { status: 200, lines: events.into_iter().collect(), holds: false }
+    }
+
+    /// Does not end.
+    pub(super) fn held(self) -> Self {
+        Self { holds: true, ..self }
+    }
+
+    /// A list.
+    pub(super) fn list(version: &str, items: impl IntoIterator<Item = Value>) -> Self {
+        let items: Vec<_> = items.into_iter().collect();
+        Self::watch([json!({"metadata": {"resourceVersion": version}, "items": items})])
+    }
+
+    /// An error.
+    pub(super) fn error(status: u16) -> Self {
+        Self { lines: vec![failure(status)], status, holds: false }
+    }
+}
+
+fn failure(status: u16) -> Value {
+    json!({"kind": "Status", "status": "Failure", "message": format!("no: {status}"), "code": status})
+}
+
+/// An event of a watch.
+pub(super) fn event(kind: &str, object: &Value) -> Value {
+    json!({"type": kind, "object": object})
+}
+
+/// A bookmark.
+pub(super) fn bookmark(version: &str) -> Value {
+    event("BOOKMARK", &json!({"kind": "", "apiVersion": "", "metadata": {"resourceVersion": version}}))
+}
+
+/// The bookmark that ends a streamed list.
+pub(super) fn list_end(version: &str) -> Value {
+    let annotations = json!({"k8s.io/initial-events-end": "true"});
+    let metadata = json!({"resourceVersion": version, "annotations": annotations});
+    event("BOOKMARK", &json!({"kind": "", "apiVersion": "", "metadata": metadata}))
+}
+
+/// An error within a watch.
+pub(super) fn error_event(status: u16) -> Value {
+    event("ERROR", &failure(status))
+}
+
+/// Answers requests in the order in which they come, and tells what they asked for.
+pub(super) struct Script {
+    pub(super) address: SocketAddr,
+    requests: mpsc::UnboundedReceiver<String>,
+    task: JoinHandle<io::Result<()>>,
+}
+
+impl Script {
+    pub(super) async fn play(answers: impl IntoIterator<Item = Answer>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (sender, requests) = mpsc::unbounded_channel();
+        let answers: Vec<_> = answers.into_iter().collect();
+        let task = tokio::spawn(async move {
+            let mut held = Vec::new();
+            for answer in answers {
+                let (stream, _) = listener.accept().await?;
+                let mut stream = BufReader::new(stream);
+                let _ = sender.send(target(&mut stream).await?);
+                respond(&mut stream, &answer).await?;
+                if answer.holds {
+                    held.push(stream);
+                }
+            }
+            std::future::pending().await
+        });
+        Self { address, requests, task }
+    }
+
+    /// What the next request asked for: path and query.
+    pub(super) async fn asked(&mut self) -> String {
+        self.requests.recv().await.unwrap()
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn target(stream: &mut BufReader<TcpStream>) -> io::Result<String> {
+    let mut lines = Vec::new();
+    loop {
+        let mut line = String::new();
+        stream.read_line(&mut line).await?;
+        if line.trim().is_empty() {
+            break;
+        }
+        lines.push(line);
+    }
+    Ok(lines[0].split(' ').nth(1).unwrap().to_owned())
+}
+
+/// The body lasts until the connection is closed.
+async fn respond(stream: &mut BufReader<TcpStream>, answer: &Answer) -> io::Result<()> {
+    let head = format!("HTTP/1.1 {} Scripted\r\nConnection: close\r\n\r\n", answer.status);
+    stream.write_all(head.as_bytes()).await?;
+    for line in &answer.lines {
+        stream.write_all(format!("{line}\n").as_bytes()).await?;
+    }
+    stream.flush().await
+}

@@ -1,0 +1,609 @@
+//! Follows one resource: lists it, watches it from there, and does that again whenever it has to.
+//!
+//! kube has a watcher too (in kube-runtime), which tells neither that a watch works again nor which
+//! bookmarks came, and makes a watch that ends at once anew at once.
+
+use std::{convert::Infallible, pin::pin, time::Duration};
+
+use futures_util::{Stream, StreamExt as _};
+use kube::{
+    Api,
+    api::{ApiResource, ListParams, WatchEvent, WatchParams},
+};
+use thiserror::Error;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep, timeout},
+};
+
+use super::{
+    access::{Access, AccessError, Connection},
+    backoff::Backoff,
+    reading::{Read, Reading},
+    state::Update,
+};
+
+/// For how many seconds a watch is asked for: agents that began together should not ask again
+/// together.
+const WATCH_SECONDS: std::ops::RangeInclusive<u32> = 240..=300;
+/// How much longer the server may take to end a watch.
+const WATCH_MARGIN: Duration = Duration::from_secs(10);
+/// Longer than the server takes to give up on a list, or pauses in a stream of one.
+const LIST_TIMEOUT: Duration = Duration::from_secs(70);
+/// A watch that ends sooner, and without having told anything, has failed.
+const SHORTEST_WATCH: Duration = Duration::from_secs(1);
+/// On the bookmark that ends a streamed list.
+const LIST_END: &str = "k8s.io/initial-events-end";
+
+/// What is followed.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    /// The resource in each of its versions that can be read, the preferred one first.
+    pub(super) versions: Vec<ApiResource>,
+    /// As in `labelSelector`.
+    pub(super) labels: Option<String>,
+    /// As in `fieldSelector`.
+    pub(super) fields: Option<String>,
+}
+
+/// What following tells.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum News<R: Reading> {
+    /// These are all objects there are.
+    Listed {
+        /// `v1beta1`.
+        version: String,
+        /// In no order; the last of a name counts.
+        objects: Vec<Read<R>>,
+    },
+    /// One is new, or different.
+    Changed(Read<R>),
+    /// One is gone, and was this.
+    Gone(Read<R>),
+    /// The API server serves the resource in none of the versions.
+    Absent,
+    /// The resource cannot be read now, and why.
+    Failing(String),
+    /// It can be read again.
+    Recovered,
+}
+
+/// Follows a target until nobody listens any more.
+pub(super) struct Watch<'a, R: Reading> {
+    access: &'a Access,
+    target: Target,
+    updates: mpsc::Sender<Update>,
+    /// Makes an update of news.
+    update: fn(News<R>) -> Update,
+    /// Which of the target's versions is asked for.
+    version: usize,
+    /// Whether lists are streamed.
+    streams: bool,
+    /// The resource version seen last.
+    seen: Option<String>,
+    /// Whether a watch from there misses nothing.
+    listed: bool,
+    /// Whether trouble was told of.
+    failing: bool,
+    backoff: Backoff,
+}
+
+/// Nobody listens any more.
+#[derive(Debug, Error)]
+#[error("nobody listens any more")]
+struct Deaf;
+
+/// Why a list or a watch ended.
+#[derive(Debug, Error)]
+enum Failure {
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    #[error("the API server is silent")]
+    Silent,
+    #[error("the API server ended the list")]
+    Cut,
+    #[error("the API server ends watches at once")]
+    Short,
+    #[error(transparent)]
+    Deaf(#[from] Deaf),
+}
+
+impl<'a, R: Reading> Watch<'a, R> {
+    /// Begins with the preferred version, and with streaming.
+    pub(super) const fn new(
+        access: &'a Access,
+        target: Target,
+        updates: mpsc::Sender<Update>,
+        update: fn(News<R>) -> Update,
+    ) -> Self {
+        Self {
+            access,
+            target,
+            updates,
+            update,
+            version: 0,
+            streams: true,
+            seen: None,
+            listed: false,
+            failing: false,
+            backoff: Backoff::new(),
+        }
+    }
+
+    /// Does not end before the updates' receiver.
+    pub(super) async fn run(mut self) {
+        loop {
+            let connection = self.access.connection();
+            let Err(failure) = self.follow(&connection).await;
+            if self.recover(failure, &connection).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn follow(&mut self, connection: &Connection) -> Result<Infallible, Failure> {
+        let api = &self.target.versions[self.version];
+        let api = Api::<Read<R>>::all_with(connection.client.clone(), api);
+        if !self.listed {
+            if self.streams {
+                self.stream(&api).await?;
+            } else {
+                self.list(&api).await?;
+            }
+        }
+        loop {
+            let seconds = fastrand::u32(WATCH_SECONDS);
+            let seen = self.seen.clone().unwrap_or_default();
+            let events = api.watch(&self.params(seconds), &seen).await?;
+            if std::mem::take(&mut self.failing) {
+                self.tell(News::Recovered).await?;
+            }
+            let patience = Duration::from_secs(seconds.into()) + WATCH_MARGIN;
+            self.events(pin!(events), patience, false).await?;
+        }
+    }
+
+    /// Lists by a watch that begins with what is there, and goes on with that watch.
+    async fn stream(&mut self, api: &Api<Read<R>>) -> Result<(), Failure> {
+        let seconds = fastrand::u32(WATCH_SECONDS);
+        let params = WatchParams { send_initial_events: true, ..self.params(seconds) };
+        let mut events = pin!(api.watch(&params, self.oldest()).await?);
+        let mut objects = Vec::new();
+        loop {
+            let event = timeout(LIST_TIMEOUT, events.next()).await.map_err(|_| Failure::Silent)?;
+            match event.ok_or(Failure::Cut)?? {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => objects.push(object),
+                // Kubernetes says that there are none of these.
+                WatchEvent::Deleted(gone) => objects.retain(|object| object.key() != gone.key()),
+                WatchEvent::Bookmark(bookmark) => {
+                    if bookmark.metadata.annotations.contains_key(LIST_END) {
+                        self.take_list(objects, Some(bookmark.metadata.resource_version)).await?;
+                        break;
+                    }
+                }
+                WatchEvent::Error(status) => return Err(kube::Error::Api(status).into()),
+            }
+        }
+        self.events(events, Duration::from_secs(seconds.into()) + WATCH_MARGIN, true).await
+    }
+
+    async fn list(&mut self, api: &Api<Read<R>>) -> Result<(), Failure> {
+        let params = ListParams {
+            label_selector: self.target.labels.clone(),
+            field_selector: self.target.fields.clone(),
+            ..ListParams::default().match_any().at(self.oldest())
+        };
+        let list =
+            timeout(LIST_TIMEOUT, api.list(&params)).await.map_err(|_| Failure::Silent)??;
+        self.take_list(list.items, list.metadata.resource_version).await
+    }
+
+    async fn take_list(
+        &mut self,
+        objects: Vec<Read<R>>,
+        seen: Option<String>,
+    ) -> Result<(), Failure> {
+        self.seen = seen;
+        self.listed = true;
+        self.failing = false;
+        self.backoff.reset();
+        let version = self.target.versions[self.version].version.clone();
+        Ok(self.tell(News::Listed { version, objects }).await?)
+    }
+
+    /// Follows a watch, which may have `told` something, until the server ends it: it does when its
+    /// time is up.
+    async fn events(
+        &mut self,
+        mut events: impl Stream<Item = kube::Result<WatchEvent<Read<R>>>> + Unpin,
+        patience: Duration,
+        mut told: bool,
+    ) -> Result<(), Failure> {
+        let begin = Instant::now();
+        loop {
+            let event = timeout(patience, events.next()).await.map_err(|_| Failure::Silent)?;
+            let Some(event) = event else {
+                let is_short = !told && begin.elapsed() < SHORTEST_WATCH;
+                return if is_short { Err(Failure::Short) } else { Ok(()) };
+            };
+            match event? {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                    self.seen = object.version().map(str::to_owned);
+                    self.tell(News::Changed(object)).await?;
+                }
+                WatchEvent::Deleted(object) => {
+                    self.seen = object.version().map(str::to_owned);
+                    self.tell(News::Gone(object)).await?;
+                }
+                WatchEvent::Bookmark(bookmark) => {
+                    self.seen = Some(bookmark.metadata.resource_version);
+                }
+                WatchEvent::Error(status) => return Err(kube::Error::Api(status).into()),
+            }
+            told = true;
+            self.backoff.reset();
+        }
+    }
+
+    async fn tell(&self, news: News<R>) -> Result<(), Deaf> {
+        self.updates.send((self.update)(news)).await.map_err(|_| Deaf)
+    }
+
+    fn params(&self, seconds: u32) -> WatchParams {
+        WatchParams {
+            label_selector: self.target.labels.clone(),
+            field_selector: self.target.fields.clone(),
+            timeout: Some(seconds),
+            ..WatchParams::default()
+        }
+    }
+
+    /// A list may come from the API server's cache, but must not be older than what was seen.
+    fn oldest(&self) -> &str {
+        self.seen.as_deref().unwrap_or("0")
+    }
+
+    /// Gets ready for another attempt, and tells what is to be known of it.
+    async fn recover(&mut self, failure: Failure, connection: &Connection) -> Result<(), Deaf> {
+        let was_listing = !self.listed;
+        match failure {
+            Failure::Deaf(deaf) => return Err(deaf),
+            Failure::Api(error) => match code(&error) {
+                Some(400 | 422) if was_listing && self.streams => {
+                    tracing::debug!(%error, "the API server streams no lists");
+                    self.streams = false;
+                    return Ok(());
+                }
+                Some(404) => {
+                    self.listed = false;
+                    self.version = (self.version + 1) % self.target.versions.len();
+                    if self.version > 0 {
+                        return Ok(());
+                    }
+                    self.failing = true;
+                    self.tell(News::Absent).await?;
+                }
+                Some(410) => {
+                    tracing::debug!(%error, "listing anew");
+                    self.listed = false;
+                }
+                code => {
+                    if was_listing {
+                        // There may be no such version (any more): a list from scratch is better
+                        // than none.
+                        self.seen = None;
+                    }
+                    let renewed = match code {
+                        None | Some(401) => self.access.renew(connection).await,
+                        Some(_) => Ok(()),
+                    };
+                    self.fail(describe(error), renewed).await?;
+                }
+            },
+            Failure::Silent | Failure::Cut | Failure::Short => {
+                let renewed = self.access.renew(connection).await;
+                self.fail(failure.to_string(), renewed).await?;
+            }
+        }
+        sleep(self.backoff.wait()).await;
+        Ok(())
+    }
+
+    async fn fail(&mut self, what: String, renewed: Result<(), AccessError>) -> Result<(), Deaf> {
+        self.failing = true;
+        let what = match renewed {
+            Ok(()) => what,
+            Err(error) => format!("{what}; {:#}", anyhow::Error::new(error)),
+        };
+        self.tell(News::Failing(what)).await
+    }
+}
+
+/// What the API server answered; nothing if the request was lost on its way.
+fn code(error: &kube::Error) -> Option<u16> {
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}
+
+/// In one line, without what kube says twice.
+fn describe(error: kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message,
+        kube::Error::Service(error) => chain(&*error),
+        kube::Error::HyperError(error) => chain(&error),
+        other => chain(&other),
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let part = error.to_string();
+        if !text.ends_with(&part) {
+            text = format!("{text}: {part}");
+        }
+        source = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::api::GroupVersionKind;
+    use serde_json::{Value, json};
+    use tokio::task::JoinHandle;
+
+    use super::*;
+    use crate::source::kubernetes::{
+        KubeconfigFile,
+        reading::Property,
+        script::{Answer, Script, bookmark, error_event, event, list_end},
+    };
+
+    /// Longer than anything takes on a slow machine.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// A watch of properties at work.
+    struct Following {
+        script: Script,
+        updates: mpsc::Receiver<Update>,
+        task: JoinHandle<()>,
+    }
+
+    impl Following {
+        async fn begin(answers: impl IntoIterator<Item = Answer>) -> Self {
+            let script = Script::play(answers).await;
+            let kubeconfig = json!({
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+                "clusters": [{
+                    "name": "k",
+                    "cluster": {"server": format!("http://{}", script.address)},
+                }],
+                "users": [{"name": "u", "user": {}}],
+            });
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(&file, kubeconfig.to_string()).unwrap();
+            let (sender, updates) = mpsc::channel(1);
+            let task = tokio::spawn(async move {
+                let path = file.path().to_owned();
+                let kubeconfig = KubeconfigFile { path, context: None };
+                let (access, _) = Access::new(Some(kubeconfig)).await.unwrap();
+                let version = |version| {
+                    let kind = GroupVersionKind::gvk("about.k8s.io", version, "ClusterProperty");
+                    ApiResource::from_gvk_with_plural(&kind, "clusterproperties")
+                };
+                let target = Target {
+                    versions: ["v1beta1", "v1alpha1"].map(version).into(),
+                    labels: Some("a=b".to_owned()),
+                    fields: None,
+                };
+                Watch::new(&access, target, sender, Update::ClusterId).run().await;
+            });
+            Self { script, updates, task }
+        }
+
+        /// The next request must ask for all of this.
+        async fn asks(&mut self, parts: &[&str]) {
+            let asked = timeout(PATIENCE, self.script.asked()).await.expect("a request");
+            for part in parts {
+                assert!(asked.contains(part), "{asked} lacks {part}");
+            }
+        }
+
+        /// The next request must ask for a watch from that version on.
+        async fn resumes(&mut self, version: &str) {
+            let asked = timeout(PATIENCE, self.script.asked()).await.expect("a request");
+            assert!(asked.contains(&format!("resourceVersion={version}")), "{asked}");
+            assert!(asked.contains("watch=true") && !asked.contains("sendInitial"), "{asked}");
+        }
+
+        async fn tells(&mut self, expected: &str) {
+            let update = timeout(PATIENCE, self.updates.recv()).await.expect("news");
+            let Some(Update::ClusterId(news)) = update else { panic!("{update:?}") };
+            let value = |read: &Read<Property>| {
+                let value = read.outcome.clone().unwrap().unwrap_or_default();
+                format!("{}={value}", read.key().name)
+            };
+            let told = match news {
+                News::Listed { version, objects } => {
+                    let objects: Vec<_> = objects.iter().map(value).collect();
+                    format!("listed {version}: {}", objects.join(" "))
+                }
+                News::Changed(object) => format!("changed {}", value(&object)),
+                News::Gone(object) => format!("gone {}", value(&object)),
+                News::Absent => "absent".to_owned(),
+                News::Failing(why) => format!("failing: {why}"),
+                News::Recovered => "recovered".to_owned(),
+            };
+            assert_eq!(told, expected);
+        }
+    }
+
+    impl Drop for Following {
+        fn drop(&mut self) {
+            self.task.abort();
+        }
+    }
+
+    fn property(name: &str, version: &str, value: &str) -> Value {
+        json!({"metadata": {"name": name, "resourceVersion": version}, "spec": {"value": value}})
+    }
+
+    #[tokio::test]
+    async fn a_streamed_list_becomes_a_watch_that_is_resumed() {
+        let mut following = Following::begin([
+            Answer::watch([
+                event("ADDED", &property("a", "3", "x")),
+                event("ADDED", &property("b", "4", "y")),
+                list_end("5"),
+                event("MODIFIED", &property("a", "6", "z")),
+                event("DELETED", &property("b", "7", "y")),
+                bookmark("9"),
+            ]),
+            Answer::watch([event("ADDED", &property("c", "10", ""))]),
+            Answer::watch([]).held(),
+        ])
+        .await;
+        following
+            .asks(&[
+                "/apis/about.k8s.io/v1beta1/clusterproperties",
+                "labelSelector=a%3Db",
+                "sendInitialEvents=true",
+                "resourceVersionMatch=NotOlderThan",
+                "resourceVersion=0",
+                "allowWatchBookmarks=true",
+            ])
+            .await;
+        following.tells("listed v1beta1: a=x b=y").await;
+        following.tells("changed a=z").await;
+        following.tells("gone b=y").await;
+        following.resumes("9").await;
+        following.tells("changed c=").await;
+        following.resumes("10").await;
+    }
+
+    #[tokio::test]
+    async fn a_server_that_streams_no_lists_is_asked_for_one() {
+        let mut following = Following::begin([
+            Answer::error(422),
+            Answer::list("5", [property("a", "3", "x")]),
+            Answer::watch([error_event(410)]),
+            Answer::list("8", []),
+            Answer::watch([]).held(),
+        ])
+        .await;
+        following.asks(&["sendInitialEvents=true"]).await;
+        following.asks(&["resourceVersion=0", "resourceVersionMatch=NotOlderThan"]).await;
+        following.tells("listed v1beta1: a=x").await;
+        following.resumes("5").await;
+        following.asks(&["resourceVersion=5", "resourceVersionMatch=NotOlderThan"]).await;
+        following.tells("listed v1beta1: ").await;
+        following.resumes("8").await;
+    }
+
+    #[tokio::test]
+    async fn the_version_that_is_served_is_found() {
+        let mut following = Following::begin([
+            Answer::error(404),
+            Answer::error(404),
+            Answer::error(404),
+            Answer::watch([list_end("5")]),
+            Answer::error(404),
+            Answer::watch([list_end("6")]).held(),
+        ])
+        .await;
+        following.asks(&["/v1beta1/"]).await;
+        following.asks(&["/v1alpha1/"]).await;
+        following.tells("absent").await;
+        following.asks(&["/v1beta1/"]).await;
+        following.asks(&["/v1alpha1/", "sendInitialEvents=true"]).await;
+        following.tells("listed v1alpha1: ").await;
+        following.resumes("5").await;
+        // The CRD has gone, or serves other versions.
+        following.tells("absent").await;
+        following.asks(&["/v1beta1/", "sendInitialEvents=true"]).await;
+        following.tells("listed v1beta1: ").await;
+    }
+
+    #[tokio::test]
+    async fn trouble_is_told_and_so_is_its_end() {
+        let mut following = Following::begin([
+            Answer::error(403),
+            Answer::watch([list_end("5")]),
+            Answer::error(403),
+            Answer::error(503),
+            Answer::watch([bookmark("7")]),
+            Answer::watch([]).held(),
+        ])
+        .await;
+        following.tells("failing: no: 403").await;
+        following.tells("listed v1beta1: ").await;
+        following.tells("failing: no: 403").await;
+        following.tells("failing: no: 503").await;
+        following.tells("recovered").await;
+        for _ in 0..4 {
+            following.script.asked().await;
+        }
+        following.resumes("5").await;
+        following.resumes("7").await;
+    }
+
+    #[tokio::test]
+    async fn half_a_list_is_none() {
+        let a = event("ADDED", &property("a", "3", "x"));
+        let mut following = Following::begin([
+            Answer::watch([a.clone()]),
+            Answer::watch([a.clone(), error_event(410)]),
+            Answer::watch([a, event("ADDED", &property("b", "3", "")), list_end("5")]).held(),
+        ])
+        .await;
+        following.tells("failing: the API server ended the list").await;
+        following.tells("listed v1beta1: a=x b=").await;
+    }
+
+    #[tokio::test]
+    async fn a_list_that_cannot_be_as_new_as_what_was_seen_may_be_older() {
+        let mut following = Following::begin([
+            Answer::watch([list_end("50")]),
+            Answer::watch([error_event(410)]),
+            Answer::error(504),
+            Answer::watch([list_end("7")]).held(),
+        ])
+        .await;
+        following.tells("listed v1beta1: ").await;
+        following.tells("failing: no: 504").await;
+        following.tells("listed v1beta1: ").await;
+        for expected in ["=0&", "=50&", "=50&", "=0&"] {
+            let asked = format!("{}&", following.script.asked().await);
+            assert!(asked.contains(&format!("resourceVersion{expected}")), "{asked}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_ends_at_once_is_trouble() {
+        let mut following = Following::begin([
+            Answer::watch([list_end("5")]),
+            Answer::watch([]),
+            Answer::watch([]).held(),
+        ])
+        .await;
+        following.tells("listed v1beta1: ").await;
+        following.tells("failing: the API server ends watches at once").await;
+        following.tells("recovered").await;
+    }
+
+    #[tokio::test]
+    async fn following_ends_with_its_receiver() {
+        let events = [list_end("5"), event("ADDED", &property("a", "6", "x"))];
+        let mut following = Following::begin([Answer::watch(events).held()]).await;
+        following.tells("listed v1beta1: ").await;
+        following.updates.close();
+        let task = std::mem::replace(&mut following.task, tokio::spawn(async {}));
+        // What was sent before counts for nothing.
+        timeout(PATIENCE, task).await.unwrap().unwrap();
+    }
+}

@@ -1,0 +1,70 @@
+//! The Kubernetes types that the agent reads, and how they become domain types. Knows nothing of
+//! where an object was found.
+
+mod endpoint_slice;
+mod service_import;
+
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use service_import::ServiceImport;
+
+use crate::model::{Kind, Object, ObjectKey};
+
+/// On an imported EndpointSlice: the ServiceImport of the same namespace that it belongs to.
+pub(super) const SERVICE_NAME_LABEL: &str = "multicluster.kubernetes.io/service-name";
+const SOURCE_CLUSTER_LABEL: &str = "multicluster.kubernetes.io/source-cluster";
+const DERIVED_SERVICE_ANNOTATION: &str = "multicluster.kubernetes.io/derived-service";
+
+/// What is wrong with an object, and at which of its fields.
+pub(super) type DecodeError = serde_path_to_error::Error<serde_json::Error>;
+
+/// The kind that the agent reads under that name, if it reads any. The two versions of
+/// ServiceImport have one schema (KEP-1645).
+pub(super) fn kind(api_version: &str, kind: &str) -> Option<Kind> {
+    match (api_version, kind) {
+        ("multicluster.x-k8s.io/v1beta1" | "multicluster.x-k8s.io/v1alpha1", "ServiceImport") => {
+            Some(Kind::ServiceImport)
+        }
+        ("discovery.k8s.io/v1", "EndpointSlice") => Some(Kind::EndpointSlice),
+        _ => None,
+    }
+}
+
+/// Reads an object as its kind. `None` for an EndpointSlice that is not imported, which is none of
+/// the agent's business.
+pub(super) fn decode(
+    kind: Kind,
+    key: ObjectKey,
+    object: &serde_json::Value,
+) -> Result<Option<Object>, DecodeError> {
+    Ok(match kind {
+        Kind::ServiceImport => {
+            let import: ServiceImport = serde_path_to_error::deserialize(object)?;
+            Some(Object::Import(service_import::convert(import, key)))
+        }
+        Kind::EndpointSlice => {
+            let slice: EndpointSlice = serde_path_to_error::deserialize(object)?;
+            endpoint_slice::convert(slice, key).map(Object::Slice)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_recognised_by_group_and_version() {
+        for (api_version, name, expected) in [
+            ("multicluster.x-k8s.io/v1beta1", "ServiceImport", Some(Kind::ServiceImport)),
+            ("multicluster.x-k8s.io/v1alpha1", "ServiceImport", Some(Kind::ServiceImport)),
+            ("multicluster.x-k8s.io/v1", "ServiceImport", None),
+            ("multicluster.k8s.io/v1alpha1", "ServiceImport", None),
+            ("multicluster.x-k8s.io/v1beta1", "ServiceExport", None),
+            ("discovery.k8s.io/v1", "EndpointSlice", Some(Kind::EndpointSlice)),
+            ("discovery.k8s.io/v1beta1", "EndpointSlice", None),
+            ("v1", "EndpointSlice", None),
+        ] {
+            assert_eq!(kind(api_version, name), expected, "{api_version}/{name}");
+        }
+    }
+}
