@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     devices::Wishes,
     flows::FlowCapacity,
-    model::{Capacity, NodeContext, NodeFacts},
+    model::{Memory, NodeContext, NodeFacts},
     source::KubernetesOptions,
 };
 
@@ -32,8 +32,8 @@ pub struct Config {
     pub vip_cidrs: Vec<IpNet>,
     /// `--zone`, `--cluster-id`, `--api-server` and the one of the pod's environment.
     pub node: NodeFacts,
-    /// `--max-frontends` and so on.
-    pub capacity: Capacity,
+    /// `--max-memory`.
+    pub max_memory: Memory,
     /// `--max-flows`.
     pub flows: FlowCapacity,
     /// `--run-dir`.
@@ -48,7 +48,7 @@ impl Config {
         let mut node = NodeContext {
             node_name: self.node_name.clone(),
             vip_cidrs: self.vip_cidrs.clone(),
-            capacity: self.capacity,
+            capacity: self.max_memory.capacity(),
             ..NodeContext::default()
         };
         node.learn(self.node.clone());

@@ -17,9 +17,9 @@ use crate::{
     dataplane::StorageFallback,
     desired,
     flows::FlowUsage,
-    loader::{config_bytes, state_bytes},
-    model::{Batch, Desired, Kind, NodeContext, NodeFacts},
-    reconcile::{Maps as _, Realized, apply, plan},
+    loader::state_bytes,
+    model::{Batch, Capacity, Desired, Kind, Memory, NodeContext, NodeFacts},
+    reconcile::{Maps as _, Plan, Realized, apply, plan},
     store::{Change, ChangeKind, ObjectStore},
 };
 
@@ -35,6 +35,9 @@ pub(super) struct Control {
     /// What flags say of the node.
     flags: NodeFacts,
     node: NodeContext,
+    max_memory: Memory,
+    /// What was found in the maps, until something is known to be wanted.
+    found: Desired,
     desired: Desired,
     realized: Realized,
     dataplane: Dataplane,
@@ -52,11 +55,7 @@ pub(super) struct Control {
 
 impl Control {
     pub(super) fn new(config: &Config, dataplane: Dataplane) -> anyhow::Result<Self> {
-        let dump = dataplane.maps.dump().context("cannot read the pinned maps")?;
-        let (realized, findings) = Realized::restore(dump, config.capacity);
-        for finding in &findings {
-            tracing::warn!("in the pinned maps: {finding}; repairing");
-        }
+        let realized = restore(&dataplane)?;
         let mut node = config.node_context();
         node.node_addresses =
             addresses::of_this_node().context("cannot read this node's addresses")?;
@@ -74,6 +73,8 @@ impl Control {
             store: ObjectStore::default(),
             flags: config.node.clone(),
             node,
+            max_memory: config.max_memory,
+            found: realized.in_force(),
             desired: Desired::default(),
             realized,
             dataplane,
@@ -188,29 +189,16 @@ impl Control {
 
     /// Computes what is wanted and writes what differs. What fails is tried again.
     fn reconcile(&mut self) -> anyhow::Result<()> {
-        let started = Instant::now();
-        let desired = desired::compute(&self.store.snapshot(), &self.node);
+        let in_force = if self.synced { &self.desired } else { &self.found };
+        let desired = desired::compute(&self.store.snapshot(), &self.node, in_force);
         log_rejections(&self.desired, &desired);
         self.desired = desired;
         let synced = self.store.synced();
-        let plan = plan(&self.desired, &self.realized, synced);
-        self.pending = plan.deferred.iter().map(ToString::to_string).collect();
-        let steps = plan.steps.len();
-        match apply(&plan, &mut self.dataplane.maps, &mut self.realized) {
-            Ok(_) => {
-                if steps > 0 {
-                    let micros = started.elapsed().as_micros();
-                    tracing::debug!(steps, micros, "maps written");
-                }
-                if synced {
-                    self.dataplane.filled()?;
-                }
-            }
-            Err(error) => {
-                let error = format!("{:#}", anyhow::Error::new(error));
-                tracing::warn!("{error}; trying again in {:?}", self.retry_after);
-                self.pending.push(error);
-            }
+        self.pending.clear();
+        if let Err(error) = self.write(synced) {
+            let error = format!("{error:#}");
+            tracing::warn!("{error}; trying again in {:?}", self.retry_after);
+            self.pending.push(error);
         }
         if self.pending.is_empty() {
             self.retry_after = *RETRY.start();
@@ -221,6 +209,7 @@ impl Control {
         }
         if synced && !self.synced {
             self.synced = true;
+            self.found = Desired::default();
             tracing::info!(
                 imports = self.desired.imports.len(),
                 frontends = self.desired.frontends.len(),
@@ -230,6 +219,59 @@ impl Control {
         }
         self.report_soon();
         Ok(())
+    }
+
+    /// Writes what differs, to larger maps if it takes them.
+    fn write(&mut self, synced: bool) -> anyhow::Result<()> {
+        let started = Instant::now();
+        self.dataplane.finish_switch().context("cannot switch to larger maps")?;
+        let need = Usage::of(&self.desired).capacity().at_least(self.realized.used());
+        let no_room = self.make_room(need).err();
+        let mut plan = plan(&self.desired, &self.realized, synced);
+        // What is there already and what is wanted may not fit at the same time, or not in a row.
+        if no_room.is_none() && self.make_room(self.shortage(&plan))? {
+            plan = self::plan(&self.desired, &self.realized, synced);
+        }
+        self.pending.extend(plan.deferred.iter().map(ToString::to_string));
+        apply(&plan, &mut self.dataplane.maps, &mut self.realized)?;
+        if !plan.steps.is_empty() {
+            let micros = started.elapsed().as_micros();
+            tracing::debug!(steps = plan.steps.len(), micros, "maps written");
+        }
+        if synced {
+            self.dataplane.filled()?;
+        }
+        no_room.map_or(Ok(()), Err)
+    }
+
+    /// Moves to larger maps if there is no room for `need` in those that there are, and more is
+    /// allowed. Returns whether it did.
+    fn make_room(&mut self, need: Capacity) -> anyhow::Result<bool> {
+        let have = self.dataplane.capacity();
+        let capacity = have.grown(need, self.node.capacity);
+        if capacity == have {
+            return Ok(false);
+        }
+        let started = Instant::now();
+        self.dataplane.resize(capacity).context("cannot move to larger maps")?;
+        self.realized = restore(&self.dataplane)?;
+        let micros = started.elapsed().as_micros();
+        tracing::info!(
+            frontends = capacity.frontends,
+            endpoints = capacity.endpoints,
+            clusters = capacity.clusters,
+            micros,
+            "moved to larger maps"
+        );
+        Ok(true)
+    }
+
+    /// One more than there is of all that the plan has found no room for.
+    fn shortage(&self, plan: &Plan) -> Capacity {
+        let have = self.dataplane.capacity();
+        plan.deferred.iter().fold(Capacity::NONE, |need, deferred| {
+            need.at_least(deferred.shortage.more_than(have))
+        })
     }
 
     fn report(&mut self) {
@@ -246,9 +288,11 @@ impl Control {
             cgroup_path: self.dataplane.cgroup.path.clone(),
             cgroup_id: self.dataplane.cgroup.id,
             features: self.dataplane.features,
-            capacity: self.node.capacity,
+            capacity: self.dataplane.capacity(),
+            max_memory: self.max_memory,
+            max_capacity: self.node.capacity,
             usage: Usage::of(&self.desired),
-            config_map_bytes: config_bytes(self.node.capacity),
+            config_map_bytes: self.dataplane.capacity().memory().0,
             state_map_bytes: self.state_map_bytes,
             flows: self.flows.clone(),
             imports: self.desired.imports.clone(),
@@ -261,6 +305,16 @@ impl Control {
             self.report_at = Some(Instant::now() + LOOK_INTERVAL);
         }
     }
+}
+
+/// What the maps hold, as far as it is whole.
+fn restore(dataplane: &Dataplane) -> anyhow::Result<Realized> {
+    let dump = dataplane.maps.dump().context("cannot read the pinned maps")?;
+    let (realized, findings) = Realized::restore(dump, dataplane.capacity());
+    for finding in &findings {
+        tracing::warn!("in the pinned maps: {finding}; repairing");
+    }
+    Ok(realized)
 }
 
 fn log_change(change: &Change) {

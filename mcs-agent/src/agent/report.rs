@@ -12,7 +12,7 @@ use crate::{
     dataplane::Run,
     flows::FlowUsage,
     loader::Features,
-    model::{Capacity, Desired, ImportReport, NodeFacts, Rejection, SourceStatus},
+    model::{Capacity, Desired, ImportReport, Memory, NodeFacts, Rejection, SourceStatus},
 };
 
 /// What no map holds: written by the agent at each change, read by `status` and `services`. Part of
@@ -39,8 +39,12 @@ pub struct Report {
     pub cgroup_id: u64,
     /// What this kernel can do.
     pub features: Features,
-    /// What the maps hold at most.
+    /// What the maps have room for now.
     pub capacity: Capacity,
+    /// `--max-memory`: they grow up to this.
+    pub max_memory: Memory,
+    /// What there is room for then.
+    pub max_capacity: Capacity,
     /// What they hold.
     pub usage: Usage,
     /// Bytes of the config maps.
@@ -97,6 +101,16 @@ impl Usage {
             frontends: desired.frontends.len(),
             endpoints: backends().count(),
             clusters: clusters.len(),
+        }
+    }
+
+    /// The capacity that holds it.
+    pub fn capacity(self) -> Capacity {
+        let count = |count| u32::try_from(count).unwrap_or(u32::MAX);
+        Capacity {
+            frontends: count(self.vips.max(self.frontends)),
+            endpoints: count(self.endpoints),
+            clusters: count(self.clusters),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     agent::{self, Config, SocketLb, SourceConfig, TcAttach},
     devices::{DevicePattern, DevicePatterns, TcMode, Uplinks, Wishes},
     flows::FlowCapacity,
-    model::{Capacity, NodeFacts},
+    model::{Memory, MemoryError, NodeFacts},
     source::{KubeconfigFile, KubernetesOptions},
     telemetry::{self, LogFilter, LogFormat},
 };
@@ -108,20 +108,11 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_API_SERVER", value_name = "IP", value_delimiter = ',')]
     api_server: Vec<IpAddr>,
 
-    /// Room for frontends (one per address, port and protocol), for VIPs and for ServiceImports
-    #[arg(long, env = "MCS_MAX_FRONTENDS", value_name = "N", default_value_t = Capacity::default().frontends,
-        value_parser = clap::value_parser!(u32).range(1..=4_000_000))]
-    max_frontends: u32,
-
-    /// Room for endpoints of all frontends together
-    #[arg(long, env = "MCS_MAX_ENDPOINTS", value_name = "N", default_value_t = Capacity::default().endpoints,
-        value_parser = clap::value_parser!(u32).range(1..=16_000_000))]
-    max_endpoints: u32,
-
-    /// Room for source clusters
-    #[arg(long, env = "MCS_MAX_CLUSTERS", value_name = "N", default_value_t = Capacity::default().clusters,
-        value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    max_clusters: u32,
+    /// What the maps of frontends and endpoints may grow to: some 100 bytes for an endpoint and 500
+    /// for a frontend. While larger ones take their place, the former are there too. What does not
+    /// fit any more is rejected
+    #[arg(long, env = "MCS_MAX_MEMORY", value_name = "BYTES", default_value_t = Memory(256 << 20), value_parser = max_memory)]
+    max_memory: Memory,
 
     /// Flows of the packet path that are remembered at a time; when it is full, those go first that
     /// had no packet for longest
@@ -237,16 +228,21 @@ impl RunArgs {
                 api_servers: api_servers.into_iter().collect(),
             },
             vip_cidrs: self.vip_cidr,
-            capacity: Capacity {
-                frontends: self.max_frontends,
-                endpoints: self.max_endpoints,
-                clusters: self.max_clusters,
-            },
+            max_memory: self.max_memory,
             flows: FlowCapacity(self.max_flows),
             run_dir: self.run_dir,
             program_log: self.log_programs.then_some(Level::Debug),
         })
     }
+}
+
+/// Between what holds a service and what 32-bit indices reach.
+fn max_memory(text: &str) -> Result<Memory, String> {
+    let memory: Memory = text.parse().map_err(|error: MemoryError| error.to_string())?;
+    if (Memory(64 << 10)..=Memory(32 << 30)).contains(&memory) {
+        return Ok(memory);
+    }
+    Err("write at least 64Ki and at most 32Gi".to_owned())
 }
 
 /// `none` alone is no name.

@@ -181,19 +181,25 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
         report.cgroup_path.display(),
     ))?;
     print(&format!("Packets: {}", devices::summary(&report.tc)))?;
+    let (usage, room, max) = (report.usage, report.capacity, report.max_capacity);
     print(&format!(
         "Capacity: {} of {} VIPs, {} of {} frontends, {} of {} endpoints, {} of {} clusters; config \
-         maps take {} KiB, state maps {} KiB",
-        report.usage.vips,
-        report.capacity.frontends,
-        report.usage.frontends,
-        report.capacity.frontends,
-        report.usage.endpoints,
-        report.capacity.endpoints,
-        report.usage.clusters,
-        report.capacity.clusters,
+         maps take {} KiB, state maps {} KiB; --max-memory {} has room for {} frontends, {} \
+         endpoints, {} clusters",
+        usage.vips,
+        room.frontends,
+        usage.frontends,
+        room.frontends,
+        usage.endpoints,
+        room.endpoints,
+        usage.clusters,
+        room.clusters,
         report.config_map_bytes.div_ceil(1024),
         report.state_map_bytes.div_ceil(1024),
+        report.max_memory,
+        max.frontends,
+        max.endpoints,
+        max.clusters,
     ))?;
     report.flows.as_ref().map_or(Ok(()), |flows| print(&format!("Flows: {flows}")))
 }

@@ -92,6 +92,17 @@ pub(super) fn config(capacity: Capacity) -> [MapLayout; CONFIG_NAMES.len()] {
     ]
 }
 
+/// The capacity that config maps of this shape, and of these sizes, are made for. `None` if one is
+/// missing.
+pub(super) fn capacity(directory: &Path) -> Option<Capacity> {
+    let entries = |name| Some(MapInfo::from_pin(directory.join(name)).ok()?.max_entries());
+    Some(Capacity {
+        frontends: entries(maps::FRONTENDS)?,
+        endpoints: entries(maps::SLOTS)? / 4,
+        clusters: entries(maps::CLUSTERS)? / 2,
+    })
+}
+
 /// The map that says who holds the directory.
 pub(super) fn run() -> MapLayout {
     array::<RunRecord>(maps::RUN, 1)

@@ -1,6 +1,7 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
 };
 
 use super::{
@@ -24,7 +25,7 @@ use crate::{
 pub struct TcAttacher {
     pins: TcPins,
     clsact: Clsact,
-    classifiers: Classifiers,
+    classifiers: Arc<Classifiers>,
     mechanism: Mechanism,
     has_tcx: bool,
 }
@@ -78,7 +79,7 @@ impl TcAttacher {
     /// namespace. `has_tcx`: whether there is tcx at all.
     pub fn new(
         pins: &Pins,
-        classifiers: Classifiers,
+        classifiers: Arc<Classifiers>,
         mechanism: Mechanism,
         has_tcx: bool,
     ) -> Result<Self, TcError> {
@@ -89,6 +90,11 @@ impl TcAttacher {
     /// All devices, and where default routes lead.
     pub async fn survey(&self) -> Result<Survey, TcError> {
         Ok(self.clsact.netlink.survey().await?)
+    }
+
+    /// Attaches these programs from now on, in the places of the former.
+    pub fn switch_to(&mut self, classifiers: Arc<Classifiers>) {
+        self.classifiers = classifiers;
     }
 
     /// Goes on with a new netlink socket.
