@@ -66,6 +66,16 @@ impl Agent {
         Ok(())
     }
 
+    /// The program that is started.
+    pub fn binary(&self) -> &Path {
+        &self.binary
+    }
+
+    /// Has another program started from now on.
+    pub fn set_binary(&mut self, binary: &Path) {
+        binary.clone_into(&mut self.binary);
+    }
+
     /// What it was started with.
     pub const fn config(&self) -> &Config {
         &self.config

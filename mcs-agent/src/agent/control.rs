@@ -269,9 +269,9 @@ impl Control {
     /// One more than there is of all that the plan has found no room for.
     fn shortage(&self, plan: &Plan) -> Capacity {
         let have = self.dataplane.capacity();
-        plan.deferred.iter().fold(Capacity::NONE, |need, deferred| {
-            need.at_least(deferred.shortage.more_than(have))
-        })
+        plan.deferred
+            .iter()
+            .fold(Capacity::NONE, |need, deferred| need.at_least(deferred.shortage.more_than(have)))
     }
 
     fn report(&mut self) {

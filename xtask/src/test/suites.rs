@@ -77,6 +77,13 @@ pub(super) const SUITES: &[Suite] = &[
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "node"],
     },
     Suite {
+        name: "lifecycle",
+        about: "Clients under load while agents come and go, maps grow and writes fail; `-- --full` takes its time",
+        root: true,
+        needs: &[Purpose::Build],
+        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "lifecycle"],
+    },
+    Suite {
         name: "demo",
         about: "The demonstration, which checks what it shows",
         root: true,
