@@ -104,9 +104,9 @@ impl Control {
                     while let Ok(batch) = batches.try_recv() {
                         self.take(batch);
                     }
-                    self.reconcile()?;
+                    self.reconcile();
                 }
-                () = at(self.retry_at) => self.reconcile()?,
+                () = at(self.retry_at) => self.reconcile(),
                 () = at(self.report_at) => self.report(),
                 changed = self.dataplane.packets.changed() => {
                     changed?;
@@ -116,7 +116,7 @@ impl Control {
                     self.note_flows(swept);
                 }
                 _ = look.tick() => {
-                    self.refresh_addresses()?;
+                    self.refresh_addresses();
                     self.refresh_hooks();
                     self.end_fallback();
                 }
@@ -136,16 +136,15 @@ impl Control {
         }
     }
 
-    fn refresh_addresses(&mut self) -> anyhow::Result<()> {
+    fn refresh_addresses(&mut self) {
         match addresses::of_this_node() {
-            Ok(addresses) if addresses == self.node.node_addresses => Ok(()),
+            Ok(addresses) if addresses == self.node.node_addresses => {}
             Ok(addresses) => {
                 self.node.node_addresses = addresses;
-                self.reconcile()
+                self.reconcile();
             }
             Err(error) => {
                 tracing::warn!("cannot read this node's addresses: {error}; keeping those known");
-                Ok(())
             }
         }
     }
@@ -188,7 +187,7 @@ impl Control {
     }
 
     /// Computes what is wanted and writes what differs. What fails is tried again.
-    fn reconcile(&mut self) -> anyhow::Result<()> {
+    fn reconcile(&mut self) {
         let in_force = if self.synced { &self.desired } else { &self.found };
         let desired = desired::compute(&self.store.snapshot(), &self.node, in_force);
         log_rejections(&self.desired, &desired);
@@ -218,7 +217,6 @@ impl Control {
             );
         }
         self.report_soon();
-        Ok(())
     }
 
     /// Writes what differs, to larger maps if it takes them.

@@ -1,3 +1,5 @@
+use mcs_common::Address;
+
 use super::Realized;
 use crate::{
     model::{Backend, Desired, Frontend},
@@ -20,7 +22,7 @@ impl Realized {
             Some((frontend_id(&key)?, frontend))
         });
         Desired {
-            vips: self.tables.vips.iter().map(|vip| vip.to_ip()).collect(),
+            vips: self.tables.vips.iter().map(Address::to_ip).collect(),
             frontends: frontends.collect(),
             ..Desired::default()
         }

@@ -32,7 +32,7 @@ const BYSTANDER: &[u8] = &[15, 16];
 /// Few buckets, so that freed elements of the hash maps are reused at once: room for 47 frontends.
 const SMALL: &str = "--max-memory=64Ki";
 /// VIPs of a turn.
-const FEW: u32 = 8;
+const FEW: u32 = 46;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a backend set is replaced under load", replaces_sets);
