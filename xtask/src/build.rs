@@ -31,7 +31,7 @@ pub(crate) struct Args {
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let object = object(workspace)?;
     let agent = if args.debug {
-        agent(workspace, &object, "dev", "debug")?
+        agent(workspace, &object, "dev", "debug", &[])?
     } else {
         release(workspace, &object)?
     };
@@ -41,26 +41,48 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
 
 /// Builds the eBPF object and returns its path.
 pub(crate) fn object(workspace: &Workspace) -> Result<PathBuf> {
+    object_of(workspace, &[], "mcs-ebpf.o")
+}
+
+/// Builds an agent that stands for another version, with longer values in the config maps, and
+/// returns its path. What [`release`] builds has to be built after it.
+pub(crate) fn wide(workspace: &Workspace) -> Result<PathBuf> {
+    const FEATURE: &[&str] = &["--features", "wide"];
+    let object = object_of(workspace, FEATURE, "mcs-ebpf-wide.o")?;
+    let built = agent(workspace, &object, "release", "release", FEATURE)?;
+    let wide = workspace.target.join("release/mcs-agent-wide");
+    fs::copy(&built, &wide).with_context(|| format!("cannot write {}", wide.display()))?;
+    Ok(wide)
+}
+
+fn object_of(workspace: &Workspace, features: &[&str], name: &str) -> Result<PathBuf> {
     let toolchain = setup::toolchain(workspace)?;
     let mut build = toolchain.cargo(workspace, "build");
-    process::run(build.args(["--package", "mcs-ebpf"])).with_context(|| toolchain.suspicion())?;
+    build.args(["--package", "mcs-ebpf"]).args(features);
+    process::run(&mut build).with_context(|| toolchain.suspicion())?;
 
     let linked = toolchain::output(workspace).join("mcs-ebpf");
     let mut bytes = read(&linked)?;
     btf::mark_text(&mut bytes).with_context(|| linked.display().to_string())?;
-    let object = toolchain::directory(workspace).join("mcs-ebpf.o");
+    let object = toolchain::directory(workspace).join(name);
     write_if_changed(&object, &bytes)?;
     Ok(object)
 }
 
 /// Builds the agent around `object` and returns its path.
 pub(crate) fn release(workspace: &Workspace, object: &Path) -> Result<PathBuf> {
-    agent(workspace, object, "release", "release")
+    agent(workspace, object, "release", "release", &[])
 }
 
-fn agent(workspace: &Workspace, object: &Path, profile: &str, output: &str) -> Result<PathBuf> {
+fn agent(
+    workspace: &Workspace,
+    object: &Path,
+    profile: &str,
+    output: &str,
+    features: &[&str],
+) -> Result<PathBuf> {
     let mut build = workspace.cargo();
-    build.args(["build", "--package", "mcs-agent", "--profile", profile]);
+    build.args(["build", "--package", "mcs-agent", "--profile", profile]).args(features);
     process::run(build.env(OBJECT_VARIABLE, object))?;
     Ok(workspace.target.join(output).join("mcs-agent"))
 }

@@ -24,6 +24,8 @@ pub(super) struct Bench<'a> {
     workspace: &'a Workspace,
     arguments: &'a [String],
     built: OnceCell<Result<Built>>,
+    /// The agent of another version.
+    wide: OnceCell<Result<PathBuf>>,
 }
 
 struct Built {
@@ -34,7 +36,7 @@ struct Built {
 impl<'a> Bench<'a> {
     /// A bench that hands `arguments` to each suite.
     pub(super) fn new(workspace: &'a Workspace, arguments: &'a [String]) -> Self {
-        Self { workspace, arguments, built: OnceCell::new() }
+        Self { workspace, arguments, built: OnceCell::new(), wide: OnceCell::new() }
     }
 
     /// Runs `suite`, or says why not.
@@ -58,7 +60,8 @@ impl<'a> Bench<'a> {
         if let Err(error) = setup::ensure(self.workspace, suite.needs) {
             return Some(Outcome::Skipped(format!("{error:#}")));
         }
-        let error = self.built(suite)?.as_ref().err()?;
+        let error = self.wide(suite).and_then(|wide| wide.as_ref().err());
+        let error = error.or_else(|| self.built(suite)?.as_ref().err())?;
         Some(Outcome::Failed(format!("not built: {error:#}")))
     }
 
@@ -66,6 +69,9 @@ impl<'a> Bench<'a> {
         let mut command = self.workspace.cargo();
         if let Some(Ok(built)) = self.built(suite) {
             command.env(OBJECT_VARIABLE, &built.object).env("MCS_AGENT", &built.agent);
+        }
+        if let Some(Ok(wide)) = self.wide(suite) {
+            command.env("MCS_AGENT_WIDE", wide);
         }
         command.args(suite.cargo);
         if !self.arguments.is_empty() && !suite.cargo.contains(&"--") {
@@ -83,6 +89,17 @@ impl<'a> Bench<'a> {
     fn built(&self, suite: &Suite) -> Option<&Result<Built>> {
         let asked = suite.needs.contains(&Purpose::Build);
         asked.then(|| self.built.get_or_init(|| self.build()))
+    }
+
+    /// The agent of another version, if the suite asks for one.
+    fn wide(&self, suite: &Suite) -> Option<&Result<PathBuf>> {
+        let build = || {
+            let wide = build::wide(self.workspace)?;
+            // Both are built to the same place.
+            build::release(self.workspace, &build::object(self.workspace)?)?;
+            Ok(wide)
+        };
+        suite.versions.then(|| self.wide.get_or_init(build))
     }
 
     fn build(&self) -> Result<Built> {

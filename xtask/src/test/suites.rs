@@ -13,6 +13,9 @@ pub(super) struct Suite {
     /// What setup has to provide. With [`Purpose::Build`] the agent and the binaries of mcs-tests are built first, in
     /// the release profile, and the command finds the agent's path in `MCS_AGENT`.
     pub(super) needs: &'static [Purpose],
+    /// Whether it has to do with two versions of the agent: the command finds the path of the other one in
+    /// `MCS_AGENT_WIDE`.
+    pub(super) versions: bool,
     /// The arguments of cargo; for a binary of mcs-tests
     /// `["run", "--release", "--package", "mcs-tests", "--bin", NAME]`. One that has `--` takes no filter.
     pub(super) cargo: &'static [&'static str],
@@ -25,6 +28,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "Unit, table and property tests, beside the code",
         root: false,
         needs: &[],
+        versions: false,
         cargo: &["test"],
     },
     Suite {
@@ -32,6 +36,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "From manifests to maps in memory, with writes that fail",
         root: false,
         needs: &[],
+        versions: false,
         cargo: &["run", "--package", "mcs-tests", "--bin", "scenario"],
     },
     Suite {
@@ -39,6 +44,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "What the programs cost those who use no VIP, against a budget",
         root: true,
         needs: &[Purpose::Build],
+        versions: false,
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "cost"],
     },
     Suite {
@@ -46,6 +52,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "The same on the maps of the kernel",
         root: true,
         needs: &[Purpose::Build],
+        versions: false,
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "scenario-kernel"],
     },
     Suite {
@@ -53,6 +60,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "The flow table as the agent keeps it, on the maps of the kernel",
         root: true,
         needs: &[Purpose::Build],
+        versions: false,
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "flows"],
     },
     Suite {
@@ -60,6 +68,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "Every hook, family and protocol with real sockets",
         root: true,
         needs: &[Purpose::Build],
+        versions: false,
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "socket"],
     },
     Suite {
@@ -67,6 +76,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "The packet path's programs, packet by packet, without a network",
         root: true,
         needs: &[Purpose::Build],
+        versions: false,
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "packet"],
     },
     Suite {
@@ -74,6 +84,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "The packet path with real traffic, both CNI layouts, netfilter and other programs",
         root: true,
         needs: &[Purpose::Build, Purpose::Test],
+        versions: false,
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "node"],
     },
     Suite {
@@ -81,6 +92,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "Clients under load while agents come and go, maps grow and writes fail; `-- --full` takes its time",
         root: true,
         needs: &[Purpose::Build],
+        versions: true,
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "lifecycle"],
     },
     Suite {
@@ -88,6 +100,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "The demonstration, which checks what it shows",
         root: true,
         needs: &[Purpose::Build, Purpose::Demo],
+        versions: false,
         cargo: &["run", "--quiet", "--package", "xtask", "--", "demo"],
     },
 ];
