@@ -158,14 +158,8 @@ impl<'a> Draft<'a> {
         let (key, index, service) = (target.key, room.index, room.service);
         self.write_service(target, service);
         let extent = self.write_block(target, room);
-        let state = FrontendState {
-            key,
-            extent,
-            service,
-            flags,
-            affinity_seconds,
-            ..Zeroable::zeroed()
-        };
+        let state =
+            FrontendState { key, extent, service, flags, affinity_seconds, ..Zeroable::zeroed() };
         self.write(Step::WriteState { index, state });
         self.push(Step::InsertFrontend { key, index });
     }
