@@ -224,12 +224,16 @@ impl Control {
         let started = Instant::now();
         self.dataplane.finish_switch().context("cannot switch to larger maps")?;
         let need = Usage::of(&self.desired).capacity().at_least(self.realized.used());
-        let no_room = self.make_room(need).err();
+        let mut made = self.make_room(need);
         let mut plan = plan(&self.desired, &self.realized, synced);
-        // What is there already and what is wanted may not fit at the same time, or not in a row.
-        if no_room.is_none() && self.make_room(self.shortage(&plan))? {
-            plan = self::plan(&self.desired, &self.realized, synced);
+        if made.is_ok() {
+            // What is there already and what is wanted may not fit at the same time, or in a row.
+            made = self.make_room(self.shortage(&plan));
+            if matches!(made, Ok(true)) {
+                plan = self::plan(&self.desired, &self.realized, synced);
+            }
         }
+        self.dataplane.finish_switch().context("cannot switch to larger maps")?;
         self.pending.extend(plan.deferred.iter().map(ToString::to_string));
         apply(&plan, &mut self.dataplane.maps, &mut self.realized)?;
         if !plan.steps.is_empty() {
@@ -239,7 +243,7 @@ impl Control {
         if synced {
             self.dataplane.filled()?;
         }
-        no_room.map_or(Ok(()), Err)
+        made.map(drop)
     }
 
     /// Moves to larger maps if there is no room for `need` in those that there are, and more is

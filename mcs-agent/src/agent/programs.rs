@@ -25,7 +25,7 @@ use crate::{
         own_netns_cookie,
     },
     model::Capacity,
-    reconcile::{MapError, Maps as _},
+    reconcile::{MapError, Maps as _, Realized, plan},
 };
 
 /// How often a second agent looks whether the first has gone.
@@ -241,9 +241,17 @@ fn first_capacity(pins: &Pins, bound: Capacity) -> anyhow::Result<Capacity> {
     Ok(pins.capacity()?.unwrap_or_default().at_most(bound))
 }
 
-/// Makes new maps hold what others do, as far as there is room.
+/// Makes new maps hold what others do, at the same places if there is room for all of them: then what
+/// remembers a choice goes on. Else, the frontends that there is room for.
 fn copy(from: &KernelMaps, to: &mut KernelMaps, capacity: Capacity) -> Result<(), MapError> {
-    from.dump()?.copy(capacity).iter().try_for_each(|step| to.write(step))
+    let dump = from.dump()?;
+    let steps = if dump.fits(capacity) {
+        dump.copy(capacity)
+    } else {
+        let (found, _) = Realized::restore(dump, Capacity::MOST);
+        plan(&found.in_force(), &Realized::empty(capacity), true).steps
+    };
+    steps.iter().try_for_each(|step| to.write(step))
 }
 
 /// Waits to be alone. Meanwhile the state directory is locked, for `status` to tell.

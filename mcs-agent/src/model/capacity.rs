@@ -23,6 +23,9 @@ impl Default for Capacity {
 }
 
 impl Capacity {
+    /// As much as indices of 32 bits reach.
+    pub const MOST: Self =
+        Self { frontends: u32::MAX / 4, endpoints: u32::MAX / 4, clusters: u32::MAX / 4 };
     /// Nothing.
     pub const NONE: Self = Self { frontends: 0, endpoints: 0, clusters: 0 };
 
