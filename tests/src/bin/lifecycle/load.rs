@@ -85,7 +85,7 @@ impl<'a> Load<'a> {
     }
 
     fn repeat(&self, clients: usize, stop: &AtomicBool, tally: &Tally) -> anyhow::Result<()> {
-        let mut live = Live::open(self).context("live sockets cannot be made")?;
+        let live = Live::open(self).context("live sockets cannot be made")?;
         let pause = self
             .rate
             .map(|rate| Duration::from_secs(1) * u32::try_from(clients).unwrap_or(1) / rate);
@@ -198,7 +198,7 @@ impl Live {
         Ok(live)
     }
 
-    fn use_all(&mut self, load: &Load<'_>, tally: &Tally) {
+    fn use_all(&self, load: &Load<'_>, tally: &Tally) {
         for (family, stream) in &self.tcp {
             let vip = load.target.at(*family, Protocol::Tcp);
             tally.count("live TCP", || still_goes(stream, vip));

@@ -25,7 +25,7 @@ fn stays_flat(world: &mut World) -> anyhow::Result<()> {
     let pid = site.agent.pid();
     // The first tenth fills what is kept for later.
     let mut turns = 0..changes / SERVICES;
-    let mut go = |turns: &mut dyn Iterator<Item = usize>| -> anyhow::Result<()> {
+    let go = |turns: &mut dyn Iterator<Item = usize>| -> anyhow::Result<()> {
         for turn in turns {
             (0..SERVICES).try_for_each(|number| site.manifests.write(&service(turn, number)))?;
             site.agent.wait_for(&service(turn, SERVICES - 1))?;

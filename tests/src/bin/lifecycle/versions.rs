@@ -1,6 +1,6 @@
 //! Another version of the agent, which differs in a value of the config maps, and back again.
 
-use std::env;
+use std::{env, path::PathBuf};
 
 use mcs_tests::suite::{Suite, skip, tell};
 
@@ -17,12 +17,13 @@ fn changes_version(world: &mut World) -> anyhow::Result<()> {
     let Some(other) = env::var_os(OTHER) else {
         return Err(skip(format!("{OTHER} names no agent: `cargo xtask test` builds it")));
     };
+    let other = PathBuf::from(other);
     let target = world.target("upgraded");
     let mut site = world.site("upgraded", &[], &target)?;
     let _in_cgroup = site.cgroup.visit()?;
     Load::of(&target).during(&world.pod, || {
         let own = site.agent.binary().to_owned();
-        for binary in [other.as_ref(), own.as_path(), other.as_ref(), own.as_path()] {
+        for binary in [&other, &own, &other, &own] {
             site.agent.kill()?;
             site.agent.set_binary(binary);
             site.agent.start_again(&world.node.netns, &[])?;
