@@ -150,3 +150,37 @@ pub(super) fn state(flows: FlowCapacity) -> [MapLayout; STATE_NAMES.len()] {
         hash::<ClientKey, Affinity>(maps::CLIENT_AFFINITY, MapType::LruHash, maps::LRU_ENTRIES),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sockets live longer than agents, and what they remember can neither be listed nor converted:
+    /// a version with more to remember does so in a map of its own, beside these.
+    #[test]
+    fn what_programs_remember_keeps_its_shape() {
+        let state = state(FlowCapacity::default());
+        let shapes = state.map(|map| (map.name, map.kind, map.key, map.value));
+        let expected = [
+            ("affinity", MapType::LruHash, 16, 16),
+            ("udp_pins", MapType::LruHash, 16, 8),
+            ("udp_reverse", MapType::LruHash, 32, 24),
+            ("sockets", MapType::SkStorage, 4, 120),
+            ("counters", MapType::PerCpuArray, 4, 8),
+            ("storage_fallback", MapType::Array, 4, 4),
+            ("flows", MapType::LruHash, 48, 80),
+            ("flows_used", MapType::Array, 4, 4),
+            ("fragments", MapType::LruHash, 48, 64),
+            ("client_affinity", MapType::LruHash, 24, 16),
+        ];
+        assert_eq!(shapes, expected);
+    }
+
+    #[test]
+    fn config_maps_take_no_more_than_their_capacity_says() {
+        for capacity in [Capacity::default(), crate::model::Memory(256 << 20).capacity()] {
+            let bytes: u64 = config(capacity).iter().map(MapLayout::bytes).sum();
+            assert!(bytes <= capacity.memory().0 + 4096, "{capacity:?}");
+        }
+    }
+}
