@@ -17,6 +17,17 @@ use crate::{
 /// The variable by which mcs-agent's build script learns of the object.
 pub(crate) const OBJECT_VARIABLE: &str = "MCS_EBPF_OBJECT";
 
+/// How cargo builds.
+#[derive(Clone, Copy)]
+pub(crate) struct Profile {
+    name: &'static str,
+    /// The directory below target/.
+    output: &'static str,
+}
+
+const DEV: Profile = Profile { name: "dev", output: "debug" };
+pub(crate) const RELEASE: Profile = Profile { name: "release", output: "release" };
+
 /// Build target/release/mcs-agent, with the eBPF programs inside
 ///
 /// The programs are compiled for BPF in target/ebpf, and embedded into the agent.
@@ -25,15 +36,19 @@ pub(crate) struct Args {
     /// Build the agent without optimisation, as target/debug/mcs-agent
     #[arg(long)]
     debug: bool,
+    /// Build what stands for another version of the agent in tests, with longer values in the config maps, as
+    /// mcs-agent-wide beside it
+    #[arg(long)]
+    wide: bool,
 }
 
 /// Runs the verb.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
-    let object = object(workspace)?;
-    let agent = if args.debug {
-        agent(workspace, &object, "dev", "debug", &[])?
+    let profile = if args.debug { DEV } else { RELEASE };
+    let agent = if args.wide {
+        wide(workspace, profile)?
     } else {
-        release(workspace, &object)?
+        agent(workspace, &object(workspace)?, profile, &[])?
     };
     println!("{}", agent.display());
     Ok(ExitCode::SUCCESS)
@@ -45,12 +60,12 @@ pub(crate) fn object(workspace: &Workspace) -> Result<PathBuf> {
 }
 
 /// Builds an agent that stands for another version, with longer values in the config maps, and
-/// returns its path. What [`release`] builds has to be built after it.
-pub(crate) fn wide(workspace: &Workspace) -> Result<PathBuf> {
+/// returns its path. The usual one, which is built to the same place first, has to be built anew.
+pub(crate) fn wide(workspace: &Workspace, profile: Profile) -> Result<PathBuf> {
     const FEATURE: &[&str] = &["--features", "wide"];
     let object = object_of(workspace, FEATURE, "mcs-ebpf-wide.o")?;
-    let built = agent(workspace, &object, "release", "release", FEATURE)?;
-    let wide = workspace.target.join("release/mcs-agent-wide");
+    let built = agent(workspace, &object, profile, FEATURE)?;
+    let wide = workspace.target.join(profile.output).join("mcs-agent-wide");
     fs::copy(&built, &wide).with_context(|| format!("cannot write {}", wide.display()))?;
     Ok(wide)
 }
@@ -71,20 +86,19 @@ fn object_of(workspace: &Workspace, features: &[&str], name: &str) -> Result<Pat
 
 /// Builds the agent around `object` and returns its path.
 pub(crate) fn release(workspace: &Workspace, object: &Path) -> Result<PathBuf> {
-    agent(workspace, object, "release", "release", &[])
+    agent(workspace, object, RELEASE, &[])
 }
 
 fn agent(
     workspace: &Workspace,
     object: &Path,
-    profile: &str,
-    output: &str,
+    profile: Profile,
     features: &[&str],
 ) -> Result<PathBuf> {
     let mut build = workspace.cargo();
-    build.args(["build", "--package", "mcs-agent", "--profile", profile]).args(features);
+    build.args(["build", "--package", "mcs-agent", "--profile", profile.name]).args(features);
     process::run(build.env(OBJECT_VARIABLE, object))?;
-    Ok(workspace.target.join(output).join("mcs-agent"))
+    Ok(workspace.target.join(profile.output).join("mcs-agent"))
 }
 
 fn read(file: &Path) -> Result<Vec<u8>> {

@@ -13,7 +13,7 @@ use super::{
     summary::{Outcome, Run},
 };
 use crate::{
-    build::{self, OBJECT_VARIABLE},
+    build::{self, OBJECT_VARIABLE, RELEASE},
     process,
     setup::{self, Purpose},
     workspace::Workspace,
@@ -94,7 +94,7 @@ impl<'a> Bench<'a> {
     /// The agent of another version, if the suite asks for one.
     fn wide(&self, suite: &Suite) -> Option<&Result<PathBuf>> {
         let build = || {
-            let wide = build::wide(self.workspace)?;
+            let wide = build::wide(self.workspace, RELEASE)?;
             // Both are built to the same place.
             build::release(self.workspace, &build::object(self.workspace)?)?;
             Ok(wide)

@@ -37,7 +37,8 @@ pub(crate) struct Load<'a> {
 /// What came of it.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    attempts: AtomicU64,
+    connections: AtomicU64,
+    others: AtomicU64,
     failures: AtomicU64,
     first: Mutex<Option<String>>,
 }
@@ -94,7 +95,7 @@ impl<'a> Load<'a> {
         while !stop.load(Ordering::Relaxed) {
             let family = Family::ON_WIRE[turns as usize % Family::ON_WIRE.len()];
             turns += 1;
-            tally.count("TCP", || self.connect(family));
+            tally.attempt(&tally.connections, "TCP", || self.connect(family));
             // What is not paced takes turns; what is leaves the rest a tenth.
             if pause.is_none() || turns.is_multiple_of(10) {
                 tally.count("connected UDP", || self.ask_connected(family));
@@ -146,7 +147,11 @@ impl Drop for StopAtEnd<'_> {
 
 impl Tally {
     fn count(&self, what: &str, attempt: impl FnOnce() -> anyhow::Result<()>) {
-        self.attempts.fetch_add(1, Ordering::Relaxed);
+        self.attempt(&self.others, what, attempt);
+    }
+
+    fn attempt(&self, count: &AtomicU64, what: &str, attempt: impl FnOnce() -> anyhow::Result<()>) {
+        count.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = attempt() {
             self.failures.fetch_add(1, Ordering::Relaxed);
             let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
@@ -168,9 +173,9 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [attempts, failures] =
-            [&self.attempts, &self.failures].map(|count| count.load(Ordering::Relaxed));
-        write!(f, "{attempts} exchanges under load, {failures} failures")
+        let [connections, others, failures] = [&self.connections, &self.others, &self.failures]
+            .map(|count| count.load(Ordering::Relaxed));
+        write!(f, "{connections} connections and {others} other exchanges, {failures} failures")
     }
 }
 
