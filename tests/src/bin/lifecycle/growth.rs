@@ -44,7 +44,8 @@ pub(crate) fn wait_for(site: &Site, endpoints: usize) -> anyhow::Result<Value> {
     loop {
         let status = site.agent.status()?;
         let has = status["report"]["usage"]["endpoints"].as_u64().unwrap_or(0);
-        let healthy = status["state"] == "healthy";
+        let own = status["report"]["agent"]["pid"] == site.agent.pid();
+        let healthy = own && status["state"] == "healthy";
         if healthy && has >= endpoints as u64 {
             return Ok(status);
         }
@@ -98,7 +99,7 @@ fn grow(world: &World, role: &str, numbers: &[usize]) -> anyhow::Result<()> {
     Load::of(&target).during(&world.pod, || {
         site.agent.kill()?;
         site.agent.start_again(&world.node.netns, &[])?;
-        site.agent.wait_until_healthy()
+        wait_for(&site, there * SET)
     })?;
     let kept = room(&site.agent.status()?)?;
     ensure!(kept == before, "there is room for {kept} endpoints after a restart");
