@@ -57,7 +57,7 @@ fn grows(world: &mut World) -> anyhow::Result<()> {
             let expected = backends(Distance::Near, AFTER, family, TCP.1);
             ensure!(expected.contains(&backend), "{backend} answered after the change");
         }
-        Ok(())
+        anyhow::Ok(())
     })??;
     tell(format!("{} connections went on, {asked} datagrams came back", connections.len()));
     Ok(())
