@@ -131,7 +131,7 @@ fn bound_endpoints(services: &mut [Service<'_>], allowed: u32, in_force: &Desire
             keep(&mut frontend.backends, base, in_force.frontends.get(id));
             let what = match base {
                 0 => format!("frontend {id} with {count} endpoints does not fit"),
-                _ => format!("frontend {id} keeps {base} of its {count} endpoints"),
+                _ => format!("frontend {id} gets {base} of its {count} endpoints"),
             };
             refusals.push(limit.refuse(&what));
         }
