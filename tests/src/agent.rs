@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     env,
+    ffi::OsStr,
     fs::{self, File},
     net::{IpAddr, SocketAddr},
     os::unix::process::CommandExt as _,
@@ -26,8 +27,8 @@ pub const HOOKS: usize = 8;
 /// What an agent is started with.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// `--manifests`.
-    pub manifests: PathBuf,
+    /// Where it reads objects.
+    pub source: Source,
     /// `--bpffs`.
     pub bpffs: PathBuf,
     /// `--cgroup-root`.
@@ -40,6 +41,25 @@ pub struct Config {
     pub log: PathBuf,
     /// Whether it is spared by a Ctrl-C on the terminal.
     pub own_process_group: bool,
+}
+
+/// Where an agent reads objects.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// `--manifests`.
+    Manifests(PathBuf),
+    /// `--kubeconfig`.
+    Kubeconfig(PathBuf),
+}
+
+impl Source {
+    fn flag(&self) -> [&OsStr; 2] {
+        let (flag, path) = match self {
+            Self::Manifests(directory) => ("--manifests", directory),
+            Self::Kubeconfig(file) => ("--kubeconfig", file),
+        };
+        [flag.as_ref(), path.as_ref()]
+    }
 }
 
 /// An agent. The process is killed when this is dropped.
@@ -202,8 +222,7 @@ fn spawn(binary: &Path, netns: &Namespace, config: &Config) -> anyhow::Result<Ch
     let mut command = netns.command(binary);
     command
         .arg("run")
-        .arg("--manifests")
-        .arg(&config.manifests)
+        .args(config.source.flag())
         .arg("--bpffs")
         .arg(&config.bpffs)
         .arg("--cgroup-root")

@@ -23,6 +23,7 @@ pub mod server;
 pub mod site;
 pub mod suite;
 pub mod topology;
+pub mod traffic;
 #[cfg(feature = "suites")]
 pub mod virtio;
 pub mod wait;
