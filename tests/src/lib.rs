@@ -11,8 +11,12 @@ pub mod bpffs;
 pub mod capture;
 pub mod cgroup;
 pub mod client;
+#[cfg(feature = "clusters")]
+pub mod cluster;
 pub mod manifests;
 pub mod netns;
+#[cfg(feature = "clusters")]
+pub mod oci;
 mod process;
 pub mod run;
 #[cfg(feature = "suites")]

@@ -8,9 +8,12 @@ use crate::workspace::Workspace;
 
 mod btf;
 mod build;
+mod clusters;
 mod demo;
+mod interrupt;
 mod lint;
 mod process;
+mod screen;
 mod setup;
 mod test;
 mod version;
@@ -25,6 +28,7 @@ enum Verb {
     Setup(setup::Args),
     Build(build::Args),
     Demo(demo::Args),
+    Clusters(clusters::Args),
     Lint(lint::Args),
     Test(test::Args),
     #[command(hide = true)]
@@ -37,6 +41,7 @@ fn main() -> ExitCode {
         Verb::Setup(args) => setup::run(&workspace, &args),
         Verb::Build(args) => build::run(&workspace, &args),
         Verb::Demo(args) => demo::run(&workspace, &args),
+        Verb::Clusters(args) => clusters::run(&workspace, &args),
         Verb::Lint(args) => lint::run(&workspace, &args),
         Verb::Test(args) => Ok(test::run(&workspace, &args)),
         Verb::Pod(args) => demo::pod::run(&args),
