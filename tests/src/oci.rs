@@ -193,3 +193,79 @@ fn architecture() -> &'static str {
         other => other,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, io::Read};
+
+    use tar::Archive;
+
+    use super::*;
+
+    const NAME: &str = "example.invalid/tool:1";
+
+    fn write_example(directory: &Path, file: &str) -> PathBuf {
+        let program = directory.join("program");
+        fs::write(&program, b"#!/bin/sh\n").unwrap();
+        let archive = directory.join(file);
+        let files = vec![
+            ("bin".into(), Content::Directory),
+            ("bin/tool".into(), Content::Program(program)),
+            ("bin/alias".into(), Content::Link("tool".into())),
+            ("tmp".into(), Content::Shared),
+        ];
+        let labels = BTreeMap::from([("org.opencontainers.image.version", "1")]);
+        write(&archive, &[Image { name: NAME, entrypoint: &["/bin/tool"], labels, files }])
+            .unwrap();
+        archive
+    }
+
+    fn unpack(tar: impl Read) -> BTreeMap<String, (Header, Vec<u8>)> {
+        let mut archive = Archive::new(tar);
+        let entries = archive.entries().unwrap().map(|entry| {
+            let mut entry = entry.unwrap();
+            let path = entry.path().unwrap().to_str().unwrap().to_owned();
+            let mut bytes = Vec::new();
+            entry.read_to_end(&mut bytes).unwrap();
+            (path, (entry.header().clone(), bytes))
+        });
+        entries.collect()
+    }
+
+    #[test]
+    fn the_index_leads_to_every_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let archive = write_example(directory.path(), "a.tar");
+        let files = unpack(File::open(archive).unwrap());
+        let json = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap();
+        let blob = |descriptor: &Value| {
+            let (_, bytes) = &files[&path(descriptor["digest"].as_str().unwrap())];
+            assert_eq!(descriptor["size"], bytes.len());
+            bytes
+        };
+
+        let index = json(&files["index.json"].1);
+        assert_eq!(index["manifests"][0]["annotations"]["io.containerd.image.name"], NAME);
+        let manifest = json(blob(&index["manifests"][0]));
+        let config = json(blob(&manifest["config"]));
+        assert_eq!(config["config"]["Entrypoint"], json!(["/bin/tool"]));
+        assert_eq!(config["rootfs"]["diff_ids"][0], manifest["layers"][0]["digest"]);
+        let docker = json(&files["manifest.json"].1);
+        assert_eq!(docker[0]["Config"], path(manifest["config"]["digest"].as_str().unwrap()));
+
+        let layer = unpack(blob(&manifest["layers"][0]).as_slice());
+        for (path, mode) in [("bin", 0o755), ("bin/tool", 0o755), ("tmp", 0o1777)] {
+            assert_eq!(layer[path].0.mode().unwrap(), mode, "{path}");
+        }
+        assert_eq!(layer["bin/tool"].1, b"#!/bin/sh\n");
+        let link = layer["bin/alias"].0.link_name().unwrap().unwrap().into_owned();
+        assert_eq!(link, Path::new("tool"));
+    }
+
+    #[test]
+    fn the_same_content_makes_the_same_bytes() {
+        let directory = tempfile::tempdir().unwrap();
+        let [a, b] = ["a.tar", "b.tar"].map(|file| write_example(directory.path(), file));
+        assert_eq!(fs::read(a).unwrap(), fs::read(b).unwrap());
+    }
+}
