@@ -20,11 +20,9 @@ use mcs_tests::{
 use super::{
     clusters::Clusters,
     example::{self, Cluster, Host},
-    interrupt::Interrupt,
     manifests::Manifests,
-    screen::Screen,
 };
-use crate::workspace::Workspace;
+use crate::{interrupt::Interrupt, screen::Screen, workspace::Workspace};
 
 /// What the names of all that is made begin with.
 pub(super) const PREFIX: &str = "mcs-demo";
