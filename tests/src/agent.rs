@@ -86,6 +86,13 @@ impl Agent {
         Ok(())
     }
 
+    /// The same, and it reads objects elsewhere.
+    pub fn start_again_on(&mut self, netns: &Namespace, source: Source) -> anyhow::Result<()> {
+        self.config.source = source;
+        self.child = spawn(&self.binary, netns, &self.config)?;
+        Ok(())
+    }
+
     /// What it was started with.
     pub const fn config(&self) -> &Config {
         &self.config
@@ -158,6 +165,11 @@ impl Agent {
         json(&self.command(&["services", "-o", "json"])?)
     }
 
+    /// The frontends of one service.
+    pub fn frontends(&self, name: &str) -> anyhow::Result<Frontends> {
+        frontends(&self.services()?, name)
+    }
+
     /// Waits until the maps hold exactly what `service` asks for.
     pub fn wait_for(&self, service: &Service) -> anyhow::Result<()> {
         self.wait_for_frontends(service.name(), &service.frontends())
@@ -171,7 +183,7 @@ impl Agent {
     /// Waits until the maps hold exactly these frontends of the service.
     pub fn wait_for_frontends(&self, name: &str, expected: &Frontends) -> anyhow::Result<()> {
         wait::until(&format!("the frontends of {name}"), || {
-            let found = frontends(&self.services()?, name)?;
+            let found = self.frontends(name)?;
             ensure!(found == *expected, "there are {found:?} instead of {expected:?}");
             Ok(())
         })

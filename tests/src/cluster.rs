@@ -10,8 +10,8 @@ use std::{fmt, fs, os::unix::fs::DirBuilderExt as _, path::PathBuf, thread};
 use anyhow::{Context as _, ensure};
 use clap::{ValueEnum, value_parser};
 
-use self::{certificates::Authority, hierarchies::Hierarchies, network::Wan};
 pub use self::{
+    addons::CLUSTER_PROPERTIES,
     cni::Cni,
     images::TOOLS,
     kubectl::Kubectl,
@@ -20,9 +20,10 @@ pub use self::{
     removal::remove,
     status::{Place, clusters, places},
 };
+use self::{certificates::Authority, hierarchies::Hierarchies, network::Wan};
 
 mod addons;
-mod certificates;
+pub mod certificates;
 mod cni;
 mod containerd;
 mod control_plane;

@@ -7,7 +7,8 @@ use anyhow::ensure;
 use super::{Workshop, daemons::Daemons, images, kubectl::Kubectl, layout::Cluster};
 use crate::process;
 
-const CLUSTER_PROPERTIES: &str = include_str!("manifests/clusterproperties.yaml");
+/// The type of cluster ids.
+pub const CLUSTER_PROPERTIES: &str = include_str!("manifests/clusterproperties.yaml");
 const PROPERTIES: &str = include_str!("manifests/properties.yaml");
 const COREDNS: &str = include_str!("manifests/coredns.yaml");
 

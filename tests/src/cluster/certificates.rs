@@ -12,26 +12,30 @@ use rcgen::{
 };
 
 /// Signs the certificates of a cluster. Its key exists as long as this does.
-pub(super) struct Authority {
+pub struct Authority {
     directory: PathBuf,
     issuer: Issuer<'static, KeyPair>,
 }
 
 /// The files of a certificate and its key.
-pub(super) struct Pair {
-    pub(super) certificate: PathBuf,
-    pub(super) key: PathBuf,
+pub struct Pair {
+    /// The certificate's.
+    pub certificate: PathBuf,
+    /// The key's.
+    pub key: PathBuf,
 }
 
 /// Who somebody is for the API server.
-pub(super) struct User<'a> {
-    pub(super) name: &'a str,
-    pub(super) group: Option<&'a str>,
+pub struct User<'a> {
+    /// The user's name.
+    pub name: &'a str,
+    /// The one group that is not everybody's.
+    pub group: Option<&'a str>,
 }
 
 impl Authority {
     /// Makes one that writes its files to `directory`, which it makes.
-    pub(super) fn create(directory: PathBuf, name: &str) -> anyhow::Result<Self> {
+    pub fn create(directory: PathBuf, name: &str) -> anyhow::Result<Self> {
         fs::create_dir_all(&directory)?;
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::default();
@@ -45,17 +49,17 @@ impl Authority {
     }
 
     /// Where its files lie.
-    pub(super) fn directory(&self) -> &Path {
+    pub fn directory(&self) -> &Path {
         &self.directory
     }
 
     /// The file of its own certificate.
-    pub(super) fn certificate(&self) -> PathBuf {
+    pub fn certificate(&self) -> PathBuf {
         self.directory.join("ca.crt")
     }
 
     /// A certificate for clients, in files of this name.
-    pub(super) fn client(&self, file: &str, user: &User<'_>) -> anyhow::Result<Pair> {
+    pub fn client(&self, file: &str, user: &User<'_>) -> anyhow::Result<Pair> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, user.name);
         if let Some(group) = user.group {
@@ -66,7 +70,7 @@ impl Authority {
     }
 
     /// A certificate for a server with these names and addresses.
-    pub(super) fn server(
+    pub fn server(
         &self,
         file: &str,
         names: &[&str],
@@ -96,14 +100,16 @@ impl Authority {
 }
 
 /// A public and a private key that are no certificate's: for the tokens of ServiceAccounts.
-pub(super) struct TokenKeys {
-    pub(super) public: PathBuf,
-    pub(super) private: PathBuf,
+pub struct TokenKeys {
+    /// The public one's file.
+    pub public: PathBuf,
+    /// The private one's file.
+    pub private: PathBuf,
 }
 
 impl TokenKeys {
     /// Makes a pair in `directory`.
-    pub(super) fn create(directory: &Path) -> anyhow::Result<Self> {
+    pub fn create(directory: &Path) -> anyhow::Result<Self> {
         let keys =
             Self { public: directory.join("tokens.pub"), private: directory.join("tokens.key") };
         let pair = KeyPair::generate()?;

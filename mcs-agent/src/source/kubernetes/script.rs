@@ -51,7 +51,10 @@ pub(super) fn event(kind: &str, object: &Value) -> Value {
 
 /// A bookmark.
 pub(super) fn bookmark(version: &str) -> Value {
-    event("BOOKMARK", &json!({"kind": "", "apiVersion": "", "metadata": {"resourceVersion": version}}))
+    event(
+        "BOOKMARK",
+        &json!({"kind": "", "apiVersion": "", "metadata": {"resourceVersion": version}}),
+    )
 }
 
 /// The bookmark that ends a streamed list.
