@@ -64,8 +64,8 @@ impl Tuple {
     #[inline(always)]
     #[must_use]
     pub fn spread(&self) -> u32 {
-        let [a, b, c, d, e, _]: [u64; 6] = bytemuck::cast(*self);
-        spread(&[a, b, c, d, e])
+        let [ends @ .., _]: [u64; 6] = bytemuck::cast(*self);
+        spread(&ends)
     }
 }
 

@@ -8,8 +8,7 @@ use super::{address::forbidden, compute};
 use crate::{
     model::{
         Batch, Capacity, Desired, Endpoint, EndpointSlice, ImportState, Kind, NodeContext,
-        ObjectEvent, ObjectKey, ObjectRef, Reason, ServiceImport, ServiceType, SourceStatus,
-        Timestamp,
+        ObjectEvent, ObjectKey, ObjectRef, Reason, ServiceImport, ServiceType, Timestamp,
         fixture::{import, key, slice},
     },
     store::{ObjectStore, Snapshot},

@@ -4,7 +4,7 @@ use super::compute;
 use crate::{
     model::{
         Batch, Capacity, Desired, EndpointSlice, ImportState, Kind, NodeContext, Object,
-        ObjectEvent, ObjectRef, Reason, ServiceImport, SourceStatus,
+        ObjectEvent, ObjectRef, Reason, ServiceImport,
         fixture::{endpoint, import, key, slice, snapshot},
     },
     store::ObjectStore,

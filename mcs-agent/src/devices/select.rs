@@ -78,6 +78,20 @@ pub struct Selected {
     pub left_alone: Option<Reason>,
 }
 
+impl Selected {
+    /// What is wrong with an uplink that is left alone without anybody's wish.
+    pub fn unguarded(&self) -> Option<String> {
+        let reason = self.left_alone.as_ref()?;
+        let unwanted = self.role == Role::Uplink && !matches!(reason, Reason::Excluded { .. });
+        unwanted.then(|| {
+            format!(
+                "packets to VIPs may leave by it ({reason}): accept that with --uplinks=!{}",
+                self.device.name
+            )
+        })
+    }
+}
+
 /// Why a device is left alone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reason {
@@ -307,6 +321,19 @@ mod tests {
             let selected = select(&survey(), &wishes(mode, pods, uplinks), &BTreeMap::new());
             assert_eq!(summary(&selected), expected, "{mode:?} {pods:?} {uplinks:?}");
         }
+    }
+
+    #[test]
+    fn an_uplink_that_cannot_be_guarded_is_told() {
+        let told = |uplinks| {
+            let selected = select(&survey(), &wishes(TcMode::Auto, "", uplinks), &BTreeMap::new());
+            selected.iter().filter_map(Selected::unguarded).collect::<Vec<_>>()
+        };
+        let ppp = "packets to VIPs may leave by it (link type ppp: only Ethernet and devices \
+                   without a link header are understood): accept that with --uplinks=!ppp0";
+        assert_eq!(told("eth0,ppp0"), [ppp]);
+        assert!(told("").is_empty());
+        assert!(told("!eth0").is_empty());
     }
 
     #[test]

@@ -34,7 +34,7 @@ impl Surveyor {
     pub fn add(&mut self, entry: Entry) {
         self.survey.entries += 1;
         if let Some(flow) = self.pairing.add(entry) {
-            self.survey.count(flow, self.now_ns);
+            self.survey.count(&flow, self.now_ns);
         }
     }
 
@@ -43,16 +43,16 @@ impl Surveyor {
         let mut survey = self.survey;
         for flow in self.pairing.rest() {
             survey.halves += usize::from(!flow.is_due(self.now_ns));
-            survey.count(flow, self.now_ns);
+            survey.count(&flow, self.now_ns);
         }
         survey
     }
 }
 
 impl Survey {
-    fn count(&mut self, flow: FlowPair, now_ns: u64) {
+    fn count(&mut self, flow: &FlowPair, now_ns: u64) {
         if flow.is_due(now_ns) {
-            self.due.push(flow);
+            self.due.push(*flow);
             return;
         }
         let protocol = flow.client().protocol;

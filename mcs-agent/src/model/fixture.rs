@@ -2,7 +2,7 @@
 
 use super::{
     Batch, Endpoint, EndpointSlice, ImportPort, NodeContext, Object, ObjectEvent, ObjectKey,
-    ServiceImport, ServiceType, SlicePort, SourceStatus, Timestamp,
+    ServiceImport, ServiceType, SlicePort, Timestamp,
 };
 use crate::store::{ObjectStore, Snapshot};
 

@@ -1,4 +1,8 @@
 //! The flow table: two entries a flow, each under the tuple of the packets that it translates.
+#![expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "what is passed by value is copied to the stack, which has no room for it"
+)]
 
 use core::ptr;
 
@@ -214,7 +218,9 @@ pub(crate) fn begin(scratch: &mut Scratch, attempt: u32, flags: u32) -> Result<b
         random = random.wrapping_add(attempt.wrapping_mul(u32::MAX / BACKENDS));
     } else {
         let offset = (spread >> 16).wrapping_add(attempt * 7) % (65_536 - FIRST_PORT);
-        port = (FIRST_PORT + offset) as u16;
+        #[expect(clippy::cast_possible_truncation, reason = "less than 65536")]
+        let other = (FIRST_PORT + offset) as u16;
+        port = other;
     }
     let Some(choice) = affinity::choose_for_client(&scratch.tuple.src, &scratch.frontend, random)
     else {

@@ -1,4 +1,8 @@
 //! Fragments: the first has the ports, the others follow it.
+#![expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "what is passed by value is copied to the stack, which has no room for it"
+)]
 
 use aya_ebpf::bindings::BPF_ANY;
 use mcs_common::FlowFlags;

@@ -26,7 +26,7 @@ pub(crate) trait Link {
 
 /// An Ethernet header.
 pub(crate) struct Ethernet;
-/// Nothing: tun, WireGuard.
+/// Nothing: tun, `WireGuard`.
 pub(crate) struct Bare;
 
 impl Link for Ethernet {
@@ -35,6 +35,13 @@ impl Link for Ethernet {
 
 impl Link for Bare {
     const HEADER: u32 = 0;
+}
+
+/// The size of a type, as helpers take it.
+pub(crate) const fn bytes_of<T>() -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "what stands in a packet is small")]
+    let bytes = size_of::<T>() as u32;
+    bytes
 }
 
 /// The packet could not be read or written there.
@@ -103,7 +110,7 @@ impl<L: Link> Frame<L> {
                 self.ctx.as_ptr(),
                 offset,
                 value.as_mut_ptr().cast(),
-                size_of::<T>() as u32,
+                bytes_of::<T>(),
             );
             if result == 0 { Ok(value.assume_init()) } else { Err(OutOfBounds) }
         }
@@ -123,7 +130,7 @@ impl<L: Link> Frame<L> {
                 self.ctx.as_ptr().cast(),
                 offset,
                 ptr::from_ref(value).cast(),
-                size_of::<T>() as u32,
+                bytes_of::<T>(),
                 flags,
             )
         };
@@ -135,8 +142,8 @@ impl<L: Link> Frame<L> {
     pub(crate) fn send_back(&self) -> Result<i32, OutOfBounds> {
         if L::HEADER != 0 {
             // Destination and source, six bytes each, change places.
-            let [a, b, c, d, e, f]: [u16; 6] = self.load(0)?;
-            self.store(0, &[d, e, f, a, b, c], 0)?;
+            let [to, from]: [[u16; 3]; 2] = self.load(0)?;
+            self.store(0, &[from, to], 0)?;
         }
         // SAFETY: the helper takes no pointer.
         #[expect(clippy::cast_possible_truncation, reason = "an action")]

@@ -12,7 +12,8 @@ use super::{
 };
 
 /// A node for each cluster, its pods behind it, and a link between the nodes. There is a route to
-/// each range of pods and no other, no default route either: nothing leads to a ClusterSetIP.
+/// each range of pods and no other, so that nothing leads to a ClusterSetIP. The guest alone has a
+/// default route, to its node: its packets have to get there to be translated.
 pub(super) struct Clusters {
     pods: Vec<Pod>,
     pub(super) client: Namespace,
@@ -42,6 +43,12 @@ impl Clusters {
         link_pod(&client, CLIENT)?;
         let guest = Namespace::create(run, &GUEST.role())?;
         link_pod(&guest, GUEST)?;
+        for family in Family::ALL {
+            let via = Cluster::East.node();
+            let (gateway, device) = (via.address(family), via.role());
+            guest
+                .ip(&format!("route add {} via {gateway} dev {device} onlink", family.default()))?;
+        }
         let mut pods = Vec::new();
         for host in BACKENDS {
             let pod = Pod::create(run, host)?;

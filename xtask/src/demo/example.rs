@@ -85,7 +85,7 @@ pub(super) fn directory() -> String {
         line(&host.to_string(), Family::ALL.map(|family| host.address(family)), remark)
     });
     let vips = Family::ALL.map(Family::vip);
-    hosts.chain([line(SERVICE, vips, "the ClusterSetIP; no route leads there")]).collect()
+    hosts.chain([line(SERVICE, vips, "the ClusterSetIP; no node has a route there")]).collect()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,6 +102,14 @@ impl Family {
         match self {
             Self::V4 => IpAddr::V4(Ipv4Addr::new(10, 99, 0, 10)),
             Self::V6 => IpAddr::V6(Ipv6Addr::new(0xfd00, 0x99, 0, 0, 0, 0, 0, 0x10)),
+        }
+    }
+
+    /// Every destination, as ip-route(8) takes it.
+    pub(super) const fn default(self) -> &'static str {
+        match self {
+            Self::V4 => "0.0.0.0/0",
+            Self::V6 => "::/0",
         }
     }
 }

@@ -140,7 +140,9 @@ impl Watcher {
             attached_by: attached.first().map(|one| one.by),
             programs: programs.collect(),
             left_alone: left_alone.as_ref().map(ToString::to_string),
-            error: error.map(|error| format!("{:#}", anyhow::Error::new(error))),
+            error: error
+                .map(|error| format!("{:#}", anyhow::Error::new(error)))
+                .or_else(|| selected.unguarded()),
         })
     }
 

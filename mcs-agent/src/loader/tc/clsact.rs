@@ -136,8 +136,9 @@ impl Clsact {
     }
 }
 
-/// A priority before, or after, all filters that are there. Filters of one priority must be of one
-/// kind and protocol.
+/// A priority before, or after, all filters that are there, as far as they leave one. Filters of one
+/// priority must be of one kind and protocol; of several the one that came last runs first, so that
+/// one at the last priority of all runs after ours in any case.
 fn priority(position: Position, direction: Direction, filters: &[Filter]) -> Option<u16> {
     let others =
         filters.iter().filter(|filter| filter.place.direction == direction && filter.chain == 0);

@@ -275,7 +275,8 @@ fn follows_pods(world: &World, by: Mechanism) -> anyhow::Result<()> {
         Ok(())
     })?;
     let took = start.elapsed();
-    ensure!(took < Duration::from_secs(1), "it took {took:?}");
+    // Without events it would take five seconds, at most and mostly.
+    ensure!(took < Duration::from_secs(3), "it took {took:?}");
     reaches(&pod, &bench.target)?;
     let left = || -> anyhow::Result<Vec<String>> {
         let mut names = Vec::new();
