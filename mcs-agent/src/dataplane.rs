@@ -14,6 +14,7 @@ pub use array::Access;
 pub use clock::monotonic_ns;
 pub use counters::{Counts, read as read_counters};
 pub use fallback::StorageFallback;
+pub use flow_gate::FlowGate;
 pub use flow_sweep::FlowSweep;
 pub use flow_table::{FlowTable, TakenOver};
 pub use kernel::KernelMaps;

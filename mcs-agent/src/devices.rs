@@ -29,7 +29,7 @@ pub struct Device {
 pub enum LinkType {
     /// An Ethernet header.
     Ethernet,
-    /// The IP header: tun, WireGuard.
+    /// The IP header (tun, `WireGuard`).
     Bare,
     /// The loopback device.
     Loopback,

@@ -23,6 +23,6 @@ pub use pins::{Cleaned, Pins};
 pub use probe::{Features, own_netns_cookie};
 pub(crate) use sys::{Batch, ReaderBarrier, get_pinned, lookup_batch};
 pub use tc::{
-    Attached, Classifiers, Found, Mechanism, Settled, TcAttacher, TcError, TcHook, TcLink,
-    detach_all,
+    Attached, Classifiers, Detached, Found, Mechanism, Settled, TcAttacher, TcError, TcHook,
+    TcLink, detach_all,
 };

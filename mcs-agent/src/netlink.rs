@@ -6,10 +6,11 @@ mod filters;
 mod links;
 mod routes;
 
-use std::io;
+use std::{io, sync::Arc};
 
 use rtnetlink::Handle;
 use thiserror::Error;
+use tokio::task::JoinHandle;
 
 pub use events::Events;
 pub use filters::{Direction, Filter, FilterPlace, NewFilter};
@@ -20,6 +21,7 @@ use crate::devices::Survey;
 #[derive(Clone, Debug)]
 pub struct Netlink {
     handle: Handle,
+    connection: Arc<JoinHandle<()>>,
 }
 
 /// Why the kernel was not asked, or what it said.
@@ -46,16 +48,24 @@ impl Netlink {
     pub fn open() -> Result<Self, NetlinkError> {
         let (connection, handle, _) = rtnetlink::new_connection()
             .map_err(|error| NetlinkError::new("open a netlink socket", error))?;
-        tokio::spawn(connection);
-        Ok(Self { handle })
+        Ok(Self { handle, connection: Arc::new(tokio::spawn(connection)) })
     }
 
     /// All devices, and where default routes lead.
     pub async fn survey(&self) -> Result<Survey, NetlinkError> {
-        Ok(Survey {
-            devices: links::devices(&self.handle).await?,
-            default_routes: routes::default_routes(&self.handle).await?,
-        })
+        let devices = links::devices(&self.handle).await?;
+        let default_routes = routes::default_routes(&self.handle).await?;
+        self.is_whole()?;
+        Ok(Survey { devices, default_routes })
+    }
+
+    /// Fails if the socket has broken, at which lists end like any other.
+    pub fn is_whole(&self) -> Result<(), NetlinkError> {
+        if self.connection.is_finished() {
+            let error = io::Error::from(io::ErrorKind::ConnectionReset);
+            return Err(NetlinkError::new("read from the netlink socket", error));
+        }
+        Ok(())
     }
 }
 

@@ -6,7 +6,8 @@ use crate::{Address, BackendRef};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Both ends of a packet, as it stands in its headers.
+/// Both ends of a packet, as it stands in its headers, and the client's device: whoever sends with
+/// somebody else's address, or gets it later, has flows of its own.
 #[derive(Clone, Copy, PartialOrd, Ord, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct Tuple {
@@ -24,11 +25,15 @@ pub struct Tuple {
     pub pad: u8,
     /// Zero.
     pub pad2: u16,
+    /// Interface index of the client's device on this node.
+    pub device: u32,
+    /// Zero.
+    pub pad3: u32,
 }
 
-const _: () = assert!(size_of::<Tuple>() == 40);
+const _: () = assert!(size_of::<Tuple>() == 48);
 crate::pod!(Tuple);
-crate::eq_by_words!(Tuple, 5);
+crate::eq_by_words!(Tuple, 6);
 
 impl Tuple {
     /// A tuple with its padding zeroed.
@@ -40,26 +45,27 @@ impl Tuple {
         dst: Address,
         dst_port: u16,
         protocol: u8,
+        device: u32,
     ) -> Self {
-        Self { src, dst, src_port, dst_port, protocol, pad: 0, pad2: 0 }
+        Self { src, dst, src_port, dst_port, protocol, pad: 0, pad2: 0, device, pad3: 0 }
     }
 
     /// The tuple of a packet the other way.
     #[inline(always)]
     #[must_use]
     pub const fn reversed(&self) -> Self {
-        Self::new(self.dst, self.dst_port, self.src, self.src_port, self.protocol)
+        Self::new(self.dst, self.dst_port, self.src, self.src_port, self.protocol, self.device)
     }
 
-    /// A number that is uniform over tuples and always the same for one: [`pick`] by it finds the
+    /// A number that is uniform over tuples and always the same for one, whatever the device: [`pick`] by it finds the
     /// same backend again for a flow that was forgotten, as long as the set is the same.
     ///
     /// [`pick`]: crate::select::pick
     #[inline(always)]
     #[must_use]
     pub fn spread(&self) -> u32 {
-        let words: [u64; 5] = bytemuck::cast(*self);
-        spread(&words)
+        let [ends @ .., _]: [u64; 6] = bytemuck::cast(*self);
+        spread(&ends)
     }
 }
 
@@ -146,7 +152,7 @@ pub struct Flow {
     pub pad: u32,
 }
 
-const _: () = assert!(size_of::<Flow>() == 72);
+const _: () = assert!(size_of::<Flow>() == 80);
 crate::pod!(Flow);
 
 impl Flow {
@@ -281,9 +287,13 @@ pub struct FragmentKey {
     pub pad: u8,
     /// Zero.
     pub pad2: u16,
+    /// Interface index of the client's device on this node.
+    pub device: u32,
+    /// Zero.
+    pub pad3: u32,
 }
 
-const _: () = assert!(size_of::<FragmentKey>() == 40);
+const _: () = assert!(size_of::<FragmentKey>() == 48);
 crate::pod!(FragmentKey);
 
 /// Value of the LRU map `fragments`: what became of the first piece.
@@ -300,7 +310,7 @@ pub struct Fragment {
     pub pad: u32,
 }
 
-const _: () = assert!(size_of::<Fragment>() == 56);
+const _: () = assert!(size_of::<Fragment>() == 64);
 crate::pod!(Fragment);
 
 impl Fragment {
@@ -367,6 +377,7 @@ mod tests {
                 Ipv4Addr::new(10, 99, 0, 1).into(),
                 80,
                 TCP,
+                7,
             );
             let nth = (u64::from(tuple.spread()) * backends as u64) >> 32;
             hits[usize::try_from(nth).unwrap()] += 1;
@@ -382,6 +393,7 @@ mod tests {
             Ipv4Addr::new(10, 99, 0, 1).into(),
             80,
             TCP,
+            7,
         );
         assert_eq!(client.reversed().reversed(), client);
         assert_ne!(client.reversed(), client);

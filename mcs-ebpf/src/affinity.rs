@@ -32,7 +32,7 @@ fn choose_any(frontend: &Frontend) -> Option<Choice> {
 
 #[inline(always)]
 fn choose_sticky<F: Family>(ctx: &Ctx<F>, frontend: &Frontend) -> Option<Choice> {
-    stick(&AFFINITY, key(ctx, frontend), frontend, || choose_any(frontend))
+    stick(&AFFINITY, &key(ctx, frontend), frontend, || choose_any(frontend))
 }
 
 /// Chooses a backend for a client that is known by its address: the one that `random` picks, or
@@ -50,20 +50,20 @@ pub(crate) fn choose_for_client(
     let key = ClientKey { client: *client, frontend: frontend.index, pad: 0 };
     // Not by the connection: a client that was evicted finds its backend again.
     let random = client.spread(frontend.index);
-    stick(&CLIENT_AFFINITY, key, frontend, || pick(&ConfigMaps, extent, random))
+    stick(&CLIENT_AFFINITY, &key, frontend, || pick(&ConfigMaps, extent, random))
 }
 
 /// The backend that `map` remembers for `key`, or else one that `choose` finds.
 #[inline(always)]
 fn stick<K>(
     map: &LruHashMap<K, Affinity, LRU_ENTRIES>,
-    key: K,
+    key: &K,
     frontend: &Frontend,
     choose: impl FnOnce() -> Option<Choice>,
 ) -> Option<Choice> {
     // SAFETY: the helper takes no argument.
     let now = unsafe { bpf_ktime_get_ns() };
-    let known = map.get_ptr_mut(&key);
+    let known = map.get_ptr_mut(key);
     if let Some(known) = known {
         // SAFETY: the pointer is to a value of the map. If it is evicted and reused meanwhile, the
         // backend's frontend and generation do not match.
@@ -81,8 +81,8 @@ fn stick<K>(
     if let Some(known) = known {
         // SAFETY: as above.
         unsafe { known.write_volatile(affinity) };
-    } else if map.insert(&key, affinity, BPF_NOEXIST.into()).is_err()
-        && let Some(first) = map.get_ptr(&key)
+    } else if map.insert(key, affinity, BPF_NOEXIST.into()).is_err()
+        && let Some(first) = map.get_ptr(key)
     {
         // Another CPU chose for this client at the same time: its choice stands.
         // SAFETY: as above.

@@ -46,6 +46,7 @@ pub struct Config {
 #[derive(Debug)]
 pub struct Agent {
     binary: PathBuf,
+    netns: PathBuf,
     config: Config,
     child: Child,
 }
@@ -55,7 +56,7 @@ impl Agent {
     pub fn start(netns: &Namespace, config: Config) -> anyhow::Result<Self> {
         let binary = binary()?;
         let child = spawn(&binary, netns, &config)?;
-        Ok(Self { binary, config, child })
+        Ok(Self { binary, netns: netns.path(), config, child })
     }
 
     /// Starts it anew after [`Agent::stop`] or [`Agent::kill`], with these flags.
@@ -156,15 +157,20 @@ impl Agent {
         })
     }
 
-    /// `mcs-agent cleanup`.
+    /// `mcs-agent cleanup`, in the network namespace where the agent was started first.
     pub fn cleanup(&self) -> anyhow::Result<Output> {
-        self.command(&["cleanup"])
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={}", self.netns.display())).arg("--").arg(&self.binary);
+        self.output(command.arg("cleanup"))
     }
 
     /// Runs one of the commands that take nothing but `--bpffs`.
     pub fn command(&self, arguments: &[&str]) -> anyhow::Result<Output> {
-        let mut command = Command::new(&self.binary);
-        command.args(arguments).arg("--bpffs").arg(&self.config.bpffs);
+        self.output(Command::new(&self.binary).args(arguments))
+    }
+
+    fn output(&self, command: &mut Command) -> anyhow::Result<Output> {
+        let command = command.arg("--bpffs").arg(&self.config.bpffs);
         command.output().with_context(|| format!("cannot run {}", self.binary.display()))
     }
 }

@@ -217,6 +217,18 @@ pub struct Link {
     _fd: OwnedFd,
 }
 
+/// Detaches the link with this id, whoever holds it.
+pub fn detach_link(id: u32) -> io::Result<()> {
+    let mut attr = zeroed();
+    attr.__bindgen_anon_6.__bindgen_anon_1.link_id = id;
+    // SAFETY: no pointers.
+    let link = unsafe { make(bpf_cmd::BPF_LINK_GET_FD_BY_ID, &mut attr)? };
+    let mut attr = zeroed();
+    attr.link_detach.link_fd = number(link.as_fd());
+    // SAFETY: no pointers.
+    unsafe { call(bpf_cmd::BPF_LINK_DETACH, &mut attr).map(drop) }
+}
+
 /// Calls bpf(2) with a command that makes an object.
 ///
 /// # Safety

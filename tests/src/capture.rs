@@ -105,12 +105,35 @@ impl Capture {
 
     /// Ends it, and returns the IP packets it has seen, all of them.
     pub fn finish(mut self) -> anyhow::Result<Vec<Packet>> {
-        let pid = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
-        kill_process(pid.context("no process id")?, Signal::INT)?;
+        wait::until("tcpdump to write what came", || {
+            let [written, came, lost] = self.counts()?;
+            ensure!(written >= came, "it has written {written} of {came} packets");
+            ensure!(lost == 0, "{lost} packets are missing");
+            Ok(())
+        })?;
+        self.signal(Signal::INT)?;
         self.process.wait()?;
-        let said = fs::read_to_string(&self.log)?;
-        ensure!(said.contains("\n0 packets dropped by kernel"), "packets are missing: {said}");
         read(&fs::read(&self.file)?)
+    }
+
+    /// How many packets it has written, how many came, and how many were lost.
+    fn counts(&self) -> anyhow::Result<[u64; 3]> {
+        let before = fs::metadata(&self.log)?.len();
+        self.signal(Signal::USR1)?;
+        let said = wait::until("tcpdump to count", || {
+            let said = fs::read_to_string(&self.log)?;
+            let line = said.get(usize::try_from(before)?..).unwrap_or_default();
+            ensure!(line.ends_with('\n'), "it says {said}");
+            Ok(line.to_owned())
+        })?;
+        let numbers = said.split_whitespace().filter_map(|word| word.parse().ok());
+        let numbers: Vec<_> = numbers.collect();
+        numbers.try_into().map_err(|_| anyhow::anyhow!("tcpdump counts so: {said}"))
+    }
+
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        let pid = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
+        Ok(kill_process(pid.context("no process id")?, signal)?)
     }
 }
 

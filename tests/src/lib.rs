@@ -13,6 +13,8 @@ pub mod cgroup;
 pub mod client;
 #[cfg(feature = "clusters")]
 pub mod cluster;
+#[cfg(feature = "suites")]
+pub mod interpreter;
 pub mod manifests;
 pub mod netns;
 #[cfg(feature = "clusters")]

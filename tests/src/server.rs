@@ -77,10 +77,10 @@ impl Server {
             while wait_for_input(&socket, stop)? {
                 let (length, peer) = socket.recv_from(&mut buffer)?;
                 remember(seen, peer);
-                let echoed = if echoes { &buffer[..length] } else { &[] };
+                let rest = if echoes { &buffer[..length] } else { &[] };
                 // The client may be gone, or its kernel may have answered an earlier datagram with
                 // an ICMP error.
-                let _ = socket.send_to(&[identity.as_bytes(), echoed].concat(), peer);
+                let _ = socket.send_to(&[identity.as_bytes(), rest].concat(), peer);
             }
             Ok(())
         })

@@ -176,7 +176,9 @@ fn report(name: &str, time: Duration, outcome: &Outcome) {
             what.trim_end().lines().for_each(|line| println!("    {line}"));
         }
     }
-    notes.iter().for_each(|line| println!("                  {line}"));
+    for line in notes {
+        println!("                  {line}");
+    }
 }
 
 fn log_files(directory: &Path) -> Vec<PathBuf> {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use anyhow::{Context as _, bail, ensure};
 use etherparse::{Ipv4HeaderSlice, LaxIpSlice, checksum::Sum16BitWords, ip_number};
 
-/// Bytes of `struct virtio_net_hdr` (include/uapi/linux/virtio_net.h).
+/// Bytes of `struct virtio_net_hdr` (`include/uapi/linux/virtio_net.h`).
 const HEADER: usize = 10;
 const NEEDS_CSUM: u8 = 1;
 /// Bytes of an Ethernet header.

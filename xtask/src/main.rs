@@ -9,6 +9,7 @@ use crate::workspace::Workspace;
 mod btf;
 mod build;
 mod clusters;
+mod cost;
 mod demo;
 mod interrupt;
 mod lint;
@@ -27,6 +28,7 @@ mod workspace;
 enum Verb {
     Setup(setup::Args),
     Build(build::Args),
+    Cost(cost::Args),
     Demo(demo::Args),
     Clusters(clusters::Args),
     Lint(lint::Args),
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
     let outcome = Workspace::discover().and_then(|workspace| match verb {
         Verb::Setup(args) => setup::run(&workspace, &args),
         Verb::Build(args) => build::run(&workspace, &args),
+        Verb::Cost(args) => cost::run(&workspace, &args),
         Verb::Demo(args) => demo::run(&workspace, &args),
         Verb::Clusters(args) => clusters::run(&workspace, &args),
         Verb::Lint(args) => lint::run(&workspace, &args),

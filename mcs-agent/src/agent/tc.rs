@@ -58,7 +58,7 @@ impl PacketPath {
         let (sender, report) = watch::channel(first);
         if config.packets.mode == TcMode::Off {
             let detached = detach_all(pins).await.context("cannot detach programs from devices")?;
-            tracing::info!(detached, "packets: off");
+            tracing::info!(detached = detached.programs, "devices: off");
             return Ok(Self { report, thread: None });
         }
         let (go, may_go) = watch::channel(false);

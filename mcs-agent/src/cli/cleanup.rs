@@ -12,7 +12,9 @@ use crate::{
 
 /// Detach every program and remove every map of the agent, and nothing else.
 ///
-/// From then on ClusterSetIPs are addresses like any other. Connections that were made go on.
+/// From then on ClusterSetIPs are addresses like any other. Connections that sockets made go on; those
+/// that were translated packet by packet end. Filters (--tc-attach=clsact) are found in the network
+/// namespace that this runs in.
 #[derive(Debug, Args)]
 pub(super) struct CleanupArgs {
     #[command(flatten)]
@@ -45,9 +47,15 @@ pub(super) fn run(args: &CleanupArgs) -> anyhow::Result<ExitCode> {
     let cleaned = pins.clean().with_context(|| format!("cannot remove {root}"))?;
     print(&format!(
         "removed {root}: {} programs detached, {} maps unpinned",
-        cleaned.links + detached,
+        cleaned.links + detached.programs,
         cleaned.maps
     ))?;
+    if detached.elsewhere {
+        print(
+            "left: filters on devices of another network namespace, where the agent ran: remove \
+             them there with `tc qdisc del dev DEVICE clsact`",
+        )?;
+    }
     if cleaned.foreign {
         print(&format!("left {root}: it holds what is not the agent's"))?;
     }

@@ -7,26 +7,27 @@ use crate::loader::ReaderBarrier;
 
 /// Looks after `flows_used`: while there is no flow, packets to pods pass without a look.
 #[derive(Debug)]
-pub(super) struct FlowGate {
+pub struct FlowGate {
     used: MappedArray<u32>,
     readers: ReaderBarrier,
 }
 
 impl FlowGate {
-    pub(super) fn open(state: &Path) -> io::Result<Self> {
+    /// Opens the map in the state directory.
+    pub fn open(state: &Path) -> io::Result<Self> {
         Ok(Self {
             used: MappedArray::open(&state.join(maps::FLOWS_USED), Access::Write)?,
             readers: ReaderBarrier::new()?,
         })
     }
 
-    /// Whether there is no flow, for certain.
-    pub(super) fn is_unused(&self) -> bool {
-        self.used.read(0) == Some(FlowsUsed::NO)
+    /// One of [`FlowsUsed`].
+    pub fn get(&self) -> u32 {
+        self.used.read(0).unwrap_or(FlowsUsed::YES)
     }
 
     /// There are flows.
-    pub(super) fn used(&mut self) -> io::Result<()> {
+    pub fn used(&mut self) -> io::Result<()> {
         self.used.store(0, FlowsUsed::YES)
     }
 
@@ -35,7 +36,7 @@ impl FlowGate {
     /// A program writes [`FlowsUsed::YES`] before it makes a flow. One that began before the mark
     /// was written here may have read `YES` and be about to make one: it is waited for, and its flow
     /// found. One that begins after that writes over the mark, which then is not taken away.
-    pub(super) fn end(&mut self, is_empty: impl FnOnce() -> io::Result<bool>) -> io::Result<bool> {
+    pub fn end(&mut self, is_empty: impl FnOnce() -> io::Result<bool>) -> io::Result<bool> {
         self.used.store(0, FlowsUsed::ENDING)?;
         let empty = self.readers.wait().and_then(|()| is_empty());
         if matches!(empty, Ok(true)) {

@@ -1,6 +1,6 @@
 use std::{io, path::Path, time::Instant};
 
-use mcs_common::maps;
+use mcs_common::{FlowsUsed, maps};
 
 use super::{FlowTable, clock::monotonic_ns, flow_gate::FlowGate};
 use crate::flows::{FlowUsage, Surveyor};
@@ -34,7 +34,7 @@ impl FlowSweep {
     pub fn sweep_at(&mut self, now_ns: u64) -> io::Result<FlowUsage> {
         let start = Instant::now();
         let mut surveyor = Surveyor::new(now_ns);
-        if !self.gate.is_unused() {
+        if self.gate.get() != FlowsUsed::NO {
             self.table.for_each(|entry| surveyor.add(entry))?;
         }
         let mut survey = surveyor.finish();
@@ -43,7 +43,7 @@ impl FlowSweep {
             survey.entries = survey.entries.saturating_sub(removed);
             self.forgotten += u64::from(removed > 0);
         }
-        if survey.entries == 0 && !self.gate.is_unused() {
+        if survey.entries == 0 && self.gate.get() != FlowsUsed::NO {
             self.gate.end(|| self.table.is_empty())?;
         }
         let capacity = self.table.capacity();

@@ -78,6 +78,20 @@ pub struct Selected {
     pub left_alone: Option<Reason>,
 }
 
+impl Selected {
+    /// What is wrong with an uplink that is left alone without anybody's wish.
+    pub fn unguarded(&self) -> Option<String> {
+        let reason = self.left_alone.as_ref()?;
+        let unwanted = self.role == Role::Uplink && !matches!(reason, Reason::Excluded { .. });
+        unwanted.then(|| {
+            format!(
+                "packets to VIPs may leave by it ({reason}): accept that with --uplinks=!{}",
+                self.device.name
+            )
+        })
+    }
+}
+
 /// Why a device is left alone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reason {
@@ -141,72 +155,83 @@ pub fn select(survey: &Survey, wishes: &Wishes, foreign: &BTreeMap<u32, String>)
     }
     let select = |device: &Device| {
         let leads_away = survey.default_routes.contains(&device.index);
-        let (role, left_alone) =
-            match (uplink(device, wishes, leads_away), pod(device, wishes, leads_away, foreign)) {
-                // What is excluded as an uplink may be named as a pod's; else an uplink is none: where
-                // a node is a container, its own interface looks just like a pod's.
-                (Some(Some(Reason::Excluded { .. })), Some(left_alone))
-                | (None, Some(left_alone)) => (Role::Pod, left_alone),
-                (Some(left_alone), _) => (Role::Uplink, left_alone),
-                (None, None) => return None,
-            };
-        Some(Selected { device: device.clone(), role, left_alone })
+        let uplink = uplink(device, wishes, leads_away);
+        let pod = pod(device, wishes, leads_away, foreign);
+        let (role, wanted) = match (uplink, pod) {
+            // What is excluded as an uplink may be named as a pod's; else an uplink is none: where
+            // a node is a container, its own interface looks just like a pod's.
+            (None | Some(Err(Reason::Excluded { .. })), Some(pod)) => (Role::Pod, pod),
+            (Some(uplink), _) => (Role::Uplink, uplink),
+            (None, None) => return None,
+        };
+        Some(Selected { device: device.clone(), role, left_alone: wanted.err() })
     };
     survey.devices.iter().filter_map(select).collect()
 }
 
-/// Whether the device is asked for as an uplink, and why it is none all the same.
-fn uplink(device: &Device, wishes: &Wishes, leads_away: bool) -> Option<Option<Reason>> {
+/// Whether the device is asked for, and if so, why it is left alone all the same.
+type Verdict = Option<Result<(), Reason>>;
+
+fn uplink(device: &Device, wishes: &Wishes, leads_away: bool) -> Verdict {
     let Uplinks::Chosen(patterns) = &wishes.uplinks else { return None };
     match patterns.decide(device, leads_away) {
-        Decision::Taken => Some(header_unknown(device)),
-        Decision::Excluded(pattern) if leads_away => Some(Some(Reason::excluded(pattern))),
+        Decision::Taken => Some(is_understood(device)),
+        Decision::Excluded(pattern) if leads_away => Some(Err(Reason::excluded(pattern))),
         Decision::Excluded(_) | Decision::NotNamed => None,
     }
 }
 
-/// Whether the device is asked for as a pod's, and why it is left alone all the same.
 fn pod(
     device: &Device,
     wishes: &Wishes,
     leads_away: bool,
     foreign: &BTreeMap<u32, String>,
-) -> Option<Option<Reason>> {
+) -> Verdict {
     let has_host_side = ["veth", "netkit"].contains(&device.kind.as_str());
     let usual = has_host_side && device.peer_elsewhere && !leads_away;
     match wishes.pods.decide(device, usual) {
         Decision::Taken => Some(
-            no_host_side(device)
-                .or_else(|| header_unknown(device))
-                .or_else(|| passed_by(device, wishes, foreign)),
+            is_passed(device)
+                .and_then(|()| is_understood(device))
+                .and_then(|()| is_ours_alone(device, wishes, foreign)),
         ),
-        Decision::Excluded(pattern) if usual => Some(Some(Reason::excluded(pattern))),
+        Decision::Excluded(pattern) if usual => Some(Err(Reason::excluded(pattern))),
         Decision::Excluded(_) | Decision::NotNamed => None,
     }
 }
 
-fn no_host_side(device: &Device) -> Option<Reason> {
-    let kinds = ["ipvlan", "ipvtap", "macvlan", "macvtap"];
-    kinds.contains(&device.kind.as_str()).then(|| Reason::NoHostSide { kind: device.kind.clone() })
-}
-
-fn header_unknown(device: &Device) -> Option<Reason> {
-    match &device.link_type {
-        LinkType::Ethernet | LinkType::Bare => None,
-        LinkType::Loopback => Some(Reason::LinkType { name: "loopback".to_owned() }),
-        LinkType::Other(name) => Some(Reason::LinkType { name: name.clone() }),
+fn is_passed(device: &Device) -> Result<(), Reason> {
+    match device.kind.as_str() {
+        "ipvlan" | "ipvtap" | "macvlan" | "macvtap" => {
+            Err(Reason::NoHostSide { kind: device.kind.clone() })
+        }
+        _ => Ok(()),
     }
 }
 
-fn passed_by(device: &Device, wishes: &Wishes, foreign: &BTreeMap<u32, String>) -> Option<Reason> {
+fn is_understood(device: &Device) -> Result<(), Reason> {
+    match &device.link_type {
+        LinkType::Ethernet | LinkType::Bare => Ok(()),
+        LinkType::Loopback => Err(Reason::LinkType { name: "loopback".to_owned() }),
+        LinkType::Other(name) => Err(Reason::LinkType { name: name.clone() }),
+    }
+}
+
+fn is_ours_alone(
+    device: &Device,
+    wishes: &Wishes,
+    foreign: &BTreeMap<u32, String>,
+) -> Result<(), Reason> {
     if wishes.mode == TcMode::On {
-        return None;
+        return Ok(());
     }
     if device.kind == "netkit" {
-        return Some(Reason::Netkit);
+        return Err(Reason::Netkit);
     }
-    let program = foreign.get(&device.index)?;
-    Some(Reason::Foreign { program: program.clone() })
+    match foreign.get(&device.index) {
+        Some(program) => Err(Reason::Foreign { program: program.clone() }),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -296,6 +321,19 @@ mod tests {
             let selected = select(&survey(), &wishes(mode, pods, uplinks), &BTreeMap::new());
             assert_eq!(summary(&selected), expected, "{mode:?} {pods:?} {uplinks:?}");
         }
+    }
+
+    #[test]
+    fn an_uplink_that_cannot_be_guarded_is_told() {
+        let told = |uplinks| {
+            let selected = select(&survey(), &wishes(TcMode::Auto, "", uplinks), &BTreeMap::new());
+            selected.iter().filter_map(Selected::unguarded).collect::<Vec<_>>()
+        };
+        let ppp = "packets to VIPs may leave by it (link type ppp: only Ethernet and devices \
+                   without a link header are understood): accept that with --uplinks=!ppp0";
+        assert_eq!(told("eth0,ppp0"), [ppp]);
+        assert!(told("").is_empty());
+        assert!(told("!eth0").is_empty());
     }
 
     #[test]

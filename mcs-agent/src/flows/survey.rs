@@ -8,7 +8,7 @@ use crate::model::Protocol;
 pub struct Survey {
     /// Entries.
     pub entries: usize,
-    /// Flows that have one of their two entries.
+    /// Flows that have one of their two entries and are not over.
     pub halves: usize,
     /// Flows by protocol and by state.
     pub states: BTreeMap<String, BTreeMap<String, usize>>,
@@ -34,7 +34,7 @@ impl Surveyor {
     pub fn add(&mut self, entry: Entry) {
         self.survey.entries += 1;
         if let Some(flow) = self.pairing.add(entry) {
-            self.survey.count(flow, self.now_ns);
+            self.survey.count(&flow, self.now_ns);
         }
     }
 
@@ -42,17 +42,17 @@ impl Surveyor {
     pub fn finish(self) -> Survey {
         let mut survey = self.survey;
         for flow in self.pairing.rest() {
-            survey.halves += 1;
-            survey.count(flow, self.now_ns);
+            survey.halves += usize::from(!flow.is_due(self.now_ns));
+            survey.count(&flow, self.now_ns);
         }
         survey
     }
 }
 
 impl Survey {
-    fn count(&mut self, flow: FlowPair, now_ns: u64) {
+    fn count(&mut self, flow: &FlowPair, now_ns: u64) {
         if flow.is_due(now_ns) {
-            self.due.push(flow);
+            self.due.push(*flow);
             return;
         }
         let protocol = flow.client().protocol;

@@ -19,8 +19,8 @@ fn vip() -> IpAddr {
 /// Both entries of the flow from a port of 10.1.0.1 to the VIP, which 10.1.0.2 serves: the client's
 /// and the one for replies.
 pub(super) fn flow(protocol: u8, port: u16) -> [Entry; 2] {
-    let client = Tuple::new(pod(1).into(), port, vip().into(), 80, protocol);
-    let translated = Tuple::new(pod(1).into(), port, pod(2).into(), 8080, protocol);
+    let client = Tuple::new(pod(1).into(), port, vip().into(), 80, protocol, 7);
+    let translated = Tuple::new(pod(1).into(), port, pod(2).into(), 8080, protocol, 7);
     [
         Entry { key: client, flow: entry(translated, 0) },
         Entry { key: translated.reversed(), flow: entry(client.reversed(), FlowFlags::REPLY) },
@@ -180,4 +180,6 @@ fn usage_reads_as_one_line() {
         usage.to_string(),
         "6 of 65536 (TCP: 1 closed, 2 established; UDP: 3 replied), 7 forgotten"
     );
+    usage = super::FlowUsage { max: 256, halves: 2, ..Default::default() };
+    assert_eq!(usage.to_string(), "0 of 256, 0 forgotten, 2 lost an entry");
 }

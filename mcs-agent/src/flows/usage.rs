@@ -30,7 +30,8 @@ impl FlowUsage {
 }
 
 impl fmt::Display for FlowUsage {
-    /// `3 of 65536 (TCP: 2 established; UDP: 1 replied), 7 forgotten`.
+    /// `3 of 65536 (TCP: 2 established; UDP: 1 replied), 7 forgotten`, and how many have lost an
+    /// entry if there are any.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {}", self.flows(), self.max)?;
         let states = |states: &BTreeMap<String, usize>| {
@@ -46,6 +47,10 @@ impl fmt::Display for FlowUsage {
         if !protocols.is_empty() {
             write!(f, " ({})", protocols.join("; "))?;
         }
-        write!(f, ", {} forgotten", self.forgotten)
+        write!(f, ", {} forgotten", self.forgotten)?;
+        if self.halves > 0 {
+            write!(f, ", {} lost an entry", self.halves)?;
+        }
+        Ok(())
     }
 }

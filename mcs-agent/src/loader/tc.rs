@@ -12,7 +12,7 @@ use std::{fmt, io};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub use attacher::{Attached, Found, Settled, TcAttacher, detach_all};
+pub use attacher::{Attached, Detached, Found, Settled, TcAttacher, detach_all};
 pub use hook::{Classifiers, TcHook};
 pub use pins::TcLink;
 

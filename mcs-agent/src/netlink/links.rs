@@ -50,3 +50,58 @@ fn device(message: &LinkMessage) -> Option<Device> {
     };
     Some(Device { index: message.header.index, name: name?, kind, link_type, peer_elsewhere })
 }
+
+#[cfg(test)]
+mod tests {
+    use rtnetlink::packet_route::link::{InfoKind, LinkHeader};
+
+    use super::*;
+
+    fn message(link_layer_type: LinkLayerType, attributes: Vec<LinkAttribute>) -> LinkMessage {
+        let mut message = LinkMessage::default();
+        message.header = LinkHeader { index: 7, link_layer_type, ..LinkHeader::default() };
+        message.attributes = attributes;
+        message
+    }
+
+    fn name() -> LinkAttribute {
+        LinkAttribute::IfName("a".to_owned())
+    }
+
+    fn kind(kind: InfoKind) -> LinkAttribute {
+        LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)])
+    }
+
+    #[test]
+    fn a_device_is_read_from_its_message() {
+        let expected = |kind: &str, link_type, peer_elsewhere| {
+            let (name, kind) = ("a".to_owned(), kind.to_owned());
+            Some(Device { index: 7, name, kind, link_type, peer_elsewhere })
+        };
+        let peer = || LinkAttribute::LinkNetNsId(0);
+        let cases = [
+            (LinkLayerType::Ether, vec![name()], expected("", LinkType::Ethernet, false)),
+            (
+                LinkLayerType::Ether,
+                vec![name(), peer(), kind(InfoKind::Veth)],
+                expected("veth", LinkType::Ethernet, true),
+            ),
+            (
+                LinkLayerType::None,
+                vec![name(), kind(InfoKind::Wireguard)],
+                expected("wireguard", LinkType::Bare, false),
+            ),
+            (LinkLayerType::Rawip, vec![name()], expected("", LinkType::Bare, false)),
+            (LinkLayerType::Loopback, vec![name()], expected("", LinkType::Loopback, false)),
+            (
+                LinkLayerType::Tunnel,
+                vec![name(), kind(InfoKind::IpIp)],
+                expected("ipip", LinkType::Other(LinkLayerType::Tunnel.to_string()), false),
+            ),
+            (LinkLayerType::Ether, vec![peer()], None),
+        ];
+        for (link_type, attributes, expected) in cases {
+            assert_eq!(device(&message(link_type, attributes.clone())), expected, "{attributes:?}");
+        }
+    }
+}

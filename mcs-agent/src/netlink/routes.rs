@@ -43,3 +43,39 @@ fn ways(route: &RouteMessage) -> impl Iterator<Item = u32> + '_ {
         _ => Vec::new(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use rtnetlink::packet_route::route::RouteNextHop;
+
+    use super::*;
+
+    fn hop(interface_index: u32) -> RouteNextHop {
+        let mut hop = RouteNextHop::default();
+        hop.interface_index = interface_index;
+        hop
+    }
+
+    #[test]
+    fn default_routes_lead_to_devices_one_way_or_several() {
+        let one = RouteAttribute::Oif(3);
+        let several = RouteAttribute::MultiPath(vec![hop(4), hop(5)]);
+        let table = RouteAttribute::Table(1000);
+        let cases = [
+            (0, RouteType::Unicast, vec![table.clone(), one.clone()], vec![3]),
+            (0, RouteType::Unicast, vec![several], vec![4, 5]),
+            (0, RouteType::Unicast, vec![table], vec![]),
+            (0, RouteType::Unreachable, vec![one.clone()], vec![]),
+            (8, RouteType::Unicast, vec![one], vec![]),
+        ];
+        for (length, kind, attributes, expected) in cases {
+            let mut route = RouteMessage::default();
+            route.header.destination_prefix_length = length;
+            route.header.kind = kind;
+            route.attributes = attributes;
+            let found: Vec<_> =
+                if is_default(&route) { ways(&route).collect() } else { Vec::new() };
+            assert_eq!(found, expected, "{route:?}");
+        }
+    }
+}

@@ -1,4 +1,8 @@
 //! The flow table: two entries a flow, each under the tuple of the packets that it translates.
+#![expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "what is passed by value is copied to the stack, which has no room for it"
+)]
 
 use core::ptr;
 
@@ -7,7 +11,7 @@ use aya_ebpf::{
     helpers::bpf_ktime_get_ns,
 };
 use mcs_common::{
-    Counter, Flow, FlowFlags, FlowState, FlowsUsed, Seen, Tuple,
+    Counter, FRONTEND_AFFINITY_CLIENT_IP, Flow, FlowFlags, FlowState, FlowsUsed, Seen, Tuple,
     select::{Choice, recall},
 };
 
@@ -36,7 +40,8 @@ pub(crate) fn may_exist() -> bool {
 }
 
 /// An entry of the table. If it is evicted and reused while it is looked at, one packet goes
-/// astray, like one that is lost: the cost of an LRU map.
+/// astray, like one that is lost, and what is noted of it is noted of another flow: the cost of an
+/// LRU map.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry(*mut Flow);
 
@@ -72,11 +77,29 @@ impl Entry {
     }
 }
 
+/// What stands under the key for packets the other way.
+enum Other {
+    Nothing,
+    /// The other entry of the flow.
+    Ours(Entry),
+    /// An entry of another flow, to which this one has given way.
+    Anothers,
+}
+
+/// The other entry of the flow in `scratch`.
+#[inline(always)]
+fn other(scratch: &mut Scratch) -> Other {
+    scratch.other_key = scratch.flow.to.reversed();
+    let Some(entry) = find(&scratch.other_key) else { return Other::Nothing };
+    entry.read_to(&mut scratch.spare);
+    if scratch.spare == scratch.tuple.reversed() { Other::Ours(entry) } else { Other::Anothers }
+}
+
 /// Takes note of a packet of the flow: its TCP flags, and now and then the time. Then the other
 /// entry is looked at too, so that neither is evicted while the other is used, and made anew if it
-/// was.
+/// was. Returns whether the flow still has its place.
 #[inline(always)]
-pub(crate) fn touch(scratch: &mut Scratch, entry: Entry, flags: u32) {
+pub(crate) fn touch(scratch: &mut Scratch, entry: Entry, flags: u32) -> bool {
     let seen = Seen::after(scratch.flow.seen, flags);
     if seen != scratch.flow.seen {
         // SAFETY: the pointer is to a value of the map.
@@ -84,14 +107,20 @@ pub(crate) fn touch(scratch: &mut Scratch, entry: Entry, flags: u32) {
     }
     let now = now_ns();
     if now.saturating_sub(scratch.flow.last_seen_ns) < Flow::TOUCH_NS {
-        return;
+        return true;
     }
     // SAFETY: as above.
     unsafe { (&raw mut (*entry.0).last_seen_ns).write_volatile(now) };
-    scratch.pair(now);
-    if find(&scratch.other_key).is_none() {
-        // Where another flow has taken the reply's tuple meanwhile, that one goes on.
-        let _ = FLOWS.insert(&scratch.other_key, &scratch.other, BPF_NOEXIST.into());
+    match other(scratch) {
+        Other::Ours(_) => true,
+        Other::Anothers => false,
+        Other::Nothing => {
+            scratch.pair(now);
+            // Where it fails, another packet of the flow has just made it, or there is no room: no
+            // reason to forget the flow.
+            FLOWS.insert(&scratch.other_key, &scratch.other, BPF_NOEXIST.into()).is_ok()
+                || !matches!(other(scratch), Other::Anothers)
+        }
     }
 }
 
@@ -101,13 +130,34 @@ pub(crate) fn touch(scratch: &mut Scratch, entry: Entry, flags: u32) {
 pub(crate) fn find_for_client(scratch: &mut Scratch, flags: u32) -> bool {
     let Some(entry) = find(&scratch.tuple) else { return false };
     entry.read(&mut scratch.flow);
-    let goes_on = goes_on(scratch, flags);
-    if goes_on {
-        touch(scratch, entry, flags);
-    } else {
-        forget(scratch);
+    if goes_on(scratch, flags) && touch(scratch, entry, flags) {
+        return true;
     }
-    goes_on
+    forget(scratch);
+    false
+}
+
+/// Puts the flow that a packet to a pod answers in `scratch`, if there is one.
+#[inline(always)]
+pub(crate) fn find_for_pod(scratch: &mut Scratch, flags: u32) -> Option<Entry> {
+    let entry = find(&scratch.tuple)?;
+    entry.read(&mut scratch.flow);
+    // A pod's reply to itself was translated when it came from the pod.
+    if scratch.flow.flags & (FlowFlags::REPLY | FlowFlags::HAIRPIN) != FlowFlags::REPLY {
+        return None;
+    }
+    // A connection begins: not this one, if it is over, since the client's SYN would have begun it
+    // anew. The client has called the backend directly, from the same port.
+    if flags & Seen::SYN != 0 && scratch.flow.to.protocol == protocol::TCP {
+        let client = match other(scratch) {
+            Other::Ours(client) => client.seen(),
+            Other::Nothing | Other::Anothers => 0,
+        };
+        if FlowState::of(protocol::TCP, client, scratch.flow.seen).is_over() {
+            return None;
+        }
+    }
+    Some(entry)
 }
 
 /// Whether a packet with these TCP flags goes on with the flow that is in `scratch`.
@@ -116,29 +166,39 @@ pub(crate) fn find_for_client(scratch: &mut Scratch, flags: u32) -> bool {
 /// the set.
 #[inline(always)]
 fn goes_on(scratch: &mut Scratch, flags: u32) -> bool {
-    let flow = &scratch.flow;
-    if flow.is_reply() {
+    if scratch.flow.is_reply() {
         return true;
     }
-    if flow.to.protocol == protocol::TCP {
+    if scratch.flow.to.protocol == protocol::TCP {
         if flags & (Seen::SYN | Seen::ACK) != Seen::SYN {
             return true;
         }
-        scratch.other_key = flow.to.reversed();
-        let replied = find(&scratch.other_key).map_or(0, Entry::seen);
-        if FlowState::of(protocol::TCP, flow.seen, replied).is_over() {
+        let replied = match other(scratch) {
+            Other::Nothing => 0,
+            Other::Ours(reply) => reply.seen(),
+            Other::Anothers => return false,
+        };
+        if FlowState::of(protocol::TCP, scratch.flow.seen, replied).is_over() {
             return false;
         }
     }
-    recall(&ConfigMaps, flow.frontend, flow.chosen).is_some()
+    let Some(choice) = recall(&ConfigMaps, scratch.flow.frontend, scratch.flow.chosen) else {
+        return false;
+    };
+    // Config maps that had to be made anew count from the start again, and flows outlive them.
+    let to = &scratch.flow.to;
+    choice.backend.addr == to.dst && choice.backend.port == to.dst_port
 }
 
 /// Forgets the flow in `scratch`, so that another one can begin under the same tuple.
 #[inline(always)]
 fn forget(scratch: &mut Scratch) {
-    // Absent is as good.
-    scratch.other_key = scratch.flow.to.reversed();
-    let _ = FLOWS.remove(&scratch.other_key);
+    // Absent is as good. What a UDP backend has yet to answer still comes from the VIP.
+    if scratch.tuple.protocol == protocol::TCP
+        && let Other::Ours(_) = other(scratch)
+    {
+        let _ = FLOWS.remove(&scratch.other_key);
+    }
     let _ = FLOWS.remove(&scratch.tuple);
 }
 
@@ -151,10 +211,16 @@ pub(crate) fn begin(scratch: &mut Scratch, attempt: u32, flags: u32) -> Result<b
     let mut random = spread;
     let mut port = scratch.tuple.src_port;
     if attempt < BACKENDS {
+        // With affinity it would be the same backend again.
+        if attempt > 0 && scratch.frontend.state.flags & FRONTEND_AFFINITY_CLIENT_IP != 0 {
+            return Ok(false);
+        }
         random = random.wrapping_add(attempt.wrapping_mul(u32::MAX / BACKENDS));
     } else {
         let offset = (spread >> 16).wrapping_add(attempt * 7) % (65_536 - FIRST_PORT);
-        port = (FIRST_PORT + offset) as u16;
+        #[expect(clippy::cast_possible_truncation, reason = "less than 65536")]
+        let other = (FIRST_PORT + offset) as u16;
+        port = other;
     }
     let Some(choice) = affinity::choose_for_client(&scratch.tuple.src, &scratch.frontend, random)
     else {
@@ -162,7 +228,7 @@ pub(crate) fn begin(scratch: &mut Scratch, attempt: u32, flags: u32) -> Result<b
     };
     mark_used();
     scratch.choose(port, &choice, now);
-    if !claim_reply(scratch, now) {
+    if !claim_reply(scratch, now)? {
         return Ok(false);
     }
     if attempt >= BACKENDS {
@@ -195,7 +261,8 @@ impl Scratch {
         // A pod takes no packet from its own address, so that one comes from the VIP, to which the
         // pod answers through us.
         let src = if hairpin { tuple.dst } else { tuple.src };
-        self.flow.to = Tuple::new(src, port, backend.addr, backend.port, tuple.protocol);
+        self.flow.to =
+            Tuple::new(src, port, backend.addr, backend.port, tuple.protocol, tuple.device);
         self.flow.chosen = choice.chosen;
         self.flow.frontend = self.frontend.index;
         self.flow.flags = if hairpin { FlowFlags::HAIRPIN } else { 0 };
@@ -220,18 +287,21 @@ impl Scratch {
 
 /// Makes the entry for replies, unless another flow that lives has it.
 #[inline(always)]
-fn claim_reply(scratch: &mut Scratch, now: u64) -> bool {
+fn claim_reply(scratch: &mut Scratch, now: u64) -> Result<bool, Counter> {
     scratch.pair(now);
     if FLOWS.insert(&scratch.other_key, &scratch.other, BPF_NOEXIST.into()).is_ok() {
-        return true;
+        return Ok(true);
     }
     if let Some(existing) = find(&scratch.other_key) {
         existing.read_to(&mut scratch.spare);
         if scratch.spare != scratch.other.to && is_alive(scratch, existing, now) {
-            return false;
+            return Ok(false);
         }
     }
-    FLOWS.insert(&scratch.other_key, &scratch.other, BPF_ANY.into()).is_ok()
+    match FLOWS.insert(&scratch.other_key, &scratch.other, BPF_ANY.into()) {
+        Ok(()) => Ok(true),
+        Err(_) => Err(Counter::PacketDroppedFailed),
+    }
 }
 
 /// Whether the rival flow goes on, by its entry for replies.

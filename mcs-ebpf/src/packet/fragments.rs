@@ -1,4 +1,8 @@
 //! Fragments: the first has the ports, the others follow it.
+#![expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "what is passed by value is copied to the stack, which has no room for it"
+)]
 
 use aya_ebpf::bindings::BPF_ANY;
 use mcs_common::FlowFlags;
@@ -22,6 +26,8 @@ fn set_key<F: Ip>(header: &Header, scratch: &mut Scratch) {
     key.protocol = if F::PIECES_BY_PROTOCOL { header.protocol } else { 0 };
     key.pad = 0;
     key.pad2 = 0;
+    key.device = scratch.tuple.device;
+    key.pad3 = 0;
 }
 
 /// Remembers what becomes of a datagram, if this is the first piece of one.
@@ -37,6 +43,16 @@ pub(crate) fn remember<F: Ip>(header: &Header, scratch: &mut Scratch) {
     scratch.fragment.pad = 0;
     // Where it fails the other pieces are dropped, and the datagram with them.
     let _ = FRAGMENTS.insert(&scratch.fragment_key, &scratch.fragment, BPF_ANY.into());
+}
+
+/// Forgets a datagram whose identification is used for another one, which is not translated.
+#[inline(always)]
+pub(crate) fn forget<F: Ip>(header: &Header, scratch: &mut Scratch) {
+    if header.piece == Piece::First {
+        set_key::<F>(header, scratch);
+        // Absent is as good.
+        let _ = FRAGMENTS.remove(&scratch.fragment_key);
+    }
 }
 
 /// Translates a later piece like the first one. `None` if that has not been seen; else the verdict.

@@ -26,7 +26,7 @@ pub(crate) trait Link {
 
 /// An Ethernet header.
 pub(crate) struct Ethernet;
-/// Nothing: tun, WireGuard.
+/// Nothing: tun, `WireGuard`.
 pub(crate) struct Bare;
 
 impl Link for Ethernet {
@@ -35,6 +35,13 @@ impl Link for Ethernet {
 
 impl Link for Bare {
     const HEADER: u32 = 0;
+}
+
+/// The size of a type, as helpers take it.
+pub(crate) const fn bytes_of<T>() -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "what stands in a packet is small")]
+    let bytes = size_of::<T>() as u32;
+    bytes
 }
 
 /// The packet could not be read or written there.
@@ -78,11 +85,19 @@ impl<L: Link> Frame<L> {
         unsafe { ptr::read_volatile(&raw const (*self.ctx.skb.skb).len) }
     }
 
-    /// Whether the packet is to be cut into segments by the device.
+    /// The interface index of the device.
+    #[inline(always)]
+    pub(crate) fn device(&self) -> u32 {
+        // SAFETY: the context is the one the program was called with.
+        unsafe { ptr::read_volatile(&raw const (*self.ctx.skb.skb).ifindex) }
+    }
+
+    /// Whether the packet is to be cut into segments by the device. (Their number is not known of one
+    /// that comes from a virtual machine.)
     #[inline(always)]
     pub(crate) fn is_gso(&self) -> bool {
-        // SAFETY: the context is the one the program was called with.
-        unsafe { ptr::read_volatile(&raw const (*self.ctx.skb.skb).gso_segs) > 1 }
+        // SAFETY: as in `device`.
+        unsafe { ptr::read_volatile(&raw const (*self.ctx.skb.skb).gso_size) != 0 }
     }
 
     /// Reads what stands at `offset`.
@@ -95,7 +110,7 @@ impl<L: Link> Frame<L> {
                 self.ctx.as_ptr(),
                 offset,
                 value.as_mut_ptr().cast(),
-                size_of::<T>() as u32,
+                bytes_of::<T>(),
             );
             if result == 0 { Ok(value.assume_init()) } else { Err(OutOfBounds) }
         }
@@ -115,7 +130,7 @@ impl<L: Link> Frame<L> {
                 self.ctx.as_ptr().cast(),
                 offset,
                 ptr::from_ref(value).cast(),
-                size_of::<T>() as u32,
+                bytes_of::<T>(),
                 flags,
             )
         };
@@ -127,15 +142,12 @@ impl<L: Link> Frame<L> {
     pub(crate) fn send_back(&self) -> Result<i32, OutOfBounds> {
         if L::HEADER != 0 {
             // Destination and source, six bytes each, change places.
-            let [a, b, c, d, e, f]: [u16; 6] = self.load(0)?;
-            self.store(0, &[d, e, f, a, b, c], 0)?;
+            let [to, from]: [[u16; 3]; 2] = self.load(0)?;
+            self.store(0, &[from, to], 0)?;
         }
-        // SAFETY: the context is the one the program was called with; the helper takes no pointer.
-        Ok(unsafe {
-            let device = ptr::read_volatile(&raw const (*self.ctx.skb.skb).ifindex);
-            #[expect(clippy::cast_possible_truncation, reason = "an action")]
-            let verdict = bpf_redirect(device, 0) as i32;
-            verdict
-        })
+        // SAFETY: the helper takes no pointer.
+        #[expect(clippy::cast_possible_truncation, reason = "an action")]
+        let verdict = unsafe { bpf_redirect(self.device(), 0) } as i32;
+        Ok(verdict)
     }
 }

@@ -6,7 +6,7 @@ use aya_ebpf::{bindings::BPF_F_RECOMPUTE_CSUM, helpers::generated::bpf_csum_diff
 use bytemuck::{AnyBitPattern, NoUninit};
 use mcs_common::{Address, Tuple};
 
-use super::frame::{Frame, Link, OutOfBounds};
+use super::frame::{Frame, Link, OutOfBounds, bytes_of};
 
 /// IP protocol numbers.
 pub(crate) mod protocol {
@@ -117,9 +117,9 @@ pub(crate) fn checksum_difference<T: NoUninit>(from: &T, to: &T) -> u64 {
     let difference = unsafe {
         bpf_csum_diff(
             ptr::from_ref(from).cast_mut().cast(),
-            size_of::<T>() as u32,
+            bytes_of::<T>(),
             ptr::from_ref(to).cast_mut().cast(),
-            size_of::<T>() as u32,
+            bytes_of::<T>(),
             0,
         )
     };
@@ -145,7 +145,9 @@ pub(crate) const fn fold(sum: u64) -> u16 {
     let sum = (sum & 0xffff) + (sum >> 16);
     let sum = (sum & 0xffff) + (sum >> 16);
     let sum = (sum & 0xffff) + (sum >> 16);
-    !(sum as u16)
+    #[expect(clippy::cast_possible_truncation, reason = "folded")]
+    let sum = sum as u16;
+    !sum
 }
 
 /// Hops of what we send ourselves.
@@ -213,7 +215,7 @@ impl Ip for V4 {
         }
         let fragment = u16::from_be(header.fragment);
         let (src, dst) = (Address::from_v4_word(header.src), Address::from_v4_word(header.dst));
-        *tuple = Tuple::new(src, 0, dst, 0, header.protocol);
+        *tuple = Tuple::new(src, 0, dst, 0, header.protocol, frame.device());
         Ok(Header {
             protocol: header.protocol,
             l4: l3 + length,
@@ -331,6 +333,8 @@ impl Ip for V6 {
         tuple.dst_port = 0;
         tuple.pad = 0;
         tuple.pad2 = 0;
+        tuple.device = frame.device();
+        tuple.pad3 = 0;
         let mut header =
             Header { protocol: fixed.next, l4: l3 + 40, end, piece: Piece::Whole, id: 0 };
         for _ in 0..=Self::EXTENSIONS {
@@ -346,6 +350,10 @@ impl Ip for V6 {
                 return Err(Malformed);
             }
             let size = if header.protocol == FRAGMENT {
+                // A second one would say something else.
+                if header.piece != Piece::Whole {
+                    return Err(Malformed);
+                }
                 let offset = u16::from_be_bytes([third, fourth]);
                 header.piece = Piece::of(offset >> 3, offset & MORE != 0);
                 header.id = frame.load(header.l4 + 4)?;
@@ -398,10 +406,10 @@ impl Ip for V6 {
 
     #[inline(always)]
     fn plain(tuple: &Tuple, length: u16) -> Self::Plain {
-        let [a, b, c, d, e, f, g, h] = *Self::addresses(tuple);
+        let [[s0, s1, s2, s3], [d0, d1, d2, d3]] = [tuple.src.words(), tuple.dst.words()];
         let version = 6_u32 << 28;
         let rest = (u32::from(length) << 16) | (u32::from(Self::ICMP) << 8) | u32::from(HOPS);
-        [version.to_be(), rest.to_be(), a, b, c, d, e, f, g, h]
+        [version.to_be(), rest.to_be(), s0, s1, s2, s3, d0, d1, d2, d3]
     }
 
     #[inline(always)]

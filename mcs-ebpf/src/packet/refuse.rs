@@ -1,6 +1,6 @@
 //! Refusing a packet so that its sender knows at once.
 
-use core::borrow::Borrow as _;
+use core::{borrow::Borrow as _, ptr};
 
 use aya_ebpf::{
     EbpfContext as _,
@@ -12,7 +12,7 @@ use mcs_common::{Counter, Seen, Tuple};
 use super::{
     DROP,
     flows::now_ns,
-    frame::{Frame, Link, OutOfBounds},
+    frame::{Frame, Link, OutOfBounds, bytes_of},
     ip::{Header, Ip, Piece, checksum_difference, fold, protocol},
     rewrite::{addresses, replace_l4},
     scratch::{Scratch, scratch},
@@ -63,13 +63,11 @@ pub(crate) fn refuse<F: Ip, L: Link>(
     } else {
         unreachable::<F, L>(frame, header, scratch)
     };
-    match answer.and_then(|()| frame.send_back()) {
-        Ok(verdict) => verdict,
-        Err(OutOfBounds) => {
-            count(Counter::RefusalSilent);
-            DROP
-        }
+    if let Ok(verdict) = answer.and_then(|()| frame.send_back()) {
+        return verdict;
     }
+    count(Counter::RefusalSilent);
+    DROP
 }
 
 #[inline(always)]
@@ -127,6 +125,7 @@ fn reset<F: Ip, L: Link>(
 const QUOTED: u32 = 8;
 /// Words of it that are quoted at most, headers included.
 pub(super) const QUOTED_WORDS: usize = 24;
+const QUOTED_BYTES: u32 = bytes_of::<[u32; QUOTED_WORDS]>();
 
 /// Turns a packet into the ICMP error that says so.
 #[inline(always)]
@@ -138,31 +137,35 @@ fn unreachable<F: Ip, L: Link>(
     let quoted = header.l4 - frame.l3 + QUOTED;
     // A tag that is part of the packet would not stay in front of it.
     let tagged = frame.l3 != L::HEADER;
-    if tagged || header.end - header.l4 < QUOTED || quoted > size_of_val(&scratch.quote) as u32 {
+    if tagged || header.end - header.l4 < QUOTED || quoted > QUOTED_BYTES {
         return Err(OutOfBounds);
     }
+    // LLVM must not know that it fits: it would leave out the loops' own bound, and the verifiers of
+    // older kernels lose the other one.
+    scratch.quoted = quoted;
+    // SAFETY: a reference.
+    let quoted = unsafe { ptr::from_ref(&scratch.quoted).read_volatile() };
     let mut sum = 0_u64;
-    for (nth, word) in scratch.quote.iter_mut().enumerate() {
-        let offset = nth as u32 * 4;
+    for (word, offset) in scratch.quote.iter_mut().zip((0..QUOTED_BYTES).step_by(4)) {
         if offset >= quoted {
             break;
         }
         *word = frame.load(frame.l3 + offset)?;
         sum += u64::from(*word);
     }
+    #[expect(clippy::cast_possible_truncation, reason = "it fits")]
     let length = 8 + quoted as u16;
     scratch.spare = scratch.tuple.reversed();
     let ends = &scratch.spare;
     let kind = u16::from_ne_bytes(F::PORT_UNREACHABLE);
     sum += u64::from(kind) + F::pseudo_sum(ends, length);
 
-    let plain = size_of::<F::Plain>() as u32;
+    let plain = bytes_of::<F::Plain>();
     make_anew(frame, header.l4, frame.l3 + plain + u32::from(length))?;
     let recompute = u64::from(BPF_F_RECOMPUTE_CSUM);
     frame.store(frame.l3, &F::plain(ends, length), recompute)?;
     frame.store(frame.l3 + plain, &[kind, fold(sum), 0, 0], recompute)?;
-    for (nth, word) in scratch.quote.iter().enumerate() {
-        let offset = nth as u32 * 4;
+    for (word, offset) in scratch.quote.iter().zip((0..QUOTED_BYTES).step_by(4)) {
         if offset >= quoted {
             break;
         }

@@ -1,6 +1,6 @@
 //! A packet that goes to a pod: from the VIP, if it answers for one.
 
-use mcs_common::{Counter, FlowFlags};
+use mcs_common::Counter;
 
 use super::{
     NEXT, drop_counted, flows, fragments,
@@ -35,12 +35,10 @@ pub(crate) fn reply<F: Ip, L: Link>(frame: &Frame<L>) -> i32 {
         return NEXT;
     }
     let Ok(flags) = transport::read(frame, &header, &mut scratch.tuple) else { return NEXT };
-    let Some(entry) = flows::find(&scratch.tuple) else { return NEXT };
-    entry.read(&mut scratch.flow);
-    // A pod's reply to itself was translated when it came from the pod.
-    if scratch.flow.flags & (FlowFlags::REPLY | FlowFlags::HAIRPIN) != FlowFlags::REPLY {
+    let Some(entry) = flows::find_for_pod(scratch, flags) else {
+        fragments::forget::<F>(&header, scratch);
         return NEXT;
-    }
+    };
     flows::touch(scratch, entry, flags);
     fragments::remember::<F>(&header, scratch);
     if rewrite::<F, L>(frame, &header, &scratch.tuple, &scratch.flow.to).is_err() {

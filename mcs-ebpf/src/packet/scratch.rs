@@ -27,6 +27,8 @@ pub(crate) struct Scratch {
     pub(super) fragment: Fragment,
     /// What an ICMP error quotes.
     pub(super) quote: [u32; QUOTED_WORDS],
+    /// Bytes of it.
+    pub(super) quoted: u32,
 }
 
 /// This CPU's.

@@ -7,15 +7,17 @@ use mcs_tests::{netns::Namespace, run::Run, wait};
 
 use super::{
     client,
-    example::{self, BACKENDS, CLIENT, Cluster, Family, Host, PROTOCOLS},
+    example::{self, BACKENDS, CLIENT, Cluster, Family, GUEST, Host, PROTOCOLS},
     pod::Pod,
 };
 
 /// A node for each cluster, its pods behind it, and a link between the nodes. There is a route to
-/// each range of pods and no other, no default route either: nothing leads to a ClusterSetIP.
+/// each range of pods and no other, so that nothing leads to a ClusterSetIP. The guest alone has a
+/// default route, to its node: its packets have to get there to be translated.
 pub(super) struct Clusters {
     pods: Vec<Pod>,
     pub(super) client: Namespace,
+    pub(super) guest: Namespace,
     /// The node of [`Cluster::East`], which the agent serves.
     pub(super) node: Namespace,
     _remote_node: Namespace,
@@ -39,6 +41,14 @@ impl Clusters {
         };
         let client = Namespace::create(run, &CLIENT.role())?;
         link_pod(&client, CLIENT)?;
+        let guest = Namespace::create(run, &GUEST.role())?;
+        link_pod(&guest, GUEST)?;
+        for family in Family::ALL {
+            let via = Cluster::East.node();
+            let (gateway, device) = (via.address(family), via.role());
+            guest
+                .ip(&format!("route add {} via {gateway} dev {device} onlink", family.default()))?;
+        }
         let mut pods = Vec::new();
         for host in BACKENDS {
             let pod = Pod::create(run, host)?;
@@ -46,7 +56,7 @@ impl Clusters {
             pod.start(run)?;
             pods.push(pod);
         }
-        Ok(Self { pods, client, node, _remote_node: remote_node })
+        Ok(Self { pods, client, guest, node, _remote_node: remote_node })
     }
 
     /// The pod that is this host.

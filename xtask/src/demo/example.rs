@@ -28,6 +28,10 @@ pub(super) const BACKENDS: [Host; 4] = [
 /// A pod without a server, on the node that has the agent.
 pub(super) const CLIENT: Host = Host { cluster: Cluster::East, name: "client", number: 9 };
 
+/// A pod that makes no socket on the node's kernel, as a virtual machine's: here one whose process is
+/// in no cgroup that the agent serves.
+pub(super) const GUEST: Host = Host { cluster: Cluster::East, name: "guest", number: 10 };
+
 /// The port that clients use.
 pub(super) const fn port(protocol: Protocol) -> u16 {
     match protocol {
@@ -63,8 +67,16 @@ pub(super) fn frontends(backends: &BTreeSet<Host>) -> Frontends {
 pub(super) fn directory() -> String {
     let [east, west] = Cluster::ALL.map(Cluster::node);
     let [east_1, east_2, west_1, west_2] = BACKENDS.map(|pod| (pod, "backend"));
-    let hosts =
-        [(east, "has the agent"), (CLIENT, "a pod"), east_1, east_2, (west, ""), west_1, west_2];
+    let hosts = [
+        (east, "has the agent"),
+        (CLIENT, "a pod"),
+        (GUEST, "a pod whose sockets the agent does not see"),
+        east_1,
+        east_2,
+        (west, ""),
+        west_1,
+        west_2,
+    ];
     let line = |name: &str, [v4, v6]: [IpAddr; 2], remark| {
         let line = format!("{name:<14}{:<14}{:<16}{remark}", v4.to_string(), v6.to_string());
         line.trim_end().to_owned() + "\n"
@@ -73,7 +85,7 @@ pub(super) fn directory() -> String {
         line(&host.to_string(), Family::ALL.map(|family| host.address(family)), remark)
     });
     let vips = Family::ALL.map(Family::vip);
-    hosts.chain([line(SERVICE, vips, "the ClusterSetIP; no route leads there")]).collect()
+    hosts.chain([line(SERVICE, vips, "the ClusterSetIP; no node has a route there")]).collect()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,6 +102,14 @@ impl Family {
         match self {
             Self::V4 => IpAddr::V4(Ipv4Addr::new(10, 99, 0, 10)),
             Self::V6 => IpAddr::V6(Ipv6Addr::new(0xfd00, 0x99, 0, 0, 0, 0, 0, 0x10)),
+        }
+    }
+
+    /// Every destination, as ip-route(8) takes it.
+    pub(super) const fn default(self) -> &'static str {
+        match self {
+            Self::V4 => "0.0.0.0/0",
+            Self::V6 => "::/0",
         }
     }
 }

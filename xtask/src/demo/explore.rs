@@ -18,6 +18,7 @@ pub(super) fn commands(world: &World, agent: &Path) -> String {
          \x20 echo | {client} nc -u -w1 {v4} 9000\n\
          \x20 {node} curl 'http://[{v6}]/'\n\
          \x20 {client} bash\n\
+         \x20 {guest} curl http://{v4}/     (no hook sees its sockets)\n\
          \n\
          No route leads to the ClusterSetIP:\n\
          \x20 nsenter --net={netns} ip route\n\
@@ -29,6 +30,7 @@ pub(super) fn commands(world: &World, agent: &Path) -> String {
          What it has put into the kernel:\n\
          \x20 {agent} services --bpffs {bpffs}\n\
          \x20 {agent} backends {SERVICE} --bpffs {bpffs}\n\
+         \x20 {agent} flows --bpffs {bpffs}\n\
          \x20 {agent} status --bpffs {bpffs}\n\
          \x20 bpftool map dump pinned {bpffs}/mcs/config/frontends\n\
          \n\
@@ -37,6 +39,7 @@ pub(super) fn commands(world: &World, agent: &Path) -> String {
         v4 = Family::V4.vip(),
         v6 = Family::V6.vip(),
         node = node.display(),
+        guest = world.script(Place::Guest).display(),
         netns = world.netns(Place::Client).path().display(),
         slices = world.manifests.file(Cluster::West).display(),
         log = world.log().display(),

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{interrupt::Interrupt, screen::Screen};
 
+mod bypass;
 mod departure;
 mod inside;
 mod refusal;
@@ -25,8 +26,9 @@ pub(super) struct Stage<'a> {
 
 type Step = fn(&Stage<'_>) -> Result<()>;
 
-const STEPS: [(&str, Step); 6] = [
+const STEPS: [(&str, Step); 7] = [
     ("Requests to the ClusterSetIP reach the pods of both clusters", spread::show),
+    ("A pod whose sockets the agent does not see: its packets are translated", bypass::show),
     ("What the agent has made of the manifests", inside::frontends),
     ("A pod of west goes away while clients keep asking", departure::show),
     ("The last pod goes away: clients are refused at once", refusal::show),

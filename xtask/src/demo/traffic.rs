@@ -34,9 +34,9 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// Every way there is.
-    pub(super) fn all() -> impl Iterator<Item = Self> {
-        Place::ALL.into_iter().flat_map(Self::from)
+    /// Every way by sockets that the agent sees.
+    pub(super) fn with_hooks() -> impl Iterator<Item = Self> {
+        Place::WITH_HOOKS.into_iter().flat_map(Self::from)
     }
 
     /// Those of clients at `place`.
@@ -60,7 +60,7 @@ impl fmt::Display for Way {
 
 /// Asks `count` times, one after the other, or until several requests have failed.
 pub(super) fn burst(world: &World, interrupt: &Interrupt, way: Way, count: usize) -> Result<Tally> {
-    let _visit = world.cgroup.visit()?;
+    let _visit = world.visit(way.place)?;
     world.netns(way.place).run(|| {
         let mut tally = Tally::default();
         while tally.total() < count && tally.failed() < ENOUGH_FAILURES {
@@ -78,7 +78,7 @@ pub(super) struct Sample {
     pub(super) answer: Result<Host>,
 }
 
-/// Keeps asking in every way while `work` is at work. Returns what that returns, and every request.
+/// Keeps asking in every way of [`Way::with_hooks`] while `work` is at work. Returns what that returns, and every request.
 pub(super) fn during<T>(
     world: &World,
     work: impl FnOnce() -> Result<T>,
@@ -86,7 +86,7 @@ pub(super) fn during<T>(
     let _visit = world.cgroup.visit()?;
     let done = &AtomicBool::new(false);
     thread::scope(|scope| {
-        let clients: Vec<_> = Way::all()
+        let clients: Vec<_> = Way::with_hooks()
             .map(|way| (way, world.netns(way.place)))
             .map(|(way, netns)| scope.spawn(move || keep_asking(netns, way, done)))
             .collect();

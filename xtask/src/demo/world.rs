@@ -12,7 +12,7 @@ use anyhow::Result;
 use mcs_tests::{
     agent::{Agent, Config},
     bpffs::BpfDirectory,
-    cgroup::Cgroup,
+    cgroup::{Cgroup, Visit},
     netns::Namespace,
     run::Run,
 };
@@ -36,10 +36,14 @@ pub(super) enum Place {
     Client,
     /// The node's own network namespace.
     Node,
+    /// A pod whose processes are in no cgroup of the agent.
+    Guest,
 }
 
 impl Place {
-    pub(super) const ALL: [Self; 2] = [Self::Client, Self::Node];
+    pub(super) const ALL: [Self; 3] = [Self::Client, Self::Node, Self::Guest];
+    /// Those where the agent sees sockets.
+    pub(super) const WITH_HOOKS: [Self; 2] = [Self::Client, Self::Node];
 }
 
 impl fmt::Display for Place {
@@ -47,8 +51,16 @@ impl fmt::Display for Place {
         f.pad(match self {
             Self::Client => "client",
             Self::Node => "node",
+            Self::Guest => "guest",
         })
     }
+}
+
+/// What the agent is started with. The node has no default route, by which it would know its uplink.
+fn flags() -> Vec<String> {
+    let uplink = format!("--uplinks={}", Cluster::West.node().role());
+    let cluster = format!("--cluster-id={}", Cluster::East.name());
+    vec!["--tc=auto".to_owned(), uplink, cluster]
 }
 
 /// Two clusters, and an agent on the node of one of them.
@@ -88,7 +100,7 @@ impl World {
             bpffs: bpffs.path().to_owned(),
             cgroup_root: cgroup.path().to_owned(),
             run_dir: run.directory().join("run"),
-            flags: vec!["--cluster-id".to_owned(), Cluster::East.name().to_owned()],
+            flags: flags(),
             log: run.directory().join(AGENT_LOG),
             own_process_group: true,
         };
@@ -106,7 +118,15 @@ impl World {
         match place {
             Place::Client => &self.clusters.client,
             Place::Node => &self.clusters.node,
+            Place::Guest => &self.clusters.guest,
         }
+    }
+
+    /// Makes this process one of that place, as far as cgroups go, until what is returned is
+    /// dropped.
+    pub(super) fn visit(&self, place: Place) -> Result<Option<Visit>> {
+        let has_hooks = Place::WITH_HOOKS.contains(&place);
+        has_hooks.then(|| self.cgroup.visit()).transpose()
     }
 
     /// A script that runs a command there.
@@ -131,14 +151,19 @@ impl World {
     }
 
     fn write_script(&self, place: Place) -> Result<()> {
+        let (which, cgroup) = if Place::WITH_HOOKS.contains(&place) {
+            ("a", self.cgroup.path())
+        } else {
+            ("no", self.run.cgroup())
+        };
         let script = format!(
             "#!/bin/sh\n\
-             # Runs a command as a process of the {place}: in a cgroup of the agent's node and in the\n\
+             # Runs a command as a process of the {place}: in {which} cgroup of the agent's node and in the\n\
              # {place}'s network namespace. Nothing in there leads to a proxy.\n\
              unset http_proxy all_proxy ALL_PROXY\n\
              echo $$ >'{}/cgroup.procs'\n\
              exec nsenter --net='{}' -- \"$@\"\n",
-            self.cgroup.path().display(),
+            cgroup.display(),
             self.netns(place).path().display(),
         );
         let file = self.script(place);

@@ -35,6 +35,13 @@ pub(super) const SUITES: &[Suite] = &[
         cargo: &["run", "--package", "mcs-tests", "--bin", "scenario"],
     },
     Suite {
+        name: "cost",
+        about: "What the programs cost those who use no VIP, against a budget",
+        root: true,
+        needs: &[Purpose::Build],
+        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "cost"],
+    },
+    Suite {
         name: "scenario-kernel",
         about: "The same on the maps of the kernel",
         root: true,
@@ -42,11 +49,25 @@ pub(super) const SUITES: &[Suite] = &[
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "scenario-kernel"],
     },
     Suite {
+        name: "flows",
+        about: "The flow table as the agent keeps it, on the maps of the kernel",
+        root: true,
+        needs: &[Purpose::Build],
+        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "flows"],
+    },
+    Suite {
         name: "socket",
         about: "Every hook, family and protocol with real sockets",
         root: true,
         needs: &[Purpose::Build],
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "socket"],
+    },
+    Suite {
+        name: "packet",
+        about: "The packet path's programs, packet by packet, without a network",
+        root: true,
+        needs: &[Purpose::Build],
+        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "packet"],
     },
     Suite {
         name: "node",

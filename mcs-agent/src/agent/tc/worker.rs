@@ -12,7 +12,7 @@ use crate::{
     agent::LOOK_INTERVAL,
     devices::{Device, Selected, Survey, Wishes, select},
     loader::{Classifiers, Features, Found, Mechanism, Pins, Settled, TcAttacher, TcError, TcHook},
-    netlink::{Events, Netlink},
+    netlink::Events,
 };
 
 /// Changes of devices come in bursts.
@@ -52,15 +52,9 @@ impl Worker {
             .build()
             .context("cannot start a runtime")?;
         runtime.block_on(async {
-            let netlink = Netlink::open()?;
-            let attacher = TcAttacher::new(
-                &self.pins,
-                netlink.clone(),
-                self.classifiers,
-                self.mechanism,
-                self.features.tcx,
-            );
-            let watcher = Watcher { netlink, attacher, wishes: self.wishes };
+            let attacher =
+                TcAttacher::new(&self.pins, self.classifiers, self.mechanism, self.features.tcx)?;
+            let mut watcher = Watcher { attacher, wishes: self.wishes };
             if may_go.wait_for(|go| *go).await.is_ok() {
                 watcher.keep(first, report).await;
             }
@@ -70,14 +64,13 @@ impl Worker {
 }
 
 struct Watcher {
-    netlink: Netlink,
     attacher: TcAttacher,
     wishes: Wishes,
 }
 
 impl Watcher {
     /// Looks at all devices at each change of one, and now and then without.
-    async fn keep(&self, first: mpsc::Sender<()>, report: &watch::Sender<TcReport>) {
+    async fn keep(&mut self, first: mpsc::Sender<()>, report: &watch::Sender<TcReport>) {
         let mut first = Some(first);
         let mut events = None;
         while !report.is_closed() {
@@ -85,7 +78,11 @@ impl Watcher {
             events = events.or_else(listen);
             let started = Instant::now();
             let before = report.borrow().devices.clone();
-            tell(report, self.look(&before).await);
+            let mut looked = self.look(&before).await;
+            if looked.is_err() {
+                looked = self.attacher.reconnect().and(looked);
+            }
+            tell(report, looked);
             if let Some(first) = first.take() {
                 // Nobody waits any more: it took too long.
                 let _ = first.send(());
@@ -95,7 +92,8 @@ impl Watcher {
                 tokio::time::sleep(LOOK_INTERVAL).await;
                 continue;
             };
-            if let Ok(change) = tokio::time::timeout(LOOK_INTERVAL, heard.next()).await {
+            let change = tokio::time::timeout(LOOK_INTERVAL.max(rest), heard.next()).await;
+            if let Ok(change) = change {
                 tokio::time::sleep(rest).await;
                 heard.forget();
                 events = change.and(events);
@@ -105,14 +103,14 @@ impl Watcher {
 
     /// Makes all devices be as they should. `before`: how they were.
     async fn look(&self, before: &[DeviceReport]) -> Result<Vec<DeviceReport>, TcError> {
-        let survey = self.netlink.survey().await?;
+        let survey = self.attacher.survey().await?;
         let found = self.attacher.look(&survey).await?;
         let foreign =
             found.iter().filter_map(|(index, found)| Some((*index, found.foreign.clone()?)));
         let selected = select(&survey, &self.wishes, &foreign.collect());
         let mut devices = Vec::new();
         for device in selected {
-            let found = &found[&device.device.index];
+            let Some(found) = found.get(&device.device.index) else { continue };
             let was = before.iter().find(|was| was.index == device.device.index);
             if let Some(is) = self.settle(&device, found).await {
                 log_change(was, &is, found);
@@ -142,7 +140,9 @@ impl Watcher {
             attached_by: attached.first().map(|one| one.by),
             programs: programs.collect(),
             left_alone: left_alone.as_ref().map(ToString::to_string),
-            error: error.map(|error| format!("{:#}", anyhow::Error::new(error))),
+            error: error
+                .map(|error| format!("{:#}", anyhow::Error::new(error)))
+                .or_else(|| selected.unguarded()),
         })
     }
 
@@ -155,10 +155,9 @@ impl Watcher {
     ) {
         let is_other = |device: &&Device| devices.iter().all(|one| one.index != device.index);
         for device in survey.devices.iter().filter(is_other) {
-            let found = &found[&device.index];
-            if !found.has_any() {
+            let Some(found) = found.get(&device.index).filter(|found| found.has_any()) else {
                 continue;
-            }
+            };
             match self.attacher.settle(device, &[], found).await.error {
                 None => tracing::info!("{}: nobody asks for it any more; detached", device.name),
                 Some(error) if error.is_no_device() => {}

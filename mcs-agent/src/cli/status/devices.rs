@@ -7,7 +7,7 @@ use crate::{
     loader::{Mechanism, TcLink},
 };
 
-/// `auto, by tcx; 3 devices of pods, 1 uplink, 2 left alone`.
+/// `auto, by tcx; devices of pods 3, uplinks 1, left alone 2`.
 pub(super) fn summary(report: &TcReport) -> String {
     let mode = match report.mode {
         TcMode::Off => return "off".to_owned(),
@@ -19,7 +19,7 @@ pub(super) fn summary(report: &TcReport) -> String {
     };
     let asked = |role| move |device: &DeviceReport| device.role == role && !device.hooks.is_empty();
     format!(
-        "{mode}, by {}; {} devices of pods, {} uplinks, {} left alone",
+        "{mode}, by {}; devices of pods {}, uplinks {}, left alone {}",
         report.attach,
         count(&asked(Role::Pod)),
         count(&asked(Role::Uplink)),
@@ -98,4 +98,83 @@ fn programs(device: &DeviceReport, links: &[TcLink]) -> String {
 
 fn why_not(device: &DeviceReport) -> String {
     device.left_alone.as_ref().or(device.error.as_ref()).cloned().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn device(name: &str, index: u32, role: Role, hooks: &[&str]) -> DeviceReport {
+        let id = |hook: &&str| (String::from(*hook), index * 10);
+        DeviceReport {
+            name: name.to_owned(),
+            index,
+            kind: "veth".to_owned(),
+            role,
+            hooks: hooks.iter().map(|&hook| hook.to_owned()).collect(),
+            attached_by: (!hooks.is_empty()).then_some(Mechanism::Tcx),
+            programs: hooks.iter().map(id).collect::<BTreeMap<_, _>>(),
+            left_alone: hooks.is_empty().then(|| "excluded".to_owned()),
+            error: None,
+        }
+    }
+
+    fn report() -> TcReport {
+        TcReport {
+            mode: TcMode::Auto,
+            attach: Mechanism::Tcx,
+            looked: true,
+            problem: None,
+            devices: vec![
+                device("cali1", 4, Role::Pod, &["to_pod", "from_pod"]),
+                device("cali2", 5, Role::Pod, &[]),
+                device("eth0", 2, Role::Uplink, &["uplink"]),
+            ],
+        }
+    }
+
+    fn links() -> Vec<TcLink> {
+        let link = |device, hook| TcLink {
+            hook,
+            device,
+            attached: true,
+            link_id: 1,
+            program_id: device * 10,
+        };
+        vec![link(4, "to_pod"), link(4, "from_pod"), link(2, "uplink")]
+    }
+
+    #[test]
+    fn devices_are_counted_by_what_they_are_for() {
+        assert_eq!(summary(&report()), "auto, by tcx; devices of pods 1, uplinks 1, left alone 1");
+        assert_eq!(summary(&TcReport { mode: TcMode::Off, ..report() }), "off");
+    }
+
+    #[test]
+    fn a_device_without_its_programs_is_a_failing_and_one_left_alone_is_none() {
+        assert_eq!(failings(&report(), &links()), Vec::<String>::new());
+        let mut severed = links();
+        severed[1].attached = false;
+        severed.remove(2);
+        let said = failings(&report(), &severed).join("; ");
+        assert!(said.contains("from_pod is not attached to cali1"), "{said}");
+        assert!(said.contains("uplink is not attached to eth0"), "{said}");
+        assert!(!said.contains("to_pod"), "{said}");
+        let mut report = report();
+        report.devices[0].error = Some("cannot attach".to_owned());
+        report.looked = false;
+        let said = failings(&report, &links()).join("; ");
+        assert!(said.contains("not been looked at") && said.contains("cali1: cannot"), "{said}");
+        assert!(failings(&TcReport { mode: TcMode::Off, ..report }, &[]).is_empty());
+    }
+
+    #[test]
+    fn the_kernel_has_the_last_word_on_program_ids() {
+        let mut links = links();
+        links[0].program_id = 77;
+        links[1].attached = false;
+        assert_eq!(programs(&report().devices[0], &links), "77, -");
+    }
 }

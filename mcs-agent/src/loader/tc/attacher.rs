@@ -1,18 +1,21 @@
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
-    path::Path,
 };
 
 use super::{
     Classifiers, Mechanism, TcError, TcHook,
     clsact::{Clsact, Host},
     hook::is_ours_by_name,
-    pins::{OpenLink, TcPins},
+    pins::TcPins,
     tcx,
 };
 use crate::{
     devices::{Device, Survey},
-    loader::{Pins, sys},
+    loader::{
+        Pins,
+        sys::{self, TcxLinkInfo},
+    },
     netlink::{Direction, Filter, FilterPlace, Netlink},
 };
 
@@ -28,8 +31,10 @@ pub struct TcAttacher {
 
 /// What is on a device.
 pub struct Found {
-    links: BTreeMap<TcHook, OpenLink>,
+    links: BTreeMap<TcHook, TcxLinkInfo>,
     places: BTreeMap<TcHook, (FilterPlace, Option<u32>)>,
+    /// Filters that are there twice.
+    spare: Vec<FilterPlace>,
     host: Host,
     filters: Vec<Filter>,
     /// A program that is nobody's whom we know, and where.
@@ -69,22 +74,27 @@ impl Found {
 }
 
 impl TcAttacher {
-    /// One that attaches these programs by this mechanism. `has_tcx`: whether there is tcx at all.
+    /// One that attaches these programs by this mechanism, to devices of this thread's network
+    /// namespace. `has_tcx`: whether there is tcx at all.
     pub fn new(
         pins: &Pins,
-        netlink: Netlink,
         classifiers: Classifiers,
         mechanism: Mechanism,
         has_tcx: bool,
-    ) -> Self {
-        let pins_of_tc = pins.tc();
-        let clsact = Clsact { netlink, owner: owner(pins.root()), pins: pins_of_tc.clone() };
-        Self { pins: pins_of_tc, clsact, classifiers, mechanism, has_tcx }
+    ) -> Result<Self, TcError> {
+        let clsact = Clsact::new(pins, Netlink::open()?)?;
+        Ok(Self { pins: pins.tc(), clsact, classifiers, mechanism, has_tcx })
     }
 
-    /// How it attaches programs.
-    pub const fn mechanism(&self) -> Mechanism {
-        self.mechanism
+    /// All devices, and where default routes lead.
+    pub async fn survey(&self) -> Result<Survey, TcError> {
+        Ok(self.clsact.netlink.survey().await?)
+    }
+
+    /// Goes on with a new netlink socket.
+    pub fn reconnect(&mut self) -> Result<(), TcError> {
+        self.clsact.netlink = Netlink::open()?;
+        Ok(())
     }
 
     /// What is on each device, by its index.
@@ -99,6 +109,7 @@ impl TcAttacher {
             };
             all.insert(device.index, self.look_at(device, host).await?);
         }
+        self.clsact.netlink.is_whole()?;
         Ok(all)
     }
 
@@ -108,8 +119,14 @@ impl TcAttacher {
             Host::None => Vec::new(),
             Host::Clsact | Host::Ingress => self.clsact.filters(index).await?,
         };
-        let mut found =
-            Found { links: BTreeMap::new(), places: BTreeMap::new(), host, filters, foreign: None };
+        let mut found = Found {
+            links: BTreeMap::new(),
+            places: BTreeMap::new(),
+            spare: Vec::new(),
+            host,
+            filters,
+            foreign: None,
+        };
         if self.has_tcx {
             for direction in Direction::ALL {
                 self.look_at_tcx(index, direction, &mut found)?;
@@ -117,7 +134,8 @@ impl TcAttacher {
         }
         for filter in &found.filters {
             if let Some(hook) = self.clsact.hook(filter) {
-                found.places.insert(hook, (filter.place, filter.program));
+                let former = found.places.insert(hook, (filter.place, filter.program));
+                found.spare.extend(former.map(|(place, _)| place));
             } else if let Some(id) = filter.program
                 && found.foreign.is_none()
             {
@@ -138,7 +156,7 @@ impl TcAttacher {
         let mut ours = BTreeSet::new();
         for hook in TcHook::ALL.into_iter().filter(|hook| hook.direction() == direction) {
             if let Some(link) = tcx::find(&self.pins, hook, device, &entries)? {
-                ours.insert(link.info.id);
+                ours.insert(link.id);
                 found.links.insert(hook, link);
             }
         }
@@ -173,8 +191,8 @@ impl TcAttacher {
         let index = device.index;
         match self.mechanism {
             Mechanism::Tcx => match found.links.get(&hook) {
-                Some(link) if link.info.program_id == classifier.id => {}
-                Some(link) => tcx::update(hook, link, classifier)?,
+                Some(link) if link.program_id == classifier.id => {}
+                Some(_) => tcx::update(&self.pins, hook, index, classifier)?,
                 None => tcx::attach(&self.pins, hook, index, classifier)?,
             },
             Mechanism::Clsact => match found.places.get(&hook) {
@@ -208,6 +226,9 @@ impl TcAttacher {
                 self.clsact.detach(*place).await?;
             }
         }
+        for place in &found.spare {
+            self.clsact.detach(*place).await?;
+        }
         Ok(())
     }
 
@@ -219,34 +240,34 @@ impl TcAttacher {
     }
 }
 
-/// Takes off all devices of this network namespace what an agent with this directory has put on
-/// them, its qdiscs included. Returns how many programs there were.
-pub async fn detach_all(pins: &Pins) -> Result<usize, TcError> {
-    let owner = owner(pins.root());
-    let clsact = Clsact { netlink: Netlink::open()?, owner, pins: pins.tc() };
-    let mut removed = 0;
+/// What [`detach_all`] did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Detached {
+    /// How many programs were taken off.
+    pub programs: usize,
+    /// Whether filters may be left on devices of another network namespace.
+    pub elsewhere: bool,
+}
+
+/// Takes off all devices what an agent with this directory has put on them, its qdiscs included.
+/// Filters can be reached in the network namespace of this thread alone.
+pub async fn detach_all(pins: &Pins) -> Result<Detached, TcError> {
+    let clsact = Clsact::new(pins, Netlink::open()?)?;
+    let mut programs = 0;
     for (device, _) in clsact.netlink.filter_hosts().await? {
-        let mut ours: Vec<_> = clsact
-            .filters(device)
-            .await?
-            .into_iter()
-            .filter_map(|filter| Some((clsact.hook(&filter)?, filter.place)))
-            .collect();
-        ours.sort_by_key(|(hook, _)| std::cmp::Reverse(*hook));
+        let filters = clsact.filters(device).await?;
+        let ours = filters.iter().filter_map(|filter| Some((clsact.hook(filter)?, filter.place)));
+        let mut ours: Vec<_> = ours.collect();
+        ours.sort_by_key(|(hook, _)| Reverse(*hook));
         for (_, place) in ours {
             clsact.detach(place).await?;
-            removed += 1;
+            programs += 1;
         }
     }
     clsact.collect().await?;
     let error = |error| TcError::bpf("detach programs from devices", error);
-    removed += clsact.pins.remove_links().map_err(error)?;
-    Ok(removed)
-}
-
-/// What the names of our filters begin with.
-fn owner(root: &Path) -> String {
-    root.canonicalize().unwrap_or_else(|_| root.to_owned()).to_string_lossy().into_owned()
+    programs += pins.tc().remove_links().map_err(error)?;
+    Ok(Detached { programs, elsewhere: clsact.has_others()? })
 }
 
 /// What to call a program that is not ours, unless it is another agent's, or gone.
@@ -254,5 +275,8 @@ fn stranger(id: u32, place: &str) -> Result<Option<String>, TcError> {
     let name = sys::program_name(id)
         .map_err(|error| TcError::bpf(format!("look at the program {id}"), error))?;
     let stranger = name.filter(|name| !is_ours_by_name(name));
-    Ok(stranger.map(|name| format!("the eBPF program {name} ({place}, id {id})")))
+    Ok(stranger.map(|name| {
+        let name = if name.is_empty() { "without a name" } else { &name };
+        format!("the eBPF program {name} ({place}, id {id})")
+    }))
 }

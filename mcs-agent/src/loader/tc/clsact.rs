@@ -1,11 +1,17 @@
-use std::os::fd::AsFd as _;
+use std::{
+    fs,
+    os::{fd::AsFd as _, unix::fs::MetadataExt as _},
+};
 
 use super::{
     TcError, TcHook,
     hook::{Classifier, Position},
-    pins::TcPins,
+    pins::{QdiscHost, TcPins},
 };
-use crate::netlink::{Direction, Filter, FilterPlace, Netlink, NewFilter};
+use crate::{
+    loader::Pins,
+    netlink::{Direction, Filter, FilterPlace, Netlink, NewFilter},
+};
 
 /// What is there for filters on a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,13 +28,37 @@ pub(super) enum Host {
 #[derive(Clone, Debug)]
 pub(super) struct Clsact {
     pub(super) netlink: Netlink,
-    pub(super) owner: String,
-    pub(super) pins: TcPins,
+    pins: TcPins,
+    /// The path of our directory.
+    owner: String,
+    /// The inode of the network namespace.
+    netns: u64,
 }
 
 impl Clsact {
+    /// Filters of the network namespace of this thread.
+    pub(super) fn new(pins: &Pins, netlink: Netlink) -> Result<Self, TcError> {
+        let root = pins.root();
+        let owner = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+        let netns = fs::metadata("/proc/thread-self/ns/net")
+            .map_err(|error| TcError::bpf("look at /proc/thread-self/ns/net", error))?;
+        Ok(Self {
+            netlink,
+            pins: pins.tc(),
+            owner: owner.to_string_lossy().into_owned(),
+            netns: netns.ino(),
+        })
+    }
+
     fn name(&self, hook: TcHook) -> String {
         format!("{}/{}", self.owner, hook.name())
+    }
+
+    /// Whether there is a clsact qdisc that we have added to a device of another namespace.
+    pub(super) fn has_others(&self) -> Result<bool, TcError> {
+        let error = |error| TcError::bpf("look which qdiscs were added", error);
+        let hosts = self.pins.marked().map_err(error)?;
+        Ok(hosts.iter().any(|host| host.netns != self.netns))
     }
 
     /// The hook that a filter is ours for.
@@ -61,7 +91,8 @@ impl Clsact {
             Host::None => {
                 if self.netlink.add_clsact(device).await? {
                     let error = |error| TcError::bpf("note that a qdisc was added", error);
-                    self.pins.set_mark(device).map_err(error)?;
+                    let host = QdiscHost { netns: self.netns, device };
+                    self.pins.set_mark(host).map_err(error)?;
                 }
             }
         }
@@ -94,18 +125,20 @@ impl Clsact {
     /// Removes the qdiscs that we have added and that hold no filter any more.
     pub(super) async fn collect(&self) -> Result<(), TcError> {
         let error = |error| TcError::bpf("look which qdiscs were added", error);
-        for device in self.pins.marked().map_err(error)? {
-            if self.filters(device).await?.is_empty() {
-                self.netlink.remove_clsact(device).await?;
-                self.pins.remove_mark(device).map_err(error)?;
+        let hosts = self.pins.marked().map_err(error)?;
+        for host in hosts.into_iter().filter(|host| host.netns == self.netns) {
+            if self.filters(host.device).await?.is_empty() {
+                self.netlink.remove_clsact(host.device).await?;
+                self.pins.remove_mark(host).map_err(error)?;
             }
         }
         Ok(())
     }
 }
 
-/// A priority before, or after, all filters that are there. Filters of one priority must be of one
-/// kind and protocol.
+/// A priority before, or after, all filters that are there, as far as they leave one. Filters of one
+/// priority must be of one kind and protocol; of several the one that came last runs first, so that
+/// one at the last priority of all runs after ours in any case.
 fn priority(position: Position, direction: Direction, filters: &[Filter]) -> Option<u16> {
     let others =
         filters.iter().filter(|filter| filter.place.direction == direction && filter.chain == 0);
@@ -118,5 +151,56 @@ fn priority(position: Position, direction: Direction, filters: &[Filter]) -> Opt
     match position {
         Position::First => priorities.find(is_free),
         Position::Last => priorities.rfind(is_free),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter(priority: u16, kind: &str, protocol: bool, chain: u32) -> Filter {
+        let direction = Direction::Egress;
+        Filter {
+            place: FilterPlace { index: 7, direction, priority, handle: 1 },
+            chain,
+            every_protocol: protocol,
+            kind: kind.to_owned(),
+            name: None,
+            program: None,
+        }
+    }
+
+    #[test]
+    fn a_priority_is_as_far_out_as_filters_of_others_allow() {
+        let cases = [
+            ("none", vec![], 1, u16::MAX),
+            ("in the middle", vec![filter(100, "flower", true, 0)], 1, u16::MAX),
+            (
+                "bpf at both ends",
+                vec![filter(1, "bpf", true, 0), filter(u16::MAX, "bpf", true, 0)],
+                1,
+                u16::MAX,
+            ),
+            (
+                "others at both ends",
+                vec![
+                    filter(1, "u32", true, 0),
+                    filter(2, "bpf", false, 0),
+                    filter(u16::MAX, "u32", true, 0),
+                ],
+                3,
+                u16::MAX - 1,
+            ),
+            ("in another chain", vec![filter(1, "u32", true, 5)], 1, u16::MAX),
+        ];
+        for (what, filters, first, last) in cases {
+            let found = [Position::First, Position::Last]
+                .map(|position| priority(position, Direction::Egress, &filters));
+            assert_eq!(found, [Some(first), Some(last)], "{what}");
+            let elsewhere = priority(Position::First, Direction::Ingress, &filters);
+            assert_eq!(elsewhere, Some(1), "{what}");
+        }
+        let full: Vec<_> = (1..=u16::MAX).map(|one| filter(one, "u32", true, 0)).collect();
+        assert_eq!(priority(Position::First, Direction::Egress, &full[..100]), Some(101));
     }
 }

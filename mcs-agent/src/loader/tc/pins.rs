@@ -25,16 +25,27 @@ pub struct TcLink {
     pub device: u32,
     /// Whether it is attached there still.
     pub attached: bool,
+    /// Its own id, as in `bpftool link show id`.
+    pub link_id: u32,
     /// The program's id, as in `bpftool prog show id`.
     pub program_id: u32,
 }
 
 /// Where attachments to devices are pinned: links of tcx as `tc/<hook>-<index>`, and as
-/// `clsact/<index>`, a directory, the mark that the clsact qdisc of a device was added by us.
+/// `clsact/<namespace>-<index>`, a directory, the mark that a clsact qdisc was added by us.
 #[derive(Clone, Debug)]
 pub(crate) struct TcPins {
     links: PathBuf,
     marks: PathBuf,
+}
+
+/// A device in whatever network namespace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct QdiscHost {
+    /// The inode of its network namespace.
+    pub(super) netns: u64,
+    /// Its index there.
+    pub(super) device: u32,
 }
 
 /// An open link.
@@ -61,8 +72,8 @@ impl TcPins {
         self.links.join(format!("{}-{device}", hook.name()))
     }
 
-    fn mark(&self, device: u32) -> PathBuf {
-        self.marks.join(device.to_string())
+    fn mark(&self, host: QdiscHost) -> PathBuf {
+        self.marks.join(format!("{}-{}", host.netns, host.device))
     }
 
     fn list(&self) -> io::Result<Vec<Pin>> {
@@ -114,8 +125,13 @@ impl TcPins {
         for Pin { hook, device, path, .. } in self.list()? {
             if let Some(OpenLink { info, .. }) = open(&path)? {
                 let attached = info.ifindex == device;
-                let (hook, program_id) = (hook.name(), info.program_id);
-                links.push(TcLink { hook, device, attached, program_id });
+                links.push(TcLink {
+                    hook: hook.name(),
+                    device,
+                    attached,
+                    link_id: info.id,
+                    program_id: info.program_id,
+                });
             }
         }
         links.sort_by_key(|link| (link.device, link.hook));
@@ -139,25 +155,29 @@ impl TcPins {
     }
 
     /// Notes that we have added the clsact qdisc of a device.
-    pub(super) fn set_mark(&self, device: u32) -> io::Result<()> {
-        fs::create_dir_all(self.mark(device))
+    pub(super) fn set_mark(&self, host: QdiscHost) -> io::Result<()> {
+        fs::create_dir_all(self.mark(host))
     }
 
     /// Forgets that.
-    pub(super) fn remove_mark(&self, device: u32) -> io::Result<()> {
-        remove_directory(&self.mark(device))
+    pub(super) fn remove_mark(&self, host: QdiscHost) -> io::Result<()> {
+        remove_directory(&self.mark(host))
     }
 
     /// The devices whose clsact qdisc we have added.
-    pub(super) fn marked(&self) -> io::Result<Vec<u32>> {
-        Ok(names(&self.marks)?.iter().filter_map(|name| name.parse().ok()).collect())
+    pub(super) fn marked(&self) -> io::Result<Vec<QdiscHost>> {
+        let host = |name: &String| {
+            let (netns, device) = name.split_once('-')?;
+            Some(QdiscHost { netns: netns.parse().ok()?, device: device.parse().ok()? })
+        };
+        Ok(names(&self.marks)?.iter().filter_map(host).collect())
     }
 
     /// Detaches and forgets all.
     pub(crate) fn clean(&self) -> io::Result<usize> {
         let removed = self.remove_links()?;
-        for device in self.marked()? {
-            self.remove_mark(device)?;
+        for host in self.marked()? {
+            self.remove_mark(host)?;
         }
         remove_directory(&self.links)?;
         remove_directory(&self.marks)?;

@@ -8,7 +8,7 @@ use super::{
     pins::{OpenLink, TcPins},
 };
 use crate::{
-    loader::sys::{self, TcxEntry},
+    loader::sys::{self, TcxEntry, TcxLinkInfo},
     netlink::Direction,
 };
 
@@ -31,11 +31,14 @@ pub(super) fn find(
     hook: TcHook,
     device: u32,
     entries: &[TcxEntry],
-) -> Result<Option<OpenLink>, TcError> {
-    let link = pins
-        .open(hook, device)
-        .map_err(|error| TcError::bpf(format!("read the link of {}", hook.name()), error))?;
-    Ok(link.filter(|link| entries.iter().any(|entry| entry.link_id == link.info.id)))
+) -> Result<Option<TcxLinkInfo>, TcError> {
+    let link = open(pins, hook, device)?.map(|link| link.info);
+    Ok(link.filter(|link| entries.iter().any(|entry| entry.link_id == link.id)))
+}
+
+fn open(pins: &TcPins, hook: TcHook, device: u32) -> Result<Option<OpenLink>, TcError> {
+    pins.open(hook, device)
+        .map_err(|error| TcError::bpf(format!("read the link of {}", hook.name()), error))
 }
 
 /// Attaches a program by a new link, which is pinned.
@@ -56,12 +59,16 @@ pub(super) fn attach(
         .map_err(|error| TcError::bpf(format!("pin the link of {}", hook.name()), error))
 }
 
-/// Makes a link run this program, in the same place.
+/// Makes the link of a hook run this program, in the same place.
 pub(super) fn update(
+    pins: &TcPins,
     hook: TcHook,
-    link: &OpenLink,
+    device: u32,
     classifier: &Classifier,
 ) -> Result<(), TcError> {
+    let Some(link) = open(pins, hook, device)? else {
+        return attach(pins, hook, device, classifier);
+    };
     sys::link_update(link.link.as_fd(), classifier.program.as_fd())
         .map_err(|error| TcError::bpf(format!("switch the link of {}", hook.name()), error))
 }

@@ -1,11 +1,15 @@
 //! Bulk TCP through a VIP, across a hop that takes less than the pods' interfaces: both sides have to
 //! be told, and the client of the VIP alone.
 
-use std::{collections::BTreeSet, fmt, net::IpAddr};
+use std::{
+    collections::BTreeSet,
+    fmt,
+    net::{IpAddr, SocketAddr},
+};
 
 use anyhow::ensure;
 use mcs_tests::{
-    capture::{Capture, Packet},
+    capture::{Capture, IcmpError, Packet},
     client::Family,
     netns::Namespace,
     suite::{Suite, tell},
@@ -125,7 +129,7 @@ fn completes(
 
     let expected = backends(Distance::Far, World::FAR, family, TCP.1);
     ensure!(expected.contains(&backend), "{backend} answered");
-    let backends: BTreeSet<IpAddr> = expected.iter().map(|backend| backend.ip()).collect();
+    let backends: BTreeSet<IpAddr> = expected.iter().map(SocketAddr::ip).collect();
     check(&packets, vip.ip(), &backends, offload)
 }
 
@@ -142,8 +146,7 @@ fn check(
     }
     let of_vip = packets.iter().filter(|packet| packet.addresses().any(|address| address == vip));
     let of_vip = of_vip.count();
-    let too_big =
-        packets.iter().filter_map(|packet| packet.error).filter(|error| error.is_too_big());
+    let too_big = packets.iter().filter_map(|packet| packet.error).filter(IcmpError::is_too_big);
     let too_big: Vec<_> = too_big.collect();
     ensure!(!too_big.is_empty(), "nobody told the client of the narrow hop");
     ensure!(too_big.iter().all(|error| error.dst == vip), "of another packet: {too_big:?}");

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use mcs_tests::client::{self, Family};
+use mcs_tests::client::{self, Family, Reply};
 
 /// A prime, so that no piece of a stream looks like another one.
 const PATTERN: usize = 65_521;
@@ -69,22 +69,21 @@ fn receive(mut stream: &TcpStream, pattern: &[u8], length: usize) -> anyhow::Res
     Ok(())
 }
 
-/// A datagram that came back from an echo server.
-pub(crate) struct Echo {
-    /// Who says to have sent it.
-    pub(crate) backend: SocketAddr,
-    /// Who sent it, as the kernel says.
-    pub(crate) source: SocketAddr,
+/// Waits for a datagram of an echo server: who sent it, and what came back.
+pub(crate) fn echoed(socket: &UdpSocket) -> anyhow::Result<(Reply, Vec<u8>)> {
+    let mut buffer = vec![0; 1 << 16];
+    let (length, source) = socket.recv_from(&mut buffer).context("no reply")?;
+    buffer.truncate(length);
+    let end = buffer.iter().position(|byte| *byte == b'\n').context("no identity")?;
+    let backend = std::str::from_utf8(&buffer[..end])?.parse()?;
+    Ok((Reply { backend, source }, buffer.split_off(end + 1)))
 }
 
 /// Waits for a datagram of an echo server with `payload`.
-pub(crate) fn echo(socket: &UdpSocket, payload: &[u8]) -> anyhow::Result<Echo> {
-    let mut buffer = vec![0; 1 << 16];
-    let (length, source) = socket.recv_from(&mut buffer).context("no reply")?;
-    let end = buffer[..length].iter().position(|byte| *byte == b'\n').context("no identity")?;
-    let backend = std::str::from_utf8(&buffer[..end])?.parse()?;
-    ensure!(&buffer[end + 1..length] == payload, "other bytes came back");
-    Ok(Echo { backend, source })
+pub(crate) fn echo(socket: &UdpSocket, payload: &[u8]) -> anyhow::Result<Reply> {
+    let (reply, received) = echoed(socket)?;
+    ensure!(received == payload, "other bytes came back");
+    Ok(reply)
 }
 
 /// Sends datagrams of this size with [`UdpSocket::send_to`] until one comes back: the first may be
@@ -93,7 +92,7 @@ pub(crate) fn ask_until_known(
     socket: &UdpSocket,
     to: SocketAddr,
     length: usize,
-) -> anyhow::Result<Echo> {
+) -> anyhow::Result<Reply> {
     const ATTEMPTS: u32 = 10;
 
     let payload = pattern(length);
@@ -103,9 +102,9 @@ pub(crate) fn ask_until_known(
     for _ in 0..ATTEMPTS {
         match socket.send_to(&payload, to) {
             Ok(_) => match echo(socket, &payload) {
-                Ok(echo) => {
+                Ok(reply) => {
                     socket.set_read_timeout(patience)?;
-                    return Ok(echo);
+                    return Ok(reply);
                 }
                 Err(error) => obstacle = Some(error),
             },

@@ -1,9 +1,6 @@
 //! Programs of others at the same interfaces: each goes on seeing every packet.
 
-use std::{
-    fmt,
-    net::{IpAddr, SocketAddr},
-};
+use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
@@ -21,7 +18,7 @@ use mcs_tests::{
 
 use crate::{
     classifier::{Counter, Way},
-    world::{Target, UDP, World},
+    world::{Mechanism, Target, UDP, World},
 };
 
 /// Datagrams, each with a reply.
@@ -30,27 +27,11 @@ const DATAGRAMS: u64 = 50;
 const POD: u8 = 16;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
-    for mechanism in [Mechanism::Tcx, Mechanism::Clsact] {
+    for mechanism in Mechanism::BOTH {
         for layout in Layout::CNI {
             let name = format!("programs of others, ours by {mechanism}, {layout}");
             suite.case(name, move |world| see_what_they_saw(world, mechanism, layout));
         }
-    }
-}
-
-/// How our programs are attached.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Mechanism {
-    Tcx,
-    Clsact,
-}
-
-impl fmt::Display for Mechanism {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcx => "tcx",
-            Self::Clsact => "clsact",
-        })
     }
 }
 

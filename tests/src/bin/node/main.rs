@@ -4,16 +4,23 @@ use std::process::ExitCode;
 
 use mcs_tests::{client::Family, suite::Suite, topology::pod::Layout};
 
+mod attach;
 mod bulk;
+mod change;
 mod classifier;
+mod coverage;
 mod direct;
 mod exchange;
 mod foreign;
+mod guard;
 mod hairpin;
 mod icmp;
 mod machines;
 mod netfilter;
 mod refusal;
+mod resize;
+mod restart;
+mod scale;
 mod translation;
 mod world;
 
@@ -29,7 +36,14 @@ fn main() -> ExitCode {
     hairpin::cases(&mut suite);
     netfilter::cases(&mut suite);
     foreign::cases(&mut suite);
+    scale::cases(&mut suite);
+    change::cases(&mut suite);
+    guard::cases(&mut suite);
+    restart::cases(&mut suite);
+    resize::cases(&mut suite);
     machines::cases(&mut suite);
+    attach::cases(&mut suite);
+    coverage::cases(&mut suite);
     suite.main(World::begin)
 }
 

@@ -18,8 +18,8 @@ use crate::{
     world::{Target, World},
 };
 
-const BYTES: usize = 4_000_000;
-const CONNECTIONS: usize = 100;
+const BYTES: usize = 2_000_000;
+const CONNECTIONS: usize = 40;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     each(suite, &Layout::ALL, "with a rule that drops INVALID packets", is_valid);

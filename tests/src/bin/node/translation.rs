@@ -1,6 +1,6 @@
 //! TCP and UDP through a VIP.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::SocketAddr};
 
 use anyhow::ensure;
 use mcs_tests::{
@@ -9,10 +9,11 @@ use mcs_tests::{
     suite::Suite,
     topology::{backbone::Distance, pod::Layout},
 };
+use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::{
     each,
-    exchange::{ask_until_known, bulk, greeted},
+    exchange::{ask_until_known, bulk, echoed, greeted, pattern},
     world::{TCP, UDP, World, backends},
 };
 
@@ -22,6 +23,9 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     each(suite, &Layout::ALL, "connections spread over all backends", spreads);
     each(suite, &Layout::ALL, "datagrams near the MTU and above", sends_large);
     each(suite, &Layout::ALL, "datagrams across a narrow hop", crosses);
+    each(suite, &Layout::ALL, "datagrams cut into segments by the device", sends_segments);
+    each(suite, &Layout::ALL, "two VIPs with one backend, one source port", are_told_apart);
+    each(suite, &Layout::CNI, "session affinity", keeps_backend);
 }
 
 fn connects(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
@@ -57,8 +61,8 @@ fn check(
     world: &World,
     family: Family,
     protocol: Protocol,
-    client: std::net::SocketAddr,
-    backend: std::net::SocketAddr,
+    client: SocketAddr,
+    backend: SocketAddr,
 ) -> anyhow::Result<()> {
     let port = if protocol == Protocol::Tcp { TCP.1 } else { UDP.1 };
     let expected = backends(Distance::Near, World::WEB, family, port);
@@ -110,4 +114,79 @@ fn crosses(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> 
         }
         anyhow::Ok(())
     })?
+}
+
+/// `UDP_SEGMENT`: what a socket sends at once is cut later than we see it.
+fn sends_segments(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+    const SEGMENT: usize = 1_000;
+    const SEGMENTS: usize = 10;
+
+    let vip = world.web.udp(family);
+    world.place.pod(layout)?.netns.run(|| {
+        let socket = client::udp_connected(family, vip)?;
+        setsockopt(&socket, sockopt::UdpGsoSegment, &i32::try_from(SEGMENT)?)?;
+        let payload = pattern(SEGMENT * SEGMENTS);
+        ensure!(socket.send(&payload)? == payload.len(), "only a part was sent");
+        let mut wanted: BTreeSet<&[u8]> = payload.chunks(SEGMENT).collect();
+        ensure!(wanted.len() == SEGMENTS);
+        while !wanted.is_empty() {
+            let (reply, received) = echoed(&socket)?;
+            ensure!(reply.source == vip, "{} is shown", reply.source);
+            ensure!(wanted.remove(received.as_slice()), "a datagram that was not sent came back");
+        }
+        anyhow::Ok(())
+    })?
+}
+
+/// The replies of both have the same addresses and ports, unless the client's port is translated.
+fn are_told_apart(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+    const ROUNDS: usize = 3;
+
+    let vips = world.twins.each_ref().map(|target| target.udp(family));
+    let changed = || anyhow::Ok(world.site.agent.counters()?["flow_port_changed"]);
+    let before = changed()?;
+    let pod = world.place.pod(layout)?;
+    pod.netns.run(|| {
+        let socket = client::udp(family)?;
+        for _ in 0..ROUNDS {
+            for vip in vips {
+                let reply = ask(&socket, vip)?;
+                ensure!(reply.source == vip, "{} is shown instead of {vip}", reply.source);
+            }
+        }
+        anyhow::Ok(())
+    })??;
+    ensure!(changed()? > before, "the source port was not translated once");
+    let streams = pod.netns.run(|| {
+        let [first, second] = [client::tcp(family)?, client::tcp(family)?];
+        let mut own = SocketAddr::new(family.address(pod.v4(), pod.v6(), 0).ip(), 0);
+        for (stream, target) in [&first, &second].into_iter().zip(&world.twins) {
+            setsockopt(stream, sockopt::ReuseAddr, &true)?;
+            rustix::net::bind(stream, &own)?;
+            own = stream.local_addr()?;
+            client::connect(stream, target.tcp(family))?;
+        }
+        anyhow::Ok([first, second])
+    })??;
+    ensure!(streams[0].local_addr()? == streams[1].local_addr()?, "two source ports");
+    for (stream, target) in streams.iter().zip(&world.twins) {
+        ensure!(stream.peer_addr()? == target.tcp(family));
+        client::identity(stream)?;
+    }
+    ensure!(changed()? > before + 1, "the source port was not translated again");
+    Ok(())
+}
+
+/// By the client's address: all sockets of the pod.
+fn keeps_backend(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+    let backends = world.place.pod(layout)?.netns.run(|| {
+        let mut backends = [BTreeSet::new(), BTreeSet::new()];
+        for _ in 0..20 {
+            backends[0].insert(greeted(family, world.sticky.tcp(family))?.1);
+            backends[1].insert(ask(&client::udp(family)?, world.sticky.udp(family))?.backend);
+        }
+        anyhow::Ok(backends)
+    })??;
+    ensure!(backends.iter().all(|backends| backends.len() == 1), "several backends: {backends:?}");
+    Ok(())
 }

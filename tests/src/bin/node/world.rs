@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
     sync::atomic::{AtomicU8, Ordering},
@@ -34,6 +35,26 @@ pub(crate) const UNKNOWN_PORT: u16 = 7;
 /// The flags of an agent that serves pods of every layout, by packets alone.
 pub(crate) const FLAGS: &[&str] =
     &["--socket-lb=off", "--tc=auto", "--tc-devices=kind=veth,kind=tun"];
+
+/// How programs of the agent are attached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mechanism {
+    Tcx,
+    Clsact,
+}
+
+impl Mechanism {
+    pub(crate) const BOTH: [Self; 2] = [Self::Tcx, Self::Clsact];
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcx => "tcx",
+            Self::Clsact => "clsact",
+        })
+    }
+}
 
 /// A service with an address of each family.
 #[derive(Clone, Debug)]
@@ -93,6 +114,7 @@ pub(crate) struct Place {
     servers: Servers,
     pods: BTreeMap<Layout, Vec<Pod>>,
     pub(crate) node: Node,
+    first: Subnet,
     number: u8,
 }
 
@@ -108,7 +130,8 @@ impl Place {
         pods: &[(Layout, u8)],
     ) -> anyhow::Result<Self> {
         let (node, first) = backbone.node(run, &format!("node-{number}"), number)?;
-        let mut place = Self { servers: Servers::new(), pods: BTreeMap::new(), node, number };
+        let mut place =
+            Self { servers: Servers::new(), pods: BTreeMap::new(), node, first, number };
         for (layout, count) in pods {
             for host in 0..*count {
                 place.add(run, *layout, first, host + 2)?;
@@ -141,6 +164,16 @@ impl Place {
         self.nth_pod(layout, 1)
     }
 
+    /// A name for something of this node; with "node" its own, which the router's interface has too.
+    pub(crate) fn name(&self, role: &str) -> String {
+        format!("{role}-{}", self.number)
+    }
+
+    /// Makes a pod that goes when it is dropped. It has no servers.
+    pub(crate) fn another_pod(&self, run: &Run, layout: Layout) -> anyhow::Result<Pod> {
+        Pod::create(run, &self.node, layout, self.first, 100)
+    }
+
     fn nth_pod(&self, layout: Layout, nth: usize) -> anyhow::Result<&Pod> {
         let pod = self.pods.get(&layout).and_then(|pods| pods.get(nth));
         pod.with_context(|| format!("there is no {layout} pod {nth}"))
@@ -164,6 +197,10 @@ pub(crate) struct World {
     pub(crate) local: Target,
     /// A service with two far pods.
     pub(crate) far: Target,
+    /// Two services with the same near pod.
+    pub(crate) twins: [Target; 2],
+    /// A service with session affinity and the pods of `web`.
+    pub(crate) sticky: Target,
     /// Services with [`Place::pod`] of a layout as their endpoint.
     pub(crate) own: BTreeMap<Layout, Target>,
     /// Services with [`Place::peer`] of a layout as their endpoint.
@@ -201,6 +238,10 @@ impl World {
         let mut local = fresh(&vips, "local").with_remote(Distance::Near, Self::WEB);
         local.service = local.service.local();
         let far = fresh(&vips, "far").with_remote(Distance::Far, Self::FAR);
+        let twins = ["twin-1", "twin-2"]
+            .map(|name| fresh(&vips, name).with_remote(Distance::Near, &Self::WEB[..1]));
+        let mut sticky = fresh(&vips, "sticky").with_remote(Distance::Near, Self::WEB);
+        sticky.service = sticky.service.affinity(60);
         let mut own = BTreeMap::new();
         let mut neighbour = BTreeMap::new();
         for layout in Layout::ALL {
@@ -209,7 +250,7 @@ impl World {
             let name = format!("neighbour-{layout}");
             neighbour.insert(layout, fresh(&vips, &name).with_pods([peer]));
         }
-        let targets = [&web, &empty, &local, &far].into_iter();
+        let targets = [&web, &empty, &local, &far, &twins[0], &twins[1], &sticky].into_iter();
         let services: Vec<_> = targets
             .chain(own.values().chain(neighbour.values()))
             .map(|target| &target.service)
@@ -222,6 +263,8 @@ impl World {
             empty,
             local,
             far,
+            twins,
+            sticky,
             own,
             neighbour,
             servers,

@@ -7,8 +7,9 @@ use mcs_common::{Affinity, ClientKey};
 use mcs_tests::suite::Suite;
 
 use crate::{
-    each,
+    each, each_on,
     lab::{Lab, Pick, Service},
+    medium::Medium,
     packet::{Packet, Protocol},
     tables::{Key as _, Time, Timed},
     talk::{Side, Talk},
@@ -16,8 +17,9 @@ use crate::{
 
 pub(crate) fn cases(suite: &mut Suite<Lab>) {
     each(suite, "choice: the same again for a flow that was evicted", stable);
-    each(suite, "choice: evenly over flows", spread);
-    each(suite, "choice: evenly over clients with affinity", spread_of_clients);
+    let one = &[Medium::Ethernet];
+    each_on(suite, "choice: evenly over flows", one, spread);
+    each_on(suite, "choice: evenly over clients with affinity", one, spread_of_clients);
     each(suite, "affinity: all flows of a client", one_client);
     each(suite, "affinity: until it is over", expiry);
     each(suite, "affinity: until the backend is gone", backend_gone);
@@ -152,10 +154,9 @@ fn expiry(lab: &mut Lab) -> anyhow::Result<()> {
         // One that the client would not get by itself.
         let given = another(&service, own)?;
         lab.give(client, &service, given)?;
-        let nearly = Duration::from_millis(9_500);
         for port in 1..4 {
             // The time begins anew with each flow.
-            lab.age_affinity(nearly)?;
+            lab.age_affinity(Duration::from_secs(5))?;
             sticks_to(lab, from_port(client, port), &service, given)?;
         }
         lab.age_affinity(Duration::from_secs(10))?;

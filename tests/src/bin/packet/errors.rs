@@ -32,6 +32,7 @@ pub(crate) fn cases(suite: &mut Suite<Lab>) {
     each(suite, "errors: about a flow of another VIP", other_vip);
     each(suite, "errors: about packets that only the far side knows", foreign_view);
     each(suite, "errors: within headers of their own", outer_headers);
+    each(suite, "errors: redirects", redirects);
 }
 
 /// Type, code, and the rest of the header.
@@ -448,6 +449,49 @@ fn outer_headers(lab: &mut Lab) -> anyhow::Result<()> {
             };
             let received = shape(error.received(&packet.bytes()));
             error.becomes(lab, shape(error.sent(&quote)), received)?;
+        }
+    }
+    Ok(())
+}
+
+/// A router knows of a better way for a packet: its ICMP, with the packet inside.
+fn redirect(router: IpAddr, packet: &Packet, station: bool) -> Packet {
+    let (quote, client) = (packet.bytes(), packet.src);
+    match (router, packet.dst) {
+        (IpAddr::V6(gateway), IpAddr::V6(destination)) => {
+            // RFC 4861, 4.5: the better way, where it leads, and options in units of 8 bytes.
+            let padded = [quote.as_slice(), &[0; 8]].concat();
+            let quote = &padded[..quote.len().next_multiple_of(8)];
+            let units = u8::try_from(quote.len() / 8 + 1).unwrap_or_default();
+            let station: &[u8] = if station { &[2, 1, 2, 0, 0, 0, 0, 0xc] } else { &[] };
+            let addresses = [gateway.octets(), destination.octets()].concat();
+            let payload = [&addresses[..], station, &[4, units, 0, 0, 0, 0, 0, 0], quote].concat();
+            Packet::icmp(router, client, (137, 0, [0; 4]), &payload)
+        }
+        (IpAddr::V4(gateway), _) => {
+            Packet::icmp(router, client, (5, u8::from(station), gateway.octets()), &quote)
+        }
+        _ => panic!("{router} and {packet:?} are not of one family"),
+    }
+}
+
+fn redirects(lab: &mut Lab) -> anyhow::Result<()> {
+    for protocol in Protocol::ALL {
+        let talk = talk(lab, protocol)?;
+        for station in [false, true] {
+            // It is the way to one backend, which the client is not to know.
+            let packet = talk.translated(Side::Client, &talk.later(Side::Client));
+            let about_ours = redirect(lab.family.router(), &packet, station);
+            let dropped = Expect::dropped(Counter::RedirectDropped);
+            lab.expect(Hook::ToPod, about_ours, dropped)?;
+
+            let packet = Packet::first(protocol, talk.client, lab.family.stranger());
+            let about_others = redirect(lab.family.router(), &packet, station);
+            lab.ignores(Hook::ToPod, about_others)?;
+
+            let packet = talk.translated(Side::Backend, &talk.later(Side::Backend));
+            let to_vip = redirect(lab.family.client(1).ip(), &packet, station);
+            not_ours(lab, Hook::FromPod, &to_vip)?;
         }
     }
     Ok(())

@@ -71,7 +71,7 @@ impl Family {
 
 impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        f.pad(match self {
             Self::V4 => "IPv4",
             Self::V6 => "IPv6",
         })

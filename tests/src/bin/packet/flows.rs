@@ -1,6 +1,5 @@
 //! Flows from their first packet to their last, in both directions.
 
-use mcs_common::Counter;
 use mcs_tests::suite::Suite;
 
 use crate::{

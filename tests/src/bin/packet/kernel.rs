@@ -22,21 +22,23 @@ pub(crate) struct Ran {
     pub(crate) frame: Vec<u8>,
 }
 
-/// `struct __sk_buff` of include/uapi/linux/bpf.h in words, and where `gso_segs` is.
+/// `struct __sk_buff` of include/uapi/linux/bpf.h in words, and where `gso_size` is.
 const CONTEXT_WORDS: usize = 48;
-const GSO_SEGS: usize = 41;
+const GSO_SIZE: usize = 44;
 
-/// Runs a classifier on a frame that the device is to cut into `segments`. With `summed` the kernel knows the sum of the packet, and fails
-/// with `EBADMSG` if what it knows is not true any more afterwards.
+/// Runs a classifier on a frame that the device is to cut into segments with this much payload each
+/// (0: not at all), whose number is not known, as from a virtual machine. With `summed` the kernel
+/// knows the sum of the packet, and fails with `EBADMSG` if what it knows is not true any more
+/// afterwards.
 pub(crate) fn run(
     program: BorrowedFd<'_>,
     frame: &[u8],
-    segments: u32,
+    segment: u32,
     summed: bool,
 ) -> anyhow::Result<Ran> {
     let mut out = vec![0; ROOM];
     let mut context = [0_u32; CONTEXT_WORDS];
-    context[GSO_SEGS] = segments;
+    context[GSO_SIZE] = segment;
     // SAFETY: the union is made of integers; all zeros is what the kernel expects of unused fields.
     let mut attr: bpf_attr = unsafe { std::mem::zeroed() };
     // SAFETY: fields of a union of integers.

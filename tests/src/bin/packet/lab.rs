@@ -33,8 +33,9 @@ use crate::{
 
 /// Entries of each config map.
 const CONFIG_ENTRIES: u32 = 256;
-/// Entries of each LRU map: far more than any case makes, so that nothing is evicted by itself.
-const LRU_ENTRIES: u32 = 16_384;
+/// Entries of the LRU maps: more than any case makes, so that nothing is evicted by itself.
+const LRU_ENTRIES: [(&str, u32); 3] =
+    [(maps::FLOWS, 8192), (maps::FRAGMENTS, 512), (maps::CLIENT_AFFINITY, 1024)];
 /// A thousand refusals a second have an answer (`icmp_msgs_per_sec`), a hundred of them at once.
 pub(crate) const REFUSAL_NS: u64 = 1_000_000;
 pub(crate) const REFUSALS_AT_ONCE: u64 = 100;
@@ -110,6 +111,9 @@ struct Written {
     refusals: PerCpuArray<MapData, [u64; 2]>,
 }
 
+/// A usual payload of segments.
+pub(crate) const SEGMENT: u32 = 1_400;
+
 /// What the cases share. Each begins with empty maps.
 pub(crate) struct Lab {
     programs: Ebpf,
@@ -117,8 +121,8 @@ pub(crate) struct Lab {
     written: Written,
     pub(crate) family: Family,
     pub(crate) medium: Medium,
-    /// How many the device is to cut packets into (`gso_segs`).
-    pub(crate) segments: u32,
+    /// The payload of the segments that the device is to cut packets into (`gso_size`), or 0.
+    pub(crate) segment: u32,
     /// What stands in the maps, after the last comparison.
     pub(crate) tables: Tables,
     pub(crate) coverage: Coverage,
@@ -165,12 +169,12 @@ impl Lab {
             written,
             family: Family::V4,
             medium: Medium::Ethernet,
-            segments: 1,
+            segment: 0,
             tables: Tables::default(),
             coverage,
         };
-        let logs = path.parent().map(PathBuf::from).unwrap_or_default();
-        Ok((lab, logs))
+        // There are no logs, nor are there where the object is.
+        Ok((lab, path.with_file_name("")))
     }
 
     /// Empties every map.
@@ -183,7 +187,7 @@ impl Lab {
         clear(&mut self.written.fragments)?;
         clear(&mut self.written.affinity)?;
         self.written.flows_used.set(0, FlowsUsed::NO, ANY)?;
-        self.segments = 1;
+        self.segment = 0;
         self.allow_refusals(REFUSALS_AT_ONCE)?;
         self.tables = self.read()?;
         Ok(())
@@ -294,7 +298,7 @@ impl Lab {
         let fd = program.fd()?;
         let begin = now_ns();
         let summed = self.medium == Medium::Summed;
-        let ran = kernel::run(fd.as_fd(), frame, self.segments, summed)?;
+        let ran = kernel::run(fd.as_fd(), frame, self.segment, summed)?;
         self.coverage.ran(hook, self.family, self.medium);
         Ok((ran, begin..=now_ns()))
     }
@@ -395,6 +399,17 @@ impl Lab {
         self.note()
     }
 
+    /// Makes every flow one of another device's.
+    pub(crate) fn hand_over(&mut self, device: u32) -> anyhow::Result<()> {
+        let flows = self.written.flows.iter().collect::<Result<Vec<_>, _>>()?;
+        clear(&mut self.written.flows)?;
+        for (key, flow) in flows {
+            let to = Tuple { device, ..flow.to };
+            self.written.flows.insert(Tuple { device, ..key }, Flow { to, ..flow }, ANY)?;
+        }
+        self.note()
+    }
+
     /// Makes entries as of now.
     pub(crate) fn plant(
         &mut self,
@@ -480,8 +495,8 @@ fn loader() -> EbpfLoader<'static> {
     for name in config {
         loader.map_max_entries(name, CONFIG_ENTRIES);
     }
-    for name in [maps::FLOWS, maps::FRAGMENTS, maps::CLIENT_AFFINITY] {
-        loader.map_max_entries(name, LRU_ENTRIES);
+    for (name, entries) in LRU_ENTRIES {
+        loader.map_max_entries(name, entries);
     }
     loader
 }

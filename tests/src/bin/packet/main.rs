@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use mcs_tests::suite::Suite;
+use mcs_tests::suite::{Suite, tell};
 
 mod checksums;
 mod choice;
@@ -53,8 +53,14 @@ fn main() -> ExitCode {
     collision::cases(&mut suite);
     segments::cases(&mut suite);
     hostile::cases(&mut suite);
-    let coverage = Coverage::default();
-    suite.main(|| Lab::begin(coverage))
+    suite.case("coverage: everything, once all cases have run", covered);
+    suite.main(|| Lab::begin(Coverage::default()))
+}
+
+/// Says what was covered, and fails if anything was not.
+fn covered(lab: &mut Lab) -> anyhow::Result<()> {
+    lab.coverage.to_string().lines().for_each(tell);
+    lab.coverage.check()
 }
 
 /// What holds for packets of every family on every medium.
@@ -62,16 +68,31 @@ type Check = fn(&mut Lab) -> anyhow::Result<()>;
 
 /// Adds a case for each family. Its name is `theme: what`.
 fn each(suite: &mut Suite<Lab>, name: &'static str, check: Check) {
+    each_on(suite, name, &Medium::ALL, check);
+}
+
+/// Adds a case for each family, on some media.
+fn each_on(suite: &mut Suite<Lab>, name: &'static str, media: &'static [Medium], check: Check) {
     for family in Family::ALL {
-        one(suite, name, family, check);
+        add(suite, name, family, media, check);
     }
 }
 
 /// Adds a case for one family.
 fn one(suite: &mut Suite<Lab>, name: &'static str, family: Family, check: Check) {
+    add(suite, name, family, &Medium::ALL, check);
+}
+
+fn add(
+    suite: &mut Suite<Lab>,
+    name: &'static str,
+    family: Family,
+    media: &'static [Medium],
+    check: Check,
+) {
     suite.case(format!("{name}, {family}"), move |lab| {
-        for medium in Medium::ALL {
-            lab.reset(family, medium)?;
+        for medium in media {
+            lab.reset(family, *medium)?;
             check(lab).with_context(|| medium.to_string())?;
         }
         lab.coverage.held(name, family);

@@ -41,6 +41,13 @@ impl Medium {
     pub(crate) const ALL: [Self; 5] =
         [Self::Ethernet, Self::Summed, Self::Vlan, Self::DoubleVlan, Self::Bare];
 
+    /// Those with an Ethernet header.
+    pub(crate) const WITH_LINK: &[Self] =
+        &[Self::Ethernet, Self::Summed, Self::Vlan, Self::DoubleVlan];
+    /// Those where the kernel knows nothing of the packet.
+    pub(crate) const UNSUMMED: &[Self] =
+        &[Self::Ethernet, Self::Vlan, Self::DoubleVlan, Self::Bare];
+
     /// The IP packet as a frame.
     pub(crate) fn frame(self, ip: &[u8], way: Way) -> Vec<u8> {
         let ethertype = match ip.first() {
@@ -105,7 +112,7 @@ pub(crate) fn tagged(
 
 impl fmt::Display for Medium {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        f.pad(match self {
             Self::Ethernet => "Ethernet",
             Self::Summed => "Ethernet, summed",
             Self::Vlan => "one VLAN tag",

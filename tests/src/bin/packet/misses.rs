@@ -5,7 +5,7 @@ use mcs_common::FlowsUsed;
 use mcs_tests::suite::Suite;
 
 use crate::{
-    each,
+    each, each_on,
     family::Family,
     lab::{Hook, Lab},
     medium::{Medium, Way, tagged},
@@ -15,8 +15,9 @@ use crate::{
 pub(crate) fn cases(suite: &mut Suite<Lab>) {
     each(suite, "miss: other destinations", destinations);
     each(suite, "miss: other protocols", protocols);
-    each(suite, "miss: other ethertypes", ethertypes);
-    each(suite, "miss: three VLAN tags", three_tags);
+    // Without a link header there is no other.
+    each_on(suite, "miss: other ethertypes", Medium::WITH_LINK, ethertypes);
+    each_on(suite, "miss: three VLAN tags", &[Medium::Ethernet], three_tags);
     each(suite, "miss: a backend that is talked to directly", backend_directly);
 }
 
@@ -66,10 +67,6 @@ fn protocols(lab: &mut Lab) -> anyhow::Result<()> {
 }
 
 fn ethertypes(lab: &mut Lab) -> anyhow::Result<()> {
-    if lab.medium == Medium::Bare {
-        // There is no other.
-        return Ok(());
-    }
     furnish(lab)?;
     let arp = built(ArpPacket::new(
         ArpHardwareId::ETHERNET,
@@ -102,9 +99,6 @@ fn ethertypes(lab: &mut Lab) -> anyhow::Result<()> {
 }
 
 fn three_tags(lab: &mut Lab) -> anyhow::Result<()> {
-    if lab.medium != Medium::Ethernet {
-        return Ok(());
-    }
     furnish(lab)?;
     let tags = [EtherType::PROVIDER_BRIDGING, EtherType::VLAN_TAGGED_FRAME];
     let tags = [&tags[..], &[EtherType::VLAN_TAGGED_FRAME]].concat();

@@ -7,7 +7,8 @@ use std::{
 
 use etherparse::{
     Icmpv4Header, Icmpv4Type, Icmpv6Header, Icmpv6Type, IpAuthHeader, IpFragOffset, IpNumber,
-    Ipv4Header, Ipv6FragmentHeader, Ipv6Header, Ipv6RawExtHeader, TcpHeader, UdpHeader,
+    Ipv4Header, Ipv4Options, Ipv6FragmentHeader, Ipv6Header, Ipv6RawExtHeader, TcpHeader,
+    UdpHeader,
 };
 use mcs_common::Tuple;
 
@@ -20,6 +21,9 @@ pub(crate) mod flag {
     pub(crate) const RST: u8 = 0x04;
     pub(crate) const PSH: u8 = 0x08;
     pub(crate) const ACK: u8 = 0x10;
+    pub(crate) const URG: u8 = 0x20;
+    /// With `SYN`: the sender can do explicit congestion notification (RFC 3168).
+    pub(crate) const ECN: u8 = 0xc0;
 }
 
 /// A protocol with ports.
@@ -167,6 +171,8 @@ impl Packet {
         header.rst = flags & flag::RST != 0;
         header.psh = flags & flag::PSH != 0;
         header.ack = flags & flag::ACK != 0;
+        header.urg = flags & flag::URG != 0;
+        (header.ece, header.cwr) = (flags & flag::ECN != 0, flags & flag::ECN != 0);
         if header.ack {
             header.acknowledgment_number = 0x1122_3344;
         }
@@ -314,14 +320,13 @@ impl Packet {
         }
     }
 
-    /// Bits of [`flag`]; 0 for what is not TCP.
+    /// Bits of [`flag`] that flows take note of; 0 for what is not TCP.
     pub(crate) fn flags(&self) -> u8 {
         let Body::Tcp { header, .. } = &self.body else { return 0 };
         let bits = [
             (header.fin, flag::FIN),
             (header.syn, flag::SYN),
             (header.rst, flag::RST),
-            (header.psh, flag::PSH),
             (header.ack, flag::ACK),
         ];
         bits.iter().filter(|(set, _)| *set).map(|(_, bit)| bit).sum()
@@ -381,7 +386,7 @@ impl Packet {
             fragment_offset: offset_of(offset),
             ..header
         };
-        built(header.set_options(&self.options));
+        header.options = built(Ipv4Options::try_from(self.options.as_slice()));
         built(header.set_payload_len(payload.len()));
         header.dscp = built((self.class >> 2).try_into());
         header.ecn = built((self.class & 3).try_into());
@@ -468,9 +473,12 @@ impl Packet {
     }
 }
 
+/// The device of `BPF_PROG_TEST_RUN`: the loopback.
+pub(crate) const DEVICE: u32 = 1;
+
 /// A tuple of the flow table.
 pub(crate) fn tuple(from: SocketAddr, to: SocketAddr, protocol: u8) -> Tuple {
-    Tuple::new(from.ip().into(), from.port(), to.ip().into(), to.port(), protocol)
+    Tuple::new(from.ip().into(), from.port(), to.ip().into(), to.port(), protocol, DEVICE)
 }
 
 fn fragment_header(next: IpNumber, offset: usize, more: bool, id: u32) -> Vec<u8> {

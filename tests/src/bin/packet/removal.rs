@@ -9,7 +9,7 @@ use crate::{
     each,
     expect::Expect,
     lab::{Hook, Lab, Service},
-    packet::{Packet, Protocol, flag},
+    packet::{DEVICE, Packet, Protocol, flag},
     talk::{Side, Talk},
 };
 
@@ -23,6 +23,8 @@ pub(crate) fn cases(suite: &mut Suite<Lab>) {
     each(suite, "end of a flow: a SYN that is sent again", syn_again);
     each(suite, "end of a flow: a SYN after it was closed", syn_after_close);
     each(suite, "end of a flow: a SYN after it was reset", syn_after_reset);
+    each(suite, "end of a flow: a direct connection from its port", direct_after);
+    each(suite, "owner: packets of another device", of_another_device);
 }
 
 /// A flow to one of these pods, and then none of the frontend's backends is any of them.
@@ -88,7 +90,8 @@ fn udp_moves(lab: &mut Lab) -> anyhow::Result<()> {
     let new = begins_anew(lab, talk, &service, &talk.later(Side::Client))?;
     assert_ne!(new.pick, talk.pick);
     lab.carries(&new, Side::Client, &new.later(Side::Client))?;
-    lab.ignores(Hook::ToPod, talk.later(Side::Backend))
+    // What the old one has yet to answer is for the VIP still.
+    lab.carries(&talk, Side::Backend, &talk.later(Side::Backend))
 }
 
 fn last(lab: &mut Lab) -> anyhow::Result<()> {
@@ -148,7 +151,7 @@ fn syn_again(lab: &mut Lab) -> anyhow::Result<()> {
     lab.carries(&talk, Side::Client, &talk.first())
 }
 
-/// A SYN, whatever options of congestion control it has (RFC 3168), after the flow has ended.
+/// A SYN after the flow has ended.
 fn syn_after(lab: &mut Lab, end: &[(Side, u8)]) -> anyhow::Result<()> {
     let (talk, service) = moved(lab, Protocol::Tcp, &[1, 2, 3], &[1, 2, 3])?;
     for (side, flags) in end {
@@ -161,7 +164,8 @@ fn syn_after(lab: &mut Lab, end: &[(Side, u8)]) -> anyhow::Result<()> {
         let (from, to) = talk.ends(*side);
         lab.carries(&talk, *side, &Packet::tcp(from, to, *flags))?;
     }
-    let new = begins_anew(lab, talk, &service, &talk.first())?;
+    let syn = Packet::tcp(talk.client, talk.vip, flag::SYN | flag::ECN);
+    let new = begins_anew(lab, talk, &service, &syn)?;
     assert_eq!(new.pick, talk.pick, "the same tuple leads to the same backend");
     for side in Side::BOTH {
         lab.carries(&new, side, &new.later(side))?;
@@ -179,6 +183,32 @@ fn syn_after_reset(lab: &mut Lab) -> anyhow::Result<()> {
     for side in Side::BOTH {
         syn_after(lab, &[(side, flag::RST)])?;
         syn_after(lab, &[(side, flag::RST | flag::ACK)])?;
+    }
+    Ok(())
+}
+
+fn direct_after(lab: &mut Lab) -> anyhow::Result<()> {
+    let (talk, _) = moved(lab, Protocol::Tcp, &[1], &[1])?;
+    let (from, to) = talk.ends(Side::Backend);
+    let accepted = Packet::tcp(from, to, flag::SYN | flag::ACK);
+    // While it is open, that is the backend's answer to it.
+    lab.carries(&talk, Side::Backend, &accepted)?;
+    for side in Side::BOTH {
+        let (from, to) = talk.ends(side);
+        lab.carries(&talk, side, &Packet::tcp(from, to, flag::FIN | flag::ACK))?;
+    }
+    lab.ignores(Hook::ToPod, accepted)
+}
+
+fn of_another_device(lab: &mut Lab) -> anyhow::Result<()> {
+    for protocol in Protocol::ALL {
+        let (talk, _) = moved(lab, protocol, &[1, 2, 3], &[1, 2, 3])?;
+        lab.hand_over(DEVICE + 8)?;
+        lab.ignores(Hook::ToPod, talk.later(Side::Backend))?;
+        lab.opens(&talk, &talk.first())?;
+        for side in Side::BOTH {
+            lab.carries(&talk, side, &talk.later(side))?;
+        }
     }
     Ok(())
 }

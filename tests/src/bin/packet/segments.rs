@@ -7,7 +7,7 @@ use mcs_tests::suite::Suite;
 use crate::{
     each,
     expect::Expect,
-    lab::{Hook, Lab},
+    lab::{Hook, Lab, SEGMENT},
     packet::{Protocol, built},
     talk::{Side, Talk},
 };
@@ -29,7 +29,7 @@ fn talk(lab: &mut Lab, protocol: Protocol) -> anyhow::Result<Talk> {
 fn as_one(lab: &mut Lab) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
         let talk = talk(lab, protocol)?;
-        lab.segments = 3;
+        lab.segment = SEGMENT;
         for side in Side::BOTH {
             lab.carries(&talk, side, &talk.later(side).payload(&[0x2d; 3000]))?;
         }
@@ -51,7 +51,7 @@ fn without_length(mut bytes: Vec<u8>) -> Vec<u8> {
 
 fn big(lab: &mut Lab) -> anyhow::Result<()> {
     let talk = talk(lab, Protocol::Tcp)?;
-    lab.segments = 50;
+    lab.segment = SEGMENT;
     for side in Side::BOTH {
         let packet = talk.later(side).payload(&[0x3a; 2900]);
         let flags = packet.flags();

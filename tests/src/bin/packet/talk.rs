@@ -8,7 +8,7 @@ use mcs_common::{Counter, Flow, FlowFlags, FlowsUsed, Fragment, FragmentKey, See
 use crate::{
     expect::Expect,
     lab::{Hook, Lab, Pick, Service},
-    packet::{Packet, Protocol, flag, tuple},
+    packet::{DEVICE, Packet, Protocol, flag, tuple},
     tables::{Tables, Time, Timed},
 };
 
@@ -176,10 +176,11 @@ impl Talk {
         }
     }
 
-    /// Both entries are gone.
+    /// Its entries are gone; but UDP still has the one for what the backend has yet to answer.
     pub(crate) fn ends_in(&self, tables: &mut Tables) {
-        for side in Side::BOTH {
-            tables.flows.remove(&self.key(side));
+        tables.flows.remove(&self.key(Side::Client));
+        if self.protocol == Protocol::Tcp {
+            tables.flows.remove(&self.key(Side::Backend));
         }
     }
 
@@ -196,6 +197,8 @@ impl Talk {
             protocol: if is_v4 { packet.protocol() } else { 0 },
             pad: 0,
             pad2: 0,
+            device: DEVICE,
+            pad3: 0,
         };
         let value = Fragment {
             to: tuple(from, to, self.protocol.number()),

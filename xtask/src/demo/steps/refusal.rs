@@ -55,11 +55,20 @@ fn take_all(stage: &Stage<'_>) -> Result<()> {
 /// Clients of every kind, and one of a port that the service does not have. Returns what they were
 /// told, as lines of text.
 fn attempts(stage: &Stage<'_>) -> Result<String> {
-    let expected = expected_error(stage)?;
-    let other = Way { place: Place::Client, protocol: Protocol::Tcp, family: Family::V4 };
-    let unknown = SocketAddr::new(other.family.vip(), UNKNOWN_PORT);
+    let by_hooks = expected_error(stage)?;
+    let others = [Place::Client, Place::Guest].map(|place| Way {
+        place,
+        protocol: Protocol::Tcp,
+        family: Family::V4,
+    });
+    let unknown = others.map(|way| (way, SocketAddr::new(way.family.vip(), UNKNOWN_PORT)));
+    // A socket that is not connected is not told of a refused datagram.
+    let tcp = |way: &Way| way.protocol == Protocol::Tcp;
+    let ways = Way::with_hooks().chain(Way::from(Place::Guest).filter(tcp));
     let mut lines = String::new();
-    for (way, frontend) in Way::all().map(|way| (way, way.frontend())).chain([(other, unknown)]) {
+    for (way, frontend) in ways.map(|way| (way, way.frontend())).chain(unknown) {
+        let expected =
+            if way.place == Place::Guest { io::ErrorKind::ConnectionRefused } else { by_hooks };
         let what = format!("{way}  {frontend}");
         let (error, time) = refused(stage, way, frontend).context(what.clone())?;
         ensure!(error.kind() == expected, "{what}: {error} instead of {expected}");
@@ -71,7 +80,7 @@ fn attempts(stage: &Stage<'_>) -> Result<String> {
 
 /// What a client is told, and how soon.
 fn refused(stage: &Stage<'_>, way: Way, frontend: SocketAddr) -> Result<(io::Error, Duration)> {
-    let _visit = stage.world.cgroup.visit()?;
+    let _visit = stage.world.visit(way.place)?;
     let (answer, time) = stage.world.netns(way.place).run(|| {
         let start = Instant::now();
         let answer = client::ask(way.protocol, frontend);

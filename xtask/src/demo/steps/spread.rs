@@ -11,11 +11,11 @@ use crate::demo::{
 };
 
 /// Requests in each way: enough for every pod to be met, beyond all bad luck.
-const REQUESTS: usize = 200;
+pub(super) const REQUESTS: usize = 200;
 
 /// From a pod and from the node, by curl and by many sockets.
 pub(super) fn show(stage: &Stage<'_>) -> Result<()> {
-    for place in Place::ALL {
+    for place in Place::WITH_HOOKS {
         let mut shown = String::new();
         for family in Family::ALL {
             shown.push_str(&curl(stage, place, family)?);
@@ -25,7 +25,7 @@ pub(super) fn show(stage: &Stage<'_>) -> Result<()> {
     stage.screen.progress(format!(
         "{REQUESTS} requests each; every socket has to name the ClusterSetIP as its peer"
     ));
-    burst(stage, Way::all())
+    burst(stage, Way::with_hooks())
 }
 
 /// After the pods are back.
@@ -38,7 +38,8 @@ pub(super) fn again(stage: &Stage<'_>) -> Result<()> {
     burst(stage, Way::from(Place::Client))
 }
 
-fn burst(stage: &Stage<'_>, ways: impl Iterator<Item = Way>) -> Result<()> {
+/// Shows who answers how often in each way, which has to be every pod.
+pub(super) fn burst(stage: &Stage<'_>, ways: impl Iterator<Item = Way>) -> Result<()> {
     let tallies = ways
         .map(|way| Ok((way, traffic::burst(stage.world, stage.interrupt, way, REQUESTS)?)))
         .collect::<Result<Vec<(Way, Tally)>>>()?;
@@ -51,7 +52,7 @@ fn burst(stage: &Stage<'_>, ways: impl Iterator<Item = Way>) -> Result<()> {
 }
 
 /// One request by curl, which has to be answered by a pod and to name the ClusterSetIP as its peer.
-fn curl(stage: &Stage<'_>, place: Place, family: Family) -> Result<String> {
+pub(super) fn curl(stage: &Stage<'_>, place: Place, family: Family) -> Result<String> {
     let vip = family.vip();
     let url = match family {
         Family::V4 => format!("http://{vip}/"),

@@ -1,0 +1,77 @@
+//! What the programs may cost at most. `cargo xtask cost --propose` prints rows that fit what they
+//! cost now, with a tenth more for other compilers, and a quarter more for other verifiers.
+
+use crate::input::{
+    Family::{V4, V6},
+    Input::{self, Bare, Frame, FrameAmongFlows, Tcp, Udp},
+};
+
+/// A program.
+pub(crate) struct Size {
+    pub(crate) program: &'static str,
+    /// Instructions that it has, with the functions that it calls.
+    pub(crate) instructions: u64,
+    /// Instructions that the verifier looks at, on all paths. The kernel allows a million.
+    pub(crate) verified: u64,
+}
+
+const fn size(program: &'static str, instructions: u64, verified: u64) -> Size {
+    Size { program, instructions, verified }
+}
+
+/// Every program.
+pub(crate) const SIZES: [Size; 14] = [
+    size("connect4", 1174, 2663),
+    size("connect6", 1225, 2829),
+    size("sendmsg4", 1796, 6950),
+    size("sendmsg6", 1841, 7789),
+    size("recvmsg4", 145, 323),
+    size("recvmsg6", 164, 404),
+    size("getpeername4", 112, 214),
+    size("getpeername6", 129, 258),
+    size("from_pod", 6044, 41422),
+    size("from_pod_bare", 5680, 40903),
+    size("to_pod", 3792, 15210),
+    size("to_pod_bare", 3721, 15104),
+    size("uplink", 128, 174),
+    size("uplink_bare", 128, 174),
+];
+
+/// A run of a program that has nothing to do: for a socket that never used a VIP, or for a packet
+/// to an address that is none.
+pub(crate) struct Miss {
+    pub(crate) program: &'static str,
+    pub(crate) input: Input,
+    /// Instructions executed.
+    pub(crate) executed: u64,
+    /// Helpers called.
+    pub(crate) calls: u64,
+}
+
+const fn miss(program: &'static str, input: Input, executed: u64, calls: u64) -> Miss {
+    Miss { program, input, executed, calls }
+}
+
+/// What those pay who use no VIP.
+pub(crate) const MISSES: [Miss; 20] = [
+    miss("connect4", Tcp(V4), 47, 3),
+    miss("connect6", Tcp(V6), 57, 3),
+    miss("sendmsg4", Udp(V4), 48, 3),
+    miss("sendmsg6", Udp(V6), 54, 3),
+    miss("recvmsg4", Udp(V4), 26, 2),
+    miss("recvmsg6", Udp(V6), 26, 2),
+    miss("getpeername4", Tcp(V4), 24, 2),
+    miss("getpeername6", Tcp(V6), 30, 2),
+    miss("from_pod", Frame(V4), 40, 2),
+    miss("from_pod", Frame(V6), 44, 2),
+    miss("from_pod_bare", Bare(V4), 38, 2),
+    miss("from_pod_bare", Bare(V6), 42, 2),
+    miss("to_pod", Frame(V4), 16, 1),
+    miss("to_pod", FrameAmongFlows(V4), 161, 6),
+    miss("to_pod", FrameAmongFlows(V6), 225, 8),
+    miss("to_pod_bare", Bare(V4), 16, 1),
+    miss("uplink", Frame(V4), 35, 2),
+    miss("uplink", Frame(V6), 38, 2),
+    miss("uplink_bare", Bare(V4), 35, 2),
+    miss("uplink_bare", Bare(V6), 38, 2),
+];

@@ -1,0 +1,80 @@
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::interpreter::{Memory, Object, run};
+use rustix::process::geteuid;
+
+use crate::{
+    budget::{MISSES, Miss, SIZES, Size},
+    kernel::Node,
+    verifier,
+};
+
+/// As the agent sets them on a recent kernel, without `--log-programs` and `--socket-lb=host`.
+pub(crate) const GLOBALS: [(&str, &[u8]); 3] =
+    [("HAVE_SET_RETVAL", &[1]), ("AYA_LOG_LEVEL", &[0]), ("ONLY_NETNS", &[0; 8])];
+
+/// All that is measured.
+pub(crate) struct Figures {
+    pub(crate) sizes: Vec<SizeFigure>,
+    pub(crate) misses: Vec<MissFigure>,
+}
+
+/// A program.
+pub(crate) struct SizeFigure {
+    pub(crate) budget: &'static Size,
+    pub(crate) instructions: u64,
+    /// Absent without root, and where the kernel does not tell.
+    pub(crate) verified: Option<u64>,
+}
+
+/// A run of a program that has nothing to do.
+pub(crate) struct MissFigure {
+    pub(crate) budget: &'static Miss,
+    pub(crate) executed: u64,
+    /// In words.
+    pub(crate) calls: Vec<String>,
+}
+
+impl Figures {
+    /// Measures the programs of an object.
+    pub(crate) fn measure(elf: &[u8]) -> anyhow::Result<Self> {
+        let object = Object::link(elf, &GLOBALS)?;
+        for name in object.programs.keys() {
+            ensure!(SIZES.iter().any(|size| size.program == name), "{name} has no budget");
+        }
+        let verified = if geteuid().is_root() { verifier::load(elf)? } else { BTreeMap::default() };
+        let sizes = SIZES
+            .iter()
+            .map(|budget| {
+                let name = budget.program;
+                let code = object.programs.get(name).with_context(|| format!("no {name}"))?;
+                let instructions = u64::try_from(code.len())?;
+                let verified = verified.get(name).map(|count| u64::from(*count));
+                Ok(SizeFigure { budget, instructions, verified })
+            })
+            .collect::<anyhow::Result<_>>()?;
+        let misses = MISSES
+            .iter()
+            .map(|miss| {
+                execute(&object, miss)
+                    .with_context(|| format!("{} with {}", miss.program, miss.input))
+            })
+            .collect::<anyhow::Result<_>>()?;
+        Ok(Self { sizes, misses })
+    }
+}
+
+fn execute(object: &Object, budget: &'static Miss) -> anyhow::Result<MissFigure> {
+    let code = object.programs.get(budget.program).context("no such program")?;
+    let mut memory = Memory::default();
+    let mut node = Node::new(object, &mut memory, budget.input)?;
+    let context = node.context;
+    let outcome = run(code, &mut memory, &mut node, context)?;
+    ensure!(
+        outcome.result & 0xffff_ffff == budget.input.passes(),
+        "it does not let it pass: it returned {:#x}",
+        outcome.result
+    );
+    Ok(MissFigure { budget, executed: outcome.instructions, calls: node.calls })
+}

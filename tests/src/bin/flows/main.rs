@@ -1,0 +1,34 @@
+//! The flows suite: the flow table of the packet path as user space keeps it, on the kernel's maps.
+//! No packet is sent.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use mcs_tests::{netns::Namespace, run::Run, suite::Suite};
+
+mod command;
+mod entries;
+mod resize;
+mod sweep;
+mod table;
+
+/// What all cases share.
+struct World {
+    run: Run,
+    netns: Namespace,
+}
+
+fn main() -> ExitCode {
+    let mut suite = Suite::default();
+    table::cases(&mut suite);
+    sweep::cases(&mut suite);
+    resize::cases(&mut suite);
+    command::cases(&mut suite);
+    suite.main(begin)
+}
+
+fn begin() -> anyhow::Result<(World, PathBuf)> {
+    let run = Run::begin("mcs-flows")?;
+    let directory = run.directory().to_owned();
+    let netns = Namespace::create(&run, "node")?;
+    Ok((World { run, netns }, directory))
+}

@@ -1,0 +1,147 @@
+//! Forgetting flows.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use mcs_agent::{
+    dataplane::{FlowGate, FlowSweep},
+    flows::Entry,
+};
+use mcs_common::{Flow, FlowsUsed};
+use mcs_tests::suite::Suite;
+
+use crate::{
+    World,
+    entries::{SECOND, TCP, UDP, flow},
+    table::{Maps, add, whole},
+};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("a sweep forgets what is over, and nothing else", forgets);
+    suite.case("a sweep leaves a flow that had a packet since it was read", looks_again);
+    suite.case("packets to pods are looked up while there is a flow", gate_follows);
+    suite.case("a flow that begins meanwhile keeps the gate open", gate_stays_open);
+    suite.case("a full table is swept in time", full_table);
+}
+
+fn forgets(world: &mut World) -> anyhow::Result<()> {
+    let maps = Maps::create(world, "sweep", 1024)?;
+    let mut table = maps.table()?;
+    // Replied UDP is over after 120 s, established TCP after 7440 s.
+    for (n, protocol, last_seen) in [(1, UDP, 100), (2, UDP, 200), (3, TCP, 100), (4, UDP, 100)] {
+        add(&mut table, &flow(protocol, n, last_seen * SECOND))?;
+    }
+    // Of the last one the entry for replies is left: unreplied UDP, whichever entry it is.
+    table.remove(&flow(UDP, 4, 0).client())?;
+    let mut sweep = FlowSweep::open(&maps.pins().state())?;
+
+    let usage = sweep.sweep_at(129 * SECOND)?;
+    assert_eq!((usage.entries, usage.halves, usage.forgotten), (7, 1, 0));
+    assert_eq!((usage.max, usage.max_entries), (1024, 2048));
+    let usage = sweep.sweep_at(221 * SECOND)?;
+    assert_eq!((usage.entries, usage.halves, usage.forgotten), (4, 0, 2));
+    assert_eq!(whole(&table)?, [2, 3].into());
+    assert_eq!(usage.to_string(), "2 of 1024 (TCP: 1 established; UDP: 1 replied), 2 forgotten");
+    let usage = sweep.sweep_at(7641 * SECOND)?;
+    assert_eq!((usage.entries, usage.forgotten), (0, 4));
+    assert!(table.is_empty()?);
+    Ok(())
+}
+
+fn looks_again(world: &mut World) -> anyhow::Result<()> {
+    let maps = Maps::create(world, "again", 1024)?;
+    let mut table = maps.table()?;
+    let old = flow(UDP, 1, 0);
+    for direction in 0..2 {
+        let now = 1000 * SECOND;
+        let mut entries: Vec<Entry> = old.entries().collect();
+        entries[direction].flow.last_seen_ns = now;
+        for entry in &entries {
+            table.add(entry)?;
+        }
+        assert!(old.is_due(now));
+        assert_eq!(table.forget(&old, now)?, 0);
+        assert_eq!(whole(&table)?, [1].into());
+        let later = now + 120 * SECOND + Flow::TOUCH_NS;
+        assert_eq!(table.forget(&old, later)?, 2);
+        assert!(table.is_empty()?);
+        assert_eq!(table.forget(&old, later)?, 0);
+    }
+    Ok(())
+}
+
+fn gate_follows(world: &mut World) -> anyhow::Result<()> {
+    let maps = Maps::create(world, "gate", 1024)?;
+    let state = maps.pins().state();
+    let gate = FlowGate::open(&state)?;
+    let mut table = maps.table()?;
+    assert_eq!(gate.get(), FlowsUsed::NO);
+    // There are flows, and the mark says there are none: a damaged pin.
+    add(&mut table, &flow(UDP, 1, 0))?;
+    let mut sweep = FlowSweep::open(&state)?;
+    assert_eq!(gate.get(), FlowsUsed::YES);
+    sweep.sweep_at(SECOND)?;
+    assert_eq!(gate.get(), FlowsUsed::YES);
+    sweep.sweep_at(1000 * SECOND)?;
+    assert_eq!(gate.get(), FlowsUsed::NO);
+    // What does not say that it is there is not looked for.
+    add(&mut table, &flow(UDP, 1, 0))?;
+    assert_eq!(sweep.sweep_at(2000 * SECOND)?.entries, 0);
+    assert_eq!(whole(&table)?, [1].into());
+    Ok(())
+}
+
+fn gate_stays_open(world: &mut World) -> anyhow::Result<()> {
+    let maps = Maps::create(world, "gate-open", 1024)?;
+    let state = maps.pins().state();
+    let mut gate = FlowGate::open(&state)?;
+    let mut program = FlowGate::open(&state)?;
+    gate.used()?;
+    // A program that began before, and made its flow while it was waited for.
+    assert!(!gate.end(|| Ok(false))?);
+    assert_eq!(gate.get(), FlowsUsed::YES);
+    // One that begins after the second look: its flow may be there or not yet.
+    let look = || {
+        assert_eq!(program.get(), FlowsUsed::ENDING);
+        program.used()?;
+        Ok(true)
+    };
+    assert!(!gate.end(look)?);
+    assert_eq!(gate.get(), FlowsUsed::YES);
+    // A look that fails.
+    assert!(gate.end(|| Err(std::io::ErrorKind::Other.into())).is_err());
+    assert_eq!(gate.get(), FlowsUsed::YES);
+    assert!(gate.end(|| Ok(true))?);
+    assert_eq!(gate.get(), FlowsUsed::NO);
+    Ok(())
+}
+
+/// The default size. What is forgotten takes some system calls a flow, what stays does not.
+fn full_table(world: &mut World) -> anyhow::Result<()> {
+    const FLOWS: u32 = 65_536;
+    let maps = Maps::create(world, "full", FLOWS)?;
+    let mut table = maps.table()?;
+    // Every second flow is over at 200 s.
+    for n in 0..FLOWS {
+        let last_seen = if n.is_multiple_of(2) { 10 } else { 100 };
+        let flow = flow(UDP, n, last_seen * SECOND);
+        flow.entries().try_for_each(|entry| table.add(&entry).map(drop))?;
+    }
+    let mut sweep = FlowSweep::open(&maps.pins().state())?;
+    let counting = sweep.sweep_at(101 * SECOND)?;
+    // On its way to the last free entry of a CPU, the kernel evicts some early.
+    ensure!(counting.entries > 130_000, "{} entries are left", counting.entries);
+    let forgetting = sweep.sweep_at(200 * SECOND)?;
+    ensure!(forgetting.forgotten > 32_000, "{} flows forgotten", forgetting.forgotten);
+    println!(
+        "    {} entries counted in {} ms; {} flows forgotten in {} ms",
+        counting.entries,
+        counting.sweep_micros / 1000,
+        forgetting.forgotten,
+        forgetting.sweep_micros / 1000
+    );
+    // On a thread of its own it may take its time, but not more than from one sweep to the next.
+    let limit = u64::try_from(Duration::from_secs(10).as_micros())?;
+    assert!(counting.sweep_micros < limit && forgetting.sweep_micros < limit);
+    Ok(())
+}

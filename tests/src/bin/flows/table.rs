@@ -1,0 +1,148 @@
+//! Walking the table.
+
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+use anyhow::{Context as _, ensure};
+use mcs_agent::{
+    dataplane::FlowTable,
+    flows::{FlowCapacity, FlowPair},
+    loader::{Features, LoadOptions, Pins, Programs},
+    model::Capacity,
+};
+use mcs_tests::{bpffs::BpfDirectory, suite::Suite};
+
+use crate::{
+    World,
+    entries::{SECOND, UDP, flow, number},
+};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("a walk finds every entry once", finds_all);
+    suite.case("a walk ends and misses nothing while others write", walks_among_writers);
+}
+
+/// Maps without an agent.
+pub(crate) struct Maps {
+    directory: BpfDirectory,
+}
+
+impl Maps {
+    /// Makes them.
+    pub(crate) fn create(world: &World, role: &str, flows: u32) -> anyhow::Result<Self> {
+        let directory = BpfDirectory::create(&world.run, role)?;
+        let maps = Self { directory };
+        maps.load(flows)?;
+        Ok(maps)
+    }
+
+    /// Loads programs that use them, as a starting agent does.
+    pub(crate) fn load(&self, flows: u32) -> anyhow::Result<Programs> {
+        let path = self.directory.path();
+        let pins = self.pins();
+        pins.prepare(path)?;
+        let options = LoadOptions {
+            pins,
+            capacity: Capacity { frontends: 16, endpoints: 16, clusters: 4 },
+            flows: FlowCapacity(flows),
+            features: Features::probe()?,
+            only_netns: None,
+            log_level: None,
+            tc_hooks: Vec::new(),
+        };
+        Programs::load(&options).context("cannot load the programs")
+    }
+
+    pub(crate) fn pins(&self) -> Pins {
+        Pins::new(self.directory.path())
+    }
+
+    pub(crate) fn table(&self) -> anyhow::Result<FlowTable> {
+        open(&self.pins().flows())
+    }
+}
+
+pub(crate) fn open(pin: &Path) -> anyhow::Result<FlowTable> {
+    FlowTable::open(pin).with_context(|| format!("cannot open {}", pin.display()))
+}
+
+/// Adds both entries of a flow.
+pub(crate) fn add(table: &mut FlowTable, flow: &FlowPair) -> anyhow::Result<()> {
+    for entry in flow.entries() {
+        ensure!(table.add(&entry)?, "there is an entry already");
+    }
+    Ok(())
+}
+
+/// The numbers of the flows that are there whole.
+pub(crate) fn whole(table: &FlowTable) -> anyhow::Result<BTreeSet<u32>> {
+    let flows = table.flows()?;
+    Ok(flows.iter().filter(|flow| flow.entries().count() == 2).map(number).collect())
+}
+
+fn finds_all(world: &mut World) -> anyhow::Result<()> {
+    let maps = Maps::create(world, "walk", 4096)?;
+    let mut table = maps.table()?;
+    assert!(table.is_empty()?);
+    assert_eq!(table.flows()?, []);
+    for count in [1, 3000] {
+        for n in whole(&table)?.len()..count {
+            add(&mut table, &flow(UDP, u32::try_from(n)?, SECOND))?;
+        }
+        let mut entries = 0;
+        table.for_each(|_| entries += 1)?;
+        assert_eq!(entries, 2 * count);
+        assert_eq!(whole(&table)?, (0..u32::try_from(count)?).collect());
+        assert!(!table.is_empty()?);
+    }
+    Ok(())
+}
+
+fn walks_among_writers(world: &mut World) -> anyhow::Result<()> {
+    const STAY: u32 = 1000;
+    const COME_AND_GO: u32 = 1000;
+    let maps = Maps::create(world, "walk-on", 4096)?;
+    let mut table = maps.table()?;
+    for n in 0..STAY {
+        add(&mut table, &flow(UDP, n, SECOND))?;
+    }
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| -> anyhow::Result<u32> {
+            let mut table = maps.table()?;
+            let mut writes = 0;
+            while !done.load(Ordering::Relaxed) {
+                for n in STAY..STAY + COME_AND_GO {
+                    let flow = flow(UDP, n, SECOND);
+                    for entry in flow.entries() {
+                        if !table.add(&entry)? {
+                            table.remove(&entry.key)?;
+                        }
+                        writes += 1;
+                    }
+                }
+            }
+            Ok(writes)
+        });
+        let walks = (0..50).try_for_each(|_| {
+            let mut seen = BTreeSet::new();
+            let mut again = 0;
+            let flows = {
+                table.for_each(|entry| again += usize::from(!seen.insert(entry.key)))?;
+                whole(&table)?
+            };
+            ensure!(again == 0, "{again} entries were read twice");
+            let there = flows.range(..STAY).count();
+            ensure!(there == STAY as usize, "{there} of {STAY} flows were found");
+            Ok(())
+        });
+        done.store(true, Ordering::Relaxed);
+        let written = writer.join().map_err(|_| anyhow::anyhow!("the writer panicked"))??;
+        ensure!(written > 1000, "only {written} writes");
+        walks
+    })
+}

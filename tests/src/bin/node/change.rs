@@ -1,0 +1,103 @@
+//! Backends that go while they are used.
+
+use std::{io, net::SocketAddr, time::Instant};
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{
+    client::{self, Family, ask},
+    suite::Suite,
+    topology::{backbone::Distance, pod::Layout},
+};
+
+use crate::{
+    exchange::{bulk, greeted},
+    world::{TCP, Target, UDP, World, backends},
+};
+
+/// The endpoints before, and those after.
+const BEFORE: &[u8] = &[11];
+const AFTER: &[u8] = &[12];
+const BYTES: usize = 5_000_000;
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    for layout in Layout::CNI {
+        suite.case(format!("a backend goes: TCP stays, UDP moves, {layout}"), move |world| {
+            let rest = |target: Target| target.with_remote(Distance::Near, AFTER);
+            changes(world, layout, rest, moves)
+        });
+        suite.case(format!("all backends go: TCP stays, UDP is refused, {layout}"), move |world| {
+            changes(world, layout, |target| target.with([]), is_refused)
+        });
+    }
+}
+
+/// Clients of both families use what was there before, when it changes.
+fn changes(
+    world: &World,
+    layout: Layout,
+    change: impl FnOnce(Target) -> Target,
+    check: fn(Family, &Target, &Clients) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let target = world.fresh("changing").with_remote(Distance::Near, BEFORE);
+    world.site.apply(&target.service)?;
+    let rest = change(target.clone());
+    world.place.pod(layout)?.netns.run(|| {
+        let clients = Family::ON_WIRE.map(|family| Clients::begin(family, &target));
+        world.site.apply(&rest.service)?;
+        for (family, clients) in Family::ON_WIRE.into_iter().zip(clients) {
+            let clients = clients?;
+            check(family, &target, &clients).with_context(|| family.to_string())?;
+            bulk(&clients.stream, BYTES).context("the connection that was there")?;
+        }
+        anyhow::Ok(())
+    })??;
+    world.site.remove(&target.service)
+}
+
+fn moves(family: Family, target: &Target, clients: &Clients) -> anyhow::Result<()> {
+    let new = backends(Distance::Near, AFTER, family, UDP.1);
+    for socket in [&clients.connected, &clients.unconnected] {
+        let reply = ask(socket, target.udp(family))?;
+        ensure!(new.contains(&reply.backend), "still answered by {}", reply.backend);
+        ensure!(reply.source == target.udp(family), "{} is shown", reply.source);
+    }
+    let (_, backend) = greeted(family, target.tcp(family))?;
+    ensure!(backends(Distance::Near, AFTER, family, TCP.1).contains(&backend), "{backend}");
+    Ok(())
+}
+
+fn is_refused(family: Family, target: &Target, clients: &Clients) -> anyhow::Result<()> {
+    let start = Instant::now();
+    clients.connected.send(b"anybody there")?;
+    let error = clients.connected.recv(&mut [0; 16]).err().context("answered")?;
+    let refused = io::ErrorKind::ConnectionRefused;
+    ensure!(error.kind() == refused, "{error} after {:?}", start.elapsed());
+    let error = client::connected(family, target.tcp(family)).err().context("connected")?;
+    ensure!(error.kind() == refused, "{error} after {:?}", start.elapsed());
+    Ok(())
+}
+
+/// Clients of the endpoints before.
+struct Clients {
+    stream: std::net::TcpStream,
+    connected: std::net::UdpSocket,
+    unconnected: std::net::UdpSocket,
+}
+
+impl Clients {
+    fn begin(family: Family, target: &Target) -> anyhow::Result<Self> {
+        let (tcp, udp) = (target.tcp(family), target.udp(family));
+        let (stream, backend) = greeted(family, tcp)?;
+        expect(backend, family, TCP.1)?;
+        let (connected, unconnected) = (client::udp_connected(family, udp)?, client::udp(family)?);
+        for socket in [&connected, &unconnected] {
+            expect(ask(socket, udp)?.backend, family, UDP.1)?;
+        }
+        Ok(Self { stream, connected, unconnected })
+    }
+}
+
+fn expect(backend: SocketAddr, family: Family, port: u16) -> anyhow::Result<()> {
+    ensure!(backends(Distance::Near, BEFORE, family, port).contains(&backend), "{backend}");
+    Ok(())
+}

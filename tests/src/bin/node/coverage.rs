@@ -1,0 +1,29 @@
+//! What the programs have counted in all cases.
+
+use anyhow::ensure;
+use mcs_tests::suite::{Suite, tell};
+
+use crate::world::World;
+
+/// What counts here has gone wrong.
+const NEVER: &[&str] = &[
+    "packet_refused_inconsistent",
+    "packet_refused_collision",
+    "packet_dropped_malformed",
+    "packet_dropped_failed",
+];
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("the programs have counted nothing that should not be", counted);
+}
+
+fn counted(world: &mut World) -> anyhow::Result<()> {
+    let counters = world.site.agent.counters()?;
+    for (name, count) in counters.iter().filter(|(_, count)| **count > 0) {
+        tell(format!("{count:>9}  {name}"));
+    }
+    for name in NEVER {
+        ensure!(counters[*name] == 0, "{name} is {}", counters[*name]);
+    }
+    Ok(())
+}

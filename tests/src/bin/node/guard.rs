@@ -1,0 +1,60 @@
+//! No packet to a VIP leaves the node by its uplink.
+
+use std::net::{IpAddr, SocketAddr};
+
+use anyhow::ensure;
+use mcs_tests::{
+    capture::Capture,
+    client::{self, Family},
+    suite::{Suite, tell},
+};
+
+use crate::world::{UDP, World};
+
+/// An address that is no VIP, and that leads nowhere.
+const OTHER: [IpAddr; 2] = [
+    IpAddr::V4(std::net::Ipv4Addr::new(10, 79, 0, 1)),
+    IpAddr::V6(std::net::Ipv6Addr::new(0xfd79, 0, 0, 0, 0, 0, 0, 1)),
+];
+const DATAGRAMS: u64 = 10;
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("a VIP does not leave by the uplink", does_not_leak);
+}
+
+/// Processes of the node itself have no socket hooks here, and no device of a pod.
+fn does_not_leak(world: &mut World) -> anyhow::Result<()> {
+    let router = &world.backbone.router;
+    let device = world.place.name("node");
+    let capture = Capture::start(&world.run, "router", router, &device, "ip or ip6")?;
+    let before = world.site.agent.counters()?["leak_prevented"];
+    world.place.node.netns.run(|| {
+        for (family, other) in Family::ON_WIRE.into_iter().zip(OTHER) {
+            let vips = [world.web.udp(family), world.empty.udp(family)];
+            for to in vips.into_iter().chain([SocketAddr::new(other, UDP.0)]) {
+                let socket = client::udp(family)?;
+                for _ in 0..DATAGRAMS {
+                    // The kernel may tell that it dropped it.
+                    let _ = socket.send_to(b"anybody there", to);
+                }
+            }
+            let stream = client::tcp(family)?;
+            stream.set_nonblocking(true)?;
+            ensure!(client::connect(&stream, world.web.tcp(family)).is_err(), "connected");
+        }
+        anyhow::Ok(())
+    })??;
+    let left: Vec<_> = capture.finish()?.into_iter().map(|packet| packet.dst).collect();
+    let prevented = world.site.agent.counters()?["leak_prevented"] - before;
+    // Of each family: datagrams to two VIPs, and a SYN.
+    ensure!(prevented >= 2 * (2 * DATAGRAMS + 1), "{prevented} packets were counted");
+    for (family, other) in Family::ON_WIRE.into_iter().zip(OTHER) {
+        let count = |ip| left.iter().filter(|left| **left == ip).count() as u64;
+        ensure!(count(other) == DATAGRAMS, "{} packets to {other} left", count(other));
+        for vip in [&world.web, &world.empty].map(|target| target.udp(family).ip()) {
+            ensure!(count(vip) == 0, "{} packets to {vip} left the node", count(vip));
+        }
+    }
+    tell(format!("{prevented} packets to VIPs were dropped at the uplink, and none left"));
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! Agents come and go: flows go on, and the node is what it was.
+
+use std::{collections::BTreeMap, fs, net::SocketAddr, path::Path, thread, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{
+    client::{self, Family, ask},
+    netns::Namespace,
+    site::Site,
+    suite::{Suite, tell},
+    topology::{
+        backbone::Distance,
+        pod::{Layout, Pod},
+    },
+};
+
+use crate::{
+    exchange::{bulk, greeted},
+    world::{FLAGS, Target, World},
+};
+
+const BYTES: usize = 5_000_000;
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("the agent is killed and comes back", is_killed);
+    suite.case("the node is what it was, with the agent and after it", changes_nothing);
+}
+
+struct Clients {
+    stream: std::net::TcpStream,
+    socket: std::net::UdpSocket,
+    backend: SocketAddr,
+}
+
+impl Clients {
+    fn begin(pod: &Pod, target: &Target, family: Family) -> anyhow::Result<Self> {
+        pod.netns.run(|| {
+            let (stream, _) = greeted(family, target.tcp(family))?;
+            let socket = client::udp(family)?;
+            let backend = ask(&socket, target.udp(family))?.backend;
+            Ok(Self { stream, socket, backend })
+        })?
+    }
+
+    /// The socket is where it was; a new one, and a new connection, find a backend.
+    fn go_on(&self, pod: &Pod, target: &Target, family: Family) -> anyhow::Result<()> {
+        let reply = ask(&self.socket, target.udp(family))?;
+        ensure!(reply.backend == self.backend, "moved to {}", reply.backend);
+        pod.netns.run(|| {
+            bulk(&greeted(family, target.tcp(family))?.0, 1_000)?;
+            let reply = ask(&client::udp(family)?, target.udp(family))?;
+            ensure!(reply.source == target.udp(family), "{} is shown", reply.source);
+            anyhow::Ok(())
+        })?
+    }
+}
+
+fn is_killed(world: &mut World) -> anyhow::Result<()> {
+    let place = world.new_place(&Layout::CNI.map(|layout| (layout, 1)))?;
+    let target = world.fresh("killed").with_remote(Distance::Near, World::WEB);
+    let node = &place.node.netns;
+    let mut site = Site::start(&world.run, "killed", node, FLAGS, &[&target.service])?;
+    let mut clients = Vec::new();
+    for pod in place.pods() {
+        for family in Family::ON_WIRE {
+            clients.push((Clients::begin(pod, &target, family)?, pod, family));
+        }
+    }
+    let all_go_on = |when: &str| {
+        clients.iter().try_for_each(|(client, pod, family)| {
+            let what = || format!("{when}: {}, {family}", pod.layout);
+            client.go_on(pod, &target, *family).with_context(what)
+        })
+    };
+    site.agent.kill()?;
+    all_go_on("killed")?;
+    site.agent.start_again(node, FLAGS)?;
+    site.agent.wait_until_healthy()?;
+    all_go_on("back")?;
+    for (client, pod, family) in &clients {
+        bulk(&client.stream, BYTES).with_context(|| format!("{}, {family}", pod.layout))?;
+    }
+    Ok(())
+}
+
+/// What belongs to the node: settings, routes, rules.
+#[derive(PartialEq, Eq)]
+struct Node {
+    settings: BTreeMap<String, Vec<u8>>,
+    others: Vec<String>,
+}
+
+/// They count.
+const VARYING: &[&str] = &["nf_conntrack_count"];
+
+impl Node {
+    fn look_at(netns: &Namespace) -> anyhow::Result<Self> {
+        let settings = netns.run(|| {
+            let mut settings = BTreeMap::new();
+            read_settings(Path::new("/proc/sys/net"), &mut settings)?;
+            anyhow::Ok(settings)
+        })??;
+        let commands: [(&str, &[&str]); 5] = [
+            ("ip", &["-4", "rule"]),
+            ("ip", &["-6", "rule"]),
+            ("ip", &["-4", "route", "show", "table", "all"]),
+            ("ip", &["-6", "route", "show", "table", "all"]),
+            ("nft", &["list", "ruleset"]),
+        ];
+        let others = commands.iter().map(|(program, arguments)| netns.output(program, arguments));
+        Ok(Self { settings, others: others.collect::<Result<_, _>>()? })
+    }
+
+    /// The settings that differ, and what commands printed differently.
+    fn differences(&self, other: &Self) -> Vec<String> {
+        let names = self.settings.keys().chain(other.settings.keys());
+        let settings = names.filter(|name| self.settings.get(*name) != other.settings.get(*name));
+        let others = self.others.iter().zip(&other.others).filter(|(a, b)| a != b);
+        settings.cloned().chain(others.map(|(a, b)| format!("{a} became {b}"))).collect()
+    }
+}
+
+fn read_settings(
+    directory: &Path,
+    settings: &mut BTreeMap<String, Vec<u8>>,
+) -> std::io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let (name, path) = (entry.file_name(), entry.path());
+        if entry.file_type()?.is_dir() {
+            read_settings(&path, settings)?;
+        } else if !VARYING.iter().any(|varying| name == *varying) {
+            // Some can only be written.
+            settings.insert(path.display().to_string(), fs::read(&path).unwrap_or_default());
+        }
+    }
+    Ok(())
+}
+
+fn changes_nothing(world: &mut World) -> anyhow::Result<()> {
+    let place = world.new_place(&Layout::ALL.map(|layout| (layout, 1)))?;
+    let target = world.fresh("harmless").with_remote(Distance::Near, World::WEB);
+    let netns = &place.node.netns;
+    let rules = "table inet mine {\nchain forward {\ntype filter hook forward priority 0;\n}\n}";
+    netns.output("nft", &[rules])?;
+    let qdiscs = || netns.output("tc", &["qdisc", "show"]);
+    let (before, qdiscs_before) = (Node::look_at(netns)?, qdiscs()?);
+
+    let mut site = Site::start(&world.run, "harmless", netns, FLAGS, &[&target.service])?;
+    for pod in place.pods() {
+        for family in Family::ON_WIRE {
+            Clients::begin(pod, &target, family)?.go_on(pod, &target, family)?;
+        }
+    }
+    thread::sleep(Duration::from_millis(100));
+    let differences = before.differences(&Node::look_at(netns)?);
+    ensure!(differences.is_empty(), "with the agent: {differences:?}");
+    site.agent.stop()?;
+    let cleanup = site.agent.cleanup()?;
+    ensure!(cleanup.status.success(), "{cleanup:?}");
+    let differences = before.differences(&Node::look_at(netns)?);
+    ensure!(differences.is_empty(), "after the cleanup: {differences:?}");
+    let qdiscs = qdiscs()?;
+    ensure!(qdiscs == qdiscs_before, "qdiscs after the cleanup: {qdiscs}");
+    tell(format!(
+        "{} settings, the rules and routes of both families, the ruleset of nft",
+        before.settings.len()
+    ));
+    Ok(())
+}

@@ -1,0 +1,196 @@
+//! Thousands of flows at a time, and more than the table holds.
+
+use std::{
+    collections::BTreeSet,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream, UdpSocket},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{
+    client::{self, Family},
+    site::Site,
+    suite::{Suite, tell},
+    topology::{backbone::Distance, pod::Layout},
+};
+use rustix::{
+    net::sockopt::set_tcp_quickack,
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+};
+
+use crate::{
+    each,
+    exchange::{echo, greeted},
+    world::{FLAGS, Target, World, backends},
+};
+
+const CONNECTIONS: usize = 2_000;
+const SOCKETS: usize = 5_000;
+/// Descriptors: both ends of connections, sockets, and some more.
+const DESCRIPTORS: u64 = 12_000;
+/// Datagrams on their way at a time: what a server's buffer holds.
+const BATCH: usize = 50;
+
+/// Flows that a small table holds, and those that are to live at a time.
+const SMALL: &str = "1024";
+const LIVE: usize = 1_500;
+/// More than [`Flow::TOUCH_NS`](mcs_common::Flow::TOUCH_NS), for which an entry does not look after
+/// the other one of its flow; and the table is full anew much sooner.
+const REST: Duration = Duration::from_millis(300);
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    each(suite, &[Layout::Routed], "thousands of flows at a time", are_told_apart);
+    suite.case("more flows than the table holds", outlive_the_table);
+}
+
+/// Room for the descriptors of a case.
+fn raise_limit() -> anyhow::Result<()> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_some_and(|current| current < DESCRIPTORS) {
+        let maximum = maximum.map(|maximum| maximum.max(DESCRIPTORS));
+        setrlimit(Resource::Nofile, Rlimit { current: Some(DESCRIPTORS), maximum })?;
+    }
+    Ok(())
+}
+
+/// A client that is still there, and who answers it.
+struct Live<S> {
+    socket: S,
+    backend: SocketAddr,
+}
+
+/// A line that tells one client from all others.
+fn line(number: usize) -> String {
+    format!("client {number:08}\n")
+}
+
+fn open_connections(
+    family: Family,
+    to: SocketAddr,
+    count: usize,
+) -> anyhow::Result<Vec<Live<TcpStream>>> {
+    let open = |number| {
+        let (socket, backend) = greeted(family, to).with_context(|| format!("number {number}"))?;
+        set_tcp_quickack(&socket, true)?;
+        Ok(Live { socket, backend })
+    };
+    (0..count).map(open).collect()
+}
+
+/// Each sends a line, and gets its own back.
+fn use_connections(connections: &[Live<TcpStream>]) -> anyhow::Result<()> {
+    for (number, Live { socket, .. }) in connections.iter().enumerate() {
+        (&*socket).write_all(line(number).as_bytes())?;
+    }
+    for (number, Live { socket, backend }) in connections.iter().enumerate() {
+        let expected = line(number);
+        let mut received = vec![0; expected.len()];
+        (&*socket)
+            .read_exact(&mut received)
+            .with_context(|| format!("connection {number}, to {backend}"))?;
+        ensure!(received == expected.as_bytes(), "connection {number} got another's line");
+        // Else the server may repeat itself before it is told that all came. Where the flow was
+        // forgotten, that comes from somebody whom the client does not know, and is reset.
+        set_tcp_quickack(socket, true)?;
+    }
+    Ok(())
+}
+
+/// Asks by new sockets.
+fn open_sockets(
+    family: Family,
+    to: SocketAddr,
+    count: usize,
+) -> anyhow::Result<Vec<Live<UdpSocket>>> {
+    let mut sockets = Vec::new();
+    for first in (0..count).step_by(BATCH) {
+        let numbers = first..count.min(first + BATCH);
+        let batch = numbers.clone().map(|_| client::udp(family)).collect::<Result<Vec<_>, _>>()?;
+        for (number, socket) in numbers.clone().zip(&batch) {
+            socket.send_to(line(number).as_bytes(), to)?;
+        }
+        for (number, socket) in numbers.zip(batch) {
+            let backend = answer(&socket, to, number)?;
+            sockets.push(Live { socket, backend });
+        }
+    }
+    Ok(sockets)
+}
+
+/// Each asks again, and the same backend answers.
+fn use_sockets(sockets: &[Live<UdpSocket>], to: SocketAddr) -> anyhow::Result<()> {
+    for (first, batch) in sockets.chunks(BATCH).enumerate() {
+        let numbers = first * BATCH..;
+        for (number, live) in numbers.clone().zip(batch) {
+            live.socket.send_to(line(number).as_bytes(), to)?;
+        }
+        for (number, Live { socket, backend }) in numbers.zip(batch) {
+            let now = answer(socket, to, number)?;
+            ensure!(now == *backend, "socket {number} went from {backend} to {now}");
+        }
+    }
+    Ok(())
+}
+
+fn answer(socket: &UdpSocket, vip: SocketAddr, number: usize) -> anyhow::Result<SocketAddr> {
+    let reply =
+        echo(socket, line(number).as_bytes()).with_context(|| format!("socket {number}"))?;
+    ensure!(reply.source == vip, "{} is shown to socket {number}", reply.source);
+    Ok(reply.backend)
+}
+
+fn backends_of<S>(live: &[Live<S>]) -> BTreeSet<SocketAddr> {
+    live.iter().map(|live| live.backend).collect()
+}
+
+fn are_told_apart(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+    raise_limit()?;
+    let (tcp, udp) = (world.web.tcp(family), world.web.udp(family));
+    let (connections, sockets) = world.place.pod(layout)?.netns.run(|| {
+        let connections = open_connections(family, tcp, CONNECTIONS)?;
+        let sockets = open_sockets(family, udp, SOCKETS)?;
+        use_connections(&connections)?;
+        use_sockets(&sockets, udp)?;
+        anyhow::Ok((connections, sockets))
+    })??;
+    let expected = |port| backends(Distance::Near, World::WEB, family, port);
+    ensure!(backends_of(&connections) == expected(crate::world::TCP.1));
+    ensure!(backends_of(&sockets) == expected(crate::world::UDP.1));
+    let flows = world.site.agent.command(&["flows", "-o", "json"])?;
+    let flows: Vec<serde_json::Value> = serde_json::from_slice(&flows.stdout)?;
+    let count = flows.len();
+    ensure!(count >= CONNECTIONS + SOCKETS, "the agent lists {count} flows");
+    tell(format!("{CONNECTIONS} connections, {SOCKETS} sockets; the agent lists {count} flows"));
+    Ok(())
+}
+
+/// A flow that was forgotten to make room finds its backend again with its client's next packet: the
+/// choice depends on the addresses and ports alone.
+fn outlive_the_table(world: &mut World) -> anyhow::Result<()> {
+    let place = world.new_place(&[(Layout::Routed, 1)])?;
+    let target: Target = world.fresh("crowded").with_remote(Distance::Near, World::WEB);
+    let flags = [FLAGS, &["--max-flows", SMALL]].concat();
+    let site = Site::start(&world.run, "small", &place.node.netns, &flags, &[&target.service])?;
+    for family in Family::ON_WIRE {
+        place.pod(Layout::Routed)?.netns.run(|| {
+            let connections = open_connections(family, target.tcp(family), LIVE)?;
+            let sockets = open_sockets(family, target.udp(family), LIVE)?;
+            for _ in 0..2 {
+                thread::sleep(REST);
+                connections.chunks(1).try_for_each(use_connections)?;
+                use_sockets(&sockets, target.udp(family))?;
+            }
+            // New ones find a place, too.
+            use_connections(&open_connections(family, target.tcp(family), 20)?)
+        })??;
+    }
+    let created = site.agent.counters()?["flow_created"];
+    tell(format!(
+        "{} flows in use with a table for {SMALL}; they were made {created} times",
+        2 * 2 * LIVE
+    ));
+    ensure!(created > 6 * LIVE as u64, "flows were made {created} times: nothing was forgotten");
+    Ok(())
+}

@@ -1,0 +1,78 @@
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, ensure};
+
+/// Regions of memory, each with its own addresses: an access beyond one never hits another.
+#[derive(Debug, Default)]
+pub struct Memory {
+    regions: BTreeMap<u32, Region>,
+    added: u32,
+}
+
+#[derive(Debug)]
+struct Region {
+    bytes: Vec<u8>,
+    is_constant: bool,
+}
+
+impl Memory {
+    /// Adds a region. Returns its address.
+    pub fn add(&mut self, bytes: Vec<u8>) -> u64 {
+        self.insert(Region { bytes, is_constant: false })
+    }
+
+    /// Adds a region that nobody may write.
+    pub fn add_constant(&mut self, bytes: Vec<u8>) -> u64 {
+        self.insert(Region { bytes, is_constant: true })
+    }
+
+    fn insert(&mut self, region: Region) -> u64 {
+        // Region 0 would have null in it.
+        self.added += 1;
+        self.regions.insert(self.added, region);
+        u64::from(self.added) << 32
+    }
+
+    /// Removes the region that begins there.
+    pub fn remove(&mut self, address: u64) {
+        self.regions.remove(&place(address).0);
+    }
+
+    /// Reads 1, 2, 4 or 8 bytes, little-endian.
+    pub fn load(&self, address: u64, size: usize) -> anyhow::Result<u64> {
+        let mut value = [0; 8];
+        value[..size].copy_from_slice(self.bytes(address, size)?);
+        Ok(u64::from_le_bytes(value))
+    }
+
+    /// Writes the lower 1, 2, 4 or 8 bytes of `value`, little-endian.
+    pub fn store(&mut self, address: u64, size: usize, value: u64) -> anyhow::Result<()> {
+        self.write(address, &value.to_le_bytes()[..size])
+    }
+
+    /// What stands there.
+    pub fn bytes(&self, address: u64, size: usize) -> anyhow::Result<&[u8]> {
+        let (region, offset) = place(address);
+        self.regions
+            .get(&region)
+            .and_then(|region| region.bytes.get(offset..offset.checked_add(size)?))
+            .with_context(|| format!("{size} bytes at {address:#x} are out of bounds"))
+    }
+
+    /// Writes bytes.
+    pub fn write(&mut self, address: u64, bytes: &[u8]) -> anyhow::Result<()> {
+        let (region, offset) = place(address);
+        let out_of_bounds = || format!("{} bytes at {address:#x} are out of bounds", bytes.len());
+        let region = self.regions.get_mut(&region).with_context(out_of_bounds)?;
+        ensure!(!region.is_constant, "{address:#x} is read only");
+        let end = offset.checked_add(bytes.len()).with_context(out_of_bounds)?;
+        region.bytes.get_mut(offset..end).with_context(out_of_bounds)?.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// A region and an offset in it.
+#[expect(clippy::cast_possible_truncation, reason = "the two halves")]
+const fn place(address: u64) -> (u32, usize) {
+    ((address >> 32) as u32, (address as u32) as usize)
+}

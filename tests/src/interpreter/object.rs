@@ -1,0 +1,66 @@
+use std::collections::{BTreeMap, HashMap};
+
+use anyhow::Context as _;
+use aya_obj::generated::bpf_insn;
+
+/// A map as an object declares it.
+#[derive(Clone, Debug)]
+pub struct Map {
+    /// Its name, or that of its section.
+    pub name: String,
+    /// `enum bpf_map_type`.
+    pub kind: u32,
+    /// Bytes.
+    pub key_size: u32,
+    /// Bytes.
+    pub value_size: u32,
+    /// The global variables, if it is a section of them.
+    pub data: Vec<u8>,
+}
+
+/// An ELF object, linked: each program with the functions that it calls.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// By name.
+    pub programs: BTreeMap<String, Vec<bpf_insn>>,
+    /// By the number that stands for it in programs.
+    pub maps: BTreeMap<u32, Map>,
+}
+
+impl Object {
+    /// Links an object, with other values for some of its global variables.
+    pub fn link(elf: &[u8], globals: &[(&str, &[u8])]) -> anyhow::Result<Self> {
+        let mut object = aya_obj::Object::parse(elf).context("cannot read the object")?;
+        let globals: HashMap<_, _> =
+            globals.iter().map(|&(name, value)| (name, (value, true))).collect();
+        object.patch_map_data(globals).context("cannot set the object's variables")?;
+        let maps: Vec<(String, aya_obj::Map)> = object.maps.drain().collect();
+        let functions = object.functions.keys().map(|(section, _)| *section).collect();
+        let numbered =
+            || (1_i32..).zip(&maps).map(|(number, (name, map))| (name.as_str(), number, map));
+        object.relocate_maps(numbered(), &functions).context("cannot link maps")?;
+        object.relocate_calls(&functions).context("cannot link calls")?;
+        let programs = object
+            .programs
+            .iter()
+            .map(|(name, program)| {
+                let function = object.functions.get(&program.function_key());
+                let function = function.with_context(|| format!("{name} has no code"))?;
+                Ok((name.clone(), function.instructions.clone()))
+            })
+            .collect::<anyhow::Result<_>>()?;
+        let maps = numbered()
+            .map(|(name, number, map)| {
+                let map = Map {
+                    name: name.to_owned(),
+                    kind: map.map_type(),
+                    key_size: map.key_size(),
+                    value_size: map.value_size(),
+                    data: map.data().to_vec(),
+                };
+                (number.cast_unsigned(), map)
+            })
+            .collect();
+        Ok(Self { programs, maps })
+    }
+}

@@ -1,0 +1,35 @@
+//! `cargo xtask cost`: what the eBPF programs cost those who use no VIP.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::{
+    build::{self, OBJECT_VARIABLE},
+    process,
+    workspace::Workspace,
+};
+
+/// Print what the eBPF programs cost, each figure beside its budget
+///
+/// For each program: its instructions, and those that the kernel's verifier looks at (as root). For
+/// runs with nothing to do: instructions executed and helpers called, counted by an interpreter, so
+/// that they are the same each time. Fails beyond the budget.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Print rows for the budget that fit what the programs cost now
+    #[arg(long)]
+    propose: bool,
+}
+
+/// Runs the verb.
+pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
+    let object = build::object(workspace)?;
+    let mut cost = workspace.cargo();
+    cost.args(["run", "--quiet", "--release", "--package", "mcs-tests", "--bin", "cost", "--"]);
+    if args.propose {
+        cost.arg("--propose");
+    }
+    process::run(cost.env(OBJECT_VARIABLE, &object))?;
+    Ok(ExitCode::SUCCESS)
+}
