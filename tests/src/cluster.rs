@@ -5,7 +5,13 @@
 //! as well. All of a set hangs on its name: its state lies in `/run/<name>`, and namespaces and
 //! cgroups are called so. What a crash has left is found by it.
 
-use std::{fmt, fs, os::unix::fs::DirBuilderExt as _, path::PathBuf, thread};
+use std::{
+    fmt, fs,
+    os::unix::fs::DirBuilderExt as _,
+    path::PathBuf,
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+};
 
 use anyhow::{Context as _, ensure};
 use clap::{ValueEnum, value_parser};
@@ -110,17 +116,47 @@ pub fn start(
         .create(&directory)
         .with_context(|| format!("cannot make {}", directory.display()))?;
     let images = directory.join("images.tar");
-    images::write(&images, programs).context("cannot write the archive of images")?;
+    if plan.nodes > 0 {
+        images::write(&images, programs).context("cannot write the archive of images")?;
+    }
     let wan = Wan::create(set, plan)?;
-    let workshop = Workshop { plan, programs, observer, hierarchies, wan, images };
+    let failures = Failures { observer, failures: Mutex::default() };
+    let workshop = Workshop { plan, programs, observer: &failures, hierarchies, wan, images };
     thread::scope(|scope| {
-        let workshop = &workshop;
-        let start = |cluster| scope.spawn(move || start_cluster(workshop, cluster));
-        let started: Vec<_> = set.clusters(plan.clusters).map(start).collect();
-        started.into_iter().try_for_each(|cluster| {
-            cluster.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
-    })
+        for cluster in set.clusters(plan.clusters) {
+            let (workshop, failures) = (&workshop, &failures);
+            scope.spawn(move || {
+                if let Err(error) = start_cluster(workshop, cluster) {
+                    failures.list().push(error);
+                }
+            });
+        }
+    });
+    let first = failures.list().drain(..).next();
+    first.map_or(Ok(()), Err)
+}
+
+/// What went wrong, the first first. It ends the waiting of all.
+struct Failures<'a> {
+    observer: &'a dyn Observer,
+    failures: Mutex<Vec<anyhow::Error>>,
+}
+
+impl Failures<'_> {
+    fn list(&self) -> MutexGuard<'_, Vec<anyhow::Error>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Observer for Failures<'_> {
+    fn progress(&self, what: &str) {
+        self.observer.progress(what);
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(self.list().is_empty(), "another cluster has failed");
+        self.observer.check()
+    }
 }
 
 fn start_cluster(workshop: &Workshop<'_>, cluster: Cluster) -> anyhow::Result<()> {
@@ -129,17 +165,19 @@ fn start_cluster(workshop: &Workshop<'_>, cluster: Cluster) -> anyhow::Result<()
     let authority = Authority::create(pki, &format!("{cluster} authority"))?;
     let mut control_plane = control_plane::start(workshop, cluster, &authority)?;
     observer.progress(&format!("{cluster}: the API server is ready"));
-    addons::install(workshop, cluster, &mut control_plane)?;
+    addons::install_types(workshop, cluster, &mut control_plane)?;
     let start = |node| node::start(workshop, node, &authority);
     let nodes: Vec<_> =
         cluster.nodes(workshop.plan.nodes).map(start).collect::<anyhow::Result<_>>()?;
+    if nodes.is_empty() {
+        return Ok(());
+    }
+    addons::install_dns(workshop, cluster)?;
     for node in nodes {
         node.wait(workshop)?;
     }
-    if workshop.plan.nodes > 0 {
-        observer.progress(&format!("{cluster}: every node is ready"));
-        addons::wait_for_dns(workshop, cluster, &mut control_plane)?;
-        observer.progress(&format!("{cluster}: DNS answers"));
-    }
+    observer.progress(&format!("{cluster}: every node is ready"));
+    addons::wait_for_dns(workshop, cluster, &mut control_plane)?;
+    observer.progress(&format!("{cluster}: DNS answers"));
     Ok(())
 }

@@ -12,8 +12,8 @@ pub const CLUSTER_PROPERTIES: &str = include_str!("manifests/clusterproperties.y
 const PROPERTIES: &str = include_str!("manifests/properties.yaml");
 const COREDNS: &str = include_str!("manifests/coredns.yaml");
 
-/// Installs them.
-pub(super) fn install(
+/// Installs the types, and says which cluster this is.
+pub(super) fn install_types(
     workshop: &Workshop<'_>,
     cluster: Cluster,
     control_plane: &mut Daemons,
@@ -28,17 +28,20 @@ pub(super) fn install(
         PROPERTIES.replace("$CLUSTER", &cluster.to_string()).replace("$SET", cluster.set.name());
     control_plane.wait(&format!("{cluster} to serve the new types"), workshop.observer, || {
         kubectl.apply(&properties)
-    })?;
+    })
+}
 
+/// Installs DNS, which takes a node to run on.
+pub(super) fn install_dns(workshop: &Workshop<'_>, cluster: Cluster) -> anyhow::Result<()> {
     let [v4, v6] = cluster.dns();
     let coredns = COREDNS
         .replace("$IMAGE", images::COREDNS)
         .replace("$DNS_V4", &v4.to_string())
         .replace("$DNS_V6", &v6.to_string());
-    kubectl.apply(&coredns)
+    Kubectl::new(workshop.programs, cluster)?.apply(&coredns)
 }
 
-/// Waits until DNS is ready. There has to be a node.
+/// Waits until DNS is ready.
 pub(super) fn wait_for_dns(
     workshop: &Workshop<'_>,
     cluster: Cluster,

@@ -121,8 +121,9 @@ impl Daemons {
         text.push(b'\n');
         write(&script, &text)?;
         let mut command = Command::new(&script);
-        // Ctrl-C is not for it.
-        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // Neither Ctrl-C nor the directory that this process is in is any of its business.
+        command.current_dir(&self.directory).process_group(0);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().with_context(|| format!("cannot run {}", script.display()))?;
         self.started.push(Daemon { script, log, child });
         Ok(())
