@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     env,
+    ffi::OsStr,
     fs::{self, File},
     net::{IpAddr, SocketAddr},
     os::unix::process::CommandExt as _,
@@ -26,8 +27,8 @@ pub const HOOKS: usize = 8;
 /// What an agent is started with.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// `--manifests`.
-    pub manifests: PathBuf,
+    /// Where it reads objects.
+    pub source: Source,
     /// `--bpffs`.
     pub bpffs: PathBuf,
     /// `--cgroup-root`.
@@ -40,6 +41,25 @@ pub struct Config {
     pub log: PathBuf,
     /// Whether it is spared by a Ctrl-C on the terminal.
     pub own_process_group: bool,
+}
+
+/// Where an agent reads objects.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// `--manifests`.
+    Manifests(PathBuf),
+    /// `--kubeconfig`.
+    Kubeconfig(PathBuf),
+}
+
+impl Source {
+    fn flag(&self) -> [&OsStr; 2] {
+        let (flag, path) = match self {
+            Self::Manifests(directory) => ("--manifests", directory),
+            Self::Kubeconfig(file) => ("--kubeconfig", file),
+        };
+        [flag.as_ref(), path.as_ref()]
+    }
 }
 
 /// An agent. The process is killed when this is dropped.
@@ -62,6 +82,13 @@ impl Agent {
     /// Starts it anew after [`Agent::stop`] or [`Agent::kill`], with these flags.
     pub fn start_again(&mut self, netns: &Namespace, flags: &[&str]) -> anyhow::Result<()> {
         self.config.flags = flags.iter().map(|&flag| flag.to_owned()).collect();
+        self.child = spawn(&self.binary, netns, &self.config)?;
+        Ok(())
+    }
+
+    /// The same, and it reads objects elsewhere.
+    pub fn start_again_on(&mut self, netns: &Namespace, source: Source) -> anyhow::Result<()> {
+        self.config.source = source;
         self.child = spawn(&self.binary, netns, &self.config)?;
         Ok(())
     }
@@ -138,6 +165,11 @@ impl Agent {
         json(&self.command(&["services", "-o", "json"])?)
     }
 
+    /// The frontends of one service.
+    pub fn frontends(&self, name: &str) -> anyhow::Result<Frontends> {
+        frontends(&self.services()?, name)
+    }
+
     /// Waits until the maps hold exactly what `service` asks for.
     pub fn wait_for(&self, service: &Service) -> anyhow::Result<()> {
         self.wait_for_frontends(service.name(), &service.frontends())
@@ -151,7 +183,7 @@ impl Agent {
     /// Waits until the maps hold exactly these frontends of the service.
     pub fn wait_for_frontends(&self, name: &str, expected: &Frontends) -> anyhow::Result<()> {
         wait::until(&format!("the frontends of {name}"), || {
-            let found = frontends(&self.services()?, name)?;
+            let found = self.frontends(name)?;
             ensure!(found == *expected, "there are {found:?} instead of {expected:?}");
             Ok(())
         })
@@ -202,8 +234,7 @@ fn spawn(binary: &Path, netns: &Namespace, config: &Config) -> anyhow::Result<Ch
     let mut command = netns.command(binary);
     command
         .arg("run")
-        .arg("--manifests")
-        .arg(&config.manifests)
+        .args(config.source.flag())
         .arg("--bpffs")
         .arg(&config.bpffs)
         .arg("--cgroup-root")

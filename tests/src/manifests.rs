@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
+    fs, iter,
     net::{IpAddr, SocketAddr},
     path::Path,
 };
@@ -120,16 +120,21 @@ impl Service {
     }
 
     fn manifest(&self) -> Value {
-        let mut items = vec![self.import()];
-        for (cluster, ips) in &self.endpoints {
-            let (v4, v6): (Vec<_>, Vec<_>) = ips.iter().partition(|ip| ip.is_ipv4());
-            items.push(self.slice(cluster, "IPv4", &v4));
-            items.push(self.slice(cluster, "IPv6", &v6));
-        }
+        let items: Vec<_> = iter::once(self.import()).chain(self.slices()).collect();
         json!({"apiVersion": "v1", "kind": "List", "items": items})
     }
 
-    fn import(&self) -> Value {
+    /// The EndpointSlices, two of each cluster.
+    pub fn slices(&self) -> Vec<Value> {
+        let of_cluster = |(cluster, ips): (&String, &Vec<IpAddr>)| {
+            let (v4, v6): (Vec<_>, Vec<_>) = ips.iter().partition(|ip| ip.is_ipv4());
+            [self.slice(cluster, "IPv4", &v4), self.slice(cluster, "IPv6", &v6)]
+        };
+        self.endpoints.iter().flat_map(of_cluster).collect()
+    }
+
+    /// The ServiceImport.
+    pub fn import(&self) -> Value {
         let ports: Vec<_> = self
             .ports
             .iter()

@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::{
-    agent::{Agent, Config},
+    agent::{Agent, Config, Source},
     bpffs::BpfDirectory,
     cgroup::Cgroup,
     manifests::{Manifests, Service},
@@ -44,7 +44,7 @@ impl Site {
         let run_dir = run.directory().join(role);
         fs::create_dir_all(&run_dir)?;
         let config = Config {
-            manifests: manifests.path().to_owned(),
+            source: Source::Manifests(manifests.path().to_owned()),
             bpffs: bpffs.path().to_owned(),
             cgroup_root: cgroup.path().to_owned(),
             run_dir,

@@ -2,11 +2,14 @@
 
 use std::{
     cell::OnceCell,
+    env,
     path::PathBuf,
+    process::Command,
     time::{Duration, Instant},
 };
 
 use anyhow::Result;
+use mcs_tests::cluster;
 
 use super::{
     suites::Suite,
@@ -67,6 +70,11 @@ impl<'a> Bench<'a> {
         if let Some(Ok(built)) = self.built(suite) {
             command.env(OBJECT_VARIABLE, &built.object).env("MCS_AGENT", &built.agent);
         }
+        if suite.needs.contains(&Purpose::Clusters)
+            && let Err(error) = self.name_programs(&mut command)
+        {
+            return (Outcome::Failed(format!("{error:#}")), Duration::ZERO);
+        }
         command.args(suite.cargo);
         if !self.arguments.is_empty() && !suite.cargo.contains(&"--") {
             command.arg("--").args(self.arguments);
@@ -77,6 +85,13 @@ impl<'a> Bench<'a> {
             Err(error) => Outcome::Failed(format!("{error:#}")),
         };
         (outcome, start.elapsed())
+    }
+
+    /// Tells a command where what a cluster is made of lies.
+    fn name_programs(&self, command: &mut Command) -> Result<()> {
+        let directories = setup::cluster_programs(self.workspace)?;
+        command.env(cluster::VARIABLE, env::join_paths(directories)?);
+        Ok(())
     }
 
     /// What the suite's command finds built, if it asks for that.

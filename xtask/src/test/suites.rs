@@ -11,7 +11,8 @@ pub(super) struct Suite {
     /// Whether it takes root: for namespaces, cgroups and loading programs.
     pub(super) root: bool,
     /// What setup has to provide. With [`Purpose::Build`] the agent and the binaries of mcs-tests are built first, in
-    /// the release profile, and the command finds the agent's path in `MCS_AGENT`.
+    /// the release profile, and the command finds the agent's path in `MCS_AGENT`; with [`Purpose::Clusters`] it finds the programs of a
+    /// cluster in `MCS_PROGRAMS`.
     pub(super) needs: &'static [Purpose],
     /// The arguments of cargo; for a binary of mcs-tests
     /// `["run", "--release", "--package", "mcs-tests", "--bin", NAME]`. One that has `--` takes no filter.
@@ -75,6 +76,13 @@ pub(super) const SUITES: &[Suite] = &[
         root: true,
         needs: &[Purpose::Build, Purpose::Test],
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "node"],
+    },
+    Suite {
+        name: "api",
+        about: "Agents that follow a real API server, whatever becomes of it",
+        root: true,
+        needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters],
+        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "api"],
     },
     Suite {
         name: "demo",

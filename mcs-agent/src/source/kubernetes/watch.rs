@@ -85,6 +85,8 @@ pub(super) struct Watch<'a, R: Reading> {
     listed: bool,
     /// Whether trouble was told of.
     failing: bool,
+    /// Whether the latest request got no answer.
+    lost: bool,
     backoff: Backoff,
 }
 
@@ -126,6 +128,7 @@ impl<'a, R: Reading> Watch<'a, R> {
             seen: None,
             listed: false,
             failing: false,
+            lost: false,
             backoff: Backoff::new(),
         }
     }
@@ -286,8 +289,14 @@ impl<'a, R: Reading> Watch<'a, R> {
                 Some(410) => {
                     tracing::debug!(%error, "listing anew");
                     self.listed = false;
+                    self.backoff.reset();
                 }
                 code => {
+                    let was_lost = std::mem::replace(&mut self.lost, code.is_none());
+                    if was_lost && !self.lost {
+                        // It is back, and will soon be all there.
+                        self.backoff.reset();
+                    }
                     if was_listing {
                         // There may be no such version (any more): a list from scratch is better
                         // than none.
@@ -333,6 +342,10 @@ fn describe(error: kube::Error) -> String {
         kube::Error::Api(status) => status.message,
         kube::Error::Service(error) => chain(&*error),
         kube::Error::HyperError(error) => chain(&error),
+        kube::Error::ReadEvents(error) => {
+            tracing::debug!("{}", chain(&error));
+            "the connection was lost".to_owned()
+        }
         other => chain(&other),
     }
 }
@@ -358,9 +371,8 @@ mod tests {
 
     use super::*;
     use crate::source::kubernetes::{
-        KubeconfigFile,
         reading::Property,
-        script::{Answer, Script, bookmark, error_event, event, list_end},
+        script::{Answer, Script, bookmark, error_event, event, kubeconfig, list_end},
     };
 
     /// Longer than anything takes on a slow machine.
@@ -376,21 +388,9 @@ mod tests {
     impl Following {
         async fn begin(answers: impl IntoIterator<Item = Answer>) -> Self {
             let script = Script::play(answers).await;
-            let kubeconfig = json!({
-                "current-context": "c",
-                "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-                "clusters": [{
-                    "name": "k",
-                    "cluster": {"server": format!("http://{}", script.address)},
-                }],
-                "users": [{"name": "u", "user": {}}],
-            });
-            let file = tempfile::NamedTempFile::new().unwrap();
-            std::fs::write(&file, kubeconfig.to_string()).unwrap();
+            let (kubeconfig, file) = kubeconfig(&format!("http://{}", script.address));
             let (sender, updates) = mpsc::channel(1);
             let task = tokio::spawn(async move {
-                let path = file.path().to_owned();
-                let kubeconfig = KubeconfigFile { path, context: None };
                 let (access, _) = Access::new(Some(kubeconfig)).await.unwrap();
                 let version = |version| {
                     let kind = GroupVersionKind::gvk("about.k8s.io", version, "ClusterProperty");
@@ -402,6 +402,7 @@ mod tests {
                     fields: None,
                 };
                 Watch::new(&access, target, sender, Update::ClusterId).run().await;
+                drop(file);
             });
             Self { script, updates, task }
         }

@@ -18,7 +18,6 @@ mod restart;
 mod storage;
 mod tcp;
 mod tools;
-mod traffic;
 mod udp;
 mod world;
 

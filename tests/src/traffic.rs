@@ -10,28 +10,31 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use mcs_tests::netns::Namespace;
 use rustix::net::sockopt::set_socket_linger;
 
-use crate::client::{self, Family, ask, connect, connected, identity, receive_nameless};
+use crate::{
+    client::{self, Family, ask, connect, connected, identity, receive_nameless},
+    netns::Namespace,
+};
 
 /// A UDP connect goes through the hook and makes no packet, so there can be many.
 const CONNECTS: usize = 100;
 
 /// What the clients use.
-pub(crate) struct Load {
+#[derive(Clone, Debug)]
+pub struct Load {
     /// Frontends of TCP.
-    pub(crate) tcp: Vec<(Family, SocketAddr)>,
+    pub tcp: Vec<(Family, SocketAddr)>,
     /// Frontends of UDP, each used by new sockets and by one that each client keeps, connected and
     /// not.
-    pub(crate) udp: Vec<(Family, SocketAddr)>,
+    pub udp: Vec<(Family, SocketAddr)>,
     /// Who may answer.
-    pub(crate) backends: BTreeSet<SocketAddr>,
+    pub backends: BTreeSet<SocketAddr>,
 }
 
 /// Does `work` while a client on each CPU goes through the load over and over. It is an error if
 /// anything fails, or is answered by another backend. Returns how often a backend answered.
-pub(crate) fn during(
+pub fn during(
     netns: &Namespace,
     load: &Load,
     work: impl FnOnce() -> anyhow::Result<()>,

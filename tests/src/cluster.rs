@@ -1,0 +1,183 @@
+//! Real Kubernetes clusters on this machine, without Docker: etcd, the API server and all the rest
+//! run as they are, from archives of images that are made here.
+//!
+//! A control plane is a network namespace. A [node] has its mounts, cgroups and host name to itself
+//! as well. All of a set hangs on its name: its state lies in `/run/<name>`, and namespaces and
+//! cgroups are called so. What a crash has left is found by it.
+
+use std::{
+    fmt, fs,
+    os::unix::fs::DirBuilderExt as _,
+    path::PathBuf,
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+};
+
+use anyhow::{Context as _, ensure};
+use clap::{ValueEnum, value_parser};
+
+pub use self::{
+    addons::CLUSTER_PROPERTIES,
+    cni::Cni,
+    images::TOOLS,
+    kubectl::Kubectl,
+    layout::{Cluster, ClusterSet, Node},
+    programs::{Programs, VARIABLE},
+    removal::remove,
+    status::{Place, clusters, places},
+};
+use self::{certificates::Authority, hierarchies::Hierarchies, network::Wan};
+
+mod addons;
+pub mod certificates;
+mod cni;
+mod containerd;
+mod control_plane;
+mod daemons;
+mod hierarchies;
+mod images;
+mod kubeconfig;
+mod kubectl;
+mod layout;
+mod network;
+mod node;
+mod programs;
+mod removal;
+mod status;
+
+/// What to start.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Plan {
+    /// How many clusters
+    #[arg(long, default_value_t = 2, value_name = "COUNT", value_parser = value_parser!(u8).range(1..=i64::from(ClusterSet::MOST)))]
+    pub clusters: u8,
+    /// How many nodes in each; without any there is an API server alone
+    #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = value_parser!(u8).range(..=i64::from(ClusterSet::MOST)))]
+    pub nodes: u8,
+    /// How pods are connected to their node
+    #[arg(long, value_enum, default_value_t)]
+    pub cni: Cni,
+    /// How kube-proxy does its work
+    #[arg(long, value_enum, default_value_t)]
+    pub proxy: ProxyMode,
+}
+
+/// A mode of kube-proxy.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
+pub enum ProxyMode {
+    /// nftables
+    #[default]
+    Nftables,
+    /// iptables
+    Iptables,
+}
+
+impl fmt::Display for ProxyMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nftables => "nftables",
+            Self::Iptables => "iptables",
+        })
+    }
+}
+
+/// Whoever waits for clusters to start.
+pub trait Observer: Sync {
+    /// Hears what has been done.
+    fn progress(&self, what: &str);
+    /// An error if it should not go on.
+    fn check(&self) -> anyhow::Result<()>;
+}
+
+/// What starting a cluster takes.
+struct Workshop<'a> {
+    plan: Plan,
+    programs: &'a Programs,
+    observer: &'a dyn Observer,
+    hierarchies: Hierarchies,
+    wan: Wan,
+    images: PathBuf,
+}
+
+/// Starts clusters, and returns when every node is ready and DNS answers. What is there of the set
+/// must not be in use; what an earlier one left is removed. After an error, [`remove`] is due.
+pub fn start(
+    set: ClusterSet,
+    plan: Plan,
+    programs: &Programs,
+    observer: &dyn Observer,
+) -> anyhow::Result<()> {
+    let hierarchies = Hierarchies::find()?;
+    ensure!(!status::is_running(set, &hierarchies), "{} is running already", set.name());
+    remove(set)?;
+    let directory = set.directory();
+    fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&directory)
+        .with_context(|| format!("cannot make {}", directory.display()))?;
+    let images = directory.join("images.tar");
+    if plan.nodes > 0 {
+        images::write(&images, programs).context("cannot write the archive of images")?;
+    }
+    let wan = Wan::create(set, plan)?;
+    let failures = Failures { observer, failures: Mutex::default() };
+    let workshop = Workshop { plan, programs, observer: &failures, hierarchies, wan, images };
+    thread::scope(|scope| {
+        for cluster in set.clusters(plan.clusters) {
+            let (workshop, failures) = (&workshop, &failures);
+            scope.spawn(move || {
+                if let Err(error) = start_cluster(workshop, cluster) {
+                    failures.list().push(error);
+                }
+            });
+        }
+    });
+    let first = failures.list().drain(..).next();
+    first.map_or(Ok(()), Err)
+}
+
+/// What went wrong, the first first. It ends the waiting of all.
+struct Failures<'a> {
+    observer: &'a dyn Observer,
+    failures: Mutex<Vec<anyhow::Error>>,
+}
+
+impl Failures<'_> {
+    fn list(&self) -> MutexGuard<'_, Vec<anyhow::Error>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Observer for Failures<'_> {
+    fn progress(&self, what: &str) {
+        self.observer.progress(what);
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(self.list().is_empty(), "another cluster has failed");
+        self.observer.check()
+    }
+}
+
+fn start_cluster(workshop: &Workshop<'_>, cluster: Cluster) -> anyhow::Result<()> {
+    let observer = workshop.observer;
+    let pki = cluster.directory().join("pki");
+    let authority = Authority::create(pki, &format!("{cluster} authority"))?;
+    let mut control_plane = control_plane::start(workshop, cluster, &authority)?;
+    observer.progress(&format!("{cluster}: the API server is ready"));
+    addons::install_types(workshop, cluster, &mut control_plane)?;
+    let start = |node| node::start(workshop, node, &authority);
+    let nodes: Vec<_> =
+        cluster.nodes(workshop.plan.nodes).map(start).collect::<anyhow::Result<_>>()?;
+    if nodes.is_empty() {
+        return Ok(());
+    }
+    addons::install_dns(workshop, cluster)?;
+    for node in nodes {
+        node.wait(workshop)?;
+    }
+    observer.progress(&format!("{cluster}: every node is ready"));
+    addons::wait_for_dns(workshop, cluster, &mut control_plane)?;
+    observer.progress(&format!("{cluster}: DNS answers"));
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! `cargo xtask clusters`: real Kubernetes clusters on this machine.
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::Subcommand;
+use mcs_tests::cluster::{self, ClusterSet, Kubectl, Observer, Plan, Programs};
+
+use crate::{
+    interrupt::{INTERRUPTED, Interrupt},
+    process,
+    screen::Screen,
+    setup::{self, Purpose},
+    workspace::Workspace,
+};
+
+const SET: ClusterSet = ClusterSet::DEVELOPMENT;
+
+/// Run real Kubernetes clusters on this machine
+///
+/// Every node is a set of namespaces with its own containerd, kubelet and kube-proxy; there is no Docker, and nothing is
+/// pulled. Pods of all clusters reach each other, IPv4 and IPv6. The first time, Kubernetes is built from the Go module
+/// proxy. Takes root.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Start clusters, and return when they are ready
+    Up(Plan),
+    /// Remove them, without a trace
+    Down,
+    /// Show what runs; exit with 1 if something does not
+    Status,
+    /// Print the path of a cluster's kubeconfig
+    Kubeconfig {
+        /// Its number, from 1
+        #[arg(value_name = "N")]
+        number: u8,
+    },
+}
+
+/// Runs the verb.
+pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("error: cargo xtask clusters takes root, to make namespaces and cgroups");
+        return Ok(ExitCode::from(2));
+    }
+    match args.verb {
+        Verb::Up(plan) => up(workspace, plan),
+        Verb::Down => {
+            cluster::remove(SET)?;
+            println!("Nothing is left of the clusters.");
+            Ok(ExitCode::SUCCESS)
+        }
+        Verb::Status => status(workspace),
+        Verb::Kubeconfig { number } => {
+            let running = cluster::clusters(SET).find(|cluster| cluster.number == number);
+            let running = running.with_context(|| format!("there is no cluster {number}"))?;
+            println!("{}", running.kubeconfig().display());
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn up(workspace: &Workspace, plan: Plan) -> Result<ExitCode> {
+    setup::ensure(workspace, &[Purpose::Clusters])?;
+    let programs = programs(workspace)?;
+    let terminal = Terminal {
+        screen: Screen::new(),
+        interrupt: Interrupt::listen().context("cannot handle signals")?,
+    };
+    let started = cluster::start(SET, plan, &programs, &terminal);
+    if started.is_err() {
+        cluster::remove(SET)?;
+    }
+    match started {
+        Err(_) if terminal.interrupt.came() => {
+            terminal.progress("interrupted; everything is removed");
+            Ok(ExitCode::from(INTERRUPTED))
+        }
+        Err(error) => Err(error),
+        Ok(()) => {
+            terminal.progress("everything is ready");
+            terminal.screen.title("To try");
+            terminal.screen.block(&explain(&programs)?);
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn status(workspace: &Workspace) -> Result<ExitCode> {
+    let places = cluster::places(SET)?;
+    if places.is_empty() {
+        println!("There are no clusters.");
+        return Ok(ExitCode::FAILURE);
+    }
+    for place in &places {
+        let ended: Vec<_> = place.ended.iter().map(|name| format!("{name} (ended)")).collect();
+        println!("{:<12}{}", place.name, [place.running.as_slice(), &ended].concat().join(", "));
+    }
+    let programs = programs(workspace)?;
+    let mut complete = places.iter().all(|place| place.ended.is_empty());
+    for cluster in cluster::clusters(SET) {
+        println!();
+        let mut command = Kubectl::new(&programs, cluster)?.command();
+        command.args(["get", "nodes,pods", "--all-namespaces", "--output", "wide"]);
+        if let Err(error) = process::run(&mut command) {
+            println!("{cluster}: {error:#}");
+            complete = false;
+        }
+    }
+    Ok(if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The programs in the cache.
+fn programs(workspace: &Workspace) -> Result<Programs> {
+    Ok(Programs::new(setup::cluster_programs(workspace)?))
+}
+
+/// How to use what has been started.
+fn explain(programs: &Programs) -> Result<String> {
+    let kubectl = programs.find("kubectl")?;
+    let clusters = cluster::clusters(SET).map(|cluster| {
+        format!(
+            "{} --kubeconfig {} get pods -A\n",
+            kubectl.display(),
+            cluster.kubeconfig().display()
+        )
+    });
+    Ok(clusters.chain(["cargo xtask clusters down".to_owned()]).collect())
+}
+
+/// Shows progress, and stops at Ctrl-C.
+struct Terminal {
+    screen: Screen,
+    interrupt: Interrupt,
+}
+
+impl Observer for Terminal {
+    fn progress(&self, what: &str) {
+        self.screen.progress(what);
+    }
+
+    fn check(&self) -> Result<()> {
+        self.interrupt.check()
+    }
+}
