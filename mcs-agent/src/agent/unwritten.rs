@@ -53,18 +53,18 @@ mod tests {
 
     use super::*;
 
-    fn at(second: u64) -> Option<SystemTime> {
-        Some(UNIX_EPOCH + Duration::from_secs(second))
+    fn at(second: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(second)
     }
 
     #[test]
     fn the_oldest_trigger_of_a_slice_counts_until_it_goes() {
         let (web, dns) = (ObjectKey::new("shop", "web-a"), ObjectKey::new("shop", "dns-a"));
         let mut unwritten = Unwritten::default();
-        unwritten.add_slice(&web, at(1));
-        unwritten.add_slice(&web, at(2));
+        unwritten.add_slice(&web, Some(at(1)));
+        unwritten.add_slice(&web, Some(at(2)));
         unwritten.add_slice(&dns, None);
-        assert_eq!(unwritten.triggers().collect::<Vec<_>>(), [at(1).unwrap()]);
+        assert_eq!(unwritten.triggers().collect::<Vec<_>>(), [at(1)]);
         unwritten.add_deletion(&web);
         assert_eq!(unwritten.triggers().count(), 0);
         assert_eq!(unwritten.slices(), 4);
