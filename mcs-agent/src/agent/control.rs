@@ -133,6 +133,7 @@ impl Control {
                 swept = self.sweeper.next(), if !self.dataplane.is_outdated() => {
                     self.note_flows(swept);
                 }
+                () = self.vitals.listeners_changed() => self.report_soon(),
                 _ = look.tick() => {
                     self.refresh_addresses()?;
                     self.refresh_hooks();

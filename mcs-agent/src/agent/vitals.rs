@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tokio::sync::Notify;
+
 use super::{Report, metrics::SyncMetrics, report::ListenerReport};
 
 /// How often a start that waits for something says that it is alive.
@@ -25,6 +27,7 @@ pub(super) struct Vitals {
     stopping: AtomicBool,
     report: Mutex<Option<Arc<Report>>>,
     listeners: Mutex<Vec<ListenerReport>>,
+    listeners_changed: Notify,
     pub(super) metrics: SyncMetrics,
 }
 
@@ -38,6 +41,7 @@ impl Vitals {
             stopping: AtomicBool::new(false),
             report: Mutex::new(None),
             listeners: Mutex::new(Vec::new()),
+            listeners_changed: Notify::new(),
             metrics,
         }
     }
@@ -113,6 +117,12 @@ impl Vitals {
         listeners.retain(|other| other.flags != listener.flags);
         listeners.push(listener);
         listeners.sort_by(|a, b| a.flags.cmp(&b.flags));
+        self.listeners_changed.notify_one();
+    }
+
+    /// Waits until [`Vitals::listeners`] has changed.
+    pub(super) async fn listeners_changed(&self) {
+        self.listeners_changed.notified().await;
     }
 
     fn now(&self) -> u64 {

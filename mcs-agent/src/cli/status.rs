@@ -146,6 +146,10 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
         report.cgroup_path.display(),
     ))?;
     print(&format!("Packets: {}", devices::summary(&report.tc)))?;
+    for listener in &report.listeners {
+        let problem = if listener.problem.is_some() { ": not listening" } else { "" };
+        print(&format!("HTTP: {} {}{problem}", listener.flags, listener.address))?;
+    }
     print(&format!(
         "Capacity: {} of {} VIPs, {} of {} frontends, {} of {} endpoints, {} of {} clusters; config \
          maps take {} KiB, state maps {} KiB",

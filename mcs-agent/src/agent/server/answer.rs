@@ -89,19 +89,23 @@ impl Answers {
     }
 
     fn livez(&self, verbose: bool) -> Answer {
+        let answer = tell("livez", &[self.control()], verbose);
+        self.vitals.metrics.count_livez(answer.status.as_u16());
+        answer
+    }
+
+    fn control(&self) -> Verdict {
         let silence = self.vitals.silence();
         let stuck = format!("no sign of life for {:.0} s", silence.as_secs_f64());
         let failings = if silence > self.patience { vec![stuck] } else { Vec::new() };
-        let answer = tell("livez", &[Verdict { name: "control", failings }], verbose);
-        self.vitals.metrics.count_livez(answer.status.as_u16());
-        answer
+        Verdict { name: "control", failings }
     }
 
     fn readyz(&self, verbose: bool) -> Answer {
         let ending = "the agent was told to end; the dataplane stays".to_owned();
         let starting = "no maps and programs yet; the log says what is waited for".to_owned();
         let stop = if self.vitals.is_stopping() { vec![ending] } else { Vec::new() };
-        let mut verdicts = vec![Verdict { name: "shutdown", failings: stop }];
+        let mut verdicts = vec![Verdict { name: "shutdown", failings: stop }, self.control()];
         match self.vitals.report() {
             None => verdicts.push(Verdict { name: "start", failings: vec![starting] }),
             Some(report) => {

@@ -8,12 +8,12 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use mcs_tests::{suite::Suite, wait};
+use mcs_tests::{agent::Source, suite::Suite, wait};
 use rustix::{
     fs::{CWD, FileType, Mode, mknodat},
     process::{Pid, Signal, kill_process},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     http::{Answer, expect, health, samples},
@@ -25,6 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a stuck control loop is not alive, and what ends is not ready", stuck);
+    suite.case("an API server that is away: alive, healthy, not ready", away);
     suite.case("maps that cannot be written: alive, not healthy", unwritable);
 }
 
@@ -56,25 +57,18 @@ fn stuck(world: &mut World) -> anyhow::Result<()> {
     ensure!(samples(&netns)?["mcs_control_silence_seconds"] > 10.0, "metrics know nothing of it");
 
     // Told to end, it cannot; that it should is told all the same.
-    expect(&health(&netns, "/readyz")?, 200, &["ok"])?;
+    expect(&health(&netns, "/readyz")?, 503, &["[-]control failed", "[+]shutdown ok"])?;
     let pid = i32::try_from(site.agent.pid()).ok().and_then(Pid::from_raw).context("no pid")?;
     kill_process(pid, Signal::TERM)?;
-    wait::until("readyz to fail", || {
+    wait::until("readyz to tell it", || {
         expect(&health(&netns, "/readyz")?, 503, &["[-]shutdown failed", "[+]hooks ok"])
     })?;
     // Somebody reads: the control loop goes on, and ends.
-    let mut reader = thread::spawn(move || fs::read(pipe));
-    let ended = wait::until("the agent to end", || {
+    fs::read(pipe)?;
+    wait::until("the agent to end", || {
         ensure!(health(&netns, "/livez").is_err(), "it answers");
         Ok(())
-    });
-    if ended.is_ok() {
-        let _ = reader.join();
-    } else {
-        reader = thread::spawn(|| Ok(Vec::new()));
-        drop(reader);
-    }
-    ended
+    })
 }
 
 fn unwritable(world: &mut World) -> anyhow::Result<()> {
@@ -104,6 +98,41 @@ fn unwritable(world: &mut World) -> anyhow::Result<()> {
     assert_eq!(figures["mcs_check_ok{check=\"maps\"}"], 0.0);
     assert_eq!(figures["mcs_frontends{state=\"ready\"}"], 1.0);
     Ok(())
+}
+
+fn away(world: &mut World) -> anyhow::Result<()> {
+    let kubeconfig = world.run.directory().join("away.kubeconfig");
+    let content = json!({
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {}}],
+    });
+    fs::write(&kubeconfig, content.to_string())?;
+    let flags = ["--liveness-timeout", "10"];
+    let (mut site, netns) = world.another("away", &flags, |manifests| manifests.write(&web()))?;
+    site.agent.wait_until_healthy()?;
+    site.agent.stop()?;
+    site.agent.start_again_on(&netns, Source::Kubeconfig(kubeconfig))?;
+    let since = Instant::now();
+    let slices = "{resource=\"endpointslices.discovery.k8s.io\"}";
+    let contact = wait::until("the trouble to be told", || {
+        expect(&health(&netns, "/readyz")?, 503, &["[-]sync failed", "[+]hooks ok", "[+]maps ok"])?;
+        let figures = samples(&netns)?;
+        ensure!(figures["mcs_source_problems"] > 0.0, "nothing is known of it");
+        Ok(figures[&format!("mcs_source_last_contact_timestamp_seconds{slices}")])
+    })?;
+    // For longer than a stuck one would be alive.
+    while since.elapsed() < TIMEOUT + Duration::from_secs(5) {
+        expect(&health(&netns, "/livez")?, 200, &["ok"])?;
+        expect(&health(&netns, "/healthz")?, 200, &["\"healthy\":true"])?;
+        thread::sleep(Duration::from_millis(500));
+    }
+    let figures = samples(&netns)?;
+    assert_eq!(figures[&format!("mcs_source_last_contact_timestamp_seconds{slices}")], contact);
+    assert_eq!(figures[&format!("mcs_source_synced{slices}")], 0.0);
+    // What an earlier agent wrote goes on.
+    site.agent.wait_for(&web())
 }
 
 /// The file that the agent writes below its `--run-dir`.

@@ -28,15 +28,15 @@ fn slice(pods: &[u8], trigger: Option<SystemTime>) -> anyhow::Result<Value> {
     let service = Service::new("late", []).port(Protocol::Tcp, 80, 8080).endpoints("east", pods);
     let mut slice = service.slices().into_iter().next().context("no slice")?;
     if let Some(trigger) = trigger {
-        let trigger = humantime(trigger)?;
+        let trigger = rfc3339(trigger)?;
         slice["metadata"]["annotations"] =
             json!({"endpoints.kubernetes.io/last-change-trigger-time": trigger});
     }
     Ok(slice)
 }
 
-/// As controllers write it.
-fn humantime(time: SystemTime) -> anyhow::Result<String> {
+/// As controllers write a time.
+fn rfc3339(time: SystemTime) -> anyhow::Result<String> {
     let since = time.duration_since(SystemTime::UNIX_EPOCH)?;
     let date = format!("@{}", since.as_secs());
     let output = std::process::Command::new("date")
