@@ -1,5 +1,7 @@
 //! The health suite: what an agent tells over HTTP of how it stands, and the alerts made of it.
 
+#![expect(clippy::float_cmp, reason = "samples that are compared are counts")]
+
 use std::process::ExitCode;
 
 use mcs_tests::suite::Suite;

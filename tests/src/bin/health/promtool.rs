@@ -57,17 +57,16 @@ fn alerts(_: &mut World) -> anyhow::Result<()> {
 
 fn names(world: &mut World) -> anyhow::Result<()> {
     let text = scrape(&world.node.netns)?;
-    let served: BTreeSet<&str> = text
-        .lines()
-        .filter_map(|line| line.split(['{', ' ']).next())
-        .chain(["mcs_rejections"])
-        .collect();
+    let families = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    let series = text.lines().filter_map(|line| line.split(['{', ' ']).next());
+    // There is nothing to turn down.
+    let served: BTreeSet<&str> = families.chain(series).chain(["mcs_rejections"]).collect();
     let rules = fs::read_to_string(deploy("alerts.yaml"))?;
-    let word = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+    let between = |c: char| !c.is_ascii_alphanumeric() && c != '_';
     let asked: BTreeSet<&str> = rules
         .lines()
         .filter(|line| !line.trim_start().starts_with('#'))
-        .flat_map(|line| line.split(word))
+        .flat_map(|line| line.split(between))
         .filter(|name| {
             ["mcs_", "kubeproxy_", "process_"].iter().any(|prefix| name.starts_with(prefix))
         })
