@@ -44,8 +44,8 @@ fn stuck(world: &mut World) -> anyhow::Result<()> {
     // The agent writes its status here before it renames it: opening a pipe that nobody reads takes
     // forever.
     let pipe = status_file(&site.agent.config().run_dir)?.with_extension("json.new");
-    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
     let since = Instant::now();
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
     site.manifests.write(&empty())?;
     let dead = within_timeout("livez to fail", || {
         let answer = health(&netns, "/livez")?;
