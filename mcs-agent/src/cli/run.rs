@@ -184,8 +184,10 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    runtime.block_on(agent::run(config))?;
-    Ok(ExitCode::SUCCESS)
+    let result = runtime.block_on(agent::run(config));
+    // A name that is being looked up would hold back the end.
+    runtime.shutdown_background();
+    result.map(|()| ExitCode::SUCCESS)
 }
 
 impl RunArgs {

@@ -1,6 +1,9 @@
 mod devices;
 
-use std::process::ExitCode;
+use std::{
+    process::ExitCode,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use serde::Serialize;
 
@@ -13,7 +16,7 @@ use crate::{
     agent::{Report, SocketLb},
     dataplane::{Counts, read_counters},
     loader::{AttachedHook, Pins, TcLink, is_held},
-    model::KindStatus,
+    model::{KindStatus, SourceStatus},
 };
 
 /// `status -o json`: fields are added, never renamed.
@@ -130,6 +133,7 @@ fn failings(report: &Report, hooks: &[AttachedHook]) -> Vec<String> {
             report.source.name
         ));
     }
+    failings.extend(unfollowed(&report.source));
     if report.outdated {
         failings.push(
             "the attached programs are an earlier agent's, whose maps no longer change: they are \
@@ -148,6 +152,18 @@ fn failings(report: &Report, hooks: &[AttachedHook]) -> Vec<String> {
     }
     failings.extend(report.pending.iter().map(|pending| format!("not in the maps yet: {pending}")));
     failings
+}
+
+/// What was read, and cannot be followed any more. Those that an API server was lost with are told
+/// together.
+fn unfollowed(source: &SourceStatus) -> Option<String> {
+    let lost = source.kinds.iter().filter_map(|kind| Some((&*kind.resource, kind.known_until?)));
+    let (resources, known): (Vec<_>, Vec<_>) = lost.unzip();
+    let age = age(known.into_iter().min()?);
+    Some(format!(
+        "{} cannot be followed, and is known as of {age} ago: what was read stays in force",
+        resources.join(", ")
+    ))
 }
 
 fn print_report(report: &Report) -> anyhow::Result<()> {
@@ -233,9 +249,23 @@ fn print_objects(report: &Report) -> anyhow::Result<()> {
 
 fn kind_state(kind: &KindStatus) -> String {
     match (&kind.version, kind.synced) {
-        (Some(version), true) => format!("synced, {version}"),
+        (Some(version), true) => match kind.known_until {
+            None => format!("synced, {version}"),
+            Some(known) => format!("as of {} ago, {version}", age(known)),
+        },
         (None, true) => "not served".to_owned(),
         (_, false) => "not synced".to_owned(),
+    }
+}
+
+/// How long ago that was, in seconds since the Unix epoch.
+fn age(then: u64) -> String {
+    let then = UNIX_EPOCH + Duration::from_secs(then);
+    let seconds = SystemTime::now().duration_since(then).map_or(0, |age| age.as_secs());
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds} s"),
+        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (hours, minutes, _) => format!("{hours} h {minutes} min"),
     }
 }
 

@@ -3,7 +3,11 @@
 //! kube has a watcher too (in kube-runtime), which tells neither that a watch works again nor which
 //! bookmarks came, and makes a watch that ends at once anew at once.
 
-use std::{convert::Infallible, pin::pin, time::Duration};
+use std::{
+    convert::Infallible,
+    pin::pin,
+    time::{Duration, SystemTime},
+};
 
 use futures_util::{Stream, StreamExt as _};
 use kube::{
@@ -32,6 +36,8 @@ const WATCH_MARGIN: Duration = Duration::from_secs(10);
 const LIST_TIMEOUT: Duration = Duration::from_secs(70);
 /// A watch that ends sooner, and without having told anything, has failed.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
+/// A server is not left alone for longer, whatever it asks for.
+const LONGEST_ASKED_FOR: Duration = Duration::from_secs(30);
 /// On the bookmark that ends a streamed list.
 const LIST_END: &str = "k8s.io/initial-events-end";
 
@@ -61,9 +67,17 @@ pub(super) enum News<R: Reading> {
     /// One is gone, and was this.
     Gone(Read<R>),
     /// The API server serves the resource in none of the versions.
-    Absent,
-    /// The resource cannot be read now, and why.
-    Failing(String),
+    Absent {
+        /// When it was last heard of.
+        heard: Option<SystemTime>,
+    },
+    /// The resource cannot be read now.
+    Failing {
+        /// Why.
+        why: String,
+        /// When it was last heard of.
+        heard: Option<SystemTime>,
+    },
     /// It can be read again.
     Recovered,
 }
@@ -83,6 +97,8 @@ pub(super) struct Watch<'a, R: Reading> {
     seen: Option<String>,
     /// Whether a watch from there misses nothing.
     listed: bool,
+    /// When a list or a watch last told anything, be it that nothing happens.
+    heard: Option<SystemTime>,
     /// Whether trouble was told of.
     failing: bool,
     /// Whether the latest request got no answer.
@@ -127,6 +143,7 @@ impl<'a, R: Reading> Watch<'a, R> {
             streams: true,
             seen: None,
             listed: false,
+            heard: None,
             failing: false,
             lost: false,
             backoff: Backoff::new(),
@@ -208,6 +225,7 @@ impl<'a, R: Reading> Watch<'a, R> {
     ) -> Result<(), Failure> {
         self.seen = seen;
         self.listed = true;
+        self.heard = Some(SystemTime::now());
         self.failing = false;
         self.backoff.reset();
         let version = self.target.versions[self.version].version.clone();
@@ -227,9 +245,15 @@ impl<'a, R: Reading> Watch<'a, R> {
             let event = timeout(patience, events.next()).await.map_err(|_| Failure::Silent)?;
             let Some(event) = event else {
                 let is_short = !told && begin.elapsed() < SHORTEST_WATCH;
-                return if is_short { Err(Failure::Short) } else { Ok(()) };
+                if is_short {
+                    return Err(Failure::Short);
+                }
+                self.heard = Some(SystemTime::now());
+                return Ok(());
             };
-            match event? {
+            let event = event?;
+            self.heard = Some(SystemTime::now());
+            match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                     self.seen = object.version().map(str::to_owned);
                     self.tell(News::Changed(object)).await?;
@@ -269,6 +293,7 @@ impl<'a, R: Reading> Watch<'a, R> {
     /// Gets ready for another attempt, and tells what is to be known of it.
     async fn recover(&mut self, failure: Failure, connection: &Connection) -> Result<(), Deaf> {
         let was_listing = !self.listed;
+        let mut asked_for = Duration::ZERO;
         match failure {
             Failure::Deaf(deaf) => return Err(deaf),
             Failure::Api(error) => match code(&error) {
@@ -284,7 +309,7 @@ impl<'a, R: Reading> Watch<'a, R> {
                         return Ok(());
                     }
                     self.failing = true;
-                    self.tell(News::Absent).await?;
+                    self.tell(News::Absent { heard: self.heard }).await?;
                 }
                 Some(410) => {
                     tracing::debug!(%error, "listing anew");
@@ -302,6 +327,7 @@ impl<'a, R: Reading> Watch<'a, R> {
                         // than none.
                         self.seen = None;
                     }
+                    asked_for = retry_after(&error);
                     let renewed = match code {
                         None | Some(401) => self.access.renew(connection).await,
                         Some(_) => Ok(()),
@@ -314,17 +340,17 @@ impl<'a, R: Reading> Watch<'a, R> {
                 self.fail(failure.to_string(), renewed).await?;
             }
         }
-        sleep(self.backoff.wait()).await;
+        sleep(self.backoff.wait() + asked_for).await;
         Ok(())
     }
 
     async fn fail(&mut self, what: String, renewed: Result<(), AccessError>) -> Result<(), Deaf> {
         self.failing = true;
-        let what = match renewed {
+        let why = match renewed {
             Ok(()) => what,
             Err(error) => format!("{what}; {:#}", anyhow::Error::new(error)),
         };
-        self.tell(News::Failing(what)).await
+        self.tell(News::Failing { why, heard: self.heard }).await
     }
 }
 
@@ -334,6 +360,16 @@ fn code(error: &kube::Error) -> Option<u16> {
         kube::Error::Api(status) => Some(status.code),
         _ => None,
     }
+}
+
+/// How long a server that has too much to do wants to be left alone.
+fn retry_after(error: &kube::Error) -> Duration {
+    let details = match error {
+        kube::Error::Api(status) => status.details.as_ref(),
+        _ => None,
+    };
+    let seconds = details.map_or(0, |details| details.retry_after_seconds);
+    Duration::from_secs(seconds.into()).min(LONGEST_ASKED_FOR)
 }
 
 /// In one line, without what kube says twice.
@@ -436,8 +472,8 @@ mod tests {
                 }
                 News::Changed(object) => format!("changed {}", value(&object)),
                 News::Gone(object) => format!("gone {}", value(&object)),
-                News::Absent => "absent".to_owned(),
-                News::Failing(why) => format!("failing: {why}"),
+                News::Absent { .. } => "absent".to_owned(),
+                News::Failing { why, .. } => format!("failing: {why}"),
                 News::Recovered => "recovered".to_owned(),
             };
             assert_eq!(told, expected);

@@ -48,8 +48,7 @@ impl Api {
 
     /// Creates an object, or makes it what is given.
     pub(crate) fn apply(&self, object: &Value) -> anyhow::Result<()> {
-        let path = format!("{}?fieldManager=suite&force=true", path(object)?);
-        self.ask(Method::PATCH, &path, Some(object)).map(drop)
+        self.ask(Method::PATCH, &applied(object)?, Some(object)).map(drop)
     }
 
     /// The same for each.
@@ -65,10 +64,19 @@ impl Api {
         self.apply_all(&documents(text)?)
     }
 
+    /// The same for many at a time.
+    pub(crate) fn apply_many(&self, objects: &[Value]) -> anyhow::Result<()> {
+        let apply = |object| request(&Method::PATCH, &applied(object)?, Some(object));
+        self.send(objects.iter().map(apply).collect::<anyhow::Result<_>>()?)
+    }
+
     /// Creates many objects, none of which there is yet.
     pub(crate) fn create_many(&self, objects: &[Value]) -> anyhow::Result<()> {
         let create = |object| request(&Method::POST, &collection(object)?, Some(object));
-        let requests = objects.iter().map(create).collect::<anyhow::Result<Vec<_>>>()?;
+        self.send(objects.iter().map(create).collect::<anyhow::Result<_>>()?)
+    }
+
+    fn send(&self, requests: Vec<Request<Vec<u8>>>) -> anyhow::Result<()> {
         self.run(async {
             let answers = stream::iter(requests).map(|request| self.client.request_text(request));
             answers.buffer_unordered(AT_A_TIME).try_for_each(async |_| Ok(())).await
@@ -150,6 +158,11 @@ fn code(error: &anyhow::Error) -> Option<u16> {
 fn path(object: &Value) -> anyhow::Result<String> {
     let name = object["metadata"]["name"].as_str().context("an object without a name")?;
     Ok(format!("{}/{name}", collection(object)?))
+}
+
+/// Where an object is applied.
+fn applied(object: &Value) -> anyhow::Result<String> {
+    Ok(format!("{}?fieldManager=suite&force=true", path(object)?))
 }
 
 /// The path of the objects of its kind, in its namespace.
