@@ -19,12 +19,13 @@ use clap::{ValueEnum, value_parser};
 pub use self::{
     addons::CLUSTER_PROPERTIES,
     cni::Cni,
+    containerd::import,
     images::TOOLS,
     kubectl::Kubectl,
     layout::{Cluster, ClusterSet, Node},
     programs::{Programs, VARIABLE},
     removal::remove,
-    status::{Place, clusters, places},
+    status::{Place, clusters, nodes, places},
 };
 use self::{certificates::Authority, hierarchies::Hierarchies, network::Wan};
 
