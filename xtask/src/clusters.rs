@@ -103,11 +103,7 @@ fn up(workspace: &Workspace, set: ClusterSet, plan: Plan) -> Result<ExitCode> {
         screen: Screen::new(),
         interrupt: Interrupt::listen().context("cannot handle signals")?,
     };
-    let started = cluster::start(set, plan, &programs, &terminal);
-    if started.is_err() {
-        cluster::remove(set)?;
-    }
-    match started {
+    match cluster::start(set, plan, &programs, &terminal) {
         Err(_) if terminal.interrupt.came() => {
             terminal.progress("interrupted; everything is removed");
             Ok(ExitCode::from(INTERRUPTED))
@@ -172,7 +168,11 @@ fn explain(set: ClusterSet, programs: &Programs) -> Result<String> {
             cluster.kubeconfig().display()
         )
     });
-    Ok(clusters.chain(["cargo xtask clusters down".to_owned()]).collect())
+    let down = match set {
+        ClusterSet::TESTS => "cargo xtask clusters --set tests down",
+        _ => "cargo xtask clusters down",
+    };
+    Ok(clusters.chain([down.to_owned()]).collect())
 }
 
 /// Shows progress, and stops at Ctrl-C.
