@@ -99,11 +99,18 @@ pub(super) struct Watch<'a, R: Reading> {
     listed: bool,
     /// When a list or a watch last told anything, be it that nothing happens.
     heard: Option<SystemTime>,
-    /// Whether trouble was told of.
-    failing: bool,
-    /// Whether the latest request got no answer.
-    lost: bool,
+    /// What was told of, and is not over.
+    trouble: Option<Trouble>,
     backoff: Backoff,
+}
+
+/// Why a resource cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Trouble {
+    /// The API server says so.
+    Answer,
+    /// Requests get no answer.
+    Silence,
 }
 
 /// Nobody listens any more.
@@ -144,8 +151,7 @@ impl<'a, R: Reading> Watch<'a, R> {
             seen: None,
             listed: false,
             heard: None,
-            failing: false,
-            lost: false,
+            trouble: None,
             backoff: Backoff::new(),
         }
     }
@@ -175,7 +181,7 @@ impl<'a, R: Reading> Watch<'a, R> {
             let seconds = fastrand::u32(WATCH_SECONDS);
             let seen = self.seen.clone().unwrap_or_default();
             let events = api.watch(&self.params(seconds), &seen).await?;
-            if std::mem::take(&mut self.failing) {
+            if self.trouble.take().is_some() {
                 self.tell(News::Recovered).await?;
             }
             let patience = Duration::from_secs(seconds.into()) + WATCH_MARGIN;
@@ -226,7 +232,7 @@ impl<'a, R: Reading> Watch<'a, R> {
         self.seen = seen;
         self.listed = true;
         self.heard = Some(SystemTime::now());
-        self.failing = false;
+        self.trouble = None;
         self.backoff.reset();
         let version = self.target.versions[self.version].version.clone();
         Ok(self.tell(News::Listed { version, objects }).await?)
@@ -308,7 +314,7 @@ impl<'a, R: Reading> Watch<'a, R> {
                     if self.version > 0 {
                         return Ok(());
                     }
-                    self.failing = true;
+                    self.trouble = Some(Trouble::Answer);
                     self.tell(News::Absent { heard: self.heard }).await?;
                 }
                 Some(410) => {
@@ -317,8 +323,8 @@ impl<'a, R: Reading> Watch<'a, R> {
                     self.backoff.reset();
                 }
                 code => {
-                    let was_lost = std::mem::replace(&mut self.lost, code.is_none());
-                    if was_lost && !self.lost {
+                    let trouble = if code.is_some() { Trouble::Answer } else { Trouble::Silence };
+                    if (self.trouble, trouble) == (Some(Trouble::Silence), Trouble::Answer) {
                         // It is back, and will soon be all there.
                         self.backoff.reset();
                     }
@@ -332,20 +338,25 @@ impl<'a, R: Reading> Watch<'a, R> {
                         None | Some(401) => self.access.renew(connection).await,
                         Some(_) => Ok(()),
                     };
-                    self.fail(describe(error), renewed).await?;
+                    self.fail(trouble, describe(error), renewed).await?;
                 }
             },
             Failure::Silent | Failure::Cut | Failure::Short => {
                 let renewed = self.access.renew(connection).await;
-                self.fail(failure.to_string(), renewed).await?;
+                self.fail(Trouble::Silence, failure.to_string(), renewed).await?;
             }
         }
         sleep(self.backoff.wait() + asked_for).await;
         Ok(())
     }
 
-    async fn fail(&mut self, what: String, renewed: Result<(), AccessError>) -> Result<(), Deaf> {
-        self.failing = true;
+    async fn fail(
+        &mut self,
+        trouble: Trouble,
+        what: String,
+        renewed: Result<(), AccessError>,
+    ) -> Result<(), Deaf> {
+        self.trouble = Some(trouble);
         let why = match renewed {
             Ok(()) => what,
             Err(error) => format!("{what}; {:#}", anyhow::Error::new(error)),
@@ -484,6 +495,17 @@ mod tests {
         fn drop(&mut self) {
             self.task.abort();
         }
+    }
+
+    #[test]
+    fn a_server_is_left_alone_for_as_long_as_it_asks_but_not_for_good() {
+        let asking = |seconds: u32| {
+            let status = json!({"code": 429, "details": {"retryAfterSeconds": seconds}});
+            retry_after(&kube::Error::Api(serde_json::from_value(status).unwrap()))
+        };
+        assert_eq!(asking(0), Duration::ZERO);
+        assert_eq!(asking(3), Duration::from_secs(3));
+        assert_eq!(asking(u32::MAX), LONGEST_ASKED_FOR);
     }
 
     fn property(name: &str, version: &str, value: &str) -> Value {

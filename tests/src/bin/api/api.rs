@@ -43,12 +43,12 @@ impl Api {
 
     /// What it knows under that path.
     pub(crate) fn get(&self, path: &str) -> anyhow::Result<Value> {
-        self.ask(Method::GET, path, None)
+        self.ask(&Method::GET, path, None)
     }
 
     /// Creates an object, or makes it what is given.
     pub(crate) fn apply(&self, object: &Value) -> anyhow::Result<()> {
-        self.ask(Method::PATCH, &applied(object)?, Some(object)).map(drop)
+        self.ask(&Method::PATCH, &applied(object)?, Some(object)).map(drop)
     }
 
     /// The same for each.
@@ -90,13 +90,13 @@ impl Api {
         what: &str,
         body: &Value,
     ) -> anyhow::Result<Value> {
-        self.ask(Method::POST, &format!("{}/{what}", path(object)?), Some(body))
+        self.ask(&Method::POST, &format!("{}/{what}", path(object)?), Some(body))
     }
 
     /// Deletes an object, which is gone when this returns.
     pub(crate) fn delete(&self, object: &Value) -> anyhow::Result<()> {
         let path = path(object)?;
-        self.ask(Method::DELETE, &path, None)?;
+        self.ask(&Method::DELETE, &path, None)?;
         wait::until(&format!("{path} to be gone"), || match self.get(&path) {
             Err(error) if code(&error) == Some(404) => Ok(()),
             Err(error) => Err(error),
@@ -111,9 +111,9 @@ impl Api {
     }
 
     /// An answer. A request that is lost since the server has gone meanwhile is made again.
-    fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
+    fn ask(&self, method: &Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
         wait::until(&format!("an answer to {method} {path}"), || {
-            let request = request(&method, path, body)?;
+            let request = request(method, path, body)?;
             let asked = self.run(self.client.request::<Value>(request));
             match asked {
                 Err(error) if code(&error).is_none() => Err(error),

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// How long an API server is away: until the agent waits as long as it ever does between attempts.
-const AWAY: Duration = Duration::from_secs(60);
+const AWAY: Duration = Duration::from_mins(1);
 /// An agent may have heard nothing for longer: API servers send a bookmark each minute.
 const QUIET: Duration = Duration::from_secs(75);
 /// How long an agent may take to end.
