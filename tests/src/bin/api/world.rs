@@ -218,7 +218,7 @@ pub(crate) fn account() -> anyhow::Result<Value> {
     shipped("ServiceAccount")
 }
 
-/// The ClusterRole, and the ClusterRoleBinding.
+/// Its role, and what binds it to that.
 pub(crate) fn role_and_binding() -> anyhow::Result<[Value; 2]> {
     Ok([shipped("ClusterRole")?, shipped("ClusterRoleBinding")?])
 }
