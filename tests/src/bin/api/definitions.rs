@@ -105,10 +105,15 @@ fn comes_late(world: &mut World) -> anyhow::Result<()> {
         ensure!(!site.agent.is_healthy()?, "it is healthy without ServiceImports");
         let changed = target.clone().with(&[13]);
         world.west.api.apply_all(&changed.service.slices())?;
-        world.west.api.apply(&definition(world, &["v1alpha1"])?)?;
         let import = v1alpha1(changed.service.import());
-        world.west.api.wait_for_kind(&import)?;
-        world.west.api.apply(&import)?;
+        // A list in between would be empty, and right.
+        site.freeze()?;
+        let added = world.west.api.apply(&definition(world, &["v1alpha1"])?).and_then(|()| {
+            world.west.api.wait_for_kind(&import)?;
+            world.west.api.apply(&import)
+        });
+        site.thaw()?;
+        added?;
         site.wait_for(&changed.service)?;
         site.wait_until_healthy()?;
         let version = synced_version(&site.report()?);
