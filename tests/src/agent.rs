@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     env,
-    ffi::OsStr,
     fs::{self, File},
     net::{IpAddr, SocketAddr},
     os::unix::process::CommandExt as _,
@@ -50,15 +49,40 @@ pub enum Source {
     Manifests(PathBuf),
     /// `--kubeconfig`.
     Kubeconfig(PathBuf),
+    /// What a pod finds.
+    Pod {
+        /// A directory with what belongs to a service account: `token`, `ca.crt` and `namespace`.
+        account: PathBuf,
+        /// The API server.
+        server: SocketAddr,
+    },
 }
 
+/// Shows a directory where pods find their service account, to itself alone.
+const AS_A_POD: &str = "account=$1 && shift && mount -t tmpfs none /var/run \
+    && mkdir -p /var/run/secrets/kubernetes.io \
+    && ln -s \"$account\" /var/run/secrets/kubernetes.io/serviceaccount && exec \"$@\"";
+
 impl Source {
-    fn flag(&self) -> [&OsStr; 2] {
-        let (flag, path) = match self {
-            Self::Manifests(directory) => ("--manifests", directory),
-            Self::Kubeconfig(file) => ("--kubeconfig", file),
+    /// `mcs-agent run`, which reads here.
+    fn command(&self, binary: &Path, netns: &Namespace) -> Command {
+        let run = |flag: &str, path: &Path| {
+            let mut command = netns.command(binary);
+            command.arg("run").arg(flag).arg(path);
+            command
         };
-        [flag.as_ref(), path.as_ref()]
+        match self {
+            Self::Manifests(directory) => run("--manifests", directory),
+            Self::Kubeconfig(file) => run("--kubeconfig", file),
+            Self::Pod { account, server } => {
+                let mut command = netns.command("unshare");
+                command.args(["--mount", "--", "/bin/sh", "-c", AS_A_POD, "sh"]);
+                command.arg(account).arg(binary).arg("run");
+                command.env("KUBERNETES_SERVICE_HOST", server.ip().to_string());
+                command.env("KUBERNETES_SERVICE_PORT", server.port().to_string());
+                command
+            }
+        }
     }
 }
 
@@ -231,10 +255,8 @@ fn spawn(binary: &Path, netns: &Namespace, config: &Config) -> anyhow::Result<Ch
     let log = File::options().create(true).append(true).open(&config.log)?;
     // What outlives this process must not hold its terminal or pipes.
     let output = log.try_clone()?;
-    let mut command = netns.command(binary);
+    let mut command = config.source.command(binary, netns);
     command
-        .arg("run")
-        .args(config.source.flag())
         .arg("--bpffs")
         .arg(&config.bpffs)
         .arg("--cgroup-root")

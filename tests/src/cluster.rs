@@ -19,14 +19,15 @@ use clap::{ValueEnum, value_parser};
 pub use self::{
     addons::CLUSTER_PROPERTIES,
     cni::Cni,
+    containerd::import,
     images::TOOLS,
     kubectl::Kubectl,
     layout::{Cluster, ClusterSet, Node},
     programs::{Programs, VARIABLE},
     removal::remove,
-    status::{Place, clusters, places},
+    status::{Place, clusters, nodes, places},
 };
-use self::{certificates::Authority, hierarchies::Hierarchies, network::Wan};
+use self::{certificates::Authority, hierarchies::Hierarchies, lock::Lock, network::Wan};
 
 mod addons;
 pub mod certificates;
@@ -39,6 +40,7 @@ mod images;
 mod kubeconfig;
 mod kubectl;
 mod layout;
+mod lock;
 mod network;
 mod node;
 mod programs;
@@ -100,16 +102,30 @@ struct Workshop<'a> {
 }
 
 /// Starts clusters, and returns when every node is ready and DNS answers. What is there of the set
-/// must not be in use; what an earlier one left is removed. After an error, [`remove`] is due.
+/// must not be in use; what an earlier one left is removed. After an error nothing is there.
 pub fn start(
     set: ClusterSet,
     plan: Plan,
     programs: &Programs,
     observer: &dyn Observer,
 ) -> anyhow::Result<()> {
+    let lock = Lock::take(set)?;
     let hierarchies = Hierarchies::find()?;
     ensure!(!status::is_running(set, &hierarchies), "{} is running already", set.name());
-    remove(set)?;
+    removal::remove_locked(&lock)?;
+    start_clusters(set, plan, programs, observer, hierarchies).or_else(|error| {
+        removal::remove_locked(&lock).with_context(|| format!("{error:#}; after that"))?;
+        Err(error)
+    })
+}
+
+fn start_clusters(
+    set: ClusterSet,
+    plan: Plan,
+    programs: &Programs,
+    observer: &dyn Observer,
+    hierarchies: Hierarchies,
+) -> anyhow::Result<()> {
     let directory = set.directory();
     fs::DirBuilder::new()
         .mode(0o700)

@@ -1,9 +1,12 @@
 //! `cargo xtask clusters`: real Kubernetes clusters on this machine.
 
-use std::process::ExitCode;
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::{Context as _, Result};
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 use mcs_tests::cluster::{self, ClusterSet, Kubectl, Observer, Plan, Programs};
 
 use crate::{
@@ -14,8 +17,6 @@ use crate::{
     workspace::Workspace,
 };
 
-const SET: ClusterSet = ClusterSet::DEVELOPMENT;
-
 /// Run real Kubernetes clusters on this machine
 ///
 /// Every node is a set of namespaces with its own containerd, kubelet and kube-proxy; there is no Docker, and nothing is
@@ -23,8 +24,30 @@ const SET: ClusterSet = ClusterSet::DEVELOPMENT;
 /// proxy. Takes root.
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    /// Whose clusters
+    #[arg(long, value_enum, default_value_t, global = true)]
+    set: Set,
     #[command(subcommand)]
     verb: Verb,
+}
+
+/// Clusters that can run beside each other.
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Set {
+    /// Yours
+    #[default]
+    Development,
+    /// Those of the end-to-end suite
+    Tests,
+}
+
+impl From<Set> for ClusterSet {
+    fn from(set: Set) -> Self {
+        match set {
+            Set::Development => Self::DEVELOPMENT,
+            Set::Tests => Self::TESTS,
+        }
+    }
 }
 
 #[derive(Subcommand)]
@@ -35,6 +58,11 @@ enum Verb {
     Down,
     /// Show what runs; exit with 1 if something does not
     Status,
+    /// Give every node the images of an archive, as OCI or Docker has it
+    Load {
+        /// The archive
+        archive: PathBuf,
+    },
     /// Print the path of a cluster's kubeconfig
     Kubeconfig {
         /// Its number, from 1
@@ -49,16 +77,18 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         eprintln!("error: cargo xtask clusters takes root, to make namespaces and cgroups");
         return Ok(ExitCode::from(2));
     }
-    match args.verb {
-        Verb::Up(plan) => up(workspace, plan),
+    let set = args.set.into();
+    match &args.verb {
+        Verb::Up(plan) => up(workspace, set, *plan),
         Verb::Down => {
-            cluster::remove(SET)?;
+            cluster::remove(set)?;
             println!("Nothing is left of the clusters.");
             Ok(ExitCode::SUCCESS)
         }
-        Verb::Status => status(workspace),
+        Verb::Status => status(workspace, set),
+        Verb::Load { archive } => load(workspace, set, archive),
         Verb::Kubeconfig { number } => {
-            let running = cluster::clusters(SET).find(|cluster| cluster.number == number);
+            let running = cluster::clusters(set).find(|cluster| cluster.number == *number);
             let running = running.with_context(|| format!("there is no cluster {number}"))?;
             println!("{}", running.kubeconfig().display());
             Ok(ExitCode::SUCCESS)
@@ -66,18 +96,14 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     }
 }
 
-fn up(workspace: &Workspace, plan: Plan) -> Result<ExitCode> {
+fn up(workspace: &Workspace, set: ClusterSet, plan: Plan) -> Result<ExitCode> {
     setup::ensure(workspace, &[Purpose::Clusters])?;
     let programs = programs(workspace)?;
     let terminal = Terminal {
         screen: Screen::new(),
         interrupt: Interrupt::listen().context("cannot handle signals")?,
     };
-    let started = cluster::start(SET, plan, &programs, &terminal);
-    if started.is_err() {
-        cluster::remove(SET)?;
-    }
-    match started {
+    match cluster::start(set, plan, &programs, &terminal) {
         Err(_) if terminal.interrupt.came() => {
             terminal.progress("interrupted; everything is removed");
             Ok(ExitCode::from(INTERRUPTED))
@@ -86,14 +112,14 @@ fn up(workspace: &Workspace, plan: Plan) -> Result<ExitCode> {
         Ok(()) => {
             terminal.progress("everything is ready");
             terminal.screen.title("To try");
-            terminal.screen.block(&explain(&programs)?);
+            terminal.screen.block(&explain(set, &programs)?);
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-fn status(workspace: &Workspace) -> Result<ExitCode> {
-    let places = cluster::places(SET)?;
+fn status(workspace: &Workspace, set: ClusterSet) -> Result<ExitCode> {
+    let places = cluster::places(set)?;
     if places.is_empty() {
         println!("There are no clusters.");
         return Ok(ExitCode::FAILURE);
@@ -104,7 +130,7 @@ fn status(workspace: &Workspace) -> Result<ExitCode> {
     }
     let programs = programs(workspace)?;
     let mut complete = places.iter().all(|place| place.ended.is_empty());
-    for cluster in cluster::clusters(SET) {
+    for cluster in cluster::clusters(set) {
         println!();
         let mut command = Kubectl::new(&programs, cluster)?.command();
         command.args(["get", "nodes,pods", "--all-namespaces", "--output", "wide"]);
@@ -116,22 +142,37 @@ fn status(workspace: &Workspace) -> Result<ExitCode> {
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+fn load(workspace: &Workspace, set: ClusterSet, archive: &Path) -> Result<ExitCode> {
+    let programs = programs(workspace)?;
+    let mut nodes = cluster::clusters(set).flat_map(cluster::nodes).peekable();
+    nodes.peek().context("there is no node")?;
+    for node in nodes {
+        cluster::import(&programs, node, archive)?;
+        println!("{node} has them");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 /// The programs in the cache.
 fn programs(workspace: &Workspace) -> Result<Programs> {
     Ok(Programs::new(setup::cluster_programs(workspace)?))
 }
 
 /// How to use what has been started.
-fn explain(programs: &Programs) -> Result<String> {
+fn explain(set: ClusterSet, programs: &Programs) -> Result<String> {
     let kubectl = programs.find("kubectl")?;
-    let clusters = cluster::clusters(SET).map(|cluster| {
+    let clusters = cluster::clusters(set).map(|cluster| {
         format!(
             "{} --kubeconfig {} get pods -A\n",
             kubectl.display(),
             cluster.kubeconfig().display()
         )
     });
-    Ok(clusters.chain(["cargo xtask clusters down".to_owned()]).collect())
+    let down = match set {
+        ClusterSet::TESTS => "cargo xtask clusters --set tests down",
+        _ => "cargo xtask clusters down",
+    };
+    Ok(clusters.chain([down.to_owned()]).collect())
 }
 
 /// Shows progress, and stops at Ctrl-C.

@@ -158,20 +158,20 @@ impl Control {
 
     /// Since when what cannot be read now.
     fn note_contact(&mut self, status: &SourceStatus) {
-        let lost = |place: &str| status.problems.iter().any(|problem| problem.place == place);
-        let lost: Vec<String> = if status.kinds.is_empty() {
-            status.problems.first().map(|_| MANIFESTS.to_owned()).into_iter().collect()
+        let is_lost = |place: &str| status.problems.iter().any(|problem| problem.place == place);
+        let lost: Vec<(&str, Option<u64>)> = if status.kinds.is_empty() {
+            status.problems.first().map(|_| (MANIFESTS, None)).into_iter().collect()
         } else {
-            let kinds = status.kinds.iter().filter(|kind| lost(&kind.resource));
-            kinds.map(|kind| kind.resource.clone()).collect()
+            let kinds = status.kinds.iter();
+            let lost = kinds.filter(|kind| kind.known_until.is_some() || is_lost(&kind.resource));
+            lost.map(|kind| (&*kind.resource, kind.known_until)).collect()
         };
-        let before = std::mem::take(&mut self.source_lost);
         let now = seconds_since_epoch();
+        let noticed = |resource| self.source_lost.get(resource).copied().unwrap_or(now);
         self.source_lost = lost
             .into_iter()
-            .map(|resource| {
-                let since = before.get(&resource).copied().unwrap_or(now);
-                (resource, since)
+            .map(|(resource, known)| {
+                (resource.to_owned(), known.unwrap_or_else(|| noticed(resource)))
             })
             .collect();
     }

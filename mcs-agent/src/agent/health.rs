@@ -1,15 +1,23 @@
 //! How well the agent does its work: one judgement, which `status`, `/readyz` and the metrics tell.
 
-use std::fmt;
+use std::{
+    fmt,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use super::{Report, SocketLb};
-use crate::loader::{AttachedHook, LoadError, Pins, TcLink};
+use crate::{
+    loader::{AttachedHook, LoadError, Pins, TcLink},
+    model::SourceStatus,
+};
 
 /// What a running agent has to have done. Rejected objects are no reason against it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Check {
     /// Every kind has been read completely.
     Sync,
+    /// What was read can be followed.
+    Source,
     /// The attached programs are those of this agent.
     Programs,
     /// The socket hooks are attached, as the kernel tells it.
@@ -24,13 +32,27 @@ pub enum Check {
 
 impl Check {
     /// Every check, in the order in which they are told.
-    pub const ALL: [Self; 6] =
-        [Self::Sync, Self::Programs, Self::Hooks, Self::Devices, Self::Maps, Self::Addresses];
+    pub const ALL: [Self; 7] = [
+        Self::Sync,
+        Self::Source,
+        Self::Programs,
+        Self::Hooks,
+        Self::Devices,
+        Self::Maps,
+        Self::Addresses,
+    ];
+
+    /// Whether an agent is ready only if this holds. An API server that is away is no reason: every
+    /// node's pod would change, as soon as it is back.
+    pub fn is_of_readiness(self) -> bool {
+        self != Self::Source
+    }
 
     /// As `/readyz` and the metrics write it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sync => "sync",
+            Self::Source => "source",
             Self::Programs => "programs",
             Self::Hooks => "hooks",
             Self::Devices => "devices",
@@ -85,6 +107,9 @@ pub fn failings(report: &Report, attachments: &Attachments) -> Vec<(Check, Strin
             ),
         );
     }
+    if let Some(lost) = unfollowed(&report.source) {
+        fail(Check::Source, lost);
+    }
     if report.outdated {
         fail(
             Check::Programs,
@@ -117,4 +142,27 @@ pub fn failings(report: &Report, attachments: &Attachments) -> Vec<(Check, Strin
         fail(Check::Addresses, problem.clone());
     }
     failings
+}
+
+/// What was read, and cannot be followed any more. Those that an API server was lost with are told
+/// together.
+fn unfollowed(source: &SourceStatus) -> Option<String> {
+    let lost = source.kinds.iter().filter_map(|kind| Some((&*kind.resource, kind.known_until?)));
+    let (resources, known): (Vec<_>, Vec<_>) = lost.unzip();
+    let age = age(known.into_iter().min()?);
+    Some(format!(
+        "{} cannot be followed, and is known as of {age} ago: what was read stays in force",
+        resources.join(", ")
+    ))
+}
+
+/// How long ago that was, in seconds since the Unix epoch.
+pub fn age(then: u64) -> String {
+    let then = UNIX_EPOCH + Duration::from_secs(then);
+    let seconds = SystemTime::now().duration_since(then).map_or(0, |age| age.as_secs());
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds} s"),
+        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (hours, minutes, _) => format!("{hours} h {minutes} min"),
+    }
 }

@@ -17,13 +17,12 @@ use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
-    signal::unix::{SignalKind, signal},
     sync::Semaphore,
     time::{sleep, timeout},
 };
 
 pub(super) use self::answer::Answers;
-use super::{Config, LOOK_INTERVAL, report::ListenerReport, vitals::Vitals};
+use super::{Config, LOOK_INTERVAL, report::ListenerReport, told_to_end, vitals::Vitals};
 use crate::loader::Pins;
 
 /// Connections of one address at a time; more wait.
@@ -81,9 +80,12 @@ pub(super) fn start(config: &Config, vitals: &Arc<Vitals>) -> anyhow::Result<()>
             for (listener, socket) in listeners {
                 tokio::spawn(listener.serve(socket, Arc::clone(&answers)));
             }
-            match until_told_to_end().await {
+            // The control task hears of it too, unless it is busy.
+            match told_to_end().await {
                 Ok(()) => vitals.stop(),
-                Err(error) => tracing::warn!("/readyz will not tell that the agent ends: {error}"),
+                Err(error) => {
+                    tracing::warn!("/readyz will not tell that the agent ends: {error:#}")
+                }
             }
             std::future::pending::<()>().await;
         });
@@ -100,17 +102,6 @@ fn endpoints(health: Option<SocketAddr>, metrics: Option<SocketAddr>) -> Vec<(So
     let health = health.map(|address| (address, Serves { health: true, metrics: false }));
     let metrics = metrics.map(|address| (address, Serves { health: false, metrics: true }));
     health.into_iter().chain(metrics).collect()
-}
-
-/// The control task hears of it too, unless it is busy.
-async fn until_told_to_end() -> io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
 }
 
 struct Listener {

@@ -62,7 +62,8 @@ pub struct RunArgs {
     #[command(flatten)]
     bpffs: BpffsArg,
 
-    /// Attach socket programs to this cgroup v2 directory [default: the root, from the mount table]
+    /// Attach socket programs to this cgroup v2 directory, or to `unified` in it on a hybrid host
+    /// [default: the root, from the mount table]
     #[arg(long, env = "MCS_CGROUP_ROOT", value_name = "DIR")]
     cgroup_root: Option<PathBuf>,
 
@@ -221,8 +222,10 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    runtime.block_on(agent::run(config))?;
-    Ok(ExitCode::SUCCESS)
+    let result = runtime.block_on(agent::run(config));
+    // A name that is being looked up would hold back the end.
+    runtime.shutdown_background();
+    result.map(|()| ExitCode::SUCCESS)
 }
 
 impl RunArgs {

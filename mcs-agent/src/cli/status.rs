@@ -10,7 +10,7 @@ use super::{
     view,
 };
 use crate::{
-    agent::{Attachments, Report, SocketLb, failings},
+    agent::{Attachments, Report, SocketLb, age, failings},
     dataplane::{Counts, read_counters},
     loader::{AttachedHook, Pins, TcLink, is_held},
     model::KindStatus,
@@ -202,7 +202,10 @@ fn print_objects(report: &Report) -> anyhow::Result<()> {
 
 fn kind_state(kind: &KindStatus) -> String {
     match (&kind.version, kind.synced) {
-        (Some(version), true) => format!("synced, {version}"),
+        (Some(version), true) => match kind.known_until {
+            None => format!("synced, {version}"),
+            Some(known) => format!("as of {} ago, {version}", age(known)),
+        },
         (None, true) => "not served".to_owned(),
         (_, false) => "not synced".to_owned(),
     }

@@ -1,10 +1,13 @@
 //! The container runtime of a node.
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::Context as _;
 
-use super::{Workshop, cni, daemons::Daemons, images, layout::Node};
+use super::{Workshop, cni, daemons::Daemons, images, layout::Node, programs::Programs};
 use crate::process;
 
 /// Where it listens, in the node's own `/run`.
@@ -45,21 +48,27 @@ sandbox = "{pause}"
 }
 
 /// Waits until it runs, and gives it the images.
-pub(super) fn import(
+pub(super) fn wait(
     workshop: &Workshop<'_>,
     node: Node,
     daemons: &mut Daemons,
 ) -> anyhow::Result<()> {
-    let program = workshop.programs.find("ctr")?;
+    daemons.wait(&format!("containerd of {node}"), workshop.observer, || {
+        process::run(ctr(workshop.programs, node)?.arg("version"), "")
+    })?;
+    import(workshop.programs, node, &workshop.images)
+}
+
+/// Gives a node that runs the images of an archive, as OCI or Docker has it.
+pub fn import(programs: &Programs, node: Node, archive: &Path) -> anyhow::Result<()> {
+    let mut import = ctr(programs, node)?;
+    process::run(import.args(["images", "import"]).arg(archive), "").map(drop)
+}
+
+fn ctr(programs: &Programs, node: Node) -> anyhow::Result<Command> {
     // The node's /run as this machine sees it.
     let socket = node.directory().join("run/containerd/containerd.sock");
-    let ctr = |words: &[&str]| {
-        let mut command = Command::new(&program);
-        command.arg("--address").arg(&socket).args(["--namespace", "k8s.io"]).args(words);
-        command
-    };
-    daemons.wait(&format!("containerd of {node}"), workshop.observer, || {
-        process::run(&mut ctr(&["version"]), "")
-    })?;
-    process::run(ctr(&["images", "import"]).arg(&workshop.images), "").map(drop)
+    let mut command = Command::new(programs.find("ctr")?);
+    command.arg("--address").arg(socket).args(["--namespace", "k8s.io"]);
+    Ok(command)
 }

@@ -120,7 +120,10 @@ impl Daemons {
         text.extend(exec(self.enter.iter().cloned().chain([program.into()]).chain(flags)));
         text.push(b'\n');
         write(&script, &text)?;
-        let mut command = Command::new(&script);
+        // Not by itself: while the script was open for writing, another thread may have forked a
+        // process that has not called exec yet, and the kernel runs no file that somebody writes.
+        let mut command = Command::new("/bin/sh");
+        command.arg("-e").arg(&script);
         // Neither Ctrl-C nor the directory that this process is in is any of its business.
         command.current_dir(&self.directory).process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

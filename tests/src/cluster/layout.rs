@@ -34,6 +34,9 @@ impl ClusterSet {
     /// The one of `cargo xtask clusters`.
     pub const DEVELOPMENT: Self = Self { name: "mcs-clusters", v4_base: 180, v6_base: 0x180 };
 
+    /// The one of the end-to-end suite.
+    pub const TESTS: Self = Self { name: "mcs-e2e", v4_base: 190, v6_base: 0x190 };
+
     /// The most clusters of a set, and the most nodes of a cluster.
     pub const MOST: u8 = 9;
 

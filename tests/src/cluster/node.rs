@@ -59,7 +59,7 @@ pub(super) fn start(
     cni::write(workshop.plan.cni, node)?;
     let flags = ["--config".to_owned(), config.display().to_string()];
     daemons.start("containerd", &workshop.programs.find("containerd")?, flags)?;
-    containerd::import(workshop, node, &mut daemons)?;
+    containerd::wait(workshop, node, &mut daemons)?;
 
     kubelet(workshop, node, authority, &mut daemons)?;
     kube_proxy(workshop, node, authority, &mut daemons)?;

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     hierarchies::Hierarchies,
-    layout::{Cluster, ClusterSet},
+    layout::{Cluster, ClusterSet, Node},
 };
 
 /// A control plane or a node, and the names of its daemons.
@@ -24,6 +24,11 @@ pub struct Place {
 /// The clusters that have been started, and not removed since.
 pub fn clusters(set: ClusterSet) -> impl Iterator<Item = Cluster> {
     set.clusters(ClusterSet::MOST).filter(|cluster| cluster.directory().exists())
+}
+
+/// The nodes of a cluster that have been started, and not removed since.
+pub fn nodes(cluster: Cluster) -> impl Iterator<Item = Node> {
+    cluster.nodes(ClusterSet::MOST).filter(|node| node.directory().exists())
 }
 
 /// Every control plane and node that has been started, and not removed since.

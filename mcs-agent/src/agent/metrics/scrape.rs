@@ -75,7 +75,7 @@ impl<'a> Scrape<'a> {
         let failings = failings(report, &attachments);
         families.gauges(
             "mcs_check_ok",
-            "1 if a check of /readyz holds, else 0",
+            "1 if a check holds, else 0: those of /readyz, and source, that what was read can be followed",
             ["check"],
             Check::ALL.map(|check| {
                 ([check.name()], truth(failings.iter().all(|(failing, _)| *failing != check)))
@@ -169,7 +169,7 @@ fn source(families: &mut Families, report: &Report) -> Result<()> {
     let now = SystemTime::now();
     families.gauges(
         "mcs_source_last_contact_timestamp_seconds",
-        "Until when a resource could be read: now, unless something is wrong with it",
+        "Up to when a resource is known: now, unless it cannot be read",
         ["resource"],
         resources.iter().map(|(resource, _)| {
             let lost = report.source_lost.get(*resource);

@@ -110,7 +110,8 @@ impl Answers {
             None => verdicts.push(Verdict { name: "start", failings: vec![starting] }),
             Some(report) => {
                 let failings = failings(&report, &Attachments::read(&self.pins));
-                verdicts.extend(Check::ALL.map(|check| {
+                let checks = Check::ALL.into_iter().filter(|check| check.is_of_readiness());
+                verdicts.extend(checks.map(|check| {
                     let of_check = failings.iter().filter(|(failed, _)| *failed == check);
                     let failings = of_check.map(|(_, failing)| failing.clone()).collect();
                     Verdict { name: check.name(), failings }

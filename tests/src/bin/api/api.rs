@@ -43,13 +43,12 @@ impl Api {
 
     /// What it knows under that path.
     pub(crate) fn get(&self, path: &str) -> anyhow::Result<Value> {
-        self.ask(Method::GET, path, None)
+        self.ask(&Method::GET, path, None)
     }
 
     /// Creates an object, or makes it what is given.
     pub(crate) fn apply(&self, object: &Value) -> anyhow::Result<()> {
-        let path = format!("{}?fieldManager=suite&force=true", path(object)?);
-        self.ask(Method::PATCH, &path, Some(object)).map(drop)
+        self.ask(&Method::PATCH, &applied(object)?, Some(object)).map(drop)
     }
 
     /// The same for each.
@@ -65,10 +64,19 @@ impl Api {
         self.apply_all(&documents(text)?)
     }
 
+    /// The same for many at a time.
+    pub(crate) fn apply_many(&self, objects: &[Value]) -> anyhow::Result<()> {
+        let apply = |object| request(&Method::PATCH, &applied(object)?, Some(object));
+        self.send(objects.iter().map(apply).collect::<anyhow::Result<_>>()?)
+    }
+
     /// Creates many objects, none of which there is yet.
     pub(crate) fn create_many(&self, objects: &[Value]) -> anyhow::Result<()> {
         let create = |object| request(&Method::POST, &collection(object)?, Some(object));
-        let requests = objects.iter().map(create).collect::<anyhow::Result<Vec<_>>>()?;
+        self.send(objects.iter().map(create).collect::<anyhow::Result<_>>()?)
+    }
+
+    fn send(&self, requests: Vec<Request<Vec<u8>>>) -> anyhow::Result<()> {
         self.run(async {
             let answers = stream::iter(requests).map(|request| self.client.request_text(request));
             answers.buffer_unordered(AT_A_TIME).try_for_each(async |_| Ok(())).await
@@ -82,13 +90,13 @@ impl Api {
         what: &str,
         body: &Value,
     ) -> anyhow::Result<Value> {
-        self.ask(Method::POST, &format!("{}/{what}", path(object)?), Some(body))
+        self.ask(&Method::POST, &format!("{}/{what}", path(object)?), Some(body))
     }
 
     /// Deletes an object, which is gone when this returns.
     pub(crate) fn delete(&self, object: &Value) -> anyhow::Result<()> {
         let path = path(object)?;
-        self.ask(Method::DELETE, &path, None)?;
+        self.ask(&Method::DELETE, &path, None)?;
         wait::until(&format!("{path} to be gone"), || match self.get(&path) {
             Err(error) if code(&error) == Some(404) => Ok(()),
             Err(error) => Err(error),
@@ -103,9 +111,9 @@ impl Api {
     }
 
     /// An answer. A request that is lost since the server has gone meanwhile is made again.
-    fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
+    fn ask(&self, method: &Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
         wait::until(&format!("an answer to {method} {path}"), || {
-            let request = request(&method, path, body)?;
+            let request = request(method, path, body)?;
             let asked = self.run(self.client.request::<Value>(request));
             match asked {
                 Err(error) if code(&error).is_none() => Err(error),
@@ -150,6 +158,11 @@ fn code(error: &anyhow::Error) -> Option<u16> {
 fn path(object: &Value) -> anyhow::Result<String> {
     let name = object["metadata"]["name"].as_str().context("an object without a name")?;
     Ok(format!("{}/{name}", collection(object)?))
+}
+
+/// Where an object is applied.
+fn applied(object: &Value) -> anyhow::Result<String> {
+    Ok(format!("{}?fieldManager=suite&force=true", path(object)?))
 }
 
 /// The path of the objects of its kind, in its namespace.

@@ -2,10 +2,10 @@
 
 use std::{
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, UNIX_EPOCH},
 };
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use mcs_tests::{
     suite::{Suite, tell},
     traffic,
@@ -16,8 +16,12 @@ use crate::{
     world::{Target, World},
 };
 
-/// How long an API server is away. The agent tries several times meanwhile.
-const AWAY: Duration = Duration::from_secs(12);
+/// How long an API server is away: until the agent waits as long as it ever does between attempts.
+const AWAY: Duration = Duration::from_mins(1);
+/// An agent may have heard nothing for longer: API servers send a bookmark each minute.
+const QUIET: Duration = Duration::from_secs(75);
+/// How long an agent may take to end.
+const END: Duration = Duration::from_secs(2);
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("objects deleted and changed while the agent was away", agent_away);
@@ -94,26 +98,51 @@ fn killed(world: &mut World) -> anyhow::Result<()> {
     let _in_cgroup = world.site.cgroup.visit()?;
     let load = three.changes.load(&[11, 12, 13]);
     let World { east, pod, site, .. } = world;
-    traffic::during(pod, &load, || {
+    let maps = site.maps()?;
+    let before = maps.text()?;
+    let answers = traffic::during(pod, &load, || {
+        let begin = Instant::now();
         east.kill()?;
         site.wait_for_problem("endpointslices.discovery.k8s.io", "stays in force")?;
-        thread::sleep(AWAY);
+        tell(format!("noticed after {:.1} s", begin.elapsed().as_secs_f64()));
+        says_since_when(site)?;
+        thread::sleep(AWAY.saturating_sub(begin.elapsed()));
         ensure!(site.report()?["synced"] == true, "it is not synced any more");
+        ensure!(maps.text()? == before, "the maps are not what they were");
         east.start_again()?;
+        let away = begin.elapsed().as_secs();
         let begin = Instant::now();
         site.wait_until_content()?;
-        tell(format!("away for {AWAY:?}; back after {:.1} s", begin.elapsed().as_secs_f64()));
+        ensure!(site.known_until()?.is_none() && site.agent.is_healthy()?, "it is not healthy");
+        tell(format!(
+            "away for {away} s, followed again {:.1} s later",
+            begin.elapsed().as_secs_f64()
+        ));
+        ensure!(maps.text()? == before, "the maps are not what they were");
         Ok(())
     })?;
+    tell(format!("{answers} answers meanwhile, none wrong or missing"));
     three.change(world)?;
     three.wait(&world.site)
+}
+
+/// `status` tells how old what is in force may be.
+fn says_since_when(site: &Site) -> anyhow::Result<()> {
+    let status = site.agent.status()?;
+    let degraded = status["degraded"].to_string();
+    ensure!(degraded.contains("cannot be followed"), "{degraded}");
+    ensure!(!site.agent.is_healthy()?, "`status` exits with 0");
+    let known = UNIX_EPOCH + Duration::from_secs(site.known_until()?.context("no time")?);
+    let age = known.elapsed().context("a time to come")?;
+    ensure!(age < QUIET, "nothing heard for {age:?}");
+    Ok(())
 }
 
 fn frozen(world: &mut World) -> anyhow::Result<()> {
     let mut three = Three::begin(world, &world.site, "frozen")?;
     let _in_cgroup = world.site.cgroup.visit()?;
     let load = three.changes.load(&[11, 12, 13]);
-    let World { east, pod, site, .. } = world;
+    let World { east, pod, site, node, .. } = world;
     traffic::during(pod, &load, || {
         east.freeze()?;
         // Its connections are open and quiet, until the agent asks whether anybody is there.
@@ -121,9 +150,15 @@ fn frozen(world: &mut World) -> anyhow::Result<()> {
         let noticed =
             site.wait_for_problem("serviceimports.multicluster.x-k8s.io", "stays in force");
         tell(format!("noticed after {:.1} s", begin.elapsed().as_secs_f64()));
+        let restarted = noticed.and_then(|()| {
+            let begin = Instant::now();
+            site.agent.stop()?;
+            ensure!(begin.elapsed() < END, "it took {:?} to end", begin.elapsed());
+            site.agent.start_again(&node.netns, &[])
+        });
         east.thaw()?;
-        noticed?;
-        site.wait_until_content()
+        restarted?;
+        site.wait_until_healthy()
     })?;
     three.change(world)?;
     three.wait(&world.site)

@@ -1,10 +1,10 @@
 //! What changes in the cluster changes in the maps.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mcs_tests::suite::{Suite, tell};
 
-use crate::world::{World, backend};
+use crate::world::World;
 
 const CHANGES: usize = 50;
 
@@ -13,27 +13,31 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("import and slices in any order", in_any_order);
 }
 
-/// From the moment that the request is sent.
+/// From the API server's answer to whoever writes.
 fn reaches_the_map(world: &mut World) -> anyhow::Result<()> {
     let sets = [&[11, 12], &[11, 13]].map(|pods| world.fresh("changed").with(pods));
     let api = &world.east.api;
     api.apply_all(&sets[0].objects())?;
     world.site.wait_for(&sets[0].service)?;
-    let maps = world.site.maps()?;
+    let backends = world.site.set_of(sets[0].tcp())?;
     let mut times = Vec::new();
     for turn in 1..=CHANGES {
-        let (set, pod) = if turn % 2 == 0 { (&sets[0], 12) } else { (&sets[1], 13) };
+        let before = backends.now()?;
         // IPv4 comes first.
-        let slice = &set.service.slices()[0];
-        let begin = Instant::now();
-        api.apply(slice)?;
-        times.push(maps.time(begin, &backend(pod))?);
+        api.apply(&sets[turn % 2].service.slices()[0])?;
+        times.push(backends.time(before)?);
     }
-    times.sort();
-    let [median, worst] = [times[CHANGES / 2], times[CHANGES - 1]].map(milliseconds);
-    tell(format!("{CHANGES} changes, request to map: median {median}, worst {worst}"));
+    tell(format!("{CHANGES} changes, {}", summary(times)));
     api.apply_all(&sets[0].objects())?;
     world.site.wait_for(&sets[0].service)
+}
+
+/// Of times from a write's answer to the map.
+pub(crate) fn summary(mut times: Vec<Duration>) -> String {
+    times.sort();
+    let median = milliseconds(times[times.len() / 2]);
+    let longest = milliseconds(times[times.len() - 1]);
+    format!("from the answer to the map: median {median}, longest {longest}")
 }
 
 fn milliseconds(time: Duration) -> String {

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::Arc,
@@ -45,7 +45,7 @@ pub(crate) struct ControlPlane {
 /// An API server with a cluster of its own.
 pub(crate) struct ApiServer {
     process: Process,
-    url: String,
+    address: SocketAddr,
     authority: PathBuf,
     /// Asks it as the administrator.
     pub(crate) api: Api,
@@ -110,10 +110,10 @@ impl ControlPlane {
             &self.cgroup,
             &directory,
         )?;
-        let url = format!("https://{}:{port}", self.address);
-        let api = Api::new(Arc::clone(&self.netns), &url, TOKEN)?;
+        let address = SocketAddr::new(self.address.into(), port);
+        let api = Api::new(Arc::clone(&self.netns), &format!("https://{address}"), TOKEN)?;
         let authority = self.authority.certificate();
-        let mut server = ApiServer { process, url, authority, api };
+        let mut server = ApiServer { process, address, authority, api };
         server.wait()?;
         Ok(server)
     }
@@ -135,11 +135,12 @@ impl ControlPlane {
 impl ApiServer {
     /// Waits until it answers.
     fn wait(&mut self) -> anyhow::Result<()> {
-        wait::within(START_PATIENCE, &format!("the API server at {}", self.url), || {
-            match self.process.check() {
-                Ok(()) => self.api.is_ready().map(Ok),
-                ended => Ok(ended),
-            }
+        wait::within(START_PATIENCE, &format!("the API server at {}", self.address), || match self
+            .process
+            .check()
+        {
+            Ok(()) => self.api.is_ready().map(Ok),
+            ended => Ok(ended),
         })?
     }
 
@@ -166,6 +167,16 @@ impl ApiServer {
         self.process.signal(Signal::CONT)
     }
 
+    /// Where it is.
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The certificate of its authority.
+    pub(crate) fn authority(&self) -> &Path {
+        &self.authority
+    }
+
     /// Writes a kubeconfig of whoever has the token in that file.
     pub(crate) fn write_kubeconfig(&self, path: &Path, token_file: &Path) -> anyhow::Result<()> {
         let config = json!({
@@ -175,7 +186,10 @@ impl ApiServer {
             "current-context": "agent",
             "clusters": [{
                 "name": "it",
-                "cluster": { "server": self.url, "certificate-authority": self.authority },
+                "cluster": {
+                    "server": format!("https://{}", self.address),
+                    "certificate-authority": self.authority,
+                },
             }],
             "users": [{ "name": "agent", "user": { "tokenFile": token_file } }],
         });

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::{
     api::documents,
-    site::{Site, rejections},
-    world::World,
+    site::rejections,
+    world::{World, role_and_binding},
 };
 
 const IMPORTS: &str = "serviceimports.multicluster.x-k8s.io";
@@ -16,6 +16,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("objects that the definition lets in", lets_in);
     suite.case("the definition comes late, as v1alpha1, and then as v1beta1", comes_late);
     suite.case("objects that are anything", anything);
+    suite.case("imports of another group", another_group);
 }
 
 fn lets_in(world: &mut World) -> anyhow::Result<()> {
@@ -104,10 +105,15 @@ fn comes_late(world: &mut World) -> anyhow::Result<()> {
         ensure!(!site.agent.is_healthy()?, "it is healthy without ServiceImports");
         let changed = target.clone().with(&[13]);
         world.west.api.apply_all(&changed.service.slices())?;
-        world.west.api.apply(&definition(world, &["v1alpha1"])?)?;
         let import = v1alpha1(changed.service.import());
-        world.west.api.wait_for_kind(&import)?;
-        world.west.api.apply(&import)?;
+        // A list in between would be empty, and right.
+        site.freeze()?;
+        let added = world.west.api.apply(&definition(world, &["v1alpha1"])?).and_then(|()| {
+            world.west.api.wait_for_kind(&import)?;
+            world.west.api.apply(&import)
+        });
+        site.thaw()?;
+        added?;
         site.wait_for(&changed.service)?;
         site.wait_until_healthy()?;
         let version = synced_version(&site.report()?);
@@ -139,8 +145,8 @@ fn anything(world: &mut World) -> anyhow::Result<()> {
         version["schema"] = json!({ "openAPIV3Schema": open });
     }
     world.west.api.apply(&loose)?;
-    let site =
-        Site::start(&world.run, "anything", &world.node.netns, world.kubeconfig("west"), &[])?;
+    let west = Source::Kubeconfig(world.kubeconfig("west"));
+    let site = world.start_on("anything", west, &[])?;
     let good = world.fresh("fine").with(&[11]);
     let name = |number: usize| format!("anything-{number}");
     let specs = [
@@ -178,4 +184,33 @@ fn anything(world: &mut World) -> anyhow::Result<()> {
         rejections(report, &name(0)).is_empty() && rejections(report, "fine") == ["malformed"]
     })?;
     site.agent.wait_until_gone("fine")
+}
+
+fn another_group(world: &mut World) -> anyhow::Result<()> {
+    const GROUP: &str = "multicluster.example.org";
+    let api = &world.west.api;
+    let text = definition(world, &["v1beta1"])?.to_string();
+    let definition: Value = serde_json::from_str(&text.replace("multicluster.x-k8s.io", GROUP))?;
+    api.apply(&definition)?;
+    let [mut role, mut binding] = role_and_binding()?;
+    for name in [&mut role["metadata"]["name"], &mut binding["metadata"]["name"]] {
+        *name = "another-group".into();
+    }
+    binding["roleRef"]["name"] = "another-group".into();
+    for rule in role["rules"].as_array_mut().into_iter().flatten() {
+        rule["apiGroups"] = json!([GROUP]);
+    }
+
+    let target = world.fresh("grouped").with(&[11]);
+    let mut import = target.service.import();
+    import["apiVersion"] = format!("{GROUP}/v1beta1").into();
+    api.wait_for_kind(&import)?;
+    api.apply_all(&target.service.slices())?;
+    api.apply(&import)?;
+    let west = Source::Kubeconfig(world.kubeconfig("west"));
+    let mut site = world.start_on("grouped", west, &["--import-group", GROUP])?;
+    site.wait_for_problem(&format!("serviceimports.{GROUP}"), "is forbidden")?;
+    api.apply_all(&[role, binding])?;
+    site.wait_until_healthy()?;
+    site.wait_for(&target.service)
 }

@@ -1,12 +1,19 @@
 //! What the cluster says of the node, and which imports are followed.
 
+use std::fs;
+
 use anyhow::ensure;
-use mcs_tests::{manifests::Service, suite::Suite};
+use mcs_tests::{
+    agent::Source,
+    manifests::{Frontends, Protocol, Service},
+    suite::Suite,
+    wait,
+};
 use serde_json::{Value, json};
 
 use crate::{
     site::rejections,
-    world::{World, backend},
+    world::{World, backend, write_token},
 };
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
@@ -15,6 +22,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the cluster's id is followed", follows_cluster_id);
     suite.case("flags go before what the cluster says", flags_first);
     suite.case("an address of the API server is no VIP", refuses_api_server);
+    suite.case("a pod's service account", in_a_pod);
 }
 
 fn node(zone: &str) -> Value {
@@ -72,15 +80,14 @@ fn follows_zone(world: &mut World) -> anyhow::Result<()> {
     let api = &world.east.api;
     api.apply(&node("a"))?;
     api.apply_all(&[target.service.import(), for_zones(&target.service, &["a", "b"])])?;
-    let v4 = |frontends: mcs_tests::manifests::Frontends| {
-        frontends.into_iter().filter(|((ip, ..), _)| ip.is_ipv4()).collect()
-    };
+    let v4 =
+        |frontends: Frontends| frontends.into_iter().filter(|((ip, ..), _)| ip.is_ipv4()).collect();
     let mut site = world.start("zoned", &["--node-name", "n1"])?;
     site.wait_until_healthy()?;
     let expect = |pod| {
-        let expected: mcs_tests::manifests::Frontends = v4(of_zone(pod));
-        mcs_tests::wait::until(&format!("{} alone", backend(pod)), || {
-            let found: mcs_tests::manifests::Frontends = v4(site.agent.frontends("zoned")?);
+        let expected: Frontends = v4(of_zone(pod));
+        wait::until(&format!("{} alone", backend(pod)), || {
+            let found: Frontends = v4(site.agent.frontends("zoned")?);
             ensure!(found == expected, "there are {found:?}");
             Ok(())
         })
@@ -115,7 +122,7 @@ fn follows_cluster_id(world: &mut World) -> anyhow::Result<()> {
     ensure!(backends()? == 0, "an endpoint of another cluster is taken for local");
     api.apply(&cluster_id("remote"))?;
     reports("another cluster id", &|report| report["node"]["cluster_id"] == "remote")?;
-    mcs_tests::wait::until("the local endpoint", || {
+    wait::until("the local endpoint", || {
         ensure!(backends()? == 2, "there are {} backends", backends()?);
         Ok(())
     })?;
@@ -139,10 +146,29 @@ fn flags_first(world: &mut World) -> anyhow::Result<()> {
 
 fn refuses_api_server(world: &mut World) -> anyhow::Result<()> {
     let service = Service::new("api-server", [world.control.address().into()]);
-    let import = service.port(mcs_tests::manifests::Protocol::Tcp, 6443, 8080).import();
+    let import = service.port(Protocol::Tcp, 6443, 8080).import();
     world.east.api.apply(&import)?;
     world.site.wait_for_report("a VIP that is the API server's", |report| {
         rejections(report, "api-server") == ["vip_is_api_server"]
     })?;
     world.east.api.delete(&import)
+}
+
+fn in_a_pod(world: &mut World) -> anyhow::Result<()> {
+    let target = world.fresh("seen-by-a-pod").with(&[11]);
+    let api = &world.east.api;
+    api.apply_all(&target.objects())?;
+    let account = world.run.directory().join("account");
+    fs::create_dir(&account)?;
+    fs::write(account.join("namespace"), "mcs-system")?;
+    fs::copy(world.east.authority(), account.join("ca.crt"))?;
+    write_token(&world.east, &account.join("token"))?;
+    let source = Source::Pod { account, server: world.east.address() };
+    let mut site = world.start_on("in-a-pod", source, &[])?;
+    site.wait_until_healthy()?;
+    site.wait_for(&target.service)?;
+    for object in target.objects() {
+        api.delete(&object)?;
+    }
+    site.agent.wait_until_gone(target.service.name())
 }

@@ -1,27 +1,14 @@
 //! What the agent may do.
 
 use anyhow::{Context as _, ensure};
-use mcs_tests::{suite::Suite, traffic};
-use serde_json::Value;
+use mcs_tests::{agent::Source, suite::Suite, traffic};
 
-use crate::{
-    site::Site,
-    world::{World, rights, write_token},
-};
+use crate::world::{World, account, role_and_binding, write_token};
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("every right that is shipped is needed", every_right_is_needed);
     suite.case("rights are removed and restored under load", removed_and_restored);
     suite.case("a token is renewed under load", token_is_renewed);
-}
-
-/// The ClusterRole, and the ClusterRoleBinding.
-fn role_and_binding() -> anyhow::Result<[Value; 2]> {
-    let of_kind = |kind: &str| {
-        let rights = rights()?;
-        rights.into_iter().find(|one| one["kind"] == kind).context("a right that is not shipped")
-    };
-    Ok([of_kind("ClusterRole")?, of_kind("ClusterRoleBinding")?])
 }
 
 fn every_right_is_needed(world: &mut World) -> anyhow::Result<()> {
@@ -41,10 +28,9 @@ fn every_right_is_needed(world: &mut World) -> anyhow::Result<()> {
             let (server, name) =
                 if verb == "list" { (&world.west, "west") } else { (&world.east, "east") };
             server.api.apply(&less)?;
-            let kubeconfig = world.kubeconfig(name);
+            let source = Source::Kubeconfig(world.kubeconfig(name));
             let role_name = format!("less-{position}-{resource}");
-            let flags = ["--node-name", "n1"];
-            let site = Site::start(&world.run, &role_name, &world.node.netns, kubeconfig, &flags)?;
+            let site = world.start_on(&role_name, source, &["--node-name", "n1"])?;
             site.wait_for_problem(&place, "is forbidden")?;
             ensure!(site.report()?["synced"] == false, "synced without {verb} of {place}");
             server.api.apply(&role)?;
@@ -77,7 +63,7 @@ fn removed_and_restored(world: &mut World) -> anyhow::Result<()> {
 }
 
 fn token_is_renewed(world: &mut World) -> anyhow::Result<()> {
-    let account = rights()?.swap_remove(0);
+    let account = account()?;
     let token_file = world.token_file("east");
     let target = world.fresh("token").with(&[11, 12]);
     world.east.api.apply_all(&target.objects())?;

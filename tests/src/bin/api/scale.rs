@@ -1,7 +1,8 @@
 //! Many objects at once.
 
 use std::{
-    net::Ipv4Addr,
+    fs,
+    net::{Ipv4Addr, SocketAddr},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -10,12 +11,14 @@ use std::{
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
     manifests::{Protocol, Service},
+    netns::Namespace,
     suite::{Suite, tell},
     wait,
 };
 use serde_json::Value;
 
 use crate::{
+    changes::summary,
     site::{Site, Watcher},
     world::World,
 };
@@ -25,7 +28,11 @@ const SLICES: usize = 5000;
 /// Of each slice.
 const ENDPOINTS: usize = 10;
 const PATIENCE: Duration = Duration::from_mins(2);
-const KILLS: u32 = 8;
+/// Of the bytes of all lists: how much has arrived when an agent is killed.
+const KILLED_AT: [u64; 4] = [5, 35, 65, 90];
+/// Slices that change one by one, and at once.
+const CHANGES: usize = 20;
+const CHANGES_AT_ONCE: usize = 1000;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("2,000 imports and 5,000 slices at start", at_start);
@@ -58,13 +65,17 @@ fn objects(services: &[Service]) -> Vec<Value> {
 }
 
 fn at_start(world: &mut World) -> anyhow::Result<()> {
-    let objects = objects(&services());
+    let services = services();
+    let objects = objects(&services);
     assert_eq!(objects.len(), usize::from(IMPORTS) + SLICES);
     let begin = Instant::now();
     world.east.api.create_many(&objects)?;
     tell(format!("created in {:.1} s", begin.elapsed().as_secs_f64()));
 
+    let received = Received::begin(&world.node.netns)?;
     let mut site = start(world, "fresh")?;
+    let listed = received.bytes()?;
+    tell(format!("lists of {} MiB", mebibytes(listed)));
     let maps = site.maps()?;
     let (frontends, backends) = maps.counts()?;
     ensure!(frontends >= usize::from(IMPORTS), "{frontends} frontends");
@@ -77,16 +88,89 @@ fn at_start(world: &mut World) -> anyhow::Result<()> {
     })?;
     tell(format!("again: peak memory {} MiB, nothing removed", mebibytes(site.peak_memory()?)));
 
+    let netns = &world.node.netns;
     undisturbed(&maps, || {
-        for attempt in 0..KILLS {
+        for percent in KILLED_AT {
             site.agent.kill()?;
-            site.agent.start_again(&world.node.netns, &[])?;
-            thread::sleep(Duration::from_millis(u64::from(attempt) * 400));
+            let received = Received::begin(netns)?;
+            site.agent.start_again(netns, &[])?;
+            wait::within(PATIENCE, &format!("{percent} % of the lists"), || {
+                let bytes = received.bytes()?;
+                ensure!(bytes * 100 >= listed * percent, "{bytes} bytes of {listed} came");
+                Ok(())
+            })?;
         }
+        site.agent.kill()?;
+        site.agent.start_again(netns, &[])?;
         wait_until_synced(&site)
     })?;
-    tell(format!("killed {KILLS} times on the way: nothing removed"));
+    tell(format!("killed when {KILLED_AT:?} % of the lists had come: nothing removed"));
+    changes(world, &site, &services)?;
     site.agent.stop()
+}
+
+/// What happens to few among many, and to many.
+fn changes(world: &World, site: &Site, services: &[Service]) -> anyhow::Result<()> {
+    let more = |service: &Service| {
+        let mut slice = service.slices().swap_remove(0);
+        let endpoints = slice["endpoints"].as_array_mut().context("a slice without endpoints")?;
+        endpoints.pop();
+        Ok(slice)
+    };
+    let slices = services.iter().map(more).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut times = Vec::new();
+    for (service, slice) in services.iter().zip(&slices).take(CHANGES) {
+        let (ip, port, _) = *service.frontends().keys().next().context("no frontend")?;
+        let backends = site.set_of(SocketAddr::new(ip, port))?;
+        let before = backends.now()?;
+        world.east.api.apply(slice)?;
+        times.push(backends.time(before)?);
+    }
+    tell(format!("{CHANGES} changes, {}", summary(times)));
+
+    let maps = site.maps()?;
+    let (_, before) = maps.counts()?;
+    let begin = Instant::now();
+    world.east.api.apply_many(&slices[CHANGES..][..CHANGES_AT_ONCE])?;
+    let written = begin.elapsed().as_secs_f64();
+    let begin = Instant::now();
+    wait::within(PATIENCE, "all changes in the maps", || {
+        let (_, now) = maps.counts()?;
+        ensure!(now + CHANGES_AT_ONCE == before, "{now} backends of {before} are left");
+        Ok(())
+    })?;
+    tell(format!(
+        "{CHANGES_AT_ONCE} changes at once, written in {written:.1} s: in the maps {:.1} s later",
+        begin.elapsed().as_secs_f64()
+    ));
+    Ok(())
+}
+
+/// What comes to the node, from now on.
+struct Received<'a> {
+    netns: &'a Namespace,
+    before: u64,
+}
+
+impl<'a> Received<'a> {
+    fn begin(netns: &'a Namespace) -> anyhow::Result<Self> {
+        Ok(Self { netns, before: Self::total(netns)? })
+    }
+
+    fn bytes(&self) -> anyhow::Result<u64> {
+        Ok(Self::total(self.netns)? - self.before)
+    }
+
+    fn total(netns: &Namespace) -> anyhow::Result<u64> {
+        let devices = netns.run(|| fs::read_to_string("/proc/thread-self/net/dev"))??;
+        let devices = devices.lines().filter_map(|line| line.split_once(':'));
+        let others = devices.filter(|(name, _)| name.trim() != "lo");
+        others
+            .map(|(_, counts)| {
+                Ok(counts.split_whitespace().next().unwrap_or_default().parse::<u64>()?)
+            })
+            .sum()
+    }
 }
 
 /// Starts an agent with empty maps, and tells how it does.

@@ -2,16 +2,20 @@
 
 use std::{
     fs,
+    net::SocketAddr,
     path::PathBuf,
+    thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, bail, ensure};
+use aya::maps::{Array, HashMap, Map, MapData};
 use mcs_agent::{
     dataplane::{Access, KernelMaps},
     loader::Pins,
     reconcile::Maps as _,
 };
+use mcs_common::{Extent, FrontendKey, FrontendState, maps};
 use mcs_tests::{
     agent::{Agent, Config, Source},
     bpffs::BpfDirectory,
@@ -36,12 +40,12 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Starts one that follows what a kubeconfig leads to, without waiting for it.
+    /// Starts one, without waiting for it.
     pub(crate) fn start(
         run: &Run,
         role: &str,
         netns: &Namespace,
-        kubeconfig: PathBuf,
+        source: Source,
         flags: &[&str],
     ) -> anyhow::Result<Self> {
         let cgroup = Cgroup::create(run, role)?;
@@ -49,7 +53,7 @@ impl Site {
         let run_dir = run.directory().join(role);
         fs::create_dir_all(&run_dir)?;
         let config = Config {
-            source: Source::Kubeconfig(kubeconfig),
+            source,
             bpffs: bpffs.path().to_owned(),
             cgroup_root: cgroup.path().to_owned(),
             run_dir,
@@ -108,6 +112,14 @@ impl Site {
         })
     }
 
+    /// When that was of which it knows everything that it cannot follow, in seconds since the Unix
+    /// epoch.
+    pub(crate) fn known_until(&self) -> anyhow::Result<Option<u64>> {
+        let report = self.report()?;
+        let kinds = report["source"]["kinds"].as_array().into_iter().flatten();
+        Ok(kinds.filter_map(|kind| kind["known_until"].as_u64()).min())
+    }
+
     /// Waits until it has no problem.
     pub(crate) fn wait_until_content(&self) -> anyhow::Result<()> {
         self.wait_for_report("an agent without problems", |report| problems(report).is_empty())
@@ -138,8 +150,48 @@ impl Site {
 
     /// Looks at the maps, from this process.
     pub(crate) fn maps(&self) -> anyhow::Result<Watcher> {
-        let pins = Pins::new(self.bpffs.path());
-        Ok(Watcher { maps: KernelMaps::open(&pins.config(), Access::Read)? })
+        Ok(Watcher { maps: KernelMaps::open(&self.config_maps(), Access::Read)? })
+    }
+
+    /// Looks at the set of a frontend of TCP, which has to be there.
+    pub(crate) fn set_of(&self, vip: SocketAddr) -> anyhow::Result<SetWatcher> {
+        const TCP: u8 = 6;
+        let pinned = |name| MapData::from_pin(self.config_maps().join(name));
+        let frontends =
+            HashMap::<_, FrontendKey, u32>::try_from(Map::HashMap(pinned(maps::FRONTENDS)?))?;
+        let index = frontends.get(&FrontendKey::new(vip.ip().into(), vip.port(), TCP), 0)?;
+        let states = Array::try_from(Map::Array(pinned(maps::STATES)?))?;
+        Ok(SetWatcher { states, index })
+    }
+
+    fn config_maps(&self) -> PathBuf {
+        Pins::new(self.bpffs.path()).config()
+    }
+}
+
+/// A reader of where the backends of one frontend stand, which is the last thing that is written
+/// when they change.
+pub(crate) struct SetWatcher {
+    states: Array<MapData, FrontendState>,
+    index: u32,
+}
+
+impl SetWatcher {
+    /// Where they stand now.
+    pub(crate) fn now(&self) -> anyhow::Result<Extent> {
+        Ok(self.states.get(&self.index, 0)?.extent)
+    }
+
+    /// How long it takes from now until they stand elsewhere.
+    pub(crate) fn time(&self, before: Extent) -> anyhow::Result<Duration> {
+        let begin = Instant::now();
+        while begin.elapsed() < PATIENCE {
+            if self.now()? != before {
+                return Ok(begin.elapsed());
+            }
+            thread::sleep(Duration::from_micros(20));
+        }
+        bail!("the frontend has the same backends after {PATIENCE:?}")
     }
 }
 
@@ -149,21 +201,14 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// How long it takes from `begin` until a backend is in use, to the precision of reading the maps.
-    pub(crate) fn time(&self, begin: Instant, backend: &str) -> anyhow::Result<Duration> {
-        while begin.elapsed() < PATIENCE {
-            let maps = self.maps.dump()?.contents().to_string();
-            let mut backends = maps.lines().filter(|line| line.starts_with("BACKEND"));
-            if backends.any(|line| line.contains(backend)) {
-                return Ok(begin.elapsed());
-            }
-        }
-        bail!("{backend} is not in the maps after {PATIENCE:?}")
+    /// Everything they hold, as text.
+    pub(crate) fn text(&self) -> anyhow::Result<String> {
+        Ok(self.maps.dump()?.contents().to_string())
     }
 
     /// How many frontends and backends there are.
     pub(crate) fn counts(&self) -> anyhow::Result<(usize, usize)> {
-        let maps = self.maps.dump()?.contents().to_string();
+        let maps = self.text()?;
         let count = |kind: &str| maps.lines().filter(|line| line.starts_with(kind)).count();
         Ok((count("FRONTEND"), count("BACKEND")))
     }

@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::Context as _;
 use mcs_tests::{
+    agent::Source,
     client::Family,
     cluster::CLUSTER_PROPERTIES,
     manifests::{Protocol, Service},
@@ -39,7 +40,7 @@ const CONTROL: Subnet = Subnet(5);
 const REMOTE: Subnet = Subnet(9);
 
 /// As it is shipped.
-const RBAC: &str = include_str!("../../../../deploy/rbac.yaml");
+const RBAC: &str = include_str!("../../../../deploy/kustomize/base/rbac.yaml");
 
 /// A service with an address of each family.
 #[derive(Clone, Debug)]
@@ -62,6 +63,11 @@ impl Target {
         let mut objects = vec![self.service.import()];
         objects.extend(self.service.slices());
         objects
+    }
+
+    /// Its TCP frontend of IPv4.
+    pub(crate) const fn tcp(&self) -> SocketAddr {
+        SocketAddr::new(self.v4, TCP.0)
     }
 
     /// Clients of it, and the remote pods that may answer.
@@ -113,7 +119,7 @@ impl World {
         let (control, east, west) = start_servers(&run, &node)?;
         grant(&run, &west, "west")?;
         let kubeconfig = grant(&run, &east, "east")?;
-        let mut site = Site::start(&run, "main", &node.netns, kubeconfig, &[])?;
+        let mut site = Site::start(&run, "main", &node.netns, Source::Kubeconfig(kubeconfig), &[])?;
         site.wait_until_healthy()?;
         let logs = run.directory().to_owned();
         let world = Self {
@@ -156,7 +162,17 @@ impl World {
 
     /// Starts an agent more, without waiting for it. It follows `east`.
     pub(crate) fn start(&self, role: &str, flags: &[&str]) -> anyhow::Result<Site> {
-        Site::start(&self.run, role, &self.node.netns, self.kubeconfig("east"), flags)
+        self.start_on(role, Source::Kubeconfig(self.kubeconfig("east")), flags)
+    }
+
+    /// The same, and it reads there.
+    pub(crate) fn start_on(
+        &self,
+        role: &str,
+        source: Source,
+        flags: &[&str],
+    ) -> anyhow::Result<Site> {
+        Site::start(&self.run, role, &self.node.netns, source, flags)
     }
 }
 
@@ -197,9 +213,19 @@ fn grant(run: &Run, server: &ApiServer, cluster: &str) -> anyhow::Result<PathBuf
     Ok(kubeconfig)
 }
 
-/// The objects that give the agent its rights.
-pub(crate) fn rights() -> anyhow::Result<Vec<Value>> {
-    documents(RBAC)
+/// The agent's ServiceAccount.
+pub(crate) fn account() -> anyhow::Result<Value> {
+    shipped("ServiceAccount")
+}
+
+/// Its role, and what binds it to that.
+pub(crate) fn role_and_binding() -> anyhow::Result<[Value; 2]> {
+    Ok([shipped("ClusterRole")?, shipped("ClusterRoleBinding")?])
+}
+
+fn shipped(kind: &str) -> anyhow::Result<Value> {
+    let mut all = documents(RBAC)?.into_iter();
+    all.find(|one| one["kind"] == kind).with_context(|| format!("no {kind} is shipped"))
 }
 
 /// Asks for a token of the agent's ServiceAccount, and writes it where agents read it.
@@ -209,8 +235,7 @@ pub(crate) fn write_token(server: &ApiServer, file: &Path) -> anyhow::Result<()>
         "kind": "TokenRequest",
         "spec": { "expirationSeconds": 3600 },
     });
-    let account = &rights()?[0];
-    let answer = server.api.create_below(account, "token", &request)?;
+    let answer = server.api.create_below(&account()?, "token", &request)?;
     let token = answer["status"]["token"].as_str().context("no token")?;
     Ok(fs::write(file, token)?)
 }
