@@ -261,6 +261,9 @@ fn spawn(binary: &Path, netns: &Namespace, config: &Config) -> anyhow::Result<Ch
         // What the suites of the socket path show must not be the packet path's doing; a flag says
         // otherwise.
         .env("MCS_TC", "off")
+        // Many agents run in one namespace; a flag gives one an address.
+        .env("MCS_HEALTH_ADDRESS", "off")
+        .env("MCS_METRICS_ADDRESS", "off")
         .stdin(Stdio::null())
         .stdout(output)
         .stderr(log);

@@ -64,6 +64,13 @@ pub(super) const SUITES: &[Suite] = &[
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "socket"],
     },
     Suite {
+        name: "health",
+        about: "What an agent tells over HTTP, with faults; metrics and alerts by promtool",
+        root: true,
+        needs: &[Purpose::Build, Purpose::Test],
+        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "health"],
+    },
+    Suite {
         name: "packet",
         about: "The packet path's programs, packet by packet, without a network",
         root: true,
