@@ -24,6 +24,8 @@ socketLb: "off"
 tc: {mode: "on", devices: ["cali*", "!veth0*"], attach: clsact}
 uplinks: [none]
 log: {format: human, filter: "warn,mcs_agent=debug"}
+health: {address: "off"}
+metrics: {address: "[::]:16451"}
 host: {bpffs: /run/bpf, cgroup: /run/cgroup2, runDirectory: /run/mcs-agent}
 cgroup: /kubepods
 extraCapabilities: [SYS_RESOURCE]
