@@ -92,6 +92,13 @@ pub(super) const SUITES: &[Suite] = &[
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "api"],
     },
     Suite {
+        name: "image",
+        about: "The container image, twice from different directories: static, small, the same bytes",
+        root: false,
+        needs: &[Purpose::Build],
+        cargo: &["run", "--quiet", "--package", "xtask", "--", "image", "--check"],
+    },
+    Suite {
         name: "demo",
         about: "The demonstration, which checks what it shows",
         root: true,
