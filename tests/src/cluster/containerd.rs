@@ -21,7 +21,7 @@ pub(super) fn root(node: Node) -> PathBuf {
 
 /// Its configuration.
 pub(super) fn config(workshop: &Workshop<'_>, node: Node) -> anyhow::Result<String> {
-    let plugins = workshop.programs.find(&workshop.plan.cni.to_string())?;
+    let plugins = workshop.programs.find(&workshop.plan.cni(node.cluster).to_string())?;
     let plugins = plugins.parent().context("a program lies in a directory")?;
     Ok(format!(
         r#"version = 3
