@@ -44,6 +44,8 @@ pub enum Content {
     Shared,
     /// A copy of a program.
     Program(PathBuf),
+    /// A copy of a file that everybody may read.
+    Text(PathBuf),
     /// A symbolic link.
     Link(PathBuf),
 }
@@ -103,9 +105,10 @@ impl Image<'_> {
                     let mut header = header(EntryType::Directory, 0o1777, 0);
                     tar.append_data(&mut header, path, io::empty())?;
                 }
-                Content::Program(source) => {
+                Content::Program(source) | Content::Text(source) => {
+                    let mode = if matches!(content, Content::Program(_)) { 0o755 } else { 0o644 };
                     let file = File::open(source)?;
-                    let mut header = header(EntryType::Regular, 0o755, file.metadata()?.len());
+                    let mut header = header(EntryType::Regular, mode, file.metadata()?.len());
                     tar.append_data(&mut header, path, file)?;
                 }
                 Content::Link(target) => {

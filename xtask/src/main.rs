@@ -11,6 +11,7 @@ mod build;
 mod clusters;
 mod cost;
 mod demo;
+mod image;
 mod interrupt;
 mod lint;
 mod process;
@@ -30,6 +31,7 @@ enum Verb {
     Build(build::Args),
     Cost(cost::Args),
     Demo(demo::Args),
+    Image(image::Args),
     Clusters(clusters::Args),
     Lint(lint::Args),
     Test(test::Args),
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         Verb::Build(args) => build::run(&workspace, &args),
         Verb::Cost(args) => cost::run(&workspace, &args),
         Verb::Demo(args) => demo::run(&workspace, &args),
+        Verb::Image(args) => image::run(&workspace, &args),
         Verb::Clusters(args) => clusters::run(&workspace, &args),
         Verb::Lint(args) => lint::run(&workspace, &args),
         Verb::Test(args) => Ok(test::run(&workspace, &args)),
