@@ -20,13 +20,13 @@ pub use self::{
     addons::CLUSTER_PROPERTIES,
     claim::Claim,
     cni::Cni,
-    containerd::import,
+    containerd::{import, tag},
     images::TOOLS,
     kubectl::Kubectl,
     layout::{Cluster, ClusterSet, Node},
     programs::{Programs, VARIABLE},
     removal::remove,
-    status::{Place, clusters, nodes, places},
+    status::{Place, clusters, nodes, of_kubeconfig, places},
 };
 use self::{certificates::Authority, hierarchies::Hierarchies, network::Wan};
 

@@ -65,6 +65,12 @@ pub fn import(programs: &Programs, node: Node, archive: &Path) -> anyhow::Result
     process::run(import.args(["images", "import"]).arg(archive), "").map(drop)
 }
 
+/// Gives an image of a node another name too.
+pub fn tag(programs: &Programs, node: Node, image: &str, name: &str) -> anyhow::Result<()> {
+    let mut tag = ctr(programs, node)?;
+    process::run(tag.args(["images", "tag", "--force", image, name]), "").map(drop)
+}
+
 fn ctr(programs: &Programs, node: Node) -> anyhow::Result<Command> {
     // The node's /run as this machine sees it.
     let socket = node.directory().join("run/containerd/containerd.sock");
