@@ -35,14 +35,24 @@ const WAITING_BATCHES: usize = 64;
 
 /// Runs until SIGTERM or SIGINT. The dataplane stays in place.
 pub async fn run(config: Config) -> anyhow::Result<()> {
+    tokio::select! {
+        biased;
+        // First, since a container's first process misses a signal that it does not handle yet.
+        told = told_to_end() => told,
+        result = serve(config) => result,
+    }
+    .inspect(|()| tracing::info!("stopping; the dataplane stays in place"))
+}
+
+/// Waits for SIGTERM or SIGINT.
+pub(crate) async fn told_to_end() -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
     tokio::select! {
-        result = serve(config) => result,
-        _ = terminate.recv() => Ok(()),
-        _ = interrupt.recv() => Ok(()),
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
     }
-    .inspect(|()| tracing::info!("stopping; the dataplane stays in place"))
+    Ok(())
 }
 
 async fn serve(config: Config) -> anyhow::Result<()> {

@@ -11,6 +11,7 @@ mod build;
 mod clusters;
 mod cost;
 mod demo;
+mod deploy;
 mod image;
 mod interrupt;
 mod lint;
@@ -32,6 +33,7 @@ enum Verb {
     Cost(cost::Args),
     Demo(demo::Args),
     Image(image::Args),
+    Deploy(deploy::Args),
     Clusters(clusters::Args),
     Lint(lint::Args),
     Test(test::Args),
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         Verb::Build(args) => build::run(&workspace, &args),
         Verb::Cost(args) => cost::run(&workspace, &args),
         Verb::Demo(args) => demo::run(&workspace, &args),
+        Verb::Deploy(args) => deploy::run(&workspace, &args),
         Verb::Image(args) => image::run(&workspace, &args),
         Verb::Clusters(args) => clusters::run(&workspace, &args),
         Verb::Lint(args) => lint::run(&workspace, &args),

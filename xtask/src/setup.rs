@@ -10,10 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
 
 pub(crate) use self::{cargo_tool::CARGO_DENY, toolchain::Toolchain};
-use self::{
-    go_module::{CLUSTERS, GoModule},
-    install::Remedy,
-};
+use self::{go_module::GoModule, install::Remedy};
 use crate::{version::Version, workspace::Workspace};
 
 mod cargo_tool;
@@ -134,7 +131,16 @@ pub(crate) fn cluster_programs(workspace: &Workspace) -> Result<Vec<PathBuf>> {
             .find(workspace)
             .with_context(|| format!("{name} is not built: run `cargo xtask setup clusters`"))
     };
-    CLUSTERS.iter().map(directory).collect()
+    go_module::of(&[Purpose::Clusters]).map(directory).collect()
+}
+
+/// A program of [`Purpose::Lint`] that comes from the Go module proxy.
+pub(crate) fn go_program(workspace: &Workspace, name: &str) -> Result<PathBuf> {
+    let directory = go_module::of(&[Purpose::Lint])
+        .find(|module| module.name == name)
+        .and_then(|module| module.find(workspace))
+        .with_context(|| format!("{name} is not built: run `cargo xtask setup lint`"))?;
+    Ok(directory.join(name))
 }
 
 fn missing(workspace: &Workspace, purposes: &[Purpose]) -> Vec<Item> {
@@ -153,8 +159,6 @@ fn items(workspace: &Workspace, purposes: &[Purpose]) -> Vec<Item> {
         items.extend(tools::lint(workspace));
     }
     items.extend(tools::programs(purposes));
-    if wanted(Purpose::Clusters) {
-        items.extend(go_module::items(workspace, CLUSTERS));
-    }
+    items.extend(go_module::items(workspace, purposes));
     items
 }

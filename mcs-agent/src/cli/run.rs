@@ -57,7 +57,8 @@ pub struct RunArgs {
     #[command(flatten)]
     bpffs: BpffsArg,
 
-    /// Attach socket programs to this cgroup v2 directory [default: the root, from the mount table]
+    /// Attach socket programs to this cgroup v2 directory, or to `unified` in it on a hybrid host
+    /// [default: the root, from the mount table]
     #[arg(long, env = "MCS_CGROUP_ROOT", value_name = "DIR")]
     cgroup_root: Option<PathBuf>,
 

@@ -24,7 +24,7 @@ fn is_static(program: &[u8]) -> Result<bool> {
     for header in headers {
         // A program that can lie anywhere has this part, with its own relocations.
         let entries = header.dynamic(endian, program)?.unwrap_or_default();
-        needed |= entries.iter().any(|entry| entry.d_tag.get(endian) == i64::from(elf::DT_NEEDED));
+        needed |= entries.iter().any(|entry| entry.d_tag.get(endian) == elf::DT_NEEDED);
     }
     Ok(!interpreted && !needed)
 }

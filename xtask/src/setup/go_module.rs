@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{Item, Remedy, go};
+use super::{Item, Purpose, Remedy, go};
 use crate::{process, workspace::Workspace};
 
 /// How often progress is printed where it cannot be written over.
@@ -24,6 +24,7 @@ pub(super) struct GoModule {
     provider: &'static str,
     /// Variables of the programs that hold their version, by what each wants of it.
     stamps: &'static [(&'static str, Stamp)],
+    purposes: &'static [Purpose],
 }
 
 /// Of `v1.36.3` the whole, `1` or `36`.
@@ -33,31 +34,68 @@ enum Stamp {
     Minor,
 }
 
-/// What runs a cluster.
-pub(super) const CLUSTERS: &[GoModule] = &[
-    GoModule {
-        name: "kubernetes",
-        provider: "k8s.io/kubernetes",
-        stamps: &[
-            ("k8s.io/component-base/version.gitVersion", Stamp::Version),
-            ("k8s.io/component-base/version.gitMajor", Stamp::Major),
-            ("k8s.io/component-base/version.gitMinor", Stamp::Minor),
-        ],
-    },
-    GoModule { name: "etcd", provider: "go.etcd.io/etcd/server/v3", stamps: &[] },
-    GoModule {
-        name: "containerd",
-        provider: "github.com/containerd/containerd/v2",
-        stamps: &[("github.com/containerd/containerd/v2/version.Version", Stamp::Version)],
-    },
-    GoModule { name: "coredns", provider: "github.com/coredns/coredns", stamps: &[] },
-    GoModule { name: "mcs-api", provider: "sigs.k8s.io/mcs-api", stamps: &[] },
-    GoModule { name: "helm", provider: "helm.sh/helm/v3", stamps: &[] },
-];
+/// Every one.
+const MODULES: &[GoModule] = {
+    use Purpose::{Clusters, Lint};
+    &[
+        GoModule {
+            name: "kubernetes",
+            provider: "k8s.io/kubernetes",
+            stamps: &[
+                ("k8s.io/component-base/version.gitVersion", Stamp::Version),
+                ("k8s.io/component-base/version.gitMajor", Stamp::Major),
+                ("k8s.io/component-base/version.gitMinor", Stamp::Minor),
+            ],
+            purposes: &[Clusters],
+        },
+        GoModule {
+            name: "etcd",
+            provider: "go.etcd.io/etcd/server/v3",
+            stamps: &[],
+            purposes: &[Clusters],
+        },
+        GoModule {
+            name: "containerd",
+            provider: "github.com/containerd/containerd/v2",
+            stamps: &[("github.com/containerd/containerd/v2/version.Version", Stamp::Version)],
+            purposes: &[Clusters],
+        },
+        GoModule {
+            name: "coredns",
+            provider: "github.com/coredns/coredns",
+            stamps: &[],
+            purposes: &[Clusters],
+        },
+        GoModule {
+            name: "mcs-api",
+            provider: "sigs.k8s.io/mcs-api",
+            stamps: &[],
+            purposes: &[Clusters],
+        },
+        GoModule {
+            name: "helm",
+            provider: "helm.sh/helm/v3",
+            stamps: &[],
+            purposes: &[Clusters, Lint],
+        },
+        GoModule {
+            name: "actionlint",
+            provider: "github.com/rhysd/actionlint",
+            stamps: &[],
+            purposes: &[Lint],
+        },
+    ]
+};
 
-/// These modules, and what building them needs.
-pub(super) fn items(workspace: &Workspace, modules: &'static [GoModule]) -> Vec<Item> {
-    let modules: Vec<_> = modules.iter().map(|module| module.item(workspace)).collect();
+/// The modules of `purposes`.
+pub(super) fn of(purposes: &[Purpose]) -> impl Iterator<Item = &'static GoModule> {
+    let wanted = |module: &&GoModule| module.purposes.iter().any(|p| purposes.contains(p));
+    MODULES.iter().filter(wanted)
+}
+
+/// The modules of `purposes`, and what building them needs.
+pub(super) fn items(workspace: &Workspace, purposes: &[Purpose]) -> Vec<Item> {
+    let modules: Vec<_> = of(purposes).map(|module| module.item(workspace)).collect();
     let complete = modules.iter().all(|item| item.found.is_some());
     let go = if complete { Vec::new() } else { go::items(workspace) };
     go.into_iter().chain(modules).collect()
@@ -235,7 +273,7 @@ replace a.b/f => a.b/f v0.3.0
     #[test]
     fn every_module_is_pinned() {
         let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/programs");
-        for module in CLUSTERS {
+        for module in MODULES {
             let pinned = Pinned::read(&programs.join(module.name), module.provider).unwrap();
             assert!(pinned.version.starts_with('v'), "{}", module.name);
         }

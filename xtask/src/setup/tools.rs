@@ -14,7 +14,7 @@ struct Program {
 }
 
 const PROGRAMS: &[Program] = {
-    use Purpose::{Clusters, Demo, Test};
+    use Purpose::{Clusters, Demo, Lint, Test};
     &[
         Program {
             name: "ip",
@@ -53,6 +53,12 @@ const PROGRAMS: &[Program] = {
             package: "iptables",
             version: &["--version"],
             purposes: &[Clusters],
+        },
+        Program {
+            name: "shellcheck",
+            package: "shellcheck",
+            version: &["--version"],
+            purposes: &[Lint],
         },
         Program {
             name: "busybox",
