@@ -10,6 +10,8 @@ use std::{
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
+use crate::cgroup;
+
 /// Where the state of every set lies: gone after a reboot, as all else of the clusters is.
 const STATE: &str = "/run";
 
@@ -184,6 +186,11 @@ impl Node {
     /// Its network namespace.
     pub fn netns(self) -> String {
         format!("{}-{self}", self.cluster.set.name)
+    }
+
+    /// Its cgroup of version 2, which all its processes are in or below.
+    pub fn cgroup(self) -> anyhow::Result<PathBuf> {
+        Ok(cgroup::mount_point()?.join(self.cluster.set.name).join(self.to_string()))
     }
 
     /// A command that will run as a process of the node.
