@@ -39,7 +39,7 @@ const CONTROL: Subnet = Subnet(5);
 const REMOTE: Subnet = Subnet(9);
 
 /// As it is shipped.
-const RBAC: &str = include_str!("../../../../deploy/rbac.yaml");
+const RBAC: &str = include_str!("../../../../deploy/kustomize/base/rbac.yaml");
 
 /// A service with an address of each family.
 #[derive(Clone, Debug)]
