@@ -23,6 +23,9 @@ use crate::{
 /// The hooks that are attached when all is well.
 pub const HOOKS: usize = 8;
 
+/// The capabilities that every agent has, as the DaemonSet gives them, and no others.
+pub const CAPABILITIES: [&str; 3] = ["bpf", "net_admin", "perfmon"];
+
 /// What an agent is started with.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -66,9 +69,10 @@ const AS_A_POD: &str = "account=$1 && shift && mount -t tmpfs none /var/run \
 impl Source {
     /// `mcs-agent run`, which reads here.
     fn command(&self, binary: &Path, netns: &Namespace) -> Command {
+        let limits = limit(&CAPABILITIES);
         let run = |flag: &str, path: &Path| {
-            let mut command = netns.command(binary);
-            command.arg("run").arg(flag).arg(path);
+            let mut command = netns.command("setpriv");
+            command.args(&limits).arg(binary).arg("run").arg(flag).arg(path);
             command
         };
         match self {
@@ -77,7 +81,7 @@ impl Source {
             Self::Pod { account, server } => {
                 let mut command = netns.command("unshare");
                 command.args(["--mount", "--", "/bin/sh", "-c", AS_A_POD, "sh"]);
-                command.arg(account).arg(binary).arg("run");
+                command.arg(account).arg("setpriv").args(&limits).arg(binary).arg("run");
                 command.env("KUBERNETES_SERVICE_HOST", server.ip().to_string());
                 command.env("KUBERNETES_SERVICE_PORT", server.port().to_string());
                 command
@@ -240,7 +244,7 @@ impl Drop for Agent {
 }
 
 /// The agent to test: `MCS_AGENT`, or the release build beside this program's own.
-fn binary() -> anyhow::Result<PathBuf> {
+pub fn binary() -> anyhow::Result<PathBuf> {
     if let Some(path) = env::var_os("MCS_AGENT") {
         return Ok(path.into());
     }
@@ -249,6 +253,16 @@ fn binary() -> anyhow::Result<PathBuf> {
     let path = targets.join("release/mcs-agent");
     ensure!(path.exists(), "{} is missing: run `cargo xtask build`", path.display());
     Ok(path)
+}
+
+/// Arguments by which setpriv(1) starts a program of root with these capabilities alone, as a
+/// container runtime does.
+pub fn limit(capabilities: &[&str]) -> [String; 3] {
+    [
+        format!("--bounding-set=-all,+{}", capabilities.join(",+")),
+        "--inh-caps=-all".to_owned(),
+        "--no-new-privs".to_owned(),
+    ]
 }
 
 fn spawn(binary: &Path, netns: &Namespace, config: &Config) -> anyhow::Result<Child> {

@@ -18,19 +18,21 @@ use clap::{ValueEnum, value_parser};
 
 pub use self::{
     addons::CLUSTER_PROPERTIES,
+    claim::Claim,
     cni::Cni,
-    containerd::import,
+    containerd::{import, tag},
     images::TOOLS,
     kubectl::Kubectl,
     layout::{Cluster, ClusterSet, Node},
     programs::{Programs, VARIABLE},
     removal::remove,
-    status::{Place, clusters, nodes, places},
+    status::{Place, clusters, nodes, of_kubeconfig, places},
 };
-use self::{certificates::Authority, hierarchies::Hierarchies, lock::Lock, network::Wan};
+use self::{certificates::Authority, hierarchies::Hierarchies, network::Wan};
 
 mod addons;
 pub mod certificates;
+mod claim;
 mod cni;
 mod containerd;
 mod control_plane;
@@ -40,7 +42,6 @@ mod images;
 mod kubeconfig;
 mod kubectl;
 mod layout;
-mod lock;
 mod network;
 mod node;
 mod programs;
@@ -48,7 +49,7 @@ mod removal;
 mod status;
 
 /// What to start.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct Plan {
     /// How many clusters
     #[arg(long, default_value_t = 2, value_name = "COUNT", value_parser = value_parser!(u8).range(1..=i64::from(ClusterSet::MOST)))]
@@ -56,12 +57,28 @@ pub struct Plan {
     /// How many nodes in each; without any there is an API server alone
     #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = value_parser!(u8).range(..=i64::from(ClusterSet::MOST)))]
     pub nodes: u8,
-    /// How pods are connected to their node
-    #[arg(long, value_enum, default_value_t)]
-    pub cni: Cni,
-    /// How kube-proxy does its work
-    #[arg(long, value_enum, default_value_t)]
-    pub proxy: ProxyMode,
+    /// How pods are connected to their node; of several, each cluster has another
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "ptp")]
+    pub cni: Vec<Cni>,
+    /// How kube-proxy does its work; of several, each cluster has another
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "nftables")]
+    pub proxy: Vec<ProxyMode>,
+}
+
+impl Plan {
+    /// How pods of a cluster are connected to their node.
+    pub fn cni(&self, cluster: Cluster) -> Cni {
+        in_turn(&self.cni, cluster)
+    }
+
+    /// How kube-proxy does its work in a cluster.
+    pub fn proxy(&self, cluster: Cluster) -> ProxyMode {
+        in_turn(&self.proxy, cluster)
+    }
+}
+
+fn in_turn<T: Copy + Default>(choices: &[T], cluster: Cluster) -> T {
+    choices.iter().copied().cycle().nth(usize::from(cluster.number - 1)).unwrap_or_default()
 }
 
 /// A mode of kube-proxy.
@@ -93,7 +110,7 @@ pub trait Observer: Sync {
 
 /// What starting a cluster takes.
 struct Workshop<'a> {
-    plan: Plan,
+    plan: &'a Plan,
     programs: &'a Programs,
     observer: &'a dyn Observer,
     hierarchies: Hierarchies,
@@ -104,24 +121,24 @@ struct Workshop<'a> {
 /// Starts clusters, and returns when every node is ready and DNS answers. What is there of the set
 /// must not be in use; what an earlier one left is removed. After an error nothing is there.
 pub fn start(
-    set: ClusterSet,
-    plan: Plan,
+    claim: &Claim,
+    plan: &Plan,
     programs: &Programs,
     observer: &dyn Observer,
 ) -> anyhow::Result<()> {
-    let lock = Lock::take(set)?;
+    let set = claim.set();
     let hierarchies = Hierarchies::find()?;
     ensure!(!status::is_running(set, &hierarchies), "{} is running already", set.name());
-    removal::remove_locked(&lock)?;
+    remove(claim)?;
     start_clusters(set, plan, programs, observer, hierarchies).or_else(|error| {
-        removal::remove_locked(&lock).with_context(|| format!("{error:#}; after that"))?;
+        remove(claim).with_context(|| format!("{error:#}; after that"))?;
         Err(error)
     })
 }
 
 fn start_clusters(
     set: ClusterSet,
-    plan: Plan,
+    plan: &Plan,
     programs: &Programs,
     observer: &dyn Observer,
     hierarchies: Hierarchies,

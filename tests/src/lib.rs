@@ -19,7 +19,7 @@ pub mod manifests;
 pub mod netns;
 #[cfg(feature = "clusters")]
 pub mod oci;
-mod process;
+pub mod process;
 pub mod run;
 #[cfg(feature = "suites")]
 pub mod scenario;

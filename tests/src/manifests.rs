@@ -50,6 +50,7 @@ pub type Frontends = BTreeMap<(IpAddr, u16, Protocol), BTreeSet<SocketAddr>>;
 /// A ServiceImport and its EndpointSlices.
 #[derive(Clone, Debug)]
 pub struct Service {
+    namespace: String,
     name: String,
     vips: Vec<IpAddr>,
     ports: Vec<Port>,
@@ -62,6 +63,7 @@ impl Service {
     /// A service of namespace `default` with these ClusterSetIPs and nothing else yet.
     pub fn new(name: impl Into<String>, vips: impl IntoIterator<Item = IpAddr>) -> Self {
         Self {
+            namespace: "default".to_owned(),
             name: name.into(),
             vips: vips.into_iter().collect(),
             ports: Vec::new(),
@@ -69,6 +71,13 @@ impl Service {
             local: false,
             endpoints: BTreeMap::new(),
         }
+    }
+
+    /// Moves it to another namespace.
+    #[must_use]
+    pub fn namespace(mut self, namespace: &str) -> Self {
+        namespace.clone_into(&mut self.namespace);
+        self
     }
 
     /// Adds a port that leads to port `target` of the endpoints.
@@ -151,7 +160,7 @@ impl Service {
         json!({
             "apiVersion": "multicluster.x-k8s.io/v1beta1",
             "kind": "ServiceImport",
-            "metadata": {"namespace": "default", "name": self.name},
+            "metadata": {"namespace": self.namespace, "name": self.name},
             "spec": spec,
         })
     }
@@ -167,7 +176,7 @@ impl Service {
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",
             "metadata": {
-                "namespace": "default",
+                "namespace": self.namespace,
                 "name": format!("{}-{cluster}-{}", self.name, family.to_lowercase()),
                 "labels": {
                     "multicluster.kubernetes.io/service-name": self.name,

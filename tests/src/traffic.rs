@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    net::SocketAddr,
+    net::{SocketAddr, UdpSocket},
     panic,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
@@ -69,34 +69,16 @@ impl Drop for StopAtEnd<'_> {
 }
 
 impl Load {
-    fn repeat(&self, stop: &AtomicBool, answers: &AtomicU64) -> anyhow::Result<()> {
+    /// A client that uses it.
+    pub fn client(&self) -> anyhow::Result<Client<'_>> {
         let kept = self.udp.iter().map(|(family, vip)| Ok((client::udp(*family)?, *vip)));
-        let kept = kept.collect::<anyhow::Result<Vec<_>>>()?;
+        Ok(Client { load: self, kept: kept.collect::<anyhow::Result<_>>()? })
+    }
+
+    fn repeat(&self, stop: &AtomicBool, answers: &AtomicU64) -> anyhow::Result<()> {
+        let client = self.client()?;
         while !stop.load(Ordering::Relaxed) {
-            for (family, vip) in &self.tcp {
-                let stream = connected(*family, *vip).with_context(|| format!("connect {vip}"))?;
-                self.check(identity(&stream)?)?;
-                // Closes by a reset, so that no port is used up by TIME_WAIT.
-                set_socket_linger(&stream, Some(Duration::ZERO))?;
-                answers.fetch_add(1, Ordering::Relaxed);
-            }
-            for (family, vip) in &self.udp {
-                let socket = client::udp(*family)?;
-                for _ in 0..CONNECTS {
-                    connect(&socket, *vip).with_context(|| format!("UDP connect {vip}"))?;
-                }
-                socket.send(b"who are you")?;
-                self.check(receive_nameless(&socket)?)?;
-                answers.fetch_add(1, Ordering::Relaxed);
-            }
-            let new = self.udp.iter().map(|(family, vip)| Ok((client::udp(*family)?, *vip)));
-            let new = new.collect::<anyhow::Result<Vec<_>>>()?;
-            for (socket, vip) in new.iter().chain(&kept) {
-                let reply = ask(socket, *vip)?;
-                ensure!(reply.source == *vip, "{} is shown instead of {vip}", reply.source);
-                self.check(reply.backend)?;
-                answers.fetch_add(1, Ordering::Relaxed);
-            }
+            answers.fetch_add(client.round()?, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -104,5 +86,45 @@ impl Load {
     fn check(&self, backend: SocketAddr) -> anyhow::Result<()> {
         ensure!(self.backends.contains(&backend), "{backend} answered, which was never in the set");
         Ok(())
+    }
+}
+
+/// Goes through a load.
+#[derive(Debug)]
+pub struct Client<'a> {
+    load: &'a Load,
+    kept: Vec<(UdpSocket, SocketAddr)>,
+}
+
+impl Client<'_> {
+    /// Uses every frontend, and returns how often a backend answered. It is an error if anything
+    /// fails, or is answered by another backend.
+    pub fn round(&self) -> anyhow::Result<u64> {
+        let (load, mut answers) = (self.load, 0);
+        for (family, vip) in &load.tcp {
+            let stream = connected(*family, *vip).with_context(|| format!("connect {vip}"))?;
+            load.check(identity(&stream)?)?;
+            // Closes by a reset, so that no port is used up by TIME_WAIT.
+            set_socket_linger(&stream, Some(Duration::ZERO))?;
+            answers += 1;
+        }
+        for (family, vip) in &load.udp {
+            let socket = client::udp(*family)?;
+            for _ in 0..CONNECTS {
+                connect(&socket, *vip).with_context(|| format!("UDP connect {vip}"))?;
+            }
+            socket.send(b"who are you")?;
+            load.check(receive_nameless(&socket)?)?;
+            answers += 1;
+        }
+        let new = load.udp.iter().map(|(family, vip)| Ok((client::udp(*family)?, *vip)));
+        let new = new.collect::<anyhow::Result<Vec<_>>>()?;
+        for (socket, vip) in new.iter().chain(&self.kept) {
+            let reply = ask(socket, *vip)?;
+            ensure!(reply.source == *vip, "{} is shown instead of {vip}", reply.source);
+            load.check(reply.backend)?;
+            answers += 1;
+        }
+        Ok(answers)
     }
 }

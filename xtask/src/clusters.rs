@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use clap::{Subcommand, ValueEnum};
-use mcs_tests::cluster::{self, ClusterSet, Kubectl, Observer, Plan, Programs};
+use mcs_tests::cluster::{self, Claim, ClusterSet, Kubectl, Observer, Plan, Programs};
 
 use crate::{
     interrupt::{INTERRUPTED, Interrupt},
@@ -79,9 +79,9 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     }
     let set = args.set.into();
     match &args.verb {
-        Verb::Up(plan) => up(workspace, set, *plan),
+        Verb::Up(plan) => up(workspace, set, plan),
         Verb::Down => {
-            cluster::remove(set)?;
+            cluster::remove(&Claim::take(set)?)?;
             println!("Nothing is left of the clusters.");
             Ok(ExitCode::SUCCESS)
         }
@@ -96,14 +96,14 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     }
 }
 
-fn up(workspace: &Workspace, set: ClusterSet, plan: Plan) -> Result<ExitCode> {
+fn up(workspace: &Workspace, set: ClusterSet, plan: &Plan) -> Result<ExitCode> {
     setup::ensure(workspace, &[Purpose::Clusters])?;
     let programs = programs(workspace)?;
     let terminal = Terminal {
         screen: Screen::new(),
         interrupt: Interrupt::listen().context("cannot handle signals")?,
     };
-    match cluster::start(set, plan, &programs, &terminal) {
+    match cluster::start(&Claim::take(set)?, plan, &programs, &terminal) {
         Err(_) if terminal.interrupt.came() => {
             terminal.progress("interrupted; everything is removed");
             Ok(ExitCode::from(INTERRUPTED))

@@ -24,7 +24,9 @@ use crate::{
     desired,
     flows::FlowUsage,
     loader::{config_bytes, state_bytes},
-    model::{Batch, Desired, Frontend, Kind, NodeContext, NodeFacts, SourceStatus},
+    model::{
+        Batch, Desired, Frontend, Kind, NodeContext, NodeFacts, Reason, Rejection, SourceStatus,
+    },
     reconcile::{Maps as _, Realized, apply, plan},
     store::{Change, ChangeKind, ObjectStore},
 };
@@ -357,8 +359,16 @@ fn log_change(change: &Change) {
 }
 
 fn log_rejections(before: &Desired, after: &Desired) {
+    let is_known = |rejection: &Rejection| match rejection.reason {
+        // What it says counts what all objects want, and changes with each of them.
+        Reason::Capacity => {
+            let of_same = (&rejection.object, rejection.reason);
+            before.rejections.binary_search_by(|one| (&one.object, one.reason).cmp(&of_same))
+        }
+        _ => before.rejections.binary_search(rejection),
+    };
     for rejection in &after.rejections {
-        if before.rejections.binary_search(rejection).is_err() {
+        if is_known(rejection).is_err() {
             tracing::info!(reason = %rejection.reason, "{} rejected: {}", rejection.object, rejection.message);
         }
     }

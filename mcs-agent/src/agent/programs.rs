@@ -16,7 +16,10 @@ use super::{
 };
 use crate::{
     dataplane::{Access, KernelMaps, read_run_record, write_run_record},
-    loader::{CgroupRoot, DirectoryLock, Features, LoadOptions, Pins, Programs, own_netns_cookie},
+    loader::{
+        CgroupRoot, DirectoryLock, Features, LoadOptions, Pins, Programs, ensure_capable,
+        own_netns_cookie,
+    },
     reconcile::Maps as _,
 };
 
@@ -41,6 +44,7 @@ impl Dataplane {
     /// Waits to be the only agent, loads the programs, and attaches them unless their maps have to
     /// be filled first.
     pub(super) async fn start(config: &Config) -> anyhow::Result<Self> {
+        ensure_capable()?;
         let cgroup = CgroupRoot::find(config.cgroup_root.as_deref())?;
         let pins = Pins::new(&config.bpffs);
         pins.prepare(&config.bpffs)?;

@@ -20,7 +20,7 @@ pub(super) struct CleanupArgs {
     #[command(flatten)]
     bpffs: BpffsArg,
 
-    /// Stay until SIGTERM or SIGINT: a DaemonSet starts again what ends
+    /// Stay until SIGTERM or SIGINT: a `DaemonSet` starts again what ends
     #[arg(long, env = "MCS_WAIT", value_parser = BoolishValueParser::new())]
     wait: bool,
 }

@@ -21,7 +21,7 @@ pub(super) fn root(node: Node) -> PathBuf {
 
 /// Its configuration.
 pub(super) fn config(workshop: &Workshop<'_>, node: Node) -> anyhow::Result<String> {
-    let plugins = workshop.programs.find(&workshop.plan.cni.to_string())?;
+    let plugins = workshop.programs.find(&workshop.plan.cni(node.cluster).to_string())?;
     let plugins = plugins.parent().context("a program lies in a directory")?;
     Ok(format!(
         r#"version = 3
@@ -63,6 +63,12 @@ pub(super) fn wait(
 pub fn import(programs: &Programs, node: Node, archive: &Path) -> anyhow::Result<()> {
     let mut import = ctr(programs, node)?;
     process::run(import.args(["images", "import"]).arg(archive), "").map(drop)
+}
+
+/// Gives an image of a node another name too.
+pub fn tag(programs: &Programs, node: Node, image: &str, name: &str) -> anyhow::Result<()> {
+    let mut tag = ctr(programs, node)?;
+    process::run(tag.args(["images", "tag", "--force", image, name]), "").map(drop)
 }
 
 fn ctr(programs: &Programs, node: Node) -> anyhow::Result<Command> {

@@ -1,6 +1,9 @@
 //! Asking the API server of a cluster.
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::Context as _;
 use serde_json::Value;
@@ -8,25 +11,40 @@ use serde_json::Value;
 use super::{layout::Cluster, programs::Programs};
 use crate::process;
 
-/// kubectl, as the administrator of one cluster.
+/// kubectl, as somebody whom a kubeconfig names.
 #[derive(Clone, Debug)]
 pub struct Kubectl {
     program: PathBuf,
     kubeconfig: PathBuf,
+    cache: PathBuf,
+    /// Whether the environment is kept: a proxy's address, or what an authentication plugin needs.
+    environment: bool,
 }
 
 impl Kubectl {
-    /// That of a cluster, whose kubeconfig need not be there yet.
+    /// As the administrator of a cluster, whose kubeconfig need not be there yet.
     pub fn new(programs: &Programs, cluster: Cluster) -> anyhow::Result<Self> {
-        Ok(Self { program: programs.find("kubectl")?, kubeconfig: cluster.kubeconfig() })
+        let (kubeconfig, cache) = (cluster.kubeconfig(), cluster.directory().join("kubectl"));
+        Ok(Self { environment: false, ..Self::with(programs, kubeconfig, cache)? })
     }
 
-    /// A command that the words after `kubectl` are to be added to. No proxy is between it and the
-    /// cluster.
+    /// With somebody's kubeconfig, and a directory for what kubectl wants to remember.
+    pub fn with(programs: &Programs, kubeconfig: PathBuf, cache: PathBuf) -> anyhow::Result<Self> {
+        Ok(Self { program: programs.find("kubectl")?, kubeconfig, cache, environment: true })
+    }
+
+    /// Its kubeconfig.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// A command that the words after `kubectl` are to be added to.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
-        command.env_clear().arg("--kubeconfig").arg(&self.kubeconfig);
-        command.arg("--cache-dir").arg(self.kubeconfig.with_file_name("kubectl"));
+        if !self.environment {
+            command.env_clear();
+        }
+        command.arg("--kubeconfig").arg(&self.kubeconfig).arg("--cache-dir").arg(&self.cache);
         command
     }
 

@@ -10,6 +10,8 @@ use std::{
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
+use crate::cgroup;
+
 /// Where the state of every set lies: gone after a reboot, as all else of the clusters is.
 const STATE: &str = "/run";
 
@@ -36,6 +38,10 @@ impl ClusterSet {
 
     /// The one of the end-to-end suite.
     pub const TESTS: Self = Self { name: "mcs-e2e", v4_base: 190, v6_base: 0x190 };
+
+    /// One that nobody starts.
+    #[cfg(test)]
+    pub(super) const UNIT_TEST: Self = Self { name: "mcs-unit-test", v4_base: 200, v6_base: 0x200 };
 
     /// The most clusters of a set, and the most nodes of a cluster.
     pub const MOST: u8 = 9;
@@ -182,6 +188,11 @@ impl Node {
         format!("{}-{self}", self.cluster.set.name)
     }
 
+    /// Its cgroup of version 2, which all its processes are in or below.
+    pub fn cgroup(self) -> anyhow::Result<PathBuf> {
+        Ok(cgroup::mount_point()?.join(self.cluster.set.name).join(self.to_string()))
+    }
+
     /// A command that will run as a process of the node.
     pub fn command(self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(self.entrance());
@@ -224,15 +235,20 @@ mod tests {
 
     #[test]
     fn ranges_are_apart_and_contain_what_belongs_there() {
-        let set = ClusterSet::DEVELOPMENT;
-        let mut ranges: Vec<IpNet> = vec!["10.180.0.0/24".parse().unwrap()];
-        ranges.push("fd00:180::/64".parse().unwrap());
-        for cluster in set.clusters(ClusterSet::MOST) {
+        let mut ranges: Vec<IpNet> =
+            ["10.180.0.0/24", "10.190.0.0/24"].map(|range| range.parse().unwrap()).into();
+        ranges.extend(
+            ["fd00:180::/64", "fd00:190::/64"].map(|range| range.parse::<IpNet>().unwrap()),
+        );
+        let clusters = |set: ClusterSet| set.clusters(ClusterSet::MOST);
+        for cluster in clusters(ClusterSet::DEVELOPMENT).chain(clusters(ClusterSet::TESTS)) {
             for family in [0, 1] {
-                assert!(ranges[family].contains(&cluster.addresses()[family]));
+                let wan =
+                    |address: &IpAddr| ranges[..4].iter().any(|range| range.contains(address));
+                assert!(wan(&cluster.addresses()[family]));
                 assert!(cluster.services()[family].contains(&cluster.dns()[family]));
                 for node in cluster.nodes(ClusterSet::MOST) {
-                    assert!(ranges[family].contains(&node.addresses()[family]));
+                    assert!(wan(&node.addresses()[family]));
                     assert!(cluster.pods()[family].contains(&node.pods()[family]));
                 }
             }

@@ -24,13 +24,14 @@ const DEFAULT: [&str; 2] = ["0.0.0.0/0", "::/0"];
 /// The namespace with the bridge.
 pub(super) struct Wan {
     set: ClusterSet,
-    plan: Plan,
+    clusters: u8,
+    nodes: u8,
     netns: Namespace,
 }
 
 impl Wan {
     /// Makes it, with nothing but this machine plugged in.
-    pub(super) fn create(set: ClusterSet, plan: Plan) -> anyhow::Result<Self> {
+    pub(super) fn create(set: ClusterSet, plan: &Plan) -> anyhow::Result<Self> {
         let netns = Namespace::create_lasting(&set.wan())?;
         netns.forward()?;
         // Switched packets are nobody's to filter.
@@ -50,7 +51,7 @@ impl Wan {
         commands.push_str(&addresses(set.machine(), device)?);
         process::run(Command::new("ip").args(["-batch", "-"]), &commands)?;
         netns.ip(&format!("link set machine master {BRIDGE} up"))?;
-        Ok(Self { set, plan, netns })
+        Ok(Self { set, clusters: plan.clusters, nodes: plan.nodes, netns })
     }
 
     /// Makes the namespace of a control plane.
@@ -90,8 +91,8 @@ impl Wan {
             })
         };
         route(DEFAULT.map(str::to_owned), self.set.gateway())?;
-        for cluster in self.set.clusters(self.plan.clusters) {
-            for node in cluster.nodes(self.plan.nodes).filter(|node| Some(*node) != without) {
+        for cluster in self.set.clusters(self.clusters) {
+            for node in cluster.nodes(self.nodes).filter(|node| Some(*node) != without) {
                 route(node.pods().map(|range: IpNet| range.to_string()), node.addresses())?;
             }
         }

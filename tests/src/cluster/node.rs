@@ -56,7 +56,7 @@ pub(super) fn start(
 
     let config = directory.join("containerd.toml");
     fs::write(&config, containerd::config(workshop, node)?)?;
-    cni::write(workshop.plan.cni, node)?;
+    cni::write(workshop.plan.cni(node.cluster), node)?;
     let flags = ["--config".to_owned(), config.display().to_string()];
     daemons.start("containerd", &workshop.programs.find("containerd")?, flags)?;
     containerd::wait(workshop, node, &mut daemons)?;
@@ -210,7 +210,7 @@ fn kube_proxy(
     let user = User { name: "system:kube-proxy", group: None };
     let flags = [
         identity(node, authority, "kube-proxy", &user)?,
-        format!("--proxy-mode={}", workshop.plan.proxy),
+        format!("--proxy-mode={}", workshop.plan.proxy(node.cluster)),
         format!("--cluster-cidr={}", list(node.cluster.pods())),
         format!("--hostname-override={node}"),
         // The size of the connection table is the machine's.

@@ -4,18 +4,13 @@ use std::{fs, io, iter, path::Path, process::Command};
 
 use anyhow::Context as _;
 
-use super::{hierarchies::Hierarchies, layout::ClusterSet, lock::Lock};
+use super::{claim::Claim, hierarchies::Hierarchies};
 use crate::{cgroup, netns, process};
 
 /// Removes every process, cgroup, mount, namespace and file of a set. What is not there is no
 /// error: the set may have been interrupted at any point, or never have been.
-pub fn remove(set: ClusterSet) -> anyhow::Result<()> {
-    remove_locked(&Lock::take(set)?)
-}
-
-/// The same for whoever has the lock.
-pub(super) fn remove_locked(lock: &Lock) -> anyhow::Result<()> {
-    let set = lock.set();
+pub fn remove(claim: &Claim) -> anyhow::Result<()> {
+    let set = claim.set();
     // Killing comes first. The mounts of a node, and what it has pinned, go with its last process.
     let hierarchies = Hierarchies::find()?;
     let cgroups = iter::once(hierarchies.unified.join(set.name()));

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     build::{self, OBJECT_VARIABLE},
-    process,
+    image, process,
     setup::{self, Purpose},
     workspace::Workspace,
 };
@@ -27,6 +27,13 @@ pub(super) struct Bench<'a> {
     workspace: &'a Workspace,
     arguments: &'a [String],
     built: OnceCell<Result<Built>>,
+    images: OnceCell<Result<Images>>,
+}
+
+/// What clusters are given.
+struct Images {
+    agent: PathBuf,
+    traffic: PathBuf,
 }
 
 struct Built {
@@ -37,7 +44,7 @@ struct Built {
 impl<'a> Bench<'a> {
     /// A bench that hands `arguments` to each suite.
     pub(super) fn new(workspace: &'a Workspace, arguments: &'a [String]) -> Self {
-        Self { workspace, arguments, built: OnceCell::new() }
+        Self { workspace, arguments, built: OnceCell::new(), images: OnceCell::new() }
     }
 
     /// Runs `suite`, or says why not.
@@ -61,7 +68,8 @@ impl<'a> Bench<'a> {
         if let Err(error) = setup::ensure(self.workspace, suite.needs) {
             return Some(Outcome::Skipped(format!("{error:#}")));
         }
-        let error = self.built(suite)?.as_ref().err()?;
+        let error = self.built(suite).and_then(|built| built.as_ref().err());
+        let error = error.or_else(|| self.images(suite)?.as_ref().err())?;
         Some(Outcome::Failed(format!("not built: {error:#}")))
     }
 
@@ -69,6 +77,9 @@ impl<'a> Bench<'a> {
         let mut command = self.workspace.cargo();
         if let Some(Ok(built)) = self.built(suite) {
             command.env(OBJECT_VARIABLE, &built.object).env("MCS_AGENT", &built.agent);
+        }
+        if let Some(Ok(images)) = self.images(suite) {
+            command.env("MCS_IMAGE", &images.agent).env("MCS_TRAFFIC", &images.traffic);
         }
         if suite.needs.contains(&Purpose::Clusters)
             && let Err(error) = self.name_programs(&mut command)
@@ -98,6 +109,15 @@ impl<'a> Bench<'a> {
     fn built(&self, suite: &Suite) -> Option<&Result<Built>> {
         let asked = suite.needs.contains(&Purpose::Build);
         asked.then(|| self.built.get_or_init(|| self.build()))
+    }
+
+    /// The images that the suite's command finds, if it asks for them.
+    fn images(&self, suite: &Suite) -> Option<&Result<Images>> {
+        let build = || {
+            let agent = image::agent(self.workspace)?;
+            Ok(Images { agent, traffic: image::traffic(self.workspace)? })
+        };
+        suite.images.then(|| self.images.get_or_init(build))
     }
 
     fn build(&self) -> Result<Built> {

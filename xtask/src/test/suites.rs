@@ -14,6 +14,9 @@ pub(super) struct Suite {
     /// the release profile, and the command finds the agent's path in `MCS_AGENT`; with [`Purpose::Clusters`] it finds the programs of a
     /// cluster in `MCS_PROGRAMS`.
     pub(super) needs: &'static [Purpose],
+    /// Whether the command finds the agent's image in `MCS_IMAGE`, and the program of clients and servers in
+    /// `MCS_TRAFFIC`.
+    pub(super) images: bool,
     /// The arguments of cargo; for a binary of mcs-tests
     /// `["run", "--release", "--package", "mcs-tests", "--bin", NAME]`. One that has `--` takes no filter.
     pub(super) cargo: &'static [&'static str],
@@ -26,6 +29,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "Unit, table and property tests, beside the code",
         root: false,
         needs: &[],
+        images: false,
         cargo: &["test"],
     },
     Suite {
@@ -33,6 +37,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "From manifests to maps in memory, with writes that fail",
         root: false,
         needs: &[],
+        images: false,
         cargo: &["run", "--package", "mcs-tests", "--bin", "scenario"],
     },
     Suite {
@@ -40,6 +45,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "What the programs cost those who use no VIP, against a budget",
         root: true,
         needs: &[Purpose::Build],
+        images: false,
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "cost"],
     },
     Suite {
@@ -47,6 +53,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "The same on the maps of the kernel",
         root: true,
         needs: &[Purpose::Build],
+        images: false,
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "scenario-kernel"],
     },
     Suite {
@@ -54,6 +61,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "The flow table as the agent keeps it, on the maps of the kernel",
         root: true,
         needs: &[Purpose::Build],
+        images: false,
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "flows"],
     },
     Suite {
@@ -61,6 +69,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "Every hook, family and protocol with real sockets",
         root: true,
         needs: &[Purpose::Build],
+        images: false,
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "socket"],
     },
     Suite {
@@ -68,6 +77,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "What an agent tells over HTTP, with faults; metrics and alerts by promtool",
         root: true,
         needs: &[Purpose::Build, Purpose::Test],
+        images: false,
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "health"],
     },
     Suite {
@@ -75,6 +85,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "The packet path's programs, packet by packet, without a network",
         root: true,
         needs: &[Purpose::Build],
+        images: false,
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "packet"],
     },
     Suite {
@@ -82,6 +93,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "The packet path with real traffic, both CNI layouts, netfilter and other programs",
         root: true,
         needs: &[Purpose::Build, Purpose::Test],
+        images: false,
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "node"],
     },
     Suite {
@@ -89,13 +101,31 @@ pub(super) const SUITES: &[Suite] = &[
         about: "Agents that follow a real API server, whatever becomes of it",
         root: true,
         needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters],
+        images: false,
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "api"],
+    },
+    Suite {
+        name: "e2e",
+        about: "The DaemonSet on the nodes of two real clusters, with pods as clients and servers",
+        root: true,
+        needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters],
+        images: true,
+        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "e2e"],
+    },
+    Suite {
+        name: "image",
+        about: "The container image, twice from different directories: static, small, the same bytes",
+        root: false,
+        needs: &[Purpose::Build],
+        images: false,
+        cargo: &["run", "--quiet", "--package", "xtask", "--", "image", "--check"],
     },
     Suite {
         name: "demo",
         about: "The demonstration, which checks what it shows",
         root: true,
         needs: &[Purpose::Build, Purpose::Demo],
+        images: false,
         cargo: &["run", "--quiet", "--package", "xtask", "--", "demo"],
     },
 ];

@@ -172,7 +172,7 @@ fn starts_alone(world: &mut World) -> anyhow::Result<()> {
     traffic::during(pod, &load, || {
         east.kill()?;
         site.agent.stop()?;
-        site.agent.start_again(&node.netns, &["--max-endpoints", "1000"])?;
+        site.agent.start_again(&node.netns, &["--max-endpoints", "70000"])?;
         site.wait_for_problem("serviceimports.multicluster.x-k8s.io", "nothing changes until")?;
         let status = site.agent.status()?;
         ensure!(status["degraded"].to_string().contains("not synced"), "{}", status["degraded"]);
