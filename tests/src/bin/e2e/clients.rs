@@ -169,7 +169,8 @@ impl<'a> Client<'a> {
         let mut line = String::new();
         load.stdout.read_line(&mut line)?;
         if line.trim() != "began" {
-            load.end()?;
+            let answers = load.end()?;
+            bail!("{self}: ended after {answers} answers, before all had answered");
         }
         Ok(load)
     }

@@ -55,8 +55,8 @@ fn main() -> ExitCode {
     neighbours::cases(&mut suite);
     foreign::cases(&mut suite);
     changes::cases(&mut suite);
-    uninstall::cases(&mut suite);
     capabilities::cases(&mut suite);
+    uninstall::cases(&mut suite);
     if args.list {
         suite.list(&args.filter);
         return ExitCode::SUCCESS;

@@ -2,8 +2,7 @@
 //! and clients. It is built static, and is all that the pods' image has.
 
 use std::{
-    env,
-    io,
+    env, io,
     net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs as _, UdpSocket},
     process::ExitCode,
     sync::{
@@ -78,7 +77,8 @@ fn ask_all(protocol: &str, to: &str) -> anyhow::Result<()> {
     for address in resolve(to)? {
         let family = family(address);
         let reply = if protocol == "tcp" {
-            let stream = connected(family, address).with_context(|| format!("connect {address}"))?;
+            let stream =
+                connected(family, address).with_context(|| format!("connect {address}"))?;
             Reply { backend: identity(&stream)?, source: stream.peer_addr()? }
         } else {
             ask(&udp(family)?, address)?
