@@ -24,6 +24,9 @@ use crate::{
 /// The hooks that are attached when all is well.
 pub const HOOKS: usize = 8;
 
+/// The capabilities that every agent has, as the DaemonSet gives them, and no others.
+pub const CAPABILITIES: [&str; 3] = ["bpf", "net_admin", "perfmon"];
+
 /// What an agent is started with.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -216,7 +219,7 @@ impl Drop for Agent {
 }
 
 /// The agent to test: `MCS_AGENT`, or the release build beside this program's own.
-fn binary() -> anyhow::Result<PathBuf> {
+pub fn binary() -> anyhow::Result<PathBuf> {
     if let Some(path) = env::var_os("MCS_AGENT") {
         return Ok(path.into());
     }
@@ -227,12 +230,25 @@ fn binary() -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
+/// Arguments by which setpriv(1) starts a program of root with these capabilities alone, as a
+/// container runtime does.
+pub fn limit(capabilities: &[&str]) -> [String; 3] {
+    let added: String = capabilities.iter().map(|name| format!(",+{name}")).collect();
+    [
+        format!("--bounding-set=-all{added}"),
+        "--inh-caps=-all".to_owned(),
+        "--no-new-privs".to_owned(),
+    ]
+}
+
 fn spawn(binary: &Path, netns: &Namespace, config: &Config) -> anyhow::Result<Child> {
     let log = File::options().create(true).append(true).open(&config.log)?;
     // What outlives this process must not hold its terminal or pipes.
     let output = log.try_clone()?;
-    let mut command = netns.command(binary);
+    let mut command = netns.command("setpriv");
     command
+        .args(limit(&CAPABILITIES))
+        .arg(binary)
         .arg("run")
         .args(config.source.flag())
         .arg("--bpffs")
@@ -245,6 +261,9 @@ fn spawn(binary: &Path, netns: &Namespace, config: &Config) -> anyhow::Result<Ch
         // What the suites of the socket path show must not be the packet path's doing; a flag says
         // otherwise.
         .env("MCS_TC", "off")
+        // Many agents run in one namespace; a flag gives one an address.
+        .env("MCS_HEALTH_ADDRESS", "off")
+        .env("MCS_METRICS_ADDRESS", "off")
         .stdin(Stdio::null())
         .stdout(output)
         .stderr(log);

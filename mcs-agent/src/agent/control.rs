@@ -1,5 +1,7 @@
 use std::{
+    collections::BTreeMap,
     io,
+    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -10,15 +12,19 @@ use tokio::{
 };
 
 use super::{
-    AgentInfo, Config, LOOK_INTERVAL, Report, Usage, addresses, programs::Dataplane,
+    AgentInfo, Config, LOOK_INTERVAL, Report, Usage, addresses,
+    programs::Dataplane,
+    report::{MANIFESTS, backends_by_cluster},
     sweeper::Sweeper,
+    unwritten::Unwritten,
+    vitals::Vitals,
 };
 use crate::{
     dataplane::StorageFallback,
     desired,
     flows::FlowUsage,
     loader::{config_bytes, state_bytes},
-    model::{Batch, Desired, Kind, NodeContext, NodeFacts},
+    model::{Batch, Desired, Frontend, Kind, NodeContext, NodeFacts, SourceStatus},
     reconcile::{Maps as _, Realized, apply, plan},
     store::{Change, ChangeKind, ObjectStore},
 };
@@ -40,6 +46,7 @@ pub(super) struct Control {
     dataplane: Dataplane,
     pending: Vec<String>,
     agent: AgentInfo,
+    began: SystemTime,
     synced: bool,
     retry_after: Duration,
     retry_at: Option<Instant>,
@@ -48,10 +55,17 @@ pub(super) struct Control {
     state_map_bytes: u64,
     sweeper: Sweeper,
     flows: Option<FlowUsage>,
+    vitals: Arc<Vitals>,
+    unwritten: Unwritten,
+    source_lost: BTreeMap<String, u64>,
 }
 
 impl Control {
-    pub(super) fn new(config: &Config, dataplane: Dataplane) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        config: &Config,
+        dataplane: Dataplane,
+        vitals: Arc<Vitals>,
+    ) -> anyhow::Result<Self> {
         let dump = dataplane.maps.dump().context("cannot read the pinned maps")?;
         let (realized, findings) = Realized::restore(dump, config.capacity);
         for finding in &findings {
@@ -79,6 +93,7 @@ impl Control {
             dataplane,
             pending: Vec::new(),
             agent,
+            began: SystemTime::now(),
             synced: false,
             retry_after: *RETRY.start(),
             retry_at: None,
@@ -87,6 +102,9 @@ impl Control {
             state_map_bytes: state_bytes(config.flows),
             sweeper,
             flows: None,
+            vitals,
+            unwritten: Unwritten::default(),
+            source_lost: BTreeMap::new(),
         })
     }
 
@@ -96,6 +114,7 @@ impl Control {
         let mut look = tokio::time::interval(LOOK_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            self.vitals.beat();
             tokio::select! {
                 batch = batches.recv() => {
                     let Some(batch) = batch else { return Ok(()) };
@@ -114,6 +133,7 @@ impl Control {
                 swept = self.sweeper.next(), if !self.dataplane.is_outdated() => {
                     self.note_flows(swept);
                 }
+                () = self.vitals.listeners_changed() => self.report_soon(),
                 _ = look.tick() => {
                     self.refresh_addresses()?;
                     self.refresh_hooks();
@@ -130,9 +150,57 @@ impl Control {
             }
         }
         self.node.learn(self.flags.clone().or(batch.node.clone()));
-        for change in self.store.apply(batch) {
-            log_change(&change);
+        self.note_contact(&batch.status);
+        let changes = self.store.apply(batch);
+        self.note_changes(&changes);
+        changes.iter().for_each(log_change);
+    }
+
+    /// Since when what cannot be read now.
+    fn note_contact(&mut self, status: &SourceStatus) {
+        let lost = |place: &str| status.problems.iter().any(|problem| problem.place == place);
+        let lost: Vec<String> = if status.kinds.is_empty() {
+            status.problems.first().map(|_| MANIFESTS.to_owned()).into_iter().collect()
+        } else {
+            let kinds = status.kinds.iter().filter(|kind| lost(&kind.resource));
+            kinds.map(|kind| kind.resource.clone()).collect()
+        };
+        let before = std::mem::take(&mut self.source_lost);
+        let now = seconds_since_epoch();
+        self.source_lost = lost
+            .into_iter()
+            .map(|resource| {
+                let since = before.get(&resource).copied().unwrap_or(now);
+                (resource, since)
+            })
+            .collect();
+    }
+
+    fn note_changes(&mut self, changes: &[Change]) {
+        if changes.is_empty() {
+            return;
         }
+        let objects = self.store.snapshot();
+        let mut imports = 0;
+        for Change { object, kind } in changes {
+            match object.kind {
+                Kind::ServiceImport => {
+                    imports += 1;
+                    self.unwritten.add_import();
+                }
+                Kind::EndpointSlice if *kind == ChangeKind::Removed => {
+                    self.unwritten.add_deletion(&object.key);
+                }
+                Kind::EndpointSlice => {
+                    let trigger = objects.slice(&object.key).and_then(|slice| slice.trigger.0);
+                    // What happened before is not this agent's doing.
+                    let trigger = trigger.filter(|trigger| *trigger > self.began);
+                    self.unwritten.add_slice(&object.key, trigger);
+                }
+            }
+        }
+        self.vitals.changed();
+        self.vitals.metrics.queue(imports, changes.len() - imports, &self.unwritten);
     }
 
     fn refresh_addresses(&mut self) -> anyhow::Result<()> {
@@ -213,9 +281,14 @@ impl Control {
             }
         }
         if self.pending.is_empty() {
+            self.vitals.written();
+            let written = std::mem::take(&mut self.unwritten);
+            self.vitals.metrics.succeed(started.elapsed(), &written);
             self.retry_after = *RETRY.start();
             self.retry_at = None;
         } else {
+            self.vitals.changed();
+            self.vitals.metrics.fail(started.elapsed());
             self.retry_at = Some(Instant::now() + self.retry_after);
             self.retry_after = (self.retry_after * 2).min(*RETRY.end());
         }
@@ -235,7 +308,9 @@ impl Control {
     fn report(&mut self) {
         self.report_at = None;
         self.agent.updated = seconds_since_epoch();
-        let report = Report {
+        let backends = backends_by_cluster(&self.desired);
+        let refusing = |frontend: &&Frontend| frontend.backends.is_empty();
+        let report = Arc::new(Report {
             agent: self.agent.clone(),
             synced: self.synced,
             source: self.store.source().clone(),
@@ -247,7 +322,7 @@ impl Control {
             cgroup_id: self.dataplane.cgroup.id,
             features: self.dataplane.features,
             capacity: self.node.capacity,
-            usage: Usage::of(&self.desired),
+            usage: Usage::of(&self.desired, &backends),
             config_map_bytes: config_bytes(self.node.capacity),
             state_map_bytes: self.state_map_bytes,
             flows: self.flows.clone(),
@@ -255,7 +330,12 @@ impl Control {
             rejections: self.desired.rejections.clone(),
             outdated: self.dataplane.is_outdated(),
             pending: self.pending.clone(),
-        };
+            refusing: self.desired.frontends.values().filter(refusing).count(),
+            backends,
+            source_lost: self.source_lost.clone(),
+            listeners: self.vitals.listeners(),
+        });
+        self.vitals.publish(Arc::clone(&report));
         if let Err(error) = report.write(&self.dataplane.run_directory) {
             tracing::warn!("{:#}; trying again", anyhow::Error::new(error));
             self.report_at = Some(Instant::now() + LOOK_INTERVAL);

@@ -40,6 +40,12 @@ const PROGRAMS: &[Program] = {
         Program { name: "dig", package: "dnsutils", version: &["-v"], purposes: &[Test] },
         Program { name: "tcpdump", package: "tcpdump", version: &["--version"], purposes: &[Test] },
         Program { name: "tc", package: "iproute2", version: &["-V"], purposes: &[Test] },
+        Program {
+            name: "promtool",
+            package: "prometheus",
+            version: &["--version"],
+            purposes: &[Test],
+        },
         Program { name: "ethtool", package: "ethtool", version: &["--version"], purposes: &[Test] },
         Program {
             name: "nft",

@@ -64,6 +64,13 @@ pub(super) const SUITES: &[Suite] = &[
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "socket"],
     },
     Suite {
+        name: "health",
+        about: "What an agent tells over HTTP, with faults; metrics and alerts by promtool",
+        root: true,
+        needs: &[Purpose::Build, Purpose::Test],
+        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "health"],
+    },
+    Suite {
         name: "packet",
         about: "The packet path's programs, packet by packet, without a network",
         root: true,
@@ -83,6 +90,13 @@ pub(super) const SUITES: &[Suite] = &[
         root: true,
         needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters],
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "api"],
+    },
+    Suite {
+        name: "image",
+        about: "The container image, twice from different directories: static, small, the same bytes",
+        root: false,
+        needs: &[Purpose::Build],
+        cargo: &["run", "--quiet", "--package", "xtask", "--", "image", "--check"],
     },
     Suite {
         name: "demo",

@@ -66,6 +66,42 @@ volumeMounts:
     mountPath: {{ .Values.host.runDirectory | default "/run/mcs-agent" }}
 {{- end }}
 
+{{- define "mcs-agent.listening" -}}
+{{- if ne .Values.health.address "off" -}}
+# Loading the programs takes a slow node a while.
+startupProbe:
+  {{- include "mcs-agent.get" (list . "/livez") | nindent 2 }}
+  periodSeconds: 2
+  failureThreshold: 60
+livenessProbe:
+  {{- include "mcs-agent.get" (list . "/livez") | nindent 2 }}
+  periodSeconds: 10
+  timeoutSeconds: 5
+# Not before everything is read and attached: a version that cannot stops its own roll-out.
+readinessProbe:
+  {{- include "mcs-agent.get" (list . "/readyz") | nindent 2 }}
+  periodSeconds: 5
+  timeoutSeconds: 5
+{{- end }}
+{{- if not (regexMatch "^(off|127\\.|\\[::1\\]:)" .Values.metrics.address) }}
+ports:
+  - name: metrics
+    containerPort: {{ regexFind "[0-9]+$" .Values.metrics.address }}
+{{- end }}
+{{- end }}
+
+{{- /* Of the values and a path. Without a host the kubelet asks the address of the node. */ -}}
+{{- define "mcs-agent.get" -}}
+{{- $address := (index . 0).Values.health.address -}}
+httpGet:
+  path: {{ index . 1 }}
+  port: {{ regexFind "[0-9]+$" $address }}
+  {{- $host := regexReplaceAll "^\\[?(.*?)\\]?:[0-9]+$" $address "${1}" }}
+  {{- if not (has $host (list "0.0.0.0" "::")) }}
+  host: {{ $host | quote }}
+  {{- end }}
+{{- end }}
+
 {{- define "mcs-agent.arguments" -}}
 - --cgroup-root=/host/cgroup{{ with .Values.cgroup }}/{{ trimPrefix "/" . }}{{ end }}
 - --run-dir={{ .Values.host.runDirectory | default "/run/mcs-agent" }}
@@ -88,6 +124,8 @@ volumeMounts:
 {{- with .Values.uplinks }}
 - {{ printf "--uplinks=%s" (join "," .) | quote }}
 {{- end }}
+- {{ printf "--health-address=%s" .Values.health.address | quote }}
+- {{ printf "--metrics-address=%s" .Values.metrics.address | quote }}
 - --max-frontends={{ int64 .Values.capacity.frontends }}
 - --max-endpoints={{ int64 .Values.capacity.endpoints }}
 - --max-clusters={{ int64 .Values.capacity.clusters }}

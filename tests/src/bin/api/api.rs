@@ -52,6 +52,12 @@ impl Api {
         self.ask(Method::PATCH, &path, Some(object)).map(drop)
     }
 
+    /// Asks whether it would take an object, with nothing in it that it does not know.
+    pub(crate) fn would_apply(&self, object: &Value) -> anyhow::Result<()> {
+        let strict = "fieldManager=suite&force=true&dryRun=All&fieldValidation=Strict";
+        self.ask(Method::PATCH, &format!("{}?{strict}", path(object)?), Some(object)).map(drop)
+    }
+
     /// The same for each.
     pub(crate) fn apply_all<'a>(
         &self,

@@ -9,6 +9,7 @@ mod away;
 mod changes;
 mod control_plane;
 mod definitions;
+mod deployment;
 mod place;
 mod rights;
 mod scale;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
     away::cases(&mut suite);
     definitions::cases(&mut suite);
     rights::cases(&mut suite);
+    deployment::cases(&mut suite);
     scale::cases(&mut suite);
     suite.main(World::begin)
 }

@@ -7,6 +7,7 @@ use mcs_tests::{client, suite::Suite};
 
 mod affinity;
 mod bpf;
+mod capabilities;
 mod change;
 mod counters;
 mod direct;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
     storage::cases(&mut suite);
     foreign::cases(&mut suite);
     modes::cases(&mut suite);
+    capabilities::cases(&mut suite);
     change::cases(&mut suite);
     restart::cases(&mut suite);
     suite.main(World::begin)
