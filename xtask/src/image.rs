@@ -8,7 +8,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use mcs_tests::oci::{self, Content, Image};
+use mcs_tests::{
+    cluster,
+    oci::{self, Content, Image},
+};
 
 use crate::{
     build::{self, OBJECT_VARIABLE},
@@ -22,6 +25,13 @@ mod elsewhere;
 
 /// What the archive may have, in bytes.
 const LARGEST: u64 = 20_000_000;
+
+/// The image's name, without tag.
+const REPOSITORY: &str = "localhost/mcs-agent";
+
+/// The flag of rustc for static programs.
+const STATIC: &str = "-Ctarget-feature=+crt-static";
+const NEEDS_LIBC: &str = "it does not build (a static program needs libc.a: libc6-dev)";
 
 /// Variables that would make another program of the same source.
 const CHANGES_THE_RESULT: &[&str] =
@@ -37,8 +47,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// The image's name; its tag is the version
-    #[arg(long, value_name = "REPOSITORY", default_value = "localhost/mcs-agent")]
+    #[arg(long, value_name = "REPOSITORY", default_value = REPOSITORY)]
     name: String,
+    /// Also write the image of the end-to-end suite's clients and servers, target/image/mcs-traffic.tar
+    #[arg(long)]
+    traffic: bool,
     /// Also build it from a copy of the source in another directory, and fail unless that makes the same bytes
     #[arg(long)]
     check: bool,
@@ -55,8 +68,32 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     if args.check {
         elsewhere::compare(workspace, &args.name, &archive)?;
     }
+    if args.traffic {
+        cluster::write_traffic(
+            &traffic(workspace)?,
+            &directory(workspace).join("mcs-traffic.tar"),
+        )?;
+    }
     println!("{}", archive.display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the archive as the verb does by itself, and returns its path.
+pub(crate) fn archive(workspace: &Workspace) -> Result<PathBuf> {
+    let archive = directory(workspace).join("mcs-agent.tar");
+    write(workspace, REPOSITORY, &archive)?;
+    Ok(archive)
+}
+
+/// Builds the program of the end-to-end suite's clients and servers, as static as the agent.
+pub(crate) fn traffic(workspace: &Workspace) -> Result<PathBuf> {
+    let target = target();
+    let mut build = workspace.cargo();
+    workspace::remove_env(&mut build, CHANGES_THE_RESULT);
+    build.args(["build", "--locked", "--package", "mcs-tests", "--no-default-features"]);
+    build.args(["--bin", "traffic", "--release", "--target", &target]);
+    process::run(build.env("CARGO_ENCODED_RUSTFLAGS", STATIC)).context(NEEDS_LIBC)?;
+    Ok(workspace.target.join(target).join("release/traffic"))
 }
 
 /// Builds the agent and writes the archive.
@@ -94,24 +131,27 @@ fn write(workspace: &Workspace, name: &str, archive: &Path) -> Result<()> {
 /// Builds the agent as it is in the image: static, with no trace of where it was built.
 fn program(workspace: &Workspace) -> Result<PathBuf> {
     let object = build::object(workspace)?;
-    let target = format!("{}-unknown-linux-gnu", env::consts::ARCH);
-    let flags = ["-Ctarget-feature=+crt-static".to_owned()];
+    let target = target();
+    let flags = [STATIC.to_owned()];
     let flags: Vec<_> = flags.into_iter().chain(workspace.remapping()).collect();
 
     let mut build = workspace.cargo();
     workspace::remove_env(&mut build, CHANGES_THE_RESULT);
-    // With a target, the flags are not for build scripts and macros.
     build.args(["build", "--locked", "--package", "mcs-agent", "--profile", "image"]);
     build.args(["--target", &target]);
     build.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")).env(OBJECT_VARIABLE, &object);
-    process::run(&mut build)
-        .context("the image's agent does not build (a static one needs libc.a: libc6-dev)")?;
+    process::run(&mut build).context(NEEDS_LIBC)?;
 
     // Where deploy/Dockerfile finds it.
     let program = directory(workspace).join("mcs-agent");
     fs::create_dir_all(directory(workspace))?;
     fs::copy(workspace.target.join(target).join("image/mcs-agent"), &program)?;
     Ok(program)
+}
+
+/// What it is built for. With a target, the flags are not for build scripts and macros.
+fn target() -> String {
+    format!("{}-unknown-linux-gnu", env::consts::ARCH)
 }
 
 fn directory(workspace: &Workspace) -> PathBuf {

@@ -3,6 +3,7 @@
 use std::{
     cell::OnceCell,
     env,
+    ffi::OsString,
     path::PathBuf,
     process::Command,
     time::{Duration, Instant},
@@ -12,12 +13,12 @@ use anyhow::Result;
 use mcs_tests::cluster;
 
 use super::{
-    suites::Suite,
+    suites::{END_TO_END, Suite},
     summary::{Outcome, Run},
 };
 use crate::{
     build::{self, OBJECT_VARIABLE},
-    process,
+    image, process,
     setup::{self, Purpose},
     workspace::Workspace,
 };
@@ -26,7 +27,9 @@ use crate::{
 pub(super) struct Bench<'a> {
     workspace: &'a Workspace,
     arguments: &'a [String],
+    end_to_end: &'a [OsString],
     built: OnceCell<Result<Built>>,
+    image: OnceCell<Result<Image>>,
 }
 
 struct Built {
@@ -34,10 +37,20 @@ struct Built {
     agent: PathBuf,
 }
 
+struct Image {
+    archive: PathBuf,
+    traffic: PathBuf,
+}
+
 impl<'a> Bench<'a> {
-    /// A bench that hands `arguments` to each suite.
-    pub(super) fn new(workspace: &'a Workspace, arguments: &'a [String]) -> Self {
-        Self { workspace, arguments, built: OnceCell::new() }
+    /// A bench that hands `arguments` to each suite, and `end_to_end` too to the end-to-end suite.
+    pub(super) fn new(
+        workspace: &'a Workspace,
+        arguments: &'a [String],
+        end_to_end: &'a [OsString],
+    ) -> Self {
+        let (built, image) = (OnceCell::new(), OnceCell::new());
+        Self { workspace, arguments, end_to_end, built, image }
     }
 
     /// Runs `suite`, or says why not.
@@ -61,7 +74,8 @@ impl<'a> Bench<'a> {
         if let Err(error) = setup::ensure(self.workspace, suite.needs) {
             return Some(Outcome::Skipped(format!("{error:#}")));
         }
-        let error = self.built(suite)?.as_ref().err()?;
+        let built = self.built(suite).and_then(|built| built.as_ref().err());
+        let error = built.or_else(|| self.image(suite)?.as_ref().err())?;
         Some(Outcome::Failed(format!("not built: {error:#}")))
     }
 
@@ -70,14 +84,18 @@ impl<'a> Bench<'a> {
         if let Some(Ok(built)) = self.built(suite) {
             command.env(OBJECT_VARIABLE, &built.object).env("MCS_AGENT", &built.agent);
         }
+        if let Some(Ok(image)) = self.image(suite) {
+            command.env("MCS_IMAGE", &image.archive).env("MCS_TRAFFIC", &image.traffic);
+        }
         if suite.needs.contains(&Purpose::Clusters)
             && let Err(error) = self.name_programs(&mut command)
         {
             return (Outcome::Failed(format!("{error:#}")), Duration::ZERO);
         }
         command.args(suite.cargo);
-        if !self.arguments.is_empty() && !suite.cargo.contains(&"--") {
-            command.arg("--").args(self.arguments);
+        let more = if suite.name == END_TO_END { self.end_to_end } else { &[] };
+        if !suite.cargo.contains(&"--") {
+            command.arg("--").args(self.arguments).args(more);
         }
         let start = Instant::now();
         let outcome = match process::run(&mut command) {
@@ -98,6 +116,15 @@ impl<'a> Bench<'a> {
     fn built(&self, suite: &Suite) -> Option<&Result<Built>> {
         let asked = suite.needs.contains(&Purpose::Build);
         asked.then(|| self.built.get_or_init(|| self.build()))
+    }
+
+    /// The image, if the suite takes it.
+    fn image(&self, suite: &Suite) -> Option<&Result<Image>> {
+        let make = || {
+            let archive = image::archive(self.workspace)?;
+            Ok(Image { archive, traffic: image::traffic(self.workspace)? })
+        };
+        suite.image.then(|| self.image.get_or_init(make))
     }
 
     fn build(&self) -> Result<Built> {

@@ -7,7 +7,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Parser;
-use mcs_tests::suite::Suite;
+use mcs_tests::{cluster::TRAFFIC, suite::Suite};
 
 mod capabilities;
 mod changes;
@@ -41,7 +41,7 @@ struct Args {
     #[arg(long, value_name = "FILE")]
     values: Vec<PathBuf>,
     /// The image of clients and servers
-    #[arg(long, value_name = "NAME", default_value = clusters::TRAFFIC)]
+    #[arg(long, value_name = "NAME", default_value = TRAFFIC)]
     traffic_image: String,
     /// Leave everything in place
     #[arg(long)]

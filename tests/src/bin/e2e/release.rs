@@ -31,7 +31,8 @@ impl Release {
     pub(crate) fn install(&self, member: &Member, values: &[&str]) -> anyhow::Result<()> {
         let mut helm = member.helm(&self.helm);
         helm.args(["upgrade", "--install", "--create-namespace", "--namespace", NAMESPACE]);
-        helm.args(["--wait", "--timeout", "120s", NAME, CHART]);
+        // What kustomize has installed is replaced.
+        helm.args(["--take-ownership", "--wait", "--timeout", "120s", NAME, CHART]);
         for file in &self.values {
             helm.arg("--values").arg(file);
         }

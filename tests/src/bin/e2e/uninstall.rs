@@ -39,8 +39,8 @@ fn leaves_nothing(world: &mut World) -> anyhow::Result<()> {
             tell(format!("the nodes of {} are elsewhere: not looked at", importer.name));
         }
         for client in &clients {
-            for (protocol, address) in target.frontends() {
-                let answers = client.ask(protocol, &address.to_string());
+            for address in target.tcp() {
+                let answers = client.ask("tcp", &address.to_string());
                 ensure!(answers.is_err(), "{address} still answers {client}: {answers:?}");
             }
         }
