@@ -2,9 +2,11 @@
 # Two kind clusters whose pods reach each other, IPv4 and IPv6, with the types of the Multi-Cluster Services API and
 # mcs-agent on every node.
 #
-#   deploy/kind/clusters.sh up          # takes docker, kind and kubectl; builds the image unless $IMAGE names an archive
+#   deploy/kind/clusters.sh up          # takes docker, kind, kubectl and helm, and cargo for the images
 #   deploy/kind/clusters.sh kubeconfig N
 #   deploy/kind/clusters.sh down
+#
+# Images are built unless $IMAGES names their archives: that of the agent, and that of the end-to-end suite.
 set -euo pipefail
 
 readonly CLUSTERS=(1 2)
@@ -137,16 +139,17 @@ PROPERTIES
 }
 
 install_agent() {
-  kind load image-archive "$2" --name "$(name "$1")"
   kube "$1" apply --filename "$repository/deploy/kustomize/base/namespace.yaml"
-  kube "$1" apply --kustomize "$repository/deploy/kustomize/base"
+  helm upgrade --install mcs-agent "$repository/deploy/helm/mcs-agent" \
+    --kubeconfig "$(kubeconfig "$1")" --namespace mcs-system --wait --timeout 180s
 }
 
 up() {
-  local cluster node image=${IMAGE:-}
-  if [[ -z $image ]]; then
-    say "Building the image"
-    image=$(cd "$repository" && cargo xtask image | tail -n 1)
+  local cluster node image images=${IMAGES:-}
+  if [[ -z $images ]]; then
+    say "Building the images"
+    cd "$repository"
+    images="$(cargo xtask image | tail --lines 1) $(cargo xtask image --traffic | tail --lines 1)"
   fi
   mkdir -p "$state"
   for cluster in "${CLUSTERS[@]}"; do
@@ -162,10 +165,10 @@ up() {
     say "The agent in cluster $cluster"
     kube "$cluster" wait --for condition=Ready --timeout 180s nodes --all
     install_types "$cluster"
-    install_agent "$cluster" "$image"
-  done
-  for cluster in "${CLUSTERS[@]}"; do
-    kube "$cluster" rollout status --namespace mcs-system --timeout 180s daemonset/mcs-agent
+    for image in $images; do
+      kind load image-archive "$image" --name "$(name "$cluster")"
+    done
+    install_agent "$cluster"
     kube "$cluster" rollout status --namespace kube-system --timeout 180s deployment/coredns
   done
   say "Ready. The end-to-end suite runs on them:"

@@ -233,9 +233,8 @@ pub fn binary() -> anyhow::Result<PathBuf> {
 /// Arguments by which setpriv(1) starts a program of root with these capabilities alone, as a
 /// container runtime does.
 pub fn limit(capabilities: &[&str]) -> [String; 3] {
-    let added: String = capabilities.iter().map(|name| format!(",+{name}")).collect();
     [
-        format!("--bounding-set=-all{added}"),
+        format!("--bounding-set=-all,+{}", capabilities.join(",+")),
         "--inh-caps=-all".to_owned(),
         "--no-new-privs".to_owned(),
     ]

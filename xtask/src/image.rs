@@ -8,10 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use mcs_tests::{
-    cluster,
-    oci::{self, Content, Image},
-};
+use mcs_tests::oci::{self, Content, Image};
 
 use crate::{
     build::{self, OBJECT_VARIABLE},
@@ -23,15 +20,9 @@ use crate::{
 mod elf;
 mod elsewhere;
 
+const NAME: &str = "localhost/mcs-agent";
 /// What the archive may have, in bytes.
 const LARGEST: u64 = 20_000_000;
-
-/// The image's name, without tag.
-const REPOSITORY: &str = "localhost/mcs-agent";
-
-/// The flag of rustc for static programs.
-const STATIC: &str = "-Ctarget-feature=+crt-static";
-const NEEDS_LIBC: &str = "it does not build (a static program needs libc.a: libc6-dev)";
 
 /// Variables that would make another program of the same source.
 const CHANGES_THE_RESULT: &[&str] =
@@ -47,59 +38,60 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// The image's name; its tag is the version
-    #[arg(long, value_name = "REPOSITORY", default_value = REPOSITORY)]
+    #[arg(long, value_name = "REPOSITORY", default_value = NAME)]
     name: String,
-    /// Also write the image of the end-to-end suite's clients and servers, target/image/mcs-traffic.tar
-    #[arg(long)]
-    traffic: bool,
     /// Also build it from a copy of the source in another directory, and fail unless that makes the same bytes
     #[arg(long)]
     check: bool,
+    /// Write the image of the end-to-end suite's clients and servers instead
+    #[arg(long, conflicts_with_all = ["name", "check"])]
+    traffic: bool,
 }
+
+/// What the end-to-end suite calls its image.
 
 /// Runs the verb.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     setup::ensure(workspace, &[Purpose::Build])?;
+    let file = if args.traffic { "mcs-traffic.tar" } else { "mcs-agent.tar" };
     let archive = match &args.output {
         Some(file) => std::path::absolute(file)?,
-        None => directory(workspace).join("mcs-agent.tar"),
+        None => directory(workspace).join(file),
     };
-    write(workspace, &args.name, &archive)?;
+    if args.traffic {
+        cluster::write_traffic(&traffic(workspace)?, &archive)?;
+    } else {
+        write(workspace, &args.name, &archive)?;
+    }
     if args.check {
         elsewhere::compare(workspace, &args.name, &archive)?;
-    }
-    if args.traffic {
-        cluster::write_traffic(
-            &traffic(workspace)?,
-            &directory(workspace).join("mcs-traffic.tar"),
-        )?;
     }
     println!("{}", archive.display());
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the archive as the verb does by itself, and returns its path.
-pub(crate) fn archive(workspace: &Workspace) -> Result<PathBuf> {
-    let archive = directory(workspace).join("mcs-agent.tar");
-    write(workspace, REPOSITORY, &archive)?;
-    Ok(archive)
+/// Builds the program of the end-to-end suite's clients and servers, and returns its path.
+pub(crate) fn traffic(workspace: &Workspace) -> Result<PathBuf> {
+    static_program(
+        workspace,
+        &["--package", "mcs-tests", "--no-default-features", "--bin", "traffic"],
+        "traffic",
+        None,
+    )
 }
 
-/// Builds the program of the end-to-end suite's clients and servers, as static as the agent.
-pub(crate) fn traffic(workspace: &Workspace) -> Result<PathBuf> {
-    let target = target();
-    let mut build = workspace.cargo();
-    workspace::remove_env(&mut build, CHANGES_THE_RESULT);
-    build.args(["build", "--locked", "--package", "mcs-tests", "--no-default-features"]);
-    build.args(["--bin", "traffic", "--release", "--target", &target]);
-    process::run(build.env("CARGO_ENCODED_RUSTFLAGS", STATIC)).context(NEEDS_LIBC)?;
-    Ok(workspace.target.join(target).join("release/traffic"))
+/// Builds the agent, writes its image, and returns the archive's path.
+pub(crate) fn agent(workspace: &Workspace) -> Result<PathBuf> {
+    let archive = directory(workspace).join("mcs-agent.tar");
+    write(workspace, NAME, &archive)?;
+    Ok(archive)
 }
 
 /// Builds the agent and writes the archive.
 fn write(workspace: &Workspace, name: &str, archive: &Path) -> Result<()> {
-    let program = program(workspace)?;
-    elf::ensure_static(&program)?;
+    let object = build::object(workspace)?;
+    let program =
+        static_program(workspace, &["--package", "mcs-agent"], "mcs-agent", Some(&object))?;
     let name = format!("{name}:{}", env!("CARGO_PKG_VERSION"));
     let labels = [
         ("title", "mcs-agent"),
@@ -120,38 +112,45 @@ fn write(workspace: &Workspace, name: &str, archive: &Path) -> Result<()> {
         ("usr/share/doc/mcs-agent/LICENSE".into(), Content::Text(workspace.root.join("LICENSE"))),
     ];
     let image = Image { name: &name, entrypoint: &["mcs-agent"], labels, files };
-    let parent = archive.parent().context("an archive lies in a directory")?;
-    fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+    make_parent(archive)?;
     oci::write(archive, &[image])?;
     let size = archive.metadata()?.len();
     ensure!(size <= LARGEST, "{} has {size} bytes, more than {LARGEST}", archive.display());
     Ok(())
 }
 
-/// Builds the agent as it is in the image: static, with no trace of where it was built.
-fn program(workspace: &Workspace) -> Result<PathBuf> {
-    let object = build::object(workspace)?;
-    let target = target();
-    let flags = [STATIC.to_owned()];
+fn make_parent(file: &Path) -> Result<()> {
+    let parent = file.parent().context("a file lies in a directory")?;
+    fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))
+}
+
+/// Builds a program as it is in an image: static, with no trace of where it was built.
+fn static_program(
+    workspace: &Workspace,
+    what: &[&str],
+    name: &str,
+    object: Option<&Path>,
+) -> Result<PathBuf> {
+    let target = format!("{}-unknown-linux-gnu", env::consts::ARCH);
+    let flags = ["-Ctarget-feature=+crt-static".to_owned()];
     let flags: Vec<_> = flags.into_iter().chain(workspace.remapping()).collect();
 
     let mut build = workspace.cargo();
     workspace::remove_env(&mut build, CHANGES_THE_RESULT);
-    build.args(["build", "--locked", "--package", "mcs-agent", "--profile", "image"]);
-    build.args(["--target", &target]);
-    build.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")).env(OBJECT_VARIABLE, &object);
-    process::run(&mut build).context(NEEDS_LIBC)?;
+    // With a target, the flags are not for build scripts and macros.
+    build.args(["build", "--locked", "--profile", "image", "--target", &target]).args(what);
+    build.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
+    build.envs(object.map(|object| (OBJECT_VARIABLE, object)));
+    process::run(&mut build).with_context(|| {
+        format!("{name} does not build (as a static program it needs libc.a, of package libc6-dev)")
+    })?;
 
     // Where deploy/Dockerfile finds it.
-    let program = directory(workspace).join("mcs-agent");
-    fs::create_dir_all(directory(workspace))?;
-    fs::copy(workspace.target.join(target).join("image/mcs-agent"), &program)?;
+    let program = directory(workspace).join(name);
+    make_parent(&program)?;
+    fs::copy(workspace.target.join(target).join("image").join(name), &program)?;
+    elf::ensure_static(&program)?;
     Ok(program)
-}
-
-/// What it is built for. With a target, the flags are not for build scripts and macros.
-fn target() -> String {
-    format!("{}-unknown-linux-gnu", env::consts::ARCH)
 }
 
 fn directory(workspace: &Workspace) -> PathBuf {

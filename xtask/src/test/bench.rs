@@ -29,17 +29,18 @@ pub(super) struct Bench<'a> {
     arguments: &'a [String],
     end_to_end: &'a [OsString],
     built: OnceCell<Result<Built>>,
-    image: OnceCell<Result<Image>>,
+    images: OnceCell<Result<Images>>,
+}
+
+/// What clusters are given.
+struct Images {
+    agent: PathBuf,
+    traffic: PathBuf,
 }
 
 struct Built {
     object: PathBuf,
     agent: PathBuf,
-}
-
-struct Image {
-    archive: PathBuf,
-    traffic: PathBuf,
 }
 
 impl<'a> Bench<'a> {
@@ -49,8 +50,8 @@ impl<'a> Bench<'a> {
         arguments: &'a [String],
         end_to_end: &'a [OsString],
     ) -> Self {
-        let (built, image) = (OnceCell::new(), OnceCell::new());
-        Self { workspace, arguments, end_to_end, built, image }
+        let (built, images) = (OnceCell::new(), OnceCell::new());
+        Self { workspace, arguments, end_to_end, built, images }
     }
 
     /// Runs `suite`, or says why not.
@@ -74,8 +75,8 @@ impl<'a> Bench<'a> {
         if let Err(error) = setup::ensure(self.workspace, suite.needs) {
             return Some(Outcome::Skipped(format!("{error:#}")));
         }
-        let built = self.built(suite).and_then(|built| built.as_ref().err());
-        let error = built.or_else(|| self.image(suite)?.as_ref().err())?;
+        let error = self.built(suite).and_then(|built| built.as_ref().err());
+        let error = error.or_else(|| self.images(suite)?.as_ref().err())?;
         Some(Outcome::Failed(format!("not built: {error:#}")))
     }
 
@@ -84,8 +85,8 @@ impl<'a> Bench<'a> {
         if let Some(Ok(built)) = self.built(suite) {
             command.env(OBJECT_VARIABLE, &built.object).env("MCS_AGENT", &built.agent);
         }
-        if let Some(Ok(image)) = self.image(suite) {
-            command.env("MCS_IMAGE", &image.archive).env("MCS_TRAFFIC", &image.traffic);
+        if let Some(Ok(images)) = self.images(suite) {
+            command.env("MCS_IMAGE", &images.agent).env("MCS_TRAFFIC", &images.traffic);
         }
         if suite.needs.contains(&Purpose::Clusters)
             && let Err(error) = self.name_programs(&mut command)
@@ -118,13 +119,13 @@ impl<'a> Bench<'a> {
         asked.then(|| self.built.get_or_init(|| self.build()))
     }
 
-    /// The image, if the suite takes it.
-    fn image(&self, suite: &Suite) -> Option<&Result<Image>> {
-        let make = || {
-            let archive = image::archive(self.workspace)?;
-            Ok(Image { archive, traffic: image::traffic(self.workspace)? })
+    /// The images that the suite's command finds, if it asks for them.
+    fn images(&self, suite: &Suite) -> Option<&Result<Images>> {
+        let build = || {
+            let agent = image::agent(self.workspace)?;
+            Ok(Images { agent, traffic: image::traffic(self.workspace)? })
         };
-        suite.image.then(|| self.image.get_or_init(make))
+        suite.images.then(|| self.images.get_or_init(build))
     }
 
     fn build(&self) -> Result<Built> {

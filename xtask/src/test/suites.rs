@@ -14,15 +14,15 @@ pub(super) struct Suite {
     /// the release profile, and the command finds the agent's path in `MCS_AGENT`; with [`Purpose::Clusters`] it finds the programs of a
     /// cluster in `MCS_PROGRAMS`.
     pub(super) needs: &'static [Purpose],
-    /// Whether the container image is made first: the command finds the archive's path in `MCS_IMAGE`, and in
-    /// `MCS_TRAFFIC` that of the program that runs in the pods.
-    pub(super) image: bool,
+    /// Whether the command finds the agent's image in `MCS_IMAGE`, and the program of clients and servers in
+    /// `MCS_TRAFFIC`.
+    pub(super) images: bool,
     /// The arguments of cargo; for a binary of mcs-tests
     /// `["run", "--release", "--package", "mcs-tests", "--bin", NAME]`. One that has `--` takes no filter.
     pub(super) cargo: &'static [&'static str],
 }
 
-/// The suite that runs on any two clusters.
+/// The suite that can run on anybody's clusters.
 pub(super) const END_TO_END: &str = "e2e";
 
 /// Every suite, in the order in which they run: the quick ones first.
@@ -32,7 +32,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "Unit, table and property tests, beside the code",
         root: false,
         needs: &[],
-        image: false,
+        images: false,
         cargo: &["test"],
     },
     Suite {
@@ -40,7 +40,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "From manifests to maps in memory, with writes that fail",
         root: false,
         needs: &[],
-        image: false,
+        images: false,
         cargo: &["run", "--package", "mcs-tests", "--bin", "scenario"],
     },
     Suite {
@@ -48,7 +48,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "What the programs cost those who use no VIP, against a budget",
         root: true,
         needs: &[Purpose::Build],
-        image: false,
+        images: false,
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "cost"],
     },
     Suite {
@@ -56,7 +56,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "The same on the maps of the kernel",
         root: true,
         needs: &[Purpose::Build],
-        image: false,
+        images: false,
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "scenario-kernel"],
     },
     Suite {
@@ -64,7 +64,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "The flow table as the agent keeps it, on the maps of the kernel",
         root: true,
         needs: &[Purpose::Build],
-        image: false,
+        images: false,
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "flows"],
     },
     Suite {
@@ -72,7 +72,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "Every hook, family and protocol with real sockets",
         root: true,
         needs: &[Purpose::Build],
-        image: false,
+        images: false,
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "socket"],
     },
     Suite {
@@ -80,7 +80,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "What an agent tells over HTTP, with faults; metrics and alerts by promtool",
         root: true,
         needs: &[Purpose::Build, Purpose::Test],
-        image: false,
+        images: false,
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "health"],
     },
     Suite {
@@ -88,7 +88,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "The packet path's programs, packet by packet, without a network",
         root: true,
         needs: &[Purpose::Build],
-        image: false,
+        images: false,
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "packet"],
     },
     Suite {
@@ -96,7 +96,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "The packet path with real traffic, both CNI layouts, netfilter and other programs",
         root: true,
         needs: &[Purpose::Build, Purpose::Test],
-        image: false,
+        images: false,
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "node"],
     },
     Suite {
@@ -104,31 +104,31 @@ pub(super) const SUITES: &[Suite] = &[
         about: "Agents that follow a real API server, whatever becomes of it",
         root: true,
         needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters],
-        image: false,
+        images: false,
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "api"],
+    },
+    Suite {
+        name: END_TO_END,
+        about: "The DaemonSet on the nodes of two real clusters, with pods as clients and servers",
+        root: true,
+        needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters],
+        images: true,
+        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "e2e"],
     },
     Suite {
         name: "image",
         about: "The container image, twice from different directories: static, small, the same bytes",
         root: false,
         needs: &[Purpose::Build],
-        image: false,
+        images: false,
         cargo: &["run", "--quiet", "--package", "xtask", "--", "image", "--check"],
-    },
-    Suite {
-        name: END_TO_END,
-        about: "The agent as it is deployed, on the nodes of two real clusters",
-        root: true,
-        needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters],
-        image: true,
-        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "e2e"],
     },
     Suite {
         name: "demo",
         about: "The demonstration, which checks what it shows",
         root: true,
         needs: &[Purpose::Build, Purpose::Demo],
-        image: false,
+        images: false,
         cargo: &["run", "--quiet", "--package", "xtask", "--", "demo"],
     },
 ];

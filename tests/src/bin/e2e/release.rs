@@ -51,9 +51,16 @@ impl Release {
         [describe, logs].map(|text| text.unwrap_or_else(|error| format!("{error:#}"))).join("\n")
     }
 
-    /// Installs it as the chart has it, unless it is there already.
+    /// Installs it as the chart has it, unless it is there already. One that is not ready is an
+    /// error.
     pub(crate) fn ensure(&self, member: &Member) -> anyhow::Result<()> {
-        if self.is_installed(member)? { Ok(()) } else { self.install(member, &[]) }
+        if !self.is_installed(member)? {
+            return self.install(member, &[]);
+        }
+        let status = self.daemon_set(member)?["status"].take();
+        let ready = &status["numberReady"];
+        ensure!(ready == &status["desiredNumberScheduled"], "the agent is not ready: {status}");
+        Ok(())
     }
 
     /// Whether it is there.
