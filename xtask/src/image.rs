@@ -8,7 +8,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use mcs_tests::oci::{self, Content, Image};
+use mcs_tests::{
+    cluster,
+    oci::{self, Content, Image},
+};
 
 use crate::{
     build::{self, OBJECT_VARIABLE},
@@ -59,6 +62,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         None => directory(workspace).join(file),
     };
     if args.traffic {
+        make_parent(&archive)?;
         cluster::write_traffic(&traffic(workspace)?, &archive)?;
     } else {
         write(workspace, &args.name, &archive)?;
