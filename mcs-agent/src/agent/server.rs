@@ -84,7 +84,7 @@ pub(super) fn start(config: &Config, vitals: &Arc<Vitals>) -> anyhow::Result<()>
             match told_to_end().await {
                 Ok(()) => vitals.stop(),
                 Err(error) => {
-                    tracing::warn!("/readyz will not tell that the agent ends: {error:#}")
+                    tracing::warn!("/readyz will not tell that the agent ends: {error:#}");
                 }
             }
             std::future::pending::<()>().await;

@@ -37,7 +37,8 @@ fn promtool(arguments: &[&str], input: &str, silent: bool) -> anyhow::Result<()>
     let output = child.wait_with_output()?;
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
-    ensure!(output.status.success() && !(silent && !said.is_empty()), "{}: {said}", output.status);
+    ensure!(output.status.success(), "{}: {said}", output.status);
+    ensure!(!silent || said.is_empty(), "{said}");
     Ok(())
 }
 
