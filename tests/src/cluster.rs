@@ -21,7 +21,7 @@ pub use self::{
     claim::Claim,
     cni::Cni,
     containerd::{import, tag},
-    images::TOOLS,
+    images::{TOOLS, TRAFFIC, write_traffic},
     kubectl::Kubectl,
     layout::{Cluster, ClusterSet, Node},
     programs::{Programs, VARIABLE},

@@ -8,7 +8,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use mcs_tests::oci::{self, Content, Image};
+use mcs_tests::{
+    cluster,
+    oci::{self, Content, Image},
+};
 
 use crate::{
     build::{self, OBJECT_VARIABLE},
@@ -49,7 +52,6 @@ pub(crate) struct Args {
 }
 
 /// What the end-to-end suite calls its image.
-const TRAFFIC: &str = "localhost/mcs-traffic:1";
 
 /// Runs the verb.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
@@ -60,13 +62,8 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         None => directory(workspace).join(file),
     };
     if args.traffic {
-        let files = vec![("traffic".into(), Content::Program(traffic(workspace)?))];
-        let entrypoint = &["/traffic"];
         make_parent(&archive)?;
-        oci::write(
-            &archive,
-            &[Image { name: TRAFFIC, entrypoint, labels: BTreeMap::new(), files }],
-        )?;
+        cluster::write_traffic(&traffic(workspace)?, &archive)?;
     } else {
         write(workspace, &args.name, &archive)?;
     }

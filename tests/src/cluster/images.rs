@@ -15,7 +15,17 @@ pub const TOOLS: &str = "mcs-tests.invalid/tools:1";
 /// The DNS server of the cluster.
 pub(super) const COREDNS: &str = "mcs-tests.invalid/coredns:1";
 
-/// Writes an archive with all of them.
+/// Clients and servers of the end-to-end suite.
+pub const TRAFFIC: &str = "localhost/mcs-traffic:1";
+
+/// Writes an archive with [`TRAFFIC`]. `program` is the binary `traffic`, built static.
+pub fn write_traffic(program: &Path, archive: &Path) -> anyhow::Result<()> {
+    let files = vec![("traffic".into(), Content::Program(program.to_owned()))];
+    let entrypoint = &["/traffic"];
+    oci::write(archive, &[Image { name: TRAFFIC, entrypoint, labels: BTreeMap::new(), files }])
+}
+
+/// Writes an archive with what every cluster has.
 pub(super) fn write(archive: &Path, programs: &Programs) -> anyhow::Result<()> {
     let busybox = programs.find("busybox")?;
     let list = process::run(Command::new(&busybox).arg("--list"), "")?;

@@ -3,6 +3,7 @@
 use std::{
     cell::OnceCell,
     env,
+    ffi::OsString,
     path::PathBuf,
     process::Command,
     time::{Duration, Instant},
@@ -12,7 +13,7 @@ use anyhow::Result;
 use mcs_tests::cluster;
 
 use super::{
-    suites::Suite,
+    suites::{END_TO_END, Suite},
     summary::{Outcome, Run},
 };
 use crate::{
@@ -26,6 +27,7 @@ use crate::{
 pub(super) struct Bench<'a> {
     workspace: &'a Workspace,
     arguments: &'a [String],
+    end_to_end: &'a [OsString],
     built: OnceCell<Result<Built>>,
     images: OnceCell<Result<Images>>,
 }
@@ -42,9 +44,14 @@ struct Built {
 }
 
 impl<'a> Bench<'a> {
-    /// A bench that hands `arguments` to each suite.
-    pub(super) fn new(workspace: &'a Workspace, arguments: &'a [String]) -> Self {
-        Self { workspace, arguments, built: OnceCell::new(), images: OnceCell::new() }
+    /// A bench that hands `arguments` to each suite, and `end_to_end` too to the end-to-end suite.
+    pub(super) fn new(
+        workspace: &'a Workspace,
+        arguments: &'a [String],
+        end_to_end: &'a [OsString],
+    ) -> Self {
+        let (built, images) = (OnceCell::new(), OnceCell::new());
+        Self { workspace, arguments, end_to_end, built, images }
     }
 
     /// Runs `suite`, or says why not.
@@ -87,8 +94,9 @@ impl<'a> Bench<'a> {
             return (Outcome::Failed(format!("{error:#}")), Duration::ZERO);
         }
         command.args(suite.cargo);
-        if !self.arguments.is_empty() && !suite.cargo.contains(&"--") {
-            command.arg("--").args(self.arguments);
+        let more = if suite.name == END_TO_END { self.end_to_end } else { &[] };
+        if !suite.cargo.contains(&"--") {
+            command.arg("--").args(self.arguments).args(more);
         }
         let start = Instant::now();
         let outcome = match process::run(&mut command) {

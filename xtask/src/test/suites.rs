@@ -22,6 +22,9 @@ pub(super) struct Suite {
     pub(super) cargo: &'static [&'static str],
 }
 
+/// The suite that can run on anybody's clusters.
+pub(super) const END_TO_END: &str = "e2e";
+
 /// Every suite, in the order in which they run: the quick ones first.
 pub(super) const SUITES: &[Suite] = &[
     Suite {
@@ -105,7 +108,7 @@ pub(super) const SUITES: &[Suite] = &[
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "api"],
     },
     Suite {
-        name: "e2e",
+        name: END_TO_END,
         about: "The DaemonSet on the nodes of two real clusters, with pods as clients and servers",
         root: true,
         needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters],

@@ -7,12 +7,7 @@ use mcs_tests::{
 };
 use serde_json::Value;
 
-use crate::{
-    clients::Load,
-    member::Member,
-    reach::imported,
-    world::World,
-};
+use crate::{clients::Load, member::Member, reach::imported, world::World};
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the agent's pods are deleted under load", deleted);

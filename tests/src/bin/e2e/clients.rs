@@ -99,7 +99,17 @@ impl<'a> Client<'a> {
 
     /// Asks once at each address of `to`, which is `NAME:PORT`.
     pub(crate) fn ask(&self, protocol: &str, to: &str) -> anyhow::Result<Vec<Answer>> {
-        let words = ["ask", protocol, to].map(str::to_owned);
+        self.ask_often(protocol, to, 1)
+    }
+
+    /// Asks that many times.
+    pub(crate) fn ask_often(
+        &self,
+        protocol: &str,
+        to: &str,
+        times: u32,
+    ) -> anyhow::Result<Vec<Answer>> {
+        let words = ["ask", protocol, to, &times.to_string()].map(str::to_owned);
         let printed = process::run(&mut self.command(&words)?, "");
         let printed = printed.with_context(|| self.to_string())?;
         let answer = |line: &str| {
@@ -169,7 +179,8 @@ impl<'a> Client<'a> {
         let mut line = String::new();
         load.stdout.read_line(&mut line)?;
         if line.trim() != "began" {
-            load.end()?;
+            let answers = load.end()?;
+            bail!("{self}: ended after {answers} answers, before all had answered");
         }
         Ok(load)
     }

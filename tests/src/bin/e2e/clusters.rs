@@ -1,9 +1,8 @@
 //! The two clusters: those that were named, or two of the suite's own.
 
 use std::{
-    collections::BTreeMap,
     env,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process,
     sync::{
         Arc,
@@ -14,21 +13,18 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
-use mcs_tests::{
-    cluster::{self, Claim, Cluster, ClusterSet, Cni, Observer, Plan, Programs, ProxyMode},
-    oci::{self, Content, Image},
+use mcs_tests::cluster::{
+    self, Claim, Cluster, ClusterSet, Cni, Observer, Plan, Programs, ProxyMode,
 };
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     flag,
 };
 
-/// The image of clients and servers.
-pub(crate) const TRAFFIC: &str = "localhost/mcs-traffic:1";
-/// The variable with the path of the program in it, which is built static.
-const TRAFFIC_PROGRAM: &str = "MCS_TRAFFIC";
+/// The variable with the path of the program of clients and servers, which is built static.
+const TRAFFIC: &str = "MCS_TRAFFIC";
 /// The variable with the path of the agent's image, as an archive.
-const AGENT_IMAGE: &str = "MCS_IMAGE";
+const IMAGE: &str = "MCS_IMAGE";
 
 /// How often a signal is looked for.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -86,10 +82,10 @@ impl Clusters {
             let path = env::var_os(variable).map(PathBuf::from);
             path.with_context(|| format!("{variable} is not set: run `cargo xtask test e2e`"))
         };
-        let (agent, traffic) = (file(AGENT_IMAGE)?, file(TRAFFIC_PROGRAM)?);
+        let (agent, traffic) = (file(IMAGE)?, file(TRAFFIC)?);
         let directory = tempfile::tempdir()?;
         let archive = directory.path().join("traffic.tar");
-        write_traffic(&traffic, &archive)?;
+        cluster::write_traffic(&traffic, &archive)?;
         for node in nodes {
             cluster::import(&self.programs, node, &archive)?;
             cluster::import(&self.programs, node, &agent)?;
@@ -97,13 +93,6 @@ impl Clusters {
         self.traffic = Some(traffic);
         Ok(())
     }
-}
-
-/// Writes the image of clients and servers.
-fn write_traffic(program: &Path, archive: &Path) -> anyhow::Result<()> {
-    let files = vec![("traffic".into(), Content::Program(program.to_owned()))];
-    let entrypoint = &["/traffic"];
-    oci::write(archive, &[Image { name: TRAFFIC, entrypoint, labels: BTreeMap::new(), files }])
 }
 
 impl Own {

@@ -14,12 +14,7 @@ use mcs_tests::{
     suite::{Suite, skip},
 };
 
-use crate::{
-    clients::Client,
-    member::Member,
-    target::Target,
-    world::World,
-};
+use crate::{clients::Client, member::Member, target::Target, world::World};
 
 // Offsets in `struct bpf_sock_addr` of include/uapi/linux/bpf.h.
 const USER_IP4: i16 = 4;

@@ -7,7 +7,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Parser;
-use mcs_tests::suite::Suite;
+use mcs_tests::{cluster::TRAFFIC, suite::Suite};
 
 mod capabilities;
 mod changes;
@@ -41,7 +41,7 @@ struct Args {
     #[arg(long, value_name = "FILE")]
     values: Vec<PathBuf>,
     /// The image of clients and servers
-    #[arg(long, value_name = "NAME", default_value = clusters::TRAFFIC)]
+    #[arg(long, value_name = "NAME", default_value = TRAFFIC)]
     traffic_image: String,
     /// Leave everything in place
     #[arg(long)]
@@ -55,8 +55,8 @@ fn main() -> ExitCode {
     neighbours::cases(&mut suite);
     foreign::cases(&mut suite);
     changes::cases(&mut suite);
-    uninstall::cases(&mut suite);
     capabilities::cases(&mut suite);
+    uninstall::cases(&mut suite);
     if args.list {
         suite.list(&args.filter);
         return ExitCode::SUCCESS;

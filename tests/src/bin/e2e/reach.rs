@@ -94,7 +94,7 @@ fn of_both(world: &mut World) -> anyhow::Result<()> {
     missing.extend(exporter.backends()?);
     wait::within(PATIENCE, "every server of both clusters to answer", || {
         for (protocol, to) in target.frontends() {
-            let answers = client.ask(protocol, &to.to_string())?;
+            let answers = client.ask_often(protocol, &to.to_string(), 30)?;
             missing.retain(|backend| answers.iter().all(|answer| answer.by != *backend));
         }
         ensure!(missing.is_empty(), "{missing:?} did not");

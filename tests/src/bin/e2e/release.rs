@@ -1,6 +1,6 @@
 //! The agent as its chart installs it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{cluster::Programs, process, wait};
@@ -31,34 +31,36 @@ impl Release {
     pub(crate) fn install(&self, member: &Member, values: &[&str]) -> anyhow::Result<()> {
         let mut helm = member.helm(&self.helm);
         helm.args(["upgrade", "--install", "--create-namespace", "--namespace", NAMESPACE]);
-        helm.args(["--wait", "--timeout", "120s", NAME, CHART]);
+        // What kustomize has installed is replaced.
+        helm.args(["--take-ownership", "--wait", "--timeout", "120s", NAME, CHART]);
         for file in &self.values {
             helm.arg("--values").arg(file);
         }
         for value in values {
             helm.args(["--set", value]);
         }
-        process::run(&mut helm, "").with_context(|| self.explain(member))?;
-        let daemon_set = self.daemon_set(member)?;
-        let status = &daemon_set["status"];
-        let [wanted, ready, updated] =
-            ["desiredNumberScheduled", "numberReady", "updatedNumberScheduled"]
-                .map(|field| status[field].as_u64().unwrap_or_default());
-        ensure!(wanted > 0 && ready == wanted && updated == wanted, "{status}");
-        Ok(())
+        // helm is content as soon as the update's strategy allows that many to be unavailable.
+        let installed = process::run(&mut helm, "").and_then(|_| self.wait(member));
+        installed.with_context(|| self.explain(member))
     }
 
     /// What pods say when they do not get ready.
     fn explain(&self, member: &Member) -> String {
-        let words = ["--namespace", NAMESPACE, "--selector", SELECTOR];
-        let describe = member.kubectl.run(&[["describe", "pods"].as_slice(), &words].concat());
-        let logs = member.kubectl.run(&[["logs", "--tail=20"].as_slice(), &words].concat());
+        let describe = kubectl(member, &["describe", "pods", "--selector", SELECTOR]);
+        let logs = kubectl(member, &["logs", "--tail=20", "--selector", SELECTOR]);
         [describe, logs].map(|text| text.unwrap_or_else(|error| format!("{error:#}"))).join("\n")
     }
 
-    /// Installs it as the chart has it, unless it is there already.
+    /// Installs it as the chart has it, unless it is there already. One that is not ready is an
+    /// error.
     pub(crate) fn ensure(&self, member: &Member) -> anyhow::Result<()> {
-        if self.is_installed(member)? { Ok(()) } else { self.install(member, &[]) }
+        if !self.is_installed(member)? {
+            return self.install(member, &[]);
+        }
+        let status = self.daemon_set(member)?["status"].take();
+        let ready = &status["numberReady"];
+        ensure!(ready == &status["desiredNumberScheduled"], "the agent is not ready: {status}");
+        Ok(())
     }
 
     /// Whether it is there.
@@ -106,30 +108,38 @@ impl Release {
 
     /// Deletes its pods, and returns when others are ready in their place.
     pub(crate) fn delete_pods(&self, member: &Member) -> anyhow::Result<()> {
-        let kubectl = |words: &[&str]| {
-            member.kubectl.run(&[&["--namespace", NAMESPACE], words].concat()).map(drop)
-        };
-        kubectl(&["delete", "pods", "--selector", SELECTOR])?;
-        kubectl(&["rollout", "status", "daemonset", NAME, "--timeout=90s"])
+        kubectl(member, &["delete", "pods", "--selector", SELECTOR])?;
+        self.wait(member)
     }
 
     /// What `mcs-agent` prints in each of its pods.
     pub(crate) fn ask(&self, member: &Member, words: &[&str]) -> anyhow::Result<Vec<String>> {
         let ask = |pod: Value| {
             let name = pod["metadata"]["name"].as_str().context("a pod without a name")?;
-            let command = ["--namespace", NAMESPACE, "exec", name, "--", "mcs-agent"];
-            member.kubectl.run(&[command.as_slice(), words].concat())
+            kubectl(member, &[&["exec", name, "--", "mcs-agent"], words].concat())
         };
         self.pods(member)?.into_iter().map(ask).collect()
     }
 
-    /// A manifest of the chart.
-    pub(crate) fn namespace(&self) -> &'static str {
-        NAMESPACE
+    /// What a pod has logged.
+    pub(crate) fn log(&self, member: &Member, pod: &Value) -> anyhow::Result<String> {
+        let name = pod["metadata"]["name"].as_str().context("a pod without a name")?;
+        kubectl(member, &["logs", name])
     }
 
-    /// Where the chart is.
-    pub(crate) fn chart(&self) -> &'static Path {
-        Path::new(CHART)
+    /// Changes the DaemonSet by a JSON patch, without waiting for what comes of it.
+    pub(crate) fn patch(&self, member: &Member, patch: &Value) -> anyhow::Result<()> {
+        let patch = patch.to_string();
+        kubectl(member, &["patch", "daemonset", NAME, "--type=json", "--patch", &patch]).map(drop)
     }
+
+    /// Waits until every pod is as the DaemonSet wants it, and ready.
+    pub(crate) fn wait(&self, member: &Member) -> anyhow::Result<()> {
+        kubectl(member, &["rollout", "status", "daemonset", NAME, "--timeout=90s"]).map(drop)
+    }
+}
+
+/// Runs kubectl in the agent's namespace.
+fn kubectl(member: &Member, words: &[&str]) -> anyhow::Result<String> {
+    member.kubectl.run(&[&["--namespace", NAMESPACE], words].concat())
 }

@@ -1,6 +1,6 @@
 //! The agent is removed, as its documentation says.
 
-use std::{fs, path::PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
@@ -8,6 +8,8 @@ use mcs_tests::{
     process,
     suite::{Suite, tell},
 };
+
+use serde_json::Value;
 
 use crate::{reach::imported, world::World};
 
@@ -37,8 +39,8 @@ fn leaves_nothing(world: &mut World) -> anyhow::Result<()> {
             tell(format!("the nodes of {} are elsewhere: not looked at", importer.name));
         }
         for client in &clients {
-            for (protocol, address) in target.frontends() {
-                let answers = client.ask(protocol, &address.to_string());
+            for address in target.tcp() {
+                let answers = client.ask("tcp", &address.to_string());
                 ensure!(answers.is_err(), "{address} still answers {client}: {answers:?}");
             }
         }
@@ -55,21 +57,27 @@ fn leaves_nothing(world: &mut World) -> anyhow::Result<()> {
 
 /// What of the agent is on a node: pins, programs on its cgroup, programs on its devices.
 fn traces(node: Node) -> anyhow::Result<Vec<String>> {
-    let mut found = Vec::new();
-    let run = |words: &[&str]| {
-        let mut command = node.command(words[0]);
-        process::run(command.args(&words[1..]), "")
-    };
-    let pins = run(&["ls", "/sys/fs/bpf"])?;
-    found.extend(pins.lines().filter(|name| !name.ends_with(".debug")).map(str::to_owned));
-    let cgroup = node.cgroup()?;
-    let programs = run(&["bpftool", "--json", "cgroup", "show", &mount_of(node)?])?;
-    let programs: serde_json::Value = serde_json::from_str(&programs).context("bpftool")?;
-    let attached = programs.as_array().into_iter().flatten();
-    found.extend(attached.map(|program| format!("{}: {program}", cgroup.display())));
-    let devices = run(&["bpftool", "--json", "net"])?;
-    let devices: serde_json::Value = serde_json::from_str(&devices).context("bpftool")?;
-    let devices = devices[0]["tc"].as_array().into_iter().flatten();
-    found.extend(devices.map(|device| format!("tc: {device}")));
+    let pins = process::run(node.command("ls").arg("/sys/fs/bpf"), "")?;
+    // Those of the kernel itself end so.
+    let pins = pins.lines().filter(|name| !name.ends_with(".debug"));
+    let mut found: Vec<_> = pins.map(|name| format!("pin {name}")).collect();
+
+    let mut bpftool = Command::new("bpftool");
+    let programs = json(bpftool.args(["--json", "cgroup", "show"]).arg(node.cgroup()?))?;
+    let programs = programs.as_array().into_iter().flatten();
+    found.extend(programs.map(|program| format!("on the cgroup {program}")));
+
+    let devices = json(node.command("bpftool").args(["--json", "net"]))?;
+    let programs = devices[0]["tc"].as_array().into_iter().flatten();
+    found.extend(programs.map(|program| format!("on a device {program}")));
     Ok(found)
+}
+
+/// What a command prints, which may be nothing.
+fn json(command: &mut Command) -> anyhow::Result<Value> {
+    let printed = process::run(command, "")?;
+    if printed.trim().is_empty() {
+        return Ok(Value::Null);
+    }
+    serde_json::from_str(&printed).with_context(|| printed)
 }

@@ -2,8 +2,7 @@
 //! and clients. It is built static, and is all that the pods' image has.
 
 use std::{
-    env,
-    io,
+    env, io,
     net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs as _, UdpSocket},
     process::ExitCode,
     sync::{
@@ -24,7 +23,8 @@ use mcs_tests::{
 const USAGE: &str = "\
 usage: traffic serve TCP-PORT UDP-PORT     at each address of $POD_IPS, until it is killed
        traffic sleep                       until it is killed
-       traffic ask tcp|udp NAME:PORT       prints for each address of the name who answered: as they say, and as is shown
+       traffic ask tcp|udp NAME:PORT [N]   prints for each address of the name who
+                                           answered, as they say, and as is shown; N times
        traffic load WHAT=ADDRESS:PORT...   until standard input ends; WHAT is tcp, udp or from";
 
 /// Between two rounds of a load: others are to have the CPU too.
@@ -38,7 +38,11 @@ fn main() -> ExitCode {
     let done = match arguments.as_slice() {
         ["serve", tcp, udp] => serve(tcp, udp),
         ["sleep"] => sleep(),
-        ["ask", protocol @ ("tcp" | "udp"), to] => ask_all(protocol, to),
+        ["ask", protocol @ ("tcp" | "udp"), to] => ask_all(protocol, to, 1),
+        ["ask", protocol @ ("tcp" | "udp"), to, times] => times
+            .parse()
+            .with_context(|| format!("{times} is no number"))
+            .and_then(|times| ask_all(protocol, to, times)),
         ["load", targets @ ..] if !targets.is_empty() => load(targets),
         _ => {
             eprintln!("{USAGE}");
@@ -74,16 +78,19 @@ fn sleep() -> ! {
     }
 }
 
-fn ask_all(protocol: &str, to: &str) -> anyhow::Result<()> {
+fn ask_all(protocol: &str, to: &str, times: u32) -> anyhow::Result<()> {
     for address in resolve(to)? {
-        let family = family(address);
-        let reply = if protocol == "tcp" {
-            let stream = connected(family, address).with_context(|| format!("connect {address}"))?;
-            Reply { backend: identity(&stream)?, source: stream.peer_addr()? }
-        } else {
-            ask(&udp(family)?, address)?
-        };
-        println!("{address} {} {}", reply.backend, reply.source);
+        for _ in 0..times {
+            let family = family(address);
+            let reply = if protocol == "tcp" {
+                let stream =
+                    connected(family, address).with_context(|| format!("connect {address}"))?;
+                Reply { backend: identity(&stream)?, source: stream.peer_addr()? }
+            } else {
+                ask(&udp(family)?, address)?
+            };
+            println!("{address} {} {}", reply.backend, reply.source);
+        }
     }
     Ok(())
 }

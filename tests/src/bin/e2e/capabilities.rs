@@ -1,0 +1,58 @@
+//! The capabilities that the chart gives are those that the agent needs.
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{
+    suite::{Suite, tell},
+    wait,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    member::{Member, PATIENCE},
+    release::Release,
+    world::World,
+};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("without any one of its capabilities the agent is not ready, and says which", each);
+}
+
+fn each(world: &mut World) -> anyhow::Result<()> {
+    let (member, release) = (&world.members[0], &world.release);
+    release.ensure(member)?;
+    let daemon_set = release.daemon_set(member)?;
+    let container = &daemon_set["spec"]["template"]["spec"]["containers"][0];
+    let given = container["securityContext"]["capabilities"]["add"].clone();
+    let names: Vec<String> = serde_json::from_value(given).context("no capabilities")?;
+    ensure!(!names.is_empty(), "the chart gives no capabilities");
+    let missed = names.iter().try_for_each(|name| {
+        let others: Vec<_> = names.iter().filter(|other| *other != name).collect();
+        give(release, member, &json!(others))?;
+        wait::within(PATIENCE, &format!("an agent without {name} to say so"), || {
+            is_missed(release, member, name, others.len())
+        })
+    });
+    give(release, member, &json!(names))?;
+    release.wait(member)?;
+    tell(names.join(", "));
+    missed
+}
+
+fn give(release: &Release, member: &Member, capabilities: &Value) -> anyhow::Result<()> {
+    let path = "/spec/template/spec/containers/0/securityContext/capabilities/add";
+    let patch = json!([{ "op": "replace", "path": path, "value": capabilities }]);
+    release.patch(member, &patch)
+}
+
+/// An error unless every pod has that many capabilities, is not ready, and says what it lacks.
+fn is_missed(release: &Release, member: &Member, name: &str, others: usize) -> anyhow::Result<()> {
+    for pod in release.pods(member)? {
+        let given = &pod["spec"]["containers"][0]["securityContext"]["capabilities"]["add"];
+        ensure!(given.as_array().is_some_and(|given| given.len() == others), "an old pod is there");
+        let status = &pod["status"]["containerStatuses"][0];
+        ensure!(status["ready"] == false, "a pod is ready");
+        let log = release.log(member, &pod)?;
+        ensure!(log.contains(&format!("CAP_{name}")), "it says {log:?}");
+    }
+    Ok(())
+}
