@@ -37,7 +37,7 @@ const CHANGES_THE_RESULT: &[&str] =
 /// licence. The same source and compilers make the same bytes, wherever they lie. The last line is the archive's path.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where to write it [default: target/image/mcs-agent.tar]
+    /// Where to write it [default: target/container/mcs-agent.tar]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// The image's name; its tag is the version
@@ -50,8 +50,6 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["name", "check"])]
     traffic: bool,
 }
-
-/// What the end-to-end suite calls its image.
 
 /// Runs the verb.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
@@ -158,5 +156,5 @@ fn static_program(
 }
 
 fn directory(workspace: &Workspace) -> PathBuf {
-    workspace.target.join("image")
+    workspace.target.join("container")
 }
