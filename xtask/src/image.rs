@@ -51,8 +51,6 @@ pub(crate) struct Args {
     traffic: bool,
 }
 
-/// What the end-to-end suite calls its image.
-
 /// Runs the verb.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     setup::ensure(workspace, &[Purpose::Build])?;

@@ -48,12 +48,10 @@ impl Member {
         image: &str,
     ) -> anyhow::Result<Self> {
         let local = cluster::of_kubeconfig(kubeconfig);
-        let kubectl = match local {
-            Some(cluster) => Kubectl::new(programs, cluster)?,
-            None => {
-                let cache = directory.join("kubectl");
-                Kubectl::with(programs, kubeconfig.to_owned(), cache)?
-            }
+        let kubectl = if let Some(cluster) = local {
+            Kubectl::new(programs, cluster)?
+        } else {
+            Kubectl::with(programs, kubeconfig.to_owned(), directory.join("kubectl"))?
         };
         let property = ["clusterproperty.about.k8s.io", "cluster.clusterset.k8s.io"];
         let property = kubectl.get(&property).context("its id in the ClusterSet")?;
@@ -86,7 +84,7 @@ impl Member {
     }
 
     /// Creates objects, or makes them what is given.
-    pub(crate) fn apply(&self, objects: Vec<Value>) -> anyhow::Result<()> {
+    pub(crate) fn apply(&self, objects: &[Value]) -> anyhow::Result<()> {
         let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
         self.kubectl.apply(&list.to_string())
     }
@@ -109,9 +107,9 @@ impl Member {
         let label = format!("kubernetes.io/service-name={SERVER}");
         let slices = self.get(&["endpointslices", "--selector", &label])?;
         let slices = slices["items"].as_array().into_iter().flatten();
-        let endpoints = slices.flat_map(|slice| slice["endpoints"].as_array()).flatten();
+        let endpoints = slices.filter_map(|slice| slice["endpoints"].as_array()).flatten();
         let ready = endpoints.filter(|endpoint| endpoint["conditions"]["ready"] == true);
-        let addresses = ready.flat_map(|endpoint| endpoint["addresses"].as_array()).flatten();
+        let addresses = ready.filter_map(|endpoint| endpoint["addresses"].as_array()).flatten();
         let mut addresses = addresses
             .map(|address| Ok(address.as_str().context("an address is text")?.parse()?))
             .collect::<anyhow::Result<Vec<_>>>()?;
@@ -127,7 +125,7 @@ impl Member {
 
     /// A Service of the cluster itself with the servers behind it, and its addresses.
     pub(crate) fn service(&self, name: &str) -> anyhow::Result<Vec<IpAddr>> {
-        self.apply(vec![json!({
+        self.apply(&[json!({
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": { "namespace": NAMESPACE, "name": name },
