@@ -176,7 +176,7 @@ up() {
   for cluster in "${CLUSTERS[@]}"; do
     flags+=" --kubeconfig $(kubeconfig "$cluster")"
   done
-  echo "cargo xtask test e2e --$flags"
+  echo "cargo xtask test e2e$flags"
 }
 
 down() {

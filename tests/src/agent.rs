@@ -24,7 +24,7 @@ use crate::{
 /// The hooks that are attached when all is well.
 pub const HOOKS: usize = 8;
 
-/// The capabilities that every agent has, as the DaemonSet gives them, and no others.
+/// The capabilities that every agent has, as the `DaemonSet` gives them, and no others.
 pub const CAPABILITIES: [&str; 3] = ["bpf", "net_admin", "perfmon"];
 
 /// What an agent is started with.

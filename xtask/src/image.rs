@@ -37,7 +37,7 @@ const CHANGES_THE_RESULT: &[&str] =
 /// licence. The same source and compilers make the same bytes, wherever they lie. The last line is the archive's path.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where to write it [default: target/image/mcs-agent.tar]
+    /// Where to write it [default: target/container/mcs-agent.tar]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// The image's name; its tag is the version
@@ -156,5 +156,5 @@ fn static_program(
 }
 
 fn directory(workspace: &Workspace) -> PathBuf {
-    workspace.target.join("image")
+    workspace.target.join("container")
 }
