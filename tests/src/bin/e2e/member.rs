@@ -37,6 +37,8 @@ pub(crate) struct Member {
     pub(crate) kubectl: Kubectl,
     /// The node that its clients are on, if that is on this machine.
     pub(crate) node: Option<Node>,
+    /// For what helm wants to remember.
+    directory: PathBuf,
 }
 
 impl Member {
@@ -62,7 +64,7 @@ impl Member {
         let pods = PODS.replace("$NAMESPACE", NAMESPACE).replace("$IMAGE", image);
         kubectl.apply(&pods.replace("$REPLICAS", &REPLICAS.to_string()))?;
         let node = local.and_then(|cluster| cluster::nodes(cluster).next());
-        Ok(Self { name, kubectl, node })
+        Ok(Self { name, kubectl, node, directory: directory.to_owned() })
     }
 
     /// Waits until all pods are ready.
@@ -143,10 +145,11 @@ impl Member {
     }
 
     /// helm, for this cluster.
-    pub(crate) fn helm(&self, program: &PathBuf) -> Command {
+    pub(crate) fn helm(&self, program: &Path) -> Command {
         let mut helm = Command::new(program);
         if self.node.is_some() {
-            helm.env_clear();
+            // No proxy is between it and the cluster.
+            helm.env_clear().env("HOME", &self.directory);
         }
         helm.arg("--kubeconfig").arg(self.kubectl.kubeconfig());
         helm
