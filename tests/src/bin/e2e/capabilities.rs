@@ -8,8 +8,8 @@ use mcs_tests::{
 use serde_json::{Value, json};
 
 use crate::{
+    agents,
     member::{Member, PATIENCE},
-    release::Release,
     world::World,
 };
 
@@ -18,40 +18,45 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 fn each(world: &mut World) -> anyhow::Result<()> {
-    let (member, release) = (&world.members[0], &world.release);
-    release.ensure(member)?;
-    let daemon_set = release.daemon_set(member)?;
+    let member = &world.members[0];
+    world.release.ensure(member)?;
+    let daemon_set = agents::daemon_set(member)?;
     let container = &daemon_set["spec"]["template"]["spec"]["containers"][0];
     let given = container["securityContext"]["capabilities"]["add"].clone();
     let names: Vec<String> = serde_json::from_value(given).context("no capabilities")?;
     ensure!(!names.is_empty(), "the chart gives no capabilities");
     let missed = names.iter().try_for_each(|name| {
         let others: Vec<_> = names.iter().filter(|other| *other != name).collect();
-        give(release, member, &json!(others))?;
+        give(member, &json!(others))?;
         wait::within(PATIENCE, &format!("an agent without {name} to say so"), || {
-            is_missed(release, member, name, others.len())
+            is_missed(member, name, others.len())
         })
     });
-    give(release, member, &json!(names))?;
-    release.wait(member)?;
+    give(member, &json!(names))?;
+    agents::wait(member)?;
     tell(names.join(", "));
     missed
 }
 
-fn give(release: &Release, member: &Member, capabilities: &Value) -> anyhow::Result<()> {
-    let path = "/spec/template/spec/containers/0/securityContext/capabilities/add";
-    let patch = json!([{ "op": "replace", "path": path, "value": capabilities }]);
-    release.patch(member, &patch)
+fn give(member: &Member, capabilities: &Value) -> anyhow::Result<()> {
+    let place = "/spec/template/spec/containers/0/securityContext/capabilities/add";
+    agents::patch(member, &json!([{ "op": "replace", "path": place, "value": capabilities }]))
 }
 
-/// An error unless every pod has that many capabilities, is not ready, and says what it lacks.
-fn is_missed(release: &Release, member: &Member, name: &str, others: usize) -> anyhow::Result<()> {
-    for pod in release.pods(member)? {
+/// An error unless there are pods with that many capabilities, none of them is ready, and each says
+/// what it lacks. On other nodes there may be older ones: the update stops.
+fn is_missed(member: &Member, name: &str, others: usize) -> anyhow::Result<()> {
+    let is_new = |pod: &Value| {
         let given = &pod["spec"]["containers"][0]["securityContext"]["capabilities"]["add"];
-        ensure!(given.as_array().is_some_and(|given| given.len() == others), "an old pod is there");
+        given.as_array().is_some_and(|given| given.len() == others)
+            && !given.to_string().contains(name)
+    };
+    let pods: Vec<_> = agents::pods(member)?.into_iter().filter(is_new).collect();
+    ensure!(!pods.is_empty(), "every pod is an old one");
+    for pod in pods {
         let status = &pod["status"]["containerStatuses"][0];
         ensure!(status["ready"] == false, "a pod is ready");
-        let log = release.log(member, &pod)?;
+        let log = agents::log(member, &pod)?;
         ensure!(log.contains(&format!("CAP_{name}")), "it says {log:?}");
     }
     Ok(())

@@ -7,7 +7,7 @@ use mcs_tests::{
 };
 use serde_json::Value;
 
-use crate::{clients::Load, member::Member, reach::imported, world::World};
+use crate::{agents, clients::Load, member::Member, reach::imported, world::World};
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the agent's pods are deleted under load", deleted);
@@ -32,9 +32,9 @@ fn under_load(
         targets.push((target, importer));
     }
     for member in &world.members {
-        let before = agents(world, member)?;
+        let before = uids(member)?;
         work(member)?;
-        let after = agents(world, member)?;
+        let after = uids(member)?;
         ensure!(before.iter().all(|uid| !after.contains(uid)), "an agent is still the same");
     }
     let answers = loads.into_iter().map(Load::end).sum::<anyhow::Result<u64>>()?;
@@ -46,13 +46,13 @@ fn under_load(
 }
 
 /// Which pods there are.
-fn agents(world: &World, member: &Member) -> anyhow::Result<Vec<Value>> {
-    let pods = world.release.pods(member)?;
+fn uids(member: &Member) -> anyhow::Result<Vec<Value>> {
+    let pods = agents::pods(member)?;
     Ok(pods.into_iter().map(|mut pod| pod["metadata"]["uid"].take()).collect())
 }
 
 fn deleted(world: &mut World) -> anyhow::Result<()> {
-    under_load(world, "deleted", |member| world.release.delete_pods(member))
+    under_load(world, "deleted", agents::delete_pods)
 }
 
 fn annotated(world: &mut World) -> anyhow::Result<()> {
@@ -69,7 +69,7 @@ fn other_image(world: &mut World) -> anyhow::Result<()> {
         let Some(node) = member.node else {
             return Err(skip(format!("the nodes of {} have one image", member.name)));
         };
-        let daemon_set = world.release.daemon_set(member)?;
+        let daemon_set = agents::daemon_set(member)?;
         let image = &daemon_set["spec"]["template"]["spec"]["containers"][0]["image"];
         let image = image.as_str().unwrap_or_default();
         let (repository, _) = image.rsplit_once(':').unwrap_or((image, ""));

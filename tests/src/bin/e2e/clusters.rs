@@ -1,7 +1,7 @@
 //! The two clusters: those that were named, or two of the suite's own.
 
 use std::{
-    env,
+    env, fs,
     path::PathBuf,
     process,
     sync::{
@@ -20,6 +20,7 @@ use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     flag,
 };
+use tempfile::TempDir;
 
 /// The variable with the path of the program of clients and servers, which is built static.
 const TRAFFIC: &str = "MCS_TRAFFIC";
@@ -38,6 +39,9 @@ pub(crate) struct Clusters {
     pub(crate) kubeconfigs: [PathBuf; 2],
     /// The program of clients, where it is to run on nodes of this machine.
     pub(crate) traffic: Option<PathBuf>,
+    /// A directory that goes with this.
+    pub(crate) directory: PathBuf,
+    _temporary: Option<TempDir>,
     own: Option<Own>,
 }
 
@@ -61,7 +65,17 @@ impl Clusters {
             [a, b] => ([a.clone(), b.clone()], None),
             _ => bail!("the suite takes two kubeconfigs, or none"),
         };
-        let mut clusters = Self { programs, kubeconfigs, traffic: None, own };
+        let (directory, temporary) = if own.is_some() {
+            // It goes with the clusters, however this process ends.
+            let directory = ClusterSet::TESTS.directory().join("suite");
+            fs::create_dir(&directory)?;
+            (directory, None)
+        } else {
+            let temporary = tempfile::Builder::new().prefix("mcs-e2e-").tempdir()?;
+            (temporary.path().to_owned(), Some(temporary))
+        };
+        let mut clusters =
+            Self { programs, kubeconfigs, traffic: None, directory, _temporary: temporary, own };
         clusters.load()?;
         Ok(clusters)
     }
@@ -83,8 +97,7 @@ impl Clusters {
             path.with_context(|| format!("{variable} is not set: run `cargo xtask test e2e`"))
         };
         let (agent, traffic) = (file(IMAGE)?, file(TRAFFIC)?);
-        let directory = tempfile::tempdir()?;
-        let archive = directory.path().join("traffic.tar");
+        let archive = self.directory.join("traffic.tar");
         cluster::write_traffic(&traffic, &archive)?;
         for node in nodes {
             cluster::import(&self.programs, node, &archive)?;

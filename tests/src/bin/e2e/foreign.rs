@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context as _;
 use mcs_tests::{
     bpf::{AttachType, Link, Program, ProgramType, code, instruction},
-    cluster::Node,
+    cluster::{self, Node},
     suite::{Suite, skip},
 };
 
@@ -28,7 +28,8 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 /// What the foreign program leads to servers of the importer, and the import to those of the
 /// exporter: TCP connections to the IPv4 address.
 struct Rivals<'a> {
-    node: Node,
+    /// Every node of the importer.
+    nodes: Vec<Node>,
     importer: &'a Member,
     exporter: &'a Member,
     target: Target,
@@ -40,7 +41,8 @@ struct Rivals<'a> {
 impl<'a> Rivals<'a> {
     fn new(world: &'a World, name: &str) -> anyhow::Result<Self> {
         let (importer, exporter) = world.directions()[0];
-        let node = importer.node.ok_or_else(|| skip("the node is elsewhere"))?;
+        let node = importer.node.ok_or_else(|| skip("the nodes are elsewhere"))?;
+        let nodes = cluster::nodes(node.cluster).collect();
         let target = world.fresh(name, importer)?;
         let v4 = |addresses: Vec<SocketAddr>| {
             addresses.into_iter().find_map(|address| match address {
@@ -51,7 +53,7 @@ impl<'a> Rivals<'a> {
         let address = v4(target.tcp().collect()).context("no IPv4 address")?;
         let theirs = v4(importer.backends()?).context("no server has an IPv4 address")?;
         let clients = world.clients(importer);
-        Ok(Self { node, importer, exporter, target, address, theirs, clients })
+        Ok(Self { nodes, importer, exporter, target, address, theirs, clients })
     }
 
     /// Every client gets to the servers of the import.
@@ -69,11 +71,14 @@ impl<'a> Rivals<'a> {
         })
     }
 
-    /// Attaches the foreign program behind those that are there.
-    fn attach(&self) -> anyhow::Result<Link> {
-        let cgroup = self.node.cgroup()?;
-        let file = File::open(&cgroup).with_context(|| cgroup.display().to_string())?;
-        Ok(attach(&file, self.address, self.theirs)?)
+    /// Attaches the foreign program to every node, behind those that are there.
+    fn attach(&self) -> anyhow::Result<Vec<Link>> {
+        let attach = |node: &Node| {
+            let cgroup = node.cgroup()?;
+            let file = File::open(&cgroup).with_context(|| cgroup.display().to_string())?;
+            Ok(attach(&file, self.address, self.theirs)?)
+        };
+        self.nodes.iter().map(attach).collect()
     }
 }
 
@@ -83,7 +88,7 @@ fn after_ours(world: &mut World) -> anyhow::Result<()> {
     world.release.ensure(importer)?;
     target.publish(importer, &[exporter])?;
     rivals.ours_has_it()?;
-    let _link = rivals.attach()?;
+    let _links = rivals.attach()?;
     rivals.ours_has_it()?;
     target.withdraw(importer)?;
     rivals.theirs_has_it()
@@ -93,7 +98,7 @@ fn before_ours(world: &mut World) -> anyhow::Result<()> {
     let rivals = Rivals::new(world, "before-ours")?;
     let Rivals { importer, exporter, target, .. } = &rivals;
     world.release.remove(importer)?;
-    let link = rivals.attach()?;
+    let links = rivals.attach()?;
     rivals.theirs_has_it()?;
     world.release.ensure(importer)?;
     target.publish(importer, &[exporter])?;
@@ -105,7 +110,7 @@ fn before_ours(world: &mut World) -> anyhow::Result<()> {
         }
     }
     rivals.theirs_has_it()?;
-    drop(link);
+    drop(links);
     rivals.ours_has_it()?;
     target.withdraw(importer)
 }

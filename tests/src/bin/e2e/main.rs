@@ -9,6 +9,7 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::Parser;
 use mcs_tests::{cluster::TRAFFIC, suite::Suite};
 
+mod agents;
 mod capabilities;
 mod changes;
 mod clients;

@@ -37,6 +37,8 @@ pub(crate) struct Member {
     pub(crate) kubectl: Kubectl,
     /// The node that its clients are on, if that is on this machine.
     pub(crate) node: Option<Node>,
+    /// For what helm wants to remember.
+    directory: PathBuf,
 }
 
 impl Member {
@@ -48,12 +50,10 @@ impl Member {
         image: &str,
     ) -> anyhow::Result<Self> {
         let local = cluster::of_kubeconfig(kubeconfig);
-        let kubectl = match local {
-            Some(cluster) => Kubectl::new(programs, cluster)?,
-            None => {
-                let cache = directory.join("kubectl");
-                Kubectl::with(programs, kubeconfig.to_owned(), cache)?
-            }
+        let kubectl = if let Some(cluster) = local {
+            Kubectl::new(programs, cluster)?
+        } else {
+            Kubectl::with(programs, kubeconfig.to_owned(), directory.join("kubectl"))?
         };
         let property = ["clusterproperty.about.k8s.io", "cluster.clusterset.k8s.io"];
         let property = kubectl.get(&property).context("its id in the ClusterSet")?;
@@ -64,7 +64,7 @@ impl Member {
         let pods = PODS.replace("$NAMESPACE", NAMESPACE).replace("$IMAGE", image);
         kubectl.apply(&pods.replace("$REPLICAS", &REPLICAS.to_string()))?;
         let node = local.and_then(|cluster| cluster::nodes(cluster).next());
-        Ok(Self { name, kubectl, node })
+        Ok(Self { name, kubectl, node, directory: directory.to_owned() })
     }
 
     /// Waits until all pods are ready.
@@ -86,7 +86,7 @@ impl Member {
     }
 
     /// Creates objects, or makes them what is given.
-    pub(crate) fn apply(&self, objects: Vec<Value>) -> anyhow::Result<()> {
+    pub(crate) fn apply(&self, objects: &[Value]) -> anyhow::Result<()> {
         let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
         self.kubectl.apply(&list.to_string())
     }
@@ -109,9 +109,9 @@ impl Member {
         let label = format!("kubernetes.io/service-name={SERVER}");
         let slices = self.get(&["endpointslices", "--selector", &label])?;
         let slices = slices["items"].as_array().into_iter().flatten();
-        let endpoints = slices.flat_map(|slice| slice["endpoints"].as_array()).flatten();
+        let endpoints = slices.filter_map(|slice| slice["endpoints"].as_array()).flatten();
         let ready = endpoints.filter(|endpoint| endpoint["conditions"]["ready"] == true);
-        let addresses = ready.flat_map(|endpoint| endpoint["addresses"].as_array()).flatten();
+        let addresses = ready.filter_map(|endpoint| endpoint["addresses"].as_array()).flatten();
         let mut addresses = addresses
             .map(|address| Ok(address.as_str().context("an address is text")?.parse()?))
             .collect::<anyhow::Result<Vec<_>>>()?;
@@ -127,7 +127,7 @@ impl Member {
 
     /// A Service of the cluster itself with the servers behind it, and its addresses.
     pub(crate) fn service(&self, name: &str) -> anyhow::Result<Vec<IpAddr>> {
-        self.apply(vec![json!({
+        self.apply(&[json!({
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": { "namespace": NAMESPACE, "name": name },
@@ -145,10 +145,11 @@ impl Member {
     }
 
     /// helm, for this cluster.
-    pub(crate) fn helm(&self, program: &PathBuf) -> Command {
+    pub(crate) fn helm(&self, program: &Path) -> Command {
         let mut helm = Command::new(program);
         if self.node.is_some() {
-            helm.env_clear();
+            // No proxy is between it and the cluster.
+            helm.env_clear().env("HOME", &self.directory);
         }
         helm.arg("--kubeconfig").arg(self.kubectl.kubeconfig());
         helm

@@ -7,6 +7,7 @@ use mcs_tests::{
 };
 
 use crate::{
+    agents,
     clients::{Answer, Client, Place},
     member::{Member, PATIENCE},
     target::{TCP, Target, UDP},
@@ -24,7 +25,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 fn rolled_out(world: &mut World) -> anyhow::Result<()> {
     for member in &world.members {
         world.release.ensure(member)?;
-        for status in world.release.ask(member, &["status"])? {
+        for status in agents::ask(member, &["status"])? {
             let first = status.lines().next().unwrap_or_default();
             tell(format!("{}: {first}", member.name));
         }

@@ -50,7 +50,7 @@ impl Target {
         }
         let mut objects = vec![service.import()];
         objects.extend(service.slices());
-        importer.apply(objects)
+        importer.apply(&objects)
     }
 
     /// Deletes the import and its slices.

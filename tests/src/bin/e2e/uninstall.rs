@@ -11,11 +11,14 @@ use mcs_tests::{
 
 use serde_json::Value;
 
-use crate::{reach::imported, world::World};
+use crate::{agents, reach::imported, world::World};
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the documented uninstall leaves nothing", leaves_nothing);
 }
+
+/// What the kernel itself pins.
+const KERNEL_PINS: [&str; 2] = ["maps.debug", "progs.debug"];
 
 fn leaves_nothing(world: &mut World) -> anyhow::Result<()> {
     for (importer, exporter) in world.directions() {
@@ -46,7 +49,7 @@ fn leaves_nothing(world: &mut World) -> anyhow::Result<()> {
         }
         for kind in ["daemonset", "serviceaccount", "clusterrole", "clusterrolebinding"] {
             let words = ["get", kind, "--all-namespaces", "--output", "name"];
-            let selector = ["--selector", "app.kubernetes.io/name=mcs-agent"];
+            let selector = ["--selector", agents::SELECTOR];
             let left = importer.kubectl.run(&[words.as_slice(), &selector].concat())?;
             ensure!(left.trim().is_empty(), "{} still has {left}", importer.name);
         }
@@ -58,8 +61,7 @@ fn leaves_nothing(world: &mut World) -> anyhow::Result<()> {
 /// What of the agent is on a node: pins, programs on its cgroup, programs on its devices.
 fn traces(node: Node) -> anyhow::Result<Vec<String>> {
     let pins = process::run(node.command("ls").arg("/sys/fs/bpf"), "")?;
-    // Those of the kernel itself end so.
-    let pins = pins.lines().filter(|name| !name.ends_with(".debug"));
+    let pins = pins.lines().filter(|name| !KERNEL_PINS.contains(name));
     let mut found: Vec<_> = pins.map(|name| format!("pin {name}")).collect();
 
     let mut bpftool = Command::new("bpftool");

@@ -9,7 +9,6 @@ use std::{
 
 use anyhow::Context as _;
 use mcs_tests::suite::tell;
-use tempfile::TempDir;
 
 use crate::{
     Args,
@@ -26,7 +25,6 @@ pub(crate) struct World {
     pub(crate) release: Release,
     numbers: Cell<u8>,
     keep: bool,
-    _directory: TempDir,
     pub(crate) clusters: Clusters,
 }
 
@@ -35,10 +33,9 @@ impl World {
     pub(crate) fn begin(args: &Args) -> anyhow::Result<(Self, PathBuf)> {
         let begin = Instant::now();
         let clusters = Clusters::begin(&args.kubeconfig, args.keep)?;
-        let directory = tempfile::Builder::new().prefix("mcs-e2e-").tempdir()?;
         let member = |kubeconfig: &Path| {
             let image = &args.traffic_image;
-            Member::begin(&clusters.programs, kubeconfig, directory.path(), image)
+            Member::begin(&clusters.programs, kubeconfig, &clusters.directory, image)
                 .with_context(|| kubeconfig.display().to_string())
         };
         let [a, b] = &clusters.kubeconfigs;
@@ -48,9 +45,9 @@ impl World {
         }
         let release = Release::new(&clusters.programs, &args.values)?;
         println!("{:>6.1} s  clients and servers are ready", begin.elapsed().as_secs_f64());
-        let logs = directory.path().to_owned();
+        let logs = clusters.directory.clone();
         let (numbers, keep) = (Cell::new(1), args.keep);
-        let world = Self { members, release, numbers, keep, _directory: directory, clusters };
+        let world = Self { members, release, numbers, keep, clusters };
         Ok((world, logs))
     }
 
