@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use crate::{
-    btf, process,
+    btf, dwarf, process,
     setup::{self, toolchain},
     workspace::Workspace,
 };
@@ -46,7 +46,9 @@ pub(crate) fn object(workspace: &Workspace) -> Result<PathBuf> {
     process::run(build.args(["--package", "mcs-ebpf"])).with_context(|| toolchain.suspicion())?;
 
     let linked = toolchain::output(workspace).join("mcs-ebpf");
-    let mut bytes = read(&linked)?;
+    let mut bytes = read(&linked)
+        .and_then(|bytes| dwarf::remove(&bytes))
+        .with_context(|| linked.display().to_string())?;
     btf::mark_text(&mut bytes).with_context(|| linked.display().to_string())?;
     let object = toolchain::directory(workspace).join("mcs-ebpf.o");
     write_if_changed(&object, &bytes)?;

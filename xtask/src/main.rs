@@ -12,6 +12,7 @@ mod clusters;
 mod cost;
 mod demo;
 mod deploy;
+mod dwarf;
 mod image;
 mod interrupt;
 mod lint;
