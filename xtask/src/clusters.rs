@@ -160,19 +160,27 @@ fn programs(workspace: &Workspace) -> Result<Programs> {
 
 /// How to use what has been started.
 fn explain(set: ClusterSet, programs: &Programs) -> Result<String> {
-    let kubectl = programs.find("kubectl")?;
-    let clusters = cluster::clusters(set).map(|cluster| {
-        format!(
-            "{} --kubeconfig {} get pods -A\n",
-            kubectl.display(),
-            cluster.kubeconfig().display()
-        )
+    let directories = ["kubectl", "helm"].map(|name| {
+        let program = programs.find(name)?;
+        anyhow::Ok(program.parent().context("a program without directory")?.display().to_string())
     });
-    let down = match set {
-        ClusterSet::TESTS => "cargo xtask clusters --set tests down",
-        _ => "cargo xtask clusters down",
+    let [kubectl, helm] = directories;
+    let clusters = match set {
+        ClusterSet::TESTS => "cargo xtask clusters --set tests",
+        _ => "cargo xtask clusters",
     };
-    Ok(clusters.chain([down.to_owned()]).collect())
+    Ok(format!(
+        "export PATH={}:{}:$PATH\n\
+         export KUBECONFIG=$({clusters} kubeconfig 1)\n\
+         kubectl get pods -A\n\
+         \n\
+         {clusters} load $(cargo xtask image | tail -n 1)\n\
+         kubectl apply -f deploy/kustomize/base/namespace.yaml\n\
+         helm install mcs-agent deploy/helm/mcs-agent --namespace mcs-system\n\
+         \n\
+         {clusters} down\n",
+        kubectl?, helm?,
+    ))
 }
 
 /// Shows progress, and stops at Ctrl-C.
