@@ -214,3 +214,19 @@ fn start_cluster(workshop: &Workshop<'_>, cluster: Cluster) -> anyhow::Result<()
     observer.progress(&format!("{cluster}: DNS answers"));
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clusters_take_turns() {
+        let of = |choices: &[ProxyMode], number| {
+            in_turn(choices, Cluster { set: ClusterSet::TESTS, number })
+        };
+        let both = [ProxyMode::Nftables, ProxyMode::Iptables];
+        let modes = [1, 2, 3].map(|number| of(&both, number));
+        assert_eq!(modes, [ProxyMode::Nftables, ProxyMode::Iptables, ProxyMode::Nftables]);
+        assert_eq!(of(&[ProxyMode::Iptables], 2), ProxyMode::Iptables);
+    }
+}
