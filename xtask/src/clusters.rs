@@ -1,6 +1,7 @@
 //! `cargo xtask clusters`: real Kubernetes clusters on this machine.
 
 use std::{
+    io::{self, Write as _},
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -121,25 +122,31 @@ fn up(workspace: &Workspace, set: ClusterSet, plan: &Plan) -> Result<ExitCode> {
 fn status(workspace: &Workspace, set: ClusterSet) -> Result<ExitCode> {
     let places = cluster::places(set)?;
     if places.is_empty() {
-        println!("There are no clusters.");
+        say("There are no clusters.");
         return Ok(ExitCode::FAILURE);
     }
     for place in &places {
         let ended: Vec<_> = place.ended.iter().map(|name| format!("{name} (ended)")).collect();
-        println!("{:<12}{}", place.name, [place.running.as_slice(), &ended].concat().join(", "));
+        let daemons = [place.running.as_slice(), &ended].concat().join(", ");
+        say(&format!("{:<12}{daemons}", place.name));
     }
     let programs = programs(workspace)?;
     let mut complete = places.iter().all(|place| place.ended.is_empty());
     for cluster in cluster::clusters(set) {
-        println!();
+        say("");
         let mut command = Kubectl::new(&programs, cluster)?.command();
         command.args(["get", "nodes,pods", "--all-namespaces", "--output", "wide"]);
         if let Err(error) = process::run(&mut command) {
-            println!("{cluster}: {error:#}");
+            say(&format!("{cluster}: {error:#}"));
             complete = false;
         }
     }
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Prints a line. A reader who has seen enough (`| head`) does not end the verb.
+fn say(line: &str) {
+    let _ = writeln!(io::stdout(), "{line}");
 }
 
 fn load(workspace: &Workspace, set: ClusterSet, archive: &Path) -> Result<ExitCode> {
