@@ -1,7 +1,7 @@
 //! Real Kubernetes clusters on this machine, without Docker: etcd, the API server and all the rest
 //! run as they are, from archives of images that are made here.
 //!
-//! A control plane is a network namespace. A [node] has its mounts, cgroups and host name to itself
+//! A control plane is a network namespace. A node has its mounts, cgroups and host name to itself
 //! as well. All of a set hangs on its name: its state lies in `/run/<name>`, and namespaces and
 //! cgroups are called so. What a crash has left is found by it.
 
