@@ -1,7 +1,7 @@
 //! Real Kubernetes clusters on this machine, without Docker: etcd, the API server and all the rest
 //! run as they are, from archives of images that are made here.
 //!
-//! A control plane is a network namespace. A [node] has its mounts, cgroups and host name to itself
+//! A control plane is a network namespace. A node has its mounts, cgroups and host name to itself
 //! as well. All of a set hangs on its name: its state lies in `/run/<name>`, and namespaces and
 //! cgroups are called so. What a crash has left is found by it.
 
@@ -213,4 +213,20 @@ fn start_cluster(workshop: &Workshop<'_>, cluster: Cluster) -> anyhow::Result<()
     addons::wait_for_dns(workshop, cluster, &mut control_plane)?;
     observer.progress(&format!("{cluster}: DNS answers"));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clusters_take_turns() {
+        let of = |choices: &[ProxyMode], number| {
+            in_turn(choices, Cluster { set: ClusterSet::TESTS, number })
+        };
+        let both = [ProxyMode::Nftables, ProxyMode::Iptables];
+        let modes = [1, 2, 3].map(|number| of(&both, number));
+        assert_eq!(modes, [ProxyMode::Nftables, ProxyMode::Iptables, ProxyMode::Nftables]);
+        assert_eq!(of(&[ProxyMode::Iptables], 2), ProxyMode::Iptables);
+    }
 }

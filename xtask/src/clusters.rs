@@ -1,6 +1,7 @@
 //! `cargo xtask clusters`: real Kubernetes clusters on this machine.
 
 use std::{
+    io::{self, Write as _},
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -121,25 +122,31 @@ fn up(workspace: &Workspace, set: ClusterSet, plan: &Plan) -> Result<ExitCode> {
 fn status(workspace: &Workspace, set: ClusterSet) -> Result<ExitCode> {
     let places = cluster::places(set)?;
     if places.is_empty() {
-        println!("There are no clusters.");
+        say("There are no clusters.");
         return Ok(ExitCode::FAILURE);
     }
     for place in &places {
         let ended: Vec<_> = place.ended.iter().map(|name| format!("{name} (ended)")).collect();
-        println!("{:<12}{}", place.name, [place.running.as_slice(), &ended].concat().join(", "));
+        let daemons = [place.running.as_slice(), &ended].concat().join(", ");
+        say(&format!("{:<12}{daemons}", place.name));
     }
     let programs = programs(workspace)?;
     let mut complete = places.iter().all(|place| place.ended.is_empty());
     for cluster in cluster::clusters(set) {
-        println!();
+        say("");
         let mut command = Kubectl::new(&programs, cluster)?.command();
         command.args(["get", "nodes,pods", "--all-namespaces", "--output", "wide"]);
         if let Err(error) = process::run(&mut command) {
-            println!("{cluster}: {error:#}");
+            say(&format!("{cluster}: {error:#}"));
             complete = false;
         }
     }
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Prints a line. A reader who has seen enough (`| head`) does not end the verb.
+fn say(line: &str) {
+    let _ = writeln!(io::stdout(), "{line}");
 }
 
 fn load(workspace: &Workspace, set: ClusterSet, archive: &Path) -> Result<ExitCode> {
@@ -160,19 +167,27 @@ fn programs(workspace: &Workspace) -> Result<Programs> {
 
 /// How to use what has been started.
 fn explain(set: ClusterSet, programs: &Programs) -> Result<String> {
-    let kubectl = programs.find("kubectl")?;
-    let clusters = cluster::clusters(set).map(|cluster| {
-        format!(
-            "{} --kubeconfig {} get pods -A\n",
-            kubectl.display(),
-            cluster.kubeconfig().display()
-        )
+    let directories = ["kubectl", "helm"].map(|name| {
+        let program = programs.find(name)?;
+        anyhow::Ok(program.parent().context("a program without directory")?.display().to_string())
     });
-    let down = match set {
-        ClusterSet::TESTS => "cargo xtask clusters --set tests down",
-        _ => "cargo xtask clusters down",
+    let [kubectl, helm] = directories;
+    let clusters = match set {
+        ClusterSet::TESTS => "cargo xtask clusters --set tests",
+        _ => "cargo xtask clusters",
     };
-    Ok(clusters.chain([down.to_owned()]).collect())
+    Ok(format!(
+        "export PATH={}:{}:$PATH\n\
+         export KUBECONFIG=$({clusters} kubeconfig 1)\n\
+         kubectl get pods -A\n\
+         \n\
+         {clusters} load $(cargo xtask image | tail -n 1)\n\
+         kubectl apply -f deploy/kustomize/base/namespace.yaml\n\
+         helm install mcs-agent deploy/helm/mcs-agent --namespace mcs-system\n\
+         \n\
+         {clusters} down\n",
+        kubectl?, helm?,
+    ))
 }
 
 /// Shows progress, and stops at Ctrl-C.

@@ -48,8 +48,10 @@ pub fn places(set: ClusterSet) -> anyhow::Result<Vec<Place>> {
         let scripts = scripts.filter(|file| file.extension().is_some_and(|end| end == "sh"));
         let daemons = scripts.filter_map(|script| Some(script.file_stem()?.to_str()?.to_owned()));
         let runs = |daemon: &String| has_processes(&cgroups.join(&name).join(daemon));
-        let (running, ended) = daemons.partition(runs);
-        places.push(Place { name, running, ended });
+        let (running, ended): (Vec<_>, Vec<_>) = daemons.partition(runs);
+        if !running.is_empty() || !ended.is_empty() {
+            places.push(Place { name, running, ended });
+        }
     }
     Ok(places)
 }
