@@ -3,6 +3,7 @@
 
 mod attach;
 mod bpffs;
+mod capabilities;
 mod cgroup;
 mod hook;
 mod layout;
@@ -15,6 +16,7 @@ mod tc;
 
 pub use attach::AttachedHook;
 pub use bpffs::BpffsError;
+pub use capabilities::{CapabilityError, ensure_capable};
 pub use cgroup::{CgroupError, CgroupRoot};
 pub use hook::{HOOKS, Hook};
 pub use lock::{DirectoryLock, is_held};

@@ -16,6 +16,6 @@ pub use event::{Batch, KindStatus, ObjectEvent, SourceProblem, SourceStatus};
 pub use node::{NodeContext, NodeFacts};
 pub use object::{
     Endpoint, EndpointSlice, ImportPort, Kind, Object, ObjectKey, ObjectRef, ServiceImport,
-    ServiceType, SlicePort, Timestamp,
+    ServiceType, SlicePort, Timestamp, Trigger,
 };
 pub use rejection::{Reason, Rejection};

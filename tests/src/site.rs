@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::{
-    agent::{Agent, Config},
+    agent::{Agent, Config, Source},
     bpffs::BpfDirectory,
     cgroup::Cgroup,
     manifests::{Manifests, Service},
@@ -39,12 +39,25 @@ impl Site {
         for service in services {
             manifests.write(service)?;
         }
+        let mut site = Self::begin(run, role, netns, flags, manifests)?;
+        site.agent.wait_until_healthy()?;
+        Ok(site)
+    }
+
+    /// Starts an agent that reads these manifests, without waiting for it.
+    pub fn begin(
+        run: &Run,
+        role: &str,
+        netns: &Namespace,
+        flags: &[&str],
+        manifests: Manifests,
+    ) -> anyhow::Result<Self> {
         let cgroup = Cgroup::create(run, role)?;
         let bpffs = BpfDirectory::create(run, role)?;
         let run_dir = run.directory().join(role);
         fs::create_dir_all(&run_dir)?;
         let config = Config {
-            manifests: manifests.path().to_owned(),
+            source: Source::Manifests(manifests.path().to_owned()),
             bpffs: bpffs.path().to_owned(),
             cgroup_root: cgroup.path().to_owned(),
             run_dir,
@@ -53,9 +66,7 @@ impl Site {
             own_process_group: false,
         };
         let agent = Agent::start(netns, config)?;
-        let mut site = Self { agent, manifests, cgroup, bpffs };
-        site.agent.wait_until_healthy()?;
-        Ok(site)
+        Ok(Self { agent, manifests, cgroup, bpffs })
     }
 
     /// Writes a service, new or changed, and waits until it is in the maps.

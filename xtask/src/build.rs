@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use crate::{
-    btf, process,
+    btf, dwarf, process,
     setup::{self, toolchain},
     workspace::Workspace,
 };
@@ -77,7 +77,9 @@ fn object_of(workspace: &Workspace, features: &[&str], name: &str) -> Result<Pat
     process::run(&mut build).with_context(|| toolchain.suspicion())?;
 
     let linked = toolchain::output(workspace).join("mcs-ebpf");
-    let mut bytes = read(&linked)?;
+    let mut bytes = read(&linked)
+        .and_then(|bytes| dwarf::remove(&bytes))
+        .with_context(|| linked.display().to_string())?;
     btf::mark_text(&mut bytes).with_context(|| linked.display().to_string())?;
     let object = toolchain::directory(workspace).join(name);
     write_if_changed(&object, &bytes)?;

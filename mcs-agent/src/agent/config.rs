@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use aya_log::Level;
 use ipnet::IpNet;
@@ -36,6 +36,12 @@ pub struct Config {
     pub max_memory: Memory,
     /// `--max-flows`.
     pub flows: FlowCapacity,
+    /// `--health-address`; absent if it is off.
+    pub health_address: Option<SocketAddr>,
+    /// `--metrics-address`; absent if it is off.
+    pub metrics_address: Option<SocketAddr>,
+    /// `--liveness-timeout`.
+    pub liveness_timeout: Duration,
     /// `--run-dir`.
     pub run_dir: PathBuf,
     /// `--log-programs`.

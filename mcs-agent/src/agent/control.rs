@@ -1,5 +1,7 @@
 use std::{
+    collections::BTreeMap,
     io,
+    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -10,15 +12,22 @@ use tokio::{
 };
 
 use super::{
-    AgentInfo, Config, LOOK_INTERVAL, Report, Usage, addresses, programs::Dataplane,
+    AgentInfo, Config, LOOK_INTERVAL, Report, Usage, addresses,
+    programs::Dataplane,
+    report::{MANIFESTS, backends_by_cluster},
     sweeper::Sweeper,
+    unwritten::Unwritten,
+    vitals::Vitals,
 };
 use crate::{
     dataplane::StorageFallback,
     desired,
     flows::FlowUsage,
     loader::state_bytes,
-    model::{Batch, Capacity, Desired, Kind, Memory, NodeContext, NodeFacts},
+    model::{
+        Batch, Capacity, Desired, Frontend, Kind, Memory, NodeContext, NodeFacts, Reason,
+        Rejection, SourceStatus,
+    },
     reconcile::{Maps as _, Plan, Realized, apply, plan},
     store::{Change, ChangeKind, ObjectStore},
 };
@@ -43,6 +52,7 @@ pub(super) struct Control {
     dataplane: Dataplane,
     pending: Vec<String>,
     agent: AgentInfo,
+    began: SystemTime,
     synced: bool,
     retry_after: Duration,
     retry_at: Option<Instant>,
@@ -51,10 +61,17 @@ pub(super) struct Control {
     state_map_bytes: u64,
     sweeper: Sweeper,
     flows: Option<FlowUsage>,
+    vitals: Arc<Vitals>,
+    unwritten: Unwritten,
+    source_lost: BTreeMap<String, u64>,
 }
 
 impl Control {
-    pub(super) fn new(config: &Config, dataplane: Dataplane) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        config: &Config,
+        dataplane: Dataplane,
+        vitals: Arc<Vitals>,
+    ) -> anyhow::Result<Self> {
         let realized = restore(&dataplane)?;
         let mut node = config.node_context();
         node.node_addresses =
@@ -80,6 +97,7 @@ impl Control {
             dataplane,
             pending: Vec::new(),
             agent,
+            began: SystemTime::now(),
             synced: false,
             retry_after: *RETRY.start(),
             retry_at: None,
@@ -88,6 +106,9 @@ impl Control {
             state_map_bytes: state_bytes(config.flows),
             sweeper,
             flows: None,
+            vitals,
+            unwritten: Unwritten::default(),
+            source_lost: BTreeMap::new(),
         })
     }
 
@@ -97,6 +118,7 @@ impl Control {
         let mut look = tokio::time::interval(LOOK_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            self.vitals.beat();
             tokio::select! {
                 batch = batches.recv() => {
                     let Some(batch) = batch else { return Ok(()) };
@@ -115,6 +137,7 @@ impl Control {
                 swept = self.sweeper.next(), if !self.dataplane.is_outdated() => {
                     self.note_flows(swept);
                 }
+                () = self.vitals.listeners_changed() => self.report_soon(),
                 _ = look.tick() => {
                     self.refresh_addresses();
                     self.refresh_hooks();
@@ -131,9 +154,57 @@ impl Control {
             }
         }
         self.node.learn(self.flags.clone().or(batch.node.clone()));
-        for change in self.store.apply(batch) {
-            log_change(&change);
+        self.note_contact(&batch.status);
+        let changes = self.store.apply(batch);
+        self.note_changes(&changes);
+        changes.iter().for_each(log_change);
+    }
+
+    /// Since when what cannot be read now.
+    fn note_contact(&mut self, status: &SourceStatus) {
+        let is_lost = |place: &str| status.problems.iter().any(|problem| problem.place == place);
+        let lost: Vec<(&str, Option<u64>)> = if status.kinds.is_empty() {
+            status.problems.first().map(|_| (MANIFESTS, None)).into_iter().collect()
+        } else {
+            let kinds = status.kinds.iter();
+            let lost = kinds.filter(|kind| kind.known_until.is_some() || is_lost(&kind.resource));
+            lost.map(|kind| (&*kind.resource, kind.known_until)).collect()
+        };
+        let now = seconds_since_epoch();
+        let noticed = |resource| self.source_lost.get(resource).copied().unwrap_or(now);
+        self.source_lost = lost
+            .into_iter()
+            .map(|(resource, known)| {
+                (resource.to_owned(), known.unwrap_or_else(|| noticed(resource)))
+            })
+            .collect();
+    }
+
+    fn note_changes(&mut self, changes: &[Change]) {
+        if changes.is_empty() {
+            return;
         }
+        let objects = self.store.snapshot();
+        let mut imports = 0;
+        for Change { object, kind } in changes {
+            match object.kind {
+                Kind::ServiceImport => {
+                    imports += 1;
+                    self.unwritten.add_import();
+                }
+                Kind::EndpointSlice if *kind == ChangeKind::Removed => {
+                    self.unwritten.add_deletion(&object.key);
+                }
+                Kind::EndpointSlice => {
+                    let trigger = objects.slice(&object.key).and_then(|slice| slice.trigger.0);
+                    // What happened before is not this agent's doing.
+                    let trigger = trigger.filter(|trigger| *trigger > self.began);
+                    self.unwritten.add_slice(&object.key, trigger);
+                }
+            }
+        }
+        self.vitals.changed();
+        self.vitals.metrics.queue(imports, changes.len() - imports, &self.unwritten);
     }
 
     fn refresh_addresses(&mut self) {
@@ -188,6 +259,7 @@ impl Control {
 
     /// Computes what is wanted and writes what differs. What fails is tried again.
     fn reconcile(&mut self) {
+        let started = Instant::now();
         let in_force = if self.synced { &self.desired } else { &self.found };
         let desired = desired::compute(&self.store.snapshot(), &self.node, in_force);
         log_rejections(&self.desired, &desired);
@@ -200,9 +272,14 @@ impl Control {
             self.pending.push(error);
         }
         if self.pending.is_empty() {
+            self.vitals.written();
+            let written = std::mem::take(&mut self.unwritten);
+            self.vitals.metrics.succeed(started.elapsed(), &written);
             self.retry_after = *RETRY.start();
             self.retry_at = None;
         } else {
+            self.vitals.changed();
+            self.vitals.metrics.fail(started.elapsed());
             self.retry_at = Some(Instant::now() + self.retry_after);
             self.retry_after = (self.retry_after * 2).min(*RETRY.end());
         }
@@ -223,7 +300,8 @@ impl Control {
     fn write(&mut self, synced: bool) -> anyhow::Result<()> {
         let started = Instant::now();
         self.dataplane.finish_switch().context("cannot switch to larger maps")?;
-        let need = Usage::of(&self.desired).capacity().at_least(self.realized.used());
+        let usage = Usage::of(&self.desired, &backends_by_cluster(&self.desired));
+        let need = usage.capacity().at_least(self.realized.used());
         let mut made = self.make_room(need);
         let mut plan = plan(&self.desired, &self.realized, synced);
         if made.is_ok() {
@@ -279,7 +357,9 @@ impl Control {
     fn report(&mut self) {
         self.report_at = None;
         self.agent.updated = seconds_since_epoch();
-        let report = Report {
+        let backends = backends_by_cluster(&self.desired);
+        let refusing = |frontend: &&Frontend| frontend.backends.is_empty();
+        let report = Arc::new(Report {
             agent: self.agent.clone(),
             synced: self.synced,
             source: self.store.source().clone(),
@@ -293,7 +373,7 @@ impl Control {
             capacity: self.dataplane.capacity(),
             max_memory: self.max_memory,
             max_capacity: self.node.capacity,
-            usage: Usage::of(&self.desired),
+            usage: Usage::of(&self.desired, &backends),
             config_map_bytes: self.dataplane.capacity().memory().0,
             state_map_bytes: self.state_map_bytes,
             flows: self.flows.clone(),
@@ -301,7 +381,12 @@ impl Control {
             rejections: self.desired.rejections.clone(),
             outdated: self.dataplane.is_outdated(),
             pending: self.pending.clone(),
-        };
+            refusing: self.desired.frontends.values().filter(refusing).count(),
+            backends,
+            source_lost: self.source_lost.clone(),
+            listeners: self.vitals.listeners(),
+        });
+        self.vitals.publish(Arc::clone(&report));
         if let Err(error) = report.write(&self.dataplane.run_directory) {
             tracing::warn!("{:#}; trying again", anyhow::Error::new(error));
             self.report_at = Some(Instant::now() + LOOK_INTERVAL);
@@ -333,8 +418,16 @@ fn log_change(change: &Change) {
 }
 
 fn log_rejections(before: &Desired, after: &Desired) {
+    let is_known = |rejection: &Rejection| match rejection.reason {
+        // What it says counts what all objects want, and changes with each of them.
+        Reason::Capacity => {
+            let of_same = (&rejection.object, rejection.reason);
+            before.rejections.binary_search_by(|one| (&one.object, one.reason).cmp(&of_same))
+        }
+        _ => before.rejections.binary_search(rejection),
+    };
     for rejection in &after.rejections {
-        if before.rejections.binary_search(rejection).is_err() {
+        if is_known(rejection).is_err() {
             tracing::info!(reason = %rejection.reason, "{} rejected: {}", rejection.object, rejection.message);
         }
     }

@@ -22,7 +22,7 @@ use crate::{
     dataplane::{Access, KernelMaps, read_run_record, write_run_record},
     loader::{
         CgroupRoot, Classifiers, DirectoryLock, Features, LoadOptions, Pins, Programs,
-        own_netns_cookie,
+        ensure_capable, own_netns_cookie,
     },
     model::Capacity,
     reconcile::{MapError, Maps as _, Realized, plan},
@@ -54,6 +54,7 @@ impl Dataplane {
     /// Waits to be the only agent, loads the programs, and attaches them unless their maps have to
     /// be filled first.
     pub(super) async fn start(config: &Config) -> anyhow::Result<Self> {
+        ensure_capable()?;
         let cgroup = CgroupRoot::find(config.cgroup_root.as_deref())?;
         let pins = Pins::new(&config.bpffs);
         pins.prepare(&config.bpffs)?;

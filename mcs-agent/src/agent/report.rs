@@ -1,6 +1,7 @@
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     fs, io,
+    net::SocketAddr,
     path::{Path, PathBuf},
 };
 
@@ -14,6 +15,9 @@ use crate::{
     loader::Features,
     model::{Capacity, Desired, ImportReport, Memory, NodeFacts, Rejection, SourceStatus},
 };
+
+/// In [`Report::source_lost`], the one resource of a source that is no API server.
+pub(super) const MANIFESTS: &str = "manifests";
 
 /// What no map holds: written by the agent at each change, read by `status` and `services`. Part of
 /// `status -o json`: fields are added, never renamed.
@@ -61,6 +65,30 @@ pub struct Report {
     pub outdated: bool,
     /// What is wanted but not in the maps yet, and why; retried.
     pub pending: Vec<String>,
+    /// Frontends without a usable backend.
+    #[serde(default)]
+    pub refusing: usize,
+    /// Backends of all frontends together, by source cluster; empty if its slice does not say.
+    #[serde(default)]
+    pub backends: BTreeMap<String, usize>,
+    /// Since when a resource cannot be read, as seconds since the Unix epoch; `manifests` if that is
+    /// the source.
+    #[serde(default)]
+    pub source_lost: BTreeMap<String, u64>,
+    /// What is served over HTTP.
+    #[serde(default)]
+    pub listeners: Vec<ListenerReport>,
+}
+
+/// Something that is served over HTTP.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ListenerReport {
+    /// The flags that ask for it: `--health-address`.
+    pub flags: String,
+    /// Where.
+    pub address: SocketAddr,
+    /// Why it is not served; tried again.
+    pub problem: Option<String>,
 }
 
 /// Who wrote a report.
@@ -92,15 +120,13 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// What these wishes take.
-    pub fn of(desired: &Desired) -> Self {
-        let backends = || desired.frontends.values().flat_map(|frontend| &frontend.backends);
-        let clusters: BTreeSet<&str> = backends().map(|one| one.cluster.as_str()).collect();
+    /// What these wishes take, with these backends by source cluster.
+    pub fn of(desired: &Desired, backends: &BTreeMap<String, usize>) -> Self {
         Self {
             vips: desired.vips.len(),
             frontends: desired.frontends.len(),
-            endpoints: backends().count(),
-            clusters: clusters.len(),
+            endpoints: backends.values().sum(),
+            clusters: backends.len(),
         }
     }
 
@@ -113,6 +139,15 @@ impl Usage {
             clusters: count(self.clusters),
         }
     }
+}
+
+/// The backends that are wanted, by source cluster.
+pub(super) fn backends_by_cluster(desired: &Desired) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::<&str, usize>::new();
+    for backend in desired.frontends.values().flat_map(|frontend| &frontend.backends) {
+        *counts.entry(&backend.cluster).or_default() += 1;
+    }
+    counts.into_iter().map(|(cluster, count)| (cluster.to_owned(), count)).collect()
 }
 
 /// Why there is no report.

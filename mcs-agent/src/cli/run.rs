@@ -1,4 +1,9 @@
-use std::{net::IpAddr, path::PathBuf, process::ExitCode};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::{Context as _, bail};
 use aya_log::Level;
@@ -57,7 +62,8 @@ pub struct RunArgs {
     #[command(flatten)]
     bpffs: BpffsArg,
 
-    /// Attach socket programs to this cgroup v2 directory [default: the root, from the mount table]
+    /// Attach socket programs to this cgroup v2 directory, or to `unified` in it on a hybrid host
+    /// [default: the root, from the mount table]
     #[arg(long, env = "MCS_CGROUP_ROOT", value_name = "DIR")]
     cgroup_root: Option<PathBuf>,
 
@@ -120,6 +126,24 @@ pub struct RunArgs {
         value_parser = clap::value_parser!(u32).range(256..=2_000_000))]
     max_flows: u32,
 
+    /// Serve /livez, /readyz and /healthz here, or `off`. With the address of --metrics-address, one
+    /// port serves all
+    #[arg(long, env = "MCS_HEALTH_ADDRESS", value_name = "IP:PORT", default_value = "127.0.0.1:16450",
+        value_parser = Listen::parse)]
+    health_address: Listen,
+
+    /// Serve /metrics here, or `off`. To be scraped from elsewhere: the node's address, or `[::]:16451`
+    /// for all of both families
+    #[arg(long, env = "MCS_METRICS_ADDRESS", value_name = "IP:PORT", default_value = "127.0.0.1:16451",
+        value_parser = Listen::parse)]
+    metrics_address: Listen,
+
+    /// /livez fails after so many seconds without a sign of life of the control loop, which gives one
+    /// every five; /healthz also when a change has not come into the maps for as long
+    #[arg(long, env = "MCS_LIVENESS_TIMEOUT", value_name = "SECONDS", default_value_t = 60,
+        value_parser = clap::value_parser!(u64).range(10..=3600))]
+    liveness_timeout: u64,
+
     /// Write the status file below this directory
     #[arg(long, env = "MCS_RUN_DIR", value_name = "DIR", default_value = "/run/mcs-agent")]
     run_dir: PathBuf,
@@ -136,6 +160,20 @@ pub struct RunArgs {
     /// Make the eBPF programs log each translation, for debugging
     #[arg(long, env = "MCS_LOG_PROGRAMS", value_parser = BoolishValueParser::new())]
     log_programs: bool,
+}
+
+/// An address to listen on, or none.
+#[derive(Clone, Copy, Debug)]
+struct Listen(Option<SocketAddr>);
+
+impl Listen {
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        if text == "off" {
+            return Ok(Self(None));
+        }
+        let address = text.parse().context("write it as 127.0.0.1:16450, [::]:16450 or off")?;
+        Ok(Self(Some(address)))
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -175,8 +213,10 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    runtime.block_on(agent::run(config))?;
-    Ok(ExitCode::SUCCESS)
+    let result = runtime.block_on(agent::run(config));
+    // A name that is being looked up would hold back the end.
+    runtime.shutdown_background();
+    result.map(|()| ExitCode::SUCCESS)
 }
 
 impl RunArgs {
@@ -230,6 +270,9 @@ impl RunArgs {
             vip_cidrs: self.vip_cidr,
             max_memory: self.max_memory,
             flows: FlowCapacity(self.max_flows),
+            health_address: self.health_address.0,
+            metrics_address: self.metrics_address.0,
+            liveness_timeout: Duration::from_secs(self.liveness_timeout),
             run_dir: self.run_dir,
             program_log: self.log_programs.then_some(Level::Debug),
         })

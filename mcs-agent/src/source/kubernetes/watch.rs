@@ -3,7 +3,11 @@
 //! kube has a watcher too (in kube-runtime), which tells neither that a watch works again nor which
 //! bookmarks came, and makes a watch that ends at once anew at once.
 
-use std::{convert::Infallible, pin::pin, time::Duration};
+use std::{
+    convert::Infallible,
+    pin::pin,
+    time::{Duration, SystemTime},
+};
 
 use futures_util::{Stream, StreamExt as _};
 use kube::{
@@ -32,6 +36,8 @@ const WATCH_MARGIN: Duration = Duration::from_secs(10);
 const LIST_TIMEOUT: Duration = Duration::from_secs(70);
 /// A watch that ends sooner, and without having told anything, has failed.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
+/// A server is not left alone for longer, whatever it asks for.
+const LONGEST_ASKED_FOR: Duration = Duration::from_secs(30);
 /// On the bookmark that ends a streamed list.
 const LIST_END: &str = "k8s.io/initial-events-end";
 
@@ -61,9 +67,17 @@ pub(super) enum News<R: Reading> {
     /// One is gone, and was this.
     Gone(Read<R>),
     /// The API server serves the resource in none of the versions.
-    Absent,
-    /// The resource cannot be read now, and why.
-    Failing(String),
+    Absent {
+        /// When it was last heard of.
+        heard: Option<SystemTime>,
+    },
+    /// The resource cannot be read now.
+    Failing {
+        /// Why.
+        why: String,
+        /// When it was last heard of.
+        heard: Option<SystemTime>,
+    },
     /// It can be read again.
     Recovered,
 }
@@ -83,9 +97,20 @@ pub(super) struct Watch<'a, R: Reading> {
     seen: Option<String>,
     /// Whether a watch from there misses nothing.
     listed: bool,
-    /// Whether trouble was told of.
-    failing: bool,
+    /// When a list or a watch last told anything, be it that nothing happens.
+    heard: Option<SystemTime>,
+    /// What was told of, and is not over.
+    trouble: Option<Trouble>,
     backoff: Backoff,
+}
+
+/// Why a resource cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Trouble {
+    /// The API server says so.
+    Answer,
+    /// Requests get no answer.
+    Silence,
 }
 
 /// Nobody listens any more.
@@ -125,7 +150,8 @@ impl<'a, R: Reading> Watch<'a, R> {
             streams: true,
             seen: None,
             listed: false,
-            failing: false,
+            heard: None,
+            trouble: None,
             backoff: Backoff::new(),
         }
     }
@@ -155,7 +181,7 @@ impl<'a, R: Reading> Watch<'a, R> {
             let seconds = fastrand::u32(WATCH_SECONDS);
             let seen = self.seen.clone().unwrap_or_default();
             let events = api.watch(&self.params(seconds), &seen).await?;
-            if std::mem::take(&mut self.failing) {
+            if self.trouble.take().is_some() {
                 self.tell(News::Recovered).await?;
             }
             let patience = Duration::from_secs(seconds.into()) + WATCH_MARGIN;
@@ -205,7 +231,8 @@ impl<'a, R: Reading> Watch<'a, R> {
     ) -> Result<(), Failure> {
         self.seen = seen;
         self.listed = true;
-        self.failing = false;
+        self.heard = Some(SystemTime::now());
+        self.trouble = None;
         self.backoff.reset();
         let version = self.target.versions[self.version].version.clone();
         Ok(self.tell(News::Listed { version, objects }).await?)
@@ -224,9 +251,15 @@ impl<'a, R: Reading> Watch<'a, R> {
             let event = timeout(patience, events.next()).await.map_err(|_| Failure::Silent)?;
             let Some(event) = event else {
                 let is_short = !told && begin.elapsed() < SHORTEST_WATCH;
-                return if is_short { Err(Failure::Short) } else { Ok(()) };
+                if is_short {
+                    return Err(Failure::Short);
+                }
+                self.heard = Some(SystemTime::now());
+                return Ok(());
             };
-            match event? {
+            let event = event?;
+            self.heard = Some(SystemTime::now());
+            match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                     self.seen = object.version().map(str::to_owned);
                     self.tell(News::Changed(object)).await?;
@@ -266,6 +299,7 @@ impl<'a, R: Reading> Watch<'a, R> {
     /// Gets ready for another attempt, and tells what is to be known of it.
     async fn recover(&mut self, failure: Failure, connection: &Connection) -> Result<(), Deaf> {
         let was_listing = !self.listed;
+        let mut asked_for = Duration::ZERO;
         match failure {
             Failure::Deaf(deaf) => return Err(deaf),
             Failure::Api(error) => match code(&error) {
@@ -280,42 +314,54 @@ impl<'a, R: Reading> Watch<'a, R> {
                     if self.version > 0 {
                         return Ok(());
                     }
-                    self.failing = true;
-                    self.tell(News::Absent).await?;
+                    self.trouble = Some(Trouble::Answer);
+                    self.tell(News::Absent { heard: self.heard }).await?;
                 }
                 Some(410) => {
                     tracing::debug!(%error, "listing anew");
                     self.listed = false;
+                    self.backoff.reset();
                 }
                 code => {
+                    let trouble = if code.is_some() { Trouble::Answer } else { Trouble::Silence };
+                    if (self.trouble, trouble) == (Some(Trouble::Silence), Trouble::Answer) {
+                        // It is back, and will soon be all there.
+                        self.backoff.reset();
+                    }
                     if was_listing {
                         // There may be no such version (any more): a list from scratch is better
                         // than none.
                         self.seen = None;
                     }
+                    asked_for = retry_after(&error);
                     let renewed = match code {
                         None | Some(401) => self.access.renew(connection).await,
                         Some(_) => Ok(()),
                     };
-                    self.fail(describe(error), renewed).await?;
+                    self.fail(trouble, describe(error), renewed).await?;
                 }
             },
             Failure::Silent | Failure::Cut | Failure::Short => {
                 let renewed = self.access.renew(connection).await;
-                self.fail(failure.to_string(), renewed).await?;
+                self.fail(Trouble::Silence, failure.to_string(), renewed).await?;
             }
         }
-        sleep(self.backoff.wait()).await;
+        sleep(self.backoff.wait() + asked_for).await;
         Ok(())
     }
 
-    async fn fail(&mut self, what: String, renewed: Result<(), AccessError>) -> Result<(), Deaf> {
-        self.failing = true;
-        let what = match renewed {
+    async fn fail(
+        &mut self,
+        trouble: Trouble,
+        what: String,
+        renewed: Result<(), AccessError>,
+    ) -> Result<(), Deaf> {
+        self.trouble = Some(trouble);
+        let why = match renewed {
             Ok(()) => what,
             Err(error) => format!("{what}; {:#}", anyhow::Error::new(error)),
         };
-        self.tell(News::Failing(what)).await
+        self.tell(News::Failing { why, heard: self.heard }).await
     }
 }
 
@@ -327,12 +373,26 @@ fn code(error: &kube::Error) -> Option<u16> {
     }
 }
 
+/// How long a server that has too much to do wants to be left alone.
+fn retry_after(error: &kube::Error) -> Duration {
+    let details = match error {
+        kube::Error::Api(status) => status.details.as_ref(),
+        _ => None,
+    };
+    let seconds = details.map_or(0, |details| details.retry_after_seconds);
+    Duration::from_secs(seconds.into()).min(LONGEST_ASKED_FOR)
+}
+
 /// In one line, without what kube says twice.
 fn describe(error: kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message,
         kube::Error::Service(error) => chain(&*error),
         kube::Error::HyperError(error) => chain(&error),
+        kube::Error::ReadEvents(error) => {
+            tracing::debug!("{}", chain(&error));
+            "the connection was lost".to_owned()
+        }
         other => chain(&other),
     }
 }
@@ -358,9 +418,8 @@ mod tests {
 
     use super::*;
     use crate::source::kubernetes::{
-        KubeconfigFile,
         reading::Property,
-        script::{Answer, Script, bookmark, error_event, event, list_end},
+        script::{Answer, Script, bookmark, error_event, event, kubeconfig, list_end},
     };
 
     /// Longer than anything takes on a slow machine.
@@ -376,21 +435,9 @@ mod tests {
     impl Following {
         async fn begin(answers: impl IntoIterator<Item = Answer>) -> Self {
             let script = Script::play(answers).await;
-            let kubeconfig = json!({
-                "current-context": "c",
-                "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-                "clusters": [{
-                    "name": "k",
-                    "cluster": {"server": format!("http://{}", script.address)},
-                }],
-                "users": [{"name": "u", "user": {}}],
-            });
-            let file = tempfile::NamedTempFile::new().unwrap();
-            std::fs::write(&file, kubeconfig.to_string()).unwrap();
+            let (kubeconfig, file) = kubeconfig(&format!("http://{}", script.address));
             let (sender, updates) = mpsc::channel(1);
             let task = tokio::spawn(async move {
-                let path = file.path().to_owned();
-                let kubeconfig = KubeconfigFile { path, context: None };
                 let (access, _) = Access::new(Some(kubeconfig)).await.unwrap();
                 let version = |version| {
                     let kind = GroupVersionKind::gvk("about.k8s.io", version, "ClusterProperty");
@@ -402,6 +449,7 @@ mod tests {
                     fields: None,
                 };
                 Watch::new(&access, target, sender, Update::ClusterId).run().await;
+                drop(file);
             });
             Self { script, updates, task }
         }
@@ -435,8 +483,8 @@ mod tests {
                 }
                 News::Changed(object) => format!("changed {}", value(&object)),
                 News::Gone(object) => format!("gone {}", value(&object)),
-                News::Absent => "absent".to_owned(),
-                News::Failing(why) => format!("failing: {why}"),
+                News::Absent { .. } => "absent".to_owned(),
+                News::Failing { why, .. } => format!("failing: {why}"),
                 News::Recovered => "recovered".to_owned(),
             };
             assert_eq!(told, expected);
@@ -447,6 +495,17 @@ mod tests {
         fn drop(&mut self) {
             self.task.abort();
         }
+    }
+
+    #[test]
+    fn a_server_is_left_alone_for_as_long_as_it_asks_but_not_for_good() {
+        let asking = |seconds: u32| {
+            let status = json!({"code": 429, "details": {"retryAfterSeconds": seconds}});
+            retry_after(&kube::Error::Api(serde_json::from_value(status).unwrap()))
+        };
+        assert_eq!(asking(0), Duration::ZERO);
+        assert_eq!(asking(3), Duration::from_secs(3));
+        assert_eq!(asking(u32::MAX), LONGEST_ASKED_FOR);
     }
 
     fn property(name: &str, version: &str, value: &str) -> Value {

@@ -16,11 +16,11 @@ use mcs_tests::{
     manifests::{Protocol, Service},
     site::Site,
     suite::Suite,
+    traffic::{self, Load},
 };
 
 use crate::{
     client::Family,
-    traffic::{self, Load},
     world::{Place, TCP, Target, UDP, World, backends},
 };
 

@@ -7,12 +7,11 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use mcs_tests::{site::Site, suite::Suite, wait};
+use mcs_tests::{site::Site, suite::Suite, traffic, wait};
 
 use crate::{
     change::{SETS, load},
     client::{Family, connected, identity},
-    traffic,
     world::{Place, TCP, Target, World, backends},
 };
 
