@@ -13,7 +13,7 @@ use mcs_tests::{
 };
 use serde_json::Value;
 
-use crate::{load::Load, world::World};
+use crate::{load::Load, process::Footprint, world::World};
 
 /// Endpoints of a service.
 const SET: usize = 1000;
@@ -87,9 +87,11 @@ fn grow(world: &World, role: &str, numbers: &[usize]) -> anyhow::Result<()> {
         let after = room(&status)?;
         ensure!(after > before, "there is room for {after} endpoints still");
         tell(format!(
-            "{} endpoints, room for {after} instead of {before}, {} KiB of config maps",
+            "{} endpoints, room for {after} instead of {before}, {} KiB of config maps, {} KiB of the \
+             process at most",
             number * SET,
-            status["report"]["config_map_bytes"].as_u64().unwrap_or(0) / 1024
+            status["report"]["config_map_bytes"].as_u64().unwrap_or(0) / 1024,
+            Footprint::of(site.agent.pid())?.peak
         ));
         before = after;
     }
