@@ -22,7 +22,7 @@ impl Footprint {
         let field = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
-            anyhow::Ok(kib.with_context(|| format!("no {name}"))?.parse()?)
+            anyhow::Ok(kib.with_context(|| format!("no {name}"))?.parse::<u64>()?)
         };
         let descriptors = fs::read_dir(format!("/proc/{pid}/fd"))?.count();
         Ok(Self { resident: field("VmRSS:")?, peak: field("VmHWM:")?, descriptors })
