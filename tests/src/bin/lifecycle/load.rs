@@ -191,8 +191,8 @@ impl Live {
         let mut live = Self { tcp: Vec::new(), connected: Vec::new(), unconnected: Vec::new() };
         for family in Family::ON_WIRE {
             let stream = connected(family, load.target.at(family, Protocol::Tcp))?;
-            let mut line = String::new();
-            BufReader::new(&stream).read_line(&mut line)?;
+            let mut greeting = String::new();
+            BufReader::new(&stream).read_line(&mut greeting)?;
             live.tcp.push((family, stream));
             let socket = udp_connected(family, load.target.at(family, Protocol::Udp))?;
             socket.send(b"who are you")?;
