@@ -26,6 +26,8 @@ use tokio::{
 pub use config::{Config, SocketLb, SourceConfig, TcAttach};
 pub use health::{Attachments, Check, age, failings};
 pub use report::{AgentInfo, ListenerReport, Report, ReportError, Usage};
+#[cfg(test)]
+pub(crate) use tc::fixture as tc_fixture;
 pub use tc::{DeviceReport, TcReport};
 
 use self::{control::Control, metrics::SyncMetrics, programs::Dataplane, vitals::Vitals};

@@ -1,6 +1,8 @@
 //! The packet path's part of the agent: a thread of its own, since bpf(2) and netlink wait for
 //! whoever else is changing devices.
 
+#[cfg(test)]
+pub(crate) mod fixture;
 mod report;
 mod worker;
 

@@ -99,45 +99,14 @@ impl DeviceReport {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
-    fn device(name: &str, index: u32, hooks: &[&str]) -> DeviceReport {
-        let id = |hook: &&str| (String::from(*hook), index * 10);
-        DeviceReport {
-            name: name.to_owned(),
-            index,
-            kind: "veth".to_owned(),
-            role: Role::Pod,
-            hooks: hooks.iter().map(|&hook| hook.to_owned()).collect(),
-            attached_by: Some(Mechanism::Tcx),
-            programs: hooks.iter().map(id).collect(),
-            left_alone: None,
-            error: None,
-        }
-    }
-
-    fn links() -> Vec<TcLink> {
-        let link = |device, hook| TcLink {
-            hook,
-            device,
-            attached: true,
-            link_id: 1,
-            program_id: device * 10,
-        };
-        vec![link(4, "to_pod"), link(4, "from_pod"), link(2, "uplink")]
-    }
+    use super::{
+        super::fixture::{links, report},
+        *,
+    };
 
     #[test]
     fn a_device_without_its_programs_is_a_failing_and_one_left_alone_is_none() {
-        let mut report = TcReport::new(TcMode::Auto, Mechanism::Tcx);
-        report.looked = true;
-        let mut alone = device("cali2", 5, &[]);
-        alone.left_alone = Some("excluded".to_owned());
-        report.devices = vec![
-            device("cali1", 4, &["to_pod", "from_pod"]),
-            alone,
-            device("eth0", 2, &["uplink"]),
-        ];
+        let mut report = report();
         assert_eq!(report.failings(&links()), Vec::<String>::new());
         let mut severed = links();
         severed[1].attached = false;

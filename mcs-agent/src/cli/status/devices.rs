@@ -68,49 +68,8 @@ fn why_not(device: &DeviceReport) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-
-    fn device(name: &str, index: u32, role: Role, hooks: &[&str]) -> DeviceReport {
-        let id = |hook: &&str| (String::from(*hook), index * 10);
-        DeviceReport {
-            name: name.to_owned(),
-            index,
-            kind: "veth".to_owned(),
-            role,
-            hooks: hooks.iter().map(|&hook| hook.to_owned()).collect(),
-            attached_by: (!hooks.is_empty()).then_some(Mechanism::Tcx),
-            programs: hooks.iter().map(id).collect::<BTreeMap<_, _>>(),
-            left_alone: hooks.is_empty().then(|| "excluded".to_owned()),
-            error: None,
-        }
-    }
-
-    fn report() -> TcReport {
-        TcReport {
-            mode: TcMode::Auto,
-            attach: Mechanism::Tcx,
-            looked: true,
-            problem: None,
-            devices: vec![
-                device("cali1", 4, Role::Pod, &["to_pod", "from_pod"]),
-                device("cali2", 5, Role::Pod, &[]),
-                device("eth0", 2, Role::Uplink, &["uplink"]),
-            ],
-        }
-    }
-
-    fn links() -> Vec<TcLink> {
-        let link = |device, hook| TcLink {
-            hook,
-            device,
-            attached: true,
-            link_id: 1,
-            program_id: device * 10,
-        };
-        vec![link(4, "to_pod"), link(4, "from_pod"), link(2, "uplink")]
-    }
+    use crate::agent::tc_fixture::{links, report};
 
     #[test]
     fn devices_are_counted_by_what_they_are_for() {

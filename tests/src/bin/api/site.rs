@@ -17,13 +17,13 @@ use mcs_agent::{
 };
 use mcs_common::{Extent, FrontendKey, FrontendState, maps};
 use mcs_tests::{
-    agent::{Agent, Config, Source},
+    agent::{Agent, Source},
     bpffs::BpfDirectory,
     cgroup::Cgroup,
     manifests::Service,
     netns::Namespace,
     run::Run,
-    wait,
+    site, wait,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -48,19 +48,7 @@ impl Site {
         source: Source,
         flags: &[&str],
     ) -> anyhow::Result<Self> {
-        let cgroup = Cgroup::create(run, role)?;
-        let bpffs = BpfDirectory::create(run, role)?;
-        let run_dir = run.directory().join(role);
-        fs::create_dir_all(&run_dir)?;
-        let config = Config {
-            source,
-            bpffs: bpffs.path().to_owned(),
-            cgroup_root: cgroup.path().to_owned(),
-            run_dir,
-            flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
-            log: run.directory().join(format!("{role}.log")),
-            own_process_group: false,
-        };
+        let (config, cgroup, bpffs) = site::place(run, role, source, flags)?;
         Ok(Self { agent: Agent::start(netns, config)?, cgroup, bpffs })
     }
 

@@ -56,14 +56,17 @@ fn unsynced(world: &mut World) -> anyhow::Result<()> {
     let (mut site, netns) = world.another("unsynced", &[], broken)?;
     wait::until("the maps, without everything", || {
         site.agent.wait_for(&web())?;
-        expect(&health(&netns, "/readyz")?, 503, &["[-]sync failed: not synced", "[+]hooks ok"])
+        expect(&health(&netns, "/readyz")?, 503, &["[-]sync failed: not synced", "[+]hooks ok"])?;
+        // What is told comes later than the maps.
+        let problems = samples(&netns)?["mcs_source_problems"];
+        ensure!(problems == 1.0, "{problems} problems");
+        Ok(())
     })?;
     expect(&health(&netns, "/livez")?, 200, &[])?;
     expect(&health(&netns, "/healthz")?, 200, &[])?;
     let figures = samples(&netns)?;
     assert_eq!(figures["mcs_source_synced{resource=\"manifests\"}"], 0.0);
     assert_eq!(figures["mcs_check_ok{check=\"sync\"}"], 0.0);
-    assert_eq!(figures["mcs_source_problems"], 1.0);
     let lost = figures["mcs_source_last_contact_timestamp_seconds{resource=\"manifests\"}"];
     ensure!(
         lost <= figures["kubeproxy_sync_proxy_rules_last_timestamp_seconds"].ceil(),
