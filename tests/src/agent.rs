@@ -170,10 +170,13 @@ impl Agent {
         self.end(Signal::KILL)
     }
 
+    /// Sends it a signal, without waiting for anything.
+    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
+    }
+
     fn end(&mut self, signal: Signal) -> anyhow::Result<()> {
-        let pid =
-            i32::try_from(self.pid()).ok().and_then(Pid::from_raw).context("no process id")?;
-        kill_process(pid, signal)?;
+        self.signal(signal)?;
         self.child.wait()?;
         Ok(())
     }

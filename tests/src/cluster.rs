@@ -17,7 +17,7 @@ use anyhow::{Context as _, ensure};
 use clap::{ValueEnum, value_parser};
 
 pub use self::{
-    addons::CLUSTER_PROPERTIES,
+    addons::{CLUSTER_PROPERTIES, mcs_definitions},
     claim::Claim,
     cni::Cni,
     containerd::{import, tag},
@@ -37,6 +37,7 @@ mod cni;
 mod containerd;
 mod control_plane;
 mod daemons;
+pub mod etcd;
 mod hierarchies;
 mod images;
 mod kubeconfig;

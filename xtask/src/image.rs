@@ -95,15 +95,12 @@ fn write(workspace: &Workspace, name: &str, archive: &Path) -> Result<()> {
     let program =
         static_program(workspace, &["--package", "mcs-agent"], "mcs-agent", Some(&object))?;
     let name = format!("{name}:{}", env!("CARGO_PKG_VERSION"));
-    let labels = [
-        ("title", "mcs-agent"),
-        ("description", "A kube-proxy for ClusterSetIPs"),
-        ("version", env!("CARGO_PKG_VERSION")),
-        ("licenses", "Apache-2.0 AND (MIT OR GPL-2.0-only)"),
-    ];
-    let labels: Vec<_> =
-        labels.map(|(key, value)| (format!("org.opencontainers.image.{key}"), value)).into();
-    let labels: BTreeMap<_, _> = labels.iter().map(|(key, value)| (key.as_str(), *value)).collect();
+    let labels = BTreeMap::from([
+        ("org.opencontainers.image.title", "mcs-agent"),
+        ("org.opencontainers.image.description", "A kube-proxy for ClusterSetIPs"),
+        ("org.opencontainers.image.version", env!("CARGO_PKG_VERSION")),
+        ("org.opencontainers.image.licenses", "Apache-2.0 AND (MIT OR GPL-2.0-only)"),
+    ]);
     let files = vec![
         ("usr".into(), Content::Directory),
         ("usr/bin".into(), Content::Directory),

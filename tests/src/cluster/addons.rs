@@ -4,13 +4,21 @@ use std::process::Command;
 
 use anyhow::ensure;
 
-use super::{Workshop, daemons::Daemons, images, kubectl::Kubectl, layout::Cluster};
+use super::{
+    Workshop, daemons::Daemons, images, kubectl::Kubectl, layout::Cluster, programs::Programs,
+};
 use crate::process;
 
 /// The type of cluster ids.
 pub const CLUSTER_PROPERTIES: &str = include_str!("manifests/clusterproperties.yaml");
 const PROPERTIES: &str = include_str!("manifests/properties.yaml");
 const COREDNS: &str = include_str!("manifests/coredns.yaml");
+
+/// The definitions of ServiceImport and ServiceExport, in YAML.
+pub fn mcs_definitions(programs: &Programs) -> anyhow::Result<String> {
+    // It prints those of the version that it is built from.
+    process::run(&mut Command::new(programs.find("mcs-api")?), "")
+}
 
 /// Installs the types, and says which cluster this is.
 pub(super) fn install_types(
@@ -19,9 +27,7 @@ pub(super) fn install_types(
     control_plane: &mut Daemons,
 ) -> anyhow::Result<()> {
     let kubectl = Kubectl::new(workshop.programs, cluster)?;
-    // It prints the definitions of the version that it is built from.
-    let mcs_api = process::run(&mut Command::new(workshop.programs.find("mcs-api")?), "")?;
-    kubectl.apply(&mcs_api)?;
+    kubectl.apply(&mcs_definitions(workshop.programs)?)?;
     kubectl.apply(CLUSTER_PROPERTIES)?;
 
     let properties =

@@ -6,7 +6,7 @@ use super::{
     Workshop,
     certificates::{Authority, TokenKeys, User},
     daemons::Daemons,
-    kubeconfig,
+    etcd, kubeconfig,
     kubectl::Kubectl,
     layout::{Cluster, list},
 };
@@ -14,8 +14,6 @@ use super::{
 /// The port of every API server.
 pub(super) const PORT: u16 = 6443;
 
-/// In the network namespace of the control plane.
-const ETCD: &str = "http://127.0.0.1:2379";
 const LOCAL: &str = "127.0.0.1";
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
@@ -52,15 +50,7 @@ pub(super) fn start(
     let tokens = TokenKeys::create(authority.directory())?;
     let file = |path: &Path| path.display().to_string();
 
-    let data = cluster.directory().join("etcd");
-    let flags = [
-        format!("--data-dir={}", file(&data)),
-        format!("--listen-client-urls={ETCD}"),
-        format!("--advertise-client-urls={ETCD}"),
-        "--log-level=warn".to_owned(),
-        // It does not outlive the machine.
-        "--unsafe-no-fsync".to_owned(),
-    ];
+    let flags = etcd::flags(&cluster.directory().join("etcd"), "warn");
     daemons.start("etcd", &workshop.programs.find("etcd")?, flags)?;
 
     let [address, _] = cluster.addresses();
@@ -68,7 +58,7 @@ pub(super) fn start(
     let serving = authority.server("kube-apiserver", &NAMES, addresses)?;
     let kubelet_client = authority.client("kube-apiserver-kubelet", &ADMINISTRATOR)?;
     let flags = [
-        format!("--etcd-servers={ETCD}"),
+        format!("--etcd-servers={}", etcd::URL),
         format!("--secure-port={PORT}"),
         format!("--advertise-address={address}"),
         format!("--service-cluster-ip-range={}", list(cluster.services())),

@@ -4,7 +4,7 @@ use std::{
     fs::{self, File},
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     sync::Arc,
     time::Duration,
 };
@@ -14,6 +14,7 @@ use mcs_tests::{
     cluster::{
         Programs,
         certificates::{Authority, TokenKeys},
+        etcd, mcs_definitions,
     },
     netns::Namespace,
     run::Run,
@@ -26,7 +27,6 @@ use crate::api::Api;
 
 /// An API server takes its time to start where others work too.
 const START_PATIENCE: Duration = Duration::from_mins(2);
-const ETCD: &str = "http://127.0.0.1:2379";
 /// Who may do everything.
 const TOKEN: &str = "administrator";
 
@@ -57,14 +57,7 @@ impl ControlPlane {
         let programs = Programs::from_env();
         let directory = run.directory().to_owned();
         let netns = Arc::new(netns);
-        let flags = [
-            format!("--data-dir={}", directory.join("etcd").display()),
-            format!("--listen-client-urls={ETCD}"),
-            format!("--advertise-client-urls={ETCD}"),
-            "--log-level=error".to_owned(),
-            // It does not outlive the machine.
-            "--unsafe-no-fsync".to_owned(),
-        ];
+        let flags = etcd::flags(&directory.join("etcd"), "error");
         let etcd = Process::start(&programs, "etcd", &flags, &netns, run.cgroup(), &directory)?;
         let authority = Authority::create(directory.join("pki"), "authority")?;
         let cgroup = run.cgroup().to_owned();
@@ -86,7 +79,7 @@ impl ControlPlane {
         let users = directory.join("tokens.csv");
         fs::write(&users, format!("{TOKEN},administrator,0,system:masters\n"))?;
         let own = [
-            format!("--etcd-servers={ETCD}"),
+            format!("--etcd-servers={}", etcd::URL),
             format!("--etcd-prefix=/{name}"),
             format!("--secure-port={port}"),
             format!("--advertise-address={}", self.address),
@@ -120,10 +113,7 @@ impl ControlPlane {
 
     /// The definitions of ServiceImport and ServiceExport.
     pub(crate) fn mcs_definitions(&self) -> anyhow::Result<String> {
-        let program = self.programs.find("mcs-api")?;
-        let output = Command::new(&program).output()?;
-        ensure!(output.status.success(), "{}: {}", program.display(), output.status);
-        Ok(String::from_utf8(output.stdout)?)
+        mcs_definitions(&self.programs)
     }
 
     /// Where it is.
@@ -230,8 +220,7 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        Ok(kill_process(pid.context("no process id")?, signal)?)
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
     /// An error if it has ended.

@@ -25,7 +25,7 @@ use mcs_tests::{
     run::Run,
     site, wait,
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
 /// Longer than an agent waits between two attempts, and what an attempt takes.
@@ -115,17 +115,12 @@ impl Site {
 
     /// Makes it stand still.
     pub(crate) fn freeze(&self) -> anyhow::Result<()> {
-        self.signal(Signal::STOP)
+        self.agent.signal(Signal::STOP)
     }
 
     /// Lets it go on.
     pub(crate) fn thaw(&self) -> anyhow::Result<()> {
-        self.signal(Signal::CONT)
-    }
-
-    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        let pid = i32::try_from(self.agent.pid()).ok().and_then(Pid::from_raw);
-        Ok(kill_process(pid.context("no process id")?, signal)?)
+        self.agent.signal(Signal::CONT)
     }
 
     /// The most memory it has had, in bytes.

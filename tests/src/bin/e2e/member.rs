@@ -14,6 +14,8 @@ use mcs_tests::{
 };
 use serde_json::{Value, json};
 
+use crate::target;
+
 /// Where everything of the suite is.
 pub(crate) const NAMESPACE: &str = "mcs-e2e";
 /// The Deployment of servers, their headless Service, and their label `app`.
@@ -135,8 +137,8 @@ impl Member {
                 "selector": { "app": SERVER },
                 "ipFamilyPolicy": "PreferDualStack",
                 "ports": [
-                    { "name": "tcp", "port": 80, "targetPort": TCP },
-                    { "name": "udp", "port": 53, "targetPort": UDP, "protocol": "UDP" },
+                    { "name": "tcp", "port": target::TCP, "targetPort": TCP },
+                    { "name": "udp", "port": target::UDP, "targetPort": UDP, "protocol": "UDP" },
                 ],
             },
         })])?;

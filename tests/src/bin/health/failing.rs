@@ -11,7 +11,7 @@ use anyhow::{Context as _, ensure};
 use mcs_tests::{agent::Source, suite::Suite, wait};
 use rustix::{
     fs::{CWD, FileType, Mode, mknodat},
-    process::{Pid, Signal, kill_process},
+    process::Signal,
 };
 use serde_json::{Value, json};
 
@@ -58,8 +58,7 @@ fn stuck(world: &mut World) -> anyhow::Result<()> {
 
     // Told to end, it cannot; that it should is told all the same.
     expect(&health(&netns, "/readyz")?, 503, &["[-]control failed", "[+]shutdown ok"])?;
-    let pid = i32::try_from(site.agent.pid()).ok().and_then(Pid::from_raw).context("no pid")?;
-    kill_process(pid, Signal::TERM)?;
+    site.agent.signal(Signal::TERM)?;
     wait::until("readyz to tell it", || {
         expect(&health(&netns, "/readyz")?, 503, &["[-]shutdown failed", "[+]hooks ok"])
     })?;
