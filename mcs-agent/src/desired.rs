@@ -38,114 +38,33 @@ mod precedence;
 mod properties;
 mod refusal;
 mod report;
+mod rules;
 mod scope;
 mod selection;
 mod service;
 mod slice;
+mod standing;
 #[cfg(test)]
 mod tests;
 mod topology;
+mod totals;
 mod vip;
-
-use std::collections::BTreeMap;
+mod whole;
 
 use crate::{
-    model::{
-        Desired, ImportReport, ImportState, Kind, NodeContext, ObjectKey, ObjectRef, Reason,
-        Rejection,
-    },
+    model::{Desired, NodeContext},
     store::Snapshot,
 };
-use claim::Verdict;
-use precedence::Claimant;
-use refusal::Refusal;
-use service::Service;
-use slice::Offers;
+
+pub use self::{
+    rules::{Rules, Update},
+    totals::Totals,
+};
 
 /// What the objects ask of this node, and what is turned down of it.
 ///
 /// Depends on its arguments alone: not on the order in which objects came. Where there is no room for
 /// all, what is `in_force` keeps its room, and what is new is turned down.
 pub fn compute(snapshot: &Snapshot, node: &NodeContext, in_force: &Desired) -> Desired {
-    let mut outcome = Outcome::default();
-    outcome.malformed(snapshot);
-    let mut claimants = claimants(snapshot, node, &mut outcome);
-    precedence::sort(&mut claimants);
-    let allotment = allotment::allot(&mut claimants, node.capacity.frontends, in_force);
-    let mut services: Vec<Service<'_>> = claimants
-        .into_iter()
-        .zip(allotment.holdings)
-        .map(|(claimant, holding)| {
-            let (offers, rejections) =
-                Offers::read(snapshot.slices(&claimant.import.key), &allotment.vips);
-            outcome.rejections.extend(rejections);
-            Service::new(claimant, holding, &offers, node)
-        })
-        .collect();
-    capacity::bound(&mut services, node.capacity, in_force);
-
-    let vips = allotment.vips.into_keys().collect();
-    let mut frontends = BTreeMap::new();
-    for service in services {
-        outcome.report(report::of_service(&service));
-        outcome.refuse(&service.import.key, service.refusals);
-        frontends.extend(service.frontends);
-    }
-    let Outcome { reports, mut rejections } = outcome;
-    rejections.sort();
-    Desired { vips, frontends, imports: reports.into_values().collect(), rejections }
-}
-
-/// What is told about objects, in no order.
-#[derive(Default)]
-struct Outcome {
-    reports: BTreeMap<ObjectKey, ImportReport>,
-    rejections: Vec<Rejection>,
-}
-
-impl Outcome {
-    fn report(&mut self, report: ImportReport) {
-        self.reports.insert(report.import.clone(), report);
-    }
-
-    fn refuse(&mut self, import: &ObjectKey, refusals: Vec<Refusal>) {
-        let object = ObjectRef { kind: Kind::ServiceImport, key: import.clone() };
-        self.rejections.extend(refusals.into_iter().map(|refusal| refusal.of(&object)));
-    }
-
-    fn malformed(&mut self, snapshot: &Snapshot) {
-        for (object, message) in snapshot.malformed() {
-            if object.kind == Kind::ServiceImport {
-                self.report(report::report(&object.key, ImportState::Rejected, message));
-            }
-            self.rejections.push(Refusal::new(Reason::Malformed, message).of(object));
-        }
-    }
-}
-
-/// The imports that claim something; the others are told about.
-fn claimants<'a>(
-    snapshot: &'a Snapshot,
-    node: &NodeContext,
-    outcome: &mut Outcome,
-) -> Vec<Claimant<'a>> {
-    let mut claimants = Vec::new();
-    for import in snapshot.imports() {
-        let has_slices = snapshot.slices(&import.key).next().is_some();
-        let (verdict, refusals) = claim::judge(import, has_slices, node);
-        let (state, message) = match verdict {
-            Verdict::Claimed(claim) => {
-                claimants.push(Claimant { import, claim, refusals });
-                continue;
-            }
-            Verdict::LeftAlone(why) => (ImportState::LeftAlone, why),
-            Verdict::Rejected => {
-                let first = refusals.first().map(|refusal| refusal.message.clone());
-                (ImportState::Rejected, first.unwrap_or_default())
-            }
-        };
-        outcome.report(report::report(&import.key, state, message));
-        outcome.refuse(&import.key, refusals);
-    }
-    claimants
+    whole::judge(snapshot, node, in_force).desired
 }

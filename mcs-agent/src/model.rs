@@ -11,7 +11,9 @@ mod object;
 mod rejection;
 
 pub use capacity::{Capacity, Memory, MemoryError};
-pub use desired::{Backend, Desired, Frontend, FrontendId, ImportReport, ImportState, Protocol};
+pub use desired::{
+    Backend, Desired, Frontend, FrontendId, ImportReport, ImportState, Protocol, Scope,
+};
 pub use event::{Batch, KindStatus, ObjectEvent, SourceProblem, SourceStatus};
 pub use node::{NodeContext, NodeFacts};
 pub use object::{

@@ -2,11 +2,13 @@
 
 mod change;
 mod snapshot;
+mod touched;
 
 use std::{collections::BTreeSet, sync::Arc};
 
 pub use change::{Change, ChangeKind};
 pub use snapshot::Snapshot;
+pub use touched::Touched;
 
 use crate::model::{Batch, Kind, Object, ObjectEvent, ObjectRef, SourceStatus};
 use change::Before;
@@ -18,6 +20,7 @@ pub struct ObjectStore {
     objects: Snapshot,
     synced: BTreeSet<Kind>,
     source: SourceStatus,
+    touched: Touched,
 }
 
 impl ObjectStore {
@@ -50,6 +53,11 @@ impl ObjectStore {
         [Kind::ServiceImport, Kind::EndpointSlice].iter().all(|kind| self.synced.contains(kind))
     }
 
+    /// What batches have touched since this was asked last.
+    pub fn take_touched(&mut self) -> Touched {
+        std::mem::take(&mut self.touched)
+    }
+
     /// How the source stood after the latest batch.
     pub fn source(&self) -> &SourceStatus {
         &self.source
@@ -80,6 +88,7 @@ impl ObjectStore {
     fn set(&mut self, object: ObjectRef, entry: Option<Entry>, before: &mut Before) {
         let previous = self.objects.entry(&object);
         if previous != entry {
+            self.touched.note(&object, [previous.as_ref(), entry.as_ref()]);
             self.objects.set(&object, entry);
             before.record(object, previous);
         }
@@ -256,6 +265,26 @@ mod tests {
         store.apply(batch([ObjectEvent::Delete(import_ref("shop/web"))]));
         assert_eq!(snapshot.imports().count(), 1);
         assert_eq!(store.snapshot().imports().count(), 0);
+    }
+
+    #[test]
+    fn tells_what_was_touched_since_the_last_time() {
+        let mut store = ObjectStore::default();
+        let slice_of = |service| ObjectEvent::Apply(Object::Slice(slice("shop/a", service)));
+        let of = |services: &[&str]| Touched {
+            imports: false,
+            slices: [key("shop/a")].into(),
+            services: services.iter().copied().map(key).collect(),
+        };
+        store.apply(batch([slice_of("web")]));
+        assert_eq!(store.take_touched(), of(&["shop/web"]));
+        store.apply(batch([slice_of("web")]));
+        assert_eq!(store.take_touched(), Touched::default());
+        store.apply(batch([slice_of("api")]));
+        store.apply(batch([malformed(slice_ref("shop/a"))]));
+        assert_eq!(store.take_touched(), of(&["shop/web", "shop/api"]));
+        store.apply(batch([malformed(import_ref("shop/web"))]));
+        assert_eq!(store.take_touched(), Touched { imports: true, ..Touched::default() });
     }
 
     #[test]

@@ -12,23 +12,16 @@ use tokio::{
 };
 
 use super::{
-    AgentInfo, Config, LOOK_INTERVAL, Report, Usage, addresses,
-    programs::Dataplane,
-    report::{MANIFESTS, backends_by_cluster},
-    sweeper::Sweeper,
-    unwritten::Unwritten,
-    vitals::Vitals,
+    AgentInfo, Config, LOOK_INTERVAL, Report, Usage, addresses, programs::Dataplane,
+    report::MANIFESTS, sweeper::Sweeper, unwritten::Unwritten, vitals::Vitals,
 };
 use crate::{
     dataplane::StorageFallback,
-    desired,
+    desired::Rules,
     flows::FlowUsage,
     loader::state_bytes,
-    model::{
-        Batch, Capacity, Desired, Frontend, Kind, Memory, NodeContext, NodeFacts, Reason,
-        Rejection, SourceStatus,
-    },
-    reconcile::{Maps as _, Plan, Realized, apply, plan},
+    model::{Batch, Capacity, Desired, Kind, Memory, NodeContext, NodeFacts, Scope, SourceStatus},
+    reconcile::{Maps as _, Plan, Realized, apply, plan, plan_backends},
     store::{Change, ChangeKind, ObjectStore},
 };
 
@@ -47,7 +40,9 @@ pub(super) struct Control {
     max_memory: Memory,
     /// What was found in the maps, until something is known to be wanted.
     found: Desired,
-    desired: Desired,
+    rules: Rules,
+    /// Where the maps may hold other than is desired.
+    unplanned: Scope,
     realized: Realized,
     dataplane: Dataplane,
     pending: Vec<String>,
@@ -92,7 +87,8 @@ impl Control {
             node,
             max_memory: config.max_memory,
             found: realized.in_force(),
-            desired: Desired::default(),
+            rules: Rules::default(),
+            unplanned: Scope::Everything,
             realized,
             dataplane,
             pending: Vec::new(),
@@ -260,10 +256,13 @@ impl Control {
     /// Computes what is wanted and writes what differs. What fails is tried again.
     fn reconcile(&mut self) {
         let started = Instant::now();
-        let in_force = if self.synced { &self.desired } else { &self.found };
-        let desired = desired::compute(&self.store.snapshot(), &self.node, in_force);
-        log_rejections(&self.desired, &desired);
-        self.desired = desired;
+        let touched = self.store.take_touched();
+        let found = (!self.synced).then_some(&self.found);
+        let update = self.rules.update(&self.store.snapshot(), &touched, &self.node, found);
+        for rejection in &update.rejected {
+            tracing::info!(reason = %rejection.reason, "{} rejected: {}", rejection.object, rejection.message);
+        }
+        self.unplanned.extend(update.scope);
         let synced = self.store.synced();
         self.pending.clear();
         if let Err(error) = self.write(synced) {
@@ -272,12 +271,15 @@ impl Control {
             self.pending.push(error);
         }
         if self.pending.is_empty() {
+            // Before everything was read, what is superfluous stays.
+            self.unplanned = if synced { Scope::default() } else { Scope::Everything };
             self.vitals.written();
             let written = std::mem::take(&mut self.unwritten);
             self.vitals.metrics.succeed(started.elapsed(), &written);
             self.retry_after = *RETRY.start();
             self.retry_at = None;
         } else {
+            self.unplanned = Scope::Everything;
             self.vitals.changed();
             self.vitals.metrics.fail(started.elapsed());
             self.retry_at = Some(Instant::now() + self.retry_after);
@@ -287,9 +289,9 @@ impl Control {
             self.synced = true;
             self.found = Desired::default();
             tracing::info!(
-                imports = self.desired.imports.len(),
-                frontends = self.desired.frontends.len(),
-                rejections = self.desired.rejections.len(),
+                imports = self.rules.desired().imports.len(),
+                frontends = self.rules.desired().frontends.len(),
+                rejections = self.rules.desired().rejections.len(),
                 "synced"
             );
         }
@@ -300,15 +302,14 @@ impl Control {
     fn write(&mut self, synced: bool) -> anyhow::Result<()> {
         let started = Instant::now();
         self.dataplane.finish_switch().context("cannot switch to larger maps")?;
-        let usage = Usage::of(&self.desired, &backends_by_cluster(&self.desired));
-        let need = usage.capacity().at_least(self.realized.used());
+        let need = Usage::of(&self.rules).capacity().at_least(self.realized.used());
         let mut made = self.make_room(need);
-        let mut plan = plan(&self.desired, &self.realized, synced);
+        let mut plan = self.plan(synced);
         if made.is_ok() {
             // What is there already and what is wanted may not fit at the same time, or in a row.
             made = self.make_room(self.shortage(&plan));
             if matches!(made, Ok(true)) {
-                plan = self::plan(&self.desired, &self.realized, synced);
+                plan = self.plan(synced);
             }
         }
         self.dataplane.finish_switch().context("cannot switch to larger maps")?;
@@ -324,6 +325,14 @@ impl Control {
         made.map(drop)
     }
 
+    fn plan(&self, synced: bool) -> Plan {
+        let desired = self.rules.desired();
+        match &self.unplanned {
+            Scope::Backends(frontends) => plan_backends(desired, &self.realized, frontends),
+            Scope::Everything => plan(desired, &self.realized, synced),
+        }
+    }
+
     /// Moves to larger maps if there is no room for `need` in those that there are, and more is
     /// allowed. Returns whether it did.
     fn make_room(&mut self, need: Capacity) -> anyhow::Result<bool> {
@@ -335,6 +344,7 @@ impl Control {
         let started = Instant::now();
         self.dataplane.resize(capacity).context("cannot move to larger maps")?;
         self.realized = restore(&self.dataplane)?;
+        self.unplanned = Scope::Everything;
         let micros = started.elapsed().as_micros();
         tracing::info!(
             frontends = capacity.frontends,
@@ -357,8 +367,7 @@ impl Control {
     fn report(&mut self) {
         self.report_at = None;
         self.agent.updated = seconds_since_epoch();
-        let backends = backends_by_cluster(&self.desired);
-        let refusing = |frontend: &&Frontend| frontend.backends.is_empty();
+        let totals = self.rules.totals();
         let report = Arc::new(Report {
             agent: self.agent.clone(),
             synced: self.synced,
@@ -373,16 +382,16 @@ impl Control {
             capacity: self.dataplane.capacity(),
             max_memory: self.max_memory,
             max_capacity: self.node.capacity,
-            usage: Usage::of(&self.desired, &backends),
+            usage: Usage::of(&self.rules),
             config_map_bytes: self.dataplane.capacity().memory().0,
             state_map_bytes: self.state_map_bytes,
             flows: self.flows.clone(),
-            imports: self.desired.imports.clone(),
-            rejections: self.desired.rejections.clone(),
+            imports: self.rules.desired().imports.clone(),
+            rejections: self.rules.desired().rejections.clone(),
             outdated: self.dataplane.is_outdated(),
             pending: self.pending.clone(),
-            refusing: self.desired.frontends.values().filter(refusing).count(),
-            backends,
+            refusing: totals.refusing,
+            backends: totals.clusters.clone(),
             source_lost: self.source_lost.clone(),
             listeners: self.vitals.listeners(),
         });
@@ -414,22 +423,6 @@ fn log_change(change: &Change) {
     match change.object.kind {
         Kind::ServiceImport => tracing::info!("{} {what}", change.object),
         Kind::EndpointSlice => tracing::debug!("{} {what}", change.object),
-    }
-}
-
-fn log_rejections(before: &Desired, after: &Desired) {
-    let is_known = |rejection: &Rejection| match rejection.reason {
-        // What it says counts what all objects want, and changes with each of them.
-        Reason::Capacity => {
-            let of_same = (&rejection.object, rejection.reason);
-            before.rejections.binary_search_by(|one| (&one.object, one.reason).cmp(&of_same))
-        }
-        _ => before.rejections.binary_search(rejection),
-    };
-    for rejection in &after.rejections {
-        if is_known(rejection).is_err() {
-            tracing::info!(reason = %rejection.reason, "{} rejected: {}", rejection.object, rejection.message);
-        }
     }
 }
 

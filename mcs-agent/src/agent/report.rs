@@ -11,9 +11,10 @@ use thiserror::Error;
 use super::{SocketLb, TcReport};
 use crate::{
     dataplane::Run,
+    desired::Rules,
     flows::FlowUsage,
     loader::Features,
-    model::{Capacity, Desired, ImportReport, Memory, NodeFacts, Rejection, SourceStatus},
+    model::{Capacity, ImportReport, Memory, NodeFacts, Rejection, SourceStatus},
 };
 
 /// In [`Report::source_lost`], the one resource of a source that is no API server.
@@ -120,13 +121,14 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// What these wishes take, with these backends by source cluster.
-    pub fn of(desired: &Desired, backends: &BTreeMap<String, usize>) -> Self {
+    /// What that takes which the rules want.
+    pub fn of(rules: &Rules) -> Self {
+        let (desired, totals) = (rules.desired(), rules.totals());
         Self {
             vips: desired.vips.len(),
             frontends: desired.frontends.len(),
-            endpoints: backends.values().sum(),
-            clusters: backends.len(),
+            endpoints: totals.endpoints,
+            clusters: totals.clusters.len(),
         }
     }
 
@@ -139,15 +141,6 @@ impl Usage {
             clusters: count(self.clusters),
         }
     }
-}
-
-/// The backends that are wanted, by source cluster.
-pub(super) fn backends_by_cluster(desired: &Desired) -> BTreeMap<String, usize> {
-    let mut counts = BTreeMap::<&str, usize>::new();
-    for backend in desired.frontends.values().flat_map(|frontend| &frontend.backends) {
-        *counts.entry(&backend.cluster).or_default() += 1;
-    }
-    counts.into_iter().map(|(cluster, count)| (cluster.to_owned(), count)).collect()
 }
 
 /// Why there is no report.

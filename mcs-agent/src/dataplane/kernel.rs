@@ -1,4 +1,9 @@
-use std::{io, mem::offset_of, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    mem::offset_of,
+    path::Path,
+};
 
 use aya::maps::{HashMap, Map, MapData, MapError as AyaError};
 use bytemuck::Pod;
@@ -122,16 +127,18 @@ impl Maps for KernelMaps {
         Ok(Dump {
             vips: entries(&self.vips)
                 .map(|entry| entry.map(|(vip, _)| vip))
-                .collect::<io::Result<_>>()
-                .map_err(|error| MapError::reading(maps::VIPS, "all", error))?,
+                .collect::<io::Result<BTreeSet<_>>>()
+                .map_err(|error| MapError::reading(maps::VIPS, "all", error))?
+                .into(),
             frontends: entries(&self.frontends)
-                .collect::<io::Result<_>>()
-                .map_err(|error| MapError::reading(maps::FRONTENDS, "all", error))?,
-            states: self.states.used(),
-            slots: self.slots.used(),
-            backends: self.backends.used(),
-            services: self.services.used(),
-            clusters: self.clusters.used(),
+                .collect::<io::Result<BTreeMap<_, _>>>()
+                .map_err(|error| MapError::reading(maps::FRONTENDS, "all", error))?
+                .into(),
+            states: self.states.used().into(),
+            slots: self.slots.used().into(),
+            backends: self.backends.used().into(),
+            services: self.services.used().into(),
+            clusters: self.clusters.used().into(),
         })
     }
 }

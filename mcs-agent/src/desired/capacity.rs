@@ -75,17 +75,19 @@ impl<T: Ord> Places<T> {
 /// A source cluster without room loses its backends. A frontend always has room for as many backends
 /// as it has in force. What it wants beyond that fits as a whole or not at all: a part of it would
 /// spread clients in a way nobody asked for. What comes after it and fits is served.
-pub(super) fn bound(services: &mut [Service<'_>], capacity: Capacity, in_force: &Desired) {
-    bound_clusters(services, capacity.clusters, in_force);
-    bound_endpoints(services, capacity.endpoints, in_force);
+///
+/// Returns whether that was anything.
+pub(super) fn bound(services: &mut [Service<'_>], capacity: Capacity, in_force: &Desired) -> bool {
+    bound_clusters(services, capacity.clusters, in_force)
+        | bound_endpoints(services, capacity.endpoints, in_force)
 }
 
 /// A missing source cluster counts as one.
-fn bound_clusters(services: &mut [Service<'_>], allowed: u32, in_force: &Desired) {
+fn bound_clusters(services: &mut [Service<'_>], allowed: u32, in_force: &Desired) -> bool {
     let wanted: BTreeSet<&str> = services.iter().flat_map(Service::clusters).collect();
     let limit = Limit::new(allowed, "source clusters", wanted.len());
     if limit.suffices() {
-        return;
+        return false;
     }
     let backends = in_force.frontends.values().flat_map(|frontend| &frontend.backends);
     let known = backends.map(|backend| backend.cluster.as_str());
@@ -106,14 +108,15 @@ fn bound_clusters(services: &mut [Service<'_>], allowed: u32, in_force: &Desired
             refused.iter().map(|name| places.refuse(&format!("source cluster {name:?}")));
         service.refusals.extend(refusals);
     }
+    true
 }
 
-fn bound_endpoints(services: &mut [Service<'_>], allowed: u32, in_force: &Desired) {
+fn bound_endpoints(services: &mut [Service<'_>], allowed: u32, in_force: &Desired) -> bool {
     let frontends = || services.iter().flat_map(|service| &service.frontends);
     let limit =
         Limit::new(allowed, "endpoints", frontends().map(|(_, one)| one.backends.len()).sum());
     if limit.suffices() {
-        return;
+        return false;
     }
     let kept: usize = frontends().map(|(id, frontend)| base(id, frontend, in_force)).sum();
     // Less is allowed than before: nothing can be kept for anybody.
@@ -136,6 +139,7 @@ fn bound_endpoints(services: &mut [Service<'_>], allowed: u32, in_force: &Desire
             refusals.push(limit.refuse(&what));
         }
     }
+    true
 }
 
 /// How many backends a frontend has room for in any case.

@@ -46,7 +46,7 @@ impl Family {
 pub(super) fn address(
     endpoint: &Endpoint,
     family: Family,
-    vips: &BTreeMap<IpAddr, &ObjectKey>,
+    vips: &BTreeMap<IpAddr, ObjectKey>,
 ) -> Result<IpAddr, Refusal> {
     let Some(text) = endpoint.addresses.first() else {
         let message = "an endpoint has no address; correct or remove it";
@@ -106,10 +106,8 @@ mod tests {
 
     #[test]
     fn an_endpoint_stands_or_falls_by_its_address() {
-        let import = key("shop/api");
         let vips =
-            [("10.9.0.1".parse().unwrap(), &import), ("fd00:9::1".parse().unwrap(), &import)]
-                .into();
+            ["10.9.0.1", "fd00:9::1"].map(|ip| (ip.parse().unwrap(), key("shop/api"))).into();
         for (text, family, reason) in [
             ("10.1.0.1", Family::V4, None),
             ("fd00::1", Family::V6, None),

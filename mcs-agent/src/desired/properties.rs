@@ -4,11 +4,11 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
-use super::{address::forbidden, compute};
+use super::{Rules, Totals, address::forbidden, compute};
 use crate::{
     model::{
         Batch, Capacity, Desired, Endpoint, EndpointSlice, ImportState, Kind, NodeContext,
-        ObjectEvent, ObjectKey, ObjectRef, Reason, ServiceImport, ServiceType, Timestamp,
+        ObjectEvent, ObjectKey, ObjectRef, Reason, Scope, ServiceImport, ServiceType, Timestamp,
         fixture::{import, key, slice},
     },
     store::{ObjectStore, Snapshot},
@@ -187,6 +187,47 @@ proptest! {
         let at_once = compute(&snapshot(vec![events]), &node, &Desired::default());
         let one_by_one = shuffled.into_iter().map(|event| vec![event]).collect();
         prop_assert_eq!(compute(&snapshot(one_by_one), &node, &Desired::default()), at_once);
+    }
+
+    #[test]
+    fn what_is_judged_anew_is_what_all_would_come_to(
+        batches in vec(events(), 1..8),
+        nodes in vec(nodes(), 1..3),
+    ) {
+        let mut store = ObjectStore::default();
+        let mut rules = Rules::default();
+        for (turn, events) in batches.into_iter().enumerate() {
+            let node = &nodes[turn / 4 % nodes.len()];
+            let slices = |event: &ObjectEvent| reference(event).kind == Kind::EndpointSlice;
+            // Most of the time only slices change, and some of them go.
+            let mut events = events;
+            if turn % 4 != 0 {
+                events.retain(slices);
+                for event in events.iter_mut().skip(1).step_by(3) {
+                    *event = ObjectEvent::Delete(reference(event));
+                }
+            }
+            store.apply(Batch { events, ..Batch::default() });
+            let before = rules.desired().clone();
+            let snapshot = store.snapshot();
+            let update = rules.update(&snapshot, &store.take_touched(), node, None);
+
+            let desired = rules.desired();
+            prop_assert_eq!(desired, &compute(&snapshot, node, &before));
+            prop_assert_eq!(rules.totals(), &Totals::of(desired));
+            if let Scope::Backends(changed) = update.scope {
+                prop_assert_eq!(&desired.vips, &before.vips);
+                let others = |all: &Desired| {
+                    let mut others = all.frontends.clone();
+                    others.retain(|id, _| !changed.contains(id));
+                    others
+                };
+                prop_assert_eq!(others(desired), others(&before));
+            }
+            for rejection in update.rejected {
+                prop_assert!(!before.rejections.contains(&rejection), "{:?}", rejection);
+            }
+        }
     }
 
     #[test]

@@ -1,9 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    allotment::Holding, endpoint::Family, precedence::Claimant, refusal::Refusal, selection,
-    slice::Offers,
-};
+use super::{endpoint::Family, refusal::Refusal, selection, slice::Offers, standing::Standing};
 use crate::model::{Backend, Frontend, FrontendId, NodeContext, ServiceImport};
 
 /// An import with what it has been given.
@@ -11,7 +8,7 @@ use crate::model::{Backend, Frontend, FrontendId, NodeContext, ServiceImport};
 pub(super) struct Service<'a> {
     pub(super) import: &'a ServiceImport,
     pub(super) frontends: Vec<(FrontendId, Frontend)>,
-    /// As in [`Holding`].
+    /// As in [`super::allotment::Holding`].
     pub(super) has_vip: bool,
     pub(super) has_slices: bool,
     /// What is turned down of the import itself, not of its slices.
@@ -19,20 +16,20 @@ pub(super) struct Service<'a> {
 }
 
 impl<'a> Service<'a> {
-    /// Gives the frontends of a holding their backends.
+    /// Gives the frontends that an import holds their backends.
     pub(super) fn new(
-        claimant: Claimant<'a>,
-        holding: Holding,
+        import: &'a ServiceImport,
+        standing: &Standing,
         offers: &Offers<'_>,
         node: &NodeContext,
     ) -> Self {
-        let Claimant { import, claim, refusals } = claimant;
-        let Holding { frontends, has_vip } = holding;
+        let Standing { claim, holding, refusals } = standing;
         // VIPs of one family share the backends of a port.
         let mut backends: BTreeMap<(usize, Family), Vec<Backend>> = BTreeMap::new();
-        let frontends = frontends
-            .into_iter()
-            .map(|(id, index)| {
+        let frontends = holding
+            .frontends
+            .iter()
+            .map(|&(id, index)| {
                 let (port, family) = (&claim.ports[index], Family::of(id.ip));
                 let backends = backends.entry((index, family)).or_insert_with(|| {
                     selection::backends(offers.candidates(port, family), claim.policy, node)
@@ -46,7 +43,13 @@ impl<'a> Service<'a> {
                 (id, frontend)
             })
             .collect();
-        Self { import, frontends, has_vip, has_slices: offers.has_slices, refusals }
+        Self {
+            import,
+            frontends,
+            has_vip: holding.has_vip,
+            has_slices: offers.has_slices,
+            refusals: refusals.clone(),
+        }
     }
 
     /// The source cluster of every backend.

@@ -46,7 +46,7 @@ impl<'a> Offers<'a> {
     /// Reads the slices of an import.
     pub(super) fn read(
         slices: impl Iterator<Item = &'a EndpointSlice>,
-        vips: &BTreeMap<IpAddr, &ObjectKey>,
+        vips: &BTreeMap<IpAddr, ObjectKey>,
     ) -> (Self, Vec<Rejection>) {
         let mut offers = Self::default();
         let mut rejections = Vec::new();
@@ -84,7 +84,7 @@ impl<'a> Offer<'a> {
     /// an endpoint is refused alone.
     fn read(
         slice: &'a EndpointSlice,
-        vips: &BTreeMap<IpAddr, &ObjectKey>,
+        vips: &BTreeMap<IpAddr, ObjectKey>,
     ) -> (Option<Self>, Vec<Refusal>) {
         let cluster = slice.source_cluster.as_deref().unwrap_or_default();
         let checks = Family::of_slice(&slice.address_type)

@@ -98,6 +98,31 @@ pub struct Desired {
     pub rejections: Vec<Rejection>,
 }
 
+/// Which part of what is desired.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Scope {
+    /// All of it, maybe.
+    Everything,
+    /// The backends of these frontends at most.
+    Backends(BTreeSet<FrontendId>),
+}
+
+impl Default for Scope {
+    fn default() -> Self {
+        Self::Backends(BTreeSet::new())
+    }
+}
+
+impl Scope {
+    /// Adds another part.
+    pub fn extend(&mut self, more: Self) {
+        match (self, more) {
+            (Self::Backends(ids), Self::Backends(more)) => ids.extend(more),
+            (whole, _) => *whole = Self::Everything,
+        }
+    }
+}
+
 /// What became of a ServiceImport.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ImportReport {

@@ -1,4 +1,7 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use bytemuck::Zeroable;
 use mcs_common::{
@@ -6,28 +9,29 @@ use mcs_common::{
     select::Tables,
 };
 
-use super::Step;
+use super::{Step, pages::Pages};
 use crate::model::Capacity;
 
 /// Everything the config maps hold.
 ///
-/// An array may end after its last entry in use: what is past its end is zero.
+/// An array may end after its last entry in use: what is past its end is zero. A copy costs next to
+/// nothing.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Dump {
     /// `vips`.
-    pub vips: BTreeSet<Address>,
+    pub vips: Arc<BTreeSet<Address>>,
     /// `frontends`.
-    pub frontends: BTreeMap<FrontendKey, u32>,
+    pub frontends: Arc<BTreeMap<FrontendKey, u32>>,
     /// `states`, by index.
-    pub states: Vec<FrontendState>,
+    pub states: Pages<FrontendState>,
     /// `slots`, by index.
-    pub slots: Vec<u32>,
+    pub slots: Pages<u32>,
     /// `backends`, by id.
-    pub backends: Vec<Backend>,
+    pub backends: Pages<Backend>,
     /// `services`, by index.
-    pub services: Vec<ServiceRecord>,
+    pub services: Pages<ServiceRecord>,
     /// `clusters`, by index.
-    pub clusters: Vec<ClusterRecord>,
+    pub clusters: Pages<ClusterRecord>,
 }
 
 impl Dump {
@@ -85,33 +89,33 @@ impl Dump {
     pub fn write(&mut self, step: &Step) {
         match *step {
             Step::DeleteVip(vip) => {
-                self.vips.remove(&vip);
+                Arc::make_mut(&mut self.vips).remove(&vip);
             }
             Step::DeleteFrontend(key) => {
-                self.frontends.remove(&key);
+                Arc::make_mut(&mut self.frontends).remove(&key);
             }
-            Step::WriteService { id, record } => *entry(&mut self.services, id) = record,
-            Step::WriteCluster { id, record } => *entry(&mut self.clusters, id) = record,
-            Step::WriteBackend { id, backend } => *entry(&mut self.backends, id) = backend,
+            Step::WriteService { id, record } => *self.services.entry(id as usize) = record,
+            Step::WriteCluster { id, record } => *self.clusters.entry(id as usize) = record,
+            Step::WriteBackend { id, backend } => *self.backends.entry(id as usize) = backend,
             Step::WriteSlots { block, ref ids } => {
                 for (slot, &id) in (block..).zip(ids) {
-                    *entry(&mut self.slots, slot) = id;
+                    *self.slots.entry(slot as usize) = id;
                 }
             }
-            Step::WriteState { index, state } => *entry(&mut self.states, index) = state,
+            Step::WriteState { index, state } => *self.states.entry(index as usize) = state,
             Step::UpdateAttributes { index, service, flags, affinity_seconds } => {
-                let state = entry(&mut self.states, index);
+                let state = self.states.entry(index as usize);
                 *state = FrontendState { service, flags, affinity_seconds, ..*state };
             }
-            Step::Flip { index, extent } => entry(&mut self.states, index).extent = extent,
+            Step::Flip { index, extent } => self.states.entry(index as usize).extent = extent,
             Step::InsertFrontend { key, index } => {
-                self.frontends.insert(key, index);
+                Arc::make_mut(&mut self.frontends).insert(key, index);
             }
             Step::InsertVip(vip) => {
-                self.vips.insert(vip);
+                Arc::make_mut(&mut self.vips).insert(vip);
             }
             Step::RetireBackend { id } => {
-                entry(&mut self.backends, id).state = BackendState::RETIRED;
+                self.backends.entry(id as usize).state = BackendState::RETIRED;
             }
             Step::WaitForReaders => {}
         }
@@ -119,17 +123,8 @@ impl Dump {
 }
 
 /// The entries of an array within a capacity.
-fn used<T: Copy>(array: &[T], entries: u32) -> impl Iterator<Item = (u32, T)> {
+fn used<T: Copy + Zeroable>(array: &Pages<T>, entries: u32) -> impl Iterator<Item = (u32, T)> {
     (0..entries).zip(array.iter().copied())
-}
-
-/// The entry at `index` of an array that may end before it.
-fn entry<T: Zeroable + Clone>(array: &mut Vec<T>, index: u32) -> &mut T {
-    let index = index as usize;
-    if array.len() <= index {
-        array.resize(index + 1, T::zeroed());
-    }
-    &mut array[index]
 }
 
 impl Tables for Dump {

@@ -129,10 +129,9 @@ fn blocks_move_where_no_run_is_long_enough() {
     let scattered = fixtures::desired(scattered.map(one));
     let mut dump = maps(capacity, &[&scattered]).0.contents().clone();
     let ids = std::mem::take(&mut dump.slots);
-    dump.slots.resize(64, 0);
-    for (block, state) in (10..).step_by(11).zip(dump.states.iter_mut().skip(1)) {
-        dump.slots[block as usize] = ids[state.extent.block as usize];
-        state.extent.block = block;
+    for (block, index) in (10..).step_by(11).zip(1..dump.states.len()) {
+        let former = std::mem::replace(&mut dump.states[index].extent.block, block);
+        *dump.slots.entry(block as usize) = ids[former as usize];
     }
 
     let mut world = World::found(capacity, dump);

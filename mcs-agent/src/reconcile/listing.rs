@@ -44,7 +44,7 @@ impl fmt::Display for Dump {
 impl fmt::Display for Listing<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = self.vips();
-        for (key, &index) in &self.dump.frontends {
+        for (key, &index) in self.dump.frontends.iter() {
             match self.dump.state(index).filter(|state| state.key == *key) {
                 Some(state) => {
                     lines.push(self.frontend(index, &state));
@@ -177,7 +177,7 @@ VIP fd00::1
     #[test]
     fn what_leads_nowhere_is_shown_as_damaged() {
         let mut dump = listed();
-        dump.frontends.insert(frontend_key(&id("10.0.0.9", 80)), 7);
+        std::sync::Arc::make_mut(&mut dump.frontends).insert(frontend_key(&id("10.0.0.9", 80)), 7);
         dump.slots[2] = 99;
         dump.states[2].extent.count = u32::MAX;
         assert_eq!(

@@ -1,4 +1,7 @@
-use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
+use std::{
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    sync::Arc,
+};
 
 use super::extents::{Extents, one};
 
@@ -9,14 +12,14 @@ use super::extents::{Extents, one};
 #[derive(Clone, Debug)]
 pub(super) struct Names<K> {
     entries: Extents,
-    ids: BTreeMap<K, u32>,
-    uses: BTreeMap<u32, u32>,
+    ids: Arc<BTreeMap<K, u32>>,
+    uses: Arc<BTreeMap<u32, u32>>,
 }
 
-impl<K: Ord> Names<K> {
+impl<K: Ord + Clone> Names<K> {
     /// No name, in an array whose entries are free or in limbo as told.
-    pub(super) const fn new(entries: Extents) -> Self {
-        Self { entries, ids: BTreeMap::new(), uses: BTreeMap::new() }
+    pub(super) fn new(entries: Extents) -> Self {
+        Self { entries, ids: Arc::default(), uses: Arc::default() }
     }
 
     fn id(&self, name: &K) -> Option<u32> {
@@ -40,23 +43,23 @@ impl<K: Ord> Names<K> {
         if id == 0 {
             return;
         }
-        let uses = self.uses.entry(id).or_default();
+        let uses = Arc::make_mut(&mut self.uses).entry(id).or_default();
         *uses += 1;
         if *uses == 1 {
             self.entries.take(one(id));
-            self.ids.insert(name, id);
+            Arc::make_mut(&mut self.ids).insert(name, id);
         }
     }
 
     /// Something no longer refers to the entry; after the last, the entry is in limbo.
     pub(super) fn release(&mut self, id: u32, name: &K) {
-        let Entry::Occupied(mut uses) = self.uses.entry(id) else { return };
+        let Entry::Occupied(mut uses) = Arc::make_mut(&mut self.uses).entry(id) else { return };
         *uses.get_mut() -= 1;
         if *uses.get() == 0 {
             uses.remove();
             self.entries.release(one(id));
             if self.id(name) == Some(id) {
-                self.ids.remove(name);
+                Arc::make_mut(&mut self.ids).remove(name);
             }
         }
     }

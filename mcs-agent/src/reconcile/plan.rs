@@ -45,8 +45,28 @@ pub fn plan(desired: &Desired, realized: &Realized, prune: bool) -> Plan {
         draft.delete_vips(&vips);
     }
     draft.delete_frontends(|key| prune && !wanted.contains_key(key));
+    change(&mut draft, &wanted, prune);
+    draft.insert_vips(&vips);
+    draft.finish()
+}
+
+/// Plans the same where every source has synced, and nothing but the backends of these frontends is
+/// other than it was when a plan left nothing to do.
+pub fn plan_backends(desired: &Desired, realized: &Realized, ids: &BTreeSet<FrontendId>) -> Plan {
+    let wanted: Wanted<'_> = ids
+        .iter()
+        .filter_map(|id| desired.frontends.get_key_value(id))
+        .map(|(id, frontend)| (frontend_key(id), (id, frontend)))
+        .collect();
+    let mut draft = Draft::new(realized);
+    change(&mut draft, &wanted, true);
+    draft.finish()
+}
+
+/// Makes frontends what they are to become.
+fn change(draft: &mut Draft<'_>, wanted: &Wanted<'_>, prune: bool) {
     draft.retire();
-    let targets = targets(&wanted, draft.realized(), prune);
+    let targets = targets(wanted, draft.realized(), prune);
     let (new, mut changed): (Vec<_>, Vec<_>) = targets.into_iter().partition(Target::is_new);
     changed.sort_by_key(Target::growth);
     for target in &changed {
@@ -56,8 +76,6 @@ pub fn plan(desired: &Desired, realized: &Realized, prune: bool) -> Plan {
     for target in &new {
         draft.realize(target);
     }
-    draft.insert_vips(&vips);
-    draft.finish()
 }
 
 /// The wanted frontends that differ from what the maps hold.

@@ -30,6 +30,11 @@ impl Snapshot {
         self.imports.values().map(AsRef::as_ref)
     }
 
+    /// A ServiceImport, unless it cannot be read.
+    pub fn import(&self, key: &ObjectKey) -> Option<&ServiceImport> {
+        self.imports.get(key).map(AsRef::as_ref)
+    }
+
     /// The slices of an import, by name.
     pub fn slices(&self, import: &ObjectKey) -> impl Iterator<Item = &EndpointSlice> {
         self.by_import.get(import).into_iter().flat_map(|slices| slices.values().map(AsRef::as_ref))
@@ -43,6 +48,11 @@ impl Snapshot {
     /// Every object that cannot be read, and what is wrong with it.
     pub fn malformed(&self) -> impl Iterator<Item = (&ObjectRef, &str)> {
         self.malformed.iter().map(|(object, message)| (object, message.as_str()))
+    }
+
+    /// What is wrong with an object, if it cannot be read.
+    pub fn problem(&self, object: &ObjectRef) -> Option<&str> {
+        self.malformed.get(object).map(String::as_str)
     }
 
     /// Every object of a kind, whether it can be read or not.

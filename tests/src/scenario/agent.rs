@@ -3,9 +3,9 @@ use std::path::PathBuf;
 use anyhow::{bail, ensure};
 use fastrand::Rng;
 use mcs_agent::{
-    desired,
-    model::{Desired, NodeContext},
-    reconcile::{Deferred, Faulty, Maps as _, Plan, Realized, apply, plan},
+    desired::Rules,
+    model::{Desired, NodeContext, Scope},
+    reconcile::{Deferred, Faulty, Maps as _, Plan, Realized, apply, plan, plan_backends},
     source::ManifestSource,
     store::ObjectStore,
 };
@@ -25,7 +25,9 @@ pub(super) struct Agent<M> {
     node: NodeContext,
     source: ManifestSource,
     pub(super) store: ObjectStore,
-    pub(super) desired: Desired,
+    rules: Rules,
+    /// Where the maps may hold other than is desired.
+    unplanned: Scope,
     realized: Realized,
     /// What was in the maps at the start.
     found: Desired,
@@ -46,7 +48,8 @@ impl<M: Backing> Agent<M> {
             source: ManifestSource::new(&manifests),
             manifests,
             store: ObjectStore::default(),
-            desired: Desired::default(),
+            rules: Rules::default(),
+            unplanned: Scope::Everything,
             realized: Realized::empty(node.capacity),
             found: Desired::default(),
             deferred: Vec::new(),
@@ -77,7 +80,8 @@ impl<M: Backing> Agent<M> {
         let (realized, findings) = Realized::restore(self.maps.dump()?, self.node.capacity);
         ensure!(findings.is_empty(), "an agent has left damage: {findings:?}");
         self.found = realized.in_force();
-        self.desired = Desired::default();
+        self.rules = Rules::default();
+        self.unplanned = Scope::Everything;
         self.realized = realized;
         Ok(())
     }
@@ -89,11 +93,14 @@ impl<M: Backing> Agent<M> {
             let plan = self.plan();
             self.deferred.clone_from(&plan.deferred);
             if plan.steps.is_empty() {
+                ensure!(self.plan_all().steps.is_empty(), "something was left out of a plan");
+                self.unplanned =
+                    if self.store.synced() { Scope::default() } else { Scope::Everything };
                 ensure!(self.view()? == View::of(self.realized.tables())?, "the agent errs");
                 return Ok(());
             }
             if self.carry_out(&plan)? && plan.deferred.is_empty() {
-                let rest = self.plan();
+                let rest = self.plan_all();
                 ensure!(rest == Plan::default(), "a plan leaves something to do: {rest:?}");
             }
         }
@@ -127,16 +134,32 @@ impl<M: Backing> Agent<M> {
     }
 
     fn follow(&mut self) {
-        let in_force = if self.store.synced() { &self.desired } else { &self.found };
-        let in_force = in_force.clone();
+        let found = (!self.store.synced()).then(|| self.found.clone());
         if let Some(batch) = self.source.read() {
             self.store.apply(batch);
         }
-        self.desired = desired::compute(&self.store.snapshot(), &self.node, &in_force);
+        let touched = self.store.take_touched();
+        let update =
+            self.rules.update(&self.store.snapshot(), &touched, &self.node, found.as_ref());
+        self.unplanned.extend(update.scope);
     }
 
     fn plan(&self) -> Plan {
-        plan(&self.desired, &self.realized, self.store.synced())
+        match &self.unplanned {
+            Scope::Backends(frontends) if self.store.synced() => {
+                plan_backends(self.desired(), &self.realized, frontends)
+            }
+            _ => self.plan_all(),
+        }
+    }
+
+    fn plan_all(&self) -> Plan {
+        plan(self.desired(), &self.realized, self.store.synced())
+    }
+
+    /// What is wanted.
+    pub(super) const fn desired(&self) -> &Desired {
+        self.rules.desired()
     }
 
     /// Whether every write succeeded.
@@ -144,6 +167,9 @@ impl<M: Backing> Agent<M> {
         self.maps.maps.expect(plan, self.realized.tables())?;
         let result = apply(plan, &mut self.maps, &mut self.realized);
         self.maps.maps.verdict()?;
+        if result.is_err() || !plan.deferred.is_empty() {
+            self.unplanned = Scope::Everything;
+        }
         Ok(result.is_ok())
     }
 }

@@ -59,11 +59,11 @@ fn tell<M: Backing>(agent: &Agent<M>) -> anyhow::Result<String> {
     for deferred in &agent.deferred {
         line(format!("pending {deferred}"))?;
     }
-    for ImportReport { import, state, message } in &agent.desired.imports {
+    for ImportReport { import, state, message } in &agent.desired().imports {
         let colon = if message.is_empty() { "" } else { ": " };
         line(format!("import {import} {state}{colon}{message}"))?;
     }
-    for Rejection { object, reason, message } in &agent.desired.rejections {
+    for Rejection { object, reason, message } in &agent.desired().rejections {
         line(format!("rejected {object} {reason}: {message}"))?;
     }
     let source = agent.store.source();

@@ -50,7 +50,10 @@ impl View {
             let state = dump.state(*index).expect("a state");
             (*key, entry(dump, dump, &state))
         };
-        Self { vips: dump.vips.clone(), entries: dump.frontends.iter().map(entry).collect() }
+        Self {
+            vips: dump.vips.as_ref().clone(),
+            entries: dump.frontends.iter().map(entry).collect(),
+        }
     }
 
     /// Where a complete plan leads from here.

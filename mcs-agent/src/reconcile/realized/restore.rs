@@ -59,7 +59,7 @@ impl Realized {
         let mut realized = Self::new(capacity, dump, Ledger::new(capacity, Extents::in_limbo));
         let mut findings = Vec::new();
         let mut whole = Vec::new();
-        for (&key, &index) in &realized.tables.frontends {
+        for (&key, &index) in realized.tables.frontends.iter() {
             match inspect(&realized.tables, capacity, &key, index) {
                 Ok(()) => whole.push(index),
                 Err(damage) => findings.push(Finding { key, damage }),
