@@ -10,6 +10,7 @@ mod metrics;
 mod programs;
 mod report;
 mod server;
+mod stale;
 mod sweeper;
 mod tc;
 mod unwritten;
@@ -26,6 +27,7 @@ use tokio::{
 pub use config::{Config, SocketLb, SourceConfig, TcAttach};
 pub use health::{Attachments, Check, age, failings};
 pub use report::{AgentInfo, ListenerReport, Report, ReportError, Usage};
+pub use stale::StaleUdpReport;
 #[cfg(test)]
 pub(crate) use tc::fixture as tc_fixture;
 pub use tc::{DeviceReport, TcReport};

@@ -15,12 +15,13 @@ use super::{
     AgentInfo, Config, LOOK_INTERVAL, Report, Usage, addresses,
     programs::Dataplane,
     report::{MANIFESTS, backends_by_cluster},
+    stale::{self, Next, StaleUdp},
     sweeper::Sweeper,
     unwritten::Unwritten,
     vitals::Vitals,
 };
 use crate::{
-    dataplane::StorageFallback,
+    dataplane::{StorageFallback, UdpConnection},
     desired,
     flows::FlowUsage,
     loader::state_bytes,
@@ -61,6 +62,7 @@ pub(super) struct Control {
     state_map_bytes: u64,
     sweeper: Sweeper,
     flows: Option<FlowUsage>,
+    stale_udp: StaleUdp,
     vitals: Arc<Vitals>,
     unwritten: Unwritten,
     source_lost: BTreeMap<String, u64>,
@@ -78,6 +80,7 @@ impl Control {
             addresses::of_this_node().context("cannot read this node's addresses")?;
         let sweeper =
             Sweeper::new(&dataplane.pins.state()).context("cannot open the flow table")?;
+        let stale_udp = StaleUdp::new(dataplane.pins.state(), config.stale_udp);
         let now = seconds_since_epoch();
         let agent = AgentInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -106,6 +109,7 @@ impl Control {
             state_map_bytes: state_bytes(config.flows),
             sweeper,
             flows: None,
+            stale_udp,
             vitals,
             unwritten: Unwritten::default(),
             source_lost: BTreeMap::new(),
@@ -137,6 +141,10 @@ impl Control {
                 swept = self.sweeper.next(), if !self.dataplane.is_outdated() => {
                     self.note_flows(swept);
                 }
+                next = self.stale_udp.next() => match next {
+                    Next::Listed(connections) => self.destroy_stale(connections),
+                    Next::Reported => self.report_soon(),
+                },
                 () = self.vitals.listeners_changed() => self.report_soon(),
                 _ = look.tick() => {
                     self.refresh_addresses();
@@ -253,6 +261,14 @@ impl Control {
         }
     }
 
+    /// Before everything was read, nothing is known to have been removed.
+    fn destroy_stale(&mut self, connections: Vec<UdpConnection>) {
+        if self.synced {
+            let stale = stale::stale(connections, &self.desired, &self.realized);
+            self.stale_udp.destroy(stale);
+        }
+    }
+
     fn report_soon(&mut self) {
         self.report_at.get_or_insert_with(|| Instant::now() + REPORT_DELAY);
     }
@@ -286,6 +302,8 @@ impl Control {
         if synced && !self.synced {
             self.synced = true;
             self.found = Desired::default();
+            // What an earlier agent removed, and what went while there was none.
+            self.stale_udp.removed();
             tracing::info!(
                 imports = self.desired.imports.len(),
                 frontends = self.desired.frontends.len(),
@@ -313,6 +331,9 @@ impl Control {
         }
         self.dataplane.finish_switch().context("cannot switch to larger maps")?;
         self.pending.extend(plan.deferred.iter().map(ToString::to_string));
+        if stale::is_removed_by(&plan, &self.realized) {
+            self.stale_udp.removed();
+        }
         apply(&plan, &mut self.dataplane.maps, &mut self.realized)?;
         if !plan.steps.is_empty() {
             let micros = started.elapsed().as_micros();
@@ -377,6 +398,7 @@ impl Control {
             config_map_bytes: self.dataplane.capacity().memory().0,
             state_map_bytes: self.state_map_bytes,
             flows: self.flows.clone(),
+            stale_udp: self.stale_udp.report().clone(),
             imports: self.desired.imports.clone(),
             rejections: self.desired.rejections.clone(),
             outdated: self.dataplane.is_outdated(),
@@ -433,7 +455,7 @@ fn log_rejections(before: &Desired, after: &Desired) {
     }
 }
 
-async fn at(instant: Option<Instant>) {
+pub(super) async fn at(instant: Option<Instant>) {
     match instant {
         Some(instant) => tokio::time::sleep_until(instant).await,
         None => std::future::pending().await,

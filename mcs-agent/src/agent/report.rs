@@ -8,7 +8,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{SocketLb, TcReport};
+use super::{SocketLb, StaleUdpReport, TcReport};
 use crate::{
     dataplane::Run,
     flows::FlowUsage,
@@ -57,6 +57,9 @@ pub struct Report {
     pub state_map_bytes: u64,
     /// The flows of the packet path; absent before the first sweep.
     pub flows: Option<FlowUsage>,
+    /// UDP sockets that are connected to removed backends.
+    #[serde(default)]
+    pub stale_udp: StaleUdpReport,
     /// Every ServiceImport and what became of it.
     pub imports: Vec<ImportReport>,
     /// What was turned down.

@@ -146,6 +146,7 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
         report.cgroup_path.display(),
     ))?;
     print(&format!("Packets: {}", devices::summary(&report.tc)))?;
+    print(&format!("Stale UDP: {}", report.stale_udp))?;
     for listener in &report.listeners {
         let problem = if listener.problem.is_some() { ": not listening" } else { "" };
         print(&format!("HTTP: {} {}{problem}", listener.flags, listener.address))?;

@@ -56,6 +56,7 @@ impl<'a> Scrape<'a> {
             source(&mut families, &report)?;
             capacity(&mut families, &report)?;
             flows(&mut families, &report)?;
+            stale_udp(&mut families, &report)?;
             self.attachments(&mut families, &report)?;
         }
         if let Ok(counts) = read_counters(&self.pins.state()) {
@@ -263,6 +264,26 @@ fn flows(families: &mut Families, report: &Report) -> Result<()> {
         "Flows that had no packet for as long as their state allows",
         [],
         [([] as [&str; 0], usage.forgotten)],
+    )
+}
+
+fn stale_udp(families: &mut Families, report: &Report) -> Result<()> {
+    let stale = &report.stale_udp;
+    families.gauge(
+        "mcs_stale_udp_enabled",
+        "1 if UDP sockets connected to removed backends are destroyed, else 0",
+        truth(stale.is_done()),
+    )?;
+    families.counters(
+        "mcs_stale_udp_sockets_total",
+        "UDP sockets connected to removed backends, by what became of them",
+        ["result"],
+        [(["destroyed"], stale.destroyed), (["gone"], stale.gone), (["failed"], stale.failed)],
+    )?;
+    families.gauge(
+        "mcs_stale_udp_pass_duration_seconds",
+        "Seconds that the latest pass over the network namespaces took",
+        Duration::from_micros(stale.pass_micros).as_secs_f64(),
     )
 }
 
