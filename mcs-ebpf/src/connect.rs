@@ -10,8 +10,6 @@ use crate::{
     destination, sockets,
 };
 
-const IPPROTO_UDP: u8 = 17;
-
 /// Sends a connection to a VIP to one of its backends, or refuses it.
 #[inline(always)]
 pub(crate) fn connect<F: Family>(ctx: &Ctx<F>) -> i32 {
@@ -28,7 +26,7 @@ fn translate<F: Family>(ctx: &Ctx<F>, vip: Peer, frontend: &Frontend) -> i32 {
         return refuse(Counter::RefusedNoBackend);
     };
     let connection = choice.connection(vip);
-    sockets::connecting(ctx, &connection, frontend.state.key.protocol == IPPROTO_UDP);
+    sockets::connecting(ctx, &connection);
     ctx.set_peer(&connection.backend.addr, connection.backend.port);
     count(Counter::ConnectTranslated);
     debug!(ctx.inner(), "connect: frontend {} to backend {}", frontend.index, choice.chosen.id);

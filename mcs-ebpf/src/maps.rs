@@ -9,9 +9,9 @@ use aya_ebpf::{
 };
 use bytemuck::Pod;
 use mcs_common::{
-    Address, Affinity, AffinityKey, Backend, BackendRef, ClientKey, ClusterRecord, ConnectedValue, Counter,
-    Flow, Fragment, FragmentKey, FrontendKey, FrontendState, PinKey, ReverseKey, ReverseValue, RunRecord,
-    ServiceRecord, SocketState, Tuple, select::Tables,
+    Address, Affinity, AffinityKey, Backend, BackendRef, ClientKey, ClusterRecord, ConnectedValue,
+    Counter, Flow, Fragment, FragmentKey, FrontendKey, FrontendState, PinKey, ReverseKey,
+    ReverseValue, RunRecord, ServiceRecord, SocketState, Tuple, select::Tables,
 };
 
 use crate::packet::{refuse::Budget, scratch::Scratch};

@@ -54,7 +54,7 @@ fn storage<'a, F: Family>(ctx: &Ctx<F>, flags: u64) -> Option<&'a mut SocketStat
 
 /// Remembers that the socket connects to a VIP.
 #[inline(always)]
-pub(crate) fn connecting<F: Family>(ctx: &Ctx<F>, connection: &Connection, is_udp: bool) {
+pub(crate) fn connecting<F: Family>(ctx: &Ctx<F>, connection: &Connection) {
     if let Some(state) = state_or_new(ctx) {
         // The connect may still fail, and the socket stay connected where it is: that is not
         // `current` if the connect before has failed too.
@@ -65,7 +65,7 @@ pub(crate) fn connecting<F: Family>(ctx: &Ctx<F>, connection: &Connection, is_ud
             state.previous = state.current;
         }
         state.current = *connection;
-        if is_udp {
+        if ctx.is_udp() {
             remember_connected(ctx, connection);
         }
     } else {

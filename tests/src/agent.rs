@@ -24,6 +24,7 @@ use crate::{
 pub const HOOKS: usize = 8;
 
 /// The capabilities that every agent has, as the `DaemonSet` gives them, and no others.
+/// [`Config::capabilities`] adds what a switch of the chart does.
 pub const CAPABILITIES: [&str; 3] = ["bpf", "net_admin", "perfmon"];
 
 /// What an agent is started with.
@@ -37,6 +38,8 @@ pub struct Config {
     pub cgroup_root: PathBuf,
     /// `--run-dir`.
     pub run_dir: PathBuf,
+    /// More capabilities than [`CAPABILITIES`].
+    pub capabilities: Vec<&'static str>,
     /// More flags.
     pub flags: Vec<String>,
     /// A file that what it prints is appended to.
@@ -68,8 +71,8 @@ const AS_A_POD: &str = "account=$1 && shift && mount -t tmpfs none /var/run \
 
 impl Source {
     /// `mcs-agent run`, which reads here.
-    fn command(&self, binary: &Path, netns: &Namespace) -> Command {
-        let limits = limit(&CAPABILITIES);
+    fn command(&self, binary: &Path, netns: &Namespace, more: &[&str]) -> Command {
+        let limits = limit(&[&CAPABILITIES, more].concat());
         let run = |flag: &str, path: &Path| {
             let mut command = netns.command("setpriv");
             command.args(&limits).arg(binary).arg("run").arg(flag).arg(path);
@@ -282,7 +285,7 @@ fn spawn(binary: &Path, netns: &Namespace, config: &Config) -> anyhow::Result<Ch
     let log = File::options().create(true).append(true).open(&config.log)?;
     // What outlives this process must not hold its terminal or pipes.
     let output = log.try_clone()?;
-    let mut command = config.source.command(binary, netns);
+    let mut command = config.source.command(binary, netns, &config.capabilities);
     command
         .arg("--bpffs")
         .arg(&config.bpffs)

@@ -222,7 +222,7 @@ impl Live {
     }
 }
 
-fn still_goes(mut stream: &TcpStream, vip: SocketAddr) -> anyhow::Result<()> {
+pub(crate) fn still_goes(mut stream: &TcpStream, vip: SocketAddr) -> anyhow::Result<()> {
     let peer = stream.peer_addr()?;
     ensure!(peer == vip, "its peer is {peer} instead of {vip}");
     stream.write_all(b"still there?")?;

@@ -11,6 +11,7 @@ mod growth;
 mod load;
 mod process;
 mod restart;
+mod stale;
 mod steady;
 mod versions;
 mod world;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
     bound::cases(&mut suite);
     versions::cases(&mut suite);
     faults::cases(&mut suite);
+    stale::cases(&mut suite);
     steady::cases(&mut suite);
     suite.main(World::begin)
 }

@@ -101,6 +101,11 @@ impl World {
         Target { service, v4, v6 }.with(SETS[0])
     }
 
+    /// A pod of the node, besides the one that there is. `number` is that of its subnet.
+    pub(crate) fn another_pod(&self, role: &str, number: u8) -> anyhow::Result<Namespace> {
+        self.node.link(&self.run, role, Subnet(number), &[2])
+    }
+
     /// An agent that knows the service.
     pub(crate) fn site(&self, role: &str, flags: &[&str], target: &Target) -> anyhow::Result<Site> {
         Site::start(&self.run, role, &self.node.netns, flags, &[&target.service])
