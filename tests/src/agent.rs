@@ -27,6 +27,9 @@ pub const HOOKS: usize = 8;
 /// [`Config::capabilities`] adds what a switch of the chart does.
 pub const CAPABILITIES: [&str; 3] = ["bpf", "net_admin", "perfmon"];
 
+/// What the chart's `staleUdp` adds.
+pub const CAPABILITY_FOR_STALE_UDP: &str = "sys_admin";
+
 /// What an agent is started with.
 #[derive(Clone, Debug)]
 pub struct Config {
