@@ -258,6 +258,7 @@ impl Pins {
     /// Checks the file system and makes the directories.
     pub fn prepare(&self, bpffs: &Path) -> Result<(), LoadError> {
         bpffs::prepare(bpffs)?;
+        bpffs::make_own(self.root())?;
         self.create().map_err(pin_error("make", self.root()))
     }
 }
