@@ -82,7 +82,7 @@ impl StaleUdp {
     /// Backends may have been removed.
     pub(super) fn removed(&mut self) {
         if self.report.is_done() {
-            self.at.get_or_insert_with(|| Instant::now() + DELAY);
+            self.at_latest(DELAY);
         }
     }
 
@@ -120,13 +120,13 @@ impl StaleUdp {
     }
 
     /// Has these destroyed.
-    pub(super) fn destroy(&mut self, stale: Vec<UdpConnection>) {
+    pub(super) fn destroy(&mut self, connections: Vec<UdpConnection>) {
         let missed = std::mem::take(&mut self.missed);
-        if stale.is_empty() {
+        if connections.is_empty() {
             return;
         }
         let state = self.state.clone();
-        let pass = move || destroy(&state, &stale, &missed);
+        let pass = move || destroy(&state, &connections, &missed);
         self.running = Some(Running::Destroying(begin(pass)));
     }
 
@@ -144,17 +144,19 @@ impl StaleUdp {
         self.report.add(&pass);
         self.missed = pass.missed;
         if !self.missed.is_empty() {
-            self.again();
+            self.at_latest(AGAIN);
         }
     }
 
     fn fail(&mut self, what: &str, error: &io::Error) {
         tracing::warn!("{what}: {error}; trying again");
-        self.again();
+        self.at_latest(AGAIN);
     }
 
-    fn again(&mut self) {
-        self.at.get_or_insert_with(|| Instant::now() + AGAIN);
+    /// Begins a pass after that long, or when one is due before.
+    fn at_latest(&mut self, wait: Duration) {
+        let at = Instant::now() + wait;
+        self.at = Some(self.at.map_or(at, |due| due.min(at)));
     }
 }
 

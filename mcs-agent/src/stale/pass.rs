@@ -49,12 +49,16 @@ impl Missed {
 ///
 /// A connection may be listed before it is made, so one of which no socket is found is only forgotten if
 /// it was missed before.
-pub fn destroy(state: &Path, stale: &[UdpConnection], missed_before: &Missed) -> io::Result<Pass> {
+pub fn destroy(
+    state: &Path,
+    connections: &[UdpConnection],
+    missed_before: &Missed,
+) -> io::Result<Pass> {
     let began = Instant::now();
     let mut hunt = Hunt {
         list: UdpConnections::open(state)?,
-        wanted: stale.iter().map(|connection| (connection.key, connection.value)).collect(),
-        port: only(stale.iter().map(|connection| connection.key.backend.port)),
+        wanted: connections.iter().map(|connection| (connection.key, connection.value)).collect(),
+        port: only(connections.iter().map(|connection| connection.key.backend.port)),
         pass: Pass::default(),
     };
     let survey = Survey::new();

@@ -26,10 +26,8 @@ use crate::{
     world::{SETS, Target, World, backends},
 };
 
-/// Within this a client knows, on a machine that has time.
+/// Within this a client knows.
 const PROMPT: Duration = Duration::from_secs(1);
-/// And on one that has much to do.
-const PATIENCE: Duration = Duration::from_secs(3);
 /// What lets an agent enter network namespaces.
 const ENTERS: &str = CAPABILITY_FOR_STALE_UDP;
 
@@ -91,7 +89,7 @@ fn destroys(world: &mut World) -> anyhow::Result<()> {
             let changed = target.clone().with(SETS[(turn + 1) % 2]);
             site.apply(&changed.service)?;
             let left = backends(SETS[(turn + 1) % 2]);
-            let took = all.wait_until_aborted(PATIENCE, &mut failures);
+            let took = all.wait_until_aborted(PROMPT, &mut failures);
             slowest = slowest.max(took);
             failures.extend(all.move_on(&target, &left));
             failures.extend(all.go_on(&target, &other, &left));
@@ -139,14 +137,14 @@ fn catches_up(world: &mut World) -> anyhow::Result<()> {
     site.agent.start_again(&world.node.netns, &[])?;
     site.agent.wait_for(&changed.service)?;
     let mut failures = Vec::new();
-    clients.wait_until_aborted(PATIENCE, &mut failures);
+    clients.wait_until_aborted(PROMPT, &mut failures);
     ensure!(failures.is_empty(), "{failures:?}");
     count(&site.agent, clients.aborted())?;
 
     // The import goes, and its address with it.
     let clients = Clients::begin(&[&world.pod], &changed, &other)?;
     site.remove(&changed.service)?;
-    clients.wait_until_aborted(PATIENCE, &mut failures);
+    clients.wait_until_aborted(PROMPT, &mut failures);
     tell(format!("{} sockets, {} failures", 2 * clients.aborted(), failures.len()));
     ensure!(failures.is_empty(), "{failures:?}");
     Ok(())
@@ -177,7 +175,7 @@ impl Hermit {
 
     /// What it says when its socket is destroyed.
     fn last_words(&mut self) -> anyhow::Result<String> {
-        wait::within(PATIENCE, "the process to end", || {
+        wait::within(PROMPT, "the process to end", || {
             self.0.try_wait()?.context("it still waits for its socket")
         })?;
         let mut said = String::new();
