@@ -15,6 +15,8 @@ pub mod client;
 pub mod cluster;
 #[cfg(feature = "suites")]
 pub mod interpreter;
+#[cfg(feature = "suites")]
+pub mod fuzz;
 pub mod manifests;
 pub mod netns;
 #[cfg(feature = "clusters")]
