@@ -246,6 +246,63 @@ pub fn open_pin(path: &Path) -> io::Result<OwnedFd> {
     unsafe { make(bpf_cmd::BPF_OBJ_GET, &mut attr) }
 }
 
+/// Writes an entry of a map, whose key and value are as long as these.
+pub fn write(map: impl AsFd, key: &[u8], value: &[u8]) -> io::Result<()> {
+    let mut attr = zeroed();
+    // SAFETY: fields of a union of integers.
+    let element = unsafe { &mut attr.__bindgen_anon_2 };
+    element.map_fd = number(map.as_fd());
+    element.key = key.as_ptr().addr() as u64;
+    element.__bindgen_anon_1.value = value.as_ptr().addr() as u64;
+    // SAFETY: key and value are as long as the map's, and outlive the call.
+    unsafe { call(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr).map(drop) }
+}
+
+/// The value of a key of a map, of so many bytes.
+pub fn read(map: impl AsFd, key: &[u8], size: usize) -> io::Result<Option<Vec<u8>>> {
+    let mut value = vec![0; size];
+    let mut attr = zeroed();
+    // SAFETY: fields of a union of integers.
+    let element = unsafe { &mut attr.__bindgen_anon_2 };
+    element.map_fd = number(map.as_fd());
+    element.key = key.as_ptr().addr() as u64;
+    element.__bindgen_anon_1.value = value.as_mut_ptr().addr() as u64;
+    // SAFETY: key and value are as long as the map's, and outlive the call.
+    match unsafe { call(bpf_cmd::BPF_MAP_LOOKUP_ELEM, &mut attr) } {
+        Ok(_) => Ok(Some(value)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The first entries of a hash, as many as a test makes, with keys and values of so many bytes.
+pub fn entries(map: impl AsFd, key: usize, value: usize) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    const MOST: usize = 256;
+
+    let mut entries = Vec::new();
+    let mut last: Option<Vec<u8>> = None;
+    while entries.len() < MOST {
+        let mut next = vec![0; key];
+        let mut attr = zeroed();
+        // SAFETY: fields of a union of integers.
+        let element = unsafe { &mut attr.__bindgen_anon_2 };
+        element.map_fd = number(map.as_fd());
+        element.key = last.as_ref().map_or(0, |last| last.as_ptr().addr() as u64);
+        element.__bindgen_anon_1.next_key = next.as_mut_ptr().addr() as u64;
+        // SAFETY: both keys are as long as the map's, and outlive the call.
+        match unsafe { call(bpf_cmd::BPF_MAP_GET_NEXT_KEY, &mut attr) } {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+            Err(error) => return Err(error),
+        }
+        if let Some(value) = read(map.as_fd(), &next, value)? {
+            entries.push((next.clone(), value));
+        }
+        last = Some(next);
+    }
+    Ok(entries)
+}
+
 /// The ids of all type information in the kernel, its own included.
 pub fn btf_ids() -> io::Result<Vec<u32>> {
     let mut ids = Vec::new();

@@ -9,6 +9,7 @@ mod bound;
 mod cleanup;
 mod faults;
 mod growth;
+mod junk;
 mod load;
 mod memory;
 mod objects;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
     bound::cases(&mut suite);
     versions::cases(&mut suite);
     faults::cases(&mut suite);
+    junk::cases(&mut suite);
     cleanup::cases(&mut suite);
     steady::cases(&mut suite);
     suite.main(World::begin)
