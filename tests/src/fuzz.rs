@@ -12,12 +12,10 @@ use proptest::{
     test_runner::{Config, FileFailurePersistence, TestCaseError, TestError, TestRunner},
 };
 
-use crate::suite::tell;
+use crate::suite::{FUZZ_SECONDS, tell};
 
-/// Names how many seconds to go on.
-pub const SECONDS: &str = "MCS_FUZZ_SECONDS";
 /// How long to look for a smaller input that fails as well.
-const SHRINKING: Duration = Duration::from_secs(60);
+const SHRINKING: Duration = Duration::from_mins(1);
 
 /// Where inputs that have failed are noted, as seeds, to be tried first from then on.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +33,7 @@ impl Regressions {
         Self(concat!(env!("CARGO_MANIFEST_DIR"), "/proptest-regressions/restore.txt"));
 }
 
-/// Tries inputs that `strategy` makes: `cases` of them, or for as long as [`SECONDS`] says. One that
+/// Tries inputs that `strategy` makes: `cases` of them, or for as long as [`FUZZ_SECONDS`] says. One that
 /// makes `test` fail or panic is made as small as it gets, and is an error. Tells how many were tried.
 pub fn fuzz<S: Strategy>(
     regressions: Regressions,
@@ -44,10 +42,10 @@ pub fn fuzz<S: Strategy>(
     test: impl Fn(S::Value) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let start = Instant::now();
-    let time = match env::var(SECONDS) {
-        Ok(seconds) => {
-            Duration::from_secs(seconds.parse().with_context(|| format!("{SECONDS}={seconds}"))?)
-        }
+    let time = match env::var(FUZZ_SECONDS) {
+        Ok(seconds) => Duration::from_secs(
+            seconds.parse().with_context(|| format!("{FUZZ_SECONDS}={seconds}"))?,
+        ),
         Err(_) => Duration::ZERO,
     };
     let test = |input| test(input).map_err(|error| TestCaseError::fail(format!("{error:#}")));
@@ -59,12 +57,12 @@ pub fn fuzz<S: Strategy>(
             max_shrink_time: u32::try_from(SHRINKING.as_millis())?,
             ..Config::default()
         });
-        let (result, panic) = with_quiet_panics(|| runner.run(strategy, &test));
+        let (result, panic) = with_quiet_panics(|| runner.run(strategy, test));
         match result {
             Ok(()) => tried += cases,
             Err(TestError::Abort(reason)) => bail!("{reason}"),
             Err(TestError::Fail(reason, input)) => bail!(
-                "{reason}\n{panic}\nThe smallest input found:\n{input:#?}\nIts seed is noted in {}",
+                "{reason}\n{panic}\nThe smallest input found:\n{input:?}\nIts seed is noted in {}",
                 regressions.0
             ),
         }

@@ -6,12 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use bytemuck::{Pod, Zeroable};
 use super::{
     AttachType, Instruction, Link, Map, MapKind, Order, Program, ProgramType, code, helper,
     instruction,
 };
 use crate::netns::Namespace;
+use bytemuck::{Pod, Zeroable};
 
 /// Offset of `protocol` in `struct __sk_buff` of include/uapi/linux/bpf.h.
 const PROTOCOL: i16 = 16;
@@ -77,12 +77,7 @@ pub struct Counter {
 
 impl Counter {
     /// Attaches one by tcx. It goes when this is dropped.
-    pub fn by_tcx(
-        netns: &Namespace,
-        device: &str,
-        way: Way,
-        order: Order,
-    ) -> anyhow::Result<Self> {
+    pub fn by_tcx(netns: &Namespace, device: &str, way: Way, order: Order) -> anyhow::Result<Self> {
         let (map, program) = load()?;
         let index = netns.index(device)?;
         let link = netns.run(|| program.attach_to_interface(index, way.tcx(), order))??;

@@ -2,10 +2,10 @@
 
 use std::{io, os::fd::BorrowedFd};
 
-use bytemuck::{Pod, Zeroable};
 use super::{
     AttachType, Instruction, Link, Map, MapKind, Program, ProgramType, code, helper, instruction,
 };
+use bytemuck::{Pod, Zeroable};
 
 // Offsets in `struct bpf_sock_addr` of include/uapi/linux/bpf.h.
 const USER_IP4: i16 = 4;

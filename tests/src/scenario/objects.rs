@@ -102,12 +102,19 @@ const AMPLE: Capacity = Capacity { frontends: 256, endpoints: 4096, clusters: 16
 
 impl Story {
     pub(super) fn any() -> impl Strategy<Value = Self> {
-        let tight = (4..12_u32, 4..16_u32, 1..4_u32)
-            .prop_map(|(frontends, endpoints, clusters)| Capacity { frontends, endpoints, clusters });
+        let tight =
+            (4..12_u32, 4..16_u32, 1..4_u32).prop_map(|(frontends, endpoints, clusters)| {
+                Capacity { frontends, endpoints, clusters }
+            });
         let capacity = prop_oneof![Just(AMPLE), tight];
         let faults = prop_oneof![3 => Just(0_u16), 1 => Just(100)];
         (capacity, faults, any::<u64>(), vec(step(), 1..14)).prop_map(
-            |(capacity, fault_per_mille, seed, steps)| Self { capacity, fault_per_mille, seed, steps },
+            |(capacity, fault_per_mille, seed, steps)| Self {
+                capacity,
+                fault_per_mille,
+                seed,
+                steps,
+            },
         )
     }
 
@@ -290,19 +297,21 @@ fn import() -> impl Strategy<Value = Value> {
         option::weighted(0.2, one_of(&["None", "ClientIP", "Always"])),
         option::weighted(0.2, one_of(&["Cluster", "Local", "Nearby"])),
     )
-        .prop_map(|(version, (namespace, name), created, ips, ports, kind, affinity, policy)| {
-            let metadata = json!({"namespace": namespace, "name": name});
-            let spec = json!({"type": kind, "ips": ips, "ports": ports});
-            json!({
-                "apiVersion": format!("multicluster.x-k8s.io/{version}"),
-                "kind": "ServiceImport",
-                "metadata": filled(metadata, [("creationTimestamp", created)]),
-                "spec": filled(
-                    spec,
-                    [("sessionAffinity", affinity), ("internalTrafficPolicy", policy)],
-                ),
-            })
-        })
+        .prop_map(
+            |(version, (namespace, name), created, ips, ports, kind, affinity, policy)| {
+                let metadata = json!({"namespace": namespace, "name": name});
+                let spec = json!({"type": kind, "ips": ips, "ports": ports});
+                json!({
+                    "apiVersion": format!("multicluster.x-k8s.io/{version}"),
+                    "kind": "ServiceImport",
+                    "metadata": filled(metadata, [("creationTimestamp", created)]),
+                    "spec": filled(
+                        spec,
+                        [("sessionAffinity", affinity), ("internalTrafficPolicy", policy)],
+                    ),
+                })
+            },
+        )
 }
 
 fn slice() -> impl Strategy<Value = Value> {

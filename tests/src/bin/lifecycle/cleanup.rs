@@ -31,7 +31,8 @@ use crate::{
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     for mechanism in ["tcx", "clsact"] {
-        let name = format!("cleanup leaves the kernel as it was, beside others, ours by {mechanism}");
+        let name =
+            format!("cleanup leaves the kernel as it was, beside others, ours by {mechanism}");
         suite.case(name, move |world| leaves_all_as_it_was(world, mechanism));
     }
     suite.case("cleanup after a kill on the way to other maps", cleans_up_half_of_it);

@@ -15,7 +15,10 @@ use serde_json::Value;
 
 use crate::{
     cleanup::{MOVES, wait_for_move},
-    load::Load, process::Footprint, world::World};
+    load::Load,
+    process::Footprint,
+    world::World,
+};
 
 /// Endpoints of a service.
 const SET: usize = 1000;

@@ -85,7 +85,8 @@ impl MemoryLimit {
 
 impl Drop for MemoryLimit {
     fn drop(&mut self) {
-        let removed = wait::until("a memory cgroup to be empty", || Ok(fs::remove_dir(&self.path)?));
+        let removed =
+            wait::until("a memory cgroup to be empty", || Ok(fs::remove_dir(&self.path)?));
         if let Err(error) = removed {
             eprintln!("cannot remove {}: {error:#}", self.path.display());
         }

@@ -5,9 +5,9 @@ use std::{fs::File, net::SocketAddr, os::fd::AsFd as _, path::Path};
 use anyhow::ensure;
 use mcs_tests::{
     bpf::{
-        Order, Program, ProgramType, code,
+        Order, Program, ProgramType,
         classifier::{Counter, Way},
-        instruction,
+        code, instruction,
         observer::{Hook, Observer},
     },
     cgroup::Cgroup,

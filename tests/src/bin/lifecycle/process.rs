@@ -65,7 +65,7 @@ fn map_memory(pid: u32) -> io::Result<u64> {
     Ok(maps.into_values().sum())
 }
 
-/// What the kernel tells of each descriptor of a process (proc_pid_fdinfo(5)).
+/// What the kernel tells of each descriptor of a process (`proc_pid_fdinfo(5)`).
 pub(crate) fn descriptors(pid: u32) -> io::Result<Vec<String>> {
     let entries = fs::read_dir(format!("/proc/{pid}/fdinfo"))?;
     // Some are closed meanwhile.

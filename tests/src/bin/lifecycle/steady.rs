@@ -14,7 +14,10 @@ const SERVICES: usize = 100;
 const SLACK: u64 = 16 << 10;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
-    suite.case("memory, descriptors, threads and eBPF objects stay flat over many changes, under load", stays_flat);
+    suite.case(
+        "memory, descriptors, threads and eBPF objects stay flat over many changes, under load",
+        stays_flat,
+    );
 }
 
 fn stays_flat(world: &mut World) -> anyhow::Result<()> {

@@ -19,9 +19,7 @@ use mcs_tests::{
     },
 };
 
-use crate::{
-    world::{Mechanism, Target, UDP, World},
-};
+use crate::world::{Mechanism, Target, UDP, World};
 
 /// Datagrams, each with a reply.
 const DATAGRAMS: u64 = 50;

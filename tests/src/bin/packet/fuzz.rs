@@ -25,7 +25,9 @@ const PACKETS: usize = 24;
 pub(crate) fn cases(suite: &mut Suite<Lab>) {
     suite.case("fuzz: packets of every sort, through every program", |lab| {
         let lab = RefCell::new(lab);
-        fuzz(Regressions::PACKETS, SERIES, &Series::any(), |series| series.run(&mut lab.borrow_mut()))
+        fuzz(Regressions::PACKETS, SERIES, &Series::any(), |series| {
+            series.run(&mut lab.borrow_mut())
+        })
     });
 }
 
@@ -85,7 +87,9 @@ impl Series {
                 Broken::Seed { seed, hook, changes, summed } => {
                     let (usual, seed) = seed.get(&seeds);
                     let mut packet = seed.clone();
-                    changes.iter().for_each(|change| change.make(self.family, &mut packet));
+                    for change in changes {
+                        change.make(self.family, &mut packet);
+                    }
                     if *summed {
                         sum(self.family, &mut packet);
                     }
@@ -111,8 +115,8 @@ fn broken() -> impl Strategy<Value = Broken> {
         prop::bool::weighted(0.5),
     )
         .prop_map(|(seed, hook, changes, summed)| Broken::Seed { seed, hook, changes, summed });
-    let noise = (hook(), vec(any::<u8>(), 20..120))
-        .prop_map(|(hook, bytes)| Broken::Noise { hook, bytes });
+    let noise =
+        (hook(), vec(any::<u8>(), 20..120)).prop_map(|(hook, bytes)| Broken::Noise { hook, bytes });
     prop_oneof![12 => seed, 1 => noise]
 }
 
@@ -203,7 +207,9 @@ fn set_length(family: Family, packet: &mut [u8]) {
 fn sum(family: Family, packet: &mut [u8]) {
     let (protocol, begin, addresses) = match family {
         Family::V4 => {
-            let Some(begin) = packet.first().map(|first| usize::from(first & 15) * 4) else { return };
+            let Some(begin) = packet.first().map(|first| usize::from(first & 15) * 4) else {
+                return;
+            };
             if begin < 20 || begin > packet.len() {
                 return;
             }
