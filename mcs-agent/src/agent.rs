@@ -26,6 +26,7 @@ use tokio::{
 
 pub use config::{Config, SocketLb, SourceConfig, TcAttach};
 pub use health::{Attachments, Check, age, failings};
+pub(crate) use programs::run_directory_mark;
 pub use report::{AgentInfo, ListenerReport, Report, ReportError, Usage};
 pub use stale::StaleUdpReport;
 #[cfg(test)]

@@ -181,6 +181,14 @@ impl Agent {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
+    /// Waits until it has ended by itself, or by somebody else's doing.
+    pub fn wait_until_ended(&mut self) -> anyhow::Result<()> {
+        wait::until("the agent to end", || {
+            ensure!(self.child.try_wait()?.is_some(), "it runs");
+            Ok(())
+        })
+    }
+
     fn end(&mut self, signal: Signal) -> anyhow::Result<()> {
         self.signal(signal)?;
         self.child.wait()?;

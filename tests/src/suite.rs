@@ -34,6 +34,10 @@ pub fn skip(reason: impl Into<String>) -> anyhow::Error {
     Skip(reason.into()).into()
 }
 
+/// The variable that tells for how many seconds cases `fuzz: ...` try random inputs. Without it they try
+/// so many.
+pub const FUZZ_SECONDS: &str = "MCS_FUZZ_SECONDS";
+
 static FULL: AtomicBool = AtomicBool::new(false);
 
 /// Whether cases are to take all the time they want: `--full`.

@@ -13,6 +13,7 @@ mod cost;
 mod demo;
 mod deploy;
 mod dwarf;
+mod fuzz;
 mod image;
 mod interrupt;
 mod lint;
@@ -36,6 +37,7 @@ enum Verb {
     Image(image::Args),
     Deploy(deploy::Args),
     Clusters(clusters::Args),
+    Fuzz(fuzz::Args),
     Lint(lint::Args),
     Test(test::Args),
     #[command(hide = true)]
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Verb::Cost(args) => cost::run(&workspace, &args),
         Verb::Demo(args) => demo::run(&workspace, &args),
         Verb::Deploy(args) => deploy::run(&workspace, &args),
+        Verb::Fuzz(args) => fuzz::run(&workspace, &args),
         Verb::Image(args) => image::run(&workspace, &args),
         Verb::Clusters(args) => clusters::run(&workspace, &args),
         Verb::Lint(args) => lint::run(&workspace, &args),

@@ -77,9 +77,9 @@ impl Dataplane {
         };
         let mut programs = Programs::load(&options)?;
         let maps = KernelMaps::open(programs.config(), Access::Write)?;
-        let run_directory = run_directory(config, &pins)?;
         let classifiers = Arc::new(programs.take_classifiers());
         let packets = PacketPath::start(config, &pins, features).await?;
+        let run_directory = run_directory(config, &pins)?;
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let mut dataplane = Self {
             maps,
@@ -281,14 +281,20 @@ async fn wait_for_lock(pins: &Pins) -> anyhow::Result<DirectoryLock> {
     }
 }
 
+/// What the name of an agent's run directory ends with.
+pub(crate) fn run_directory_mark(pins: &Pins) -> anyhow::Result<String> {
+    let root = pins.root();
+    let inode = fs::metadata(root).with_context(|| format!("cannot use {}", root.display()))?;
+    Ok(format!("-{:x}-{:x}", inode.dev(), inode.ino()))
+}
+
 /// A directory of this agent alone: named after its bpffs directory, and told from others of that
 /// name (in other mount namespaces) by the inode.
 fn run_directory(config: &Config, pins: &Pins) -> anyhow::Result<PathBuf> {
-    let root = pins.root();
-    let inode = fs::metadata(root).with_context(|| format!("cannot use {}", root.display()))?;
+    let mark = run_directory_mark(pins)?;
     let bpffs = config.bpffs.canonicalize().unwrap_or_else(|_| config.bpffs.clone());
     let name = bpffs.to_string_lossy().trim_matches('/').replace('/', "-");
-    let directory = config.run_dir.join(format!("{name}-{:x}-{:x}", inode.dev(), inode.ino()));
+    let directory = config.run_dir.join(name + &mark);
     fs::create_dir_all(&directory)
         .with_context(|| format!("cannot make the run directory {}", directory.display()))?;
     directory.canonicalize().with_context(|| format!("cannot use {}", directory.display()))

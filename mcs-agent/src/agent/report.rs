@@ -166,7 +166,7 @@ impl Report {
     /// Replaces the report in `directory` at once: a reader sees the old or the new one.
     pub fn write(&self, directory: &Path) -> Result<(), ReportError> {
         let path = file(directory);
-        let fresh = directory.join("status.json.new");
+        let fresh = fresh_file(directory);
         let error = |source| ReportError { action: "write", path: path.clone(), source };
         let text = serde_json::to_vec(self).map_err(|source| error(source.into()))?;
         fs::create_dir_all(directory).map_err(error)?;
@@ -177,6 +177,7 @@ impl Report {
     /// Removes the report in `directory`, and the directory if nothing else is in it.
     pub fn remove(directory: &Path) {
         // What cannot be removed is a stale file at worst.
+        let _ = fs::remove_file(fresh_file(directory));
         let _ = fs::remove_file(file(directory));
         let _ = fs::remove_dir(directory);
     }
@@ -195,6 +196,11 @@ impl Report {
     pub fn is_of(&self, run: &Run) -> bool {
         u64::from(self.agent.pid) == run.pid && self.agent.host == run.host
     }
+}
+
+/// What is being written, to take the place of [`file`].
+fn fresh_file(directory: &Path) -> PathBuf {
+    directory.join("status.json.new")
 }
 
 fn file(directory: &Path) -> PathBuf {

@@ -32,6 +32,8 @@ pub(crate) struct Load<'a> {
     backends: BTreeSet<SocketAddr>,
     /// New TCP connections a second, of all clients together; else as many as they can.
     rate: Option<u32>,
+    /// Whether what has come of it is told.
+    told: bool,
 }
 
 /// What came of it.
@@ -46,12 +48,17 @@ pub(crate) struct Tally {
 impl<'a> Load<'a> {
     /// Clients of a service, which may be answered by all remote pods.
     pub(crate) fn of(target: &'a Target) -> Self {
-        Self { target, backends: backends(&SETS.concat()), rate: None }
+        Self { target, backends: backends(&SETS.concat()), rate: None, told: true }
     }
 
     /// The same, at that many new TCP connections a second.
     pub(crate) fn at_rate(self, rate: u32) -> Self {
         Self { rate: Some(rate), ..self }
+    }
+
+    /// The same, of which nothing is told unless it fails.
+    pub(crate) fn silent(self) -> Self {
+        Self { told: false, ..self }
     }
 
     /// Does `work` while a client on each CPU goes through the load over and over, each with live
@@ -79,7 +86,9 @@ impl<'a> Load<'a> {
             }
             worked
         });
-        tell(tally.to_string());
+        if self.told {
+            tell(tally.to_string());
+        }
         let worked = worked?;
         tally.verdict()?;
         Ok(worked)

@@ -6,13 +6,20 @@ use std::process::ExitCode;
 use mcs_tests::suite::Suite;
 
 mod bound;
+mod cleanup;
 mod faults;
 mod growth;
+mod junk;
 mod load;
+mod memory;
+mod objects;
+mod oom;
+mod others;
 mod process;
 mod restart;
 mod stale;
 mod steady;
+mod traces;
 mod versions;
 mod world;
 
@@ -21,11 +28,14 @@ use self::world::World;
 fn main() -> ExitCode {
     let mut suite = Suite::default();
     restart::cases(&mut suite);
+    oom::cases(&mut suite);
     growth::cases(&mut suite);
     bound::cases(&mut suite);
     versions::cases(&mut suite);
     faults::cases(&mut suite);
     stale::cases(&mut suite);
+    junk::cases(&mut suite);
+    cleanup::cases(&mut suite);
     steady::cases(&mut suite);
     suite.main(World::begin)
 }

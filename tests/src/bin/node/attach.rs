@@ -11,7 +11,10 @@ use std::{
 use anyhow::{Context as _, ensure};
 use mcs_agent::loader::Features;
 use mcs_tests::{
-    bpf::{self, Order},
+    bpf::{
+        self, Order,
+        classifier::{Counter, Way},
+    },
     bpffs::BpfDirectory,
     client::{self, Family},
     netns::Namespace,
@@ -26,7 +29,6 @@ use mcs_tests::{
 use serde_json::Value;
 
 use crate::{
-    classifier::{Counter, Way},
     exchange::{bulk, greeted},
     world::{Mechanism, Place, Target, World},
 };

@@ -4,7 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
-    bpf::Order,
+    bpf::{
+        Order,
+        classifier::{Counter, Way},
+    },
     bpffs::BpfDirectory,
     client::{self, Family, ask},
     netns::Namespace,
@@ -16,10 +19,7 @@ use mcs_tests::{
     },
 };
 
-use crate::{
-    classifier::{Counter, Way},
-    world::{Mechanism, Target, UDP, World},
-};
+use crate::world::{Mechanism, Target, UDP, World};
 
 /// Datagrams, each with a reply.
 const DATAGRAMS: u64 = 50;

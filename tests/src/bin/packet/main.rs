@@ -16,6 +16,7 @@ mod expect;
 mod family;
 mod flows;
 mod fragments;
+mod fuzz;
 mod hairpin;
 mod headers;
 mod hostile;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
     collision::cases(&mut suite);
     segments::cases(&mut suite);
     hostile::cases(&mut suite);
+    fuzz::cases(&mut suite);
     suite.case("coverage: everything, once all cases have run", covered);
     suite.main(|| Lab::begin(Coverage::default()))
 }

@@ -16,14 +16,14 @@ use mcs_agent::{
 use mcs_tests::{
     bpffs::BpfDirectory,
     run::Run,
-    scenario::{self, Backing},
+    scenario::{self, Backing, Effort},
 };
 
 /// Fewer than in memory: loading the programs takes its time.
-const SEEDS: u64 = 1;
+const EFFORT: Effort = Effort { seeds: 1, stories: 4 };
 
 fn main() -> ExitCode {
-    scenario::main(SEEDS, begin, Kernel::new_maps)
+    scenario::main(EFFORT, begin, Kernel::new_maps)
 }
 
 fn begin() -> anyhow::Result<(Kernel, PathBuf)> {
