@@ -1,11 +1,13 @@
 use std::{
     collections::BTreeMap,
     io,
+    net::IpAddr,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::Context as _;
+use mcs_common::Address;
 use tokio::{
     sync::mpsc,
     time::{Instant, MissedTickBehavior},
@@ -13,14 +15,17 @@ use tokio::{
 
 use super::{
     AgentInfo, Config, LOOK_INTERVAL, Report, Usage, addresses,
+    attachment::{Attached, Attachment},
+    audit::{self, Auditor},
     programs::Dataplane,
+    repairs::Repairs,
     report::{MANIFESTS, backends_by_cluster},
     sweeper::Sweeper,
     unwritten::Unwritten,
     vitals::Vitals,
 };
 use crate::{
-    dataplane::StorageFallback,
+    dataplane::{KernelMaps, StorageFallback},
     desired,
     flows::FlowUsage,
     loader::state_bytes,
@@ -28,12 +33,15 @@ use crate::{
         Batch, Capacity, Desired, Frontend, Kind, Memory, NodeContext, NodeFacts, Reason,
         Rejection, SourceStatus,
     },
-    reconcile::{Maps as _, Plan, Realized, apply, plan},
+    reconcile::{Contents, Maps as _, Plan, Realized, apply, plan},
     store::{Change, ChangeKind, ObjectStore},
 };
 
 /// The report lags behind the maps by at most this.
 const REPORT_DELAY: Duration = Duration::from_millis(100);
+/// How often what is ours is compared with what is held: a program that was detached misses
+/// connections until then.
+const GUARD_INTERVAL: Duration = Duration::from_secs(1);
 /// Waits between attempts to write what failed.
 const RETRY: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(50)..=Duration::from_secs(5);
@@ -64,6 +72,9 @@ pub(super) struct Control {
     vitals: Arc<Vitals>,
     unwritten: Unwritten,
     source_lost: BTreeMap<String, u64>,
+    repairs: Repairs,
+    auditor: Auditor<<KernelMaps as Contents>::Walk>,
+    attachment: Attachment,
 }
 
 impl Control {
@@ -109,6 +120,9 @@ impl Control {
             vitals,
             unwritten: Unwritten::default(),
             source_lost: BTreeMap::new(),
+            repairs: Repairs::default(),
+            auditor: Auditor::new(),
+            attachment: Attachment::default(),
         })
     }
 
@@ -117,6 +131,10 @@ impl Control {
         self.report();
         let mut look = tokio::time::interval(LOOK_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut guard = tokio::time::interval(GUARD_INTERVAL);
+        guard.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut audit = tokio::time::interval(audit::INTERVAL);
+        audit.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             self.vitals.beat();
             tokio::select! {
@@ -138,9 +156,13 @@ impl Control {
                     self.note_flows(swept);
                 }
                 () = self.vitals.listeners_changed() => self.report_soon(),
+                _ = guard.tick() => self.look_after(),
+                _ = audit.tick() => {
+                    self.audit();
+                    self.prove_attachment().await;
+                }
                 _ = look.tick() => {
                     self.refresh_addresses();
-                    self.refresh_hooks();
                     self.end_fallback();
                 }
             }
@@ -220,17 +242,41 @@ impl Control {
         }
     }
 
-    /// Attaches again what somebody has detached.
-    fn refresh_hooks(&mut self) {
-        let repaired = self.dataplane.detached_hooks().and_then(|lost| {
-            if !lost.is_empty() {
-                tracing::warn!("hooks were detached: {}; attaching them again", lost.join(", "));
-                self.dataplane.activate()?;
-            }
-            Ok(())
-        });
-        if let Err(error) = repaired {
-            tracing::warn!("cannot look after the hooks: {error:#}");
+    /// Puts right what others have harmed.
+    fn look_after(&mut self) {
+        let looked = self.dataplane.look_after();
+        if self.repairs.note(looked, seconds_since_epoch()) {
+            self.attachment.ask_again();
+            self.report_soon();
+        }
+    }
+
+    /// Compares some of what the maps hold with what was written there.
+    fn audit(&mut self) {
+        let capacity = self.dataplane.capacity();
+        if self.auditor.go_on(&self.realized, &mut self.dataplane.maps, capacity) {
+            self.report_soon();
+        }
+    }
+
+    /// Finds out some more of whether the socket programs are effective.
+    async fn prove_attachment(&mut self) {
+        if self.attachment.is_due() {
+            let vips = self.realized.tables().vips.iter().map(Address::to_ip);
+            let (v4, v6): (Vec<_>, Vec<_>) = vips.partition(IpAddr::is_ipv4);
+            self.attachment.begin(Attached {
+                cgroup: &self.dataplane.cgroup,
+                programs: self.dataplane.hook_programs(),
+                vips: v4.into_iter().take(1).chain(v6.into_iter().take(1)).collect(),
+                errno: if self.dataplane.features.set_retval {
+                    libc::ECONNREFUSED
+                } else {
+                    libc::EPERM
+                },
+            });
+        }
+        if self.attachment.go_on(seconds_since_epoch()).await {
+            self.report_soon();
         }
     }
 
@@ -335,6 +381,7 @@ impl Control {
         let started = Instant::now();
         self.dataplane.resize(capacity).context("cannot move to larger maps")?;
         self.realized = restore(&self.dataplane)?;
+        self.auditor.begin_anew();
         let micros = started.elapsed().as_micros();
         tracing::info!(
             frontends = capacity.frontends,
@@ -384,6 +431,9 @@ impl Control {
             refusing: self.desired.frontends.values().filter(refusing).count(),
             backends,
             source_lost: self.source_lost.clone(),
+            repairs: self.repairs.clone(),
+            attachment: self.attachment.report.clone(),
+            audit: self.auditor.report.clone(),
             listeners: self.vitals.listeners(),
         });
         self.vitals.publish(Arc::clone(&report));

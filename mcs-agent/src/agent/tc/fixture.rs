@@ -28,6 +28,7 @@ pub(crate) fn report() -> TcReport {
         attach: Mechanism::Tcx,
         looked: true,
         problem: None,
+        repairs: 0,
         devices: vec![
             device("cali1", 4, Role::Pod, &["to_pod", "from_pod"]),
             device("cali2", 5, Role::Pod, &[]),

@@ -18,13 +18,16 @@ pub struct TcReport {
     pub looked: bool,
     /// Why the latest look failed, if it did.
     pub problem: Option<String>,
+    /// How many programs were found detached, and attached again.
+    #[serde(default)]
+    pub repairs: u64,
     /// Every device that was asked for, or that one would expect to be.
     pub devices: Vec<DeviceReport>,
 }
 
 impl TcReport {
     pub(super) const fn new(mode: TcMode, attach: Mechanism) -> Self {
-        Self { mode, attach, looked: false, problem: None, devices: Vec::new() }
+        Self { mode, attach, looked: false, problem: None, repairs: 0, devices: Vec::new() }
     }
 
     /// What keeps the packet path from being as it should.

@@ -9,7 +9,7 @@ use super::{
     Classifiers, Mechanism, TcError, TcHook,
     clsact::{Clsact, Host},
     hook::is_ours_by_name,
-    pins::TcPins,
+    links::Links,
     tcx,
 };
 use crate::{
@@ -24,7 +24,7 @@ use crate::{
 /// Attaches programs to devices, and takes them off.
 #[derive(Debug)]
 pub struct TcAttacher {
-    pins: TcPins,
+    links: Links,
     clsact: Clsact,
     classifiers: Arc<Classifiers>,
     mechanism: Mechanism,
@@ -35,6 +35,8 @@ pub struct TcAttacher {
 pub struct Found {
     links: BTreeMap<TcHook, TcxLinkInfo>,
     places: BTreeMap<TcHook, (FilterPlace, Option<u32>)>,
+    /// Links whose pins are gone.
+    pub unpinned: Vec<TcHook>,
     /// Filters that are there twice.
     spare: Vec<FilterPlace>,
     host: Host,
@@ -85,7 +87,7 @@ impl TcAttacher {
         has_tcx: bool,
     ) -> Result<Self, TcError> {
         let clsact = Clsact::new(pins, Netlink::open()?)?;
-        Ok(Self { pins: pins.tc(), clsact, classifiers, mechanism, has_tcx })
+        Ok(Self { links: Links::new(pins.tc()), clsact, classifiers, mechanism, has_tcx })
     }
 
     /// All devices, and where default routes lead.
@@ -129,6 +131,7 @@ impl TcAttacher {
         let mut found = Found {
             links: BTreeMap::new(),
             places: BTreeMap::new(),
+            unpinned: Vec::new(),
             spare: Vec::new(),
             host,
             filters,
@@ -162,8 +165,9 @@ impl TcAttacher {
         let entries = tcx::query(device, direction)?;
         let mut ours = BTreeSet::new();
         for hook in TcHook::ALL.into_iter().filter(|hook| hook.direction() == direction) {
-            if let Some(link) = tcx::find(&self.pins, hook, device, &entries)? {
+            if let Some((link, is_pinned)) = tcx::find(&self.links, hook, device, &entries)? {
                 ours.insert(link.id);
+                found.unpinned.extend((!is_pinned).then_some(hook));
                 found.links.insert(hook, link);
             }
         }
@@ -198,9 +202,15 @@ impl TcAttacher {
         let index = device.index;
         match self.mechanism {
             Mechanism::Tcx => match found.links.get(&hook) {
-                Some(link) if link.program_id == classifier.id => {}
-                Some(_) => tcx::update(&self.pins, hook, index, classifier)?,
-                None => tcx::attach(&self.pins, hook, index, classifier)?,
+                Some(link) => {
+                    if link.program_id != classifier.id {
+                        tcx::update(&self.links, hook, index, classifier)?;
+                    }
+                    if found.unpinned.contains(&hook) {
+                        tcx::pin(&self.links, hook, index)?;
+                    }
+                }
+                None => tcx::attach(&self.links, hook, index, classifier)?,
             },
             Mechanism::Clsact => match found.places.get(&hook) {
                 Some((_, Some(program))) if *program == classifier.id => {}
@@ -225,7 +235,7 @@ impl TcAttacher {
             if found.links.contains_key(&hook) && !stays(hook, Mechanism::Tcx) {
                 let error =
                     |error| TcError::bpf(format!("remove the link of {}", hook.name()), error);
-                self.pins.remove(hook, device).map_err(error)?;
+                self.links.remove(hook, device).map_err(error)?;
             }
             if let Some((place, _)) = found.places.get(&hook)
                 && !stays(hook, Mechanism::Clsact)
@@ -242,7 +252,7 @@ impl TcAttacher {
     /// Removes what is left of devices that are gone, and the qdiscs of ours that nobody uses.
     pub async fn collect(&self) -> Result<(), TcError> {
         let error = |error| TcError::bpf("remove the links of devices that are gone", error);
-        self.pins.collect().map_err(error)?;
+        self.links.collect().map_err(error)?;
         self.clsact.collect().await
     }
 }
