@@ -36,7 +36,7 @@ pub use report::{AgentInfo, ListenerReport, Report, ReportError, Usage};
 #[cfg(test)]
 pub(crate) use tc::fixture as tc_fixture;
 pub use tc::{DeviceReport, TcReport};
-pub use witness::{COMMAND as WITNESS, WitnessArgs, testify};
+pub use witness::{CGROUP as WITNESS_CGROUP, COMMAND as WITNESS, WitnessArgs, testify};
 
 use self::{control::Control, metrics::SyncMetrics, programs::Dataplane, vitals::Vitals};
 use crate::{

@@ -24,6 +24,7 @@ pub use cgroup::{CgroupError, CgroupRoot};
 pub use effect::{Effect, EffectSurvey};
 pub use harm::{Harm, Repair};
 pub use hook::{HOOKS, Hook};
+pub use layout::CONFIG_NAMES as CONFIG_MAPS;
 pub use lock::{DirectoryLock, is_held};
 pub use object::{LoadError, LoadOptions, Programs, state_bytes};
 pub use pins::{Cleaned, Pins};

@@ -11,7 +11,7 @@ use super::witness::{Testimony, hear};
 use crate::loader::{CgroupRoot, Effect, EffectSurvey, Hook};
 
 /// How often all cgroups are looked at, and a witness is heard.
-const PERIOD: Duration = Duration::from_mins(1);
+const PERIOD: Duration = Duration::from_secs(30);
 /// Cgroups that are looked at in one go, which takes less than a millisecond.
 const STEP: usize = 8;
 
@@ -96,7 +96,7 @@ impl Attachment {
         if attached.vips.is_empty() {
             self.testimony = Some(Testimony::None("there is no VIP yet".to_owned()));
             // As soon as there is one.
-            self.next = Some(Instant::now() + PERIOD / 6);
+            self.next = Some(Instant::now() + PERIOD / 10);
             return;
         }
         let Attached { vips, errno, .. } = attached;

@@ -16,7 +16,7 @@ pub(super) const INTERVAL: Duration = Duration::from_millis(250);
 /// A pass is made of this many slices, or fewer: it takes four minutes at most.
 const SLICES: usize = 960;
 /// Entries of the smallest slice.
-const LEAST: usize = 256;
+const LEAST: usize = 1024;
 /// How many repairs of a slice are logged one by one.
 const LOGGED: usize = 8;
 

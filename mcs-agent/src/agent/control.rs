@@ -262,12 +262,12 @@ impl Control {
     /// Finds out some more of whether the socket programs are effective.
     async fn prove_attachment(&mut self) {
         if self.attachment.is_due() {
-            let vips = self.realized.tables().vips.iter().map(Address::to_ip);
-            let (v4, v6): (Vec<_>, Vec<_>) = vips.partition(IpAddr::is_ipv4);
+            let vips = || self.realized.tables().vips.iter().map(Address::to_ip);
+            let vips = [vips().find(IpAddr::is_ipv4), vips().find(IpAddr::is_ipv6)];
             self.attachment.begin(Attached {
                 cgroup: &self.dataplane.cgroup,
                 programs: self.dataplane.hook_programs(),
-                vips: v4.into_iter().take(1).chain(v6.into_iter().take(1)).collect(),
+                vips: vips.into_iter().flatten().collect(),
                 errno: if self.dataplane.features.set_retval {
                     libc::ECONNREFUSED
                 } else {

@@ -179,11 +179,12 @@ impl Dataplane {
             looked.add(self.programs.repair_hooks(cgroup).map_err(anyhow::Error::from));
         }
         let bpffs = self.repair_bpffs();
-        let has_bpffs = bpffs.is_ok();
-        looked.add(bpffs);
-        if has_bpffs {
-            looked.add(self.programs.repair_pins().map_err(anyhow::Error::from));
+        if let Ok(made) = &bpffs {
+            let pins = self.programs.repair_pins().map_err(anyhow::Error::from);
+            // In a new directory all of them are missing, which goes without saying.
+            looked.add(if made.is_empty() { pins } else { pins.map(|_| Vec::new()) });
         }
+        looked.add(bpffs);
         looked
     }
 

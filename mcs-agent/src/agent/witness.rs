@@ -13,7 +13,7 @@ use anyhow::{Context as _, bail};
 /// The hidden command that it runs.
 pub const COMMAND: &str = "witness";
 /// The cgroup that it runs in, below the one that programs are attached to.
-const CGROUP: &str = "mcs-agent-witness";
+pub const CGROUP: &str = "mcs-agent-witness";
 /// No frontend has this port: whoever connects there is refused by the programs, and by nobody else.
 const PORT: u16 = 0;
 
@@ -100,10 +100,7 @@ fn connect(vip: IpAddr) -> anyhow::Result<Option<io::Result<()>>> {
     match UdpSocket::bind(any) {
         Ok(socket) => Ok(Some(socket.connect(SocketAddr::new(vip, PORT)))),
         Err(error)
-            if matches!(
-                error.raw_os_error(),
-                Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)
-            ) =>
+            if matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)) =>
         {
             Ok(None)
         }

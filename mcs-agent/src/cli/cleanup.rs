@@ -1,4 +1,4 @@
-use std::{path::Path, process::ExitCode};
+use std::{fs, path::Path, process::ExitCode};
 
 use anyhow::{Context as _, bail};
 use clap::{Args, builder::BoolishValueParser};
@@ -77,7 +77,10 @@ async fn clean(bpffs: &Path) -> anyhow::Result<()> {
 /// Removes the status file. Seen from elsewhere (another mount namespace) it may not be there, or
 /// be somebody else's.
 fn remove_report(run: &Run) {
-    if Report::read(&run.directory).is_ok_and(|report| report.is_of(run)) {
+    let report = Report::read(&run.directory).ok().filter(|report| report.is_of(run));
+    if let Some(report) = report {
+        // What an agent left that was killed while its witness ran.
+        let _ = fs::remove_dir(report.cgroup_path.join(agent::WITNESS_CGROUP));
         Report::remove(&run.directory);
     }
 }

@@ -19,13 +19,20 @@ const NAMED: usize = 8;
 pub struct Effect {
     /// Cgroups that were looked at: where ours are attached, and all below.
     pub cgroups: usize,
-    /// Those of them where one of ours does not run, with its name.
+    /// Those of them where one of ours does not run.
     pub without: usize,
-    /// Some of these.
+    /// Some of these, each with the program.
     pub without_named: Vec<String>,
     /// Programs of others that run before ours, and where the first was found: they may send a
     /// connection elsewhere.
     pub before: Vec<String>,
+}
+
+impl Effect {
+    /// How many cgroups have all of ours.
+    pub const fn effective(&self) -> usize {
+        self.cgroups.saturating_sub(self.without)
+    }
 }
 
 /// Goes through the cgroups below one, some at a time.
@@ -61,12 +68,13 @@ impl EffectSurvey {
 
     fn look_at(&mut self, cgroup: &Path) -> io::Result<()> {
         let directory = File::open(cgroup)?;
+        let mut lacks = false;
         for (hook, program) in &self.programs {
             let attach_type = bpf_attach_type::from(hook.attach_type);
             let running = sys::query_cgroup_effective(directory.as_fd(), attach_type)?;
             let place = running.iter().position(|id| id == program);
             if place.is_none() {
-                self.effect.without += 1;
+                lacks = true;
                 if self.effect.without_named.len() < NAMED {
                     let what = format!("{} in {}", hook.name, cgroup.display());
                     self.effect.without_named.push(what);
@@ -74,13 +82,13 @@ impl EffectSurvey {
             }
             for other in &running[..place.unwrap_or(0)] {
                 if self.effect.before.len() < NAMED && self.known.insert(*other) {
-                    let what =
-                        format!("program {other} ({}, {})", hook.name, cgroup.display());
+                    let what = format!("program {other} ({}, {})", hook.name, cgroup.display());
                     self.effect.before.push(what);
                 }
             }
         }
         self.effect.cgroups += 1;
+        self.effect.without += usize::from(lacks);
         for entry in fs::read_dir(cgroup)? {
             let entry = entry?;
             if entry.file_type()?.is_dir() {

@@ -270,7 +270,8 @@ impl Programs {
     /// Pins again what is not pinned any more where it was.
     pub fn repair_pins(&self) -> Result<Vec<Repair>, LoadError> {
         let config = self.config_maps.iter().map(|(name, map)| (self.config.join(name), map));
-        let place = |name| if name == maps::RUN { self.pins.run() } else { self.pins.state().join(name) };
+        let place =
+            |name| if name == maps::RUN { self.pins.run() } else { self.pins.state().join(name) };
         let state = self.state_maps.iter().map(|(name, map)| (place(*name), map));
         let links = self.links.iter().map(|(hook, link)| (self.pins.link(hook), link));
         let mut repairs = Vec::new();

@@ -9,7 +9,7 @@ use std::{
         fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
         unix::ffi::OsStrExt as _,
     },
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use aya_obj::generated::{
@@ -97,7 +97,7 @@ fn link_info(link: BorrowedFd<'_>) -> io::Result<bpf_link_info> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Identity {
     /// As the kernel calls descriptors of this sort. Each sort has ids of its own.
-    sort: PathBuf,
+    sort: String,
     /// Its id.
     id: u32,
 }
@@ -117,11 +117,13 @@ pub(super) fn identity(object: BorrowedFd<'_>) -> io::Result<Identity> {
 
 /// Whether a descriptor leads to a link, which alone can be asked what it is attached to.
 pub(super) fn is_link(object: BorrowedFd<'_>) -> io::Result<bool> {
-    Ok(sort(object)? == Path::new("anon_inode:bpf_link"))
+    Ok(sort(object)? == "anon_inode:bpf-link")
 }
 
-fn sort(object: BorrowedFd<'_>) -> io::Result<PathBuf> {
-    std::fs::read_link(format!("/proc/self/fd/{}", object.as_raw_fd()))
+/// A link is called `bpf_link` by who has made it, and `bpf-link` by who has opened its pin.
+fn sort(object: BorrowedFd<'_>) -> io::Result<String> {
+    let name = std::fs::read_link(format!("/proc/self/fd/{}", object.as_raw_fd()))?;
+    Ok(name.to_string_lossy().replace("bpf_", "bpf-"))
 }
 
 /// Attaches a program to a cgroup, beside those that are there.

@@ -132,44 +132,67 @@ impl<W: Default + Debug> Audit<W> {
             match self.part {
                 Part::Services => {
                     let range = self.range(capacity.service_entries(), room, Part::Clusters);
-                    compare(range, &tables.services, |id| maps.service_at(id), &mut slice, |id, record| {
-                        [Step::WriteService { id, record }]
-                    });
+                    compare(
+                        range,
+                        &tables.services,
+                        |id| maps.service_at(id),
+                        &mut slice,
+                        |id, record| [Step::WriteService { id, record }],
+                    );
                 }
                 Part::Clusters => {
                     let range = self.range(capacity.cluster_entries(), room, Part::Backends);
-                    compare(range, &tables.clusters, |id| maps.cluster_at(id), &mut slice, |id, record| {
-                        [Step::WriteCluster { id, record }]
-                    });
+                    compare(
+                        range,
+                        &tables.clusters,
+                        |id| maps.cluster_at(id),
+                        &mut slice,
+                        |id, record| [Step::WriteCluster { id, record }],
+                    );
                 }
                 Part::Backends => {
                     let range = self.range(capacity.backend_entries(), room, Part::Slots);
-                    compare(range, &tables.backends, |id| maps.backend_at(id), &mut slice, |id, backend| {
-                        [Step::WriteBackend { id, backend }]
-                    });
+                    compare(
+                        range,
+                        &tables.backends,
+                        |id| maps.backend_at(id),
+                        &mut slice,
+                        |id, backend| [Step::WriteBackend { id, backend }],
+                    );
                 }
                 Part::Slots => {
                     let range = self.range(capacity.slot_entries(), room, Part::States);
-                    compare(range, &tables.slots, |slot| maps.slot_at(slot), &mut slice, |block, id| {
-                        [Step::WriteSlots { block, ids: vec![id] }]
-                    });
+                    compare(
+                        range,
+                        &tables.slots,
+                        |slot| maps.slot_at(slot),
+                        &mut slice,
+                        |block, id| [Step::WriteSlots { block, ids: vec![id] }],
+                    );
                 }
                 Part::States => {
                     let range = self.range(capacity.state_entries(), room, Part::Frontends);
-                    compare(range, &tables.states, |index| maps.state_at(index), &mut slice, |index, state| {
-                        // The extent last, since a reader may be there.
-                        [
-                            Step::WriteState { index, state },
-                            Step::Flip { index, extent: state.extent },
-                        ]
-                    });
+                    compare(
+                        range,
+                        &tables.states,
+                        |index| maps.state_at(index),
+                        &mut slice,
+                        |index, state| {
+                            // The extent last, since a reader may be there.
+                            [
+                                Step::WriteState { index, state },
+                                Step::Flip { index, extent: state.extent },
+                            ]
+                        },
+                    );
                 }
                 Part::Frontends => self.look_for_frontends(tables, maps, room, &mut slice)?,
                 Part::Vips => self.look_for_vips(tables, maps, room, &mut slice)?,
                 Part::ForeignFrontends => match maps.next_frontends(&mut self.walk)? {
                     Some(found) => {
                         slice.entries += found.len();
-                        let foreign = found.into_iter().filter(|key| tables.frontend(key).is_none());
+                        let foreign =
+                            found.into_iter().filter(|key| tables.frontend(key).is_none());
                         slice.repairs.extend(foreign.map(Step::DeleteFrontend));
                     }
                     None => self.go_on_with(Part::Vips),
@@ -199,7 +222,11 @@ impl<W: Default + Debug> Audit<W> {
         let room = u32::try_from(room).unwrap_or(u32::MAX);
         let end = self.next.saturating_add(room).min(entries);
         let range = self.next.min(end)..end;
-        if end == entries { self.go_on_with(then) } else { self.next = end }
+        if end == entries {
+            self.go_on_with(then)
+        } else {
+            self.next = end
+        }
         range
     }
 
@@ -302,7 +329,10 @@ mod tests {
 
     fn world() -> (MemoryMaps, Dump) {
         let wanted = desired([
-            (id("10.0.0.1", 80), frontend("web", &[("10.1.0.1:80", "east"), ("10.1.0.2:80", "west")])),
+            (
+                id("10.0.0.1", 80),
+                frontend("web", &[("10.1.0.1:80", "east"), ("10.1.0.2:80", "west")]),
+            ),
             (id("10.0.0.1", 81), frontend("shop", &[("10.1.0.3:80", "east")])),
             (id("fd00::1", 80), frontend("shop", &[])),
         ]);

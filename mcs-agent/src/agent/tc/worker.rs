@@ -128,7 +128,11 @@ impl Watcher {
                 if !found.unpinned.is_empty() && is.error.is_none() {
                     let hooks = found.unpinned.iter().map(|hook| hook.name());
                     let hooks: Vec<_> = hooks.collect();
-                    tracing::warn!("{}: pins of {} removed or replaced; pinned again", is.name, hooks.join(", "));
+                    tracing::warn!(
+                        "{}: pins of {} removed or replaced; pinned again",
+                        is.name,
+                        hooks.join(", ")
+                    );
                     repairs += hooks.len() as u64;
                 }
                 devices.push(is);

@@ -5,8 +5,11 @@ use std::process::ExitCode;
 
 use mcs_tests::suite::Suite;
 
+mod attachment;
+mod audit;
 mod bound;
 mod faults;
+mod foreign;
 mod growth;
 mod load;
 mod process;
@@ -24,6 +27,9 @@ fn main() -> ExitCode {
     bound::cases(&mut suite);
     versions::cases(&mut suite);
     faults::cases(&mut suite);
+    foreign::cases(&mut suite);
+    audit::cases(&mut suite);
+    attachment::cases(&mut suite);
     steady::cases(&mut suite);
     suite.main(World::begin)
 }
