@@ -53,12 +53,13 @@ pub(super) fn hear(root: &Path, vips: &[IpAddr], errno: i32) -> Testimony {
     let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     match output.status.code() {
         Some(0) => Testimony::Refused,
-        Some(NOT_REFUSED) => Testimony::NotRefused(why),
+        Some(status) if status == i32::from(NOT_REFUSED) => Testimony::NotRefused(why),
         _ => Testimony::None(why),
     }
 }
 
-const NOT_REFUSED: i32 = 3;
+/// The exit status that tells of it.
+const NOT_REFUSED: u8 = 3;
 
 /// What the hidden command is told.
 #[derive(Debug, clap::Args)]
@@ -82,7 +83,7 @@ pub fn testify(args: &WitnessArgs) -> anyhow::Result<ExitCode> {
         if result.as_ref().err().and_then(io::Error::raw_os_error) != Some(args.errno) {
             let said = result.map_or_else(|error| error.to_string(), |()| "no error".to_owned());
             eprintln!("connect to port {PORT} of {vip}: {said}");
-            return Ok(ExitCode::from(NOT_REFUSED.unsigned_abs() as u8));
+            return Ok(ExitCode::from(NOT_REFUSED));
         }
     }
     if asked == 0 {

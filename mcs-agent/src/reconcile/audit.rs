@@ -197,17 +197,16 @@ impl<W: Default + Debug> Audit<W> {
                     }
                     None => self.go_on_with(Part::Vips),
                 },
-                Part::ForeignVips => match maps.next_vips(&mut self.walk)? {
-                    Some(found) => {
+                Part::ForeignVips => {
+                    if let Some(found) = maps.next_vips(&mut self.walk)? {
                         slice.entries += found.len();
                         let foreign = found.into_iter().filter(|vip| !tables.is_vip(vip));
                         slice.repairs.extend(foreign.map(Step::DeleteVip));
-                    }
-                    None => {
+                    } else {
                         self.go_on_with(Part::default());
                         slice.ends = true;
                     }
-                },
+                }
             }
         }
         Ok(slice)
@@ -223,9 +222,9 @@ impl<W: Default + Debug> Audit<W> {
         let end = self.next.saturating_add(room).min(entries);
         let range = self.next.min(end)..end;
         if end == entries {
-            self.go_on_with(then)
+            self.go_on_with(then);
         } else {
-            self.next = end
+            self.next = end;
         }
         range
     }
@@ -366,10 +365,10 @@ mod tests {
         |dump, _| dump.slots[1] = 3,
         |dump, _| dump.states[1].extent.count = 1,
         |dump, _| dump.states[1].affinity_seconds = 60,
-        |dump, key| drop(dump.frontends.remove(&key)),
-        |dump, key| drop(dump.frontends.insert(key, 2)),
-        |dump, key| drop(dump.frontends.insert(FrontendKey { port: 99, ..key }, 1)),
-        |dump, key| drop(dump.vips.remove(&key.vip)),
+        |dump, key| _ = dump.frontends.remove(&key),
+        |dump, key| _ = dump.frontends.insert(key, 2),
+        |dump, key| _ = dump.frontends.insert(FrontendKey { port: 99, ..key }, 1),
+        |dump, key| _ = dump.vips.remove(&key.vip),
     ];
 
     #[test]

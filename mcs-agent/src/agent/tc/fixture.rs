@@ -17,6 +17,7 @@ fn device(name: &str, index: u32, role: Role, hooks: &[&str]) -> DeviceReport {
         attached_by: (!hooks.is_empty()).then_some(Mechanism::Tcx),
         programs: hooks.iter().map(|&hook| (hook.to_owned(), index * 10)).collect(),
         left_alone: hooks.is_empty().then(|| "excluded".to_owned()),
+        ahead: None,
         error: None,
     }
 }

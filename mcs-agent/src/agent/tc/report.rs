@@ -64,6 +64,9 @@ pub struct DeviceReport {
     pub programs: BTreeMap<String, u32>,
     /// Why it is left alone.
     pub left_alone: Option<String>,
+    /// What sees packets before our first program, and may take them.
+    #[serde(default)]
+    pub ahead: Option<String>,
     /// Why a program is not attached, or still is; tried again.
     pub error: Option<String>,
 }

@@ -161,6 +161,7 @@ impl Watcher {
             attached_by: attached.first().map(|one| one.by),
             programs: programs.collect(),
             left_alone: left_alone.as_ref().map(ToString::to_string),
+            ahead: found.ahead.clone(),
             error: error
                 .map(|error| format!("{:#}", anyhow::Error::new(error)))
                 .or_else(|| selected.unguarded()),
@@ -250,6 +251,9 @@ fn log_change(was: Option<&DeviceReport>, is: &DeviceReport, lost: &[&str]) {
     }
     if was == Some(is) {
         return;
+    }
+    if let Some(ahead) = &is.ahead {
+        tracing::warn!("{name}: {ahead} runs before ours, and may take packets");
     }
     match (&is.error, &is.left_alone, is.attached_by) {
         (Some(error), ..) => tracing::warn!("{name}: {error}; trying again"),

@@ -8,7 +8,7 @@ use std::{
 use super::{
     Classifiers, Mechanism, TcError, TcHook,
     clsact::{Clsact, Host},
-    hook::is_ours_by_name,
+    hook::{Position, is_ours_by_name},
     links::Links,
     tcx,
 };
@@ -16,7 +16,7 @@ use crate::{
     devices::{Device, Survey},
     loader::{
         Pins,
-        sys::{self, TcxLinkInfo},
+        sys::{self, TcxEntry, TcxLinkInfo},
     },
     netlink::{Direction, Filter, FilterPlace, Netlink},
 };
@@ -43,6 +43,8 @@ pub struct Found {
     filters: Vec<Filter>,
     /// A program that is nobody's whom we know, and where.
     pub foreign: Option<String>,
+    /// What sees packets before one of ours does that should be the first, and may take them.
+    pub ahead: Option<String>,
 }
 
 /// A program on a device.
@@ -136,10 +138,13 @@ impl TcAttacher {
             host,
             filters,
             foreign: None,
+            ahead: None,
         };
+        let mut entries = BTreeMap::new();
         if self.has_tcx {
             for direction in Direction::ALL {
-                self.look_at_tcx(index, direction, &mut found)?;
+                let of_tcx = self.look_at_tcx(index, direction, &mut found)?;
+                entries.insert(direction.name(), of_tcx);
             }
         }
         for filter in &found.filters {
@@ -153,7 +158,49 @@ impl TcAttacher {
                 found.foreign = stranger(id, &place)?;
             }
         }
+        found.ahead = self.ahead(&found, &entries)?;
         Ok(found)
+    }
+
+    /// The first of others that runs before a program of ours that should be the first on its side.
+    /// `entries`: the programs of tcx, by side; they run before filters.
+    fn ahead(
+        &self,
+        found: &Found,
+        entries: &BTreeMap<&str, Vec<TcxEntry>>,
+    ) -> Result<Option<String>, TcError> {
+        for hook in TcHook::ALL.into_iter().filter(|hook| hook.position() == Position::First) {
+            let direction = hook.direction();
+            let of_tcx = entries.get(direction.name()).map(Vec::as_slice).unwrap_or_default();
+            let (earlier, ours) = match self.mechanism {
+                Mechanism::Tcx => {
+                    let Some(link) = found.links.get(&hook) else { continue };
+                    let place = of_tcx.iter().position(|entry| entry.link_id == link.id);
+                    (&of_tcx[..place.unwrap_or(0)], None)
+                }
+                Mechanism::Clsact => {
+                    let Some((place, _)) = found.places.get(&hook) else { continue };
+                    (of_tcx, Some(place.priority))
+                }
+            };
+            for entry in earlier {
+                let ahead = stranger(entry.program_id, &format!("tcx {}", direction.name()))?;
+                if ahead.is_some() {
+                    return Ok(ahead);
+                }
+            }
+            let filters = found.filters.iter().filter(|filter| {
+                filter.place.direction == direction
+                    && filter.chain == 0
+                    && ours.is_some_and(|ours| filter.place.priority < ours)
+            });
+            if let Some(filter) = filters.into_iter().next() {
+                let (kind, priority) = (&filter.kind, filter.place.priority);
+                let side = direction.name();
+                return Ok(Some(format!("the {kind} filter of priority {priority} ({side})")));
+            }
+        }
+        Ok(None)
     }
 
     fn look_at_tcx(
@@ -161,7 +208,7 @@ impl TcAttacher {
         device: u32,
         direction: Direction,
         found: &mut Found,
-    ) -> Result<(), TcError> {
+    ) -> Result<Vec<TcxEntry>, TcError> {
         let entries = tcx::query(device, direction)?;
         let mut ours = BTreeSet::new();
         for hook in TcHook::ALL.into_iter().filter(|hook| hook.direction() == direction) {
@@ -177,7 +224,7 @@ impl TcAttacher {
                 found.foreign = stranger(entry.program_id, &place)?;
             }
         }
-        Ok(())
+        Ok(entries)
     }
 
     /// Makes exactly `hooks` be attached to a device, each once: first what is missing, then what is
