@@ -53,6 +53,8 @@ impl AttachmentReport {
 #[derive(Default)]
 pub(super) struct Attachment {
     survey: Option<EffectSurvey>,
+    /// The ids of the programs that are looked for.
+    programs: Vec<u32>,
     witness: Option<JoinHandle<Testimony>>,
     effect: Option<Effect>,
     testimony: Option<Testimony>,
@@ -91,6 +93,7 @@ impl Attachment {
             return;
         }
         let root: PathBuf = attached.cgroup.path.clone();
+        self.programs = ids(&attached.programs);
         self.survey = Some(EffectSurvey::begin(&root, attached.programs));
         (self.effect, self.testimony) = (None, None);
         if attached.vips.is_empty() {
@@ -103,11 +106,21 @@ impl Attachment {
         self.witness = Some(tokio::task::spawn_blocking(move || hear(&root, &vips, errno)));
     }
 
-    /// Goes on with the round. Returns whether it has come to something new.
-    pub(super) async fn go_on(&mut self, now: u64) -> bool {
+    /// Goes on with the round. Returns whether it has come to something new. `programs`: what is
+    /// attached now.
+    pub(super) async fn go_on(
+        &mut self,
+        now: u64,
+        programs: impl Fn() -> Vec<(&'static Hook, u32)>,
+    ) -> bool {
         if let Some(survey) = &mut self.survey {
             match survey.go_on(STEP) {
                 Ok(None) => {}
+                Ok(Some(_)) if ids(&programs()) != self.programs => {
+                    // They were switched meanwhile.
+                    self.survey = None;
+                    self.ask_again();
+                }
                 Ok(effect) => {
                     self.survey = None;
                     self.effect = effect;
@@ -141,6 +154,10 @@ impl Attachment {
         }
         true
     }
+}
+
+fn ids(programs: &[(&Hook, u32)]) -> Vec<u32> {
+    programs.iter().map(|(_, id)| *id).collect()
 }
 
 #[cfg(test)]

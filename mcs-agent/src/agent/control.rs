@@ -275,7 +275,8 @@ impl Control {
                 },
             });
         }
-        if self.attachment.go_on(seconds_since_epoch()).await {
+        let programs = || self.dataplane.hook_programs();
+        if self.attachment.go_on(seconds_since_epoch(), programs).await {
             self.report_soon();
         }
     }

@@ -6,6 +6,8 @@ use std::{
     net::{IpAddr, SocketAddr, UdpSocket},
     path::{Path, PathBuf},
     process::{Command, ExitCode},
+    thread,
+    time::Duration,
 };
 
 use anyhow::{Context as _, bail};
@@ -44,8 +46,7 @@ pub(super) fn hear(root: &Path, vips: &[IpAddr], errno: i32) -> Testimony {
         .arg(errno.to_string())
         .args(vips.iter().map(ToString::to_string))
         .output();
-    // Another agent's may be there still.
-    let _ = fs::remove_dir(&cgroup);
+    leave(&cgroup);
     let output = match said {
         Ok(output) => output,
         Err(error) => return Testimony::None(format!("cannot start a process: {error}")),
@@ -55,6 +56,19 @@ pub(super) fn hear(root: &Path, vips: &[IpAddr], errno: i32) -> Testimony {
         Some(0) => Testimony::Refused,
         Some(status) if status == i32::from(NOT_REFUSED) => Testimony::NotRefused(why),
         _ => Testimony::None(why),
+    }
+}
+
+/// Removes the cgroup. A process may leave it some time after it has ended, and another agent's may
+/// be there: then the next witness is followed by this, or `cleanup`.
+fn leave(cgroup: &Path) {
+    for _ in 0..5 {
+        match fs::remove_dir(cgroup) {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy => {
+                thread::sleep(Duration::from_millis(20));
+            }
+            _ => return,
+        }
     }
 }
 
