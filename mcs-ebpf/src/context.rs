@@ -246,6 +246,12 @@ impl<F: Family> Ctx<F> {
 #[inline(always)]
 pub(crate) fn refuse(reason: Counter) -> i32 {
     count(reason);
+    refuse_uncounted()
+}
+
+/// The same, uncounted.
+#[inline(always)]
+pub(crate) fn refuse_uncounted() -> i32 {
     if HAVE_SET_RETVAL.load() != 0 {
         // SAFETY: the helper takes no pointer.
         unsafe { bpf_set_retval(-ECONNREFUSED) };

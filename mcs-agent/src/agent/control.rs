@@ -1,11 +1,13 @@
 use std::{
     collections::BTreeMap,
     io,
+    net::IpAddr,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::Context as _;
+use mcs_common::Address;
 use tokio::{
     sync::mpsc,
     time::{Instant, MissedTickBehavior},
@@ -13,7 +15,10 @@ use tokio::{
 
 use super::{
     AgentInfo, Config, LOOK_INTERVAL, Report, Usage, addresses,
+    attachment::{Attached, Attachment},
+    audit::{self, Auditor},
     programs::Dataplane,
+    repairs::Repairs,
     report::{MANIFESTS, backends_by_cluster},
     stale::{self, Next, StaleUdp},
     sweeper::Sweeper,
@@ -21,7 +26,7 @@ use super::{
     vitals::Vitals,
 };
 use crate::{
-    dataplane::{StorageFallback, UdpConnection},
+    dataplane::{KernelMaps, StorageFallback, UdpConnection},
     desired,
     flows::FlowUsage,
     loader::state_bytes,
@@ -29,12 +34,15 @@ use crate::{
         Batch, Capacity, Desired, Frontend, Kind, Memory, NodeContext, NodeFacts, Reason,
         Rejection, SourceStatus,
     },
-    reconcile::{Maps as _, Plan, Realized, apply, plan},
+    reconcile::{Contents, Maps as _, Plan, Realized, apply, plan},
     store::{Change, ChangeKind, ObjectStore},
 };
 
 /// The report lags behind the maps by at most this.
 const REPORT_DELAY: Duration = Duration::from_millis(100);
+/// How often what is ours is compared with what is held: a program that was detached misses
+/// connections until then.
+const GUARD_INTERVAL: Duration = Duration::from_secs(1);
 /// Waits between attempts to write what failed.
 const RETRY: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(50)..=Duration::from_secs(5);
@@ -66,6 +74,9 @@ pub(super) struct Control {
     vitals: Arc<Vitals>,
     unwritten: Unwritten,
     source_lost: BTreeMap<String, u64>,
+    repairs: Repairs,
+    auditor: Auditor<<KernelMaps as Contents>::Walk>,
+    attachment: Attachment,
 }
 
 impl Control {
@@ -113,6 +124,9 @@ impl Control {
             vitals,
             unwritten: Unwritten::default(),
             source_lost: BTreeMap::new(),
+            repairs: Repairs::default(),
+            auditor: Auditor::new(),
+            attachment: Attachment::default(),
         })
     }
 
@@ -121,6 +135,10 @@ impl Control {
         self.report();
         let mut look = tokio::time::interval(LOOK_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut guard = tokio::time::interval(GUARD_INTERVAL);
+        guard.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut audit = tokio::time::interval(audit::INTERVAL);
+        audit.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             self.vitals.beat();
             tokio::select! {
@@ -146,9 +164,13 @@ impl Control {
                     Next::Reported => self.report_soon(),
                 },
                 () = self.vitals.listeners_changed() => self.report_soon(),
+                _ = guard.tick() => self.look_after(),
+                _ = audit.tick() => {
+                    self.audit();
+                    self.prove_attachment().await;
+                }
                 _ = look.tick() => {
                     self.refresh_addresses();
-                    self.refresh_hooks();
                     self.end_fallback();
                 }
             }
@@ -228,17 +250,42 @@ impl Control {
         }
     }
 
-    /// Attaches again what somebody has detached.
-    fn refresh_hooks(&mut self) {
-        let repaired = self.dataplane.detached_hooks().and_then(|lost| {
-            if !lost.is_empty() {
-                tracing::warn!("hooks were detached: {}; attaching them again", lost.join(", "));
-                self.dataplane.activate()?;
-            }
-            Ok(())
-        });
-        if let Err(error) = repaired {
-            tracing::warn!("cannot look after the hooks: {error:#}");
+    /// Puts right what others have harmed.
+    fn look_after(&mut self) {
+        let looked = self.dataplane.look_after();
+        if self.repairs.note(looked, seconds_since_epoch()) {
+            self.attachment.ask_again();
+            self.report_soon();
+        }
+    }
+
+    /// Compares some of what the maps hold with what was written there.
+    fn audit(&mut self) {
+        let capacity = self.dataplane.capacity();
+        if self.auditor.go_on(&self.realized, &mut self.dataplane.maps, capacity) {
+            self.report_soon();
+        }
+    }
+
+    /// Finds out some more of whether the socket programs are effective.
+    async fn prove_attachment(&mut self) {
+        if self.attachment.is_due() {
+            let vips = || self.realized.tables().vips.iter().map(Address::to_ip);
+            let vips = [vips().find(IpAddr::is_ipv4), vips().find(IpAddr::is_ipv6)];
+            self.attachment.begin(Attached {
+                cgroup: &self.dataplane.cgroup,
+                programs: self.dataplane.hook_programs(),
+                vips: vips.into_iter().flatten().collect(),
+                errno: if self.dataplane.features.set_retval {
+                    libc::ECONNREFUSED
+                } else {
+                    libc::EPERM
+                },
+            });
+        }
+        let programs = || self.dataplane.hook_programs();
+        if self.attachment.go_on(seconds_since_epoch(), programs).await {
+            self.report_soon();
         }
     }
 
@@ -356,6 +403,7 @@ impl Control {
         let started = Instant::now();
         self.dataplane.resize(capacity).context("cannot move to larger maps")?;
         self.realized = restore(&self.dataplane)?;
+        self.auditor.begin_anew();
         let micros = started.elapsed().as_micros();
         tracing::info!(
             frontends = capacity.frontends,
@@ -406,6 +454,9 @@ impl Control {
             refusing: self.desired.frontends.values().filter(refusing).count(),
             backends,
             source_lost: self.source_lost.clone(),
+            repairs: self.repairs.clone(),
+            attachment: self.attachment.report.clone(),
+            audit: self.auditor.report.clone(),
             listeners: self.vitals.listeners(),
         });
         self.vitals.publish(Arc::clone(&report));

@@ -8,7 +8,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{SocketLb, StaleUdpReport, TcReport};
+use super::{AttachmentReport, AuditReport, Repairs, SocketLb, StaleUdpReport, TcReport};
 use crate::{
     dataplane::Run,
     flows::FlowUsage,
@@ -78,6 +78,16 @@ pub struct Report {
     /// the source.
     #[serde(default)]
     pub source_lost: BTreeMap<String, u64>,
+    /// What others have harmed.
+    #[serde(default)]
+    pub repairs: Repairs,
+    /// Whether the socket programs run for all that they are attached to; absent if they are off, or
+    /// before it was found out.
+    #[serde(default)]
+    pub attachment: Option<AttachmentReport>,
+    /// How the audit of the config maps goes.
+    #[serde(default)]
+    pub audit: AuditReport,
     /// What is served over HTTP.
     #[serde(default)]
     pub listeners: Vec<ListenerReport>,

@@ -1,4 +1,4 @@
-use std::{path::Path, process::ExitCode};
+use std::{fs, path::Path, process::ExitCode};
 
 use anyhow::{Context as _, bail};
 use clap::{Args, builder::BoolishValueParser};
@@ -81,7 +81,12 @@ fn remove_report(run: &Run, pins: &Pins) {
     let is_marked = agent::run_directory_mark(pins).is_ok_and(|mark| {
         run.directory.file_name().is_some_and(|name| name.to_string_lossy().ends_with(&mark))
     });
-    if is_marked || Report::read(&run.directory).is_ok_and(|report| report.is_of(run)) {
+    let report = Report::read(&run.directory).ok().filter(|report| is_marked || report.is_of(run));
+    if let Some(report) = &report {
+        // What an agent left that was killed while its witness ran.
+        let _ = fs::remove_dir(report.cgroup_path.join(agent::WITNESS_CGROUP));
+    }
+    if is_marked || report.is_some() {
         Report::remove(&run.directory);
     }
 }

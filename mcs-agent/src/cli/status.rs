@@ -1,4 +1,5 @@
 mod devices;
+mod harm;
 
 use std::process::ExitCode;
 
@@ -171,7 +172,10 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
         max.endpoints,
         max.clusters,
     ))?;
-    report.flows.as_ref().map_or(Ok(()), |flows| print(&format!("Flows: {flows}")))
+    if let Some(flows) = &report.flows {
+        print(&format!("Flows: {flows}"))?;
+    }
+    harm::lines(report).iter().try_for_each(|line| print(line))
 }
 
 fn print_objects(report: &Report) -> anyhow::Result<()> {

@@ -69,7 +69,7 @@ const fn hash<K, V>(name: &'static str, kind: MapType, entries: u32) -> MapLayou
 }
 
 /// The names of the maps that the agent writes.
-pub(super) const CONFIG_NAMES: [&str; 7] = [
+pub const CONFIG_NAMES: [&str; 7] = [
     maps::VIPS,
     maps::FRONTENDS,
     maps::STATES,

@@ -5,9 +5,12 @@ use std::process::ExitCode;
 
 use mcs_tests::suite::Suite;
 
+mod attachment;
+mod audit;
 mod bound;
 mod cleanup;
 mod faults;
+mod foreign;
 mod growth;
 mod junk;
 mod load;
@@ -36,6 +39,9 @@ fn main() -> ExitCode {
     stale::cases(&mut suite);
     junk::cases(&mut suite);
     cleanup::cases(&mut suite);
+    foreign::cases(&mut suite);
+    audit::cases(&mut suite);
+    attachment::cases(&mut suite);
     steady::cases(&mut suite);
     suite.main(World::begin)
 }

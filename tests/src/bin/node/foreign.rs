@@ -17,6 +17,7 @@ use mcs_tests::{
         backbone::Distance,
         pod::{Layout, Pod},
     },
+    wait,
 };
 
 use crate::world::{Mechanism, Target, UDP, World};
@@ -114,6 +115,14 @@ fn see_what_they_saw(world: &World, mechanism: Mechanism, layout: Layout) -> any
     }
     passes_directly(pod, &observers).context("beside an agent")?;
     passes_translated(pod, &observers, &target, mechanism)?;
+    wait::until("what is before ours to be told", || {
+        let status = site.agent.status()?;
+        let devices = status["report"]["tc"]["devices"].as_array().context("no devices")?;
+        let of_pod = devices.iter().find(|one| one["name"] == *pod.device).context("no device")?;
+        let ahead = of_pod["ahead"].as_str().unwrap_or_default();
+        ensure!(ahead.contains("tcx ingress"), "{of_pod}");
+        Ok(())
+    })?;
 
     site.agent.stop()?;
     let cleanup = site.agent.cleanup()?;
