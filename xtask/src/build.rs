@@ -58,6 +58,13 @@ pub(crate) fn release(workspace: &Workspace, object: &Path) -> Result<PathBuf> {
     agent(workspace, object, "release", "release")
 }
 
+/// Builds the suites, which lie beside the agent then.
+pub(crate) fn suites(workspace: &Workspace, object: &Path) -> Result<()> {
+    let mut build = workspace.cargo();
+    build.args(["build", "--release", "--package", "mcs-tests", "--bins"]);
+    process::run(build.env(OBJECT_VARIABLE, object))
+}
+
 fn agent(workspace: &Workspace, object: &Path, profile: &str, output: &str) -> Result<PathBuf> {
     let mut build = workspace.cargo();
     build.args(["build", "--package", "mcs-agent", "--profile", profile]);

@@ -10,6 +10,7 @@ mod btf;
 mod build;
 mod cost;
 mod demo;
+mod kernels;
 mod lint;
 mod process;
 mod setup;
@@ -27,6 +28,7 @@ enum Verb {
     Build(build::Args),
     Cost(cost::Args),
     Demo(demo::Args),
+    Kernels(kernels::Args),
     Lint(lint::Args),
     Test(test::Args),
     #[command(hide = true)]
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         Verb::Build(args) => build::run(&workspace, &args),
         Verb::Cost(args) => cost::run(&workspace, &args),
         Verb::Demo(args) => demo::run(&workspace, &args),
+        Verb::Kernels(args) => kernels::run(&workspace, &args),
         Verb::Lint(args) => lint::run(&workspace, &args),
         Verb::Test(args) => Ok(test::run(&workspace, &args)),
         Verb::Pod(args) => demo::pod::run(&args),

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
 
 use self::install::Remedy;
-pub(crate) use self::{cargo_tool::CARGO_DENY, toolchain::Toolchain};
+pub(crate) use self::{cargo_tool::CARGO_DENY, toolchain::Toolchain, tools::DEBIAN_KEYRING};
 use crate::{version::Version, workspace::Workspace};
 
 mod cargo_tool;
@@ -46,6 +46,8 @@ pub(crate) enum Purpose {
     Test,
     /// The checks of the source
     Lint,
+    /// Other kernels, in virtual machines
+    Kernels,
 }
 
 /// One thing that is needed.
@@ -134,5 +136,8 @@ fn items(workspace: &Workspace, purposes: &[Purpose]) -> Vec<Item> {
         items.extend(tools::lint(workspace));
     }
     items.extend(tools::programs(purposes));
+    if wanted(Purpose::Kernels) {
+        items.push(tools::debian_keyring());
+    }
     items
 }

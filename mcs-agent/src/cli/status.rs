@@ -181,6 +181,10 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
         report.cgroup_path.display(),
     ))?;
     print(&format!("Packets: {}", devices::summary(&report.tc)))?;
+    let fallbacks = report.features.fallbacks();
+    if !fallbacks.is_empty() {
+        print(&format!("The kernel lacks: {}", fallbacks.join(", ")))?;
+    }
     print(&format!(
         "Capacity: {} of {} VIPs, {} of {} frontends, {} of {} endpoints, {} of {} clusters; config \
          maps take {} KiB, state maps {} KiB",

@@ -20,6 +20,15 @@ impl Features {
     pub fn probe() -> io::Result<Self> {
         Ok(Self { set_retval: has_set_retval()?, tcx: has_tcx()? })
     }
+
+    /// What this kernel lacks, each with what is done instead.
+    pub fn fallbacks(self) -> Vec<&'static str> {
+        let fallbacks = [
+            (self.set_retval, "bpf_set_retval (refused system calls say EPERM)"),
+            (self.tcx, "tcx (devices have filters on a clsact qdisc)"),
+        ];
+        fallbacks.into_iter().filter(|(has, _)| !has).map(|(_, fallback)| fallback).collect()
+    }
 }
 
 fn has_set_retval() -> io::Result<bool> {
@@ -82,4 +91,16 @@ pub fn own_netns_cookie() -> io::Result<u64> {
         )
     };
     if result == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lacking_is_told() {
+        assert!(Features { set_retval: true, tcx: true }.fallbacks().is_empty());
+        let fallbacks = Features { set_retval: true, tcx: false }.fallbacks();
+        assert_eq!(fallbacks, ["tcx (devices have filters on a clsact qdisc)"]);
+    }
 }

@@ -1,0 +1,33 @@
+#!/bin/sh
+# The first process of a machine: makes it ready, runs what the plan says, and turns it off. Lines
+# that begin with @mcs are for xtask.
+export PATH=/usr/sbin:/usr/bin HOME=/root LANG=C.UTF-8
+
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev
+mount -t tmpfs tmpfs /run
+mount -t tmpfs tmpfs /tmp
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+mount -t bpf bpf /sys/fs/bpf
+# As systemd does: Debian's kernels begin with the interpreter.
+echo 1 >/proc/sys/net/core/bpf_jit_enable
+ip link set lo up
+
+suite() {
+    name=$1
+    shift
+    echo "@mcs begin $name"
+    "$@"
+    echo "@mcs end $name $?"
+}
+
+# Suites make what they find older than it is, which takes a machine that has been up for a while. It
+# sleeps for no time of its host's.
+sleep 600
+
+echo "@mcs up $(cat /proc/sys/kernel/osrelease)"
+. /mcs/plan
+echo "@mcs down"
+echo o >/proc/sysrq-trigger
+sleep 60

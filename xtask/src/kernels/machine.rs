@@ -1,0 +1,180 @@
+//! Kernels that run: in a virtual machine without any network, or as this machine's own.
+
+use std::{
+    fmt::Write as _,
+    io::{BufRead as _, BufReader, Read},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::{image::SUITES, outcome::Outcomes, package::Kernel, suites::Suite};
+use crate::{build::OBJECT_VARIABLE, process};
+
+const EMULATOR: &str = "qemu-system-x86_64";
+const MEMORY_MIB: &str = "2048";
+/// Two processors in one thread whose time is what they have executed, 2 ns each: what the machine
+/// waits for passes at once, and a busy host makes nothing late.
+const CLOCK: &str = "shift=1,sleep=off";
+const COMMAND_LINE: &str = "console=ttyS0 quiet oops=panic panic=-1 rdinit=/init";
+
+/// What a machine does when it is up.
+pub(super) fn plan(suites: &[Suite]) -> String {
+    let mut plan =
+        format!("export MCS_AGENT={SUITES}/mcs-agent {OBJECT_VARIABLE}={SUITES}/mcs-ebpf.o\n");
+    for suite in suites {
+        let (binary, arguments) = suite.command();
+        let arguments: String = arguments.iter().map(|one| format!(" '{one}'")).collect();
+        let _ = writeln!(plan, "suite {suite} {SUITES}/{binary}{arguments}");
+    }
+    plan
+}
+
+/// Boots a kernel and runs the suites of its image. Every line of its console is given to `show`.
+pub(super) fn boot(
+    kernel: &Kernel,
+    image: &Path,
+    patience: Duration,
+    show: &mut dyn FnMut(&str),
+) -> Outcomes {
+    let mut qemu = Command::new(EMULATOR);
+    qemu.args(["-accel", "tcg", "-icount", CLOCK, "-smp", "2", "-m", MEMORY_MIB, "-nic", "none"]);
+    qemu.args(["-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot"]);
+    qemu.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(image);
+    qemu.args(["-append", COMMAND_LINE]);
+    let mut outcomes = Outcomes::default();
+    let mut is_down = false;
+    let ended = follow(&mut qemu, patience, &mut |line| {
+        is_down |= line == "@mcs down";
+        outcomes.read(line);
+        show(line);
+    });
+    outcomes.end(None);
+    match ended {
+        Err(error) => outcomes.trouble = Some(format!("{error:#}")),
+        Ok(_) if !is_down => outcomes.trouble = Some("the machine went down midway".to_owned()),
+        Ok(_) => {}
+    }
+    outcomes
+}
+
+/// Runs the suites on this machine's kernel.
+pub(super) fn here(
+    binaries: &Path,
+    agent: &Path,
+    object: &Path,
+    suites: &[Suite],
+    patience: Duration,
+    show: &mut dyn FnMut(&str),
+) -> Outcomes {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut outcomes = Outcomes { release: Some(release), ..Outcomes::default() };
+    for suite in suites {
+        let (binary, arguments) = suite.command();
+        let mut command = Command::new(binaries.join(binary));
+        command.args(arguments).env("MCS_AGENT", agent).env(OBJECT_VARIABLE, object);
+        outcomes.begin(*suite);
+        let status = follow(&mut command, patience, &mut |line| {
+            outcomes.read(line);
+            show(line);
+        });
+        match status {
+            Ok(status) => outcomes.end(status),
+            Err(error) => {
+                outcomes.end(None);
+                outcomes.trouble = Some(format!("{error:#}"));
+            }
+        }
+    }
+    outcomes
+}
+
+/// Runs a command to its end, line by line. Returns its exit status.
+fn follow(
+    command: &mut Command,
+    patience: Duration,
+    read: &mut dyn FnMut(&str),
+) -> Result<Option<i32>> {
+    let deadline = Instant::now() + patience;
+    let mut child = Running::start(command)?;
+    let output = child.0.stdout.take().context("no output")?;
+    let lines = lines(output);
+    loop {
+        match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(line) => read(&line),
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                bail!("not done after {} min: stopped", patience.as_secs() / 60)
+            }
+        }
+    }
+    Ok(child.0.wait()?.code())
+}
+
+fn lines(output: impl Read + Send + 'static) -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        let mut output = BufReader::new(output);
+        let mut line = Vec::new();
+        while output.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+            // A serial line ends its lines with a carriage return too.
+            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+            if sender.send(text).is_err() {
+                break;
+            }
+            line.clear();
+        }
+    });
+    receiver
+}
+
+/// A process that is killed when this is dropped.
+struct Running(Child);
+
+impl Running {
+    fn start(command: &mut Command) -> Result<Self> {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        Ok(Self(child.with_context(|| process::cannot_start(command))?))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_runs_the_suites_in_order() {
+        let plan = plan(&[Suite::Load, Suite::Restart]);
+        let lines: Vec<_> = plan.lines().skip(1).collect();
+        let expected =
+            ["suite load /mcs/cost '--verified'", "suite restart /mcs/node 'the agent is killed'"];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn a_command_is_followed_to_its_end_or_stopped() {
+        let mut seen = Vec::new();
+        let mut command = Command::new("sh");
+        command.args(["-c", "printf 'one\\r\\ntwo'; exit 3"]);
+        let minute = Duration::from_secs(60);
+        let status = follow(&mut command, minute, &mut |line| seen.push(line.to_owned())).unwrap();
+        assert_eq!(status, Some(3));
+        assert_eq!(seen, ["one", "two"]);
+
+        let mut command = Command::new("sleep");
+        let error = follow(command.arg("60"), Duration::ZERO, &mut |_| ()).unwrap_err();
+        assert!(error.to_string().contains("stopped"), "{error}");
+    }
+}

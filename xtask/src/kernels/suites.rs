@@ -1,0 +1,54 @@
+//! What is run on each kernel.
+
+use std::fmt;
+
+use clap::ValueEnum;
+
+/// A suite, or a part of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(super) enum Suite {
+    /// Loads every program, and prints how many instructions the verifier looked at
+    Load,
+    /// The packet path's programs, packet by packet
+    Packet,
+    /// Every hook, family and protocol with real sockets
+    Socket,
+    /// The agent killed and started again, under traffic of both paths
+    Restart,
+}
+
+impl Suite {
+    /// The binary of mcs-tests, and its arguments.
+    pub(super) const fn command(self) -> (&'static str, &'static [&'static str]) {
+        match self {
+            Self::Load => ("cost", &["--verified"]),
+            Self::Packet => ("packet", &[]),
+            Self::Socket => ("socket", &[]),
+            Self::Restart => ("node", &["the agent is killed"]),
+        }
+    }
+
+    /// The binaries of all suites.
+    pub(super) fn binaries() -> impl Iterator<Item = &'static str> {
+        Self::value_variants().iter().map(|suite| suite.command().0)
+    }
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::Packet => "packet",
+            Self::Socket => "socket",
+            Self::Restart => "restart",
+        }
+    }
+
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Self::value_variants().iter().copied().find(|suite| suite.name() == name)
+    }
+}
+
+impl fmt::Display for Suite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
