@@ -80,7 +80,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         [] => Suite::value_variants(),
         some => some,
     };
-    let lab = Lab::build(workspace, suites, Duration::from_secs(args.patience * 60))?;
+    let lab = Lab::build(workspace, suites, Duration::from_mins(args.patience))?;
     let chosen = |name: &str| args.kernels.is_empty() || args.kernels.iter().any(|k| k == name);
     let mut rows = Vec::new();
     for source in SOURCES.iter().filter(|source| chosen(source.name)) {
@@ -119,10 +119,8 @@ impl<'a> Lab<'a> {
     }
 
     fn boot(&self, source: &Source, renew: bool) -> Row {
-        let outcomes = self.try_to_boot(source, renew).unwrap_or_else(|error| Outcomes {
-            trouble: Some(format!("{error:#}")),
-            ..Outcomes::default()
-        });
+        let outcomes = self.try_to_boot(source, renew);
+        let outcomes = outcomes.unwrap_or_else(|error| Outcomes::prevented(&error));
         Row { name: source.name.to_owned(), outcomes }
     }
 

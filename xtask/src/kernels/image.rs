@@ -215,10 +215,10 @@ fn content<W: Write>(header: Builder, bytes: &[u8], archive: W) -> io::Result<W>
 
 /// The path that `/lib/x` stands for where `/lib` leads to `/usr/lib`.
 fn usr_merged(path: &Path) -> PathBuf {
-    let mut components = path.components().skip(1);
-    let Some(first) = components.next() else { return path.to_owned() };
-    match Path::new("/").join(first).canonicalize() {
-        Ok(first) => first.join(components.as_path()),
+    let mut components = path.components();
+    let top: PathBuf = components.by_ref().take(2).collect();
+    match top.canonicalize() {
+        Ok(top) => top.join(components.as_path()),
         Err(_) => path.to_owned(),
     }
 }

@@ -28,8 +28,11 @@ pub(super) fn plan(suites: &[Suite]) -> String {
         format!("export MCS_AGENT={SUITES}/mcs-agent {OBJECT_VARIABLE}={SUITES}/mcs-ebpf.o\n");
     for suite in suites {
         let (binary, arguments) = suite.command();
-        let arguments: String = arguments.iter().map(|one| format!(" '{one}'")).collect();
-        let _ = writeln!(plan, "suite {suite} {SUITES}/{binary}{arguments}");
+        let _ = write!(plan, "suite {suite} {SUITES}/{binary}");
+        for argument in arguments {
+            let _ = write!(plan, " '{argument}'");
+        }
+        plan.push('\n');
     }
     plan
 }
@@ -72,7 +75,7 @@ pub(super) fn here(
     show: &mut dyn FnMut(&str),
 ) -> Outcomes {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let mut outcomes = Outcomes { release: Some(release), ..Outcomes::default() };
+    let mut outcomes = Outcomes::of(release);
     for suite in suites {
         let (binary, arguments) = suite.command();
         let mut command = Command::new(binaries.join(binary));
@@ -168,7 +171,7 @@ mod tests {
         let mut seen = Vec::new();
         let mut command = Command::new("sh");
         command.args(["-c", "printf 'one\\r\\ntwo'; exit 3"]);
-        let minute = Duration::from_secs(60);
+        let minute = Duration::from_mins(1);
         let status = follow(&mut command, minute, &mut |line| seen.push(line.to_owned())).unwrap();
         assert_eq!(status, Some(3));
         assert_eq!(seen, ["one", "two"]);

@@ -62,6 +62,16 @@ pub(super) struct Outcomes {
 }
 
 impl Outcomes {
+    /// Nothing yet, on a kernel that is up.
+    pub(super) fn of(release: String) -> Self {
+        Self { release: Some(release), ..Self::default() }
+    }
+
+    /// Nothing at all.
+    pub(super) fn prevented(error: &anyhow::Error) -> Self {
+        Self { trouble: Some(format!("{error:#}")), ..Self::default() }
+    }
+
     /// Whether every suite of these ended well.
     pub(super) fn are_good(&self, asked: &[Suite]) -> bool {
         let good = |suite| self.suites.get(suite).is_some_and(Outcome::is_good);
