@@ -43,14 +43,14 @@ const HERE: &str = "here";
 pub(crate) struct Args {
     /// The kernels; by default all, and this machine's own
     #[arg(
-        long = "kernel", value_name = "KERNEL", num_args = 1..,
+        long = "kernel", value_name = "KERNEL", value_delimiter = ',',
         value_parser = PossibleValuesParser::new(
             SOURCES.iter().map(|source| source.name).chain([HERE])
         ),
     )]
     kernels: Vec<String>,
     /// The suites; by default all
-    #[arg(long = "suite", value_name = "SUITE", value_enum, num_args = 1..)]
+    #[arg(long = "suite", value_name = "SUITE", value_enum, value_delimiter = ',')]
     suites: Vec<Suite>,
     /// Fetch the newest kernels of their suites again
     #[arg(long)]

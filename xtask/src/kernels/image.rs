@@ -45,6 +45,9 @@ const MODULES: &[&str] = &[
     "lib",
     "net",
 ];
+/// Whom programs look up.
+const ACCOUNTS: &[(&str, &str)] =
+    &[("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n"), ("/etc/group", "root:x:0:\n")];
 /// Where file systems are mounted.
 const DIRECTORIES: &[&str] = &["dev", "proc", "root", "run", "sys", "tmp"];
 
@@ -77,10 +80,16 @@ impl Image {
             }
         }
         image.put_under(Path::new("init"), Entry::Text(INIT.to_owned()));
+        for (file, text) in ACCOUNTS {
+            image.put_under(Path::new(file), Entry::Text((*text).to_owned()));
+        }
         for name in PROGRAMS {
             let program = process::find(name).with_context(|| format!("there is no {name}"))?;
             image.program(&program, &Path::new("/usr/bin").join(name))?;
         }
+        // Where the kernel looks for it, and where ip does for namespaces.
+        image.put_under(Path::new("/usr/sbin/modprobe"), Entry::Link("../bin/modprobe".into()));
+        image.put_under(Path::new("/var/run"), Entry::Link("/run".into()));
         image.python()?;
         Ok(image)
     }
