@@ -17,9 +17,9 @@ use crate::{build::OBJECT_VARIABLE, process};
 
 const EMULATOR: &str = "qemu-system-x86_64";
 const MEMORY_MIB: &str = "2048";
-/// Two processors in one thread whose time is what they have executed, 2 ns each: what the machine
+/// Two processors in one thread whose time is what they have executed, 8 ns each: what the machine
 /// waits for passes at once, and a busy host makes nothing late.
-const CLOCK: &str = "shift=1,sleep=off";
+const CLOCK: &str = "shift=3,sleep=off";
 const COMMAND_LINE: &str = "console=ttyS0 quiet oops=panic panic=-1 rdinit=/init";
 
 /// What a machine does when it is up.

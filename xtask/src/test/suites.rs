@@ -77,22 +77,6 @@ pub(super) const SUITES: &[Suite] = &[
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "node"],
     },
     Suite {
-        name: "kernels",
-        about: "Parts of these on the oldest and the newest kernel, in virtual machines",
-        root: false,
-        needs: &[Purpose::Build, Purpose::Test, Purpose::Kernels],
-        cargo: &[
-            "run",
-            "--quiet",
-            "--package",
-            "xtask",
-            "--",
-            "kernels",
-            "--kernel=5.10,7.2",
-            "--suite=load,packet,restart",
-        ],
-    },
-    Suite {
         name: "demo",
         about: "The demonstration, which checks what it shows",
         root: true,
