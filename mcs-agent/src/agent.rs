@@ -5,12 +5,17 @@ mod addresses;
 mod config;
 mod control;
 mod flow_move;
+mod health;
+mod metrics;
 mod programs;
 mod report;
+mod server;
 mod sweeper;
 mod tc;
+mod unwritten;
+mod vitals;
 
-use std::{pin::Pin, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use tokio::{
@@ -19,10 +24,13 @@ use tokio::{
 };
 
 pub use config::{Config, SocketLb, SourceConfig, TcAttach};
-pub use report::{AgentInfo, Report, ReportError, Usage};
+pub use health::{Attachments, Check, age, failings};
+pub use report::{AgentInfo, ListenerReport, Report, ReportError, Usage};
+#[cfg(test)]
+pub(crate) use tc::fixture as tc_fixture;
 pub use tc::{DeviceReport, TcReport};
 
-use self::{control::Control, programs::Dataplane};
+use self::{control::Control, metrics::SyncMetrics, programs::Dataplane, vitals::Vitals};
 use crate::{
     model::Batch,
     source::{KubernetesSource, ManifestSource},
@@ -35,22 +43,38 @@ const WAITING_BATCHES: usize = 64;
 
 /// Runs until SIGTERM or SIGINT. The dataplane stays in place.
 pub async fn run(config: Config) -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
     tokio::select! {
+        biased;
+        // First, since a container's first process misses a signal that it does not handle yet.
+        told = told_to_end() => told,
         result = serve(config) => result,
-        _ = terminate.recv() => Ok(()),
-        _ = interrupt.recv() => Ok(()),
     }
     .inspect(|()| tracing::info!("stopping; the dataplane stays in place"))
 }
 
+/// Waits for SIGTERM or SIGINT.
+pub(crate) async fn told_to_end() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
 async fn serve(config: Config) -> anyhow::Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "starting");
+    let metrics = SyncMetrics::new().context("cannot make the metrics")?;
+    let vitals = Arc::new(Vitals::new(metrics));
+    server::start(&config, &vitals).context("cannot serve health and metrics")?;
     let (sender, receiver) = mpsc::channel(WAITING_BATCHES);
-    let source = source(&config, sender).await?;
-    let dataplane = Dataplane::start(&config).await?;
-    let mut control = Control::new(&config, dataplane)?;
+    let start = async {
+        let source = source(&config, sender).await?;
+        anyhow::Ok((source, Dataplane::start(&config).await?))
+    };
+    let (source, dataplane) = vitals.beat_during(start).await?;
+    let mut control = Control::new(&config, dataplane, Arc::clone(&vitals))?;
     tokio::select! {
         () = source => bail!("the source of objects ended"),
         result = control.run(receiver) => result,

@@ -18,9 +18,9 @@
 //! | `Local` without `--node-name` and `--cluster-id` | every client is refused |
 //! | slice of another address type, or with a cluster name too long | the slice offers nothing |
 //! | port or endpoint of a slice | that port or endpoint is not used |
-//! | more VIPs or frontends than fit | the younger imports' are not made |
-//! | more endpoints than fit | the younger imports' frontends refuse |
-//! | more source clusters than fit | their backends are not used |
+//! | more VIPs or frontends than fit | those that are not in force are not made, the younger imports' first |
+//! | more endpoints than fit | a frontend gets no more than it has; one that has none refuses |
+//! | more source clusters than fit | the backends of those that are not in force are not used |
 
 mod address;
 mod affinity;
@@ -64,13 +64,14 @@ use slice::Offers;
 
 /// What the objects ask of this node, and what is turned down of it.
 ///
-/// Depends on its arguments alone: not on the order in which objects came.
-pub fn compute(snapshot: &Snapshot, node: &NodeContext) -> Desired {
+/// Depends on its arguments alone: not on the order in which objects came. Where there is no room for
+/// all, what is `in_force` keeps its room, and what is new is turned down.
+pub fn compute(snapshot: &Snapshot, node: &NodeContext, in_force: &Desired) -> Desired {
     let mut outcome = Outcome::default();
     outcome.malformed(snapshot);
     let mut claimants = claimants(snapshot, node, &mut outcome);
     precedence::sort(&mut claimants);
-    let allotment = allotment::allot(&mut claimants, node.capacity.frontends);
+    let allotment = allotment::allot(&mut claimants, node.capacity.frontends, in_force);
     let mut services: Vec<Service<'_>> = claimants
         .into_iter()
         .zip(allotment.holdings)
@@ -81,7 +82,7 @@ pub fn compute(snapshot: &Snapshot, node: &NodeContext) -> Desired {
             Service::new(claimant, holding, &offers, node)
         })
         .collect();
-    capacity::bound(&mut services, node.capacity);
+    capacity::bound(&mut services, node.capacity, in_force);
 
     let vips = allotment.vips.into_keys().collect();
     let mut frontends = BTreeMap::new();

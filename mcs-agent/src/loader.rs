@@ -3,6 +3,7 @@
 
 mod attach;
 mod bpffs;
+mod capabilities;
 mod cgroup;
 mod hook;
 mod layout;
@@ -15,10 +16,11 @@ mod tc;
 
 pub use attach::AttachedHook;
 pub use bpffs::BpffsError;
+pub use capabilities::{CapabilityError, ensure_capable};
 pub use cgroup::{CgroupError, CgroupRoot};
 pub use hook::{HOOKS, Hook};
 pub use lock::{DirectoryLock, is_held};
-pub use object::{LoadError, LoadOptions, Programs, config_bytes, state_bytes};
+pub use object::{LoadError, LoadOptions, Programs, state_bytes};
 pub use pins::{Cleaned, Pins};
 pub use probe::{Features, own_netns_cookie};
 pub(crate) use sys::{Batch, ReaderBarrier, get_pinned, lookup_batch};

@@ -1,6 +1,7 @@
 //! The domain types that cross module boundaries: what a source reads, what the rules want. No
 //! Kubernetes type, no map type.
 
+mod capacity;
 mod desired;
 mod event;
 #[cfg(test)]
@@ -9,11 +10,12 @@ mod node;
 mod object;
 mod rejection;
 
+pub use capacity::{Capacity, Memory, MemoryError};
 pub use desired::{Backend, Desired, Frontend, FrontendId, ImportReport, ImportState, Protocol};
 pub use event::{Batch, KindStatus, ObjectEvent, SourceProblem, SourceStatus};
-pub use node::{Capacity, NodeContext, NodeFacts};
+pub use node::{NodeContext, NodeFacts};
 pub use object::{
     Endpoint, EndpointSlice, ImportPort, Kind, Object, ObjectKey, ObjectRef, ServiceImport,
-    ServiceType, SlicePort, Timestamp,
+    ServiceType, SlicePort, Timestamp, Trigger,
 };
 pub use rejection::{Reason, Rejection};

@@ -5,7 +5,9 @@
 //! the BPF back end copy byte by byte), explicit padding, no `bool`, `enum` or `Option`. Addresses
 //! are byte arrays in network order, everything else is in the byte order of the host. Sizes and
 //! offsets are asserted at compile time. A pinned map is adopted when its name, kind and sizes fit,
-//! so whoever changes the meaning of a type but not its size renames its map.
+//! so whoever changes the meaning of a type but not its size renames its map. A value of a config map
+//! that gets more to say grows at its end: agents of both versions read it, and take no more over
+//! than they know.
 #![no_std]
 
 /// Marks the types that aya may copy to and from maps.

@@ -1,4 +1,4 @@
-//! The maps. User space overrides the sizes with what its capacity flags say.
+//! The maps. User space overrides the sizes with its capacity.
 
 use core::ptr;
 

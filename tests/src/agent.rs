@@ -23,11 +23,14 @@ use crate::{
 /// The hooks that are attached when all is well.
 pub const HOOKS: usize = 8;
 
+/// The capabilities that every agent has, as the `DaemonSet` gives them, and no others.
+pub const CAPABILITIES: [&str; 3] = ["bpf", "net_admin", "perfmon"];
+
 /// What an agent is started with.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// `--manifests`.
-    pub manifests: PathBuf,
+    /// Where it reads objects.
+    pub source: Source,
     /// `--bpffs`.
     pub bpffs: PathBuf,
     /// `--cgroup-root`.
@@ -40,6 +43,51 @@ pub struct Config {
     pub log: PathBuf,
     /// Whether it is spared by a Ctrl-C on the terminal.
     pub own_process_group: bool,
+}
+
+/// Where an agent reads objects.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// `--manifests`.
+    Manifests(PathBuf),
+    /// `--kubeconfig`.
+    Kubeconfig(PathBuf),
+    /// What a pod finds.
+    Pod {
+        /// A directory with what belongs to a service account: `token`, `ca.crt` and `namespace`.
+        account: PathBuf,
+        /// The API server.
+        server: SocketAddr,
+    },
+}
+
+/// Shows a directory where pods find their service account, to itself alone.
+const AS_A_POD: &str = "account=$1 && shift && mount -t tmpfs none /var/run \
+    && mkdir -p /var/run/secrets/kubernetes.io \
+    && ln -s \"$account\" /var/run/secrets/kubernetes.io/serviceaccount && exec \"$@\"";
+
+impl Source {
+    /// `mcs-agent run`, which reads here.
+    fn command(&self, binary: &Path, netns: &Namespace) -> Command {
+        let limits = limit(&CAPABILITIES);
+        let run = |flag: &str, path: &Path| {
+            let mut command = netns.command("setpriv");
+            command.args(&limits).arg(binary).arg("run").arg(flag).arg(path);
+            command
+        };
+        match self {
+            Self::Manifests(directory) => run("--manifests", directory),
+            Self::Kubeconfig(file) => run("--kubeconfig", file),
+            Self::Pod { account, server } => {
+                let mut command = netns.command("unshare");
+                command.args(["--mount", "--", "/bin/sh", "-c", AS_A_POD, "sh"]);
+                command.arg(account).arg("setpriv").args(&limits).arg(binary).arg("run");
+                command.env("KUBERNETES_SERVICE_HOST", server.ip().to_string());
+                command.env("KUBERNETES_SERVICE_PORT", server.port().to_string());
+                command
+            }
+        }
+    }
 }
 
 /// An agent. The process is killed when this is dropped.
@@ -64,6 +112,23 @@ impl Agent {
         self.config.flags = flags.iter().map(|&flag| flag.to_owned()).collect();
         self.child = spawn(&self.binary, netns, &self.config)?;
         Ok(())
+    }
+
+    /// The same, and it reads objects elsewhere.
+    pub fn start_again_on(&mut self, netns: &Namespace, source: Source) -> anyhow::Result<()> {
+        self.config.source = source;
+        self.child = spawn(&self.binary, netns, &self.config)?;
+        Ok(())
+    }
+
+    /// The program that is started.
+    pub fn binary(&self) -> &Path {
+        &self.binary
+    }
+
+    /// Has another program started from now on.
+    pub fn set_binary(&mut self, binary: &Path) {
+        binary.clone_into(&mut self.binary);
     }
 
     /// What it was started with.
@@ -105,10 +170,13 @@ impl Agent {
         self.end(Signal::KILL)
     }
 
+    /// Sends it a signal, without waiting for anything.
+    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
+    }
+
     fn end(&mut self, signal: Signal) -> anyhow::Result<()> {
-        let pid =
-            i32::try_from(self.pid()).ok().and_then(Pid::from_raw).context("no process id")?;
-        kill_process(pid, signal)?;
+        self.signal(signal)?;
         self.child.wait()?;
         Ok(())
     }
@@ -138,6 +206,11 @@ impl Agent {
         json(&self.command(&["services", "-o", "json"])?)
     }
 
+    /// The frontends of one service.
+    pub fn frontends(&self, name: &str) -> anyhow::Result<Frontends> {
+        frontends(&self.services()?, name)
+    }
+
     /// Waits until the maps hold exactly what `service` asks for.
     pub fn wait_for(&self, service: &Service) -> anyhow::Result<()> {
         self.wait_for_frontends(service.name(), &service.frontends())
@@ -151,7 +224,7 @@ impl Agent {
     /// Waits until the maps hold exactly these frontends of the service.
     pub fn wait_for_frontends(&self, name: &str, expected: &Frontends) -> anyhow::Result<()> {
         wait::until(&format!("the frontends of {name}"), || {
-            let found = frontends(&self.services()?, name)?;
+            let found = self.frontends(name)?;
             ensure!(found == *expected, "there are {found:?} instead of {expected:?}");
             Ok(())
         })
@@ -184,7 +257,7 @@ impl Drop for Agent {
 }
 
 /// The agent to test: `MCS_AGENT`, or the release build beside this program's own.
-fn binary() -> anyhow::Result<PathBuf> {
+pub fn binary() -> anyhow::Result<PathBuf> {
     if let Some(path) = env::var_os("MCS_AGENT") {
         return Ok(path.into());
     }
@@ -195,15 +268,22 @@ fn binary() -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
+/// Arguments by which setpriv(1) starts a program of root with these capabilities alone, as a
+/// container runtime does.
+pub fn limit(capabilities: &[&str]) -> [String; 3] {
+    [
+        format!("--bounding-set=-all,+{}", capabilities.join(",+")),
+        "--inh-caps=-all".to_owned(),
+        "--no-new-privs".to_owned(),
+    ]
+}
+
 fn spawn(binary: &Path, netns: &Namespace, config: &Config) -> anyhow::Result<Child> {
     let log = File::options().create(true).append(true).open(&config.log)?;
     // What outlives this process must not hold its terminal or pipes.
     let output = log.try_clone()?;
-    let mut command = netns.command(binary);
+    let mut command = config.source.command(binary, netns);
     command
-        .arg("run")
-        .arg("--manifests")
-        .arg(&config.manifests)
         .arg("--bpffs")
         .arg(&config.bpffs)
         .arg("--cgroup-root")
@@ -214,6 +294,9 @@ fn spawn(binary: &Path, netns: &Namespace, config: &Config) -> anyhow::Result<Ch
         // What the suites of the socket path show must not be the packet path's doing; a flag says
         // otherwise.
         .env("MCS_TC", "off")
+        // Many agents run in one namespace; a flag gives one an address.
+        .env("MCS_HEALTH_ADDRESS", "off")
+        .env("MCS_METRICS_ADDRESS", "off")
         .stdin(Stdio::null())
         .stdout(output)
         .stderr(log);

@@ -132,8 +132,7 @@ impl Capture {
     }
 
     fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        let pid = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
-        Ok(kill_process(pid.context("no process id")?, signal)?)
+        Ok(kill_process(Pid::from_child(&self.process), signal)?)
     }
 }
 

@@ -3,12 +3,16 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::Context as _;
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
 use crate::{run::Run, wait};
+
+/// How long killed processes may take to end.
+const REMOVAL: Duration = Duration::from_secs(30);
 
 /// A cgroup of the run: socket programs attached to it see the sockets that are made by a process
 /// while it is in there. It goes when this is dropped.
@@ -91,17 +95,33 @@ pub(crate) fn join(cgroup: &Path) -> anyhow::Result<()> {
 
 /// Kills what is in a cgroup and below it, and removes it.
 pub(crate) fn remove(cgroup: &Path) -> anyhow::Result<()> {
+    // A process leaves its cgroup some time after it was killed, and may start another one or make
+    // a cgroup before.
+    wait::within(REMOVAL, "the processes of a cgroup to end", || {
+        kill_below(cgroup)?;
+        Ok(remove_empty(cgroup)?)
+    })
+}
+
+fn kill_below(cgroup: &Path) -> io::Result<()> {
+    kill_all(cgroup)?;
+    children(cgroup)?.iter().try_for_each(|child| kill_below(child))
+}
+
+fn remove_empty(cgroup: &Path) -> io::Result<()> {
+    children(cgroup)?.iter().try_for_each(|child| remove_empty(child))?;
+    fs::remove_dir(cgroup)
+}
+
+fn children(cgroup: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut children = Vec::new();
     for entry in fs::read_dir(cgroup)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
-            remove(&entry.path())?;
+            children.push(entry.path());
         }
     }
-    // A process leaves its cgroup some time after it was killed.
-    wait::until("the processes of a cgroup to end", || {
-        kill_all(cgroup)?;
-        Ok(fs::remove_dir(cgroup)?)
-    })
+    Ok(children)
 }
 
 fn kill_all(cgroup: &Path) -> io::Result<()> {

@@ -11,11 +11,15 @@ pub mod bpffs;
 pub mod capture;
 pub mod cgroup;
 pub mod client;
+#[cfg(feature = "clusters")]
+pub mod cluster;
 #[cfg(feature = "suites")]
 pub mod interpreter;
 pub mod manifests;
 pub mod netns;
-mod process;
+#[cfg(feature = "clusters")]
+pub mod oci;
+pub mod process;
 pub mod run;
 #[cfg(feature = "suites")]
 pub mod scenario;
@@ -23,6 +27,7 @@ pub mod server;
 pub mod site;
 pub mod suite;
 pub mod topology;
+pub mod traffic;
 #[cfg(feature = "suites")]
 pub mod virtio;
 pub mod wait;

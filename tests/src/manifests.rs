@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
+    fs, iter,
     net::{IpAddr, SocketAddr},
     path::Path,
 };
@@ -50,6 +50,7 @@ pub type Frontends = BTreeMap<(IpAddr, u16, Protocol), BTreeSet<SocketAddr>>;
 /// A ServiceImport and its EndpointSlices.
 #[derive(Clone, Debug)]
 pub struct Service {
+    namespace: String,
     name: String,
     vips: Vec<IpAddr>,
     ports: Vec<Port>,
@@ -62,6 +63,7 @@ impl Service {
     /// A service of namespace `default` with these ClusterSetIPs and nothing else yet.
     pub fn new(name: impl Into<String>, vips: impl IntoIterator<Item = IpAddr>) -> Self {
         Self {
+            namespace: "default".to_owned(),
             name: name.into(),
             vips: vips.into_iter().collect(),
             ports: Vec::new(),
@@ -69,6 +71,13 @@ impl Service {
             local: false,
             endpoints: BTreeMap::new(),
         }
+    }
+
+    /// Moves it to another namespace.
+    #[must_use]
+    pub fn namespace(mut self, namespace: &str) -> Self {
+        namespace.clone_into(&mut self.namespace);
+        self
     }
 
     /// Adds a port that leads to port `target` of the endpoints.
@@ -120,16 +129,21 @@ impl Service {
     }
 
     fn manifest(&self) -> Value {
-        let mut items = vec![self.import()];
-        for (cluster, ips) in &self.endpoints {
-            let (v4, v6): (Vec<_>, Vec<_>) = ips.iter().partition(|ip| ip.is_ipv4());
-            items.push(self.slice(cluster, "IPv4", &v4));
-            items.push(self.slice(cluster, "IPv6", &v6));
-        }
+        let items: Vec<_> = iter::once(self.import()).chain(self.slices()).collect();
         json!({"apiVersion": "v1", "kind": "List", "items": items})
     }
 
-    fn import(&self) -> Value {
+    /// The EndpointSlices, two of each cluster.
+    pub fn slices(&self) -> Vec<Value> {
+        let of_cluster = |(cluster, ips): (&String, &Vec<IpAddr>)| {
+            let (v4, v6): (Vec<_>, Vec<_>) = ips.iter().partition(|ip| ip.is_ipv4());
+            [self.slice(cluster, "IPv4", &v4), self.slice(cluster, "IPv6", &v6)]
+        };
+        self.endpoints.iter().flat_map(of_cluster).collect()
+    }
+
+    /// The ServiceImport.
+    pub fn import(&self) -> Value {
         let ports: Vec<_> = self
             .ports
             .iter()
@@ -146,7 +160,7 @@ impl Service {
         json!({
             "apiVersion": "multicluster.x-k8s.io/v1beta1",
             "kind": "ServiceImport",
-            "metadata": {"namespace": "default", "name": self.name},
+            "metadata": {"namespace": self.namespace, "name": self.name},
             "spec": spec,
         })
     }
@@ -162,7 +176,7 @@ impl Service {
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",
             "metadata": {
-                "namespace": "default",
+                "namespace": self.namespace,
                 "name": format!("{}-{cluster}-{}", self.name, family.to_lowercase()),
                 "labels": {
                     "multicluster.kubernetes.io/service-name": self.name,

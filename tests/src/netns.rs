@@ -17,21 +17,28 @@ use crate::{process, run::Run};
 
 const DIRECTORY: &str = "/run/netns";
 
-/// A network namespace, with its loopback up and no other interface. It goes when this is dropped.
+/// A network namespace.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,
     file: File,
+    /// Whether it goes when this is dropped.
+    owned: bool,
 }
 
 impl Namespace {
-    /// Makes one.
+    /// Makes one of the run, with its loopback up and no other interface. It goes when this is
+    /// dropped.
     pub fn create(run: &Run, role: &str) -> anyhow::Result<Self> {
-        let name = run.name(role);
-        process::run(Command::new("ip").args(["netns", "add", &name]), "")?;
-        let file = File::open(Path::new(DIRECTORY).join(&name))
-            .with_context(|| format!("cannot open the namespace {name}"))?;
-        let namespace = Self { name, file };
+        let mut namespace = Self::create_lasting(&run.name(role))?;
+        namespace.owned = true;
+        Ok(namespace)
+    }
+
+    /// Makes one that stays.
+    pub(crate) fn create_lasting(name: &str) -> anyhow::Result<Self> {
+        process::run(Command::new("ip").args(["netns", "add", name]), "")?;
+        let namespace = Self::open(name)?;
         namespace.ip("link set lo up")?;
         // Link-local addresses too are usable at once: without one, a router cannot ask for
         // neighbours on behalf of others.
@@ -43,9 +50,21 @@ impl Namespace {
     /// Makes one that routes.
     pub fn router(run: &Run, role: &str) -> anyhow::Result<Self> {
         let namespace = Self::create(run, role)?;
-        namespace.sysctl("ipv4/ip_forward", "1")?;
-        namespace.sysctl("ipv6/conf/all/forwarding", "1")?;
+        namespace.forward()?;
         Ok(namespace)
+    }
+
+    /// One that is there. It stays.
+    pub fn open(name: &str) -> anyhow::Result<Self> {
+        let file = File::open(Path::new(DIRECTORY).join(name))
+            .with_context(|| format!("cannot open the namespace {name}"))?;
+        Ok(Self { name: name.to_owned(), file, owned: false })
+    }
+
+    /// Makes it route.
+    pub(crate) fn forward(&self) -> io::Result<()> {
+        self.sysctl("ipv4/ip_forward", "1")?;
+        self.sysctl("ipv6/conf/all/forwarding", "1")
     }
 
     /// Its name, as ip-netns(8) shows it.
@@ -117,7 +136,9 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        if let Err(error) = delete(&self.name) {
+        if self.owned
+            && let Err(error) = delete(&self.name)
+        {
             eprintln!("cannot delete the namespace {}: {error:#}", self.name);
         }
     }

@@ -1,3 +1,5 @@
+//! Running commands.
+
 use std::{
     io::Write as _,
     process::{Command, Stdio},
@@ -7,7 +9,7 @@ use anyhow::{Context as _, bail};
 
 /// Runs a command to its end, with `input` on its standard input. Returns its standard output; a
 /// command that fails is an error with what it said.
-pub(crate) fn run(command: &mut Command, input: &str) -> anyhow::Result<String> {
+pub fn run(command: &mut Command, input: &str) -> anyhow::Result<String> {
     let text = format!("{command:?}");
     let mut child = command
         .stdin(Stdio::piped())

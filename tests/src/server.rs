@@ -35,6 +35,12 @@ impl Server {
         Self::listen(netns, address, greet)
     }
 
+    /// Sends `identity` and a line feed to each connection, and reads what comes until the client
+    /// closes.
+    pub fn tcp_on(listener: TcpListener, identity: &str) -> anyhow::Result<Self> {
+        Self::accept(listener, identity.to_owned(), greet)
+    }
+
     /// Sends its own address and a line feed to each connection, and then back what comes.
     pub fn tcp_echo(netns: &Namespace, address: SocketAddr) -> anyhow::Result<Self> {
         Self::listen(netns, address, echo)

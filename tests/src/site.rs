@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::{
-    agent::{Agent, Config},
+    agent::{Agent, Config, Source},
     bpffs::BpfDirectory,
     cgroup::Cgroup,
     manifests::{Manifests, Service},
@@ -39,23 +39,23 @@ impl Site {
         for service in services {
             manifests.write(service)?;
         }
-        let cgroup = Cgroup::create(run, role)?;
-        let bpffs = BpfDirectory::create(run, role)?;
-        let run_dir = run.directory().join(role);
-        fs::create_dir_all(&run_dir)?;
-        let config = Config {
-            manifests: manifests.path().to_owned(),
-            bpffs: bpffs.path().to_owned(),
-            cgroup_root: cgroup.path().to_owned(),
-            run_dir,
-            flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
-            log: run.directory().join(format!("{role}.log")),
-            own_process_group: false,
-        };
-        let agent = Agent::start(netns, config)?;
-        let mut site = Self { agent, manifests, cgroup, bpffs };
+        let mut site = Self::begin(run, role, netns, flags, manifests)?;
         site.agent.wait_until_healthy()?;
         Ok(site)
+    }
+
+    /// Starts an agent that reads these manifests, without waiting for it.
+    pub fn begin(
+        run: &Run,
+        role: &str,
+        netns: &Namespace,
+        flags: &[&str],
+        manifests: Manifests,
+    ) -> anyhow::Result<Self> {
+        let source = Source::Manifests(manifests.path().to_owned());
+        let (config, cgroup, bpffs) = place(run, role, source, flags)?;
+        let agent = Agent::start(netns, config)?;
+        Ok(Self { agent, manifests, cgroup, bpffs })
     }
 
     /// Writes a service, new or changed, and waits until it is in the maps.
@@ -69,4 +69,28 @@ impl Site {
         self.manifests.remove(service.name())?;
         self.agent.wait_until_gone(service.name())
     }
+}
+
+/// What an agent of that role is started with, and the cgroup and the bpffs directory that it has to
+/// itself.
+pub fn place(
+    run: &Run,
+    role: &str,
+    source: Source,
+    flags: &[&str],
+) -> anyhow::Result<(Config, Cgroup, BpfDirectory)> {
+    let cgroup = Cgroup::create(run, role)?;
+    let bpffs = BpfDirectory::create(run, role)?;
+    let run_dir = run.directory().join(role);
+    fs::create_dir_all(&run_dir)?;
+    let config = Config {
+        source,
+        bpffs: bpffs.path().to_owned(),
+        cgroup_root: cgroup.path().to_owned(),
+        run_dir,
+        flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
+        log: run.directory().join(format!("{role}.log")),
+        own_process_group: false,
+    };
+    Ok((config, cgroup, bpffs))
 }

@@ -10,7 +10,10 @@ use std::{
     panic::{self, AssertUnwindSafe},
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -29,6 +32,13 @@ impl Error for Skip {}
 /// What a case returns when it cannot run here.
 pub fn skip(reason: impl Into<String>) -> anyhow::Error {
     Skip(reason.into()).into()
+}
+
+static FULL: AtomicBool = AtomicBool::new(false);
+
+/// Whether cases are to take all the time they want: `--full`.
+pub fn is_full() -> bool {
+    FULL.load(Ordering::Relaxed)
 }
 
 static NOTES: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -88,28 +98,45 @@ impl<C> Suite<C> {
     }
 
     /// Runs the cases whose name contains the program's argument, if there is one; `--list` lists
-    /// them instead. `begin` makes what they share and tells where logs (`*.log`) are written: what
-    /// is appended to one during a case is shown if the case fails.
-    pub fn main(mut self, begin: impl FnOnce() -> anyhow::Result<(C, PathBuf)>) -> ExitCode {
+    /// them instead, and `--full` is what [`is_full`] tells. For `begin` see [`Suite::run`].
+    pub fn main(self, begin: impl FnOnce() -> anyhow::Result<(C, PathBuf)>) -> ExitCode {
         let mut filter = String::new();
         let mut list = false;
         for argument in env::args().skip(1) {
             if argument == "--list" {
                 list = true;
+            } else if argument == "--full" {
+                FULL.store(true, Ordering::Relaxed);
             } else if argument.starts_with('-') || !filter.is_empty() {
-                eprintln!("usage: [--list] [PART OF A NAME]");
+                eprintln!("usage: [--list] [--full] [PART OF A NAME]");
                 return ExitCode::from(2);
             } else {
                 filter = argument;
             }
         }
-        self.cases.retain(|case| case.name.contains(&filter));
         if list {
-            self.cases.iter().for_each(|case| println!("{}", case.name));
+            self.list(&filter);
             return ExitCode::SUCCESS;
         }
+        self.run(&filter, begin)
+    }
+
+    /// Prints the names of the cases that contain `filter`.
+    pub fn list(&self, filter: &str) {
+        let names = self.cases.iter().map(|case| &case.name);
+        names.filter(|name| name.contains(filter)).for_each(|name| println!("{name}"));
+    }
+
+    /// Runs the cases whose name contains `filter`. `begin` makes what they share and tells where
+    /// logs (`*.log`) are written: what is appended to one during a case is shown if the case fails.
+    pub fn run(
+        mut self,
+        filter: &str,
+        begin: impl FnOnce() -> anyhow::Result<(C, PathBuf)>,
+    ) -> ExitCode {
+        self.cases.retain(|case| case.name.contains(filter));
         match begin() {
-            Ok((mut context, logs)) => self.run(&mut context, &logs),
+            Ok((mut context, logs)) => self.run_all(&mut context, &logs),
             Err(error) => {
                 println!("cannot begin: {error:#}");
                 ExitCode::FAILURE
@@ -117,7 +144,7 @@ impl<C> Suite<C> {
         }
     }
 
-    fn run(&self, context: &mut C, logs: &Path) -> ExitCode {
+    fn run_all(&self, context: &mut C, logs: &Path) -> ExitCode {
         let start = Instant::now();
         let mut tally = Tally::default();
         for case in &self.cases {

@@ -9,13 +9,24 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use crate::{
-    btf, process,
+    btf, dwarf, process,
     setup::{self, toolchain},
     workspace::Workspace,
 };
 
 /// The variable by which mcs-agent's build script learns of the object.
 pub(crate) const OBJECT_VARIABLE: &str = "MCS_EBPF_OBJECT";
+
+/// How cargo builds.
+#[derive(Clone, Copy)]
+pub(crate) struct Profile {
+    name: &'static str,
+    /// The directory below target/.
+    output: &'static str,
+}
+
+const DEV: Profile = Profile { name: "dev", output: "debug" };
+pub(crate) const RELEASE: Profile = Profile { name: "release", output: "release" };
 
 /// Build target/release/mcs-agent, with the eBPF programs inside
 ///
@@ -25,15 +36,19 @@ pub(crate) struct Args {
     /// Build the agent without optimisation, as target/debug/mcs-agent
     #[arg(long)]
     debug: bool,
+    /// Build what stands for another version of the agent in tests, with longer values in the config maps, as
+    /// mcs-agent-wide beside it
+    #[arg(long)]
+    wide: bool,
 }
 
 /// Runs the verb.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
-    let object = object(workspace)?;
-    let agent = if args.debug {
-        agent(workspace, &object, "dev", "debug")?
+    let profile = if args.debug { DEV } else { RELEASE };
+    let agent = if args.wide {
+        wide(workspace, profile)?
     } else {
-        release(workspace, &object)?
+        agent(workspace, &object(workspace)?, profile, &[])?
     };
     println!("{}", agent.display());
     Ok(ExitCode::SUCCESS)
@@ -41,21 +56,39 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
 
 /// Builds the eBPF object and returns its path.
 pub(crate) fn object(workspace: &Workspace) -> Result<PathBuf> {
+    object_of(workspace, &[], "mcs-ebpf.o")
+}
+
+/// Builds an agent that stands for another version, with longer values in the config maps, and
+/// returns its path. The usual one, which is built to the same place first, has to be built anew.
+pub(crate) fn wide(workspace: &Workspace, profile: Profile) -> Result<PathBuf> {
+    const FEATURE: &[&str] = &["--features", "wide"];
+    let object = object_of(workspace, FEATURE, "mcs-ebpf-wide.o")?;
+    let built = agent(workspace, &object, profile, FEATURE)?;
+    let wide = workspace.target.join(profile.output).join("mcs-agent-wide");
+    fs::copy(&built, &wide).with_context(|| format!("cannot write {}", wide.display()))?;
+    Ok(wide)
+}
+
+fn object_of(workspace: &Workspace, features: &[&str], name: &str) -> Result<PathBuf> {
     let toolchain = setup::toolchain(workspace)?;
     let mut build = toolchain.cargo(workspace, "build");
-    process::run(build.args(["--package", "mcs-ebpf"])).with_context(|| toolchain.suspicion())?;
+    build.args(["--package", "mcs-ebpf"]).args(features);
+    process::run(&mut build).with_context(|| toolchain.suspicion())?;
 
     let linked = toolchain::output(workspace).join("mcs-ebpf");
-    let mut bytes = read(&linked)?;
+    let mut bytes = read(&linked)
+        .and_then(|bytes| dwarf::remove(&bytes))
+        .with_context(|| linked.display().to_string())?;
     btf::mark_text(&mut bytes).with_context(|| linked.display().to_string())?;
-    let object = toolchain::directory(workspace).join("mcs-ebpf.o");
+    let object = toolchain::directory(workspace).join(name);
     write_if_changed(&object, &bytes)?;
     Ok(object)
 }
 
 /// Builds the agent around `object` and returns its path.
 pub(crate) fn release(workspace: &Workspace, object: &Path) -> Result<PathBuf> {
-    agent(workspace, object, "release", "release")
+    agent(workspace, object, RELEASE, &[])
 }
 
 /// Builds the suites, which lie beside the agent then.
@@ -65,11 +98,16 @@ pub(crate) fn suites(workspace: &Workspace, object: &Path) -> Result<()> {
     process::run(build.env(OBJECT_VARIABLE, object))
 }
 
-fn agent(workspace: &Workspace, object: &Path, profile: &str, output: &str) -> Result<PathBuf> {
+fn agent(
+    workspace: &Workspace,
+    object: &Path,
+    profile: Profile,
+    features: &[&str],
+) -> Result<PathBuf> {
     let mut build = workspace.cargo();
-    build.args(["build", "--package", "mcs-agent", "--profile", profile]);
+    build.args(["build", "--package", "mcs-agent", "--profile", profile.name]).args(features);
     process::run(build.env(OBJECT_VARIABLE, object))?;
-    Ok(workspace.target.join(output).join("mcs-agent"))
+    Ok(workspace.target.join(profile.output).join("mcs-agent"))
 }
 
 fn read(file: &Path) -> Result<Vec<u8>> {

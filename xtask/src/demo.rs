@@ -10,13 +10,13 @@ use anyhow::{Context as _, Result};
 use mcs_tests::run::remove_leftovers;
 
 use self::{
-    interrupt::Interrupt,
-    screen::Screen,
     steps::Stage,
     world::{PREFIX, World},
 };
 use crate::{
     build,
+    interrupt::{INTERRUPTED, Interrupt},
+    screen::Screen,
     setup::{self, Purpose},
     workspace::Workspace,
 };
@@ -25,17 +25,13 @@ mod client;
 mod clusters;
 mod example;
 mod explore;
-mod interrupt;
 mod manifests;
 pub(crate) mod pod;
-mod screen;
 mod steps;
 mod tally;
 mod traffic;
 mod world;
 
-/// The exit status of what Ctrl-C has ended, as shells have it.
-const INTERRUPTED: u8 = 130;
 /// Lines of the agent's log to show after a failure.
 const LOG_LINES: usize = 20;
 

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 
 use crate::{
-    process,
+    deploy, process,
     setup::{self, CARGO_DENY, Purpose},
     workspace::Workspace,
 };
@@ -33,11 +33,13 @@ enum Check {
     Deny,
     /// Documentation of all crates, warnings denied
     Docs,
+    /// Shell scripts, workflows, and the chart with the manifests that are made from it
+    Deploy,
     /// Known vulnerabilities of the dependencies, from a database that is fetched
     Advisories,
 }
 
-const DEFAULT: &[Check] = &[Check::Fmt, Check::Clippy, Check::Deny, Check::Docs];
+const DEFAULT: &[Check] = &[Check::Fmt, Check::Clippy, Check::Deny, Check::Docs, Check::Deploy];
 
 /// Runs the verb.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
@@ -49,6 +51,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
             Check::Clippy => clippy(workspace)?,
             Check::Deny => deny(workspace, &["bans", "licenses", "sources"])?,
             Check::Docs => docs(workspace)?,
+            Check::Deploy => deployment(workspace)?,
             Check::Advisories => deny(workspace, &["advisories"])?,
         }
     }
@@ -66,6 +69,18 @@ fn clippy(workspace: &Workspace) -> Result<()> {
 fn deny(workspace: &Workspace, checks: &[&str]) -> Result<()> {
     let program = CARGO_DENY.find(workspace).context("cargo-deny is gone since setup")?;
     process::run(Command::new(program).current_dir(&workspace.root).arg("check").args(checks))
+}
+
+fn deployment(workspace: &Workspace) -> Result<()> {
+    let mut scripts = Command::new("git");
+    scripts.current_dir(&workspace.root).args(["ls-files", "-z", "*.sh", ".ci/run"]);
+    let scripts = String::from_utf8(scripts.output().context("cannot start git")?.stdout)?;
+    let mut shellcheck = Command::new("shellcheck");
+    process::run(shellcheck.current_dir(&workspace.root).args(scripts.split_terminator('\0')))?;
+    // It checks the scripts in workflows too, by the shellcheck on PATH.
+    let mut actionlint = Command::new(setup::go_program(workspace, "actionlint")?);
+    process::run(actionlint.current_dir(&workspace.root))?;
+    deploy::check(workspace)
 }
 
 fn docs(workspace: &Workspace) -> Result<()> {

@@ -8,11 +8,17 @@ use crate::workspace::Workspace;
 
 mod btf;
 mod build;
+mod clusters;
 mod cost;
 mod demo;
 mod kernels;
+mod deploy;
+mod dwarf;
+mod image;
+mod interrupt;
 mod lint;
 mod process;
+mod screen;
 mod setup;
 mod test;
 mod version;
@@ -29,6 +35,9 @@ enum Verb {
     Cost(cost::Args),
     Demo(demo::Args),
     Kernels(kernels::Args),
+    Image(image::Args),
+    Deploy(deploy::Args),
+    Clusters(clusters::Args),
     Lint(lint::Args),
     Test(test::Args),
     #[command(hide = true)]
@@ -43,6 +52,9 @@ fn main() -> ExitCode {
         Verb::Cost(args) => cost::run(&workspace, &args),
         Verb::Demo(args) => demo::run(&workspace, &args),
         Verb::Kernels(args) => kernels::run(&workspace, &args),
+        Verb::Deploy(args) => deploy::run(&workspace, &args),
+        Verb::Image(args) => image::run(&workspace, &args),
+        Verb::Clusters(args) => clusters::run(&workspace, &args),
         Verb::Lint(args) => lint::run(&workspace, &args),
         Verb::Test(args) => Ok(test::run(&workspace, &args)),
         Verb::Pod(args) => demo::pod::run(&args),

@@ -53,7 +53,7 @@ pub(crate) fn cannot_start(command: &Command) -> String {
 }
 
 /// `command` as it could be typed into a shell, variables included.
-fn describe(command: &Command) -> String {
+pub(crate) fn describe(command: &Command) -> String {
     let mut line = String::new();
     let set = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
     for (name, value) in set {

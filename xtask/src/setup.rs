@@ -9,12 +9,14 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
 
-use self::install::Remedy;
 pub(crate) use self::{cargo_tool::CARGO_DENY, toolchain::Toolchain, tools::DEBIAN_KEYRING};
+use self::{go_module::GoModule, install::Remedy};
 use crate::{version::Version, workspace::Workspace};
 
 mod cargo_tool;
 mod compiler;
+mod go;
+mod go_module;
 mod install;
 pub(crate) mod toolchain;
 mod tools;
@@ -24,7 +26,8 @@ mod tools;
 /// The eBPF programs are compiled by a rustup nightly that has rust-src (with `-Z build-std=core`) where one is
 /// installed together with bpf-linker, and otherwise by Debian's rustc-web. Packages are installed with apt-get: on a
 /// terminal after asking, elsewhere at once, through sudo for anybody but root. bpf-linker and cargo-deny come from
-/// crates.io and go to the cache directory, `$MCS_CACHE` (by default ~/.cache/mcs-agent).
+/// crates.io, Kubernetes and what belongs to it from the Go module proxy, in the versions that tests/programs pins; they
+/// go to the cache directory, `$MCS_CACHE` (by default ~/.cache/mcs-agent).
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// What to prepare for; by default everything
@@ -44,6 +47,8 @@ pub(crate) enum Purpose {
     Demo,
     /// The suites that need root
     Test,
+    /// The Kubernetes clusters
+    Clusters,
     /// The checks of the source
     Lint,
     /// Other kernels, in virtual machines
@@ -120,6 +125,26 @@ pub(crate) fn toolchain(workspace: &Workspace) -> Result<Toolchain> {
     Toolchain::find(workspace).context("setup found the eBPF toolchain, and then it was gone")
 }
 
+/// The directories with the programs of [`Purpose::Clusters`] that are in the cache.
+pub(crate) fn cluster_programs(workspace: &Workspace) -> Result<Vec<PathBuf>> {
+    let directory = |module: &GoModule| {
+        let name = module.name;
+        module
+            .find(workspace)
+            .with_context(|| format!("{name} is not built: run `cargo xtask setup clusters`"))
+    };
+    go_module::of(&[Purpose::Clusters]).map(directory).collect()
+}
+
+/// A program of [`Purpose::Lint`] that comes from the Go module proxy.
+pub(crate) fn go_program(workspace: &Workspace, name: &str) -> Result<PathBuf> {
+    let directory = go_module::of(&[Purpose::Lint])
+        .find(|module| module.name == name)
+        .and_then(|module| module.find(workspace))
+        .with_context(|| format!("{name} is not built: run `cargo xtask setup lint`"))?;
+    Ok(directory.join(name))
+}
+
 fn missing(workspace: &Workspace, purposes: &[Purpose]) -> Vec<Item> {
     let mut items = items(workspace, purposes);
     items.retain(|item| item.found.is_none());
@@ -139,5 +164,6 @@ fn items(workspace: &Workspace, purposes: &[Purpose]) -> Vec<Item> {
     if wanted(Purpose::Kernels) {
         items.push(tools::debian_keyring());
     }
+    items.extend(go_module::items(workspace, purposes));
     items
 }

@@ -1,6 +1,6 @@
 //! `cargo xtask test`: runs the suites and sums them up.
 
-use std::{env, process::ExitCode};
+use std::{env, path::PathBuf, process::ExitCode};
 
 use clap::builder::PossibleValuesParser;
 
@@ -28,6 +28,13 @@ pub(crate) struct Args {
     /// Print the suites and what they need, and run nothing
     #[arg(long)]
     list: bool,
+    /// Two clusters for the end-to-end suite, which installs the agent there and removes it in the end
+    /// [default: clusters of its own]
+    #[arg(long, value_name = "FILE", requires = "suites")]
+    kubeconfig: Vec<PathBuf>,
+    /// Leave in place what the end-to-end suite has made
+    #[arg(long, requires = "suites")]
+    keep: bool,
     /// Arguments for each of the suites, such as a filter of its cases
     #[arg(last = true)]
     arguments: Vec<String>,
@@ -43,7 +50,12 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> ExitCode {
         suites.for_each(|suite| println!("{suite}"));
         return ExitCode::SUCCESS;
     }
-    let bench = Bench::new(workspace, &args.arguments);
+    let keep = args.keep.then(|| "--keep".into());
+    // The suites run in the root of the workspace.
+    let path = |file: &PathBuf| std::path::absolute(file).unwrap_or_else(|_| file.clone()).into();
+    let kubeconfigs = args.kubeconfig.iter().flat_map(|file| ["--kubeconfig".into(), path(file)]);
+    let end_to_end: Vec<_> = keep.into_iter().chain(kubeconfigs).collect();
+    let bench = Bench::new(workspace, &args.arguments, &end_to_end);
     let runs: Vec<_> = suites.map(|suite| bench.run(suite)).collect();
 
     let ci = env::var_os("CI").is_some_and(|value| value == "true");

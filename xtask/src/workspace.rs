@@ -24,6 +24,8 @@ pub(crate) struct Workspace {
     pub(crate) target: PathBuf,
     /// What xtask installs outside of the system: `$MCS_CACHE`, by default `~/.cache/mcs-agent`.
     pub(crate) cache: PathBuf,
+    /// Where cargo keeps the sources of dependencies.
+    pub(crate) cargo_home: PathBuf,
 }
 
 impl Workspace {
@@ -41,7 +43,16 @@ impl Workspace {
                 .context("no home directory: set MCS_CACHE")?
                 .join(".cache/mcs-agent"),
         };
-        Ok(Self { target: std::path::absolute(target)?, cache: std::path::absolute(cache)?, root })
+        let cargo_home = match env::var_os("CARGO_HOME") {
+            Some(home) => PathBuf::from(home),
+            None => env::home_dir().context("no home directory: set CARGO_HOME")?.join(".cargo"),
+        };
+        Ok(Self {
+            root,
+            target: std::path::absolute(target)?,
+            cache: std::path::absolute(cache)?,
+            cargo_home: std::path::absolute(cargo_home)?,
+        })
     }
 
     /// The cargo that runs xtask, for user-space crates, in the root of the workspace.
@@ -55,7 +66,18 @@ impl Workspace {
     /// Makes `command` run in the root of the workspace, as if xtask had not been started by cargo.
     pub(crate) fn enter(&self, command: &mut Command) {
         command.current_dir(&self.root);
+        command.env("CARGO_HOME", &self.cargo_home);
         remove_env(command, SET_BY_CARGO_RUN);
+    }
+
+    /// Flags of rustc by which nothing that it writes names these directories.
+    pub(crate) fn remapping(&self) -> impl Iterator<Item = String> {
+        // The last that matches counts, and one may lie in another.
+        let directories =
+            [(&self.root, "/mcs-agent"), (&self.target, "/target"), (&self.cargo_home, "/cargo")];
+        directories
+            .into_iter()
+            .map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()))
     }
 }
 

@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use aya_log::Level;
 use ipnet::IpNet;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     devices::Wishes,
     flows::FlowCapacity,
-    model::{Capacity, NodeContext, NodeFacts},
+    model::{Memory, NodeContext, NodeFacts},
     source::KubernetesOptions,
 };
 
@@ -32,10 +32,16 @@ pub struct Config {
     pub vip_cidrs: Vec<IpNet>,
     /// `--zone`, `--cluster-id`, `--api-server` and the one of the pod's environment.
     pub node: NodeFacts,
-    /// `--max-frontends` and so on.
-    pub capacity: Capacity,
+    /// `--max-memory`.
+    pub max_memory: Memory,
     /// `--max-flows`.
     pub flows: FlowCapacity,
+    /// `--health-address`; absent if it is off.
+    pub health_address: Option<SocketAddr>,
+    /// `--metrics-address`; absent if it is off.
+    pub metrics_address: Option<SocketAddr>,
+    /// `--liveness-timeout`.
+    pub liveness_timeout: Duration,
     /// `--run-dir`.
     pub run_dir: PathBuf,
     /// `--log-programs`.
@@ -48,7 +54,7 @@ impl Config {
         let mut node = NodeContext {
             node_name: self.node_name.clone(),
             vip_cidrs: self.vip_cidrs.clone(),
-            capacity: self.capacity,
+            capacity: self.max_memory.capacity(),
             ..NodeContext::default()
         };
         node.learn(self.node.clone());

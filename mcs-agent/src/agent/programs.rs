@@ -2,12 +2,16 @@ use std::{
     fs,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context as _, ensure};
 use mcs_common::{RunRecord, text};
-use tokio::io::{Interest, unix::AsyncFd};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    task::JoinHandle,
+};
 
 use super::{
     Config, SocketLb,
@@ -16,8 +20,12 @@ use super::{
 };
 use crate::{
     dataplane::{Access, KernelMaps, read_run_record, write_run_record},
-    loader::{CgroupRoot, DirectoryLock, Features, LoadOptions, Pins, Programs, own_netns_cookie},
-    reconcile::Maps as _,
+    loader::{
+        CgroupRoot, Classifiers, DirectoryLock, Features, LoadOptions, Pins, Programs,
+        ensure_capable, own_netns_cookie,
+    },
+    model::Capacity,
+    reconcile::{MapError, Maps as _, Realized, plan},
 };
 
 /// How often a second agent looks whether the first has gone.
@@ -31,7 +39,12 @@ pub(super) struct Dataplane {
     pub(super) cgroup: CgroupRoot,
     pub(super) run_directory: PathBuf,
     pub(super) host: String,
+    options: LoadOptions,
     programs: Programs,
+    classifiers: Arc<Classifiers>,
+    /// Whether the maps hold all that those do that the attached programs read.
+    complete: bool,
+    program_log: Option<JoinHandle<()>>,
     pub(super) packets: PacketPath,
     pub(super) socket_lb: SocketLb,
     _lock: DirectoryLock,
@@ -41,6 +54,7 @@ impl Dataplane {
     /// Waits to be the only agent, loads the programs, and attaches them unless their maps have to
     /// be filled first.
     pub(super) async fn start(config: &Config) -> anyhow::Result<Self> {
+        ensure_capable()?;
         let cgroup = CgroupRoot::find(config.cgroup_root.as_deref())?;
         let pins = Pins::new(&config.bpffs);
         pins.prepare(&config.bpffs)?;
@@ -52,19 +66,20 @@ impl Dataplane {
             )?),
             SocketLb::All | SocketLb::Off => None,
         };
-        let mut programs = Programs::load(&LoadOptions {
+        let options = LoadOptions {
             pins: pins.clone(),
-            capacity: config.capacity,
+            capacity: first_capacity(&pins, config.max_memory.capacity())?,
             flows: config.flows,
             features,
             only_netns,
             tc_hooks: tc::hooks(config),
             log_level: config.program_log,
-        })?;
-        let maps = KernelMaps::open(&programs.config(), Access::Write)?;
+        };
+        let mut programs = Programs::load(&options)?;
+        let maps = KernelMaps::open(programs.config(), Access::Write)?;
         let run_directory = run_directory(config, &pins)?;
-        let classifiers = programs.take_classifiers();
-        let packets = PacketPath::start(config, &pins, features, classifiers).await?;
+        let classifiers = Arc::new(programs.take_classifiers());
+        let packets = PacketPath::start(config, &pins, features).await?;
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let mut dataplane = Self {
             maps,
@@ -73,19 +88,48 @@ impl Dataplane {
             cgroup,
             run_directory,
             host,
+            complete: !programs.is_staged(),
+            options,
             programs,
+            classifiers,
+            program_log: None,
             packets,
             socket_lb: config.socket_lb,
             _lock: lock,
         };
         dataplane.sign()?;
-        if config.program_log.is_some() {
-            dataplane.follow_program_log()?;
-        }
-        if dataplane.carry_over(config) {
+        dataplane.follow_program_log()?;
+        dataplane.carry_over();
+        if dataplane.complete {
             dataplane.activate()?;
         }
         Ok(dataplane)
+    }
+
+    /// What the maps have room for.
+    pub(super) const fn capacity(&self) -> Capacity {
+        self.options.capacity
+    }
+
+    /// Makes maps of another capacity, which hold the same, and switches the programs to them. Where
+    /// that fails halfway, [`Dataplane::finish_switch`] is due before anything is written.
+    pub(super) fn resize(&mut self, capacity: Capacity) -> anyhow::Result<()> {
+        let options = LoadOptions { capacity, ..self.options.clone() };
+        let mut programs = Programs::load_beside(&options)?;
+        let mut maps = KernelMaps::open(programs.config(), Access::Write)?;
+        copy(&self.maps, &mut maps, capacity)?;
+        programs.stage()?;
+        self.classifiers = Arc::new(programs.take_classifiers());
+        self.programs = programs;
+        self.maps = maps;
+        self.options = options;
+        self.follow_program_log()?;
+        self.finish_switch()
+    }
+
+    /// Switches to programs whose maps hold what those do that the attached ones read.
+    pub(super) fn finish_switch(&mut self) -> anyhow::Result<()> {
+        if self.complete && self.programs.is_staged() { self.activate() } else { Ok(()) }
     }
 
     /// Whether the attached programs are those of an earlier agent, with maps that nobody writes
@@ -96,7 +140,8 @@ impl Dataplane {
 
     /// Called once the maps hold all that is wanted.
     pub(super) fn filled(&mut self) -> anyhow::Result<()> {
-        if self.is_outdated() { self.activate() } else { Ok(()) }
+        self.complete = true;
+        self.finish_switch()
     }
 
     /// Every hook that is not attached where it belongs.
@@ -131,34 +176,27 @@ impl Dataplane {
                 "socket hooks: attached"
             );
         }
-        self.packets.activate();
+        self.packets.attach(&self.classifiers);
         Ok(())
     }
 
     /// Fills maps of a new shape with what the old ones hold, so that the programs can be switched
-    /// before anything has been read. Whether there is nothing left in the old ones.
-    fn carry_over(&mut self, config: &Config) -> bool {
-        if !self.is_outdated() {
-            return true;
+    /// before anything has been read.
+    fn carry_over(&mut self) {
+        if self.complete {
+            return;
         }
-        let old = self.pins.config();
-        let copied =
-            KernelMaps::open(&old, Access::Read).and_then(|maps| maps.dump()).and_then(|dump| {
-                dump.copy(config.capacity).iter().try_for_each(|step| self.maps.write(step))
-            });
-        match copied {
+        let old = KernelMaps::open(&self.pins.config(), Access::Read);
+        match old.and_then(|old| copy(&old, &mut self.maps, self.options.capacity)) {
             Ok(()) => {
                 tracing::info!("the pinned maps are of another shape: moved to new ones");
-                true
+                self.complete = true;
             }
-            Err(error) => {
-                tracing::warn!(
-                    "the pinned maps are of another shape and cannot be read: {:#}; what is \
-                     attached goes on until new ones are filled from the source",
-                    anyhow::Error::new(error)
-                );
-                false
-            }
+            Err(error) => tracing::warn!(
+                "the pinned maps are of another shape and cannot be read: {:#}; what is attached \
+                 goes on until new ones are filled from the source",
+                anyhow::Error::new(error)
+            ),
         }
     }
 
@@ -178,19 +216,43 @@ impl Dataplane {
     }
 
     fn follow_program_log(&mut self) -> anyhow::Result<()> {
+        if self.options.log_level.is_none() {
+            return Ok(());
+        }
         let logger = aya_log::EbpfLogger::init(self.programs.ebpf_mut())
             .context("cannot read the log of the programs")?;
         // SAFETY: the logger owns its ring buffer's descriptor, and keeps it until it is dropped.
         let mut logger = unsafe { AsyncFd::register_with_interest(logger, Interest::READABLE) }
             .context("cannot wait for the log of the programs")?;
-        tokio::spawn(async move {
+        let follow = tokio::spawn(async move {
             while let Ok(mut guard) = logger.readable_mut().await {
                 guard.get_inner_mut().flush();
                 guard.clear_ready();
             }
         });
+        if let Some(former) = self.program_log.replace(follow) {
+            former.abort();
+        }
         Ok(())
     }
+}
+
+/// What maps are looked for, or made: as large as those that are there, within what is allowed.
+fn first_capacity(pins: &Pins, bound: Capacity) -> anyhow::Result<Capacity> {
+    Ok(pins.capacity()?.unwrap_or_default().at_most(bound))
+}
+
+/// Makes new maps hold what others do, at the same places if there is room for all of them: then what
+/// remembers a choice goes on. Else, the frontends that there is room for.
+fn copy(from: &KernelMaps, to: &mut KernelMaps, capacity: Capacity) -> Result<(), MapError> {
+    let dump = from.dump()?;
+    let steps = if dump.fits(capacity) {
+        dump.copy(capacity)
+    } else {
+        let (found, _) = Realized::restore(dump, Capacity::MOST);
+        plan(&found.in_force(), &Realized::empty(capacity), true).steps
+    };
+    steps.iter().try_for_each(|step| to.write(step))
 }
 
 /// Waits to be alone. Meanwhile the state directory is locked, for `status` to tell.

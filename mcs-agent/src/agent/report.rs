@@ -1,6 +1,7 @@
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     fs, io,
+    net::SocketAddr,
     path::{Path, PathBuf},
 };
 
@@ -12,8 +13,11 @@ use crate::{
     dataplane::Run,
     flows::FlowUsage,
     loader::Features,
-    model::{Capacity, Desired, ImportReport, NodeFacts, Rejection, SourceStatus},
+    model::{Capacity, Desired, ImportReport, Memory, NodeFacts, Rejection, SourceStatus},
 };
+
+/// In [`Report::source_lost`], the one resource of a source that is no API server.
+pub(super) const MANIFESTS: &str = "manifests";
 
 /// What no map holds: written by the agent at each change, read by `status` and `services`. Part of
 /// `status -o json`: fields are added, never renamed.
@@ -39,8 +43,12 @@ pub struct Report {
     pub cgroup_id: u64,
     /// What this kernel can do.
     pub features: Features,
-    /// What the maps hold at most.
+    /// What the maps have room for now.
     pub capacity: Capacity,
+    /// `--max-memory`: they grow up to this.
+    pub max_memory: Memory,
+    /// What there is room for then.
+    pub max_capacity: Capacity,
     /// What they hold.
     pub usage: Usage,
     /// Bytes of the config maps.
@@ -57,6 +65,30 @@ pub struct Report {
     pub outdated: bool,
     /// What is wanted but not in the maps yet, and why; retried.
     pub pending: Vec<String>,
+    /// Frontends without a usable backend.
+    #[serde(default)]
+    pub refusing: usize,
+    /// Backends of all frontends together, by source cluster; empty if its slice does not say.
+    #[serde(default)]
+    pub backends: BTreeMap<String, usize>,
+    /// Since when a resource cannot be read, as seconds since the Unix epoch; `manifests` if that is
+    /// the source.
+    #[serde(default)]
+    pub source_lost: BTreeMap<String, u64>,
+    /// What is served over HTTP.
+    #[serde(default)]
+    pub listeners: Vec<ListenerReport>,
+}
+
+/// Something that is served over HTTP.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ListenerReport {
+    /// The flags that ask for it: `--health-address`.
+    pub flags: String,
+    /// Where.
+    pub address: SocketAddr,
+    /// Why it is not served; tried again.
+    pub problem: Option<String>,
 }
 
 /// Who wrote a report.
@@ -88,17 +120,34 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// What these wishes take.
-    pub fn of(desired: &Desired) -> Self {
-        let backends = || desired.frontends.values().flat_map(|frontend| &frontend.backends);
-        let clusters: BTreeSet<&str> = backends().map(|one| one.cluster.as_str()).collect();
+    /// What these wishes take, with these backends by source cluster.
+    pub fn of(desired: &Desired, backends: &BTreeMap<String, usize>) -> Self {
         Self {
             vips: desired.vips.len(),
             frontends: desired.frontends.len(),
-            endpoints: backends().count(),
-            clusters: clusters.len(),
+            endpoints: backends.values().sum(),
+            clusters: backends.len(),
         }
     }
+
+    /// The capacity that holds it.
+    pub fn capacity(self) -> Capacity {
+        let count = |count| u32::try_from(count).unwrap_or(u32::MAX);
+        Capacity {
+            frontends: count(self.vips.max(self.frontends)),
+            endpoints: count(self.endpoints),
+            clusters: count(self.clusters),
+        }
+    }
+}
+
+/// The backends that are wanted, by source cluster.
+pub(super) fn backends_by_cluster(desired: &Desired) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::<&str, usize>::new();
+    for backend in desired.frontends.values().flat_map(|frontend| &frontend.backends) {
+        *counts.entry(&backend.cluster).or_default() += 1;
+    }
+    counts.into_iter().map(|(cluster, count)| (cluster.to_owned(), count)).collect()
 }
 
 /// Why there is no report.

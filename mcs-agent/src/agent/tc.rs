@@ -1,10 +1,17 @@
 //! The packet path's part of the agent: a thread of its own, since bpf(2) and netlink wait for
 //! whoever else is changing devices.
 
+#[cfg(test)]
+pub(crate) mod fixture;
 mod report;
 mod worker;
 
-use std::{future, sync::mpsc, thread, time::Duration};
+use std::{
+    future,
+    sync::{Arc, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, bail};
 use tokio::sync::watch;
@@ -18,7 +25,7 @@ use crate::{
     loader::{Classifiers, Features, Mechanism, Pins, TcHook, detach_all},
 };
 
-/// How long a start waits until programs are attached.
+/// How long is waited until programs are attached, or switched to.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The hooks of devices that programs are needed for.
@@ -38,10 +45,17 @@ pub(super) struct PacketPath {
 }
 
 struct Thread {
-    /// Says that programs may be attached.
-    go: watch::Sender<bool>,
-    /// Says that they are, once.
-    attached: mpsc::Receiver<()>,
+    /// Says which programs to attach; nothing before the first.
+    orders: watch::Sender<Option<Order>>,
+    /// Says the numbers of those orders that have been followed.
+    done: mpsc::Receiver<u64>,
+}
+
+/// Programs to attach, in the places of those of the order before.
+#[derive(Clone)]
+struct Order {
+    number: u64,
+    classifiers: Arc<Classifiers>,
 }
 
 impl PacketPath {
@@ -51,7 +65,6 @@ impl PacketPath {
         config: &Config,
         pins: &Pins,
         features: Features,
-        classifiers: Classifiers,
     ) -> anyhow::Result<Self> {
         let mechanism = mechanism(config.tc_attach, features)?;
         let first = TcReport::new(config.packets.mode, mechanism);
@@ -61,11 +74,11 @@ impl PacketPath {
             tracing::info!(detached = detached.programs, "devices: off");
             return Ok(Self { report, thread: None });
         }
-        let (go, may_go) = watch::channel(false);
-        let worker = Worker::new(pins, features, mechanism, config.packets.clone(), classifiers);
-        let (first, attached) = mpsc::channel();
+        let (orders, given) = watch::channel(None);
+        let worker = Worker::new(pins, features, mechanism, config.packets.clone());
+        let (said, done) = mpsc::channel();
         let work = move || {
-            if let Err(error) = worker.run(may_go, first, &sender) {
+            if let Err(error) = worker.run(given, said, &sender) {
                 tracing::error!("cannot look after devices: {error:#}");
             }
         };
@@ -73,19 +86,30 @@ impl PacketPath {
             .name("devices".to_owned())
             .spawn(work)
             .context("cannot start a thread")?;
-        Ok(Self { report, thread: Some(Thread { go, attached }) })
+        Ok(Self { report, thread: Some(Thread { orders, done }) })
     }
 
-    /// Lets programs be attached, or be switched to: their maps are what they should be. The first
-    /// time it waits for that.
-    pub(super) fn activate(&self) {
-        let Some(Thread { go, attached }) = &self.thread else { return };
-        if go.send_replace(true) {
+    /// Attaches these programs, or switches to them: their maps are what they should be. Waits until
+    /// all devices have them.
+    pub(super) fn attach(&self, classifiers: &Arc<Classifiers>) {
+        let Some(Thread { orders, done }) = &self.thread else { return };
+        let last = orders.borrow().clone();
+        if last.as_ref().is_some_and(|last| Arc::ptr_eq(&last.classifiers, classifiers)) {
             return;
         }
-        // A thread that ended is told of by `changed`.
-        if attached.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
-            tracing::warn!("devices have not been looked at in {PATIENCE:?}; going on without");
+        let number = last.map_or(0, |last| last.number + 1);
+        orders.send_replace(Some(Order { number, classifiers: Arc::clone(classifiers) }));
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match done.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(followed) if followed < number => {}
+                // A thread that ended is told of by `changed`.
+                Ok(_) | Err(mpsc::RecvTimeoutError::Disconnected) => return,
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    tracing::warn!("devices have not been looked at in {PATIENCE:?}; going on");
+                    return;
+                }
+            }
         }
     }
 

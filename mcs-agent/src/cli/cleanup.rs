@@ -1,11 +1,11 @@
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode};
 
 use anyhow::{Context as _, bail};
-use clap::Args;
+use clap::{Args, builder::BoolishValueParser};
 
 use super::{BpffsArg, output::print};
 use crate::{
-    agent::Report,
+    agent::{self, Report},
     dataplane::{Run, read_run_record},
     loader::{DirectoryLock, Pins, detach_all},
 };
@@ -19,14 +19,31 @@ use crate::{
 pub(super) struct CleanupArgs {
     #[command(flatten)]
     bpffs: BpffsArg,
+
+    /// Stay until SIGTERM or SIGINT: a `DaemonSet` starts again what ends
+    #[arg(long, env = "MCS_WAIT", value_parser = BoolishValueParser::new())]
+    wait: bool,
 }
 
 pub(super) fn run(args: &CleanupArgs) -> anyhow::Result<ExitCode> {
-    let pins = Pins::new(&args.bpffs.bpffs);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    runtime.block_on(async {
+        clean(&args.bpffs.bpffs).await?;
+        if args.wait {
+            agent::told_to_end().await?;
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+async fn clean(bpffs: &Path) -> anyhow::Result<()> {
+    let pins = Pins::new(bpffs);
     let root = pins.root().display();
     if !pins.root().exists() {
-        print(&format!("nothing to clean up: {root} does not exist"))?;
-        return Ok(ExitCode::SUCCESS);
+        return print(&format!("nothing to clean up: {root} does not exist"));
     }
     let run = read_run_record(&pins.run()).ok();
     let lock =
@@ -38,12 +55,7 @@ pub(super) fn run(args: &CleanupArgs) -> anyhow::Result<ExitCode> {
     if let Some(run) = run {
         remove_report(&run);
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
-    let detached =
-        runtime.block_on(detach_all(&pins)).context("cannot detach programs from devices")?;
+    let detached = detach_all(&pins).await.context("cannot detach programs from devices")?;
     let cleaned = pins.clean().with_context(|| format!("cannot remove {root}"))?;
     print(&format!(
         "removed {root}: {} programs detached, {} maps unpinned",
@@ -59,7 +71,7 @@ pub(super) fn run(args: &CleanupArgs) -> anyhow::Result<ExitCode> {
     if cleaned.foreign {
         print(&format!("left {root}: it holds what is not the agent's"))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Removes the status file. Seen from elsewhere (another mount namespace) it may not be there, or

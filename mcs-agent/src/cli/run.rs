@@ -1,4 +1,9 @@
-use std::{net::IpAddr, path::PathBuf, process::ExitCode};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::{Context as _, bail};
 use aya_log::Level;
@@ -10,7 +15,7 @@ use crate::{
     agent::{self, Config, SocketLb, SourceConfig, TcAttach},
     devices::{DevicePattern, DevicePatterns, TcMode, Uplinks, Wishes},
     flows::FlowCapacity,
-    model::{Capacity, NodeFacts},
+    model::{Memory, MemoryError, NodeFacts},
     source::{KubeconfigFile, KubernetesOptions},
     telemetry::{self, LogFilter, LogFormat},
 };
@@ -57,7 +62,8 @@ pub struct RunArgs {
     #[command(flatten)]
     bpffs: BpffsArg,
 
-    /// Attach socket programs to this cgroup v2 directory [default: the root, from the mount table]
+    /// Attach socket programs to this cgroup v2 directory, or to `unified` in it on a hybrid host
+    /// [default: the root, from the mount table]
     #[arg(long, env = "MCS_CGROUP_ROOT", value_name = "DIR")]
     cgroup_root: Option<PathBuf>,
 
@@ -108,26 +114,35 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_API_SERVER", value_name = "IP", value_delimiter = ',')]
     api_server: Vec<IpAddr>,
 
-    /// Room for frontends (one per address, port and protocol), for VIPs and for ServiceImports
-    #[arg(long, env = "MCS_MAX_FRONTENDS", value_name = "N", default_value_t = Capacity::default().frontends,
-        value_parser = clap::value_parser!(u32).range(1..=4_000_000))]
-    max_frontends: u32,
-
-    /// Room for endpoints of all frontends together
-    #[arg(long, env = "MCS_MAX_ENDPOINTS", value_name = "N", default_value_t = Capacity::default().endpoints,
-        value_parser = clap::value_parser!(u32).range(1..=16_000_000))]
-    max_endpoints: u32,
-
-    /// Room for source clusters
-    #[arg(long, env = "MCS_MAX_CLUSTERS", value_name = "N", default_value_t = Capacity::default().clusters,
-        value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    max_clusters: u32,
+    /// What the maps of frontends and endpoints may grow to: some 100 bytes for an endpoint and 500
+    /// for a frontend. While larger ones take their place, the former are there too. What does not
+    /// fit any more is rejected
+    #[arg(long, env = "MCS_MAX_MEMORY", value_name = "BYTES", default_value_t = Memory(256 << 20), value_parser = max_memory)]
+    max_memory: Memory,
 
     /// Flows of the packet path that are remembered at a time; when it is full, those go first that
     /// had no packet for longest
     #[arg(long, env = "MCS_MAX_FLOWS", value_name = "N", default_value_t = FlowCapacity::default().0,
         value_parser = clap::value_parser!(u32).range(256..=2_000_000))]
     max_flows: u32,
+
+    /// Serve /livez, /readyz and /healthz here, or `off`. With the address of --metrics-address, one
+    /// port serves all
+    #[arg(long, env = "MCS_HEALTH_ADDRESS", value_name = "IP:PORT", default_value = "127.0.0.1:16450",
+        value_parser = Listen::parse)]
+    health_address: Listen,
+
+    /// Serve /metrics here, or `off`. To be scraped from elsewhere: the node's address, or `[::]:16451`
+    /// for all of both families
+    #[arg(long, env = "MCS_METRICS_ADDRESS", value_name = "IP:PORT", default_value = "127.0.0.1:16451",
+        value_parser = Listen::parse)]
+    metrics_address: Listen,
+
+    /// /livez fails after so many seconds without a sign of life of the control loop, which gives one
+    /// every five; /healthz also when a change has not come into the maps for as long
+    #[arg(long, env = "MCS_LIVENESS_TIMEOUT", value_name = "SECONDS", default_value_t = 60,
+        value_parser = clap::value_parser!(u64).range(10..=3600))]
+    liveness_timeout: u64,
 
     /// Write the status file below this directory
     #[arg(long, env = "MCS_RUN_DIR", value_name = "DIR", default_value = "/run/mcs-agent")]
@@ -145,6 +160,20 @@ pub struct RunArgs {
     /// Make the eBPF programs log each translation, for debugging
     #[arg(long, env = "MCS_LOG_PROGRAMS", value_parser = BoolishValueParser::new())]
     log_programs: bool,
+}
+
+/// An address to listen on, or none.
+#[derive(Clone, Copy, Debug)]
+struct Listen(Option<SocketAddr>);
+
+impl Listen {
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        if text == "off" {
+            return Ok(Self(None));
+        }
+        let address = text.parse().context("write it as 127.0.0.1:16450, [::]:16450 or off")?;
+        Ok(Self(Some(address)))
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -184,8 +213,10 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    runtime.block_on(agent::run(config))?;
-    Ok(ExitCode::SUCCESS)
+    let result = runtime.block_on(agent::run(config));
+    // A name that is being looked up would hold back the end.
+    runtime.shutdown_background();
+    result.map(|()| ExitCode::SUCCESS)
 }
 
 impl RunArgs {
@@ -237,16 +268,24 @@ impl RunArgs {
                 api_servers: api_servers.into_iter().collect(),
             },
             vip_cidrs: self.vip_cidr,
-            capacity: Capacity {
-                frontends: self.max_frontends,
-                endpoints: self.max_endpoints,
-                clusters: self.max_clusters,
-            },
+            max_memory: self.max_memory,
             flows: FlowCapacity(self.max_flows),
+            health_address: self.health_address.0,
+            metrics_address: self.metrics_address.0,
+            liveness_timeout: Duration::from_secs(self.liveness_timeout),
             run_dir: self.run_dir,
             program_log: self.log_programs.then_some(Level::Debug),
         })
     }
+}
+
+/// Between what holds a service and what 32-bit indices reach.
+fn max_memory(text: &str) -> Result<Memory, String> {
+    let memory: Memory = text.parse().map_err(|error: MemoryError| error.to_string())?;
+    if (Memory(64 << 10)..=Memory(32 << 30)).contains(&memory) {
+        return Ok(memory);
+    }
+    Err("write at least 64Ki and at most 32Gi".to_owned())
 }
 
 /// `none` alone is no name.

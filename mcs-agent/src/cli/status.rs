@@ -10,7 +10,7 @@ use super::{
     view,
 };
 use crate::{
-    agent::{Report, SocketLb},
+    agent::{Attachments, Report, SocketLb, age, failings},
     dataplane::{Counts, read_counters},
     loader::{AttachedHook, Pins, TcLink, is_held},
     model::KindStatus,
@@ -64,18 +64,13 @@ impl Status {
                 pins.root().display()
             )),
         }
-        let hooks = pins
-            .hooks()
-            .map_err(|error| degraded.push(format!("{:#}", anyhow::Error::new(error))))
-            .unwrap_or_default();
-        let tc_links = pins
-            .tc_links()
-            .map_err(|error| degraded.push(format!("{:#}", anyhow::Error::new(error))))
-            .unwrap_or_default();
-        if let Some(report) = &report {
-            degraded.extend(failings(report, &hooks));
-            degraded.extend(devices::failings(&report.tc, &tc_links));
-        }
+        let attachments = Attachments::read(pins);
+        let failings = match &report {
+            Some(report) => failings(report, &attachments),
+            None => attachments.problems.clone(),
+        };
+        degraded.extend(failings.into_iter().map(|(_, failing)| failing));
+        let Attachments { hooks, links: tc_links, .. } = attachments;
         let counters = read_counters(&pins.state()).unwrap_or_default();
         let state = if degraded.is_empty() { "healthy" } else { "degraded" };
         Self { state, degraded, running, hooks, tc_links, counters, report }
@@ -120,36 +115,6 @@ fn contention(pins: &Pins, running: bool) -> Vec<&'static str> {
     reasons
 }
 
-/// What keeps a running agent from being healthy. Rejected objects do not.
-fn failings(report: &Report, hooks: &[AttachedHook]) -> Vec<String> {
-    let mut failings = Vec::new();
-    if !report.synced {
-        failings.push(format!(
-            "not synced: {} has not been read completely since the agent started; nothing is \
-             removed until it has",
-            report.source.name
-        ));
-    }
-    if report.outdated {
-        failings.push(
-            "the attached programs are an earlier agent's, whose maps no longer change: they are \
-             switched once the source is synced"
-                .to_owned(),
-        );
-    }
-    if report.socket_lb != SocketLb::Off {
-        for hook in hooks.iter().filter(|hook| hook.cgroup_id != Some(report.cgroup_id)) {
-            failings.push(format!(
-                "{} is not attached to {}: the agent attaches it again within seconds",
-                hook.name,
-                report.cgroup_path.display()
-            ));
-        }
-    }
-    failings.extend(report.pending.iter().map(|pending| format!("not in the maps yet: {pending}")));
-    failings
-}
-
 fn print_report(report: &Report) -> anyhow::Result<()> {
     let agent = &report.agent;
     let refusal = if report.features.set_retval { "ECONNREFUSED" } else { "EPERM" };
@@ -185,19 +150,29 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
     if !fallbacks.is_empty() {
         print(&format!("The kernel lacks: {}", fallbacks.join(", ")))?;
     }
+    for listener in &report.listeners {
+        let problem = if listener.problem.is_some() { ": not listening" } else { "" };
+        print(&format!("HTTP: {} {}{problem}", listener.flags, listener.address))?;
+    }
+    let (usage, room, max) = (report.usage, report.capacity, report.max_capacity);
     print(&format!(
         "Capacity: {} of {} VIPs, {} of {} frontends, {} of {} endpoints, {} of {} clusters; config \
-         maps take {} KiB, state maps {} KiB",
-        report.usage.vips,
-        report.capacity.frontends,
-        report.usage.frontends,
-        report.capacity.frontends,
-        report.usage.endpoints,
-        report.capacity.endpoints,
-        report.usage.clusters,
-        report.capacity.clusters,
+         maps take {} KiB, state maps {} KiB; --max-memory {} has room for {} frontends, {} \
+         endpoints, {} clusters",
+        usage.vips,
+        room.frontends,
+        usage.frontends,
+        room.frontends,
+        usage.endpoints,
+        room.endpoints,
+        usage.clusters,
+        room.clusters,
         report.config_map_bytes.div_ceil(1024),
         report.state_map_bytes.div_ceil(1024),
+        report.max_memory,
+        max.frontends,
+        max.endpoints,
+        max.clusters,
     ))?;
     report.flows.as_ref().map_or(Ok(()), |flows| print(&format!("Flows: {flows}")))
 }
@@ -237,7 +212,10 @@ fn print_objects(report: &Report) -> anyhow::Result<()> {
 
 fn kind_state(kind: &KindStatus) -> String {
     match (&kind.version, kind.synced) {
-        (Some(version), true) => format!("synced, {version}"),
+        (Some(version), true) => match kind.known_until {
+            None => format!("synced, {version}"),
+            Some(known) => format!("as of {} ago, {version}", age(known)),
+        },
         (None, true) => "not served".to_owned(),
         (_, false) => "not synced".to_owned(),
     }

@@ -29,6 +29,8 @@ pub enum Access {
 pub(super) struct MappedArray<T> {
     base: NonNull<u64>,
     entries: u32,
+    /// Words from one entry to the next.
+    stride: usize,
     writable: bool,
     value: PhantomData<T>,
 }
@@ -40,24 +42,29 @@ unsafe impl<T: Send> Send for MappedArray<T> {}
 const WORDS: usize = 64;
 
 impl<T> MappedArray<T> {
-    /// Words from one entry to the next: the kernel keeps each value at a multiple of 8 bytes
-    /// (`array_map_alloc`, kernel/bpf/arraymap.c).
-    const STRIDE: usize = {
+    /// Words of a value: the kernel keeps each at a multiple of 8 bytes (`array_map_alloc`,
+    /// kernel/bpf/arraymap.c).
+    const LENGTH: usize = {
         assert!(size_of::<T>() <= WORDS * 8);
         size_of::<T>().div_ceil(8)
     };
 
-    const fn bytes(entries: u32) -> usize {
-        entries as usize * Self::STRIDE * 8
+    const fn bytes(&self) -> usize {
+        self.entries as usize * self.stride * 8
     }
 }
 
 impl<T: Pod> MappedArray<T> {
     /// Maps a pinned array.
+    ///
+    /// A reader takes one of another version too: values grow at their end, so that of a longer one
+    /// it reads what it knows, and a shorter one as if zeros followed.
     pub(super) fn open(pin: &Path, access: Access) -> io::Result<Self> {
         let map = MapData::from_pin(pin).map_err(io::Error::other)?;
         let info = map.info().map_err(io::Error::other)?;
-        if info.value_size() as usize != size_of::<T>() {
+        let value_size = info.value_size() as usize;
+        let is_version = value_size.is_multiple_of(8) && size_of::<T>().is_multiple_of(8);
+        if value_size != size_of::<T>() && (access == Access::Write || !is_version) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!(
@@ -68,6 +75,7 @@ impl<T: Pod> MappedArray<T> {
             ));
         }
         let entries = info.max_entries();
+        let stride = value_size.div_ceil(8);
         let protection = match access {
             Access::Read => ProtFlags::READ,
             Access::Write => ProtFlags::READ | ProtFlags::WRITE,
@@ -76,7 +84,7 @@ impl<T: Pod> MappedArray<T> {
         let base = unsafe {
             mmap(
                 ptr::null_mut(),
-                Self::bytes(entries),
+                entries as usize * stride * 8,
                 protection,
                 MapFlags::SHARED,
                 map.fd().as_fd(),
@@ -84,16 +92,16 @@ impl<T: Pod> MappedArray<T> {
             )
         }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Self { base, entries, writable: access == Access::Write, value: PhantomData })
+        Ok(Self { base, entries, stride, writable: access == Access::Write, value: PhantomData })
     }
 
     /// Entry `index`, read word by word; `None` beyond the end.
     pub(super) fn read(&self, index: u32) -> Option<T> {
         let from = self.entry(index)?;
         let mut words = [0_u64; WORDS];
-        let words = &mut words[..Self::STRIDE];
-        for (offset, word) in words.iter_mut().enumerate() {
-            // SAFETY: `entry` checked the bounds of all `STRIDE` words.
+        let words = &mut words[..Self::LENGTH];
+        for (offset, word) in words.iter_mut().enumerate().take(self.stride) {
+            // SAFETY: `entry` checked the bounds of all `stride` words.
             *word = unsafe { from.add(offset).read_volatile() };
         }
         Some(bytemuck::pod_read_unaligned(&bytemuck::cast_slice(words)[..size_of::<T>()]))
@@ -105,8 +113,9 @@ impl<T: Pod> MappedArray<T> {
         let mut words = [0_u64; WORDS];
         bytemuck::cast_slice_mut(&mut words)[..size_of::<T>()]
             .copy_from_slice(bytemuck::bytes_of(value));
-        for (offset, word) in words[..Self::STRIDE].iter().enumerate() {
-            // SAFETY: `entry_mut` checked the bounds of all `STRIDE` words.
+        for (offset, word) in words[..Self::LENGTH].iter().enumerate() {
+            // SAFETY: `entry_mut` checked the bounds of all `stride` words, which are as many as a
+            // writable array's value has.
             unsafe { to.add(offset).write_volatile(*word) };
         }
         Ok(())
@@ -114,7 +123,7 @@ impl<T: Pod> MappedArray<T> {
 
     /// Overwrites the word at byte `offset` of entry `index` at once, after all writes before it.
     pub(super) fn publish_word(&mut self, index: u32, offset: usize, word: u64) -> io::Result<()> {
-        assert!(offset.is_multiple_of(8) && offset < Self::STRIDE * 8, "offset of a whole word");
+        assert!(offset.is_multiple_of(8) && offset < Self::LENGTH * 8, "offset of a whole word");
         let to = self.entry_mut(index)?;
         // SAFETY: in bounds and aligned as just checked; nothing else in this process refers to it.
         let word_in_map = unsafe { AtomicU64::from_ptr(to.add(offset / 8)) };
@@ -133,7 +142,7 @@ impl<T: Pod> MappedArray<T> {
     fn entry(&self, index: u32) -> Option<*mut u64> {
         // SAFETY: in bounds of the mapping.
         (index < self.entries)
-            .then(|| unsafe { self.base.as_ptr().add(index as usize * Self::STRIDE) })
+            .then(|| unsafe { self.base.as_ptr().add(index as usize * self.stride) })
     }
 
     fn entry_mut(&mut self, index: u32) -> io::Result<*mut u64> {
@@ -172,7 +181,7 @@ impl MappedArray<u32> {
 
 impl<T> Drop for MappedArray<T> {
     fn drop(&mut self) {
-        let bytes = Self::bytes(self.entries);
+        let bytes = self.bytes();
         // SAFETY: mapped by `open` with this length. A failure leaves a mapping until exit.
         let _ = unsafe { munmap(self.base.as_ptr().cast::<c_void>(), bytes) };
     }

@@ -4,11 +4,11 @@ use std::{
 };
 
 use super::{
-    capacity::Limit,
+    capacity::{Limit, Places},
     precedence::{self, Claimant},
     refusal::Refusal,
 };
-use crate::model::{FrontendId, ObjectKey, Reason};
+use crate::model::{Desired, FrontendId, ObjectKey, Reason};
 
 /// Who has which VIP and frontend.
 #[derive(Debug)]
@@ -30,11 +30,16 @@ pub(super) struct Holding {
 }
 
 /// Gives VIPs and frontends to the claimants, which are sorted by precedence, as far as
-/// `max_frontends` goes for each; the rest is refused to them.
+/// `max_frontends` goes for each; the rest is refused to them. What is in force goes before what is
+/// new.
 ///
 /// That bounds the imports in the maps as well: only those that hold a frontend stand there.
-pub(super) fn allot<'a>(claimants: &mut [Claimant<'a>], max_frontends: u32) -> Allotment<'a> {
-    let mut room = Room::of(claimants, max_frontends);
+pub(super) fn allot<'a>(
+    claimants: &mut [Claimant<'a>],
+    max_frontends: u32,
+    in_force: &Desired,
+) -> Allotment<'a> {
+    let mut room = Room::of(claimants, max_frontends, in_force);
     let holdings = claimants
         .iter_mut()
         .enumerate()
@@ -51,22 +56,28 @@ struct Room<'a> {
     claimants: Vec<&'a ObjectKey>,
     holders: BTreeMap<FrontendId, usize>,
     vips: BTreeMap<IpAddr, &'a ObjectKey>,
-    vip_limit: Limit,
-    frontends: usize,
-    frontend_limit: Limit,
+    vip_places: Places<IpAddr>,
+    frontend_places: Places<FrontendId>,
 }
 
 impl<'a> Room<'a> {
-    fn of(claimants: &[Claimant<'a>], max_frontends: u32) -> Self {
-        let limit = |noun, wanted| Limit::new("--max-frontends", max_frontends, noun, wanted);
+    fn of(claimants: &[Claimant<'a>], max_frontends: u32, in_force: &Desired) -> Self {
+        let limit = |noun, wanted| Limit::new(max_frontends, noun, wanted);
         let holders = precedence::holders(claimants);
         let vips: BTreeSet<&IpAddr> = claimants.iter().flat_map(|c| &c.claim.vips).collect();
+        let vips_in_force = vips.iter().filter(|ip| in_force.vips.contains(ip));
+        let in_force = holders.keys().filter(|id| in_force.frontends.contains_key(id));
         Self {
             claimants: claimants.iter().map(|claimant| &claimant.import.key).collect(),
             vips: BTreeMap::new(),
-            vip_limit: limit("ClusterSetIPs", vips.len()),
-            frontends: 0,
-            frontend_limit: limit("frontends", holders.len()),
+            vip_places: Places::new(
+                limit("ClusterSetIPs", vips.len()),
+                vips_in_force.map(|ip| **ip).collect(),
+            ),
+            frontend_places: Places::new(
+                limit("frontends", holders.len()),
+                in_force.copied().collect(),
+            ),
             holders,
         }
     }
@@ -99,8 +110,8 @@ impl<'a> Room<'a> {
 
     fn give_vip(&mut self, ip: IpAddr, index: usize) -> Result<(), Refusal> {
         if !self.vips.contains_key(&ip) {
-            if !self.vip_limit.has_room(self.vips.len()) {
-                return Err(self.vip_limit.refuse(&format!("ClusterSetIP {ip}")));
+            if !self.vip_places.take(&ip) {
+                return Err(self.vip_places.refuse(&format!("ClusterSetIP {ip}")));
             }
             self.vips.insert(ip, self.claimants[index]);
         }
@@ -112,13 +123,10 @@ impl<'a> Room<'a> {
             Some(&holder) if holder != index => {
                 Err(precedence::taken(frontend, self.claimants[holder]))
             }
-            _ if !self.frontend_limit.has_room(self.frontends) => {
-                Err(self.frontend_limit.refuse(&format!("frontend {frontend}")))
+            _ if !self.frontend_places.take(&frontend) => {
+                Err(self.frontend_places.refuse(&format!("frontend {frontend}")))
             }
-            _ => {
-                self.frontends += 1;
-                Ok(())
-            }
+            _ => Ok(()),
         }
     }
 }
@@ -154,7 +162,7 @@ mod tests {
         max: u32,
     ) -> Vec<(String, Vec<String>, bool, Vec<Reason>)> {
         let mut claimants = claimants(imports);
-        let allotment = allot(&mut claimants, max);
+        let allotment = allot(&mut claimants, max, &Desired::default());
         claimants
             .iter()
             .zip(allotment.holdings)
@@ -218,7 +226,7 @@ mod tests {
             ]
         );
         let mut claimants = claimants(&imports);
-        let allotment = allot(&mut claimants, 100);
+        let allotment = allot(&mut claimants, 100, &Desired::default());
         assert_eq!(
             claimants[1].refusals[0].message,
             "10.0.0.1:80/TCP is held by ServiceImport shop/old, which is older or comes first by \
@@ -255,17 +263,17 @@ mod tests {
         );
         assert_eq!(outcome(&imports, 7).iter().filter(|row| row.3.contains(&Capacity)).count(), 0);
         let mut claimants = claimants(&imports);
-        let allotment = allot(&mut claimants, 3);
+        let allotment = allot(&mut claimants, 3, &Desired::default());
         assert_eq!(allotment.vips.len(), 3);
         let messages: Vec<&str> =
             claimants[2].refusals.iter().map(|refusal| refusal.message.as_str()).collect();
         assert_eq!(
             messages,
             [
-                "frontend 10.0.0.3:80/TCP does not fit: 7 frontends are wanted and \
-                 --max-frontends allows 3; raise it to 7 or more",
-                "ClusterSetIP 10.0.0.4 does not fit: 4 ClusterSetIPs are wanted and \
-                 --max-frontends allows 3; raise it to 4 or more",
+                "frontend 10.0.0.3:80/TCP does not fit: 7 frontends are wanted and --max-memory has \
+                 room for 3; raise it in proportion",
+                "ClusterSetIP 10.0.0.4 does not fit: 4 ClusterSetIPs are wanted and --max-memory \
+                 has room for 3; raise it in proportion",
             ]
         );
     }

@@ -1,25 +1,19 @@
 use std::collections::BTreeSet;
 
 use super::{refusal::Refusal, service::Service};
-use crate::model::{Capacity, Reason};
+use crate::model::{Backend, Capacity, Desired, Frontend, FrontendId, Reason};
 
-/// A capacity flag, and how much of it all objects together want.
+/// How much there is room for, and how much all objects together want.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
-    flag: &'static str,
     allowed: usize,
     noun: &'static str,
     wanted: usize,
 }
 
 impl Limit {
-    pub(super) fn new(flag: &'static str, allowed: u32, noun: &'static str, wanted: usize) -> Self {
-        Self { flag, allowed: usize::try_from(allowed).unwrap_or(usize::MAX), noun, wanted }
-    }
-
-    /// Whether one more fits where `used` are.
-    pub(super) fn has_room(&self, used: usize) -> bool {
-        self.fits(used.saturating_add(1))
+    pub(super) fn new(allowed: u32, noun: &'static str, wanted: usize) -> Self {
+        Self { allowed: usize::try_from(allowed).unwrap_or(usize::MAX), noun, wanted }
     }
 
     /// Whether `total` fit.
@@ -31,79 +25,143 @@ impl Limit {
         self.fits(self.wanted)
     }
 
-    pub(super) fn refuse(&self, what: &str) -> Refusal {
-        let Self { flag, allowed, noun, wanted } = self;
+    fn refuse(&self, what: &str) -> Refusal {
+        let Self { allowed, noun, wanted } = self;
         Refusal::new(
             Reason::Capacity,
             format!(
-                "{what} does not fit: {wanted} {noun} are wanted and {flag} allows {allowed}; raise \
-                 it to {wanted} or more"
+                "{what}: {wanted} {noun} are wanted and --max-memory has room for {allowed}; raise \
+                 it in proportion"
             ),
         )
     }
 }
 
+/// Room that is given away one by one, and kept for who has it.
+#[derive(Debug)]
+pub(super) struct Places<T> {
+    limit: Limit,
+    kept: BTreeSet<T>,
+    /// Given to those that room was kept for.
+    old: usize,
+    /// Given to others.
+    new: usize,
+}
+
+impl<T: Ord> Places<T> {
+    /// Keeps room for those that are in force and wanted.
+    pub(super) fn new(limit: Limit, kept: BTreeSet<T>) -> Self {
+        Self { limit, kept, old: 0, new: 0 }
+    }
+
+    /// Takes a place, if there is one.
+    pub(super) fn take(&mut self, who: &T) -> bool {
+        let is_kept = self.kept.contains(who);
+        let old = if is_kept { self.old } else { self.old.max(self.kept.len()) };
+        let fits = self.limit.fits(old + self.new + 1);
+        if fits {
+            *(if is_kept { &mut self.old } else { &mut self.new }) += 1;
+        }
+        fits
+    }
+
+    pub(super) fn refuse(&self, what: &str) -> Refusal {
+        self.limit.refuse(&format!("{what} does not fit"))
+    }
+}
+
 /// Takes from the services, which are sorted by precedence, what the capacity has no room for.
 ///
-/// A source cluster without room loses its backends. A frontend whose backends do not fit as a
-/// whole keeps none, and refuses: a part of them would spread clients in a way nobody asked for.
-/// What comes after it and fits is served.
-pub(super) fn bound(services: &mut [Service<'_>], capacity: Capacity) {
-    bound_clusters(services, capacity.clusters);
-    bound_endpoints(services, capacity.endpoints);
+/// A source cluster without room loses its backends. A frontend always has room for as many backends
+/// as it has in force. What it wants beyond that fits as a whole or not at all: a part of it would
+/// spread clients in a way nobody asked for. What comes after it and fits is served.
+pub(super) fn bound(services: &mut [Service<'_>], capacity: Capacity, in_force: &Desired) {
+    bound_clusters(services, capacity.clusters, in_force);
+    bound_endpoints(services, capacity.endpoints, in_force);
 }
 
 /// A missing source cluster counts as one.
-fn bound_clusters(services: &mut [Service<'_>], allowed: u32) {
+fn bound_clusters(services: &mut [Service<'_>], allowed: u32, in_force: &Desired) {
     let wanted: BTreeSet<&str> = services.iter().flat_map(Service::clusters).collect();
-    let limit = Limit::new("--max-clusters", allowed, "source clusters", wanted.len());
+    let limit = Limit::new(allowed, "source clusters", wanted.len());
     if limit.suffices() {
         return;
     }
+    let backends = in_force.frontends.values().flat_map(|frontend| &frontend.backends);
+    let known = backends.map(|backend| backend.cluster.as_str());
+    let known = known.filter(|cluster| wanted.contains(cluster)).map(str::to_owned);
+    let mut places = Places::new(limit, known.collect());
     let mut admitted: BTreeSet<String> = BTreeSet::new();
     for service in services {
         let mut refused = BTreeSet::new();
         for cluster in service.clusters() {
-            if admitted.contains(cluster) {
+            if admitted.contains(cluster) || refused.contains(cluster) {
                 continue;
             }
-            if limit.has_room(admitted.len()) {
-                admitted.insert(cluster.to_owned());
-            } else {
-                refused.insert(cluster.to_owned());
-            }
+            let cluster = cluster.to_owned();
+            if places.take(&cluster) { &mut admitted } else { &mut refused }.insert(cluster);
         }
         service.drop_clusters(&refused);
-        let refusals = refused.iter().map(|name| limit.refuse(&format!("source cluster {name:?}")));
+        let refusals =
+            refused.iter().map(|name| places.refuse(&format!("source cluster {name:?}")));
         service.refusals.extend(refusals);
     }
 }
 
-fn bound_endpoints(services: &mut [Service<'_>], allowed: u32) {
-    let wanted = services.iter().flat_map(|s| &s.frontends).map(|(_, f)| f.backends.len()).sum();
-    let limit = Limit::new("--max-endpoints", allowed, "endpoints", wanted);
+fn bound_endpoints(services: &mut [Service<'_>], allowed: u32, in_force: &Desired) {
+    let frontends = || services.iter().flat_map(|service| &service.frontends);
+    let limit =
+        Limit::new(allowed, "endpoints", frontends().map(|(_, one)| one.backends.len()).sum());
     if limit.suffices() {
         return;
     }
-    let mut used = 0;
+    let kept: usize = frontends().map(|(id, frontend)| base(id, frontend, in_force)).sum();
+    // Less is allowed than before: nothing can be kept for anybody.
+    let nothing = Desired::default();
+    let (in_force, kept) = if limit.fits(kept) { (in_force, kept) } else { (&nothing, 0) };
+    let mut used = kept;
     for Service { frontends, refusals, .. } in services {
         for (id, frontend) in frontends {
             let count = frontend.backends.len();
-            if limit.fits(used + count) {
-                used += count;
-            } else {
-                frontend.backends.clear();
-                refusals.push(limit.refuse(&format!("frontend {id} with {count} endpoints")));
+            let base = base(id, frontend, in_force);
+            if limit.fits(used + count - base) {
+                used += count - base;
+                continue;
             }
+            keep(&mut frontend.backends, base, in_force.frontends.get(id));
+            let what = match base {
+                0 => format!("frontend {id} with {count} endpoints does not fit"),
+                _ => format!("frontend {id} gets {base} of its {count} endpoints"),
+            };
+            refusals.push(limit.refuse(&what));
         }
     }
+}
+
+/// How many backends a frontend has room for in any case.
+fn base(id: &FrontendId, frontend: &Frontend, in_force: &Desired) -> usize {
+    let has = in_force.frontends.get(id).map_or(0, |former| former.backends.len());
+    frontend.backends.len().min(has)
+}
+
+/// Leaves `count` of these backends, those first that the frontend has.
+fn keep(backends: &mut Vec<Backend>, count: usize, former: Option<&Frontend>) {
+    let has = |backend: &Backend| {
+        former.is_some_and(|former| former.backends.binary_search(backend).is_ok())
+    };
+    let (mut kept, new): (Vec<_>, Vec<_>) = backends.drain(..).partition(has);
+    kept.truncate(count);
+    let more = count - kept.len();
+    kept.extend(new.into_iter().take(more));
+    kept.sort();
+    *backends = kept;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::{
-        Backend, Frontend, FrontendId, Protocol, ServiceImport,
+        Protocol, ServiceImport,
         fixture::{import, key},
     };
 
@@ -160,18 +218,18 @@ mod tests {
             (0, [[0, 0], [0, 0]], [2, 2]),
         ] {
             let mut services = services();
-            bound(&mut services, capacity(endpoints, 1));
+            bound(&mut services, capacity(endpoints, 1), &Desired::default());
             assert_eq!(backends(&services), expected.map(|row| row.to_vec()), "{endpoints}");
             assert_eq!([0, 1].map(|i: usize| services[i].refusals.len()), refused, "{endpoints}");
         }
         let mut services = services();
-        bound(&mut services, capacity(9, 1));
+        bound(&mut services, capacity(9, 1), &Desired::default());
         assert_eq!(
             services[1].refusals,
             [Refusal::new(
                 Reason::Capacity,
                 "frontend 10.0.0.1:81/TCP with 2 endpoints does not fit: 10 endpoints are wanted \
-                 and --max-endpoints allows 9; raise it to 10 or more"
+                 and --max-memory has room for 9; raise it in proportion"
             )]
         );
     }
@@ -193,19 +251,66 @@ mod tests {
             (0, [[0, 0], [0, 0]], [2, 4]),
         ] {
             let mut services = services();
-            bound(&mut services, capacity(100, clusters));
+            bound(&mut services, capacity(100, clusters), &Desired::default());
             assert_eq!(backends(&services), expected.map(|row| row.to_vec()), "{clusters}");
             assert_eq!([0, 1].map(|i: usize| services[i].refusals.len()), refused, "{clusters}");
         }
         let mut services = services();
-        bound(&mut services, capacity(100, 3));
+        bound(&mut services, capacity(100, 3), &Desired::default());
         assert_eq!(
             services[1].refusals,
             [Refusal::new(
                 Reason::Capacity,
                 "source cluster \"north\" does not fit: 4 source clusters are wanted and \
-                 --max-clusters allows 3; raise it to 4 or more"
+                 --max-memory has room for 3; raise it in proportion"
             )]
         );
+    }
+
+    /// What is wanted comes true, as far as there is room, and is in force then.
+    #[test]
+    fn who_has_room_keeps_it() {
+        let web = import("shop/web");
+        // The clusters stand for the age of backends: the number of one is its place.
+        let sets: [&[&str]; 5] = [&["a"; 1], &["a"; 2], &["a"; 3], &["a"; 4], &["a"; 5]];
+        let mut in_force = Desired::default();
+        for (wanted, expected) in [
+            // The first of them has precedence where nothing is in force.
+            ([4, 3, 1], [4, 0, 1]),
+            // Who grows takes from nobody.
+            ([5, 1, 1], [5, 0, 1]),
+            ([5, 2, 3], [5, 0, 1]),
+            // Who goes makes room, and who comes first gets it.
+            ([2, 2, 3], [2, 2, 1]),
+            ([1, 2, 3], [1, 2, 3]),
+        ] {
+            let sets = wanted.map(|count: usize| sets[count - 1]);
+            let mut services = vec![service(&web, &sets)];
+            bound(&mut services, capacity(6, 1), &in_force);
+            assert_eq!(backends(&services), [expected.to_vec()], "{wanted:?}");
+            in_force.frontends = services.remove(0).frontends.into_iter().collect();
+        }
+    }
+
+    #[test]
+    fn a_set_can_be_replaced_where_there_is_no_room_for_more() {
+        let at =
+            |port: u16| Backend { address: ([10, 1, 0, 1], port).into(), cluster: String::new() };
+        let former = Frontend {
+            import: key("shop/web"),
+            port_name: String::new(),
+            affinity_seconds: None,
+            backends: vec![at(2), at(3)],
+        };
+        for (wanted, count, kept) in [
+            (&[1, 2, 3][..], 2, &[2, 3][..]),
+            (&[1, 3, 4], 2, &[1, 3]),
+            (&[4, 5, 6], 2, &[4, 5]),
+            (&[1, 2, 3], 1, &[2]),
+        ] {
+            let mut backends: Vec<_> = wanted.iter().map(|port| at(*port)).collect();
+            keep(&mut backends, count, Some(&former));
+            assert_eq!(backends, kept.iter().map(|port| at(*port)).collect::<Vec<_>>());
+        }
     }
 }

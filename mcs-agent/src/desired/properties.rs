@@ -184,16 +184,16 @@ proptest! {
         (events, shuffled) in events().prop_flat_map(|e| (Just(e.clone()), Just(e).prop_shuffle())),
         node in nodes(),
     ) {
-        let at_once = compute(&snapshot(vec![events]), &node);
+        let at_once = compute(&snapshot(vec![events]), &node, &Desired::default());
         let one_by_one = shuffled.into_iter().map(|event| vec![event]).collect();
-        prop_assert_eq!(compute(&snapshot(one_by_one), &node), at_once);
+        prop_assert_eq!(compute(&snapshot(one_by_one), &node, &Desired::default()), at_once);
     }
 
     #[test]
     fn what_is_desired_can_be_done(events in events(), node in nodes()) {
         let imports = events.iter().map(reference).filter(|o| o.kind == Kind::ServiceImport).count();
         let Desired { vips, frontends, imports: reports, rejections } =
-            compute(&snapshot(vec![events]), &node);
+            compute(&snapshot(vec![events]), &node, &Desired::default());
 
         for vip in &vips {
             prop_assert!(forbidden(*vip).is_none() && !node.node_addresses.contains(vip));
@@ -223,10 +223,10 @@ proptest! {
 
     #[test]
     fn a_rejected_object_might_as_well_not_be_there(events in events(), node in nodes()) {
-        let with = compute(&snapshot(vec![events.clone()]), &node);
+        let with = compute(&snapshot(vec![events.clone()]), &node, &Desired::default());
         for object in rejected(&with) {
             let others = events.iter().filter(|event| reference(event) != object).cloned();
-            let without = compute(&snapshot(vec![others.collect()]), &node);
+            let without = compute(&snapshot(vec![others.collect()]), &node, &Desired::default());
             prop_assert_eq!(&without.vips, &with.vips, "without {}", object);
             prop_assert_eq!(&without.frontends, &with.frontends, "without {}", object);
             prop_assert_eq!(states(&without, &object), states(&with, &object));

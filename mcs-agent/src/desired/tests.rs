@@ -23,7 +23,7 @@ fn west() -> EndpointSlice {
 }
 
 fn desired(objects: impl IntoIterator<Item = Object>) -> Desired {
-    compute(&snapshot(objects), &NodeContext::default())
+    compute(&snapshot(objects), &NodeContext::default(), &Desired::default())
 }
 
 /// One line per frontend: `VIP -> cluster/backend ...`.
@@ -162,7 +162,7 @@ fn a_rejected_update_withdraws_what_the_object_made() {
     let mut apply = |import: ServiceImport| {
         let events = vec![ObjectEvent::Apply(import.into())];
         store.apply(Batch { events, ..Batch::default() });
-        compute(&store.snapshot(), &NodeContext::default())
+        compute(&store.snapshot(), &NodeContext::default(), &Desired::default())
     };
     assert_eq!(apply(web()).vips.len(), 1);
     let desired = apply(ServiceImport { session_affinity: Some("Always".to_owned()), ..web() });
@@ -189,7 +189,7 @@ fn tells_what_cannot_be_read() {
         malformed(Kind::ServiceImport, "shop/broken"),
     ];
     store.apply(Batch { events, ..Batch::default() });
-    let desired = compute(&store.snapshot(), &NodeContext::default());
+    let desired = compute(&store.snapshot(), &NodeContext::default(), &Desired::default());
     assert_eq!(
         rejections(&desired),
         [
@@ -228,7 +228,7 @@ fn an_endpoint_may_be_this_node() {
         ..NodeContext::default()
     };
     let objects: [Object; 2] = [web().into(), east().address("10.1.0.1").into()];
-    let desired = compute(&snapshot(objects), &node);
+    let desired = compute(&snapshot(objects), &node, &Desired::default());
     assert_eq!(frontends(&desired), ["10.0.0.1:80/TCP -> east/10.1.0.1:8080"]);
 }
 
@@ -255,7 +255,7 @@ fn local_without_identity_refuses_every_client() {
         cluster_id: Some("east".to_owned()),
         ..NodeContext::default()
     };
-    let known = compute(&snapshot(objects()), &node);
+    let known = compute(&snapshot(objects()), &node, &Desired::default());
     assert_eq!(frontends(&known), ["10.0.0.1:80/TCP -> east/10.1.0.1:8080"]);
     assert_eq!(known.rejections, []);
 }
@@ -273,7 +273,7 @@ fn what_exceeds_the_capacity_harms_nobody_else() {
         slice("shop/big", "big").port("http", 1).address("10.3.0.1").address("10.3.0.2").into(),
         import("shop/late").created(3).ip("10.0.0.3").port("http", 80).into(),
     ];
-    let desired = compute(&snapshot(objects), &node);
+    let desired = compute(&snapshot(objects), &node, &Desired::default());
     assert_eq!(
         frontends(&desired),
         ["10.0.0.1:80/TCP -> east/10.1.0.1:8080", "10.0.0.2:80/TCP ->"]
@@ -285,9 +285,9 @@ fn what_exceeds_the_capacity_harms_nobody_else() {
         .collect();
     assert_eq!(told[0], (ImportState::Ready, String::new()));
     assert_eq!(told[1].0, ImportState::Refusing);
-    assert!(told[1].1.contains("--max-endpoints allows 2"), "{}", told[1].1);
+    assert!(told[1].1.contains("--max-memory has room for 2"), "{}", told[1].1);
     assert_eq!(told[2].0, ImportState::Rejected);
-    assert!(told[2].1.contains("--max-frontends allows 2"), "{}", told[2].1);
+    assert!(told[2].1.contains("--max-memory has room for 2"), "{}", told[2].1);
 }
 
 #[test]

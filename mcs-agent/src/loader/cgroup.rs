@@ -52,9 +52,15 @@ pub enum CgroupError {
 
 impl CgroupRoot {
     /// The cgroup named, or else the root of the mounted hierarchy.
+    ///
+    /// Of a hybrid host's directory of hierarchies that of version 2 is meant.
     pub fn find(named: Option<&Path>) -> Result<Self, CgroupError> {
         if let Some(path) = named {
-            return Self::open(path);
+            let unified = path.join("unified");
+            return match Self::open(path) {
+                Err(CgroupError::NotCgroup2 { .. }) if unified.is_dir() => Self::open(&unified),
+                result => result,
+            };
         }
         let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(|source| {
             CgroupError::Unusable { path: "/proc/self/mountinfo".into(), source }
@@ -107,6 +113,15 @@ mod tests {
 32 30 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu";
         assert_eq!(cgroup2_mount(mounts), Some("/sys/fs/cgroup/unified 2".into()));
         assert_eq!(cgroup2_mount("30 29 0:25 / /sys rw - sysfs sysfs rw"), None);
+    }
+
+    #[test]
+    fn of_a_hybrid_hosts_directory_version_2_is_meant() {
+        let directory = tempfile::tempdir().unwrap();
+        let unified = directory.path().join("unified");
+        fs::create_dir(&unified).unwrap();
+        let error = CgroupRoot::find(Some(directory.path())).unwrap_err();
+        assert!(matches!(error, CgroupError::NotCgroup2 { path } if path == unified));
     }
 
     #[test]

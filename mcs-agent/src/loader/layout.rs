@@ -92,6 +92,17 @@ pub(super) fn config(capacity: Capacity) -> [MapLayout; CONFIG_NAMES.len()] {
     ]
 }
 
+/// The capacity that config maps of this shape, and of these sizes, are made for. `None` if one is
+/// missing.
+pub(super) fn capacity(directory: &Path) -> Option<Capacity> {
+    let entries = |name| Some(MapInfo::from_pin(directory.join(name)).ok()?.max_entries());
+    Some(Capacity {
+        frontends: entries(maps::FRONTENDS)?,
+        endpoints: entries(maps::SLOTS)? / 4,
+        clusters: entries(maps::CLUSTERS)? / 2,
+    })
+}
+
 /// The map that says who holds the directory.
 pub(super) fn run() -> MapLayout {
     array::<RunRecord>(maps::RUN, 1)
@@ -138,4 +149,38 @@ pub(super) fn state(flows: FlowCapacity) -> [MapLayout; STATE_NAMES.len()] {
         hash::<FragmentKey, Fragment>(maps::FRAGMENTS, MapType::LruHash, maps::FRAGMENT_ENTRIES),
         hash::<ClientKey, Affinity>(maps::CLIENT_AFFINITY, MapType::LruHash, maps::LRU_ENTRIES),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sockets live longer than agents, and what they remember can neither be listed nor converted:
+    /// a version with more to remember does so in a map of its own, beside these.
+    #[test]
+    fn what_programs_remember_keeps_its_shape() {
+        let state = state(FlowCapacity::default());
+        let shapes = state.map(|map| (map.name, map.kind, map.key, map.value));
+        let expected = [
+            ("affinity", MapType::LruHash, 16, 16),
+            ("udp_pins", MapType::LruHash, 16, 8),
+            ("udp_reverse", MapType::LruHash, 32, 24),
+            ("sockets", MapType::SkStorage, 4, 120),
+            ("counters", MapType::PerCpuArray, 4, 8),
+            ("storage_fallback", MapType::Array, 4, 4),
+            ("flows", MapType::LruHash, 48, 80),
+            ("flows_used", MapType::Array, 4, 4),
+            ("fragments", MapType::LruHash, 48, 64),
+            ("client_affinity", MapType::LruHash, 24, 16),
+        ];
+        assert_eq!(shapes, expected);
+    }
+
+    #[test]
+    fn config_maps_take_no_more_than_their_capacity_says() {
+        for capacity in [Capacity::default(), crate::model::Memory(256 << 20).capacity()] {
+            let bytes: u64 = config(capacity).iter().map(MapLayout::bytes).sum();
+            assert!(bytes <= capacity.memory().0 + 4096, "{capacity:?}");
+        }
+    }
 }

@@ -92,6 +92,7 @@ pub struct Programs {
     ebpf: Ebpf,
     classifiers: Classifiers,
     pins: Pins,
+    config: PathBuf,
     staged: bool,
 }
 
@@ -102,13 +103,42 @@ impl Programs {
     /// damaged pin) and programs may be running with them, new ones are made beside them. The
     /// programs go on with the old ones until [`Programs::attach`].
     pub fn load(options: &LoadOptions) -> Result<Self, LoadError> {
-        let object = OBJECT.ok_or(LoadError::NoObject)?;
         allow_locked_memory();
         let pins = options.pins.clone();
         let config = layout::config(options.capacity);
         let state = layout::state(options.flows);
         let staged = prepare(&pins, &config, &state)?;
         let directory = if staged { pins.new_config() } else { pins.config() };
+        Self::load_into(options, directory, staged)
+    }
+
+    /// Loads the programs with new config maps, beside those of the programs that run and beside
+    /// those that are staged for them. [`Programs::stage`] is due once they are filled.
+    pub fn load_beside(options: &LoadOptions) -> Result<Self, LoadError> {
+        let directory = options.pins.next_config();
+        Pins::remove_config(&directory).map_err(pin_error("remove", &directory))?;
+        Self::load_into(options, directory, false)
+    }
+
+    /// Puts new config maps in the place of those that were staged before, if there were any.
+    pub fn stage(&mut self) -> Result<(), LoadError> {
+        let new = self.pins.new_config();
+        Pins::remove_config(&new).map_err(pin_error("remove", &new))?;
+        fs::rename(&self.config, &new).map_err(pin_error("move", &self.config))?;
+        self.config = new;
+        self.staged = true;
+        Ok(())
+    }
+
+    fn load_into(
+        options: &LoadOptions,
+        directory: PathBuf,
+        staged: bool,
+    ) -> Result<Self, LoadError> {
+        let object = OBJECT.ok_or(LoadError::NoObject)?;
+        let pins = options.pins.clone();
+        let config = layout::config(options.capacity);
+        let state = layout::state(options.flows);
         fs::create_dir_all(&directory).map_err(pin_error("make", &directory))?;
 
         let btf = Btf::from_sys_fs().ok();
@@ -144,7 +174,7 @@ impl Programs {
             .collect::<Result<_, _>>()
             .map_err(|(program, source)| LoadError::Program { program, source })?;
         let classifiers = Classifiers { by_name: classifiers };
-        Ok(Self { ebpf, classifiers, pins, staged })
+        Ok(Self { ebpf, classifiers, pins, config: directory, staged })
     }
 
     /// The programs for devices, to be attached elsewhere. They are given away once.
@@ -153,8 +183,8 @@ impl Programs {
     }
 
     /// Where the config maps of these programs are pinned now.
-    pub fn config(&self) -> PathBuf {
-        if self.staged { self.pins.new_config() } else { self.pins.config() }
+    pub fn config(&self) -> &Path {
+        &self.config
     }
 
     /// Whether the config maps are new ones beside those of the programs that run: they should be
@@ -190,6 +220,7 @@ impl Programs {
         }
         fs::rename(&new, &live).map_err(pin_error("move", &new))?;
         Pins::remove_config(&old).map_err(pin_error("remove", &old))?;
+        self.config = live;
         self.staged = false;
         Ok(())
     }
@@ -216,16 +247,19 @@ impl Pins {
         self.tc().links().map_err(pin_error("read the links in", self.root()))
     }
 
+    /// The capacity that the pinned config maps were made for; `None` where there are none, or not
+    /// all. Who asks holds the lock of the directory, since what a killed agent left is put in order
+    /// first.
+    pub fn capacity(&self) -> Result<Option<Capacity>, LoadError> {
+        finish_commit(self)?;
+        Ok(layout::capacity(&self.config()))
+    }
+
     /// Checks the file system and makes the directories.
     pub fn prepare(&self, bpffs: &Path) -> Result<(), LoadError> {
         bpffs::prepare(bpffs)?;
         self.create().map_err(pin_error("make", self.root()))
     }
-}
-
-/// Bytes that the config maps of this capacity take in the kernel.
-pub fn config_bytes(capacity: Capacity) -> u64 {
-    layout::config(capacity).iter().map(layout::MapLayout::bytes).sum()
 }
 
 /// Bytes that the state maps take in the kernel, with a flow table of this capacity.
@@ -247,12 +281,9 @@ fn prepare(
     config: &[layout::MapLayout],
     state: &[layout::MapLayout],
 ) -> Result<bool, LoadError> {
-    let (live, new, old) = (pins.config(), pins.new_config(), pins.old_config());
-    if !live.exists() && old.exists() && new.exists() {
-        // Killed in `commit`: the programs run with the new ones.
-        fs::rename(&new, &live).map_err(pin_error("move", &new))?;
-    }
-    for leftover in [new, old] {
+    finish_commit(pins)?;
+    let live = pins.config();
+    for leftover in [pins.next_config(), pins.new_config(), pins.old_config()] {
         Pins::remove_config(&leftover).map_err(pin_error("remove", &leftover))?;
     }
     let states = state.iter().map(|map| (*map, pins.state().join(map.name)));
@@ -268,6 +299,16 @@ fn prepare(
     }
     let complete = config.iter().all(|map| map.matches(&live.join(map.name)));
     Ok(!complete && (live.exists() || pins.has_links()))
+}
+
+/// Finishes what an agent left that was killed in [`Programs::commit`]: the programs run with the
+/// new maps.
+fn finish_commit(pins: &Pins) -> Result<(), LoadError> {
+    let (live, new, old) = (pins.config(), pins.new_config(), pins.old_config());
+    if !live.exists() && old.exists() && new.exists() {
+        fs::rename(&new, &live).map_err(pin_error("move", &new))?;
+    }
+    Ok(())
 }
 
 fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut CgroupSockAddr, ProgramError> {

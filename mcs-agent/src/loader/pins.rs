@@ -47,7 +47,12 @@ impl Pins {
         self.root.join("config")
     }
 
-    /// Config maps that are being filled beside the live ones.
+    /// Config maps that are being filled, to be moved to [`Pins::new_config`].
+    pub(super) fn next_config(&self) -> PathBuf {
+        self.root.join("config-next")
+    }
+
+    /// Config maps that take the place of the live ones once the programs run with them.
     pub(super) fn new_config(&self) -> PathBuf {
         self.root.join("config-new")
     }
@@ -134,7 +139,8 @@ impl Pins {
         let links = self.remove_links()? + self.tc().clean()?;
         remove_directory(&self.links())?;
         let mut maps = remove_files([self.run()].into_iter())?;
-        for directory in [self.config(), self.new_config(), self.old_config()] {
+        let all = [self.config(), self.next_config(), self.new_config(), self.old_config()];
+        for directory in all {
             maps += Self::remove_config(&directory)?;
         }
         maps += remove_files(layout::STATE_NAMES.iter().map(|name| self.state().join(name)))?;

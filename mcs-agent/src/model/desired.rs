@@ -125,6 +125,12 @@ pub enum ImportState {
     Rejected,
 }
 
+impl ImportState {
+    /// Every state.
+    pub const ALL: [Self; 5] =
+        [Self::Ready, Self::Partial, Self::Refusing, Self::LeftAlone, Self::Rejected];
+}
+
 impl fmt::Display for ImportState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

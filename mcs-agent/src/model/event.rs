@@ -60,6 +60,9 @@ pub struct KindStatus {
     pub version: Option<String>,
     /// Whether it was read completely once.
     pub synced: bool,
+    /// Up to when it is known, in seconds since the Unix epoch, if it was read and cannot be
+    /// followed any more: what was read stays in force.
+    pub known_until: Option<u64>,
 }
 
 /// Something a source cannot read.

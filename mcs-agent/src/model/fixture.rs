@@ -2,7 +2,7 @@
 
 use super::{
     Batch, Endpoint, EndpointSlice, ImportPort, NodeContext, Object, ObjectEvent, ObjectKey,
-    ServiceImport, ServiceType, SlicePort, Timestamp,
+    ServiceImport, ServiceType, SlicePort, Timestamp, Trigger,
 };
 use crate::store::{ObjectStore, Snapshot};
 
@@ -83,6 +83,7 @@ pub(crate) fn slice(name: &str, service: &str) -> EndpointSlice {
         address_type: "IPv4".to_owned(),
         endpoints: vec![],
         ports: vec![],
+        trigger: Trigger::default(),
     }
 }
 

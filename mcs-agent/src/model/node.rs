@@ -3,6 +3,8 @@ use std::{collections::BTreeSet, net::IpAddr};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use super::Capacity;
+
 /// What the rules know about the node they run for.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NodeContext {
@@ -18,7 +20,7 @@ pub struct NodeContext {
     pub node_addresses: BTreeSet<IpAddr>,
     /// Where the API server is reached.
     pub api_servers: BTreeSet<IpAddr>,
-    /// What the maps hold.
+    /// What there is room for at most.
     pub capacity: Capacity,
 }
 
@@ -60,53 +62,5 @@ impl NodeContext {
             cluster_id: self.cluster_id.clone(),
             api_servers: self.api_servers.clone(),
         }
-    }
-}
-
-/// How much the maps hold. Config maps are allocated whole when they are created.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Capacity {
-    /// `--max-frontends`: bounds frontends, VIPs and ServiceImports, each.
-    pub frontends: u32,
-    /// `--max-endpoints`: bounds the backends of all frontends together.
-    pub endpoints: u32,
-    /// `--max-clusters`: bounds source clusters.
-    pub clusters: u32,
-}
-
-impl Default for Capacity {
-    fn default() -> Self {
-        Self { frontends: 16_384, endpoints: 65_536, clusters: 1_024 }
-    }
-}
-
-impl Capacity {
-    /// Entries of `states`: index 0 is never used.
-    pub const fn state_entries(self) -> u32 {
-        self.frontends.saturating_add(1)
-    }
-
-    /// Entries of `backends`: a whole set can be replaced while the old one is still in use, and
-    /// id 0 is never used.
-    pub const fn backend_entries(self) -> u32 {
-        self.endpoints.saturating_mul(2).saturating_add(1)
-    }
-
-    /// Entries of `slots`: the old and the new block of every frontend, and as much again since
-    /// blocks are contiguous.
-    pub const fn slot_entries(self) -> u32 {
-        self.endpoints.saturating_mul(4)
-    }
-
-    /// Entries of `services`: a frontend can change hands while the former name is still in use, and
-    /// index 0 is never used.
-    pub const fn service_entries(self) -> u32 {
-        self.frontends.saturating_mul(2).saturating_add(1)
-    }
-
-    /// Entries of `clusters`: every cluster can be replaced while the former ones are still in use,
-    /// and index 0 is never used.
-    pub const fn cluster_entries(self) -> u32 {
-        self.clusters.saturating_mul(2).saturating_add(1)
     }
 }

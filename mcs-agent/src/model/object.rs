@@ -1,4 +1,4 @@
-use std::fmt;
+use std::{fmt, time::SystemTime};
 
 use serde::{Deserialize, Serialize};
 
@@ -123,6 +123,21 @@ pub struct EndpointSlice {
     pub endpoints: Vec<Endpoint>,
     /// `ports`.
     pub ports: Vec<SlicePort>,
+    /// Annotation `endpoints.kubernetes.io/last-change-trigger-time`.
+    pub trigger: Trigger,
+}
+
+/// When that happened which made a controller write an object, if it says so.
+///
+/// It is not part of what the object says: an object that comes again with nothing but another
+/// trigger is unchanged. So any two are equal.
+#[derive(Clone, Copy, Eq, Debug, Default)]
+pub struct Trigger(pub Option<SystemTime>);
+
+impl PartialEq for Trigger {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 impl EndpointSlice {

@@ -47,7 +47,7 @@ pub enum Reason {
     EndpointPortInvalid,
     /// A cluster name or service name is longer than a label may be.
     NameTooLong,
-    /// More than a capacity flag allows.
+    /// More than `--max-memory` has room for.
     Capacity,
 }
 

@@ -31,6 +31,22 @@ pub struct Dump {
 }
 
 impl Dump {
+    /// Whether maps of this capacity have all the places that are in use here.
+    pub fn fits(&self, capacity: Capacity) -> bool {
+        let frontends = capacity.frontends as usize;
+        self.vips.len() <= frontends
+            && self.frontends.len() <= frontends
+            && [
+                (self.states.len(), capacity.state_entries()),
+                (self.slots.len(), capacity.slot_entries()),
+                (self.backends.len(), capacity.backend_entries()),
+                (self.services.len(), capacity.service_entries()),
+                (self.clusters.len(), capacity.cluster_entries()),
+            ]
+            .into_iter()
+            .all(|(used, entries)| used <= entries as usize)
+    }
+
     /// The writes that make empty maps hold the same, at the same places, as far as these are
     /// within the capacity. Whoever restores from the copy finds what was cut.
     pub fn copy(&self, capacity: Capacity) -> Vec<Step> {

@@ -174,6 +174,18 @@ proptest! {
     }
 
     #[test]
+    fn writes_that_fail_in_a_row_are_made_up_for(
+        events in events(script::interrupted()),
+        last in desired(),
+        length in 2..40_u32,
+        seed in any::<u64>(),
+    ) {
+        let mut world = World::new(capacity(), 0, seed);
+        world.maps = Faulty::in_bursts(world.maps.maps, 30, length, seed);
+        prop_assert_eq!(contents_after(world, &events, &last), fresh(&last, capacity()));
+    }
+
+    #[test]
     fn full_maps_can_be_changed(desired in prop::collection::vec(desired(), 2..6)) {
         let desired: Vec<Desired> =
             desired.into_iter().flat_map(|desired| [script::rotated(&desired), desired]).collect();

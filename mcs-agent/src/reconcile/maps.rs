@@ -1,7 +1,5 @@
 use std::{fmt, io};
 
-use mcs_common::maps;
-
 use super::{Dump, Step};
 
 /// The config maps, as their one writer sees them.
@@ -37,7 +35,7 @@ impl fmt::Display for Operation {
 
 /// A map did not do what it was asked. Displays without the kernel's answer, which is the source.
 #[derive(Debug, thiserror::Error)]
-#[error("map {map}: cannot {operation}{}", advice(map, source))]
+#[error("map {map}: cannot {operation}")]
 pub struct MapError {
     /// By its name in [`mcs_common::maps`].
     pub map: &'static str,
@@ -57,48 +55,5 @@ impl MapError {
     /// The entry, or `all`, could not be read.
     pub fn reading(map: &'static str, entry: impl Into<String>, source: io::Error) -> Self {
         Self { map, operation: Operation::Read(entry.into()), source }
-    }
-}
-
-fn advice(map: &str, source: &io::Error) -> String {
-    if source.raw_os_error() != Some(libc::E2BIG) {
-        return String::new();
-    }
-    let flag = match map {
-        maps::CLUSTERS => "--max-clusters",
-        maps::BACKENDS | maps::SLOTS => "--max-endpoints",
-        _ => "--max-frontends",
-    };
-    format!(": it is full, start the agent with a larger {flag}")
-}
-
-#[cfg(test)]
-mod tests {
-    use mcs_common::Address;
-
-    use super::*;
-
-    #[test]
-    fn a_full_map_names_the_flag() {
-        let vip = Address::from(std::net::Ipv4Addr::new(10, 0, 0, 1));
-        let cases = [
-            (
-                Step::InsertVip(vip),
-                libc::E2BIG,
-                "map vips: cannot insert 10.0.0.1: it is full, start the agent with a larger \
-                 --max-frontends",
-            ),
-            (
-                Step::RetireBackend { id: 7 },
-                libc::E2BIG,
-                "map backends: cannot retire backend 7: it is full, start the agent with a larger \
-                 --max-endpoints",
-            ),
-            (Step::DeleteVip(vip), libc::ENOMEM, "map vips: cannot delete 10.0.0.1"),
-        ];
-        for (step, errno, message) in cases {
-            let error = MapError::writing(&step, io::Error::from_raw_os_error(errno));
-            assert_eq!(error.to_string(), message);
-        }
     }
 }

@@ -1,6 +1,7 @@
 mod doubt;
 mod references;
 mod restore;
+mod served;
 
 use std::collections::BTreeSet;
 
@@ -60,6 +61,16 @@ impl Realized {
     /// How many backends a reader can reach, in all frontends together.
     pub const fn endpoints(&self) -> u32 {
         self.endpoints
+    }
+
+    /// What is in use of the capacity.
+    pub fn used(&self) -> Capacity {
+        let count = |count| u32::try_from(count).unwrap_or(u32::MAX);
+        Capacity {
+            frontends: count(self.tables.vips.len().max(self.tables.frontends.len())),
+            endpoints: self.endpoints,
+            clusters: 0,
+        }
     }
 
     pub(super) const fn capacity(&self) -> Capacity {

@@ -11,6 +11,7 @@ use crate::model::{Kind, Object, ObjectKey};
 
 /// On an imported EndpointSlice: the ServiceImport of the same namespace that it belongs to.
 pub(super) const SERVICE_NAME_LABEL: &str = "multicluster.kubernetes.io/service-name";
+const TRIGGER_ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 const SOURCE_CLUSTER_LABEL: &str = "multicluster.kubernetes.io/source-cluster";
 const DERIVED_SERVICE_ANNOTATION: &str = "multicluster.kubernetes.io/derived-service";
 

@@ -35,6 +35,11 @@ impl Snapshot {
         self.by_import.get(import).into_iter().flat_map(|slices| slices.values().map(AsRef::as_ref))
     }
 
+    /// A slice, unless it cannot be read.
+    pub fn slice(&self, key: &ObjectKey) -> Option<&EndpointSlice> {
+        self.slices.get(key).map(AsRef::as_ref)
+    }
+
     /// Every object that cannot be read, and what is wrong with it.
     pub fn malformed(&self) -> impl Iterator<Item = (&ObjectRef, &str)> {
         self.malformed.iter().map(|(object, message)| (object, message.as_str()))

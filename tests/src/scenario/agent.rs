@@ -27,6 +27,8 @@ pub(super) struct Agent<M> {
     pub(super) store: ObjectStore,
     pub(super) desired: Desired,
     realized: Realized,
+    /// What was in the maps at the start.
+    found: Desired,
     /// What the latest plan had no room for.
     pub(super) deferred: Vec<Deferred>,
     maps: Faulty<Watched<M>>,
@@ -46,6 +48,7 @@ impl<M: Backing> Agent<M> {
             store: ObjectStore::default(),
             desired: Desired::default(),
             realized: Realized::empty(node.capacity),
+            found: Desired::default(),
             deferred: Vec::new(),
             node,
             maps: Faulty::new(Watched::new(maps), faults.per_mille, faults.seed),
@@ -73,6 +76,8 @@ impl<M: Backing> Agent<M> {
     fn restore(&mut self) -> anyhow::Result<()> {
         let (realized, findings) = Realized::restore(self.maps.dump()?, self.node.capacity);
         ensure!(findings.is_empty(), "an agent has left damage: {findings:?}");
+        self.found = realized.in_force();
+        self.desired = Desired::default();
         self.realized = realized;
         Ok(())
     }
@@ -122,10 +127,12 @@ impl<M: Backing> Agent<M> {
     }
 
     fn follow(&mut self) {
+        let in_force = if self.store.synced() { &self.desired } else { &self.found };
+        let in_force = in_force.clone();
         if let Some(batch) = self.source.read() {
             self.store.apply(batch);
         }
-        self.desired = desired::compute(&self.store.snapshot(), &self.node);
+        self.desired = desired::compute(&self.store.snapshot(), &self.node, &in_force);
     }
 
     fn plan(&self) -> Plan {

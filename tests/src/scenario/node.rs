@@ -8,7 +8,8 @@ use serde::Deserialize;
 /// Small, so that what was let go is soon used anew.
 const CAPACITY: Capacity = Capacity { frontends: 16, endpoints: 32, clusters: 4 };
 
-/// The flags of `mcs-agent run` that the rules know, and the addresses of the node's interfaces.
+/// The flags of `mcs-agent run` that the rules know, what there is room for, and the addresses of the
+/// node's interfaces.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 struct Description {
@@ -17,9 +18,9 @@ struct Description {
     cluster_id: Option<String>,
     vip_cidr: Vec<IpNet>,
     api_server: BTreeSet<IpAddr>,
-    max_frontends: Option<u32>,
-    max_endpoints: Option<u32>,
-    max_clusters: Option<u32>,
+    frontends: Option<u32>,
+    endpoints: Option<u32>,
+    clusters: Option<u32>,
     addresses: BTreeSet<IpAddr>,
 }
 
@@ -39,9 +40,9 @@ pub(super) fn parse(text: &str) -> anyhow::Result<NodeContext> {
         node_addresses: node.addresses,
         api_servers: node.api_server,
         capacity: Capacity {
-            frontends: node.max_frontends.unwrap_or(CAPACITY.frontends),
-            endpoints: node.max_endpoints.unwrap_or(CAPACITY.endpoints),
-            clusters: node.max_clusters.unwrap_or(CAPACITY.clusters),
+            frontends: node.frontends.unwrap_or(CAPACITY.frontends),
+            endpoints: node.endpoints.unwrap_or(CAPACITY.endpoints),
+            clusters: node.clusters.unwrap_or(CAPACITY.clusters),
         },
     })
 }

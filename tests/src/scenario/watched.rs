@@ -116,6 +116,6 @@ mod tests {
         assert!(format!("{vanish:#}").contains("at the step `delete 10.96.0.1:80/TCP`"));
 
         let beyond = verdict(&[Step::WriteBackend { id: 5, backend: backend(3) }]).unwrap_err();
-        assert!(format!("{beyond:#}").contains("--max-endpoints"));
+        assert!(format!("{beyond:#}").contains("Argument list too long"));
     }
 }

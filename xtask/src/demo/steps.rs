@@ -6,10 +6,9 @@ use anyhow::{Context as _, Result};
 
 use super::{
     example::{BACKENDS, Host},
-    interrupt::Interrupt,
-    screen::Screen,
     world::World,
 };
+use crate::{interrupt::Interrupt, screen::Screen};
 
 mod bypass;
 mod departure;

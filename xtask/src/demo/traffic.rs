@@ -14,10 +14,10 @@ use mcs_tests::{manifests::Protocol, netns::Namespace};
 use super::{
     client,
     example::{self, Family, Host, PROTOCOLS},
-    interrupt::Interrupt,
     tally::Tally,
     world::{Place, World},
 };
+use crate::interrupt::Interrupt;
 
 /// Time between two requests of a client under [`during`].
 const INTERVAL: Duration = Duration::from_millis(3);

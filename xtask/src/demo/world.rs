@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::Result;
 use mcs_tests::{
-    agent::{Agent, Config},
+    agent::{Agent, Config, Source},
     bpffs::BpfDirectory,
     cgroup::{Cgroup, Visit},
     netns::Namespace,
@@ -20,11 +20,9 @@ use mcs_tests::{
 use super::{
     clusters::Clusters,
     example::{self, Cluster, Host},
-    interrupt::Interrupt,
     manifests::Manifests,
-    screen::Screen,
 };
-use crate::workspace::Workspace;
+use crate::{interrupt::Interrupt, screen::Screen, workspace::Workspace};
 
 /// What the names of all that is made begin with.
 pub(super) const PREFIX: &str = "mcs-demo";
@@ -98,7 +96,7 @@ impl World {
         let cgroup = Cgroup::create(&run, "node")?;
         let bpffs = BpfDirectory::create(&run, "agent")?;
         let config = Config {
-            manifests: manifests.path().to_owned(),
+            source: Source::Manifests(manifests.path().to_owned()),
             bpffs: bpffs.path().to_owned(),
             cgroup_root: cgroup.path().to_owned(),
             run_dir: run.directory().join("run"),

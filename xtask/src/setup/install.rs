@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::cargo_tool::CargoTool;
+use super::{cargo_tool::CargoTool, go, go_module::GoModule};
 use crate::{process, workspace::Workspace};
 
 /// How something missing gets here.
@@ -18,6 +18,10 @@ pub(super) enum Remedy {
     Apt(&'static str),
     /// A program from crates.io.
     CargoInstall(&'static CargoTool),
+    /// A Go that is recent enough, by one that need not be.
+    GoToolchain,
+    /// Programs from the Go module proxy.
+    GoBuild(&'static GoModule),
     /// A component of a rustup toolchain, by default of the one that runs xtask.
     RustupComponent { component: &'static str, toolchain: Option<String> },
 }
@@ -27,6 +31,8 @@ impl fmt::Display for Remedy {
         match self {
             Self::Apt(package) => write!(f, "package {package}"),
             Self::CargoInstall(tool) => write!(f, "cargo install {}", tool.name),
+            Self::GoToolchain => f.write_str("module golang.org/toolchain"),
+            Self::GoBuild(module) => write!(f, "go build in tests/programs/{}", module.name),
             Self::RustupComponent { component, .. } => write!(f, "rustup component {component}"),
         }
     }
@@ -45,6 +51,8 @@ pub(super) fn apply(workspace: &Workspace, remedies: &[&Remedy]) -> Result<()> {
     remedies.iter().try_for_each(|remedy| match remedy {
         Remedy::Apt(_) => Ok(()),
         Remedy::CargoInstall(tool) => tool.install(workspace),
+        Remedy::GoToolchain => go::install(workspace),
+        Remedy::GoBuild(module) => module.install(workspace),
         Remedy::RustupComponent { component, toolchain } => rustup(component, toolchain.as_deref()),
     })
 }

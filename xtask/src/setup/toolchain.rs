@@ -73,7 +73,7 @@ impl Toolchain {
         command.env("CARGO", cargo);
         command.env("RUSTC", &compiler.rustc);
         command.env("RUSTDOC", compiler.companion("rustdoc"));
-        command.env("CARGO_ENCODED_RUSTFLAGS", self.flags());
+        command.env("CARGO_ENCODED_RUSTFLAGS", self.flags(workspace));
         command.args([subcommand, "--release", "--target", TARGET, "--target-dir"]);
         command.arg(directory(workspace));
         match compiler.source {
@@ -93,15 +93,15 @@ impl Toolchain {
         )
     }
 
-    fn flags(&self) -> String {
-        // bpf-linker derives BTF from the debug information.
+    fn flags(&self, workspace: &Workspace) -> String {
+        // bpf-linker derives BTF from the debug information, paths of sources included.
         let flags = [
             format!("-Clinker={}", self.linker.display()),
             format!("--cfg=bpf_target_arch=\"{}\"", env::consts::ARCH),
             "-Cdebuginfo=2".to_owned(),
             "-Clink-arg=--btf".to_owned(),
         ];
-        flags.join("\x1f")
+        flags.into_iter().chain(workspace.remapping()).collect::<Vec<_>>().join("\x1f")
     }
 }
 

@@ -19,14 +19,19 @@ struct Program {
 }
 
 const PROGRAMS: &[Program] = {
-    use Purpose::{Demo, Kernels, Test};
+    use Purpose::{Clusters, Demo, Kernels, Lint, Test};
     &[
-        Program { name: "ip", package: "iproute2", version: &["-V"], purposes: &[Demo, Test] },
+        Program {
+            name: "ip",
+            package: "iproute2",
+            version: &["-V"],
+            purposes: &[Clusters, Demo, Test],
+        },
         Program {
             name: "nsenter",
             package: "util-linux",
             version: &["-V"],
-            purposes: &[Demo, Test],
+            purposes: &[Clusters, Demo, Test],
         },
         Program { name: "curl", package: "curl", version: &["-V"], purposes: &[Demo, Test] },
         Program { name: "python3", package: "python3", version: &["-V"], purposes: &[Test] },
@@ -40,8 +45,38 @@ const PROGRAMS: &[Program] = {
         Program { name: "dig", package: "dnsutils", version: &["-v"], purposes: &[Test] },
         Program { name: "tcpdump", package: "tcpdump", version: &["--version"], purposes: &[Test] },
         Program { name: "tc", package: "iproute2", version: &["-V"], purposes: &[Test] },
+        Program {
+            name: "promtool",
+            package: "prometheus",
+            version: &["--version"],
+            purposes: &[Test],
+        },
         Program { name: "ethtool", package: "ethtool", version: &["--version"], purposes: &[Test] },
-        Program { name: "nft", package: "nftables", version: &["--version"], purposes: &[Test] },
+        Program {
+            name: "nft",
+            package: "nftables",
+            version: &["--version"],
+            purposes: &[Clusters, Test],
+        },
+        Program { name: "runc", package: "runc", version: &["--version"], purposes: &[Clusters] },
+        Program {
+            name: "iptables",
+            package: "iptables",
+            version: &["--version"],
+            purposes: &[Clusters],
+        },
+        Program {
+            name: "shellcheck",
+            package: "shellcheck",
+            version: &["--version"],
+            purposes: &[Lint],
+        },
+        Program {
+            name: "busybox",
+            package: "busybox-static",
+            version: &["--help"],
+            purposes: &[Clusters],
+        },
         Program {
             name: "qemu-system-x86_64",
             package: "qemu-system-x86",

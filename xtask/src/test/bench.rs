@@ -2,19 +2,23 @@
 
 use std::{
     cell::OnceCell,
+    env,
+    ffi::OsString,
     path::PathBuf,
+    process::Command,
     time::{Duration, Instant},
 };
 
 use anyhow::Result;
+use mcs_tests::cluster;
 
 use super::{
-    suites::Suite,
+    suites::{END_TO_END, Extra, Suite},
     summary::{Outcome, Run},
 };
 use crate::{
-    build::{self, OBJECT_VARIABLE},
-    process,
+    build::{self, OBJECT_VARIABLE, RELEASE},
+    image, process,
     setup::{self, Purpose},
     workspace::Workspace,
 };
@@ -23,8 +27,14 @@ use crate::{
 pub(super) struct Bench<'a> {
     workspace: &'a Workspace,
     arguments: &'a [String],
+    end_to_end: &'a [OsString],
     built: OnceCell<Result<Built>>,
+    images: OnceCell<Result<Variables>>,
+    other_version: OnceCell<Result<Variables>>,
 }
+
+/// Names of variables, and paths.
+type Variables = Vec<(&'static str, PathBuf)>;
 
 struct Built {
     object: PathBuf,
@@ -32,9 +42,20 @@ struct Built {
 }
 
 impl<'a> Bench<'a> {
-    /// A bench that hands `arguments` to each suite.
-    pub(super) fn new(workspace: &'a Workspace, arguments: &'a [String]) -> Self {
-        Self { workspace, arguments, built: OnceCell::new() }
+    /// A bench that hands `arguments` to each suite, and `end_to_end` too to the end-to-end suite.
+    pub(super) fn new(
+        workspace: &'a Workspace,
+        arguments: &'a [String],
+        end_to_end: &'a [OsString],
+    ) -> Self {
+        Self {
+            workspace,
+            arguments,
+            end_to_end,
+            built: OnceCell::new(),
+            images: OnceCell::new(),
+            other_version: OnceCell::new(),
+        }
     }
 
     /// Runs `suite`, or says why not.
@@ -58,7 +79,9 @@ impl<'a> Bench<'a> {
         if let Err(error) = setup::ensure(self.workspace, suite.needs) {
             return Some(Outcome::Skipped(format!("{error:#}")));
         }
-        let error = self.built(suite)?.as_ref().err()?;
+        let mut extras = suite.extras.iter();
+        let error = self.built(suite).and_then(|built| built.as_ref().err());
+        let error = error.or_else(|| extras.find_map(|extra| self.extra(*extra).as_ref().err()))?;
         Some(Outcome::Failed(format!("not built: {error:#}")))
     }
 
@@ -67,9 +90,18 @@ impl<'a> Bench<'a> {
         if let Some(Ok(built)) = self.built(suite) {
             command.env(OBJECT_VARIABLE, &built.object).env("MCS_AGENT", &built.agent);
         }
+        for variables in suite.extras.iter().flat_map(|extra| self.extra(*extra)) {
+            command.envs(variables.iter().map(|(name, path)| (name, path)));
+        }
+        if suite.needs.contains(&Purpose::Clusters)
+            && let Err(error) = self.name_programs(&mut command)
+        {
+            return (Outcome::Failed(format!("{error:#}")), Duration::ZERO);
+        }
         command.args(suite.cargo);
-        if !self.arguments.is_empty() && !suite.cargo.contains(&"--") {
-            command.arg("--").args(self.arguments);
+        let more = if suite.name == END_TO_END { self.end_to_end } else { &[] };
+        if !suite.cargo.contains(&"--") {
+            command.arg("--").args(self.arguments).args(more);
         }
         let start = Instant::now();
         let outcome = match process::run(&mut command) {
@@ -79,10 +111,33 @@ impl<'a> Bench<'a> {
         (outcome, start.elapsed())
     }
 
+    /// Tells a command where what a cluster is made of lies.
+    fn name_programs(&self, command: &mut Command) -> Result<()> {
+        let directories = setup::cluster_programs(self.workspace)?;
+        command.env(cluster::VARIABLE, env::join_paths(directories)?);
+        Ok(())
+    }
+
     /// What the suite's command finds built, if it asks for that.
     fn built(&self, suite: &Suite) -> Option<&Result<Built>> {
         let asked = suite.needs.contains(&Purpose::Build);
         asked.then(|| self.built.get_or_init(|| self.build()))
+    }
+
+    /// Where the suite's command finds it, built once.
+    fn extra(&self, extra: Extra) -> &Result<Variables> {
+        match extra {
+            Extra::Images => self.images.get_or_init(|| {
+                let agent = ("MCS_IMAGE", image::agent(self.workspace)?);
+                Ok(vec![agent, ("MCS_TRAFFIC", image::traffic(self.workspace)?)])
+            }),
+            Extra::OtherVersion => self.other_version.get_or_init(|| {
+                let wide = build::wide(self.workspace, RELEASE);
+                // Both are built to the same place.
+                build::release(self.workspace, &build::object(self.workspace)?)?;
+                Ok(vec![("MCS_AGENT_WIDE", wide?)])
+            }),
+        }
     }
 
     fn build(&self) -> Result<Built> {

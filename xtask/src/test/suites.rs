@@ -4,6 +4,16 @@ use std::fmt;
 
 use crate::setup::Purpose;
 
+/// What takes a build of its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Extra {
+    /// The agent's image, which the command finds in `MCS_IMAGE`, and the program of clients and
+    /// servers, in `MCS_TRAFFIC`.
+    Images,
+    /// The agent of another version, which the command finds in `MCS_AGENT_WIDE`.
+    OtherVersion,
+}
+
 /// One suite: a cargo command that exits with 0 if everything in it holds.
 pub(super) struct Suite {
     pub(super) name: &'static str,
@@ -11,12 +21,18 @@ pub(super) struct Suite {
     /// Whether it takes root: for namespaces, cgroups and loading programs.
     pub(super) root: bool,
     /// What setup has to provide. With [`Purpose::Build`] the agent and the binaries of mcs-tests are built first, in
-    /// the release profile, and the command finds the agent's path in `MCS_AGENT`.
+    /// the release profile, and the command finds the agent's path in `MCS_AGENT`; with [`Purpose::Clusters`] it finds the programs of a
+    /// cluster in `MCS_PROGRAMS`.
     pub(super) needs: &'static [Purpose],
+    /// What is built for few suites only.
+    pub(super) extras: &'static [Extra],
     /// The arguments of cargo; for a binary of mcs-tests
     /// `["run", "--release", "--package", "mcs-tests", "--bin", NAME]`. One that has `--` takes no filter.
     pub(super) cargo: &'static [&'static str],
 }
+
+/// The suite that can run on anybody's clusters.
+pub(super) const END_TO_END: &str = "e2e";
 
 /// Every suite, in the order in which they run: the quick ones first.
 pub(super) const SUITES: &[Suite] = &[
@@ -25,6 +41,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "Unit, table and property tests, beside the code",
         root: false,
         needs: &[],
+        extras: &[],
         cargo: &["test"],
     },
     Suite {
@@ -32,6 +49,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "From manifests to maps in memory, with writes that fail",
         root: false,
         needs: &[],
+        extras: &[],
         cargo: &["run", "--package", "mcs-tests", "--bin", "scenario"],
     },
     Suite {
@@ -39,6 +57,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "What the programs cost those who use no VIP, against a budget",
         root: true,
         needs: &[Purpose::Build],
+        extras: &[],
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "cost"],
     },
     Suite {
@@ -46,6 +65,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "The same on the maps of the kernel",
         root: true,
         needs: &[Purpose::Build],
+        extras: &[],
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "scenario-kernel"],
     },
     Suite {
@@ -53,6 +73,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "The flow table as the agent keeps it, on the maps of the kernel",
         root: true,
         needs: &[Purpose::Build],
+        extras: &[],
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "flows"],
     },
     Suite {
@@ -60,13 +81,23 @@ pub(super) const SUITES: &[Suite] = &[
         about: "Every hook, family and protocol with real sockets",
         root: true,
         needs: &[Purpose::Build],
+        extras: &[],
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "socket"],
+    },
+    Suite {
+        name: "health",
+        about: "What an agent tells over HTTP, with faults; metrics and alerts by promtool",
+        root: true,
+        needs: &[Purpose::Build, Purpose::Test],
+        extras: &[],
+        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "health"],
     },
     Suite {
         name: "packet",
         about: "The packet path's programs, packet by packet, without a network",
         root: true,
         needs: &[Purpose::Build],
+        extras: &[],
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "packet"],
     },
     Suite {
@@ -74,13 +105,47 @@ pub(super) const SUITES: &[Suite] = &[
         about: "The packet path with real traffic, both CNI layouts, netfilter and other programs",
         root: true,
         needs: &[Purpose::Build, Purpose::Test],
+        extras: &[],
         cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "node"],
+    },
+    Suite {
+        name: "lifecycle",
+        about: "Clients under load while agents come and go, maps grow and writes fail; `-- --full` takes its time",
+        root: true,
+        needs: &[Purpose::Build],
+        extras: &[Extra::OtherVersion],
+        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "lifecycle"],
+    },
+    Suite {
+        name: "api",
+        about: "Agents that follow a real API server, whatever becomes of it",
+        root: true,
+        needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters],
+        extras: &[],
+        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "api"],
+    },
+    Suite {
+        name: END_TO_END,
+        about: "The DaemonSet on the nodes of two real clusters, with pods as clients and servers",
+        root: true,
+        needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters],
+        extras: &[Extra::Images],
+        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "e2e"],
+    },
+    Suite {
+        name: "image",
+        about: "The container image, twice from different directories: static, small, the same bytes",
+        root: false,
+        needs: &[Purpose::Build],
+        extras: &[],
+        cargo: &["run", "--quiet", "--package", "xtask", "--", "image", "--check"],
     },
     Suite {
         name: "demo",
         about: "The demonstration, which checks what it shows",
         root: true,
         needs: &[Purpose::Build, Purpose::Demo],
+        extras: &[],
         cargo: &["run", "--quiet", "--package", "xtask", "--", "demo"],
     },
 ];

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     devices::{Role, TcMode},
-    loader::Mechanism,
+    loader::{Mechanism, TcLink},
 };
 
 /// How devices stand, as the agent saw it last.
@@ -25,6 +25,20 @@ pub struct TcReport {
 impl TcReport {
     pub(super) const fn new(mode: TcMode, attach: Mechanism) -> Self {
         Self { mode, attach, looked: false, problem: None, devices: Vec::new() }
+    }
+
+    /// What keeps the packet path from being as it should.
+    pub fn failings(&self, links: &[TcLink]) -> Vec<String> {
+        if self.mode == TcMode::Off {
+            return Vec::new();
+        }
+        let mut failings = Vec::new();
+        if !self.looked {
+            failings.push("devices have not been looked at since the agent started".to_owned());
+        }
+        failings.extend(self.problem.iter().map(|problem| format!("devices: {problem}")));
+        failings.extend(self.devices.iter().flat_map(|device| device.failings(links)));
+        failings
     }
 }
 
@@ -55,5 +69,57 @@ impl DeviceReport {
     /// `to_pod, from_pod`, or `-`.
     pub fn hooks(&self) -> String {
         if self.hooks.is_empty() { "-".to_owned() } else { self.hooks.join(", ") }
+    }
+
+    /// The link that the kernel has for one of its hooks.
+    pub fn link<'a>(&self, hook: &str, links: &'a [TcLink]) -> Option<&'a TcLink> {
+        links.iter().find(|link| link.device == self.index && link.hook == hook)
+    }
+
+    /// What is not as it should be on it.
+    pub fn failings(&self, links: &[TcLink]) -> Vec<String> {
+        let error = self.error.iter().map(|error| format!("{}: {error}", self.name));
+        let detached = self.detached(links).map(|hook| {
+            format!(
+                "{hook} is not attached to {}: the agent attaches it again within seconds",
+                self.name
+            )
+        });
+        error.chain(detached).collect()
+    }
+
+    /// What the agent attached by tcx and is attached no more. (Filters can be seen from the
+    /// agent's network namespace alone.)
+    fn detached(&self, links: &[TcLink]) -> impl Iterator<Item = &String> {
+        let by_tcx = self.attached_by == Some(Mechanism::Tcx);
+        let hooks = self.programs.keys().filter(move |_| by_tcx);
+        hooks.filter(|hook| self.link(hook, links).is_none_or(|link| !link.attached))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::fixture::{links, report},
+        *,
+    };
+
+    #[test]
+    fn a_device_without_its_programs_is_a_failing_and_one_left_alone_is_none() {
+        let mut report = report();
+        assert_eq!(report.failings(&links()), Vec::<String>::new());
+        let mut severed = links();
+        severed[1].attached = false;
+        severed.remove(2);
+        let said = report.failings(&severed).join("; ");
+        assert!(said.contains("from_pod is not attached to cali1"), "{said}");
+        assert!(said.contains("uplink is not attached to eth0"), "{said}");
+        assert!(!said.contains("to_pod"), "{said}");
+        report.devices[0].error = Some("cannot attach".to_owned());
+        report.looked = false;
+        let said = report.failings(&links()).join("; ");
+        assert!(said.contains("not been looked at") && said.contains("cali1: cannot"), "{said}");
+        report.mode = TcMode::Off;
+        assert!(report.failings(&[]).is_empty());
     }
 }

@@ -1,17 +1,17 @@
 use std::{
     collections::BTreeMap,
-    sync::mpsc,
+    sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
 
 use anyhow::Context as _;
 use tokio::sync::watch;
 
-use super::{DeviceReport, TcReport};
+use super::{DeviceReport, Order, TcReport};
 use crate::{
     agent::LOOK_INTERVAL,
     devices::{Device, Selected, Survey, Wishes, select},
-    loader::{Classifiers, Features, Found, Mechanism, Pins, Settled, TcAttacher, TcError, TcHook},
+    loader::{Features, Found, Mechanism, Pins, Settled, TcAttacher, TcError, TcHook},
     netlink::Events,
 };
 
@@ -26,7 +26,6 @@ pub(super) struct Worker {
     features: Features,
     mechanism: Mechanism,
     wishes: Wishes,
-    classifiers: Classifiers,
 }
 
 impl Worker {
@@ -35,16 +34,16 @@ impl Worker {
         features: Features,
         mechanism: Mechanism,
         wishes: Wishes,
-        classifiers: Classifiers,
     ) -> Self {
-        Self { pins: pins.clone(), features, mechanism, wishes, classifiers }
+        Self { pins: pins.clone(), features, mechanism, wishes }
     }
 
-    /// Looks after devices until nobody wants to know any more. `first` is told of the first look.
+    /// Looks after devices until nobody wants to know any more. `done` is told the number of each
+    /// order that all devices have been looked at for.
     pub(super) fn run(
         self,
-        mut may_go: watch::Receiver<bool>,
-        first: mpsc::Sender<()>,
+        mut orders: watch::Receiver<Option<Order>>,
+        done: mpsc::Sender<u64>,
         report: &watch::Sender<TcReport>,
     ) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -52,12 +51,12 @@ impl Worker {
             .build()
             .context("cannot start a runtime")?;
         runtime.block_on(async {
+            let first = orders.wait_for(Option::is_some).await.ok().and_then(|order| order.clone());
+            let Some(Order { classifiers, .. }) = first else { return Ok(()) };
             let attacher =
-                TcAttacher::new(&self.pins, self.classifiers, self.mechanism, self.features.tcx)?;
+                TcAttacher::new(&self.pins, classifiers, self.mechanism, self.features.tcx)?;
             let mut watcher = Watcher { attacher, wishes: self.wishes };
-            if may_go.wait_for(|go| *go).await.is_ok() {
-                watcher.keep(first, report).await;
-            }
+            watcher.keep(orders, done, report).await;
             Ok(())
         })
     }
@@ -69,13 +68,21 @@ struct Watcher {
 }
 
 impl Watcher {
-    /// Looks at all devices at each change of one, and now and then without.
-    async fn keep(&mut self, first: mpsc::Sender<()>, report: &watch::Sender<TcReport>) {
-        let mut first = Some(first);
+    /// Looks at all devices at each change of one, at each order, and now and then without.
+    async fn keep(
+        &mut self,
+        mut orders: watch::Receiver<Option<Order>>,
+        done: mpsc::Sender<u64>,
+        report: &watch::Sender<TcReport>,
+    ) {
         let mut events = None;
         while !report.is_closed() {
             // Before the look, so that nothing comes between.
             events = events.or_else(listen);
+            let order = orders.borrow_and_update().clone();
+            if let Some(order) = &order {
+                self.attacher.switch_to(Arc::clone(&order.classifiers));
+            }
             let started = Instant::now();
             let before = report.borrow().devices.clone();
             let mut looked = self.look(&before).await;
@@ -83,20 +90,15 @@ impl Watcher {
                 looked = self.attacher.reconnect().and(looked);
             }
             tell(report, looked);
-            if let Some(first) = first.take() {
-                // Nobody waits any more: it took too long.
-                let _ = first.send(());
+            if let Some(order) = order {
+                // Nobody waits any more: it took too long, or was done before.
+                let _ = done.send(order.number);
             }
             let rest = DEBOUNCE.max(started.elapsed() * REST);
-            let Some(heard) = &mut events else {
-                tokio::time::sleep(LOOK_INTERVAL).await;
-                continue;
-            };
-            let change = tokio::time::timeout(LOOK_INTERVAL.max(rest), heard.next()).await;
-            if let Ok(change) = change {
-                tokio::time::sleep(rest).await;
-                heard.forget();
-                events = change.and(events);
+            tokio::select! {
+                // The end is told by the report.
+                _ = orders.changed() => {}
+                rested = until_next(events.take(), rest) => events = rested,
             }
         }
     }
@@ -167,6 +169,22 @@ impl Watcher {
             }
         }
     }
+}
+
+/// Waits for a change of a device, or until it is time to look without. What is left of the events
+/// if they go on.
+async fn until_next(events: Option<Events>, rest: Duration) -> Option<Events> {
+    let Some(mut heard) = events else {
+        tokio::time::sleep(LOOK_INTERVAL).await;
+        return None;
+    };
+    let change = tokio::time::timeout(LOOK_INTERVAL.max(rest), heard.next()).await;
+    if let Ok(change) = change {
+        tokio::time::sleep(rest).await;
+        heard.forget();
+        return change.map(|()| heard);
+    }
+    Some(heard)
 }
 
 fn listen() -> Option<Events> {

@@ -27,40 +27,6 @@ pub(super) fn summary(report: &TcReport) -> String {
     )
 }
 
-/// What keeps the packet path from being as it should.
-pub(super) fn failings(report: &TcReport, links: &[TcLink]) -> Vec<String> {
-    if report.mode == TcMode::Off {
-        return Vec::new();
-    }
-    let mut failings = Vec::new();
-    if !report.looked {
-        failings.push("devices have not been looked at since the agent started".to_owned());
-    }
-    failings.extend(report.problem.iter().map(|problem| format!("devices: {problem}")));
-    for device in &report.devices {
-        failings.extend(device.error.iter().map(|error| format!("{}: {error}", device.name)));
-        failings.extend(detached(device, links).map(|hook| {
-            format!(
-                "{hook} is not attached to {}: the agent attaches it again within seconds",
-                device.name
-            )
-        }));
-    }
-    failings
-}
-
-/// What the agent attached by tcx and is attached no more. (Filters can be seen from the agent's
-/// network namespace alone.)
-fn detached<'a>(device: &'a DeviceReport, links: &'a [TcLink]) -> impl Iterator<Item = &'a String> {
-    let by_tcx = device.attached_by == Some(Mechanism::Tcx);
-    let hooks = device.programs.keys().filter(move |_| by_tcx);
-    hooks.filter(|hook| link(device, hook, links).is_none_or(|link| !link.attached))
-}
-
-fn link<'a>(device: &DeviceReport, hook: &str, links: &'a [TcLink]) -> Option<&'a TcLink> {
-    links.iter().find(|link| link.device == device.index && link.hook == hook)
-}
-
 pub(super) fn print_table(report: &TcReport, links: &[TcLink]) -> anyhow::Result<()> {
     if report.devices.is_empty() {
         return Ok(());
@@ -86,7 +52,7 @@ fn programs(device: &DeviceReport, links: &[TcLink]) -> String {
     let ids = device.hooks.iter().map(|hook| {
         let id = match device.attached_by {
             Some(Mechanism::Tcx) => {
-                link(device, hook, links).filter(|link| link.attached).map(|link| link.program_id)
+                device.link(hook, links).filter(|link| link.attached).map(|link| link.program_id)
             }
             _ => device.programs.get(hook).copied(),
         };
@@ -102,72 +68,13 @@ fn why_not(device: &DeviceReport) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-
-    fn device(name: &str, index: u32, role: Role, hooks: &[&str]) -> DeviceReport {
-        let id = |hook: &&str| (String::from(*hook), index * 10);
-        DeviceReport {
-            name: name.to_owned(),
-            index,
-            kind: "veth".to_owned(),
-            role,
-            hooks: hooks.iter().map(|&hook| hook.to_owned()).collect(),
-            attached_by: (!hooks.is_empty()).then_some(Mechanism::Tcx),
-            programs: hooks.iter().map(id).collect::<BTreeMap<_, _>>(),
-            left_alone: hooks.is_empty().then(|| "excluded".to_owned()),
-            error: None,
-        }
-    }
-
-    fn report() -> TcReport {
-        TcReport {
-            mode: TcMode::Auto,
-            attach: Mechanism::Tcx,
-            looked: true,
-            problem: None,
-            devices: vec![
-                device("cali1", 4, Role::Pod, &["to_pod", "from_pod"]),
-                device("cali2", 5, Role::Pod, &[]),
-                device("eth0", 2, Role::Uplink, &["uplink"]),
-            ],
-        }
-    }
-
-    fn links() -> Vec<TcLink> {
-        let link = |device, hook| TcLink {
-            hook,
-            device,
-            attached: true,
-            link_id: 1,
-            program_id: device * 10,
-        };
-        vec![link(4, "to_pod"), link(4, "from_pod"), link(2, "uplink")]
-    }
+    use crate::agent::tc_fixture::{links, report};
 
     #[test]
     fn devices_are_counted_by_what_they_are_for() {
         assert_eq!(summary(&report()), "auto, by tcx; devices of pods 1, uplinks 1, left alone 1");
         assert_eq!(summary(&TcReport { mode: TcMode::Off, ..report() }), "off");
-    }
-
-    #[test]
-    fn a_device_without_its_programs_is_a_failing_and_one_left_alone_is_none() {
-        assert_eq!(failings(&report(), &links()), Vec::<String>::new());
-        let mut severed = links();
-        severed[1].attached = false;
-        severed.remove(2);
-        let said = failings(&report(), &severed).join("; ");
-        assert!(said.contains("from_pod is not attached to cali1"), "{said}");
-        assert!(said.contains("uplink is not attached to eth0"), "{said}");
-        assert!(!said.contains("to_pod"), "{said}");
-        let mut report = report();
-        report.devices[0].error = Some("cannot attach".to_owned());
-        report.looked = false;
-        let said = failings(&report, &links()).join("; ");
-        assert!(said.contains("not been looked at") && said.contains("cali1: cannot"), "{said}");
-        assert!(failings(&TcReport { mode: TcMode::Off, ..report }, &[]).is_empty());
     }
 
     #[test]

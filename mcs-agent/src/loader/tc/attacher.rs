@@ -1,6 +1,8 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
+    io,
+    sync::Arc,
 };
 
 use super::{
@@ -24,7 +26,7 @@ use crate::{
 pub struct TcAttacher {
     pins: TcPins,
     clsact: Clsact,
-    classifiers: Classifiers,
+    classifiers: Arc<Classifiers>,
     mechanism: Mechanism,
     has_tcx: bool,
 }
@@ -78,7 +80,7 @@ impl TcAttacher {
     /// namespace. `has_tcx`: whether there is tcx at all.
     pub fn new(
         pins: &Pins,
-        classifiers: Classifiers,
+        classifiers: Arc<Classifiers>,
         mechanism: Mechanism,
         has_tcx: bool,
     ) -> Result<Self, TcError> {
@@ -89,6 +91,11 @@ impl TcAttacher {
     /// All devices, and where default routes lead.
     pub async fn survey(&self) -> Result<Survey, TcError> {
         Ok(self.clsact.netlink.survey().await?)
+    }
+
+    /// Attaches these programs from now on, in the places of the former.
+    pub fn switch_to(&mut self, classifiers: Arc<Classifiers>) {
+        self.classifiers = classifiers;
     }
 
     /// Goes on with a new netlink socket.
@@ -270,10 +277,13 @@ pub async fn detach_all(pins: &Pins) -> Result<Detached, TcError> {
     Ok(Detached { programs, elsewhere: clsact.has_others()? })
 }
 
-/// What to call a program that is not ours, unless it is another agent's, or gone.
+/// What to call a program that is not ours, unless it is another agent's, or gone. Who lacks
+/// `CAP_SYS_ADMIN` is told no names, and takes it for neither.
 fn stranger(id: u32, place: &str) -> Result<Option<String>, TcError> {
-    let name = sys::program_name(id)
-        .map_err(|error| TcError::bpf(format!("look at the program {id}"), error))?;
+    let name = match sys::program_name(id) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Some(String::new()),
+        name => name.map_err(|error| TcError::bpf(format!("look at the program {id}"), error))?,
+    };
     let stranger = name.filter(|name| !is_ours_by_name(name));
     Ok(stranger.map(|name| {
         let name = if name.is_empty() { "without a name" } else { &name };

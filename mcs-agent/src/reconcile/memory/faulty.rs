@@ -8,6 +8,11 @@ pub struct Faulty<M> {
     /// The maps behind.
     pub maps: M,
     per_mille: u16,
+    /// How many writes in a row fail, the first included.
+    length: u32,
+    /// How many of them are still to come.
+    rest: u32,
+    failed: u64,
     random: fastrand::Rng,
 }
 
@@ -17,13 +22,34 @@ const ANSWERS: [i32; 4] = [libc::E2BIG, libc::ENOMEM, libc::EAGAIN, libc::EBUSY]
 impl<M> Faulty<M> {
     /// Lets `per_mille` of 1000 writes fail; which ones follows from the seed.
     pub fn new(maps: M, per_mille: u16, seed: u64) -> Self {
-        Self { maps, per_mille, random: fastrand::Rng::with_seed(seed) }
+        Self::in_bursts(maps, per_mille, 1, seed)
+    }
+
+    /// The same, but each failure is the first of `length` in a row.
+    pub fn in_bursts(maps: M, per_mille: u16, length: u32, seed: u64) -> Self {
+        let random = fastrand::Rng::with_seed(seed);
+        Self { maps, per_mille, length, rest: 0, failed: 0, random }
+    }
+
+    /// How many writes have failed.
+    pub const fn failed(&self) -> u64 {
+        self.failed
+    }
+
+    fn fails(&mut self) -> bool {
+        if self.rest == 0 && self.random.u16(0..1000) < self.per_mille {
+            self.rest = self.length;
+        }
+        let fails = self.rest > 0;
+        self.rest = self.rest.saturating_sub(1);
+        self.failed += u64::from(fails);
+        fails
     }
 }
 
 impl<M: Maps> Maps for Faulty<M> {
     fn write(&mut self, step: &Step) -> Result<(), MapError> {
-        if self.random.u16(0..1000) >= self.per_mille {
+        if !self.fails() {
             return self.maps.write(step);
         }
         if self.random.bool() {
@@ -55,6 +81,20 @@ mod tests {
             }
         }
         assert!(failed.iter().all(|count| (25..100).contains(count)), "{failed:?}");
+    }
+
+    #[test]
+    fn bursts_are_as_long_as_told() {
+        let maps = MemoryMaps::new(Capacity::default());
+        let mut maps = Faulty::in_bursts(maps, 20, 7, 1);
+        let vip = mcs_common::Address::from_v4_word(1);
+        let answers: Vec<bool> =
+            (0..1000).map(|_| maps.write(&Step::InsertVip(vip)).is_ok()).collect();
+        let bursts: Vec<usize> =
+            answers.split(|ok| *ok).map(<[bool]>::len).filter(|length| *length > 0).collect();
+        assert!(bursts.len() > 5, "{bursts:?}");
+        assert!(bursts[..bursts.len() - 1].iter().all(|length| length.is_multiple_of(7)));
+        assert_eq!(maps.failed(), bursts.iter().sum::<usize>() as u64);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 use std::{fmt, net::IpAddr};
 
-use crate::model::FrontendId;
+use crate::model::{Capacity, FrontendId};
 
 /// Something that the maps have no room for, so that it stays as it is.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -34,21 +34,37 @@ impl fmt::Display for Subject {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]
 pub enum Shortage {
     /// Entries of `frontends`.
-    #[error("frontends: raise --max-frontends")]
+    #[error("frontends: raise --max-memory")]
     Frontends,
     /// Entries of `vips`.
-    #[error("VIPs: raise --max-frontends")]
+    #[error("VIPs: raise --max-memory")]
     Vips,
     /// Entries of `services`.
-    #[error("ServiceImports: raise --max-frontends")]
+    #[error("ServiceImports: raise --max-memory")]
     Services,
     /// Entries of `backends`.
-    #[error("endpoints: raise --max-endpoints")]
+    #[error("endpoints: raise --max-memory")]
     Endpoints,
     /// Consecutive entries of `slots`.
-    #[error("endpoints in a row: raise --max-endpoints")]
+    #[error("endpoints in a row: raise --max-memory")]
     Slots,
     /// Entries of `clusters`.
-    #[error("source clusters: raise --max-clusters")]
+    #[error("source clusters: raise --max-memory")]
     Clusters,
+}
+
+impl Shortage {
+    /// A capacity with one more of what there is too little of, and nothing else.
+    pub fn more_than(self, have: Capacity) -> Capacity {
+        let one_more = |count: u32| count.saturating_add(1);
+        match self {
+            Self::Frontends | Self::Vips | Self::Services => {
+                Capacity { frontends: one_more(have.frontends), ..Capacity::NONE }
+            }
+            Self::Endpoints | Self::Slots => {
+                Capacity { endpoints: one_more(have.endpoints), ..Capacity::NONE }
+            }
+            Self::Clusters => Capacity { clusters: one_more(have.clusters), ..Capacity::NONE },
+        }
+    }
 }

@@ -1,5 +1,6 @@
 use std::{borrow::Cow, collections::BTreeSet};
 
+use bytemuck::Zeroable;
 use mcs_common::{
     Address, Backend, BackendState, ClusterRecord, Extent, FrontendKey, FrontendState,
 };
@@ -157,7 +158,8 @@ impl<'a> Draft<'a> {
         let (key, index, service) = (target.key, room.index, room.service);
         self.write_service(target, service);
         let extent = self.write_block(target, room);
-        let state = FrontendState { key, extent, service, flags, affinity_seconds, pad: 0 };
+        let state =
+            FrontendState { key, extent, service, flags, affinity_seconds, ..Zeroable::zeroed() };
         self.write(Step::WriteState { index, state });
         self.push(Step::InsertFrontend { key, index });
     }

@@ -220,12 +220,12 @@ fn what_does_not_fit_is_deferred_and_the_rest_goes_on() {
         (
             vec![fits.clone(), (id("10.0.0.1", 81), many)],
             "10.0.0.1:81/TCP stays as it is, since the maps hold no more endpoints: raise \
-             --max-endpoints",
+             --max-memory",
         ),
         (
             vec![fits.clone(), (id("10.0.0.1", 81), clusters)],
             "10.0.0.1:81/TCP stays as it is, since the maps hold no more source clusters: raise \
-             --max-clusters",
+             --max-memory",
         ),
         (
             vec![
@@ -234,7 +234,7 @@ fn what_does_not_fit_is_deferred_and_the_rest_goes_on() {
                 (id("10.0.0.1", 82), frontend("web", &[])),
             ],
             "10.0.0.1:82/TCP stays as it is, since the maps hold no more frontends: raise \
-             --max-frontends",
+             --max-memory",
         ),
     ];
     for (frontends, message) in cases {
@@ -260,7 +260,7 @@ fn a_vip_too_many_is_deferred() {
     let messages: Vec<String> = plan.deferred.iter().map(ToString::to_string).collect();
     assert_eq!(
         messages,
-        ["10.0.0.3 stays as it is, since the maps hold no more VIPs: raise --max-frontends"]
+        ["10.0.0.3 stays as it is, since the maps hold no more VIPs: raise --max-memory"]
     );
 }
 

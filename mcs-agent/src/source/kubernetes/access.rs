@@ -31,9 +31,11 @@ use super::KubeconfigFile;
 /// Within this a request has to be answered, connecting included. A list or a stream may take longer
 /// to arrive.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
-/// A connection is asked after so long whether its peer is still there, and given up after as long
-/// again: all watches share it, and none has anything to say for hours.
-const KEEP_ALIVE: Duration = Duration::from_secs(20);
+/// How often a connection is asked whether its peer is still there: all watches share it, and none
+/// may have anything to say for long.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Within this it has to answer that.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why the API server cannot be asked.
 #[derive(Debug, Error)]
@@ -144,7 +146,7 @@ fn client(
     let http = legacy::Client::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
         .http2_keep_alive_interval(KEEP_ALIVE)
-        .http2_keep_alive_timeout(KEEP_ALIVE)
+        .http2_keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
         .build::<_, Body>(tls(config, tcp)?);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
@@ -195,4 +197,42 @@ fn remember(servers: &watch::Sender<BTreeSet<IpAddr>>, found: impl IntoIterator<
         known.extend(found);
         known.len() > before
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::source::kubernetes::script::{Answer, Script, kubeconfig};
+
+    #[tokio::test]
+    async fn what_the_name_of_the_api_server_leads_to_is_known() {
+        let mut script = Script::play([Answer::list("1", [])]).await;
+        let port = script.address.port();
+        let file = kubeconfig(&format!("http://localhost:{port}"));
+        let (access, url) = Access::new(Some(file.0)).await.unwrap();
+        assert_eq!(url, format!("http://localhost:{port}"));
+        assert!(access.servers().borrow().is_empty());
+        let request = http::Request::get("/version").body(Vec::new()).unwrap();
+        access.connection().client.request::<Value>(request).await.unwrap();
+        assert_eq!(script.asked().await, "/version");
+        assert!(access.servers().borrow().contains(&script.address.ip()));
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_renewed_once() {
+        let file = kubeconfig("https://10.0.0.1:6443");
+        let (access, _) = Access::new(Some(file.0)).await.unwrap();
+        assert!(access.servers().borrow().contains(&"10.0.0.1".parse().unwrap()));
+        let first = access.connection();
+        access.renew(&first).await.unwrap();
+        access.renew(&first).await.unwrap();
+        assert_eq!(access.connection().number, 1);
+
+        std::fs::remove_file(file.1.path()).unwrap();
+        let error = access.renew(&access.connection()).await.unwrap_err();
+        assert!(error.to_string().starts_with("cannot use the kubeconfig "), "{error}");
+        assert_eq!(access.connection().number, 1);
+    }
 }

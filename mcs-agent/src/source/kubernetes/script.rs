@@ -3,12 +3,15 @@
 use std::{io, net::SocketAddr};
 
 use serde_json::{Value, json};
+use tempfile::NamedTempFile;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
     net::{TcpListener, TcpStream},
     sync::mpsc,
     task::JoinHandle,
 };
+
+use super::KubeconfigFile;
 
 /// An answer to one request.
 pub(super) struct Answer {
@@ -67,6 +70,19 @@ pub(super) fn list_end(version: &str) -> Value {
 /// An error within a watch.
 pub(super) fn error_event(status: u16) -> Value {
     event("ERROR", &failure(status))
+}
+
+/// A kubeconfig that leads to an API server without credentials, and the file that it is in.
+pub(super) fn kubeconfig(server: &str) -> (KubeconfigFile, NamedTempFile) {
+    let content = json!({
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": {}}],
+    });
+    let file = NamedTempFile::new().unwrap();
+    std::fs::write(&file, content.to_string()).unwrap();
+    (KubeconfigFile { path: file.path().to_owned(), context: None }, file)
 }
 
 /// Answers requests in the order in which they come, and tells what they asked for.

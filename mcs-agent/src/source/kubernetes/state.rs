@@ -1,6 +1,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use super::{
@@ -51,6 +52,8 @@ struct Followed {
     version: Option<String>,
     synced: bool,
     trouble: Option<String>,
+    /// When it was last heard of, as of that trouble.
+    heard: Option<SystemTime>,
 }
 
 /// Every object of a kind, or why it cannot be read. Empty once they were told.
@@ -159,6 +162,7 @@ impl Followed {
             version: None,
             synced: false,
             trouble: None,
+            heard: None,
         }
     }
 
@@ -172,12 +176,16 @@ impl Followed {
             }
             News::Changed(_) | News::Gone(_) => {}
             News::Recovered => self.trouble = None,
-            News::Failing(trouble) => self.trouble = Some(trouble.clone()),
-            News::Absent => {
+            News::Failing { why, heard } => {
+                self.trouble = Some(why.clone());
+                self.heard = *heard;
+            }
+            News::Absent { heard } => {
                 let versions = self.versions.join(" or ");
                 self.trouble = Some(format!(
                     "the API server does not have it, in {versions}: install its CRD"
                 ));
+                self.heard = *heard;
             }
         }
     }
@@ -187,7 +195,13 @@ impl Followed {
             resource: self.resource.clone(),
             version: self.version.clone(),
             synced: self.synced,
+            known_until: self.known_until(),
         }
+    }
+
+    fn known_until(&self) -> Option<u64> {
+        let heard = self.heard.filter(|_| self.synced && self.trouble.is_some())?;
+        Some(heard.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
     }
 
     fn problem(&self) -> Option<SourceProblem> {
@@ -222,7 +236,7 @@ impl Listing {
                 self.set(object.key(), entry(object).map(|(_, one)| one), told)
             }
             News::Gone(object) => self.set(object.key(), None, told),
-            News::Absent | News::Failing(_) | News::Recovered => Vec::new(),
+            News::Absent { .. } | News::Failing { .. } | News::Recovered => Vec::new(),
         }
     }
 
@@ -288,17 +302,19 @@ impl Fact {
             News::Changed(object) => self.value = object.outcome.ok().flatten(),
             News::Gone(_) => self.value = None,
             // Clusters need not have it.
-            News::Absent if self.value.is_none() => {
+            News::Absent { .. } if self.value.is_none() => {
                 self.followed.synced = true;
                 self.followed.trouble = None;
             }
-            News::Absent | News::Failing(_) | News::Recovered => {}
+            News::Absent { .. } | News::Failing { .. } | News::Recovered => {}
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::{Value, from_value, json};
 
     use super::*;
@@ -374,12 +390,12 @@ mod tests {
         quiet(Update::Imports(listed([import("web"), import("gone"), broken_import("broken")])));
         quiet(Update::Imports(News::Gone(import("gone"))));
         quiet(Update::Imports(News::Changed(import("late"))));
-        quiet(Update::Slices(News::Failing("no".to_owned())));
+        quiet(Update::Slices(News::Failing { why: "no".to_owned(), heard: None }));
         quiet(Update::Slices(listed([slice("web-a", "web"), slice("none", "")])));
         quiet(Update::Zone(listed([read(json!({
             "metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zone": "z1"}},
         }))])));
-        let batch = state.update(Update::ClusterId(News::Absent));
+        let batch = state.update(Update::ClusterId(News::Absent { heard: None }));
         assert_eq!(batch.clone().unwrap().node.zone.as_deref(), Some("z1"));
         assert!(batch.clone().unwrap().status.problems.is_empty());
         assert_eq!(
@@ -418,7 +434,12 @@ mod tests {
     #[test]
     fn trouble_changes_nothing_and_is_told_once() {
         let mut state = state(false, true);
-        let failing = || Update::Imports(News::Failing("forbidden".to_owned()));
+        let failing = || {
+            let heard = Some(UNIX_EPOCH + Duration::from_millis(7500));
+            Update::Imports(News::Failing { why: "forbidden".to_owned(), heard })
+        };
+        let known_until =
+            |state: &ClusterState| state.status().kinds.iter().find_map(|kind| kind.known_until);
         let problems = |batch: Option<Batch>| {
             let problems = batch.expect("a batch").status.problems.into_iter();
             problems.map(|one| format!("{}: {}", one.place, one.message)).collect::<Vec<_>>()
@@ -431,7 +452,8 @@ mod tests {
             "{place}: the API server does not have it, in v1beta1 or v1alpha1: install its CRD; \
              nothing changes until it is read"
         );
-        assert_eq!(problems(state.update(Update::Imports(News::Absent))), [absent]);
+        assert_eq!(problems(state.update(Update::Imports(News::Absent { heard: None }))), [absent]);
+        assert_eq!(known_until(&state), None);
 
         let east = || read(json!({"metadata": {"name": "id"}, "spec": {"value": "east"}}));
         state.update(Update::ClusterId(listed([east()])));
@@ -440,10 +462,13 @@ mod tests {
         assert_eq!(problems(batch), [""; 0]);
         let kept = format!("{place}: forbidden; what was last read stays in force");
         assert_eq!(problems(state.update(failing())), [kept]);
+        assert_eq!(known_until(&state), Some(7));
+        assert_eq!(state.update(failing()), None);
         let batch = state.update(Update::Imports(News::Recovered));
         assert_eq!(problems(batch), [""; 0]);
+        assert_eq!(known_until(&state), None);
 
-        let batch = state.update(Update::ClusterId(News::Absent)).unwrap();
+        let batch = state.update(Update::ClusterId(News::Absent { heard: None })).unwrap();
         assert_eq!(batch.node.cluster_id.as_deref(), Some("east"));
         let batch = state.update(Update::ClusterId(News::Gone(east()))).unwrap();
         assert_eq!(batch.node.cluster_id, None);

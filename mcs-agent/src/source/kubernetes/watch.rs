@@ -3,7 +3,14 @@
 //! kube has a watcher too (in kube-runtime), which tells neither that a watch works again nor which
 //! bookmarks came, and makes a watch that ends at once anew at once.
 
-use std::{convert::Infallible, pin::pin, time::Duration};
+#[cfg(test)]
+mod tests;
+
+use std::{
+    convert::Infallible,
+    pin::pin,
+    time::{Duration, SystemTime},
+};
 
 use futures_util::{Stream, StreamExt as _};
 use kube::{
@@ -32,6 +39,8 @@ const WATCH_MARGIN: Duration = Duration::from_secs(10);
 const LIST_TIMEOUT: Duration = Duration::from_secs(70);
 /// A watch that ends sooner, and without having told anything, has failed.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
+/// A server is not left alone for longer, whatever it asks for.
+const LONGEST_ASKED_FOR: Duration = Duration::from_secs(30);
 /// On the bookmark that ends a streamed list.
 const LIST_END: &str = "k8s.io/initial-events-end";
 
@@ -61,9 +70,17 @@ pub(super) enum News<R: Reading> {
     /// One is gone, and was this.
     Gone(Read<R>),
     /// The API server serves the resource in none of the versions.
-    Absent,
-    /// The resource cannot be read now, and why.
-    Failing(String),
+    Absent {
+        /// When it was last heard of.
+        heard: Option<SystemTime>,
+    },
+    /// The resource cannot be read now.
+    Failing {
+        /// Why.
+        why: String,
+        /// When it was last heard of.
+        heard: Option<SystemTime>,
+    },
     /// It can be read again.
     Recovered,
 }
@@ -83,9 +100,20 @@ pub(super) struct Watch<'a, R: Reading> {
     seen: Option<String>,
     /// Whether a watch from there misses nothing.
     listed: bool,
-    /// Whether trouble was told of.
-    failing: bool,
+    /// When a list or a watch last told anything, be it that nothing happens.
+    heard: Option<SystemTime>,
+    /// What was told of, and is not over.
+    trouble: Option<Trouble>,
     backoff: Backoff,
+}
+
+/// Why a resource cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Trouble {
+    /// The API server says so.
+    Answer,
+    /// Requests get no answer.
+    Silence,
 }
 
 /// Nobody listens any more.
@@ -125,7 +153,8 @@ impl<'a, R: Reading> Watch<'a, R> {
             streams: true,
             seen: None,
             listed: false,
-            failing: false,
+            heard: None,
+            trouble: None,
             backoff: Backoff::new(),
         }
     }
@@ -155,7 +184,7 @@ impl<'a, R: Reading> Watch<'a, R> {
             let seconds = fastrand::u32(WATCH_SECONDS);
             let seen = self.seen.clone().unwrap_or_default();
             let events = api.watch(&self.params(seconds), &seen).await?;
-            if std::mem::take(&mut self.failing) {
+            if self.trouble.take().is_some() {
                 self.tell(News::Recovered).await?;
             }
             let patience = Duration::from_secs(seconds.into()) + WATCH_MARGIN;
@@ -205,7 +234,8 @@ impl<'a, R: Reading> Watch<'a, R> {
     ) -> Result<(), Failure> {
         self.seen = seen;
         self.listed = true;
-        self.failing = false;
+        self.heard = Some(SystemTime::now());
+        self.trouble = None;
         self.backoff.reset();
         let version = self.target.versions[self.version].version.clone();
         Ok(self.tell(News::Listed { version, objects }).await?)
@@ -224,9 +254,15 @@ impl<'a, R: Reading> Watch<'a, R> {
             let event = timeout(patience, events.next()).await.map_err(|_| Failure::Silent)?;
             let Some(event) = event else {
                 let is_short = !told && begin.elapsed() < SHORTEST_WATCH;
-                return if is_short { Err(Failure::Short) } else { Ok(()) };
+                if is_short {
+                    return Err(Failure::Short);
+                }
+                self.heard = Some(SystemTime::now());
+                return Ok(());
             };
-            match event? {
+            let event = event?;
+            self.heard = Some(SystemTime::now());
+            match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                     self.seen = object.version().map(str::to_owned);
                     self.tell(News::Changed(object)).await?;
@@ -266,6 +302,7 @@ impl<'a, R: Reading> Watch<'a, R> {
     /// Gets ready for another attempt, and tells what is to be known of it.
     async fn recover(&mut self, failure: Failure, connection: &Connection) -> Result<(), Deaf> {
         let was_listing = !self.listed;
+        let mut asked_for = Duration::ZERO;
         match failure {
             Failure::Deaf(deaf) => return Err(deaf),
             Failure::Api(error) => match code(&error) {
@@ -280,42 +317,54 @@ impl<'a, R: Reading> Watch<'a, R> {
                     if self.version > 0 {
                         return Ok(());
                     }
-                    self.failing = true;
-                    self.tell(News::Absent).await?;
+                    self.trouble = Some(Trouble::Answer);
+                    self.tell(News::Absent { heard: self.heard }).await?;
                 }
                 Some(410) => {
                     tracing::debug!(%error, "listing anew");
                     self.listed = false;
+                    self.backoff.reset();
                 }
                 code => {
+                    let trouble = if code.is_some() { Trouble::Answer } else { Trouble::Silence };
+                    if (self.trouble, trouble) == (Some(Trouble::Silence), Trouble::Answer) {
+                        // It is back, and will soon be all there.
+                        self.backoff.reset();
+                    }
                     if was_listing {
                         // There may be no such version (any more): a list from scratch is better
                         // than none.
                         self.seen = None;
                     }
+                    asked_for = retry_after(&error);
                     let renewed = match code {
                         None | Some(401) => self.access.renew(connection).await,
                         Some(_) => Ok(()),
                     };
-                    self.fail(describe(error), renewed).await?;
+                    self.fail(trouble, describe(error), renewed).await?;
                 }
             },
             Failure::Silent | Failure::Cut | Failure::Short => {
                 let renewed = self.access.renew(connection).await;
-                self.fail(failure.to_string(), renewed).await?;
+                self.fail(Trouble::Silence, failure.to_string(), renewed).await?;
             }
         }
-        sleep(self.backoff.wait()).await;
+        sleep(self.backoff.wait() + asked_for).await;
         Ok(())
     }
 
-    async fn fail(&mut self, what: String, renewed: Result<(), AccessError>) -> Result<(), Deaf> {
-        self.failing = true;
-        let what = match renewed {
+    async fn fail(
+        &mut self,
+        trouble: Trouble,
+        what: String,
+        renewed: Result<(), AccessError>,
+    ) -> Result<(), Deaf> {
+        self.trouble = Some(trouble);
+        let why = match renewed {
             Ok(()) => what,
             Err(error) => format!("{what}; {:#}", anyhow::Error::new(error)),
         };
-        self.tell(News::Failing(what)).await
+        self.tell(News::Failing { why, heard: self.heard }).await
     }
 }
 
@@ -327,12 +376,26 @@ fn code(error: &kube::Error) -> Option<u16> {
     }
 }
 
+/// How long a server that has too much to do wants to be left alone.
+fn retry_after(error: &kube::Error) -> Duration {
+    let details = match error {
+        kube::Error::Api(status) => status.details.as_ref(),
+        _ => None,
+    };
+    let seconds = details.map_or(0, |details| details.retry_after_seconds);
+    Duration::from_secs(seconds.into()).min(LONGEST_ASKED_FOR)
+}
+
 /// In one line, without what kube says twice.
 fn describe(error: kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message,
         kube::Error::Service(error) => chain(&*error),
         kube::Error::HyperError(error) => chain(&error),
+        kube::Error::ReadEvents(error) => {
+            tracing::debug!("{}", chain(&error));
+            "the connection was lost".to_owned()
+        }
         other => chain(&other),
     }
 }
@@ -348,262 +411,4 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = error.source();
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use kube::api::GroupVersionKind;
-    use serde_json::{Value, json};
-    use tokio::task::JoinHandle;
-
-    use super::*;
-    use crate::source::kubernetes::{
-        KubeconfigFile,
-        reading::Property,
-        script::{Answer, Script, bookmark, error_event, event, list_end},
-    };
-
-    /// Longer than anything takes on a slow machine.
-    const PATIENCE: Duration = Duration::from_secs(20);
-
-    /// A watch of properties at work.
-    struct Following {
-        script: Script,
-        updates: mpsc::Receiver<Update>,
-        task: JoinHandle<()>,
-    }
-
-    impl Following {
-        async fn begin(answers: impl IntoIterator<Item = Answer>) -> Self {
-            let script = Script::play(answers).await;
-            let kubeconfig = json!({
-                "current-context": "c",
-                "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-                "clusters": [{
-                    "name": "k",
-                    "cluster": {"server": format!("http://{}", script.address)},
-                }],
-                "users": [{"name": "u", "user": {}}],
-            });
-            let file = tempfile::NamedTempFile::new().unwrap();
-            std::fs::write(&file, kubeconfig.to_string()).unwrap();
-            let (sender, updates) = mpsc::channel(1);
-            let task = tokio::spawn(async move {
-                let path = file.path().to_owned();
-                let kubeconfig = KubeconfigFile { path, context: None };
-                let (access, _) = Access::new(Some(kubeconfig)).await.unwrap();
-                let version = |version| {
-                    let kind = GroupVersionKind::gvk("about.k8s.io", version, "ClusterProperty");
-                    ApiResource::from_gvk_with_plural(&kind, "clusterproperties")
-                };
-                let target = Target {
-                    versions: ["v1beta1", "v1alpha1"].map(version).into(),
-                    labels: Some("a=b".to_owned()),
-                    fields: None,
-                };
-                Watch::new(&access, target, sender, Update::ClusterId).run().await;
-            });
-            Self { script, updates, task }
-        }
-
-        /// The next request must ask for all of this.
-        async fn asks(&mut self, parts: &[&str]) {
-            let asked = timeout(PATIENCE, self.script.asked()).await.expect("a request");
-            for part in parts {
-                assert!(asked.contains(part), "{asked} lacks {part}");
-            }
-        }
-
-        /// The next request must ask for a watch from that version on.
-        async fn resumes(&mut self, version: &str) {
-            let asked = timeout(PATIENCE, self.script.asked()).await.expect("a request");
-            assert!(asked.contains(&format!("resourceVersion={version}")), "{asked}");
-            assert!(asked.contains("watch=true") && !asked.contains("sendInitial"), "{asked}");
-        }
-
-        async fn tells(&mut self, expected: &str) {
-            let update = timeout(PATIENCE, self.updates.recv()).await.expect("news");
-            let Some(Update::ClusterId(news)) = update else { panic!("{update:?}") };
-            let value = |read: &Read<Property>| {
-                let value = read.outcome.clone().unwrap().unwrap_or_default();
-                format!("{}={value}", read.key().name)
-            };
-            let told = match news {
-                News::Listed { version, objects } => {
-                    let objects: Vec<_> = objects.iter().map(value).collect();
-                    format!("listed {version}: {}", objects.join(" "))
-                }
-                News::Changed(object) => format!("changed {}", value(&object)),
-                News::Gone(object) => format!("gone {}", value(&object)),
-                News::Absent => "absent".to_owned(),
-                News::Failing(why) => format!("failing: {why}"),
-                News::Recovered => "recovered".to_owned(),
-            };
-            assert_eq!(told, expected);
-        }
-    }
-
-    impl Drop for Following {
-        fn drop(&mut self) {
-            self.task.abort();
-        }
-    }
-
-    fn property(name: &str, version: &str, value: &str) -> Value {
-        json!({"metadata": {"name": name, "resourceVersion": version}, "spec": {"value": value}})
-    }
-
-    #[tokio::test]
-    async fn a_streamed_list_becomes_a_watch_that_is_resumed() {
-        let mut following = Following::begin([
-            Answer::watch([
-                event("ADDED", &property("a", "3", "x")),
-                event("ADDED", &property("b", "4", "y")),
-                list_end("5"),
-                event("MODIFIED", &property("a", "6", "z")),
-                event("DELETED", &property("b", "7", "y")),
-                bookmark("9"),
-            ]),
-            Answer::watch([event("ADDED", &property("c", "10", ""))]),
-            Answer::watch([]).held(),
-        ])
-        .await;
-        following
-            .asks(&[
-                "/apis/about.k8s.io/v1beta1/clusterproperties",
-                "labelSelector=a%3Db",
-                "sendInitialEvents=true",
-                "resourceVersionMatch=NotOlderThan",
-                "resourceVersion=0",
-                "allowWatchBookmarks=true",
-            ])
-            .await;
-        following.tells("listed v1beta1: a=x b=y").await;
-        following.tells("changed a=z").await;
-        following.tells("gone b=y").await;
-        following.resumes("9").await;
-        following.tells("changed c=").await;
-        following.resumes("10").await;
-    }
-
-    #[tokio::test]
-    async fn a_server_that_streams_no_lists_is_asked_for_one() {
-        let mut following = Following::begin([
-            Answer::error(422),
-            Answer::list("5", [property("a", "3", "x")]),
-            Answer::watch([error_event(410)]),
-            Answer::list("8", []),
-            Answer::watch([]).held(),
-        ])
-        .await;
-        following.asks(&["sendInitialEvents=true"]).await;
-        following.asks(&["resourceVersion=0", "resourceVersionMatch=NotOlderThan"]).await;
-        following.tells("listed v1beta1: a=x").await;
-        following.resumes("5").await;
-        following.asks(&["resourceVersion=5", "resourceVersionMatch=NotOlderThan"]).await;
-        following.tells("listed v1beta1: ").await;
-        following.resumes("8").await;
-    }
-
-    #[tokio::test]
-    async fn the_version_that_is_served_is_found() {
-        let mut following = Following::begin([
-            Answer::error(404),
-            Answer::error(404),
-            Answer::error(404),
-            Answer::watch([list_end("5")]),
-            Answer::error(404),
-            Answer::watch([list_end("6")]).held(),
-        ])
-        .await;
-        following.asks(&["/v1beta1/"]).await;
-        following.asks(&["/v1alpha1/"]).await;
-        following.tells("absent").await;
-        following.asks(&["/v1beta1/"]).await;
-        following.asks(&["/v1alpha1/", "sendInitialEvents=true"]).await;
-        following.tells("listed v1alpha1: ").await;
-        following.resumes("5").await;
-        // The CRD has gone, or serves other versions.
-        following.tells("absent").await;
-        following.asks(&["/v1beta1/", "sendInitialEvents=true"]).await;
-        following.tells("listed v1beta1: ").await;
-    }
-
-    #[tokio::test]
-    async fn trouble_is_told_and_so_is_its_end() {
-        let mut following = Following::begin([
-            Answer::error(403),
-            Answer::watch([list_end("5")]),
-            Answer::error(403),
-            Answer::error(503),
-            Answer::watch([bookmark("7")]),
-            Answer::watch([]).held(),
-        ])
-        .await;
-        following.tells("failing: no: 403").await;
-        following.tells("listed v1beta1: ").await;
-        following.tells("failing: no: 403").await;
-        following.tells("failing: no: 503").await;
-        following.tells("recovered").await;
-        for _ in 0..4 {
-            following.script.asked().await;
-        }
-        following.resumes("5").await;
-        following.resumes("7").await;
-    }
-
-    #[tokio::test]
-    async fn half_a_list_is_none() {
-        let a = event("ADDED", &property("a", "3", "x"));
-        let mut following = Following::begin([
-            Answer::watch([a.clone()]),
-            Answer::watch([a.clone(), error_event(410)]),
-            Answer::watch([a, event("ADDED", &property("b", "3", "")), list_end("5")]).held(),
-        ])
-        .await;
-        following.tells("failing: the API server ended the list").await;
-        following.tells("listed v1beta1: a=x b=").await;
-    }
-
-    #[tokio::test]
-    async fn a_list_that_cannot_be_as_new_as_what_was_seen_may_be_older() {
-        let mut following = Following::begin([
-            Answer::watch([list_end("50")]),
-            Answer::watch([error_event(410)]),
-            Answer::error(504),
-            Answer::watch([list_end("7")]).held(),
-        ])
-        .await;
-        following.tells("listed v1beta1: ").await;
-        following.tells("failing: no: 504").await;
-        following.tells("listed v1beta1: ").await;
-        for expected in ["=0&", "=50&", "=50&", "=0&"] {
-            let asked = format!("{}&", following.script.asked().await);
-            assert!(asked.contains(&format!("resourceVersion{expected}")), "{asked}");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_watch_that_ends_at_once_is_trouble() {
-        let mut following = Following::begin([
-            Answer::watch([list_end("5")]),
-            Answer::watch([]),
-            Answer::watch([]).held(),
-        ])
-        .await;
-        following.tells("listed v1beta1: ").await;
-        following.tells("failing: the API server ends watches at once").await;
-        following.tells("recovered").await;
-    }
-
-    #[tokio::test]
-    async fn following_ends_with_its_receiver() {
-        let events = [list_end("5"), event("ADDED", &property("a", "6", "x"))];
-        let mut following = Following::begin([Answer::watch(events).held()]).await;
-        following.tells("listed v1beta1: ").await;
-        following.updates.close();
-        let task = std::mem::replace(&mut following.task, tokio::spawn(async {}));
-        // What was sent before counts for nothing.
-        timeout(PATIENCE, task).await.unwrap().unwrap();
-    }
 }

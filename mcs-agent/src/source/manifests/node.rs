@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use serde_path_to_error::{Path, Segment};
 use serde_saphyr::{MessageFormatter, NonFiniteFloatPolicy, Spanned, UserMessageFormatter};
 
-/// Enough for one List with every endpoint that the default capacity allows.
+/// Enough for one List with 65,536 endpoints.
 const MAX_NODES: usize = 4_000_000;
 /// What aliases may add to a document, so that a few lines cannot become gigabytes.
 const MAX_ALIASED_EVENTS: usize = 100_000;

@@ -8,7 +8,7 @@ use std::{
 };
 
 /// Files above this size are refused, in bytes. `kubectl get -o json` takes about half of it for
-/// the endpoints of the default capacity.
+/// 65,536 endpoints.
 const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
 /// How often a directory that changes under the reader is read again at once.
 const ATTEMPTS: u32 = 3;

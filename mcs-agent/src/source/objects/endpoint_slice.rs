@@ -1,11 +1,16 @@
+use std::time::SystemTime;
+
+use jiff::Timestamp;
 use k8s_openapi::api::discovery::v1;
 
-use super::{SERVICE_NAME_LABEL, SOURCE_CLUSTER_LABEL};
-use crate::model::{Endpoint, EndpointSlice, ObjectKey, SlicePort};
+use super::{SERVICE_NAME_LABEL, SOURCE_CLUSTER_LABEL, TRIGGER_ANNOTATION};
+use crate::model::{Endpoint, EndpointSlice, ObjectKey, SlicePort, Trigger};
 
 /// The domain type, under the key that its source knows the object by. `None` for a slice that is
 /// not imported: one without a service name label, or with an empty one.
 pub(super) fn convert(slice: v1::EndpointSlice, key: ObjectKey) -> Option<EndpointSlice> {
+    let trigger = slice.metadata.annotations.as_ref().and_then(|all| all.get(TRIGGER_ANNOTATION));
+    let trigger = trigger.and_then(|text| text.parse::<Timestamp>().ok()).map(SystemTime::from);
     let mut labels = slice.metadata.labels.unwrap_or_default();
     let service = labels.remove(SERVICE_NAME_LABEL).filter(|service| !service.is_empty())?;
     Some(EndpointSlice {
@@ -15,6 +20,7 @@ pub(super) fn convert(slice: v1::EndpointSlice, key: ObjectKey) -> Option<Endpoi
         address_type: slice.address_type,
         endpoints: slice.endpoints.unwrap_or_default().into_iter().map(endpoint).collect(),
         ports: slice.ports.unwrap_or_default().into_iter().map(port).collect(),
+        trigger: Trigger(trigger),
     })
 }
 
@@ -38,6 +44,8 @@ fn port(port: v1::EndpointPort) -> SlicePort {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::json;
 
     use super::*;
@@ -98,6 +106,7 @@ mod tests {
                     },
                     SlicePort { name: String::new(), protocol: None, port: None },
                 ],
+                trigger: Trigger::default(),
             })
         );
     }
@@ -113,5 +122,25 @@ mod tests {
             let object = json!({"metadata": {"labels": labels}, "addressType": "IPv4"});
             assert_eq!(decode(object), None, "{labels}");
         }
+    }
+
+    #[test]
+    fn a_trigger_is_a_moment_or_nothing_and_changes_nothing() {
+        let with = |trigger: &str| {
+            decode(json!({
+                "metadata": {
+                    "labels": {"multicluster.kubernetes.io/service-name": "web"},
+                    "annotations": {"endpoints.kubernetes.io/last-change-trigger-time": trigger},
+                },
+                "addressType": "IPv4",
+            }))
+            .unwrap()
+        };
+        let moment = |seconds, nanos| SystemTime::UNIX_EPOCH + Duration::new(seconds, nanos);
+        let slice = with("2026-01-02T03:04:05.25Z");
+        assert_eq!(slice.trigger.0, Some(moment(1_767_323_045, 250_000_000)));
+        assert_eq!(with("2026-01-02T04:04:05+01:00").trigger.0, Some(moment(1_767_323_045, 0)));
+        assert_eq!(with("yesterday").trigger.0, None);
+        assert_eq!(with("yesterday"), slice);
     }
 }

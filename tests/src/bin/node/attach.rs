@@ -388,9 +388,11 @@ fn turns_off(world: &World, by: Mechanism) -> anyhow::Result<()> {
 
 /// Another agent is no stranger.
 fn stand_each_other(world: &World, by: Mechanism) -> anyhow::Result<()> {
-    let mut bench = Bench::start(world, by, &[])?;
+    // Whose a program is takes CAP_SYS_ADMIN to know, so that `auto` leaves the other one's devices alone.
+    let on = ["--tc=on"];
+    let mut bench = Bench::start(world, by, &on)?;
     let other = world.fresh("beside").with_remote(Distance::Near, World::WEB);
-    let flags = all_flags(by, &[]);
+    let flags = all_flags(by, &on);
     let flags: Vec<_> = flags.iter().map(String::as_str).collect();
     let role = bench.place.name("beside");
     let mut beside = Site::start(&world.run, &role, bench.node(), &flags, &[&other.service])?;
@@ -398,7 +400,7 @@ fn stand_each_other(world: &World, by: Mechanism) -> anyhow::Result<()> {
         reaches(bench.client()?, target)?;
     }
     bench.site.agent.stop()?;
-    bench.restart(by, &[])?;
+    bench.restart(by, &on)?;
     beside.agent.stop()?;
     let cleanup = beside.agent.cleanup()?;
     ensure!(cleanup.status.success(), "{cleanup:?}");

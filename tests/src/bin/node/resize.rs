@@ -1,9 +1,9 @@
-//! Another `--max-flows`, while there are flows.
+//! Maps of another size, while there are flows.
 
 use std::{
     collections::BTreeSet,
     io::{Read as _, Write as _},
-    net::{SocketAddr, TcpStream},
+    net::{IpAddr, SocketAddr, TcpStream},
     sync::atomic::{AtomicBool, Ordering},
     thread,
 };
@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
     client::{self, Family, ask},
+    manifests::{Protocol, Service},
     site::Site,
     suite::{Suite, tell},
     topology::{
@@ -32,6 +33,44 @@ const CONNECTIONS: usize = 40;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("another --max-flows, with open connections", keeps_connections);
+    suite.case("maps grow, with open connections", grows);
+}
+
+/// The programs on devices are switched like the others: what was begun goes on, and they see what
+/// changes after it.
+fn grows(world: &mut World) -> anyhow::Result<()> {
+    let place = world.new_place(&[(Layout::Routed, 1)])?;
+    let pod = place.pod(Layout::Routed)?;
+    let target = world.fresh("outgrown");
+    let before = target.clone().with_remote(Distance::Near, BEFORE);
+    let site = Site::start(&world.run, "outgrown", &place.node.netns, FLAGS, &[&before.service])?;
+    let connections = pod.netns.run(|| open(&target))??;
+    let asked = while_clients_ask(pod, &target, || site.apply(&more_than_there_is_room_for()))?;
+    ensure!(site.agent.log()?.contains("moved to larger maps"), "there was room enough");
+    for (stream, backend) in &connections {
+        still_goes(stream).with_context(|| format!("the connection to {backend}"))?;
+    }
+    site.apply(&target.clone().with_remote(Distance::Near, AFTER).service)?;
+    pod.netns.run(|| {
+        for family in Family::ON_WIRE {
+            let (_, backend) = greeted(family, target.tcp(family))?;
+            let expected = backends(Distance::Near, AFTER, family, TCP.1);
+            ensure!(expected.contains(&backend), "{backend} answered after the change");
+        }
+        anyhow::Ok(())
+    })??;
+    tell(format!("{} connections went on, {asked} datagrams came back", connections.len()));
+    Ok(())
+}
+
+fn more_than_there_is_room_for() -> Service {
+    let ips = (0..5000_u16).map(|n| {
+        let [high, low] = n.to_be_bytes();
+        IpAddr::from([11, 0, high, low])
+    });
+    Service::new("many", [IpAddr::from([10, 90, 0, 1])])
+        .port(Protocol::Tcp, 80, 80)
+        .endpoints("remote", ips)
 }
 
 /// The set has changed since the connections were made: without their entries in the flow table

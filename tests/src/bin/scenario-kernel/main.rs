@@ -86,5 +86,5 @@ fn load(bpffs: &Path, capacity: Capacity, features: Features) -> anyhow::Result<
     };
     let programs = Programs::load(&options).context("cannot load the programs")?;
     ensure!(!programs.is_staged(), "the pinned maps are not taken over");
-    Ok(KernelMaps::open(&programs.config(), Access::Write)?)
+    Ok(KernelMaps::open(programs.config(), Access::Write)?)
 }

@@ -9,18 +9,18 @@ use anyhow::{Context as _, ensure};
 use mcs_agent::{
     dataplane::{Access, KernelMaps},
     loader::{DirectoryLock, Pins},
-    model::{self, Backend, Capacity, Desired, Frontend, FrontendId, ObjectKey},
+    model::{self, Backend, Desired, Frontend, FrontendId, ObjectKey},
     reconcile::{Maps as _, Realized, apply, plan},
 };
 use mcs_tests::{
     manifests::{Protocol, Service},
     site::Site,
     suite::Suite,
+    traffic::{self, Load},
 };
 
 use crate::{
     client::Family,
-    traffic::{self, Load},
     world::{Place, TCP, Target, UDP, World, backends},
 };
 
@@ -29,8 +29,10 @@ const AT_LEAST: Duration = Duration::from_secs(3);
 /// The backend sets that alternate, and one that a bystander has.
 pub(crate) const SETS: [&[u8]; 2] = [&[11, 12], &[13, 14]];
 const BYSTANDER: &[u8] = &[15, 16];
-/// Few buckets, so that freed elements of the hash maps are reused at once.
-const FEW: u32 = 8;
+/// Few buckets, so that freed elements of the hash maps are reused at once: room for 47 frontends.
+const SMALL: &str = "--max-memory=64Ki";
+/// VIPs of a turn.
+const FEW: u32 = 46;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a backend set is replaced under load", replaces_sets);
@@ -47,10 +49,11 @@ struct Writer {
 }
 
 impl Writer {
-    fn take_over(site: &mut Site, capacity: Capacity) -> anyhow::Result<Self> {
+    fn take_over(site: &mut Site) -> anyhow::Result<Self> {
         site.agent.stop()?;
         let pins = Pins::new(site.bpffs.path());
         let lock = DirectoryLock::try_take(pins.root())?.context("the agent still runs")?;
+        let capacity = pins.capacity()?.context("the agent has left no maps")?;
         let maps = KernelMaps::open(&pins.config(), Access::Write)?;
         let (realized, findings) = Realized::restore(maps.dump()?, capacity);
         assert_eq!(findings.len(), 0, "the agent left {findings:?}");
@@ -118,7 +121,7 @@ fn replaces_sets(world: &mut World) -> anyhow::Result<()> {
     let services = [&states[0].0.service, &states[0].1.service];
     let mut site = Site::start(&world.run, "replaced", &world.node.netns, &[], &services)?;
     let _in_cgroup = site.cgroup.visit()?;
-    let mut writer = Writer::take_over(&mut site, Capacity::default())?;
+    let mut writer = Writer::take_over(&mut site)?;
     let states = states.map(|(target, bystander)| desired(&[target.service, bystander.service]));
     let load = load(&target, &SETS.concat());
     let mut replacements = 0;
@@ -151,16 +154,14 @@ fn replaces_by_manifests(world: &mut World) -> anyhow::Result<()> {
 }
 
 fn replaces_vips(world: &mut World) -> anyhow::Result<()> {
-    let capacity = Capacity { frontends: FEW, ..Capacity::default() };
-    let flags = ["--max-frontends", &FEW.to_string()];
     let stable = world.fresh("stable");
     let vip = stable.tcp(Family::V4);
     let stable = one_frontend("stable", vip.ip())
         .port(Protocol::Udp, UDP.0, UDP.1)
         .endpoints("remote", ips(SETS[0]));
-    let mut site = Site::start(&world.run, "few", &world.node.netns, &flags, &[&stable])?;
+    let mut site = Site::start(&world.run, "few", &world.node.netns, &[SMALL], &[&stable])?;
     let _in_cgroup = site.cgroup.visit()?;
-    let mut writer = Writer::take_over(&mut site, capacity)?;
+    let mut writer = Writer::take_over(&mut site)?;
     let states: Vec<_> = (0..16).map(|turn| desired_beside(&stable, turn)).collect();
     let load = Load {
         tcp: vec![(Family::V4, vip)],

@@ -7,6 +7,7 @@ use mcs_tests::{client, suite::Suite};
 
 mod affinity;
 mod bpf;
+mod capabilities;
 mod change;
 mod counters;
 mod direct;
@@ -18,7 +19,6 @@ mod restart;
 mod storage;
 mod tcp;
 mod tools;
-mod traffic;
 mod udp;
 mod world;
 
@@ -40,6 +40,7 @@ fn main() -> ExitCode {
     storage::cases(&mut suite);
     foreign::cases(&mut suite);
     modes::cases(&mut suite);
+    capabilities::cases(&mut suite);
     change::cases(&mut suite);
     restart::cases(&mut suite);
     suite.main(World::begin)

@@ -7,12 +7,11 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use mcs_tests::{site::Site, suite::Suite, wait};
+use mcs_tests::{site::Site, suite::Suite, traffic, wait};
 
 use crate::{
     change::{SETS, load},
     client::{Family, connected, identity},
-    traffic,
     world::{Place, TCP, Target, World, backends},
 };
 
@@ -52,9 +51,9 @@ fn changes_capacity(world: &mut World) -> anyhow::Result<()> {
     let node = &world.node.netns;
     let programs_before = programs(&site)?;
     traffic::during(world.netns(Place::Pod), &load(&target, SETS[0]), || {
-        for capacity in ["100", "2000"] {
+        for memory in ["512Ki", "128Ki"] {
             site.agent.stop()?;
-            site.agent.start_again(node, &["--max-endpoints", capacity])?;
+            site.agent.start_again(node, &["--max-memory", memory])?;
             site.agent.wait_until_healthy()?;
         }
         Ok(())
@@ -74,7 +73,7 @@ fn cannot_read(world: &mut World) -> anyhow::Result<()> {
     site.agent.stop()?;
     fs::write(site.manifests.path().join("broken.yaml"), "kind: [")?;
     traffic::during(world.netns(Place::Pod), &load(&target, &SETS.concat()), || {
-        site.agent.start_again(node, &["--max-endpoints", "100"])?;
+        site.agent.start_again(node, &["--max-memory", "128Ki"])?;
         site.manifests.write(&target.clone().with(SETS[1]).service)?;
         let new = backends(SETS[1], Family::V4, TCP.1);
         wait::until("a client to reach a new backend", || {
@@ -96,7 +95,7 @@ fn turns_off(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("off");
     let mut site = start(world, "turned-off", &target)?;
     site.agent.stop()?;
-    let flags = ["--max-endpoints", "100", "--socket-lb=off"];
+    let flags = ["--max-memory", "128Ki", "--socket-lb=off"];
     site.agent.start_again(&world.node.netns, &flags)?;
     site.agent.wait_until_healthy()?;
     assert!(programs(&site).is_err(), "programs are attached");

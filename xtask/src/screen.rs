@@ -1,42 +1,42 @@
-//! What the person who runs the demonstration sees.
+//! What the person who runs a verb sees.
 
 use std::{
-    cell::Cell,
     env,
     fmt::Display,
     io::{self, IsTerminal as _, Write as _},
+    sync::atomic::{AtomicBool, Ordering},
     time::Instant,
 };
 
 /// Standard output: titles, what happens and when, and blocks of what programs print.
-pub(super) struct Screen {
+pub(crate) struct Screen {
     start: Instant,
     styled: bool,
     /// Whether the last line written is empty.
-    spaced: Cell<bool>,
+    spaced: AtomicBool,
 }
 
 impl Screen {
     /// Begins to count the time. Titles are bold on a terminal.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let styled = io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none();
-        Self { start: Instant::now(), styled, spaced: Cell::new(true) }
+        Self { start: Instant::now(), styled, spaced: AtomicBool::new(true) }
     }
 
     /// Begins a part.
-    pub(super) fn title(&self, text: &str) {
+    pub(crate) fn title(&self, text: &str) {
         let (bold, plain) = if self.styled { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
         self.space();
         self.write(&format!("{bold}{text}{plain}\n\n"));
     }
 
     /// Says what happens now, after the seconds that have gone by.
-    pub(super) fn progress(&self, text: impl Display) {
+    pub(crate) fn progress(&self, text: impl Display) {
         self.write(&format!("{:>6.1} s  {text}\n", self.start.elapsed().as_secs_f64()));
     }
 
     /// Shows lines as they are, between empty lines.
-    pub(super) fn block(&self, text: &str) {
+    pub(crate) fn block(&self, text: &str) {
         self.space();
         let mut block = String::new();
         for line in text.trim_end().lines() {
@@ -47,15 +47,15 @@ impl Screen {
     }
 
     fn space(&self) {
-        if !self.spaced.replace(true) {
+        if !self.spaced.swap(true, Ordering::Relaxed) {
             self.write("\n");
         }
     }
 
-    /// A reader who has seen enough (`| head`) does not end the demonstration.
+    /// A reader who has seen enough (`| head`) does not end the verb.
     fn write(&self, text: &str) {
         let mut stdout = io::stdout().lock();
         let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
-        self.spaced.set(text.ends_with("\n\n"));
+        self.spaced.store(text.ends_with("\n\n"), Ordering::Relaxed);
     }
 }

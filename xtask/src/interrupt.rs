@@ -16,14 +16,17 @@ use signal_hook::{
     flag,
 };
 
+/// The exit status of what Ctrl-C has ended, as shells have it.
+pub(crate) const INTERRUPTED: u8 = 130;
+
 const INTERVAL: Duration = Duration::from_millis(10);
 
 /// Tells whether one of the signals has come that end a program. None of them does so any more.
-pub(super) struct Interrupt(Arc<AtomicBool>);
+pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
     /// Takes the signals from now on.
-    pub(super) fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> io::Result<Self> {
         let came = Arc::new(AtomicBool::new(false));
         for signal in [SIGHUP, SIGINT, SIGTERM] {
             flag::register(signal, Arc::clone(&came))?;
@@ -32,18 +35,18 @@ impl Interrupt {
     }
 
     /// Whether one has come.
-    pub(super) fn came(&self) -> bool {
+    pub(crate) fn came(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
     /// An error once one has come.
-    pub(super) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         ensure!(!self.came(), "interrupted");
         Ok(())
     }
 
     /// Sleeps, and ends early with an error when one comes.
-    pub(super) fn sleep(&self, time: Duration) -> Result<()> {
+    pub(crate) fn sleep(&self, time: Duration) -> Result<()> {
         let end = Instant::now() + time;
         while Instant::now() < end {
             self.check()?;

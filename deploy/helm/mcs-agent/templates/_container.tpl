@@ -1,0 +1,136 @@
+{{- define "mcs-agent.container" -}}
+image: {{ include "mcs-agent.image" . }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+env:
+  - name: MCS_BPFFS
+    value: /host/bpf
+  {{- if not .Values.cleanup }}
+  - name: MCS_NODE_NAME
+    valueFrom:
+      fieldRef:
+        fieldPath: spec.nodeName
+  {{- with .Values.apiServer.host }}
+  - name: KUBERNETES_SERVICE_HOST
+    value: {{ . | quote }}
+  {{- end }}
+  {{- with .Values.apiServer.port }}
+  - name: KUBERNETES_SERVICE_PORT
+    value: {{ . | quote }}
+  {{- end }}
+  {{- with .Values.extraEnv }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- end }}
+resources:
+  requests:
+    {{- $limits := .Values.resources.limits | default dict }}
+    {{- $request := get $limits "memory" | default (include "mcs-agent.memory.request" .) }}
+    {{- toYaml (merge (dict) (.Values.resources.requests | default dict) (dict "memory" $request)) | nindent 4 }}
+  limits:
+    {{- toYaml (merge (dict) $limits (dict "memory" (include "mcs-agent.memory.limit" .))) | nindent 4 }}
+securityContext:
+  # What is in the BPF file system is root's.
+  runAsUser: 0
+  runAsGroup: 0
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop: [ALL]
+    add:
+      # bpf(2), since Linux 5.8.
+      - BPF
+      # Programs that handle packets and addresses, and attaching them to devices and cgroups.
+      - NET_ADMIN
+      # Without it the verifier refuses arithmetic on pointers that depends on data, and explores far more.
+      - PERFMON
+      {{- range .Values.extraCapabilities }}
+      - {{ . }}
+      {{- end }}
+  seccompProfile:
+    {{- toYaml .Values.seccompProfile | nindent 4 }}
+  {{- with .Values.seLinuxOptions }}
+  seLinuxOptions:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+# Not below /sys, where the AppArmor profiles of container runtimes allow no writing.
+volumeMounts:
+  - name: bpffs
+    mountPath: /host/bpf
+    # Also where it is mounted later than the pod starts.
+    mountPropagation: HostToContainer
+  - name: cgroup
+    mountPath: /host/cgroup
+    mountPropagation: HostToContainer
+    readOnly: true
+  - name: run
+    mountPath: {{ .Values.host.runDirectory | default "/run/mcs-agent" }}
+{{- end }}
+
+{{- define "mcs-agent.listening" -}}
+{{- if ne .Values.health.address "off" -}}
+# Loading the programs takes a slow node a while.
+startupProbe:
+  {{- include "mcs-agent.get" (list . "/livez") | nindent 2 }}
+  periodSeconds: 2
+  failureThreshold: 60
+livenessProbe:
+  {{- include "mcs-agent.get" (list . "/livez") | nindent 2 }}
+  periodSeconds: 10
+  timeoutSeconds: 5
+# Not before everything is read and attached: a version that cannot stops its own roll-out.
+readinessProbe:
+  {{- include "mcs-agent.get" (list . "/readyz") | nindent 2 }}
+  periodSeconds: 5
+  timeoutSeconds: 5
+{{- end }}
+{{- if not (regexMatch "^(off|127\\.|\\[::1\\]:)" .Values.metrics.address) }}
+ports:
+  - name: metrics
+    containerPort: {{ regexFind "[0-9]+$" .Values.metrics.address }}
+{{- end }}
+{{- end }}
+
+{{- /* Of the values and a path. Without a host the kubelet asks the address of the node. */ -}}
+{{- define "mcs-agent.get" -}}
+{{- $address := (index . 0).Values.health.address -}}
+httpGet:
+  path: {{ index . 1 }}
+  port: {{ regexFind "[0-9]+$" $address }}
+  {{- $host := regexReplaceAll "^\\[?(.*?)\\]?:[0-9]+$" $address "${1}" }}
+  {{- if not (has $host (list "0.0.0.0" "::")) }}
+  host: {{ $host | quote }}
+  {{- end }}
+{{- end }}
+
+{{- define "mcs-agent.arguments" -}}
+- --cgroup-root=/host/cgroup{{ with .Values.cgroup }}/{{ trimPrefix "/" . }}{{ end }}
+- --run-dir={{ .Values.host.runDirectory | default "/run/mcs-agent" }}
+- --import-group={{ .Values.import.group }}
+{{- with .Values.import.selector }}
+- {{ printf "--import-selector=%s" . | quote }}
+{{- end }}
+{{- with .Values.clusterId }}
+- --cluster-id={{ . }}
+{{- end }}
+{{- range .Values.vipCidrs }}
+- --vip-cidr={{ . }}
+{{- end }}
+- --socket-lb={{ .Values.socketLb }}
+- --tc={{ .Values.tc.mode }}
+- --tc-attach={{ .Values.tc.attach }}
+{{- with .Values.tc.devices }}
+- {{ printf "--tc-devices=%s" (join "," .) | quote }}
+{{- end }}
+{{- with .Values.uplinks }}
+- {{ printf "--uplinks=%s" (join "," .) | quote }}
+{{- end }}
+- {{ printf "--health-address=%s" .Values.health.address | quote }}
+- {{ printf "--metrics-address=%s" .Values.metrics.address | quote }}
+- --max-memory={{ .Values.capacity.memory }}
+- --max-flows={{ int64 .Values.capacity.flows }}
+- --log-format={{ .Values.log.format }}
+- --log={{ .Values.log.filter }}
+{{- with .Values.extraArgs }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}

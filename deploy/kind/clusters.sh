@@ -1,0 +1,198 @@
+#!/usr/bin/env bash
+# Two kind clusters whose pods reach each other, IPv4 and IPv6, with the types of the Multi-Cluster Services API and
+# mcs-agent on every node.
+#
+#   deploy/kind/clusters.sh up          # takes docker, kind, kubectl and helm, and cargo for the images
+#   deploy/kind/clusters.sh kubeconfig N
+#   deploy/kind/clusters.sh down
+#
+# Images are built unless $IMAGES names their archives: that of the agent, and that of the end-to-end suite.
+set -euo pipefail
+
+readonly CLUSTERS=(1 2)
+readonly MCS_API=https://raw.githubusercontent.com/kubernetes-sigs/mcs-api/v0.5.2/config/crd
+
+repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+state=${XDG_STATE_HOME:-$HOME/.local/state}/mcs-agent-kind
+
+name() { echo "mcs-c$1"; }
+kubeconfig() { echo "$state/$(name "$1").kubeconfig"; }
+nodes() { kind get nodes --name "$(name "$1")"; }
+say() { printf '\n== %s\n' "$*" >&2; }
+
+# kubectl for cluster $1.
+kube() {
+  local cluster=$1
+  shift
+  kubectl --kubeconfig "$(kubeconfig "$cluster")" "$@"
+}
+
+# kind's own network plugin masquerades what leaves a cluster's pod range, so the nodes get another one below.
+create() {
+  kind create cluster --name "$(name "$1")" --kubeconfig "$(kubeconfig "$1")" --config - <<CONFIG
+kind: Cluster
+apiVersion: kind.x-k8s.io/v1alpha4
+networking:
+  ipFamily: dual
+  disableDefaultCNI: true
+  podSubnet: 10.24$1.0.0/16,fd00:10:24$1::/56
+  serviceSubnet: 10.10$1.0.0/16,fd00:10:10$1::/112
+nodes:
+  - role: control-plane
+  - role: worker
+CONFIG
+}
+
+# The pod ranges of node $2 of cluster $1, one a line, IPv4 first.
+pod_ranges() {
+  kube "$1" get node "$2" --output jsonpath='{range .spec.podCIDRs[*]}{@}{"\n"}{end}' | sort
+}
+
+# The address of node $1 of family $2, on the network that all kind nodes share.
+address() {
+  local field=IPAddress
+  [[ $2 == 6 ]] && field=GlobalIPv6Address
+  docker inspect --format "{{ .NetworkSettings.Networks.kind.$field }}" "$1"
+}
+
+# Waits until node $2 of cluster $1 has ranges of both families.
+wait_for_pod_ranges() {
+  local tries=60
+  until [[ $(pod_ranges "$1" "$2" | wc --lines) == 2 ]]; do
+    if ((tries-- == 0)); then
+      echo "node $2 has no pod ranges" >&2
+      return 1
+    fi
+    sleep 1
+  done
+}
+
+# Pods of node $2 of cluster $1 get a veth each, and addresses of the node's ranges.
+install_network() {
+  local v4 v6
+  wait_for_pod_ranges "$1" "$2"
+  { read -r v4 && read -r v6; } < <(pod_ranges "$1" "$2")
+  docker exec --interactive "$2" sh -c 'mkdir -p /etc/cni/net.d && cat >/etc/cni/net.d/10-mcs.conflist' <<CONFIG
+{
+  "cniVersion": "0.4.0",
+  "name": "mcs",
+  "plugins": [
+    {
+      "type": "ptp",
+      "ipam": {
+        "type": "host-local",
+        "ranges": [[{ "subnet": "$v4" }], [{ "subnet": "$v6" }]],
+        "routes": [{ "dst": "0.0.0.0/0" }, { "dst": "::/0" }]
+      }
+    },
+    { "type": "portmap", "capabilities": { "portMappings": true } }
+  ]
+}
+CONFIG
+  # systemd mounts no BPF file system in a container.
+  docker exec "$2" sh -c '
+    echo 1 >/proc/sys/net/ipv4/ip_forward
+    echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
+    mountpoint --quiet /sys/fs/bpf || mount -t bpf bpf /sys/fs/bpf'
+}
+
+# Every node of every cluster gets a route to the pods of every other one.
+connect() {
+  local cluster other node range family
+  for cluster in "${CLUSTERS[@]}"; do
+    for node in $(nodes "$cluster"); do
+      for range in $(pod_ranges "$cluster" "$node"); do
+        family=4
+        [[ $range == *:* ]] && family=6
+        for other in $(for each in "${CLUSTERS[@]}"; do nodes "$each"; done); do
+          if [[ $other != "$node" ]]; then
+            docker exec "$other" ip "-$family" route replace "$range" via "$(address "$node" "$family")"
+          fi
+        done
+      done
+    done
+  done
+}
+
+install_types() {
+  local type
+  for type in serviceimports serviceexports; do
+    kube "$1" apply --filename "$MCS_API/multicluster.x-k8s.io_$type.yaml"
+  done
+  kube "$1" apply --filename "$repository/tests/src/cluster/manifests/clusterproperties.yaml"
+  kube "$1" wait --for condition=Established --timeout 60s crd/clusterproperties.about.k8s.io
+  kube "$1" apply --filename - <<PROPERTIES
+apiVersion: about.k8s.io/v1beta1
+kind: ClusterProperty
+metadata:
+  name: cluster.clusterset.k8s.io
+spec:
+  value: c$1
+---
+apiVersion: about.k8s.io/v1beta1
+kind: ClusterProperty
+metadata:
+  name: clusterset.k8s.io
+spec:
+  value: mcs
+PROPERTIES
+}
+
+install_agent() {
+  kube "$1" apply --filename "$repository/deploy/kustomize/base/namespace.yaml"
+  helm upgrade --install mcs-agent "$repository/deploy/helm/mcs-agent" \
+    --kubeconfig "$(kubeconfig "$1")" --namespace mcs-system --wait --timeout 180s
+}
+
+up() {
+  local cluster node image images=${IMAGES:-}
+  if [[ -z $images ]]; then
+    say "Building the images"
+    cd "$repository"
+    images="$(cargo xtask image | tail --lines 1) $(cargo xtask image --traffic | tail --lines 1)"
+  fi
+  mkdir -p "$state"
+  for cluster in "${CLUSTERS[@]}"; do
+    say "Cluster $cluster"
+    create "$cluster"
+    for node in $(nodes "$cluster"); do
+      install_network "$cluster" "$node"
+    done
+  done
+  say "Routes"
+  connect
+  for cluster in "${CLUSTERS[@]}"; do
+    say "The agent in cluster $cluster"
+    kube "$cluster" wait --for condition=Ready --timeout 180s nodes --all
+    install_types "$cluster"
+    for image in $images; do
+      kind load image-archive "$image" --name "$(name "$cluster")"
+    done
+    install_agent "$cluster"
+    kube "$cluster" rollout status --namespace kube-system --timeout 180s deployment/coredns
+  done
+  say "Ready. The end-to-end suite runs on them:"
+  local flags=""
+  for cluster in "${CLUSTERS[@]}"; do
+    flags+=" --kubeconfig $(kubeconfig "$cluster")"
+  done
+  echo "cargo xtask test e2e$flags"
+}
+
+down() {
+  local cluster
+  for cluster in "${CLUSTERS[@]}"; do
+    kind delete cluster --name "$(name "$cluster")" --kubeconfig "$(kubeconfig "$cluster")"
+  done
+  rm -rf "$state"
+}
+
+case ${1:-} in
+  up) up ;;
+  down) down ;;
+  kubeconfig) kubeconfig "${2:?the number of a cluster}" ;;
+  *)
+    sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" >&2
+    exit 2
+    ;;
+esac

@@ -1,0 +1,168 @@
+//! How well the agent does its work: one judgement, which `status`, `/readyz` and the metrics tell.
+
+use std::{
+    fmt,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use super::{Report, SocketLb};
+use crate::{
+    loader::{AttachedHook, LoadError, Pins, TcLink},
+    model::SourceStatus,
+};
+
+/// What a running agent has to have done. Rejected objects are no reason against it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Check {
+    /// Every kind has been read completely.
+    Sync,
+    /// What was read can be followed.
+    Source,
+    /// The attached programs are those of this agent.
+    Programs,
+    /// The socket hooks are attached, as the kernel tells it.
+    Hooks,
+    /// Devices have the programs that belong on them.
+    Devices,
+    /// The maps hold all that is wanted.
+    Maps,
+    /// What is served over HTTP is served where it was asked for.
+    Addresses,
+}
+
+impl Check {
+    /// Every check, in the order in which they are told.
+    pub const ALL: [Self; 7] = [
+        Self::Sync,
+        Self::Source,
+        Self::Programs,
+        Self::Hooks,
+        Self::Devices,
+        Self::Maps,
+        Self::Addresses,
+    ];
+
+    /// Whether an agent is ready only if this holds. An API server that is away is no reason: every
+    /// node's pod would change, as soon as it is back.
+    pub fn is_of_readiness(self) -> bool {
+        self != Self::Source
+    }
+
+    /// As `/readyz` and the metrics write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sync => "sync",
+            Self::Source => "source",
+            Self::Programs => "programs",
+            Self::Hooks => "hooks",
+            Self::Devices => "devices",
+            Self::Maps => "maps",
+            Self::Addresses => "addresses",
+        }
+    }
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What is attached, as the kernel tells it.
+#[derive(Debug, Default)]
+pub struct Attachments {
+    /// Every hook of sockets.
+    pub hooks: Vec<AttachedHook>,
+    /// Every pinned link to a device.
+    pub links: Vec<TcLink>,
+    /// What of it cannot be read, and why.
+    pub problems: Vec<(Check, String)>,
+}
+
+impl Attachments {
+    /// Asks the kernel: a few system calls for each hook and each device.
+    pub fn read(pins: &Pins) -> Self {
+        let mut problems = Vec::new();
+        let mut note = |check, error: LoadError| {
+            problems.push((check, format!("{:#}", anyhow::Error::new(error))));
+        };
+        let hooks = pins.hooks().map_err(|error| note(Check::Hooks, error)).unwrap_or_default();
+        let links =
+            pins.tc_links().map_err(|error| note(Check::Devices, error)).unwrap_or_default();
+        Self { hooks, links, problems }
+    }
+}
+
+/// What keeps a running agent from being as it should, each with the check that it fails.
+pub fn failings(report: &Report, attachments: &Attachments) -> Vec<(Check, String)> {
+    let mut failings = attachments.problems.clone();
+    let mut fail = |check, what| failings.push((check, what));
+    if !report.synced {
+        fail(
+            Check::Sync,
+            format!(
+                "not synced: {} has not been read completely since the agent started; nothing is \
+                 removed until it has",
+                report.source.name
+            ),
+        );
+    }
+    if let Some(lost) = unfollowed(&report.source) {
+        fail(Check::Source, lost);
+    }
+    if report.outdated {
+        fail(
+            Check::Programs,
+            "the attached programs are an earlier agent's, whose maps no longer change: they are \
+             switched once the source is synced"
+                .to_owned(),
+        );
+    }
+    if report.socket_lb != SocketLb::Off {
+        for hook in &attachments.hooks {
+            if hook.cgroup_id != Some(report.cgroup_id) {
+                fail(
+                    Check::Hooks,
+                    format!(
+                        "{} is not attached to {}: the agent attaches it again within seconds",
+                        hook.name,
+                        report.cgroup_path.display()
+                    ),
+                );
+            }
+        }
+    }
+    for failing in report.tc.failings(&attachments.links) {
+        fail(Check::Devices, failing);
+    }
+    for pending in &report.pending {
+        fail(Check::Maps, format!("not in the maps yet: {pending}"));
+    }
+    for problem in report.listeners.iter().filter_map(|listener| listener.problem.as_ref()) {
+        fail(Check::Addresses, problem.clone());
+    }
+    failings
+}
+
+/// What was read, and cannot be followed any more. Those that an API server was lost with are told
+/// together.
+fn unfollowed(source: &SourceStatus) -> Option<String> {
+    let lost = source.kinds.iter().filter_map(|kind| Some((&*kind.resource, kind.known_until?)));
+    let (resources, known): (Vec<_>, Vec<_>) = lost.unzip();
+    let age = age(known.into_iter().min()?);
+    Some(format!(
+        "{} cannot be followed, and is known as of {age} ago: what was read stays in force",
+        resources.join(", ")
+    ))
+}
+
+/// How long ago that was, in seconds since the Unix epoch.
+pub fn age(then: u64) -> String {
+    let then = UNIX_EPOCH + Duration::from_secs(then);
+    let seconds = SystemTime::now().duration_since(then).map_or(0, |age| age.as_secs());
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds} s"),
+        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (hours, minutes, _) => format!("{hours} h {minutes} min"),
+    }
+}

@@ -1,0 +1,313 @@
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
+
+use prometheus::{Result, TextEncoder};
+
+use super::{families::Families, process, sync::seconds_since_epoch};
+use crate::{
+    agent::{Attachments, Check, Report, SocketLb, failings, report::MANIFESTS, vitals::Vitals},
+    dataplane::read_counters,
+    devices::Role,
+    loader::Pins,
+    model::{Capacity, ImportState},
+};
+
+/// Source clusters with a series of their own; the backends of all further ones, by name, are counted
+/// as [`OTHER`]'s.
+const CLUSTERS: usize = 250;
+const OTHER: &str = "other";
+/// Of backends whose slice does not say where they are.
+const UNKNOWN: &str = "unknown";
+
+/// How things stand, read when it is asked for.
+///
+/// It takes no lock that the control task waits for, and reads of the kernel what is bounded: the
+/// counters, the socket hooks, and the links of each device.
+pub(in crate::agent) struct Scrape<'a> {
+    vitals: &'a Vitals,
+    pins: &'a Pins,
+}
+
+impl<'a> Scrape<'a> {
+    /// Reads these.
+    pub(in crate::agent) const fn new(vitals: &'a Vitals, pins: &'a Pins) -> Self {
+        Self { vitals, pins }
+    }
+
+    /// All metrics, as text.
+    pub(in crate::agent) fn text(&self) -> Result<String> {
+        let mut families = Families::default();
+        families.gauges(
+            "mcs_build_info",
+            "1, with the version of the agent",
+            ["version"],
+            [([env!("CARGO_PKG_VERSION")], 1.0)],
+        )?;
+        families.extend(self.vitals.metrics.gather());
+        families.gauge(
+            "mcs_control_silence_seconds",
+            "Seconds since the control loop gave a sign of life; /livez has a limit for it",
+            self.vitals.silence().as_secs_f64(),
+        )?;
+        if let Some(report) = self.vitals.report() {
+            standing(&mut families, &report)?;
+            source(&mut families, &report)?;
+            capacity(&mut families, &report)?;
+            flows(&mut families, &report)?;
+            self.attachments(&mut families, &report)?;
+        }
+        if let Ok(counts) = read_counters(&self.pins.state()) {
+            families.counters(
+                "mcs_datapath_events_total",
+                "What the programs did, by counter of `mcs-agent status`",
+                ["event"],
+                counts.into_iter().map(|(event, count)| ([event], count)),
+            )?;
+        }
+        process::collect(&mut families)?;
+        TextEncoder::new().encode_to_string(families.all())
+    }
+
+    fn attachments(&self, families: &mut Families, report: &Report) -> Result<()> {
+        let attachments = Attachments::read(self.pins);
+        let failings = failings(report, &attachments);
+        families.gauges(
+            "mcs_check_ok",
+            "1 if a check holds, else 0: those of /readyz, and source, that what was read can be followed",
+            ["check"],
+            Check::ALL.map(|check| {
+                ([check.name()], truth(failings.iter().all(|(failing, _)| *failing != check)))
+            }),
+        )?;
+        if report.socket_lb != SocketLb::Off {
+            families.gauges(
+                "mcs_hook_attached",
+                "1 if a socket hook is attached where it belongs, as the kernel tells it, else 0",
+                ["hook"],
+                attachments.hooks.iter().map(|hook| {
+                    ([hook.name.as_str()], truth(hook.cgroup_id == Some(report.cgroup_id)))
+                }),
+            )?;
+        }
+        let mut devices = BTreeMap::new();
+        for role in [Role::Pod, Role::Uplink] {
+            for state in ["attached", "left_alone", "failing"] {
+                devices.insert([role.to_string(), state.to_owned()], 0.0);
+            }
+        }
+        for device in &report.tc.devices {
+            let state = if !device.failings(&attachments.links).is_empty() {
+                "failing"
+            } else if device.left_alone.is_some() {
+                "left_alone"
+            } else {
+                "attached"
+            };
+            *devices.entry([device.role.to_string(), state.to_owned()]).or_default() += 1.0;
+        }
+        families.gauges(
+            "mcs_devices",
+            "Network devices of the packet path, by what they are for and how they stand",
+            ["role", "state"],
+            devices,
+        )
+    }
+}
+
+fn standing(families: &mut Families, report: &Report) -> Result<()> {
+    let imports = |state| report.imports.iter().filter(|import| import.state == state).count();
+    families.gauges(
+        "mcs_service_imports",
+        "ServiceImports, by what became of them",
+        ["state"],
+        ImportState::ALL.map(|state| ([state.to_string()], figure(imports(state)))),
+    )?;
+    families.gauge("mcs_vips", "ClusterSetIPs in the maps", figure(report.usage.vips))?;
+    let ready = report.usage.frontends.saturating_sub(report.refusing);
+    families.gauges(
+        "mcs_frontends",
+        "Frontends (address, port, protocol), by whether they have a usable backend",
+        ["state"],
+        [(["ready"], figure(ready)), (["refusing"], figure(report.refusing))],
+    )?;
+    families.gauges(
+        "mcs_backends",
+        "Backends of all frontends together, by source cluster",
+        ["source_cluster"],
+        by_cluster(&report.backends),
+    )?;
+    let mut rejections = BTreeMap::<_, f64>::new();
+    for rejection in &report.rejections {
+        *rejections.entry([rejection.reason.to_string()]).or_default() += 1.0;
+    }
+    families.gauges(
+        "mcs_rejections",
+        "What is turned down now, by reason; `mcs-agent status` names the objects",
+        ["reason"],
+        rejections,
+    )?;
+    families.gauge(
+        "mcs_pending",
+        "Wishes that are not in the maps yet, and tried again",
+        figure(report.pending.len()),
+    )
+}
+
+fn source(families: &mut Families, report: &Report) -> Result<()> {
+    let manifests = [(MANIFESTS, report.synced)];
+    let kinds = report.source.kinds.iter().map(|kind| (kind.resource.as_str(), kind.synced));
+    let resources: Vec<_> =
+        if report.source.kinds.is_empty() { manifests.into() } else { kinds.collect() };
+    families.gauges(
+        "mcs_source_synced",
+        "1 if a resource has been read completely since the agent started, else 0",
+        ["resource"],
+        resources.iter().map(|(resource, synced)| ([*resource], truth(*synced))),
+    )?;
+    let now = SystemTime::now();
+    families.gauges(
+        "mcs_source_last_contact_timestamp_seconds",
+        "Up to when a resource is known: now, unless it cannot be read",
+        ["resource"],
+        resources.iter().map(|(resource, _)| {
+            let lost = report.source_lost.get(*resource);
+            let until =
+                lost.map_or(now, |since| SystemTime::UNIX_EPOCH + Duration::from_secs(*since));
+            ([*resource], seconds_since_epoch(until))
+        }),
+    )?;
+    families.gauge(
+        "mcs_source_problems",
+        "What cannot be read now; `mcs-agent status` says why",
+        figure(report.source.problems.len()),
+    )
+}
+
+fn capacity(families: &mut Families, report: &Report) -> Result<()> {
+    let usage = report.usage;
+    families.gauges(
+        "mcs_capacity_used",
+        "How much is in the maps that the agent writes",
+        ["resource"],
+        [
+            (["vips"], figure(usage.vips)),
+            (["frontends"], figure(usage.frontends)),
+            (["endpoints"], figure(usage.endpoints)),
+            (["clusters"], figure(usage.clusters)),
+        ],
+    )?;
+    families.gauges(
+        "mcs_capacity_room",
+        "How much these maps have room for now; they grow",
+        ["resource"],
+        by_resource(report.capacity),
+    )?;
+    families.gauges(
+        "mcs_capacity_limit",
+        "How much there can be room for: --max-memory",
+        ["resource"],
+        by_resource(report.max_capacity),
+    )?;
+    families.gauges(
+        "mcs_map_bytes",
+        "Bytes of kernel memory that maps take, charged to the agent's cgroup",
+        ["maps"],
+        [(["config"], bytes(report.config_map_bytes)), (["state"], bytes(report.state_map_bytes))],
+    )
+}
+
+/// There is a VIP for each frontend at most.
+fn by_resource(capacity: Capacity) -> [([&'static str; 1], f64); 4] {
+    [
+        ("vips", capacity.frontends),
+        ("frontends", capacity.frontends),
+        ("endpoints", capacity.endpoints),
+        ("clusters", capacity.clusters),
+    ]
+    .map(|(resource, count)| ([resource], f64::from(count)))
+}
+
+fn flows(families: &mut Families, report: &Report) -> Result<()> {
+    let Some(usage) = &report.flows else { return Ok(()) };
+    let states = usage.states.iter().flat_map(|(protocol, states)| {
+        states
+            .iter()
+            .map(move |(state, count)| ([protocol.as_str(), state.as_str()], figure(*count)))
+    });
+    families.gauges(
+        "mcs_flows_by_state",
+        "Flows of the packet path at the latest sweep, by protocol and state",
+        ["protocol", "state"],
+        states,
+    )?;
+    for (name, help, value) in [
+        ("mcs_flows", "Flows of the packet path at the latest sweep", figure(usage.flows())),
+        ("mcs_flows_limit", "Flows for which there is room: --max-flows", f64::from(usage.max)),
+        (
+            "mcs_flows_halved",
+            "Flows of which one entry was evicted, since the table is full",
+            figure(usage.halves),
+        ),
+        (
+            "mcs_flow_sweep_duration_seconds",
+            "Seconds that the latest sweep took",
+            Duration::from_micros(usage.sweep_micros).as_secs_f64(),
+        ),
+    ] {
+        families.gauge(name, help, value)?;
+    }
+    families.counters(
+        "mcs_flows_forgotten_total",
+        "Flows that had no packet for as long as their state allows",
+        [],
+        [([] as [&str; 0], usage.forgotten)],
+    )
+}
+
+fn by_cluster(backends: &BTreeMap<String, usize>) -> Vec<([&str; 1], f64)> {
+    let name = |place, cluster| match (place, cluster) {
+        (CLUSTERS.., _) => OTHER,
+        (_, "") => UNKNOWN,
+        (_, name) => name,
+    };
+    let backends = backends.iter().enumerate();
+    backends.map(|(place, (cluster, count))| ([name(place, cluster)], figure(*count))).collect()
+}
+
+const fn truth(holds: bool) -> f64 {
+    if holds { 1.0 } else { 0.0 }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "metrics are floating point")]
+const fn figure(count: usize) -> f64 {
+    count as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "metrics are floating point")]
+const fn bytes(count: u64) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn source_clusters_beyond_the_limit_are_one() {
+        let mut backends: BTreeMap<_, _> =
+            (0..CLUSTERS + 3).map(|number| (format!("c{number:04}"), 2)).collect();
+        let series = by_cluster(&backends);
+        assert_eq!(series.iter().filter(|([name], _)| *name == OTHER).count(), 3);
+        let mut families = Families::default();
+        families.gauges("backends", "Backends", ["cluster"], series).unwrap();
+        let text = TextEncoder::new().encode_to_string(families.all()).unwrap();
+        assert!(text.contains("backends{cluster=\"other\"} 6\n"), "{text}");
+        assert_eq!(text.lines().filter(|line| !line.starts_with('#')).count(), CLUSTERS + 1);
+
+        backends.retain(|name, _| name.as_str() < "c0002");
+        backends.insert(String::new(), 1);
+        assert_eq!(by_cluster(&backends), [([UNKNOWN], 1.0), (["c0000"], 2.0), (["c0001"], 2.0)]);
+    }
+}

@@ -1,0 +1,195 @@
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use prometheus::{
+    Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
+    core::Collector, exponential_buckets, proto::MetricFamily,
+};
+
+use crate::agent::unwritten::Unwritten;
+
+/// What the control task does, under the names that kube-proxy has for it and in its buckets, and
+/// who asked how it does. Written without waiting.
+pub(in crate::agent) struct SyncMetrics {
+    registry: Registry,
+    duration: Histogram,
+    latency: Histogram,
+    queued: Gauge,
+    synced: Gauge,
+    endpoint_changes: IntCounter,
+    endpoint_changes_pending: IntGauge,
+    service_changes: IntCounter,
+    service_changes_pending: IntGauge,
+    failures: IntCounter,
+    healthz: IntCounterVec,
+    livez: IntCounterVec,
+}
+
+impl SyncMetrics {
+    /// All at zero.
+    pub(in crate::agent) fn new() -> prometheus::Result<Self> {
+        let registry = Registry::new();
+        let of = Families { registry: &registry };
+        let duration = HistogramOpts::new(
+            "kubeproxy_sync_proxy_rules_duration_seconds",
+            "Seconds from the first rule to the last write of a round that makes the maps hold what is wanted",
+        )
+        .buckets(exponential_buckets(0.001, 2.0, 15)?);
+        let latency = HistogramOpts::new(
+            "kubeproxy_network_programming_duration_seconds",
+            "Seconds from the last-change-trigger-time of a changed EndpointSlice to its being in the maps",
+        )
+        .buckets(latency_buckets());
+        Ok(Self {
+            duration: of.add(Histogram::with_opts(duration)?)?,
+            latency: of.add(Histogram::with_opts(latency)?)?,
+            queued: of.add(Gauge::new(
+                "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds",
+                "When a change came last that the maps have to follow",
+            )?)?,
+            synced: of.add(Gauge::new(
+                "kubeproxy_sync_proxy_rules_last_timestamp_seconds",
+                "When the maps were last made to hold all that is wanted",
+            )?)?,
+            endpoint_changes: of.add(IntCounter::new(
+                "kubeproxy_sync_proxy_rules_endpoint_changes_total",
+                "EndpointSlices that came, changed or went",
+            )?)?,
+            endpoint_changes_pending: of.add(IntGauge::new(
+                "kubeproxy_sync_proxy_rules_endpoint_changes_pending",
+                "Those of them that the maps do not hold yet",
+            )?)?,
+            service_changes: of.add(IntCounter::new(
+                "kubeproxy_sync_proxy_rules_service_changes_total",
+                "ServiceImports that came, changed or went",
+            )?)?,
+            service_changes_pending: of.add(IntGauge::new(
+                "kubeproxy_sync_proxy_rules_service_changes_pending",
+                "Those of them that the maps do not hold yet",
+            )?)?,
+            failures: of.add(IntCounter::new(
+                "mcs_sync_failures_total",
+                "Rounds after which the maps did not hold all that is wanted; each is tried again",
+            )?)?,
+            healthz: of.add(IntCounterVec::new(
+                Opts::new("kubeproxy_proxy_healthz_total", "Answers to /healthz, by HTTP status"),
+                &["code"],
+            )?)?,
+            livez: of.add(IntCounterVec::new(
+                Opts::new("kubeproxy_proxy_livez_total", "Answers to /livez, by HTTP status"),
+                &["code"],
+            )?)?,
+            registry,
+        })
+    }
+
+    /// Changes came that the maps have to follow.
+    pub(in crate::agent) fn queue(&self, imports: usize, slices: usize, all: &Unwritten) {
+        self.service_changes.inc_by(imports as u64);
+        self.endpoint_changes.inc_by(slices as u64);
+        self.queued.set(seconds_since_epoch(SystemTime::now()));
+        self.note_pending(all);
+    }
+
+    /// The maps hold all that is wanted, at last with these changes.
+    pub(in crate::agent) fn succeed(&self, took: Duration, written: &Unwritten) {
+        self.duration.observe(took.as_secs_f64());
+        let now = SystemTime::now();
+        for trigger in written.triggers() {
+            // A clock that is behind the one of the API server's machine.
+            let latency = now.duration_since(trigger).unwrap_or_default();
+            self.latency.observe(latency.as_secs_f64());
+        }
+        self.synced.set(seconds_since_epoch(now));
+        self.note_pending(&Unwritten::default());
+    }
+
+    /// They do not.
+    pub(in crate::agent) fn fail(&self, took: Duration) {
+        self.duration.observe(took.as_secs_f64());
+        self.failures.inc();
+    }
+
+    /// `/healthz` was answered.
+    pub(in crate::agent) fn count_healthz(&self, status: u16) {
+        self.healthz.with_label_values(&[status.to_string()]).inc();
+    }
+
+    /// `/livez` was answered.
+    pub(in crate::agent) fn count_livez(&self, status: u16) {
+        self.livez.with_label_values(&[status.to_string()]).inc();
+    }
+
+    /// All of it.
+    pub(in crate::agent) fn gather(&self) -> Vec<MetricFamily> {
+        self.registry.gather()
+    }
+
+    fn note_pending(&self, unwritten: &Unwritten) {
+        self.service_changes_pending.set(int(unwritten.imports()));
+        self.endpoint_changes_pending.set(int(unwritten.slices()));
+    }
+}
+
+struct Families<'a> {
+    registry: &'a Registry,
+}
+
+impl Families<'_> {
+    fn add<C: Collector + Clone + 'static>(&self, metric: C) -> prometheus::Result<C> {
+        self.registry.register(Box::new(metric.clone()))?;
+        Ok(metric)
+    }
+}
+
+/// Those of kube-proxy: finer than a second below one, and coarser from a minute on.
+fn latency_buckets() -> Vec<f64> {
+    let seconds = |range: std::ops::RangeInclusive<u32>, step| range.step_by(step).map(f64::from);
+    let minute = seconds(1..=59, 1);
+    [0.25, 0.5]
+        .into_iter()
+        .chain(minute)
+        .chain(seconds(60..=115, 5))
+        .chain(seconds(120..=300, 30))
+        .collect()
+}
+
+/// As Prometheus writes a moment.
+pub(super) fn seconds_since_epoch(time: SystemTime) -> f64 {
+    time.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+fn int(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The figures of Kubernetes 1.36, pkg/proxy/metrics.
+    #[test]
+    fn latency_has_the_buckets_of_kube_proxy() {
+        let buckets = latency_buckets();
+        assert_eq!(buckets.len(), 2 + 59 + 12 + 7);
+        assert!(buckets.is_sorted());
+        assert_eq!(buckets[..4], [0.25, 0.5, 1.0, 2.0]);
+        assert_eq!(buckets[59..63], [58.0, 59.0, 60.0, 65.0]);
+        assert_eq!(buckets[71..75], [110.0, 115.0, 120.0, 150.0]);
+        assert_eq!(buckets[79..], [300.0]);
+    }
+
+    #[test]
+    fn a_round_that_failed_leaves_its_changes_pending() {
+        let metrics = SyncMetrics::new().unwrap();
+        let mut unwritten = Unwritten::default();
+        unwritten.add_import();
+        metrics.queue(1, 0, &unwritten);
+        metrics.fail(Duration::from_millis(1));
+        assert_eq!(metrics.service_changes_pending.get(), 1);
+        assert!(metrics.synced.get() < metrics.queued.get());
+        metrics.succeed(Duration::from_millis(1), &unwritten);
+        assert_eq!(metrics.service_changes_pending.get(), 0);
+        assert!(metrics.synced.get() >= metrics.queued.get());
+        assert_eq!((metrics.failures.get(), metrics.duration.get_sample_count()), (1, 2));
+    }
+}

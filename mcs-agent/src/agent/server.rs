@@ -1,0 +1,204 @@
+//! Health and metrics over HTTP, on a thread of its own: it answers whatever the control task does,
+//! and nothing waits for it. An address that cannot be had is tried again, and the agent goes on.
+
+mod answer;
+
+use std::{
+    convert::Infallible,
+    io,
+    net::{SocketAddr, TcpListener as StdListener},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use hyper::{server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
+
+pub(super) use self::answer::Answers;
+use super::{Config, LOOK_INTERVAL, report::ListenerReport, told_to_end, vitals::Vitals};
+use crate::loader::Pins;
+
+/// Connections of one address at a time; more wait.
+const CONNECTIONS: usize = 16;
+/// A connection serves one request, within this.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Out of file descriptors, for example.
+const ACCEPT_RETRY: Duration = Duration::from_secs(1);
+
+/// What is served at one address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Serves {
+    pub(super) health: bool,
+    pub(super) metrics: bool,
+}
+
+impl Serves {
+    /// The flags that ask for it.
+    fn flags(self) -> &'static str {
+        match (self.health, self.metrics) {
+            (true, true) => "--health-address and --metrics-address",
+            (true, false) => "--health-address",
+            (false, _) => "--metrics-address",
+        }
+    }
+}
+
+/// Serves what `config` asks for, as long as the process runs. Returns when every address was tried
+/// once.
+pub(super) fn start(config: &Config, vitals: &Arc<Vitals>) -> anyhow::Result<()> {
+    let endpoints = endpoints(config.health_address, config.metrics_address);
+    let listeners: Vec<_> = endpoints
+        .into_iter()
+        .map(|(address, serves)| {
+            let listener = Listener { address, serves, vitals: Arc::clone(vitals) };
+            let socket = listener.bind();
+            (listener, socket)
+        })
+        .collect();
+    if listeners.is_empty() {
+        return Ok(());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start a runtime")?;
+    let answers = Arc::new(Answers {
+        vitals: Arc::clone(vitals),
+        pins: Pins::new(&config.bpffs),
+        patience: config.liveness_timeout,
+    });
+    let vitals = Arc::clone(vitals);
+    let serve = move || {
+        runtime.block_on(async {
+            for (listener, socket) in listeners {
+                tokio::spawn(listener.serve(socket, Arc::clone(&answers)));
+            }
+            // The control task hears of it too, unless it is busy.
+            match told_to_end().await {
+                Ok(()) => vitals.stop(),
+                Err(error) => {
+                    tracing::warn!("/readyz will not tell that the agent ends: {error:#}");
+                }
+            }
+            std::future::pending::<()>().await;
+        });
+    };
+    thread::Builder::new().name("http".to_owned()).spawn(serve).context("cannot start a thread")?;
+    Ok(())
+}
+
+/// Each address once.
+fn endpoints(health: Option<SocketAddr>, metrics: Option<SocketAddr>) -> Vec<(SocketAddr, Serves)> {
+    if let Some(both) = health.filter(|_| health == metrics) {
+        return vec![(both, Serves { health: true, metrics: true })];
+    }
+    let health = health.map(|address| (address, Serves { health: true, metrics: false }));
+    let metrics = metrics.map(|address| (address, Serves { health: false, metrics: true }));
+    health.into_iter().chain(metrics).collect()
+}
+
+struct Listener {
+    address: SocketAddr,
+    serves: Serves,
+    vitals: Arc<Vitals>,
+}
+
+impl Listener {
+    fn bind(&self) -> Option<StdListener> {
+        let socket = StdListener::bind(self.address)
+            .and_then(|socket| socket.set_nonblocking(true).map(|()| socket));
+        self.note(socket.as_ref().err());
+        socket.ok()
+    }
+
+    fn note(&self, error: Option<&io::Error>) {
+        let flags = self.serves.flags();
+        let problem = error.map(|error| {
+            format!(
+                "cannot listen on {}: {error}; give {flags} another address, or `off`",
+                self.address
+            )
+        });
+        let listener = ListenerReport { flags: flags.to_owned(), address: self.address, problem };
+        if self.vitals.listeners().contains(&listener) {
+            return;
+        }
+        if let Some(problem) = &listener.problem {
+            tracing::error!("{problem}; trying again, and going on without");
+        } else {
+            tracing::info!("listening on {} ({flags})", self.address);
+        }
+        self.vitals.set_listener(listener);
+    }
+
+    async fn serve(self, mut socket: Option<StdListener>, answers: Arc<Answers>) {
+        loop {
+            match socket.take().map(TcpListener::from_std) {
+                Some(Ok(socket)) => return self.accept(socket, answers).await,
+                Some(Err(error)) => self.note(Some(&error)),
+                None => {}
+            }
+            sleep(LOOK_INTERVAL).await;
+            socket = self.bind();
+        }
+    }
+
+    async fn accept(&self, socket: TcpListener, answers: Arc<Answers>) {
+        let room = Arc::new(Semaphore::new(CONNECTIONS));
+        loop {
+            let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+            match socket.accept().await {
+                Ok((stream, _)) => {
+                    let (answers, serves) = (Arc::clone(&answers), self.serves);
+                    tokio::spawn(async move {
+                        // A client that is too slow, or gone.
+                        let _ = timeout(PATIENCE, converse(stream, serves, &answers)).await;
+                        drop(place);
+                    });
+                }
+                Err(error) => {
+                    tracing::debug!("cannot accept on {}: {error}", self.address);
+                    sleep(ACCEPT_RETRY).await;
+                }
+            }
+        }
+    }
+}
+
+async fn converse(stream: TcpStream, serves: Serves, answers: &Answers) -> hyper::Result<()> {
+    let service = service_fn(|request| async move {
+        Ok::<_, Infallible>(answers.answer(serves, request.method(), request.uri()))
+    });
+    http1::Builder::new()
+        .timer(TokioTimer::new())
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service)
+        .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_address_can_serve_both() {
+        let [a, b] = ["127.0.0.1:1", "127.0.0.1:2"].map(|text| text.parse().unwrap());
+        let flags = |health, metrics| {
+            let endpoints = endpoints(health, metrics).into_iter();
+            endpoints
+                .map(|(at, serves): (SocketAddr, _)| (at.port(), serves.flags()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(flags(None, None), []);
+        assert_eq!(flags(Some(a), None), [(1, "--health-address")]);
+        assert_eq!(flags(Some(a), Some(b)), [(1, "--health-address"), (2, "--metrics-address")]);
+        assert_eq!(flags(Some(a), Some(a)), [(1, "--health-address and --metrics-address")]);
+    }
+}

@@ -1,0 +1,56 @@
+use mcs_common::Address;
+
+use super::Realized;
+use crate::{
+    model::{Backend, Desired, Frontend},
+    reconcile::convert::{backend_address, cluster_name, frontend_id, service_key},
+};
+
+impl Realized {
+    /// What clients are served with, in the words of what is wanted. Names of ports stand in no map.
+    pub fn in_force(&self) -> Desired {
+        let frontends = self.frontends().filter_map(|key| {
+            let state = self.state(self.index(&key)?);
+            let mut backends: Vec<_> = self.ids(state.extent).map(|id| self.served(id)).collect();
+            backends.sort();
+            let frontend = Frontend {
+                import: service_key(&self.service(state.service)),
+                port_name: String::new(),
+                affinity_seconds: (state.affinity_seconds > 0).then_some(state.affinity_seconds),
+                backends,
+            };
+            Some((frontend_id(&key)?, frontend))
+        });
+        Desired {
+            vips: self.tables.vips.iter().map(Address::to_ip).collect(),
+            frontends: frontends.collect(),
+            ..Desired::default()
+        }
+    }
+
+    fn served(&self, id: u32) -> Backend {
+        let backend = self.backend(id);
+        Backend {
+            address: backend_address(&backend),
+            cluster: cluster_name(&self.cluster(backend.cluster)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        model::Capacity,
+        reconcile::fixtures::{desired, frontend, id, maps},
+    };
+
+    #[test]
+    fn what_was_wanted_is_read_back() {
+        let wanted = desired([
+            (id("10.0.0.1", 80), frontend("web", &[("10.1.0.1:80", "east"), ("10.1.0.2:80", "")])),
+            (id("fd00::1", 80), frontend("shop", &[])),
+        ]);
+        let capacity = Capacity { frontends: 4, endpoints: 8, clusters: 2 };
+        assert_eq!(maps(capacity, &[&wanted]).1.in_force(), wanted);
+    }
+}

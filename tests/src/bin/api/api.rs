@@ -1,0 +1,186 @@
+//! Asking an API server.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use http::{Method, Request, Uri};
+use kube::{Client, Config};
+use mcs_tests::{netns::Namespace, wait};
+use serde_json::Value;
+use tokio::runtime::{self, Runtime};
+
+/// Requests at a time when there are many.
+const AT_A_TIME: usize = 32;
+
+/// An API server, for somebody with a token, from within a network namespace.
+pub(crate) struct Api {
+    netns: Arc<Namespace>,
+    runtime: Runtime,
+    client: Client,
+}
+
+impl Api {
+    /// Asks nothing yet.
+    pub(crate) fn new(netns: Arc<Namespace>, url: &str, token: &str) -> anyhow::Result<Self> {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let mut config = Config::new(url.parse::<Uri>()?);
+        config.accept_invalid_certs = true;
+        config.auth_info.token = Some(token.to_owned().into());
+        let client = {
+            let _runtime = runtime.enter();
+            Client::try_from(config)?
+        };
+        Ok(Self { netns, runtime, client })
+    }
+
+    /// An error if it does not answer, or is not ready.
+    pub(crate) fn is_ready(&self) -> anyhow::Result<()> {
+        let request = Request::get("/readyz").body(Vec::new())?;
+        self.run(self.client.request_text(request))?;
+        Ok(())
+    }
+
+    /// What it knows under that path.
+    pub(crate) fn get(&self, path: &str) -> anyhow::Result<Value> {
+        self.ask(&Method::GET, path, None)
+    }
+
+    /// Creates an object, or makes it what is given.
+    pub(crate) fn apply(&self, object: &Value) -> anyhow::Result<()> {
+        self.ask(&Method::PATCH, &applied(object)?, Some(object)).map(drop)
+    }
+
+    /// Asks whether it would take an object, with nothing in it that it does not know.
+    pub(crate) fn would_apply(&self, object: &Value) -> anyhow::Result<()> {
+        let strict = "fieldManager=suite&force=true&dryRun=All&fieldValidation=Strict";
+        self.ask(&Method::PATCH, &format!("{}?{strict}", path(object)?), Some(object)).map(drop)
+    }
+
+    /// The same for each.
+    pub(crate) fn apply_all<'a>(
+        &self,
+        objects: impl IntoIterator<Item = &'a Value>,
+    ) -> anyhow::Result<()> {
+        objects.into_iter().try_for_each(|object| self.apply(object))
+    }
+
+    /// The same for each document of a YAML file.
+    pub(crate) fn apply_yaml(&self, text: &str) -> anyhow::Result<()> {
+        self.apply_all(&documents(text)?)
+    }
+
+    /// The same for many at a time.
+    pub(crate) fn apply_many(&self, objects: &[Value]) -> anyhow::Result<()> {
+        let apply = |object| request(&Method::PATCH, &applied(object)?, Some(object));
+        self.send(objects.iter().map(apply).collect::<anyhow::Result<_>>()?)
+    }
+
+    /// Creates many objects, none of which there is yet.
+    pub(crate) fn create_many(&self, objects: &[Value]) -> anyhow::Result<()> {
+        let create = |object| request(&Method::POST, &collection(object)?, Some(object));
+        self.send(objects.iter().map(create).collect::<anyhow::Result<_>>()?)
+    }
+
+    fn send(&self, requests: Vec<Request<Vec<u8>>>) -> anyhow::Result<()> {
+        self.run(async {
+            let answers = stream::iter(requests).map(|request| self.client.request_text(request));
+            answers.buffer_unordered(AT_A_TIME).try_for_each(async |_| Ok(())).await
+        })
+    }
+
+    /// Creates something that belongs to an object, and returns what becomes of it.
+    pub(crate) fn create_below(
+        &self,
+        object: &Value,
+        what: &str,
+        body: &Value,
+    ) -> anyhow::Result<Value> {
+        self.ask(&Method::POST, &format!("{}/{what}", path(object)?), Some(body))
+    }
+
+    /// Deletes an object, which is gone when this returns.
+    pub(crate) fn delete(&self, object: &Value) -> anyhow::Result<()> {
+        let path = path(object)?;
+        self.ask(&Method::DELETE, &path, None)?;
+        wait::until(&format!("{path} to be gone"), || match self.get(&path) {
+            Err(error) if code(&error) == Some(404) => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => bail!("it is still there"),
+        })
+    }
+
+    /// Waits until objects of that kind can be listed.
+    pub(crate) fn wait_for_kind(&self, example: &Value) -> anyhow::Result<()> {
+        let collection = collection(example)?;
+        wait::until(&format!("{collection} to be served"), || self.get(&collection).map(drop))
+    }
+
+    /// An answer. A request that is lost since the server has gone meanwhile is made again.
+    fn ask(&self, method: &Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
+        wait::until(&format!("an answer to {method} {path}"), || {
+            let request = request(method, path, body)?;
+            let asked = self.run(self.client.request::<Value>(request));
+            match asked {
+                Err(error) if code(&error).is_none() => Err(error),
+                answer => Ok(answer.with_context(|| format!("{method} {path}"))),
+            }
+        })?
+    }
+
+    fn run<T: Send>(
+        &self,
+        work: impl Future<Output = kube::Result<T>> + Send,
+    ) -> anyhow::Result<T> {
+        Ok(self.netns.run(|| self.runtime.block_on(work))??)
+    }
+}
+
+/// The documents of a YAML file.
+pub(crate) fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
+    let documents = text.split("\n---\n").map(|document| Ok(serde_saphyr::from_str(document)?));
+    documents.collect()
+}
+
+fn request(method: &Method, path: &str, body: Option<&Value>) -> anyhow::Result<Request<Vec<u8>>> {
+    let content = match *method {
+        Method::PATCH => "application/apply-patch+yaml",
+        _ => "application/json",
+    };
+    let body = body.map(Value::to_string).unwrap_or_default().into_bytes();
+    let request = Request::builder().method(method).uri(path).header("content-type", content);
+    Ok(request.body(body)?)
+}
+
+/// What the server answered, if it did.
+fn code(error: &anyhow::Error) -> Option<u16> {
+    match error.downcast_ref()? {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}
+
+/// The path of an object.
+fn path(object: &Value) -> anyhow::Result<String> {
+    let name = object["metadata"]["name"].as_str().context("an object without a name")?;
+    Ok(format!("{}/{name}", collection(object)?))
+}
+
+/// Where an object is applied.
+fn applied(object: &Value) -> anyhow::Result<String> {
+    Ok(format!("{}?fieldManager=suite&force=true", path(object)?))
+}
+
+/// The path of the objects of its kind, in its namespace.
+fn collection(object: &Value) -> anyhow::Result<String> {
+    let text = |value: &Value| value.as_str().map(str::to_owned).context("no Kubernetes object");
+    let (version, kind) = (text(&object["apiVersion"])?, text(&object["kind"])?.to_lowercase());
+    let prefix = if version.contains('/') { "/apis" } else { "/api" };
+    let namespace = object["metadata"]["namespace"].as_str();
+    let namespace = namespace.map(|name| format!("/namespaces/{name}")).unwrap_or_default();
+    let plural = match kind.strip_suffix('y') {
+        Some(stem) => format!("{stem}ies"),
+        None => format!("{kind}s"),
+    };
+    Ok(format!("{prefix}/{version}{namespace}/{plural}"))
+}

@@ -1,0 +1,184 @@
+//! Agent and API server lose each other, and nobody notices.
+
+use std::{
+    thread,
+    time::{Duration, Instant, UNIX_EPOCH},
+};
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{
+    suite::{Suite, tell},
+    traffic,
+};
+
+use crate::{
+    site::Site,
+    world::{Target, World},
+};
+
+/// How long an API server is away: until the agent waits as long as it ever does between attempts.
+const AWAY: Duration = Duration::from_mins(1);
+/// An agent may have heard nothing for longer: API servers send a bookmark each minute.
+const QUIET: Duration = Duration::from_secs(75);
+/// How long an agent may take to end.
+const END: Duration = Duration::from_secs(2);
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("objects deleted and changed while the agent was away", agent_away);
+    suite.case("a watch that is too old becomes a list", too_old);
+    suite.case("the API server is killed under load", killed);
+    suite.case("the API server stands still under load", frozen);
+    suite.case("an agent starts without an API server, under load", starts_alone);
+}
+
+/// Services of which one stays, one changes and one goes.
+struct Three {
+    stays: Target,
+    changes: Target,
+    goes: Target,
+}
+
+impl Three {
+    fn begin(world: &World, site: &Site, name: &str) -> anyhow::Result<Self> {
+        let fresh = |what| world.fresh(&format!("{name}-{what}")).with(&[11, 12]);
+        let three = Self { stays: fresh("stays"), changes: fresh("changes"), goes: fresh("goes") };
+        for target in [&three.stays, &three.changes, &three.goes] {
+            world.east.api.apply_all(&target.objects())?;
+        }
+        for target in [&three.stays, &three.changes, &three.goes] {
+            site.wait_for(&target.service)?;
+        }
+        Ok(three)
+    }
+
+    fn change(&mut self, world: &World) -> anyhow::Result<()> {
+        self.changes = self.changes.clone().with(&[13]);
+        world.east.api.apply_all(&self.changes.objects())?;
+        for object in self.goes.objects() {
+            world.east.api.delete(&object)?;
+        }
+        Ok(())
+    }
+
+    fn wait(&self, site: &Site) -> anyhow::Result<()> {
+        site.wait_for(&self.changes.service)?;
+        site.agent.wait_until_gone(self.goes.service.name())?;
+        site.wait_for(&self.stays.service)
+    }
+}
+
+fn agent_away(world: &mut World) -> anyhow::Result<()> {
+    let mut three = Three::begin(world, &world.site, "away")?;
+    world.site.agent.kill()?;
+    three.change(world)?;
+    world.site.agent.start_again(&world.node.netns, &[])?;
+    world.site.wait_until_healthy()?;
+    three.wait(&world.site)
+}
+
+/// A new API server does not know what an older one told.
+fn too_old(world: &mut World) -> anyhow::Result<()> {
+    let mut site = world.start("too-old", &["--log", "mcs_agent=debug"])?;
+    site.wait_until_healthy()?;
+    let mut three = Three::begin(world, &site, "old")?;
+    site.freeze()?;
+    world.east.kill()?;
+    let changed = world.east.start_again().and_then(|()| three.change(world));
+    site.thaw()?;
+    changed?;
+    three.wait(&site)?;
+    let log = site.agent.log()?;
+    ensure!(log.contains("listing anew"), "no watch was too old");
+    site.wait_until_content()?;
+    world.site.wait_until_content()
+}
+
+fn killed(world: &mut World) -> anyhow::Result<()> {
+    let mut three = Three::begin(world, &world.site, "killed")?;
+    let _in_cgroup = world.site.cgroup.visit()?;
+    let load = three.changes.load(&[11, 12, 13]);
+    let World { east, pod, site, .. } = world;
+    let maps = site.maps()?;
+    let before = maps.text()?;
+    let answers = traffic::during(pod, &load, || {
+        let begin = Instant::now();
+        east.kill()?;
+        site.wait_for_problem("endpointslices.discovery.k8s.io", "stays in force")?;
+        tell(format!("noticed after {:.1} s", begin.elapsed().as_secs_f64()));
+        says_since_when(site)?;
+        thread::sleep(AWAY.saturating_sub(begin.elapsed()));
+        ensure!(site.report()?["synced"] == true, "it is not synced any more");
+        ensure!(maps.text()? == before, "the maps are not what they were");
+        east.start_again()?;
+        let away = begin.elapsed().as_secs();
+        let begin = Instant::now();
+        site.wait_until_content()?;
+        ensure!(site.known_until()?.is_none() && site.agent.is_healthy()?, "it is not healthy");
+        tell(format!(
+            "away for {away} s, followed again {:.1} s later",
+            begin.elapsed().as_secs_f64()
+        ));
+        ensure!(maps.text()? == before, "the maps are not what they were");
+        Ok(())
+    })?;
+    tell(format!("{answers} answers meanwhile, none wrong or missing"));
+    three.change(world)?;
+    three.wait(&world.site)
+}
+
+/// `status` tells how old what is in force may be.
+fn says_since_when(site: &Site) -> anyhow::Result<()> {
+    let status = site.agent.status()?;
+    let degraded = status["degraded"].to_string();
+    ensure!(degraded.contains("cannot be followed"), "{degraded}");
+    ensure!(!site.agent.is_healthy()?, "`status` exits with 0");
+    let known = UNIX_EPOCH + Duration::from_secs(site.known_until()?.context("no time")?);
+    let age = known.elapsed().context("a time to come")?;
+    ensure!(age < QUIET, "nothing heard for {age:?}");
+    Ok(())
+}
+
+fn frozen(world: &mut World) -> anyhow::Result<()> {
+    let mut three = Three::begin(world, &world.site, "frozen")?;
+    let _in_cgroup = world.site.cgroup.visit()?;
+    let load = three.changes.load(&[11, 12, 13]);
+    let World { east, pod, site, node, .. } = world;
+    traffic::during(pod, &load, || {
+        east.freeze()?;
+        // Its connections are open and quiet, until the agent asks whether anybody is there.
+        let begin = Instant::now();
+        let noticed =
+            site.wait_for_problem("serviceimports.multicluster.x-k8s.io", "stays in force");
+        tell(format!("noticed after {:.1} s", begin.elapsed().as_secs_f64()));
+        let restarted = noticed.and_then(|()| {
+            let begin = Instant::now();
+            site.agent.stop()?;
+            ensure!(begin.elapsed() < END, "it took {:?} to end", begin.elapsed());
+            site.agent.start_again(&node.netns, &[])
+        });
+        east.thaw()?;
+        restarted?;
+        site.wait_until_healthy()
+    })?;
+    three.change(world)?;
+    three.wait(&world.site)
+}
+
+fn starts_alone(world: &mut World) -> anyhow::Result<()> {
+    let mut three = Three::begin(world, &world.site, "alone")?;
+    let _in_cgroup = world.site.cgroup.visit()?;
+    let load = three.stays.load(&[11, 12]);
+    let World { east, pod, site, node, .. } = world;
+    traffic::during(pod, &load, || {
+        east.kill()?;
+        site.agent.stop()?;
+        site.agent.start_again(&node.netns, &["--max-memory", "512Ki"])?;
+        site.wait_for_problem("serviceimports.multicluster.x-k8s.io", "nothing changes until")?;
+        let status = site.agent.status()?;
+        ensure!(status["degraded"].to_string().contains("not synced"), "{}", status["degraded"]);
+        east.start_again()?;
+        site.wait_until_healthy()
+    })?;
+    three.change(world)?;
+    three.wait(&world.site)
+}

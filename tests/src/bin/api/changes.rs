@@ -1,0 +1,77 @@
+//! What changes in the cluster changes in the maps.
+
+use std::time::Duration;
+
+use mcs_tests::suite::{Suite, tell};
+
+use crate::world::World;
+
+const CHANGES: usize = 50;
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("a changed slice reaches the map", reaches_the_map);
+    suite.case("import and slices in any order", in_any_order);
+}
+
+/// From the API server's answer to whoever writes.
+fn reaches_the_map(world: &mut World) -> anyhow::Result<()> {
+    let sets = [&[11, 12], &[11, 13]].map(|pods| world.fresh("changed").with(pods));
+    let api = &world.east.api;
+    api.apply_all(&sets[0].objects())?;
+    world.site.wait_for(&sets[0].service)?;
+    let backends = world.site.set_of(sets[0].tcp())?;
+    let mut times = Vec::new();
+    for turn in 1..=CHANGES {
+        let before = backends.now()?;
+        // IPv4 comes first.
+        api.apply(&sets[turn % 2].service.slices()[0])?;
+        times.push(backends.time(before)?);
+    }
+    tell(format!("{CHANGES} changes, {}", summary(times)));
+    api.apply_all(&sets[0].objects())?;
+    world.site.wait_for(&sets[0].service)
+}
+
+/// Of times from a write's answer to the map.
+pub(crate) fn summary(mut times: Vec<Duration>) -> String {
+    times.sort();
+    let median = milliseconds(times[times.len() / 2]);
+    let longest = milliseconds(times[times.len() - 1]);
+    format!("from the answer to the map: median {median}, longest {longest}")
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{:.1} ms", time.as_secs_f64() * 1000.0)
+}
+
+fn in_any_order(world: &mut World) -> anyhow::Result<()> {
+    let target = world.fresh("ordered").with(&[11]);
+    let nothing = world.fresh("ordered");
+    let (api, site) = (&world.east.api, &world.site);
+    let (import, slices) = (target.service.import(), target.service.slices());
+
+    for _ in 0..2 {
+        api.apply_all(&slices)?;
+        api.apply(&import)?;
+        site.wait_for(&target.service)?;
+        for slice in &slices {
+            api.delete(slice)?;
+        }
+        site.agent.wait_for_frontends("ordered", &target.clone().with(&[]).service.frontends())?;
+        api.apply_all(&slices)?;
+        site.wait_for(&target.service)?;
+        api.delete(&import)?;
+        site.agent.wait_until_gone("ordered")?;
+        api.apply(&import)?;
+        site.wait_for(&target.service)?;
+        api.delete(&import)?;
+        for slice in &slices {
+            api.delete(slice)?;
+        }
+        site.agent.wait_until_gone("ordered")?;
+    }
+    // Another import may have the name, with other addresses.
+    api.apply(&nothing.service.import())?;
+    site.wait_for(&nothing.service)?;
+    api.delete(&nothing.service.import())
+}

@@ -1,0 +1,260 @@
+//! etcd and API servers, as processes that can be killed.
+
+use std::{
+    fs::{self, File},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    process::{Child, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{
+    cluster::{
+        Programs,
+        certificates::{Authority, TokenKeys},
+        etcd, mcs_definitions,
+    },
+    netns::Namespace,
+    run::Run,
+    wait,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use crate::api::Api;
+
+/// An API server takes its time to start where others work too.
+const START_PATIENCE: Duration = Duration::from_mins(2);
+/// Who may do everything.
+const TOKEN: &str = "administrator";
+
+/// What the processes of a control plane share: a network namespace, and etcd.
+pub(crate) struct ControlPlane {
+    _etcd: Process,
+    netns: Arc<Namespace>,
+    address: Ipv4Addr,
+    programs: Programs,
+    authority: Authority,
+    /// The cgroup that its processes belong to, whoever starts them.
+    cgroup: PathBuf,
+    directory: PathBuf,
+}
+
+/// An API server with a cluster of its own.
+pub(crate) struct ApiServer {
+    process: Process,
+    address: SocketAddr,
+    authority: PathBuf,
+    /// Asks it as the administrator.
+    pub(crate) api: Api,
+}
+
+impl ControlPlane {
+    /// Starts etcd in a namespace that is reached by `address`.
+    pub(crate) fn start(run: &Run, netns: Namespace, address: Ipv4Addr) -> anyhow::Result<Self> {
+        let programs = Programs::from_env();
+        let directory = run.directory().to_owned();
+        let netns = Arc::new(netns);
+        let flags = etcd::flags(&directory.join("etcd"), "error");
+        let etcd = Process::start(&programs, "etcd", &flags, &netns, run.cgroup(), &directory)?;
+        let authority = Authority::create(directory.join("pki"), "authority")?;
+        let cgroup = run.cgroup().to_owned();
+        Ok(Self { _etcd: etcd, netns, address, programs, authority, cgroup, directory })
+    }
+
+    /// Starts an API server with these flags more, and waits until it is ready. Its cluster has that
+    /// name, and shares etcd with the others and nothing else.
+    pub(crate) fn api_server(
+        &self,
+        name: &str,
+        port: u16,
+        flags: &[&str],
+    ) -> anyhow::Result<ApiServer> {
+        let directory = self.directory.join(name);
+        fs::create_dir(&directory)?;
+        let tokens = TokenKeys::create(&directory)?;
+        let serving = self.authority.server(name, &[], [IpAddr::from(self.address)])?;
+        let users = directory.join("tokens.csv");
+        fs::write(&users, format!("{TOKEN},administrator,0,system:masters\n"))?;
+        let own = [
+            format!("--etcd-servers={}", etcd::URL),
+            format!("--etcd-prefix=/{name}"),
+            format!("--secure-port={port}"),
+            format!("--advertise-address={}", self.address),
+            "--endpoint-reconciler-type=none".to_owned(),
+            "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
+            format!("--tls-cert-file={}", serving.certificate.display()),
+            format!("--tls-private-key-file={}", serving.key.display()),
+            format!("--token-auth-file={}", users.display()),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            format!("--service-account-key-file={}", tokens.public.display()),
+            format!("--service-account-signing-key-file={}", tokens.private.display()),
+            "--authorization-mode=RBAC".to_owned(),
+        ];
+        let flags: Vec<_> =
+            own.into_iter().chain(flags.iter().map(|&flag| flag.to_owned())).collect();
+        let process = Process::start(
+            &self.programs,
+            "kube-apiserver",
+            &flags,
+            &self.netns,
+            &self.cgroup,
+            &directory,
+        )?;
+        let address = SocketAddr::new(self.address.into(), port);
+        let api = Api::new(Arc::clone(&self.netns), &format!("https://{address}"), TOKEN)?;
+        let authority = self.authority.certificate();
+        let mut server = ApiServer { process, address, authority, api };
+        server.wait()?;
+        Ok(server)
+    }
+
+    /// The definitions of ServiceImport and ServiceExport.
+    pub(crate) fn mcs_definitions(&self) -> anyhow::Result<String> {
+        mcs_definitions(&self.programs)
+    }
+
+    /// Where it is.
+    pub(crate) const fn address(&self) -> Ipv4Addr {
+        self.address
+    }
+}
+
+impl ApiServer {
+    /// Waits until it answers.
+    fn wait(&mut self) -> anyhow::Result<()> {
+        wait::within(START_PATIENCE, &format!("the API server at {}", self.address), || match self
+            .process
+            .check()
+        {
+            Ok(()) => self.api.is_ready().map(Ok),
+            ended => Ok(ended),
+        })?
+    }
+
+    /// Starts it again after [`ApiServer::kill`], and waits until it is ready.
+    pub(crate) fn start_again(&mut self) -> anyhow::Result<()> {
+        self.process.start_again()?;
+        self.wait()
+    }
+
+    /// Kills it, and waits for that.
+    pub(crate) fn kill(&mut self) -> anyhow::Result<()> {
+        self.process.signal(Signal::KILL)?;
+        self.process.child.wait()?;
+        Ok(())
+    }
+
+    /// Makes it stand still, with all its connections open.
+    pub(crate) fn freeze(&self) -> anyhow::Result<()> {
+        self.process.signal(Signal::STOP)
+    }
+
+    /// Lets it go on.
+    pub(crate) fn thaw(&self) -> anyhow::Result<()> {
+        self.process.signal(Signal::CONT)
+    }
+
+    /// Where it is.
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The certificate of its authority.
+    pub(crate) fn authority(&self) -> &Path {
+        &self.authority
+    }
+
+    /// Writes a kubeconfig of whoever has the token in that file.
+    pub(crate) fn write_kubeconfig(&self, path: &Path, token_file: &Path) -> anyhow::Result<()> {
+        let config = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "contexts": [{ "name": "agent", "context": { "cluster": "it", "user": "agent" } }],
+            "current-context": "agent",
+            "clusters": [{
+                "name": "it",
+                "cluster": {
+                    "server": format!("https://{}", self.address),
+                    "certificate-authority": self.authority,
+                },
+            }],
+            "users": [{ "name": "agent", "user": { "tokenFile": token_file } }],
+        });
+        Ok(fs::write(path, config.to_string())?)
+    }
+}
+
+/// A process that is killed when this is dropped.
+struct Process {
+    name: &'static str,
+    program: PathBuf,
+    flags: Vec<String>,
+    netns: Arc<Namespace>,
+    cgroup: PathBuf,
+    log: PathBuf,
+    child: Child,
+}
+
+impl Process {
+    fn start(
+        programs: &Programs,
+        name: &'static str,
+        flags: &[String],
+        netns: &Arc<Namespace>,
+        cgroup: &Path,
+        directory: &Path,
+    ) -> anyhow::Result<Self> {
+        let program = programs.find(name)?;
+        let log = directory.join(format!("{name}.log"));
+        let child = spawn(&program, flags, netns, cgroup, &log)?;
+        let (netns, cgroup) = (Arc::clone(netns), cgroup.to_owned());
+        Ok(Self { name, program, flags: flags.to_owned(), netns, cgroup, log, child })
+    }
+
+    fn start_again(&mut self) -> anyhow::Result<()> {
+        self.child = spawn(&self.program, &self.flags, &self.netns, &self.cgroup, &self.log)?;
+        Ok(())
+    }
+
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
+    }
+
+    /// An error if it has ended.
+    fn check(&mut self) -> anyhow::Result<()> {
+        let ended = self.child.try_wait()?;
+        ensure!(ended.is_none(), "{} ended: see {}", self.name, self.log.display());
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(
+    program: &Path,
+    flags: &[String],
+    netns: &Namespace,
+    cgroup: &Path,
+    log: &Path,
+) -> anyhow::Result<Child> {
+    let log = File::options().create(true).append(true).open(log)?;
+    let mut command = netns.command("/bin/sh");
+    command
+        .args(["-c", "echo 0 >\"$0\" && exec \"$@\""])
+        .arg(cgroup.join("cgroup.procs"))
+        .arg(program)
+        .args(flags)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log);
+    command.spawn().with_context(|| format!("cannot start {}", program.display()))
+}

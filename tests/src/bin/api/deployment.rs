@@ -1,0 +1,157 @@
+//! What is shipped to deploy, as a real API server sees it.
+
+use std::{collections::BTreeMap, path::Path, process::Command};
+
+use anyhow::{Context as _, ensure};
+use mcs_agent::model::Memory;
+use mcs_tests::{agent::CAPABILITIES, cluster::Programs, suite::Suite};
+use serde_json::{Value, json};
+
+use crate::{api::documents, world::World};
+
+const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+const NAMESPACE: &str = "mcs-system";
+
+/// Values other than the chart's own, of every kind that a template asks for.
+const VALUES: &str = r#"
+image: {repository: registry.example/mcs-agent, digest: "sha256:0000000000000000000000000000000000000000000000000000000000000000"}
+imagePullSecrets: [{name: registry}]
+capacity: {memory: 1Gi, flows: 256}
+import: {group: example.org, selector: "shop=cart,tier in (web,api)"}
+clusterId: east
+vipCidrs: [10.99.0.0/16, "fd99::/64"]
+apiServer: {host: api.example, port: 6443}
+socketLb: "off"
+tc: {mode: "on", devices: ["cali*", "!veth0*"], attach: clsact}
+uplinks: [none]
+log: {format: human, filter: "warn,mcs_agent=debug"}
+health: {address: "off"}
+metrics: {address: "[::]:16451"}
+host: {bpffs: /run/bpf, cgroup: /run/cgroup2, runDirectory: /run/mcs-agent}
+cgroup: /kubepods
+extraCapabilities: [SYS_RESOURCE]
+seccompProfile: {type: Localhost, localhostProfile: mcs-agent.json}
+seLinuxOptions: {type: spc_t}
+resources: {requests: {cpu: 1}, limits: {memory: 1Gi, cpu: 2}}
+priorityClassName: system-cluster-critical
+criticalPodsQuota: true
+updateStrategy: {type: OnDelete, rollingUpdate: null}
+tolerations: [{key: edge, operator: Exists, effect: NoSchedule}]
+nodeSelector: {pool: blue}
+affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: gpu, operator: DoesNotExist}]}]}}}
+podLabels: {team: network}
+podAnnotations: {example.org/note: "yes"}
+extraArgs: [--log-programs]
+extraEnv: [{name: MCS_ZONE, value: a}]
+serviceAccount: {annotations: {example.org/role: reader}}
+"#;
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("the chart and the kustomize bases are the same objects", bases_are_the_chart);
+    suite.case("the chart passes the API server, whatever its values", chart_is_valid);
+    suite.case("the chart's memory follows the capacity", memory_follows);
+    suite.case("the chart refuses values that it does not know", chart_refuses);
+}
+
+fn bases_are_the_chart(_: &mut World) -> anyhow::Result<()> {
+    let base = kustomize("base")?;
+    ensure!(base == helm(&["--set=namespace.create=true"])?);
+    let daemonset = |objects: BTreeMap<String, Value>| {
+        objects
+            .into_iter()
+            .find(|(name, _)| name.starts_with("DaemonSet"))
+            .map(|(_, object)| object)
+    };
+    let cleanup = daemonset(helm(&["--set=cleanup=true"])?);
+    ensure!(daemonset(kustomize("cleanup")?) == cleanup && cleanup.is_some());
+
+    let shipped = daemonset(base).context("no DaemonSet")?;
+    let container = &shipped["spec"]["template"]["spec"]["containers"][0];
+    let added = &container["securityContext"]["capabilities"]["add"];
+    ensure!(*added == json!(CAPABILITIES.map(str::to_uppercase)), "tested without {added}");
+    Ok(())
+}
+
+fn chart_is_valid(world: &mut World) -> anyhow::Result<()> {
+    let values = world.run.directory().join("values.yaml");
+    std::fs::write(&values, VALUES)?;
+    let values = format!("--values={}", values.display());
+    for arguments in
+        [&[][..], &["--set=cleanup=true"], &[&values], &[&values, "--set=cleanup=true"]]
+    {
+        let objects = helm(arguments)?;
+        ensure!(objects.len() >= 4, "{objects:?}");
+        for object in objects.values() {
+            world.east.api.would_apply(object).with_context(|| format!("{arguments:?}"))?;
+        }
+    }
+    // It is the only one without a namespace that has to be there.
+    world.east.api.would_apply(&helm(&["--set=namespace.create=true"])?["Namespace mcs-system"])
+}
+
+fn memory_follows(_: &mut World) -> anyhow::Result<()> {
+    let memory = |capacity: &str| {
+        let objects = helm(&[&format!("--set={capacity}")])?;
+        let pod = &objects["DaemonSet mcs-agent"]["spec"]["template"]["spec"];
+        let resources = &pod["containers"][0]["resources"];
+        let of = |kind: &str| {
+            let memory = resources[kind]["memory"].as_str();
+            let mebibytes = memory.and_then(|memory| memory.strip_suffix("Mi"));
+            Ok::<u64, anyhow::Error>(mebibytes.context("no Mi")?.parse()?)
+        };
+        Ok::<_, anyhow::Error>((of("requests")?, of("limits")?))
+    };
+    // Two entries of 208 bytes each: 416 MiB for each 1,048,576.
+    let (less, more) = (memory("capacity.flows=524288")?, memory("capacity.flows=1572864")?);
+    ensure!((more.0 - less.0, more.1 - less.1) == (416, 416), "{less:?} and {more:?}");
+    for text in ["100Ki", "32Mi", "256Mi", "3Gi"] {
+        let (request, limit) = memory(&format!("capacity.memory={text}"))?;
+        let maps: Memory = text.parse()?;
+        let most = maps.capacity();
+        let objects = 6144 * u64::from(most.frontends) + 1536 * u64::from(most.endpoints);
+        let flows = 416 * 65_536;
+        let expected = 27 + 64 + (2 * maps.0 + objects + flows).div_ceil(1 << 20);
+        ensure!(limit.abs_diff(expected) <= 1, "{text}: {limit} instead of {expected} MiB");
+        ensure!(request <= limit, "{text}: {request} of {limit} MiB are requested");
+    }
+    Ok(())
+}
+
+fn chart_refuses(_: &mut World) -> anyhow::Result<()> {
+    for value in [
+        "capacity.flow=1",
+        "capacity.flows=1",
+        "capacity.memory=1.5Gi",
+        "tc.mode=maybe",
+        "imag.tag=1",
+    ] {
+        let refused = helm(&[&format!("--set={value}")]);
+        ensure!(refused.is_err(), "{value} is taken");
+    }
+    Ok(())
+}
+
+/// The chart's objects, by kind and name.
+fn helm(arguments: &[&str]) -> anyhow::Result<BTreeMap<String, Value>> {
+    let mut helm = Command::new(Programs::from_env().find("helm")?);
+    helm.args(["template", "mcs-agent", "deploy/helm/mcs-agent", "--namespace", NAMESPACE]);
+    objects(helm.args(arguments))
+}
+
+/// The objects of an overlay, by kind and name.
+fn kustomize(overlay: &str) -> anyhow::Result<BTreeMap<String, Value>> {
+    let mut kubectl = Command::new(Programs::from_env().find("kubectl")?);
+    objects(kubectl.arg("kustomize").arg(Path::new("deploy/kustomize").join(overlay)))
+}
+
+fn objects(command: &mut Command) -> anyhow::Result<BTreeMap<String, Value>> {
+    let output = command.current_dir(REPOSITORY).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
+    let objects = documents(&String::from_utf8(output.stdout)?)?;
+    let name = |object: &Value| {
+        let (kind, name) = (object["kind"].as_str()?, object["metadata"]["name"].as_str()?);
+        Some(format!("{kind} {name}"))
+    };
+    let named = |object| Ok((name(&object).context("an object without a name")?, object));
+    objects.into_iter().map(named).collect()
+}

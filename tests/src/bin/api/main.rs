@@ -1,0 +1,31 @@
+//! The API suite: agents that follow a real API server, whatever becomes of it.
+
+use std::process::ExitCode;
+
+use mcs_tests::suite::Suite;
+
+mod api;
+mod away;
+mod changes;
+mod control_plane;
+mod definitions;
+mod deployment;
+mod place;
+mod rights;
+mod scale;
+mod site;
+mod world;
+
+use self::world::World;
+
+fn main() -> ExitCode {
+    let mut suite = Suite::default();
+    changes::cases(&mut suite);
+    place::cases(&mut suite);
+    away::cases(&mut suite);
+    definitions::cases(&mut suite);
+    rights::cases(&mut suite);
+    deployment::cases(&mut suite);
+    scale::cases(&mut suite);
+    suite.main(World::begin)
+}

@@ -1,0 +1,174 @@
+//! What the cluster says of the node, and which imports are followed.
+
+use std::fs;
+
+use anyhow::ensure;
+use mcs_tests::{
+    agent::Source,
+    manifests::{Frontends, Protocol, Service},
+    suite::Suite,
+    wait,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    site::rejections,
+    world::{World, backend, write_token},
+};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("only imports with the labels asked for", selects_imports);
+    suite.case("the node's zone is followed", follows_zone);
+    suite.case("the cluster's id is followed", follows_cluster_id);
+    suite.case("flags go before what the cluster says", flags_first);
+    suite.case("an address of the API server is no VIP", refuses_api_server);
+    suite.case("a pod's service account", in_a_pod);
+}
+
+fn node(zone: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": { "name": "n1", "labels": { "topology.kubernetes.io/zone": zone } },
+    })
+}
+
+fn cluster_id(id: &str) -> Value {
+    json!({
+        "apiVersion": "about.k8s.io/v1beta1",
+        "kind": "ClusterProperty",
+        "metadata": { "name": "cluster.clusterset.k8s.io" },
+        "spec": { "value": id },
+    })
+}
+
+fn selects_imports(world: &mut World) -> anyhow::Result<()> {
+    let [chosen, other] =
+        ["chosen", "other"].map(|name| world.fresh(&format!("selected-{name}")).with(&[11]));
+    let labelled = |stage: &str| {
+        let mut import = chosen.service.import();
+        import["metadata"]["labels"] = json!({ "stage": stage });
+        import
+    };
+    let api = &world.east.api;
+    api.apply_all(&other.objects())?;
+    api.apply_all(&chosen.objects())?;
+    let mut site = world.start("selected", &["--import-selector", "stage in (canary,all)"])?;
+    site.wait_until_healthy()?;
+    ensure!(site.agent.services()?["frontends"] == json!([]), "an import was followed");
+    api.apply(&labelled("canary"))?;
+    site.wait_for(&chosen.service)?;
+    api.apply(&labelled("none"))?;
+    site.agent.wait_until_gone(chosen.service.name())?;
+    api.apply(&labelled("all"))?;
+    site.wait_for(&chosen.service)?;
+    site.agent.wait_until_gone(other.service.name())
+}
+
+/// Each endpoint is meant for one zone.
+fn for_zones(service: &Service, zones: &[&str]) -> Value {
+    let mut slice = service.slices()[0].clone();
+    for (endpoint, zone) in slice["endpoints"].as_array_mut().into_iter().flatten().zip(zones) {
+        endpoint["hints"] = json!({ "forZones": [{ "name": zone }] });
+    }
+    slice
+}
+
+fn follows_zone(world: &mut World) -> anyhow::Result<()> {
+    let target = world.fresh("zoned").with(&[11, 12]);
+    let of_zone = |pod| target.clone().with(&[pod]).service.frontends();
+    let api = &world.east.api;
+    api.apply(&node("a"))?;
+    api.apply_all(&[target.service.import(), for_zones(&target.service, &["a", "b"])])?;
+    let v4 =
+        |frontends: Frontends| frontends.into_iter().filter(|((ip, ..), _)| ip.is_ipv4()).collect();
+    let mut site = world.start("zoned", &["--node-name", "n1"])?;
+    site.wait_until_healthy()?;
+    let expect = |pod| {
+        let expected: Frontends = v4(of_zone(pod));
+        wait::until(&format!("{} alone", backend(pod)), || {
+            let found: Frontends = v4(site.agent.frontends("zoned")?);
+            ensure!(found == expected, "there are {found:?}");
+            Ok(())
+        })
+    };
+    expect(11)?;
+    api.apply(&node("b"))?;
+    expect(12)?;
+    // A report comes a little later than what it is about.
+    site.wait_for_report("the other zone", |report| report["node"]["zone"] == "b")
+}
+
+fn follows_cluster_id(world: &mut World) -> anyhow::Result<()> {
+    let target = world.fresh("local").with(&[11]);
+    let mut import = target.service.import();
+    import["spec"]["internalTrafficPolicy"] = "Local".into();
+    // Its endpoint is on a node of this name in the cluster "remote".
+    let mut slice = target.service.slices()[0].clone();
+    slice["endpoints"][0]["nodeName"] = "n1".into();
+    let api = &world.east.api;
+    api.apply_all(&[import, slice])?;
+    let mut site = world.start("local", &["--node-name", "n1", "--zone", "a"])?;
+    site.wait_until_healthy()?;
+    let reports = |what: &str, check: &dyn Fn(&Value) -> bool| site.wait_for_report(what, check);
+    reports("a policy that needs an identity", &|report| {
+        rejections(report, "local") == ["traffic_policy_needs_identity"]
+    })?;
+    let backends = || -> anyhow::Result<usize> {
+        Ok(site.agent.frontends("local")?.values().map(std::collections::BTreeSet::len).sum())
+    };
+    api.apply(&cluster_id("elsewhere"))?;
+    reports("a cluster id", &|report| report["node"]["cluster_id"] == "elsewhere")?;
+    ensure!(backends()? == 0, "an endpoint of another cluster is taken for local");
+    api.apply(&cluster_id("remote"))?;
+    reports("another cluster id", &|report| report["node"]["cluster_id"] == "remote")?;
+    wait::until("the local endpoint", || {
+        ensure!(backends()? == 2, "there are {} backends", backends()?);
+        Ok(())
+    })?;
+    api.delete(&cluster_id("remote"))?;
+    reports("no cluster id", &|report| report["node"]["cluster_id"].is_null())
+}
+
+fn flags_first(world: &mut World) -> anyhow::Result<()> {
+    let api = &world.east.api;
+    api.apply_all(&[node("b"), cluster_id("remote")])?;
+    let flags = ["--node-name", "n1", "--zone", "z", "--cluster-id", "own"];
+    let mut site = world.start("flags", &flags)?;
+    site.wait_until_healthy()?;
+    let report = site.report()?;
+    ensure!(report["node"]["zone"] == "z" && report["node"]["cluster_id"] == "own", "{report}");
+    let followed = report["source"]["kinds"].as_array().map(Vec::len);
+    ensure!(followed == Some(2), "it follows {}", report["source"]["kinds"]);
+    api.delete(&cluster_id("remote"))?;
+    api.delete(&node("b"))
+}
+
+fn refuses_api_server(world: &mut World) -> anyhow::Result<()> {
+    let service = Service::new("api-server", [world.control.address().into()]);
+    let import = service.port(Protocol::Tcp, 6443, 8080).import();
+    world.east.api.apply(&import)?;
+    world.site.wait_for_report("a VIP that is the API server's", |report| {
+        rejections(report, "api-server") == ["vip_is_api_server"]
+    })?;
+    world.east.api.delete(&import)
+}
+
+fn in_a_pod(world: &mut World) -> anyhow::Result<()> {
+    let target = world.fresh("seen-by-a-pod").with(&[11]);
+    let api = &world.east.api;
+    api.apply_all(&target.objects())?;
+    let account = world.run.directory().join("account");
+    fs::create_dir(&account)?;
+    fs::write(account.join("namespace"), "mcs-system")?;
+    fs::copy(world.east.authority(), account.join("ca.crt"))?;
+    write_token(&world.east, &account.join("token"))?;
+    let source = Source::Pod { account, server: world.east.address() };
+    let mut site = world.start_on("in-a-pod", source, &[])?;
+    site.wait_until_healthy()?;
+    site.wait_for(&target.service)?;
+    for object in target.objects() {
+        api.delete(&object)?;
+    }
+    site.agent.wait_until_gone(target.service.name())
+}

@@ -1,0 +1,87 @@
+//! What the agent may do.
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{agent::Source, suite::Suite, traffic};
+
+use crate::world::{World, account, role_and_binding, write_token};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("every right that is shipped is needed", every_right_is_needed);
+    suite.case("rights are removed and restored under load", removed_and_restored);
+    suite.case("a token is renewed under load", token_is_renewed);
+}
+
+fn every_right_is_needed(world: &mut World) -> anyhow::Result<()> {
+    let [role, _] = role_and_binding()?;
+    world.west.api.apply_yaml(&world.control.mcs_definitions()?)?;
+    world.west.api.wait_for_kind(&world.fresh("example").service.import())?;
+    let rules = role["rules"].as_array().context("a role without rules")?.clone();
+    for (index, rule) in rules.iter().enumerate() {
+        let resource = rule["resources"][0].as_str().context("a rule without resource")?;
+        let group = rule["apiGroups"][0].as_str().unwrap_or_default();
+        let place = [resource, group].join(".").trim_end_matches('.').to_owned();
+        for (position, verb) in rule["verbs"].as_array().into_iter().flatten().enumerate() {
+            let mut less = role.clone();
+            let verbs = &mut less["rules"][index]["verbs"];
+            verbs.as_array_mut().context("a rule without verbs")?.remove(position);
+            // A list that is streamed is a watch.
+            let (server, name) =
+                if verb == "list" { (&world.west, "west") } else { (&world.east, "east") };
+            server.api.apply(&less)?;
+            let source = Source::Kubeconfig(world.kubeconfig(name));
+            let role_name = format!("less-{position}-{resource}");
+            let site = world.start_on(&role_name, source, &["--node-name", "n1"])?;
+            site.wait_for_problem(&place, "is forbidden")?;
+            ensure!(site.report()?["synced"] == false, "synced without {verb} of {place}");
+            server.api.apply(&role)?;
+        }
+    }
+    Ok(())
+}
+
+fn removed_and_restored(world: &mut World) -> anyhow::Result<()> {
+    let [_, binding] = role_and_binding()?;
+    let target = world.fresh("rights").with(&[11, 12]);
+    world.east.api.apply_all(&target.objects())?;
+    world.site.wait_for(&target.service)?;
+    let _in_cgroup = world.site.cgroup.visit()?;
+    let World { east, pod, site, .. } = world;
+    traffic::during(pod, &target.load(&[11, 12, 13]), || {
+        east.api.delete(&binding)?;
+        // Watches that are open stay so.
+        east.kill()?;
+        east.start_again()?;
+        site.wait_for_problem("endpointslices.discovery.k8s.io", "is forbidden")?;
+        east.api.apply_all(&target.clone().with(&[13]).objects())?;
+        ensure!(site.report()?["synced"] == true, "it is not synced any more");
+        site.wait_for(&target.service)?;
+        east.api.apply(&binding)?;
+        site.wait_until_content()?;
+        site.wait_for(&target.clone().with(&[13]).service)
+    })?;
+    Ok(())
+}
+
+fn token_is_renewed(world: &mut World) -> anyhow::Result<()> {
+    let account = account()?;
+    let token_file = world.token_file("east");
+    let target = world.fresh("token").with(&[11, 12]);
+    world.east.api.apply_all(&target.objects())?;
+    world.site.wait_for(&target.service)?;
+    let _in_cgroup = world.site.cgroup.visit()?;
+    let World { east, pod, site, .. } = world;
+    traffic::during(pod, &target.load(&[11, 12, 13]), || {
+        // A token is of an account that exists.
+        east.api.delete(&account)?;
+        east.api.apply(&account)?;
+        east.kill()?;
+        east.start_again()?;
+        site.wait_for_problem("endpointslices.discovery.k8s.io", "Unauthorized")?;
+        write_token(east, &token_file)?;
+        site.wait_until_content()?;
+        let changed = target.clone().with(&[13]);
+        east.api.apply_all(&changed.objects())?;
+        site.wait_for(&changed.service)
+    })?;
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! The agent's DaemonSet and pods.
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use crate::member::Member;
+
+/// The name of the release and of its DaemonSet, and their namespace.
+pub(crate) const NAME: &str = "mcs-agent";
+pub(crate) const NAMESPACE: &str = "mcs-system";
+/// What all its objects have.
+pub(crate) const SELECTOR: &str = "app.kubernetes.io/name=mcs-agent";
+
+/// The DaemonSet.
+pub(crate) fn daemon_set(member: &Member) -> anyhow::Result<Value> {
+    member.kubectl.get(&["daemonset", NAME, "--namespace", NAMESPACE])
+}
+
+/// Its pods.
+pub(crate) fn pods(member: &Member) -> anyhow::Result<Vec<Value>> {
+    let words = ["pods", "--namespace", NAMESPACE, "--selector", SELECTOR];
+    let mut list = member.kubectl.get(&words)?;
+    Ok(list["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
+}
+
+/// Deletes its pods, and returns when others are ready in their place.
+pub(crate) fn delete_pods(member: &Member) -> anyhow::Result<()> {
+    kubectl(member, &["delete", "pods", "--selector", SELECTOR])?;
+    wait(member)
+}
+
+/// What `mcs-agent` prints in each of its pods.
+pub(crate) fn ask(member: &Member, words: &[&str]) -> anyhow::Result<Vec<String>> {
+    let ask = |pod: Value| {
+        let name = pod["metadata"]["name"].as_str().context("a pod without a name")?;
+        kubectl(member, &[&["exec", name, "--", "mcs-agent"], words].concat())
+    };
+    pods(member)?.into_iter().map(ask).collect()
+}
+
+/// What a pod has logged.
+pub(crate) fn log(member: &Member, pod: &Value) -> anyhow::Result<String> {
+    let name = pod["metadata"]["name"].as_str().context("a pod without a name")?;
+    kubectl(member, &["logs", name])
+}
+
+/// Changes the DaemonSet by a JSON patch, without waiting for what comes of it.
+pub(crate) fn patch(member: &Member, patch: &Value) -> anyhow::Result<()> {
+    let patch = patch.to_string();
+    kubectl(member, &["patch", "daemonset", NAME, "--type=json", "--patch", &patch]).map(drop)
+}
+
+/// Waits until every pod is as the DaemonSet wants it, and ready.
+pub(crate) fn wait(member: &Member) -> anyhow::Result<()> {
+    kubectl(member, &["rollout", "status", "daemonset", NAME, "--timeout=90s"]).map(drop)
+}
+
+/// What pods say when they do not get ready.
+pub(crate) fn explain(member: &Member) -> String {
+    let describe = kubectl(member, &["describe", "pods", "--selector", SELECTOR]);
+    let logs = kubectl(member, &["logs", "--tail=20", "--selector", SELECTOR]);
+    [describe, logs].map(|text| text.unwrap_or_else(|error| format!("{error:#}"))).join("\n")
+}
+
+/// Runs kubectl in the agent's namespace.
+fn kubectl(member: &Member, words: &[&str]) -> anyhow::Result<String> {
+    member.kubectl.run(&[&["--namespace", NAMESPACE], words].concat())
+}

@@ -1,0 +1,63 @@
+//! The capabilities that the chart gives are those that the agent needs.
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{
+    suite::{Suite, tell},
+    wait,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    agents,
+    member::{Member, PATIENCE},
+    world::World,
+};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("without any one of its capabilities the agent is not ready, and says which", each);
+}
+
+fn each(world: &mut World) -> anyhow::Result<()> {
+    let member = &world.members[0];
+    world.release.ensure(member)?;
+    let daemon_set = agents::daemon_set(member)?;
+    let container = &daemon_set["spec"]["template"]["spec"]["containers"][0];
+    let given = container["securityContext"]["capabilities"]["add"].clone();
+    let names: Vec<String> = serde_json::from_value(given).context("no capabilities")?;
+    ensure!(!names.is_empty(), "the chart gives no capabilities");
+    let missed = names.iter().try_for_each(|name| {
+        let others: Vec<_> = names.iter().filter(|other| *other != name).collect();
+        give(member, &json!(others))?;
+        wait::within(PATIENCE, &format!("an agent without {name} to say so"), || {
+            is_missed(member, name, others.len())
+        })
+    });
+    give(member, &json!(names))?;
+    agents::wait(member)?;
+    tell(names.join(", "));
+    missed
+}
+
+fn give(member: &Member, capabilities: &Value) -> anyhow::Result<()> {
+    let place = "/spec/template/spec/containers/0/securityContext/capabilities/add";
+    agents::patch(member, &json!([{ "op": "replace", "path": place, "value": capabilities }]))
+}
+
+/// An error unless there are pods with that many capabilities, none of them is ready, and each says
+/// what it lacks. On other nodes there may be older ones: the update stops.
+fn is_missed(member: &Member, name: &str, others: usize) -> anyhow::Result<()> {
+    let is_new = |pod: &Value| {
+        let given = &pod["spec"]["containers"][0]["securityContext"]["capabilities"]["add"];
+        given.as_array().is_some_and(|given| given.len() == others)
+            && !given.to_string().contains(name)
+    };
+    let pods: Vec<_> = agents::pods(member)?.into_iter().filter(is_new).collect();
+    ensure!(!pods.is_empty(), "every pod is an old one");
+    for pod in pods {
+        let status = &pod["status"]["containerStatuses"][0];
+        ensure!(status["ready"] == false, "a pod is ready");
+        let log = agents::log(member, &pod)?;
+        ensure!(log.contains(&format!("CAP_{name}")), "it says {log:?}");
+    }
+    Ok(())
+}

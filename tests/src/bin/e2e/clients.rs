@@ -1,0 +1,217 @@
+//! Clients: in a pod, in a pod of the node's network, and a process of the node.
+
+use std::{
+    fmt,
+    io::{BufRead as _, BufReader, Read as _},
+    net::SocketAddr,
+    process::{Child, ChildStdout, Command, Stdio},
+};
+
+use anyhow::{Context as _, bail, ensure};
+use mcs_tests::{process, suite, wait};
+
+use crate::{
+    member::{Member, NAMESPACE, PATIENCE},
+    target::Target,
+    world::World,
+};
+
+/// Where a client is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    Pod,
+    HostNetworkPod,
+    Node,
+}
+
+impl Place {
+    /// Those with a file that tells them where DNS is.
+    pub(crate) const PODS: [Self; 2] = [Self::Pod, Self::HostNetworkPod];
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pod => "a pod",
+            Self::HostNetworkPod => "a pod of the node's network",
+            Self::Node => "a process of the node",
+        })
+    }
+}
+
+/// A client of one cluster.
+#[derive(Clone, Copy)]
+pub(crate) struct Client<'a> {
+    world: &'a World,
+    member: &'a Member,
+    place: Place,
+}
+
+impl fmt::Display for Client<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.place, self.member.name)
+    }
+}
+
+/// What a client got to know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Answer {
+    /// What it asked.
+    pub(crate) asked: SocketAddr,
+    /// Who answered, as the server says.
+    pub(crate) by: SocketAddr,
+    /// Who answered, as the kernel says.
+    pub(crate) shown: SocketAddr,
+}
+
+impl<'a> Client<'a> {
+    /// A client in a place that there is.
+    pub(crate) fn new(world: &'a World, member: &'a Member, place: Place) -> anyhow::Result<Self> {
+        if place == Place::Node && (member.node.is_none() || world.clusters.traffic.is_none()) {
+            return Err(suite::skip(format!("the node of {} is elsewhere", member.name)));
+        }
+        Ok(Self { world, member, place })
+    }
+
+    /// Every client that there can be in a cluster.
+    pub(crate) fn all(world: &'a World, member: &'a Member) -> Vec<Self> {
+        let places = [Place::Pod, Place::HostNetworkPod, Place::Node];
+        places.into_iter().filter_map(|place| Self::new(world, member, place).ok()).collect()
+    }
+
+    fn command(&self, words: &[String]) -> anyhow::Result<Command> {
+        let pod = match self.place {
+            Place::Pod => "client",
+            Place::HostNetworkPod => "host-client",
+            Place::Node => {
+                let node = self.member.node.context("no node")?;
+                let traffic = self.world.clusters.traffic.as_ref().context("no program")?;
+                let mut command = node.command(traffic);
+                command.args(words);
+                return Ok(command);
+            }
+        };
+        let mut command = self.member.kubectl.command();
+        command.args(["--namespace", NAMESPACE, "exec", "--stdin", pod, "--", "/traffic"]);
+        command.args(words);
+        Ok(command)
+    }
+
+    /// Asks once at each address of `to`, which is `NAME:PORT`.
+    pub(crate) fn ask(&self, protocol: &str, to: &str) -> anyhow::Result<Vec<Answer>> {
+        self.ask_often(protocol, to, 1)
+    }
+
+    /// Asks that many times.
+    pub(crate) fn ask_often(
+        &self,
+        protocol: &str,
+        to: &str,
+        times: u32,
+    ) -> anyhow::Result<Vec<Answer>> {
+        let words = ["ask", protocol, to, &times.to_string()].map(str::to_owned);
+        let printed = process::run(&mut self.command(&words)?, "");
+        let printed = printed.with_context(|| self.to_string())?;
+        let answer = |line: &str| {
+            let addresses = line.split(' ').map(|address| Ok(address.parse()?));
+            let addresses = addresses.collect::<anyhow::Result<Vec<SocketAddr>>>()?;
+            let [asked, by, shown] = addresses[..] else { bail!("{line:?} is no answer") };
+            Ok(Answer { asked, by, shown })
+        };
+        printed.lines().map(answer).collect()
+    }
+
+    /// Waits for an answer from an address that is right.
+    pub(crate) fn wait_for(
+        &self,
+        protocol: &str,
+        address: SocketAddr,
+        is_right: impl Fn(&Answer) -> bool,
+    ) -> anyhow::Result<()> {
+        wait::within(PATIENCE, &format!("{address}/{protocol} for {self}"), || {
+            let answers = self.ask(protocol, &address.to_string())?;
+            ensure!(!answers.is_empty() && answers.iter().all(&is_right), "{answers:?}");
+            Ok(())
+        })
+    }
+
+    /// Waits until servers of `exporter`, and nobody else, answer at every frontend.
+    pub(crate) fn reach(&self, target: &Target, exporter: &Member) -> anyhow::Result<()> {
+        let backends = exporter.backends()?;
+        target.frontends().try_for_each(|(protocol, address)| {
+            self.wait_for(protocol, address, |answer| {
+                backends.contains(&answer.by) && answer.shown == address
+            })
+        })
+    }
+
+    /// Waits until no frontend has anybody behind it, and says so at once.
+    pub(crate) fn is_refused(&self, target: &Target) -> anyhow::Result<()> {
+        for (protocol, address) in target.frontends() {
+            wait::within(PATIENCE, &format!("{address}/{protocol} to refuse {self}"), || {
+                let answers = self.ask(protocol, &address.to_string());
+                let error = match answers {
+                    Ok(answers) => bail!("{answers:?} answered"),
+                    Err(error) => format!("{error:#}"),
+                };
+                // EPERM before Linux 5.18.
+                let refused = ["Connection refused", "Operation not permitted"];
+                ensure!(refused.iter().any(|words| error.contains(words)), "{error}");
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Begins to use every frontend over and over; servers of these clusters may answer. It returns
+    /// once all have answered.
+    pub(crate) fn load(&self, target: &Target, exporters: &[&Member]) -> anyhow::Result<Load<'a>> {
+        let mut words = vec!["load".to_owned()];
+        words.extend(target.frontends().map(|(protocol, address)| format!("{protocol}={address}")));
+        for exporter in exporters {
+            words.extend(exporter.backends()?.iter().map(|address| format!("from={address}")));
+        }
+        let mut command = self.command(&words)?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
+        let stdout = child.stdout.take().context("no standard output")?;
+        let mut load = Load { client: *self, child, stdout: BufReader::new(stdout) };
+        let mut line = String::new();
+        load.stdout.read_line(&mut line)?;
+        if line.trim() != "began" {
+            let answers = load.end()?;
+            bail!("{self}: ended after {answers} answers, before all had answered");
+        }
+        Ok(load)
+    }
+}
+
+/// A client that uses a target until it is told to end.
+pub(crate) struct Load<'a> {
+    client: Client<'a>,
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Load<'_> {
+    /// Ends it, and returns how often a server answered. It is an error if anything failed.
+    pub(crate) fn end(mut self) -> anyhow::Result<u64> {
+        drop(self.child.stdin.take());
+        let (mut printed, mut complaint) = (String::new(), String::new());
+        self.stdout.read_to_string(&mut printed)?;
+        if let Some(mut stderr) = self.child.stderr.take() {
+            stderr.read_to_string(&mut complaint)?;
+        }
+        let status = self.child.wait()?;
+        ensure!(status.success(), "{}: {}", self.client, complaint.trim());
+        printed.trim().parse().with_context(|| format!("{}: {printed:?}", self.client))
+    }
+}
+
+impl Drop for Load<'_> {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

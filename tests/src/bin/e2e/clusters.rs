@@ -1,0 +1,180 @@
+//! The two clusters: those that were named, or two of the suite's own.
+
+use std::{
+    env, fs,
+    path::PathBuf,
+    process,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail, ensure};
+use mcs_tests::cluster::{
+    self, Claim, Cluster, ClusterSet, Cni, Observer, Plan, Programs, ProxyMode,
+};
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    flag,
+};
+use tempfile::TempDir;
+
+/// The variable with the path of the program of clients and servers, which is built static.
+const TRAFFIC: &str = "MCS_TRAFFIC";
+/// The variable with the path of the agent's image, as an archive.
+const IMAGE: &str = "MCS_IMAGE";
+
+/// How often a signal is looked for.
+const INTERVAL: Duration = Duration::from_millis(50);
+/// The exit status of what Ctrl-C has ended, as shells have it.
+const INTERRUPTED: i32 = 130;
+
+/// What starting them takes, and removing them.
+pub(crate) struct Clusters {
+    pub(crate) programs: Programs,
+    /// The kubeconfigs.
+    pub(crate) kubeconfigs: [PathBuf; 2],
+    /// The program of clients, where it is to run on nodes of this machine.
+    pub(crate) traffic: Option<PathBuf>,
+    /// A directory that goes with this.
+    pub(crate) directory: PathBuf,
+    _temporary: Option<TempDir>,
+    own: Option<Own>,
+}
+
+/// Clusters that were started here. They go when this is dropped.
+struct Own {
+    claim: Arc<Claim>,
+    keep: bool,
+    interrupted: Arc<AtomicBool>,
+}
+
+impl Clusters {
+    /// Starts two, or takes those of the kubeconfigs. Nodes of this machine get the images.
+    pub(crate) fn begin(kubeconfigs: &[PathBuf], keep: bool) -> anyhow::Result<Self> {
+        let programs = Programs::from_env();
+        let (kubeconfigs, own) = match kubeconfigs {
+            [] => {
+                let own = Own::start(&programs, keep)?;
+                let [a, b] = [1, 2].map(|number| Cluster { set: ClusterSet::TESTS, number });
+                ([a, b].map(Cluster::kubeconfig), Some(own))
+            }
+            [a, b] => ([a.clone(), b.clone()], None),
+            _ => bail!("the suite takes two kubeconfigs, or none"),
+        };
+        let (directory, temporary) = if own.is_some() {
+            // It goes with the clusters, however this process ends.
+            let directory = ClusterSet::TESTS.directory().join("suite");
+            fs::create_dir(&directory)?;
+            (directory, None)
+        } else {
+            let temporary = tempfile::Builder::new().prefix("mcs-e2e-").tempdir()?;
+            (temporary.path().to_owned(), Some(temporary))
+        };
+        let mut clusters =
+            Self { programs, kubeconfigs, traffic: None, directory, _temporary: temporary, own };
+        clusters.load()?;
+        Ok(clusters)
+    }
+
+    /// Whether they go with this.
+    pub(crate) const fn are_own(&self) -> bool {
+        self.own.is_some()
+    }
+
+    /// Gives the nodes that are on this machine the images.
+    fn load(&mut self) -> anyhow::Result<()> {
+        let local = self.kubeconfigs.iter().filter_map(|file| cluster::of_kubeconfig(file));
+        let nodes: Vec<_> = local.flat_map(cluster::nodes).collect();
+        if nodes.is_empty() {
+            return Ok(());
+        }
+        let file = |variable: &str| {
+            let path = env::var_os(variable).map(PathBuf::from);
+            path.with_context(|| format!("{variable} is not set: run `cargo xtask test e2e`"))
+        };
+        let (agent, traffic) = (file(IMAGE)?, file(TRAFFIC)?);
+        let archive = self.directory.join("traffic.tar");
+        cluster::write_traffic(&traffic, &archive)?;
+        for node in nodes {
+            cluster::import(&self.programs, node, &archive)?;
+            cluster::import(&self.programs, node, &agent)?;
+        }
+        self.traffic = Some(traffic);
+        Ok(())
+    }
+}
+
+impl Own {
+    /// Between them they have both CNI layouts, and both modes of kube-proxy.
+    fn start(programs: &Programs, keep: bool) -> anyhow::Result<Self> {
+        let claim = Arc::new(Claim::take(ClusterSet::TESTS)?);
+        let interrupted = Arc::new(AtomicBool::new(false));
+        for signal in [SIGHUP, SIGINT, SIGTERM] {
+            flag::register(signal, Arc::clone(&interrupted))?;
+        }
+        // What is there was kept for somebody to look at, or has survived its suite.
+        cluster::remove(&claim)?;
+        let plan = Plan {
+            clusters: 2,
+            nodes: 1,
+            cni: vec![Cni::Ptp, Cni::Bridge],
+            proxy: vec![ProxyMode::Nftables, ProxyMode::Iptables],
+        };
+        let progress = Progress { begin: Instant::now(), interrupted: Arc::clone(&interrupted) };
+        cluster::start(&claim, &plan, programs, &progress)?;
+        remove_when_interrupted(Arc::clone(&interrupted), Arc::clone(&claim));
+        Ok(Self { claim, keep, interrupted })
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if self.keep {
+            println!("The clusters stay: cargo xtask clusters --set tests status|kubeconfig|down");
+            return;
+        }
+        if self.interrupted.load(Ordering::Relaxed) {
+            // The other thread ends this process when it is done.
+            loop {
+                thread::park();
+            }
+        }
+        if let Err(error) = cluster::remove(&self.claim) {
+            eprintln!("cannot remove the clusters: {error:#}");
+        }
+    }
+}
+
+/// Ends this process when a signal has come, whatever it does then.
+fn remove_when_interrupted(interrupted: Arc<AtomicBool>, claim: Arc<Claim>) {
+    thread::spawn(move || {
+        while !interrupted.load(Ordering::Relaxed) {
+            thread::sleep(INTERVAL);
+        }
+        if let Err(error) = cluster::remove(&claim) {
+            eprintln!("cannot remove the clusters: {error:#}");
+        }
+        eprintln!("interrupted; the clusters are removed");
+        process::exit(INTERRUPTED);
+    });
+}
+
+struct Progress {
+    begin: Instant,
+    interrupted: Arc<AtomicBool>,
+}
+
+impl Observer for Progress {
+    fn progress(&self, what: &str) {
+        println!("{:>6.1} s  {what}", self.begin.elapsed().as_secs_f64());
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(!self.interrupted.load(Ordering::Relaxed), "interrupted");
+        Ok(())
+    }
+}

@@ -1,0 +1,135 @@
+//! A program of somebody else on the node's cgroup that translates the same address.
+
+use std::{
+    fs::File,
+    io,
+    net::{SocketAddr, SocketAddrV4},
+    os::fd::AsFd as _,
+};
+
+use anyhow::Context as _;
+use mcs_tests::{
+    bpf::{AttachType, Link, Program, ProgramType, code, instruction},
+    cluster::{self, Node},
+    suite::{Suite, skip},
+};
+
+use crate::{clients::Client, member::Member, target::Target, world::World};
+
+// Offsets in `struct bpf_sock_addr` of include/uapi/linux/bpf.h.
+const USER_IP4: i16 = 4;
+const USER_PORT: i16 = 24;
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("a foreign connect program after ours: ours has the address", after_ours);
+    suite.case("a foreign connect program before ours: it has the address", before_ours);
+}
+
+/// What the foreign program leads to servers of the importer, and the import to those of the
+/// exporter: TCP connections to the IPv4 address.
+struct Rivals<'a> {
+    /// Every node of the importer.
+    nodes: Vec<Node>,
+    importer: &'a Member,
+    exporter: &'a Member,
+    target: Target,
+    address: SocketAddrV4,
+    theirs: SocketAddrV4,
+    clients: Vec<Client<'a>>,
+}
+
+impl<'a> Rivals<'a> {
+    fn new(world: &'a World, name: &str) -> anyhow::Result<Self> {
+        let (importer, exporter) = world.directions()[0];
+        let node = importer.node.ok_or_else(|| skip("the nodes are elsewhere"))?;
+        let nodes = cluster::nodes(node.cluster).collect();
+        let target = world.fresh(name, importer)?;
+        let v4 = |addresses: Vec<SocketAddr>| {
+            addresses.into_iter().find_map(|address| match address {
+                SocketAddr::V4(address) => Some(address),
+                SocketAddr::V6(_) => None,
+            })
+        };
+        let address = v4(target.tcp().collect()).context("no IPv4 address")?;
+        let theirs = v4(importer.backends()?).context("no server has an IPv4 address")?;
+        let clients = world.clients(importer);
+        Ok(Self { nodes, importer, exporter, target, address, theirs, clients })
+    }
+
+    /// Every client gets to the servers of the import.
+    fn ours_has_it(&self) -> anyhow::Result<()> {
+        let backends = self.exporter.backends()?;
+        self.clients.iter().try_for_each(|client| {
+            client.wait_for("tcp", self.address.into(), |answer| backends.contains(&answer.by))
+        })
+    }
+
+    /// Every client gets to the server of the foreign program.
+    fn theirs_has_it(&self) -> anyhow::Result<()> {
+        self.clients.iter().try_for_each(|client| {
+            client.wait_for("tcp", self.address.into(), |answer| answer.by == self.theirs.into())
+        })
+    }
+
+    /// Attaches the foreign program to every node, behind those that are there.
+    fn attach(&self) -> anyhow::Result<Vec<Link>> {
+        let attach = |node: &Node| {
+            let cgroup = node.cgroup()?;
+            let file = File::open(&cgroup).with_context(|| cgroup.display().to_string())?;
+            Ok(attach(&file, self.address, self.theirs)?)
+        };
+        self.nodes.iter().map(attach).collect()
+    }
+}
+
+fn after_ours(world: &mut World) -> anyhow::Result<()> {
+    let rivals = Rivals::new(world, "after-ours")?;
+    let Rivals { importer, exporter, target, .. } = &rivals;
+    world.release.ensure(importer)?;
+    target.publish(importer, &[exporter])?;
+    rivals.ours_has_it()?;
+    let _links = rivals.attach()?;
+    rivals.ours_has_it()?;
+    target.withdraw(importer)?;
+    rivals.theirs_has_it()
+}
+
+fn before_ours(world: &mut World) -> anyhow::Result<()> {
+    let rivals = Rivals::new(world, "before-ours")?;
+    let Rivals { importer, exporter, target, .. } = &rivals;
+    world.release.remove(importer)?;
+    let links = rivals.attach()?;
+    rivals.theirs_has_it()?;
+    world.release.ensure(importer)?;
+    target.publish(importer, &[exporter])?;
+    // What the other program leaves alone tells when ours is at work.
+    let backends = exporter.backends()?;
+    for client in &rivals.clients {
+        for address in target.udp() {
+            client.wait_for("udp", address, |answer| backends.contains(&answer.by))?;
+        }
+    }
+    rivals.theirs_has_it()?;
+    drop(links);
+    rivals.ours_has_it()?;
+    target.withdraw(importer)
+}
+
+fn attach(cgroup: &File, from: SocketAddrV4, to: SocketAddrV4) -> io::Result<Link> {
+    let word = |address: SocketAddrV4| i32::from_ne_bytes(address.ip().octets());
+    let port = i32::from(to.port().to_be());
+    let program = [
+        instruction(code::LOAD_WORD, 2, 1, USER_IP4, 0),
+        // The last part of the address is small: the constant is not negative.
+        instruction(code::JUMP_IF_OTHER, 2, 0, 4, word(from)),
+        instruction(code::MOVE_CONSTANT, 2, 0, 0, word(to)),
+        instruction(code::STORE_WORD, 1, 2, USER_IP4, 0),
+        instruction(code::MOVE_CONSTANT, 2, 0, 0, port),
+        instruction(code::STORE_WORD, 1, 2, USER_PORT, 0),
+        instruction(code::MOVE_CONSTANT, 0, 0, 0, 1),
+        instruction(code::EXIT, 0, 0, 0, 0),
+    ];
+    let kind = ProgramType::BPF_PROG_TYPE_CGROUP_SOCK_ADDR;
+    let hook = AttachType::BPF_CGROUP_INET4_CONNECT;
+    Program::load(kind, Some(hook), &program)?.attach_to_cgroup(cgroup.as_fd(), hook)
+}

@@ -1,0 +1,66 @@
+//! The end-to-end suite: the agent as it is deployed, on the nodes of two real clusters, with pods
+//! as clients and servers.
+//!
+//! It needs nothing but two kubeconfigs; without them it starts clusters of its own. What only a
+//! process of this machine can do is left out on clusters that run elsewhere.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::Parser;
+use mcs_tests::{cluster::TRAFFIC, suite::Suite};
+
+mod agents;
+mod capabilities;
+mod changes;
+mod clients;
+mod clusters;
+mod foreign;
+mod member;
+mod neighbours;
+mod reach;
+mod release;
+mod target;
+mod uninstall;
+mod world;
+
+use self::world::World;
+
+/// Run the end-to-end suite
+#[derive(Parser)]
+struct Args {
+    /// Run the cases whose name contains this
+    #[arg(default_value = "")]
+    filter: String,
+    /// List the cases, and run nothing
+    #[arg(long)]
+    list: bool,
+    /// Two clusters to run on, with flat routing between their pods; the suite installs the agent there, and removes it
+    /// in the end [default: clusters of its own]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Vec<PathBuf>,
+    /// Values of the chart, such as where the agent's image is
+    #[arg(long, value_name = "FILE")]
+    values: Vec<PathBuf>,
+    /// The image of clients and servers
+    #[arg(long, value_name = "NAME", default_value = TRAFFIC)]
+    traffic_image: String,
+    /// Leave everything in place
+    #[arg(long)]
+    keep: bool,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let mut suite = Suite::default();
+    reach::cases(&mut suite);
+    neighbours::cases(&mut suite);
+    foreign::cases(&mut suite);
+    changes::cases(&mut suite);
+    capabilities::cases(&mut suite);
+    uninstall::cases(&mut suite);
+    if args.list {
+        suite.list(&args.filter);
+        return ExitCode::SUCCESS;
+    }
+    suite.run(&args.filter, || World::begin(&args))
+}

@@ -1,0 +1,84 @@
+//! The agent as its chart installs it.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{cluster::Programs, process, wait};
+
+use crate::{
+    agents::{self, NAME, NAMESPACE},
+    member::{Member, PATIENCE},
+};
+
+const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/helm/mcs-agent");
+
+/// Installs, changes and removes it.
+pub(crate) struct Release {
+    helm: PathBuf,
+    values: Vec<PathBuf>,
+}
+
+impl Release {
+    /// Does nothing yet. `values` are files with values of the chart.
+    pub(crate) fn new(programs: &Programs, values: &[PathBuf]) -> anyhow::Result<Self> {
+        Ok(Self { helm: programs.find("helm")?, values: values.to_owned() })
+    }
+
+    /// Installs it, or changes it to have these values of the chart, as `KEY=VALUE`, and returns
+    /// when it is ready on every node.
+    pub(crate) fn install(&self, member: &Member, values: &[&str]) -> anyhow::Result<()> {
+        let mut helm = member.helm(&self.helm);
+        helm.args(["upgrade", "--install", "--create-namespace", "--namespace", NAMESPACE]);
+        // What kustomize has installed is replaced.
+        helm.args(["--take-ownership", "--wait", "--timeout", "120s", NAME, CHART]);
+        for file in &self.values {
+            helm.arg("--values").arg(file);
+        }
+        for value in values {
+            helm.args(["--set", value]);
+        }
+        // helm is content as soon as the update's strategy allows that many to be unavailable.
+        let installed = process::run(&mut helm, "").and_then(|_| agents::wait(member));
+        installed.with_context(|| agents::explain(member))
+    }
+
+    /// Installs it as the chart has it, unless it is there already. One that is not ready is an
+    /// error.
+    pub(crate) fn ensure(&self, member: &Member) -> anyhow::Result<()> {
+        if !self.is_installed(member)? {
+            return self.install(member, &[]);
+        }
+        let status = agents::daemon_set(member)?["status"].take();
+        let ready = &status["numberReady"];
+        ensure!(ready == &status["desiredNumberScheduled"], "the agent is not ready: {status}");
+        Ok(())
+    }
+
+    /// Whether it is there.
+    pub(crate) fn is_installed(&self, member: &Member) -> anyhow::Result<bool> {
+        let mut helm = member.helm(&self.helm);
+        helm.args(["list", "--namespace", NAMESPACE, "--short", "--filter", NAME]);
+        Ok(!process::run(&mut helm, "")?.trim().is_empty())
+    }
+
+    /// Removes it as its documentation says.
+    pub(crate) fn remove(&self, member: &Member) -> anyhow::Result<()> {
+        if !self.is_installed(member)? {
+            return Ok(());
+        }
+        self.install(member, &["cleanup=true"])?;
+        self.uninstall(member)
+    }
+
+    /// Removes its objects, and nothing from nodes.
+    pub(crate) fn uninstall(&self, member: &Member) -> anyhow::Result<()> {
+        let mut helm = member.helm(&self.helm);
+        helm.args(["uninstall", "--namespace", NAMESPACE, "--wait", "--timeout", "60s", NAME]);
+        process::run(&mut helm, "")?;
+        wait::within(PATIENCE, "the agent's pods to be gone", || {
+            let pods = agents::pods(member)?;
+            ensure!(pods.is_empty(), "{} are there", pods.len());
+            Ok(())
+        })
+    }
+}

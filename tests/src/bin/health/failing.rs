@@ -1,0 +1,141 @@
+//! An agent that is stuck, or cannot write its maps.
+
+use std::{
+    fs,
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{agent::Source, suite::Suite, wait};
+use rustix::{
+    fs::{CWD, FileType, Mode, mknodat},
+    process::Signal,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    http::{Answer, expect, health, samples},
+    world::{World, empty, web},
+};
+
+/// The least that the agent takes.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("a stuck control loop is not alive, and what ends is not ready", stuck);
+    suite.case("an API server that is away: alive, healthy, not ready", away);
+    suite.case("maps that cannot be written: alive, not healthy", unwritable);
+}
+
+/// Waits up to some seconds more than the timeout of liveness.
+fn within_timeout<T>(
+    what: &str,
+    mut attempt: impl FnMut() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    wait::within(TIMEOUT * 2, what, &mut attempt)
+}
+
+fn stuck(world: &mut World) -> anyhow::Result<()> {
+    let flags = ["--liveness-timeout", "10"];
+    let (mut site, netns) = world.another("stuck", &flags, |manifests| manifests.write(&web()))?;
+    site.agent.wait_until_healthy()?;
+    // The agent writes its status here before it renames it: opening a pipe that nobody reads takes
+    // forever.
+    let pipe = status_file(&site.agent.config().run_dir)?.with_extension("json.new");
+    let since = Instant::now();
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+    site.manifests.write(&empty())?;
+    let dead = within_timeout("livez to fail", || {
+        let answer = health(&netns, "/livez")?;
+        expect(&answer, 503, &["[-]control failed: no sign of life for"])?;
+        Ok(answer)
+    })?;
+    ensure!(since.elapsed() >= TIMEOUT, "{:?}: {}", since.elapsed(), dead.body);
+    expect(&health(&netns, "/healthz")?, 503, &["\"healthy\":false"])?;
+    ensure!(samples(&netns)?["mcs_control_silence_seconds"] > 10.0, "metrics know nothing of it");
+
+    // Told to end, it cannot; that it should is told all the same.
+    expect(&health(&netns, "/readyz")?, 503, &["[-]control failed", "[+]shutdown ok"])?;
+    site.agent.signal(Signal::TERM)?;
+    wait::until("readyz to tell it", || {
+        expect(&health(&netns, "/readyz")?, 503, &["[-]shutdown failed", "[+]hooks ok"])
+    })?;
+    // Somebody reads: the control loop goes on, and ends.
+    fs::read(pipe)?;
+    wait::until("the agent to end", || {
+        ensure!(health(&netns, "/livez").is_err(), "it answers");
+        Ok(())
+    })
+}
+
+fn unwritable(world: &mut World) -> anyhow::Result<()> {
+    let flags = ["--liveness-timeout", "10"];
+    let (mut site, netns) = world.another("frozen", &flags, |manifests| manifests.write(&web()))?;
+    site.agent.wait_until_healthy()?;
+    let pin = site.bpffs.path().join("mcs/config/vips").display().to_string();
+    netns.output("bpftool", &["map", "freeze", "pinned", &pin])?;
+    site.manifests.write(&empty())?;
+    wait::until("readyz to fail", || {
+        expect(&health(&netns, "/readyz")?, 503, &["[-]maps failed: not in the maps yet"])
+    })?;
+    // A change may wait for a while.
+    expect(&health(&netns, "/healthz")?, 200, &["\"healthy\":true"])?;
+    let answer: Answer = within_timeout("healthz to fail", || {
+        let answer = health(&netns, "/healthz")?;
+        expect(&answer, 503, &["\"healthy\":false"])?;
+        Ok(answer)
+    })?;
+    let body: Value = serde_json::from_str(&answer.body)?;
+    ensure!(body["lastUpdated"].as_str() < body["currentTime"].as_str(), "{body}");
+    expect(&health(&netns, "/livez")?, 200, &["ok"])?;
+    let figures = samples(&netns)?;
+    ensure!(figures["mcs_sync_failures_total"] > 1.0, "no failures are counted");
+    ensure!(figures["mcs_pending"] > 0.0, "nothing is pending");
+    assert_eq!(figures["kubeproxy_sync_proxy_rules_service_changes_pending"], 1.0);
+    assert_eq!(figures["mcs_check_ok{check=\"maps\"}"], 0.0);
+    assert_eq!(figures["mcs_frontends{state=\"ready\"}"], 1.0);
+    Ok(())
+}
+
+fn away(world: &mut World) -> anyhow::Result<()> {
+    let kubeconfig = world.run.directory().join("away.kubeconfig");
+    let content = json!({
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {}}],
+    });
+    fs::write(&kubeconfig, content.to_string())?;
+    let flags = ["--liveness-timeout", "10"];
+    let (mut site, netns) = world.another("away", &flags, |manifests| manifests.write(&web()))?;
+    site.agent.wait_until_healthy()?;
+    site.agent.stop()?;
+    site.agent.start_again_on(&netns, Source::Kubeconfig(kubeconfig))?;
+    let since = Instant::now();
+    let slices = "{resource=\"endpointslices.discovery.k8s.io\"}";
+    let contact = wait::until("the trouble to be told", || {
+        expect(&health(&netns, "/readyz")?, 503, &["[-]sync failed", "[+]hooks ok", "[+]maps ok"])?;
+        let figures = samples(&netns)?;
+        ensure!(figures["mcs_source_problems"] > 0.0, "nothing is known of it");
+        Ok(figures[&format!("mcs_source_last_contact_timestamp_seconds{slices}")])
+    })?;
+    // For longer than a stuck one would be alive.
+    while since.elapsed() < TIMEOUT + Duration::from_secs(5) {
+        expect(&health(&netns, "/livez")?, 200, &["ok"])?;
+        expect(&health(&netns, "/healthz")?, 200, &["\"healthy\":true"])?;
+        thread::sleep(Duration::from_millis(500));
+    }
+    let figures = samples(&netns)?;
+    assert_eq!(figures[&format!("mcs_source_last_contact_timestamp_seconds{slices}")], contact);
+    assert_eq!(figures[&format!("mcs_source_synced{slices}")], 0.0);
+    // What an earlier agent wrote goes on.
+    site.agent.wait_for(&web())
+}
+
+/// The file that the agent writes below its `--run-dir`.
+fn status_file(run_dir: &std::path::Path) -> anyhow::Result<PathBuf> {
+    let directory = fs::read_dir(run_dir)?.next().context("no run directory")??;
+    Ok(directory.path().join("status.json"))
+}

@@ -1,0 +1,143 @@
+//! Figures follow what happens.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use anyhow::{Context as _, ensure};
+use mcs_agent::model::Memory;
+use mcs_tests::{
+    manifests::{Protocol, Service},
+    suite::Suite,
+    wait,
+};
+
+use crate::{
+    http::{samples, scrape},
+    world::{EMPTY, PODS, WEB, World, pod_address},
+};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("counters of the programs move with traffic", counters);
+    suite.case("frontends, backends and capacity", contents);
+    suite.case("rejections by reason", rejections);
+    suite.case("changes are counted", changes);
+    suite.case("what the process takes", process);
+    suite.case("every metric is documented, and no other", documented);
+}
+
+fn counters(world: &mut World) -> anyhow::Result<()> {
+    let event = |event| format!("mcs_datapath_events_total{{event=\"{event}\"}}");
+    let (translated, refused) = (event("connect_translated"), event("refused_no_backend"));
+    let before = samples(&world.node.netns)?;
+    for _ in 0..3 {
+        world.connect(WEB)?;
+    }
+    ensure!(world.connect(EMPTY).is_err(), "somebody answered without a backend");
+    let after = samples(&world.node.netns)?;
+    assert_eq!(after[&translated] - before[&translated], 3.0);
+    assert_eq!(after[&refused] - before[&refused], 1.0);
+    assert_eq!(
+        world.site.agent.counters()?.len(),
+        after.keys().filter(|name| name.starts_with("mcs_datapath_events_total")).count()
+    );
+    Ok(())
+}
+
+fn contents(world: &mut World) -> anyhow::Result<()> {
+    let most = "256Mi".parse::<Memory>()?.capacity();
+    let figures = samples(&world.node.netns)?;
+    for (name, expected) in [
+        ("mcs_service_imports{state=\"Ready\"}", 1.0),
+        ("mcs_service_imports{state=\"Refusing\"}", 1.0),
+        ("mcs_vips", 2.0),
+        ("mcs_frontends{state=\"ready\"}", 1.0),
+        ("mcs_frontends{state=\"refusing\"}", 1.0),
+        ("mcs_backends{source_cluster=\"east\"}", 1.0),
+        ("mcs_backends{source_cluster=\"west\"}", 1.0),
+        ("mcs_capacity_used{resource=\"endpoints\"}", 2.0),
+        ("mcs_capacity_room{resource=\"frontends\"}", 1024.0),
+        ("mcs_capacity_room{resource=\"endpoints\"}", 4096.0),
+        ("mcs_capacity_limit{resource=\"frontends\"}", f64::from(most.frontends)),
+        ("mcs_capacity_limit{resource=\"endpoints\"}", f64::from(most.endpoints)),
+        ("mcs_source_synced{resource=\"manifests\"}", 1.0),
+        ("mcs_pending", 0.0),
+    ] {
+        assert_eq!(figures.get(name), Some(&expected), "{name}");
+    }
+    Ok(())
+}
+
+fn rejections(world: &mut World) -> anyhow::Result<()> {
+    let looped = Service::new("looped", ["127.0.0.9".parse()?]).port(Protocol::Tcp, 80, 8080);
+    world.site.manifests.write(&looped)?;
+    world.wait_for_sample("mcs_rejections{reason=\"vip_forbidden\"}", 1.0)?;
+    world.site.manifests.remove("looped")?;
+    wait::until("the rejection to go", || {
+        let figures = samples(&world.node.netns)?;
+        ensure!(!figures.keys().any(|name| name.starts_with("mcs_rejections")), "it is there");
+        Ok(())
+    })
+}
+
+fn changes(world: &mut World) -> anyhow::Result<()> {
+    let imports = "kubeproxy_sync_proxy_rules_service_changes_total";
+    let slices = "kubeproxy_sync_proxy_rules_endpoint_changes_total";
+    let rounds = "kubeproxy_sync_proxy_rules_duration_seconds_count";
+    let queued = "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds";
+    let written = "kubeproxy_sync_proxy_rules_last_timestamp_seconds";
+    let before = samples(&world.node.netns)?;
+    let more = Service::new("more", ["10.78.0.3".parse()?])
+        .port(Protocol::Tcp, 80, 8080)
+        .endpoints("east", PODS.map(pod_address));
+    world.site.apply(&more)?;
+    // The import, and a slice of each family.
+    world.wait_for_sample(imports, before[imports] + 1.0)?;
+    world.wait_for_sample(slices, before[slices] + 2.0)?;
+    let after = samples(&world.node.netns)?;
+    ensure!(after[rounds] > before[rounds], "{} rounds", after[rounds]);
+    ensure!(after[queued] > before[queued], "queued at {}", after[queued]);
+    ensure!(after[written] >= after[queued], "written at {}", after[written]);
+    assert_eq!(after["kubeproxy_sync_proxy_rules_service_changes_pending"], 0.0);
+    assert_eq!(after["kubeproxy_sync_proxy_rules_endpoint_changes_pending"], 0.0);
+    world.site.remove(&more)?;
+    world.wait_for_sample(imports, before[imports] + 2.0)
+}
+
+fn process(world: &mut World) -> anyhow::Result<()> {
+    let figures = samples(&world.node.netns)?;
+    let status = fs::read_to_string(format!("/proc/{}/status", world.site.agent.pid()))?;
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let resident: f64 = resident.context("no VmRSS")?.trim().trim_end_matches(" kB").parse()?;
+    let told = figures["process_resident_memory_bytes"] / 1024.0;
+    // The kernel counts in batches, and not the same ones.
+    ensure!((told / resident - 1.0).abs() < 0.2, "{told} KiB instead of {resident}");
+    let open = fs::read_dir(format!("/proc/{}/fd", world.site.agent.pid()))?.count();
+    let told = figures["process_open_fds"];
+    ensure!((told - f64::from(u32::try_from(open)?)).abs() < 5.0, "{told} instead of {open}");
+    ensure!(figures["process_cpu_seconds_total"] > 0.0, "no CPU time");
+    Ok(())
+}
+
+fn documented(world: &mut World) -> anyhow::Result<()> {
+    // Those that have no series before there is something to tell.
+    world.site.manifests.write(&Service::new("looped", ["127.0.0.9".parse()?]).port(
+        Protocol::Tcp,
+        80,
+        8080,
+    ))?;
+    world.wait_for_sample("mcs_rejections{reason=\"vip_forbidden\"}", 1.0)?;
+    let text = scrape(&world.node.netns)?;
+    world.site.manifests.remove("looped")?;
+    let typed = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let served: BTreeSet<&str> = typed.filter_map(|line| line.split(' ').next()).collect();
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/metrics.md");
+    let document = fs::read_to_string(&document).with_context(|| document.display().to_string())?;
+    let rows = document.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let names: BTreeSet<&str> = rows.map(|name| name.split('{').next().unwrap_or(name)).collect();
+    // Only the packet path has flows, and only with traffic.
+    let absent: Vec<_> =
+        names.difference(&served).filter(|name| **name != "mcs_flows_by_state").collect();
+    ensure!(absent.is_empty(), "documented, but not served: {absent:?}");
+    let more: Vec<_> = served.difference(&names).collect();
+    ensure!(more.is_empty(), "served, but not documented: {more:?}");
+    Ok(())
+}

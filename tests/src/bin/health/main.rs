@@ -1,0 +1,29 @@
+//! The health suite: what an agent tells over HTTP of how it stands, and the alerts made of it.
+
+#![expect(clippy::float_cmp, reason = "samples that are compared are counts")]
+
+use std::process::ExitCode;
+
+use mcs_tests::suite::Suite;
+
+mod addresses;
+mod failing;
+mod figures;
+mod http;
+mod latency;
+mod promtool;
+mod readiness;
+mod world;
+
+use self::world::World;
+
+fn main() -> ExitCode {
+    let mut suite = Suite::default();
+    readiness::cases(&mut suite);
+    figures::cases(&mut suite);
+    latency::cases(&mut suite);
+    promtool::cases(&mut suite);
+    addresses::cases(&mut suite);
+    failing::cases(&mut suite);
+    suite.main(World::begin)
+}

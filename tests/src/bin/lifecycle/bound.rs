@@ -1,0 +1,48 @@
+//! More is wanted than `--max-memory` has room for.
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::suite::{Suite, tell};
+
+use crate::{
+    growth::{large, wait_for},
+    load::Load,
+    world::{SETS, World},
+};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case(
+        "what does not fit into --max-memory is rejected and harms nobody, under load",
+        is_full,
+    );
+}
+
+fn is_full(world: &mut World) -> anyhow::Result<()> {
+    let target = world.target("bounded");
+    // Room for some 6500 endpoints.
+    let mut site = world.site("bounded", &["--max-memory=1Mi"], &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    Load::of(&target).during(&world.pod, || {
+        (0..10).try_for_each(|one| site.manifests.write(&large(one)))?;
+        wait_for(&site, 6000)?;
+        // Who is there can change as before, and a restart takes nothing from anybody.
+        for set in [SETS[1], SETS[0]] {
+            site.apply(&target.clone().with(set).service)?;
+        }
+        site.agent.kill()?;
+        site.agent.start_again(&world.node.netns, &["--max-memory=1Mi"])?;
+        site.agent.wait_until_healthy()?;
+        site.agent.wait_for(&target.service)
+    })?;
+    let status = site.agent.status()?;
+    let rejections = status["report"]["rejections"].as_array().context("no rejections")?;
+    ensure!(rejections.len() == 4, "{} rejections: {rejections:?}", rejections.len());
+    for rejection in rejections {
+        ensure!(rejection["reason"] == "capacity", "{rejection}");
+        let message = rejection["message"].as_str().unwrap_or_default();
+        ensure!(message.contains("--max-memory"), "{message}");
+        tell(message);
+    }
+    let bytes = status["report"]["config_map_bytes"].as_u64().context("no size")?;
+    ensure!(bytes <= 1 << 20, "the maps take {bytes} bytes");
+    Ok(())
+}

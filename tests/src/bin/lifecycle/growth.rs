@@ -1,0 +1,143 @@
+//! Maps that become larger while they are in use.
+
+use std::{
+    net::IpAddr,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail, ensure};
+use mcs_tests::{
+    manifests::{Protocol, Service},
+    site::Site,
+    suite::{Suite, is_full, tell},
+};
+use serde_json::Value;
+
+use crate::{load::Load, process::Footprint, world::World};
+
+/// Endpoints of a service.
+const SET: usize = 1000;
+/// How long an agent may take to read, and to write, all of them.
+const PATIENCE: Duration = Duration::from_mins(5);
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("maps grow from nothing while the agent runs, under load", grows);
+    suite.case("64k to 1M endpoints, under load", grows_far);
+    suite.case("killed while maps grow, under load", is_killed);
+}
+
+/// A service of `SET` endpoints.
+pub(crate) fn large(number: usize) -> Service {
+    let [high, low] = u16::try_from(number).unwrap_or(u16::MAX).to_be_bytes();
+    let ips = (0..SET).map(|n| {
+        let [third, last] = u16::try_from(n + 1).unwrap_or(0).to_be_bytes();
+        IpAddr::from([11, low, third | high << 2, last])
+    });
+    Service::new(format!("large-{number}"), [[10, 90, high, low].into()])
+        .port(Protocol::Tcp, 80, 80)
+        .endpoints("remote", ips)
+}
+
+/// Waits until the maps have room for so many endpoints and all of them are there.
+pub(crate) fn wait_for(site: &Site, endpoints: usize) -> anyhow::Result<Value> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let status = site.agent.status()?;
+        let has = status["report"]["usage"]["endpoints"].as_u64().unwrap_or(0);
+        let own = status["report"]["agent"]["pid"] == site.agent.pid();
+        let healthy = own && status["state"] == "healthy";
+        if healthy && has >= endpoints as u64 {
+            return Ok(status);
+        }
+        if Instant::now() > until {
+            bail!("{has} of {endpoints} endpoints after {PATIENCE:?}: {}", status["degraded"]);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn room(status: &Value) -> anyhow::Result<u64> {
+    status["report"]["capacity"]["endpoints"].as_u64().context("no capacity")
+}
+
+fn grows(world: &mut World) -> anyhow::Result<()> {
+    grow(world, "grown", &[8, 40])
+}
+
+fn grows_far(world: &mut World) -> anyhow::Result<()> {
+    if !is_full() {
+        return Err(mcs_tests::suite::skip("takes --full"));
+    }
+    grow(world, "grown-far", &[64, 1000])
+}
+
+/// Adds services up to each of these numbers.
+fn grow(world: &World, role: &str, numbers: &[usize]) -> anyhow::Result<()> {
+    let target = world.target(role);
+    let mut site = world.site(role, &[], &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let mut before = room(&site.agent.status()?)?;
+    let mut there = 0;
+    for &number in numbers {
+        let status = Load::of(&target).during(&world.pod, || {
+            (there..number).try_for_each(|one| site.manifests.write(&large(one)))?;
+            wait_for(&site, number * SET)
+        })?;
+        there = number;
+        let after = room(&status)?;
+        ensure!(after > before, "there is room for {after} endpoints still");
+        tell(format!(
+            "{} endpoints, room for {after} instead of {before}, {} KiB of config maps, {} KiB of the \
+             process at most",
+            number * SET,
+            status["report"]["config_map_bytes"].as_u64().unwrap_or(0) / 1024,
+            Footprint::of(site.agent.pid())?.peak
+        ));
+        before = after;
+    }
+    let moves = site.agent.log()?.matches("moved to larger maps").count();
+    ensure!(moves > 0, "it never moved to larger maps");
+    // A new start takes them as they are.
+    Load::of(&target).during(&world.pod, || {
+        site.agent.kill()?;
+        site.agent.start_again(&world.node.netns, &[])?;
+        wait_for(&site, there * SET)
+    })?;
+    let kept = room(&site.agent.status()?)?;
+    ensure!(kept == before, "there is room for {kept} endpoints after a restart");
+    site.agent.wait_for(&target.service)
+}
+
+fn is_killed(world: &mut World) -> anyhow::Result<()> {
+    let kills = if is_full() { 40 } else { 8 };
+    let target = world.target("interrupted");
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut site = world.site("interrupted", &[], &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    Load::of(&target).during(&world.pod, || {
+        for turn in 0..kills {
+            // From the smallest maps on, each time.
+            site.agent.stop()?;
+            for one in 0..12 {
+                // There is nothing the first time.
+                let _ = site.manifests.remove(large(one).name());
+            }
+            site.agent.start_again(&world.node.netns, &["--max-memory=400Ki"])?;
+            site.agent.wait_until_healthy()?;
+            site.agent.stop()?;
+            site.agent.start_again(&world.node.netns, &[])?;
+            (0..12).try_for_each(|one| site.manifests.write(&large(one)))?;
+            std::thread::sleep(Duration::from_millis(random.u64(0..800)));
+            site.agent.kill()?;
+            site.agent.start_again(&world.node.netns, &[])?;
+            wait_for(&site, 12 * SET).with_context(|| format!("turn {turn}"))?;
+        }
+        Ok(())
+    })?;
+    tell(format!("killed {kills} times"));
+    let pins = site.bpffs.path().join("mcs");
+    for leftover in ["config-next", "config-new", "config-old"] {
+        ensure!(!pins.join(leftover).exists(), "{leftover} is left");
+    }
+    site.agent.wait_for(&target.service)
+}

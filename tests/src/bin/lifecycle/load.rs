@@ -1,0 +1,233 @@
+//! Clients on every CPU, while something happens: what they do, and how often it fails.
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpStream, UdpSocket},
+    panic,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{
+    client::{self, Family, ask, connected, receive_nameless, udp_connected},
+    manifests::Protocol,
+    netns::Namespace,
+    suite::tell,
+};
+use rustix::net::sockopt::set_socket_linger;
+
+use crate::world::{SETS, Target, backends};
+
+/// What clients do.
+pub(crate) struct Load<'a> {
+    target: &'a Target,
+    /// Who may answer.
+    backends: BTreeSet<SocketAddr>,
+    /// New TCP connections a second, of all clients together; else as many as they can.
+    rate: Option<u32>,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    connections: AtomicU64,
+    others: AtomicU64,
+    failures: AtomicU64,
+    first: Mutex<Option<String>>,
+}
+
+impl<'a> Load<'a> {
+    /// Clients of a service, which may be answered by all remote pods.
+    pub(crate) fn of(target: &'a Target) -> Self {
+        Self { target, backends: backends(&SETS.concat()), rate: None }
+    }
+
+    /// The same, at that many new TCP connections a second.
+    pub(crate) fn at_rate(self, rate: u32) -> Self {
+        Self { rate: Some(rate), ..self }
+    }
+
+    /// Does `work` while a client on each CPU goes through the load over and over, each with live
+    /// sockets of its own besides. Tells how often that failed, which is an error if it did.
+    pub(crate) fn during<T>(
+        &self,
+        netns: &Namespace,
+        work: impl FnOnce() -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let clients = thread::available_parallelism()?.get();
+        let stop = AtomicBool::new(false);
+        let tally = Tally::default();
+        let client = || -> anyhow::Result<()> {
+            netns.enter()?;
+            self.repeat(clients, &stop, &tally)
+        };
+        let worked = thread::scope(|scope| {
+            let threads: Vec<_> = (0..clients).map(|_| scope.spawn(client)).collect();
+            let worked = {
+                let _stop = StopAtEnd(&stop);
+                work()
+            };
+            for thread in threads {
+                thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic))?;
+            }
+            worked
+        });
+        tell(tally.to_string());
+        let worked = worked?;
+        tally.verdict()?;
+        Ok(worked)
+    }
+
+    fn repeat(&self, clients: usize, stop: &AtomicBool, tally: &Tally) -> anyhow::Result<()> {
+        let live = Live::open(self).context("live sockets cannot be made")?;
+        let pause = self
+            .rate
+            .map(|rate| Duration::from_secs(1) * u32::try_from(clients).unwrap_or(1) / rate);
+        let mut next = Instant::now();
+        let mut turns: u32 = 0;
+        while !stop.load(Ordering::Relaxed) {
+            let family = Family::ON_WIRE[turns as usize % Family::ON_WIRE.len()];
+            turns += 1;
+            tally.attempt(&tally.connections, "TCP", || self.connect(family));
+            // What is not paced takes turns; what is leaves the rest a tenth.
+            if pause.is_none() || turns.is_multiple_of(10) {
+                tally.count("connected UDP", || self.ask_connected(family));
+                tally.count("unconnected UDP", || self.ask(&client::udp(family)?, family));
+                live.use_all(self, tally);
+            }
+            if let Some(pause) = pause {
+                next += pause;
+                thread::sleep(next.saturating_duration_since(Instant::now()));
+            }
+        }
+        Ok(())
+    }
+
+    fn connect(&self, family: Family) -> anyhow::Result<()> {
+        let stream = connected(family, self.target.at(family, Protocol::Tcp)).context("connect")?;
+        self.check(client::identity(&stream)?)?;
+        // Closes by a reset, so that no port is used up by TIME_WAIT.
+        Ok(set_socket_linger(&stream, Some(Duration::ZERO))?)
+    }
+
+    fn ask_connected(&self, family: Family) -> anyhow::Result<()> {
+        let socket =
+            udp_connected(family, self.target.at(family, Protocol::Udp)).context("connect")?;
+        socket.send(b"who are you")?;
+        self.check(receive_nameless(&socket)?)
+    }
+
+    fn ask(&self, socket: &UdpSocket, family: Family) -> anyhow::Result<()> {
+        let vip = self.target.at(family, Protocol::Udp);
+        let reply = ask(socket, vip)?;
+        ensure!(reply.source == vip, "{} is shown instead of {vip}", reply.source);
+        self.check(reply.backend)
+    }
+
+    fn check(&self, backend: SocketAddr) -> anyhow::Result<()> {
+        ensure!(self.backends.contains(&backend), "{backend} answered, which was never in the set");
+        Ok(())
+    }
+}
+
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Tally {
+    fn count(&self, what: &str, attempt: impl FnOnce() -> anyhow::Result<()>) {
+        self.attempt(&self.others, what, attempt);
+    }
+
+    fn attempt(&self, count: &AtomicU64, what: &str, attempt: impl FnOnce() -> anyhow::Result<()>) {
+        count.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = attempt() {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+            let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+            first.get_or_insert_with(|| format!("{what}: {error:#}"));
+        }
+    }
+
+    fn verdict(self) -> anyhow::Result<()> {
+        let failures = self.failures.into_inner();
+        let first = self.first.into_inner().unwrap_or_else(PoisonError::into_inner);
+        ensure!(
+            failures == 0,
+            "{failures} failures, of which the first: {}",
+            first.unwrap_or_default()
+        );
+        Ok(())
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [connections, others, failures] = [&self.connections, &self.others, &self.failures]
+            .map(|count| count.load(Ordering::Relaxed));
+        write!(f, "{connections} connections and {others} other exchanges, {failures} failures")
+    }
+}
+
+/// Sockets that were there before.
+struct Live {
+    tcp: Vec<(Family, TcpStream)>,
+    connected: Vec<(UdpSocket, SocketAddr)>,
+    unconnected: Vec<(Family, UdpSocket)>,
+}
+
+impl Live {
+    fn open(load: &Load<'_>) -> anyhow::Result<Self> {
+        let mut live = Self { tcp: Vec::new(), connected: Vec::new(), unconnected: Vec::new() };
+        for family in Family::ON_WIRE {
+            let stream = connected(family, load.target.at(family, Protocol::Tcp))?;
+            let mut greeting = String::new();
+            BufReader::new(&stream).read_line(&mut greeting)?;
+            live.tcp.push((family, stream));
+            let socket = udp_connected(family, load.target.at(family, Protocol::Udp))?;
+            socket.send(b"who are you")?;
+            let backend = receive_nameless(&socket)?;
+            live.connected.push((socket, backend));
+            live.unconnected.push((family, client::udp(family)?));
+        }
+        Ok(live)
+    }
+
+    fn use_all(&self, load: &Load<'_>, tally: &Tally) {
+        for (family, stream) in &self.tcp {
+            let vip = load.target.at(*family, Protocol::Tcp);
+            tally.count("live TCP", || still_goes(stream, vip));
+        }
+        for (socket, backend) in &self.connected {
+            tally.count("live connected UDP", || {
+                socket.send(b"who are you")?;
+                let answered = receive_nameless(socket)?;
+                ensure!(answered == *backend, "{answered} answers instead of {backend}");
+                Ok(())
+            });
+        }
+        for (family, socket) in &self.unconnected {
+            tally.count("live unconnected UDP", || load.ask(socket, *family));
+        }
+    }
+}
+
+fn still_goes(mut stream: &TcpStream, vip: SocketAddr) -> anyhow::Result<()> {
+    let peer = stream.peer_addr()?;
+    ensure!(peer == vip, "its peer is {peer} instead of {vip}");
+    stream.write_all(b"still there?")?;
+    let mut echo = [0; 12];
+    stream.read_exact(&mut echo)?;
+    ensure!(&echo == b"still there?", "other bytes came back");
+    Ok(())
+}

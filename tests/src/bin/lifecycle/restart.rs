@@ -1,0 +1,140 @@
+//! Agents end in any way, at any instant, and the next one goes on.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::ensure;
+use mcs_agent::{
+    dataplane::{Access, KernelMaps},
+    loader::Pins,
+    reconcile::{Dump, Maps as _},
+};
+use mcs_tests::{
+    site::Site,
+    suite::{Suite, is_full, tell},
+};
+
+use crate::{
+    load::Load,
+    world::{SETS, World},
+};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("SIGTERM and a new start, under load", ends);
+    suite.case("SIGKILL at random instants while services change, under load", is_killed);
+    suite.case("1,000 connections a second, and the agent is killed every second", every_second);
+    suite.case("a restart changes nothing that is right", adopts);
+}
+
+fn ends(world: &mut World) -> anyhow::Result<()> {
+    let target = world.target("ended");
+    let mut site = world.site("ended", &[], &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    Load::of(&target).during(&world.pod, || {
+        for _ in 0..3 {
+            site.agent.stop()?;
+            site.agent.start_again(&world.node.netns, &[])?;
+            site.agent.wait_until_healthy()?;
+        }
+        Ok(())
+    })
+}
+
+/// Bystanders keep the agent in the midst of plans.
+fn is_killed(world: &mut World) -> anyhow::Result<()> {
+    let kills = if is_full() { 200 } else { 20 };
+    let target = world.target("killed");
+    let mut site = world.site("killed", &[], &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let mut random = fastrand::Rng::with_seed(6);
+    let last = Load::of(&target).during(&world.pod, || {
+        let mut last = Vec::new();
+        for turn in 0..kills {
+            let changed = target.clone().with(SETS[(turn + 1) % 2]);
+            site.manifests.write(&changed.service)?;
+            let services = bystanders(turn);
+            services.iter().try_for_each(|service| site.manifests.write(service))?;
+            thread::sleep(Duration::from_millis(random.u64(0..400)));
+            site.agent.kill()?;
+            site.agent.start_again(&world.node.netns, &[])?;
+            last = [vec![changed.service], services].concat();
+        }
+        site.agent.wait_until_healthy()?;
+        Ok(last)
+    })?;
+    last.iter().try_for_each(|service| site.agent.wait_for(service))?;
+    let inconsistent = site.agent.counters()?["refused_inconsistent"];
+    ensure!(inconsistent == 0, "{inconsistent} clients have met a frontend half written");
+    tell(format!("killed {kills} times; no frontend was ever half written"));
+    Ok(())
+}
+
+/// Services whose sets are never the same in two turns that follow each other.
+fn bystanders(turn: usize) -> Vec<mcs_tests::manifests::Service> {
+    let service = |number: u8| {
+        let turn = u8::try_from(turn % 100).unwrap_or(0);
+        let ips = (0..20).map(|host| [10, 80, number, host + 20 * (turn % 10)].into());
+        mcs_tests::manifests::Service::new(
+            format!("bystander-{number}"),
+            [[10, 79, 1, number].into()],
+        )
+        .port(mcs_tests::manifests::Protocol::Tcp, 80, 80)
+        .endpoints("remote", ips)
+    };
+    (1..40).map(service).collect()
+}
+
+/// The promise in its plainest form.
+fn every_second(world: &mut World) -> anyhow::Result<()> {
+    let seconds = if is_full() { 60 } else { 10 };
+    let target = world.target("steady");
+    let mut site = world.site("steady", &[], &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    Load::of(&target).at_rate(1000).during(&world.pod, || {
+        let start = Instant::now();
+        for second in 1..=seconds {
+            let until = start + Duration::from_secs(second);
+            thread::sleep(until.saturating_duration_since(Instant::now()));
+            site.agent.kill()?;
+            site.agent.start_again(&world.node.netns, &[])?;
+        }
+        Ok(())
+    })?;
+    tell(format!("{seconds} seconds, killed each"));
+    site.agent.wait_until_healthy()
+}
+
+fn adopts(world: &mut World) -> anyhow::Result<()> {
+    let target = world.target("adopted");
+    let mut site = world.site("adopted", &[], &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let (dump, maps) = found(&site)?;
+    Load::of(&target).during(&world.pod, || {
+        site.agent.kill()?;
+        site.agent.start_again(&world.node.netns, &[])?;
+        site.agent.wait_until_healthy()
+    })?;
+    let (after, same_maps) = found(&site)?;
+    ensure!(maps == same_maps, "{same_maps:?} are pinned instead of {maps:?}");
+    ensure!(dump == after, "the maps hold\n{after}\ninstead of\n{dump}");
+    Ok(())
+}
+
+/// What the maps hold, and their ids.
+fn found(site: &Site) -> anyhow::Result<(Dump, Vec<u32>)> {
+    let pins = Pins::new(site.bpffs.path());
+    let dump = KernelMaps::open(&pins.config(), Access::Read)?.dump()?;
+    let mut ids = Vec::new();
+    for directory in [pins.config(), pins.state()] {
+        let mut paths = std::fs::read_dir(directory)?
+            .map(|entry| Ok(entry?.path()))
+            .collect::<std::io::Result<Vec<_>>>()?;
+        paths.sort();
+        for path in paths {
+            ids.push(aya::maps::MapInfo::from_pin(path)?.id());
+        }
+    }
+    Ok((dump, ids))
+}

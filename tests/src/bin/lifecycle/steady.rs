@@ -1,0 +1,58 @@
+//! An agent that runs for long.
+
+use anyhow::ensure;
+use mcs_tests::{
+    manifests::{Protocol, Service},
+    suite::{Suite, is_full, tell},
+};
+
+use crate::{load::Load, process::Footprint, world::World};
+
+/// Objects that change at a time.
+const SERVICES: usize = 100;
+/// Memory that may come and go, in KiB.
+const SLACK: u64 = 16 << 10;
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("memory and descriptors stay flat over many changes, under load", stays_flat);
+}
+
+fn stays_flat(world: &mut World) -> anyhow::Result<()> {
+    let changes = if is_full() { 100_000 } else { 10_000 };
+    let target = world.target("flat");
+    let mut site = world.site("flat", &[], &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let pid = site.agent.pid();
+    // The first tenth fills what is kept for later.
+    let mut turns = 0..changes / SERVICES;
+    let go = |turns: &mut dyn Iterator<Item = usize>| -> anyhow::Result<()> {
+        for turn in turns {
+            (0..SERVICES).try_for_each(|number| site.manifests.write(&service(turn, number)))?;
+            site.agent.wait_for(&service(turn, SERVICES - 1))?;
+        }
+        Ok(())
+    };
+    Load::of(&target).during(&world.pod, || {
+        go(&mut turns.by_ref().take(changes / SERVICES / 10))?;
+        let before = Footprint::of(pid)?;
+        go(&mut turns)?;
+        let after = Footprint::of(pid)?;
+        tell(format!(
+            "{changes} changes: {} KiB instead of {} KiB, {} descriptors instead of {}",
+            after.resident, before.resident, after.descriptors, before.descriptors
+        ));
+        ensure!(after.descriptors <= before.descriptors, "descriptors leak");
+        ensure!(after.resident <= before.resident + SLACK, "memory leaks");
+        Ok(())
+    })?;
+    site.agent.stop()
+}
+
+/// A service with other endpoints each turn.
+fn service(turn: usize, number: usize) -> Service {
+    let byte = |number: usize| u8::try_from(number % 250).unwrap_or(0);
+    let ips = (0..4).map(|host| [10, 81, byte(turn), byte(number + host)].into());
+    Service::new(format!("changing-{number}"), [[10, 91, 0, byte(number)].into()])
+        .port(Protocol::Tcp, 80, 80)
+        .endpoints("remote", ips)
+}

@@ -1,0 +1,233 @@
+//! Real Kubernetes clusters on this machine, without Docker: etcd, the API server and all the rest
+//! run as they are, from archives of images that are made here.
+//!
+//! A control plane is a network namespace. A node has its mounts, cgroups and host name to itself
+//! as well. All of a set hangs on its name: its state lies in `/run/<name>`, and namespaces and
+//! cgroups are called so. What a crash has left is found by it.
+
+use std::{
+    fmt, fs,
+    os::unix::fs::DirBuilderExt as _,
+    path::PathBuf,
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+};
+
+use anyhow::{Context as _, ensure};
+use clap::{ValueEnum, value_parser};
+
+pub use self::{
+    addons::{CLUSTER_PROPERTIES, mcs_definitions},
+    claim::Claim,
+    cni::Cni,
+    containerd::{import, tag},
+    images::{TOOLS, TRAFFIC, write_traffic},
+    kubectl::Kubectl,
+    layout::{Cluster, ClusterSet, Node},
+    programs::{Programs, VARIABLE},
+    removal::remove,
+    status::{Place, clusters, nodes, of_kubeconfig, places},
+};
+use self::{certificates::Authority, hierarchies::Hierarchies, network::Wan};
+
+mod addons;
+pub mod certificates;
+mod claim;
+mod cni;
+mod containerd;
+mod control_plane;
+mod daemons;
+pub mod etcd;
+mod hierarchies;
+mod images;
+mod kubeconfig;
+mod kubectl;
+mod layout;
+mod network;
+mod node;
+mod programs;
+mod removal;
+mod status;
+
+/// What to start.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Plan {
+    /// How many clusters
+    #[arg(long, default_value_t = 2, value_name = "COUNT", value_parser = value_parser!(u8).range(1..=i64::from(ClusterSet::MOST)))]
+    pub clusters: u8,
+    /// How many nodes in each; without any there is an API server alone
+    #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = value_parser!(u8).range(..=i64::from(ClusterSet::MOST)))]
+    pub nodes: u8,
+    /// How pods are connected to their node; of several, each cluster has another
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "ptp")]
+    pub cni: Vec<Cni>,
+    /// How kube-proxy does its work; of several, each cluster has another
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "nftables")]
+    pub proxy: Vec<ProxyMode>,
+}
+
+impl Plan {
+    /// How pods of a cluster are connected to their node.
+    pub fn cni(&self, cluster: Cluster) -> Cni {
+        in_turn(&self.cni, cluster)
+    }
+
+    /// How kube-proxy does its work in a cluster.
+    pub fn proxy(&self, cluster: Cluster) -> ProxyMode {
+        in_turn(&self.proxy, cluster)
+    }
+}
+
+fn in_turn<T: Copy + Default>(choices: &[T], cluster: Cluster) -> T {
+    choices.iter().copied().cycle().nth(usize::from(cluster.number - 1)).unwrap_or_default()
+}
+
+/// A mode of kube-proxy.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
+pub enum ProxyMode {
+    /// nftables
+    #[default]
+    Nftables,
+    /// iptables
+    Iptables,
+}
+
+impl fmt::Display for ProxyMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nftables => "nftables",
+            Self::Iptables => "iptables",
+        })
+    }
+}
+
+/// Whoever waits for clusters to start.
+pub trait Observer: Sync {
+    /// Hears what has been done.
+    fn progress(&self, what: &str);
+    /// An error if it should not go on.
+    fn check(&self) -> anyhow::Result<()>;
+}
+
+/// What starting a cluster takes.
+struct Workshop<'a> {
+    plan: &'a Plan,
+    programs: &'a Programs,
+    observer: &'a dyn Observer,
+    hierarchies: Hierarchies,
+    wan: Wan,
+    images: PathBuf,
+}
+
+/// Starts clusters, and returns when every node is ready and DNS answers. What is there of the set
+/// must not be in use; what an earlier one left is removed. After an error nothing is there.
+pub fn start(
+    claim: &Claim,
+    plan: &Plan,
+    programs: &Programs,
+    observer: &dyn Observer,
+) -> anyhow::Result<()> {
+    let set = claim.set();
+    let hierarchies = Hierarchies::find()?;
+    ensure!(!status::is_running(set, &hierarchies), "{} is running already", set.name());
+    remove(claim)?;
+    start_clusters(set, plan, programs, observer, hierarchies).or_else(|error| {
+        remove(claim).with_context(|| format!("{error:#}; after that"))?;
+        Err(error)
+    })
+}
+
+fn start_clusters(
+    set: ClusterSet,
+    plan: &Plan,
+    programs: &Programs,
+    observer: &dyn Observer,
+    hierarchies: Hierarchies,
+) -> anyhow::Result<()> {
+    let directory = set.directory();
+    fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&directory)
+        .with_context(|| format!("cannot make {}", directory.display()))?;
+    let images = directory.join("images.tar");
+    if plan.nodes > 0 {
+        images::write(&images, programs).context("cannot write the archive of images")?;
+    }
+    let wan = Wan::create(set, plan)?;
+    let failures = Failures { observer, failures: Mutex::default() };
+    let workshop = Workshop { plan, programs, observer: &failures, hierarchies, wan, images };
+    thread::scope(|scope| {
+        for cluster in set.clusters(plan.clusters) {
+            let (workshop, failures) = (&workshop, &failures);
+            scope.spawn(move || {
+                if let Err(error) = start_cluster(workshop, cluster) {
+                    failures.list().push(error);
+                }
+            });
+        }
+    });
+    let first = failures.list().drain(..).next();
+    first.map_or(Ok(()), Err)
+}
+
+/// What went wrong, the first first. It ends the waiting of all.
+struct Failures<'a> {
+    observer: &'a dyn Observer,
+    failures: Mutex<Vec<anyhow::Error>>,
+}
+
+impl Failures<'_> {
+    fn list(&self) -> MutexGuard<'_, Vec<anyhow::Error>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Observer for Failures<'_> {
+    fn progress(&self, what: &str) {
+        self.observer.progress(what);
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(self.list().is_empty(), "another cluster has failed");
+        self.observer.check()
+    }
+}
+
+fn start_cluster(workshop: &Workshop<'_>, cluster: Cluster) -> anyhow::Result<()> {
+    let observer = workshop.observer;
+    let pki = cluster.directory().join("pki");
+    let authority = Authority::create(pki, &format!("{cluster} authority"))?;
+    let mut control_plane = control_plane::start(workshop, cluster, &authority)?;
+    observer.progress(&format!("{cluster}: the API server is ready"));
+    addons::install_types(workshop, cluster, &mut control_plane)?;
+    let start = |node| node::start(workshop, node, &authority);
+    let nodes: Vec<_> =
+        cluster.nodes(workshop.plan.nodes).map(start).collect::<anyhow::Result<_>>()?;
+    if nodes.is_empty() {
+        return Ok(());
+    }
+    addons::install_dns(workshop, cluster)?;
+    for node in nodes {
+        node.wait(workshop)?;
+    }
+    observer.progress(&format!("{cluster}: every node is ready"));
+    addons::wait_for_dns(workshop, cluster, &mut control_plane)?;
+    observer.progress(&format!("{cluster}: DNS answers"));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clusters_take_turns() {
+        let of = |choices: &[ProxyMode], number| {
+            in_turn(choices, Cluster { set: ClusterSet::TESTS, number })
+        };
+        let both = [ProxyMode::Nftables, ProxyMode::Iptables];
+        let modes = [1, 2, 3].map(|number| of(&both, number));
+        assert_eq!(modes, [ProxyMode::Nftables, ProxyMode::Iptables, ProxyMode::Nftables]);
+        assert_eq!(of(&[ProxyMode::Iptables], 2), ProxyMode::Iptables);
+    }
+}

@@ -1,0 +1,80 @@
+//! The container runtime of a node.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::Context as _;
+
+use super::{Workshop, cni, daemons::Daemons, images, layout::Node, programs::Programs};
+use crate::process;
+
+/// Where it listens, in the node's own `/run`.
+pub(super) const ENDPOINT: &str = "unix:///run/containerd/containerd.sock";
+
+/// Where it keeps images and containers. A tmpfs is mounted there, since an overlay cannot lie on
+/// another, such as the file system of a container that this machine may be.
+pub(super) fn root(node: Node) -> PathBuf {
+    node.directory().join("containerd")
+}
+
+/// Its configuration.
+pub(super) fn config(workshop: &Workshop<'_>, node: Node) -> anyhow::Result<String> {
+    let plugins = workshop.programs.find(&workshop.plan.cni(node.cluster).to_string())?;
+    let plugins = plugins.parent().context("a program lies in a directory")?;
+    Ok(format!(
+        r#"version = 3
+root = "{root}"
+state = "/run/containerd"
+
+[plugins."io.containerd.cri.v1.runtime"]
+# Less than one's own takes CAP_SYS_RESOURCE.
+restrict_oom_score_adj = true
+netns_mounts_under_state_dir = true
+
+[plugins."io.containerd.cri.v1.runtime".cni]
+bin_dirs = ["{plugins}"]
+conf_dir = "{cni}"
+
+[plugins."io.containerd.cri.v1.images".pinned_images]
+sandbox = "{pause}"
+"#,
+        root = root(node).display(),
+        plugins = plugins.display(),
+        cni = cni::directory(node).display(),
+        pause = images::PAUSE,
+    ))
+}
+
+/// Waits until it runs, and gives it the images.
+pub(super) fn wait(
+    workshop: &Workshop<'_>,
+    node: Node,
+    daemons: &mut Daemons,
+) -> anyhow::Result<()> {
+    daemons.wait(&format!("containerd of {node}"), workshop.observer, || {
+        process::run(ctr(workshop.programs, node)?.arg("version"), "")
+    })?;
+    import(workshop.programs, node, &workshop.images)
+}
+
+/// Gives a node that runs the images of an archive, as OCI or Docker has it.
+pub fn import(programs: &Programs, node: Node, archive: &Path) -> anyhow::Result<()> {
+    let mut import = ctr(programs, node)?;
+    process::run(import.args(["images", "import"]).arg(archive), "").map(drop)
+}
+
+/// Gives an image of a node another name too.
+pub fn tag(programs: &Programs, node: Node, image: &str, name: &str) -> anyhow::Result<()> {
+    let mut tag = ctr(programs, node)?;
+    process::run(tag.args(["images", "tag", "--force", image, name]), "").map(drop)
+}
+
+fn ctr(programs: &Programs, node: Node) -> anyhow::Result<Command> {
+    // The node's /run as this machine sees it.
+    let socket = node.directory().join("run/containerd/containerd.sock");
+    let mut command = Command::new(programs.find("ctr")?);
+    command.arg("--address").arg(socket).args(["--namespace", "k8s.io"]);
+    Ok(command)
+}

@@ -1,0 +1,157 @@
+//! `cargo xtask image`: the agent as a container image.
+
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use mcs_tests::{
+    cluster,
+    oci::{self, Content, Image},
+};
+
+use crate::{
+    build::{self, OBJECT_VARIABLE},
+    process,
+    setup::{self, Purpose},
+    workspace::{self, Workspace},
+};
+
+mod elf;
+mod elsewhere;
+
+const NAME: &str = "localhost/mcs-agent";
+/// What the archive may have, in bytes.
+const LARGEST: u64 = 20_000_000;
+
+/// Variables that would make another program of the same source.
+const CHANGES_THE_RESULT: &[&str] =
+    &["CARGO_BUILD_", "CARGO_ENCODED_", "CARGO_INCREMENTAL", "CARGO_PROFILE_", "RUSTFLAGS"];
+
+/// Write the container image, as an OCI archive that containerd, docker and kind load
+///
+/// No daemon is needed. The image has nothing but the agent, as a static program with the eBPF programs inside, and its
+/// licence. The same source and compilers make the same bytes, wherever they lie. The last line is the archive's path.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Where to write it [default: target/container/mcs-agent.tar]
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The image's name; its tag is the version
+    #[arg(long, value_name = "REPOSITORY", default_value = NAME)]
+    name: String,
+    /// Also build it from a copy of the source in another directory, and fail unless that makes the same bytes
+    #[arg(long)]
+    check: bool,
+    /// Write the image of the end-to-end suite's clients and servers instead
+    #[arg(long, conflicts_with_all = ["name", "check"])]
+    traffic: bool,
+}
+
+/// Runs the verb.
+pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
+    setup::ensure(workspace, &[Purpose::Build])?;
+    let file = if args.traffic { "mcs-traffic.tar" } else { "mcs-agent.tar" };
+    let archive = match &args.output {
+        Some(file) => std::path::absolute(file)?,
+        None => directory(workspace).join(file),
+    };
+    if args.traffic {
+        make_parent(&archive)?;
+        cluster::write_traffic(&traffic(workspace)?, &archive)?;
+    } else {
+        write(workspace, &args.name, &archive)?;
+    }
+    if args.check {
+        elsewhere::compare(workspace, &args.name, &archive)?;
+    }
+    println!("{}", archive.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the program of the end-to-end suite's clients and servers, and returns its path.
+pub(crate) fn traffic(workspace: &Workspace) -> Result<PathBuf> {
+    static_program(
+        workspace,
+        &["--package", "mcs-tests", "--no-default-features", "--bin", "traffic"],
+        "traffic",
+        None,
+    )
+}
+
+/// Builds the agent, writes its image, and returns the archive's path.
+pub(crate) fn agent(workspace: &Workspace) -> Result<PathBuf> {
+    let archive = directory(workspace).join("mcs-agent.tar");
+    write(workspace, NAME, &archive)?;
+    Ok(archive)
+}
+
+/// Builds the agent and writes the archive.
+fn write(workspace: &Workspace, name: &str, archive: &Path) -> Result<()> {
+    let object = build::object(workspace)?;
+    let program =
+        static_program(workspace, &["--package", "mcs-agent"], "mcs-agent", Some(&object))?;
+    let name = format!("{name}:{}", env!("CARGO_PKG_VERSION"));
+    let labels = BTreeMap::from([
+        ("org.opencontainers.image.title", "mcs-agent"),
+        ("org.opencontainers.image.description", "A kube-proxy for ClusterSetIPs"),
+        ("org.opencontainers.image.version", env!("CARGO_PKG_VERSION")),
+        ("org.opencontainers.image.licenses", "Apache-2.0 AND (MIT OR GPL-2.0-only)"),
+    ]);
+    let files = vec![
+        ("usr".into(), Content::Directory),
+        ("usr/bin".into(), Content::Directory),
+        ("usr/bin/mcs-agent".into(), Content::Program(program)),
+        ("usr/share".into(), Content::Directory),
+        ("usr/share/doc".into(), Content::Directory),
+        ("usr/share/doc/mcs-agent".into(), Content::Directory),
+        ("usr/share/doc/mcs-agent/LICENSE".into(), Content::Text(workspace.root.join("LICENSE"))),
+    ];
+    let image = Image { name: &name, entrypoint: &["mcs-agent"], labels, files };
+    make_parent(archive)?;
+    oci::write(archive, &[image])?;
+    let size = archive.metadata()?.len();
+    ensure!(size <= LARGEST, "{} has {size} bytes, more than {LARGEST}", archive.display());
+    Ok(())
+}
+
+fn make_parent(file: &Path) -> Result<()> {
+    let parent = file.parent().context("a file lies in a directory")?;
+    fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))
+}
+
+/// Builds a program as it is in an image: static, with no trace of where it was built.
+fn static_program(
+    workspace: &Workspace,
+    what: &[&str],
+    name: &str,
+    object: Option<&Path>,
+) -> Result<PathBuf> {
+    let target = format!("{}-unknown-linux-gnu", env::consts::ARCH);
+    let flags = ["-Ctarget-feature=+crt-static".to_owned()];
+    let flags: Vec<_> = flags.into_iter().chain(workspace.remapping()).collect();
+
+    let mut build = workspace.cargo();
+    workspace::remove_env(&mut build, CHANGES_THE_RESULT);
+    // With a target, the flags are not for build scripts and macros.
+    build.args(["build", "--locked", "--profile", "image", "--target", &target]).args(what);
+    build.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
+    build.envs(object.map(|object| (OBJECT_VARIABLE, object)));
+    process::run(&mut build).with_context(|| {
+        format!("{name} does not build (as a static program it needs libc.a, of package libc6-dev)")
+    })?;
+
+    // Where deploy/Dockerfile finds it.
+    let program = directory(workspace).join(name);
+    make_parent(&program)?;
+    fs::copy(workspace.target.join(target).join("image").join(name), &program)?;
+    elf::ensure_static(&program)?;
+    Ok(program)
+}
+
+fn directory(workspace: &Workspace) -> PathBuf {
+    workspace.target.join("container")
+}

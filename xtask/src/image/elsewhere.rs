@@ -1,0 +1,99 @@
+//! Building the image a second time, where nothing lies at the same path.
+
+use std::{
+    fs,
+    io::{BufReader, Read as _},
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::{process, workspace::Workspace};
+
+/// Fails unless a copy of the source elsewhere makes the same bytes as `archive`.
+pub(super) fn compare(workspace: &Workspace, name: &str, archive: &Path) -> Result<()> {
+    let directory = super::directory(workspace).join("elsewhere");
+    if directory.exists() {
+        fs::remove_dir_all(&directory)?;
+    }
+    let copy = Workspace {
+        root: directory.join("source"),
+        target: directory.join("output"),
+        cache: workspace.cache.clone(),
+        cargo_home: directory.join("cargo"),
+    };
+    fs::create_dir_all(&copy.cargo_home)?;
+    copy_source(workspace, &copy.root)?;
+    // The same packages by another path.
+    for entry in fs::read_dir(&workspace.cargo_home)? {
+        let entry = entry?;
+        symlink(entry.path(), copy.cargo_home.join(entry.file_name()))?;
+    }
+    let second = directory.join("mcs-agent.tar");
+    super::write(&copy, name, &second)?;
+    if let Some(offset) = first_difference(archive, &second)? {
+        let [first, second] = [archive, &second].map(Path::display);
+        anyhow::bail!("not reproducible: {first} and {second} differ from byte {offset} on");
+    }
+    println!("the same from {}", copy.root.display());
+    Ok(fs::remove_dir_all(&directory)?)
+}
+
+/// Copies every file that git has or would add.
+fn copy_source(workspace: &Workspace, to: &Path) -> Result<()> {
+    let mut list = Command::new("git");
+    list.arg("-C").arg(&workspace.root);
+    list.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
+    let output = list.output().context("cannot start git")?;
+    ensure!(output.status.success(), "{}: {}", process::describe(&list), output.status);
+    let files = String::from_utf8(output.stdout).context("a file's name is not UTF-8")?;
+    for file in files.split_terminator('\0').map(PathBuf::from) {
+        let source = workspace.root.join(&file);
+        // git still knows what was just deleted.
+        if !source.exists() {
+            continue;
+        }
+        let target = to.join(&file);
+        fs::create_dir_all(target.parent().context("a file lies in a directory")?)?;
+        fs::copy(&source, &target).with_context(|| format!("cannot copy {}", file.display()))?;
+    }
+    Ok(())
+}
+
+/// Where two files begin to differ, if they do.
+fn first_difference(one: &Path, other: &Path) -> Result<Option<u64>> {
+    let open = |file: &Path| {
+        let open = fs::File::open(file).with_context(|| format!("cannot read {}", file.display()));
+        open.map(|file| BufReader::new(file).bytes())
+    };
+    let (mut one, mut other) = (open(one)?, open(other)?);
+    for offset in 0.. {
+        match (one.next().transpose()?, other.next().transpose()?) {
+            (None, None) => return Ok(None),
+            (a, b) if a != b => return Ok(Some(offset)),
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_difference_is_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, content: &str| {
+            let path = directory.path().join(name);
+            fs::write(&path, content).unwrap();
+            path
+        };
+        let one = file("one", "same");
+        for (content, expected) in [("same", None), ("sane", Some(2)), ("same too", Some(4))] {
+            assert_eq!(first_difference(&one, &file("other", content)).unwrap(), expected);
+        }
+    }
+}
