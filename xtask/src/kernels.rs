@@ -2,9 +2,9 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::ExitCode,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -15,12 +15,14 @@ use self::{
     machine::{boot, here, plan},
     matrix::{Matrix, Row},
     outcome::Outcomes,
-    package::{SOURCES, Source},
     suites::Suite,
 };
 use crate::{
-    build,
-    setup::{self, Purpose},
+    build::{self, Profile},
+    setup::{
+        self, Purpose,
+        kernel::{SOURCES, Source},
+    },
     workspace::Workspace,
 };
 
@@ -28,7 +30,6 @@ mod image;
 mod machine;
 mod matrix;
 mod outcome;
-mod package;
 mod suites;
 
 /// This machine's own kernel.
@@ -58,6 +59,9 @@ pub(crate) struct Args {
     /// Minutes until a machine that is not done is stopped
     #[arg(long, value_name = "MINUTES", default_value_t = 60)]
     patience: u64,
+    /// Run what is built without optimisation
+    #[arg(long)]
+    debug: bool,
     /// How the matrix is printed
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
@@ -80,11 +84,16 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         [] => Suite::value_variants(),
         some => some,
     };
-    let lab = Lab::build(workspace, suites, Duration::from_mins(args.patience))?;
+    let profile = if args.debug { build::DEV } else { build::RELEASE };
+    let built = Built::new(workspace, profile, suites)?;
+    let lab = Lab { workspace, suites, patience: Duration::from_mins(args.patience), built };
     let chosen = |name: &str| args.kernels.is_empty() || args.kernels.iter().any(|k| k == name);
     let mut rows = Vec::new();
     for source in SOURCES.iter().filter(|source| chosen(source.name)) {
-        rows.push(lab.boot(source, args.renew));
+        if args.renew {
+            source.install(workspace)?;
+        }
+        rows.push(lab.boot(source));
     }
     if chosen(HERE) {
         rows.push(lab.here());
@@ -97,42 +106,56 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     Ok(if matrix.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// What the suites are made of.
+struct Built {
+    object: PathBuf,
+    agent: PathBuf,
+    /// The agent of another version, for those that ask for it.
+    wide: Option<PathBuf>,
+}
+
+impl Built {
+    fn new(workspace: &Workspace, profile: Profile, suites: &[Suite]) -> Result<Self> {
+        let object = build::object(workspace)?;
+        // Both agents are built to the same place.
+        let asked = suites.contains(&Suite::Restart);
+        let wide = asked.then(|| build::wide(workspace, profile)).transpose()?;
+        let agent = build::agent(workspace, &object, profile)?;
+        build::suites(workspace, &object, profile, &Suite::binaries(suites).collect::<Vec<_>>())?;
+        Ok(Self { object, agent, wide })
+    }
+
+    /// A binary of the suites.
+    fn binary(&self, name: &str) -> PathBuf {
+        self.agent.with_file_name(name)
+    }
+}
+
 /// What every kernel is given.
 struct Lab<'a> {
     workspace: &'a Workspace,
     suites: &'a [Suite],
     patience: Duration,
-    object: PathBuf,
-    agent: PathBuf,
+    built: Built,
 }
 
-impl<'a> Lab<'a> {
-    fn build(workspace: &'a Workspace, suites: &'a [Suite], patience: Duration) -> Result<Self> {
-        let object = build::object(workspace)?;
-        let agent = build::release(workspace, &object)?;
-        build::suites(workspace, &object)?;
-        Ok(Self { workspace, suites, patience, object, agent })
-    }
-
-    fn binaries(&self) -> &Path {
-        self.agent.parent().unwrap_or(&self.workspace.target)
-    }
-
-    fn boot(&self, source: &Source, renew: bool) -> Row {
-        let outcomes = self.try_to_boot(source, renew);
+impl Lab<'_> {
+    fn boot(&self, source: &Source) -> Row {
+        let outcomes = self.try_to_boot(source);
         let outcomes = outcomes.unwrap_or_else(|error| Outcomes::prevented(&error));
         Row { name: source.name.to_owned(), outcomes }
     }
 
-    fn try_to_boot(&self, source: &Source, renew: bool) -> Result<Outcomes> {
-        let kernel = source.fetch(self.workspace, renew)?;
+    fn try_to_boot(&self, source: &Source) -> Result<Outcomes> {
+        let kernel = source.find(self.workspace)?;
         let mut image = Image::new()?;
         image.modules(&kernel)?;
-        for binary in Suite::binaries() {
-            image.suite(&self.binaries().join(binary))?;
+        for binary in Suite::binaries(self.suites) {
+            image.suite(&self.built.binary(binary))?;
         }
-        image.suite(&self.agent)?;
-        image.suite(&self.object)?;
+        for file in [&self.built.agent, &self.built.object].into_iter().chain(&self.built.wide) {
+            image.suite(file)?;
+        }
         image.plan(plan(self.suites));
         let directory = self.workspace.target.join("kernels");
         fs::create_dir_all(&directory)
@@ -140,27 +163,43 @@ impl<'a> Lab<'a> {
         let file = directory.join(format!("{}.cpio", source.name));
         image.write(&file)?;
         eprintln!("kernels: booting {}", kernel.release);
-        let outcomes = boot(&kernel, &file, self.patience, &mut |line| show(source.name, line));
+        let progress = Progress::begin(source.name, self.patience);
+        let outcomes = boot(&kernel, &file, self.patience, &mut |line| progress.show(line));
         fs::remove_file(&file)?;
         Ok(outcomes)
     }
 
     fn here(&self) -> Row {
-        let outcomes = here(
-            self.binaries(),
-            &self.agent,
-            &self.object,
-            self.suites,
-            self.patience,
-            &mut |line| show(HERE, line),
-        );
+        let progress = Progress::begin(HERE, self.patience);
+        let show = &mut |line: &str| progress.show(line);
+        let outcomes = here(&self.built, self.suites, self.patience, show);
         Row { name: HERE.to_owned(), outcomes }
     }
 }
 
 /// The progress of a kernel; the matrix alone goes to standard output.
-fn show(kernel: &str, line: &str) {
-    if !line.starts_with("@mcs ") {
-        eprintln!("{kernel:<5}| {line}");
+struct Progress<'a> {
+    kernel: &'a str,
+    start: Instant,
+    patience: Duration,
+}
+
+impl<'a> Progress<'a> {
+    fn begin(kernel: &'a str, patience: Duration) -> Self {
+        Self { kernel, start: Instant::now(), patience }
     }
+
+    /// Prints a line, after the minutes gone and those that are left.
+    fn show(&self, line: &str) {
+        if line.starts_with("@mcs ") {
+            return;
+        }
+        let gone = self.start.elapsed();
+        let left = self.patience.saturating_sub(gone);
+        eprintln!("{:<5}{}/-{}| {line}", self.kernel, minutes(gone), minutes(left));
+    }
+}
+
+fn minutes(time: Duration) -> String {
+    format!("{}:{:02}", time.as_secs() / 60, time.as_secs() % 60)
 }

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
 
-pub(crate) use self::{cargo_tool::CARGO_DENY, toolchain::Toolchain, tools::DEBIAN_KEYRING};
+pub(crate) use self::{cargo_tool::CARGO_DENY, toolchain::Toolchain};
 use self::{go_module::GoModule, install::Remedy};
 use crate::{version::Version, workspace::Workspace};
 
@@ -18,6 +18,7 @@ mod compiler;
 mod go;
 mod go_module;
 mod install;
+pub(crate) mod kernel;
 pub(crate) mod toolchain;
 mod tools;
 
@@ -164,6 +165,7 @@ fn items(workspace: &Workspace, purposes: &[Purpose]) -> Vec<Item> {
     if wanted(Purpose::Kernels) {
         items.push(tools::debian_keyring());
     }
+    items.extend(kernel::items(workspace, purposes));
     items.extend(go_module::items(workspace, purposes));
     items
 }

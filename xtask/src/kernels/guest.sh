@@ -14,17 +14,19 @@ mount -t bpf bpf /sys/fs/bpf
 echo 1 >/proc/sys/net/core/bpf_jit_enable
 ip link set lo up
 
-suite() {
+begin() {
     name=$1
-    shift
+    status=0
     echo "@mcs begin $name"
-    "$@"
-    echo "@mcs end $name $?"
 }
 
-# Suites make what they find older than it is, which takes a machine that has been up for a while. It
-# sleeps for no time of its host's.
-sleep 600
+part() {
+    "$@" || status=$?
+}
+
+end() {
+    echo "@mcs end $name $status"
+}
 
 echo "@mcs up $(cat /proc/sys/kernel/osrelease)"
 . /mcs/plan

@@ -14,15 +14,14 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use cpio::newc::{Builder, ModeFileType, trailer};
 
-use super::package::Kernel;
-use crate::process;
+use crate::{process, setup::kernel::Kernel};
 
 const INIT: &str = include_str!("guest.sh");
 
 /// What the suites and [`INIT`] call.
 const PROGRAMS: &[&str] = &[
     "bpftool", "cat", "curl", "dig", "ethtool", "ip", "mkdir", "modprobe", "mount", "nc", "nft",
-    "nsenter", "sh", "sleep", "sysctl", "tc", "tcpdump", "umount",
+    "nsenter", "setpriv", "sh", "sleep", "sysctl", "tc", "tcpdump", "umount", "unshare",
 ];
 /// What the programs in Python import.
 const PYTHON: &str = "\

@@ -12,27 +12,29 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{image::SUITES, outcome::Outcomes, package::Kernel, suites::Suite};
-use crate::{build::OBJECT_VARIABLE, process};
+use super::{Built, image::SUITES, outcome::Outcomes, suites::Suite};
+use crate::{build::OBJECT_VARIABLE, process, setup::kernel::Kernel};
 
 const EMULATOR: &str = "qemu-system-x86_64";
 const MEMORY_MIB: &str = "2048";
-/// Two processors in one thread whose time is what they have executed, 8 ns each: what the machine
-/// waits for passes at once, and a busy host makes nothing late.
-const CLOCK: &str = "shift=3,sleep=off";
 const COMMAND_LINE: &str = "console=ttyS0 quiet oops=panic panic=-1 rdinit=/init";
 
 /// What a machine does when it is up.
 pub(super) fn plan(suites: &[Suite]) -> String {
-    let mut plan =
-        format!("export MCS_AGENT={SUITES}/mcs-agent {OBJECT_VARIABLE}={SUITES}/mcs-ebpf.o\n");
+    let mut plan = format!(
+        "export MCS_AGENT={SUITES}/mcs-agent MCS_AGENT_WIDE={SUITES}/mcs-agent-wide \
+         {OBJECT_VARIABLE}={SUITES}/mcs-ebpf.o\n"
+    );
     for suite in suites {
-        let (binary, arguments) = suite.command();
-        let _ = write!(plan, "suite {suite} {SUITES}/{binary}");
-        for argument in arguments {
-            let _ = write!(plan, " '{argument}'");
+        let _ = writeln!(plan, "begin {suite}");
+        for (binary, arguments) in suite.commands() {
+            let _ = write!(plan, "part {SUITES}/{binary}");
+            for argument in *arguments {
+                let _ = write!(plan, " '{argument}'");
+            }
+            plan.push('\n');
         }
-        plan.push('\n');
+        plan.push_str("end\n");
     }
     plan
 }
@@ -45,7 +47,7 @@ pub(super) fn boot(
     show: &mut dyn FnMut(&str),
 ) -> Outcomes {
     let mut qemu = Command::new(EMULATOR);
-    qemu.args(["-accel", "tcg", "-icount", CLOCK, "-smp", "2", "-m", MEMORY_MIB, "-nic", "none"]);
+    qemu.args(["-accel", "tcg", "-smp", "2", "-m", MEMORY_MIB, "-nic", "none"]);
     qemu.args(["-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot"]);
     qemu.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(image);
     qemu.args(["-append", COMMAND_LINE]);
@@ -67,31 +69,37 @@ pub(super) fn boot(
 
 /// Runs the suites on this machine's kernel.
 pub(super) fn here(
-    binaries: &Path,
-    agent: &Path,
-    object: &Path,
+    built: &Built,
     suites: &[Suite],
     patience: Duration,
     show: &mut dyn FnMut(&str),
 ) -> Outcomes {
+    let deadline = Instant::now() + patience;
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut outcomes = Outcomes::of(release);
     for suite in suites {
-        let (binary, arguments) = suite.command();
-        let mut command = Command::new(binaries.join(binary));
-        command.args(arguments).env("MCS_AGENT", agent).env(OBJECT_VARIABLE, object);
         outcomes.begin(*suite);
-        let status = follow(&mut command, patience, &mut |line| {
-            outcomes.read(line);
-            show(line);
-        });
-        match status {
-            Ok(status) => outcomes.end(status),
-            Err(error) => {
-                outcomes.end(None);
-                outcomes.trouble = Some(format!("{error:#}"));
+        let mut status = Some(0);
+        for (binary, arguments) in suite.commands() {
+            let mut command = Command::new(built.binary(binary));
+            command.args(*arguments).env("MCS_AGENT", &built.agent);
+            command.env(OBJECT_VARIABLE, &built.object);
+            command.envs(built.wide.iter().map(|wide| ("MCS_AGENT_WIDE", wide)));
+            let left = deadline.saturating_duration_since(Instant::now());
+            let ended = follow(&mut command, left, &mut |line| {
+                outcomes.read(line);
+                show(line);
+            });
+            match ended {
+                Ok(Some(0)) => {}
+                Ok(other) => status = other,
+                Err(error) => {
+                    status = None;
+                    outcomes.trouble = Some(format!("{error:#}"));
+                }
             }
         }
+        outcomes.end(status);
     }
     outcomes
 }
@@ -111,7 +119,7 @@ fn follow(
             Ok(line) => read(&line),
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                bail!("not done after {} min: stopped", patience.as_secs() / 60)
+                bail!("not done in time: stopped")
             }
         }
     }
@@ -161,8 +169,15 @@ mod tests {
     fn a_plan_runs_the_suites_in_order() {
         let plan = plan(&[Suite::Load, Suite::Restart]);
         let lines: Vec<_> = plan.lines().skip(1).collect();
-        let expected =
-            ["suite load /mcs/cost '--verified'", "suite restart /mcs/node 'the agent is killed'"];
+        let expected = [
+            "begin load",
+            "part /mcs/cost '--verified'",
+            "end",
+            "begin restart",
+            "part /mcs/lifecycle 'SIGTERM' 'SIGKILL' 'a restart changes nothing' 'an upgrade'",
+            "part /mcs/node 'the agent is killed'",
+            "end",
+        ];
         assert_eq!(lines, expected);
     }
 

@@ -13,24 +13,27 @@ pub(super) enum Suite {
     Packet,
     /// Every hook, family and protocol with real sockets
     Socket,
-    /// The agent killed and started again, under traffic of both paths
+    /// The agent ended, killed and started again, as another version too, under load of both paths
     Restart,
 }
 
 impl Suite {
-    /// The binary of mcs-tests, and its arguments.
-    pub(super) const fn command(self) -> (&'static str, &'static [&'static str]) {
+    /// Binaries of mcs-tests, and their arguments.
+    pub(super) const fn commands(self) -> &'static [(&'static str, &'static [&'static str])] {
         match self {
-            Self::Load => ("cost", &["--verified"]),
-            Self::Packet => ("packet", &[]),
-            Self::Socket => ("socket", &[]),
-            Self::Restart => ("node", &["the agent is killed"]),
+            Self::Load => &[("cost", &["--verified"])],
+            Self::Packet => &[("packet", &[])],
+            Self::Socket => &[("socket", &[])],
+            Self::Restart => &[
+                ("lifecycle", &["SIGTERM", "SIGKILL", "a restart changes nothing", "an upgrade"]),
+                ("node", &["the agent is killed"]),
+            ],
         }
     }
 
-    /// The binaries of all suites.
-    pub(super) fn binaries() -> impl Iterator<Item = &'static str> {
-        Self::value_variants().iter().map(|suite| suite.command().0)
+    /// The binaries of `suites`.
+    pub(super) fn binaries(suites: &[Self]) -> impl Iterator<Item = &'static str> {
+        suites.iter().flat_map(|suite| suite.commands()).map(|(binary, _)| *binary)
     }
 
     pub(super) const fn name(self) -> &'static str {

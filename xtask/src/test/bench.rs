@@ -143,7 +143,7 @@ impl<'a> Bench<'a> {
     fn build(&self) -> Result<Built> {
         let object = build::object(self.workspace)?;
         let agent = build::release(self.workspace, &object)?;
-        build::suites(self.workspace, &object)?;
+        build::suites(self.workspace, &object, RELEASE, &[])?;
         Ok(Built { object, agent })
     }
 }

@@ -10,50 +10,82 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{process, setup::DEBIAN_KEYRING, workspace::Workspace};
+use super::{Item, Purpose, Remedy, tools::DEBIAN_KEYRING};
+use crate::{process, workspace::Workspace};
 
 /// The package that depends on a suite's kernel for virtual machines.
 const META_PACKAGE: &str = "linux-image-cloud-amd64";
 
 /// Where a kernel comes from: pinned by suite, within which it gets its fixes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Source {
-    pub(super) name: &'static str,
+pub(crate) struct Source {
+    pub(crate) name: &'static str,
+    title: &'static str,
     suite: &'static str,
     archive: &'static str,
 }
 
 /// From the oldest to the newest.
-pub(super) const SOURCES: &[Source] = &[
-    Source { name: "5.10", suite: "bullseye-security", archive: "debian-security" },
-    Source { name: "6.1", suite: "bookworm-security", archive: "debian-security" },
-    Source { name: "6.12", suite: "trixie-security", archive: "debian-security" },
-    Source { name: "7.2", suite: "forky", archive: "debian" },
+pub(crate) const SOURCES: &[Source] = &[
+    Source::new("5.10", "Linux 5.10", "bullseye-security", "debian-security"),
+    Source::new("6.1", "Linux 6.1", "bookworm-security", "debian-security"),
+    Source::new("6.12", "Linux 6.12", "trixie-security", "debian-security"),
+    Source::new("7.2", "Linux 7.2", "forky", "debian"),
 ];
+
+/// The kernels, if they are wanted.
+pub(super) fn items(workspace: &Workspace, purposes: &[Purpose]) -> Vec<Item> {
+    let item = |source: &'static Source| Item {
+        name: source.title,
+        found: source.find(workspace).ok().map(|kernel| kernel.image),
+        version: &[],
+        remedy: Remedy::Kernel(source),
+    };
+    let wanted = purposes.contains(&Purpose::Kernels);
+    SOURCES.iter().filter(|_| wanted).map(item).collect()
+}
 
 /// A kernel in the cache.
 #[derive(Debug)]
-pub(super) struct Kernel {
+pub(crate) struct Kernel {
     /// As `uname -r` says.
-    pub(super) release: String,
+    pub(crate) release: String,
     /// What a boot loader loads.
-    pub(super) image: PathBuf,
+    pub(crate) image: PathBuf,
     /// What the packages have, with `lib/modules/RELEASE`.
-    pub(super) root: PathBuf,
+    pub(crate) root: PathBuf,
 }
 
 impl Source {
-    /// The kernel in the cache, or else the newest of the suite. With `renew` the latter.
-    pub(super) fn fetch(&self, workspace: &Workspace, renew: bool) -> Result<Kernel> {
-        let directory = workspace.cache.join("kernels").join(self.name);
-        let root = directory.join("root");
-        if renew || !root.exists() {
-            let apt = Apt::prepare(self, &directory)?;
-            let packages = apt.kernel()?;
-            eprintln!("kernels: fetching {} of {}", packages.join(", "), self.suite);
-            unpack(&apt.download(&packages)?, &root)?;
-        }
-        Kernel::find(root)
+    const fn new(
+        name: &'static str,
+        title: &'static str,
+        suite: &'static str,
+        archive: &'static str,
+    ) -> Self {
+        Self { name, title, suite, archive }
+    }
+
+    pub(super) const fn suite(&self) -> &'static str {
+        self.suite
+    }
+
+    /// The kernel in the cache.
+    pub(crate) fn find(&self, workspace: &Workspace) -> Result<Kernel> {
+        Kernel::find(self.directory(workspace).join("root"))
+    }
+
+    /// Puts the newest kernel of the suite into the cache.
+    pub(crate) fn install(&self, workspace: &Workspace) -> Result<()> {
+        let directory = self.directory(workspace);
+        let apt = Apt::prepare(self, &directory)?;
+        let packages = apt.kernel()?;
+        eprintln!("setup: fetching {} of {}", packages.join(", "), self.suite);
+        unpack(&apt.download(&packages)?, &directory.join("root"))
+    }
+
+    fn directory(&self, workspace: &Workspace) -> PathBuf {
+        workspace.cache.join("kernels").join(self.name)
     }
 }
 
@@ -140,7 +172,7 @@ impl Apt {
 /// The name in a line of `apt-cache depends --recurse`, if it is that of a package with a part of a
 /// kernel.
 fn kernel_package(line: &str) -> Option<String> {
-    let parts = ["linux-image-", "linux-binary-", "linux-modules-"];
+    let parts = ["linux-base-", "linux-binary-", "linux-image-", "linux-modules-"];
     let is_part = parts.iter().any(|part| line.starts_with(part));
     (is_part && line != META_PACKAGE).then(|| line.to_owned())
 }
@@ -189,7 +221,8 @@ mod tests {
             ("linux-binary-7.2.12+deb14-cloud-amd64", true),
             ("linux-modules-7.2.12+deb14-cloud-amd64", true),
             ("linux-image-cloud-amd64", false),
-            ("linux-base-7.2.12+deb14-cloud-amd64", false),
+            ("linux-base-7.2.12+deb14-cloud-amd64", true),
+            ("linux-base", false),
             ("  Depends: linux-image-6.1.0-56-cloud-amd64", false),
             ("initramfs-tools", false),
         ];
