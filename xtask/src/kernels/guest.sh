@@ -13,6 +13,13 @@ mount -t bpf bpf /sys/fs/bpf
 # As systemd does: Debian's kernels begin with the interpreter.
 echo 1 >/proc/sys/net/core/bpf_jit_enable
 ip link set lo up
+# Before Linux 5.11 maps count as locked memory, and agents are started without the right to raise its limit.
+ulimit -l unlimited
+
+# Suites make what they find minutes older than it is, and nothing is older than the machine.
+settle() {
+    while read -r seconds _ </proc/uptime && [ "${seconds%.*}" -lt 180 ]; do sleep 5; done
+}
 
 begin() {
     name=$1

@@ -17,16 +17,21 @@ use crate::{build::OBJECT_VARIABLE, process, setup::kernel::Kernel};
 
 const EMULATOR: &str = "qemu-system-x86_64";
 const MEMORY_MIB: &str = "2048";
+/// How many times longer than usual everything may take in a machine: its processors are emulated.
+const SLOWNESS: u32 = 10;
 const COMMAND_LINE: &str = "console=ttyS0 quiet oops=panic panic=-1 rdinit=/init";
 
 /// What a machine does when it is up.
 pub(super) fn plan(suites: &[Suite]) -> String {
     let mut plan = format!(
         "export MCS_AGENT={SUITES}/mcs-agent MCS_AGENT_WIDE={SUITES}/mcs-agent-wide \
-         {OBJECT_VARIABLE}={SUITES}/mcs-ebpf.o\n"
+         {OBJECT_VARIABLE}={SUITES}/mcs-ebpf.o MCS_PATIENCE={SLOWNESS}\n"
     );
     for suite in suites {
         let _ = writeln!(plan, "begin {suite}");
+        if *suite == Suite::Packet {
+            plan.push_str("settle\n");
+        }
         for (binary, arguments) in suite.commands() {
             let _ = write!(plan, "part {SUITES}/{binary}");
             for argument in *arguments {

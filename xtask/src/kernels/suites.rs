@@ -9,12 +9,12 @@ use clap::ValueEnum;
 pub(super) enum Suite {
     /// Loads every program, and prints how many instructions the verifier looked at
     Load,
-    /// The packet path's programs, packet by packet
-    Packet,
     /// Every hook, family and protocol with real sockets
     Socket,
     /// The agent ended, killed and started again, as another version too, under load of both paths
     Restart,
+    /// The packet path's programs, packet by packet
+    Packet,
 }
 
 impl Suite {
