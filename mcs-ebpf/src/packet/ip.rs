@@ -62,14 +62,7 @@ impl Header {
         let Self { protocol, l4, end, piece, id } = self;
         // SAFETY: a reference.
         let [protocol, l4, end, piece, id, l3] = unsafe {
-            ptr::from_mut(place).write_volatile([
-                protocol.into(),
-                l4,
-                end,
-                piece as u32,
-                id,
-                l3,
-            ]);
+            ptr::from_mut(place).write_volatile([protocol.into(), l4, end, piece as u32, id, l3]);
             ptr::from_ref(place).read_volatile()
         };
         #[expect(clippy::cast_possible_truncation, reason = "it was a byte")]

@@ -134,6 +134,7 @@ fn cell(suite: Suite, outcome: Option<&Outcome>) -> String {
         (None, _) => format!("NO END after {passed}"),
         (Some(0), Suite::Load) => format!("{} programs {seconds} s", outcome.verified.len()),
         (Some(_), Suite::Load) => "FAILED".to_owned(),
+        (Some(status), _) if status != 0 && *failed == 0 => format!("FAILED after {passed}"),
         (Some(_), _) => format!("{passed}/{skipped}/{failed} {seconds} s"),
     }
 }
