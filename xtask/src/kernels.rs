@@ -57,7 +57,7 @@ pub(crate) struct Args {
     #[arg(long)]
     renew: bool,
     /// Minutes until a machine that is not done is stopped
-    #[arg(long, value_name = "MINUTES", default_value_t = 60)]
+    #[arg(long, value_name = "MINUTES", default_value_t = 40)]
     patience: u64,
     /// Run what is built without optimisation
     #[arg(long)]
