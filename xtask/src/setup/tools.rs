@@ -83,13 +83,8 @@ const PROGRAMS: &[Program] = {
             version: &["--version"],
             purposes: &[Kernels],
         },
-        Program { name: "depmod", package: "kmod", version: &["--version"], purposes: &[Kernels] },
-        Program {
-            name: "modprobe",
-            package: "kmod",
-            version: &["--version"],
-            purposes: &[Kernels],
-        },
+        Program { name: "depmod", package: "kmod", version: &[], purposes: &[Kernels] },
+        Program { name: "modprobe", package: "kmod", version: &[], purposes: &[Kernels] },
     ]
 };
 
@@ -108,7 +103,7 @@ pub(super) fn programs(purposes: &[Purpose]) -> impl Iterator<Item = Item> {
 pub(super) fn debian_keyring() -> Item {
     let file = Path::new(DEBIAN_KEYRING);
     Item {
-        name: "keys of Debian's archive",
+        name: "Debian's archive keys",
         found: file.exists().then(|| file.to_owned()),
         version: &[],
         remedy: Remedy::Apt("debian-archive-keyring"),

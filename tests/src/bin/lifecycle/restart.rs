@@ -14,6 +14,7 @@ use mcs_agent::{
 use mcs_tests::{
     site::Site,
     suite::{Suite, is_full, tell},
+    wait,
 };
 
 use crate::{
@@ -44,7 +45,7 @@ fn ends(world: &mut World) -> anyhow::Result<()> {
 
 /// Bystanders keep the agent in the midst of plans.
 fn is_killed(world: &mut World) -> anyhow::Result<()> {
-    let kills = if is_full() { 200 } else { 20 };
+    let kills = if is_full() { 200 } else { 20 / wait::factor().clamp(1, 20) as usize };
     let target = world.target("killed");
     let mut site = world.site("killed", &[], &target)?;
     let _in_cgroup = site.cgroup.visit()?;
