@@ -18,7 +18,7 @@ use crate::{build::OBJECT_VARIABLE, process, setup::kernel::Kernel};
 const EMULATOR: &str = "qemu-system-x86_64";
 const MEMORY_MIB: &str = "2048";
 /// How many times longer than usual everything may take in a machine: its processors are emulated.
-const SLOWNESS: u32 = 8;
+const SLOWNESS: u32 = 12;
 /// On a busy host the kernel's check of its timer finds none, since no tick comes in time.
 const COMMAND_LINE: &str = "console=ttyS0 quiet oops=panic panic=-1 no_timer_check rdinit=/init";
 

@@ -145,7 +145,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "Parts of these on the oldest and the newest kernel, in virtual machines",
         root: false,
         needs: &[Purpose::Build, Purpose::Test, Purpose::Kernels],
-        extras: &[Extra::OtherVersion],
+        extras: &[],
         cargo: &[
             "run",
             "--quiet",
@@ -154,7 +154,7 @@ pub(super) const SUITES: &[Suite] = &[
             "--",
             "kernels",
             "--kernel=5.10,7.2",
-            "--suite=load,restart",
+            "--suite=load,packet",
         ],
     },
     Suite {
