@@ -16,6 +16,7 @@ use std::{
 use aya_obj::generated::{BPF_F_AFTER, BPF_F_BEFORE, bpf_attr, bpf_cmd, bpf_insn, bpf_map_type};
 pub use aya_obj::generated::{bpf_attach_type as AttachType, bpf_prog_type as ProgramType};
 use bytemuck::{AnyBitPattern, NoUninit, bytes_of_mut};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// `BPF_F_QUERY_EFFECTIVE` of include/uapi/linux/bpf.h.
 const BPF_F_QUERY_EFFECTIVE: u32 = 1;
@@ -111,6 +112,7 @@ impl<K: NoUninit, V: AnyBitPattern + NoUninit> Map<K, V> {
         map.key_size = size(size_of::<K>())?;
         map.value_size = size(size_of::<V>())?;
         map.max_entries = entries;
+        allow_locked_memory();
         // SAFETY: no pointers.
         let fd = unsafe { make(bpf_cmd::BPF_MAP_CREATE, &mut attr)? };
         Ok(Self { fd, types: std::marker::PhantomData })
@@ -163,8 +165,36 @@ impl Program {
         program.insns = instructions.as_ptr().addr() as u64;
         program.insn_cnt = u32::try_from(instructions.len()).map_err(io::Error::other)?;
         program.license = c"GPL".as_ptr().addr() as u64;
+        allow_locked_memory();
         // SAFETY: the instructions and the licence outlive the call.
         Ok(Self(unsafe { make(bpf_cmd::BPF_PROG_LOAD, &mut attr)? }))
+    }
+
+    /// Loads one and returns how many instructions the verifier looked at, which it says in its log
+    /// on kernels that tell it nowhere else.
+    pub fn verify(
+        kind: ProgramType,
+        attach: Option<AttachType>,
+        instructions: &[bpf_insn],
+    ) -> io::Result<u32> {
+        const BPF_LOG_STATS: u32 = 4;
+
+        let mut log = vec![0_u8; 4096];
+        let mut attr = zeroed();
+        // SAFETY: fields of a union of integers.
+        let program = unsafe { &mut attr.__bindgen_anon_3 };
+        program.prog_type = kind as u32;
+        program.expected_attach_type = attach.map_or(0, |attach| attach as u32);
+        program.insns = instructions.as_ptr().addr() as u64;
+        program.insn_cnt = u32::try_from(instructions.len()).map_err(io::Error::other)?;
+        program.license = c"GPL".as_ptr().addr() as u64;
+        program.log_level = BPF_LOG_STATS;
+        program.log_buf = log.as_mut_ptr().addr() as u64;
+        program.log_size = u32::try_from(log.len()).map_err(io::Error::other)?;
+        // SAFETY: the instructions, the licence and the log outlive the call.
+        drop(unsafe { make(bpf_cmd::BPF_PROG_LOAD, &mut attr)? });
+        let log = String::from_utf8_lossy(&log);
+        processed(&log).ok_or_else(|| io::Error::other(format!("no count in the log: {log}")))
     }
 
     /// Pins it, for programs that take a path.
@@ -223,6 +253,13 @@ pub enum Order {
 #[derive(Debug)]
 pub struct Link {
     _fd: OwnedFd,
+}
+
+/// Before Linux 5.11 maps and programs count as locked memory of their user, of whom each process has
+/// a limit. Where it cannot be raised, what is over it says so.
+pub fn allow_locked_memory() {
+    let unlimited = Rlimit { current: None, maximum: None };
+    let _ = setrlimit(Resource::Memlock, unlimited);
 }
 
 /// Detaches the link with this id, whoever holds it.
@@ -388,4 +425,22 @@ fn zeroed() -> bpf_attr {
 
 fn number(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().cast_unsigned()
+}
+
+/// `N` of `processed N insns`.
+fn processed(log: &str) -> Option<u32> {
+    log.split_once("processed ")?.1.split_once(" insns")?.0.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_tells_the_count() {
+        let log = "verification time 37 usec\nstack depth 16\nprocessed 41422 insns (limit \
+                   1000000) max_states_per_insn 4 total_states 3 peak_states 3 mark_read 1\n";
+        assert_eq!(processed(log), Some(41_422));
+        assert_eq!(processed("stack depth 16\n"), None);
+    }
 }

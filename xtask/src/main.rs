@@ -16,6 +16,7 @@ mod dwarf;
 mod fuzz;
 mod image;
 mod interrupt;
+mod kernels;
 mod lint;
 mod process;
 mod screen;
@@ -34,6 +35,7 @@ enum Verb {
     Build(build::Args),
     Cost(cost::Args),
     Demo(demo::Args),
+    Kernels(kernels::Args),
     Image(image::Args),
     Deploy(deploy::Args),
     Clusters(clusters::Args),
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Verb::Build(args) => build::run(&workspace, &args),
         Verb::Cost(args) => cost::run(&workspace, &args),
         Verb::Demo(args) => demo::run(&workspace, &args),
+        Verb::Kernels(args) => kernels::run(&workspace, &args),
         Verb::Deploy(args) => deploy::run(&workspace, &args),
         Verb::Fuzz(args) => fuzz::run(&workspace, &args),
         Verb::Image(args) => image::run(&workspace, &args),

@@ -148,6 +148,10 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
     ))?;
     print(&format!("Packets: {}", devices::summary(&report.tc)))?;
     print(&format!("Stale UDP: {}", report.stale_udp))?;
+    let fallbacks = report.features.fallbacks();
+    if !fallbacks.is_empty() {
+        print(&format!("The kernel lacks: {}", fallbacks.join(", ")))?;
+    }
     for listener in &report.listeners {
         let problem = if listener.problem.is_some() { ": not listening" } else { "" };
         print(&format!("HTTP: {} {}{problem}", listener.flags, listener.address))?;

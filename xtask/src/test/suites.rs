@@ -141,6 +141,23 @@ pub(super) const SUITES: &[Suite] = &[
         cargo: &["run", "--quiet", "--package", "xtask", "--", "image", "--check"],
     },
     Suite {
+        name: "kernels",
+        about: "Parts of these on the oldest and the newest kernel, in virtual machines",
+        root: false,
+        needs: &[Purpose::Build, Purpose::Test, Purpose::Kernels],
+        extras: &[],
+        cargo: &[
+            "run",
+            "--quiet",
+            "--package",
+            "xtask",
+            "--",
+            "kernels",
+            "--kernel=5.10,7.2",
+            "--suite=load,packet",
+        ],
+    },
+    Suite {
         name: "demo",
         about: "The demonstration, which checks what it shows",
         root: true,

@@ -20,10 +20,14 @@ use mcs_tests::{
     manifests::Protocol,
     netns::Namespace,
     suite::tell,
+    wait,
 };
 use rustix::net::sockopt::set_socket_linger;
 
 use crate::world::{SETS, Target, backends};
+
+/// New TCP connections a second where everything takes longer.
+const SLOW_RATE: u32 = 50;
 
 /// What clients do.
 pub(crate) struct Load<'a> {
@@ -46,9 +50,11 @@ pub(crate) struct Tally {
 }
 
 impl<'a> Load<'a> {
-    /// Clients of a service, which may be answered by all remote pods.
+    /// Clients of a service, which may be answered by all remote pods. On a slow machine they leave
+    /// time for the agent.
     pub(crate) fn of(target: &'a Target) -> Self {
-        Self { target, backends: backends(&SETS.concat()), rate: None, told: true }
+        let rate = (wait::factor() > 1).then_some(SLOW_RATE);
+        Self { target, backends: backends(&SETS.concat()), rate, told: true }
     }
 
     /// The same, at that many new TCP connections a second.

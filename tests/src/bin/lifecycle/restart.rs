@@ -46,7 +46,7 @@ fn ends(world: &mut World) -> anyhow::Result<()> {
 
 /// Bystanders keep the agent in the midst of plans.
 fn is_killed(world: &mut World) -> anyhow::Result<()> {
-    let kills = if is_full() { 200 } else { 20 };
+    let kills = if is_full() { 200 } else { 20 / wait::factor().clamp(1, 20) as usize };
     let target = world.target("killed");
     let mut site = world.site("killed", &[], &target)?;
     let _in_cgroup = site.cgroup.visit()?;

@@ -3,11 +3,12 @@
 use std::{collections::BTreeSet, io, net::SocketAddr};
 
 use anyhow::ensure;
+use mcs_agent::loader::own_netns_cookie;
 use mcs_tests::{
     agent::{Agent, HOOKS},
     process,
     site::Site,
-    suite::Suite,
+    suite::{Suite, skip},
     wait,
 };
 use serde_json::Value;
@@ -51,6 +52,9 @@ fn is_served(world: &World, place: Place, family: Family) -> anyhow::Result<()> 
 }
 
 fn host_only(world: &mut World) -> anyhow::Result<()> {
+    if let Err(error) = own_netns_cookie() {
+        return Err(skip(format!("a process cannot know its network namespace's cookie: {error}")));
+    }
     let site = start(world, "host", &["--socket-lb=host"])?;
     let _in_cgroup = site.cgroup.visit()?;
     for family in Family::ALL {
