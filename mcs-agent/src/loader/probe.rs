@@ -8,6 +8,7 @@ use super::sys;
 
 /// What this kernel can do, found by trying.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "a kernel has each feature or not")]
 pub struct Features {
     /// A refused system call can say ECONNREFUSED (`bpf_set_retval`, 5.18); else it says EPERM.
     pub set_retval: bool,

@@ -70,9 +70,6 @@ fn grows(world: &mut World) -> anyhow::Result<()> {
 }
 
 fn grows_far(world: &mut World) -> anyhow::Result<()> {
-    if !is_full() {
-        return Err(mcs_tests::suite::skip("takes --full"));
-    }
     grow(world, "grown-far", &[64, 1000])
 }
 
