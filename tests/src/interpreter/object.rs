@@ -32,11 +32,9 @@ pub fn renumber_maps(
     program: &mut [bpf_insn],
     number: impl Fn(u32) -> anyhow::Result<u32>,
 ) -> anyhow::Result<()> {
-    const LOAD_CONSTANT: u8 = (BPF_LD | BPF_DW) as u8;
-
     for instruction in program {
         let source = u32::from(instruction.src_reg());
-        if instruction.code == LOAD_CONSTANT
+        if u32::from(instruction.code) == BPF_LD | BPF_DW
             && matches!(source, BPF_PSEUDO_MAP_FD | BPF_PSEUDO_MAP_VALUE)
         {
             instruction.imm = number(instruction.imm.cast_unsigned())?.cast_signed();
