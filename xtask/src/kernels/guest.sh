@@ -13,7 +13,10 @@ mount -t bpf bpf /sys/fs/bpf
 # As systemd does: Debian's kernels begin with the interpreter.
 echo 1 >/proc/sys/net/core/bpf_jit_enable
 ip link set lo up
+# Its device has no node before.
+modprobe tun
 # Before Linux 5.11 maps count as locked memory, and agents are started without the right to raise its limit.
+# shellcheck disable=SC3045 # dash has it
 ulimit -l unlimited
 
 # Suites make what they find minutes older than it is, and nothing is older than the machine.
@@ -36,6 +39,7 @@ end() {
 }
 
 echo "@mcs up $(cat /proc/sys/kernel/osrelease)"
+# shellcheck source=/dev/null
 . /mcs/plan
 echo "@mcs down"
 echo o >/proc/sysrq-trigger
