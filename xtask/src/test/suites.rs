@@ -110,7 +110,7 @@ pub(super) const SUITES: &[Suite] = &[
     },
     Suite {
         name: "lifecycle",
-        about: "Clients under load while agents come and go, maps grow and writes fail; `-- --full` takes its time",
+        about: "Clients under load while agents come and go, maps grow and writes fail; `-- --full` goes on for longer",
         root: true,
         needs: &[Purpose::Build],
         extras: &[Extra::OtherVersion],
