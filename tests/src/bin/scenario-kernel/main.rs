@@ -1,6 +1,7 @@
 //! The scenario suite, on the maps that the programs read.
 
 use std::{
+    cell::Cell,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -30,18 +31,22 @@ fn begin() -> anyhow::Result<(Kernel, PathBuf)> {
     let run = Run::begin("mcs-scenario")?;
     let directory = run.directory().to_owned();
     let features = Features::probe()?;
-    Ok((Kernel { run, features }, directory))
+    Ok((Kernel { run, features, nodes: Cell::new(0) }, directory))
 }
 
 /// What all plays share.
 struct Kernel {
     run: Run,
     features: Features,
+    /// How many there were so far. A play may need a second one while the first still stands.
+    nodes: Cell<u32>,
 }
 
 impl Kernel {
     fn new_maps(&self, capacity: Capacity) -> anyhow::Result<PinnedMaps> {
-        let directory = BpfDirectory::create(&self.run, "node")?;
+        let nth = self.nodes.get();
+        self.nodes.set(nth + 1);
+        let directory = BpfDirectory::create(&self.run, &format!("node-{nth}"))?;
         let maps = load(directory.path(), capacity, self.features)?;
         Ok(PinnedMaps { directory, capacity, features: self.features, maps })
     }
