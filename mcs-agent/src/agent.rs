@@ -2,18 +2,23 @@
 //! what differs.
 
 mod addresses;
+mod attachment;
+mod audit;
 mod config;
 mod control;
 mod flow_move;
 mod health;
 mod metrics;
 mod programs;
+mod repairs;
 mod report;
 mod server;
+mod stale;
 mod sweeper;
 mod tc;
 mod unwritten;
 mod vitals;
+mod witness;
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -23,12 +28,18 @@ use tokio::{
     sync::mpsc,
 };
 
+pub use attachment::AttachmentReport;
+pub use audit::{AuditPass, AuditReport};
 pub use config::{Config, SocketLb, SourceConfig, TcAttach};
 pub use health::{Attachments, Check, age, failings};
+pub(crate) use programs::run_directory_mark;
+pub use repairs::{Repaired, Repairs};
 pub use report::{AgentInfo, ListenerReport, Report, ReportError, Usage};
+pub use stale::StaleUdpReport;
 #[cfg(test)]
 pub(crate) use tc::fixture as tc_fixture;
 pub use tc::{DeviceReport, TcReport};
+pub use witness::{CGROUP as WITNESS_CGROUP, COMMAND as WITNESS, WitnessArgs, testify};
 
 use self::{control::Control, metrics::SyncMetrics, programs::Dataplane, vitals::Vitals};
 use crate::{
@@ -36,7 +47,7 @@ use crate::{
     source::{KubernetesSource, ManifestSource},
 };
 
-/// How often what may have changed unheard is looked at: this node's addresses, hooks, devices.
+/// How often what may have changed unheard is looked at: this node's addresses, devices.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// Batches that wait while one is being applied; what waits is merged.
 const WAITING_BATCHES: usize = 64;

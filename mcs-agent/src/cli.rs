@@ -16,6 +16,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use run::RunArgs;
 
+use crate::agent;
+
 /// An eBPF dataplane for the Kubernetes Multi-Cluster Services API: a kube-proxy for ClusterSetIPs.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXAMPLES)]
@@ -49,6 +51,9 @@ enum Command {
     /// alone are no reason.
     Status(ReadArgs),
     Cleanup(cleanup::CleanupArgs),
+    /// Used by `run` itself
+    #[command(name = agent::WITNESS, hide = true)]
+    Witness(agent::WitnessArgs),
 }
 
 /// Where the agent's maps and programs are pinned.
@@ -89,6 +94,7 @@ pub fn main() -> ExitCode {
         Command::Flows(args) => flows::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Cleanup(args) => cleanup::run(&args),
+        Command::Witness(args) => agent::testify(&args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("mcs-agent: {error:#}");

@@ -9,6 +9,7 @@ mod flow_sweep;
 mod flow_table;
 mod kernel;
 mod run;
+mod udp_connections;
 
 pub use array::Access;
 pub use clock::monotonic_ns;
@@ -19,3 +20,4 @@ pub use flow_sweep::FlowSweep;
 pub use flow_table::{FlowTable, TakenOver};
 pub use kernel::KernelMaps;
 pub use run::{Run, read_run_record, write_run_record};
+pub use udp_connections::{UdpConnection, UdpConnections};

@@ -23,5 +23,6 @@ pub mod model;
 pub mod netlink;
 pub mod reconcile;
 pub mod source;
+pub mod stale;
 pub mod store;
 mod telemetry;

@@ -1,10 +1,11 @@
-//! Devices, routes, and the filters of tc, asked of the kernel and told to it. Types of netlink end
+//! Devices, routes, the filters of tc, and UDP sockets, asked of the kernel and told to it. Types of netlink end
 //! here.
 
 mod events;
 mod filters;
 mod links;
 mod routes;
+mod sockets;
 
 use std::{io, sync::Arc};
 
@@ -14,6 +15,7 @@ use tokio::task::JoinHandle;
 
 pub use events::Events;
 pub use filters::{Direction, Filter, FilterPlace, NewFilter};
+pub use sockets::{ConnectedUdp, Destroyed, SocketDiag};
 
 use crate::devices::Survey;
 

@@ -10,6 +10,7 @@
 //! it stands.
 
 mod apply;
+mod audit;
 pub mod convert;
 mod dump;
 mod extents;
@@ -28,6 +29,7 @@ mod realized;
 mod step;
 
 pub use apply::{Applied, ApplyError, apply};
+pub use audit::{Audit, Contents, Slice, pass_entries, repaired};
 pub use dump::Dump;
 pub use listing::Listing;
 pub use maps::{MapError, Maps, Operation};

@@ -68,5 +68,5 @@ pub use backend::{Backend, BackendRef, BackendState};
 pub use counter::Counter;
 pub use flow::{Flow, FlowFlags, FlowState, FlowsUsed, Fragment, FragmentKey, Seen, Tuple};
 pub use frontend::{Extent, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey, FrontendState};
-pub use socket::{Connection, Peer, PinKey, ReverseKey, ReverseValue, SocketState};
+pub use socket::{ConnectedValue, Connection, Peer, PinKey, ReverseKey, ReverseValue, SocketState};
 pub use text::{ClusterRecord, RunRecord, ServiceRecord, text};

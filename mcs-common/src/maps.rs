@@ -29,6 +29,8 @@ pub const AFFINITY: &str = "affinity";
 pub const UDP_PINS: &str = "udp_pins";
 /// LRU hash: [`ReverseKey`](crate::ReverseKey) -> [`ReverseValue`](crate::ReverseValue).
 pub const UDP_REVERSE: &str = "udp_reverse";
+/// LRU hash: [`ReverseKey`](crate::ReverseKey) -> [`ConnectedValue`](crate::ConnectedValue).
+pub const UDP_CONNECTED: &str = "udp_connected";
 /// Socket storage: [`SocketState`](crate::SocketState).
 pub const SOCKETS: &str = "sockets";
 /// Per-CPU array of `u64`, indexed by [`Counter`](crate::Counter).

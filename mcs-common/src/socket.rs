@@ -78,7 +78,8 @@ pub struct PinKey {
 const _: () = assert!(size_of::<PinKey>() == 16);
 crate::pod!(PinKey);
 
-/// Key of the LRU map `udp_reverse`: an unconnected UDP socket and the backend it heard from.
+/// Key of the LRU maps `udp_reverse`, an unconnected UDP socket and the backend it heard from, and
+/// `udp_connected`, a UDP socket and the backend it connected to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct ReverseKey {
@@ -102,3 +103,17 @@ pub struct ReverseValue {
 
 const _: () = assert!(size_of::<ReverseValue>() == 24);
 crate::pod!(ReverseValue);
+
+/// Value of the LRU map `udp_connected`: what the application connected to. Socket storage cannot be
+/// listed, so this is what tells the agent whose sockets to destroy when the backend goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
+#[repr(C, align(8))]
+pub struct ConnectedValue {
+    /// The ClusterSetIP and port.
+    pub vip: Peer,
+    /// The cookie of the socket's network namespace.
+    pub netns_cookie: u64,
+}
+
+const _: () = assert!(size_of::<ConnectedValue>() == 32);
+crate::pod!(ConnectedValue);

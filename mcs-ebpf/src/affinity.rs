@@ -1,5 +1,7 @@
 //! Session affinity: the same client to the same backend.
 
+use core::ptr;
+
 use aya_ebpf::{
     bindings::BPF_NOEXIST,
     btf_maps::LruHashMap,
@@ -63,8 +65,10 @@ fn stick<K>(
 ) -> Option<Choice> {
     // SAFETY: the helper takes no argument.
     let now = unsafe { bpf_ktime_get_ns() };
-    let known = map.get_ptr_mut(key);
-    if let Some(known) = known {
+    // Null instead of an `Option`: of an absent one LLVM spills a register that it never set, which
+    // the verifier refuses before Linux 6.3.
+    let known = map.get_ptr_mut(key).unwrap_or(ptr::null_mut());
+    if !known.is_null() {
         // SAFETY: the pointer is to a value of the map. If it is evicted and reused meanwhile, the
         // backend's frontend and generation do not match.
         let affinity = unsafe { load(known) };
@@ -78,7 +82,7 @@ fn stick<K>(
     }
     let choice = choose()?;
     let affinity = Affinity { backend: choice.chosen, last_used_ns: now };
-    if let Some(known) = known {
+    if !known.is_null() {
         // SAFETY: as above.
         unsafe { known.write_volatile(affinity) };
     } else if map.insert(key, affinity, BPF_NOEXIST.into()).is_err()

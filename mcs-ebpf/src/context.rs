@@ -17,6 +17,7 @@ pub(crate) const ALLOW: i32 = 1;
 const REFUSE: i32 = 0;
 const ECONNREFUSED: i32 = 111;
 const IPPROTO_TCP: u32 = 6;
+const IPPROTO_UDP: u32 = 17;
 const IPPROTO_MPTCP: u32 = 262;
 const TCP_ESTABLISHED: u32 = 1;
 
@@ -176,11 +177,22 @@ impl<F: Family> Ctx<F> {
     /// What to look up for the destination. MPTCP is TCP to a frontend.
     #[inline(always)]
     pub(crate) fn frontend_key(&self, destination: &Peer) -> FrontendKey {
-        // SAFETY: as in `peer`.
-        let protocol = unsafe { ptr::read_volatile(&raw const (*self.inner.sock_addr).protocol) };
+        let protocol = self.protocol();
         let protocol = if protocol == IPPROTO_MPTCP { IPPROTO_TCP } else { protocol };
         #[expect(clippy::cast_possible_truncation, reason = "all others are below 256")]
         FrontendKey::new(destination.addr, destination.port, protocol as u8)
+    }
+
+    /// Whether it is a socket of UDP.
+    #[inline(always)]
+    pub(crate) fn is_udp(&self) -> bool {
+        self.protocol() == IPPROTO_UDP
+    }
+
+    #[inline(always)]
+    fn protocol(&self) -> u32 {
+        // SAFETY: as in `peer`.
+        unsafe { ptr::read_volatile(&raw const (*self.inner.sock_addr).protocol) }
     }
 
     /// Whether the socket has a peer now (UDP has no other states).
@@ -234,6 +246,12 @@ impl<F: Family> Ctx<F> {
 #[inline(always)]
 pub(crate) fn refuse(reason: Counter) -> i32 {
     count(reason);
+    refuse_uncounted()
+}
+
+/// The same, uncounted.
+#[inline(always)]
+pub(crate) fn refuse_uncounted() -> i32 {
     if HAVE_SET_RETVAL.load() != 0 {
         // SAFETY: the helper takes no pointer.
         unsafe { bpf_set_retval(-ECONNREFUSED) };

@@ -6,7 +6,7 @@ use mcs_common::{
 };
 
 use crate::{
-    context::{ALLOW, Ctx, Family, refuse},
+    context::{ALLOW, Ctx, Family, refuse, refuse_uncounted},
     maps::ConfigMaps,
     sockets,
 };
@@ -25,6 +25,8 @@ pub(crate) fn frontend<F: Family>(
             Err(ALLOW)
         }
         _ if ctx.is_left_alone() => Err(ALLOW),
+        // No port: an agent's witness finds out that it is refused.
+        Lookup::UnknownPort if destination.port == 0 => Err(refuse_uncounted()),
         Lookup::UnknownPort => Err(refuse(Counter::RefusedUnknownPort)),
         Lookup::Inconsistent => Err(refuse(Counter::RefusedInconsistent)),
         Lookup::Found(frontend) => Ok(frontend),

@@ -9,9 +9,9 @@ use aya_ebpf::{
 };
 use bytemuck::Pod;
 use mcs_common::{
-    Address, Affinity, AffinityKey, Backend, BackendRef, ClientKey, ClusterRecord, Counter, Flow,
-    Fragment, FragmentKey, FrontendKey, FrontendState, PinKey, ReverseKey, ReverseValue, RunRecord,
-    ServiceRecord, SocketState, Tuple, select::Tables,
+    Address, Affinity, AffinityKey, Backend, BackendRef, ClientKey, ClusterRecord, ConnectedValue,
+    Counter, Flow, Fragment, FragmentKey, FrontendKey, FrontendState, PinKey, ReverseKey,
+    ReverseValue, RunRecord, ServiceRecord, SocketState, Tuple, select::Tables,
 };
 
 use crate::packet::{refuse::Budget, scratch::Scratch};
@@ -37,6 +37,9 @@ pub(crate) static AFFINITY: LruHashMap<AffinityKey, Affinity, LRU_ENTRIES> = Lru
 pub(crate) static UDP_PINS: LruHashMap<PinKey, BackendRef, LRU_ENTRIES> = LruHashMap::new();
 #[btf_map(name = "udp_reverse")]
 pub(crate) static UDP_REVERSE: LruHashMap<ReverseKey, ReverseValue, LRU_ENTRIES> =
+    LruHashMap::new();
+#[btf_map(name = "udp_connected")]
+pub(crate) static UDP_CONNECTED: LruHashMap<ReverseKey, ConnectedValue, LRU_ENTRIES> =
     LruHashMap::new();
 #[btf_map(name = "sockets")]
 pub(crate) static SOCKETS: SkStorage<SocketState> = SkStorage::new();

@@ -11,13 +11,14 @@ use aya_ebpf::{
     helpers::generated::bpf_sk_storage_get,
 };
 use mcs_common::{
-    Address, BackendRef, Connection, Counter, Peer, ReverseKey, ReverseValue, SocketState,
+    Address, BackendRef, ConnectedValue, Connection, Counter, Peer, ReverseKey, ReverseValue,
+    SocketState,
 };
 
 use crate::{
     context::{Ctx, Family},
     counters::count,
-    maps::{SOCKETS, STORAGE_FALLBACK, UDP_REVERSE},
+    maps::{SOCKETS, STORAGE_FALLBACK, UDP_CONNECTED, UDP_REVERSE},
 };
 
 /// No connection: its backend's id is 0.
@@ -64,10 +65,23 @@ pub(crate) fn connecting<F: Family>(ctx: &Ctx<F>, connection: &Connection) {
             state.previous = state.current;
         }
         state.current = *connection;
+        if ctx.is_udp() {
+            remember_connected(ctx, connection);
+        }
     } else {
         storage_failed();
         remember_reverse(ctx, &connection.backend, &connection.vip);
     }
+}
+
+/// Lists the connection for the agent. Only of a socket with storage: a direct connection that it makes
+/// later to the same backend is noticed by that, and takes it off the list.
+#[inline(always)]
+fn remember_connected<F: Family>(ctx: &Ctx<F>, connection: &Connection) {
+    let key = ReverseKey { cookie: ctx.socket_cookie(), backend: connection.backend };
+    let value = ConnectedValue { vip: connection.vip, netns_cookie: ctx.netns_cookie() };
+    // As in `remember_reverse`; such a socket stays with its backend when that goes.
+    let _ = UDP_CONNECTED.insert(key, value, BPF_ANY.into());
 }
 
 /// The socket's connection to `vip`: the one that holds now, or else the one made last, or else
@@ -119,6 +133,9 @@ pub(crate) fn addressing_directly<F: Family>(ctx: &Ctx<F>, destination: &Peer, c
     let mut reverse = is_fallback();
     if let Some(state) = state(ctx) {
         if connects {
+            // Of all connections that it ever made, more than its state holds.
+            let key = ReverseKey { cookie: ctx.socket_cookie(), backend: *destination };
+            let _ = UDP_CONNECTED.remove(key);
             for connection in [&mut state.current, &mut state.previous] {
                 if connection.chosen.id != 0 && connection.backend == *destination {
                     *connection = NOT_CONNECTED;

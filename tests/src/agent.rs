@@ -24,7 +24,11 @@ use crate::{
 pub const HOOKS: usize = 8;
 
 /// The capabilities that every agent has, as the `DaemonSet` gives them, and no others.
+/// [`Config::capabilities`] adds what a switch of the chart does.
 pub const CAPABILITIES: [&str; 3] = ["bpf", "net_admin", "perfmon"];
+
+/// What the chart's `staleUdp` adds.
+pub const CAPABILITY_FOR_STALE_UDP: &str = "sys_admin";
 
 /// What an agent is started with.
 #[derive(Clone, Debug)]
@@ -37,6 +41,8 @@ pub struct Config {
     pub cgroup_root: PathBuf,
     /// `--run-dir`.
     pub run_dir: PathBuf,
+    /// More capabilities than [`CAPABILITIES`].
+    pub capabilities: Vec<&'static str>,
     /// More flags.
     pub flags: Vec<String>,
     /// A file that what it prints is appended to.
@@ -68,8 +74,8 @@ const AS_A_POD: &str = "account=$1 && shift && mount -t tmpfs none /var/run \
 
 impl Source {
     /// `mcs-agent run`, which reads here.
-    fn command(&self, binary: &Path, netns: &Namespace) -> Command {
-        let limits = limit(&CAPABILITIES);
+    fn command(&self, binary: &Path, netns: &Namespace, more: &[&str]) -> Command {
+        let limits = limit(&[&CAPABILITIES, more].concat());
         let run = |flag: &str, path: &Path| {
             let mut command = netns.command("setpriv");
             command.args(&limits).arg(binary).arg("run").arg(flag).arg(path);
@@ -173,6 +179,14 @@ impl Agent {
     /// Sends it a signal, without waiting for anything.
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
+    }
+
+    /// Waits until it has ended by itself, or by somebody else's doing.
+    pub fn wait_until_ended(&mut self) -> anyhow::Result<()> {
+        wait::until("the agent to end", || {
+            ensure!(self.child.try_wait()?.is_some(), "it runs");
+            Ok(())
+        })
     }
 
     fn end(&mut self, signal: Signal) -> anyhow::Result<()> {
@@ -282,7 +296,7 @@ fn spawn(binary: &Path, netns: &Namespace, config: &Config) -> anyhow::Result<Ch
     let log = File::options().create(true).append(true).open(&config.log)?;
     // What outlives this process must not hold its terminal or pipes.
     let output = log.try_clone()?;
-    let mut command = config.source.command(binary, netns);
+    let mut command = config.source.command(binary, netns, &config.capabilities);
     command
         .arg("--bpffs")
         .arg(&config.bpffs)

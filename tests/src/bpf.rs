@@ -1,4 +1,7 @@
-//! Small eBPF programs of somebody else, assembled by hand.
+//! Small eBPF programs of somebody else, assembled by hand, and what the kernel tells of programs.
+
+pub mod classifier;
+pub mod observer;
 
 use std::{
     ffi::CString,
@@ -13,6 +16,12 @@ use std::{
 use aya_obj::generated::{BPF_F_AFTER, BPF_F_BEFORE, bpf_attr, bpf_cmd, bpf_insn, bpf_map_type};
 pub use aya_obj::generated::{bpf_attach_type as AttachType, bpf_prog_type as ProgramType};
 use bytemuck::{AnyBitPattern, NoUninit, bytes_of_mut};
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+/// `BPF_F_QUERY_EFFECTIVE` of include/uapi/linux/bpf.h.
+const BPF_F_QUERY_EFFECTIVE: u32 = 1;
+/// The kernel takes no more at one hook (`BPF_CGROUP_MAX_PROGS`, `BPF_MPROG_MAX`).
+const MOST_PROGRAMS: usize = 64;
 
 /// An instruction. Registers 6 to 9 outlive calls; register 10 is the top of the stack.
 #[derive(Clone, Copy)]
@@ -103,6 +112,7 @@ impl<K: NoUninit, V: AnyBitPattern + NoUninit> Map<K, V> {
         map.key_size = size(size_of::<K>())?;
         map.value_size = size(size_of::<V>())?;
         map.max_entries = entries;
+        allow_locked_memory();
         // SAFETY: no pointers.
         let fd = unsafe { make(bpf_cmd::BPF_MAP_CREATE, &mut attr)? };
         Ok(Self { fd, types: std::marker::PhantomData })
@@ -155,8 +165,36 @@ impl Program {
         program.insns = instructions.as_ptr().addr() as u64;
         program.insn_cnt = u32::try_from(instructions.len()).map_err(io::Error::other)?;
         program.license = c"GPL".as_ptr().addr() as u64;
+        allow_locked_memory();
         // SAFETY: the instructions and the licence outlive the call.
         Ok(Self(unsafe { make(bpf_cmd::BPF_PROG_LOAD, &mut attr)? }))
+    }
+
+    /// Loads one and returns how many instructions the verifier looked at, which it says in its log
+    /// on kernels that tell it nowhere else.
+    pub fn verify(
+        kind: ProgramType,
+        attach: Option<AttachType>,
+        instructions: &[bpf_insn],
+    ) -> io::Result<u32> {
+        const BPF_LOG_STATS: u32 = 4;
+
+        let mut log = vec![0_u8; 4096];
+        let mut attr = zeroed();
+        // SAFETY: fields of a union of integers.
+        let program = unsafe { &mut attr.__bindgen_anon_3 };
+        program.prog_type = kind as u32;
+        program.expected_attach_type = attach.map_or(0, |attach| attach as u32);
+        program.insns = instructions.as_ptr().addr() as u64;
+        program.insn_cnt = u32::try_from(instructions.len()).map_err(io::Error::other)?;
+        program.license = c"GPL".as_ptr().addr() as u64;
+        program.log_level = BPF_LOG_STATS;
+        program.log_buf = log.as_mut_ptr().addr() as u64;
+        program.log_size = u32::try_from(log.len()).map_err(io::Error::other)?;
+        // SAFETY: the instructions, the licence and the log outlive the call.
+        drop(unsafe { make(bpf_cmd::BPF_PROG_LOAD, &mut attr)? });
+        let log = String::from_utf8_lossy(&log);
+        processed(&log).ok_or_else(|| io::Error::other(format!("no count in the log: {log}")))
     }
 
     /// Pins it, for programs that take a path.
@@ -217,6 +255,13 @@ pub struct Link {
     _fd: OwnedFd,
 }
 
+/// Before Linux 5.11 maps and programs count as locked memory of their user, of whom each process has
+/// a limit. Where it cannot be raised, what is over it says so.
+pub fn allow_locked_memory() {
+    let unlimited = Rlimit { current: None, maximum: None };
+    let _ = setrlimit(Resource::Memlock, unlimited);
+}
+
 /// Detaches the link with this id, whoever holds it.
 pub fn detach_link(id: u32) -> io::Result<()> {
     let mut attr = zeroed();
@@ -227,6 +272,125 @@ pub fn detach_link(id: u32) -> io::Result<()> {
     attr.link_detach.link_fd = number(link.as_fd());
     // SAFETY: no pointers.
     unsafe { call(bpf_cmd::BPF_LINK_DETACH, &mut attr).map(drop) }
+}
+
+/// Opens what is pinned there.
+pub fn open_pin(path: &Path) -> io::Result<OwnedFd> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let mut attr = zeroed();
+    attr.__bindgen_anon_4.pathname = path.as_ptr().addr() as u64;
+    // SAFETY: the path outlives the call.
+    unsafe { make(bpf_cmd::BPF_OBJ_GET, &mut attr) }
+}
+
+/// Writes an entry of a map, whose key and value are as long as these.
+pub fn write(map: impl AsFd, key: &[u8], value: &[u8]) -> io::Result<()> {
+    let mut attr = zeroed();
+    // SAFETY: fields of a union of integers.
+    let element = unsafe { &mut attr.__bindgen_anon_2 };
+    element.map_fd = number(map.as_fd());
+    element.key = key.as_ptr().addr() as u64;
+    element.__bindgen_anon_1.value = value.as_ptr().addr() as u64;
+    // SAFETY: key and value are as long as the map's, and outlive the call.
+    unsafe { call(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr).map(drop) }
+}
+
+/// The value of a key of a map, of so many bytes.
+pub fn read(map: impl AsFd, key: &[u8], size: usize) -> io::Result<Option<Vec<u8>>> {
+    let mut value = vec![0; size];
+    let mut attr = zeroed();
+    // SAFETY: fields of a union of integers.
+    let element = unsafe { &mut attr.__bindgen_anon_2 };
+    element.map_fd = number(map.as_fd());
+    element.key = key.as_ptr().addr() as u64;
+    element.__bindgen_anon_1.value = value.as_mut_ptr().addr() as u64;
+    // SAFETY: key and value are as long as the map's, and outlive the call.
+    match unsafe { call(bpf_cmd::BPF_MAP_LOOKUP_ELEM, &mut attr) } {
+        Ok(_) => Ok(Some(value)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The first entries of a hash, as many as a test makes, with keys and values of so many bytes.
+pub fn entries(map: impl AsFd, key: usize, value: usize) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    const MOST: usize = 256;
+
+    let mut entries = Vec::new();
+    let mut last: Option<Vec<u8>> = None;
+    while entries.len() < MOST {
+        let mut next = vec![0; key];
+        let mut attr = zeroed();
+        // SAFETY: fields of a union of integers.
+        let element = unsafe { &mut attr.__bindgen_anon_2 };
+        element.map_fd = number(map.as_fd());
+        element.key = last.as_ref().map_or(0, |last| last.as_ptr().addr() as u64);
+        element.__bindgen_anon_1.next_key = next.as_mut_ptr().addr() as u64;
+        // SAFETY: both keys are as long as the map's, and outlive the call.
+        match unsafe { call(bpf_cmd::BPF_MAP_GET_NEXT_KEY, &mut attr) } {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+            Err(error) => return Err(error),
+        }
+        if let Some(value) = read(map.as_fd(), &next, value)? {
+            entries.push((next.clone(), value));
+        }
+        last = Some(next);
+    }
+    Ok(entries)
+}
+
+/// The ids of all type information in the kernel, its own included.
+pub fn btf_ids() -> io::Result<Vec<u32>> {
+    let mut ids = Vec::new();
+    loop {
+        let mut attr = zeroed();
+        attr.__bindgen_anon_6.__bindgen_anon_1.start_id = ids.last().copied().unwrap_or(0);
+        // SAFETY: no pointers.
+        match unsafe { call(bpf_cmd::BPF_BTF_GET_NEXT_ID, &mut attr) } {
+            // SAFETY: a field of a union of integers, which the kernel has written.
+            Ok(_) => ids.push(unsafe { attr.__bindgen_anon_6.next_id }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(ids),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The ids of the programs that run at a hook of a cgroup, in their order, those of its ancestors
+/// included. `attach` is a number of `enum bpf_attach_type` for cgroups; none run where the kernel does
+/// not know it.
+pub fn attached_to_cgroup(cgroup: impl AsFd, attach: u32) -> io::Result<Vec<u32>> {
+    let mut attr = zeroed();
+    attr.query.__bindgen_anon_1.target_fd = number(cgroup.as_fd());
+    attr.query.attach_type = attach;
+    attr.query.query_flags = BPF_F_QUERY_EFFECTIVE;
+    match query(attr) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(Vec::new()),
+        programs => programs,
+    }
+}
+
+/// The ids of the programs that run by tcx at an interface of the calling thread's network
+/// namespace, in their order.
+pub fn attached_to_interface(index: u32, attach: AttachType) -> io::Result<Vec<u32>> {
+    let mut attr = zeroed();
+    attr.query.__bindgen_anon_1.target_ifindex = index;
+    attr.query.attach_type = attach as u32;
+    query(attr)
+}
+
+fn query(mut attr: bpf_attr) -> io::Result<Vec<u32>> {
+    let mut ids = vec![0_u32; MOST_PROGRAMS];
+    // SAFETY: fields of a union of integers.
+    let query = unsafe { &mut attr.query };
+    query.prog_ids = ids.as_mut_ptr().addr() as u64;
+    query.__bindgen_anon_2.prog_cnt = u32::try_from(ids.len()).map_err(io::Error::other)?;
+    // SAFETY: there is room for as many ids as the attributes say, and it outlives the call.
+    unsafe { call(bpf_cmd::BPF_PROG_QUERY, &mut attr)? };
+    // SAFETY: a field of a union of integers, which the kernel has written.
+    let count = unsafe { attr.query.__bindgen_anon_2.prog_cnt };
+    ids.truncate(usize::try_from(count).map_err(io::Error::other)?);
+    Ok(ids)
 }
 
 /// Calls bpf(2) with a command that makes an object.
@@ -261,4 +425,22 @@ fn zeroed() -> bpf_attr {
 
 fn number(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().cast_unsigned()
+}
+
+/// `N` of `processed N insns`.
+fn processed(log: &str) -> Option<u32> {
+    log.split_once("processed ")?.1.split_once(" insns")?.0.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_tells_the_count() {
+        let log = "verification time 37 usec\nstack depth 16\nprocessed 41422 insns (limit \
+                   1000000) max_states_per_insn 4 total_states 3 peak_states 3 mark_read 1\n";
+        assert_eq!(processed(log), Some(41_422));
+        assert_eq!(processed("stack depth 16\n"), None);
+    }
 }

@@ -14,6 +14,8 @@ use rustix::net::{
     sockopt::{Timeout, set_socket_timeout},
 };
 
+use crate::wait;
+
 /// Longer than anything takes that works; no case hangs.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -90,7 +92,7 @@ pub fn udp(family: Family) -> io::Result<UdpSocket> {
 fn socket(family: Family, kind: SocketType, protocol: Option<Protocol>) -> io::Result<OwnedFd> {
     let socket = rustix::net::socket(family.of_socket(), kind, protocol)?;
     for which in [Timeout::Recv, Timeout::Send] {
-        set_socket_timeout(&socket, which, Some(TIMEOUT))?;
+        set_socket_timeout(&socket, which, Some(wait::scaled(TIMEOUT)))?;
     }
     Ok(socket)
 }

@@ -20,7 +20,7 @@ use aya_obj::generated::{
 
 pub use self::{
     memory::Memory,
-    object::{Map, Object},
+    object::{Map, Object, renumber_maps},
 };
 
 /// Programs of ours end long before this.

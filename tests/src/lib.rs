@@ -14,6 +14,8 @@ pub mod client;
 #[cfg(feature = "clusters")]
 pub mod cluster;
 #[cfg(feature = "suites")]
+pub mod fuzz;
+#[cfg(feature = "suites")]
 pub mod interpreter;
 pub mod manifests;
 pub mod netns;

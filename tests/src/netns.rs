@@ -1,5 +1,7 @@
 //! Network namespaces.
 
+mod settings;
+
 use std::{
     fs::{self, File},
     io,
@@ -13,6 +15,7 @@ use std::{
 use anyhow::Context as _;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+pub use self::settings::Settings;
 use crate::{process, run::Run};
 
 const DIRECTORY: &str = "/run/netns";

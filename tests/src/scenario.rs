@@ -37,6 +37,7 @@
 mod agent;
 mod file;
 mod node;
+mod objects;
 mod play;
 mod view;
 mod watched;
@@ -54,9 +55,13 @@ use tempfile::TempDir;
 pub use self::watched::Backing;
 use self::{
     file::Scenario,
+    objects::Story,
     play::{Outcomes, play},
 };
-use crate::suite::Suite;
+use crate::{
+    fuzz::{Regressions, fuzz},
+    suite::Suite,
+};
 
 /// Of 1000 writes to the maps, how many fail when some are to fail.
 const FAULTS_PER_MILLE: u16 = 100;
@@ -68,10 +73,19 @@ struct Faults {
     seed: u64,
 }
 
-/// Plays every scenario of `tests/scenarios` once without faults, and once with each of so many
-/// seeds. `begin` is that of [`Suite::main`].
+/// How much is tried.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Each scenario is played once without faults, and once with each of so many seeds.
+    pub seeds: u64,
+    /// How often random objects come and go, unless [`fuzz`] is given time.
+    pub stories: u32,
+}
+
+/// Plays every scenario of `tests/scenarios`, and random ones besides. `begin` is that of
+/// [`Suite::main`].
 pub fn main<C: 'static, M: Backing + 'static>(
-    seeds: u64,
+    Effort { seeds, stories }: Effort,
     begin: impl FnOnce() -> anyhow::Result<(C, PathBuf)>,
     new_maps: fn(&C, Capacity) -> anyhow::Result<M>,
 ) -> ExitCode {
@@ -89,6 +103,10 @@ pub fn main<C: 'static, M: Backing + 'static>(
         suite
             .case(name, move |context| check(&path, seeds, |capacity| new_maps(context, capacity)));
     }
+    suite.case("fuzz: objects of every sort, in any order", move |context| {
+        let story = |story: Story| story.play(&|capacity| new_maps(context, capacity));
+        fuzz(Regressions::OBJECTS, stories, &Story::any(), story)
+    });
     suite.main(|| {
         println!(
             "{count} scenarios, each played {plays} times: once as it is, then with 10 % faults"

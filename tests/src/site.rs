@@ -88,6 +88,7 @@ pub fn place(
         bpffs: bpffs.path().to_owned(),
         cgroup_root: cgroup.path().to_owned(),
         run_dir,
+        capabilities: Vec::new(),
         flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
         log: run.directory().join(format!("{role}.log")),
         own_process_group: false,

@@ -34,6 +34,10 @@ pub fn skip(reason: impl Into<String>) -> anyhow::Error {
     Skip(reason.into()).into()
 }
 
+/// The variable that tells for how many seconds cases `fuzz: ...` try random inputs. Without it they try
+/// so many.
+pub const FUZZ_SECONDS: &str = "MCS_FUZZ_SECONDS";
+
 static FULL: AtomicBool = AtomicBool::new(false);
 
 /// Whether cases are to take all the time they want: `--full`.
@@ -97,44 +101,44 @@ impl<C> Suite<C> {
         self.cases.push(Case { name: name.into(), body: Box::new(body) });
     }
 
-    /// Runs the cases whose name contains the program's argument, if there is one; `--list` lists
-    /// them instead, and `--full` is what [`is_full`] tells. For `begin` see [`Suite::run`].
+    /// Runs the cases whose name contains one of the program's arguments, if there are any; `--list`
+    /// lists them instead, and `--full` is what [`is_full`] tells. For `begin` see [`Suite::run`].
     pub fn main(self, begin: impl FnOnce() -> anyhow::Result<(C, PathBuf)>) -> ExitCode {
-        let mut filter = String::new();
+        let mut filters = Vec::new();
         let mut list = false;
         for argument in env::args().skip(1) {
             if argument == "--list" {
                 list = true;
             } else if argument == "--full" {
                 FULL.store(true, Ordering::Relaxed);
-            } else if argument.starts_with('-') || !filter.is_empty() {
-                eprintln!("usage: [--list] [--full] [PART OF A NAME]");
+            } else if argument.starts_with('-') {
+                eprintln!("usage: [--list] [--full] [PART OF A NAME]...");
                 return ExitCode::from(2);
             } else {
-                filter = argument;
+                filters.push(argument);
             }
         }
         if list {
-            self.list(&filter);
+            self.list(&filters);
             return ExitCode::SUCCESS;
         }
-        self.run(&filter, begin)
+        self.run(&filters, begin)
     }
 
-    /// Prints the names of the cases that contain `filter`.
-    pub fn list(&self, filter: &str) {
+    /// Prints the names of the cases that contain one of `filters`, or of all if there are none.
+    pub fn list(&self, filters: &[String]) {
         let names = self.cases.iter().map(|case| &case.name);
-        names.filter(|name| name.contains(filter)).for_each(|name| println!("{name}"));
+        names.filter(|name| is_chosen(name, filters)).for_each(|name| println!("{name}"));
     }
 
-    /// Runs the cases whose name contains `filter`. `begin` makes what they share and tells where
+    /// Runs the cases whose name contains one of `filters`, or all if there are none. `begin` makes what they share and tells where
     /// logs (`*.log`) are written: what is appended to one during a case is shown if the case fails.
     pub fn run(
         mut self,
-        filter: &str,
+        filters: &[String],
         begin: impl FnOnce() -> anyhow::Result<(C, PathBuf)>,
     ) -> ExitCode {
-        self.cases.retain(|case| case.name.contains(filter));
+        self.cases.retain(|case| is_chosen(&case.name, filters));
         match begin() {
             Ok((mut context, logs)) => self.run_all(&mut context, &logs),
             Err(error) => {
@@ -164,6 +168,10 @@ impl<C> Suite<C> {
         println!("\n{:.1} s\n{tally}", start.elapsed().as_secs_f64());
         if tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
+}
+
+fn is_chosen(name: &str, filters: &[String]) -> bool {
+    filters.is_empty() || filters.iter().any(|filter| name.contains(filter))
 }
 
 fn attempt<C>(case: &Case<C>, context: &mut C) -> Outcome {

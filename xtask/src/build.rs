@@ -25,7 +25,7 @@ pub(crate) struct Profile {
     output: &'static str,
 }
 
-const DEV: Profile = Profile { name: "dev", output: "debug" };
+pub(crate) const DEV: Profile = Profile { name: "dev", output: "debug" };
 pub(crate) const RELEASE: Profile = Profile { name: "release", output: "release" };
 
 /// Build target/release/mcs-agent, with the eBPF programs inside
@@ -48,7 +48,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let agent = if args.wide {
         wide(workspace, profile)?
     } else {
-        agent(workspace, &object(workspace)?, profile, &[])?
+        agent(workspace, &object(workspace)?, profile)?
     };
     println!("{}", agent.display());
     Ok(ExitCode::SUCCESS)
@@ -64,7 +64,7 @@ pub(crate) fn object(workspace: &Workspace) -> Result<PathBuf> {
 pub(crate) fn wide(workspace: &Workspace, profile: Profile) -> Result<PathBuf> {
     const FEATURE: &[&str] = &["--features", "wide"];
     let object = object_of(workspace, FEATURE, "mcs-ebpf-wide.o")?;
-    let built = agent(workspace, &object, profile, FEATURE)?;
+    let built = agent_with(workspace, &object, profile, FEATURE)?;
     let wide = workspace.target.join(profile.output).join("mcs-agent-wide");
     fs::copy(&built, &wide).with_context(|| format!("cannot write {}", wide.display()))?;
     Ok(wide)
@@ -88,10 +88,29 @@ fn object_of(workspace: &Workspace, features: &[&str], name: &str) -> Result<Pat
 
 /// Builds the agent around `object` and returns its path.
 pub(crate) fn release(workspace: &Workspace, object: &Path) -> Result<PathBuf> {
-    agent(workspace, object, RELEASE, &[])
+    agent(workspace, object, RELEASE)
 }
 
-fn agent(
+/// Builds the agent around `object` and returns its path.
+pub(crate) fn agent(workspace: &Workspace, object: &Path, profile: Profile) -> Result<PathBuf> {
+    agent_with(workspace, object, profile, &[])
+}
+
+/// Builds binaries of mcs-tests, or all if none is named. They lie beside the agent then.
+pub(crate) fn suites(
+    workspace: &Workspace,
+    object: &Path,
+    profile: Profile,
+    binaries: &[&str],
+) -> Result<()> {
+    let mut build = workspace.cargo();
+    build.args(["build", "--package", "mcs-tests", "--profile", profile.name]);
+    build.args(binaries.is_empty().then_some("--bins"));
+    build.args(binaries.iter().flat_map(|binary| ["--bin", binary]));
+    process::run(build.env(OBJECT_VARIABLE, object))
+}
+
+fn agent_with(
     workspace: &Workspace,
     object: &Path,
     profile: Profile,

@@ -13,8 +13,10 @@ mod cost;
 mod demo;
 mod deploy;
 mod dwarf;
+mod fuzz;
 mod image;
 mod interrupt;
+mod kernels;
 mod lint;
 mod process;
 mod screen;
@@ -33,9 +35,11 @@ enum Verb {
     Build(build::Args),
     Cost(cost::Args),
     Demo(demo::Args),
+    Kernels(kernels::Args),
     Image(image::Args),
     Deploy(deploy::Args),
     Clusters(clusters::Args),
+    Fuzz(fuzz::Args),
     Lint(lint::Args),
     Test(test::Args),
     #[command(hide = true)]
@@ -49,7 +53,9 @@ fn main() -> ExitCode {
         Verb::Build(args) => build::run(&workspace, &args),
         Verb::Cost(args) => cost::run(&workspace, &args),
         Verb::Demo(args) => demo::run(&workspace, &args),
+        Verb::Kernels(args) => kernels::run(&workspace, &args),
         Verb::Deploy(args) => deploy::run(&workspace, &args),
+        Verb::Fuzz(args) => fuzz::run(&workspace, &args),
         Verb::Image(args) => image::run(&workspace, &args),
         Verb::Clusters(args) => clusters::run(&workspace, &args),
         Verb::Lint(args) => lint::run(&workspace, &args),

@@ -47,7 +47,8 @@ pub(crate) fn is_executable(file: &Path) -> bool {
     file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-fn cannot_start(command: &Command) -> String {
+/// What to say of a command that could not be started.
+pub(crate) fn cannot_start(command: &Command) -> String {
     format!("cannot start {}", describe(command))
 }
 

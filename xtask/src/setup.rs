@@ -18,6 +18,7 @@ mod compiler;
 mod go;
 mod go_module;
 mod install;
+pub(crate) mod kernel;
 pub(crate) mod toolchain;
 mod tools;
 
@@ -51,6 +52,8 @@ pub(crate) enum Purpose {
     Clusters,
     /// The checks of the source
     Lint,
+    /// Other kernels, in virtual machines
+    Kernels,
 }
 
 /// One thing that is needed.
@@ -159,6 +162,10 @@ fn items(workspace: &Workspace, purposes: &[Purpose]) -> Vec<Item> {
         items.extend(tools::lint(workspace));
     }
     items.extend(tools::programs(purposes));
+    if wanted(Purpose::Kernels) {
+        items.push(tools::debian_keyring());
+    }
+    items.extend(kernel::items(workspace, purposes));
     items.extend(go_module::items(workspace, purposes));
     items
 }

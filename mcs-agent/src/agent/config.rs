@@ -36,6 +36,8 @@ pub struct Config {
     pub max_memory: Memory,
     /// `--max-flows`.
     pub flows: FlowCapacity,
+    /// `--stale-udp=destroy`.
+    pub stale_udp: bool,
     /// `--health-address`; absent if it is off.
     pub health_address: Option<SocketAddr>,
     /// `--metrics-address`; absent if it is off.

@@ -1,32 +1,45 @@
 use std::{
     collections::BTreeMap,
     io,
+    net::IpAddr,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::Context as _;
+use mcs_common::Address;
 use tokio::{
     sync::mpsc,
     time::{Instant, MissedTickBehavior},
 };
 
 use super::{
-    AgentInfo, Config, LOOK_INTERVAL, Report, Usage, addresses, programs::Dataplane,
-    report::MANIFESTS, sweeper::Sweeper, unwritten::Unwritten, vitals::Vitals,
+    AgentInfo, Config, LOOK_INTERVAL, Report, Usage, addresses,
+    attachment::{Attached, Attachment},
+    audit::{self, Auditor},
+    programs::Dataplane,
+    repairs::Repairs,
+    report::MANIFESTS,
+    stale::{self, Next, StaleUdp},
+    sweeper::Sweeper,
+    unwritten::Unwritten,
+    vitals::Vitals,
 };
 use crate::{
-    dataplane::StorageFallback,
+    dataplane::{KernelMaps, StorageFallback, UdpConnection},
     desired::Rules,
     flows::FlowUsage,
     loader::state_bytes,
     model::{Batch, Capacity, Desired, Kind, Memory, NodeContext, NodeFacts, Scope, SourceStatus},
-    reconcile::{Maps as _, Plan, Realized, apply, plan, plan_backends},
+    reconcile::{Contents, Maps as _, Plan, Realized, apply, plan, plan_backends},
     store::{Change, ChangeKind, ObjectStore},
 };
 
 /// The report lags behind the maps by at most this.
 const REPORT_DELAY: Duration = Duration::from_millis(100);
+/// How often what is ours is compared with what is held: a program that was detached misses
+/// connections until then.
+const GUARD_INTERVAL: Duration = Duration::from_secs(1);
 /// Waits between attempts to write what failed.
 const RETRY: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(50)..=Duration::from_secs(5);
@@ -56,9 +69,13 @@ pub(super) struct Control {
     state_map_bytes: u64,
     sweeper: Sweeper,
     flows: Option<FlowUsage>,
+    stale_udp: StaleUdp,
     vitals: Arc<Vitals>,
     unwritten: Unwritten,
     source_lost: BTreeMap<String, u64>,
+    repairs: Repairs,
+    auditor: Auditor<<KernelMaps as Contents>::Walk>,
+    attachment: Attachment,
 }
 
 impl Control {
@@ -73,6 +90,7 @@ impl Control {
             addresses::of_this_node().context("cannot read this node's addresses")?;
         let sweeper =
             Sweeper::new(&dataplane.pins.state()).context("cannot open the flow table")?;
+        let stale_udp = StaleUdp::new(dataplane.pins.state(), config.stale_udp);
         let now = seconds_since_epoch();
         let agent = AgentInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -102,9 +120,13 @@ impl Control {
             state_map_bytes: state_bytes(config.flows),
             sweeper,
             flows: None,
+            stale_udp,
             vitals,
             unwritten: Unwritten::default(),
             source_lost: BTreeMap::new(),
+            repairs: Repairs::default(),
+            auditor: Auditor::new(),
+            attachment: Attachment::default(),
         })
     }
 
@@ -113,6 +135,10 @@ impl Control {
         self.report();
         let mut look = tokio::time::interval(LOOK_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut guard = tokio::time::interval(GUARD_INTERVAL);
+        guard.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut audit = tokio::time::interval(audit::INTERVAL);
+        audit.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             self.vitals.beat();
             tokio::select! {
@@ -133,10 +159,18 @@ impl Control {
                 swept = self.sweeper.next(), if !self.dataplane.is_outdated() => {
                     self.note_flows(swept);
                 }
+                next = self.stale_udp.next() => match next {
+                    Next::Listed(connections) => self.destroy_stale(connections),
+                    Next::Reported => self.report_soon(),
+                },
                 () = self.vitals.listeners_changed() => self.report_soon(),
+                _ = guard.tick() => self.look_after(),
+                _ = audit.tick() => {
+                    self.audit();
+                    self.prove_attachment().await;
+                }
                 _ = look.tick() => {
                     self.refresh_addresses();
-                    self.refresh_hooks();
                     self.end_fallback();
                 }
             }
@@ -216,17 +250,42 @@ impl Control {
         }
     }
 
-    /// Attaches again what somebody has detached.
-    fn refresh_hooks(&mut self) {
-        let repaired = self.dataplane.detached_hooks().and_then(|lost| {
-            if !lost.is_empty() {
-                tracing::warn!("hooks were detached: {}; attaching them again", lost.join(", "));
-                self.dataplane.activate()?;
-            }
-            Ok(())
-        });
-        if let Err(error) = repaired {
-            tracing::warn!("cannot look after the hooks: {error:#}");
+    /// Puts right what others have harmed.
+    fn look_after(&mut self) {
+        let looked = self.dataplane.look_after();
+        if self.repairs.note(looked, seconds_since_epoch()) {
+            self.attachment.ask_again();
+            self.report_soon();
+        }
+    }
+
+    /// Compares some of what the maps hold with what was written there.
+    fn audit(&mut self) {
+        let capacity = self.dataplane.capacity();
+        if self.auditor.go_on(&self.realized, &mut self.dataplane.maps, capacity) {
+            self.report_soon();
+        }
+    }
+
+    /// Finds out some more of whether the socket programs are effective.
+    async fn prove_attachment(&mut self) {
+        if self.attachment.is_due() {
+            let vips = || self.realized.tables().vips.iter().map(Address::to_ip);
+            let vips = [vips().find(IpAddr::is_ipv4), vips().find(IpAddr::is_ipv6)];
+            self.attachment.begin(Attached {
+                cgroup: &self.dataplane.cgroup,
+                programs: self.dataplane.hook_programs(),
+                vips: vips.into_iter().flatten().collect(),
+                errno: if self.dataplane.features.set_retval {
+                    libc::ECONNREFUSED
+                } else {
+                    libc::EPERM
+                },
+            });
+        }
+        let programs = || self.dataplane.hook_programs();
+        if self.attachment.go_on(seconds_since_epoch(), programs).await {
+            self.report_soon();
         }
     }
 
@@ -246,6 +305,14 @@ impl Control {
                 self.report_soon();
             }
             Err(error) => tracing::warn!("cannot sweep the flow table: {error}; trying again"),
+        }
+    }
+
+    /// Before everything was read, nothing is known to have been removed.
+    fn destroy_stale(&mut self, connections: Vec<UdpConnection>) {
+        if self.synced {
+            let stale = stale::stale(connections, self.rules.desired(), &self.realized);
+            self.stale_udp.destroy(stale);
         }
     }
 
@@ -288,6 +355,8 @@ impl Control {
         if synced && !self.synced {
             self.synced = true;
             self.found = Desired::default();
+            // What an earlier agent removed, and what went while there was none.
+            self.stale_udp.removed();
             tracing::info!(
                 imports = self.rules.desired().imports.len(),
                 frontends = self.rules.desired().frontends.len(),
@@ -314,6 +383,9 @@ impl Control {
         }
         self.dataplane.finish_switch().context("cannot switch to larger maps")?;
         self.pending.extend(plan.deferred.iter().map(ToString::to_string));
+        if stale::is_removed_by(&plan, &self.realized) {
+            self.stale_udp.removed();
+        }
         apply(&plan, &mut self.dataplane.maps, &mut self.realized)?;
         if !plan.steps.is_empty() {
             let micros = started.elapsed().as_micros();
@@ -345,6 +417,7 @@ impl Control {
         self.dataplane.resize(capacity).context("cannot move to larger maps")?;
         self.realized = restore(&self.dataplane)?;
         self.unplanned = Scope::Everything;
+        self.auditor.begin_anew();
         let micros = started.elapsed().as_micros();
         tracing::info!(
             frontends = capacity.frontends,
@@ -386,6 +459,7 @@ impl Control {
             config_map_bytes: self.dataplane.capacity().memory().0,
             state_map_bytes: self.state_map_bytes,
             flows: self.flows.clone(),
+            stale_udp: self.stale_udp.report().clone(),
             imports: self.rules.desired().imports.clone(),
             rejections: self.rules.desired().rejections.clone(),
             outdated: self.dataplane.is_outdated(),
@@ -393,6 +467,9 @@ impl Control {
             refusing: totals.refusing,
             backends: totals.clusters.clone(),
             source_lost: self.source_lost.clone(),
+            repairs: self.repairs.clone(),
+            attachment: self.attachment.report.clone(),
+            audit: self.auditor.report.clone(),
             listeners: self.vitals.listeners(),
         });
         self.vitals.publish(Arc::clone(&report));
@@ -426,7 +503,7 @@ fn log_change(change: &Change) {
     }
 }
 
-async fn at(instant: Option<Instant>) {
+pub(super) async fn at(instant: Option<Instant>) {
     match instant {
         Some(instant) => tokio::time::sleep_until(instant).await,
         None => std::future::pending().await,

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use super::{Report, SocketLb};
+use super::{AttachmentReport, Report, SocketLb};
 use crate::{
     loader::{AttachedHook, LoadError, Pins, TcLink},
     model::SourceStatus,
@@ -24,6 +24,8 @@ pub enum Check {
     Hooks,
     /// Devices have the programs that belong on them.
     Devices,
+    /// What is ours is where it was put: pins, and the cgroup.
+    Places,
     /// The maps hold all that is wanted.
     Maps,
     /// What is served over HTTP is served where it was asked for.
@@ -32,12 +34,13 @@ pub enum Check {
 
 impl Check {
     /// Every check, in the order in which they are told.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Sync,
         Self::Source,
         Self::Programs,
         Self::Hooks,
         Self::Devices,
+        Self::Places,
         Self::Maps,
         Self::Addresses,
     ];
@@ -56,6 +59,7 @@ impl Check {
             Self::Programs => "programs",
             Self::Hooks => "hooks",
             Self::Devices => "devices",
+            Self::Places => "places",
             Self::Maps => "maps",
             Self::Addresses => "addresses",
         }
@@ -124,7 +128,7 @@ pub fn failings(report: &Report, attachments: &Attachments) -> Vec<(Check, Strin
                 fail(
                     Check::Hooks,
                     format!(
-                        "{} is not attached to {}: the agent attaches it again within seconds",
+                        "{} is not attached to {}, or not pinned: the agent repairs that within seconds",
                         hook.name,
                         report.cgroup_path.display()
                     ),
@@ -132,8 +136,14 @@ pub fn failings(report: &Report, attachments: &Attachments) -> Vec<(Check, Strin
             }
         }
     }
+    for failing in report.attachment.iter().flat_map(AttachmentReport::failings) {
+        fail(Check::Hooks, failing);
+    }
     for failing in report.tc.failings(&attachments.links) {
         fail(Check::Devices, failing);
+    }
+    for problem in &report.repairs.problems {
+        fail(Check::Places, problem.clone());
     }
     for pending in &report.pending {
         fail(Check::Maps, format!("not in the maps yet: {pending}"));

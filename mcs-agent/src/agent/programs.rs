@@ -21,8 +21,8 @@ use super::{
 use crate::{
     dataplane::{Access, KernelMaps, read_run_record, write_run_record},
     loader::{
-        CgroupRoot, Classifiers, DirectoryLock, Features, LoadOptions, Pins, Programs,
-        ensure_capable, own_netns_cookie,
+        CgroupRoot, Classifiers, DirectoryLock, Features, Harm, Hook, LoadOptions, Pins, Programs,
+        Repair, ensure_capable, own_netns_cookie,
     },
     model::Capacity,
     reconcile::{MapError, Maps as _, Realized, plan},
@@ -47,7 +47,29 @@ pub(super) struct Dataplane {
     program_log: Option<JoinHandle<()>>,
     pub(super) packets: PacketPath,
     pub(super) socket_lb: SocketLb,
-    _lock: DirectoryLock,
+    lock: DirectoryLock,
+    /// `--bpffs`.
+    bpffs: PathBuf,
+    /// `--cgroup-root`.
+    cgroup_root: Option<PathBuf>,
+}
+
+/// What came of a look at what is ours.
+#[derive(Debug, Default)]
+pub(super) struct Looked {
+    /// What was found harmed, and repaired.
+    pub(super) repairs: Vec<Repair>,
+    /// What cannot be repaired, and why.
+    pub(super) problems: Vec<String>,
+}
+
+impl Looked {
+    fn add(&mut self, result: anyhow::Result<Vec<Repair>>) {
+        match result {
+            Ok(repairs) => self.repairs.extend(repairs),
+            Err(error) => self.problems.push(format!("{error:#}")),
+        }
+    }
 }
 
 impl Dataplane {
@@ -77,9 +99,9 @@ impl Dataplane {
         };
         let mut programs = Programs::load(&options)?;
         let maps = KernelMaps::open(programs.config(), Access::Write)?;
-        let run_directory = run_directory(config, &pins)?;
         let classifiers = Arc::new(programs.take_classifiers());
         let packets = PacketPath::start(config, &pins, features).await?;
+        let run_directory = run_directory(config, &pins)?;
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let mut dataplane = Self {
             maps,
@@ -95,7 +117,9 @@ impl Dataplane {
             program_log: None,
             packets,
             socket_lb: config.socket_lb,
-            _lock: lock,
+            lock,
+            bpffs: config.bpffs.clone(),
+            cgroup_root: config.cgroup_root.clone(),
         };
         dataplane.sign()?;
         dataplane.follow_program_log()?;
@@ -120,6 +144,7 @@ impl Dataplane {
         copy(&self.maps, &mut maps, capacity)?;
         programs.stage()?;
         self.classifiers = Arc::new(programs.take_classifiers());
+        programs.take_links(&mut self.programs);
         self.programs = programs;
         self.maps = maps;
         self.options = options;
@@ -144,14 +169,61 @@ impl Dataplane {
         self.finish_switch()
     }
 
-    /// Every hook that is not attached where it belongs.
-    pub(super) fn detached_hooks(&self) -> anyhow::Result<Vec<String>> {
-        if self.socket_lb == SocketLb::Off || self.is_outdated() {
+    /// Compares what is there with what is held, and puts right what others have harmed: a few dozen
+    /// system calls if there is nothing.
+    pub(super) fn look_after(&mut self) -> Looked {
+        let mut looked = Looked::default();
+        looked.add(self.repair_cgroup());
+        if !self.is_outdated() {
+            let cgroup = &self.cgroup;
+            looked.add(self.programs.repair_hooks(cgroup).map_err(anyhow::Error::from));
+        }
+        let bpffs = self.repair_bpffs();
+        if let Ok(made) = &bpffs {
+            let pins = self.programs.repair_pins().map_err(anyhow::Error::from);
+            // In a new directory all of them are missing, which goes without saying.
+            looked.add(if made.is_empty() { pins } else { pins.map(|_| Vec::new()) });
+        }
+        looked.add(bpffs);
+        looked
+    }
+
+    /// Finds the cgroup again if it is another one than that which programs are attached to.
+    fn repair_cgroup(&mut self) -> anyhow::Result<Vec<Repair>> {
+        if self.socket_lb == SocketLb::Off || self.cgroup.is_current() {
             return Ok(Vec::new());
         }
-        let hooks = self.pins.hooks()?;
-        let lost = hooks.into_iter().filter(|hook| hook.cgroup_id != Some(self.cgroup.id));
-        Ok(lost.map(|hook| hook.name).collect())
+        let found = CgroupRoot::find(self.cgroup_root.as_deref())
+            .context("the cgroup that programs are attached to is gone")?;
+        let is_other = found.id != self.cgroup.id;
+        self.cgroup = found;
+        let what = format!("the cgroup {} was made anew", self.cgroup.path.display());
+        let repair = Repair { harm: Harm::Cgroup, what };
+        Ok(is_other.then_some(repair).into_iter().collect())
+    }
+
+    /// Takes possession of the directory again if it is another one.
+    fn repair_bpffs(&mut self) -> anyhow::Result<Vec<Repair>> {
+        let root = self.pins.root();
+        if self.lock.is_of(root) {
+            return Ok(Vec::new());
+        }
+        let lost = || format!("the pins in {} are lost; what is attached goes on", root.display());
+        self.pins.prepare(&self.bpffs).with_context(lost)?;
+        let lock = DirectoryLock::try_take(root).with_context(lost)?;
+        self.lock = lock.with_context(|| {
+            format!("{}, since another mcs-agent has the directory now", lost())
+        })?;
+        let what = format!("{} was removed or unmounted; made again", root.display());
+        Ok(vec![Repair { harm: Harm::Bpffs, what }])
+    }
+
+    /// The hooks, each with the id of its program; none if they are not attached.
+    pub(super) fn hook_programs(&self) -> Vec<(&'static Hook, u32)> {
+        if self.socket_lb == SocketLb::Off || self.is_outdated() {
+            return Vec::new();
+        }
+        self.programs.program_ids()
     }
 
     /// Attaches the programs, or switches to them, and leaves the maps of an earlier agent.
@@ -281,14 +353,20 @@ async fn wait_for_lock(pins: &Pins) -> anyhow::Result<DirectoryLock> {
     }
 }
 
+/// What the name of an agent's run directory ends with.
+pub(crate) fn run_directory_mark(pins: &Pins) -> anyhow::Result<String> {
+    let root = pins.root();
+    let inode = fs::metadata(root).with_context(|| format!("cannot use {}", root.display()))?;
+    Ok(format!("-{:x}-{:x}", inode.dev(), inode.ino()))
+}
+
 /// A directory of this agent alone: named after its bpffs directory, and told from others of that
 /// name (in other mount namespaces) by the inode.
 fn run_directory(config: &Config, pins: &Pins) -> anyhow::Result<PathBuf> {
-    let root = pins.root();
-    let inode = fs::metadata(root).with_context(|| format!("cannot use {}", root.display()))?;
+    let mark = run_directory_mark(pins)?;
     let bpffs = config.bpffs.canonicalize().unwrap_or_else(|_| config.bpffs.clone());
     let name = bpffs.to_string_lossy().trim_matches('/').replace('/', "-");
-    let directory = config.run_dir.join(format!("{name}-{:x}-{:x}", inode.dev(), inode.ino()));
+    let directory = config.run_dir.join(name + &mark);
     fs::create_dir_all(&directory)
         .with_context(|| format!("cannot make the run directory {}", directory.display()))?;
     directory.canonicalize().with_context(|| format!("cannot use {}", directory.display()))

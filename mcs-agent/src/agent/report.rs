@@ -8,7 +8,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{SocketLb, TcReport};
+use super::{AttachmentReport, AuditReport, Repairs, SocketLb, StaleUdpReport, TcReport};
 use crate::{
     dataplane::Run,
     desired::Rules,
@@ -58,6 +58,9 @@ pub struct Report {
     pub state_map_bytes: u64,
     /// The flows of the packet path; absent before the first sweep.
     pub flows: Option<FlowUsage>,
+    /// UDP sockets that are connected to removed backends.
+    #[serde(default)]
+    pub stale_udp: StaleUdpReport,
     /// Every ServiceImport and what became of it.
     pub imports: Vec<ImportReport>,
     /// What was turned down.
@@ -76,6 +79,16 @@ pub struct Report {
     /// the source.
     #[serde(default)]
     pub source_lost: BTreeMap<String, u64>,
+    /// What others have harmed.
+    #[serde(default)]
+    pub repairs: Repairs,
+    /// Whether the socket programs run for all that they are attached to; absent if they are off, or
+    /// before it was found out.
+    #[serde(default)]
+    pub attachment: Option<AttachmentReport>,
+    /// How the audit of the config maps goes.
+    #[serde(default)]
+    pub audit: AuditReport,
     /// What is served over HTTP.
     #[serde(default)]
     pub listeners: Vec<ListenerReport>,
@@ -156,7 +169,7 @@ impl Report {
     /// Replaces the report in `directory` at once: a reader sees the old or the new one.
     pub fn write(&self, directory: &Path) -> Result<(), ReportError> {
         let path = file(directory);
-        let fresh = directory.join("status.json.new");
+        let fresh = fresh_file(directory);
         let error = |source| ReportError { action: "write", path: path.clone(), source };
         let text = serde_json::to_vec(self).map_err(|source| error(source.into()))?;
         fs::create_dir_all(directory).map_err(error)?;
@@ -167,6 +180,7 @@ impl Report {
     /// Removes the report in `directory`, and the directory if nothing else is in it.
     pub fn remove(directory: &Path) {
         // What cannot be removed is a stale file at worst.
+        let _ = fs::remove_file(fresh_file(directory));
         let _ = fs::remove_file(file(directory));
         let _ = fs::remove_dir(directory);
     }
@@ -185,6 +199,11 @@ impl Report {
     pub fn is_of(&self, run: &Run) -> bool {
         u64::from(self.agent.pid) == run.pid && self.agent.host == run.host
     }
+}
+
+/// What is being written, to take the place of [`file`].
+fn fresh_file(directory: &Path) -> PathBuf {
+    directory.join("status.json.new")
 }
 
 fn file(directory: &Path) -> PathBuf {

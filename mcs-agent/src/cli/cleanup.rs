@@ -1,4 +1,4 @@
-use std::{path::Path, process::ExitCode};
+use std::{fs, path::Path, process::ExitCode};
 
 use anyhow::{Context as _, bail};
 use clap::{Args, builder::BoolishValueParser};
@@ -53,7 +53,7 @@ async fn clean(bpffs: &Path) -> anyhow::Result<()> {
         bail!("{root} belongs to {holder}: stop it first");
     }
     if let Some(run) = run {
-        remove_report(&run);
+        remove_report(&run, &pins);
     }
     let detached = detach_all(&pins).await.context("cannot detach programs from devices")?;
     let cleaned = pins.clean().with_context(|| format!("cannot remove {root}"))?;
@@ -75,9 +75,18 @@ async fn clean(bpffs: &Path) -> anyhow::Result<()> {
 }
 
 /// Removes the status file. Seen from elsewhere (another mount namespace) it may not be there, or
-/// be somebody else's.
-fn remove_report(run: &Run) {
-    if Report::read(&run.directory).is_ok_and(|report| report.is_of(run)) {
+/// be somebody else's. An agent that was killed before it wrote one has left its predecessor's, in a
+/// directory that bears the mark of these pins.
+fn remove_report(run: &Run, pins: &Pins) {
+    let is_marked = agent::run_directory_mark(pins).is_ok_and(|mark| {
+        run.directory.file_name().is_some_and(|name| name.to_string_lossy().ends_with(&mark))
+    });
+    let report = Report::read(&run.directory).ok().filter(|report| is_marked || report.is_of(run));
+    if let Some(report) = &report {
+        // What an agent left that was killed while its witness ran.
+        let _ = fs::remove_dir(report.cgroup_path.join(agent::WITNESS_CGROUP));
+    }
+    if is_marked || report.is_some() {
         Report::remove(&run.directory);
     }
 }

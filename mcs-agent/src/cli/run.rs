@@ -126,6 +126,10 @@ pub struct RunArgs {
         value_parser = clap::value_parser!(u32).range(256..=2_000_000))]
     max_flows: u32,
 
+    /// What becomes of UDP sockets that are connected to a backend which is removed
+    #[arg(long, env = "MCS_STALE_UDP", value_name = "WHAT", default_value = "destroy")]
+    stale_udp: StaleUdpArg,
+
     /// Serve /livez, /readyz and /healthz here, or `off`. With the address of --metrics-address, one
     /// port serves all
     #[arg(long, env = "MCS_HEALTH_ADDRESS", value_name = "IP:PORT", default_value = "127.0.0.1:16450",
@@ -206,6 +210,15 @@ enum TcAttachArg {
     Clsact,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum StaleUdpArg {
+    /// They are destroyed, and their owners are told ECONNABORTED: it takes `CAP_SYS_ADMIN`, and the
+    /// names of the node's network namespaces in /run/netns, or its processes in /proc
+    Destroy,
+    /// They send to it on and on
+    Leave,
+}
+
 pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     telemetry::init(args.log_format, &args.log);
     let config = args.into_config()?;
@@ -270,6 +283,7 @@ impl RunArgs {
             vip_cidrs: self.vip_cidr,
             max_memory: self.max_memory,
             flows: FlowCapacity(self.max_flows),
+            stale_udp: self.stale_udp == StaleUdpArg::Destroy,
             health_address: self.health_address.0,
             metrics_address: self.metrics_address.0,
             liveness_timeout: Duration::from_secs(self.liveness_timeout),

@@ -1,4 +1,5 @@
 mod devices;
+mod harm;
 
 use std::process::ExitCode;
 
@@ -146,6 +147,11 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
         report.cgroup_path.display(),
     ))?;
     print(&format!("Packets: {}", devices::summary(&report.tc)))?;
+    print(&format!("Stale UDP: {}", report.stale_udp))?;
+    let fallbacks = report.features.fallbacks();
+    if !fallbacks.is_empty() {
+        print(&format!("The kernel lacks: {}", fallbacks.join(", ")))?;
+    }
     for listener in &report.listeners {
         let problem = if listener.problem.is_some() { ": not listening" } else { "" };
         print(&format!("HTTP: {} {}{problem}", listener.flags, listener.address))?;
@@ -170,7 +176,10 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
         max.endpoints,
         max.clusters,
     ))?;
-    report.flows.as_ref().map_or(Ok(()), |flows| print(&format!("Flows: {flows}")))
+    if let Some(flows) = &report.flows {
+        print(&format!("Flows: {flows}"))?;
+    }
+    harm::lines(report).iter().try_for_each(|line| print(line))
 }
 
 fn print_objects(report: &Report) -> anyhow::Result<()> {

@@ -26,5 +26,7 @@ fn open(state: &Path) -> Result<PerCpuArray<MapData, u64>, MapError> {
 }
 
 fn sum(map: &PerCpuArray<MapData, u64>, counter: Counter) -> Result<u64, MapError> {
-    Ok(map.get(&(counter as u32), 0)?.iter().sum())
+    let values = map.get(&(counter as u32), 0)?;
+    // Programs wrap around too, and the map may hold anything.
+    Ok(values.iter().fold(0, |sum, value| sum.wrapping_add(*value)))
 }

@@ -2,19 +2,20 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     mem::offset_of,
+    os::fd::AsFd as _,
     path::Path,
 };
 
-use aya::maps::{HashMap, Map, MapData, MapError as AyaError};
-use bytemuck::Pod;
+use aya::maps::{HashMap, IterableMap as _, Map, MapData, MapError as AyaError};
+use bytemuck::{Pod, Zeroable};
 use mcs_common::{
     Address, Backend, BackendState, ClusterRecord, FrontendKey, FrontendState, ServiceRecord, maps,
 };
 
 use super::array::{Access, MappedArray};
 use crate::{
-    loader::ReaderBarrier,
-    reconcile::{Dump, MapError, Maps, Step},
+    loader::{Batch, ReaderBarrier, lookup_batch},
+    reconcile::{Contents, Dump, MapError, Maps, Step, convert::key_text},
 };
 
 /// `bpf(2)`: fail with EEXIST where there is an entry.
@@ -140,6 +141,86 @@ impl Maps for KernelMaps {
             services: self.services.used().into(),
             clusters: self.clusters.used().into(),
         })
+    }
+}
+
+/// A walk through a hash map of the kernel.
+#[derive(Debug, Default)]
+pub struct HashWalk {
+    place: Option<u64>,
+    ended: bool,
+}
+
+/// Entries that are read at a time: more than any bucket has.
+const BATCH: usize = 256;
+
+impl HashWalk {
+    fn next<K: Pod + aya::Pod>(
+        &mut self,
+        map: &HashMap<MapData, K, u32>,
+    ) -> io::Result<Option<Vec<K>>> {
+        while !self.ended {
+            let mut batch = Batch::<K, u32>::after(BATCH, self.place);
+            self.ended = !lookup_batch(map.map().fd().as_fd(), &mut batch)?;
+            self.place = batch.place();
+            let keys: Vec<K> = batch.entries().map(|(key, _)| key).collect();
+            if !keys.is_empty() {
+                return Ok(Some(keys));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Contents for KernelMaps {
+    type Walk = HashWalk;
+
+    fn has_vip(&self, vip: &Address) -> Result<bool, MapError> {
+        get(&self.vips, vip)
+            .map(|found| found.is_some())
+            .map_err(|error| MapError::reading(maps::VIPS, vip.to_ip().to_string(), error))
+    }
+
+    fn index_of(&self, key: &FrontendKey) -> Result<Option<u32>, MapError> {
+        get(&self.frontends, key)
+            .map_err(|error| MapError::reading(maps::FRONTENDS, key_text(key), error))
+    }
+
+    fn next_vips(&self, walk: &mut HashWalk) -> Result<Option<Vec<Address>>, MapError> {
+        walk.next(&self.vips).map_err(|error| MapError::reading(maps::VIPS, "a batch", error))
+    }
+
+    fn next_frontends(&self, walk: &mut HashWalk) -> Result<Option<Vec<FrontendKey>>, MapError> {
+        walk.next(&self.frontends)
+            .map_err(|error| MapError::reading(maps::FRONTENDS, "a batch", error))
+    }
+
+    fn state_at(&self, index: u32) -> FrontendState {
+        self.states.read(index).unwrap_or(Zeroable::zeroed())
+    }
+
+    fn slot_at(&self, index: u32) -> u32 {
+        self.slots.read(index).unwrap_or_default()
+    }
+
+    fn backend_at(&self, id: u32) -> Backend {
+        self.backends.read(id).unwrap_or(Zeroable::zeroed())
+    }
+
+    fn service_at(&self, id: u32) -> ServiceRecord {
+        self.services.read(id).unwrap_or(Zeroable::zeroed())
+    }
+
+    fn cluster_at(&self, id: u32) -> ClusterRecord {
+        self.clusters.read(id).unwrap_or(Zeroable::zeroed())
+    }
+}
+
+fn get<K: Pod + aya::Pod>(map: &HashMap<MapData, K, u32>, key: &K) -> io::Result<Option<u32>> {
+    match map.get(key, 0) {
+        Ok(value) => Ok(Some(value)),
+        Err(AyaError::KeyNotFound) => Ok(None),
+        Err(error) => Err(into_io(error)),
     }
 }
 

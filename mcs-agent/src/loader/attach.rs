@@ -1,15 +1,15 @@
 use std::{
-    fs, io,
+    io,
     os::fd::AsFd as _,
     path::{Path, PathBuf},
 };
 
-use aya::programs::{CgroupAttachMode, CgroupSockAddr, ProgramError, links::FdLink};
+use aya::programs::{CgroupSockAddr, ProgramError};
 use aya_obj::generated::bpf_attach_type;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{CgroupRoot, HOOKS, Hook, Pins, pins::remove_file, sys};
+use super::{CgroupRoot, HOOKS, Hook, Pins, held::Held, sys};
 
 /// A hook as the kernel tells it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -25,7 +25,7 @@ pub struct AttachedHook {
 /// Why a program could not be attached.
 #[derive(Debug, Error)]
 pub enum AttachError {
-    /// bpf(2) refused.
+    /// The program is not loaded.
     #[error("cannot attach {hook} to the cgroup {cgroup}")]
     Attach {
         /// The hook.
@@ -34,6 +34,16 @@ pub enum AttachError {
         cgroup: PathBuf,
         /// What aya said.
         source: ProgramError,
+    },
+    /// bpf(2) made no link.
+    #[error("cannot attach {hook} to the cgroup {cgroup}")]
+    Create {
+        /// The hook.
+        hook: &'static str,
+        /// The cgroup.
+        cgroup: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
     },
     /// The link cannot be pinned, replaced or read.
     #[error("cannot {action} the link pinned at {pin}")]
@@ -47,14 +57,16 @@ pub enum AttachError {
     },
 }
 
-/// Makes `hook` run `program` at `cgroup`: switches the link that an earlier agent pinned, or
-/// attaches anew where there is none, or where it leads to another cgroup.
+/// Makes `hook` run `program` at `cgroup`: switches the link that is held, or that an earlier agent
+/// pinned, or attaches anew where there is none, or where it leads elsewhere. The link is to be pinned
+/// afterwards. Returns what is to be held, unless that is `held` still.
 pub(super) fn attach(
     program: &mut CgroupSockAddr,
     hook: &Hook,
     pins: &Pins,
     cgroup: &CgroupRoot,
-) -> Result<(), AttachError> {
+    held: Option<&Held>,
+) -> Result<Option<Held>, AttachError> {
     let pin = pins.link(hook.name);
     let link_error = |action| {
         let pin = pin.clone();
@@ -62,24 +74,34 @@ pub(super) fn attach(
     };
     let attach_error =
         |source| AttachError::Attach { hook: hook.name, cgroup: cgroup.path.clone(), source };
-    let fresh = pins.new_link(hook.name);
-    // What an agent left that was killed between the two steps below.
-    remove_file(&fresh).map_err(link_error("replace"))?;
-    if let Some(link) = open(&pin).map_err(link_error("open"))? {
-        let info = sys::cgroup_link_info(link.as_fd()).map_err(link_error("read"))?;
-        let attach_type = bpf_attach_type::from(hook.attach_type) as u32;
-        if info.is_some_and(|info| info.cgroup_id == cgroup.id && info.attach_type == attach_type) {
-            let program = program.fd().map_err(attach_error)?.as_fd();
-            return sys::link_update(link.as_fd(), program).map_err(link_error("update"));
-        }
+    let found = match held {
+        Some(_) => None,
+        None => open(&pin).map_err(link_error("open"))?,
+    };
+    if let Some(link) = held.or(found.as_ref())
+        && is_attached(link, hook, cgroup).map_err(link_error("read"))?
+    {
+        let program = program.fd().map_err(attach_error)?.as_fd();
+        sys::link_update(link.object().as_fd(), program).map_err(link_error("update"))?;
+        return Ok(found);
     }
-    let id = program.attach(&cgroup.directory, CgroupAttachMode::Single).map_err(attach_error)?;
-    let link = program.take_link(id).map_err(attach_error)?;
-    let link =
-        FdLink::try_from(link).map_err(|error| link_error("pin")(io::Error::other(error)))?;
-    // Pinned beside and renamed over, so that the hook is never without a program.
-    link.pin(&fresh).map_err(|error| link_error("pin")(io::Error::other(error)))?;
-    fs::rename(&fresh, &pin).map_err(link_error("replace"))
+    let program = program.fd().map_err(attach_error)?.as_fd();
+    let attach_type = bpf_attach_type::from(hook.attach_type);
+    sys::create_cgroup_link(program, cgroup.directory.as_fd(), attach_type)
+        .and_then(Held::new)
+        .map(Some)
+        .map_err(|source| AttachError::Create {
+            hook: hook.name,
+            cgroup: cgroup.path.clone(),
+            source,
+        })
+}
+
+/// Whether a link is attached where it belongs.
+pub(super) fn is_attached(link: &Held, hook: &Hook, cgroup: &CgroupRoot) -> io::Result<bool> {
+    let attach_type = bpf_attach_type::from(hook.attach_type) as u32;
+    let info = sys::cgroup_link_info(link.object().as_fd())?;
+    Ok(info.is_some_and(|info| info.cgroup_id == cgroup.id && info.attach_type == attach_type))
 }
 
 /// Every hook as it stands.
@@ -91,7 +113,7 @@ fn inspect_one(pins: &Pins, hook: &Hook) -> Result<AttachedHook, AttachError> {
     let pin = pins.link(hook.name);
     let link_error = |source| AttachError::Link { action: "read", pin: pin.clone(), source };
     let info = match open(&pin).map_err(link_error)? {
-        Some(link) => sys::cgroup_link_info(link.as_fd()).map_err(link_error)?,
+        Some(link) => sys::cgroup_link_info(link.object().as_fd()).map_err(link_error)?,
         None => None,
     };
     Ok(AttachedHook {
@@ -101,10 +123,12 @@ fn inspect_one(pins: &Pins, hook: &Hook) -> Result<AttachedHook, AttachError> {
     })
 }
 
-fn open(pin: &Path) -> io::Result<Option<std::os::fd::OwnedFd>> {
+/// What is pinned; `None` where there is nothing, or what is no link.
+fn open(pin: &Path) -> io::Result<Option<Held>> {
     match sys::get_pinned(pin) {
-        Ok(link) => Ok(Some(link)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Ok(object) if sys::is_link(object.as_fd())? => Held::new(object).map(Some),
+        Ok(_) => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound || pin.is_dir() => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -1,5 +1,7 @@
 use std::{
-    fs, io,
+    fs::{self, DirBuilder},
+    io,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::{Path, PathBuf},
 };
 
@@ -8,6 +10,8 @@ use thiserror::Error;
 
 /// `BPF_FS_MAGIC` of `include/uapi/linux/magic.h`.
 const BPF_FS_MAGIC: u32 = 0xcafe_4a11;
+/// `S_IWGRP`, `S_IWOTH`.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// Why `--bpffs` cannot be used.
 #[derive(Debug, Error)]
@@ -26,6 +30,15 @@ pub enum BpffsError {
         /// The directory.
         path: PathBuf,
     },
+    /// Its directory for pins is not this user's alone.
+    #[error(
+        "{path} can be written by others, who could replace what is pinned there: find out who made \
+         it, and remove it"
+    )]
+    Shared {
+        /// The directory.
+        path: PathBuf,
+    },
 }
 
 /// Checks that a directory is on a BPF file system, and makes it where its parent is on one.
@@ -38,6 +51,22 @@ pub(crate) fn prepare(path: &Path) -> Result<(), BpffsError> {
         _ if is_bpffs(path).map_err(unusable)? => Ok(()),
         _ => Err(BpffsError::NotBpffs { path: path.to_owned() }),
     }
+}
+
+/// Makes a directory for pins, and refuses one that somebody else made or may write: a BPF file system may
+/// let anybody make directories.
+pub(crate) fn make_own(path: &Path) -> Result<(), BpffsError> {
+    let unusable = |source| BpffsError::Unusable { path: path.to_owned(), source };
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(unusable(error)),
+        _ => {}
+    }
+    // Not what a symbolic link leads to.
+    let found = fs::symlink_metadata(path).map_err(unusable)?;
+    let is_own = found.is_dir()
+        && found.uid() == rustix::process::geteuid().as_raw()
+        && found.mode() & WRITABLE_BY_OTHERS == 0;
+    if is_own { Ok(()) } else { Err(BpffsError::Shared { path: path.to_owned() }) }
 }
 
 fn is_bpffs(path: &Path) -> io::Result<bool> {
@@ -53,7 +82,31 @@ fn is_bpffs(path: &Path) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
+
+    #[test]
+    fn a_directory_that_others_may_write_is_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        let own = parent.path().join("own");
+        make_own(&own).unwrap();
+        assert_eq!(fs::metadata(&own).unwrap().mode() & 0o777, 0o700);
+        make_own(&own).unwrap();
+        for mode in [0o755, 0o750] {
+            fs::set_permissions(&own, fs::Permissions::from_mode(mode)).unwrap();
+            make_own(&own).unwrap();
+        }
+        for mode in [0o770, 0o707, 0o777] {
+            fs::set_permissions(&own, fs::Permissions::from_mode(mode)).unwrap();
+            let error = make_own(&own).unwrap_err();
+            assert!(matches!(error, BpffsError::Shared { .. }), "{mode:o}: {error}");
+        }
+        let link = parent.path().join("link");
+        std::os::unix::fs::symlink(parent.path(), &link).unwrap();
+        let error = make_own(&link).unwrap_err();
+        assert!(matches!(error, BpffsError::Shared { .. }), "{error}");
+    }
 
     #[test]
     fn says_how_to_mount_one() {

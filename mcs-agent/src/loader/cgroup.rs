@@ -73,6 +73,11 @@ impl CgroupRoot {
         Self::open(&path)
     }
 
+    /// Whether the cgroup of that path is this one still.
+    pub fn is_current(&self) -> bool {
+        fs::metadata(&self.path).is_ok_and(|found| found.ino() == self.id)
+    }
+
     fn open(path: &Path) -> Result<Self, CgroupError> {
         let unusable = |source| CgroupError::Unusable { path: path.to_owned(), source };
         let directory = File::open(path).map_err(unusable)?;

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use aya::maps::{MapInfo, MapType};
 use mcs_common::{
-    Address, Affinity, AffinityKey, Backend, BackendRef, ClientKey, ClusterRecord, Counter, Flow,
-    Fragment, FragmentKey, FrontendKey, FrontendState, PinKey, ReverseKey, ReverseValue, RunRecord,
-    ServiceRecord, SocketState, Tuple, maps,
+    Address, Affinity, AffinityKey, Backend, BackendRef, ClientKey, ClusterRecord, ConnectedValue,
+    Counter, Flow, Fragment, FragmentKey, FrontendKey, FrontendState, PinKey, ReverseKey,
+    ReverseValue, RunRecord, ServiceRecord, SocketState, Tuple, maps,
 };
 
 use crate::{flows::FlowCapacity, model::Capacity};
@@ -69,7 +69,7 @@ const fn hash<K, V>(name: &'static str, kind: MapType, entries: u32) -> MapLayou
 }
 
 /// The names of the maps that the agent writes.
-pub(super) const CONFIG_NAMES: [&str; 7] = [
+pub const CONFIG_NAMES: [&str; 7] = [
     maps::VIPS,
     maps::FRONTENDS,
     maps::STATES,
@@ -109,10 +109,11 @@ pub(super) fn run() -> MapLayout {
 }
 
 /// The names of the maps that the programs write.
-pub(super) const STATE_NAMES: [&str; 10] = [
+pub(super) const STATE_NAMES: [&str; 11] = [
     maps::AFFINITY,
     maps::UDP_PINS,
     maps::UDP_REVERSE,
+    maps::UDP_CONNECTED,
     maps::SOCKETS,
     maps::COUNTERS,
     maps::STORAGE_FALLBACK,
@@ -130,6 +131,11 @@ pub(super) fn state(flows: FlowCapacity) -> [MapLayout; STATE_NAMES.len()] {
         hash::<AffinityKey, Affinity>(maps::AFFINITY, MapType::LruHash, maps::LRU_ENTRIES),
         hash::<PinKey, BackendRef>(maps::UDP_PINS, MapType::LruHash, maps::LRU_ENTRIES),
         hash::<ReverseKey, ReverseValue>(maps::UDP_REVERSE, MapType::LruHash, maps::LRU_ENTRIES),
+        hash::<ReverseKey, ConnectedValue>(
+            maps::UDP_CONNECTED,
+            MapType::LruHash,
+            maps::LRU_ENTRIES,
+        ),
         MapLayout {
             name: maps::SOCKETS,
             kind: MapType::SkStorage,
@@ -165,6 +171,7 @@ mod tests {
             ("affinity", MapType::LruHash, 16, 16),
             ("udp_pins", MapType::LruHash, 16, 8),
             ("udp_reverse", MapType::LruHash, 32, 24),
+            ("udp_connected", MapType::LruHash, 32, 32),
             ("sockets", MapType::SkStorage, 4, 120),
             ("counters", MapType::PerCpuArray, 4, 8),
             ("storage_fallback", MapType::Array, 4, 4),

@@ -1,4 +1,11 @@
-use std::{fs::File, io, path::Path, thread, time::Duration};
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::MetadataExt as _,
+    path::Path,
+    thread,
+    time::Duration,
+};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -6,7 +13,7 @@ use rustix::fs::{FlockOperation, flock};
 /// kernel drops it with the process, however that ends.
 #[derive(Debug)]
 pub struct DirectoryLock {
-    _directory: File,
+    directory: File,
 }
 
 impl DirectoryLock {
@@ -19,12 +26,20 @@ impl DirectoryLock {
                 thread::sleep(Duration::from_millis(20));
             }
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Some(Self { _directory: file })),
+                Ok(()) => return Ok(Some(Self { directory: file })),
                 Err(rustix::io::Errno::WOULDBLOCK) => {}
                 Err(error) => return Err(error.into()),
             }
         }
         Ok(None)
+    }
+
+    /// Whether the directory at this path is the one that is locked.
+    pub fn is_of(&self, directory: &Path) -> bool {
+        let id = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+        let [held, found] = [self.directory.metadata(), fs::metadata(directory)]
+            .map(|metadata| metadata.map(id).ok());
+        held.is_some() && held == found
     }
 }
 

@@ -1,4 +1,5 @@
 use std::{
+    collections::BTreeMap,
     fs, io,
     os::fd::AsFd as _,
     path::{Path, PathBuf},
@@ -14,9 +15,11 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use thiserror::Error;
 
 use super::{
-    BpffsError, CgroupRoot, Features, HOOKS, Pins,
+    BpffsError, CgroupRoot, Features, HOOKS, Harm, Hook, Pins, Repair,
     attach::{self, AttachError, AttachedHook},
-    bpffs, layout,
+    bpffs,
+    held::{Held, PinState},
+    layout,
     pins::remove_file,
     tc::{Classifier, Classifiers, TcHook, TcLink, program_names},
 };
@@ -94,6 +97,12 @@ pub struct Programs {
     pins: Pins,
     config: PathBuf,
     staged: bool,
+    /// The config maps, by name.
+    config_maps: Vec<(&'static str, Held)>,
+    /// All others, by name.
+    state_maps: Vec<(&'static str, Held)>,
+    /// The attachments, by hook.
+    links: BTreeMap<&'static str, Held>,
 }
 
 impl Programs {
@@ -174,7 +183,23 @@ impl Programs {
             .collect::<Result<_, _>>()
             .map_err(|(program, source)| LoadError::Program { program, source })?;
         let classifiers = Classifiers { by_name: classifiers };
-        Ok(Self { ebpf, classifiers, pins, config: directory, staged })
+        let hold = |name, pin: PathBuf| {
+            let held = Held::open(&pin).map_err(pin_error("hold", &pin))?;
+            Ok::<_, LoadError>((name, held))
+        };
+        let config_maps = layout::CONFIG_NAMES.map(|name| hold(name, directory.join(name)));
+        let state_maps = layout::STATE_NAMES.map(|name| hold(name, pins.state().join(name)));
+        let state_maps = state_maps.into_iter().chain([hold(maps::RUN, pins.run())]);
+        Ok(Self {
+            ebpf,
+            classifiers,
+            config_maps: config_maps.into_iter().collect::<Result<_, _>>()?,
+            state_maps: state_maps.collect::<Result<_, _>>()?,
+            links: BTreeMap::new(),
+            pins,
+            config: directory,
+            staged,
+        })
     }
 
     /// The programs for devices, to be attached elsewhere. They are given away once.
@@ -193,14 +218,83 @@ impl Programs {
         self.staged
     }
 
-    /// Attaches every program, or switches the links that an earlier agent left.
+    /// Goes on with the links of these programs, which are about to be switched.
+    pub fn take_links(&mut self, former: &mut Self) {
+        self.links = std::mem::take(&mut former.links);
+    }
+
+    /// Attaches every program, or switches the links that are held or that an earlier agent left.
     pub fn attach(&mut self, cgroup: &CgroupRoot) -> Result<(), LoadError> {
-        for hook in &HOOKS {
-            let program = program(&mut self.ebpf, hook.name)
-                .map_err(|source| LoadError::Program { program: hook.name, source })?;
-            attach::attach(program, hook, &self.pins, cgroup)?;
+        HOOKS.iter().try_for_each(|hook| self.attach_one(hook, cgroup))
+    }
+
+    fn attach_one(&mut self, hook: &'static Hook, cgroup: &CgroupRoot) -> Result<(), LoadError> {
+        let program = program(&mut self.ebpf, hook.name)
+            .map_err(|source| LoadError::Program { program: hook.name, source })?;
+        let held = self.links.get(hook.name);
+        let new = attach::attach(program, hook, &self.pins, cgroup, held)?;
+        if let Some(link) = new {
+            // Before it is pinned, which may fail: the program runs as long as it is held.
+            let former = self.links.insert(hook.name, link);
+            self.pin_link(hook)?;
+            drop(former);
         }
         Ok(())
+    }
+
+    fn pin_link(&self, hook: &Hook) -> Result<(), LoadError> {
+        let Some(link) = self.links.get(hook.name) else { return Ok(()) };
+        let pin = self.pins.link(hook.name);
+        if link.state_of(&pin) == PinState::Kept {
+            return Ok(());
+        }
+        link.pin(&pin, &self.pins.scratch()).map_err(pin_error("pin", &pin))
+    }
+
+    /// Attaches again what is not attached to this cgroup any more.
+    pub fn repair_hooks(&mut self, cgroup: &CgroupRoot) -> Result<Vec<Repair>, LoadError> {
+        let mut repairs = Vec::new();
+        for hook in &HOOKS {
+            let Some(link) = self.links.get(hook.name) else { continue };
+            let pin = self.pins.link(hook.name);
+            if attach::is_attached(link, hook, cgroup).map_err(pin_error("read", &pin))? {
+                continue;
+            }
+            let what = format!("{} was detached from {}", hook.name, cgroup.path.display());
+            self.attach_one(hook, cgroup)?;
+            repairs.push(Repair { harm: Harm::Hook, what: format!("{what}; attached again") });
+        }
+        Ok(repairs)
+    }
+
+    /// Pins again what is not pinned any more where it was.
+    pub fn repair_pins(&self) -> Result<Vec<Repair>, LoadError> {
+        let config = self.config_maps.iter().map(|(name, map)| (self.config.join(name), map));
+        let place =
+            |name| if name == maps::RUN { self.pins.run() } else { self.pins.state().join(name) };
+        let state = self.state_maps.iter().map(|(name, map)| (place(*name), map));
+        let links = self.links.iter().map(|(hook, link)| (self.pins.link(hook), link));
+        let mut repairs = Vec::new();
+        for (pin, held) in config.chain(state).chain(links) {
+            let was = match held.state_of(&pin) {
+                PinState::Kept => continue,
+                PinState::Removed => "removed",
+                PinState::Replaced => "replaced by something else",
+            };
+            held.pin(&pin, &self.pins.scratch()).map_err(pin_error("pin", &pin))?;
+            let what = format!("the pin {} was {was}; pinned again", pin.display());
+            repairs.push(Repair { harm: Harm::Pin, what });
+        }
+        Ok(repairs)
+    }
+
+    /// The hooks, each with the id of its program.
+    pub fn program_ids(&self) -> Vec<(&'static Hook, u32)> {
+        let id = |hook: &'static Hook| {
+            let program: &CgroupSockAddr = self.ebpf.program(hook.name)?.try_into().ok()?;
+            Some((hook, program.info().ok()?.id()))
+        };
+        HOOKS.iter().filter_map(id).collect()
     }
 
     /// Puts new config maps in the place of the old ones, which no program reads any more, and lets
@@ -258,6 +352,7 @@ impl Pins {
     /// Checks the file system and makes the directories.
     pub fn prepare(&self, bpffs: &Path) -> Result<(), LoadError> {
         bpffs::prepare(bpffs)?;
+        bpffs::make_own(self.root())?;
         self.create().map_err(pin_error("make", self.root()))
     }
 }
@@ -282,6 +377,7 @@ fn prepare(
     state: &[layout::MapLayout],
 ) -> Result<bool, LoadError> {
     finish_commit(pins)?;
+    remove_file(&pins.scratch()).map_err(pin_error("remove", &pins.scratch()))?;
     let live = pins.config();
     for leftover in [pins.next_config(), pins.new_config(), pins.old_config()] {
         Pins::remove_config(&leftover).map_err(pin_error("remove", &leftover))?;

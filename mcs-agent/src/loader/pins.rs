@@ -87,9 +87,9 @@ impl Pins {
         self.links().join(hook)
     }
 
-    /// An attachment of one hook that is about to replace [`Pins::link`].
-    pub(super) fn new_link(&self, hook: &str) -> PathBuf {
-        self.links().join(format!("{hook}-new"))
+    /// Where an object is pinned that is about to replace another one.
+    pub(super) fn scratch(&self) -> PathBuf {
+        self.root.join("new")
     }
 
     /// Makes the directories.
@@ -112,10 +112,9 @@ impl Pins {
 
     /// Detaches every hook, those last that show the VIP. Absent is as good.
     pub(super) fn remove_links(&self) -> io::Result<usize> {
-        let pins =
-            HOOKS.iter().rev().flat_map(|hook| [self.new_link(hook.name), self.link(hook.name)]);
+        let pins = HOOKS.iter().rev().map(|hook| self.link(hook.name));
         let mut removed = 0;
-        for pin in pins {
+        for pin in pins.chain([self.scratch()]) {
             // By itself the kernel detaches a link some time after its pin is gone: before 5.9 that
             // is the only way, so a failure is none.
             if let Ok(link) = sys::get_pinned(&pin) {
@@ -149,6 +148,16 @@ impl Pins {
         remove_directory(&self.root)?;
         Ok(Cleaned { links, maps, foreign: self.root.exists() })
     }
+}
+
+/// Moves a directory away that is where an object of ours belongs: what is in it is not ours.
+pub(super) fn move_aside(path: &Path) -> io::Result<()> {
+    if !path.is_dir() {
+        return Ok(());
+    }
+    let mut aside = path.as_os_str().to_owned();
+    aside.push("-foreign");
+    fs::rename(path, aside)
 }
 
 /// Removes a file. Absent is as good.

@@ -13,7 +13,8 @@ use std::{
 };
 
 use aya_obj::generated::{
-    bpf_attach_type, bpf_attr, bpf_cmd, bpf_insn, bpf_link_info, bpf_map_type, bpf_prog_type,
+    BPF_F_QUERY_EFFECTIVE, bpf_attach_type, bpf_attr, bpf_cmd, bpf_insn, bpf_link_info,
+    bpf_map_type, bpf_prog_type,
 };
 use bytemuck::Pod;
 
@@ -90,6 +91,81 @@ fn link_info(link: BorrowedFd<'_>) -> io::Result<bpf_link_info> {
     // SAFETY: `info` outlives the call and is `info_len` bytes long.
     unsafe { bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr)? };
     Ok(info)
+}
+
+/// What tells a map, a program or a link from every other one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Identity {
+    /// As the kernel calls descriptors of this sort. Each sort has ids of its own.
+    sort: String,
+    /// Its id.
+    id: u32,
+}
+
+/// Asks what a descriptor leads to.
+pub(super) fn identity(object: BorrowedFd<'_>) -> io::Result<Identity> {
+    // The type and the id: so begin `bpf_map_info`, `bpf_prog_info` and `bpf_link_info`.
+    let mut info = [0_u32; 2];
+    let mut attr = zeroed_attr();
+    attr.info.bpf_fd = fd_field(object);
+    attr.info.info_len = u32::try_from(size_of_val(&info)).map_err(io::Error::other)?;
+    attr.info.info = info.as_mut_ptr().addr() as u64;
+    // SAFETY: `info` outlives the call and is `info_len` bytes long.
+    unsafe { bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr)? };
+    Ok(Identity { sort: sort(object)?, id: info[1] })
+}
+
+/// Whether a descriptor leads to a link, which alone can be asked what it is attached to.
+pub(super) fn is_link(object: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(sort(object)? == "anon_inode:bpf-link")
+}
+
+/// A link is called `bpf_link` by who has made it, and `bpf-link` by who has opened its pin.
+fn sort(object: BorrowedFd<'_>) -> io::Result<String> {
+    let name = std::fs::read_link(format!("/proc/self/fd/{}", object.as_raw_fd()))?;
+    Ok(name.to_string_lossy().replace("bpf_", "bpf-"))
+}
+
+/// Attaches a program to a cgroup, beside those that are there.
+pub(super) fn create_cgroup_link(
+    program: BorrowedFd<'_>,
+    cgroup: BorrowedFd<'_>,
+    attach_type: bpf_attach_type,
+) -> io::Result<OwnedFd> {
+    let mut attr = zeroed_attr();
+    attr.link_create.__bindgen_anon_1.prog_fd = fd_field(program);
+    attr.link_create.__bindgen_anon_2.target_fd = fd_field(cgroup);
+    attr.link_create.attach_type = attach_type as u32;
+    // SAFETY: no pointers.
+    let fd = unsafe { bpf(bpf_cmd::BPF_LINK_CREATE, &mut attr)? };
+    // SAFETY: the kernel just made it.
+    Ok(unsafe { owned(fd) })
+}
+
+/// The ids of the programs of one type that run for the sockets of a cgroup, in their order: those
+/// attached to it and to its ancestors.
+pub(super) fn query_cgroup_effective(
+    cgroup: BorrowedFd<'_>,
+    attach_type: bpf_attach_type,
+) -> io::Result<Vec<u32>> {
+    /// What is beyond is left out: there are that many for each level at most
+    /// (`BPF_CGROUP_MAX_PROGS`, kernel/bpf/cgroup.c).
+    const MOST: usize = 64;
+    let mut ids = [0_u32; MOST];
+    let mut attr = zeroed_attr();
+    attr.query.__bindgen_anon_1.target_fd = fd_field(cgroup);
+    attr.query.attach_type = attach_type as u32;
+    attr.query.query_flags = BPF_F_QUERY_EFFECTIVE;
+    attr.query.prog_ids = ids.as_mut_ptr().addr() as u64;
+    attr.query.__bindgen_anon_2.count = u32::try_from(MOST).map_err(io::Error::other)?;
+    // SAFETY: `ids` outlives the call and is `count` long.
+    match unsafe { bpf(bpf_cmd::BPF_PROG_QUERY, &mut attr) } {
+        Err(error) if error.raw_os_error() != Some(libc::ENOSPC) => return Err(error),
+        _ => {}
+    }
+    // SAFETY: an integer either way.
+    let count = unsafe { attr.query.__bindgen_anon_2.count } as usize;
+    Ok(ids.into_iter().take(count).collect())
 }
 
 /// Makes an attached link run another program, without an instant of neither.
@@ -203,6 +279,16 @@ impl<K: Pod, V: Pod> Batch<K, V> {
             filled: 0,
             next: None,
         }
+    }
+
+    /// One that goes on where another one has ended.
+    pub(crate) fn after(room: usize, place: Option<u64>) -> Self {
+        Self { next: place, ..Self::new(room) }
+    }
+
+    /// Where the next call begins.
+    pub(crate) const fn place(&self) -> Option<u64> {
+        self.next
     }
 
     /// What the last call read.

@@ -4,6 +4,7 @@
 mod attacher;
 mod clsact;
 mod hook;
+mod links;
 mod pins;
 mod tcx;
 

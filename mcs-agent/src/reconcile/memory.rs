@@ -5,10 +5,12 @@ mod faulty;
 use std::io;
 
 use bytemuck::Zeroable;
-use mcs_common::{Address, Backend, FrontendKey, FrontendState, select::Tables};
+use mcs_common::{
+    Address, Backend, ClusterRecord, FrontendKey, FrontendState, ServiceRecord, select::Tables,
+};
 
 pub use self::faulty::Faulty;
-use super::{Dump, MapError, Maps, Step};
+use super::{Contents, Dump, MapError, Maps, Step};
 use crate::model::Capacity;
 
 /// The config maps in memory, of the sizes that the kernel's would have. Readable by the
@@ -83,6 +85,49 @@ impl Maps for MemoryMaps {
 
     fn dump(&self) -> Result<Dump, MapError> {
         Ok(self.contents.clone())
+    }
+}
+
+impl Contents for MemoryMaps {
+    /// How many entries have been read.
+    type Walk = usize;
+
+    fn has_vip(&self, vip: &Address) -> Result<bool, MapError> {
+        Ok(self.contents.is_vip(vip))
+    }
+
+    fn index_of(&self, key: &FrontendKey) -> Result<Option<u32>, MapError> {
+        Ok(self.contents.frontend(key))
+    }
+
+    fn next_vips(&self, walk: &mut usize) -> Result<Option<Vec<Address>>, MapError> {
+        *walk += 1;
+        Ok(self.contents.vips.iter().nth(*walk - 1).map(|vip| vec![*vip]))
+    }
+
+    fn next_frontends(&self, walk: &mut usize) -> Result<Option<Vec<FrontendKey>>, MapError> {
+        *walk += 1;
+        Ok(self.contents.frontends.keys().nth(*walk - 1).map(|key| vec![*key]))
+    }
+
+    fn state_at(&self, index: u32) -> FrontendState {
+        self.contents.state(index).unwrap_or(Zeroable::zeroed())
+    }
+
+    fn slot_at(&self, index: u32) -> u32 {
+        self.contents.slot(index).unwrap_or_default()
+    }
+
+    fn backend_at(&self, id: u32) -> Backend {
+        self.contents.backend(id).unwrap_or(Zeroable::zeroed())
+    }
+
+    fn service_at(&self, id: u32) -> ServiceRecord {
+        self.contents.services.get(id as usize).copied().unwrap_or(Zeroable::zeroed())
+    }
+
+    fn cluster_at(&self, id: u32) -> ClusterRecord {
+        self.contents.clusters.get(id as usize).copied().unwrap_or(Zeroable::zeroed())
     }
 }
 

@@ -41,6 +41,7 @@ pub fn plan(desired: &Desired, realized: &Realized, prune: bool) -> Plan {
     let vips: BTreeSet<Address> = desired.vips.iter().map(|&ip| ip.into()).collect();
 
     let mut draft = Draft::new(realized);
+    draft.clear_no_name();
     if prune {
         draft.delete_vips(&vips);
     }

@@ -32,6 +32,8 @@ fn to_vip<F: Ip, L: Link>(frame: &Frame<L>) -> i32 {
     let Ok(header) = F::parse(frame, frame.l3, false, &mut scratch.tuple) else {
         return drop_counted(Counter::PacketDroppedMalformed);
     };
+    let (header, l3) = header.anew(frame.l3, &mut scratch.header);
+    let frame = &frame.at(l3);
     if header.piece == Piece::Later {
         return match fragments::follow::<F, L>(frame, &header, scratch) {
             Some(Ok(verdict)) => {
@@ -52,7 +54,7 @@ fn to_vip<F: Ip, L: Link>(frame: &Frame<L>) -> i32 {
                 return drop_counted(Counter::PacketDroppedMalformed);
             };
             flags = read;
-            find_or_begin(flags)
+            resolve(flags)
         }
         protocol::SCTP => Counter::PacketRefusedSctp as u32,
         _ => return drop_counted(Counter::PacketDroppedProtocol),
@@ -66,8 +68,13 @@ fn to_vip<F: Ip, L: Link>(frame: &Frame<L>) -> i32 {
 
 /// Puts the flow that the packet in the scratch memory belongs to, or a new one, there. Returns
 /// [`FOUND`] or the [`Counter`] of what is wrong.
-#[inline(always)]
-fn find_or_begin(flags: u32) -> u32 {
+///
+/// A global function: the verifier looks at it once, and not anew for each path that leads here.
+/// Before Linux 6.3 it tells the states of a program with functions apart by every scalar in them, so
+/// that the attempts must not lie among the caller's paths.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn resolve(flags: u32) -> u32 {
     let mut answer = find(flags);
     for attempt in 0..flows::ATTEMPTS {
         if answer != AGAIN {
@@ -85,8 +92,7 @@ const AGAIN: u32 = u32::MAX - 1;
 
 /// Puts the flow that the packet in the scratch memory belongs to there, or else the frontend that
 /// it is for. Returns [`FOUND`], [`AGAIN`], or the [`Counter`] of what is wrong.
-///
-/// A global function: the verifier looks at it once, and not anew for each path that leads here.
+/// A global function for the same reason.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn find(flags: u32) -> u32 {

@@ -78,6 +78,13 @@ impl<L: Link> Frame<L> {
         frame
     }
 
+    /// The same, whose IP header begins at `l3`.
+    #[inline(always)]
+    pub(crate) fn at(&self, l3: u32) -> Self {
+        let ctx = TcContext::new(self.ctx.skb.skb);
+        Self { ctx, ethertype: self.ethertype, l3, link: PhantomData }
+    }
+
     /// Bytes of the packet, its link header included.
     #[inline(always)]
     pub(crate) fn len(&self) -> u32 {

@@ -127,6 +127,7 @@ fn find<F: Ip, L: Link>(
     scratch: &mut Scratch,
 ) -> Option<Header> {
     let inner = F::parse(frame, quote, true, &mut scratch.inner).ok()?;
+    let (inner, _) = inner.anew(quote, &mut scratch.header);
     // Else it is about packets that its sender has neither sent nor got.
     if scratch.tuple.dst != scratch.inner.src {
         return None;

@@ -25,6 +25,8 @@ pub(crate) struct Scratch {
     pub(super) spare: Tuple,
     pub(super) fragment_key: FragmentKey,
     pub(super) fragment: Fragment,
+    /// What [`Header::anew`](super::ip::Header::anew) goes by.
+    pub(super) header: [u32; 6],
     /// What an ICMP error quotes.
     pub(super) quote: [u32; QUOTED_WORDS],
     /// Bytes of it.

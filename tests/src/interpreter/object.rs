@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use anyhow::Context as _;
-use aya_obj::generated::bpf_insn;
+use aya_obj::generated::{BPF_DW, BPF_LD, BPF_PSEUDO_MAP_FD, BPF_PSEUDO_MAP_VALUE, bpf_insn};
 
 /// A map as an object declares it.
 #[derive(Clone, Debug)]
@@ -25,6 +25,22 @@ pub struct Object {
     pub programs: BTreeMap<String, Vec<bpf_insn>>,
     /// By the number that stands for it in programs.
     pub maps: BTreeMap<u32, Map>,
+}
+
+/// Puts other numbers for maps into a program, such as file descriptors.
+pub fn renumber_maps(
+    program: &mut [bpf_insn],
+    number: impl Fn(u32) -> anyhow::Result<u32>,
+) -> anyhow::Result<()> {
+    for instruction in program {
+        let source = u32::from(instruction.src_reg());
+        if u32::from(instruction.code) == BPF_LD | BPF_DW
+            && matches!(source, BPF_PSEUDO_MAP_FD | BPF_PSEUDO_MAP_VALUE)
+        {
+            instruction.imm = number(instruction.imm.cast_unsigned())?.cast_signed();
+        }
+    }
+    Ok(())
 }
 
 impl Object {

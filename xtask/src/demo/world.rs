@@ -100,6 +100,7 @@ impl World {
             bpffs: bpffs.path().to_owned(),
             cgroup_root: cgroup.path().to_owned(),
             run_dir: run.directory().join("run"),
+            capabilities: Vec::new(),
             flags: flags(),
             log: run.directory().join(AGENT_LOG),
             own_process_group: true,

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::{cargo_tool::CargoTool, go, go_module::GoModule};
+use super::{cargo_tool::CargoTool, go, go_module::GoModule, kernel::Source};
 use crate::{process, workspace::Workspace};
 
 /// How something missing gets here.
@@ -22,6 +22,8 @@ pub(super) enum Remedy {
     GoToolchain,
     /// Programs from the Go module proxy.
     GoBuild(&'static GoModule),
+    /// A kernel of Debian's, unpacked and not installed.
+    Kernel(&'static Source),
     /// A component of a rustup toolchain, by default of the one that runs xtask.
     RustupComponent { component: &'static str, toolchain: Option<String> },
 }
@@ -33,6 +35,7 @@ impl fmt::Display for Remedy {
             Self::CargoInstall(tool) => write!(f, "cargo install {}", tool.name),
             Self::GoToolchain => f.write_str("module golang.org/toolchain"),
             Self::GoBuild(module) => write!(f, "go build in tests/programs/{}", module.name),
+            Self::Kernel(source) => write!(f, "a Debian package of {}", source.suite()),
             Self::RustupComponent { component, .. } => write!(f, "rustup component {component}"),
         }
     }
@@ -53,6 +56,7 @@ pub(super) fn apply(workspace: &Workspace, remedies: &[&Remedy]) -> Result<()> {
         Remedy::CargoInstall(tool) => tool.install(workspace),
         Remedy::GoToolchain => go::install(workspace),
         Remedy::GoBuild(module) => module.install(workspace),
+        Remedy::Kernel(source) => source.install(workspace),
         Remedy::RustupComponent { component, toolchain } => rustup(component, toolchain.as_deref()),
     })
 }

@@ -1,10 +1,15 @@
 //! The programs that the demonstration, the suites and the checks call.
 
+use std::path::Path;
+
 use super::{CARGO_DENY, Item, Purpose, Remedy};
 use crate::{
     process,
     workspace::{self, Workspace},
 };
+
+/// A file of the package debian-archive-keyring.
+pub(crate) const DEBIAN_KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 struct Program {
     name: &'static str,
@@ -14,7 +19,7 @@ struct Program {
 }
 
 const PROGRAMS: &[Program] = {
-    use Purpose::{Clusters, Demo, Lint, Test};
+    use Purpose::{Clusters, Demo, Kernels, Lint, Test};
     &[
         Program {
             name: "ip",
@@ -72,6 +77,14 @@ const PROGRAMS: &[Program] = {
             version: &["--help"],
             purposes: &[Clusters],
         },
+        Program {
+            name: "qemu-system-x86_64",
+            package: "qemu-system-x86",
+            version: &["--version"],
+            purposes: &[Kernels],
+        },
+        Program { name: "depmod", package: "kmod", version: &[], purposes: &[Kernels] },
+        Program { name: "modprobe", package: "kmod", version: &[], purposes: &[Kernels] },
     ]
 };
 
@@ -84,6 +97,17 @@ pub(super) fn programs(purposes: &[Purpose]) -> impl Iterator<Item = Item> {
         version: program.version,
         remedy: Remedy::Apt(program.package),
     })
+}
+
+/// What Debian's archive is signed with.
+pub(super) fn debian_keyring() -> Item {
+    let file = Path::new(DEBIAN_KEYRING);
+    Item {
+        name: "Debian's archive keys",
+        found: file.exists().then(|| file.to_owned()),
+        version: &[],
+        remedy: Remedy::Apt("debian-archive-keyring"),
+    }
 }
 
 /// What checks the user-space crates.

@@ -143,9 +143,7 @@ impl<'a> Bench<'a> {
     fn build(&self) -> Result<Built> {
         let object = build::object(self.workspace)?;
         let agent = build::release(self.workspace, &object)?;
-        let mut suites = self.workspace.cargo();
-        suites.args(["build", "--release", "--package", "mcs-tests", "--bins"]);
-        process::run(suites.env(OBJECT_VARIABLE, &object))?;
+        build::suites(self.workspace, &object, RELEASE, &[])?;
         Ok(Built { object, agent })
     }
 }

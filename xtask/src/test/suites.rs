@@ -110,7 +110,7 @@ pub(super) const SUITES: &[Suite] = &[
     },
     Suite {
         name: "lifecycle",
-        about: "Clients under load while agents come and go, maps grow and writes fail; `-- --full` takes its time",
+        about: "Clients under load while agents come and go, maps grow and writes fail; `-- --full` goes on for longer",
         root: true,
         needs: &[Purpose::Build],
         extras: &[Extra::OtherVersion],
@@ -139,6 +139,23 @@ pub(super) const SUITES: &[Suite] = &[
         needs: &[Purpose::Build],
         extras: &[],
         cargo: &["run", "--quiet", "--package", "xtask", "--", "image", "--check"],
+    },
+    Suite {
+        name: "kernels",
+        about: "Parts of these on the oldest and the newest kernel, in virtual machines",
+        root: false,
+        needs: &[Purpose::Build, Purpose::Test, Purpose::Kernels],
+        extras: &[],
+        cargo: &[
+            "run",
+            "--quiet",
+            "--package",
+            "xtask",
+            "--",
+            "kernels",
+            "--kernel=5.10,7.2",
+            "--suite=load,packet",
+        ],
     },
     Suite {
         name: "demo",

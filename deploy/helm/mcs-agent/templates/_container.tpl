@@ -43,6 +43,10 @@ securityContext:
       - NET_ADMIN
       # Without it the verifier refuses arithmetic on pointers that depends on data, and explores far more.
       - PERFMON
+      {{- if and .Values.staleUdp.enabled (not .Values.cleanup) }}
+      # Entering network namespaces, to destroy UDP sockets of removed backends.
+      - SYS_ADMIN
+      {{- end }}
       {{- range .Values.extraCapabilities }}
       - {{ . }}
       {{- end }}
@@ -62,6 +66,13 @@ volumeMounts:
     mountPath: /host/cgroup
     mountPropagation: HostToContainer
     readOnly: true
+  {{- if and .Values.staleUdp.enabled (not .Values.cleanup) }}
+  - name: netns
+    mountPath: /run/netns
+    # Also those of pods that come later.
+    mountPropagation: HostToContainer
+    readOnly: true
+  {{- end }}
   - name: run
     mountPath: {{ .Values.host.runDirectory | default "/run/mcs-agent" }}
 {{- end }}
@@ -124,6 +135,7 @@ httpGet:
 {{- with .Values.uplinks }}
 - {{ printf "--uplinks=%s" (join "," .) | quote }}
 {{- end }}
+- --stale-udp={{ .Values.staleUdp.enabled | ternary "destroy" "leave" }}
 - {{ printf "--health-address=%s" .Values.health.address | quote }}
 - {{ printf "--metrics-address=%s" .Values.metrics.address | quote }}
 - --max-memory={{ .Values.capacity.memory }}

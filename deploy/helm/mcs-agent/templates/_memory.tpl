@@ -9,7 +9,7 @@ an entry of an array takes its value (mcs-agent/src/model/capacity.rs):
   cluster   clusters 2 * 64
   flow      flows 2 * (176 + 32)
 
-The maps of fixed size (affinity, what UDP sockets and fragments need) take 27 MiB. The process has 20 MiB, and 150 MiB
+The maps of fixed size (affinity, what UDP sockets and fragments need) take 35 MiB. The process has 20 MiB, and 150 MiB
 more with 16,384 frontends and 65,536 endpoints; loading the programs takes up to 40 MiB for an instant.
 */ -}}
 
@@ -36,5 +36,5 @@ more with 16,384 frontends and 65,536 endpoints; loading the programs takes up t
 {{- define "mcs-agent.memory.sum" -}}
 {{- $maps := add (index . 1) (mul 416 (index . 0).Values.capacity.flows) -}}
 {{- $objects := add (mul 6144 (index . 2)) (mul 1536 (index . 3)) -}}
-{{- add 27 64 (div (add $maps $objects 1048575) 1048576) }}Mi
+{{- add 35 64 (div (add $maps $objects 1048575) 1048576) }}Mi
 {{- end }}

@@ -10,7 +10,7 @@ use crate::{
     agent::{Attachments, Check, Report, SocketLb, failings, report::MANIFESTS, vitals::Vitals},
     dataplane::read_counters,
     devices::Role,
-    loader::Pins,
+    loader::{CONFIG_MAPS, Harm, Pins},
     model::{Capacity, ImportState},
 };
 
@@ -56,6 +56,8 @@ impl<'a> Scrape<'a> {
             source(&mut families, &report)?;
             capacity(&mut families, &report)?;
             flows(&mut families, &report)?;
+            stale_udp(&mut families, &report)?;
+            harm(&mut families, &report)?;
             self.attachments(&mut families, &report)?;
         }
         if let Ok(counts) = read_counters(&self.pins.state()) {
@@ -218,6 +220,67 @@ fn capacity(families: &mut Families, report: &Report) -> Result<()> {
     )
 }
 
+/// What others have done to what is ours.
+fn harm(families: &mut Families, report: &Report) -> Result<()> {
+    let repairs = |harm| match harm {
+        Harm::Device => report.tc.repairs,
+        harm => report.repairs.counts.get(&harm).copied().unwrap_or(0),
+    };
+    families.counters(
+        "mcs_repairs_total",
+        "What was found removed, replaced or detached by somebody else and put right, by what it was",
+        ["what"],
+        Harm::ALL.map(|harm| ([harm.name()], repairs(harm))),
+    )?;
+    let audit = &report.audit;
+    let repairs = |map: &str| audit.repairs.get(map).copied().unwrap_or(0);
+    families.counters(
+        "mcs_audit_repairs_total",
+        "Entries of maps that somebody else had changed, added or removed, and that were put right",
+        ["map"],
+        CONFIG_MAPS.map(|map| ([map], repairs(map))),
+    )?;
+    families.counters(
+        "mcs_audit_passes_total",
+        "Times that all that the config maps hold was compared with what was written there",
+        [],
+        [([] as [&str; 0], audit.passes)],
+    )?;
+    if let Some(last) = audit.last {
+        for (name, help, value) in [
+            ("mcs_audit_pass_entries", "Entries compared in the latest pass", bytes(last.entries)),
+            ("mcs_audit_pass_seconds", "Seconds that the latest pass took", last.seconds),
+            (
+                "mcs_audit_pass_cpu_seconds",
+                "Seconds of CPU time that the latest pass took",
+                last.cpu_seconds,
+            ),
+            (
+                "mcs_audit_longest_slice_seconds",
+                "Seconds of CPU time of its longest slice: no change of the maps waits longer for it",
+                last.longest_seconds,
+            ),
+        ] {
+            families.gauge(name, help, value)?;
+        }
+    }
+    let Some(attachment) = &report.attachment else { return Ok(()) };
+    families.gauges(
+        "mcs_attachment_cgroups",
+        "Cgroups for whose sockets the kernel says that all hooks run, or that one does not",
+        ["state"],
+        [
+            (["effective"], figure(attachment.effect.effective())),
+            (["without"], figure(attachment.effect.cgroups - attachment.effect.effective())),
+        ],
+    )?;
+    families.gauge(
+        "mcs_attachment_witness",
+        "1 if a process in a cgroup of its own was translated, 0 if not, -1 if none could be asked",
+        attachment.witness.map_or(-1.0, truth),
+    )
+}
+
 /// There is a VIP for each frontend at most.
 fn by_resource(capacity: Capacity) -> [([&'static str; 1], f64); 4] {
     [
@@ -263,6 +326,26 @@ fn flows(families: &mut Families, report: &Report) -> Result<()> {
         "Flows that had no packet for as long as their state allows",
         [],
         [([] as [&str; 0], usage.forgotten)],
+    )
+}
+
+fn stale_udp(families: &mut Families, report: &Report) -> Result<()> {
+    let stale = &report.stale_udp;
+    families.gauge(
+        "mcs_stale_udp_enabled",
+        "1 if UDP sockets connected to removed backends are destroyed, else 0",
+        truth(stale.is_done()),
+    )?;
+    families.counters(
+        "mcs_stale_udp_sockets_total",
+        "UDP sockets connected to removed backends, by what became of them",
+        ["result"],
+        [(["destroyed"], stale.destroyed), (["gone"], stale.gone), (["failed"], stale.failed)],
+    )?;
+    families.gauge(
+        "mcs_stale_udp_pass_duration_seconds",
+        "Seconds that the latest pass over the network namespaces took",
+        Duration::from_micros(stale.pass_micros).as_secs_f64(),
     )
 }
 

@@ -17,6 +17,7 @@ fn device(name: &str, index: u32, role: Role, hooks: &[&str]) -> DeviceReport {
         attached_by: (!hooks.is_empty()).then_some(Mechanism::Tcx),
         programs: hooks.iter().map(|&hook| (hook.to_owned(), index * 10)).collect(),
         left_alone: hooks.is_empty().then(|| "excluded".to_owned()),
+        ahead: None,
         error: None,
     }
 }
@@ -28,6 +29,7 @@ pub(crate) fn report() -> TcReport {
         attach: Mechanism::Tcx,
         looked: true,
         problem: None,
+        repairs: 0,
         devices: vec![
             device("cali1", 4, Role::Pod, &["to_pod", "from_pod"]),
             device("cali2", 5, Role::Pod, &[]),

@@ -18,13 +18,16 @@ pub struct TcReport {
     pub looked: bool,
     /// Why the latest look failed, if it did.
     pub problem: Option<String>,
+    /// How many programs were found detached, and attached again.
+    #[serde(default)]
+    pub repairs: u64,
     /// Every device that was asked for, or that one would expect to be.
     pub devices: Vec<DeviceReport>,
 }
 
 impl TcReport {
     pub(super) const fn new(mode: TcMode, attach: Mechanism) -> Self {
-        Self { mode, attach, looked: false, problem: None, devices: Vec::new() }
+        Self { mode, attach, looked: false, problem: None, repairs: 0, devices: Vec::new() }
     }
 
     /// What keeps the packet path from being as it should.
@@ -61,6 +64,9 @@ pub struct DeviceReport {
     pub programs: BTreeMap<String, u32>,
     /// Why it is left alone.
     pub left_alone: Option<String>,
+    /// What sees packets before our first program, and may take them.
+    #[serde(default)]
+    pub ahead: Option<String>,
     /// Why a program is not attached, or still is; tried again.
     pub error: Option<String>,
 }

@@ -62,6 +62,13 @@ impl Worker {
     }
 }
 
+/// What came of a look at all devices.
+struct Looked {
+    devices: Vec<DeviceReport>,
+    /// Programs that were found detached, and attached again.
+    repairs: u64,
+}
+
 struct Watcher {
     attacher: TcAttacher,
     wishes: Wishes,
@@ -104,24 +111,36 @@ impl Watcher {
     }
 
     /// Makes all devices be as they should. `before`: how they were.
-    async fn look(&self, before: &[DeviceReport]) -> Result<Vec<DeviceReport>, TcError> {
+    async fn look(&self, before: &[DeviceReport]) -> Result<Looked, TcError> {
         let survey = self.attacher.survey().await?;
         let found = self.attacher.look(&survey).await?;
         let foreign =
             found.iter().filter_map(|(index, found)| Some((*index, found.foreign.clone()?)));
         let selected = select(&survey, &self.wishes, &foreign.collect());
-        let mut devices = Vec::new();
+        let (mut devices, mut repairs) = (Vec::new(), 0);
         for device in selected {
             let Some(found) = found.get(&device.device.index) else { continue };
             let was = before.iter().find(|was| was.index == device.device.index);
             if let Some(is) = self.settle(&device, found).await {
-                log_change(was, &is, found);
+                let lost = lost(was, &is, found);
+                log_change(was, &is, &lost);
+                repairs += lost.len() as u64;
+                if !found.unpinned.is_empty() && is.error.is_none() {
+                    let hooks = found.unpinned.iter().map(|hook| hook.name());
+                    let hooks: Vec<_> = hooks.collect();
+                    tracing::warn!(
+                        "{}: pins of {} removed or replaced; pinned again",
+                        is.name,
+                        hooks.join(", ")
+                    );
+                    repairs += hooks.len() as u64;
+                }
                 devices.push(is);
             }
         }
         self.leave_others(&survey, &found, &devices).await;
         self.attacher.collect().await?;
-        Ok(devices)
+        Ok(Looked { devices, repairs })
     }
 
     /// `None` if the device has just gone.
@@ -142,6 +161,7 @@ impl Watcher {
             attached_by: attached.first().map(|one| one.by),
             programs: programs.collect(),
             left_alone: left_alone.as_ref().map(ToString::to_string),
+            ahead: found.ahead.clone(),
             error: error
                 .map(|error| format!("{:#}", anyhow::Error::new(error)))
                 .or_else(|| selected.unguarded()),
@@ -194,10 +214,10 @@ fn listen() -> Option<Events> {
     Events::open().map_err(warn).ok()
 }
 
-fn tell(report: &watch::Sender<TcReport>, looked: Result<Vec<DeviceReport>, TcError>) {
-    let (devices, problem) = match looked {
-        Ok(devices) => (Some(devices), None),
-        Err(error) => (None, Some(format!("{:#}", anyhow::Error::new(error)))),
+fn tell(report: &watch::Sender<TcReport>, looked: Result<Looked, TcError>) {
+    let (devices, repairs, problem) = match looked {
+        Ok(Looked { devices, repairs }) => (Some(devices), repairs, None),
+        Err(error) => (None, 0, Some(format!("{:#}", anyhow::Error::new(error)))),
     };
     report.send_if_modified(|report| {
         if problem.is_some() && report.problem != problem {
@@ -206,6 +226,7 @@ fn tell(report: &watch::Sender<TcReport>, looked: Result<Vec<DeviceReport>, TcEr
         let now = TcReport {
             looked: report.looked || devices.is_some(),
             problem,
+            repairs: report.repairs + repairs,
             devices: devices.unwrap_or_else(|| report.devices.clone()),
             ..*report
         };
@@ -215,17 +236,24 @@ fn tell(report: &watch::Sender<TcReport>, looked: Result<Vec<DeviceReport>, TcEr
     });
 }
 
-fn log_change(was: Option<&DeviceReport>, is: &DeviceReport, found: &Found) {
+/// The programs that somebody has detached since a device was looked at before, and that belong on
+/// it still.
+fn lost<'a>(was: Option<&'a DeviceReport>, is: &DeviceReport, found: &Found) -> Vec<&'a str> {
+    let was = was.filter(|_| !is.hooks.is_empty());
+    let programs = was.into_iter().flat_map(|was| was.programs.keys());
+    programs.filter(|hook| !found.has(hook)).map(String::as_str).collect()
+}
+
+fn log_change(was: Option<&DeviceReport>, is: &DeviceReport, lost: &[&str]) {
     let name = &is.name;
-    if let Some(was) = was {
-        let lost = was.programs.keys().filter(|hook| !found.has(hook)).map(String::as_str);
-        let lost: Vec<_> = lost.collect();
-        if !lost.is_empty() && !is.hooks.is_empty() {
-            tracing::warn!("{name}: {} detached by somebody; attaching again", lost.join(", "));
-        }
-        if was == is {
-            return;
-        }
+    if !lost.is_empty() {
+        tracing::warn!("{name}: {} detached by somebody; attached again", lost.join(", "));
+    }
+    if was == Some(is) {
+        return;
+    }
+    if let Some(ahead) = &is.ahead {
+        tracing::warn!("{name}: {ahead} runs before ours, and may take packets");
     }
     match (&is.error, &is.left_alone, is.attached_by) {
         (Some(error), ..) => tracing::warn!("{name}: {error}; trying again"),

@@ -44,7 +44,11 @@ pub(super) fn print_table(report: &TcReport, links: &[TcLink]) -> anyhow::Result
                 why_not(device),
             ]
         }),
-    )
+    )?;
+    let ahead = report.devices.iter().filter_map(|device| Some((device, device.ahead.as_ref()?)));
+    ahead
+        .map(|(device, ahead)| format!("  {}: {ahead} runs before ours", device.name))
+        .try_for_each(|line| print(&line))
 }
 
 /// The ids of what is attached, in the order of the hooks.

@@ -8,15 +8,15 @@ use std::{
 use super::{
     Classifiers, Mechanism, TcError, TcHook,
     clsact::{Clsact, Host},
-    hook::is_ours_by_name,
-    pins::TcPins,
+    hook::{Position, is_ours_by_name},
+    links::Links,
     tcx,
 };
 use crate::{
     devices::{Device, Survey},
     loader::{
         Pins,
-        sys::{self, TcxLinkInfo},
+        sys::{self, TcxEntry, TcxLinkInfo},
     },
     netlink::{Direction, Filter, FilterPlace, Netlink},
 };
@@ -24,7 +24,7 @@ use crate::{
 /// Attaches programs to devices, and takes them off.
 #[derive(Debug)]
 pub struct TcAttacher {
-    pins: TcPins,
+    links: Links,
     clsact: Clsact,
     classifiers: Arc<Classifiers>,
     mechanism: Mechanism,
@@ -35,12 +35,16 @@ pub struct TcAttacher {
 pub struct Found {
     links: BTreeMap<TcHook, TcxLinkInfo>,
     places: BTreeMap<TcHook, (FilterPlace, Option<u32>)>,
+    /// Links whose pins are gone.
+    pub unpinned: Vec<TcHook>,
     /// Filters that are there twice.
     spare: Vec<FilterPlace>,
     host: Host,
     filters: Vec<Filter>,
     /// A program that is nobody's whom we know, and where.
     pub foreign: Option<String>,
+    /// What sees packets before one of ours does that should be the first, and may take them.
+    pub ahead: Option<String>,
 }
 
 /// A program on a device.
@@ -85,7 +89,7 @@ impl TcAttacher {
         has_tcx: bool,
     ) -> Result<Self, TcError> {
         let clsact = Clsact::new(pins, Netlink::open()?)?;
-        Ok(Self { pins: pins.tc(), clsact, classifiers, mechanism, has_tcx })
+        Ok(Self { links: Links::new(pins.tc()), clsact, classifiers, mechanism, has_tcx })
     }
 
     /// All devices, and where default routes lead.
@@ -129,14 +133,18 @@ impl TcAttacher {
         let mut found = Found {
             links: BTreeMap::new(),
             places: BTreeMap::new(),
+            unpinned: Vec::new(),
             spare: Vec::new(),
             host,
             filters,
             foreign: None,
+            ahead: None,
         };
+        let mut entries = BTreeMap::new();
         if self.has_tcx {
             for direction in Direction::ALL {
-                self.look_at_tcx(index, direction, &mut found)?;
+                let of_tcx = self.look_at_tcx(index, direction, &mut found)?;
+                entries.insert(direction.name(), of_tcx);
             }
         }
         for filter in &found.filters {
@@ -150,7 +158,49 @@ impl TcAttacher {
                 found.foreign = stranger(id, &place)?;
             }
         }
+        found.ahead = self.ahead(&found, &entries)?;
         Ok(found)
+    }
+
+    /// The first of others that runs before a program of ours that should be the first on its side.
+    /// `entries`: the programs of tcx, by side; they run before filters.
+    fn ahead(
+        &self,
+        found: &Found,
+        entries: &BTreeMap<&str, Vec<TcxEntry>>,
+    ) -> Result<Option<String>, TcError> {
+        for hook in TcHook::ALL.into_iter().filter(|hook| hook.position() == Position::First) {
+            let direction = hook.direction();
+            let of_tcx = entries.get(direction.name()).map(Vec::as_slice).unwrap_or_default();
+            let (earlier, ours) = match self.mechanism {
+                Mechanism::Tcx => {
+                    let Some(link) = found.links.get(&hook) else { continue };
+                    let place = of_tcx.iter().position(|entry| entry.link_id == link.id);
+                    (&of_tcx[..place.unwrap_or(0)], None)
+                }
+                Mechanism::Clsact => {
+                    let Some((place, _)) = found.places.get(&hook) else { continue };
+                    (of_tcx, Some(place.priority))
+                }
+            };
+            for entry in earlier {
+                let ahead = stranger(entry.program_id, &format!("tcx {}", direction.name()))?;
+                if ahead.is_some() {
+                    return Ok(ahead);
+                }
+            }
+            let filters = found.filters.iter().filter(|filter| {
+                filter.place.direction == direction
+                    && filter.chain == 0
+                    && ours.is_some_and(|ours| filter.place.priority < ours)
+            });
+            if let Some(filter) = filters.into_iter().next() {
+                let (kind, priority) = (&filter.kind, filter.place.priority);
+                let side = direction.name();
+                return Ok(Some(format!("the {kind} filter of priority {priority} ({side})")));
+            }
+        }
+        Ok(None)
     }
 
     fn look_at_tcx(
@@ -158,12 +208,13 @@ impl TcAttacher {
         device: u32,
         direction: Direction,
         found: &mut Found,
-    ) -> Result<(), TcError> {
+    ) -> Result<Vec<TcxEntry>, TcError> {
         let entries = tcx::query(device, direction)?;
         let mut ours = BTreeSet::new();
         for hook in TcHook::ALL.into_iter().filter(|hook| hook.direction() == direction) {
-            if let Some(link) = tcx::find(&self.pins, hook, device, &entries)? {
+            if let Some((link, is_pinned)) = tcx::find(&self.links, hook, device, &entries)? {
                 ours.insert(link.id);
+                found.unpinned.extend((!is_pinned).then_some(hook));
                 found.links.insert(hook, link);
             }
         }
@@ -173,7 +224,7 @@ impl TcAttacher {
                 found.foreign = stranger(entry.program_id, &place)?;
             }
         }
-        Ok(())
+        Ok(entries)
     }
 
     /// Makes exactly `hooks` be attached to a device, each once: first what is missing, then what is
@@ -198,9 +249,15 @@ impl TcAttacher {
         let index = device.index;
         match self.mechanism {
             Mechanism::Tcx => match found.links.get(&hook) {
-                Some(link) if link.program_id == classifier.id => {}
-                Some(_) => tcx::update(&self.pins, hook, index, classifier)?,
-                None => tcx::attach(&self.pins, hook, index, classifier)?,
+                Some(link) => {
+                    if link.program_id != classifier.id {
+                        tcx::update(&self.links, hook, index, classifier)?;
+                    }
+                    if found.unpinned.contains(&hook) {
+                        tcx::pin(&self.links, hook, index)?;
+                    }
+                }
+                None => tcx::attach(&self.links, hook, index, classifier)?,
             },
             Mechanism::Clsact => match found.places.get(&hook) {
                 Some((_, Some(program))) if *program == classifier.id => {}
@@ -225,7 +282,7 @@ impl TcAttacher {
             if found.links.contains_key(&hook) && !stays(hook, Mechanism::Tcx) {
                 let error =
                     |error| TcError::bpf(format!("remove the link of {}", hook.name()), error);
-                self.pins.remove(hook, device).map_err(error)?;
+                self.links.remove(hook, device).map_err(error)?;
             }
             if let Some((place, _)) = found.places.get(&hook)
                 && !stays(hook, Mechanism::Clsact)
@@ -242,7 +299,7 @@ impl TcAttacher {
     /// Removes what is left of devices that are gone, and the qdiscs of ours that nobody uses.
     pub async fn collect(&self) -> Result<(), TcError> {
         let error = |error| TcError::bpf("remove the links of devices that are gone", error);
-        self.pins.collect().map_err(error)?;
+        self.links.collect().map_err(error)?;
         self.clsact.collect().await
     }
 }

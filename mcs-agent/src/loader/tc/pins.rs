@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{TcHook, hook::attach_type};
 use crate::loader::{
-    pins::{remove_directory, remove_file},
+    pins::{move_aside, remove_directory, remove_file},
     sys,
 };
 
@@ -49,6 +49,7 @@ pub(super) struct QdiscHost {
 }
 
 /// An open link.
+#[derive(Debug)]
 pub(super) struct OpenLink {
     pub(super) link: OwnedFd,
     pub(super) info: sys::TcxLinkInfo,
@@ -97,11 +98,13 @@ impl TcPins {
 
     /// Pins a link, in the place of one that is pinned already.
     pub(super) fn put(&self, hook: TcHook, device: u32, link: &OwnedFd) -> io::Result<()> {
-        fs::create_dir_all(&self.links)?;
+        make(&self.links)?;
         let fresh = self.links.join(format!("{}-{device}{NEW}", hook.name()));
         remove_file(&fresh)?;
         sys::pin(link.as_fd(), &fresh)?;
-        fs::rename(&fresh, self.link(hook, device))
+        let pin = self.link(hook, device);
+        move_aside(&pin)?;
+        fs::rename(&fresh, pin)
     }
 
     /// Detaches a link. Absent is as good.
@@ -156,7 +159,8 @@ impl TcPins {
 
     /// Notes that we have added the clsact qdisc of a device.
     pub(super) fn set_mark(&self, host: QdiscHost) -> io::Result<()> {
-        fs::create_dir_all(self.mark(host))
+        make(&self.marks)?;
+        make(&self.mark(host))
     }
 
     /// Forgets that.
@@ -185,6 +189,14 @@ impl TcPins {
     }
 }
 
+/// Makes a directory in one that is there: where that has gone, so has the file system.
+fn make(directory: &Path) -> io::Result<()> {
+    match fs::create_dir(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
 fn detach(pin: &Path) -> io::Result<bool> {
     if let Some(link) = open(pin)? {
         // One whose device is gone cannot be detached, and need not.
@@ -197,9 +209,12 @@ fn detach(pin: &Path) -> io::Result<bool> {
 fn open(pin: &Path) -> io::Result<Option<OpenLink>> {
     let link = match sys::get_pinned(pin) {
         Ok(link) => link,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound || pin.is_dir() => return Ok(None),
         Err(error) => return Err(error),
     };
+    if !sys::is_link(link.as_fd())? {
+        return Ok(None);
+    }
     Ok(sys::tcx_link_info(link.as_fd())?.map(|info| OpenLink { link, info }))
 }
 

@@ -5,7 +5,8 @@ use aya_obj::generated::{BPF_F_AFTER, BPF_F_BEFORE};
 use super::{
     TcError, TcHook,
     hook::{Classifier, Position, attach_type},
-    pins::{OpenLink, TcPins},
+    links::Links,
+    pins::OpenLink,
 };
 use crate::{
     loader::sys::{self, TcxEntry, TcxLinkInfo},
@@ -25,25 +26,29 @@ pub(super) fn query(device: u32, direction: Direction) -> Result<Vec<TcxEntry>, 
 }
 
 /// Our link of a hook, if it is really there: an index names another device in another network
-/// namespace.
+/// namespace. Tells whether it was pinned.
 pub(super) fn find(
-    pins: &TcPins,
+    links: &Links,
     hook: TcHook,
     device: u32,
     entries: &[TcxEntry],
-) -> Result<Option<TcxLinkInfo>, TcError> {
-    let link = open(pins, hook, device)?.map(|link| link.info);
-    Ok(link.filter(|link| entries.iter().any(|entry| entry.link_id == link.id)))
+) -> Result<Option<(TcxLinkInfo, bool)>, TcError> {
+    let is_there = |id| entries.iter().any(|entry| entry.link_id == id);
+    links
+        .find(hook, device, is_there)
+        .map_err(|error| TcError::bpf(format!("read the link of {}", hook.name()), error))
 }
 
-fn open(pins: &TcPins, hook: TcHook, device: u32) -> Result<Option<OpenLink>, TcError> {
-    pins.open(hook, device)
-        .map_err(|error| TcError::bpf(format!("read the link of {}", hook.name()), error))
+/// Pins a link again that is held.
+pub(super) fn pin(links: &Links, hook: TcHook, device: u32) -> Result<(), TcError> {
+    links
+        .pin(hook, device)
+        .map_err(|error| TcError::bpf(format!("pin the link of {}", hook.name()), error))
 }
 
 /// Attaches a program by a new link, which is pinned.
 pub(super) fn attach(
-    pins: &TcPins,
+    links: &Links,
     hook: TcHook,
     device: u32,
     classifier: &Classifier,
@@ -53,22 +58,24 @@ pub(super) fn attach(
         Position::Last => BPF_F_AFTER,
     };
     let program = classifier.program.as_fd();
+    let error = |error| TcError::bpf(format!("attach {} by tcx", hook.name()), error);
     let link = sys::create_tcx_link(program, device, attach_type(hook.direction()), flags)
-        .map_err(|error| TcError::bpf(format!("attach {} by tcx", hook.name()), error))?;
-    pins.put(hook, device, &link)
+        .map_err(error)?;
+    let Some(info) = sys::tcx_link_info(link.as_fd()).map_err(error)? else { return Ok(()) };
+    links
+        .put(hook, device, OpenLink { link, info })
         .map_err(|error| TcError::bpf(format!("pin the link of {}", hook.name()), error))
 }
 
 /// Makes the link of a hook run this program, in the same place.
 pub(super) fn update(
-    pins: &TcPins,
+    links: &Links,
     hook: TcHook,
     device: u32,
     classifier: &Classifier,
 ) -> Result<(), TcError> {
-    let Some(link) = open(pins, hook, device)? else {
-        return attach(pins, hook, device, classifier);
-    };
-    sys::link_update(link.link.as_fd(), classifier.program.as_fd())
-        .map_err(|error| TcError::bpf(format!("switch the link of {}", hook.name()), error))
+    let switched = links
+        .update(hook, device, classifier.program.as_fd())
+        .map_err(|error| TcError::bpf(format!("switch the link of {}", hook.name()), error))?;
+    if switched { Ok(()) } else { attach(links, hook, device, classifier) }
 }

@@ -2,10 +2,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt::Debug,
     net::{IpAddr, SocketAddr},
 };
 
-use bytemuck::Zeroable;
+use bytemuck::{AnyBitPattern, Zeroable};
 use mcs_common::{Extent, FrontendState};
 use proptest::{collection, option, prelude::*, sample::Index};
 
@@ -78,6 +79,35 @@ pub(super) fn rotated(desired: &Desired) -> Desired {
 
 /// Any write to maps of that capacity, right or wrong.
 pub(super) fn harm() -> impl Strategy<Value = Step> {
+    prop_oneof![2 => likely_harm(), 1 => junk()]
+}
+
+/// Entries that say anything at all.
+fn junk() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        anything().prop_map(Step::InsertVip),
+        (anything(), any::<u32>()).prop_map(|(key, index)| Step::InsertFrontend { key, index }),
+        (0..capacity().state_entries(), anything())
+            .prop_map(|(index, state)| Step::WriteState { index, state }),
+        (0..capacity().backend_entries(), anything())
+            .prop_map(|(id, backend)| Step::WriteBackend { id, backend }),
+        (0..capacity().slot_entries(), any::<u32>())
+            .prop_map(|(block, id)| Step::WriteSlots { block, ids: vec![id] }),
+        (0..capacity().service_entries(), anything())
+            .prop_map(|(id, record)| Step::WriteService { id, record }),
+        (0..capacity().cluster_entries(), anything())
+            .prop_map(|(id, record)| Step::WriteCluster { id, record }),
+    ]
+}
+
+/// A value of whatever bytes.
+fn anything<T: AnyBitPattern + Debug>() -> impl Strategy<Value = T> {
+    collection::vec(any::<u8>(), size_of::<T>())
+        .prop_map(|bytes| bytemuck::pod_read_unaligned(&bytes))
+}
+
+/// Writes to places that are in use, of values that are.
+fn likely_harm() -> impl Strategy<Value = Step> {
     let index = || 0..capacity().state_entries();
     let id = || 0..capacity().backend_entries();
     let key = prop::sample::select(frontends()).prop_map(|id| frontend_key(&id));

@@ -3,6 +3,7 @@ use std::{borrow::Cow, collections::BTreeSet};
 use bytemuck::Zeroable;
 use mcs_common::{
     Address, Backend, BackendState, ClusterRecord, Extent, FrontendKey, FrontendState,
+    ServiceRecord,
 };
 
 use super::{
@@ -37,6 +38,16 @@ impl<'a> Draft<'a> {
 
     pub(super) fn finish(self) -> Plan {
         self.plan
+    }
+
+    /// Makes "no name" say nothing, whatever was found there.
+    pub(super) fn clear_no_name(&mut self) {
+        if self.realized.cluster(0) != ClusterRecord::zeroed() {
+            self.push(Step::WriteCluster { id: 0, record: ClusterRecord::zeroed() });
+        }
+        if self.realized.service(0) != ServiceRecord::zeroed() {
+            self.push(Step::WriteService { id: 0, record: ServiceRecord::zeroed() });
+        }
     }
 
     /// Retires what no frontend refers to any more. Before any wait: an index or id must not become

@@ -1,4 +1,6 @@
-use mcs_common::Address;
+use std::net::SocketAddr;
+
+use mcs_common::{Address, FrontendKey};
 
 use super::Realized;
 use crate::{
@@ -26,6 +28,21 @@ impl Realized {
             frontends: frontends.collect(),
             ..Desired::default()
         }
+    }
+
+    /// Where clients of this frontend may be led: nowhere if it is not in the maps. `None` while it is open
+    /// how it stands there.
+    pub fn reachable_backends(&self, key: &FrontendKey) -> Option<Vec<SocketAddr>> {
+        if self.doubted_frontends().contains(key) || self.damaged().contains(key) {
+            return None;
+        }
+        let extent = self.index(key).map(|index| self.state(index).extent).unwrap_or_default();
+        Some(self.ids(extent).map(|id| backend_address(&self.backend(id))).collect())
+    }
+
+    /// The frontend that a backend in the maps serves, or served last.
+    pub fn frontend_of(&self, backend: u32) -> FrontendKey {
+        self.state(self.backend(backend).frontend).key
     }
 
     fn served(&self, id: u32) -> Backend {

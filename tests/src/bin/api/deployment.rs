@@ -4,7 +4,11 @@ use std::{collections::BTreeMap, path::Path, process::Command};
 
 use anyhow::{Context as _, ensure};
 use mcs_agent::model::Memory;
-use mcs_tests::{agent::CAPABILITIES, cluster::Programs, suite::Suite};
+use mcs_tests::{
+    agent::{CAPABILITIES, CAPABILITY_FOR_STALE_UDP},
+    cluster::Programs,
+    suite::Suite,
+};
 use serde_json::{Value, json};
 
 use crate::{api::documents, world::World};
@@ -24,6 +28,7 @@ apiServer: {host: api.example, port: 6443}
 socketLb: "off"
 tc: {mode: "on", devices: ["cali*", "!veth0*"], attach: clsact}
 uplinks: [none]
+staleUdp: {enabled: false, namespaces: /run/docker/netns}
 log: {format: human, filter: "warn,mcs_agent=debug"}
 health: {address: "off"}
 metrics: {address: "[::]:16451"}
@@ -65,10 +70,19 @@ fn bases_are_the_chart(_: &mut World) -> anyhow::Result<()> {
     let cleanup = daemonset(helm(&["--set=cleanup=true"])?);
     ensure!(daemonset(kustomize("cleanup")?) == cleanup && cleanup.is_some());
 
-    let shipped = daemonset(base).context("no DaemonSet")?;
-    let container = &shipped["spec"]["template"]["spec"]["containers"][0];
-    let added = &container["securityContext"]["capabilities"]["add"];
-    ensure!(*added == json!(CAPABILITIES.map(str::to_uppercase)), "tested without {added}");
+    let switched_off = daemonset(helm(&["--set=staleUdp.enabled=false"])?);
+    let cases = [
+        (daemonset(base), &[&CAPABILITIES[..], &[CAPABILITY_FOR_STALE_UDP]].concat()),
+        (switched_off, &CAPABILITIES.to_vec()),
+        (cleanup, &CAPABILITIES.to_vec()),
+    ];
+    for (daemonset, tested) in cases {
+        let daemonset = daemonset.context("no DaemonSet")?;
+        let container = &daemonset["spec"]["template"]["spec"]["containers"][0];
+        let added = &container["securityContext"]["capabilities"]["add"];
+        let tested: Vec<_> = tested.iter().map(|name| name.to_uppercase()).collect();
+        ensure!(*added == json!(tested), "tested without {added}");
+    }
     Ok(())
 }
 
@@ -110,7 +124,7 @@ fn memory_follows(_: &mut World) -> anyhow::Result<()> {
         let most = maps.capacity();
         let objects = 6144 * u64::from(most.frontends) + 1536 * u64::from(most.endpoints);
         let flows = 416 * 65_536;
-        let expected = 27 + 64 + (2 * maps.0 + objects + flows).div_ceil(1 << 20);
+        let expected = 35 + 64 + (2 * maps.0 + objects + flows).div_ceil(1 << 20);
         ensure!(limit.abs_diff(expected) <= 1, "{text}: {limit} instead of {expected} MiB");
         ensure!(request <= limit, "{text}: {request} of {limit} MiB are requested");
     }

@@ -43,7 +43,8 @@ impl Figures {
         for name in object.programs.keys() {
             ensure!(SIZES.iter().any(|size| size.program == name), "{name} has no budget");
         }
-        let verified = if geteuid().is_root() { verifier::load(elf)? } else { BTreeMap::default() };
+        let verified =
+            if geteuid().is_root() { verifier::load(elf, &GLOBALS)? } else { BTreeMap::default() };
         let sizes = SIZES
             .iter()
             .map(|budget| {

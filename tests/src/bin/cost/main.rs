@@ -4,6 +4,7 @@
 use std::{env, fs, path::PathBuf, process::ExitCode};
 
 use anyhow::Context as _;
+use mcs_agent::loader::Features;
 
 mod budget;
 mod figures;
@@ -12,40 +13,58 @@ mod kernel;
 mod report;
 mod verifier;
 
-use self::figures::Figures;
+use self::figures::{Figures, GLOBALS};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let proposes = match arguments.as_slice() {
-        [] => false,
-        [one] if one == "--propose" => true,
+    let work = match arguments.as_slice() {
+        [] => check,
+        [one] if one == "--propose" => propose,
+        [one] if one == "--verified" => verified,
         _ => {
-            eprintln!("usage: [--propose]");
+            eprintln!("usage: [--propose | --verified]");
             return ExitCode::from(2);
         }
     };
-    let figures = match measure() {
-        Ok(figures) => figures,
+    match read_object().and_then(|elf| work(&elf)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             println!("cannot measure: {error:#}");
-            return ExitCode::FAILURE;
+            ExitCode::FAILURE
         }
-    };
-    if proposes {
-        report::propose(&figures);
-        ExitCode::SUCCESS
-    } else if report::print(&figures) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
     }
 }
 
-fn measure() -> anyhow::Result<Figures> {
+/// Whether all is within the budget.
+fn check(elf: &[u8]) -> anyhow::Result<bool> {
+    Ok(report::print(&Figures::measure(elf)?))
+}
+
+fn propose(elf: &[u8]) -> anyhow::Result<bool> {
+    report::propose(&Figures::measure(elf)?);
+    Ok(true)
+}
+
+/// Prints for each program how many instructions this kernel's verifier looks at, as the agent loads
+/// it here.
+fn verified(elf: &[u8]) -> anyhow::Result<bool> {
+    let features = Features::probe().context("cannot probe the kernel's eBPF features")?;
+    let have_set_retval = [u8::from(features.set_retval)];
+    let globals = GLOBALS.map(|(name, value)| match name {
+        "HAVE_SET_RETVAL" => (name, have_set_retval.as_slice()),
+        _ => (name, value),
+    });
+    for (program, count) in verifier::load(elf, &globals)? {
+        println!("{program} {count}");
+    }
+    Ok(true)
+}
+
+fn read_object() -> anyhow::Result<Vec<u8>> {
     let path = object_path()?;
-    let elf = fs::read(&path)
-        .with_context(|| format!("cannot read {}: run `cargo xtask build`", path.display()))?;
-    Figures::measure(&elf)
+    fs::read(&path)
+        .with_context(|| format!("cannot read {}: run `cargo xtask build`", path.display()))
 }
 
 /// `MCS_EBPF_OBJECT`, or what `cargo xtask build` has left.

@@ -28,9 +28,8 @@ use self::world::World;
 /// Run the end-to-end suite
 #[derive(Parser)]
 struct Args {
-    /// Run the cases whose name contains this
-    #[arg(default_value = "")]
-    filter: String,
+    /// Run the cases whose name contains one of these
+    filter: Vec<String>,
     /// List the cases, and run nothing
     #[arg(long)]
     list: bool,

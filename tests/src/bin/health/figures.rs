@@ -1,6 +1,6 @@
 //! Figures follow what happens.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use mcs_agent::model::Memory;
@@ -125,7 +125,13 @@ fn documented(world: &mut World) -> anyhow::Result<()> {
         8080,
     ))?;
     world.wait_for_sample("mcs_rejections{reason=\"vip_forbidden\"}", 1.0)?;
-    let text = scrape(&world.node.netns)?;
+    let text =
+        wait::within(Duration::from_mins(1), "a pass of the audit, and the witness", || {
+            let text = scrape(&world.node.netns)?;
+            ensure!(text.contains("\nmcs_audit_pass_seconds "), "no pass");
+            ensure!(text.contains("\nmcs_attachment_witness 1\n"), "no witness");
+            Ok(text)
+        })?;
     world.site.manifests.remove("looped")?;
     let typed = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     let served: BTreeSet<&str> = typed.filter_map(|line| line.split(' ').next()).collect();

@@ -28,9 +28,18 @@ fn healthy(world: &mut World) -> anyhow::Result<()> {
         assert_eq!(answer.body, "ok");
     }
     expect(&health(netns, "/livez?verbose")?, 200, &["[+]control ok", "livez check passed"])?;
-    let checks =
-        ["shutdown", "control", "sync", "programs", "hooks", "devices", "maps", "addresses"]
-            .map(|check| format!("[+]{check} ok\n"));
+    let checks = [
+        "shutdown",
+        "control",
+        "sync",
+        "programs",
+        "hooks",
+        "devices",
+        "places",
+        "maps",
+        "addresses",
+    ]
+    .map(|check| format!("[+]{check} ok\n"));
     let expected = format!("{}readyz check passed\n", checks.concat());
     assert_eq!(health(netns, "/readyz?verbose=1")?.body, expected);
     ensure!(world.site.agent.is_healthy()?, "status is of another opinion");

@@ -13,12 +13,17 @@ use mcs_tests::{
 };
 use serde_json::Value;
 
-use crate::{load::Load, process::Footprint, world::World};
+use crate::{
+    cleanup::{MOVES, wait_for_move},
+    load::Load,
+    process::Footprint,
+    world::World,
+};
 
 /// Endpoints of a service.
 const SET: usize = 1000;
 /// How long an agent may take to read, and to write, all of them.
-const PATIENCE: Duration = Duration::from_mins(5);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("maps grow from nothing while the agent runs, under load", grows);
@@ -65,9 +70,6 @@ fn grows(world: &mut World) -> anyhow::Result<()> {
 }
 
 fn grows_far(world: &mut World) -> anyhow::Result<()> {
-    if !is_full() {
-        return Err(mcs_tests::suite::skip("takes --full"));
-    }
     grow(world, "grown-far", &[64, 1000])
 }
 
@@ -114,6 +116,8 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
     let mut random = fastrand::Rng::with_seed(7);
     let mut site = world.site("interrupted", &[], &target)?;
     let _in_cgroup = site.cgroup.visit()?;
+    let pins = site.bpffs.path().join("mcs");
+    let mut halfway = 0;
     Load::of(&target).during(&world.pod, || {
         for turn in 0..kills {
             // From the smallest maps on, each time.
@@ -127,16 +131,22 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
             site.agent.stop()?;
             site.agent.start_again(&world.node.netns, &[])?;
             (0..12).try_for_each(|one| site.manifests.write(&large(one)))?;
-            std::thread::sleep(Duration::from_millis(random.u64(0..800)));
+            if turn % 2 == 0 {
+                std::thread::sleep(Duration::from_millis(random.u64(0..800)));
+            } else {
+                wait_for_move(&pins)?;
+                std::thread::sleep(Duration::from_millis(random.u64(0..100)));
+            }
             site.agent.kill()?;
+            halfway += usize::from(MOVES.iter().any(|name| pins.join(name).exists()));
             site.agent.start_again(&world.node.netns, &[])?;
             wait_for(&site, 12 * SET).with_context(|| format!("turn {turn}"))?;
         }
         Ok(())
     })?;
-    tell(format!("killed {kills} times"));
-    let pins = site.bpffs.path().join("mcs");
-    for leftover in ["config-next", "config-new", "config-old"] {
+    tell(format!("killed {kills} times, {halfway} of them halfway to other maps"));
+    ensure!(halfway > 0, "never killed halfway");
+    for leftover in MOVES {
         ensure!(!pins.join(leftover).exists(), "{leftover} is left");
     }
     site.agent.wait_for(&target.service)

@@ -20,10 +20,14 @@ use mcs_tests::{
     manifests::Protocol,
     netns::Namespace,
     suite::tell,
+    wait,
 };
 use rustix::net::sockopt::set_socket_linger;
 
 use crate::world::{SETS, Target, backends};
+
+/// New TCP connections a second where everything takes longer.
+const SLOW_RATE: u32 = 50;
 
 /// What clients do.
 pub(crate) struct Load<'a> {
@@ -32,6 +36,8 @@ pub(crate) struct Load<'a> {
     backends: BTreeSet<SocketAddr>,
     /// New TCP connections a second, of all clients together; else as many as they can.
     rate: Option<u32>,
+    /// Whether what has come of it is told.
+    told: bool,
 }
 
 /// What came of it.
@@ -44,14 +50,21 @@ pub(crate) struct Tally {
 }
 
 impl<'a> Load<'a> {
-    /// Clients of a service, which may be answered by all remote pods.
+    /// Clients of a service, which may be answered by all remote pods. On a slow machine they leave
+    /// time for the agent.
     pub(crate) fn of(target: &'a Target) -> Self {
-        Self { target, backends: backends(&SETS.concat()), rate: None }
+        let rate = (wait::factor() > 1).then_some(SLOW_RATE);
+        Self { target, backends: backends(&SETS.concat()), rate, told: true }
     }
 
     /// The same, at that many new TCP connections a second.
     pub(crate) fn at_rate(self, rate: u32) -> Self {
         Self { rate: Some(rate), ..self }
+    }
+
+    /// The same, of which nothing is told unless it fails.
+    pub(crate) fn silent(self) -> Self {
+        Self { told: false, ..self }
     }
 
     /// Does `work` while a client on each CPU goes through the load over and over, each with live
@@ -79,7 +92,9 @@ impl<'a> Load<'a> {
             }
             worked
         });
-        tell(tally.to_string());
+        if self.told {
+            tell(tally.to_string());
+        }
         let worked = worked?;
         tally.verdict()?;
         Ok(worked)
@@ -222,7 +237,7 @@ impl Live {
     }
 }
 
-fn still_goes(mut stream: &TcpStream, vip: SocketAddr) -> anyhow::Result<()> {
+pub(crate) fn still_goes(mut stream: &TcpStream, vip: SocketAddr) -> anyhow::Result<()> {
     let peer = stream.peer_addr()?;
     ensure!(peer == vip, "its peer is {peer} instead of {vip}");
     stream.write_all(b"still there?")?;

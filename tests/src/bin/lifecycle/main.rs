@@ -5,13 +5,24 @@ use std::process::ExitCode;
 
 use mcs_tests::suite::Suite;
 
+mod attachment;
+mod audit;
 mod bound;
+mod cleanup;
 mod faults;
+mod foreign;
 mod growth;
+mod junk;
 mod load;
+mod memory;
+mod objects;
+mod oom;
+mod others;
 mod process;
 mod restart;
+mod stale;
 mod steady;
+mod traces;
 mod versions;
 mod world;
 
@@ -20,10 +31,17 @@ use self::world::World;
 fn main() -> ExitCode {
     let mut suite = Suite::default();
     restart::cases(&mut suite);
+    oom::cases(&mut suite);
     growth::cases(&mut suite);
     bound::cases(&mut suite);
     versions::cases(&mut suite);
     faults::cases(&mut suite);
+    stale::cases(&mut suite);
+    junk::cases(&mut suite);
+    cleanup::cases(&mut suite);
+    foreign::cases(&mut suite);
+    audit::cases(&mut suite);
+    attachment::cases(&mut suite);
     steady::cases(&mut suite);
     suite.main(World::begin)
 }

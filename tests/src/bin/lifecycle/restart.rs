@@ -14,6 +14,7 @@ use mcs_agent::{
 use mcs_tests::{
     site::Site,
     suite::{Suite, is_full, tell},
+    wait,
 };
 
 use crate::{
@@ -26,6 +27,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("SIGKILL at random instants while services change, under load", is_killed);
     suite.case("1,000 connections a second, and the agent is killed every second", every_second);
     suite.case("a restart changes nothing that is right", adopts);
+    suite.case("a start removes nothing before all has been read, under load", prunes_late);
 }
 
 fn ends(world: &mut World) -> anyhow::Result<()> {
@@ -44,7 +46,7 @@ fn ends(world: &mut World) -> anyhow::Result<()> {
 
 /// Bystanders keep the agent in the midst of plans.
 fn is_killed(world: &mut World) -> anyhow::Result<()> {
-    let kills = if is_full() { 200 } else { 20 };
+    let kills = if is_full() { 200 } else { 20 / wait::factor().clamp(1, 20) as usize };
     let target = world.target("killed");
     let mut site = world.site("killed", &[], &target)?;
     let _in_cgroup = site.cgroup.visit()?;
@@ -88,7 +90,7 @@ fn bystanders(turn: usize) -> Vec<mcs_tests::manifests::Service> {
 
 /// The promise in its plainest form.
 fn every_second(world: &mut World) -> anyhow::Result<()> {
-    let seconds = if is_full() { 60 } else { 10 };
+    let seconds = 60;
     let target = world.target("steady");
     let mut site = world.site("steady", &[], &target)?;
     let _in_cgroup = site.cgroup.visit()?;
@@ -122,8 +124,40 @@ fn adopts(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The service has gone while no agent ran, but something else cannot be read.
+fn prunes_late(world: &mut World) -> anyhow::Result<()> {
+    let seconds = if is_full() { 30 } else { 5 };
+    let target = world.target("unread");
+    let mut site = world.site("unread", &[], &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let broken = site.manifests.path().join("broken.yaml");
+    Load::of(&target).during(&world.pod, || {
+        site.agent.kill()?;
+        std::fs::write(&broken, "{")?;
+        site.manifests.remove(target.service.name())?;
+        for _ in 0..2 {
+            site.agent.start_again(&world.node.netns, &[])?;
+            wait::until("the agent to have read what it can", || {
+                let status = site.agent.status()?;
+                ensure!(status["report"]["agent"]["pid"] == site.agent.pid(), "it starts");
+                ensure!(status["report"]["source"]["problems"][0].is_object(), "no problem");
+                Ok(())
+            })?;
+            thread::sleep(Duration::from_secs(seconds));
+            ensure!(site.agent.status()?["report"]["synced"] == false, "it takes all for read");
+            site.agent.wait_for(&target.service)?;
+            site.agent.kill()?;
+        }
+        site.agent.start_again(&world.node.netns, &[])
+    })?;
+    std::fs::remove_file(broken)?;
+    site.agent.wait_until_gone(target.service.name())?;
+    tell("nothing removed until all was read, gone then");
+    site.agent.wait_until_healthy()
+}
+
 /// What the maps hold, and their ids.
-fn found(site: &Site) -> anyhow::Result<(Dump, Vec<u32>)> {
+pub(crate) fn found(site: &Site) -> anyhow::Result<(Dump, Vec<u32>)> {
     let pins = Pins::new(site.bpffs.path());
     let dump = KernelMaps::open(&pins.config(), Access::Read)?.dump()?;
     let mut ids = Vec::new();

@@ -29,6 +29,11 @@ pub(crate) const SETS: [&[u8]; 2] = [&[11, 12], &[13, 14]];
 const POD: Subnet = Subnet(1);
 const REMOTE: Subnet = Subnet(9);
 
+/// The pod.
+pub(crate) const POD_ADDRESS: IpAddr = IpAddr::V4(POD.v4(2));
+/// One of the remote pods.
+pub(crate) const REMOTE_ADDRESS: IpAddr = IpAddr::V4(REMOTE.v4(11));
+
 /// A service with an address of each family.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
@@ -61,6 +66,46 @@ pub(crate) fn backends(pods: &[u8]) -> BTreeSet<SocketAddr> {
     ips.flat_map(|ip| [TCP.1, UDP.1].map(|port| SocketAddr::new(ip, port))).collect()
 }
 
+/// A node of its own, with a pod and remote pods like those of the [`World`].
+pub(crate) struct Network {
+    _servers: Vec<Server>,
+    pub(crate) pod: Namespace,
+    /// The pod's device on the node.
+    pub(crate) device: String,
+    remote: Namespace,
+    pub(crate) node: Node,
+}
+
+impl Network {
+    pub(crate) fn create(run: &Run, role: &str) -> anyhow::Result<Self> {
+        let node = Node::named(run, role)?;
+        let pod = node.link(run, &format!("{role}-pod"), POD, &[2])?;
+        let remote = node.link(run, &format!("{role}-remote"), REMOTE, &SETS.concat())?;
+        let device = format!("{role}-pod");
+        Ok(Self { _servers: serve(&remote)?, pod, device, remote, node })
+    }
+
+    /// The node, as the pod sees it.
+    pub(crate) fn gateway(family: Family) -> IpAddr {
+        family.address(POD.v4(1), POD.v6(1), 0).ip()
+    }
+
+    /// All its namespaces.
+    pub(crate) fn namespaces(&self) -> [&Namespace; 3] {
+        [&self.node.netns, &self.pod, &self.remote]
+    }
+}
+
+/// Makes the remote pods answer.
+fn serve(remote: &Namespace) -> anyhow::Result<Vec<Server>> {
+    let mut servers = Vec::new();
+    for ip in SETS.concat().iter().flat_map(|pod| REMOTE.both(*pod)) {
+        servers.push(Server::tcp_echo(remote, SocketAddr::new(ip, TCP.1))?);
+        servers.push(Server::udp(remote, SocketAddr::new(ip, UDP.1))?);
+    }
+    Ok(servers)
+}
+
 // In the order in which they have to go.
 pub(crate) struct World {
     _servers: Vec<Server>,
@@ -78,13 +123,8 @@ impl World {
             Run::begin("mcs-life").context("cannot make a cgroup to run in (it takes root)")?;
         let node = Node::create(&run)?;
         let pod = node.link(&run, "pod", POD, &[2])?;
-        let pods = SETS.concat();
-        let remote = node.link(&run, "remote", REMOTE, &pods)?;
-        let mut servers = Vec::new();
-        for ip in pods.iter().flat_map(|pod| REMOTE.both(*pod)) {
-            servers.push(Server::tcp_echo(&remote, SocketAddr::new(ip, TCP.1))?);
-            servers.push(Server::udp(&remote, SocketAddr::new(ip, UDP.1))?);
-        }
+        let remote = node.link(&run, "remote", REMOTE, &SETS.concat())?;
+        let servers = serve(&remote)?;
         let logs = run.directory().to_owned();
         let vips = AtomicU8::new(1);
         Ok((Self { _servers: servers, pod, _remote: remote, node, run, vips }, logs))
@@ -99,6 +139,11 @@ impl World {
             .port(Protocol::Tcp, TCP.0, TCP.1)
             .port(Protocol::Udp, UDP.0, UDP.1);
         Target { service, v4, v6 }.with(SETS[0])
+    }
+
+    /// A pod of the node, besides the one that there is. `number` is that of its subnet.
+    pub(crate) fn another_pod(&self, role: &str, number: u8) -> anyhow::Result<Namespace> {
+        self.node.link(&self.run, role, Subnet(number), &[2])
     }
 
     /// An agent that knows the service.

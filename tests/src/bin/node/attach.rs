@@ -11,12 +11,15 @@ use std::{
 use anyhow::{Context as _, ensure};
 use mcs_agent::loader::Features;
 use mcs_tests::{
-    bpf::{self, Order},
+    bpf::{
+        self, Order,
+        classifier::{Counter, Way},
+    },
     bpffs::BpfDirectory,
     client::{self, Family},
     netns::Namespace,
     site::Site,
-    suite::{Suite, skip},
+    suite::{Suite, skip, tell},
     topology::{
         backbone::Distance,
         pod::{Layout, Pod},
@@ -26,7 +29,6 @@ use mcs_tests::{
 use serde_json::Value;
 
 use crate::{
-    classifier::{Counter, Way},
     exchange::{bulk, greeted},
     world::{Mechanism, Place, Target, World},
 };
@@ -51,6 +53,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
         case("the agent is killed under load", is_killed);
         case("pods come and go", follows_pods);
         case("programs are detached by somebody", repairs);
+        case("the qdisc or the pins of links are removed", repairs_places);
         case("a program of others on a device", leaves_alone);
         case("the packet path is turned off", turns_off);
         case("agents side by side", stand_each_other);
@@ -276,7 +279,7 @@ fn follows_pods(world: &World, by: Mechanism) -> anyhow::Result<()> {
     })?;
     let took = start.elapsed();
     // Without events it would take five seconds, at most and mostly.
-    ensure!(took < Duration::from_secs(3), "it took {took:?}");
+    ensure!(took < wait::scaled(Duration::from_secs(3)), "it took {took:?}");
     reaches(&pod, &bench.target)?;
     let left = || -> anyhow::Result<Vec<String>> {
         let mut names = Vec::new();
@@ -303,6 +306,38 @@ fn follows_pods(world: &World, by: Mechanism) -> anyhow::Result<()> {
         Ok(())
     })?;
     ensure!(bench.site.agent.is_healthy()?, "{}", bench.site.agent.status()?["degraded"]);
+    reaches(bench.client()?, &bench.target)
+}
+
+/// Links whose pins are gone stay, so that not even a connection that is being made is harmed.
+fn repairs_places(world: &World, by: Mechanism) -> anyhow::Result<()> {
+    let bench = Bench::start(world, by, &[])?;
+    let before = bench.links()?;
+    let start = Instant::now();
+    let lost = match by {
+        Mechanism::Tcx => {
+            let pins = bench.site.bpffs.path().join("mcs/links/tc");
+            let pins: Vec<_> = std::fs::read_dir(pins)?.collect::<Result<_, _>>()?;
+            for pin in &pins {
+                std::fs::remove_file(pin.path())?;
+            }
+            reaches(bench.client()?, &bench.target)?;
+            pins.len()
+        }
+        Mechanism::Clsact => {
+            bench.node().output("tc", &["qdisc", "del", "dev", FIRST, "clsact"])?;
+            2
+        }
+    };
+    wait::until("the repairs to be told", || {
+        let status = bench.site.agent.status()?;
+        let repairs = &status["report"]["tc"]["repairs"];
+        ensure!(*repairs == lost, "{repairs} repairs instead of {lost}");
+        ensure!(status["state"] == "healthy", "{}", status["degraded"]);
+        Ok(())
+    })?;
+    ensure!(by == Mechanism::Clsact || bench.links()? == before, "other links");
+    tell(format!("{lost} put right after {:.1?}", start.elapsed()));
     reaches(bench.client()?, &bench.target)
 }
 

@@ -4,7 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
-    bpf::Order,
+    bpf::{
+        Order,
+        classifier::{Counter, Way},
+    },
     bpffs::BpfDirectory,
     client::{self, Family, ask},
     netns::Namespace,
@@ -14,12 +17,10 @@ use mcs_tests::{
         backbone::Distance,
         pod::{Layout, Pod},
     },
+    wait,
 };
 
-use crate::{
-    classifier::{Counter, Way},
-    world::{Mechanism, Target, UDP, World},
-};
+use crate::world::{Mechanism, Target, UDP, World};
 
 /// Datagrams, each with a reply.
 const DATAGRAMS: u64 = 50;
@@ -114,6 +115,14 @@ fn see_what_they_saw(world: &World, mechanism: Mechanism, layout: Layout) -> any
     }
     passes_directly(pod, &observers).context("beside an agent")?;
     passes_translated(pod, &observers, &target, mechanism)?;
+    wait::until("what is before ours to be told", || {
+        let status = site.agent.status()?;
+        let devices = status["report"]["tc"]["devices"].as_array().context("no devices")?;
+        let of_pod = devices.iter().find(|one| one["name"] == *pod.device).context("no device")?;
+        let ahead = of_pod["ahead"].as_str().unwrap_or_default();
+        ensure!(ahead.contains("tcx ingress"), "{of_pod}");
+        Ok(())
+    })?;
 
     site.agent.stop()?;
     let cleanup = site.agent.cleanup()?;

@@ -7,7 +7,6 @@ use mcs_tests::{client::Family, suite::Suite, topology::pod::Layout};
 mod attach;
 mod bulk;
 mod change;
-mod classifier;
 mod coverage;
 mod direct;
 mod exchange;

@@ -1,11 +1,11 @@
 //! Agents come and go: flows go on, and the node is what it was.
 
-use std::{collections::BTreeMap, fs, net::SocketAddr, path::Path, thread, time::Duration};
+use std::{net::SocketAddr, thread, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
     client::{self, Family, ask},
-    netns::Namespace,
+    netns::Settings,
     site::Site,
     suite::{Suite, tell},
     topology::{
@@ -83,60 +83,6 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What belongs to the node: settings, routes, rules.
-#[derive(PartialEq, Eq)]
-struct Node {
-    settings: BTreeMap<String, Vec<u8>>,
-    others: Vec<String>,
-}
-
-/// They count.
-const VARYING: &[&str] = &["nf_conntrack_count"];
-
-impl Node {
-    fn look_at(netns: &Namespace) -> anyhow::Result<Self> {
-        let settings = netns.run(|| {
-            let mut settings = BTreeMap::new();
-            read_settings(Path::new("/proc/sys/net"), &mut settings)?;
-            anyhow::Ok(settings)
-        })??;
-        let commands: [(&str, &[&str]); 5] = [
-            ("ip", &["-4", "rule"]),
-            ("ip", &["-6", "rule"]),
-            ("ip", &["-4", "route", "show", "table", "all"]),
-            ("ip", &["-6", "route", "show", "table", "all"]),
-            ("nft", &["list", "ruleset"]),
-        ];
-        let others = commands.iter().map(|(program, arguments)| netns.output(program, arguments));
-        Ok(Self { settings, others: others.collect::<Result<_, _>>()? })
-    }
-
-    /// The settings that differ, and what commands printed differently.
-    fn differences(&self, other: &Self) -> Vec<String> {
-        let names = self.settings.keys().chain(other.settings.keys());
-        let settings = names.filter(|name| self.settings.get(*name) != other.settings.get(*name));
-        let others = self.others.iter().zip(&other.others).filter(|(a, b)| a != b);
-        settings.cloned().chain(others.map(|(a, b)| format!("{a} became {b}"))).collect()
-    }
-}
-
-fn read_settings(
-    directory: &Path,
-    settings: &mut BTreeMap<String, Vec<u8>>,
-) -> std::io::Result<()> {
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let (name, path) = (entry.file_name(), entry.path());
-        if entry.file_type()?.is_dir() {
-            read_settings(&path, settings)?;
-        } else if !VARYING.iter().any(|varying| name == *varying) {
-            // Some can only be written.
-            settings.insert(path.display().to_string(), fs::read(&path).unwrap_or_default());
-        }
-    }
-    Ok(())
-}
-
 fn changes_nothing(world: &mut World) -> anyhow::Result<()> {
     let place = world.new_place(&Layout::ALL.map(|layout| (layout, 1)))?;
     let target = world.fresh("harmless").with_remote(Distance::Near, World::WEB);
@@ -144,7 +90,7 @@ fn changes_nothing(world: &mut World) -> anyhow::Result<()> {
     let rules = "table inet mine {\nchain forward {\ntype filter hook forward priority 0;\n}\n}";
     netns.output("nft", &[rules])?;
     let qdiscs = || netns.output("tc", &["qdisc", "show"]);
-    let (before, qdiscs_before) = (Node::look_at(netns)?, qdiscs()?);
+    let (before, qdiscs_before) = (Settings::look_at(netns)?, qdiscs()?);
 
     let mut site = Site::start(&world.run, "harmless", netns, FLAGS, &[&target.service])?;
     for pod in place.pods() {
@@ -153,18 +99,18 @@ fn changes_nothing(world: &mut World) -> anyhow::Result<()> {
         }
     }
     thread::sleep(Duration::from_millis(100));
-    let differences = before.differences(&Node::look_at(netns)?);
+    let differences = before.differences(&Settings::look_at(netns)?);
     ensure!(differences.is_empty(), "with the agent: {differences:?}");
     site.agent.stop()?;
     let cleanup = site.agent.cleanup()?;
     ensure!(cleanup.status.success(), "{cleanup:?}");
-    let differences = before.differences(&Node::look_at(netns)?);
+    let differences = before.differences(&Settings::look_at(netns)?);
     ensure!(differences.is_empty(), "after the cleanup: {differences:?}");
     let qdiscs = qdiscs()?;
     ensure!(qdiscs == qdiscs_before, "qdiscs after the cleanup: {qdiscs}");
     tell(format!(
         "{} settings, the rules and routes of both families, the ruleset of nft",
-        before.settings.len()
+        before.count()
     ));
     Ok(())
 }

@@ -26,10 +26,10 @@ pub(crate) fn cases(suite: &mut Suite<Lab>) {
 }
 
 /// What is sent to which program.
-type Seeds = Vec<(Hook, Vec<u8>)>;
+pub(crate) type Seeds = Vec<(Hook, Vec<u8>)>;
 
 /// Flows to a pod, and valid packets of every sort.
-fn furnish(lab: &mut Lab) -> anyhow::Result<Seeds> {
+pub(crate) fn furnish(lab: &mut Lab) -> anyhow::Result<Seeds> {
     lab.reset(lab.family, lab.medium)?;
     let (family, mut seeds) = (lab.family, Seeds::new());
     for protocol in Protocol::ALL {
@@ -105,7 +105,7 @@ fn try_all(lab: &mut Lab, mut broken: impl FnMut(&[u8]) -> Vec<Vec<u8>>) -> anyh
 
 /// Whether `BPF_PROG_TEST_RUN` takes such a packet: it wants an IP header where the ethertype says
 /// so, and is told of bare packets as in [`Medium::Bare`].
-fn is_runnable(lab: (Family, Medium), packet: &[u8]) -> bool {
+pub(crate) fn is_runnable(lab: (Family, Medium), packet: &[u8]) -> bool {
     let (family, medium) = lab;
     match medium {
         Medium::Vlan | Medium::DoubleVlan => true,

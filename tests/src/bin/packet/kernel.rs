@@ -26,6 +26,19 @@ pub(crate) struct Ran {
 const CONTEXT_WORDS: usize = 48;
 const GSO_SIZE: usize = 44;
 
+/// Whether the kernel takes packets whose sum it knows, found by giving one to a classifier that lets
+/// it pass.
+pub(crate) fn can_sum(program: BorrowedFd<'_>) -> anyhow::Result<bool> {
+    const FRAME: [u8; 64] = [0; 64];
+    match run(program, &FRAME, 0, true) {
+        Ok(_) => Ok(true),
+        Err(error) => match error.downcast_ref::<io::Error>() {
+            Some(refused) if refused.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+            _ => Err(error),
+        },
+    }
+}
+
 /// Runs a classifier on a frame that the device is to cut into segments with this much payload each
 /// (0: not at all), whose number is not known, as from a virtual machine. With `summed` the kernel
 /// knows the sum of the packet, and fails with `EBADMSG` if what it knows is not true any more

@@ -17,6 +17,7 @@ use mcs_common::{
     FRONTEND_AFFINITY_CLIENT_IP, Flow, FlowsUsed, Fragment, FragmentKey, FrontendKey,
     FrontendState, Tuple, maps,
 };
+use mcs_tests::bpf;
 use rustix::{
     thread::{CpuSet, sched_getcpu, sched_setaffinity},
     time::{ClockId, clock_gettime},
@@ -126,6 +127,8 @@ pub(crate) struct Lab {
     /// What stands in the maps, after the last comparison.
     pub(crate) tables: Tables,
     pub(crate) coverage: Coverage,
+    /// Whether the kernel runs programs on packets whose sum it knows.
+    sums: bool,
 }
 
 impl Lab {
@@ -135,6 +138,7 @@ impl Lab {
             "MCS_EBPF_OBJECT does not name the eBPF object: use `cargo xtask test packet`",
         )?;
         stay_on_one_cpu()?;
+        bpf::allow_locked_memory();
         let object = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let mut ebpf = loader().load(&object).context("cannot make the maps (it takes root)")?;
         for medium in [Medium::Ethernet, Medium::Bare] {
@@ -163,7 +167,7 @@ impl Lab {
             affinity: map(&mut ebpf, maps::CLIENT_AFFINITY)?,
             refusals: map(&mut ebpf, "refusals")?,
         };
-        let lab = Self {
+        let mut lab = Self {
             programs: ebpf,
             config,
             written,
@@ -172,9 +176,23 @@ impl Lab {
             segment: 0,
             tables: Tables::default(),
             coverage,
+            sums: false,
         };
+        lab.sums = lab.can_sum()?;
         // There are no logs, nor are there where the object is.
         Ok((lab, path.with_file_name("")))
+    }
+
+    /// Tries a packet that is none of ours.
+    fn can_sum(&self) -> anyhow::Result<bool> {
+        let program: &SchedClassifier =
+            self.programs.program("uplink").context("no uplink")?.try_into()?;
+        kernel::can_sum(program.fd()?.as_fd())
+    }
+
+    /// Whether the kernel can show packets on this medium.
+    pub(crate) fn has(&self, medium: Medium) -> bool {
+        self.sums || medium != Medium::Summed
     }
 
     /// Empties every map.

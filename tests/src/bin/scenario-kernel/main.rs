@@ -1,6 +1,7 @@
 //! The scenario suite, on the maps that the programs read.
 
 use std::{
+    cell::Cell,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -16,32 +17,36 @@ use mcs_agent::{
 use mcs_tests::{
     bpffs::BpfDirectory,
     run::Run,
-    scenario::{self, Backing},
+    scenario::{self, Backing, Effort},
 };
 
 /// Fewer than in memory: loading the programs takes its time.
-const SEEDS: u64 = 1;
+const EFFORT: Effort = Effort { seeds: 1, stories: 4 };
 
 fn main() -> ExitCode {
-    scenario::main(SEEDS, begin, Kernel::new_maps)
+    scenario::main(EFFORT, begin, Kernel::new_maps)
 }
 
 fn begin() -> anyhow::Result<(Kernel, PathBuf)> {
     let run = Run::begin("mcs-scenario")?;
     let directory = run.directory().to_owned();
     let features = Features::probe()?;
-    Ok((Kernel { run, features }, directory))
+    Ok((Kernel { run, features, nodes: Cell::new(0) }, directory))
 }
 
 /// What all plays share.
 struct Kernel {
     run: Run,
     features: Features,
+    /// How many there were so far. A play may need a second one while the first still stands.
+    nodes: Cell<u32>,
 }
 
 impl Kernel {
     fn new_maps(&self, capacity: Capacity) -> anyhow::Result<PinnedMaps> {
-        let directory = BpfDirectory::create(&self.run, "node")?;
+        let nth = self.nodes.get();
+        self.nodes.set(nth + 1);
+        let directory = BpfDirectory::create(&self.run, &format!("node-{nth}"))?;
         let maps = load(directory.path(), capacity, self.features)?;
         Ok(PinnedMaps { directory, capacity, features: self.features, maps })
     }

@@ -3,13 +3,13 @@
 use std::{env, process::ExitCode};
 
 use mcs_agent::reconcile::MemoryMaps;
-use mcs_tests::scenario;
+use mcs_tests::scenario::{self, Effort};
 
-const SEEDS: u64 = 20;
+const EFFORT: Effort = Effort { seeds: 20, stories: 256 };
 
 fn main() -> ExitCode {
     scenario::main(
-        SEEDS,
+        EFFORT,
         || Ok(((), env::temp_dir())),
         |(), capacity| Ok(MemoryMaps::new(capacity)),
     )

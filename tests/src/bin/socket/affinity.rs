@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, thread, time::Duration};
 
-use mcs_tests::{manifests::Protocol, suite::Suite};
+use mcs_tests::{manifests::Protocol, suite::Suite, wait};
 
 use crate::{
     client::{Family, ask, connected, identity, udp, udp_connected},
@@ -44,7 +44,7 @@ fn choices(
 
 fn lasts(world: &mut World) -> anyhow::Result<()> {
     let world = &*world;
-    let target = sticky(world, 2);
+    let target = sticky(world, 2 * wait::factor());
     world.site.apply(&target.service)?;
     let choices = || {
         let choices = Family::ALL.map(|family| choices(world, family, Place::Pod, &target));
@@ -53,10 +53,10 @@ fn lasts(world: &mut World) -> anyhow::Result<()> {
     let first = choices()?;
     for _ in 0..2 {
         // Longer than the timeout in all, which each use starts anew.
-        thread::sleep(Duration::from_millis(1200));
+        thread::sleep(wait::scaled(Duration::from_millis(1200)));
         assert_eq!(choices()?, first, "within the timeout");
     }
-    thread::sleep(Duration::from_millis(2100));
+    thread::sleep(wait::scaled(Duration::from_millis(2100)));
     for (family, (now, first)) in Family::ALL.iter().zip(choices()?.iter().zip(&first)) {
         assert_ne!(now, first, "{family}, after the timeout");
     }
@@ -109,7 +109,7 @@ fn holds_for_udp(world: &World, family: Family, place: Place) -> anyhow::Result<
 
 /// A socket that stays with its backend uses it with each datagram.
 fn sends(world: &mut World) -> anyhow::Result<()> {
-    let target = sticky(world, 1);
+    let target = sticky(world, wait::factor());
     world.site.apply(&target.service)?;
     let vips = Family::ALL.map(|family| target.udp(family));
     world.at(Place::Pod, || {
@@ -119,7 +119,7 @@ fn sends(world: &mut World) -> anyhow::Result<()> {
         };
         let first = ask_all()?;
         for _ in 0..8 {
-            thread::sleep(Duration::from_millis(300));
+            thread::sleep(wait::scaled(Duration::from_millis(300)));
             assert_eq!(ask_all()?, first, "of one socket");
         }
         for ((family, vip), first) in Family::ALL.into_iter().zip(vips).zip(first) {

@@ -2,10 +2,13 @@
 
 use std::{fs::File, net::SocketAddr, os::fd::AsFd as _};
 
-use mcs_tests::{site::Site, suite::Suite};
+use mcs_tests::{
+    bpf::observer::{Hook, Observer, Sight},
+    site::Site,
+    suite::Suite,
+};
 
 use crate::{
-    bpf::{Hook, Observer, Sight},
     client::{Family, ask, connected, identity, udp},
     world::{Place, World},
 };

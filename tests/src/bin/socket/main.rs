@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use mcs_tests::{client, suite::Suite};
 
 mod affinity;
-mod bpf;
 mod capabilities;
 mod change;
 mod counters;

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    io::{self, Write as _},
+    io::Write as _,
     net::{SocketAddr, TcpStream},
 };
 
@@ -13,6 +13,7 @@ use mcs_tests::{
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
     net::SendFlags,
 };
 
@@ -93,10 +94,8 @@ fn spreads(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
 /// connect(2) is seen on the first subflow's socket, getpeername(2) on the application's.
 fn connects_by_mptcp(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
     world.at(place, || {
-        let stream = client::mptcp(family).map_err(|error| match error.kind() {
-            io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput => {
-                skip("this kernel has no MPTCP")
-            }
+        let stream = client::mptcp(family).map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::PROTONOSUPPORT | Errno::INVAL) => skip("this kernel has no MPTCP"),
             _ => error.into(),
         })?;
         connect(&stream, world.web.tcp(family))?;

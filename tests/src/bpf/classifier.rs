@@ -6,14 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use bytemuck::{Pod, Zeroable};
-use mcs_tests::{
-    bpf::{
-        AttachType, Instruction, Link, Map, MapKind, Order, Program, ProgramType, code, helper,
-        instruction,
-    },
-    netns::Namespace,
+use super::{
+    AttachType, Instruction, Link, Map, MapKind, Order, Program, ProgramType, code, helper,
+    instruction,
 };
+use crate::netns::Namespace;
+use bytemuck::{Pod, Zeroable};
 
 /// Offset of `protocol` in `struct __sk_buff` of include/uapi/linux/bpf.h.
 const PROTOCOL: i16 = 16;
@@ -23,7 +21,7 @@ const NEXT: i32 = -1;
 const PAIRS: u32 = 256;
 
 /// Source and destination as in the header: 32 bytes of IPv6, or 8 of IPv4 and zeros.
-#[derive(Clone, Copy, Pod, Zeroable)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 struct Pair([u8; 32]);
 
@@ -43,7 +41,7 @@ impl Pair {
 
 /// The way of packets at an interface of the node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Way {
+pub enum Way {
     /// From the pod.
     Ingress,
     /// To the pod.
@@ -51,7 +49,8 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    pub(crate) const BOTH: [Self; 2] = [Self::Ingress, Self::Egress];
+    /// Both.
+    pub const BOTH: [Self; 2] = [Self::Ingress, Self::Egress];
 
     const fn tcx(self) -> AttachType {
         match self {
@@ -60,7 +59,8 @@ impl Way {
         }
     }
 
-    pub(crate) const fn name(self) -> &'static str {
+    /// As tc(8) writes it.
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Ingress => "ingress",
             Self::Egress => "egress",
@@ -69,19 +69,15 @@ impl Way {
 }
 
 /// A program at an interface.
-pub(crate) struct Counter {
+#[derive(Debug)]
+pub struct Counter {
     map: Map<Pair, u64>,
     _link: Option<Link>,
 }
 
 impl Counter {
     /// Attaches one by tcx. It goes when this is dropped.
-    pub(crate) fn by_tcx(
-        netns: &Namespace,
-        device: &str,
-        way: Way,
-        order: Order,
-    ) -> anyhow::Result<Self> {
+    pub fn by_tcx(netns: &Namespace, device: &str, way: Way, order: Order) -> anyhow::Result<Self> {
         let (map, program) = load()?;
         let index = netns.index(device)?;
         let link = netns.run(|| program.attach_to_interface(index, way.tcx(), order))??;
@@ -90,7 +86,7 @@ impl Counter {
 
     /// Attaches one as a filter of the qdisc clsact, which must be there, pinned in `directory` for
     /// tc(8) to find. It goes with the qdisc.
-    pub(crate) fn by_filter(
+    pub fn by_filter(
         netns: &Namespace,
         device: &str,
         way: Way,
@@ -107,7 +103,7 @@ impl Counter {
     }
 
     /// How many packets it has seen from one address to another.
-    pub(crate) fn count(&self, src: IpAddr, dst: IpAddr) -> io::Result<u64> {
+    pub fn count(&self, src: IpAddr, dst: IpAddr) -> io::Result<u64> {
         Ok(self.map.get(&Pair::new(src, dst))?.unwrap_or(0))
     }
 }

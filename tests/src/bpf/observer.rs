@@ -2,10 +2,10 @@
 
 use std::{io, os::fd::BorrowedFd};
 
-use bytemuck::{Pod, Zeroable};
-use mcs_tests::bpf::{
+use super::{
     AttachType, Instruction, Link, Map, MapKind, Program, ProgramType, code, helper, instruction,
 };
+use bytemuck::{Pod, Zeroable};
 
 // Offsets in `struct bpf_sock_addr` of include/uapi/linux/bpf.h.
 const USER_IP4: i16 = 4;
@@ -15,21 +15,25 @@ const USER_PORT: i16 = 24;
 /// What a program has seen last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Sight {
+pub struct Sight {
     /// How often it ran.
-    pub(crate) runs: u64,
+    pub runs: u64,
     /// The IPv4 address, or the last word of the IPv6 address, in network order.
-    pub(crate) word: [u8; 4],
+    pub word: [u8; 4],
     /// In host order.
-    pub(crate) port: u32,
+    pub port: u32,
 }
 
 /// A hook that a program can be for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Hook {
+pub enum Hook {
+    /// `BPF_CGROUP_INET4_CONNECT`
     Connect4,
+    /// `BPF_CGROUP_INET6_CONNECT`
     Connect6,
+    /// `BPF_CGROUP_UDP4_SENDMSG`
     Sendmsg4,
+    /// `BPF_CGROUP_UDP4_RECVMSG`
     Recvmsg4,
 }
 
@@ -52,14 +56,15 @@ impl Hook {
 }
 
 /// A program that notes each address it sees. It is attached as long as this lives.
-pub(crate) struct Observer {
+#[derive(Debug)]
+pub struct Observer {
     map: Map<u32, Sight>,
     _link: Link,
 }
 
 impl Observer {
     /// Attaches one after those that are there. It lets pass, or refuses, all it sees.
-    pub(crate) fn attach(cgroup: BorrowedFd<'_>, hook: Hook, lets_pass: bool) -> io::Result<Self> {
+    pub fn attach(cgroup: BorrowedFd<'_>, hook: Hook, lets_pass: bool) -> io::Result<Self> {
         let map = Map::create(MapKind::Array, 1)?;
         let kind = ProgramType::BPF_PROG_TYPE_CGROUP_SOCK_ADDR;
         let instructions = program(&map, hook, lets_pass);
@@ -69,7 +74,7 @@ impl Observer {
     }
 
     /// What it has seen.
-    pub(crate) fn sight(&self) -> io::Result<Sight> {
+    pub fn sight(&self) -> io::Result<Sight> {
         let mut sight = self.map.get(&0)?.unwrap_or_default();
         sight.port = u16::from_be(u16::try_from(sight.port).map_err(io::Error::other)?).into();
         Ok(sight)

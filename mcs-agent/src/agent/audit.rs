@@ -1,0 +1,164 @@
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    model::Capacity,
+    reconcile::{Audit, Contents, MapError, Maps, Realized, Step, pass_entries, repaired},
+};
+
+/// Time from one slice to the next.
+pub(super) const INTERVAL: Duration = Duration::from_millis(250);
+/// A pass is made of this many slices, or fewer: it takes four minutes at most.
+const SLICES: usize = 960;
+/// Entries of the smallest slice.
+const LEAST: usize = 1024;
+/// How many repairs of a slice are logged one by one.
+const LOGGED: usize = 8;
+
+/// What the audit of the config maps has come to. The audit compares what they hold with what the
+/// agent has written there.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct AuditReport {
+    /// Passes since the agent started.
+    pub passes: u64,
+    /// Entries compared in all of them.
+    pub entries: u64,
+    /// Entries that were found changed, missing or foreign, and put right, by map.
+    pub repairs: BTreeMap<String, u64>,
+    /// The latest whole pass; absent before there was one.
+    pub last: Option<AuditPass>,
+}
+
+/// What a whole pass took.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct AuditPass {
+    /// Entries compared.
+    pub entries: u64,
+    /// From its beginning to its end.
+    pub seconds: f64,
+    /// CPU time of it.
+    pub cpu_seconds: f64,
+    /// CPU time of the longest slice: no change of the maps waited longer for the audit.
+    pub longest_seconds: f64,
+}
+
+/// The audit at work.
+pub(super) struct Auditor<W> {
+    audit: Audit<W>,
+    began: Instant,
+    pass: AuditPass,
+    pub(super) report: AuditReport,
+    problem: Option<String>,
+}
+
+impl<W: Default + std::fmt::Debug> Auditor<W> {
+    pub(super) fn new() -> Self {
+        Self {
+            audit: Audit::default(),
+            began: Instant::now(),
+            pass: AuditPass::default(),
+            report: AuditReport::default(),
+            problem: None,
+        }
+    }
+
+    /// Begins a new pass: the maps are others.
+    pub(super) fn begin_anew(&mut self) {
+        self.audit = Audit::default();
+        self.began = Instant::now();
+        self.pass = AuditPass::default();
+    }
+
+    /// Compares the next entries, and writes what differs. Returns whether there is news.
+    pub(super) fn go_on<M: Maps + Contents<Walk = W>>(
+        &mut self,
+        realized: &Realized,
+        maps: &mut M,
+        capacity: Capacity,
+    ) -> bool {
+        let cpu = thread_cpu();
+        let budget = pass_entries(realized.tables(), capacity).div_ceil(SLICES).max(LEAST);
+        let slice = self.audit.slice(realized.tables(), maps, capacity, budget);
+        let result = slice.and_then(|slice| {
+            slice.repairs.iter().try_for_each(|step| maps.write(step))?;
+            Ok(slice)
+        });
+        let cpu = thread_cpu().saturating_sub(cpu).as_secs_f64();
+        self.pass.cpu_seconds += cpu;
+        self.pass.longest_seconds = self.pass.longest_seconds.max(cpu);
+        let slice = match result {
+            Ok(slice) => slice,
+            Err(error) => return self.fail(error),
+        };
+        self.problem = None;
+        self.pass.entries += slice.entries as u64;
+        self.report.entries += slice.entries as u64;
+        self.note(&slice.repairs);
+        if slice.ends {
+            self.pass.seconds = self.began.elapsed().as_secs_f64();
+            self.report.passes += 1;
+            self.report.last = Some(self.pass);
+            self.began = Instant::now();
+            self.pass = AuditPass::default();
+        }
+        slice.ends || !slice.repairs.is_empty()
+    }
+
+    fn note(&mut self, repairs: &[Step]) {
+        let mut count = 0_usize;
+        for step in repaired(repairs) {
+            let map = step.map().unwrap_or_default();
+            *self.report.repairs.entry(map.to_owned()).or_default() += 1;
+            count += 1;
+            if count <= LOGGED {
+                tracing::warn!("map {map} was changed by somebody else; repaired: {step}");
+            }
+        }
+        if count > LOGGED {
+            tracing::warn!("{} more entries were changed; repaired", count - LOGGED);
+        }
+    }
+
+    fn fail(&mut self, error: MapError) -> bool {
+        let problem = format!("{:#}", anyhow::Error::new(error));
+        if self.problem.as_ref() != Some(&problem) {
+            tracing::warn!("cannot audit the maps: {problem}; trying again");
+        }
+        self.problem = Some(problem);
+        false
+    }
+}
+
+fn thread_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reconcile::MemoryMaps;
+
+    #[test]
+    fn a_pass_is_through_in_time_and_tells_what_it_took() {
+        let capacity = Capacity { frontends: 4096, endpoints: 100_000, clusters: 250 };
+        let (realized, mut maps) = (Realized::empty(capacity), MemoryMaps::new(capacity));
+        maps.write(&Step::InsertVip(mcs_common::Address::from_v4_word(1))).unwrap();
+        let mut auditor = Auditor::new();
+        let mut slices = 0;
+        while auditor.report.passes == 0 {
+            auditor.go_on(&realized, &mut maps, capacity);
+            slices += 1;
+        }
+        assert!((SLICES / 2..=SLICES + 10).contains(&slices), "{slices}");
+        assert_eq!(auditor.report.repairs["vips"], 1);
+        let last = auditor.report.last.unwrap();
+        assert_eq!(last.entries, auditor.report.entries);
+        assert!(last.entries > 400_000 && last.cpu_seconds > 0.0, "{last:?}");
+    }
+}

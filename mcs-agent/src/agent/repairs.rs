@@ -1,0 +1,81 @@
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+use super::programs::Looked;
+use crate::loader::Harm;
+
+/// How many of the latest repairs are told.
+const TOLD: usize = 8;
+
+/// What others have harmed, and what of it is not repaired.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Repairs {
+    /// Repairs since the agent started, by the sort of harm.
+    pub counts: BTreeMap<Harm, u64>,
+    /// The latest of them, the last one last. Those of devices are in the log alone.
+    pub latest: VecDeque<Repaired>,
+    /// What cannot be repaired, and why; tried again.
+    pub problems: Vec<String>,
+}
+
+/// Something that was repaired.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Repaired {
+    /// Seconds since the Unix epoch.
+    pub at: u64,
+    /// What was found, and what was done.
+    pub what: String,
+}
+
+impl Repairs {
+    /// Takes note of a look at what is ours, and logs what is new. Returns whether anything is.
+    pub(super) fn note(&mut self, looked: Looked, now: u64) -> bool {
+        let is_new = !looked.repairs.is_empty() || looked.problems != self.problems;
+        for repair in looked.repairs {
+            tracing::warn!("{}", repair.what);
+            *self.counts.entry(repair.harm).or_default() += 1;
+            self.latest.push_back(Repaired { at: now, what: repair.what });
+        }
+        while self.latest.len() > TOLD {
+            self.latest.pop_front();
+        }
+        for problem in looked.problems.iter().filter(|problem| !self.problems.contains(problem)) {
+            tracing::warn!("{problem}; trying again");
+        }
+        self.problems = looked.problems;
+        is_new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loader::Repair;
+
+    fn repair(number: usize) -> Repair {
+        Repair { harm: Harm::Pin, what: format!("pin {number}") }
+    }
+
+    #[test]
+    fn all_are_counted_and_the_latest_told() {
+        let mut repairs = Repairs::default();
+        assert!(!repairs.note(Looked::default(), 1));
+        for number in 0..=TOLD {
+            assert!(repairs.note(Looked { repairs: vec![repair(number)], problems: vec![] }, 2));
+        }
+        assert_eq!(repairs.counts[&Harm::Pin], 9);
+        let told: Vec<_> = repairs.latest.iter().map(|one| one.what.as_str()).collect();
+        assert_eq!((told.len(), told[0], told[7]), (8, "pin 1", "pin 8"));
+    }
+
+    #[test]
+    fn a_problem_is_news_when_it_comes_and_when_it_goes() {
+        let looked = || Looked { repairs: vec![], problems: vec!["no bpffs".to_owned()] };
+        let mut repairs = Repairs::default();
+        assert!(repairs.note(looked(), 1));
+        assert!(!repairs.note(looked(), 2));
+        assert!(repairs.note(Looked::default(), 3));
+        assert!(repairs.problems.is_empty());
+    }
+}

@@ -1,0 +1,108 @@
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::stale::Pass;
+
+/// How it stands with UDP sockets that are connected to removed backends. Displays as a line of `status`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct StaleUdpReport {
+    /// `--stale-udp=destroy`.
+    pub wanted: bool,
+    /// Why it cannot be done, if it cannot.
+    pub obstacle: Option<String>,
+    /// Network namespaces found at the latest pass, or else at start.
+    pub namespaces: usize,
+    /// Processes whose namespace could not be seen then, for want of `CAP_SYS_PTRACE`.
+    pub closed: usize,
+    /// Sockets destroyed since the agent started.
+    pub destroyed: u64,
+    /// Sockets that had been closed before, or were out of reach.
+    pub gone: u64,
+    /// Sockets and namespaces at which it failed.
+    pub failed: u64,
+    /// What the latest pass took.
+    pub pass_micros: u64,
+}
+
+impl StaleUdpReport {
+    /// Whether they are destroyed.
+    pub const fn is_done(&self) -> bool {
+        self.wanted && self.obstacle.is_none()
+    }
+
+    pub(super) fn add(&mut self, pass: &Pass) {
+        self.namespaces = pass.namespaces;
+        self.closed = pass.closed;
+        self.destroyed += pass.destroyed;
+        self.gone += pass.gone;
+        self.failed += pass.failures.len() as u64;
+        self.pass_micros = u64::try_from(pass.took.as_micros()).unwrap_or(u64::MAX);
+    }
+}
+
+impl fmt::Display for StaleUdpReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NOT_DONE: &str = "sockets stay connected to removed backends";
+        match &self.obstacle {
+            _ if !self.wanted => write!(f, "{NOT_DONE}: --stale-udp=leave"),
+            Some(obstacle) => write!(f, "{NOT_DONE}: {obstacle}"),
+            None => {
+                let Self { namespaces, closed, destroyed, failed, .. } = self;
+                write!(
+                    f,
+                    "sockets connected to removed backends are destroyed, in {namespaces} network \
+                     namespaces: {destroyed} so far, {failed} failures"
+                )?;
+                if *closed > 0 {
+                    write!(
+                        f,
+                        "; {closed} processes do not show theirs without CAP_SYS_PTRACE, unless it \
+                         has a name in /run/netns"
+                    )?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_done_is_said() {
+        let done = StaleUdpReport { wanted: true, namespaces: 3, ..StaleUdpReport::default() };
+        let obstacle = Some("no right".to_owned());
+        let cases = [
+            (
+                done.clone(),
+                true,
+                "sockets connected to removed backends are destroyed, in 3 network namespaces: 0 \
+                 so far, 0 failures",
+            ),
+            (
+                StaleUdpReport { closed: 2, ..done.clone() },
+                true,
+                "sockets connected to removed backends are destroyed, in 3 network namespaces: 0 \
+                 so far, 0 failures; 2 processes do not show theirs without CAP_SYS_PTRACE, unless \
+                 it has a name in /run/netns",
+            ),
+            (
+                StaleUdpReport { obstacle, ..done },
+                false,
+                "sockets stay connected to removed backends: no right",
+            ),
+            (
+                StaleUdpReport::default(),
+                false,
+                "sockets stay connected to removed backends: --stale-udp=leave",
+            ),
+        ];
+        for (report, is_done, text) in cases {
+            assert_eq!(report.is_done(), is_done, "{text}");
+            assert_eq!(report.to_string(), text);
+        }
+    }
+}

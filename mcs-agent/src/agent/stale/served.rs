@@ -1,0 +1,164 @@
+use std::{
+    collections::{BTreeMap, HashSet},
+    net::SocketAddr,
+};
+
+use mcs_common::Peer;
+
+use crate::{
+    dataplane::UdpConnection,
+    model::{Desired, FrontendId, Protocol},
+    reconcile::{Plan, Realized, Step, convert},
+};
+
+/// Those of the connections whose backend is neither wanted for their VIP nor in the maps for it: a
+/// backend that has come back meanwhile is as good as one that never went.
+pub(in crate::agent) fn stale(
+    connections: Vec<UdpConnection>,
+    desired: &Desired,
+    realized: &Realized,
+) -> Vec<UdpConnection> {
+    let mut by_vip = BTreeMap::<SocketAddr, Vec<UdpConnection>>::new();
+    for connection in connections {
+        by_vip.entry(address(&connection.value.vip)).or_default().push(connection);
+    }
+    let mut stale = Vec::new();
+    for (vip, connections) in by_vip {
+        let served = served(vip, desired, realized);
+        let is_stale = |connection: &UdpConnection| {
+            served.as_ref().is_some_and(|all| !all.contains(&address(&connection.key.backend)))
+        };
+        stale.extend(connections.into_iter().filter(is_stale));
+    }
+    stale
+}
+
+/// Every backend of a frontend. `None` while it is open how the frontend stands in the maps.
+fn served(vip: SocketAddr, desired: &Desired, realized: &Realized) -> Option<HashSet<SocketAddr>> {
+    let id = FrontendId { ip: vip.ip(), port: vip.port(), protocol: Protocol::Udp };
+    let wanted = desired.frontends.get(&id).into_iter().flat_map(|frontend| &frontend.backends);
+    let wanted = wanted.map(|backend| backend.address);
+    Some(wanted.chain(realized.reachable_backends(&convert::frontend_key(&id))?).collect())
+}
+
+fn address(peer: &Peer) -> SocketAddr {
+    SocketAddr::new(peer.addr.to_ip(), peer.port)
+}
+
+/// Whether the plan removes a backend of UDP from what is in the maps.
+pub(in crate::agent) fn is_removed_by(plan: &Plan, realized: &Realized) -> bool {
+    plan.steps.iter().any(|step| match step {
+        Step::RetireBackend { id } => realized.frontend_of(*id).protocol == Protocol::Udp.number(),
+        _ => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use mcs_common::{Address, ConnectedValue, ReverseKey};
+
+    use super::*;
+    use crate::{
+        model::{Backend, Capacity, Frontend, ObjectKey},
+        reconcile::{Faulty, MemoryMaps, apply, plan},
+    };
+
+    const CAPACITY: Capacity = Capacity { frontends: 4, endpoints: 8, clusters: 2 };
+
+    fn peer(text: &str) -> Peer {
+        let address: SocketAddr = text.parse().unwrap();
+        Peer::new(address.ip().into(), address.port())
+    }
+
+    fn connection(vip: &str, backend: &str) -> UdpConnection {
+        UdpConnection {
+            key: ReverseKey { cookie: 1, backend: peer(backend) },
+            value: ConnectedValue { vip: peer(vip), netns_cookie: 1 },
+        }
+    }
+
+    fn desired(protocol: Protocol, backends: &[&str]) -> Desired {
+        let backend =
+            |address: &&str| Backend { address: address.parse().unwrap(), cluster: String::new() };
+        let frontend = Frontend {
+            import: ObjectKey::new("demo", "dns"),
+            port_name: String::new(),
+            affinity_seconds: None,
+            backends: backends.iter().map(backend).collect(),
+        };
+        let id = FrontendId { ip: "10.0.0.1".parse().unwrap(), port: 53, protocol };
+        Desired { vips: [id.ip].into(), frontends: [(id, frontend)].into(), ..Desired::default() }
+    }
+
+    fn realized(all: &[&Desired]) -> Realized {
+        let mut maps = MemoryMaps::new(CAPACITY);
+        let mut realized = Realized::empty(CAPACITY);
+        for desired in all {
+            let plan = plan(desired, &realized, true);
+            apply(&plan, &mut maps, &mut realized).unwrap();
+        }
+        realized
+    }
+
+    #[test]
+    fn only_what_is_neither_wanted_nor_served_is_stale() {
+        let (a, b) = ("10.1.0.1:53", "10.1.0.2:53");
+        let of_a = desired(Protocol::Udp, &[a]);
+        let of_b = desired(Protocol::Udp, &[b]);
+        let none = Desired::default();
+        let kept = connection("10.0.0.1:53", a);
+        let gone = connection("10.0.0.1:53", b);
+        let other_port = connection("10.0.0.1:54", a);
+        let cases = [
+            // What is wanted, what is in the maps, and what is stale.
+            (&of_a, vec![&of_a], vec![gone, other_port]),
+            // Wanted again, and not written yet.
+            (&of_b, vec![&of_a], vec![other_port]),
+            // To go, and not gone yet.
+            (&none, vec![&of_a], vec![gone, other_port]),
+            (&of_a, vec![&of_b, &of_a], vec![gone, other_port]),
+            // The import has gone.
+            (&none, vec![&of_a, &none], vec![kept, gone, other_port]),
+        ];
+        for (desired, history, expected) in cases {
+            let mut found = stale(vec![kept, gone, other_port], desired, &realized(&history));
+            found.sort_by_key(|stale| (stale.value.vip.port, stale.key.backend.addr));
+            assert_eq!(found, expected, "{history:?}");
+        }
+    }
+
+    #[test]
+    fn ipv4_has_one_form() {
+        let mapped = Address::from(std::net::Ipv4Addr::new(10, 1, 0, 1));
+        let mut connection = connection("10.0.0.1:53", "10.1.0.1:53");
+        connection.key.backend = Peer::new(mapped, 53);
+        let wanted = desired(Protocol::Udp, &["10.1.0.1:53"]);
+        assert_eq!(stale(vec![connection], &wanted, &realized(&[])), []);
+    }
+
+    #[test]
+    fn nothing_is_stale_where_a_write_has_failed() {
+        let wanted = desired(Protocol::Udp, &["10.1.0.1:53"]);
+        let mut realized = realized(&[&wanted]);
+        let plan = plan(&Desired::default(), &realized, true);
+        let mut maps = Faulty::new(MemoryMaps::new(CAPACITY), 1000, 0);
+        for step in plan.steps {
+            // Every write fails, and may have taken effect.
+            let one = Plan { steps: vec![step], ..Plan::default() };
+            apply(&one, &mut maps, &mut realized).unwrap_err();
+        }
+        let connection = connection("10.0.0.1:53", "10.1.0.2:53");
+        assert_eq!(stale(vec![connection], &Desired::default(), &realized), []);
+    }
+
+    #[test]
+    fn tcp_is_left_to_finish() {
+        for (protocol, expected) in [(Protocol::Udp, true), (Protocol::Tcp, false)] {
+            let former = desired(protocol, &["10.1.0.1:53", "10.1.0.2:53"]);
+            let realized = realized(&[&former]);
+            let shrunk = plan(&desired(protocol, &["10.1.0.1:53"]), &realized, true);
+            assert_eq!(is_removed_by(&shrunk, &realized), expected);
+            assert!(!is_removed_by(&plan(&former, &realized, true), &realized));
+        }
+    }
+}

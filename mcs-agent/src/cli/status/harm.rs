@@ -1,0 +1,123 @@
+//! In `status`: what others have done to what is ours, and what was found out about it.
+
+use crate::{
+    agent::{AttachmentReport, AuditReport, Repairs, Report, age},
+    loader::Harm,
+};
+
+/// `Attachment: ...`, `Audit: ...`, `Repairs: ...`.
+pub(super) fn lines(report: &Report) -> Vec<String> {
+    let attachment = report.attachment.iter().flat_map(attachment);
+    attachment
+        .chain(audit(&report.audit))
+        .chain(repairs(&report.repairs, report.tc.repairs))
+        .collect()
+}
+
+fn attachment(report: &AttachmentReport) -> Vec<String> {
+    let effect = &report.effect;
+    let witness = match (report.witness, &report.witness_says) {
+        (Some(true), _) => "a process below was refused as it should be".to_owned(),
+        (Some(false), _) => "a process below was NOT translated".to_owned(),
+        (None, why) => {
+            format!("no process below could be asked: {}", why.as_deref().unwrap_or("not yet"))
+        }
+    };
+    let mut lines = vec![format!(
+        "Attachment: effective in {} of {} cgroups, as the kernel says; {witness}; {} ago",
+        effect.effective(),
+        effect.cgroups,
+        age(report.at)
+    )];
+    lines.extend(effect.before.iter().map(|other| format!("  before ours runs {other}")));
+    lines
+}
+
+fn audit(report: &AuditReport) -> Option<String> {
+    let last = report.last?;
+    let repairs: u64 = report.repairs.values().sum();
+    Some(format!(
+        "Audit: {} passes, {repairs} entries repaired; the latest of {} entries took {:.0} s, {:.1} ms \
+         of CPU time, {:.2} ms of it in a row at most",
+        report.passes,
+        last.entries,
+        last.seconds,
+        last.cpu_seconds * 1e3,
+        last.longest_seconds * 1e3
+    ))
+}
+
+fn repairs(repairs: &Repairs, devices: u64) -> Vec<String> {
+    let counts = repairs.counts.iter().map(|(harm, count)| (*harm, *count));
+    let counts = counts.chain([(Harm::Device, devices)]).filter(|(_, count)| *count > 0);
+    let counts: Vec<_> = counts.map(|(harm, count)| format!("{harm} {count}")).collect();
+    if counts.is_empty() {
+        return Vec::new();
+    }
+    let latest = repairs.latest.iter().map(|one| format!("  {} ago: {}", age(one.at), one.what));
+    [format!("Repairs: {}", counts.join(", "))].into_iter().chain(latest).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        agent::{AuditPass, Repaired},
+        loader::Effect,
+    };
+
+    #[test]
+    fn repairs_are_counted_and_the_latest_told() {
+        assert!(repairs(&Repairs::default(), 0).is_empty());
+        let told = repairs(
+            &Repairs {
+                counts: [(Harm::Pin, 2)].into(),
+                latest: [Repaired {
+                    at: 0,
+                    what: "the pin x was removed; pinned again".to_owned(),
+                }]
+                .into(),
+                problems: vec![],
+            },
+            3,
+        );
+        assert_eq!(told[0], "Repairs: pin 2, device 3");
+        assert!(told[1].ends_with("the pin x was removed; pinned again"), "{told:?}");
+    }
+
+    #[test]
+    fn the_audit_tells_what_it_costs() {
+        assert_eq!(audit(&AuditReport::default()), None);
+        let last = AuditPass {
+            entries: 40_000,
+            seconds: 20.0,
+            cpu_seconds: 0.0123,
+            longest_seconds: 0.0005,
+        };
+        let report = AuditReport {
+            passes: 3,
+            entries: 120_000,
+            repairs: [("slots".to_owned(), 1)].into(),
+            last: Some(last),
+        };
+        assert_eq!(
+            audit(&report).unwrap(),
+            "Audit: 3 passes, 1 entries repaired; the latest of 40000 entries took 20 s, 12.3 ms of \
+             CPU time, 0.50 ms of it in a row at most"
+        );
+    }
+
+    #[test]
+    fn what_runs_before_ours_is_named() {
+        let effect = Effect {
+            cgroups: 3,
+            before: vec!["program 7 (connect4, /a)".to_owned()],
+            ..Effect::default()
+        };
+        let report =
+            AttachmentReport { effect, witness: Some(true), ..AttachmentReport::default() };
+        let lines = attachment(&report);
+        assert!(lines[0].starts_with("Attachment: effective in 3 of 3 cgroups"), "{lines:?}");
+        assert_eq!(lines[1], "  before ours runs program 7 (connect4, /a)");
+    }
+}

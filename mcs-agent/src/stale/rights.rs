@@ -1,0 +1,46 @@
+use std::{fs::File, io, os::fd::AsFd as _, thread};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use thiserror::Error;
+
+use crate::netlink::SocketDiag;
+
+/// What keeps the agent from destroying sockets.
+#[derive(Debug, Error)]
+pub enum Obstacle {
+    /// `setns(2)`.
+    #[error("this process may not enter network namespaces: it takes CAP_SYS_ADMIN ({0})")]
+    Namespaces(io::Error),
+    /// `SOCK_DESTROY` is missing.
+    #[error("this kernel cannot destroy sockets: it was built without CONFIG_INET_DIAG_DESTROY")]
+    Kernel,
+    /// The module is.
+    #[error("this kernel does not list UDP sockets: load its module udp_diag ({0})")]
+    Module(io::Error),
+    /// Something else.
+    #[error("cannot ask the kernel for UDP sockets: {0}")]
+    Other(io::Error),
+}
+
+/// Tries all that it takes, on sockets that do not exist.
+pub fn probe() -> Result<(), Obstacle> {
+    // A thread that has moved is not to be used for anything else.
+    thread::spawn(try_all)
+        .join()
+        .unwrap_or_else(|_| Err(Obstacle::Other(io::Error::other("the attempt has failed"))))
+}
+
+fn try_all() -> Result<(), Obstacle> {
+    enter_own().map_err(Obstacle::Namespaces)?;
+    let diag = SocketDiag::open().map_err(Obstacle::Other)?;
+    diag.probe().map_err(|error| match error.raw_os_error() {
+        Some(libc::EOPNOTSUPP) => Obstacle::Kernel,
+        Some(libc::ENOENT) => Obstacle::Module(error),
+        _ => Obstacle::Other(error),
+    })
+}
+
+fn enter_own() -> io::Result<()> {
+    let own = File::open("/proc/thread-self/ns/net")?;
+    Ok(move_into_link_name_space(own.as_fd(), Some(LinkNameSpaceType::Network))?)
+}

@@ -1,0 +1,118 @@
+//! That programs are attached, and that they run for whom they should.
+
+use std::{fs::File, time::Duration};
+
+use anyhow::ensure;
+use mcs_tests::{
+    bpf::{AttachType, Instruction, Program, ProgramType, code, instruction},
+    cgroup::Cgroup,
+    site::Site,
+    suite::{Suite, tell},
+    wait,
+};
+use serde_json::Value;
+
+use crate::world::World;
+
+/// The agent looks every 30 s.
+const PATIENCE: Duration = Duration::from_secs(45);
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("the attachment is proven from cgroups below", is_proven);
+    suite.case("a program of others is before ours", is_shadowed);
+}
+
+/// A program for connect4: lets pass, and to another address if told so.
+fn connects(elsewhere: bool) -> anyhow::Result<Program> {
+    const USER_IP4: i16 = 4;
+    let mut program: Vec<Instruction> = Vec::new();
+    if elsewhere {
+        let localhost = i32::from_ne_bytes([127, 0, 0, 1]);
+        program.push(instruction(code::STORE_WORD_CONSTANT, 1, 0, USER_IP4, localhost));
+    }
+    program.push(instruction(code::MOVE_CONSTANT, 0, 0, 0, 1));
+    program.push(instruction(code::EXIT, 0, 0, 0, 0));
+    Ok(Program::load(
+        ProgramType::BPF_PROG_TYPE_CGROUP_SOCK_ADDR,
+        Some(AttachType::BPF_CGROUP_INET4_CONNECT),
+        &program,
+    )?)
+}
+
+/// Waits for a report of the attachment.
+fn told(
+    site: &Site,
+    what: &str,
+    is_it: impl Fn(&Value) -> bool,
+) -> anyhow::Result<(Value, Duration)> {
+    let start = std::time::Instant::now();
+    let found = wait::within(PATIENCE, what, || {
+        let mut status = site.agent.status()?;
+        let attachment = status["report"]["attachment"].take();
+        ensure!(is_it(&attachment), "{attachment}");
+        Ok(attachment)
+    })?;
+    Ok((found, start.elapsed()))
+}
+
+fn is_proven(world: &mut World) -> anyhow::Result<()> {
+    let target = world.target("proven");
+    let site = world.site("proven", &[], &target)?;
+    let pods = ["proven/pod-a", "proven/pod-a/container", "proven/pod-b"];
+    let children = pods
+        .iter()
+        .map(|role| Cgroup::create(&world.run, role))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    let (found, took) = told(&site, "the proof", |attachment| {
+        attachment["witness"] == true && attachment["effect"]["cgroups"].as_u64() >= Some(4)
+    })?;
+    ensure!(found["effect"]["without"] == 0, "{found}");
+    ensure!(found["effect"]["before"].as_array().is_some_and(Vec::is_empty), "{found}");
+    let counted = site.agent.counters()?["refused_unknown_port"];
+    ensure!(counted == 0, "the witness was counted {counted} times");
+    tell(format!("{} cgroups, and a witness, after {took:.1?}", found["effect"]["cgroups"]));
+
+    // Somebody's program further down is named: it runs before ours.
+    let program = connects(false)?;
+    let link = program
+        .attach_to_cgroup(File::open(children[0].path())?, AttachType::BPF_CGROUP_INET4_CONNECT)?;
+    let (found, took) = told(&site, "the program to be named", |attachment| {
+        attachment["effect"]["before"].as_array().is_some_and(|before| before.len() == 1)
+    })?;
+    let before = found["effect"]["before"][0].as_str().unwrap_or_default();
+    ensure!(before.contains("connect4") && before.contains("pod-a"), "{before}");
+    ensure!(site.agent.is_healthy()?, "{}", site.agent.status()?["degraded"]);
+    tell(format!("named after {took:.1?}: {before}"));
+    drop(link);
+    // In the order in which they have to go.
+    children.into_iter().rev().try_for_each(|child| {
+        let path = child.path().to_owned();
+        drop(child);
+        ensure!(!path.exists(), "{} is left", path.display());
+        Ok(())
+    })
+}
+
+fn is_shadowed(world: &mut World) -> anyhow::Result<()> {
+    let target = world.target("shadowed");
+    let mut site = world.site("shadowed", &[], &target)?;
+    site.agent.stop()?;
+    ensure!(site.agent.cleanup()?.status.success());
+    let thief = connects(true)?
+        .attach_to_cgroup(File::open(site.cgroup.path())?, AttachType::BPF_CGROUP_INET4_CONNECT)?;
+    site.agent.start_again(&world.node.netns, &[])?;
+    let (found, took) =
+        told(&site, "the theft to be noticed", |attachment| attachment["witness"] == false)?;
+    ensure!(
+        found["effect"]["before"].as_array().is_some_and(|before| before.len() == 1),
+        "{found}"
+    );
+    let degraded = site.agent.status()?["degraded"].to_string();
+    ensure!(degraded.contains("a process below is not translated"), "{degraded}");
+    tell(format!("told after {took:.1?}: {}", found["witness_says"]));
+    drop(thief);
+    let (_, took) = told(&site, "all to be well", |attachment| attachment["witness"] == true)?;
+    site.agent.wait_until_healthy()?;
+    tell(format!("well again after {took:.1?}"));
+    Ok(())
+}

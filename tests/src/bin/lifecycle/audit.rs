@@ -1,0 +1,164 @@
+//! Somebody else changes what the maps hold.
+
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use mcs_agent::{
+    dataplane::{Access, KernelMaps},
+    loader::Pins,
+    reconcile::{Dump, Maps as _, Step},
+};
+use mcs_common::{BackendState, FrontendKey};
+use mcs_tests::{
+    process,
+    site::Site,
+    suite::{Suite, is_full, tell},
+    wait,
+};
+use serde_json::Value;
+
+use crate::{
+    growth::{large, wait_for},
+    load::Load,
+    world::World,
+};
+
+/// The promise.
+const PASS: Duration = Duration::from_mins(5);
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("entries of maps are changed, removed and added, under load", is_repaired);
+    suite.case("what a pass of the audit costs, under load", costs);
+}
+
+fn open(site: &Site, access: Access) -> anyhow::Result<KernelMaps> {
+    Ok(KernelMaps::open(&Pins::new(site.bpffs.path()).config(), access)?)
+}
+
+/// Harm to a service that no client of the load uses, map by map.
+fn harms(dump: &Dump, victim: &FrontendKey) -> anyhow::Result<Vec<Vec<Step>>> {
+    let key = *victim;
+    let index = *dump.frontends.get(&key).context("the victim is not in the maps")?;
+    let state = dump.states[index as usize];
+    let id = dump.slots[state.extent.block as usize];
+    let backend = dump.backends[id as usize];
+    let mut elsewhere = backend;
+    elsewhere.port = 9;
+    let mut retired = backend;
+    retired.state = BackendState::RETIRED;
+    let mut nobodys = state;
+    nobodys.key.port = 9;
+    let mut cut = state;
+    cut.extent.count = 0;
+    let foreign = FrontendKey { port: 999, ..key };
+    let unused = u32::try_from(dump.backends.len())? + 5;
+    Ok(vec![
+        vec![Step::WriteBackend { id, backend: elsewhere }],
+        vec![Step::WriteBackend { id, backend: retired }],
+        vec![Step::WriteBackend { id: unused, backend }],
+        vec![Step::WriteSlots { block: state.extent.block, ids: vec![0] }],
+        vec![Step::WriteState { index, state: nobodys }],
+        vec![Step::WriteState { index, state: cut }],
+        vec![Step::DeleteFrontend(key)],
+        vec![Step::DeleteFrontend(key), Step::InsertFrontend { key, index: index + 1 }],
+        vec![Step::InsertFrontend { key: foreign, index }],
+        vec![Step::DeleteVip(key.vip)],
+        vec![Step::InsertVip(std::net::Ipv4Addr::new(10, 99, 99, 99).into())],
+        vec![Step::WriteService { id: state.service, record: dump.services[0] }],
+        vec![Step::WriteCluster { id: backend.cluster, record: dump.clusters[0] }],
+    ])
+}
+
+fn is_repaired(world: &mut World) -> anyhow::Result<()> {
+    let target = world.target("audited");
+    let victim = large(200);
+    let site = world.site("audited", &[], &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    site.apply(&victim)?;
+    let mut maps = open(&site, Access::Write)?;
+    let dump = maps.dump()?;
+    let (ip, port, _) = *victim.frontends().keys().next().context("no frontend")?;
+    let key = FrontendKey::new(ip.into(), port, 6);
+    let harms = harms(&dump, &key)?;
+    let mut slowest = Duration::ZERO;
+    Load::of(&target).during(&world.pod, || {
+        // Each by itself, and then all that go together.
+        for harm in &harms {
+            harm.iter().try_for_each(|step| maps.write(step))?;
+            ensure!(maps.dump()? != dump, "{harm:?} did no harm");
+            slowest = slowest.max(until_repaired(&maps, &dump)?);
+        }
+        harms[1..6].iter().flatten().try_for_each(|step| maps.write(step))?;
+        slowest = slowest.max(until_repaired(&maps, &dump)?);
+        let slot = key_of(dump.states[dump.frontends[&key] as usize].extent.block);
+        let pin = Pins::new(site.bpffs.path()).config().join("slots");
+        let mut update = Command::new("bpftool");
+        update.args(["map", "update", "pinned"]).arg(pin).arg("key").args(slot);
+        process::run(update.args(["value", "9", "9", "9", "9"]), "")?;
+        slowest = slowest.max(until_repaired(&maps, &dump)?);
+        Ok(())
+    })?;
+    let counted = |report: &Value| -> u64 {
+        let repairs = report["audit"]["repairs"].as_object();
+        repairs.into_iter().flat_map(|maps| maps.values()).filter_map(Value::as_u64).sum()
+    };
+    let expected = harms.len() as u64 + 4 + 1;
+    wait::until("the repairs to be told", || {
+        let told = counted(&site.agent.status()?["report"]);
+        ensure!(told == expected, "{told} repairs instead of {expected}");
+        Ok(())
+    })?;
+    ensure!(site.agent.log()?.contains("was changed by somebody else; repaired"), "no word");
+    site.agent.wait_for(&victim)?;
+    tell(format!("{expected} entries harmed, each put right within {slowest:.1?}"));
+    Ok(())
+}
+
+/// The bytes of a key, for bpftool.
+fn key_of(index: u32) -> [String; 4] {
+    index.to_ne_bytes().map(|byte| byte.to_string())
+}
+
+fn until_repaired(maps: &KernelMaps, expected: &Dump) -> anyhow::Result<Duration> {
+    let start = Instant::now();
+    wait::within(PASS, "the audit", || {
+        ensure!(maps.dump()? == *expected, "the maps hold something else still");
+        Ok(())
+    })?;
+    Ok(start.elapsed())
+}
+
+fn costs(world: &mut World) -> anyhow::Result<()> {
+    let services = if is_full() { 500 } else { 8 };
+    let target = world.target("costly");
+    let site = world.site("costly", &[], &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let pass = Load::of(&target).during(&world.pod, || {
+        (0..services).try_for_each(|one| site.manifests.write(&large(one)))?;
+        wait_for(&site, services * 1000)?;
+        // One pass that began after that.
+        let passes = |status: &Value| status["report"]["audit"]["passes"].as_u64().unwrap_or(0);
+        let before = passes(&site.agent.status()?);
+        wait::within(2 * PASS, "a pass", || {
+            let mut status = site.agent.status()?;
+            ensure!(passes(&status) >= before + 2, "{} passes", passes(&status));
+            Ok(status["report"]["audit"]["last"].take())
+        })
+    })?;
+    let figure = |name: &str| pass[name].as_f64().with_context(|| format!("no {name} in {pass}"));
+    let seconds = figure("seconds")?;
+    tell(format!(
+        "{} endpoints, {} entries: {seconds:.0} s, {:.0} ms of CPU time, {:.1} ms in a row at most",
+        services * 1000,
+        figure("entries")?,
+        figure("cpu_seconds")? * 1e3,
+        figure("longest_seconds")? * 1e3,
+    ));
+    ensure!(Duration::from_secs_f64(seconds) < PASS, "a pass took {seconds} s");
+    let repairs = &site.agent.status()?["report"]["audit"]["repairs"];
+    ensure!(repairs.as_object().is_none_or(serde_json::Map::is_empty), "repaired: {repairs}");
+    Ok(())
+}

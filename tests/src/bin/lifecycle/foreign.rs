@@ -1,0 +1,302 @@
+//! Somebody else removes, replaces or detaches what is the agent's.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::TcpStream,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use mcs_agent::loader::{Harm, Pins};
+use mcs_tests::{
+    agent::{Agent, HOOKS, Source},
+    bpf::{Instruction, Program, ProgramType, code, instruction},
+    client::{Family, connected, identity},
+    manifests::{Manifests, Protocol},
+    process,
+    site::{self, Site},
+    suite::{Suite, tell},
+    wait,
+};
+use serde_json::Value;
+
+use crate::{
+    load::Load,
+    world::{Target, World},
+};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("pins are removed, or replaced by others, under load", pins_go);
+    suite.case("the directory of pins is removed, under load", directory_goes);
+    suite.case("bpffs is unmounted and mounted again, under load", bpffs_goes);
+    suite.case("programs are detached", detached);
+    suite.case("the cgroup is made anew", cgroup_goes);
+}
+
+/// What a pin leads to, by its path: enough to tell one map or link from another.
+fn pinned(root: &Path) -> anyhow::Result<BTreeMap<PathBuf, String>> {
+    let mut pins = BTreeMap::new();
+    for path in entries(root)?.into_iter().filter(|path| !path.is_dir()) {
+        let what = if path.parent().is_some_and(|parent| parent.ends_with("links")) {
+            "link"
+        } else {
+            "map"
+        };
+        let path_text = path.display().to_string();
+        let mut show = Command::new("bpftool");
+        show.args(["-j", what, "show", "pinned", &path_text]);
+        let shown: Value = serde_json::from_str(&process::run(&mut show, "")?)?;
+        let id = shown["id"].as_u64().with_context(|| format!("no id in {shown}"))?;
+        pins.insert(path, format!("{what} {id}"));
+    }
+    Ok(pins)
+}
+
+/// What is in the directory, and in those of it.
+fn entries(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for directory in [root.to_owned(), root.join("config"), root.join("state"), root.join("links")]
+    {
+        for entry in fs::read_dir(directory)? {
+            paths.push(entry?.path());
+        }
+    }
+    Ok(paths)
+}
+
+/// Waits until the same is pinned as before. Returns how long that took.
+fn until_pinned(root: &Path, before: &BTreeMap<PathBuf, String>) -> anyhow::Result<Duration> {
+    let start = Instant::now();
+    wait::until("the pins to be back", || {
+        for path in before.keys() {
+            ensure!(path.symlink_metadata()?.is_file(), "{} is missing", path.display());
+        }
+        let now = pinned(root)?;
+        ensure!(now == *before, "{now:?} instead of {before:?}");
+        Ok(())
+    })?;
+    Ok(start.elapsed())
+}
+
+/// Repairs of one sort, as `status` counts them.
+fn repairs(agent: &Agent, harm: Harm) -> anyhow::Result<u64> {
+    Ok(agent.status()?["report"]["repairs"]["counts"][harm.name()].as_u64().unwrap_or(0))
+}
+
+fn wait_for_repairs(agent: &Agent, harm: Harm, count: u64) -> anyhow::Result<()> {
+    wait::until("the repairs to be told", || {
+        let told = repairs(agent, harm)?;
+        ensure!(told == count, "{told} repairs ({harm}) instead of {count}");
+        Ok(())
+    })
+}
+
+/// A program that lets all pass.
+fn program() -> anyhow::Result<Program> {
+    let passes: [Instruction; 2] =
+        [instruction(code::MOVE_CONSTANT, 0, 0, 0, 1), instruction(code::EXIT, 0, 0, 0, 0)];
+    Ok(Program::load(ProgramType::BPF_PROG_TYPE_SOCKET_FILTER, None, &passes)?)
+}
+
+fn pins_go(world: &mut World) -> anyhow::Result<()> {
+    let target = world.target("unpinned");
+    let mut site = world.site("unpinned", &[], &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let root = Pins::new(site.bpffs.path()).root().to_owned();
+    let before = pinned(&root)?;
+    let other = program()?;
+    let mut took = Duration::ZERO;
+    Load::of(&target).during(&world.pod, || {
+        // All of them at once, and then something else in the place of each.
+        for path in before.keys() {
+            fs::remove_file(path)?;
+        }
+        took = took.max(until_pinned(&root, &before)?);
+        for path in before.keys() {
+            fs::remove_file(path)?;
+            other.pin(path)?;
+        }
+        took = took.max(until_pinned(&root, &before)?);
+        for path in before.keys() {
+            fs::remove_file(path)?;
+            fs::create_dir(path)?;
+        }
+        took = took.max(until_pinned(&root, &before)?);
+        wait_for_repairs(&site.agent, Harm::Pin, 3 * before.len() as u64)?;
+        // Who comes next finds everything in its place.
+        site.agent.kill()?;
+        site.agent.start_again(&world.node.netns, &[])?;
+        site.agent.wait_until_healthy()
+    })?;
+    tell(format!("{} pins gone three times, back within {took:.1?}", before.len()));
+    let is_map = |what: &&String| what.starts_with("map");
+    let after = pinned(&root)?;
+    ensure!(before.values().filter(is_map).eq(after.values().filter(is_map)), "other maps");
+    // What is not ours was moved aside.
+    let aside =
+        entries(&root)?.into_iter().filter(|path| path.to_string_lossy().ends_with("-foreign"));
+    ensure!(aside.flat_map(fs::remove_dir).count() == before.len());
+    site.agent.wait_for(&target.service)
+}
+
+fn directory_goes(world: &mut World) -> anyhow::Result<()> {
+    let target = world.target("removed");
+    let site = world.site("removed", &[], &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let root = Pins::new(site.bpffs.path()).root().to_owned();
+    let before = pinned(&root)?;
+    let took = Load::of(&target).during(&world.pod, || {
+        fs::remove_dir_all(&root)?;
+        until_pinned(&root, &before)
+    })?;
+    wait_for_repairs(&site.agent, Harm::Bpffs, 1)?;
+    ensure!(site.agent.is_healthy()?, "{}", site.agent.status()?["degraded"]);
+    tell(format!("pinned again after {took:.1?}"));
+    Ok(())
+}
+
+/// A BPF file system of its own.
+struct Mount(PathBuf);
+
+impl Mount {
+    fn make(path: PathBuf) -> anyhow::Result<Self> {
+        fs::create_dir(&path)?;
+        let mount = Self(path);
+        mount.mount()?;
+        Ok(mount)
+    }
+
+    fn mount(&self) -> anyhow::Result<()> {
+        let mut mount = Command::new("mount");
+        process::run(mount.args(["-t", "bpf", "bpf"]).arg(&self.0), "").map(drop)
+    }
+
+    fn unmount(&self) -> anyhow::Result<()> {
+        process::run(Command::new("umount").arg("--lazy").arg(&self.0), "").map(drop)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // It may be unmounted already.
+        let _ = self.unmount();
+    }
+}
+
+fn bpffs_goes(world: &mut World) -> anyhow::Result<()> {
+    let target = world.target("unmounted");
+    let late = world.target("unmounted-late");
+    let manifests = Manifests::create(&world.run)?;
+    manifests.write(&target.service)?;
+    let source = Source::Manifests(manifests.path().to_owned());
+    let (mut config, cgroup, _unused) = site::place(&world.run, "unmounted", source, &[])?;
+    let mount = Mount::make(world.run.directory().join("bpffs"))?;
+    config.bpffs.clone_from(&mount.0);
+    let mut agent = Agent::start(&world.node.netns, config)?;
+    agent.wait_until_healthy()?;
+    let _in_cgroup = cgroup.visit()?;
+    let root = mount.0.join("mcs");
+    let before = pinned(&root)?;
+    let (told, took) = Load::of(&target).during(&world.pod, || {
+        mount.unmount()?;
+        let start = Instant::now();
+        wait::until("the agent to notice", || {
+            ensure!(agent.log()?.contains("are lost"), "it has not said so");
+            Ok(())
+        })?;
+        let told = start.elapsed();
+        ensure!(!agent.is_healthy()?, "status knows of no trouble");
+        // It does its work all the same.
+        manifests.write(&late.service)?;
+        world.pod.run(|| {
+            wait::until("the new service", || {
+                let stream = connected(Family::V4, late.at(Family::V4, Protocol::Tcp))?;
+                identity(&stream)
+            })
+        })??;
+        mount.mount()?;
+        let took = until_pinned(&root, &before)?;
+        agent.wait_until_healthy()?;
+        wait_for_repairs(&agent, Harm::Bpffs, 1)?;
+        agent.kill()?;
+        agent.start_again(&world.node.netns, &[])?;
+        agent.wait_until_healthy()?;
+        agent.wait_for(&late.service)?;
+        Ok((told, took))
+    })?;
+    tell(format!("told after {told:.1?}, pinned {took:.1?} after it was mounted again"));
+    Ok(())
+}
+
+fn detached(world: &mut World) -> anyhow::Result<()> {
+    let target = world.target("detached");
+    let mut site = world.site("detached", &[], &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    // Connections that are there do not depend on the hooks.
+    let live = world.pod.run(|| connected(Family::V4, target.at(Family::V4, Protocol::Tcp)))??;
+    identity(&live)?;
+    let mut took = Duration::ZERO;
+    for name in hooks(&site)? {
+        let pin = site.bpffs.path().join("mcs/links").join(&name);
+        let mut detach = Command::new("bpftool");
+        process::run(detach.args(["link", "detach", "pinned"]).arg(pin), "")?;
+        let start = Instant::now();
+        site.agent.wait_until_healthy()?;
+        took = took.max(start.elapsed());
+        serves(world, &target)?;
+    }
+    wait_for_repairs(&site.agent, Harm::Hook, HOOKS as u64)?;
+    ensure!(live_still(&live)?, "a connection has ended");
+    tell(format!("each of {HOOKS} hooks detached, attached again within {took:.1?}"));
+    Ok(())
+}
+
+fn hooks(site: &Site) -> anyhow::Result<Vec<String>> {
+    let status = site.agent.status()?;
+    let hooks = status["hooks"].as_array().context("no hooks")?;
+    Ok(hooks.iter().filter_map(|hook| Some(hook["name"].as_str()?.to_owned())).collect())
+}
+
+fn live_still(mut stream: &TcpStream) -> anyhow::Result<bool> {
+    use std::io::{Read as _, Write as _};
+
+    stream.write_all(b"still there?")?;
+    let mut echo = [0; 12];
+    stream.read_exact(&mut echo)?;
+    Ok(&echo == b"still there?")
+}
+
+fn serves(world: &World, target: &Target) -> anyhow::Result<()> {
+    world.pod.run(|| {
+        for family in Family::ON_WIRE {
+            identity(&connected(family, target.at(family, Protocol::Tcp))?)?;
+        }
+        Ok(())
+    })?
+}
+
+fn cgroup_goes(world: &mut World) -> anyhow::Result<()> {
+    let target = world.target("moved");
+    let mut site = world.site("moved", &[], &target)?;
+    {
+        let _in_cgroup = site.cgroup.visit()?;
+        serves(world, &target)?;
+    }
+    let path = site.cgroup.path();
+    wait::until("the cgroup to be empty", || {
+        // The agent's witness may be there.
+        Ok(fs::remove_dir(path)?)
+    })?;
+    fs::create_dir(path)?;
+    let start = Instant::now();
+    wait_for_repairs(&site.agent, Harm::Cgroup, 1)?;
+    site.agent.wait_until_healthy()?;
+    let took = start.elapsed();
+    let _in_cgroup = site.cgroup.visit()?;
+    serves(world, &target)?;
+    tell(format!("attached to the new one after {took:.1?}"));
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! The node has no memory for the agent.
+
+use anyhow::ensure;
+use mcs_tests::{
+    suite::{Suite, is_full, tell},
+    wait,
+};
+
+use crate::{
+    growth::{PATIENCE, large, wait_for},
+    load::Load,
+    memory::MemoryLimit,
+    restart::found,
+    world::World,
+};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("killed by the kernel for want of memory, under load", is_killed);
+}
+
+/// What the agent may take more than it has, in bytes: less than the objects to come.
+const MORE: u64 = 1 << 20;
+/// Services that come at a time.
+const SERVICES: usize = 6;
+
+fn is_killed(world: &mut World) -> anyhow::Result<()> {
+    let turns = if is_full() { 20 } else { 3 };
+    let limit = MemoryLimit::create(&world.run, "memory")?;
+    let target = world.target("starved");
+    let mut site = world.site("starved", &[], &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let mut there = 0;
+    Load::of(&target).during(&world.pod, || {
+        for turn in 1..=turns {
+            // A process is counted from its start on.
+            site.agent.kill()?;
+            site.agent.start_again(&world.node.netns, &[])?;
+            limit.hold(site.agent.pid())?;
+            site.agent.wait_until_healthy()?;
+            limit.set(limit.usage()? + MORE)?;
+            for one in there..there + SERVICES {
+                site.manifests.write(&large(one))?;
+            }
+            there += SERVICES;
+            wait::within(PATIENCE, "the kernel to kill the agent", || {
+                ensure!(limit.kills()? >= turn, "it goes on with {} bytes", limit.usage()?);
+                Ok(())
+            })?;
+            site.agent.wait_until_ended()?;
+
+            let (before, maps) = found(&site)?;
+            site.agent.start_again(&world.node.netns, &[])?;
+            wait_for(&site, there * 1000)?;
+            let (after, same) = found(&site)?;
+            let grew = before.backends.len() != after.backends.len() || maps != same;
+            ensure!(grew || before == after, "a restart changed what was right");
+            limit.set(u64::MAX >> 1)?;
+        }
+        Ok(())
+    })?;
+    ensure!(limit.kills()? == turns, "killed {} times", limit.kills()?);
+    tell(format!("killed {turns} times"));
+    site.agent.wait_for(&target.service)
+}

@@ -1,0 +1,274 @@
+//! UDP sockets that are connected to a backend when it is removed.
+
+mod clients;
+
+use std::{
+    process::{Child, Stdio},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{
+    agent::{Agent, CAPABILITY_FOR_STALE_UDP},
+    client::{Family, connected, identity, receive_nameless, udp_connected},
+    manifests::{Manifests, Protocol, Service},
+    netns::Namespace,
+    site::{Site, place},
+    suite::{Suite, is_full, tell},
+    wait,
+};
+use serde_json::Value;
+
+use self::clients::Clients;
+use crate::{
+    load::Load,
+    world::{SETS, Target, World, backends},
+};
+
+/// Within this a client knows.
+const PROMPT: Duration = Duration::from_secs(1);
+/// What lets an agent enter network namespaces.
+const ENTERS: &str = CAPABILITY_FOR_STALE_UDP;
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("UDP sockets of a removed backend are destroyed, and no others", destroys);
+    suite.case("backends that are removed while no agent runs", catches_up);
+    suite.case("UDP sockets in a network namespace without a name", sees_processes);
+    suite.case("without the right to, stale UDP sockets stay, and status says so", says_why_not);
+    suite.case("affinity to a removed backend ends at once", forgets_affinity);
+}
+
+/// An agent with more capabilities than others have.
+fn start(
+    world: &World,
+    role: &str,
+    capabilities: &[&'static str],
+    flags: &[&str],
+    services: &[&Service],
+) -> anyhow::Result<Site> {
+    let manifests = Manifests::create(&world.run)?;
+    services.iter().try_for_each(|service| manifests.write(service))?;
+    let source = mcs_tests::agent::Source::Manifests(manifests.path().to_owned());
+    let (mut config, cgroup, bpffs) = place(&world.run, role, source, flags)?;
+    config.capabilities = capabilities.to_vec();
+    let mut agent = Agent::start(&world.node.netns, config)?;
+    agent.wait_until_healthy()?;
+    Ok(Site { agent, manifests, cgroup, bpffs })
+}
+
+fn report(agent: &Agent) -> anyhow::Result<Value> {
+    Ok(agent.status()?["report"]["stale_udp"].take())
+}
+
+/// Waits until that many sockets have been destroyed, and makes sure that none failed.
+fn count(agent: &Agent, expected: usize) -> anyhow::Result<()> {
+    wait::until("the report of destroyed sockets", || {
+        let report = report(agent)?;
+        ensure!(report["destroyed"] == expected, "{report} instead of {expected}");
+        ensure!(report["failed"] == 0, "{report}");
+        Ok(())
+    })
+}
+
+/// Under load on another service, whose sockets have the same backends.
+fn destroys(world: &mut World) -> anyhow::Result<()> {
+    let turns = if is_full() { 100 } else { 6 };
+    let target = world.target("stale");
+    let other = world.target("kept").with(&SETS.concat());
+    let second = world.another_pod("second", 21)?;
+    let places = [&world.pod, &second, &world.node.netns];
+    let services = [&target.service, &other.service];
+    let site = start(world, "stale", &[ENTERS], &[], &services)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let (mut told, mut untouched, mut failures) = (0, 0, Vec::new());
+    let mut slowest = Duration::ZERO;
+    Load::of(&other).during(&world.pod, || {
+        for turn in 0..turns {
+            let all = Clients::begin(&places, &target, &other)?;
+            let changed = target.clone().with(SETS[(turn + 1) % 2]);
+            site.apply(&changed.service)?;
+            let left = backends(SETS[(turn + 1) % 2]);
+            let took = all.wait_until_aborted(PROMPT, &mut failures);
+            slowest = slowest.max(took);
+            failures.extend(all.move_on(&target, &left));
+            failures.extend(all.go_on(&target, &other, &left));
+            told += all.aborted();
+            untouched += all.untouched();
+        }
+        Ok(())
+    })?;
+    tell(format!(
+        "{told} sockets were told within {} ms, {untouched} others had nothing to do with it: {} \
+         failures",
+        slowest.as_millis(),
+        failures.len()
+    ));
+    ensure!(
+        failures.is_empty(),
+        "{} failures, of which the first: {}",
+        failures.len(),
+        failures[0]
+    );
+    count(&site.agent, told)
+}
+
+fn catches_up(world: &mut World) -> anyhow::Result<()> {
+    let target = world.target("missed");
+    let other = world.target("met").with(&SETS.concat());
+    let services = [&target.service, &other.service];
+    let mut site = start(world, "missed", &[ENTERS], &[], &services)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let clients = Clients::begin(&[&world.pod], &target, &other)?;
+    let changed = target.clone().with(SETS[1]);
+
+    site.agent.kill()?;
+    site.manifests.write(&changed.service)?;
+    site.manifests.write(&target.service)?;
+    site.agent.start_again(&world.node.netns, &[])?;
+    site.agent.wait_until_healthy()?;
+    thread::sleep(PROMPT);
+    let failures = clients.still_go();
+    ensure!(failures.is_empty(), "a backend that is there again: {failures:?}");
+    count(&site.agent, 0)?;
+
+    site.agent.kill()?;
+    site.manifests.write(&changed.service)?;
+    site.agent.start_again(&world.node.netns, &[])?;
+    site.agent.wait_for(&changed.service)?;
+    let mut failures = Vec::new();
+    clients.wait_until_aborted(PROMPT, &mut failures);
+    ensure!(failures.is_empty(), "{failures:?}");
+    count(&site.agent, clients.aborted())?;
+
+    // The import goes, and its address with it.
+    let clients = Clients::begin(&[&world.pod], &changed, &other)?;
+    site.remove(&changed.service)?;
+    clients.wait_until_aborted(PROMPT, &mut failures);
+    tell(format!("{} sockets, {} failures", 2 * clients.aborted(), failures.len()));
+    ensure!(failures.is_empty(), "{failures:?}");
+    Ok(())
+}
+
+/// A process in a namespace of its own, which nothing else leads to. It connects to a VIP and waits.
+struct Hermit(Child);
+
+impl Hermit {
+    fn begin(netns: &Namespace, target: &Target) -> anyhow::Result<Self> {
+        let vip = target.at(Family::V4, Protocol::Udp);
+        let script = format!(
+            "ip link set lo up && ip address add 10.76.0.1/32 dev lo \
+             && ip route add 10.77.0.0/16 dev lo \
+             && exec 3<>/dev/udp/{}/{} && echo ready && exec cat <&3",
+            vip.ip(),
+            vip.port()
+        );
+        let mut command = netns.command("unshare");
+        command.args(["--net", "--", "bash", "-c", &script]);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut hermit = Self(child.spawn()?);
+        let mut ready = [0; 6];
+        let output = hermit.0.stdout.as_mut().context("no output")?;
+        std::io::Read::read_exact(output, &mut ready).context("the process did not connect")?;
+        Ok(hermit)
+    }
+
+    /// What it says when its socket is destroyed.
+    fn last_words(&mut self) -> anyhow::Result<String> {
+        wait::within(PROMPT, "the process to end", || {
+            self.0.try_wait()?.context("it still waits for its socket")
+        })?;
+        let mut said = String::new();
+        let errors = self.0.stderr.as_mut().context("no errors")?;
+        std::io::Read::read_to_string(errors, &mut said)?;
+        Ok(said)
+    }
+}
+
+impl Drop for Hermit {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Only a process that may trace it sees the namespace of another one.
+fn sees_processes(world: &mut World) -> anyhow::Result<()> {
+    let target = world.target("hermit");
+    for (capabilities, is_seen) in [(vec![ENTERS], false), (vec![ENTERS, "sys_ptrace"], true)] {
+        let role = if is_seen { "hermit-seen" } else { "hermit" };
+        let site = start(world, role, &capabilities, &[], &[&target.service])?;
+        let _in_cgroup = site.cgroup.visit()?;
+        let mut hermit = Hermit::begin(&world.pod, &target)?;
+        site.apply(&target.clone().with(SETS[1]).service)?;
+        if is_seen {
+            let said = hermit.last_words()?;
+            ensure!(said.contains("connection abort"), "{said}");
+            count(&site.agent, 1)?;
+        } else {
+            wait::until("the socket to be given up", || {
+                let report = report(&site.agent)?;
+                ensure!(report["gone"] == 1 && report["destroyed"] == 0, "{report}");
+                ensure!(report["closed"].as_u64() > Some(0), "{report}");
+                Ok(())
+            })?;
+            ensure!(hermit.0.try_wait()?.is_none(), "it has ended");
+        }
+    }
+    Ok(())
+}
+
+fn says_why_not(world: &mut World) -> anyhow::Result<()> {
+    let target = world.target("powerless");
+    let cases: [(&str, &[&'static str], &[&str], &str); 2] = [
+        ("powerless", &[], &[], "it takes CAP_SYS_ADMIN"),
+        ("told-not-to", &[ENTERS], &["--stale-udp=leave"], "--stale-udp=leave"),
+    ];
+    for (role, capabilities, flags, why) in cases {
+        let site = start(world, role, capabilities, flags, &[&target.service])?;
+        let _in_cgroup = site.cgroup.visit()?;
+        let clients = Clients::begin(&[&world.pod], &target, &target)?;
+        site.apply(&target.clone().with(SETS[1]).service)?;
+        thread::sleep(PROMPT);
+        let failures = clients.still_go();
+        ensure!(failures.is_empty(), "{failures:?}");
+        let status = site.agent.command(&["status"])?;
+        let said = String::from_utf8(status.stdout)?;
+        let line = said.lines().find(|line| line.starts_with("Stale UDP: "));
+        let line = line.context("status says nothing of it")?;
+        ensure!(line.contains("sockets stay connected") && line.contains(why), "{line}");
+        ensure!(status.status.success(), "it is degraded");
+    }
+    Ok(())
+}
+
+/// Nothing remembered leads to a backend that is gone.
+fn forgets_affinity(world: &mut World) -> anyhow::Result<()> {
+    let mut target = world.target("sticky");
+    target.service = target.service.affinity(600);
+    let site = world.site("sticky", &[], &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let (mut choices, mut failures) = (0, 0);
+    for turn in 0..10 {
+        let set = SETS[turn % 2];
+        site.apply(&target.clone().with(set).service)?;
+        let found = world.pod.run(|| {
+            Family::ALL.map(|family| {
+                let tcp = identity(&connected(family, target.at(family, Protocol::Tcp))?)?;
+                let socket = udp_connected(family, target.at(family, Protocol::Udp))?;
+                socket.send(b"who are you")?;
+                anyhow::Ok([tcp, receive_nameless(&socket)?])
+            })
+        })?;
+        for answered in found {
+            for backend in answered? {
+                choices += 1;
+                failures += usize::from(!backends(set).contains(&backend));
+            }
+        }
+    }
+    tell(format!("{choices} choices, {failures} failures"));
+    ensure!(failures == 0, "{failures} of {choices} clients were led to a backend that is gone");
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! `cargo xtask fuzz`: random inputs, for longer than the suites try them.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, ensure};
+use clap::ValueEnum;
+use mcs_tests::suite::FUZZ_SECONDS;
+
+use crate::{
+    build::{self, OBJECT_VARIABLE},
+    process,
+    setup::{self, Purpose},
+    workspace::Workspace,
+};
+
+/// Try random inputs for longer than the suites do
+///
+/// What fails is made as small as it gets, and printed; its seed is noted in tests/proptest-regressions, to be
+/// committed: the suites try such inputs first.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What to try; by default all, one after the other
+    parts: Vec<Part>,
+    /// How long to try each
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    minutes: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Objects, from the bytes of manifests to maps in memory
+    Objects,
+    /// Packets, through the programs of the packet path (as root)
+    Packets,
+    /// What the pinned maps hold when an agent starts (as root)
+    Restore,
+}
+
+impl Part {
+    const ALL: [Self; 3] = [Self::Objects, Self::Packets, Self::Restore];
+
+    /// The suite that has a case `fuzz: ...` for it.
+    const fn suite(self) -> &'static str {
+        match self {
+            Self::Objects => "scenario",
+            Self::Packets => "packet",
+            Self::Restore => "lifecycle",
+        }
+    }
+}
+
+/// Runs the verb.
+pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
+    let parts = if args.parts.is_empty() { Part::ALL.as_slice() } else { &args.parts };
+    let takes_root = parts.iter().any(|part| *part != Part::Objects);
+    let is_root = rustix::process::geteuid().is_root();
+    ensure!(
+        is_root || !takes_root,
+        "packets and restore take root: `cargo xtask fuzz objects` does not"
+    );
+    setup::ensure(workspace, &[Purpose::Build])?;
+    let object = build::object(workspace)?;
+    let agent = build::release(workspace, &object)?;
+    for part in parts {
+        let mut suite = workspace.cargo();
+        suite.args(["run", "--release", "--package", "mcs-tests", "--bin", part.suite()]);
+        suite.args(["--", "fuzz: "]);
+        suite.env(OBJECT_VARIABLE, &object).env("MCS_AGENT", &agent);
+        suite.env(FUZZ_SECONDS, (args.minutes * 60).to_string());
+        process::run(&mut suite)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

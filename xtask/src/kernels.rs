@@ -1,0 +1,206 @@
+//! `cargo xtask kernels`: the suites on the kernels that the agent is for.
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::{ValueEnum, builder::PossibleValuesParser};
+
+use self::{
+    image::Image,
+    machine::{boot, here, plan},
+    matrix::{Matrix, Row},
+    outcome::Outcomes,
+    suites::Suite,
+};
+use crate::{
+    build::{self, Profile},
+    setup::{
+        self, Purpose,
+        kernel::{SOURCES, Source},
+    },
+    workspace::Workspace,
+};
+
+mod image;
+mod machine;
+mod matrix;
+mod outcome;
+mod suites;
+
+/// This machine's own kernel.
+const HERE: &str = "here";
+
+/// Run the suites on other kernels, and print the matrix
+///
+/// Debian's kernels are fetched into the cache, and booted by qemu with two CPUs and no network.
+/// A cell shows cases passed, skipped and failed; a skip is what a kernel lacks, which is told below.
+/// Fails unless every suite passes on every kernel.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The kernels; by default all, and this machine's own
+    #[arg(
+        long = "kernel", value_name = "KERNEL", value_delimiter = ',',
+        value_parser = PossibleValuesParser::new(
+            SOURCES.iter().map(|source| source.name).chain([HERE])
+        ),
+    )]
+    kernels: Vec<String>,
+    /// The suites; by default all
+    #[arg(long = "suite", value_name = "SUITE", value_enum, value_delimiter = ',')]
+    suites: Vec<Suite>,
+    /// Fetch the newest kernels of their suites again
+    #[arg(long)]
+    renew: bool,
+    /// Minutes until a machine that is not done is stopped
+    #[arg(long, value_name = "MINUTES", default_value_t = 40)]
+    patience: u64,
+    /// Run what is built without optimisation
+    #[arg(long)]
+    debug: bool,
+    /// How the matrix is printed
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+}
+
+/// Runs the verb.
+pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
+    ensure!(
+        cfg!(target_arch = "x86_64"),
+        "the machines run this machine's programs, and the kernels are those for x86-64"
+    );
+    setup::ensure(workspace, &[Purpose::Build, Purpose::Test, Purpose::Kernels])?;
+    let suites = match args.suites.as_slice() {
+        [] => Suite::value_variants(),
+        some => some,
+    };
+    let profile = if args.debug { build::DEV } else { build::RELEASE };
+    let built = Built::new(workspace, profile, suites)?;
+    let lab = Lab { workspace, suites, patience: Duration::from_mins(args.patience), built };
+    let chosen = |name: &str| args.kernels.is_empty() || args.kernels.iter().any(|k| k == name);
+    let mut rows = Vec::new();
+    for source in SOURCES.iter().filter(|source| chosen(source.name)) {
+        if args.renew {
+            source.install(workspace)?;
+        }
+        rows.push(lab.boot(source));
+    }
+    if chosen(HERE) {
+        rows.push(lab.here());
+    }
+    let matrix = Matrix { rows: &rows, suites };
+    match args.output {
+        Format::Table => println!("\n{matrix}"),
+        Format::Json => println!("{:#}", matrix.json()),
+    }
+    Ok(if matrix.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What the suites are made of.
+struct Built {
+    object: PathBuf,
+    agent: PathBuf,
+    /// The agent of another version, for those that ask for it.
+    wide: Option<PathBuf>,
+}
+
+impl Built {
+    fn new(workspace: &Workspace, profile: Profile, suites: &[Suite]) -> Result<Self> {
+        let object = build::object(workspace)?;
+        // Both agents are built to the same place.
+        let asked = suites.contains(&Suite::Restart);
+        let wide = asked.then(|| build::wide(workspace, profile)).transpose()?;
+        let agent = build::agent(workspace, &object, profile)?;
+        build::suites(workspace, &object, profile, &Suite::binaries(suites).collect::<Vec<_>>())?;
+        Ok(Self { object, agent, wide })
+    }
+
+    /// A binary of the suites.
+    fn binary(&self, name: &str) -> PathBuf {
+        self.agent.with_file_name(name)
+    }
+}
+
+/// What every kernel is given.
+struct Lab<'a> {
+    workspace: &'a Workspace,
+    suites: &'a [Suite],
+    patience: Duration,
+    built: Built,
+}
+
+impl Lab<'_> {
+    fn boot(&self, source: &Source) -> Row {
+        let outcomes = self.try_to_boot(source);
+        let outcomes = outcomes.unwrap_or_else(|error| Outcomes::prevented(&error));
+        Row { name: source.name.to_owned(), outcomes }
+    }
+
+    fn try_to_boot(&self, source: &Source) -> Result<Outcomes> {
+        let kernel = source.find(self.workspace)?;
+        let mut image = Image::new()?;
+        image.modules(&kernel)?;
+        for binary in Suite::binaries(self.suites) {
+            image.suite(&self.built.binary(binary))?;
+        }
+        for file in [&self.built.agent, &self.built.object].into_iter().chain(&self.built.wide) {
+            image.suite(file)?;
+        }
+        image.plan(plan(self.suites));
+        let directory = self.workspace.target.join("kernels");
+        fs::create_dir_all(&directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+        let file = directory.join(format!("{}.cpio", source.name));
+        image.write(&file)?;
+        eprintln!("kernels: booting {}", kernel.release);
+        let progress = Progress::begin(source.name, self.patience);
+        let outcomes = boot(&kernel, &file, self.patience, &mut |line| progress.show(line));
+        // Gone if another run had the same kernel; what came of this one stands all the same.
+        let _ = fs::remove_file(&file);
+        Ok(outcomes)
+    }
+
+    fn here(&self) -> Row {
+        let progress = Progress::begin(HERE, self.patience);
+        let show = &mut |line: &str| progress.show(line);
+        let outcomes = here(&self.built, self.suites, self.patience, show);
+        Row { name: HERE.to_owned(), outcomes }
+    }
+}
+
+/// The progress of a kernel; the matrix alone goes to standard output.
+struct Progress<'a> {
+    kernel: &'a str,
+    start: Instant,
+    patience: Duration,
+}
+
+impl<'a> Progress<'a> {
+    fn begin(kernel: &'a str, patience: Duration) -> Self {
+        Self { kernel, start: Instant::now(), patience }
+    }
+
+    /// Prints a line, after the minutes gone and those that are left.
+    fn show(&self, line: &str) {
+        if line.starts_with("@mcs ") {
+            return;
+        }
+        let gone = self.start.elapsed();
+        let left = self.patience.saturating_sub(gone);
+        eprintln!("{:<5}{}/-{}| {line}", self.kernel, minutes(gone), minutes(left));
+    }
+}
+
+fn minutes(time: Duration) -> String {
+    format!("{}:{:02}", time.as_secs() / 60, time.as_secs() % 60)
+}

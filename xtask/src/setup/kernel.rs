@@ -1,0 +1,233 @@
+//! Debian's kernel packages, fetched by an apt that has lists and a state of its own: the machine's
+//! sources and packages stay as they are.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{Item, Purpose, Remedy, tools::DEBIAN_KEYRING};
+use crate::{process, workspace::Workspace};
+
+/// The package that depends on a suite's kernel for virtual machines.
+const META_PACKAGE: &str = "linux-image-cloud-amd64";
+
+/// Where a kernel comes from: pinned by suite, within which it gets its fixes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source {
+    pub(crate) name: &'static str,
+    title: &'static str,
+    suite: &'static str,
+    archive: &'static str,
+}
+
+/// From the oldest to the newest.
+pub(crate) const SOURCES: &[Source] = &[
+    Source::new("5.10", "Linux 5.10", "bullseye-security", "debian-security"),
+    Source::new("6.1", "Linux 6.1", "bookworm-security", "debian-security"),
+    Source::new("6.12", "Linux 6.12", "trixie-security", "debian-security"),
+    Source::new("7.2", "Linux 7.2", "forky", "debian"),
+];
+
+/// The kernels, if they are wanted.
+pub(super) fn items(workspace: &Workspace, purposes: &[Purpose]) -> Vec<Item> {
+    let item = |source: &'static Source| Item {
+        name: source.title,
+        found: source.find(workspace).ok().map(|kernel| kernel.image),
+        version: &[],
+        remedy: Remedy::Kernel(source),
+    };
+    let wanted = purposes.contains(&Purpose::Kernels);
+    SOURCES.iter().filter(|_| wanted).map(item).collect()
+}
+
+/// A kernel in the cache.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    /// As `uname -r` says.
+    pub(crate) release: String,
+    /// What a boot loader loads.
+    pub(crate) image: PathBuf,
+    /// What the packages have, with `lib/modules/RELEASE`.
+    pub(crate) root: PathBuf,
+}
+
+impl Source {
+    const fn new(
+        name: &'static str,
+        title: &'static str,
+        suite: &'static str,
+        archive: &'static str,
+    ) -> Self {
+        Self { name, title, suite, archive }
+    }
+
+    pub(super) const fn suite(&self) -> &'static str {
+        self.suite
+    }
+
+    /// The kernel in the cache.
+    pub(crate) fn find(&self, workspace: &Workspace) -> Result<Kernel> {
+        Kernel::find(self.directory(workspace).join("root"))
+    }
+
+    /// Puts the newest kernel of the suite into the cache.
+    pub(crate) fn install(&self, workspace: &Workspace) -> Result<()> {
+        let directory = self.directory(workspace);
+        let apt = Apt::prepare(self, &directory)?;
+        let packages = apt.kernel()?;
+        eprintln!("setup: fetching {} of {}", packages.join(", "), self.suite);
+        unpack(&apt.download(&packages)?, &directory.join("root"))
+    }
+
+    fn directory(&self, workspace: &Workspace) -> PathBuf {
+        workspace.cache.join("kernels").join(self.name)
+    }
+}
+
+impl Kernel {
+    fn find(root: PathBuf) -> Result<Self> {
+        let modules = root.join("lib/modules");
+        let release = only_entry(&modules)?;
+        let images =
+            [root.join(format!("boot/vmlinuz-{release}")), modules.join(&release).join("vmlinuz")];
+        let image = images.into_iter().find(|image| image.exists());
+        let image = image.with_context(|| format!("no kernel image in {}", root.display()))?;
+        Ok(Self { release, image, root })
+    }
+}
+
+/// apt-get and apt-cache with one source.
+struct Apt {
+    options: Vec<String>,
+    directory: PathBuf,
+}
+
+impl Apt {
+    fn prepare(source: &Source, directory: &Path) -> Result<Self> {
+        let state = directory.join("apt");
+        for part in ["lists/partial", "cache/archives/partial", "packages"] {
+            let part = state.join(part);
+            fs::create_dir_all(&part).with_context(|| format!("cannot make {}", part.display()))?;
+        }
+        let Source { suite, archive, .. } = source;
+        let list = format!(
+            "deb [signed-by={DEBIAN_KEYRING}] http://deb.debian.org/{archive} {suite} main\n"
+        );
+        let list_file = state.join("sources.list");
+        fs::write(&list_file, list)?;
+        // No package is installed, so that all there is can be downloaded.
+        let status = state.join("status");
+        fs::write(&status, "")?;
+        let options = [
+            format!("Dir::State={}", state.display()),
+            format!("Dir::State::status={}", status.display()),
+            format!("Dir::Cache={}", state.join("cache").display()),
+            format!("Dir::Etc::SourceList={}", list_file.display()),
+            "Dir::Etc::SourceParts=/dev/null".to_owned(),
+            "Dir::Etc::Preferences=/dev/null".to_owned(),
+            "Dir::Etc::PreferencesParts=/dev/null".to_owned(),
+            "APT::Architecture=amd64".to_owned(),
+            // The user that apt downloads as by default cannot write to a home directory.
+            "APT::Sandbox::User=root".to_owned(),
+            "Acquire::Languages=none".to_owned(),
+            "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".to_owned(),
+        ];
+        let apt = Self { options: options.to_vec(), directory: state.join("packages") };
+        process::run(apt.command("apt-get").args(["update", "--quiet=2"]))?;
+        Ok(apt)
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.args(self.options.iter().flat_map(|option| ["-o", option]));
+        command.current_dir(&self.directory);
+        command
+    }
+
+    /// The packages that make up the suite's kernel.
+    fn kernel(&self) -> Result<Vec<String>> {
+        let mut depends = self.command("apt-cache");
+        depends.args(["depends", "--recurse", "--important"]).arg(META_PACKAGE);
+        let text = process::printed(&mut depends)?;
+        let mut packages: Vec<_> = text.lines().filter_map(kernel_package).collect();
+        packages.sort_unstable();
+        packages.dedup();
+        ensure!(!packages.is_empty(), "{META_PACKAGE} depends on no kernel: {text}");
+        Ok(packages)
+    }
+
+    fn download(&self, packages: &[String]) -> Result<Vec<PathBuf>> {
+        fs::remove_dir_all(&self.directory)?;
+        fs::create_dir(&self.directory)?;
+        process::run(self.command("apt-get").args(["download", "--quiet=2"]).args(packages))?;
+        fs::read_dir(&self.directory)?.map(|entry| Ok(entry?.path())).collect()
+    }
+}
+
+/// The name in a line of `apt-cache depends --recurse`, if it is that of a package with a part of a
+/// kernel.
+fn kernel_package(line: &str) -> Option<String> {
+    let parts = ["linux-base-", "linux-binary-", "linux-image-", "linux-modules-"];
+    let is_part = parts.iter().any(|part| line.starts_with(part));
+    (is_part && line != META_PACKAGE).then(|| line.to_owned())
+}
+
+/// Puts what the packages have in the place of `root`, and makes the list of modules for modprobe.
+fn unpack(packages: &[PathBuf], root: &Path) -> Result<()> {
+    let fresh = root.with_extension("new");
+    for old in [&fresh, root] {
+        if old.exists() {
+            fs::remove_dir_all(old).with_context(|| format!("cannot remove {}", old.display()))?;
+        }
+    }
+    fs::create_dir_all(&fresh)?;
+    for package in packages {
+        process::run(Command::new("dpkg-deb").arg("--extract").arg(package).arg(&fresh))?;
+        fs::remove_file(package)?;
+    }
+    if !fresh.join("lib").exists() {
+        symlink("usr/lib", fresh.join("lib"))?;
+    }
+    let release = only_entry(&fresh.join("lib/modules"))?;
+    let depmod = process::find("depmod").context("there is no depmod")?;
+    process::run(Command::new(depmod).arg("--basedir").arg(&fresh).arg(release))?;
+    fs::rename(&fresh, root).with_context(|| format!("cannot make {}", root.display()))
+}
+
+fn only_entry(directory: &Path) -> Result<String> {
+    let entries = fs::read_dir(directory)
+        .with_context(|| format!("cannot read {}", directory.display()))?
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .collect::<Result<Vec<_>>>()?;
+    match entries.as_slice() {
+        [one] => Ok(one.clone()),
+        _ => anyhow::bail!("{} should have one entry: {entries:?}", directory.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_kernel_are_told_from_what_it_recommends() {
+        let cases = [
+            ("linux-image-6.1.0-56-cloud-amd64", true),
+            ("linux-binary-7.2.12+deb14-cloud-amd64", true),
+            ("linux-modules-7.2.12+deb14-cloud-amd64", true),
+            ("linux-image-cloud-amd64", false),
+            ("linux-base-7.2.12+deb14-cloud-amd64", true),
+            ("linux-base", false),
+            ("  Depends: linux-image-6.1.0-56-cloud-amd64", false),
+            ("initramfs-tools", false),
+        ];
+        for (line, expected) in cases {
+            assert_eq!(kernel_package(line).is_some(), expected, "{line}");
+        }
+    }
+}
