@@ -1,6 +1,7 @@
 //! What the source said last: batches of events go in, immutable snapshots come out.
 
 mod change;
+mod shared;
 mod snapshot;
 mod touched;
 
@@ -12,6 +13,7 @@ pub use touched::Touched;
 
 use crate::model::{Batch, Kind, Object, ObjectEvent, ObjectRef, SourceStatus};
 use change::Before;
+use shared::Shared;
 use snapshot::Entry;
 
 /// The current objects of a source. Its only writer is [`ObjectStore::apply`].
@@ -21,6 +23,7 @@ pub struct ObjectStore {
     synced: BTreeSet<Kind>,
     source: SourceStatus,
     touched: Touched,
+    shared: Shared,
 }
 
 impl ObjectStore {
@@ -80,7 +83,10 @@ impl ObjectStore {
         let reference = object.reference();
         let entry = match object {
             Object::Import(import) => Entry::Import(Arc::new(import)),
-            Object::Slice(slice) => Entry::Slice(Arc::new(slice)),
+            Object::Slice(mut slice) => {
+                self.shared.share(&mut slice);
+                Entry::Slice(Arc::new(slice))
+            }
         };
         self.set(reference, Some(entry), before);
     }

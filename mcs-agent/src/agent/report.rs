@@ -3,6 +3,7 @@ use std::{
     fs, io,
     net::SocketAddr,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use serde::{Deserialize, Serialize};
@@ -62,7 +63,7 @@ pub struct Report {
     #[serde(default)]
     pub stale_udp: StaleUdpReport,
     /// Every ServiceImport and what became of it.
-    pub imports: Vec<ImportReport>,
+    pub imports: Vec<Arc<ImportReport>>,
     /// What was turned down.
     pub rejections: Vec<Rejection>,
     /// Whether the attached programs are an earlier agent's, with maps that this one does not write.

@@ -1,4 +1,4 @@
-use std::{collections::BTreeSet, process::ExitCode};
+use std::{collections::BTreeSet, process::ExitCode, sync::Arc};
 
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ struct Services {
     /// Every frontend in the maps.
     frontends: Vec<FrontendView>,
     /// Every ServiceImport and what became of it, as the agent wrote it last.
-    imports: Vec<ImportReport>,
+    imports: Vec<Arc<ImportReport>>,
 }
 
 pub(super) fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {

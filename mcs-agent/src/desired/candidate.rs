@@ -1,4 +1,4 @@
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use super::condition::Conditions;
 use crate::model::{Backend, Endpoint};
@@ -8,7 +8,7 @@ use crate::model::{Backend, Endpoint};
 pub(super) struct Candidate<'a> {
     pub(super) address: SocketAddr,
     /// Empty if its slice does not say.
-    pub(super) cluster: &'a str,
+    pub(super) cluster: &'a Arc<str>,
     pub(super) endpoint: &'a Endpoint,
 }
 
@@ -18,7 +18,7 @@ impl Candidate<'_> {
     }
 
     pub(super) fn backend(&self) -> Backend {
-        Backend { address: self.address, cluster: self.cluster.to_owned() }
+        Backend { address: self.address, cluster: Arc::clone(self.cluster) }
     }
 }
 
@@ -36,10 +36,16 @@ pub(super) fn unify(candidates: &mut Vec<Candidate<'_>>) {
     candidates.dedup_by_key(|candidate| candidate.address);
 }
 
+/// Endpoints for tests, each with its cluster's name.
+#[cfg(test)]
+pub(super) fn of_clusters(endpoints: &[(&str, Endpoint)]) -> Vec<(Arc<str>, Endpoint)> {
+    endpoints.iter().map(|(cluster, endpoint)| ((*cluster).into(), endpoint.clone())).collect()
+}
+
 /// Candidates for tests, told apart by their ports: 1, 2 and so on, whatever the endpoints' addresses.
 #[cfg(test)]
-pub(super) fn numbered<'a>(endpoints: &'a [(&str, Endpoint)]) -> Vec<Candidate<'a>> {
-    let candidate = |((cluster, endpoint), port): (&'a (&str, Endpoint), u16)| Candidate {
+pub(super) fn numbered<'a>(endpoints: &'a [(Arc<str>, Endpoint)]) -> Vec<Candidate<'a>> {
+    let candidate = |((cluster, endpoint), port): (&'a (Arc<str>, Endpoint), u16)| Candidate {
         address: ([10, 1, 0, 1], port).into(),
         cluster,
         endpoint,
@@ -59,6 +65,7 @@ mod tests {
         let stopped = || ready().conditions(false, false, false);
         let draining = || ready().draining();
         let gone = || ready().conditions(false, false, true);
+        let cluster = "".into();
         for (winner, losers) in [
             (ready(), vec![unready(), stopped(), draining(), gone()]),
             (unready(), vec![stopped(), draining(), gone()]),
@@ -70,7 +77,7 @@ mod tests {
                     let mut candidates = pair
                         .map(|endpoint| Candidate {
                             address: "10.1.0.1:80".parse().unwrap(),
-                            cluster: "",
+                            cluster: &cluster,
                             endpoint,
                         })
                         .to_vec();
@@ -85,15 +92,16 @@ mod tests {
     #[test]
     fn among_equals_the_first_stays() {
         let endpoint = endpoint("10.1.0.1");
+        let [a, b, c] = ["a", "b", "c"].map(Arc::from);
         let of = |address: &str, cluster| Candidate {
             address: address.parse().unwrap(),
             cluster,
             endpoint: &endpoint,
         };
         let mut candidates =
-            vec![of("10.1.0.1:81", "a"), of("10.1.0.1:80", "b"), of("10.1.0.1:80", "c")];
+            vec![of("10.1.0.1:81", &a), of("10.1.0.1:80", &b), of("10.1.0.1:80", &c)];
         unify(&mut candidates);
-        let kept: Vec<_> = candidates.iter().map(|c| (c.address.port(), c.cluster)).collect();
+        let kept: Vec<_> = candidates.iter().map(|c| (c.address.port(), &**c.cluster)).collect();
         assert_eq!(kept, [(80, "b"), (81, "a")]);
     }
 }

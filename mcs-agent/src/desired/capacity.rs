@@ -89,8 +89,8 @@ fn bound_clusters(services: &mut [Service<'_>], allowed: u32, in_force: &Desired
     if limit.suffices() {
         return false;
     }
-    let backends = in_force.frontends.values().flat_map(|frontend| &frontend.backends);
-    let known = backends.map(|backend| backend.cluster.as_str());
+    let known = in_force.frontends.values().flat_map(Frontend::clusters);
+    let known = known.map(|(cluster, _)| &**cluster);
     let known = known.filter(|cluster| wanted.contains(cluster)).map(str::to_owned);
     let mut places = Places::new(limit, known.collect());
     let mut admitted: BTreeSet<String> = BTreeSet::new();
@@ -181,7 +181,7 @@ mod tests {
                     .zip(1..)
                     .map(|(cluster, port)| Backend {
                         address: ([10, 1, 0, 1], port).into(),
-                        cluster: (*cluster).to_owned(),
+                        cluster: (*cluster).into(),
                     })
                     .collect();
                 let frontend = Frontend {
@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn a_set_can_be_replaced_where_there_is_no_room_for_more() {
         let at =
-            |port: u16| Backend { address: ([10, 1, 0, 1], port).into(), cluster: String::new() };
+            |port: u16| Backend { address: ([10, 1, 0, 1], port).into(), cluster: "".into() };
         let former = Frontend {
             import: key("shop/web"),
             port_name: String::new(),

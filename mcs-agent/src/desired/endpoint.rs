@@ -1,10 +1,10 @@
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, fmt::Display, net::IpAddr};
 
 use super::{
     address::{forbidden, ipv4_mapped},
     refusal::Refusal,
 };
-use crate::model::{Endpoint, ObjectKey, Reason};
+use crate::model::{Endpoint, EndpointAddress, ObjectKey, Reason};
 
 /// The families that `addressType` names and that are served.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -48,23 +48,20 @@ pub(super) fn address(
     family: Family,
     vips: &BTreeMap<IpAddr, ObjectKey>,
 ) -> Result<IpAddr, Refusal> {
-    let Some(text) = endpoint.addresses.first() else {
-        let message = "an endpoint has no address; correct or remove it";
-        return Err(Refusal::new(Reason::EndpointInvalid, message));
+    let is_other = |text: &dyn Display| {
+        let family = family.name();
+        let message = format!("endpoint \"{text}\" is not an {family} address; correct or remove it");
+        Err(Refusal::new(Reason::EndpointInvalid, message))
     };
-    let ip = text
-        .parse()
-        .ok()
-        .filter(|ip| Family::of(*ip) == family && ipv4_mapped(*ip).is_none())
-        .ok_or_else(|| {
-            Refusal::new(
-                Reason::EndpointInvalid,
-                format!(
-                    "endpoint {text:?} is not an {} address; correct or remove it",
-                    family.name()
-                ),
-            )
-        })?;
+    let ip = match &endpoint.address {
+        EndpointAddress::Ip(ip) if Family::of(*ip) == family && ipv4_mapped(*ip).is_none() => *ip,
+        EndpointAddress::Ip(ip) => return is_other(ip),
+        EndpointAddress::Other(text) => return is_other(&text.escape_debug()),
+        EndpointAddress::Absent => {
+            let message = "an endpoint has no address; correct or remove it";
+            return Err(Refusal::new(Reason::EndpointInvalid, message));
+        }
+    };
     if let Some(class) = forbidden(ip) {
         return Err(Refusal::new(
             Reason::EndpointForbidden,
@@ -138,14 +135,8 @@ mod tests {
     }
 
     #[test]
-    fn the_first_address_alone_counts() {
-        let of = |addresses: &[&str]| {
-            let addresses = addresses.iter().map(|a| (*a).to_owned()).collect();
-            let endpoint = Endpoint { addresses, ..Endpoint::default() };
-            address(&endpoint, Family::V4, &BTreeMap::new()).map_err(|r| r.reason)
-        };
-        assert_eq!(of(&["10.1.0.1", "127.0.0.1"]), Ok("10.1.0.1".parse().unwrap()));
-        assert_eq!(of(&["127.0.0.1", "10.1.0.1"]), Err(Reason::EndpointForbidden));
-        assert_eq!(of(&[]), Err(Reason::EndpointInvalid));
+    fn an_endpoint_without_address_is_none() {
+        let result = address(&Endpoint::default(), Family::V4, &BTreeMap::new());
+        assert_eq!(result.map_err(|refusal| refusal.reason), Err(Reason::EndpointInvalid));
     }
 }

@@ -1,13 +1,13 @@
 //! What holds of the rules whatever the objects say.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
 use super::{Rules, Totals, address::forbidden, compute};
 use crate::{
     model::{
-        Batch, Capacity, Desired, Endpoint, EndpointSlice, ImportState, Kind, NodeContext,
+        Batch, Capacity, Desired, Endpoint, EndpointSlice, Hints, ImportState, Kind, NodeContext,
         ObjectEvent, ObjectKey, ObjectRef, Reason, Scope, ServiceImport, ServiceType, Timestamp,
         fixture::{import, key, slice},
     },
@@ -66,15 +66,22 @@ fn imports() -> impl Strategy<Value = ServiceImport> {
 
 fn endpoints() -> impl Strategy<Value = Endpoint> {
     (
-        vec(addresses(), 1..3),
+        addresses(),
         (flag(), flag(), flag()),
         option::of(text(&["n1", "n2"])),
         vec(text(&["n1", "n2"]), 0..2),
         vec(text(&["z1", "z2"]), 0..2),
     )
-        .prop_map(|(addresses, conditions, node_name, for_nodes, for_zones)| {
+        .prop_map(|(address, conditions, node_name, nodes, zones)| {
             let (ready, serving, terminating) = conditions;
-            Endpoint { addresses, ready, serving, terminating, node_name, for_nodes, for_zones }
+            Endpoint {
+                address: (&*address).into(),
+                ready,
+                serving,
+                terminating,
+                node_name: node_name.map(Into::into),
+                hints: Some(Arc::new(Hints { nodes, zones })),
+            }
         })
 }
 
@@ -93,7 +100,8 @@ fn slices() -> impl Strategy<Value = EndpointSlice> {
             let slice = ports.into_iter().fold(served, |slice, (name, port, protocol)| {
                 slice.port_of(&name, port, protocol.as_deref())
             });
-            EndpointSlice { source_cluster, address_type, endpoints, ..slice }
+            let source_cluster = source_cluster.unwrap_or_default().into();
+            EndpointSlice { source_cluster, address_type, endpoints: endpoints.into(), ..slice }
         })
 }
 
@@ -250,7 +258,7 @@ proptest! {
             }
         }
         let backends = || frontends.values().flat_map(|frontend| &frontend.backends);
-        let clusters: BTreeSet<&str> = backends().map(|backend| backend.cluster.as_str()).collect();
+        let clusters: BTreeSet<&str> = backends().map(|backend| &*backend.cluster).collect();
         let fits = |count: usize, allowed: u32| count <= allowed as usize;
         prop_assert!(fits(vips.len(), node.capacity.frontends));
         prop_assert!(fits(frontends.len(), node.capacity.frontends));

@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
     claim::{self, Verdict},
@@ -135,7 +135,7 @@ impl Rules {
             rejections.extend(refused);
             let reports = &mut self.whole.desired.imports;
             if let Ok(place) = reports.binary_search_by(|report| report.import.cmp(import)) {
-                reports[place] = report::of_service(&service);
+                reports[place] = Arc::new(report::of_service(&service));
             }
             let object = ObjectRef { kind: Kind::ServiceImport, key: import.clone() };
             rejections.extend(service.refusals.into_iter().map(|refusal| refusal.of(&object)));

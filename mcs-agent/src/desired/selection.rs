@@ -34,7 +34,7 @@ pub(super) fn backends(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::desired::candidate::numbered;
+    use crate::desired::candidate::{numbered, of_clusters};
     use crate::model::{
         Endpoint,
         fixture::{endpoint, node},
@@ -54,7 +54,8 @@ mod tests {
         node: &NodeContext,
         endpoints: &[(&str, Endpoint)],
     ) -> Vec<u16> {
-        let candidates = numbered(endpoints);
+        let endpoints = of_clusters(endpoints);
+        let candidates = numbered(&endpoints);
         backends(candidates, policy, node).iter().map(|b| b.address.port()).collect()
     }
 

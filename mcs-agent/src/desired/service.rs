@@ -52,18 +52,18 @@ impl<'a> Service<'a> {
         }
     }
 
-    /// The source cluster of every backend.
+    /// The source cluster of every backend; some more than once.
     pub(super) fn clusters(&self) -> impl Iterator<Item = &str> {
         self.frontends
             .iter()
-            .flat_map(|(_, frontend)| &frontend.backends)
-            .map(|backend| backend.cluster.as_str())
+            .flat_map(|(_, frontend)| frontend.clusters())
+            .map(|(cluster, _)| &**cluster)
     }
 
     /// Takes away the backends of these source clusters.
     pub(super) fn drop_clusters(&mut self, clusters: &BTreeSet<String>) {
         for (_, frontend) in &mut self.frontends {
-            frontend.backends.retain(|backend| !clusters.contains(&backend.cluster));
+            frontend.backends.retain(|backend| !clusters.contains(&*backend.cluster));
         }
     }
 }

@@ -1,6 +1,7 @@
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
+    sync::Arc,
 };
 
 use super::{
@@ -27,7 +28,7 @@ pub(super) struct Offers<'a> {
 struct Offer<'a> {
     family: Family,
     /// Empty if the slice does not say.
-    cluster: &'a str,
+    cluster: &'a Arc<str>,
     ports: Vec<OfferedPort<'a>>,
     endpoints: Vec<(IpAddr, &'a Endpoint)>,
 }
@@ -86,7 +87,7 @@ impl<'a> Offer<'a> {
         slice: &'a EndpointSlice,
         vips: &BTreeMap<IpAddr, ObjectKey>,
     ) -> (Option<Self>, Vec<Refusal>) {
-        let cluster = slice.source_cluster.as_deref().unwrap_or_default();
+        let cluster = &slice.source_cluster;
         let checks = Family::of_slice(&slice.address_type)
             .and_then(|family| name::check_cluster(cluster).map(|()| family));
         let family = match checks {
@@ -173,12 +174,13 @@ mod tests {
         let slices = [
             slice("shop/a", "web").cluster("east").address("10.1.0.1").port("http", 8080),
             slice("shop/b", "web").cluster("west").address("10.2.0.1").port("http", 8081),
-            EndpointSlice { source_cluster: None, ..slice("shop/c", "web") }
+            slice("shop/c", "web")
+                .cluster("")
                 .address("10.3.0.1")
                 .port("http", 8082),
         ];
         let candidates = read(&slices).0.candidates(&port("http", Protocol::Tcp), Family::V4);
-        let found: Vec<_> = candidates.iter().map(|c| (c.address.port(), c.cluster)).collect();
+        let found: Vec<_> = candidates.iter().map(|c| (c.address.port(), &**c.cluster)).collect();
         assert_eq!(found, [(8080, "east"), (8081, "west"), (8082, "")]);
     }
 

@@ -9,15 +9,15 @@ use crate::model::NodeContext;
 /// for this node.
 pub(super) fn prefer(candidates: &mut Vec<Candidate<'_>>, node: &NodeContext) {
     let for_node = |candidate: &Candidate<'_>| {
-        node.cluster_id.as_deref() == Some(candidate.cluster)
-            && names(&candidate.endpoint.for_nodes, node.node_name.as_deref())
+        node.cluster_id.as_deref() == Some(&**candidate.cluster)
+            && names(candidate.endpoint.for_nodes(), node.node_name.as_deref())
     };
     let for_zone =
-        |candidate: &Candidate<'_>| names(&candidate.endpoint.for_zones, node.zone.as_deref());
+        |candidate: &Candidate<'_>| names(candidate.endpoint.for_zones(), node.zone.as_deref());
     let all = |hinted: fn(&Candidate<'_>) -> bool| candidates.iter().all(hinted);
-    if all(|c| !c.endpoint.for_nodes.is_empty()) && candidates.iter().any(for_node) {
+    if all(|c| !c.endpoint.for_nodes().is_empty()) && candidates.iter().any(for_node) {
         candidates.retain(for_node);
-    } else if all(|c| !c.endpoint.for_zones.is_empty()) && candidates.iter().any(for_zone) {
+    } else if all(|c| !c.endpoint.for_zones().is_empty()) && candidates.iter().any(for_zone) {
         candidates.retain(for_zone);
     }
 }
@@ -29,7 +29,7 @@ fn names(hints: &[String], ours: Option<&str>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::desired::candidate::numbered;
+    use crate::desired::candidate::{numbered, of_clusters};
     use crate::model::{
         Endpoint,
         fixture::{endpoint, node},
@@ -37,7 +37,8 @@ mod tests {
 
     /// The last part of the address of each endpoint kept; they are numbered from 1.
     fn kept(node: &NodeContext, endpoints: &[(&str, Endpoint)]) -> Vec<usize> {
-        let mut candidates = numbered(endpoints);
+        let endpoints = of_clusters(endpoints);
+        let mut candidates = numbered(&endpoints);
         prefer(&mut candidates, node);
         candidates.iter().map(|candidate| candidate.address.port().into()).collect()
     }

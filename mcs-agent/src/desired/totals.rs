@@ -30,11 +30,11 @@ impl Totals {
     pub(super) fn add(&mut self, frontend: &Frontend) {
         self.refusing += usize::from(frontend.backends.is_empty());
         self.endpoints += frontend.backends.len();
-        for backend in &frontend.backends {
-            match self.clusters.get_mut(&backend.cluster) {
-                Some(count) => *count += 1,
+        for (cluster, backends) in frontend.clusters() {
+            match self.clusters.get_mut(&**cluster) {
+                Some(count) => *count += backends,
                 None => {
-                    self.clusters.insert(backend.cluster.clone(), 1);
+                    self.clusters.insert(cluster.to_string(), backends);
                 }
             }
         }
@@ -44,11 +44,11 @@ impl Totals {
     pub(super) fn remove(&mut self, frontend: &Frontend) {
         self.refusing -= usize::from(frontend.backends.is_empty());
         self.endpoints -= frontend.backends.len();
-        for backend in &frontend.backends {
-            let Some(count) = self.clusters.get_mut(&backend.cluster) else { continue };
-            *count -= 1;
+        for (cluster, backends) in frontend.clusters() {
+            let Some(count) = self.clusters.get_mut(&**cluster) else { continue };
+            *count -= backends;
             if *count == 0 {
-                self.clusters.remove(&backend.cluster);
+                self.clusters.remove(&**cluster);
             }
         }
     }

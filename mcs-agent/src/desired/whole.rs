@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use super::{
     allotment, capacity,
@@ -66,13 +66,13 @@ pub(super) fn judge(snapshot: &Snapshot, node: &NodeContext, in_force: &Desired)
 /// What is told about objects, in no order.
 #[derive(Default)]
 struct Outcome {
-    reports: BTreeMap<ObjectKey, ImportReport>,
+    reports: BTreeMap<ObjectKey, Arc<ImportReport>>,
     rejections: Vec<Rejection>,
 }
 
 impl Outcome {
     fn report(&mut self, report: ImportReport) {
-        self.reports.insert(report.import.clone(), report);
+        self.reports.insert(report.import.clone(), Arc::new(report));
     }
 
     fn refuse(&mut self, import: &ObjectKey, refusals: Vec<Refusal>) {

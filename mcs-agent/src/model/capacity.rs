@@ -15,6 +15,9 @@ pub struct Capacity {
     pub clusters: u32,
 }
 
+/// Up to here a capacity doubles.
+const FINE: u32 = 65_536;
+
 impl Default for Capacity {
     /// What the first maps have room for: they grow with what is wanted.
     fn default() -> Self {
@@ -75,15 +78,14 @@ impl Capacity {
         self.with(other, u32::min)
     }
 
-    /// This much, doubled as often as `need` takes, but never more than `bound`.
+    /// This much, with room for `need` added in steps that leave little unused: to the next power of
+    /// two up to 65,536, beyond that to the next eighth of one. Never more than `bound`.
     #[must_use]
     pub fn grown(self, need: Self, bound: Self) -> Self {
         self.with(need, |have, need| {
-            let mut grown = have.max(1);
-            while grown < need {
-                grown = grown.saturating_mul(2);
-            }
-            grown
+            let power = need.max(1).checked_next_power_of_two().unwrap_or(u32::MAX);
+            let step = if power > FINE { power / 16 } else { power };
+            if have < need { need.div_ceil(step).saturating_mul(step) } else { have }
         })
         .at_most(bound.at_least(self))
     }
@@ -195,6 +197,7 @@ mod tests {
             (capacity(8, 16, 4), have),
             (capacity(9, 16, 0), capacity(16, 16, 4)),
             (capacity(0, 100, 5), capacity(8, 128, 8)),
+            (capacity(0, 3, 0), have),
             (capacity(99, 999, 9), bound),
             (capacity(101, 9999, 99), bound),
         ] {

@@ -2,6 +2,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     net::{IpAddr, SocketAddr},
+    sync::Arc,
 };
 
 use serde::{Deserialize, Serialize};
@@ -69,7 +70,7 @@ pub struct Backend {
     /// The pod's address and port, of the frontend's family.
     pub address: SocketAddr,
     /// The cluster the endpoint was exported from; empty if its slice does not say.
-    pub cluster: String,
+    pub cluster: Arc<str>,
 }
 
 /// What the dataplane must do for one frontend.
@@ -85,6 +86,14 @@ pub struct Frontend {
     pub backends: Vec<Backend>,
 }
 
+impl Frontend {
+    /// The source clusters of its backends in their order, and how many in a row each has.
+    pub fn clusters(&self) -> impl Iterator<Item = (&Arc<str>, usize)> {
+        let runs = self.backends.chunk_by(|one, next| one.cluster == next.cluster);
+        runs.map(|run| (&run[0].cluster, run.len()))
+    }
+}
+
 /// What the rules want of the dataplane, and what they turned down.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Desired {
@@ -93,7 +102,7 @@ pub struct Desired {
     /// Every frontend; the address of each is in `vips`.
     pub frontends: BTreeMap<FrontendId, Frontend>,
     /// One per ServiceImport, sorted by name.
-    pub imports: Vec<ImportReport>,
+    pub imports: Vec<Arc<ImportReport>>,
     /// What was turned down, sorted by object.
     pub rejections: Vec<Rejection>,
 }

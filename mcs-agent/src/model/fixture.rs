@@ -1,7 +1,9 @@
 //! Objects for tests, built by what a test is about: everything else is as a plain service has it.
 
+use std::sync::Arc;
+
 use super::{
-    Batch, Endpoint, EndpointSlice, ImportPort, NodeContext, Object, ObjectEvent, ObjectKey,
+    Batch, Endpoint, EndpointSlice, Hints, ImportPort, NodeContext, Object, ObjectEvent, ObjectKey,
     ServiceImport, ServiceType, SlicePort, Timestamp, Trigger,
 };
 use crate::store::{ObjectStore, Snapshot};
@@ -79,9 +81,9 @@ pub(crate) fn slice(name: &str, service: &str) -> EndpointSlice {
     EndpointSlice {
         key: key(name),
         service: service.to_owned(),
-        source_cluster: Some("east".to_owned()),
+        source_cluster: "east".into(),
         address_type: "IPv4".to_owned(),
-        endpoints: vec![],
+        endpoints: [].into(),
         ports: vec![],
         trigger: Trigger::default(),
     }
@@ -96,7 +98,7 @@ impl EndpointSlice {
 
     /// Sets the source cluster.
     pub(crate) fn cluster(mut self, cluster: &str) -> Self {
-        self.source_cluster = Some(cluster.to_owned());
+        self.source_cluster = cluster.into();
         self
     }
 
@@ -114,7 +116,9 @@ impl EndpointSlice {
 
     /// Adds an endpoint.
     pub(crate) fn endpoint(mut self, endpoint: Endpoint) -> Self {
-        self.endpoints.push(endpoint);
+        let mut endpoints = self.endpoints.into_vec();
+        endpoints.push(endpoint);
+        self.endpoints = endpoints.into();
         self
     }
 
@@ -126,7 +130,7 @@ impl EndpointSlice {
 
 /// An endpoint without conditions, which is ready.
 pub(crate) fn endpoint(address: &str) -> Endpoint {
-    Endpoint { addresses: vec![address.to_owned()], ..Endpoint::default() }
+    Endpoint { address: address.into(), ..Endpoint::default() }
 }
 
 impl Endpoint {
@@ -149,20 +153,24 @@ impl Endpoint {
 
     /// Sets the node.
     pub(crate) fn node(mut self, name: &str) -> Self {
-        self.node_name = Some(name.to_owned());
+        self.node_name = Some(name.into());
         self
     }
 
     /// Adds a `forNodes` hint.
     pub(crate) fn for_node(mut self, name: &str) -> Self {
-        self.for_nodes.push(name.to_owned());
+        self.hints().nodes.push(name.to_owned());
         self
     }
 
     /// Adds a `forZones` hint.
     pub(crate) fn for_zone(mut self, name: &str) -> Self {
-        self.for_zones.push(name.to_owned());
+        self.hints().zones.push(name.to_owned());
         self
+    }
+
+    fn hints(&mut self) -> &mut Hints {
+        Arc::make_mut(self.hints.get_or_insert_default())
     }
 }
 

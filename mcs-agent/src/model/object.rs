@@ -1,4 +1,4 @@
-use std::{fmt, time::SystemTime};
+use std::{fmt, net::IpAddr, sync::Arc, time::SystemTime};
 
 use serde::{Deserialize, Serialize};
 
@@ -115,12 +115,12 @@ pub struct EndpointSlice {
     pub key: ObjectKey,
     /// Label `multicluster.kubernetes.io/service-name`: the ServiceImport of the same namespace.
     pub service: String,
-    /// Label `multicluster.kubernetes.io/source-cluster`.
-    pub source_cluster: Option<String>,
+    /// Label `multicluster.kubernetes.io/source-cluster`; empty if there is none.
+    pub source_cluster: Arc<str>,
     /// `addressType`.
     pub address_type: String,
     /// `endpoints`.
-    pub endpoints: Vec<Endpoint>,
+    pub endpoints: Box<[Endpoint]>,
     /// `ports`.
     pub ports: Vec<SlicePort>,
     /// Annotation `endpoints.kubernetes.io/last-change-trigger-time`.
@@ -147,11 +147,11 @@ impl EndpointSlice {
     }
 }
 
-/// An entry of `endpoints` of an EndpointSlice.
+/// An entry of `endpoints` of an EndpointSlice. There may be millions.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Endpoint {
-    /// `addresses`; only the first is used, as by kube-proxy.
-    pub addresses: Vec<String>,
+    /// The first of `addresses`, which alone is used, as by kube-proxy.
+    pub address: EndpointAddress,
     /// `conditions.ready`.
     pub ready: Option<bool>,
     /// `conditions.serving`.
@@ -159,11 +159,48 @@ pub struct Endpoint {
     /// `conditions.terminating`.
     pub terminating: Option<bool>,
     /// `nodeName`, in its own cluster.
-    pub node_name: Option<String>,
-    /// `hints.forNodes[].name`.
-    pub for_nodes: Vec<String>,
-    /// `hints.forZones[].name`.
-    pub for_zones: Vec<String>,
+    pub node_name: Option<Arc<str>>,
+    /// `hints`; absent if they name nothing.
+    pub hints: Option<Arc<Hints>>,
+}
+
+/// An address as its author wrote it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum EndpointAddress {
+    /// There is none.
+    #[default]
+    Absent,
+    /// Of IPv4 or IPv6.
+    Ip(IpAddr),
+    /// Something else.
+    Other(Box<str>),
+}
+
+impl From<&str> for EndpointAddress {
+    fn from(text: &str) -> Self {
+        text.parse().map_or_else(|_| Self::Other(text.into()), Self::Ip)
+    }
+}
+
+/// Where the clients of an endpoint are to be.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Hints {
+    /// `forNodes[].name`.
+    pub nodes: Vec<String>,
+    /// `forZones[].name`.
+    pub zones: Vec<String>,
+}
+
+impl Endpoint {
+    /// The nodes that it is hinted for.
+    pub fn for_nodes(&self) -> &[String] {
+        self.hints.as_ref().map_or(&[], |hints| &hints.nodes)
+    }
+
+    /// The zones that it is hinted for.
+    pub fn for_zones(&self) -> &[String] {
+        self.hints.as_ref().map_or(&[], |hints| &hints.zones)
+    }
 }
 
 /// An entry of `ports` of an EndpointSlice.

@@ -137,7 +137,7 @@ impl<W: Default + Debug> Audit<W> {
                         &tables.services,
                         |id| maps.service_at(id),
                         &mut slice,
-                        |id, record| [Step::WriteService { id, record }],
+                        |id, record| [Step::WriteService { id, record: record.into() }],
                     );
                 }
                 Part::Clusters => {
@@ -147,7 +147,7 @@ impl<W: Default + Debug> Audit<W> {
                         &tables.clusters,
                         |id| maps.cluster_at(id),
                         &mut slice,
-                        |id, record| [Step::WriteCluster { id, record }],
+                        |id, record| [Step::WriteCluster { id, record: record.into() }],
                     );
                 }
                 Part::Backends => {
@@ -180,7 +180,7 @@ impl<W: Default + Debug> Audit<W> {
                         |index, state| {
                             // The extent last, since a reader may be there.
                             [
-                                Step::WriteState { index, state },
+                                Step::WriteState { index, state: state.into() },
                                 Step::Flip { index, extent: state.extent },
                             ]
                         },
@@ -363,7 +363,11 @@ mod tests {
         |dump, _| dump.clusters[1] = Zeroable::zeroed(),
         |dump, _| dump.backends[1].port = 81,
         |dump, _| dump.backends[2].generation += 1,
-        |dump, _| *dump.backends.entry(19) = dump.backends[1],
+        |dump, _| {
+            for id in [18, 19] {
+                *dump.backends.entry(id) = dump.backends[1];
+            }
+        },
         |dump, _| dump.slots[1] = 3,
         |dump, _| dump.states[1].extent.count = 1,
         |dump, _| dump.states[1].affinity_seconds = 60,

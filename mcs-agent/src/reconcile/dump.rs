@@ -57,11 +57,11 @@ impl Dump {
         let mut steps = Vec::new();
         steps.extend(
             used(&self.services, capacity.service_entries())
-                .map(|(id, record)| Step::WriteService { id, record }),
+                .map(|(id, record)| Step::WriteService { id, record: record.into() }),
         );
         steps.extend(
             used(&self.clusters, capacity.cluster_entries())
-                .map(|(id, record)| Step::WriteCluster { id, record }),
+                .map(|(id, record)| Step::WriteCluster { id, record: record.into() }),
         );
         steps.extend(
             used(&self.backends, capacity.backend_entries())
@@ -71,7 +71,7 @@ impl Dump {
         steps.push(Step::WriteSlots { block: 0, ids });
         steps.extend(
             used(&self.states, capacity.state_entries())
-                .map(|(index, state)| Step::WriteState { index, state }),
+                .map(|(index, state)| Step::WriteState { index, state: state.into() }),
         );
         let room = capacity.frontends as usize;
         steps.extend(
@@ -94,15 +94,15 @@ impl Dump {
             Step::DeleteFrontend(key) => {
                 Arc::make_mut(&mut self.frontends).remove(&key);
             }
-            Step::WriteService { id, record } => *self.services.entry(id as usize) = record,
-            Step::WriteCluster { id, record } => *self.clusters.entry(id as usize) = record,
+            Step::WriteService { id, ref record } => *self.services.entry(id as usize) = **record,
+            Step::WriteCluster { id, ref record } => *self.clusters.entry(id as usize) = **record,
             Step::WriteBackend { id, backend } => *self.backends.entry(id as usize) = backend,
             Step::WriteSlots { block, ref ids } => {
                 for (slot, &id) in (block..).zip(ids) {
                     *self.slots.entry(slot as usize) = id;
                 }
             }
-            Step::WriteState { index, state } => *self.states.entry(index as usize) = state,
+            Step::WriteState { index, ref state } => *self.states.entry(index as usize) = **state,
             Step::UpdateAttributes { index, service, flags, affinity_seconds } => {
                 let state = self.states.entry(index as usize);
                 *state = FrontendState { service, flags, affinity_seconds, ..*state };

@@ -14,7 +14,7 @@ pub(super) fn id(ip: &str, port: u16) -> FrontendId {
 pub(super) fn frontend(import: &str, backends: &[(&str, &str)]) -> Frontend {
     let backend = |(address, cluster): &(&str, &str)| Backend {
         address: address.parse().expect("an address and port"),
-        cluster: (*cluster).to_owned(),
+        cluster: (*cluster).into(),
     };
     Frontend {
         import: ObjectKey::new("demo", import),
@@ -37,7 +37,7 @@ pub(super) fn web(import: &str, backends: &[(&str, &str)]) -> Desired {
 
 /// `count` backends of no cluster, from 10.1.<network>.0 on.
 pub(super) fn pods(network: u8, count: u8) -> Vec<Backend> {
-    let pod = |n| Backend { address: ([10, 1, network, n], 80).into(), cluster: String::new() };
+    let pod = |n| Backend { address: ([10, 1, network, n], 80).into(), cluster: "".into() };
     (0..count).map(pod).collect()
 }
 

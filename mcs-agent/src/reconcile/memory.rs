@@ -182,8 +182,8 @@ mod tests {
             (Step::WriteSlots { block: 3, ids: vec![1, 2] }, Some(libc::E2BIG)),
             (Step::RetireBackend { id: 2 }, None),
             (Step::RetireBackend { id: 3 }, Some(libc::E2BIG)),
-            (Step::WriteState { index: 1, state: Zeroable::zeroed() }, None),
-            (Step::WriteState { index: 2, state: Zeroable::zeroed() }, Some(libc::E2BIG)),
+            (Step::WriteState { index: 1, state: Box::new(Zeroable::zeroed()) }, None),
+            (Step::WriteState { index: 2, state: Box::new(Zeroable::zeroed()) }, Some(libc::E2BIG)),
         ];
         for (step, expected) in cases {
             let answer = maps.write(&step).err().and_then(|error| error.source.raw_os_error());

@@ -133,13 +133,13 @@ impl Realized {
     /// Whether the step writes what no reader can reach, and that stands there already.
     pub(super) fn holds(&self, step: &Step) -> bool {
         match *step {
-            Step::WriteService { id, record } => self.service(id) == record,
-            Step::WriteCluster { id, record } => self.cluster(id) == record,
+            Step::WriteService { id, ref record } => self.service(id) == **record,
+            Step::WriteCluster { id, ref record } => self.cluster(id) == **record,
             Step::WriteBackend { id, backend } => self.backend(id) == backend,
             Step::WriteSlots { block, ref ids } => {
                 ids.iter().zip(block..).all(|(id, slot)| self.tables.slot(slot) == Some(*id))
             }
-            Step::WriteState { index, state } => self.state(index) == state,
+            Step::WriteState { index, ref state } => self.state(index) == **state,
             _ => false,
         }
     }

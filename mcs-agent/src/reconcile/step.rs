@@ -8,6 +8,8 @@ use mcs_common::{
 ///
 /// Every step is idempotent. A reader may run between any two of them, and the agent may die
 /// between any two of them.
+///
+/// A plan may have millions: the largest of them are boxed.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Step {
     /// Deletes from `vips`: the address is no longer ours. Absent is fine.
@@ -19,14 +21,14 @@ pub enum Step {
         /// Index into `services`, never 0.
         id: u32,
         /// All of it.
-        record: ServiceRecord,
+        record: Box<ServiceRecord>,
     },
     /// Stores a record that nothing refers to yet.
     WriteCluster {
         /// Index into `clusters`, never 0.
         id: u32,
         /// All of it.
-        record: ClusterRecord,
+        record: Box<ClusterRecord>,
     },
     /// Stores a backend that no slot a reader can reach names. The id's former use may still be
     /// remembered, so the 64-bit word that holds state and generation goes last, in one store with
@@ -49,7 +51,7 @@ pub enum Step {
         /// Index into `states`, never 0.
         index: u32,
         /// All of it, its extent complete.
-        state: FrontendState,
+        state: Box<FrontendState>,
     },
     /// Stores the attributes of a live frontend in place, each whole; a reader may see some of the new
     /// and some of the old.

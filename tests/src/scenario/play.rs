@@ -59,7 +59,8 @@ fn tell<M: Backing>(agent: &Agent<M>) -> anyhow::Result<String> {
     for deferred in &agent.deferred {
         line(format!("pending {deferred}"))?;
     }
-    for ImportReport { import, state, message } in &agent.desired().imports {
+    for report in &agent.desired().imports {
+        let ImportReport { import, state, message } = &**report;
         let colon = if message.is_empty() { "" } else { ": " };
         line(format!("import {import} {state}{colon}{message}"))?;
     }

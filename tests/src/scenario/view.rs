@@ -234,12 +234,12 @@ pub(super) mod tests {
         };
         let service = ServiceRecord { namespace: text("shop"), name: text("web") };
         for step in [
-            Step::WriteService { id: 1, record: service },
-            Step::WriteCluster { id: 1, record: ClusterRecord { name: text("east") } },
+            Step::WriteService { id: 1, record: service.into() },
+            Step::WriteCluster { id: 1, record: ClusterRecord { name: text("east") }.into() },
             Step::WriteBackend { id: 1, backend: backend(1) },
             Step::WriteBackend { id: 2, backend: backend(2) },
             Step::WriteSlots { block: 0, ids: vec![1, 2] },
-            Step::WriteState { index: 1, state },
+            Step::WriteState { index: 1, state: state.into() },
             Step::InsertFrontend { key: key(), index: 1 },
             Step::InsertVip(vip()),
         ] {

@@ -79,7 +79,7 @@ mod tests {
 
     fn desired(protocol: Protocol, backends: &[&str]) -> Desired {
         let backend =
-            |address: &&str| Backend { address: address.parse().unwrap(), cluster: String::new() };
+            |address: &&str| Backend { address: address.parse().unwrap(), cluster: "".into() };
         let frontend = Frontend {
             import: ObjectKey::new("demo", "dns"),
             port_name: String::new(),

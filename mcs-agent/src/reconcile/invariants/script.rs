@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytemuck::{AnyBitPattern, Zeroable};
-use mcs_common::{Extent, FrontendState};
+use mcs_common::{ClusterRecord, Extent, FrontendState, ServiceRecord};
 use proptest::{collection, option, prelude::*, sample::Index};
 
 use crate::{
@@ -53,7 +53,7 @@ pub(super) fn tight(desired: &[Desired]) -> Capacity {
     };
     let clusters = |desired: &Desired| {
         let backends = desired.frontends.values().flat_map(|frontend| &frontend.backends);
-        backends.map(|backend| backend.cluster.as_str()).collect::<BTreeSet<_>>().len()
+        backends.map(|backend| &*backend.cluster).collect::<BTreeSet<_>>().len()
     };
     Capacity {
         frontends: max(|desired| desired.frontends.len().max(desired.vips.len())),
@@ -87,16 +87,16 @@ fn junk() -> impl Strategy<Value = Step> {
     prop_oneof![
         anything().prop_map(Step::InsertVip),
         (anything(), any::<u32>()).prop_map(|(key, index)| Step::InsertFrontend { key, index }),
-        (0..capacity().state_entries(), anything())
-            .prop_map(|(index, state)| Step::WriteState { index, state }),
+        (0..capacity().state_entries(), anything::<FrontendState>())
+            .prop_map(|(index, state)| Step::WriteState { index, state: state.into() }),
         (0..capacity().backend_entries(), anything())
             .prop_map(|(id, backend)| Step::WriteBackend { id, backend }),
         (0..capacity().slot_entries(), any::<u32>())
             .prop_map(|(block, id)| Step::WriteSlots { block, ids: vec![id] }),
-        (0..capacity().service_entries(), anything())
-            .prop_map(|(id, record)| Step::WriteService { id, record }),
-        (0..capacity().cluster_entries(), anything())
-            .prop_map(|(id, record)| Step::WriteCluster { id, record }),
+        (0..capacity().service_entries(), anything::<ServiceRecord>())
+            .prop_map(|(id, record)| Step::WriteService { id, record: record.into() }),
+        (0..capacity().cluster_entries(), anything::<ClusterRecord>())
+            .prop_map(|(id, record)| Step::WriteCluster { id, record: record.into() }),
     ]
 }
 
@@ -129,7 +129,7 @@ fn likely_harm() -> impl Strategy<Value = Step> {
         ),
         (index(), key, extent, 0..99_u32).prop_map(|(index, key, extent, service)| {
             let state = FrontendState { key, extent, service, ..FrontendState::zeroed() };
-            Step::WriteState { index, state }
+            Step::WriteState { index, state: state.into() }
         }),
         (id(), 0..3_u8, index(), 0..9_u32, any::<u32>()).prop_map(
             |(id, state, frontend, cluster, generation)| {
@@ -203,7 +203,7 @@ fn frontend() -> impl Strategy<Value = Frontend> {
             .into_iter()
             .map(|(n, cluster)| Backend {
                 address: SocketAddr::from(([10, 1, 0, n], 8080)),
-                cluster: cluster.to_owned(),
+                cluster: cluster.into(),
             })
             .collect(),
     })

@@ -86,7 +86,7 @@ impl Entry {
         Self {
             import: frontend.import.clone(),
             affinity_seconds: frontend.affinity_seconds.unwrap_or(0),
-            backends: backends.map(|backend| (backend.address, backend.cluster)).collect(),
+            backends: backends.map(|one| (one.address, one.cluster.to_string())).collect(),
         }
     }
 

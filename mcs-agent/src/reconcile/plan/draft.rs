@@ -43,10 +43,10 @@ impl<'a> Draft<'a> {
     /// Makes "no name" say nothing, whatever was found there.
     pub(super) fn clear_no_name(&mut self) {
         if self.realized.cluster(0) != ClusterRecord::zeroed() {
-            self.push(Step::WriteCluster { id: 0, record: ClusterRecord::zeroed() });
+            self.push(Step::WriteCluster { id: 0, record: ClusterRecord::zeroed().into() });
         }
         if self.realized.service(0) != ServiceRecord::zeroed() {
-            self.push(Step::WriteService { id: 0, record: ServiceRecord::zeroed() });
+            self.push(Step::WriteService { id: 0, record: ServiceRecord::zeroed().into() });
         }
     }
 
@@ -171,7 +171,7 @@ impl<'a> Draft<'a> {
         let extent = self.write_block(target, room);
         let state =
             FrontendState { key, extent, service, flags, affinity_seconds, ..Zeroable::zeroed() };
-        self.write(Step::WriteState { index, state });
+        self.write(Step::WriteState { index, state: state.into() });
         self.push(Step::InsertFrontend { key, index });
     }
 
@@ -190,13 +190,13 @@ impl<'a> Draft<'a> {
     }
 
     fn write_service(&mut self, target: &Target<'_>, id: u32) {
-        self.write(Step::WriteService { id, record: service_record(&target.frontend.import) });
+        self.write(Step::WriteService { id, record: service_record(&target.frontend.import).into() });
     }
 
     /// Writes the backends added and a block that names all.
     fn write_block(&mut self, target: &Target<'_>, room: Room) -> Extent {
         for (&name, &id) in &room.clusters {
-            self.write(Step::WriteCluster { id, record: ClusterRecord { name } });
+            self.write(Step::WriteCluster { id, record: ClusterRecord { name }.into() });
         }
         let mut free = room.ids.into_iter();
         let mut ids = Vec::with_capacity(target.members.len());

@@ -62,14 +62,14 @@ impl Realized {
 /// generation of a backend stays used.
 fn unlike(step: &Step) -> Step {
     match *step {
-        Step::WriteService { id, .. } => Step::WriteService { id, record: Zeroable::zeroed() },
-        Step::WriteCluster { id, .. } => Step::WriteCluster { id, record: Zeroable::zeroed() },
+        Step::WriteService { id, .. } => Step::WriteService { id, record: Box::new(Zeroable::zeroed()) },
+        Step::WriteCluster { id, .. } => Step::WriteCluster { id, record: Box::new(Zeroable::zeroed()) },
         Step::WriteBackend { id, backend: Backend { generation, .. } } => {
             let state = BackendState::FREE;
             Step::WriteBackend { id, backend: Backend { generation, state, ..Zeroable::zeroed() } }
         }
         Step::WriteSlots { block, ref ids } => Step::WriteSlots { block, ids: vec![0; ids.len()] },
-        Step::WriteState { index, .. } => Step::WriteState { index, state: Zeroable::zeroed() },
+        Step::WriteState { index, .. } => Step::WriteState { index, state: Box::new(Zeroable::zeroed()) },
         ref other => other.clone(),
     }
 }
@@ -83,11 +83,11 @@ mod tests {
     };
 
     fn service(name: &str) -> Step {
-        Step::WriteService { id: 1, record: service_record(&ObjectKey::new("demo", name)) }
+        Step::WriteService { id: 1, record: service_record(&ObjectKey::new("demo", name)).into() }
     }
 
     fn cluster(name: &str) -> Step {
-        Step::WriteCluster { id: 1, record: cluster_record(name) }
+        Step::WriteCluster { id: 1, record: cluster_record(name).into() }
     }
 
     fn backend(generation: u32) -> Step {
@@ -102,7 +102,7 @@ mod tests {
     fn state(port: u16) -> Step {
         let vip = std::net::Ipv4Addr::new(10, 0, 0, 1).into();
         let key = FrontendKey::new(vip, port, 6);
-        Step::WriteState { index: 1, state: FrontendState { key, ..Zeroable::zeroed() } }
+        Step::WriteState { index: 1, state: FrontendState { key, ..Zeroable::zeroed() }.into() }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use mcs_common::{Address, FrontendKey};
 
@@ -11,9 +11,16 @@ use crate::{
 impl Realized {
     /// What clients are served with, in the words of what is wanted. Names of ports stand in no map.
     pub fn in_force(&self) -> Desired {
+        let clusters: Vec<Arc<str>> =
+            self.tables.clusters.iter().map(|record| cluster_name(record).into()).collect();
+        let served = |id| {
+            let backend = self.backend(id);
+            let cluster = clusters.get(backend.cluster as usize).cloned().unwrap_or_default();
+            Backend { address: backend_address(&backend), cluster }
+        };
         let frontends = self.frontends().filter_map(|key| {
             let state = self.state(self.index(&key)?);
-            let mut backends: Vec<_> = self.ids(state.extent).map(|id| self.served(id)).collect();
+            let mut backends: Vec<_> = self.ids(state.extent).map(served).collect();
             backends.sort();
             let frontend = Frontend {
                 import: service_key(&self.service(state.service)),
@@ -43,14 +50,6 @@ impl Realized {
     /// The frontend that a backend in the maps serves, or served last.
     pub fn frontend_of(&self, backend: u32) -> FrontendKey {
         self.state(self.backend(backend).frontend).key
-    }
-
-    fn served(&self, id: u32) -> Backend {
-        let backend = self.backend(id);
-        Backend {
-            address: backend_address(&backend),
-            cluster: cluster_name(&self.cluster(backend.cluster)),
-        }
     }
 }
 

@@ -1,10 +1,12 @@
-use std::time::SystemTime;
+use std::{sync::Arc, time::SystemTime};
 
 use jiff::Timestamp;
 use k8s_openapi::api::discovery::v1;
 
 use super::{SERVICE_NAME_LABEL, SOURCE_CLUSTER_LABEL, TRIGGER_ANNOTATION};
-use crate::model::{Endpoint, EndpointSlice, ObjectKey, SlicePort, Trigger};
+use crate::model::{
+    Endpoint, EndpointAddress, EndpointSlice, Hints, ObjectKey, SlicePort, Trigger,
+};
 
 /// The domain type, under the key that its source knows the object by. `None` for a slice that is
 /// not imported: one without a service name label, or with an empty one.
@@ -16,7 +18,7 @@ pub(super) fn convert(slice: v1::EndpointSlice, key: ObjectKey) -> Option<Endpoi
     Some(EndpointSlice {
         key,
         service,
-        source_cluster: labels.remove(SOURCE_CLUSTER_LABEL),
+        source_cluster: labels.remove(SOURCE_CLUSTER_LABEL).unwrap_or_default().into(),
         address_type: slice.address_type,
         endpoints: slice.endpoints.unwrap_or_default().into_iter().map(endpoint).collect(),
         ports: slice.ports.unwrap_or_default().into_iter().map(port).collect(),
@@ -26,15 +28,21 @@ pub(super) fn convert(slice: v1::EndpointSlice, key: ObjectKey) -> Option<Endpoi
 
 fn endpoint(endpoint: v1::Endpoint) -> Endpoint {
     let conditions = endpoint.conditions.unwrap_or_default();
-    let hints = endpoint.hints.unwrap_or_default();
+    let address = endpoint.addresses.first().map_or(EndpointAddress::Absent, |text| (&**text).into());
     Endpoint {
-        addresses: endpoint.addresses,
+        address,
         ready: conditions.ready,
         serving: conditions.serving,
         terminating: conditions.terminating,
-        node_name: endpoint.node_name,
-        for_nodes: hints.for_nodes.unwrap_or_default().into_iter().map(|node| node.name).collect(),
-        for_zones: hints.for_zones.unwrap_or_default().into_iter().map(|zone| zone.name).collect(),
+        node_name: endpoint.node_name.map(Into::into),
+        hints: endpoint.hints.map(hints).filter(|hints| *hints != Hints::default()).map(Arc::new),
+    }
+}
+
+fn hints(hints: v1::EndpointHints) -> Hints {
+    Hints {
+        nodes: hints.for_nodes.unwrap_or_default().into_iter().map(|node| node.name).collect(),
+        zones: hints.for_zones.unwrap_or_default().into_iter().map(|zone| zone.name).collect(),
     }
 }
 
@@ -75,7 +83,8 @@ mod tests {
                         "forNodes": [{"name": "node-1"}],
                     },
                 },
-                {"addresses": ["10.1.0.3"]},
+                {"addresses": ["pod-3"], "hints": {}},
+                {"addresses": []},
             ],
             "ports": [{"name": "http", "protocol": "TCP", "port": 8080}, {}],
         }));
@@ -84,20 +93,24 @@ mod tests {
             Some(EndpointSlice {
                 key: ObjectKey::new("shop", "web-a"),
                 service: "web".to_owned(),
-                source_cluster: Some("a".to_owned()),
+                source_cluster: "a".into(),
                 address_type: "IPv4".to_owned(),
-                endpoints: vec![
+                endpoints: [
                     Endpoint {
-                        addresses: vec!["10.1.0.1".to_owned(), "10.1.0.2".to_owned()],
+                        address: "10.1.0.1".into(),
                         ready: Some(false),
                         serving: Some(true),
                         terminating: Some(true),
-                        node_name: Some("node-1".to_owned()),
-                        for_nodes: vec!["node-1".to_owned()],
-                        for_zones: vec!["z1".to_owned(), "z2".to_owned()],
+                        node_name: Some("node-1".into()),
+                        hints: Some(Arc::new(Hints {
+                            nodes: vec!["node-1".to_owned()],
+                            zones: vec!["z1".to_owned(), "z2".to_owned()],
+                        })),
                     },
-                    Endpoint { addresses: vec!["10.1.0.3".to_owned()], ..Endpoint::default() },
-                ],
+                    Endpoint { address: "pod-3".into(), ..Endpoint::default() },
+                    Endpoint::default(),
+                ]
+                .into(),
                 ports: vec![
                     SlicePort {
                         name: "http".to_owned(),

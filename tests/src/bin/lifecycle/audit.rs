@@ -60,15 +60,15 @@ fn harms(dump: &Dump, victim: &FrontendKey) -> anyhow::Result<Vec<Vec<Step>>> {
         vec![Step::WriteBackend { id, backend: retired }],
         vec![Step::WriteBackend { id: unused, backend }],
         vec![Step::WriteSlots { block: state.extent.block, ids: vec![0] }],
-        vec![Step::WriteState { index, state: nobodys }],
-        vec![Step::WriteState { index, state: cut }],
+        vec![Step::WriteState { index, state: nobodys.into() }],
+        vec![Step::WriteState { index, state: cut.into() }],
         vec![Step::DeleteFrontend(key)],
         vec![Step::DeleteFrontend(key), Step::InsertFrontend { key, index: index + 1 }],
         vec![Step::InsertFrontend { key: foreign, index }],
         vec![Step::DeleteVip(key.vip)],
         vec![Step::InsertVip(std::net::Ipv4Addr::new(10, 99, 99, 99).into())],
-        vec![Step::WriteService { id: state.service, record: dump.services[0] }],
-        vec![Step::WriteCluster { id: backend.cluster, record: dump.clusters[0] }],
+        vec![Step::WriteService { id: state.service, record: dump.services[0].into() }],
+        vec![Step::WriteCluster { id: backend.cluster, record: dump.clusters[0].into() }],
     ])
 }
 

@@ -111,7 +111,7 @@ fn desired(services: &[Service]) -> Desired {
                 Protocol::Tcp => model::Protocol::Tcp,
                 Protocol::Udp => model::Protocol::Udp,
             };
-            let backend = |address| Backend { address, cluster: "remote".to_owned() };
+            let backend = |address| Backend { address, cluster: "remote".into() };
             let frontend = Frontend {
                 import: ObjectKey::new("default", service.name()),
                 port_name: String::new(),

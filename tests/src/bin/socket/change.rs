@@ -79,7 +79,7 @@ fn desired(services: &[Service]) -> Desired {
             };
             let backends = addresses
                 .into_iter()
-                .map(|address| Backend { address, cluster: "remote".to_owned() })
+                .map(|address| Backend { address, cluster: "remote".into() })
                 .collect();
             let frontend = Frontend {
                 import: ObjectKey::new("default", service.name()),

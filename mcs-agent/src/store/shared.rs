@@ -1,0 +1,96 @@
+use std::{collections::HashSet, hash::Hash, sync::Arc};
+
+use crate::model::{EndpointSlice, Hints};
+
+/// What endpoints say over and over, kept once: names of nodes and clusters, and hints.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    names: Pool<str>,
+    hints: Pool<Hints>,
+}
+
+impl Shared {
+    /// Puts what is known already in the place of what the slice came with.
+    pub(super) fn share(&mut self, slice: &mut EndpointSlice) {
+        self.names.share(&mut slice.source_cluster);
+        for endpoint in &mut slice.endpoints {
+            if let Some(name) = &mut endpoint.node_name {
+                self.names.share(name);
+            }
+            if let Some(hints) = &mut endpoint.hints {
+                self.hints.share(hints);
+            }
+        }
+    }
+}
+
+/// Values that are used somewhere, and some that were.
+#[derive(Debug)]
+struct Pool<T: ?Sized> {
+    values: HashSet<Arc<T>>,
+    /// How many there may be before those that nobody uses go.
+    bound: usize,
+}
+
+impl<T: ?Sized> Default for Pool<T> {
+    fn default() -> Self {
+        Self { values: HashSet::new(), bound: 1024 }
+    }
+}
+
+impl<T: ?Sized + Eq + Hash> Pool<T> {
+    fn share(&mut self, value: &mut Arc<T>) {
+        if let Some(known) = self.values.get(value) {
+            value.clone_from(known);
+            return;
+        }
+        if self.values.len() >= self.bound {
+            self.values.retain(|value| Arc::strong_count(value) > 1);
+            self.bound = (2 * self.values.len()).max(self.bound);
+        }
+        self.values.insert(Arc::clone(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::fixture::{endpoint, slice};
+
+    #[test]
+    fn slices_that_say_the_same_share_it() {
+        let mut shared = Shared::default();
+        let [one, other] = [1, 2].map(|_| {
+            let endpoint = endpoint("10.1.0.1").node("n1").for_zone("z1");
+            let mut slice = slice("shop/web", "web").endpoint(endpoint);
+            shared.share(&mut slice);
+            slice
+        });
+        assert_eq!(one, other);
+        assert!(Arc::ptr_eq(&one.source_cluster, &other.source_cluster));
+        let [one, other] = [&one, &other].map(|slice| &slice.endpoints[0]);
+        assert!(one.node_name.as_ref().zip(other.node_name.as_ref()).is_some_and(
+            |(one, other)| Arc::ptr_eq(one, other)
+        ));
+        assert!(one.hints.as_ref().zip(other.hints.as_ref()).is_some_and(
+            |(one, other)| Arc::ptr_eq(one, other)
+        ));
+    }
+
+    #[test]
+    fn what_nobody_uses_goes_in_time() {
+        let mut pool = Pool::<str>::default();
+        let mut kept: Vec<Arc<str>> = Vec::new();
+        for number in 0..100_000 {
+            let mut name = Arc::from(format!("node-{number}"));
+            pool.share(&mut name);
+            if number % 100 == 0 {
+                kept.push(name);
+            }
+        }
+        assert!(pool.values.len() <= 2 * kept.len().max(1024), "{}", pool.values.len());
+        for name in &kept {
+            assert!(pool.values.contains(name));
+        }
+    }
+}
