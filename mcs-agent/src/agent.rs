@@ -75,28 +75,42 @@ pub(crate) async fn told_to_end() -> anyhow::Result<()> {
 }
 
 async fn serve(config: Config) -> anyhow::Result<()> {
+    let (sender, receiver) = mpsc::channel(WAITING_BATCHES);
+    run_on(&config, source(&config, sender), receiver).await
+}
+
+/// Runs on batches from elsewhere, in the place of the source that `config` names, until they end.
+pub async fn follow(config: Config, batches: mpsc::Receiver<Batch>) -> anyhow::Result<()> {
+    let none: Source = Box::pin(std::future::pending());
+    run_on(&config, std::future::ready(Ok(none)), batches).await
+}
+
+/// A source at work, once it is polled.
+type Source = Pin<Box<dyn Future<Output = ()>>>;
+
+async fn run_on(
+    config: &Config,
+    source: impl Future<Output = anyhow::Result<Source>>,
+    batches: mpsc::Receiver<Batch>,
+) -> anyhow::Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "starting");
     let metrics = SyncMetrics::new().context("cannot make the metrics")?;
     let vitals = Arc::new(Vitals::new(metrics));
-    server::start(&config, &vitals).context("cannot serve health and metrics")?;
-    let (sender, receiver) = mpsc::channel(WAITING_BATCHES);
+    server::start(config, &vitals).context("cannot serve health and metrics")?;
     let start = async {
-        let source = source(&config, sender).await?;
-        anyhow::Ok((source, Dataplane::start(&config).await?))
+        let source = source.await?;
+        anyhow::Ok((source, Dataplane::start(config).await?))
     };
     let (source, dataplane) = vitals.beat_during(start).await?;
-    let mut control = Control::new(&config, dataplane, Arc::clone(&vitals))?;
+    let mut control = Control::new(config, dataplane, Arc::clone(&vitals))?;
     tokio::select! {
         () = source => bail!("the source of objects ended"),
-        result = control.run(receiver) => result,
+        result = control.run(batches) => result,
     }
 }
 
-/// The source at work, once it is polled.
-async fn source(
-    config: &Config,
-    batches: mpsc::Sender<Batch>,
-) -> anyhow::Result<Pin<Box<dyn Future<Output = ()>>>> {
+/// The source that `config` names.
+async fn source(config: &Config, batches: mpsc::Sender<Batch>) -> anyhow::Result<Source> {
     Ok(match &config.source {
         SourceConfig::Manifests(directory) => {
             Box::pin(ManifestSource::new(directory.clone()).run(batches))

@@ -17,7 +17,7 @@ pub use desired::{
 pub use event::{Batch, KindStatus, ObjectEvent, SourceProblem, SourceStatus};
 pub use node::{NodeContext, NodeFacts};
 pub use object::{
-    Endpoint, EndpointAddress, EndpointSlice, Hints, ImportPort, Kind, Object, ObjectKey, ObjectRef, ServiceImport,
-    ServiceType, SlicePort, Timestamp, Trigger,
+    Endpoint, EndpointAddress, EndpointSlice, Hints, ImportPort, Kind, Object, ObjectKey,
+    ObjectRef, ServiceImport, ServiceType, SlicePort, Timestamp, Trigger,
 };
 pub use rejection::{Reason, Rejection};

@@ -54,6 +54,10 @@ impl Backend {
     }
 }
 
+/// Value of the array `slots`: the backend ids of two slots, the even one first. The kernel keeps values at
+/// multiples of 8 bytes.
+pub type SlotPair = [u32; 2];
+
 /// What is remembered of a choice: never a slot, since slots move. One 64-bit word, so that one
 /// store changes it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Pod, Zeroable)]

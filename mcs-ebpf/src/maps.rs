@@ -11,7 +11,7 @@ use bytemuck::Pod;
 use mcs_common::{
     Address, Affinity, AffinityKey, Backend, BackendRef, ClientKey, ClusterRecord, ConnectedValue,
     Counter, Flow, Fragment, FragmentKey, FrontendKey, FrontendState, PinKey, ReverseKey,
-    ReverseValue, RunRecord, ServiceRecord, SocketState, Tuple, select::Tables,
+    ReverseValue, RunRecord, ServiceRecord, SlotPair, SocketState, Tuple, select::Tables,
 };
 
 use crate::packet::{refuse::Budget, scratch::Scratch};
@@ -27,7 +27,7 @@ static FRONTENDS: HashMap<FrontendKey, u32, 1> = HashMap::new();
 #[btf_map(name = "states")]
 static STATES: Array<FrontendState, 1, MMAPABLE> = Array::new();
 #[btf_map(name = "slots")]
-static SLOTS: Array<u32, 1, MMAPABLE> = Array::new();
+static SLOTS: Array<SlotPair, 1, MMAPABLE> = Array::new();
 #[btf_map(name = "backends")]
 static BACKENDS: Array<Backend, 1, MMAPABLE> = Array::new();
 
@@ -95,8 +95,9 @@ impl Tables for ConfigMaps {
 
     #[inline(always)]
     fn slot(&self, index: u32) -> Option<u32> {
-        // SAFETY: the pointer is to a value of the array.
-        SLOTS.get_ptr(index).map(|id| unsafe { ptr::read_volatile(id) })
+        let pair = SLOTS.get_ptr(index / 2)?.cast::<u32>();
+        // SAFETY: the pointer is to a value of the array, and in it.
+        Some(unsafe { ptr::read_volatile(pair.add(index as usize % 2)) })
     }
 
     #[inline(always)]

@@ -35,8 +35,11 @@ use crate::{
     store::{Change, ChangeKind, ObjectStore},
 };
 
-/// The report lags behind the maps by at most this.
+/// The report lags behind the maps by this, so that it tells of changes that come together.
 const REPORT_DELAY: Duration = Duration::from_millis(100);
+/// Of the time, one part in so many is spent on reports at most: with many imports and changes all
+/// the time it lags by more.
+const REPORT_SHARE: u32 = 200;
 /// How often what is ours is compared with what is held: a program that was detached misses
 /// connections until then.
 const GUARD_INTERVAL: Duration = Duration::from_secs(1);
@@ -65,6 +68,8 @@ pub(super) struct Control {
     retry_after: Duration,
     retry_at: Option<Instant>,
     report_at: Option<Instant>,
+    /// Not before.
+    next_report: Instant,
     fallback: StorageFallback,
     state_map_bytes: u64,
     sweeper: Sweeper,
@@ -116,6 +121,7 @@ impl Control {
             retry_after: *RETRY.start(),
             retry_at: None,
             report_at: None,
+            next_report: Instant::now(),
             fallback: StorageFallback::new(std::time::Instant::now()),
             state_map_bytes: state_bytes(config.flows),
             sweeper,
@@ -317,7 +323,8 @@ impl Control {
     }
 
     fn report_soon(&mut self) {
-        self.report_at.get_or_insert_with(|| Instant::now() + REPORT_DELAY);
+        let soon = (Instant::now() + REPORT_DELAY).max(self.next_report);
+        self.report_at.get_or_insert(soon);
     }
 
     /// Computes what is wanted and writes what differs. What fails is tried again.
@@ -438,6 +445,7 @@ impl Control {
     }
 
     fn report(&mut self) {
+        let started = Instant::now();
         self.report_at = None;
         self.agent.updated = seconds_since_epoch();
         let totals = self.rules.totals();
@@ -477,6 +485,7 @@ impl Control {
             tracing::warn!("{:#}; trying again", anyhow::Error::new(error));
             self.report_at = Some(Instant::now() + LOOK_INTERVAL);
         }
+        self.next_report = Instant::now() + started.elapsed() * REPORT_SHARE;
     }
 }
 

@@ -9,6 +9,7 @@ use std::{
 
 use aya::maps::MapData;
 use bytemuck::Pod;
+use mcs_common::SlotPair;
 use rustix::{
     fd::AsFd as _,
     mm::{MapFlags, ProtFlags, mmap, munmap},
@@ -155,6 +156,17 @@ impl<T: Pod> MappedArray<T> {
                 format!("{index} is beyond {}", self.entries),
             )
         })
+    }
+}
+
+impl MappedArray<SlotPair> {
+    /// Stores one slot, and leaves the other of its pair alone, which may be in use.
+    pub(super) fn write_slot(&mut self, slot: u32, id: u32) -> io::Result<()> {
+        let pair = self.entry_mut(slot / 2)?;
+        // SAFETY: in bounds, and aligned to 4; nothing else in this process refers to it.
+        let entry = unsafe { AtomicU32::from_ptr(pair.cast::<u32>().add(slot as usize % 2)) };
+        entry.store(id, Ordering::Relaxed);
+        Ok(())
     }
 }
 

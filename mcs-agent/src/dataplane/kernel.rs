@@ -9,7 +9,8 @@ use std::{
 use aya::maps::{HashMap, IterableMap as _, Map, MapData, MapError as AyaError};
 use bytemuck::{Pod, Zeroable};
 use mcs_common::{
-    Address, Backend, BackendState, ClusterRecord, FrontendKey, FrontendState, ServiceRecord, maps,
+    Address, Backend, BackendState, ClusterRecord, FrontendKey, FrontendState, ServiceRecord,
+    SlotPair, maps,
 };
 
 use super::array::{Access, MappedArray};
@@ -27,7 +28,7 @@ pub struct KernelMaps {
     vips: HashMap<MapData, Address, u32>,
     frontends: HashMap<MapData, FrontendKey, u32>,
     states: MappedArray<FrontendState>,
-    slots: MappedArray<u32>,
+    slots: MappedArray<SlotPair>,
     backends: MappedArray<Backend>,
     services: MappedArray<ServiceRecord>,
     clusters: MappedArray<ClusterRecord>,
@@ -66,7 +67,7 @@ impl KernelMaps {
             Step::WriteCluster { id, record } => self.clusters.write(*id, record),
             Step::WriteBackend { id, backend } => self.write_backend(*id, backend),
             Step::WriteSlots { block, ids } => {
-                (*block..).zip(ids).try_for_each(|(slot, id)| self.slots.write(slot, id))
+                (*block..).zip(ids).try_for_each(|(slot, id)| self.slots.write_slot(slot, *id))
             }
             Step::WriteState { index, state } => self.states.write(*index, state),
             Step::UpdateAttributes { index, service, flags, affinity_seconds } => {
@@ -136,7 +137,7 @@ impl Maps for KernelMaps {
                 .map_err(|error| MapError::reading(maps::FRONTENDS, "all", error))?
                 .into(),
             states: self.states.used().into(),
-            slots: self.slots.used().into(),
+            slots: self.slots.used().into_iter().flatten().collect(),
             backends: self.backends.used().into(),
             services: self.services.used().into(),
             clusters: self.clusters.used().into(),
@@ -200,7 +201,7 @@ impl Contents for KernelMaps {
     }
 
     fn slot_at(&self, index: u32) -> u32 {
-        self.slots.read(index).unwrap_or_default()
+        self.slots.read(index / 2).map_or(0, |pair| pair[index as usize % 2])
     }
 
     fn backend_at(&self, id: u32) -> Backend {

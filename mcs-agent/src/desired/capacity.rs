@@ -298,8 +298,7 @@ mod tests {
 
     #[test]
     fn a_set_can_be_replaced_where_there_is_no_room_for_more() {
-        let at =
-            |port: u16| Backend { address: ([10, 1, 0, 1], port).into(), cluster: "".into() };
+        let at = |port: u16| Backend { address: ([10, 1, 0, 1], port).into(), cluster: "".into() };
         let former = Frontend {
             import: key("shop/web"),
             port_name: String::new(),

@@ -50,7 +50,8 @@ pub(super) fn address(
 ) -> Result<IpAddr, Refusal> {
     let is_other = |text: &dyn Display| {
         let family = family.name();
-        let message = format!("endpoint \"{text}\" is not an {family} address; correct or remove it");
+        let message =
+            format!("endpoint \"{text}\" is not an {family} address; correct or remove it");
         Err(Refusal::new(Reason::EndpointInvalid, message))
     };
     let ip = match &endpoint.address {

@@ -73,8 +73,7 @@ mod tests {
             .zip(80..)
             .map(|(count, port)| {
                 let id = FrontendId { ip: [10, 0, 0, 1].into(), port, protocol: Protocol::Tcp };
-                let backend =
-                    Backend { address: ([10, 1, 0, 1], 80).into(), cluster: "".into() };
+                let backend = Backend { address: ([10, 1, 0, 1], 80).into(), cluster: "".into() };
                 let frontend = Frontend {
                     import: key("shop/web"),
                     port_name: String::new(),

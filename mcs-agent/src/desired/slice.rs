@@ -174,10 +174,7 @@ mod tests {
         let slices = [
             slice("shop/a", "web").cluster("east").address("10.1.0.1").port("http", 8080),
             slice("shop/b", "web").cluster("west").address("10.2.0.1").port("http", 8081),
-            slice("shop/c", "web")
-                .cluster("")
-                .address("10.3.0.1")
-                .port("http", 8082),
+            slice("shop/c", "web").cluster("").address("10.3.0.1").port("http", 8082),
         ];
         let candidates = read(&slices).0.candidates(&port("http", Protocol::Tcp), Family::V4);
         let found: Vec<_> = candidates.iter().map(|c| (c.address.port(), &**c.cluster)).collect();

@@ -7,7 +7,7 @@ use aya::maps::{MapInfo, MapType};
 use mcs_common::{
     Address, Affinity, AffinityKey, Backend, BackendRef, ClientKey, ClusterRecord, ConnectedValue,
     Counter, Flow, Fragment, FragmentKey, FrontendKey, FrontendState, PinKey, ReverseKey,
-    ReverseValue, RunRecord, ServiceRecord, SocketState, Tuple, maps,
+    ReverseValue, RunRecord, ServiceRecord, SlotPair, SocketState, Tuple, maps,
 };
 
 use crate::{flows::FlowCapacity, model::Capacity};
@@ -85,7 +85,7 @@ pub(super) fn config(capacity: Capacity) -> [MapLayout; CONFIG_NAMES.len()] {
         hash::<Address, u32>(maps::VIPS, MapType::Hash, capacity.frontends),
         hash::<FrontendKey, u32>(maps::FRONTENDS, MapType::Hash, capacity.frontends),
         array::<FrontendState>(maps::STATES, capacity.state_entries()),
-        array::<u32>(maps::SLOTS, capacity.slot_entries()),
+        array::<SlotPair>(maps::SLOTS, capacity.slot_entries() / 2),
         array::<Backend>(maps::BACKENDS, capacity.backend_entries()),
         array::<ServiceRecord>(maps::SERVICES, capacity.service_entries()),
         array::<ClusterRecord>(maps::CLUSTERS, capacity.cluster_entries()),
@@ -98,7 +98,7 @@ pub(super) fn capacity(directory: &Path) -> Option<Capacity> {
     let entries = |name| Some(MapInfo::from_pin(directory.join(name)).ok()?.max_entries());
     Some(Capacity {
         frontends: entries(maps::FRONTENDS)?,
-        endpoints: entries(maps::SLOTS)? / 4,
+        endpoints: Capacity::endpoints_of(entries(maps::SLOTS)?.saturating_mul(2)),
         clusters: entries(maps::CLUSTERS)? / 2,
     })
 }

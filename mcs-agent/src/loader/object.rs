@@ -6,7 +6,7 @@ use std::{
 };
 
 use aya::{
-    Btf, Ebpf, EbpfError, EbpfLoader,
+    Ebpf, EbpfError, EbpfLoader,
     programs::{CgroupSockAddr, ProgramError, SchedClassifier},
 };
 use aya_log::Level;
@@ -150,13 +150,13 @@ impl Programs {
         let state = layout::state(options.flows);
         fs::create_dir_all(&directory).map_err(pin_error("make", &directory))?;
 
-        let btf = Btf::from_sys_fs().ok();
         let have_set_retval = u8::from(options.features.set_retval);
         let log_level = options.log_level.map_or(0, |level| level as u8);
         let only_netns = options.only_netns.unwrap_or(0);
         let mut loader = EbpfLoader::new();
         loader
-            .btf(btf.as_ref())
+            // The kernel's types, which nothing here is relocated by: megabytes.
+            .btf(None)
             .override_global("HAVE_SET_RETVAL", &have_set_retval, true)
             .override_global("AYA_LOG_LEVEL", &log_level, true)
             .override_global("ONLY_NETNS", &only_netns, true);

@@ -1,6 +1,8 @@
 use std::{fmt, str::FromStr};
 
-use mcs_common::{Address, Backend, ClusterRecord, FrontendKey, FrontendState, ServiceRecord};
+use mcs_common::{
+    Address, Backend, ClusterRecord, FrontendKey, FrontendState, ServiceRecord, SlotPair,
+};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -15,7 +17,7 @@ pub struct Capacity {
     pub clusters: u32,
 }
 
-/// Up to here a capacity doubles.
+/// Up to here a capacity doubles, and a whole set of endpoints can be replaced by another.
 const FINE: u32 = 65_536;
 
 impl Default for Capacity {
@@ -37,16 +39,34 @@ impl Capacity {
         self.frontends.saturating_add(1)
     }
 
-    /// Entries of `backends`: a whole set can be replaced while the old one is still in use, and
-    /// id 0 is never used.
+    /// Entries of `backends`: a frontend's whole set can be replaced while the old one is still in use,
+    /// up to [`Capacity::spare`], and id 0 is never used.
     pub const fn backend_entries(self) -> u32 {
-        self.endpoints.saturating_mul(2).saturating_add(1)
+        self.endpoints.saturating_add(self.spare()).saturating_add(1)
     }
 
-    /// Entries of `slots`: the old and the new block of every frontend, and as much again since
-    /// blocks are contiguous.
+    /// Slots: a block for every frontend, and as much again since blocks are contiguous; beside them a
+    /// new block for one of them.
     pub const fn slot_entries(self) -> u32 {
-        self.endpoints.saturating_mul(4)
+        self.endpoints.saturating_add(self.spare()).saturating_mul(2)
+    }
+
+    /// Backends by which a frontend can change at once while all that there is room for are in use. A
+    /// larger change takes larger maps, and where there may be none it waits.
+    const fn spare(self) -> u32 {
+        let sixteenth = self.endpoints / 16;
+        let spare = if sixteenth > FINE { sixteenth } else { FINE };
+        if spare < self.endpoints { spare } else { self.endpoints }
+    }
+
+    /// The endpoints of the capacity that has so many slots.
+    pub const fn endpoints_of(slot_entries: u32) -> u32 {
+        let half = slot_entries / 2;
+        if half <= 2 * FINE {
+            return half / 2;
+        }
+        let few = half - FINE;
+        if few / 16 <= FINE { few } else { half - half / 17 }
     }
 
     /// Entries of `services`: a frontend can change hands while the former name is still in use, and
@@ -79,12 +99,12 @@ impl Capacity {
     }
 
     /// This much, with room for `need` added in steps that leave little unused: to the next power of
-    /// two up to 65,536, beyond that to the next eighth of one. Never more than `bound`.
+    /// two up to 65,536, beyond that to the next 16th of one. Never more than `bound`.
     #[must_use]
     pub fn grown(self, need: Self, bound: Self) -> Self {
         self.with(need, |have, need| {
             let power = need.max(1).checked_next_power_of_two().unwrap_or(u32::MAX);
-            let step = if power > FINE { power / 16 } else { power };
+            let step = if power > FINE { power / 32 } else { power };
             if have < need { need.div_ceil(step).saturating_mul(step) } else { have }
         })
         .at_most(bound.at_least(self))
@@ -103,7 +123,8 @@ impl Capacity {
         let part = |count: u32, each: u64| u64::from(count) * each;
         Memory(
             part(self.frontends, FRONTEND)
-                + part(self.endpoints, ENDPOINT)
+                + part(self.backend_entries() - 1, stored::<Backend>())
+                + part(self.slot_entries() / 2, stored::<SlotPair>())
                 + part(self.clusters, CLUSTER),
         )
     }
@@ -118,8 +139,8 @@ const FRONTEND: u64 = hashed::<Address>()
     + hashed::<FrontendKey>()
     + stored::<FrontendState>()
     + 2 * stored::<ServiceRecord>();
-/// Bytes for an endpoint.
-const ENDPOINT: u64 = 2 * stored::<Backend>() + 4 * stored::<u32>();
+/// Bytes for an endpoint and its part of what is spare.
+const BACKEND: u64 = stored::<Backend>() + stored::<SlotPair>();
 /// Bytes for a source cluster.
 const CLUSTER: u64 = 2 * stored::<ClusterRecord>();
 
@@ -149,12 +170,14 @@ impl Memory {
     /// The largest capacity whose maps take no more than this: clusters get a 64th of it,
     /// frontends three eighths, and endpoints the rest. So none takes the room of another.
     pub fn capacity(self) -> Capacity {
-        let count = |share: u64, each: u64| u32::try_from(share / each).unwrap_or(u32::MAX);
+        let count = |share: u64, each: u64| u32::try_from(share / each).unwrap_or(u32::MAX / 4);
         let clusters = self.0 / 64;
         let frontends = self.0 / 8 * 3;
         Capacity {
             frontends: count(frontends, FRONTEND),
-            endpoints: count(self.0 - frontends - clusters, ENDPOINT),
+            endpoints: Capacity::endpoints_of(
+                count(self.0 - frontends - clusters, BACKEND).saturating_mul(2),
+            ),
             clusters: count(clusters, CLUSTER),
         }
     }
@@ -204,6 +227,27 @@ mod tests {
             assert_eq!(have.grown(need, bound), grown, "{need:?}");
         }
         assert_eq!(have.grown(capacity(9, 9, 9), capacity(1, 1, 1)), have, "never less");
+    }
+
+    #[test]
+    fn the_capacity_of_maps_is_known_by_their_slots() {
+        let few = [0, 1, 4096, FINE - 1, FINE, FINE + 1, 2 * FINE, 16 * FINE - 1, 16 * FINE];
+        let many = (16 * FINE..16 * FINE + 100).chain(3_000_000..3_000_100).chain([1 << 28]);
+        for endpoints in few.into_iter().chain(many) {
+            let capacity = capacity(0, endpoints, 0);
+            assert_eq!(Capacity::endpoints_of(capacity.slot_entries()), endpoints);
+            assert!(capacity.backend_entries() > endpoints.saturating_add(endpoints.min(FINE)));
+        }
+    }
+
+    #[test]
+    fn an_endpoint_takes_42_bytes_where_there_are_many() {
+        let bytes =
+            |endpoints| Capacity::NONE.grown(capacity(0, endpoints, 0), Capacity::MOST).memory().0;
+        assert!(bytes(3_000_000) <= 128 << 20, "{}", bytes(3_000_000));
+        assert!(bytes(3_000_000) / 3_000_000 <= 42);
+        assert!(bytes(1_000_000) / 1_000_000 <= 45);
+        assert!(bytes(65_536) / 65_536 <= 80);
     }
 
     #[test]

@@ -69,12 +69,18 @@ mod tests {
         assert_eq!(one, other);
         assert!(Arc::ptr_eq(&one.source_cluster, &other.source_cluster));
         let [one, other] = [&one, &other].map(|slice| &slice.endpoints[0]);
-        assert!(one.node_name.as_ref().zip(other.node_name.as_ref()).is_some_and(
-            |(one, other)| Arc::ptr_eq(one, other)
-        ));
-        assert!(one.hints.as_ref().zip(other.hints.as_ref()).is_some_and(
-            |(one, other)| Arc::ptr_eq(one, other)
-        ));
+        assert!(
+            one.node_name
+                .as_ref()
+                .zip(other.node_name.as_ref())
+                .is_some_and(|(one, other)| Arc::ptr_eq(one, other))
+        );
+        assert!(
+            one.hints
+                .as_ref()
+                .zip(other.hints.as_ref())
+                .is_some_and(|(one, other)| Arc::ptr_eq(one, other))
+        );
     }
 
     #[test]

@@ -190,7 +190,10 @@ impl<'a> Draft<'a> {
     }
 
     fn write_service(&mut self, target: &Target<'_>, id: u32) {
-        self.write(Step::WriteService { id, record: service_record(&target.frontend.import).into() });
+        self.write(Step::WriteService {
+            id,
+            record: service_record(&target.frontend.import).into(),
+        });
     }
 
     /// Writes the backends added and a block that names all.

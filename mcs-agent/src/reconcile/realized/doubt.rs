@@ -62,14 +62,20 @@ impl Realized {
 /// generation of a backend stays used.
 fn unlike(step: &Step) -> Step {
     match *step {
-        Step::WriteService { id, .. } => Step::WriteService { id, record: Box::new(Zeroable::zeroed()) },
-        Step::WriteCluster { id, .. } => Step::WriteCluster { id, record: Box::new(Zeroable::zeroed()) },
+        Step::WriteService { id, .. } => {
+            Step::WriteService { id, record: Box::new(Zeroable::zeroed()) }
+        }
+        Step::WriteCluster { id, .. } => {
+            Step::WriteCluster { id, record: Box::new(Zeroable::zeroed()) }
+        }
         Step::WriteBackend { id, backend: Backend { generation, .. } } => {
             let state = BackendState::FREE;
             Step::WriteBackend { id, backend: Backend { generation, state, ..Zeroable::zeroed() } }
         }
         Step::WriteSlots { block, ref ids } => Step::WriteSlots { block, ids: vec![0; ids.len()] },
-        Step::WriteState { index, .. } => Step::WriteState { index, state: Box::new(Zeroable::zeroed()) },
+        Step::WriteState { index, .. } => {
+            Step::WriteState { index, state: Box::new(Zeroable::zeroed()) }
+        }
         ref other => other.clone(),
     }
 }

@@ -28,7 +28,8 @@ pub(super) fn convert(slice: v1::EndpointSlice, key: ObjectKey) -> Option<Endpoi
 
 fn endpoint(endpoint: v1::Endpoint) -> Endpoint {
     let conditions = endpoint.conditions.unwrap_or_default();
-    let address = endpoint.addresses.first().map_or(EndpointAddress::Absent, |text| (&**text).into());
+    let address =
+        endpoint.addresses.first().map_or(EndpointAddress::Absent, |text| (&**text).into());
     Endpoint {
         address,
         ready: conditions.ready,

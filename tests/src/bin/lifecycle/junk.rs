@@ -219,7 +219,7 @@ impl Served {
             let Some(state) = dump.state(*index) else { continue };
             add("config/services", bytes_of(&state.service));
             for slot in state.extent.range() {
-                add("config/slots", bytes_of(&slot));
+                add("config/slots", bytes_of(&(slot / 2)));
                 let id = dump.slot(slot).unwrap_or_default();
                 add("config/backends", bytes_of(&id));
                 let cluster = dump.backend(id).map_or(0, |backend| backend.cluster);

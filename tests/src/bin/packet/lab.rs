@@ -15,7 +15,7 @@ use bytemuck::Pod;
 use mcs_common::{
     Address, Affinity, Backend, BackendRef, BackendState, ClientKey, Counter, Extent,
     FRONTEND_AFFINITY_CLIENT_IP, Flow, FlowsUsed, Fragment, FragmentKey, FrontendKey,
-    FrontendState, Tuple, maps,
+    FrontendState, SlotPair, Tuple, maps,
 };
 use mcs_tests::bpf;
 use rustix::{
@@ -94,7 +94,7 @@ struct Config {
     vips: HashMap<MapData, Address, u32>,
     frontends: HashMap<MapData, FrontendKey, u32>,
     states: Array<MapData, FrontendState>,
-    slots: Array<MapData, u32>,
+    slots: Array<MapData, SlotPair>,
     backends: Array<MapData, Backend>,
     next_frontend: u32,
     next_slot: u32,
@@ -300,7 +300,7 @@ impl Lab {
     /// Makes the extent longer than `slots`.
     pub(crate) fn tear(&mut self, service: &Service) -> anyhow::Result<()> {
         let mut state = self.config.states.get(&service.frontend, 0)?;
-        state.extent.block = CONFIG_ENTRIES;
+        state.extent.block = 2 * CONFIG_ENTRIES;
         Ok(self.config.states.set(service.frontend, state, ANY)?)
     }
 
@@ -480,7 +480,9 @@ impl Config {
     fn publish(&mut self, service: &Service, affinity_seconds: u32) -> anyhow::Result<()> {
         let block = self.next_slot;
         for pick in &service.backends {
-            self.slots.set(self.next_slot, pick.chosen.id, ANY)?;
+            let mut pair = self.slots.get(&(self.next_slot / 2), 0)?;
+            pair[self.next_slot as usize % 2] = pick.chosen.id;
+            self.slots.set(self.next_slot / 2, pair, ANY)?;
             self.next_slot += 1;
         }
         let state = FrontendState {
