@@ -8,6 +8,7 @@ mod config;
 mod control;
 mod flow_move;
 mod health;
+mod heap;
 mod metrics;
 mod programs;
 mod repairs;

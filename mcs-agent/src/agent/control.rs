@@ -17,6 +17,7 @@ use super::{
     AgentInfo, Config, LOOK_INTERVAL, Report, Usage, addresses,
     attachment::{Attached, Attachment},
     audit::{self, Auditor},
+    heap,
     programs::Dataplane,
     repairs::Repairs,
     report::MANIFESTS,
@@ -37,6 +38,8 @@ use crate::{
 
 /// The report lags behind the maps by this, so that it tells of changes that come together.
 const REPORT_DELAY: Duration = Duration::from_millis(100);
+/// Writes after which the heap may be much larger than what is kept.
+const LARGE_PLAN: usize = 10_000;
 /// Of the time, one part in so many is spent on reports at most: with many imports and changes all
 /// the time it lags by more.
 const REPORT_SHARE: u32 = 200;
@@ -193,7 +196,9 @@ impl Control {
         self.note_contact(&batch.status);
         let changes = self.store.apply(batch);
         self.note_changes(&changes);
-        changes.iter().for_each(log_change);
+        if self.synced {
+            changes.iter().for_each(log_change);
+        }
     }
 
     /// Since when what cannot be read now.
@@ -400,6 +405,10 @@ impl Control {
         }
         if synced {
             self.dataplane.filled()?;
+        }
+        if plan.steps.len() >= LARGE_PLAN {
+            drop(plan);
+            heap::trim();
         }
         made.map(drop)
     }

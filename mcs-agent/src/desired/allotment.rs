@@ -168,7 +168,7 @@ mod tests {
             .zip(allotment.holdings)
             .map(|(claimant, holding)| {
                 (
-                    claimant.import.key.name.clone(),
+                    claimant.import.key.name.to_string(),
                     holding.frontends.iter().map(|(id, _)| id.to_string()).collect(),
                     holding.has_vip,
                     claimant.refusals.iter().map(|refusal| refusal.reason).collect(),

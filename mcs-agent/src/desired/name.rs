@@ -39,7 +39,7 @@ mod tests {
             (&long, &fits, Some("namespace \"nnn")),
             (&fits, &long, Some("name \"nnn")),
         ] {
-            let result = check_import(&ObjectKey::new(namespace, name));
+            let result = check_import(&ObjectKey::new(&**namespace, &**name));
             assert_eq!(result.as_ref().err().map(|r| r.reason), part.map(|_| Reason::NameTooLong));
             if let (Err(refusal), Some(part)) = (result, part) {
                 assert!(refusal.message.starts_with(part), "{}", refusal.message);

@@ -80,7 +80,7 @@ impl ServiceImport {
 pub(crate) fn slice(name: &str, service: &str) -> EndpointSlice {
     EndpointSlice {
         key: key(name),
-        service: service.to_owned(),
+        service: service.into(),
         source_cluster: "east".into(),
         address_type: "IPv4".to_owned(),
         endpoints: [].into(),

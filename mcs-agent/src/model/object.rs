@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct ObjectKey {
     /// Never empty.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// Never empty.
-    pub name: String,
+    pub name: Arc<str>,
 }
 
 impl ObjectKey {
     /// A key from its two parts.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 }
@@ -114,7 +114,7 @@ pub struct EndpointSlice {
     /// `metadata`.
     pub key: ObjectKey,
     /// Label `multicluster.kubernetes.io/service-name`: the ServiceImport of the same namespace.
-    pub service: String,
+    pub service: Arc<str>,
     /// Label `multicluster.kubernetes.io/source-cluster`; empty if there is none.
     pub source_cluster: Arc<str>,
     /// `addressType`.
@@ -143,7 +143,7 @@ impl PartialEq for Trigger {
 impl EndpointSlice {
     /// The import that this slice belongs to.
     pub fn import(&self) -> ObjectKey {
-        ObjectKey::new(&self.key.namespace, &self.service)
+        ObjectKey { namespace: Arc::clone(&self.key.namespace), name: Arc::clone(&self.service) }
     }
 }
 

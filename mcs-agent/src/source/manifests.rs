@@ -142,14 +142,15 @@ mod tests {
             for event in batch.events {
                 match event {
                     ObjectEvent::Apply(object) => {
-                        self.imports.insert(object.reference().key.name);
+                        self.imports.insert(object.reference().key.name.to_string());
                     }
                     ObjectEvent::Delete(object) | ObjectEvent::Malformed { object, .. } => {
-                        self.imports.remove(&object.key.name);
+                        self.imports.remove(&*object.key.name);
                     }
                     ObjectEvent::Relist { objects, .. } => {
                         self.is_synced = true;
-                        let names = objects.into_iter().map(|object| object.reference().key.name);
+                        let names =
+                            objects.iter().map(|object| object.reference().key.name.to_string());
                         self.imports.extend(names);
                     }
                 }

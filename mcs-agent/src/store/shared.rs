@@ -2,7 +2,7 @@ use std::{collections::HashSet, hash::Hash, sync::Arc};
 
 use crate::model::{EndpointSlice, Hints};
 
-/// What endpoints say over and over, kept once: names of nodes and clusters, and hints.
+/// What slices say over and over, kept once: names of nodes, clusters, namespaces and services, and hints.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     names: Pool<str>,
@@ -12,6 +12,8 @@ pub(super) struct Shared {
 impl Shared {
     /// Puts what is known already in the place of what the slice came with.
     pub(super) fn share(&mut self, slice: &mut EndpointSlice) {
+        self.names.share(&mut slice.key.namespace);
+        self.names.share(&mut slice.service);
         self.names.share(&mut slice.source_cluster);
         for endpoint in &mut slice.endpoints {
             if let Some(name) = &mut endpoint.node_name {

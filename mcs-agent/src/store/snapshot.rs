@@ -12,7 +12,7 @@ pub(super) enum Entry {
 }
 
 /// The slices of one import, by name: they share its namespace.
-type Slices = BTreeMap<String, Arc<EndpointSlice>>;
+type Slices = BTreeMap<Arc<str>, Arc<EndpointSlice>>;
 
 /// All objects at one moment. A clone shares them.
 #[derive(Clone, Debug, Default)]

@@ -17,7 +17,7 @@ pub(super) fn convert(slice: v1::EndpointSlice, key: ObjectKey) -> Option<Endpoi
     let service = labels.remove(SERVICE_NAME_LABEL).filter(|service| !service.is_empty())?;
     Some(EndpointSlice {
         key,
-        service,
+        service: service.into(),
         source_cluster: labels.remove(SOURCE_CLUSTER_LABEL).unwrap_or_default().into(),
         address_type: slice.address_type,
         endpoints: slice.endpoints.unwrap_or_default().into_iter().map(endpoint).collect(),
@@ -93,7 +93,7 @@ mod tests {
             slice,
             Some(EndpointSlice {
                 key: ObjectKey::new("shop", "web-a"),
-                service: "web".to_owned(),
+                service: "web".into(),
                 source_cluster: "a".into(),
                 address_type: "IPv4".to_owned(),
                 endpoints: [
