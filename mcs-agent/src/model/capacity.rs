@@ -99,13 +99,15 @@ impl Capacity {
     }
 
     /// This much, with room for `need` added in steps that leave little unused: to the next power of
-    /// two up to 65,536, beyond that to the next 16th of one. Never more than `bound`.
+    /// two up to 65,536, beyond that to the next 16th of one and by an eighth at least. Never more than
+    /// `bound`.
     #[must_use]
     pub fn grown(self, need: Self, bound: Self) -> Self {
         self.with(need, |have, need| {
             let power = need.max(1).checked_next_power_of_two().unwrap_or(u32::MAX);
             let step = if power > FINE { power / 32 } else { power };
-            if have < need { need.div_ceil(step).saturating_mul(step) } else { have }
+            let least = if have > FINE { have.saturating_add(have / 8) } else { have };
+            if have < need { need.div_ceil(step).saturating_mul(step).max(least) } else { have }
         })
         .at_most(bound.at_least(self))
     }
