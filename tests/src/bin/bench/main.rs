@@ -1,0 +1,164 @@
+//! The bench: mcs-agent beside kube-proxy and beside no translation at all, in network namespaces that
+//! lead nowhere.
+
+use std::{fs, path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::Context as _;
+use clap::{Parser, builder::PossibleValuesParser};
+
+use self::{
+    cases::{CASES, Case},
+    contender::Contender,
+    figures::{Figure, Figures, Key, Outcome, Unit},
+    machine::Machine,
+    plan::Plan,
+    progress::Progress,
+    session::Session,
+    world::World,
+};
+
+mod cases;
+mod contender;
+mod cpu;
+mod figures;
+mod lane;
+mod machine;
+mod objects;
+mod plan;
+mod progress;
+mod report;
+mod servers;
+mod session;
+mod statistics;
+mod traffic;
+mod world;
+
+/// Measure mcs-agent beside kube-proxy and beside no translation at all
+#[derive(Parser)]
+struct Args {
+    /// What to measure; by default all
+    #[arg(value_name = "CASE", value_parser = PossibleValuesParser::new(CASES.iter().map(|case| case.name)))]
+    cases: Vec<String>,
+    /// Print what can be measured, and measure nothing
+    #[arg(long)]
+    list: bool,
+    /// Fewer services and rounds, in less than ten minutes
+    #[arg(long)]
+    quick: bool,
+    /// Numbers of services, ascending
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    services: Vec<u32>,
+    /// How often each contender has its turn
+    #[arg(long, value_name = "N")]
+    rounds: Option<u32>,
+    /// Where results are written
+    #[arg(long, value_name = "DIR", default_value = "target/bench")]
+    output: PathBuf,
+}
+
+impl Args {
+    fn plan(&self) -> Plan {
+        let mut plan = if self.quick { Plan::quick() } else { Plan::full() };
+        if !self.services.is_empty() {
+            plan.sizes.clone_from(&self.services);
+            plan.sizes.sort_unstable();
+            plan.sizes.dedup();
+        }
+        plan.rounds = self.rounds.unwrap_or(plan.rounds);
+        plan
+    }
+
+    fn cases(&self) -> Vec<&'static Case> {
+        let chosen =
+            |case: &&Case| self.cases.is_empty() || self.cases.iter().any(|name| name == case.name);
+        CASES.into_iter().filter(chosen).collect()
+    }
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> anyhow::Result<()> {
+    if args.list {
+        CASES.iter().for_each(|case| println!("{:<12} {}", case.name, case.about));
+        return Ok(());
+    }
+    let (plan, cases, machine) = (args.plan(), args.cases(), Machine::look_at()?);
+    fs::create_dir_all(&args.output)
+        .with_context(|| format!("cannot make {}", args.output.display()))?;
+    let figures = measure(&plan, &cases)?;
+    println!("{machine}; medians of {} rounds (quartiles), x: to direct", plan.rounds);
+    for case in cases.iter().map(|case| case.name).chain([GROWTH]) {
+        println!("\n{}", report::table::of_case(&figures, case));
+    }
+    let file = args.output.join("results.json");
+    let document = report::json::document(&figures, &machine, &plan)?;
+    fs::write(&file, format!("{document:#}\n"))
+        .with_context(|| format!("cannot write {}", file.display()))?;
+    println!("{}", file.display());
+    Ok(())
+}
+
+/// The name of what is measured while services are added.
+const GROWTH: &str = "services";
+
+fn measure(plan: &Plan, cases: &[&'static Case]) -> anyhow::Result<Figures> {
+    let mut progress = Progress::new(shares(plan, cases));
+    progress.step("control plane and contenders");
+    let mut world = World::begin(&Contender::ALL)?;
+    let mut figures = Figures::default();
+    for services in plan.sizes.iter().copied() {
+        progress.step(format!("{services} services"));
+        for (contender, time) in world.grow(services, &progress)? {
+            let outcome = match time {
+                Ok(time) => Outcome::Rounds(vec![time.as_secs_f64()]),
+                Err(error) => Outcome::NotMeasured(format!("{error:#}")),
+            };
+            let key = Key {
+                case: GROWTH,
+                services: Some(services),
+                quantity: "until the last one is in effect".to_owned(),
+            };
+            figures.add(Figure { key, contender, unit: Unit::Seconds, outcome });
+        }
+        for case in cases {
+            progress.step(format!("{} at {services} services", case.name));
+            let mut session = Session {
+                case: case.name,
+                services,
+                world: &world,
+                plan,
+                progress: &progress,
+                figures: &mut figures,
+            };
+            (case.run)(&mut session).with_context(|| {
+                format!("{}; logs are in {}", case.name, world.logs().display())
+            })?;
+        }
+    }
+    progress.end();
+    Ok(figures)
+}
+
+/// How long steps are thought to take, in their order.
+fn shares(plan: &Plan, cases: &[&'static Case]) -> Vec<Duration> {
+    const BEGIN: Duration = Duration::from_secs(12);
+    /// All of its objects, and until they are in effect.
+    const SERVICE: Duration = Duration::from_millis(15);
+
+    let mut shares = vec![BEGIN];
+    let mut before = 0;
+    for services in plan.sizes.iter().copied() {
+        shares.push(SERVICE * (services - before));
+        shares.extend(cases.iter().map(|case| (case.time)(plan, services)));
+        before = services;
+    }
+    shares
+}

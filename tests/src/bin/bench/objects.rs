@@ -1,0 +1,178 @@
+//! Services as kube-proxy and as mcs-agent read them, of the same addresses and endpoints.
+
+use std::net::Ipv4Addr;
+
+use serde_json::{Value, json};
+
+/// The namespace of all objects.
+const NAMESPACE: &str = "default";
+/// What the API server has to be given as its range.
+pub(crate) const VIPS: &str = "10.96.0.0/16";
+const FIRST_VIP: u32 = u32::from_be_bytes([10, 96, 1, 0]);
+/// Where endpoints are that nobody is at.
+pub(crate) const NOWHERE: &str = "10.128.0.0/9";
+const FIRST_NOWHERE: u32 = u32::from_be_bytes([10, 128, 0, 0]);
+/// As the controller that fills slices does.
+pub(crate) const MOST_IN_A_SLICE: usize = 100;
+
+/// A port of every service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Port {
+    pub(crate) name: &'static str,
+    pub(crate) protocol: &'static str,
+    /// The frontend's.
+    pub(crate) port: u16,
+    /// The backend's.
+    pub(crate) target: u16,
+}
+
+const fn tcp(name: &'static str, port: u16, target: u16) -> Port {
+    Port { name, protocol: "TCP", port, target }
+}
+
+const fn udp(name: &'static str, port: u16, target: u16) -> Port {
+    Port { name, protocol: "UDP", port, target }
+}
+
+/// Whoever connects is let go at once.
+pub(crate) const ACCEPT: Port = tcp("accept", 80, 8080);
+/// One HTTP request of each connection is answered.
+pub(crate) const HTTP: Port = tcp("http", 81, 8081);
+/// What comes is sent back.
+pub(crate) const ECHO: Port = tcp("echo", 82, 8082);
+/// What comes is thrown away.
+pub(crate) const SINK: Port = tcp("sink", 83, 8083);
+/// The server says which address was connected to.
+pub(crate) const WHO: Port = tcp("who", 84, 8084);
+/// Datagrams are sent back.
+pub(crate) const UDP_ECHO: Port = udp("udp-echo", 53, 5353);
+/// Of the target alone: what else there is has one port.
+pub(crate) const TARGET_PORTS: [Port; 6] = [ACCEPT, HTTP, ECHO, SINK, WHO, UDP_ECHO];
+
+/// A service with endpoints of one family.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Service {
+    pub(crate) name: String,
+    pub(crate) vip: Ipv4Addr,
+    ports: Vec<Port>,
+    endpoints: Vec<Ipv4Addr>,
+}
+
+impl Service {
+    /// The service with this number, with made-up endpoints and one port.
+    pub(crate) fn made_up(number: u32, endpoints: u32) -> Self {
+        let first = FIRST_NOWHERE + number * endpoints;
+        let endpoints = (first..first + endpoints).map(Ipv4Addr::from).collect();
+        Self::new(number, &[ACCEPT], endpoints)
+    }
+
+    /// The service with this number, and real endpoints.
+    pub(crate) fn target(number: u32, endpoints: &[Ipv4Addr]) -> Self {
+        Self::new(number, &TARGET_PORTS, endpoints.to_vec())
+    }
+
+    fn new(number: u32, ports: &[Port], endpoints: Vec<Ipv4Addr>) -> Self {
+        let vip = Ipv4Addr::from(FIRST_VIP + number);
+        // As they are sorted by name.
+        let name = format!("s{number:05}");
+        Self { name, vip, ports: ports.to_vec(), endpoints }
+    }
+
+    /// The same with other endpoints.
+    pub(crate) fn with(&self, endpoints: Vec<Ipv4Addr>) -> Self {
+        Self { endpoints, ..self.clone() }
+    }
+
+    pub(crate) fn endpoints(&self) -> &[Ipv4Addr] {
+        &self.endpoints
+    }
+
+    /// What kube-proxy reads.
+    pub(crate) fn service(&self) -> Value {
+        let ports = self.ports.iter().map(|port| {
+            json!({
+                "name": port.name,
+                "protocol": port.protocol,
+                "port": port.port,
+                "targetPort": port.target,
+            })
+        });
+        json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": { "namespace": NAMESPACE, "name": self.name },
+            "spec": { "clusterIP": self.vip, "ports": ports.collect::<Vec<_>>() },
+        })
+    }
+
+    /// What mcs-agent reads.
+    pub(crate) fn import(&self) -> Value {
+        let ports = self
+            .ports
+            .iter()
+            .map(|port| json!({ "name": port.name, "protocol": port.protocol, "port": port.port }));
+        json!({
+            "apiVersion": "multicluster.x-k8s.io/v1beta1",
+            "kind": "ServiceImport",
+            "metadata": { "namespace": NAMESPACE, "name": self.name },
+            "spec": {
+                "type": "ClusterSetIP",
+                "ips": [self.vip],
+                "ports": ports.collect::<Vec<_>>(),
+            },
+        })
+    }
+
+    /// What both read: labels say to each that they are its own.
+    pub(crate) fn slices(&self) -> Vec<Value> {
+        let chunks = self.endpoints.chunks(MOST_IN_A_SLICE).enumerate();
+        chunks.map(|(number, endpoints)| self.slice(number, endpoints)).collect()
+    }
+
+    fn slice(&self, number: usize, endpoints: &[Ipv4Addr]) -> Value {
+        let ports = self.ports.iter().map(
+            |port| json!({ "name": port.name, "protocol": port.protocol, "port": port.target }),
+        );
+        let endpoints = endpoints.iter().map(|address| json!({ "addresses": [address] }));
+        json!({
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {
+                "namespace": NAMESPACE,
+                "name": format!("{}-{number}", self.name),
+                "labels": {
+                    "kubernetes.io/service-name": self.name,
+                    "multicluster.kubernetes.io/service-name": self.name,
+                    "multicluster.kubernetes.io/source-cluster": "remote",
+                },
+            },
+            "addressType": "IPv4",
+            "endpoints": endpoints.collect::<Vec<_>>(),
+            "ports": ports.collect::<Vec<_>>(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn nobody_shares_an_address() {
+        let services: Vec<_> = (0..300).map(|number| Service::made_up(number, 10)).collect();
+        let vips: BTreeSet<_> = services.iter().map(|service| service.vip).collect();
+        let endpoints: BTreeSet<_> = services.iter().flat_map(|one| one.endpoints()).collect();
+        assert_eq!((vips.len(), endpoints.len()), (300, 3000));
+        assert!(services.iter().map(|service| &service.name).is_sorted());
+    }
+
+    #[test]
+    fn a_slice_holds_no_more_than_it_may() {
+        let service = Service::made_up(0, 250);
+        let lengths = service.slices().into_iter();
+        let lengths = lengths.map(|slice| slice["endpoints"].as_array().map_or(0, Vec::len));
+        assert_eq!(lengths.collect::<Vec<_>>(), [100, 100, 50]);
+    }
+}
