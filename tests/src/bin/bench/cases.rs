@@ -5,15 +5,35 @@ use std::time::Duration;
 use crate::{plan::Plan, session::Session};
 
 mod connect;
+mod exchange;
+mod tax;
+
+/// With how many services something is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sizes {
+    Each,
+    /// With the most alone.
+    Largest,
+}
+
+impl Case {
+    /// Whether it is run with so many.
+    pub(crate) fn is_run_at(&self, plan: &Plan, services: u32) -> bool {
+        self.sizes == Sizes::Each || plan.sizes.last() == Some(&services)
+    }
+}
 
 /// Something to measure at each number of services.
 pub(crate) struct Case {
     /// As it is written on the command line.
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
+    /// How to read what it measures.
+    pub(crate) note: &'static str,
+    pub(crate) sizes: Sizes,
     /// How long it is thought to take at so many services.
     pub(crate) time: fn(&Plan, u32) -> Duration,
     pub(crate) run: fn(&mut Session<'_>) -> anyhow::Result<()>,
 }
 
-pub(crate) const CASES: [&Case; 1] = [&connect::CASE];
+pub(crate) const CASES: [&Case; 3] = [&connect::CASE, &exchange::CASE, &tax::CASE];

@@ -69,6 +69,9 @@ pub(crate) struct Control<'a> {
 }
 
 impl Lane {
+    /// The client's address, in every lane.
+    pub(crate) const CLIENT: Ipv4Addr = CLIENT.v4(2);
+
     /// Makes one, with servers, and starts its daemon without waiting for it.
     pub(crate) fn create(
         run: &Run,

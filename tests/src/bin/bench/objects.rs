@@ -46,6 +46,8 @@ pub(crate) const SINK: Port = tcp("sink", 83, 8083);
 pub(crate) const WHO: Port = tcp("who", 84, 8084);
 /// Datagrams are sent back.
 pub(crate) const UDP_ECHO: Port = udp("udp-echo", 53, 5353);
+/// Datagrams are never read. No service has it.
+pub(crate) const UDP_SINK: Port = udp("udp-sink", 54, 5354);
 /// Of the target alone: what else there is has one port.
 pub(crate) const TARGET_PORTS: [Port; 6] = [ACCEPT, HTTP, ECHO, SINK, WHO, UDP_ECHO];
 

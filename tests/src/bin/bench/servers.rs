@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketType, bind, listen, socket, sockopt};
 
 use crate::{
     cpu,
-    objects::{ACCEPT, ECHO, HTTP, SINK, UDP_ECHO, WHO},
+    objects::{ACCEPT, ECHO, HTTP, SINK, UDP_ECHO, UDP_SINK, WHO},
 };
 
 /// Connections that wait to be accepted: more than a client makes while the server stands still.
@@ -43,6 +43,13 @@ pub(crate) fn start(netns: &Namespace, addresses: &[Ipv4Addr], at: usize) -> any
             }
         });
     }
+    let unread = netns.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, UDP_SINK.target)))??;
+    spawn(at, move || {
+        let _unread = unread;
+        loop {
+            thread::park();
+        }
+    });
     for address in addresses {
         let address = SocketAddr::from((*address, UDP_ECHO.target));
         let socket = netns

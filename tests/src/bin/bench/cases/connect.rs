@@ -16,6 +16,8 @@ use crate::{
 pub(super) const CASE: Case = Case {
     name: "connect",
     about: "TCP connect and close, UDP connect, HTTP request on a new connection",
+    note: "By the service's VIP; direct goes to the pods in turn.",
+    sizes: super::Sizes::Each,
     time,
     run,
 };
