@@ -159,6 +159,11 @@ impl ApiServer {
         self.process.signal(Signal::CONT)
     }
 
+    /// Asks it as the administrator too, by connections of its own.
+    pub fn another_client(&self) -> anyhow::Result<Api> {
+        Api::new(self.api.netns(), &format!("https://{}", self.address), TOKEN)
+    }
+
     /// Where it is.
     pub const fn address(&self) -> SocketAddr {
         self.address

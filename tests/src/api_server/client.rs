@@ -1,11 +1,11 @@
 //! Asking an API server.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
 
 use anyhow::{Context as _, bail};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use http::{Method, Request, Uri};
-use kube::{Client, Config};
+use kube::{Client, Config, core::WatchEvent};
 use serde_json::Value;
 use tokio::runtime::{self, Runtime};
 
@@ -93,6 +93,41 @@ impl Api {
             let answers = stream::iter(requests).map(|request| self.client.request_text(request));
             answers.buffer_unordered(AT_A_TIME).try_for_each(async |_| Ok(())).await
         })
+    }
+
+    /// Watches an object until `tell`, which is given it as it is and becomes, returns false.
+    pub fn watch(
+        &self,
+        object: &Value,
+        mut tell: impl FnMut(&Value) -> bool + Send,
+    ) -> anyhow::Result<()> {
+        let name = object["metadata"]["name"].as_str().context("an object without a name")?;
+        let query = format!("watch=1&resourceVersion=0&fieldSelector=metadata.name%3D{name}");
+        let path = format!("{}?{query}", collection(object)?);
+        loop {
+            let request = request(&Method::GET, &path, None)?;
+            // Ends by itself from time to time.
+            let goes_on = self.run(async {
+                let mut events = pin!(self.client.request_events::<Value>(request).await?);
+                while let Some(event) = events.try_next().await? {
+                    let (WatchEvent::Added(object) | WatchEvent::Modified(object)) = event else {
+                        continue;
+                    };
+                    if !tell(&object) {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            })?;
+            if !goes_on {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The network namespace that it asks from.
+    pub(super) fn netns(&self) -> Arc<Namespace> {
+        Arc::clone(&self.netns)
     }
 
     /// Creates something that belongs to an object, and returns what becomes of it.

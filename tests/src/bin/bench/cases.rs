@@ -6,6 +6,9 @@ use crate::{plan::Plan, session::Session};
 
 mod connect;
 mod exchange;
+mod programming;
+mod programs;
+mod rolling;
 mod tax;
 
 /// With how many services something is measured.
@@ -36,4 +39,11 @@ pub(crate) struct Case {
     pub(crate) run: fn(&mut Session<'_>) -> anyhow::Result<()>,
 }
 
-pub(crate) const CASES: [&Case; 3] = [&connect::CASE, &exchange::CASE, &tax::CASE];
+pub(crate) const CASES: [&Case; 6] = [
+    &connect::CASE,
+    &exchange::CASE,
+    &tax::CASE,
+    &programs::CASE,
+    &programming::CASE,
+    &rolling::CASE,
+];

@@ -20,11 +20,13 @@ use self::{
 mod cases;
 mod contender;
 mod cpu;
+mod daemon;
 mod figures;
 mod lane;
 mod machine;
 mod objects;
 mod plan;
+mod probe;
 mod progress;
 mod report;
 mod servers;

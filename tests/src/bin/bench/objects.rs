@@ -12,6 +12,8 @@ const FIRST_VIP: u32 = u32::from_be_bytes([10, 96, 1, 0]);
 /// Where endpoints are that nobody is at.
 pub(crate) const NOWHERE: &str = "10.128.0.0/9";
 const FIRST_NOWHERE: u32 = u32::from_be_bytes([10, 128, 0, 0]);
+const FIRST_LARGE: u32 = u32::from_be_bytes([10, 192, 0, 0]);
+const FIRST_OTHER: u32 = u32::from_be_bytes([10, 191, 0, 0]);
 /// As the controller that fills slices does.
 pub(crate) const MOST_IN_A_SLICE: usize = 100;
 
@@ -68,6 +70,14 @@ impl Service {
         Self::new(number, &[ACCEPT], endpoints)
     }
 
+    /// The service with this number and many made-up endpoints: others in each of 100
+    /// generations.
+    pub(crate) fn large(number: u32, endpoints: u32, generation: u32) -> Self {
+        let first = FIRST_LARGE + generation % 100 * endpoints;
+        let endpoints = (first..first + endpoints).map(Ipv4Addr::from).collect();
+        Self::new(number, &[ACCEPT], endpoints)
+    }
+
     /// The service with this number, and real endpoints.
     pub(crate) fn target(number: u32, endpoints: &[Ipv4Addr]) -> Self {
         Self::new(number, &TARGET_PORTS, endpoints.to_vec())
@@ -83,6 +93,14 @@ impl Service {
     /// The same with other endpoints.
     pub(crate) fn with(&self, endpoints: Vec<Ipv4Addr>) -> Self {
         Self { endpoints, ..self.clone() }
+    }
+
+    /// The same with its last endpoint replaced by one of 65,536 others.
+    pub(crate) fn with_another(&self, which: u32) -> Self {
+        let mut endpoints = self.endpoints.clone();
+        endpoints.pop();
+        endpoints.push(Ipv4Addr::from(FIRST_OTHER + which % (1 << 16)));
+        self.with(endpoints)
     }
 
     pub(crate) fn endpoints(&self) -> &[Ipv4Addr] {

@@ -2,6 +2,7 @@
 
 use std::{
     net::{Ipv4Addr, SocketAddrV4},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -11,7 +12,6 @@ use mcs_tests::{
     cluster::CLUSTER_PROPERTIES,
     netns::Namespace,
     run::Run,
-    wait,
 };
 use serde_json::json;
 
@@ -33,6 +33,7 @@ const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 1);
 const AT_A_TIME: usize = 1000;
 /// How long a contender may take until all services are in effect.
 const PATIENCE: Duration = Duration::from_mins(10);
+const INTERVAL: Duration = Duration::from_millis(10);
 
 // In the order in which they have to go.
 pub(crate) struct World {
@@ -107,23 +108,31 @@ impl World {
         let begin = Instant::now();
         self.lanes.iter().try_for_each(Lane::thaw)?;
         let target = self.target();
+        let mut waiting: Vec<_> =
+            self.lanes.iter().filter(|lane| lane.contender != Contender::Direct).collect();
         let mut times = Vec::new();
-        for lane in self.lanes.iter().filter(|lane| lane.contender != Contender::Direct) {
-            progress.detail(format!("until they are in effect by {}", lane.contender));
-            let effect = wait_until_in_effect(lane, &target);
-            let time = effect.map(|()| begin.elapsed());
-            times.push((lane.contender, time));
+        while !waiting.is_empty() {
+            let names: Vec<_> = waiting.iter().map(|lane| lane.contender.name()).collect();
+            progress.detail(format!("until they are in effect by {}", names.join(", ")));
+            waiting.retain(|lane| {
+                let effect = is_in_effect(lane, &target);
+                let elapsed = begin.elapsed();
+                match effect {
+                    Ok(()) => times.push((lane.contender, Ok(elapsed))),
+                    Err(error) if elapsed > PATIENCE => times.push((lane.contender, Err(error))),
+                    Err(_) => return true,
+                }
+                false
+            });
+            thread::sleep(INTERVAL);
         }
         self.lanes.iter().try_for_each(Lane::freeze)?;
         Ok(times)
     }
 }
 
-fn wait_until_in_effect(lane: &Lane, target: &Service) -> anyhow::Result<()> {
+/// Whether a client of the lane reaches the service.
+fn is_in_effect(lane: &Lane, target: &Service) -> anyhow::Result<()> {
     let to: Vec<SocketAddrV4> = lane.reach(target.vip, WHO);
-    lane.as_client(lane.cpus.client, || {
-        wait::within(PATIENCE, &format!("{} of {}", target.name, lane.contender), || {
-            traffic::ask_who(to[0]).map(drop)
-        })
-    })
+    lane.as_client(lane.cpus.client, || traffic::ask_who(to[0]).map(drop))
 }

@@ -53,9 +53,7 @@ fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
     {
         session.rounds(quantity, unit, &Contender::MOST, |lane: &Lane| {
             let to = lane.pods(UDP_SINK)[0];
-            lane.as_client(lane.cpus.client, || {
-                traffic::send_datagrams(to, connected, operations)
-            })
+            lane.as_client(lane.cpus.client, || traffic::send_datagrams(to, connected, operations))
         });
     }
     session.rounds("UDP receive, server", unit, &Contender::MOST, |lane: &Lane| {
