@@ -1,7 +1,7 @@
 //! A contender's own copy of everything: client, node and servers.
 
 use std::{
-    net::{Ipv4Addr, SocketAddrV4},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddrV4},
     path::Path,
     sync::Arc,
 };
@@ -23,7 +23,7 @@ use rustix::process::Signal;
 use crate::{
     contender::Contender,
     cpu::{self, Cpus},
-    objects::{NOWHERE, Port, VIPS},
+    objects::{NOWHERE, Port, VIPS, VIPS_V6},
     servers,
 };
 
@@ -39,6 +39,11 @@ pub(crate) const NODE: &str = "node";
 /// The addresses of the backends that exist, in every lane.
 pub(crate) fn backends() -> Vec<Ipv4Addr> {
     BACKENDS.iter().map(|host| SERVERS.v4(*host)).collect()
+}
+
+/// Their addresses of IPv6.
+pub(crate) fn backends_v6() -> Vec<Ipv6Addr> {
+    BACKENDS.iter().map(|host| SERVERS.v6(*host)).collect()
 }
 
 /// `client -- node -- servers`, with the same addresses in every lane. The node alone reaches the
@@ -94,7 +99,7 @@ impl Lane {
 
         let cgroup = Cgroup::create(run, &role("cgroup"))?;
         let visit = cgroup.visit()?;
-        servers::start(&servers, &backends(), cpus.server)?;
+        servers::start(&servers, cpus.server)?;
         drop(visit);
         let bpffs = BpfDirectory::create(run, contender.name())?;
         let node = Arc::new(node.netns);

@@ -1,13 +1,17 @@
 //! Services as kube-proxy and as mcs-agent read them, of the same addresses and endpoints.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// The namespace of all objects.
 const NAMESPACE: &str = "default";
 /// What the API server has to be given as its range.
 pub(crate) const VIPS: &str = "10.96.0.0/16";
+/// Where the ClusterSetIPs of IPv6 are: those of targets alone.
+pub(crate) const VIPS_V6: &str = "fd96::/64";
+const FIRST_VIP_V6: Ipv6Addr = Ipv6Addr::new(0xfd96, 0, 0, 0, 0, 0, 1, 0);
 const FIRST_VIP: u32 = u32::from_be_bytes([10, 96, 1, 0]);
 /// Where endpoints are that nobody is at.
 pub(crate) const NOWHERE: &str = "10.128.0.0/9";
@@ -53,13 +57,16 @@ pub(crate) const UDP_SINK: Port = udp("udp-sink", 54, 5354);
 /// Of the target alone: what else there is has one port.
 pub(crate) const TARGET_PORTS: [Port; 6] = [ACCEPT, HTTP, ECHO, SINK, WHO, UDP_ECHO];
 
-/// A service with endpoints of one family.
+/// A service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Service {
     pub(crate) name: String,
     pub(crate) vip: Ipv4Addr,
+    /// For mcs-agent alone, like what it leads to.
+    pub(crate) vip_v6: Option<Ipv6Addr>,
     ports: Vec<Port>,
     endpoints: Vec<Ipv4Addr>,
+    endpoints_v6: Vec<Ipv6Addr>,
 }
 
 impl Service {
@@ -78,16 +85,24 @@ impl Service {
         Self::new(number, &[ACCEPT], endpoints)
     }
 
-    /// The service with this number, and real endpoints.
-    pub(crate) fn target(number: u32, endpoints: &[Ipv4Addr]) -> Self {
-        Self::new(number, &TARGET_PORTS, endpoints.to_vec())
+    /// The service with this number, and real endpoints of both families.
+    pub(crate) fn target(number: u32, endpoints: &[Ipv4Addr], endpoints_v6: &[Ipv6Addr]) -> Self {
+        let vip = Ipv6Addr::from_bits(FIRST_VIP_V6.to_bits() + u128::from(number));
+        let v4 = Self::new(number, &TARGET_PORTS, endpoints.to_vec());
+        Self { vip_v6: Some(vip), endpoints_v6: endpoints_v6.to_vec(), ..v4 }
+    }
+
+    /// The service with this number, and real endpoints of IPv4.
+    pub(crate) fn probe(number: u32, endpoints: &[Ipv4Addr]) -> Self {
+        Self::new(number, &[WHO], endpoints.to_vec())
     }
 
     fn new(number: u32, ports: &[Port], endpoints: Vec<Ipv4Addr>) -> Self {
         let vip = Ipv4Addr::from(FIRST_VIP + number);
         // As they are sorted by name.
         let name = format!("s{number:05}");
-        Self { name, vip, ports: ports.to_vec(), endpoints }
+        let (vip_v6, endpoints_v6) = (None, Vec::new());
+        Self { name, vip, vip_v6, ports: ports.to_vec(), endpoints, endpoints_v6 }
     }
 
     /// The same with other endpoints.
@@ -131,13 +146,14 @@ impl Service {
             .ports
             .iter()
             .map(|port| json!({ "name": port.name, "protocol": port.protocol, "port": port.port }));
+        let vips = [self.vip.into()].into_iter().chain(self.vip_v6.map(IpAddr::from));
         json!({
             "apiVersion": "multicluster.x-k8s.io/v1beta1",
             "kind": "ServiceImport",
             "metadata": { "namespace": NAMESPACE, "name": self.name },
             "spec": {
                 "type": "ClusterSetIP",
-                "ips": [self.vip],
+                "ips": vips.collect::<Vec<_>>(),
                 "ports": ports.collect::<Vec<_>>(),
             },
         })
@@ -146,10 +162,16 @@ impl Service {
     /// What both read: labels say to each that they are its own.
     pub(crate) fn slices(&self) -> Vec<Value> {
         let chunks = self.endpoints.chunks(MOST_IN_A_SLICE).enumerate();
-        chunks.map(|(number, endpoints)| self.slice(number, endpoints)).collect()
+        let v4 = chunks.map(|(number, some)| {
+            let mut slice = self.slice(&number.to_string(), "IPv4", some);
+            slice["metadata"]["labels"]["kubernetes.io/service-name"] = self.name.clone().into();
+            slice
+        });
+        let v6 = self.vip_v6.map(|_| self.slice("v6", "IPv6", &self.endpoints_v6));
+        v4.chain(v6).collect()
     }
 
-    fn slice(&self, number: usize, endpoints: &[Ipv4Addr]) -> Value {
+    fn slice<A: Serialize>(&self, name: &str, family: &str, endpoints: &[A]) -> Value {
         let ports = self.ports.iter().map(
             |port| json!({ "name": port.name, "protocol": port.protocol, "port": port.target }),
         );
@@ -159,14 +181,13 @@ impl Service {
             "kind": "EndpointSlice",
             "metadata": {
                 "namespace": NAMESPACE,
-                "name": format!("{}-{number}", self.name),
+                "name": format!("{}-{name}", self.name),
                 "labels": {
-                    "kubernetes.io/service-name": self.name,
                     "multicluster.kubernetes.io/service-name": self.name,
                     "multicluster.kubernetes.io/source-cluster": "remote",
                 },
             },
-            "addressType": "IPv4",
+            "addressType": family,
             "endpoints": endpoints.collect::<Vec<_>>(),
             "ports": ports.collect::<Vec<_>>(),
         })

@@ -36,7 +36,7 @@ pub(crate) struct Probe {
     service: Service,
     api: Api,
     /// When this process was told of which endpoint.
-    events: Receiver<(Instant, Ipv4Addr)>,
+    events: Receiver<anyhow::Result<(Instant, Ipv4Addr)>>,
 }
 
 /// What became of a change.
@@ -52,7 +52,7 @@ pub(crate) struct Change {
 impl Probe {
     /// Creates the service, unless it is there, and watches it from now on.
     pub(crate) fn create(world: &World) -> anyhow::Result<Self> {
-        let service = Service::target(NUMBER, &backends()[..1]);
+        let service = Service::probe(NUMBER, &backends()[..1]);
         let api = world.server.another_client()?;
         api.apply_all(&[service.service(), service.import()])?;
         api.apply_all(&service.slices())?;
@@ -64,10 +64,11 @@ impl Probe {
                 let address = slice["endpoints"][0]["addresses"][0].as_str();
                 let address = address.and_then(|address| address.parse().ok());
                 // Until nobody listens any more.
-                address.is_none_or(|address| tell.send((Instant::now(), address)).is_ok())
+                address.is_none_or(|address| tell.send(Ok((Instant::now(), address))).is_ok())
             });
             if let Err(error) = watched {
-                eprintln!("nobody watches the probe any more: {error:#}");
+                // Nobody listens if the probe is gone.
+                let _ = tell.send(Err(error));
             }
         });
         Ok(Self { service, api, events })
@@ -107,7 +108,7 @@ impl Probe {
         })?;
         let told = loop {
             let (told, address) =
-                self.events.recv_timeout(Duration::from_secs(10)).context("no watch event")?;
+                self.events.recv_timeout(Duration::from_secs(10)).context("no watch event")??;
             if address == other {
                 break told;
             }

@@ -2,7 +2,9 @@
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
-    net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket},
+    net::{
+        IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream, UdpSocket,
+    },
     thread,
 };
 
@@ -12,6 +14,7 @@ use rustix::net::{AddressFamily, SocketType, bind, listen, socket, sockopt};
 
 use crate::{
     cpu,
+    lane::{backends, backends_v6},
     objects::{ACCEPT, ECHO, HTTP, SINK, UDP_ECHO, UDP_SINK, WHO},
 };
 
@@ -24,7 +27,7 @@ const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: cl
 
 /// Starts the servers of the target's backends, on `cpu` and for as long as this process lives. Their
 /// sockets belong to the cgroup that this process is in now.
-pub(crate) fn start(netns: &Namespace, addresses: &[Ipv4Addr], at: usize) -> anyhow::Result<()> {
+pub(crate) fn start(netns: &Namespace, at: usize) -> anyhow::Result<()> {
     let services: [(u16, fn(TcpStream) -> io::Result<()>); 5] = [
         (ACCEPT.target, |_| Ok(())),
         (HTTP.target, answer_http),
@@ -50,8 +53,9 @@ pub(crate) fn start(netns: &Namespace, addresses: &[Ipv4Addr], at: usize) -> any
             thread::park();
         }
     });
-    for address in addresses {
-        let address = SocketAddr::from((*address, UDP_ECHO.target));
+    let v4 = backends().into_iter().map(IpAddr::from);
+    for ip in v4.chain(backends_v6().into_iter().map(IpAddr::from)) {
+        let address = SocketAddr::from((ip, UDP_ECHO.target));
         let socket = netns
             .run(|| UdpSocket::bind(address))?
             .with_context(|| format!("cannot bind {address}/UDP"))?;
@@ -77,9 +81,10 @@ fn spawn(at: usize, work: impl FnOnce() + Send + 'static) {
 }
 
 fn bind_tcp(port: u16) -> io::Result<TcpListener> {
-    let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    // It takes both families.
+    let socket = socket(AddressFamily::INET6, SocketType::STREAM, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
-    bind(&socket, &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port))?;
+    bind(&socket, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?;
     listen(&socket, BACKLOG)?;
     Ok(socket.into())
 }
@@ -102,9 +107,9 @@ fn answer_http(mut stream: TcpStream) -> io::Result<()> {
 }
 
 fn say_who(mut stream: TcpStream) -> io::Result<()> {
-    match stream.local_addr()? {
-        SocketAddr::V4(address) => stream.write_all(&address.ip().octets()),
-        SocketAddr::V6(_) => Err(ErrorKind::Unsupported.into()),
+    match stream.local_addr()?.ip().to_canonical() {
+        IpAddr::V4(address) => stream.write_all(&address.octets()),
+        IpAddr::V6(_) => Err(ErrorKind::Unsupported.into()),
     }
 }
 

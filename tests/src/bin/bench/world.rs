@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::{
     contender::Contender,
     cpu::Cpus,
-    lane::{Control, Lane, NODE, backends},
+    lane::{Control, Lane, NODE, backends, backends_v6},
     objects::{Service, WHO},
     plan::ENDPOINTS,
     progress::Progress,
@@ -82,7 +82,7 @@ impl World {
 
     /// The service with real backends, the last one by name.
     pub(crate) fn target(&self) -> Service {
-        Service::target(self.services.saturating_sub(1), &backends())
+        Service::target(self.services.saturating_sub(1), &backends(), &backends_v6())
     }
 
     /// Makes it so many services, and waits until the last one is in effect for every contender.
@@ -96,7 +96,8 @@ impl World {
         self.lanes.iter().try_for_each(Lane::freeze)?;
         let last = services.saturating_sub(1);
         let fresh = (self.services..last).map(|number| Service::made_up(number, ENDPOINTS));
-        let fresh: Vec<_> = fresh.chain([Service::target(last, &backends())]).collect();
+        let fresh: Vec<_> =
+            fresh.chain([Service::target(last, &backends(), &backends_v6())]).collect();
         let objects = fresh.iter().flat_map(|service| [service.service(), service.import()]);
         let slices = fresh.iter().flat_map(Service::slices);
         let objects: Vec<_> = objects.chain(slices).collect();

@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{Read as _, Write as _},
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket},
     time::Duration,
 };
 
@@ -22,8 +22,8 @@ use super::{Case, Sizes};
 use crate::{
     contender::Contender,
     figures::Unit,
-    lane::Lane,
-    objects::{ECHO, UDP_ECHO},
+    lane::{Lane, backends, backends_v6},
+    objects::{ECHO, Port, Service, UDP_ECHO},
     plan::Plan,
     session::Session,
 };
@@ -62,8 +62,7 @@ struct Hook {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Family {
     V4,
-    /// IPv4 through an IPv6 socket.
-    Mapped,
+    V6,
 }
 
 const fn socket(name: &'static str, attach: AttachType, family: Family) -> Hook {
@@ -78,13 +77,13 @@ const fn packet(name: &'static str, device: &'static str, attach: AttachType, hi
 
 const HOOKS: [Hook; 11] = [
     socket("connect4", AttachType::BPF_CGROUP_INET4_CONNECT, Family::V4),
-    socket("connect6", AttachType::BPF_CGROUP_INET6_CONNECT, Family::Mapped),
+    socket("connect6", AttachType::BPF_CGROUP_INET6_CONNECT, Family::V6),
     socket("sendmsg4", AttachType::BPF_CGROUP_UDP4_SENDMSG, Family::V4),
-    socket("sendmsg6", AttachType::BPF_CGROUP_UDP6_SENDMSG, Family::Mapped),
+    socket("sendmsg6", AttachType::BPF_CGROUP_UDP6_SENDMSG, Family::V6),
     socket("recvmsg4", AttachType::BPF_CGROUP_UDP4_RECVMSG, Family::V4),
-    socket("recvmsg6", AttachType::BPF_CGROUP_UDP6_RECVMSG, Family::Mapped),
+    socket("recvmsg6", AttachType::BPF_CGROUP_UDP6_RECVMSG, Family::V6),
     socket("getpeername4", AttachType::BPF_CGROUP_INET4_GETPEERNAME, Family::V4),
-    socket("getpeername6", AttachType::BPF_CGROUP_INET6_GETPEERNAME, Family::Mapped),
+    socket("getpeername6", AttachType::BPF_CGROUP_INET6_GETPEERNAME, Family::V6),
     packet("from_pod", "client", AttachType::BPF_TCX_INGRESS, true),
     packet("to_pod", "client", AttachType::BPF_TCX_EGRESS, true),
     packet("uplink", "servers", AttachType::BPF_TCX_EGRESS, false),
@@ -115,24 +114,23 @@ fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
     for reach in [HIT, MISS] {
         for hook in HOOKS.iter().filter(|hook| hook.hits || reach == MISS) {
             let contenders = [Contender::Direct, hook.contender];
-            let (vip, operations) = (session.world.target().vip, session.plan.operations);
+            let (target, operations) = (session.world.target(), session.plan.operations);
             let name = quantity(hook, reach);
             session.rounds(&name, Unit::Nanoseconds, &contenders, |lane: &Lane| {
                 let before = ran(lane, hook)?;
-                let to = |port| match reach {
-                    HIT => lane.reach(vip, port)[0],
-                    _ => lane.pods(port)[0],
-                };
                 let family = hook.family.unwrap_or(Family::V4);
-                let (tcp, udp) = (to(ECHO), to(UDP_ECHO));
+                let is_hit = reach == HIT && lane.contender != Contender::Direct;
+                let to = |port| {
+                    let target = is_hit.then_some(&target);
+                    address(family, target, port)
+                };
+                let (tcp, udp) = (to(ECHO)?, to(UDP_ECHO)?);
                 lane.as_client(lane.cpus.server, || match hook.attach {
                     AttachType::BPF_CGROUP_INET4_CONNECT
                     | AttachType::BPF_CGROUP_INET6_CONNECT
                     | AttachType::BPF_CGROUP_INET4_GETPEERNAME
-                    | AttachType::BPF_CGROUP_INET6_GETPEERNAME => {
-                        connect(family.written(tcp), operations)
-                    }
-                    _ => exchange(family, family.written(udp), operations),
+                    | AttachType::BPF_CGROUP_INET6_GETPEERNAME => connect(tcp, operations),
+                    _ => exchange(family, udp, operations),
                 })?;
                 let after = ran(lane, hook)?;
                 let runs = after.runs - before.runs;
@@ -146,13 +144,20 @@ fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-impl Family {
-    fn written(self, address: SocketAddrV4) -> SocketAddr {
-        match self {
-            Self::V4 => address.into(),
-            Self::Mapped => (address.ip().to_ipv6_mapped(), address.port()).into(),
-        }
+/// Where a port of the target is reached, or that of a backend.
+fn address(family: Family, target: Option<&Service>, port: Port) -> anyhow::Result<SocketAddr> {
+    let vip = target.map(|target| match family {
+        Family::V4 => Some(IpAddr::from(target.vip)),
+        Family::V6 => target.vip_v6.map(IpAddr::from),
+    });
+    if let Some(vip) = vip {
+        return Ok((vip.context("the target has no VIP of this family")?, port.port).into());
     }
+    let backend = match family {
+        Family::V4 => backends().first().copied().map(IpAddr::from),
+        Family::V6 => backends_v6().first().copied().map(IpAddr::from),
+    };
+    Ok((backend.context("there is no backend")?, port.target).into())
 }
 
 /// Connects and asks for the peer, so many times.
@@ -171,7 +176,7 @@ fn connect(to: SocketAddr, count: u32) -> anyhow::Result<()> {
 fn exchange(family: Family, to: SocketAddr, count: u32) -> anyhow::Result<()> {
     let socket = match family {
         Family::V4 => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)),
-        Family::Mapped => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)),
+        Family::V6 => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)),
     }?;
     socket.set_read_timeout(Some(Duration::from_secs(5)))?;
     for _ in 0..count {
