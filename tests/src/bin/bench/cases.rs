@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use crate::{plan::Plan, session::Session};
 
-mod connect;
-mod exchange;
-mod programming;
-mod programs;
+pub(crate) mod connect;
+pub(crate) mod exchange;
+pub(crate) mod programming;
+pub(crate) mod programs;
 mod rolling;
 mod tax;
 

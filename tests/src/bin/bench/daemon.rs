@@ -39,7 +39,7 @@ pub(crate) fn wait_until_calm(lane: &Lane) -> anyhow::Result<()> {
     for _ in 0..LOOKS {
         thread::sleep(APART);
         let now = cpu_time(pid)?;
-        if now - before <= CALM {
+        if now.saturating_sub(before) <= CALM {
             return Ok(());
         }
         before = now;

@@ -24,8 +24,6 @@ pub(crate) enum Unit {
     GigabitsPerSecond,
     #[serde(rename = "% of a core")]
     PercentOfCore,
-    #[serde(rename = "bytes")]
-    Bytes,
 }
 
 impl Unit {
@@ -38,13 +36,7 @@ impl Unit {
             Self::PerSecond => "/s",
             Self::GigabitsPerSecond => "Gbit/s",
             Self::PercentOfCore => "% of a core",
-            Self::Bytes => "bytes",
         }
-    }
-
-    /// Whether more is better.
-    pub(crate) const fn is_rate(self) -> bool {
-        matches!(self, Self::PerSecond | Self::GigabitsPerSecond)
     }
 }
 

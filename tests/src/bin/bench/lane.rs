@@ -93,8 +93,12 @@ impl Lane {
         node.netns
             .ip(&format!("route add unreachable {NOWHERE}\nroute add unreachable {VIPS}\n"))?;
         let gateway = CLIENT.v4(1);
-        client
-            .ip(&format!("route add {NOWHERE} via {gateway}\nroute add {VIPS} via {gateway}\n"))?;
+        client.ip(&format!(
+            "route add {NOWHERE} via {gateway}\n\
+             route add {VIPS} via {gateway}\n\
+             route add {VIPS_V6} via {}\n",
+            CLIENT.v6(1)
+        ))?;
         join(&node.netns, control, contender)?;
 
         let cgroup = Cgroup::create(run, &role("cgroup"))?;

@@ -101,8 +101,16 @@ fn run(args: &Args) -> anyhow::Result<()> {
     for (case, note) in notes.chain([(GROWTH, GROWTH_NOTE)]) {
         println!("\n{note}\n{}", report::table::of_case(&figures, case));
     }
+    let judged = report::targets::judge(&figures);
+    println!("\n{}\n", report::targets::table(&judged));
+    for case in cases.iter().map(|case| case.name).chain([GROWTH]) {
+        let file = args.output.join(format!("{case}.svg"));
+        if report::plot::write(&figures, case, &file)? {
+            println!("{}", file.display());
+        }
+    }
     let file = args.output.join("results.json");
-    let document = report::json::document(&figures, &machine, &plan)?;
+    let document = report::json::document(&figures, &judged, &machine, &plan)?;
     fs::write(&file, format!("{document:#}\n"))
         .with_context(|| format!("cannot write {}", file.display()))?;
     println!("{}", file.display());

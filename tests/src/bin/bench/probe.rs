@@ -60,13 +60,13 @@ impl Probe {
         let watcher = world.server.another_client()?;
         let (tell, events) = channel();
         thread::spawn(move || {
-            let watched = watcher.watch(&slice, |slice| {
+            let ended = watcher.watch(&slice, |slice| {
                 let address = slice["endpoints"][0]["addresses"][0].as_str();
                 let address = address.and_then(|address| address.parse().ok());
                 // Until nobody listens any more.
                 address.is_none_or(|address| tell.send(Ok((Instant::now(), address))).is_ok())
             });
-            if let Err(error) = watched {
+            if let Err(error) = ended {
                 // Nobody listens if the probe is gone.
                 let _ = tell.send(Err(error));
             }

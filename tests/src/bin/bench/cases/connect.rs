@@ -13,13 +13,16 @@ use crate::{
     traffic,
 };
 
-pub(super) const CASE: Case = Case {
+pub(crate) const CASE: Case = Case {
     name: "connect",
     about: "TCP connect and close, UDP connect, HTTP request on a new connection",
     note: "By the service's VIP; direct goes to the pods in turn.",
     sizes: super::Sizes::Each,
     time,
-    run,
+    run: |session| {
+        run(session);
+        Ok(())
+    },
 };
 
 type Work = fn(SocketAddrV4) -> anyhow::Result<()>;
@@ -35,7 +38,7 @@ fn time(plan: &Plan, _: u32) -> Duration {
     Duration::from_micros(40) * plan.operations * plan.rounds * 15
 }
 
-fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
+fn run(session: &mut Session<'_>) {
     let (target, operations) = (session.world.target(), session.plan.operations);
     for (quantity, port, work) in KINDS {
         session.rounds(quantity, Unit::Microseconds, &Contender::ALL, |lane: &Lane| {
@@ -48,5 +51,4 @@ fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
             })
         });
     }
-    Ok(())
 }

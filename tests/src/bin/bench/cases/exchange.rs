@@ -13,13 +13,16 @@ use crate::{
     traffic,
 };
 
-pub(super) const CASE: Case = Case {
+pub(crate) const CASE: Case = Case {
     name: "exchange",
     about: "a byte there and back by TCP and by UDP, connected and not; TCP throughput",
     note: "Request and response on one CPU: what counts is the work, not how soon another CPU wakes up.",
     sizes: super::Sizes::Each,
     time,
-    run,
+    run: |session| {
+        run(session);
+        Ok(())
+    },
 };
 
 type Work = fn(std::net::SocketAddrV4, u32) -> anyhow::Result<f64>;
@@ -36,7 +39,7 @@ fn time(plan: &Plan, _: u32) -> Duration {
     (Duration::from_micros(100) * plan.operations + plan.bulk * 2) * plan.rounds * 4
 }
 
-fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
+fn run(session: &mut Session<'_>) {
     let (target, operations) = (session.world.target(), session.plan.operations);
     for (quantity, port, work) in KINDS {
         session.rounds(quantity, Unit::PerSecond, &Contender::MOST, |lane: &Lane| {
@@ -49,5 +52,4 @@ fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
         let to = lane.reach(target.vip, SINK)[0];
         lane.as_client(lane.cpus.client, || traffic::send_bulk(to, span))
     });
-    Ok(())
 }

@@ -22,7 +22,7 @@ use crate::{
     statistics::quantile,
 };
 
-pub(super) const CASE: Case = Case {
+pub(crate) const CASE: Case = Case {
     name: "programming",
     about: "one endpoint changes, and 100 changes a second: until it is in effect, and CPU used",
     note: "A client connects every 50 us until another backend answers (later every 0.5 % of the time it \
@@ -155,7 +155,7 @@ fn at_a_rate(
             let (written, after, elapsed) = writing?;
             Ok(Rated {
                 changes,
-                cpu: (after - before).as_secs_f64() / elapsed.as_secs_f64() * 100.0,
+                cpu: after.saturating_sub(before).as_secs_f64() / elapsed.as_secs_f64() * 100.0,
                 rate: f64::from(written) / elapsed.as_secs_f64(),
             })
         })

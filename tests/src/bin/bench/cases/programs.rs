@@ -28,7 +28,7 @@ use crate::{
     session::Session,
 };
 
-pub(super) const CASE: Case = Case {
+pub(crate) const CASE: Case = Case {
     name: "programs",
     about: "nanoseconds per run of each program, on hit and miss",
     note: "By BPF_ENABLE_STATS under real traffic; direct is a program at the same hook that does nothing. \
@@ -137,7 +137,7 @@ fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
                 ensure!(runs >= u64::from(operations), "it ran {runs} times");
                 #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 runs")]
                 let runs = runs as f64;
-                Ok((after.time - before.time).as_secs_f64() * 1e9 / runs)
+                Ok(after.time.saturating_sub(before.time).as_secs_f64() * 1e9 / runs)
             });
         }
     }

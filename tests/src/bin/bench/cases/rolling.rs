@@ -63,7 +63,7 @@ fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
                 let change = probe.change(lane)?;
                 let all = begin.elapsed();
                 daemon::wait_until_calm(lane)?;
-                let cpu = daemon::cpu_time(pid)? - before;
+                let cpu = daemon::cpu_time(pid)?.saturating_sub(before);
                 Ok([all, change.from_write, cpu].map(|time| time.as_secs_f64()))
             })
         });
@@ -91,4 +91,4 @@ fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
     api.delete(&last.service())
 }
 
-const _: () = assert!(ENDPOINTS as usize % MOST_IN_A_SLICE == 0);
+const _: () = assert!((ENDPOINTS as usize).is_multiple_of(MOST_IN_A_SLICE));

@@ -2,10 +2,16 @@
 
 use serde_json::{Value, json};
 
+use super::targets::Judged;
 use crate::{contender::Contender, figures::Figures, machine::Machine, plan::Plan};
 
 /// Every figure with its rounds, medians and ratios, and what they were measured on.
-pub(crate) fn document(figures: &Figures, machine: &Machine, plan: &Plan) -> anyhow::Result<Value> {
+pub(crate) fn document(
+    figures: &Figures,
+    judged: &[Judged],
+    machine: &Machine,
+    plan: &Plan,
+) -> anyhow::Result<Value> {
     let figure = |figure: &crate::figures::Figure| {
         let mut value = serde_json::to_value(figure)?;
         value["summary"] = serde_json::to_value(figure.summary())?;
@@ -18,6 +24,7 @@ pub(crate) fn document(figures: &Figures, machine: &Machine, plan: &Plan) -> any
         "machine": machine,
         "rounds": plan.rounds,
         "services": plan.sizes,
+        "targets": judged,
         "figures": all,
     }))
 }
