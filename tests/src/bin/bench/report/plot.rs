@@ -13,7 +13,6 @@ use plotters::{
     style::{BLACK, TextStyle},
 };
 
-use super::table::number;
 use crate::{contender::Contender, figures::Figures, statistics::Summary};
 
 const COLUMNS: usize = 3;
@@ -122,6 +121,12 @@ fn draw(root: &Area<'_>, panels: &[Panel], rows: usize) -> Result<(), Box<dyn st
     Ok(())
 }
 
+/// A round number, as it is written.
+fn tick(value: f64) -> String {
+    const PARTS: f64 = 1000.0;
+    format!("{}", (value * PARTS).round() / PARTS)
+}
+
 impl Panel {
     /// Of services, and of values with their quartiles.
     fn ranges(&self) -> (Range<f64>, Range<f64>) {
@@ -155,8 +160,9 @@ impl Panel {
             .configure_mesh()
             .light_line_style(BLACK.mix(0.05))
             .x_desc("services")
-            .x_label_formatter(&|services| number(*services).replace(".00", ""))
-            .y_label_formatter(&|value| number(*value))
+            .y_labels(6)
+            .x_label_formatter(&|services| tick(*services))
+            .y_label_formatter(&|value| tick(*value))
             .draw()?;
         for (contender, points) in &self.lines {
             let color = color(*contender);
