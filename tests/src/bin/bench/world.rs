@@ -2,6 +2,7 @@
 
 use std::{
     net::{Ipv4Addr, SocketAddrV4},
+    sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -43,6 +44,7 @@ pub(crate) struct World {
     run: Run,
     /// How many services there are; the last one is the target.
     services: u32,
+    endpoints: AtomicU32,
 }
 
 impl World {
@@ -72,12 +74,25 @@ impl World {
         let cpus = Cpus::choose()?;
         let lane = |contender: &Contender| Lane::create(&run, *contender, &place, cpus);
         let lanes = contenders.iter().map(lane).collect::<Result<_, _>>()?;
-        Ok(Self { lanes, server, _control: control, run, services: 0 })
+        Ok(Self {
+            lanes,
+            server,
+            _control: control,
+            run,
+            services: 0,
+            endpoints: AtomicU32::new(0),
+        })
     }
 
     /// Where logs are.
     pub(crate) fn logs(&self) -> &std::path::Path {
         self.run.directory()
+    }
+
+    /// A made-up service with an endpoint that it did not have before.
+    pub(crate) fn changed(&self, number: u32) -> Service {
+        let another = self.endpoints.fetch_add(1, Ordering::Relaxed);
+        Service::made_up(number, ENDPOINTS).with_another(another)
     }
 
     /// The service with real backends, the last one by name.

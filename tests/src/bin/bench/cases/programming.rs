@@ -15,11 +15,11 @@ use crate::{
     daemon,
     figures::Unit,
     lane::Lane,
-    objects::Service,
-    plan::{ENDPOINTS, Plan},
+    plan::Plan,
     probe::{Change, Probe},
     session::Session,
     statistics::quantile,
+    world::World,
 };
 
 pub(crate) const CASE: Case = Case {
@@ -142,7 +142,7 @@ fn at_a_rate(
         let (begin, before) = (Instant::now(), daemon::cpu_time(pid)?);
         thread::scope(|scope| {
             let writing = scope.spawn(|| {
-                let written = write_at_a_rate(writer, services, span);
+                let written = write_at_a_rate(writer, session.world, services, span);
                 done.store(true, Ordering::Relaxed);
                 anyhow::Ok((written?, daemon::cpu_time(pid)?, begin.elapsed()))
             });
@@ -163,10 +163,10 @@ fn at_a_rate(
 }
 
 /// Changes an endpoint of one service after the other. Returns how many changes that were.
-fn write_at_a_rate(api: &Api, services: u32, span: Duration) -> anyhow::Result<u32> {
+fn write_at_a_rate(api: &Api, world: &World, services: u32, span: Duration) -> anyhow::Result<u32> {
     let (begin, mut number) = (Instant::now(), 0);
     while begin.elapsed() < span {
-        let service = Service::made_up(number % services, ENDPOINTS).with_another(number);
+        let service = world.changed(number % services);
         api.replace(&service.slices().swap_remove(0))?;
         number += 1;
         let next = Duration::from_secs(1) / RATE * number;

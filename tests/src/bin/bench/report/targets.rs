@@ -263,6 +263,15 @@ fn value(
 ) -> Option<f64> {
     let key = |case, quantity: &str| Key { case, services, quantity: quantity.to_owned() };
     let median = |key: &Key, contender| Some(figures.find(key, contender)?.summary()?.median);
+    if let (What::Median(case, quantity, per), None) = (target.what, target.services) {
+        // With whatever number of services.
+        let mut all = figures.all().iter().rev();
+        let figure = all.find(|figure| {
+            let Key { case: its_case, quantity: its_quantity, .. } = &figure.key;
+            *its_case == case && its_quantity == quantity && figure.contender == contender
+        });
+        return Some(figure?.summary()?.median / per);
+    }
     match target.what {
         What::Ratio(base, case, quantity) => {
             Some(figures.ratio(&key(case, quantity), contender, base)?.median)
