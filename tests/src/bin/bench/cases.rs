@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{plan::Plan, session::Session};
+use crate::{contender::Contender, plan::Plan, session::Session};
 
 pub(crate) mod connect;
 pub(crate) mod exchange;
@@ -34,6 +34,8 @@ pub(crate) struct Case {
     /// How to read what it measures.
     pub(crate) note: &'static str,
     pub(crate) sizes: Sizes,
+    /// Whom it is about.
+    pub(crate) contenders: &'static [Contender],
     /// How long it is thought to take at so many services.
     pub(crate) time: fn(&Plan, u32) -> Duration,
     pub(crate) run: fn(&mut Session<'_>) -> anyhow::Result<()>,

@@ -8,7 +8,7 @@ use rustix::param::clock_ticks_per_second;
 use crate::lane::Lane;
 
 /// Looks while a daemon may be busy, how far they are apart, and how much it may use in between.
-const LOOKS: u32 = 600;
+const LOOKS: u32 = 1200;
 const APART: Duration = Duration::from_millis(500);
 const CALM: Duration = Duration::from_millis(20);
 
@@ -32,14 +32,26 @@ fn ticks(stat: &str) -> Option<u64> {
     fields.into_iter().map(|field| field.parse::<u64>().ok()).sum()
 }
 
-/// Waits until a lane's daemon does next to nothing.
+fn has_children(pid: u32) -> anyhow::Result<bool> {
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        // It may have ended meanwhile.
+        let children = fs::read_to_string(thread?.path().join("children")).unwrap_or_default();
+        if !children.trim().is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Waits until a lane's daemon, if there is one, does next to nothing.
 pub(crate) fn wait_until_calm(lane: &Lane) -> anyhow::Result<()> {
-    let pid = lane.daemon().context("no daemon")?;
+    let Some(pid) = lane.daemon() else { return Ok(()) };
     let mut before = cpu_time(pid)?;
     for _ in 0..LOOKS {
         thread::sleep(APART);
         let now = cpu_time(pid)?;
-        if now.saturating_sub(before) <= CALM {
+        // The time of those that it waits for is not its own yet.
+        if now.saturating_sub(before) <= CALM && !has_children(pid)? {
             return Ok(());
         }
         before = now;

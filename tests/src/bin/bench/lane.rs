@@ -1,7 +1,9 @@
 //! A contender's own copy of everything: client, node and servers.
 
 use std::{
+    env, fs,
     net::{Ipv4Addr, Ipv6Addr, SocketAddrV4},
+    os::unix::fs::symlink,
     path::Path,
     sync::Arc,
 };
@@ -141,7 +143,13 @@ impl Lane {
     }
 
     fn kube_proxy(&self, run: &Run, control: &Control<'_>, mode: &str) -> anyhow::Result<Process> {
+        let directory = run.directory().join(format!("{mode}-kube-proxy"));
+        fs::create_dir(&directory)?;
+        let programs = Programs::from_env();
         let flags = [
+            // Where it looks for iptables.
+            format!("PATH={}", legacy_first(&programs, &directory.join("legacy"))?),
+            programs.find("kube-proxy")?.display().to_string(),
             format!("--kubeconfig={}", control.kubeconfig.display()),
             format!("--proxy-mode={mode}"),
             format!("--hostname-override={NODE}"),
@@ -150,10 +158,7 @@ impl Lane {
             "--conntrack-max-per-core=0".to_owned(),
             "--oom-score-adj=0".to_owned(),
         ];
-        let directory = run.directory().join(format!("{mode}-kube-proxy"));
-        std::fs::create_dir(&directory)?;
-        let programs = Programs::from_env();
-        Process::start(&programs, "kube-proxy", &flags, &self.node, run.cgroup(), &directory)
+        Process::start(&programs, "env", &flags, &self.node, run.cgroup(), &directory)
     }
 
     /// Makes its daemon stand still. What it has put into the kernel works on.
@@ -211,6 +216,21 @@ impl Lane {
             })?
             .with_context(|| format!("a client of {}", self.contender))
     }
+}
+
+/// A `PATH` in which those programs of iptables come first that have tables of their own, if they are
+/// installed: the others, on top of nftables, take minutes for thousands of services.
+fn legacy_first(programs: &Programs, directory: &Path) -> anyhow::Result<String> {
+    fs::create_dir(directory)?;
+    for family in ["iptables", "ip6tables"] {
+        for what in ["", "-save", "-restore"] {
+            if let Ok(legacy) = programs.find(&format!("{family}-legacy{what}")) {
+                symlink(legacy, directory.join(format!("{family}{what}")))?;
+            }
+        }
+    }
+    let path = env::var("PATH").context("no PATH")?;
+    Ok(format!("{}:{path}", directory.display()))
 }
 
 /// Links a node to the control plane.

@@ -124,7 +124,10 @@ const GROWTH_NOTE: &str = "All objects are there when daemons are let go on, all
 fn measure(plan: &Plan, cases: &[&'static Case]) -> anyhow::Result<Figures> {
     let mut progress = Progress::new(shares(plan, cases));
     progress.step("control plane and contenders");
-    let mut world = World::begin(&Contender::ALL)?;
+    let takes_part =
+        |contender: &Contender| cases.iter().any(|case| case.contenders.contains(contender));
+    let contenders: Vec<_> = Contender::ALL.into_iter().filter(takes_part).collect();
+    let mut world = World::begin(&contenders)?;
     let mut figures = Figures::default();
     for services in plan.sizes.iter().copied() {
         progress.step(format!("{services} services"));

@@ -19,6 +19,7 @@ use serde_json::json;
 use crate::{
     contender::Contender,
     cpu::Cpus,
+    daemon,
     lane::{Control, Lane, NODE, backends, backends_v6},
     objects::{Service, WHO},
     plan::ENDPOINTS,
@@ -141,6 +142,10 @@ impl World {
                 false
             });
             thread::sleep(INTERVAL);
+        }
+        for lane in &self.lanes {
+            progress.detail(format!("until {} has nothing more to do", lane.contender));
+            daemon::wait_until_calm(lane)?;
         }
         self.lanes.iter().try_for_each(Lane::freeze)?;
         Ok(times)

@@ -16,8 +16,10 @@ use crate::{
 pub(crate) const CASE: Case = Case {
     name: "connect",
     about: "TCP connect and close, UDP connect, HTTP request on a new connection",
-    note: "By the service's VIP; direct goes to the pods in turn.",
+    note: "By the service's VIP; direct goes to the pods in turn. iptables has tables of its own (legacy) where \
+           they are installed.",
     sizes: super::Sizes::Each,
+    contenders: &Contender::ALL,
     time,
     run: |session| {
         run(session);
@@ -41,7 +43,7 @@ fn time(plan: &Plan, _: u32) -> Duration {
 fn run(session: &mut Session<'_>) {
     let (target, operations) = (session.world.target(), session.plan.operations);
     for (quantity, port, work) in KINDS {
-        session.rounds(quantity, Unit::Microseconds, &Contender::ALL, |lane: &Lane| {
+        session.rounds(quantity, Unit::Microseconds, CASE.contenders, |lane: &Lane| {
             let to = lane.reach(target.vip, port);
             lane.as_client(lane.cpus.client, || {
                 let time = traffic::time_each(operations / 10, operations, |number| {

@@ -18,6 +18,7 @@ pub(crate) const CASE: Case = Case {
     about: "a byte there and back by TCP and by UDP, connected and not; TCP throughput",
     note: "Request and response on one CPU: what counts is the work, not how soon another CPU wakes up.",
     sizes: super::Sizes::Each,
+    contenders: &Contender::MOST,
     time,
     run: |session| {
         run(session);
@@ -42,13 +43,13 @@ fn time(plan: &Plan, _: u32) -> Duration {
 fn run(session: &mut Session<'_>) {
     let (target, operations) = (session.world.target(), session.plan.operations);
     for (quantity, port, work) in KINDS {
-        session.rounds(quantity, Unit::PerSecond, &Contender::MOST, |lane: &Lane| {
+        session.rounds(quantity, Unit::PerSecond, CASE.contenders, |lane: &Lane| {
             let to = lane.reach(target.vip, port)[0];
             lane.as_client(lane.cpus.server, || work(to, operations))
         });
     }
     let span = session.plan.bulk;
-    session.rounds(BULK, Unit::GigabitsPerSecond, &Contender::MOST, |lane: &Lane| {
+    session.rounds(BULK, Unit::GigabitsPerSecond, CASE.contenders, |lane: &Lane| {
         let to = lane.reach(target.vip, SINK)[0];
         lane.as_client(lane.cpus.client, || traffic::send_bulk(to, span))
     });

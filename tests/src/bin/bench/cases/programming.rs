@@ -29,6 +29,7 @@ pub(crate) const CASE: Case = Case {
            waited); everybody else's daemon stands still. The watch is one of this process; CPU is of the \
            daemon and the programs it runs.",
     sizes: Sizes::Each,
+    contenders: &CONTENDERS,
     time,
     run,
 };

@@ -34,9 +34,12 @@ pub(crate) const CASE: Case = Case {
     note: "By BPF_ENABLE_STATS under real traffic; direct is a program at the same hook that does nothing. \
            What the kernel takes to look at its clock is in all of them.",
     sizes: Sizes::Each,
+    contenders: &CONTENDERS,
     time,
     run,
 };
+
+const CONTENDERS: [Contender; 3] = [Contender::Direct, Contender::Sockets, Contender::Packets];
 
 /// Where a program is attached.
 #[derive(Clone, Copy)]

@@ -21,6 +21,7 @@ pub(super) const CASE: Case = Case {
     note: "100 slices get 100 other endpoints each, one after the other and as fast as the API server takes \
            them; then the probe's endpoint changes, which is in effect when all is.",
     sizes: Sizes::Largest,
+    contenders: &CONTENDERS,
     time,
     run,
 };

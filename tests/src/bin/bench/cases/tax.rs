@@ -26,6 +26,7 @@ pub(super) const CASE: Case = Case {
     about: "the same without a ClusterSetIP: connect, UDP send and receive, forwarding",
     note: "Pods are reached by their own address; direct is a node where nobody does anything.",
     sizes: super::Sizes::Each,
+    contenders: &Contender::MOST,
     time,
     run: |session| {
         run(session);
@@ -43,7 +44,7 @@ fn time(plan: &Plan, _: u32) -> Duration {
 fn run(session: &mut Session<'_>) {
     let operations = session.plan.operations;
     let unit = Unit::Nanoseconds;
-    session.rounds("TCP connect and close", unit, &Contender::MOST, |lane: &Lane| {
+    session.rounds("TCP connect and close", unit, CASE.contenders, |lane: &Lane| {
         let to = lane.pods(ACCEPT);
         lane.as_client(lane.cpus.client, || {
             traffic::time_each(operations / 10, operations, |number| {
@@ -54,15 +55,15 @@ fn run(session: &mut Session<'_>) {
     for (quantity, connected) in
         [("UDP send, not connected", false), ("UDP send, connected: forwarding alone", true)]
     {
-        session.rounds(quantity, unit, &Contender::MOST, |lane: &Lane| {
+        session.rounds(quantity, unit, CASE.contenders, |lane: &Lane| {
             let to = lane.pods(UDP_SINK)[0];
             lane.as_client(lane.cpus.client, || traffic::send_datagrams(to, connected, operations))
         });
     }
-    session.rounds("UDP receive, server", unit, &Contender::MOST, |lane: &Lane| {
+    session.rounds("UDP receive, server", unit, CASE.contenders, |lane: &Lane| {
         receive(lane, &lane.servers, &lane.client, false, operations)
     });
-    session.rounds("UDP receive, client", unit, &Contender::MOST, |lane: &Lane| {
+    session.rounds("UDP receive, client", unit, CASE.contenders, |lane: &Lane| {
         receive(lane, &lane.client, &lane.servers, true, operations)
     });
 }
