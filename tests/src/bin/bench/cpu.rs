@@ -15,7 +15,7 @@ impl Cpus {
         let allowed = sched_getaffinity(None)?;
         let mut allowed = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
         let client = allowed.next().unwrap_or(0);
-        Ok(Self { client, server: allowed.last().unwrap_or(client) })
+        Ok(Self { client, server: allowed.next_back().unwrap_or(client) })
     }
 }
 

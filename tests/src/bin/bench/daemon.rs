@@ -19,7 +19,7 @@ pub(crate) fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
     Ok(Duration::from_secs(ticks) / u32::try_from(clock_ticks_per_second())?)
 }
 
-/// The sum of `utime`, `stime`, `cutime` and `cstime` in /proc/PID/stat (proc_pid_stat(5)).
+/// The sum of `utime`, `stime`, `cutime` and `cstime` in `/proc/PID/stat`, as in `proc_pid_stat(5)`.
 fn ticks(stat: &str) -> Option<u64> {
     /// Fields between the name, which may hold spaces, and `utime`.
     const BETWEEN: usize = 11;

@@ -48,6 +48,11 @@ pub(crate) fn backends_v6() -> Vec<Ipv6Addr> {
     BACKENDS.iter().map(|host| SERVERS.v6(*host)).collect()
 }
 
+/// A port of each, of IPv4.
+pub(crate) fn pods(port: Port) -> Vec<SocketAddrV4> {
+    backends().into_iter().map(|ip| SocketAddrV4::new(ip, port.target)).collect()
+}
+
 /// `client -- node -- servers`, with the same addresses in every lane. The node alone reaches the
 /// control plane, and nothing leads out of the machine.
 // In the order in which they have to go.
@@ -191,14 +196,9 @@ impl Lane {
     /// backends, one after the other.
     pub(crate) fn reach(&self, vip: Ipv4Addr, port: Port) -> Vec<SocketAddrV4> {
         match self.contender {
-            Contender::Direct => self.pods(port),
-            _ => vec![SocketAddrV4::new(vip, port.port)],
+            Contender::Direct => pods(port),
+            _ => vec![SocketAddrV4::new(vip, port.frontend)],
         }
-    }
-
-    /// The backends themselves.
-    pub(crate) fn pods(&self, port: Port) -> Vec<SocketAddrV4> {
-        backends().into_iter().map(|ip| SocketAddrV4::new(ip, port.target)).collect()
     }
 
     /// Runs `work` as a client of this lane on a CPU: in the namespace of the client, and in the

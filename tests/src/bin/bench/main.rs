@@ -89,7 +89,9 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> anyhow::Result<()> {
     if args.list {
-        CASES.iter().for_each(|case| println!("{:<12} {}", case.name, case.about));
+        for case in CASES {
+            println!("{:<12} {}", case.name, case.about);
+        }
         return Ok(());
     }
     let (plan, cases, machine) = (args.plan(), args.cases(), Machine::look_at()?);

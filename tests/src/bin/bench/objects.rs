@@ -27,17 +27,17 @@ pub(crate) struct Port {
     pub(crate) name: &'static str,
     pub(crate) protocol: &'static str,
     /// The frontend's.
-    pub(crate) port: u16,
+    pub(crate) frontend: u16,
     /// The backend's.
     pub(crate) target: u16,
 }
 
-const fn tcp(name: &'static str, port: u16, target: u16) -> Port {
-    Port { name, protocol: "TCP", port, target }
+const fn tcp(name: &'static str, frontend: u16, target: u16) -> Port {
+    Port { name, protocol: "TCP", frontend, target }
 }
 
-const fn udp(name: &'static str, port: u16, target: u16) -> Port {
-    Port { name, protocol: "UDP", port, target }
+const fn udp(name: &'static str, frontend: u16, target: u16) -> Port {
+    Port { name, protocol: "UDP", frontend, target }
 }
 
 /// Whoever connects is let go at once.
@@ -128,7 +128,7 @@ impl Service {
             json!({
                 "name": port.name,
                 "protocol": port.protocol,
-                "port": port.port,
+                "port": port.frontend,
                 "targetPort": port.target,
             })
         });
@@ -142,10 +142,9 @@ impl Service {
 
     /// What mcs-agent reads.
     pub(crate) fn import(&self) -> Value {
-        let ports = self
-            .ports
-            .iter()
-            .map(|port| json!({ "name": port.name, "protocol": port.protocol, "port": port.port }));
+        let ports = self.ports.iter().map(
+            |port| json!({ "name": port.name, "protocol": port.protocol, "port": port.frontend }),
+        );
         let vips = [self.vip.into()].into_iter().chain(self.vip_v6.map(IpAddr::from));
         json!({
             "apiVersion": "multicluster.x-k8s.io/v1beta1",
@@ -204,7 +203,7 @@ mod tests {
     fn nobody_shares_an_address() {
         let services: Vec<_> = (0..300).map(|number| Service::made_up(number, 10)).collect();
         let vips: BTreeSet<_> = services.iter().map(|service| service.vip).collect();
-        let endpoints: BTreeSet<_> = services.iter().flat_map(|one| one.endpoints()).collect();
+        let endpoints: BTreeSet<_> = services.iter().flat_map(Service::endpoints).collect();
         assert_eq!((vips.len(), endpoints.len()), (300, 3000));
         assert!(services.iter().map(|service| &service.name).is_sorted());
     }

@@ -121,7 +121,7 @@ impl Probe {
     }
 
     fn address(&self) -> SocketAddrV4 {
-        SocketAddrV4::new(self.service.vip, WHO.port)
+        SocketAddrV4::new(self.service.vip, WHO.frontend)
     }
 }
 

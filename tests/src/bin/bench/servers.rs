@@ -22,13 +22,15 @@ use crate::{
 const BACKLOG: i32 = 4096;
 const BUFFER: usize = 256 * 1024;
 
+type Serve = fn(TcpStream) -> io::Result<()>;
+
 /// What the HTTP server says.
 const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
 
 /// Starts the servers of the target's backends, on `cpu` and for as long as this process lives. Their
 /// sockets belong to the cgroup that this process is in now.
 pub(crate) fn start(netns: &Namespace, at: usize) -> anyhow::Result<()> {
-    let services: [(u16, fn(TcpStream) -> io::Result<()>); 5] = [
+    let services: [(u16, Serve); 5] = [
         (ACCEPT.target, |_| Ok(())),
         (HTTP.target, answer_http),
         (WHO.target, say_who),

@@ -154,7 +154,7 @@ fn address(family: Family, target: Option<&Service>, port: Port) -> anyhow::Resu
         Family::V6 => target.vip_v6.map(IpAddr::from),
     });
     if let Some(vip) = vip {
-        return Ok((vip.context("the target has no VIP of this family")?, port.port).into());
+        return Ok((vip.context("the target has no VIP of this family")?, port.frontend).into());
     }
     let backend = match family {
         Family::V4 => backends().first().copied().map(IpAddr::from),

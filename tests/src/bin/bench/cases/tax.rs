@@ -13,7 +13,7 @@ use crate::{
     contender::Contender,
     cpu,
     figures::Unit,
-    lane::Lane,
+    lane::{Lane, pods},
     objects::{ACCEPT, UDP_SINK},
     plan::Plan,
     session::Session,
@@ -45,7 +45,7 @@ fn run(session: &mut Session<'_>) {
     let operations = session.plan.operations;
     let unit = Unit::Nanoseconds;
     session.rounds("TCP connect and close", unit, CASE.contenders, |lane: &Lane| {
-        let to = lane.pods(ACCEPT);
+        let to = pods(ACCEPT);
         lane.as_client(lane.cpus.client, || {
             traffic::time_each(operations / 10, operations, |number| {
                 traffic::connect_tcp(to[number % to.len()])
@@ -56,7 +56,7 @@ fn run(session: &mut Session<'_>) {
         [("UDP send, not connected", false), ("UDP send, connected: forwarding alone", true)]
     {
         session.rounds(quantity, unit, CASE.contenders, |lane: &Lane| {
-            let to = lane.pods(UDP_SINK)[0];
+            let to = pods(UDP_SINK)[0];
             lane.as_client(lane.cpus.client, || traffic::send_datagrams(to, connected, operations))
         });
     }
@@ -86,7 +86,7 @@ fn receive(
             SocketAddr::V6(address) => anyhow::bail!("{address} is of the other family"),
         }
     };
-    let pod = *lane.pods(UDP_SINK)[0].ip();
+    let pod = *pods(UDP_SINK)[0].ip();
     let hosts = if is_client { [Lane::CLIENT, pod] } else { [pod, Lane::CLIENT] };
     let (receiver, to) = bind(here, hosts[0])?;
     let (sender, from) = bind(there, hosts[1])?;
