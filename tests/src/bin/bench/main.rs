@@ -167,13 +167,15 @@ fn measure(plan: &Plan, cases: &[&'static Case]) -> anyhow::Result<Figures> {
 /// How long steps are thought to take, in their order.
 fn shares(plan: &Plan, cases: &[&'static Case]) -> Vec<Duration> {
     const BEGIN: Duration = Duration::from_secs(12);
-    /// All of its objects, and until they are in effect.
-    const SERVICE: Duration = Duration::from_millis(15);
+    /// All of its objects, and until they are in effect; and more of it for each service that there is:
+    /// the API server looks through all VIPs for a free one.
+    const SERVICE: Duration = Duration::from_millis(12);
+    const OTHER_SERVICE: Duration = Duration::from_nanos(1500);
 
     let mut shares = vec![BEGIN];
     let mut before = 0;
     for services in plan.sizes.iter().copied() {
-        shares.push(SERVICE * (services - before));
+        shares.push((SERVICE + OTHER_SERVICE * services) * (services - before));
         let here = cases.iter().filter(|case| case.is_run_at(plan, services));
         shares.extend(here.map(|case| (case.time)(plan, services)));
         before = services;

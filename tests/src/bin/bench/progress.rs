@@ -1,6 +1,7 @@
 //! How far it is, on standard error.
 
 use std::{
+    cell::Cell,
     fmt::Display,
     io::{self, IsTerminal as _, Write as _},
     time::{Duration, Instant},
@@ -15,13 +16,20 @@ pub(crate) struct Progress {
     done: usize,
     terminal: bool,
     title: String,
+    /// When something was written last.
+    written: Cell<Instant>,
 }
+
+/// Where lines stay, as in a log, details come no faster than that.
+const SELDOM: Duration = Duration::from_secs(20);
 
 impl Progress {
     /// Steps are thought to take so long on a usual machine.
     pub(crate) fn new(shares: Vec<Duration>) -> Self {
         let terminal = io::stderr().is_terminal();
-        Self { begin: Instant::now(), shares, step: None, done: 0, terminal, title: String::new() }
+        let begin = Instant::now();
+        let (title, written) = (String::new(), Cell::new(begin));
+        Self { begin, shares, step: None, done: 0, terminal, title, written }
     }
 
     /// Begins the next step, and ends the one before.
@@ -35,7 +43,7 @@ impl Progress {
 
     /// Tells more of the step that is under way, where it is not in the way afterwards.
     pub(crate) fn detail(&self, text: impl Display) {
-        if self.terminal {
+        if self.terminal || self.written.get().elapsed() > SELDOM {
             self.write(&format!(": {text}"), false);
         }
     }
@@ -53,6 +61,7 @@ impl Progress {
     }
 
     fn write(&self, more: &str, stays: bool) {
+        self.written.set(Instant::now());
         let spent = self.begin.elapsed();
         let in_step = self.step.map_or(Duration::ZERO, |begin| begin.elapsed());
         let left = left(&self.shares, self.done, spent, in_step);

@@ -103,13 +103,14 @@ impl World {
 
     /// Makes it so many services, and waits until the last one is in effect for every contender.
     /// Returns how long each took for that, from when it was let go on with all of them there. All
-    /// daemons stand still in the end.
+    /// daemons and the API server stand still in the end.
     pub(crate) fn grow(
         &mut self,
         services: u32,
         progress: &Progress,
     ) -> anyhow::Result<Vec<(Contender, anyhow::Result<Duration>)>> {
         self.lanes.iter().try_for_each(Lane::freeze)?;
+        self.server.thaw()?;
         let last = services.saturating_sub(1);
         let fresh = (self.services..last).map(|number| Service::made_up(number, ENDPOINTS));
         let fresh: Vec<_> =
@@ -148,7 +149,16 @@ impl World {
             daemon::wait_until_calm(lane)?;
         }
         self.lanes.iter().try_for_each(Lane::freeze)?;
+        self.server.freeze()?;
         Ok(times)
+    }
+
+    /// Lets the API server go on while `work` is done.
+    pub(crate) fn served<T>(&self, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+        self.server.thaw()?;
+        let done = work();
+        self.server.freeze()?;
+        done
     }
 }
 

@@ -31,7 +31,10 @@ pub(crate) const CASE: Case = Case {
     sizes: Sizes::Each,
     contenders: &CONTENDERS,
     time,
-    run,
+    run: |session| {
+        let world = session.world;
+        world.served(|| run(session))
+    },
 };
 
 const CONTENDERS: [Contender; 3] = [Contender::Sockets, Contender::Packets, Contender::Nftables];
@@ -39,13 +42,17 @@ const RATE: u32 = 100;
 /// Between two changes that a client waits for while others come.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// After so long, so many changes are enough.
+const LONGEST: Duration = Duration::from_mins(2);
+const FEWEST: u32 = 10;
+
 pub(crate) const FROM_EVENT_P99: &str = "one change, watch event to effect, p99";
 pub(crate) const CPU_AT_RATE: &str = "100 changes/s, CPU";
 
 fn time(plan: &Plan, services: u32) -> Duration {
     // kube-proxy takes milliseconds for each service; at a rate it is never done.
     let slow = Duration::from_micros(500) * services + Duration::from_secs(1);
-    slow * plan.changes + plan.rate_span * 3 + Duration::from_secs(10)
+    (slow * plan.changes).min(LONGEST) + plan.rate_span * 3 + Duration::from_secs(10)
 }
 
 fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
@@ -101,7 +108,16 @@ fn one_by_one(
     contender: Contender,
 ) -> anyhow::Result<Vec<Change>> {
     let lane = session.lane(contender)?;
-    awake(lane, probe, |probe| (0..session.plan.changes).map(|_| probe.change(lane)).collect())
+    awake(lane, probe, |probe| {
+        let (begin, mut changes) = (Instant::now(), Vec::new());
+        for number in 0..session.plan.changes {
+            if number >= FEWEST && begin.elapsed() > LONGEST {
+                break;
+            }
+            changes.push(probe.change(lane)?);
+        }
+        Ok(changes)
+    })
 }
 
 /// Lets a lane's daemon go on, waits until it has caught up, and does `work` in the lane's cgroup.
@@ -113,6 +129,8 @@ pub(super) fn awake<T>(
     lane.thaw()?;
     let done = probe.wait(lane).and_then(|()| daemon::wait_until_calm(lane)).and_then(|()| {
         let _visit = lane.cgroup.visit()?;
+        // Its watch may have to be opened anew.
+        probe.change(lane)?;
         work(probe)
     });
     lane.freeze()?;

@@ -23,7 +23,10 @@ pub(super) const CASE: Case = Case {
     sizes: Sizes::Largest,
     contenders: &CONTENDERS,
     time,
-    run,
+    run: |session| {
+        let world = session.world;
+        world.served(|| run(session))
+    },
 };
 
 const CONTENDERS: [Contender; 3] = [Contender::Sockets, Contender::Packets, Contender::Nftables];
