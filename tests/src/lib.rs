@@ -4,6 +4,8 @@
 //! All but the scenarios works on the real kernel as root, and touches nothing that it has not made.
 
 pub mod agent;
+#[cfg(all(feature = "clusters", feature = "suites"))]
+pub mod api_server;
 #[cfg(feature = "suites")]
 pub mod bpf;
 pub mod bpffs;

@@ -81,9 +81,22 @@ pub fn place(
 ) -> anyhow::Result<(Config, Cgroup, BpfDirectory)> {
     let cgroup = Cgroup::create(run, role)?;
     let bpffs = BpfDirectory::create(run, role)?;
+    let config = config(run, role, source, flags, &bpffs, &cgroup)?;
+    Ok((config, cgroup, bpffs))
+}
+
+/// What an agent of that role is started with, in a cgroup and a bpffs directory that are there.
+pub fn config(
+    run: &Run,
+    role: &str,
+    source: Source,
+    flags: &[&str],
+    bpffs: &BpfDirectory,
+    cgroup: &Cgroup,
+) -> anyhow::Result<Config> {
     let run_dir = run.directory().join(role);
     fs::create_dir_all(&run_dir)?;
-    let config = Config {
+    Ok(Config {
         source,
         bpffs: bpffs.path().to_owned(),
         cgroup_root: cgroup.path().to_owned(),
@@ -92,6 +105,5 @@ pub fn place(
         flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
         log: run.directory().join(format!("{role}.log")),
         own_process_group: false,
-    };
-    Ok((config, cgroup, bpffs))
+    })
 }

@@ -80,13 +80,25 @@ impl Node {
         subnet: Subnet,
         hosts: &[u8],
     ) -> anyhow::Result<Namespace> {
+        self.link_by(run, role, role, subnet, hosts)
+    }
+
+    /// The same, by the node's interface `device`.
+    pub fn link_by(
+        &self,
+        run: &Run,
+        role: &str,
+        device: &str,
+        subnet: Subnet,
+        hosts: &[u8],
+    ) -> anyhow::Result<Namespace> {
         let leaf = Namespace::create(run, role)?;
         let peer = leaf.name();
         self.netns.ip(&format!(
-            "link add {role} type veth peer name eth0 netns {peer}\n\
-             address add {v4}/24 dev {role}\n\
-             address add {v6}/64 dev {role} nodad\n\
-             link set {role} up\n",
+            "link add {device} type veth peer name eth0 netns {peer}\n\
+             address add {v4}/24 dev {device}\n\
+             address add {v6}/64 dev {device} nodad\n\
+             link set {device} up\n",
             v4 = subnet.v4(1),
             v6 = subnet.v6(1),
         ))?;

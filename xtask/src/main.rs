@@ -6,6 +6,7 @@ use clap::Parser;
 
 use crate::workspace::Workspace;
 
+mod bench;
 mod btf;
 mod build;
 mod clusters;
@@ -33,6 +34,7 @@ mod workspace;
 enum Verb {
     Setup(setup::Args),
     Build(build::Args),
+    Bench(bench::Args),
     Cost(cost::Args),
     Demo(demo::Args),
     Kernels(kernels::Args),
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
     let outcome = Workspace::discover().and_then(|workspace| match verb {
         Verb::Setup(args) => setup::run(&workspace, &args),
         Verb::Build(args) => build::run(&workspace, &args),
+        Verb::Bench(args) => bench::run(&workspace, &args),
         Verb::Cost(args) => cost::run(&workspace, &args),
         Verb::Demo(args) => demo::run(&workspace, &args),
         Verb::Kernels(args) => kernels::run(&workspace, &args),

@@ -59,11 +59,10 @@ impl Rules {
         node: &NodeContext,
         found: Option<&Desired>,
     ) -> Update {
-        if !touched.imports && !self.whole.bounded && self.node == *node {
-            if let Some((served, totals)) = self.serve(snapshot, touched, node) {
-                self.totals = totals;
-                return self.replace(snapshot, touched, served);
-            }
+        let slices_alone = !touched.imports && !self.whole.bounded && self.node == *node;
+        if slices_alone && let Some((served, totals)) = self.serve(snapshot, touched, node) {
+            self.totals = totals;
+            return self.replace(snapshot, touched, served);
         }
         let in_force = found.unwrap_or(&self.whole.desired);
         let whole = whole::judge(snapshot, node, in_force);

@@ -1,11 +1,10 @@
 //! The types of the Multi-Cluster Services API come late, are of another version, or let anything in.
 
 use anyhow::ensure;
-use mcs_tests::{agent::Source, suite::Suite, traffic, wait};
+use mcs_tests::{agent::Source, api_server::documents, suite::Suite, traffic, wait};
 use serde_json::{Value, json};
 
 use crate::{
-    api::documents,
     site::rejections,
     world::{World, role_and_binding},
 };

@@ -6,12 +6,13 @@ use anyhow::{Context as _, ensure};
 use mcs_agent::model::Memory;
 use mcs_tests::{
     agent::{CAPABILITIES, CAPABILITY_FOR_STALE_UDP},
+    api_server::documents,
     cluster::Programs,
     suite::Suite,
 };
 use serde_json::{Value, json};
 
-use crate::{api::documents, world::World};
+use crate::world::World;
 
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const NAMESPACE: &str = "mcs-system";

@@ -4,10 +4,8 @@ use std::process::ExitCode;
 
 use mcs_tests::suite::Suite;
 
-mod api;
 mod away;
 mod changes;
-mod control_plane;
 mod definitions;
 mod deployment;
 mod place;

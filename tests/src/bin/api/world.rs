@@ -10,6 +10,7 @@ use std::{
 use anyhow::Context as _;
 use mcs_tests::{
     agent::Source,
+    api_server::{ApiServer, ControlPlane, documents},
     client::Family,
     cluster::CLUSTER_PROPERTIES,
     manifests::{Protocol, Service},
@@ -21,11 +22,7 @@ use mcs_tests::{
 };
 use serde_json::{Value, json};
 
-use crate::{
-    api::documents,
-    control_plane::{ApiServer, ControlPlane},
-    site::Site,
-};
+use crate::site::Site;
 
 /// The port of a service's TCP frontend, and of its backends.
 const TCP: (u16, u16) = (80, 8080);

@@ -5,6 +5,7 @@ use std::{
     fmt::Write as _,
     fs,
     net::{IpAddr, Ipv4Addr},
+    os::fd::{AsFd as _, AsRawFd as _},
     path::Path,
     process::Command,
     thread,
@@ -12,15 +13,15 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
-use aya::maps::{HashMap, Map, MapData, MapInfo};
+use aya::maps::{HashMap, Map, MapData};
 use mcs_agent::{
     agent::{self, Config, SocketLb, SourceConfig, TcAttach},
     devices::{DevicePatterns, TcMode, Uplinks, Wishes},
     flows::FlowCapacity,
     loader::{CONFIG_MAPS, Pins},
     model::{
-        Batch, Endpoint, EndpointAddress, EndpointSlice, ImportPort, Kind, Memory, NodeFacts, Object,
-        ObjectEvent, ObjectKey, ServiceImport, ServiceType, SlicePort, Timestamp, Trigger,
+        Batch, Endpoint, EndpointAddress, EndpointSlice, ImportPort, Kind, Memory, NodeFacts,
+        Object, ObjectEvent, ObjectKey, ServiceImport, ServiceType, SlicePort, Timestamp, Trigger,
     },
 };
 use mcs_common::{Address, maps};
@@ -38,8 +39,11 @@ pub(crate) const CASE: Case = Case {
            the maps. Resident memory includes the maps, which are mapped.",
     sizes: Sizes::Largest,
     contenders: &[Contender::Sockets],
-    time: |plan, _| scales(plan).iter().map(|scale| scale.time * rounds(plan, scale)).sum(),
-    run,
+    time: |plan, _| SCALES.iter().map(|scale| scale.time * rounds(plan, scale)).sum(),
+    run: |session| {
+        run(session);
+        Ok(())
+    },
 };
 
 /// The quantities of this case that targets are about.
@@ -95,11 +99,6 @@ const SLICE: u32 = 100;
 /// How long a start may take.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// All of them take 10 s of a quick run.
-fn scales(_: &Plan) -> &'static [Scale] {
-    &SCALES
-}
-
 fn rounds(plan: &Plan, scale: &Scale) -> u32 {
     scale.rounds.min(plan.rounds)
 }
@@ -118,8 +117,8 @@ struct Start {
     maps: f64,
 }
 
-fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
-    for scale in scales(session.plan) {
+fn run(session: &mut Session<'_>) {
+    for scale in &SCALES {
         let rounds = rounds(session.plan, scale);
         let starts = (0..rounds).map(|round| {
             session.progress.detail(format!("{}, round {} of {rounds}", scale.name, round + 1));
@@ -135,7 +134,6 @@ fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
             session.add(&quantity, unit, Contender::Sockets, values);
         }
     }
-    Ok(())
 }
 
 type Quantity = (&'static str, Unit, fn(&Start) -> f64);
@@ -162,9 +160,10 @@ fn start(scale: &Scale) -> anyhow::Result<Start> {
 pub(crate) fn child(services: u32, endpoints: u32) -> anyhow::Result<()> {
     let run = Run::begin("mcs-cold")?;
     let bpffs = BpfDirectory::create(&run, "agent")?;
-    let config = config(&run, bpffs.path())?;
+    let config = config(&run, bpffs.path());
     let pin = Pins::new(bpffs.path()).config();
     let (sender, receiver) = mpsc::channel(1);
+    // The agent has the main thread, as in its own program.
     let measuring = thread::spawn(move || measure(&sender, &pin, services, endpoints));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // It ends when the other thread has dropped the sender.
@@ -176,9 +175,10 @@ pub(crate) fn child(services: u32, endpoints: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn config(run: &Run, bpffs: &Path) -> anyhow::Result<Config> {
-    let nowhere = Wishes { mode: TcMode::Off, pods: DevicePatterns(vec![]), uplinks: Uplinks::None };
-    Ok(Config {
+fn config(run: &Run, bpffs: &Path) -> Config {
+    let nowhere =
+        Wishes { mode: TcMode::Off, pods: DevicePatterns(vec![]), uplinks: Uplinks::None };
+    Config {
         source: SourceConfig::Manifests(run.directory().to_owned()),
         bpffs: bpffs.to_owned(),
         cgroup_root: Some(run.cgroup().to_owned()),
@@ -196,7 +196,7 @@ fn config(run: &Run, bpffs: &Path) -> anyhow::Result<Config> {
         liveness_timeout: PATIENCE,
         run_dir: run.directory().to_owned(),
         program_log: None,
-    })
+    }
 }
 
 fn measure(
@@ -222,24 +222,25 @@ fn measure(
         ensure!(begin.elapsed() < PATIENCE, "the last VIP is not there after {PATIENCE:?}");
         thread::sleep(Duration::from_millis(1));
     }
-    let (effect, cpu) = (begin.elapsed(), cpu_time()? - cpu);
+    let (effect, cpu) = (begin.elapsed(), cpu_time()?.saturating_sub(cpu));
     // The report follows.
     thread::sleep(Duration::from_secs(1));
-    let sizes = CONFIG_MAPS.iter().map(|map| Ok(MapInfo::from_pin(config.join(map))?));
-    let _: Vec<MapInfo> = sizes.collect::<anyhow::Result<_>>()?;
     Ok(Start {
         effect: effect.as_secs_f64(),
         cpu: cpu.as_secs_f64(),
         peak: of_status("VmHWM:")?,
         resident: of_status("VmRSS:")?,
-        maps: CONFIG_MAPS.iter().map(|map| locked(&config.join(map))).sum::<anyhow::Result<f64>>()?,
+        maps: CONFIG_MAPS
+            .iter()
+            .map(|map| locked(&config.join(map)))
+            .sum::<anyhow::Result<f64>>()?,
     })
 }
 
 /// Bytes that a pinned map takes, as the kernel tells it.
 fn locked(pin: &Path) -> anyhow::Result<f64> {
     let map = MapData::from_pin(pin)?;
-    let file = format!("/proc/self/fdinfo/{}", std::os::fd::AsRawFd::as_raw_fd(&map.fd()));
+    let file = format!("/proc/self/fdinfo/{}", map.fd().as_fd().as_raw_fd());
     let told = fs::read_to_string(&file)?;
     let line = told.lines().find_map(|line| line.strip_prefix("memlock:"));
     Ok(line.with_context(|| format!("{file} has no memlock"))?.trim().parse()?)

@@ -1,20 +1,21 @@
 //! Asking an API server.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
 
 use anyhow::{Context as _, bail};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use http::{Method, Request, Uri};
-use kube::{Client, Config};
-use mcs_tests::{netns::Namespace, wait};
+use kube::{Client, Config, core::WatchEvent};
 use serde_json::Value;
 use tokio::runtime::{self, Runtime};
+
+use crate::{netns::Namespace, wait};
 
 /// Requests at a time when there are many.
 const AT_A_TIME: usize = 32;
 
 /// An API server, for somebody with a token, from within a network namespace.
-pub(crate) struct Api {
+pub struct Api {
     netns: Arc<Namespace>,
     runtime: Runtime,
     client: Client,
@@ -22,7 +23,7 @@ pub(crate) struct Api {
 
 impl Api {
     /// Asks nothing yet.
-    pub(crate) fn new(netns: Arc<Namespace>, url: &str, token: &str) -> anyhow::Result<Self> {
+    pub fn new(netns: Arc<Namespace>, url: &str, token: &str) -> anyhow::Result<Self> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let mut config = Config::new(url.parse::<Uri>()?);
         config.accept_invalid_certs = true;
@@ -35,30 +36,30 @@ impl Api {
     }
 
     /// An error if it does not answer, or is not ready.
-    pub(crate) fn is_ready(&self) -> anyhow::Result<()> {
+    pub fn is_ready(&self) -> anyhow::Result<()> {
         let request = Request::get("/readyz").body(Vec::new())?;
         self.run(self.client.request_text(request))?;
         Ok(())
     }
 
     /// What it knows under that path.
-    pub(crate) fn get(&self, path: &str) -> anyhow::Result<Value> {
+    pub fn get(&self, path: &str) -> anyhow::Result<Value> {
         self.ask(&Method::GET, path, None)
     }
 
     /// Creates an object, or makes it what is given.
-    pub(crate) fn apply(&self, object: &Value) -> anyhow::Result<()> {
+    pub fn apply(&self, object: &Value) -> anyhow::Result<()> {
         self.ask(&Method::PATCH, &applied(object)?, Some(object)).map(drop)
     }
 
     /// Asks whether it would take an object, with nothing in it that it does not know.
-    pub(crate) fn would_apply(&self, object: &Value) -> anyhow::Result<()> {
+    pub fn would_apply(&self, object: &Value) -> anyhow::Result<()> {
         let strict = "fieldManager=suite&force=true&dryRun=All&fieldValidation=Strict";
         self.ask(&Method::PATCH, &format!("{}?{strict}", path(object)?), Some(object)).map(drop)
     }
 
     /// The same for each.
-    pub(crate) fn apply_all<'a>(
+    pub fn apply_all<'a>(
         &self,
         objects: impl IntoIterator<Item = &'a Value>,
     ) -> anyhow::Result<()> {
@@ -66,18 +67,23 @@ impl Api {
     }
 
     /// The same for each document of a YAML file.
-    pub(crate) fn apply_yaml(&self, text: &str) -> anyhow::Result<()> {
+    pub fn apply_yaml(&self, text: &str) -> anyhow::Result<()> {
         self.apply_all(&documents(text)?)
     }
 
+    /// Replaces an object that there is, whatever it has become.
+    pub fn replace(&self, object: &Value) -> anyhow::Result<()> {
+        self.ask(&Method::PUT, &path(object)?, Some(object)).map(drop)
+    }
+
     /// The same for many at a time.
-    pub(crate) fn apply_many(&self, objects: &[Value]) -> anyhow::Result<()> {
+    pub fn apply_many(&self, objects: &[Value]) -> anyhow::Result<()> {
         let apply = |object| request(&Method::PATCH, &applied(object)?, Some(object));
         self.send(objects.iter().map(apply).collect::<anyhow::Result<_>>()?)
     }
 
     /// Creates many objects, none of which there is yet.
-    pub(crate) fn create_many(&self, objects: &[Value]) -> anyhow::Result<()> {
+    pub fn create_many(&self, objects: &[Value]) -> anyhow::Result<()> {
         let create = |object| request(&Method::POST, &collection(object)?, Some(object));
         self.send(objects.iter().map(create).collect::<anyhow::Result<_>>()?)
     }
@@ -89,18 +95,48 @@ impl Api {
         })
     }
 
-    /// Creates something that belongs to an object, and returns what becomes of it.
-    pub(crate) fn create_below(
+    /// Watches an object until `tell`, which is given it as it is and becomes, returns false.
+    pub fn watch(
         &self,
         object: &Value,
-        what: &str,
-        body: &Value,
-    ) -> anyhow::Result<Value> {
+        mut tell: impl FnMut(&Value) -> bool + Send,
+    ) -> anyhow::Result<()> {
+        let name = object["metadata"]["name"].as_str().context("an object without a name")?;
+        let query = format!("watch=1&resourceVersion=0&fieldSelector=metadata.name%3D{name}");
+        let path = format!("{}?{query}", collection(object)?);
+        loop {
+            let request = request(&Method::GET, &path, None)?;
+            // Ends by itself from time to time.
+            let goes_on = self.run(async {
+                let mut events = pin!(self.client.request_events::<Value>(request).await?);
+                while let Some(event) = events.try_next().await? {
+                    let (WatchEvent::Added(object) | WatchEvent::Modified(object)) = event else {
+                        continue;
+                    };
+                    if !tell(&object) {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            })?;
+            if !goes_on {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The network namespace that it asks from.
+    pub(super) fn netns(&self) -> Arc<Namespace> {
+        Arc::clone(&self.netns)
+    }
+
+    /// Creates something that belongs to an object, and returns what becomes of it.
+    pub fn create_below(&self, object: &Value, what: &str, body: &Value) -> anyhow::Result<Value> {
         self.ask(&Method::POST, &format!("{}/{what}", path(object)?), Some(body))
     }
 
     /// Deletes an object, which is gone when this returns.
-    pub(crate) fn delete(&self, object: &Value) -> anyhow::Result<()> {
+    pub fn delete(&self, object: &Value) -> anyhow::Result<()> {
         let path = path(object)?;
         self.ask(&Method::DELETE, &path, None)?;
         wait::until(&format!("{path} to be gone"), || match self.get(&path) {
@@ -111,7 +147,7 @@ impl Api {
     }
 
     /// Waits until objects of that kind can be listed.
-    pub(crate) fn wait_for_kind(&self, example: &Value) -> anyhow::Result<()> {
+    pub fn wait_for_kind(&self, example: &Value) -> anyhow::Result<()> {
         let collection = collection(example)?;
         wait::until(&format!("{collection} to be served"), || self.get(&collection).map(drop))
     }
@@ -137,7 +173,7 @@ impl Api {
 }
 
 /// The documents of a YAML file.
-pub(crate) fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
+pub fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
     let documents = text.split("\n---\n").map(|document| Ok(serde_saphyr::from_str(document)?));
     documents.collect()
 }

@@ -1,5 +1,7 @@
 //! etcd and API servers, as processes that can be killed.
 
+mod client;
+
 use std::{
     fs::{self, File},
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -10,7 +12,11 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use mcs_tests::{
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+pub use self::client::{Api, documents};
+use crate::{
     cluster::{
         Programs,
         certificates::{Authority, TokenKeys},
@@ -20,18 +26,14 @@ use mcs_tests::{
     run::Run,
     wait,
 };
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::json;
-
-use crate::api::Api;
 
 /// An API server takes its time to start where others work too.
 const START_PATIENCE: Duration = Duration::from_mins(2);
-/// Who may do everything.
-const TOKEN: &str = "administrator";
+/// The token of who may do everything.
+pub const TOKEN: &str = "administrator";
 
 /// What the processes of a control plane share: a network namespace, and etcd.
-pub(crate) struct ControlPlane {
+pub struct ControlPlane {
     _etcd: Process,
     netns: Arc<Namespace>,
     address: Ipv4Addr,
@@ -43,17 +45,17 @@ pub(crate) struct ControlPlane {
 }
 
 /// An API server with a cluster of its own.
-pub(crate) struct ApiServer {
+pub struct ApiServer {
     process: Process,
     address: SocketAddr,
     authority: PathBuf,
     /// Asks it as the administrator.
-    pub(crate) api: Api,
+    pub api: Api,
 }
 
 impl ControlPlane {
     /// Starts etcd in a namespace that is reached by `address`.
-    pub(crate) fn start(run: &Run, netns: Namespace, address: Ipv4Addr) -> anyhow::Result<Self> {
+    pub fn start(run: &Run, netns: Namespace, address: Ipv4Addr) -> anyhow::Result<Self> {
         let programs = Programs::from_env();
         let directory = run.directory().to_owned();
         let netns = Arc::new(netns);
@@ -66,12 +68,7 @@ impl ControlPlane {
 
     /// Starts an API server with these flags more, and waits until it is ready. Its cluster has that
     /// name, and shares etcd with the others and nothing else.
-    pub(crate) fn api_server(
-        &self,
-        name: &str,
-        port: u16,
-        flags: &[&str],
-    ) -> anyhow::Result<ApiServer> {
+    pub fn api_server(&self, name: &str, port: u16, flags: &[&str]) -> anyhow::Result<ApiServer> {
         let directory = self.directory.join(name);
         fs::create_dir(&directory)?;
         let tokens = TokenKeys::create(&directory)?;
@@ -112,13 +109,18 @@ impl ControlPlane {
     }
 
     /// The definitions of ServiceImport and ServiceExport.
-    pub(crate) fn mcs_definitions(&self) -> anyhow::Result<String> {
+    pub fn mcs_definitions(&self) -> anyhow::Result<String> {
         mcs_definitions(&self.programs)
     }
 
     /// Where it is.
-    pub(crate) const fn address(&self) -> Ipv4Addr {
+    pub const fn address(&self) -> Ipv4Addr {
         self.address
+    }
+
+    /// The namespace of its processes.
+    pub fn netns(&self) -> &Namespace {
+        &self.netns
     }
 }
 
@@ -135,40 +137,45 @@ impl ApiServer {
     }
 
     /// Starts it again after [`ApiServer::kill`], and waits until it is ready.
-    pub(crate) fn start_again(&mut self) -> anyhow::Result<()> {
+    pub fn start_again(&mut self) -> anyhow::Result<()> {
         self.process.start_again()?;
         self.wait()
     }
 
     /// Kills it, and waits for that.
-    pub(crate) fn kill(&mut self) -> anyhow::Result<()> {
+    pub fn kill(&mut self) -> anyhow::Result<()> {
         self.process.signal(Signal::KILL)?;
         self.process.child.wait()?;
         Ok(())
     }
 
     /// Makes it stand still, with all its connections open.
-    pub(crate) fn freeze(&self) -> anyhow::Result<()> {
+    pub fn freeze(&self) -> anyhow::Result<()> {
         self.process.signal(Signal::STOP)
     }
 
     /// Lets it go on.
-    pub(crate) fn thaw(&self) -> anyhow::Result<()> {
+    pub fn thaw(&self) -> anyhow::Result<()> {
         self.process.signal(Signal::CONT)
     }
 
+    /// Asks it as the administrator too, by connections of its own.
+    pub fn another_client(&self) -> anyhow::Result<Api> {
+        Api::new(self.api.netns(), &format!("https://{}", self.address), TOKEN)
+    }
+
     /// Where it is.
-    pub(crate) const fn address(&self) -> SocketAddr {
+    pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// The certificate of its authority.
-    pub(crate) fn authority(&self) -> &Path {
+    pub fn authority(&self) -> &Path {
         &self.authority
     }
 
     /// Writes a kubeconfig of whoever has the token in that file.
-    pub(crate) fn write_kubeconfig(&self, path: &Path, token_file: &Path) -> anyhow::Result<()> {
+    pub fn write_kubeconfig(&self, path: &Path, token_file: &Path) -> anyhow::Result<()> {
         let config = json!({
             "apiVersion": "v1",
             "kind": "Config",
@@ -188,7 +195,7 @@ impl ApiServer {
 }
 
 /// A process that is killed when this is dropped.
-struct Process {
+pub struct Process {
     name: &'static str,
     program: PathBuf,
     flags: Vec<String>,
@@ -199,7 +206,9 @@ struct Process {
 }
 
 impl Process {
-    fn start(
+    /// Starts a program in a network namespace and a cgroup. It logs into a file of its name in
+    /// `directory`.
+    pub fn start(
         programs: &Programs,
         name: &'static str,
         flags: &[String],
@@ -219,12 +228,18 @@ impl Process {
         Ok(())
     }
 
-    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it a signal, without waiting for anything.
+    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
     /// An error if it has ended.
-    fn check(&mut self) -> anyhow::Result<()> {
+    pub fn check(&mut self) -> anyhow::Result<()> {
         let ended = self.child.try_wait()?;
         ensure!(ended.is_none(), "{} ended: see {}", self.name, self.log.display());
         Ok(())

@@ -1,0 +1,56 @@
+//! New connections.
+
+use std::{net::SocketAddrV4, time::Duration};
+
+use super::Case;
+use crate::{
+    contender::Contender,
+    figures::Unit,
+    lane::Lane,
+    objects::{ACCEPT, HTTP, Port, UDP_ECHO},
+    plan::Plan,
+    session::Session,
+    traffic,
+};
+
+pub(crate) const CASE: Case = Case {
+    name: "connect",
+    about: "TCP connect and close, UDP connect, HTTP request on a new connection",
+    note: "By the service's VIP; direct goes to the pods in turn. iptables has tables of its own (legacy) where \
+           they are installed.",
+    sizes: super::Sizes::Each,
+    contenders: &Contender::ALL,
+    time,
+    run: |session| {
+        run(session);
+        Ok(())
+    },
+};
+
+type Work = fn(SocketAddrV4) -> anyhow::Result<()>;
+
+pub(crate) const TCP: &str = "TCP connect and close";
+const KINDS: [(&str, Port, Work); 3] = [
+    (TCP, ACCEPT, traffic::connect_tcp),
+    ("UDP connect", UDP_ECHO, traffic::connect_udp),
+    ("HTTP request", HTTP, traffic::ask_http),
+];
+
+fn time(plan: &Plan, _: u32) -> Duration {
+    Duration::from_micros(40) * plan.operations * plan.rounds * 15
+}
+
+fn run(session: &mut Session<'_>) {
+    let (target, operations) = (session.world.target(), session.plan.operations);
+    for (quantity, port, work) in KINDS {
+        session.rounds(quantity, Unit::Microseconds, CASE.contenders, |lane: &Lane| {
+            let to = lane.reach(target.vip, port);
+            lane.as_client(lane.cpus.client, || {
+                let time = traffic::time_each(operations / 10, operations, |number| {
+                    work(to[number % to.len()])
+                })?;
+                Ok(time / 1000.0)
+            })
+        });
+    }
+}

@@ -1,0 +1,56 @@
+//! Data on connections that are there.
+
+use std::time::Duration;
+
+use super::Case;
+use crate::{
+    contender::Contender,
+    figures::Unit,
+    lane::Lane,
+    objects::{ECHO, Port, SINK, UDP_ECHO},
+    plan::Plan,
+    session::Session,
+    traffic,
+};
+
+pub(crate) const CASE: Case = Case {
+    name: "exchange",
+    about: "a byte there and back by TCP and by UDP, connected and not; TCP throughput",
+    note: "Request and response on one CPU: what counts is the work, not how soon another CPU wakes up.",
+    sizes: super::Sizes::Each,
+    contenders: &Contender::MOST,
+    time,
+    run: |session| {
+        run(session);
+        Ok(())
+    },
+};
+
+type Work = fn(std::net::SocketAddrV4, u32) -> anyhow::Result<f64>;
+
+pub(crate) const TCP: &str = "TCP request/response";
+pub(crate) const BULK: &str = "TCP throughput";
+const KINDS: [(&str, Port, Work); 3] = [
+    (TCP, ECHO, traffic::exchange_tcp),
+    ("UDP request/response, connected", UDP_ECHO, traffic::exchange_connected),
+    ("UDP request/response, not connected", UDP_ECHO, traffic::exchange_unconnected),
+];
+
+fn time(plan: &Plan, _: u32) -> Duration {
+    (Duration::from_micros(100) * plan.operations + plan.bulk * 2) * plan.rounds * 4
+}
+
+fn run(session: &mut Session<'_>) {
+    let (target, operations) = (session.world.target(), session.plan.operations);
+    for (quantity, port, work) in KINDS {
+        session.rounds(quantity, Unit::PerSecond, CASE.contenders, |lane: &Lane| {
+            let to = lane.reach(target.vip, port)[0];
+            lane.as_client(lane.cpus.server, || work(to, operations))
+        });
+    }
+    let span = session.plan.bulk;
+    session.rounds(BULK, Unit::GigabitsPerSecond, CASE.contenders, |lane: &Lane| {
+        let to = lane.reach(target.vip, SINK)[0];
+        lane.as_client(lane.cpus.client, || traffic::send_bulk(to, span))
+    });
+}

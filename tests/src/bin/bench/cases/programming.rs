@@ -1,0 +1,199 @@
+//! From a change of an object to what clients meet.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use mcs_tests::api_server::Api;
+
+use super::{Case, Sizes};
+use crate::{
+    contender::Contender,
+    daemon,
+    figures::Unit,
+    lane::Lane,
+    plan::Plan,
+    probe::{Change, Probe},
+    session::Session,
+    statistics::quantile,
+    world::World,
+};
+
+pub(crate) const CASE: Case = Case {
+    name: "programming",
+    about: "one endpoint changes, and 100 changes a second: until it is in effect, and CPU used",
+    note: "A client connects every 50 us until another backend answers (later every 0.5 % of the time it \
+           waited); everybody else's daemon stands still. The watch is one of this process; CPU is of the \
+           daemon and the programs it runs, for as long as it has to do with the changes of a span, and in \
+           percent of that span.",
+    sizes: Sizes::Each,
+    contenders: &CONTENDERS,
+    time,
+    run: |session| {
+        let world = session.world;
+        world.served(|| run(session))
+    },
+};
+
+const CONTENDERS: [Contender; 3] = [Contender::Sockets, Contender::Packets, Contender::Nftables];
+const RATE: u32 = 100;
+/// Between two changes that a client waits for while others come.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// After so long, so many changes are enough.
+const LONGEST: Duration = Duration::from_mins(2);
+const FEWEST: u32 = 10;
+
+pub(crate) const FROM_EVENT_P99: &str = "one change, watch event to effect, p99";
+pub(crate) const CPU_AT_RATE: &str = "100 changes/s, CPU";
+
+fn time(plan: &Plan, services: u32) -> Duration {
+    // kube-proxy takes milliseconds for each service; at a rate it is never done.
+    let slow = Duration::from_micros(500) * services + Duration::from_secs(1);
+    (slow * plan.changes).min(LONGEST) + plan.rate_span * 3 + Duration::from_secs(10)
+}
+
+fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
+    let mut probe = Probe::create(session.world)?;
+    let writer = session.world.server.another_client()?;
+    for contender in CONTENDERS {
+        session.progress.detail(format!("one change at a time by {contender}"));
+        let changes = one_by_one(session, &mut probe, contender);
+        tell(session, contender, "one change", changes);
+        session.progress.detail(format!("{RATE} changes a second for {contender}"));
+        match at_a_rate(session, &mut probe, &writer, contender) {
+            Ok(Rated { changes, cpu, rate }) => {
+                tell(session, contender, "100 changes/s", Ok(changes));
+                session.add(CPU_AT_RATE, Unit::PercentOfCore, contender, Ok(vec![cpu]));
+                let quantity = "100 changes/s, as many came";
+                session.add(quantity, Unit::PerSecond, contender, Ok(vec![rate]));
+            }
+            Err(error) => {
+                session.add(CPU_AT_RATE, Unit::PercentOfCore, contender, Err(error));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn tell(
+    session: &mut Session<'_>,
+    contender: Contender,
+    what: &str,
+    changes: anyhow::Result<Vec<Change>>,
+) {
+    let from_write = format!("{what}, API write to effect");
+    let from_event = format!("{what}, watch event to effect");
+    let changes = match changes {
+        Ok(changes) => changes,
+        Err(error) => return session.add(&from_write, Unit::Milliseconds, contender, Err(error)),
+    };
+    let writes = changes.iter().map(|change| change.from_write.as_secs_f64() * 1000.0);
+    let events = changes.iter().map(|change| change.from_event * 1000.0);
+    for (quantity, times) in
+        [(from_write, writes.collect()), (from_event, events.collect::<Vec<_>>())]
+    {
+        let p99 = quantile(&times, 0.99).context("nothing changed");
+        session.add(&quantity, Unit::Milliseconds, contender, Ok(times));
+        let quantity = format!("{quantity}, p99");
+        session.add(&quantity, Unit::Milliseconds, contender, p99.map(|p99| vec![p99]));
+    }
+}
+
+fn one_by_one(
+    session: &Session<'_>,
+    probe: &mut Probe,
+    contender: Contender,
+) -> anyhow::Result<Vec<Change>> {
+    let lane = session.lane(contender)?;
+    awake(lane, probe, |probe| {
+        let (begin, mut changes) = (Instant::now(), Vec::new());
+        for number in 0..session.plan.changes {
+            if number >= FEWEST && begin.elapsed() > LONGEST {
+                break;
+            }
+            changes.push(probe.change(lane)?);
+        }
+        Ok(changes)
+    })
+}
+
+/// Lets a lane's daemon go on, waits until it has caught up, and does `work` in the lane's cgroup.
+pub(super) fn awake<T>(
+    lane: &Lane,
+    probe: &mut Probe,
+    work: impl FnOnce(&mut Probe) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    lane.thaw()?;
+    let done = probe.wait(lane).and_then(|()| daemon::wait_until_calm(lane)).and_then(|()| {
+        let _visit = lane.cgroup.visit()?;
+        // Its watch may have to be opened anew.
+        probe.change(lane)?;
+        work(probe)
+    });
+    lane.freeze()?;
+    done
+}
+
+/// What came of changes at a rate.
+struct Rated {
+    changes: Vec<Change>,
+    /// Percent of a core, had all been done in the time of the changes.
+    cpu: f64,
+    /// A second, as the API server took them.
+    rate: f64,
+}
+
+fn at_a_rate(
+    session: &Session<'_>,
+    probe: &mut Probe,
+    writer: &Api,
+    contender: Contender,
+) -> anyhow::Result<Rated> {
+    let (lane, span) = (session.lane(contender)?, session.plan.rate_span);
+    // The last one is the target.
+    let services = session.services.saturating_sub(1).max(1);
+    let done = AtomicBool::new(false);
+    awake(lane, probe, |probe| {
+        let pid = lane.daemon().context("no daemon")?;
+        let (begin, before) = (Instant::now(), daemon::cpu_time(pid)?);
+        thread::scope(|scope| {
+            let writing = scope.spawn(|| {
+                let written = write_at_a_rate(writer, session.world, services, span);
+                done.store(true, Ordering::Relaxed);
+                anyhow::Ok((written?, begin.elapsed()))
+            });
+            let mut changes = Vec::new();
+            while !done.load(Ordering::Relaxed) {
+                changes.push(probe.change(lane)?);
+                thread::sleep(PAUSE);
+            }
+            let writing = writing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let (written, elapsed) = writing?;
+            // What it does later for these changes counts too.
+            daemon::wait_until_calm(lane)?;
+            let after = daemon::cpu_time(pid)?;
+            Ok(Rated {
+                changes,
+                cpu: after.saturating_sub(before).as_secs_f64() / elapsed.as_secs_f64() * 100.0,
+                rate: f64::from(written) / elapsed.as_secs_f64(),
+            })
+        })
+    })
+}
+
+/// Changes an endpoint of one service after the other. Returns how many changes that were.
+fn write_at_a_rate(api: &Api, world: &World, services: u32, span: Duration) -> anyhow::Result<u32> {
+    let (begin, mut number) = (Instant::now(), 0);
+    while begin.elapsed() < span {
+        let service = world.changed(number % services);
+        api.replace(&service.slices().swap_remove(0))?;
+        number += 1;
+        let next = Duration::from_secs(1) / RATE * number;
+        thread::sleep(next.saturating_sub(begin.elapsed()));
+    }
+    Ok(number)
+}

@@ -1,0 +1,98 @@
+//! All endpoints of a large service change.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+
+use super::{Case, Sizes, programming::awake};
+use crate::{
+    contender::Contender,
+    daemon,
+    figures::Unit,
+    objects::{MOST_IN_A_SLICE, Service},
+    plan::Plan,
+    probe::Probe,
+    session::Session,
+};
+
+pub(super) const CASE: Case = Case {
+    name: "rolling",
+    about: "a rolling update of a service with 10,000 endpoints",
+    note: "100 slices get 100 other endpoints each, one after the other and as fast as the API server takes \
+           them; then the probe's endpoint changes, which is in effect when all is.",
+    sizes: Sizes::Largest,
+    contenders: &CONTENDERS,
+    time,
+    run: |session| {
+        let world = session.world;
+        world.served(|| run(session))
+    },
+};
+
+const CONTENDERS: [Contender; 3] = [Contender::Sockets, Contender::Packets, Contender::Nftables];
+/// No other service has this number.
+const NUMBER: u32 = 20_001;
+const ENDPOINTS: u32 = 10_000;
+
+fn time(plan: &Plan, _: u32) -> Duration {
+    Duration::from_secs(15) + Duration::from_secs(12) * rolls(plan)
+}
+
+fn rolls(plan: &Plan) -> u32 {
+    plan.rounds.div_ceil(5)
+}
+
+fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
+    let mut probe = Probe::create(session.world)?;
+    let api = session.world.server.another_client()?;
+    let mut generation = 0;
+    let mut large = || {
+        generation += 1;
+        Service::large(NUMBER, ENDPOINTS, generation)
+    };
+    let first = large();
+    api.apply_all(&[first.service(), first.import()])?;
+    api.create_many(&first.slices())?;
+    for contender in CONTENDERS {
+        let mut outcomes = (0..rolls(session.plan)).map(|roll| {
+            session.progress.detail(format!("{contender}, roll {}", roll + 1));
+            let lane = session.lane(contender)?;
+            let next = large();
+            awake(lane, &mut probe, |probe| {
+                let pid = lane.daemon().context("no daemon")?;
+                let (begin, before) = (Instant::now(), daemon::cpu_time(pid)?);
+                for slice in next.slices() {
+                    api.replace(&slice)?;
+                }
+                let change = probe.change(lane)?;
+                let all = begin.elapsed();
+                daemon::wait_until_calm(lane)?;
+                let cpu = daemon::cpu_time(pid)?.saturating_sub(before);
+                Ok([all, change.from_write, cpu].map(|time| time.as_secs_f64()))
+            })
+        });
+        let rolls: anyhow::Result<Vec<[f64; 3]>> = outcomes.try_fold(Vec::new(), |mut all, one| {
+            all.push(one?);
+            Ok(all)
+        });
+        drop(outcomes);
+        let quantities = ["first write to effect", "last write to effect", "CPU time"];
+        match rolls {
+            Ok(rolls) => {
+                for (number, quantity) in quantities.into_iter().enumerate() {
+                    let values = rolls.iter().map(|roll| roll[number]).collect();
+                    session.add(quantity, Unit::Seconds, contender, Ok(values));
+                }
+            }
+            Err(error) => session.add(quantities[0], Unit::Seconds, contender, Err(error)),
+        }
+    }
+    let last = large();
+    for slice in last.slices() {
+        api.delete(&slice)?;
+    }
+    api.delete(&last.import())?;
+    api.delete(&last.service())
+}
+
+const _: () = assert!((ENDPOINTS as usize).is_multiple_of(MOST_IN_A_SLICE));

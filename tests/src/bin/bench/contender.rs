@@ -1,0 +1,44 @@
+//! Who is measured.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// A way for clients to reach the pods of a service.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Contender {
+    /// The address of the pod itself, on a node where nobody does anything.
+    Direct,
+    /// mcs-agent as it comes: sockets are translated, packets are looked at.
+    Sockets,
+    /// mcs-agent without socket programs.
+    Packets,
+    /// kube-proxy, nftables mode.
+    Nftables,
+    /// kube-proxy, iptables mode.
+    Iptables,
+}
+
+impl Contender {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Direct, Self::Sockets, Self::Packets, Self::Nftables, Self::Iptables];
+    /// All but the one that is measured for new connections alone.
+    pub(crate) const MOST: [Self; 4] = [Self::Direct, Self::Sockets, Self::Packets, Self::Nftables];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Sockets => "sockets",
+            Self::Packets => "packets",
+            Self::Nftables => "nftables",
+            Self::Iptables => "iptables",
+        }
+    }
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}

@@ -1,0 +1,73 @@
+//! What a daemon uses.
+
+use std::{fs, thread, time::Duration};
+
+use anyhow::{Context as _, bail};
+use rustix::param::clock_ticks_per_second;
+
+use crate::lane::Lane;
+
+/// Looks while a daemon may be busy, how far they are apart, and how much it may use in between.
+const LOOKS: u32 = 1200;
+const APART: Duration = Duration::from_millis(500);
+const CALM: Duration = Duration::from_millis(20);
+
+/// The CPU time of a process and of those that it started and waited for, in steps of a tick (10 ms).
+pub(crate) fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let ticks = ticks(&stat).with_context(|| format!("/proc/{pid}/stat is {stat}"))?;
+    Ok(Duration::from_secs(ticks) / u32::try_from(clock_ticks_per_second())?)
+}
+
+/// The sum of `utime`, `stime`, `cutime` and `cstime` in `/proc/PID/stat`, as in `proc_pid_stat(5)`.
+fn ticks(stat: &str) -> Option<u64> {
+    /// Fields between the name, which may hold spaces, and `utime`.
+    const BETWEEN: usize = 11;
+
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let fields: Vec<_> = rest.split(' ').skip(BETWEEN).take(4).collect();
+    if fields.len() < 4 {
+        return None;
+    }
+    fields.into_iter().map(|field| field.parse::<u64>().ok()).sum()
+}
+
+fn has_children(pid: u32) -> anyhow::Result<bool> {
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        // It may have ended meanwhile.
+        let children = fs::read_to_string(thread?.path().join("children")).unwrap_or_default();
+        if !children.trim().is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Waits until a lane's daemon, if there is one, does next to nothing.
+pub(crate) fn wait_until_calm(lane: &Lane) -> anyhow::Result<()> {
+    let Some(pid) = lane.daemon() else { return Ok(()) };
+    let mut before = cpu_time(pid)?;
+    for _ in 0..LOOKS {
+        thread::sleep(APART);
+        let now = cpu_time(pid)?;
+        // The time of those that it waits for is not its own yet.
+        if now.saturating_sub(before) <= CALM && !has_children(pid)? {
+            return Ok(());
+        }
+        before = now;
+    }
+    bail!("the daemon of {} is always busy", lane.contender)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_count() {
+        let stat = "7 (a (b) c) S 1 7 7 0 -1 4194560 100 0 0 0 11 22 33 44 20 0 1 0 5 6 7";
+        assert_eq!(ticks(stat), Some(110));
+        assert_eq!(ticks("7 (a) S 1 7 7"), None);
+        assert_eq!(ticks(""), None);
+    }
+}

@@ -1,0 +1,251 @@
+//! A contender's own copy of everything: client, node and servers.
+
+use std::{
+    env, fs,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddrV4},
+    os::unix::fs::symlink,
+    path::Path,
+    sync::Arc,
+};
+
+use anyhow::Context as _;
+use mcs_tests::{
+    agent::{Agent, Source},
+    api_server::Process,
+    bpffs::BpfDirectory,
+    cgroup::Cgroup,
+    cluster::Programs,
+    netns::Namespace,
+    run::Run,
+    site,
+    topology::{Node, Subnet},
+};
+use rustix::process::Signal;
+
+use crate::{
+    contender::Contender,
+    cpu::{self, Cpus},
+    objects::{NOWHERE, Port, VIPS, VIPS_V6},
+    servers,
+};
+
+const CLIENT: Subnet = Subnet(1);
+const SERVERS: Subnet = Subnet(9);
+/// The subnet between the first lane and the control plane; the others follow.
+const FIRST_CONTROL: u8 = 20;
+/// The hosts of [`SERVERS`] that are backends.
+pub(crate) const BACKENDS: [u8; 10] = [11, 12, 13, 14, 15, 16, 17, 18, 19, 20];
+/// The node's name, in every lane.
+pub(crate) const NODE: &str = "node";
+
+/// The addresses of the backends that exist, in every lane.
+pub(crate) fn backends() -> Vec<Ipv4Addr> {
+    BACKENDS.iter().map(|host| SERVERS.v4(*host)).collect()
+}
+
+/// Their addresses of IPv6.
+pub(crate) fn backends_v6() -> Vec<Ipv6Addr> {
+    BACKENDS.iter().map(|host| SERVERS.v6(*host)).collect()
+}
+
+/// A port of each, of IPv4.
+pub(crate) fn pods(port: Port) -> Vec<SocketAddrV4> {
+    backends().into_iter().map(|ip| SocketAddrV4::new(ip, port.target)).collect()
+}
+
+/// `client -- node -- servers`, with the same addresses in every lane. The node alone reaches the
+/// control plane, and nothing leads out of the machine.
+// In the order in which they have to go.
+pub(crate) struct Lane {
+    pub(crate) contender: Contender,
+    daemon: Option<Daemon>,
+    pub(crate) bpffs: BpfDirectory,
+    pub(crate) cgroup: Cgroup,
+    pub(crate) client: Namespace,
+    pub(crate) servers: Namespace,
+    pub(crate) node: Arc<Namespace>,
+    pub(crate) cpus: Cpus,
+}
+
+/// Who programs the node.
+enum Daemon {
+    Agent(Agent),
+    KubeProxy(Process),
+}
+
+/// The namespace of the control plane, and its address.
+pub(crate) struct Control<'a> {
+    pub(crate) netns: &'a Namespace,
+    pub(crate) address: Ipv4Addr,
+    pub(crate) kubeconfig: &'a Path,
+}
+
+impl Lane {
+    /// The client's address, in every lane.
+    pub(crate) const CLIENT: Ipv4Addr = CLIENT.v4(2);
+
+    /// Makes one, with servers, and starts its daemon without waiting for it.
+    pub(crate) fn create(
+        run: &Run,
+        contender: Contender,
+        control: &Control<'_>,
+        cpus: Cpus,
+    ) -> anyhow::Result<Self> {
+        let role = |what: &str| format!("{contender}-{what}");
+        let node = Node::named(run, &role("node"))?;
+        let client = node.link_by(run, &role("client"), "client", CLIENT, &[2])?;
+        let servers = node.link_by(run, &role("servers"), "servers", SERVERS, &BACKENDS)?;
+        // Strangers are told at once that there is nothing, as often as they ask.
+        node.netns.sysctl("ipv4/icmp_ratelimit", "0")?;
+        node.netns
+            .ip(&format!("route add unreachable {NOWHERE}\nroute add unreachable {VIPS}\n"))?;
+        let gateway = CLIENT.v4(1);
+        client.ip(&format!(
+            "route add {NOWHERE} via {gateway}\n\
+             route add {VIPS} via {gateway}\n\
+             route add {VIPS_V6} via {}\n",
+            CLIENT.v6(1)
+        ))?;
+        join(&node.netns, control, contender)?;
+
+        let cgroup = Cgroup::create(run, &role("cgroup"))?;
+        let visit = cgroup.visit()?;
+        servers::start(&servers, cpus.server)?;
+        drop(visit);
+        let bpffs = BpfDirectory::create(run, contender.name())?;
+        let node = Arc::new(node.netns);
+        let mut lane = Self { contender, daemon: None, bpffs, cgroup, client, servers, node, cpus };
+        lane.daemon = lane.start(run, control)?;
+        Ok(lane)
+    }
+
+    fn start(&self, run: &Run, control: &Control<'_>) -> anyhow::Result<Option<Daemon>> {
+        let proxy = |mode| self.kube_proxy(run, control, mode).map(Daemon::KubeProxy).map(Some);
+        let agent = |flags| self.agent(run, control, flags).map(Daemon::Agent).map(Some);
+        match self.contender {
+            Contender::Direct => Ok(None),
+            Contender::Sockets => agent(&["--socket-lb=all"]),
+            Contender::Packets => agent(&["--socket-lb=off"]),
+            Contender::Nftables => proxy("nftables"),
+            Contender::Iptables => proxy("iptables"),
+        }
+    }
+
+    /// An agent with its defaults otherwise, but that it is told where pods and the uplink are.
+    fn agent(&self, run: &Run, control: &Control<'_>, flags: &[&str]) -> anyhow::Result<Agent> {
+        const PLACE: [&str; 5] = [
+            "--tc=auto",
+            "--tc-devices=client",
+            "--uplinks=servers",
+            "--node-name=node",
+            "--cluster-id=bench",
+        ];
+        let flags = [flags, &PLACE].concat();
+        let role = format!("{}-agent", self.contender);
+        let source = Source::Kubeconfig(control.kubeconfig.to_owned());
+        let config = site::config(run, &role, source, &flags, &self.bpffs, &self.cgroup)?;
+        Agent::start(&self.node, config)
+    }
+
+    fn kube_proxy(&self, run: &Run, control: &Control<'_>, mode: &str) -> anyhow::Result<Process> {
+        let directory = run.directory().join(format!("{mode}-kube-proxy"));
+        fs::create_dir(&directory)?;
+        let programs = Programs::from_env();
+        let flags = [
+            // Where it looks for iptables.
+            format!("PATH={}", legacy_first(&programs, &directory.join("legacy"))?),
+            programs.find("kube-proxy")?.display().to_string(),
+            format!("--kubeconfig={}", control.kubeconfig.display()),
+            format!("--proxy-mode={mode}"),
+            format!("--hostname-override={NODE}"),
+            "--bind-address=127.0.0.1".to_owned(),
+            // The size of the connection table is the machine's.
+            "--conntrack-max-per-core=0".to_owned(),
+            "--oom-score-adj=0".to_owned(),
+        ];
+        Process::start(&programs, "env", &flags, &self.node, run.cgroup(), &directory)
+    }
+
+    /// Makes its daemon stand still. What it has put into the kernel works on.
+    pub(crate) fn freeze(&self) -> anyhow::Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it go on.
+    pub(crate) fn thaw(&self) -> anyhow::Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        match &self.daemon {
+            None => Ok(()),
+            Some(Daemon::Agent(agent)) => agent.signal(signal),
+            Some(Daemon::KubeProxy(process)) => process.signal(signal),
+        }
+    }
+
+    /// The process id of its daemon.
+    pub(crate) fn daemon(&self) -> Option<u32> {
+        match self.daemon.as_ref()? {
+            Daemon::Agent(agent) => Some(agent.pid()),
+            Daemon::KubeProxy(process) => Some(process.pid()),
+        }
+    }
+
+    /// Where a client of this lane reaches a service with this VIP: there, or without anybody at the
+    /// backends, one after the other.
+    pub(crate) fn reach(&self, vip: Ipv4Addr, port: Port) -> Vec<SocketAddrV4> {
+        match self.contender {
+            Contender::Direct => pods(port),
+            _ => vec![SocketAddrV4::new(vip, port.frontend)],
+        }
+    }
+
+    /// Runs `work` as a client of this lane on a CPU: in the namespace of the client, and in the
+    /// lane's cgroup.
+    pub(crate) fn as_client<T: Send>(
+        &self,
+        cpu: usize,
+        work: impl FnOnce() -> anyhow::Result<T> + Send,
+    ) -> anyhow::Result<T> {
+        let _visit = self.cgroup.visit()?;
+        self.client
+            .run(|| {
+                cpu::pin(cpu)?;
+                work()
+            })?
+            .with_context(|| format!("a client of {}", self.contender))
+    }
+}
+
+/// A `PATH` in which those programs of iptables come first that have tables of their own, if they are
+/// installed: the others, on top of nftables, take minutes for thousands of services.
+fn legacy_first(programs: &Programs, directory: &Path) -> anyhow::Result<String> {
+    fs::create_dir(directory)?;
+    for family in ["iptables", "ip6tables"] {
+        for what in ["", "-save", "-restore"] {
+            if let Ok(legacy) = programs.find(&format!("{family}-legacy{what}")) {
+                symlink(legacy, directory.join(format!("{family}{what}")))?;
+            }
+        }
+    }
+    let path = env::var("PATH").context("no PATH")?;
+    Ok(format!("{}:{path}", directory.display()))
+}
+
+/// Links a node to the control plane.
+fn join(node: &Namespace, control: &Control<'_>, contender: Contender) -> anyhow::Result<()> {
+    let subnet = Subnet(FIRST_CONTROL + contender as u8);
+    let peer = control.netns.name();
+    node.ip(&format!(
+        "link add control type veth peer name {contender} netns {peer}\n\
+         address add {}/24 dev control\n\
+         link set control up\n",
+        subnet.v4(1)
+    ))?;
+    control.netns.ip(&format!(
+        "address add {}/24 dev {contender}\nlink set {contender} up\n",
+        subnet.v4(2)
+    ))?;
+    node.ip(&format!("route add {} via {}", control.address, subnet.v4(2)))
+}

@@ -1,0 +1,190 @@
+//! The bench: mcs-agent beside kube-proxy and beside no translation at all, in network namespaces that
+//! lead nowhere.
+
+use std::{fs, path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::Context as _;
+use clap::{Parser, builder::PossibleValuesParser};
+
+use self::{
+    cases::{CASES, Case},
+    contender::Contender,
+    figures::{Figure, Figures, Key, Outcome, Unit},
+    machine::Machine,
+    plan::Plan,
+    progress::Progress,
+    session::Session,
+    world::World,
+};
+
+mod cases;
+mod contender;
+mod cpu;
+mod daemon;
+mod figures;
+mod lane;
+mod machine;
+mod objects;
+mod plan;
+mod probe;
+mod progress;
+mod report;
+mod servers;
+mod session;
+mod statistics;
+mod traffic;
+mod world;
+
+/// Measure mcs-agent beside kube-proxy and beside no translation at all
+#[derive(Parser)]
+struct Args {
+    /// What to measure; by default all
+    #[arg(value_name = "CASE", value_parser = PossibleValuesParser::new(CASES.iter().map(|case| case.name)))]
+    cases: Vec<String>,
+    /// Print what can be measured, and measure nothing
+    #[arg(long)]
+    list: bool,
+    /// Fewer services and rounds, in less than ten minutes
+    #[arg(long)]
+    quick: bool,
+    /// Numbers of services, ascending
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    services: Vec<u32>,
+    /// How often each contender has its turn
+    #[arg(long, value_name = "N")]
+    rounds: Option<u32>,
+    /// Where results are written
+    #[arg(long, value_name = "DIR", default_value = "target/bench")]
+    output: PathBuf,
+    /// Be the process that is measured: how many services, and endpoints of each
+    #[arg(long, hide = true, value_delimiter = ',', num_args = 2)]
+    cold_start: Vec<u32>,
+}
+
+impl Args {
+    fn plan(&self) -> Plan {
+        let mut plan = if self.quick { Plan::quick() } else { Plan::full() };
+        if !self.services.is_empty() {
+            plan.sizes.clone_from(&self.services);
+            plan.sizes.sort_unstable();
+            plan.sizes.dedup();
+        }
+        plan.rounds = self.rounds.unwrap_or(plan.rounds);
+        plan
+    }
+
+    fn cases(&self) -> Vec<&'static Case> {
+        let chosen =
+            |case: &&Case| self.cases.is_empty() || self.cases.iter().any(|name| name == case.name);
+        CASES.into_iter().filter(chosen).collect()
+    }
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> anyhow::Result<()> {
+    if let [services, endpoints] = args.cold_start[..] {
+        return cases::cold::child(services, endpoints);
+    }
+    if args.list {
+        for case in CASES {
+            println!("{:<12} {}", case.name, case.about);
+        }
+        return Ok(());
+    }
+    let (plan, cases, machine) = (args.plan(), args.cases(), Machine::look_at()?);
+    fs::create_dir_all(&args.output)
+        .with_context(|| format!("cannot make {}", args.output.display()))?;
+    let figures = measure(&plan, &cases)?;
+    println!("{machine}; medians of {} rounds (quartiles), x: to direct", plan.rounds);
+    let notes = cases.iter().map(|case| (case.name, case.note));
+    for (case, note) in notes.chain([(GROWTH, GROWTH_NOTE)]) {
+        println!("\n{note}\n{}", report::table::of_case(&figures, case));
+    }
+    let judged = report::targets::judge(&figures);
+    println!("\n{}\n", report::targets::table(&judged));
+    for case in cases.iter().map(|case| case.name).chain([GROWTH]) {
+        let file = args.output.join(format!("{case}.svg"));
+        if report::plot::write(&figures, case, &file)? {
+            println!("{}", file.display());
+        }
+    }
+    let file = args.output.join("results.json");
+    let document = report::json::document(&figures, &judged, &machine, &plan)?;
+    fs::write(&file, format!("{document:#}\n"))
+        .with_context(|| format!("cannot write {}", file.display()))?;
+    println!("{}", file.display());
+    Ok(())
+}
+
+/// The name of what is measured while services are added.
+const GROWTH: &str = "services";
+const GROWTH_NOTE: &str = "All objects are there when daemons are let go on, all at a time.";
+
+fn measure(plan: &Plan, cases: &[&'static Case]) -> anyhow::Result<Figures> {
+    let mut progress = Progress::new(shares(plan, cases));
+    progress.step("control plane and contenders");
+    let takes_part =
+        |contender: &Contender| cases.iter().any(|case| case.contenders.contains(contender));
+    let contenders: Vec<_> = Contender::ALL.into_iter().filter(takes_part).collect();
+    let mut world = World::begin(&contenders)?;
+    let mut figures = Figures::default();
+    for services in plan.sizes.iter().copied() {
+        progress.step(format!("{services} services"));
+        for (contender, time) in world.grow(services, &progress)? {
+            let outcome = match time {
+                Ok(time) => Outcome::Rounds(vec![time.as_secs_f64()]),
+                Err(error) => Outcome::NotMeasured(format!("{error:#}")),
+            };
+            let key = Key {
+                case: GROWTH,
+                services: Some(services),
+                quantity: "until the last one is in effect".to_owned(),
+            };
+            figures.add(Figure { key, contender, unit: Unit::Seconds, outcome });
+        }
+        for case in cases.iter().filter(|case| case.is_run_at(plan, services)) {
+            progress.step(format!("{} at {services} services", case.name));
+            let mut session = Session {
+                case: case.name,
+                services,
+                world: &world,
+                plan,
+                progress: &progress,
+                figures: &mut figures,
+            };
+            (case.run)(&mut session).with_context(|| {
+                format!("{}; logs are in {}", case.name, world.logs().display())
+            })?;
+        }
+    }
+    progress.end();
+    Ok(figures)
+}
+
+/// How long steps are thought to take, in their order.
+fn shares(plan: &Plan, cases: &[&'static Case]) -> Vec<Duration> {
+    const BEGIN: Duration = Duration::from_secs(12);
+    /// All of its objects, and until they are in effect; and more of it for each service that there is:
+    /// the API server looks through all VIPs for a free one.
+    const SERVICE: Duration = Duration::from_millis(12);
+    const OTHER_SERVICE: Duration = Duration::from_nanos(1500);
+
+    let mut shares = vec![BEGIN];
+    let mut before = 0;
+    for services in plan.sizes.iter().copied() {
+        shares.push((SERVICE + OTHER_SERVICE * services) * (services - before));
+        let here = cases.iter().filter(|case| case.is_run_at(plan, services));
+        shares.extend(here.map(|case| (case.time)(plan, services)));
+        before = services;
+    }
+    shares
+}

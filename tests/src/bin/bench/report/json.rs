@@ -1,0 +1,30 @@
+//! What other programs read.
+
+use serde_json::{Value, json};
+
+use super::targets::Judged;
+use crate::{contender::Contender, figures::Figures, machine::Machine, plan::Plan};
+
+/// Every figure with its rounds, medians and ratios, and what they were measured on.
+pub(crate) fn document(
+    figures: &Figures,
+    judged: &[Judged],
+    machine: &Machine,
+    plan: &Plan,
+) -> anyhow::Result<Value> {
+    let figure = |figure: &crate::figures::Figure| {
+        let mut value = serde_json::to_value(figure)?;
+        value["summary"] = serde_json::to_value(figure.summary())?;
+        let ratio = figures.ratio(&figure.key, figure.contender, Contender::Direct);
+        value["to_direct"] = serde_json::to_value(ratio)?;
+        anyhow::Ok(value)
+    };
+    let all = figures.all().iter().map(figure).collect::<anyhow::Result<Vec<_>>>()?;
+    Ok(json!({
+        "machine": machine,
+        "rounds": plan.rounds,
+        "services": plan.sizes,
+        "targets": judged,
+        "figures": all,
+    }))
+}

@@ -1,0 +1,80 @@
+//! One case at one size.
+
+use anyhow::Context as _;
+
+use crate::{
+    contender::Contender,
+    figures::{Figure, Figures, Key, Outcome, Unit},
+    lane::Lane,
+    plan::Plan,
+    progress::Progress,
+    world::World,
+};
+
+/// What a case works with.
+pub(crate) struct Session<'a> {
+    pub(crate) case: &'static str,
+    /// How many services there are.
+    pub(crate) services: u32,
+    pub(crate) world: &'a World,
+    pub(crate) plan: &'a Plan,
+    pub(crate) progress: &'a Progress,
+    pub(crate) figures: &'a mut Figures,
+}
+
+impl Session<'_> {
+    /// Gives each contender its turn, round by round, each time with another one first. `sample` is
+    /// run once before that, to warm up. A contender that fails is not measured, and why is noted.
+    pub(crate) fn rounds(
+        &mut self,
+        quantity: &str,
+        unit: Unit,
+        contenders: &[Contender],
+        sample: impl Fn(&Lane) -> anyhow::Result<f64>,
+    ) {
+        let mut outcomes: Vec<_> =
+            contenders.iter().map(|contender| (*contender, Ok(Vec::new()))).collect();
+        for round in 0..=self.plan.rounds {
+            self.progress.detail(format!("{quantity}, round {round} of {}", self.plan.rounds));
+            for (contender, outcome) in &mut outcomes {
+                let Ok(rounds) = outcome else { continue };
+                match self.lane(*contender).and_then(&sample) {
+                    Ok(_) if round == 0 => {}
+                    Ok(value) => rounds.push(value),
+                    Err(error) => *outcome = Err(error),
+                }
+            }
+            outcomes.rotate_left(1);
+        }
+        outcomes.sort_by_key(|(contender, _)| *contender);
+        for (contender, outcome) in outcomes {
+            self.add(quantity, unit, contender, outcome);
+        }
+    }
+
+    /// Notes what came of measuring.
+    pub(crate) fn add(
+        &mut self,
+        quantity: &str,
+        unit: Unit,
+        contender: Contender,
+        outcome: anyhow::Result<Vec<f64>>,
+    ) {
+        let outcome = match outcome {
+            Ok(rounds) => Outcome::Rounds(rounds),
+            Err(error) => {
+                self.progress.note(format!("{quantity} of {contender} failed: {error:#}"));
+                Outcome::NotMeasured(format!("{error:#}"))
+            }
+        };
+        let key =
+            Key { case: self.case, services: Some(self.services), quantity: quantity.to_owned() };
+        self.figures.add(Figure { key, contender, unit, outcome });
+    }
+
+    /// The lane of a contender.
+    pub(crate) fn lane(&self, contender: Contender) -> anyhow::Result<&Lane> {
+        let lane = self.world.lanes.iter().find(|lane| lane.contender == contender);
+        lane.with_context(|| format!("{contender} does not take part"))
+    }
+}

@@ -1,0 +1,170 @@
+//! What a client does over and over while its time is taken.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail, ensure};
+use rustix::net::{
+    AddressFamily, SocketType, connect, socket,
+    sockopt::{Timeout, set_socket_linger, set_socket_timeout, set_tcp_nodelay},
+};
+
+use crate::statistics::quantile;
+
+/// Nothing takes as long that works.
+const TIMEOUT: Duration = Duration::from_secs(5);
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n";
+const CHUNK: usize = 128 * 1024;
+
+/// Does something so many times, first to `warm` up and then for its time. Returns the median of the
+/// nanoseconds that each took, so that what interrupts a few does not count.
+pub(crate) fn time_each(
+    warm: u32,
+    count: u32,
+    mut work: impl FnMut(usize) -> anyhow::Result<()>,
+) -> anyhow::Result<f64> {
+    let mut times = Vec::with_capacity(usize::try_from(count)?);
+    for number in 0..warm + count {
+        let begin = Instant::now();
+        work(usize::try_from(number)?)?;
+        if number >= warm {
+            times.push(begin.elapsed().as_secs_f64() * 1e9);
+        }
+    }
+    quantile(&times, 0.5).context("nothing was done")
+}
+
+/// Makes a TCP connection and resets it, so that its port is free at once.
+pub(crate) fn connect_tcp(to: SocketAddrV4) -> anyhow::Result<()> {
+    tcp(to).map(drop)
+}
+
+fn tcp(to: SocketAddrV4) -> anyhow::Result<TcpStream> {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    set_socket_linger(&socket, Some(Duration::ZERO))?;
+    connect(&socket, &to).with_context(|| format!("connect {to}/TCP"))?;
+    Ok(socket.into())
+}
+
+fn patient_tcp(to: SocketAddrV4) -> anyhow::Result<TcpStream> {
+    let stream = tcp(to)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    set_tcp_nodelay(&stream, true)?;
+    Ok(stream)
+}
+
+/// Connects a UDP socket, and sends nothing.
+pub(crate) fn connect_udp(to: SocketAddrV4) -> anyhow::Result<()> {
+    let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    connect(&socket, &to).with_context(|| format!("connect {to}/UDP"))
+}
+
+/// Asks an HTTP server on a connection of its own, up to the end of what it says.
+pub(crate) fn ask_http(to: SocketAddrV4) -> anyhow::Result<()> {
+    let mut stream = tcp(to)?;
+    stream.write_all(REQUEST)?;
+    let (mut buffer, mut length) = ([0; 512], 0);
+    loop {
+        match stream.read(&mut buffer[length..])? {
+            0 => break,
+            more => length += more,
+        }
+    }
+    ensure!(buffer[..length].starts_with(b"HTTP/1.1 200"), "{to} is no such HTTP server");
+    Ok(())
+}
+
+/// Which backend answers at `to` now.
+pub(crate) fn ask_who(to: SocketAddrV4) -> anyhow::Result<Ipv4Addr> {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    set_socket_linger(&socket, Some(Duration::ZERO))?;
+    set_socket_timeout(&socket, Timeout::Send, Some(Duration::from_secs(1)))?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_secs(1)))?;
+    connect(&socket, &to)?;
+    let mut octets = [0; 4];
+    TcpStream::from(socket).read_exact(&mut octets)?;
+    Ok(octets.into())
+}
+
+/// Sends a byte and waits for it to come back. Returns how often that goes in a second, by the
+/// median of the times.
+pub(crate) fn exchange_tcp(to: SocketAddrV4, count: u32) -> anyhow::Result<f64> {
+    let mut stream = patient_tcp(to)?;
+    let mut byte = [7];
+    let time = time_each(count / 10, count, |_| {
+        stream.write_all(&byte)?;
+        Ok(stream.read_exact(&mut byte)?)
+    })?;
+    Ok(1e9 / time)
+}
+
+/// The same with datagrams, on a socket that is connected.
+pub(crate) fn exchange_connected(to: SocketAddrV4, count: u32) -> anyhow::Result<f64> {
+    let socket = udp()?;
+    socket.connect(to)?;
+    let mut buffer = [7];
+    let time = time_each(count / 10, count, |_| {
+        socket.send(&buffer)?;
+        ensure!(socket.recv(&mut buffer)? == 1, "a datagram of another size");
+        Ok(())
+    })?;
+    Ok(1e9 / time)
+}
+
+/// The same on a socket that is not, which checks where each answer is from.
+pub(crate) fn exchange_unconnected(to: SocketAddrV4, count: u32) -> anyhow::Result<f64> {
+    let socket = udp()?;
+    let mut buffer = [7];
+    let time = time_each(count / 10, count, |_| {
+        socket.send_to(&buffer, to)?;
+        let (length, from) = socket.recv_from(&mut buffer)?;
+        ensure!(length == 1 && from == SocketAddr::V4(to), "an answer from {from}, not {to}");
+        Ok(())
+    })?;
+    Ok(1e9 / time)
+}
+
+fn udp() -> anyhow::Result<UdpSocket> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
+    Ok(socket)
+}
+
+/// Sends as much as the other side takes, and returns the Gbit/s.
+pub(crate) fn send_bulk(to: SocketAddrV4, span: Duration) -> anyhow::Result<f64> {
+    let mut stream = patient_tcp(to)?;
+    let chunk = vec![0; CHUNK];
+    let mut send_for = |span: Duration| {
+        let (begin, mut chunks) = (Instant::now(), 0_u32);
+        while begin.elapsed() < span {
+            stream.write_all(&chunk)?;
+            chunks += 1;
+        }
+        let chunk = f64::from(u32::try_from(CHUNK)?);
+        anyhow::Ok(f64::from(chunks) * chunk * 8.0 / 1e9 / begin.elapsed().as_secs_f64())
+    };
+    // Until the windows are open.
+    send_for(span / 5)?;
+    send_for(span)
+}
+
+/// Sends datagrams that nobody reads, and returns the median of the nanoseconds that each takes until
+/// it is at the server: sending and forwarding is done when the call returns.
+pub(crate) fn send_datagrams(to: SocketAddrV4, connected: bool, count: u32) -> anyhow::Result<f64> {
+    let socket = udp()?;
+    if connected {
+        socket.connect(to)?;
+    }
+    time_each(count / 10, count, |_| {
+        let sent = if connected { socket.send(&[7; 32]) } else { socket.send_to(&[7; 32], to) };
+        match sent {
+            Ok(32) => Ok(()),
+            Ok(length) => bail!("{length} bytes were sent"),
+            Err(error) => Err(error).with_context(|| format!("send to {to}/UDP")),
+        }
+    })
+}

@@ -1,0 +1,171 @@
+//! The control plane, and a lane for each contender.
+
+use std::{
+    net::{Ipv4Addr, SocketAddrV4},
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use mcs_tests::{
+    api_server::{ApiServer, ControlPlane, TOKEN, documents},
+    cluster::CLUSTER_PROPERTIES,
+    netns::Namespace,
+    run::Run,
+};
+use serde_json::json;
+
+use crate::{
+    contender::Contender,
+    cpu::Cpus,
+    daemon,
+    lane::{Control, Lane, NODE, backends, backends_v6},
+    objects::{Service, WHO},
+    plan::ENDPOINTS,
+    progress::Progress,
+    traffic,
+};
+
+const CONTROL: Ipv4Addr = Ipv4Addr::new(10, 77, 250, 1);
+const PORT: u16 = 6443;
+/// The node's address on its link with the client.
+const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 1);
+/// Objects that are created between two words about it.
+const AT_A_TIME: usize = 1000;
+/// How long a contender may take until all services are in effect.
+const PATIENCE: Duration = Duration::from_mins(10);
+const INTERVAL: Duration = Duration::from_millis(10);
+
+// In the order in which they have to go.
+pub(crate) struct World {
+    pub(crate) lanes: Vec<Lane>,
+    pub(crate) server: ApiServer,
+    _control: ControlPlane,
+    run: Run,
+    /// How many services there are; the last one is the target.
+    services: u32,
+    endpoints: AtomicU32,
+}
+
+impl World {
+    /// Makes the control plane and lanes, without any service.
+    pub(crate) fn begin(contenders: &[Contender]) -> anyhow::Result<Self> {
+        let run =
+            Run::begin("mcs-bench").context("cannot make a cgroup to run in (it takes root)")?;
+        let netns = Namespace::create(&run, "control")?;
+        netns.ip(&format!("address add {CONTROL}/32 dev lo\n"))?;
+        let control = ControlPlane::start(&run, netns, CONTROL)?;
+        let server = control.api_server("api", PORT, &[])?;
+        server.api.apply_all(&documents(&control.mcs_definitions()?)?)?;
+        server.api.apply_yaml(CLUSTER_PROPERTIES)?;
+        server.api.apply(&json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": { "name": NODE },
+            "status": { "addresses": [{ "type": "InternalIP", "address": NODE_ADDRESS }] },
+        }))?;
+        server.api.wait_for_kind(&json!({
+            "apiVersion": "multicluster.x-k8s.io/v1beta1", "kind": "ServiceImport",
+        }))?;
+        let [kubeconfig, token] = ["kubeconfig", "token"].map(|name| run.directory().join(name));
+        std::fs::write(&token, TOKEN)?;
+        server.write_kubeconfig(&kubeconfig, &token)?;
+        let place = Control { netns: control.netns(), address: CONTROL, kubeconfig: &kubeconfig };
+        let cpus = Cpus::choose()?;
+        let lane = |contender: &Contender| Lane::create(&run, *contender, &place, cpus);
+        let lanes = contenders.iter().map(lane).collect::<Result<_, _>>()?;
+        Ok(Self {
+            lanes,
+            server,
+            _control: control,
+            run,
+            services: 0,
+            endpoints: AtomicU32::new(0),
+        })
+    }
+
+    /// Where logs are.
+    pub(crate) fn logs(&self) -> &std::path::Path {
+        self.run.directory()
+    }
+
+    /// A made-up service with an endpoint that it did not have before.
+    pub(crate) fn changed(&self, number: u32) -> Service {
+        let another = self.endpoints.fetch_add(1, Ordering::Relaxed);
+        Service::made_up(number, ENDPOINTS).with_another(another)
+    }
+
+    /// The service with real backends, the last one by name.
+    pub(crate) fn target(&self) -> Service {
+        Service::target(self.services.saturating_sub(1), &backends(), &backends_v6())
+    }
+
+    /// Makes it so many services, and waits until the last one is in effect for every contender.
+    /// Returns how long each took for that, from when it was let go on with all of them there. All
+    /// daemons and the API server stand still in the end.
+    pub(crate) fn grow(
+        &mut self,
+        services: u32,
+        progress: &Progress,
+    ) -> anyhow::Result<Vec<(Contender, anyhow::Result<Duration>)>> {
+        self.lanes.iter().try_for_each(Lane::freeze)?;
+        self.server.thaw()?;
+        let last = services.saturating_sub(1);
+        let fresh = (self.services..last).map(|number| Service::made_up(number, ENDPOINTS));
+        let fresh: Vec<_> =
+            fresh.chain([Service::target(last, &backends(), &backends_v6())]).collect();
+        let objects = fresh.iter().flat_map(|service| [service.service(), service.import()]);
+        let slices = fresh.iter().flat_map(Service::slices);
+        let objects: Vec<_> = objects.chain(slices).collect();
+        for (number, some) in objects.chunks(AT_A_TIME).enumerate() {
+            progress.detail(format!("{} of {} objects", number * AT_A_TIME, objects.len()));
+            self.server.api.create_many(some)?;
+        }
+        self.services = services;
+        let begin = Instant::now();
+        self.lanes.iter().try_for_each(Lane::thaw)?;
+        let target = self.target();
+        let mut waiting: Vec<_> =
+            self.lanes.iter().filter(|lane| lane.contender != Contender::Direct).collect();
+        let mut times = Vec::new();
+        while !waiting.is_empty() {
+            let names: Vec<_> = waiting.iter().map(|lane| lane.contender.name()).collect();
+            progress.detail(format!("until they are in effect by {}", names.join(", ")));
+            waiting.retain(|lane| {
+                let effect = is_in_effect(lane, &target);
+                let elapsed = begin.elapsed();
+                match effect {
+                    Ok(()) => times.push((lane.contender, Ok(elapsed))),
+                    Err(error) if elapsed > PATIENCE => times.push((lane.contender, Err(error))),
+                    Err(_) => return true,
+                }
+                false
+            });
+            thread::sleep(INTERVAL);
+        }
+        for lane in &self.lanes {
+            progress.detail(format!("until {} has nothing more to do", lane.contender));
+            daemon::wait_until_calm(lane)?;
+        }
+        self.lanes.iter().try_for_each(Lane::freeze)?;
+        self.server.freeze()?;
+        Ok(times)
+    }
+
+    /// Lets the API server go on while `work` is done.
+    pub(crate) fn served<T>(&self, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+        self.server.thaw()?;
+        let done = work();
+        self.server.freeze()?;
+        done
+    }
+}
+
+/// Whether a client of the lane reaches the service.
+fn is_in_effect(lane: &Lane, target: &Service) -> anyhow::Result<()> {
+    let to: Vec<SocketAddrV4> = lane.reach(target.vip, WHO);
+    let _visit = lane.cgroup.visit()?;
+    // On any CPU: the kernel may be busy on one for seconds, with thousands of rules.
+    lane.client.run(|| traffic::ask_who(to[0]).map(drop))?
+}

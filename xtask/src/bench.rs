@@ -1,0 +1,65 @@
+//! `cargo xtask bench`: mcs-agent beside kube-proxy and beside no translation at all.
+
+use std::{
+    env,
+    process::{Command, ExitCode},
+};
+
+use anyhow::{Result, ensure};
+use mcs_tests::cluster;
+
+use crate::{
+    build::{self, OBJECT_VARIABLE, RELEASE},
+    process,
+    setup::{self, Purpose},
+    workspace::Workspace,
+};
+
+/// Measure mcs-agent beside kube-proxy and beside no translation at all (as root)
+///
+/// All contenders get the same objects from a real API server and have their own copy of the same namespaces,
+/// which lead nowhere. Prints tables, and writes them as JSON and as plots to target/bench.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What to measure; by default all
+    #[arg(value_name = "CASE")]
+    cases: Vec<String>,
+    /// Print what can be measured, and measure nothing
+    #[arg(long)]
+    list: bool,
+    /// Fewer services and rounds, in less than ten minutes
+    #[arg(long)]
+    quick: bool,
+    /// Numbers of services, such as 10,1000
+    #[arg(long, value_name = "N,...")]
+    services: Option<String>,
+    /// How often each contender has its turn
+    #[arg(long, value_name = "N")]
+    rounds: Option<u32>,
+}
+
+/// Runs the verb.
+pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
+    ensure!(
+        args.list || rustix::process::geteuid().is_root(),
+        "takes root: sudo --preserve-env env \"PATH=$PATH\" cargo xtask bench"
+    );
+    setup::ensure(workspace, &[Purpose::Build, Purpose::Test, Purpose::Clusters])?;
+    let object = build::object(workspace)?;
+    let agent = build::release(workspace, &object)?;
+    build::suites(workspace, &object, RELEASE, &["bench"])?;
+    let mut bench = Command::new(agent.with_file_name("bench"));
+    bench.arg("--output").arg(workspace.target.join("bench"));
+    bench.args(&args.cases);
+    bench.args(args.list.then_some("--list")).args(args.quick.then_some("--quick"));
+    if let Some(services) = &args.services {
+        bench.arg("--services").arg(services);
+    }
+    if let Some(rounds) = args.rounds {
+        bench.arg("--rounds").arg(rounds.to_string());
+    }
+    let programs = env::join_paths(setup::cluster_programs(workspace)?)?;
+    bench.env(OBJECT_VARIABLE, &object).env("MCS_AGENT", &agent).env(cluster::VARIABLE, programs);
+    process::run(&mut bench)?;
+    Ok(ExitCode::SUCCESS)
+}
