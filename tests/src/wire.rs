@@ -98,11 +98,9 @@ impl Drop for Wire {
 
 /// A device whose packets have a `struct virtio_net_hdr` before them.
 fn open(kind: Kind, netns: &Namespace, device: &str) -> anyhow::Result<File> {
-    let offloads = libc::TUN_F_CSUM
-        | libc::TUN_F_TSO4
-        | libc::TUN_F_TSO6
-        | libc::TUN_F_USO4
-        | libc::TUN_F_USO6;
+    const TSO: u32 = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
+    // Since Linux 6.2.
+    const USO: u32 = libc::TUN_F_USO4 | libc::TUN_F_USO6;
     let opened = netns.run(|| {
         let file = File::options()
             .read(true)
@@ -112,12 +110,17 @@ fn open(kind: Kind, netns: &Namespace, device: &str) -> anyhow::Result<File> {
         let mut request = request(kind, device)?;
         // SAFETY: the kernel reads and writes a `struct ifreq`.
         ok(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
-        let offloads = c_ulong::from(offloads);
-        // SAFETY: the argument is a number.
-        ok(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETOFFLOAD, offloads) })?;
+        leave_to(&file, TSO | USO).or_else(|_| leave_to(&file, TSO))?;
         io::Result::Ok(file)
     })?;
     opened.with_context(|| format!("cannot make {device} in {}", netns.name()))
+}
+
+/// Leaves this part of the work to the device.
+fn leave_to(device: &File, offloads: u32) -> io::Result<()> {
+    let offloads = c_ulong::from(offloads);
+    // SAFETY: the argument is a number.
+    ok(unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETOFFLOAD, offloads) })
 }
 
 fn ok(result: i32) -> io::Result<()> {
