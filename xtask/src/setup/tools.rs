@@ -44,6 +44,7 @@ const PROGRAMS: &[Program] = {
         Program { name: "nc", package: "netcat-openbsd", version: &["-h"], purposes: &[Test] },
         Program { name: "dig", package: "dnsutils", version: &["-v"], purposes: &[Test] },
         Program { name: "tcpdump", package: "tcpdump", version: &["--version"], purposes: &[Test] },
+        Program { name: "strace", package: "strace", version: &["-V"], purposes: &[Test] },
         Program { name: "tc", package: "iproute2", version: &["-V"], purposes: &[Test] },
         Program {
             name: "promtool",

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use mcs_tests::suite::Suite;
 
 mod away;
+mod calls;
 mod changes;
 mod definitions;
 mod deployment;
@@ -19,6 +20,7 @@ use self::world::World;
 fn main() -> ExitCode {
     let mut suite = Suite::default();
     changes::cases(&mut suite);
+    calls::cases(&mut suite);
     place::cases(&mut suite);
     away::cases(&mut suite);
     definitions::cases(&mut suite);

@@ -57,7 +57,7 @@ struct Args {
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
     output: PathBuf,
     /// Be the process that is measured: how many services, and endpoints of each
-    #[arg(long, hide = true, value_delimiter = ',', num_args = 2)]
+    #[arg(long, hide = true, value_name = "N,N", value_delimiter = ',')]
     cold_start: Vec<u32>,
 }
 

@@ -1,5 +1,5 @@
-//! The cost suite: what the programs cost those who use no VIP, as figures that are the same on each
-//! run, against a budget.
+//! The cost suite: what the programs cost those who use no VIP, and what a change takes of the agent, as
+//! figures that are the same on each run, against a budget.
 
 use std::{env, fs, path::PathBuf, process::ExitCode};
 
@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use mcs_agent::loader::Features;
 
 mod budget;
+mod change;
 mod figures;
 mod input;
 mod kernel;
@@ -38,7 +39,8 @@ fn main() -> ExitCode {
 
 /// Whether all is within the budget.
 fn check(elf: &[u8]) -> anyhow::Result<bool> {
-    Ok(report::print(&Figures::measure(elf)?))
+    let programs = report::print(&Figures::measure(elf)?);
+    Ok(change::check()? && programs)
 }
 
 fn propose(elf: &[u8]) -> anyhow::Result<bool> {

@@ -1,0 +1,199 @@
+//! What a change takes of the agent, from the event to the maps: figures that do not depend on how much
+//! else there is.
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+    fmt,
+    net::{IpAddr, Ipv4Addr},
+};
+
+use anyhow::ensure;
+use mcs_agent::{
+    desired::Rules,
+    model::{
+        Batch, Capacity, Endpoint, EndpointAddress, EndpointSlice, ImportPort, Kind, NodeContext,
+        Object, ObjectEvent, ObjectKey, Scope, ServiceImport, ServiceType, SlicePort, Timestamp,
+        Trigger,
+    },
+    reconcile::{MemoryMaps, Realized, apply, plan, plan_backends},
+    store::ObjectStore,
+};
+
+/// Endpoints of each service.
+const ENDPOINTS: u32 = 10;
+/// Of how many services one changes.
+const SIZES: [u32; 2] = [100, 10_000];
+/// Changes that are counted. Pages of what the maps hold are shared and copied, which not every change
+/// meets.
+const CHANGES: u32 = 64;
+
+/// What one change may take, on average, with any number of services.
+const MOST: Change = Change { allocations: 130, bytes: 220_000, steps: 5 };
+
+/// What one change takes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Change {
+    /// Calls of the allocator.
+    allocations: u64,
+    /// Bytes that these were about.
+    bytes: u64,
+    /// Writes to the maps. Those of a change of backends are stores, no system calls.
+    steps: u64,
+}
+
+/// The system's allocator, and how often this thread has called it.
+struct Counting;
+
+thread_local! {
+    static CALLS: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+// SAFETY: all is left to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // A thread that ends has no cell any more.
+        let _ = CALLS.try_with(|calls| {
+            let (count, bytes) = calls.get();
+            calls.set((count + 1, bytes + layout.size() as u64));
+        });
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise, of what came from there.
+        unsafe { System.dealloc(place, layout) }
+    }
+}
+
+/// Whether a change is within its budget at each size.
+pub(crate) fn check() -> anyhow::Result<bool> {
+    let mut within = true;
+    println!("\n{:<42} {:>16}  {:>18}  {:>8}", "ONE ENDPOINT OF", "ALLOCATIONS", "BYTES", "STEPS");
+    for services in SIZES {
+        let Change { allocations, bytes, steps } = change(services)?;
+        let all = [
+            (allocations, MOST.allocations),
+            (bytes, MOST.bytes),
+            (steps, MOST.steps),
+        ];
+        within &= all.iter().all(|(value, most)| value <= most);
+        let [allocations, bytes, steps] = all.map(|(value, most)| format!("{value} / {most}"));
+        let of = format!("{services} services, {} endpoints", services * ENDPOINTS);
+        println!("{of:<42} {allocations:>16}  {bytes:>18}  {steps:>8}");
+    }
+    println!("\nFrom the event to the maps, on average of {CHANGES} changes; beside each what is allowed.");
+    if !within {
+        println!("Over the budget (tests/src/bin/cost/change.rs).");
+    }
+    Ok(within)
+}
+
+/// The agent without threads, time and kernel.
+struct Agent {
+    store: ObjectStore,
+    rules: Rules,
+    node: NodeContext,
+    realized: Realized,
+    maps: MemoryMaps,
+}
+
+impl Agent {
+    fn new(capacity: Capacity) -> Self {
+        Self {
+            store: ObjectStore::default(),
+            rules: Rules::default(),
+            node: NodeContext { capacity, ..NodeContext::default() },
+            realized: Realized::empty(capacity),
+            maps: MemoryMaps::new(capacity),
+        }
+    }
+
+    /// Does what follows from the events. Returns how many writes that takes.
+    fn take(&mut self, events: Vec<ObjectEvent>) -> anyhow::Result<u64> {
+        self.store.apply(Batch { events, ..Batch::default() });
+        let touched = self.store.take_touched();
+        let update = self.rules.update(&self.store.snapshot(), &touched, &self.node, None);
+        let desired = self.rules.desired();
+        let plan = match &update.scope {
+            Scope::Everything => plan(desired, &self.realized, true),
+            Scope::Backends(frontends) => plan_backends(desired, &self.realized, frontends),
+        };
+        ensure!(plan.deferred.is_empty(), "no room: {:?}", plan.deferred);
+        apply(&plan, &mut self.maps, &mut self.realized)?;
+        Ok(plan.steps.len() as u64)
+    }
+}
+
+fn change(services: u32) -> anyhow::Result<Change> {
+    let endpoints = services * ENDPOINTS;
+    let mut agent = Agent::new(Capacity { frontends: services, endpoints, clusters: 4 });
+    let (imports, slices) = (1..=services).map(|nth| (import(nth), slice(nth, 0))).unzip();
+    agent.take(vec![
+        ObjectEvent::Relist { kind: Kind::ServiceImport, objects: imports },
+        ObjectEvent::Relist { kind: Kind::EndpointSlice, objects: slices },
+    ])?;
+    let mut sum = Change::default();
+    for number in 1..=CHANGES {
+        let nth = number * (services / CHANGES).max(1);
+        let event = ObjectEvent::Apply(slice(nth, 1));
+        let (count, bytes) = CALLS.get();
+        sum.steps += agent.take(vec![event])?;
+        let (count_after, bytes_after) = CALLS.get();
+        sum.allocations += count_after - count;
+        sum.bytes += bytes_after - bytes;
+    }
+    let mean = |sum: u64| sum.div_ceil(u64::from(CHANGES));
+    let Change { allocations, bytes, steps } = sum;
+    Ok(Change { allocations: mean(allocations), bytes: mean(bytes), steps: mean(steps) })
+}
+
+/// Displays as the namespace and the name of a service.
+struct Name(u32);
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "service-{:06}", self.0)
+    }
+}
+
+fn import(nth: u32) -> Object {
+    let vip = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 0, 0, 0)) + nth);
+    Object::Import(ServiceImport {
+        key: ObjectKey::new("shop", Name(nth).to_string()),
+        created: Some(Timestamp(0)),
+        derived_service: None,
+        service_type: ServiceType::ClusterSetIp,
+        ips: vec![vip.to_string()],
+        ports: vec![ImportPort { name: "http".to_owned(), protocol: None, port: 80 }],
+        session_affinity: None,
+        affinity_timeout_seconds: None,
+        internal_traffic_policy: None,
+        endpoint_slice_objects: None,
+    })
+}
+
+/// The slice of a service, with another first address in each generation.
+fn slice(nth: u32, generation: u8) -> Object {
+    let base = u32::from(Ipv4Addr::new(100, 64, 0, 0)) + nth * (ENDPOINTS + 1);
+    let first = base + if generation == 0 { 0 } else { ENDPOINTS };
+    let addresses = [first].into_iter().chain(base + 1..base + ENDPOINTS);
+    let endpoints = addresses.map(|address| Endpoint {
+        address: EndpointAddress::Ip(IpAddr::V4(address.into())),
+        node_name: Some(format!("node-{}", address % 100).into()),
+        ..Endpoint::default()
+    });
+    Object::Slice(EndpointSlice {
+        key: ObjectKey::new("shop", format!("{}-a", Name(nth))),
+        service: Name(nth).to_string().into(),
+        source_cluster: "east".into(),
+        address_type: "IPv4".to_owned(),
+        endpoints: endpoints.collect(),
+        ports: vec![SlicePort { name: "http".to_owned(), protocol: None, port: Some(8080) }],
+        trigger: Trigger::default(),
+    })
+}
