@@ -5,12 +5,13 @@ An entry of a hash map takes 48 bytes, its key and its value, each in words of 8
 an entry of an array takes its value (mcs-agent/src/model/capacity.rs):
 
   frontend  states 48, services 2 * 128, vips 72 + 32, frontends 80 + 32
-  endpoint  backends 2 * 32, slots 4 * 8
+  endpoint  backends 32, slots 8; and the same for one that is spare: there are as many of these as endpoints, but no
+            more than 65,536 or a 16th
   cluster   clusters 2 * 64
   flow      flows 2 * (176 + 32)
 
-The maps of fixed size (affinity, what UDP sockets and fragments need) take 35 MiB. The process has 20 MiB, and 150 MiB
-more with 16,384 frontends and 65,536 endpoints; loading the programs takes up to 40 MiB for an instant.
+The maps of fixed size (affinity, what UDP sockets and fragments need) take 35 MiB. The process has 20 MiB, 70 MiB more
+with 10,000 frontends and 100,000 endpoints, and 940 MiB with 3,000,000 endpoints of 3,000 frontends while it starts.
 */ -}}
 
 {{- /* As the agent shares it out: a 64th for clusters, three eighths for frontends, the rest for endpoints. Twice,
@@ -21,13 +22,18 @@ more with 16,384 frontends and 65,536 endpoints; loading the programs takes up t
 {{- $maps := mul (regexFind "^[0-9]+" $text | int64) $unit -}}
 {{- $clusters := div $maps 64 -}}
 {{- $frontends := mul 3 (div $maps 8) -}}
-{{- $endpoints := sub (sub $maps $frontends) $clusters -}}
-{{- include "mcs-agent.memory.sum" (list . (mul 2 $maps) (div $frontends 520) (div $endpoints 96)) -}}
+{{- $entries := div (sub (sub $maps $frontends) $clusters) 40 -}}
+{{- $endpoints := div $entries 2 -}}
+{{- if gt $entries 131072 -}}
+{{- $endpoints = sub $entries 65536 -}}
+{{- if gt (div $endpoints 16) 65536 }}{{ $endpoints = sub $entries (div $entries 17) }}{{ end -}}
+{{- end -}}
+{{- include "mcs-agent.memory.sum" (list . (mul 2 $maps) (div $frontends 520) $endpoints) -}}
 {{- end }}
 
 {{- /* With the first maps, full: 1,024 frontends, 4,096 endpoints, 64 clusters. No more than the limit. */ -}}
 {{- define "mcs-agent.memory.request" -}}
-{{- $first := include "mcs-agent.memory.sum" (list . (add (mul 520 1024) (mul 96 4096) (mul 128 64)) 1024 4096) -}}
+{{- $first := include "mcs-agent.memory.sum" (list . (add (mul 520 1024) (mul 80 4096) (mul 128 64)) 1024 4096) -}}
 {{- $limit := include "mcs-agent.memory.limit" . -}}
 {{- printf "%dMi" (min (trimSuffix "Mi" $first) (trimSuffix "Mi" $limit)) -}}
 {{- end }}
@@ -35,6 +41,6 @@ more with 16,384 frontends and 65,536 endpoints; loading the programs takes up t
 {{- /* Of the values, bytes of maps that grow, frontends and endpoints. */ -}}
 {{- define "mcs-agent.memory.sum" -}}
 {{- $maps := add (index . 1) (mul 416 (index . 0).Values.capacity.flows) -}}
-{{- $objects := add (mul 6144 (index . 2)) (mul 1536 (index . 3)) -}}
+{{- $objects := add (mul 6144 (index . 2)) (mul 384 (index . 3)) -}}
 {{- add 35 64 (div (add $maps $objects 1048575) 1048576) }}Mi
 {{- end }}
