@@ -65,7 +65,14 @@ impl Trace {
         let pid = world.site.agent.pid();
         let summary = world.run.directory().join(format!("{name}.strace"));
         let mut strace = Command::new("strace");
-        strace.args(["--quiet=attach,exit", "--follow-forks", "--summary-only", "--attach", &pid.to_string(), "--output"]);
+        strace.args([
+            "--quiet=attach,exit",
+            "--follow-forks",
+            "--summary-only",
+            "--attach",
+            &pid.to_string(),
+            "--output",
+        ]);
         let strace = strace.arg(&summary).spawn().context("cannot start strace")?;
         let trace = Self { strace, summary };
         wait::until("strace to be attached", || {

@@ -126,24 +126,26 @@ impl World {
         let begin = Instant::now();
         self.lanes.iter().try_for_each(Lane::thaw)?;
         let target = self.target();
-        let mut waiting: Vec<_> =
-            self.lanes.iter().filter(|lane| lane.contender != Contender::Direct).collect();
-        let mut times = Vec::new();
-        while !waiting.is_empty() {
-            let names: Vec<_> = waiting.iter().map(|lane| lane.contender.name()).collect();
-            progress.detail(format!("until they are in effect by {}", names.join(", ")));
-            waiting.retain(|lane| {
-                let effect = is_in_effect(lane, &target);
-                let elapsed = begin.elapsed();
-                match effect {
-                    Ok(()) => times.push((lane.contender, Ok(elapsed))),
-                    Err(error) if elapsed > PATIENCE => times.push((lane.contender, Err(error))),
-                    Err(_) => return true,
-                }
-                false
-            });
-            thread::sleep(INTERVAL);
-        }
+        progress.detail("until they are in effect");
+        // Each by itself: a look at one that is not there yet takes its time.
+        let wait = |lane: &Lane| loop {
+            let effect = is_in_effect(lane, &target);
+            let elapsed = begin.elapsed();
+            match effect {
+                Ok(()) => return Ok(elapsed),
+                Err(error) if elapsed > PATIENCE => return Err(error),
+                Err(_) => thread::sleep(INTERVAL),
+            }
+        };
+        let waiting = self.lanes.iter().filter(|lane| lane.contender != Contender::Direct);
+        let times = thread::scope(|scope| {
+            let waits: Vec<_> =
+                waiting.map(|lane| (lane.contender, scope.spawn(move || wait(lane)))).collect();
+            let ended = |wait: thread::ScopedJoinHandle<'_, _>| {
+                wait.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the wait has panicked")))
+            };
+            waits.into_iter().map(|(contender, wait)| (contender, ended(wait))).collect()
+        });
         for lane in &self.lanes {
             progress.detail(format!("until {} has nothing more to do", lane.contender));
             daemon::wait_until_calm(lane)?;

@@ -76,17 +76,15 @@ pub(crate) fn check() -> anyhow::Result<bool> {
     println!("\n{:<42} {:>16}  {:>18}  {:>8}", "ONE ENDPOINT OF", "ALLOCATIONS", "BYTES", "STEPS");
     for services in SIZES {
         let Change { allocations, bytes, steps } = change(services)?;
-        let all = [
-            (allocations, MOST.allocations),
-            (bytes, MOST.bytes),
-            (steps, MOST.steps),
-        ];
+        let all = [(allocations, MOST.allocations), (bytes, MOST.bytes), (steps, MOST.steps)];
         within &= all.iter().all(|(value, most)| value <= most);
         let [allocations, bytes, steps] = all.map(|(value, most)| format!("{value} / {most}"));
         let of = format!("{services} services, {} endpoints", services * ENDPOINTS);
         println!("{of:<42} {allocations:>16}  {bytes:>18}  {steps:>8}");
     }
-    println!("\nFrom the event to the maps, on average of {CHANGES} changes; beside each what is allowed.");
+    println!(
+        "\nFrom the event to the maps, on average of {CHANGES} changes; beside each what is allowed."
+    );
     if !within {
         println!("Over the budget (tests/src/bin/cost/change.rs).");
     }
