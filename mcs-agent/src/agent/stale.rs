@@ -20,12 +20,20 @@ use crate::{
 const DELAY: Duration = Duration::from_millis(50);
 /// Until a socket that was not found is looked for once more, and a pass that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Of the time, one part in so many is spent on passes at most, where backends go all the time; but
+/// none waits for longer than that.
+const SHARE: u32 = 100;
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Looks after the sockets, in threads of their own.
 pub(super) struct StaleUdp {
     state: PathBuf,
     report: StaleUdpReport,
     at: Option<Instant>,
+    /// When the latest pass began.
+    began: Instant,
+    /// No pass begins before.
+    next: Instant,
     running: Option<Running>,
     missed: Missed,
 }
@@ -71,7 +79,9 @@ impl StaleUdp {
                 }
             }
         }
-        Self { state, report, at: None, running: None, missed: Missed::default() }
+        let now = Instant::now();
+        let missed = Missed::default();
+        Self { state, report, at: None, began: now, next: now, running: None, missed }
     }
 
     /// How it stands.
@@ -92,8 +102,9 @@ impl StaleUdp {
         loop {
             match &mut self.running {
                 None => {
-                    super::control::at(self.at).await;
+                    super::control::at(self.at.map(|at| at.max(self.next))).await;
                     self.at = None;
+                    self.began = Instant::now();
                     let state = self.state.clone();
                     let list = move || UdpConnections::open(&state)?.all();
                     self.running = Some(Running::Listing(begin(list)));
@@ -123,6 +134,7 @@ impl StaleUdp {
     pub(super) fn destroy(&mut self, connections: Vec<UdpConnection>) {
         let missed = std::mem::take(&mut self.missed);
         if connections.is_empty() {
+            self.rest();
             return;
         }
         let state = self.state.clone();
@@ -131,6 +143,7 @@ impl StaleUdp {
     }
 
     fn note(&mut self, pass: Pass) {
+        self.rest();
         if pass.destroyed > 0 {
             tracing::info!(
                 sockets = pass.destroyed,
@@ -151,6 +164,11 @@ impl StaleUdp {
     fn fail(&mut self, what: &str, error: &io::Error) {
         tracing::warn!("{what}: {error}; trying again");
         self.at_latest(AGAIN);
+    }
+
+    /// Puts the next pass off by what this one has taken.
+    fn rest(&mut self) {
+        self.next = Instant::now() + (self.began.elapsed() * SHARE).min(LONGEST_WAIT);
     }
 
     /// Begins a pass after that long, or when one is due before.
