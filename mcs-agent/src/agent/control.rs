@@ -281,7 +281,10 @@ impl Control {
     /// Finds out some more of whether the socket programs are effective.
     async fn prove_attachment(&mut self) {
         if self.attachment.is_due() {
-            let vips = || self.realized.tables().vips.iter().map(Address::to_ip);
+            // What was found in the maps may be no VIP at all.
+            let held = &self.realized.tables().vips;
+            let wanted = &self.rules.desired().vips;
+            let vips = || wanted.iter().copied().filter(|ip| held.contains(&Address::from(*ip)));
             let vips = [vips().find(IpAddr::is_ipv4), vips().find(IpAddr::is_ipv6)];
             self.attachment.begin(Attached {
                 cgroup: &self.dataplane.cgroup,

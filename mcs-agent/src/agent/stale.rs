@@ -22,7 +22,7 @@ const DELAY: Duration = Duration::from_millis(50);
 const AGAIN: Duration = Duration::from_secs(1);
 /// Of the time, one part in so many is spent on passes at most, where backends go all the time; but
 /// none waits for longer than that.
-const SHARE: u32 = 100;
+const SHARE: u32 = 50;
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Looks after the sockets, in threads of their own.
