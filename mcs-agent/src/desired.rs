@@ -7,7 +7,7 @@
 //!                   frontend capacity        VIPs known                 source clusters
 //! ```
 //!
-//! What a rule turns down becomes a [`Rejection`], and touches nothing else:
+//! What a rule turns down becomes a [`crate::model::Rejection`], and touches nothing else:
 //!
 //! | wrong | consequence |
 //! |---|---|

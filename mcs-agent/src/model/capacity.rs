@@ -40,7 +40,7 @@ impl Capacity {
     }
 
     /// Entries of `backends`: a frontend's whole set can be replaced while the old one is still in use,
-    /// up to [`Capacity::spare`], and id 0 is never used.
+    /// up to 65,536 or a 16th of all, and id 0 is never used.
     pub const fn backend_entries(self) -> u32 {
         self.endpoints.saturating_add(self.spare()).saturating_add(1)
     }
