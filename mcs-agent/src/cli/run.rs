@@ -220,6 +220,7 @@ enum StaleUdpArg {
 }
 
 pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
+    agent::share_heap();
     telemetry::init(args.log_format, &args.log);
     let config = args.into_config()?;
     let runtime = tokio::runtime::Builder::new_current_thread()

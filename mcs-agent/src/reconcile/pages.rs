@@ -6,53 +6,62 @@ use std::{
 use bytemuck::Zeroable;
 
 /// Entries that are copied together.
-const PAGE: usize = 1024;
+const PAGE: usize = 64;
+/// Pages whose references are copied together.
+const CHAPTER: usize = 64;
+const CHAPTER_ENTRIES: usize = CHAPTER * PAGE;
 
-/// An array whose copies share what neither has written since: to copy a million entries takes a
-/// thousand reference counts. What is past its end is zero.
+/// An array whose copies share what neither has written since: to copy a million entries takes some
+/// 250 reference counts, and to write to one of them afterwards a page and as many counts as it has
+/// pages in a chapter. What is past its end is zero.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pages<T> {
     /// Each whole, except the last.
-    pages: Vec<Arc<Vec<T>>>,
+    chapters: Vec<Arc<Chapter<T>>>,
 }
+
+/// Pages, each whole, except the last.
+type Chapter<T> = Vec<Arc<Vec<T>>>;
 
 impl<T> Default for Pages<T> {
     fn default() -> Self {
-        Self { pages: Vec::new() }
+        Self { chapters: Vec::new() }
     }
 }
 
 impl<T: Copy + Zeroable> Pages<T> {
     /// How many entries there are.
     pub fn len(&self) -> usize {
-        self.pages.last().map_or(0, |last| (self.pages.len() - 1) * PAGE + last.len())
+        let Some((chapter, whole)) = self.chapters.split_last() else { return 0 };
+        let pages = chapter.split_last();
+        let in_last = pages.map_or(0, |(page, whole)| whole.len() * PAGE + page.len());
+        whole.len() * CHAPTER_ENTRIES + in_last
     }
 
     /// Whether there is no entry.
     pub fn is_empty(&self) -> bool {
-        self.pages.is_empty()
+        self.chapters.is_empty()
     }
 
     /// The entry at `index`; `None` past the end.
     pub fn get(&self, index: usize) -> Option<&T> {
-        self.pages.get(index / PAGE)?.get(index % PAGE)
+        self.chapters.get(index / CHAPTER_ENTRIES)?.get(index / PAGE % CHAPTER)?.get(index % PAGE)
     }
 
     /// All entries in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.pages.iter().flat_map(|page| page.iter())
+        self.chapters.iter().flat_map(|chapter| chapter.iter()).flat_map(|page| page.iter())
     }
 
     /// The entry at `index`, to be written. The array reaches this far from now on.
     pub(super) fn entry(&mut self, index: usize) -> &mut T {
-        let page = index / PAGE;
-        while self.pages.len() <= page {
-            if let Some(last) = self.pages.last_mut() {
-                Arc::make_mut(last).resize(PAGE, T::zeroed());
-            }
-            self.pages.push(Arc::default());
-        }
-        let page = Arc::make_mut(&mut self.pages[page]);
+        let chapter = whole_up_to(&mut self.chapters, index / CHAPTER_ENTRIES, |chapter| {
+            let last = whole_up_to(chapter, CHAPTER - 1, |page| page.resize(PAGE, T::zeroed()));
+            last.resize(PAGE, T::zeroed());
+        });
+        let page = whole_up_to(chapter, index / PAGE % CHAPTER, |page| {
+            page.resize(PAGE, T::zeroed());
+        });
         if page.len() <= index % PAGE {
             page.resize(index % PAGE + 1, T::zeroed());
         }
@@ -60,32 +69,49 @@ impl<T: Copy + Zeroable> Pages<T> {
     }
 }
 
+/// The part at `index`, not shared; parts that come before it and were not whole are filled.
+fn whole_up_to<P: Clone + Default>(
+    parts: &mut Vec<Arc<P>>,
+    index: usize,
+    fill: impl Fn(&mut P),
+) -> &mut P {
+    while parts.len() <= index {
+        if let Some(last) = parts.last_mut() {
+            fill(Arc::make_mut(last));
+        }
+        parts.push(Arc::default());
+    }
+    Arc::make_mut(&mut parts[index])
+}
+
 impl<T> Index<usize> for Pages<T> {
     type Output = T;
 
     fn index(&self, index: usize) -> &T {
-        &self.pages[index / PAGE][index % PAGE]
+        &self.chapters[index / CHAPTER_ENTRIES][index / PAGE % CHAPTER][index % PAGE]
     }
 }
 
 impl<T: Clone> IndexMut<usize> for Pages<T> {
     fn index_mut(&mut self, index: usize) -> &mut T {
-        &mut Arc::make_mut(&mut self.pages[index / PAGE])[index % PAGE]
+        let chapter = Arc::make_mut(&mut self.chapters[index / CHAPTER_ENTRIES]);
+        &mut Arc::make_mut(&mut chapter[index / PAGE % CHAPTER])[index % PAGE]
     }
 }
 
 impl<T: Copy> FromIterator<T> for Pages<T> {
     fn from_iter<I: IntoIterator<Item = T>>(entries: I) -> Self {
-        let mut entries = entries.into_iter();
-        let mut pages = Vec::new();
-        loop {
-            let page: Vec<T> = entries.by_ref().take(PAGE).collect();
-            if page.is_empty() {
-                return Self { pages };
-            }
-            pages.push(Arc::new(page));
-        }
+        let pages = parts(entries.into_iter(), PAGE);
+        Self { chapters: parts(pages, CHAPTER).collect() }
     }
+}
+
+/// Parts of so many each, the last of what is left.
+fn parts<T>(mut all: impl Iterator<Item = T>, size: usize) -> impl Iterator<Item = Arc<Vec<T>>> {
+    std::iter::from_fn(move || {
+        let part: Vec<T> = all.by_ref().take(size).collect();
+        (!part.is_empty()).then(|| Arc::new(part))
+    })
 }
 
 impl<T: Copy> From<Vec<T>> for Pages<T> {
@@ -103,7 +129,7 @@ mod tests {
     proptest! {
         #[test]
         fn is_an_array_that_reaches_as_far_as_it_was_written(
-            writes in vec((0_usize..3 * PAGE, any::<u32>()), 0..40),
+            writes in vec((0_usize..3 * CHAPTER_ENTRIES, any::<u32>()), 0..40),
             copied_at in 0_usize..40,
         ) {
             let mut array = Vec::<u32>::new();

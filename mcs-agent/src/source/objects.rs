@@ -5,6 +5,7 @@ mod endpoint_slice;
 mod service_import;
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde::de::DeserializeOwned;
 use service_import::ServiceImport;
 
 use crate::model::{Kind, Object, ObjectKey};
@@ -39,14 +40,19 @@ pub(super) fn decode(
 ) -> Result<Option<Object>, DecodeError> {
     Ok(match kind {
         Kind::ServiceImport => {
-            let import: ServiceImport = serde_path_to_error::deserialize(object)?;
+            let import: ServiceImport = typed(object)?;
             Some(Object::Import(service_import::convert(import, key)))
         }
         Kind::EndpointSlice => {
-            let slice: EndpointSlice = serde_path_to_error::deserialize(object)?;
+            let slice: EndpointSlice = typed(object)?;
             endpoint_slice::convert(slice, key).map(Object::Slice)
         }
     })
+}
+
+/// To keep track of the field takes as long again, and is of use for what is wrong alone.
+fn typed<T: DeserializeOwned>(object: &serde_json::Value) -> Result<T, DecodeError> {
+    T::deserialize(object).or_else(|_| serde_path_to_error::deserialize(object))
 }
 
 #[cfg(test)]

@@ -122,17 +122,17 @@ impl<'a> Draft<'a> {
         if target.growth() > 0 && endpoints > i64::from(self.realized.capacity().endpoints) {
             return Err(Shortage::Endpoints);
         }
-        if let Ok(room) = Room::find(self.realized.ledger(), target) {
+        if let Ok(room) = Room::find(&self.realized, self.realized.ledger(), target) {
             return Ok(room);
         }
         let mut settled = self.realized.ledger().clone();
         settled.settle();
-        match Room::find(&settled, target) {
+        match Room::find(&self.realized, &settled, target) {
             Ok(_) => self.push(Step::WaitForReaders),
             Err(Shortage::Slots) => self.compact(),
             Err(shortage) => return Err(shortage),
         }
-        Room::find(self.realized.ledger(), target)
+        Room::find(&self.realized, self.realized.ledger(), target)
     }
 
     /// Moves blocks down, until none fits into a free run below it.

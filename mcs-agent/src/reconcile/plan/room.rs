@@ -2,6 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Shortage, target::Target};
 use crate::reconcile::{
+    Realized,
     convert::{cluster_record, service_record},
     ledger::{ClusterName, Ledger},
 };
@@ -19,15 +20,24 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// Finds room among what is free, and takes nothing.
-    pub(super) fn find(ledger: &Ledger, target: &Target<'_>) -> Result<Self, Shortage> {
+    /// Finds room among what is free, and takes nothing. `ledger` is that of `realized`, now or
+    /// after a wait.
+    pub(super) fn find(
+        realized: &Realized,
+        ledger: &Ledger,
+        target: &Target<'_>,
+    ) -> Result<Self, Shortage> {
         let index = target.index.or_else(|| ledger.indices.find(1)).ok_or(Shortage::Frontends)?;
-        let service = service_record(&target.frontend.import);
-        let service = ledger
-            .services
-            .assign(BTreeSet::from([[service.namespace, service.name]]))
-            .and_then(|ids| ids.into_values().next())
-            .ok_or(Shortage::Services)?;
+        let service = if target.changes_attributes(realized) {
+            let service = service_record(&target.frontend.import);
+            ledger
+                .services
+                .assign(BTreeSet::from([[service.namespace, service.name]]))
+                .and_then(|ids| ids.into_values().next())
+                .ok_or(Shortage::Services)?
+        } else {
+            realized.state(index).service
+        };
         let slots = if target.changes_backends() { target.count() } else { 0 };
         let block = ledger.blocks.find(slots).ok_or(Shortage::Slots)?;
         let added = target.added().count();

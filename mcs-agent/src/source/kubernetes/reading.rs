@@ -5,8 +5,11 @@ use kube::{
     api::{ApiResource, ObjectMeta},
     core::DynamicResourceScope,
 };
-use serde::{Deserialize, Deserializer, de::Error as _};
-use serde_json::Value;
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, Visitor},
+};
+use serde_json::{Map, Value};
 
 use crate::{
     model::{Kind, Object, ObjectKey},
@@ -50,16 +53,59 @@ fn key(metadata: &ObjectMeta) -> ObjectKey {
 
 impl<'de, R: Reading> Deserialize<'de> for Read<R> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let object = Value::deserialize(deserializer)?;
-        let metadata = ObjectMeta::deserialize(&object["metadata"]).map_err(D::Error::custom)?;
-        let metadata = ObjectMeta {
-            namespace: metadata.namespace,
-            name: metadata.name,
-            resource_version: metadata.resource_version,
-            ..ObjectMeta::default()
-        };
+        let object = Without(&["metadata", "managedFields"]).deserialize(deserializer)?;
+        let Identity { namespace, name, resource_version } =
+            Identity::deserialize(&object["metadata"]).map_err(D::Error::custom)?;
+        let metadata = ObjectMeta { namespace, name, resource_version, ..ObjectMeta::default() };
         let outcome = R::read(key(&metadata), &object);
         Ok(Self { metadata, outcome, reading: PhantomData })
+    }
+}
+
+/// What is kept of `metadata`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Identity {
+    namespace: Option<String>,
+    name: Option<String>,
+    resource_version: Option<String>,
+}
+
+/// Reads a map without the field at the end of this path. The managed fields can be most of an
+/// object, and nothing is made of them.
+struct Without(&'static [&'static str]);
+
+impl<'de> DeserializeSeed<'de> for Without {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Without {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut kept = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            match self.0.split_first() {
+                Some((first, [])) if *first == key => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+                Some((first, rest)) if *first == key => {
+                    kept.insert(key, map.next_value_seed(Without(rest))?);
+                }
+                _ => {
+                    kept.insert(key, map.next_value()?);
+                }
+            }
+        }
+        Ok(Value::Object(kept))
     }
 }
 
@@ -169,6 +215,19 @@ mod tests {
         assert_eq!(read.version(), Some("7"));
         let error = read.outcome.unwrap_err();
         assert!(error.starts_with("spec.ports[0].port: "), "{error}");
+    }
+
+    #[test]
+    fn managed_fields_are_passed_over() {
+        let text = r#"{
+            "metadata": {"managedFields": [{"fieldsV1": {}}], "name": "web", "labels": {"a": "b"}},
+            "managedFields": 1
+        }"#;
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let read = Without(&["metadata", "managedFields"]).deserialize(&mut deserializer).unwrap();
+        let kept =
+            json!({"metadata": {"name": "web", "labels": {"a": "b"}}, "managedFields": 1});
+        assert_eq!(read, kept);
     }
 
     #[test]

@@ -29,7 +29,7 @@ const SIZES: [u32; 2] = [100, 10_000];
 const CHANGES: u32 = 64;
 
 /// What one change may take, on average, with any number of services.
-const MOST: Change = Change { allocations: 130, bytes: 220_000, steps: 5 };
+const MOST: Change = Change { allocations: 130, bytes: 40_000, steps: 5 };
 
 /// What one change takes.
 #[derive(Clone, Copy, Debug, Default)]

@@ -158,6 +158,7 @@ fn start(scale: &Scale) -> anyhow::Result<Start> {
 
 /// What that process does: prints a [`Start`].
 pub(crate) fn child(services: u32, endpoints: u32) -> anyhow::Result<()> {
+    agent::share_heap();
     let run = Run::begin("mcs-cold")?;
     let bpffs = BpfDirectory::create(&run, "agent")?;
     let config = config(&run, bpffs.path());
