@@ -113,6 +113,14 @@ impl ControlPlane {
         mcs_definitions(&self.programs)
     }
 
+    /// Gives a cluster the types of the Multi-Cluster Services API, and waits until it serves them.
+    pub fn install_types(&self, server: &ApiServer) -> anyhow::Result<()> {
+        server.api.apply_yaml(&self.mcs_definitions()?)?;
+        server.api.wait_for_kind(&json!({
+            "apiVersion": "multicluster.x-k8s.io/v1beta1", "kind": "ServiceImport",
+        }))
+    }
+
     /// Where it is.
     pub const fn address(&self) -> Ipv4Addr {
         self.address
@@ -239,7 +247,7 @@ impl Process {
     }
 
     /// An error if it has ended.
-    pub fn check(&mut self) -> anyhow::Result<()> {
+    fn check(&mut self) -> anyhow::Result<()> {
         let ended = self.child.try_wait()?;
         ensure!(ended.is_none(), "{} ended: see {}", self.name, self.log.display());
         Ok(())

@@ -5,7 +5,7 @@ pub mod observer;
 
 use std::{
     ffi::CString,
-    io,
+    fs, io,
     os::{
         fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
         unix::ffi::OsStrExt as _,
@@ -13,6 +13,7 @@ use std::{
     path::Path,
 };
 
+use anyhow::Context as _;
 use aya_obj::generated::{BPF_F_AFTER, BPF_F_BEFORE, bpf_attr, bpf_cmd, bpf_insn, bpf_map_type};
 pub use aya_obj::generated::{bpf_attach_type as AttachType, bpf_prog_type as ProgramType};
 use bytemuck::{AnyBitPattern, NoUninit, bytes_of_mut};
@@ -281,6 +282,12 @@ pub fn open_pin(path: &Path) -> io::Result<OwnedFd> {
     attr.__bindgen_anon_4.pathname = path.as_ptr().addr() as u64;
     // SAFETY: the path outlives the call.
     unsafe { make(bpf_cmd::BPF_OBJ_GET, &mut attr) }
+}
+
+/// What the kernel tells of what is pinned there (`proc_pid_fdinfo(5)`).
+pub fn describe_pin(path: &Path) -> anyhow::Result<String> {
+    let open = open_pin(path).with_context(|| format!("cannot open {}", path.display()))?;
+    Ok(fs::read_to_string(format!("/proc/self/fdinfo/{}", open.as_raw_fd()))?)
 }
 
 /// Writes an entry of a map, whose key and value are as long as these.

@@ -21,9 +21,12 @@ pub mod fuzz;
 pub mod interpreter;
 pub mod manifests;
 pub mod netns;
+#[cfg(feature = "suites")]
+pub mod objects;
 #[cfg(feature = "clusters")]
 pub mod oci;
 pub mod process;
+pub mod procfs;
 pub mod run;
 #[cfg(feature = "suites")]
 pub mod scenario;

@@ -1,12 +1,8 @@
 //! `cargo xtask bench`: mcs-agent beside kube-proxy and beside no translation at all.
 
-use std::{
-    env,
-    process::{Command, ExitCode},
-};
+use std::process::{Command, ExitCode};
 
 use anyhow::{Result, ensure};
-use mcs_tests::cluster;
 
 use crate::{
     build::{self, OBJECT_VARIABLE, RELEASE},
@@ -58,8 +54,8 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     if let Some(rounds) = args.rounds {
         bench.arg("--rounds").arg(rounds.to_string());
     }
-    let programs = env::join_paths(setup::cluster_programs(workspace)?)?;
-    bench.env(OBJECT_VARIABLE, &object).env("MCS_AGENT", &agent).env(cluster::VARIABLE, programs);
+    setup::name_cluster_programs(workspace, &mut bench)?;
+    bench.env(OBJECT_VARIABLE, &object).env("MCS_AGENT", &agent);
     process::run(&mut bench)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,13 +1,14 @@
 //! `cargo xtask setup`: finds what the other verbs need, installs what is missing, and says what it does.
 
 use std::{
-    fmt,
+    env, fmt,
     path::PathBuf,
     process::{Command, ExitCode},
 };
 
 use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
+use mcs_tests::cluster;
 
 pub(crate) use self::{cargo_tool::CARGO_DENY, toolchain::Toolchain};
 use self::{go_module::GoModule, install::Remedy};
@@ -135,6 +136,12 @@ pub(crate) fn cluster_programs(workspace: &Workspace) -> Result<Vec<PathBuf>> {
             .with_context(|| format!("{name} is not built: run `cargo xtask setup clusters`"))
     };
     go_module::of(&[Purpose::Clusters]).map(directory).collect()
+}
+
+/// Tells a command where what a cluster is made of lies.
+pub(crate) fn name_cluster_programs(workspace: &Workspace, command: &mut Command) -> Result<()> {
+    command.env(cluster::VARIABLE, env::join_paths(cluster_programs(workspace)?)?);
+    Ok(())
 }
 
 /// A program of [`Purpose::Lint`] that comes from the Go module proxy.

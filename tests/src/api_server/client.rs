@@ -52,12 +52,6 @@ impl Api {
         self.ask(&Method::PATCH, &applied(object)?, Some(object)).map(drop)
     }
 
-    /// Asks whether it would take an object, with nothing in it that it does not know.
-    pub fn would_apply(&self, object: &Value) -> anyhow::Result<()> {
-        let strict = "fieldManager=suite&force=true&dryRun=All&fieldValidation=Strict";
-        self.ask(&Method::PATCH, &format!("{}?{strict}", path(object)?), Some(object)).map(drop)
-    }
-
     /// The same for each.
     pub fn apply_all<'a>(
         &self,
@@ -71,15 +65,21 @@ impl Api {
         self.apply_all(&documents(text)?)
     }
 
-    /// Replaces an object that there is, whatever it has become.
-    pub fn replace(&self, object: &Value) -> anyhow::Result<()> {
-        self.ask(&Method::PUT, &path(object)?, Some(object)).map(drop)
-    }
-
     /// The same for many at a time.
     pub fn apply_many(&self, objects: &[Value]) -> anyhow::Result<()> {
         let apply = |object| request(&Method::PATCH, &applied(object)?, Some(object));
         self.send(objects.iter().map(apply).collect::<anyhow::Result<_>>()?)
+    }
+
+    /// Asks whether it would take an object, with nothing in it that it does not know.
+    pub fn would_apply(&self, object: &Value) -> anyhow::Result<()> {
+        let strict = "fieldManager=suite&force=true&dryRun=All&fieldValidation=Strict";
+        self.ask(&Method::PATCH, &format!("{}?{strict}", path(object)?), Some(object)).map(drop)
+    }
+
+    /// Replaces an object that there is, whatever it has become.
+    pub fn replace(&self, object: &Value) -> anyhow::Result<()> {
+        self.ask(&Method::PUT, &path(object)?, Some(object)).map(drop)
     }
 
     /// Creates many objects, none of which there is yet.

@@ -2,15 +2,12 @@
 
 use std::{
     cell::OnceCell,
-    env,
     ffi::OsString,
     path::PathBuf,
-    process::Command,
     time::{Duration, Instant},
 };
 
 use anyhow::Result;
-use mcs_tests::cluster;
 
 use super::{
     suites::{END_TO_END, Extra, Suite},
@@ -94,7 +91,7 @@ impl<'a> Bench<'a> {
             command.envs(variables.iter().map(|(name, path)| (name, path)));
         }
         if suite.needs.contains(&Purpose::Clusters)
-            && let Err(error) = self.name_programs(&mut command)
+            && let Err(error) = setup::name_cluster_programs(self.workspace, &mut command)
         {
             return (Outcome::Failed(format!("{error:#}")), Duration::ZERO);
         }
@@ -109,13 +106,6 @@ impl<'a> Bench<'a> {
             Err(error) => Outcome::Failed(format!("{error:#}")),
         };
         (outcome, start.elapsed())
-    }
-
-    /// Tells a command where what a cluster is made of lies.
-    fn name_programs(&self, command: &mut Command) -> Result<()> {
-        let directories = setup::cluster_programs(self.workspace)?;
-        command.env(cluster::VARIABLE, env::join_paths(directories)?);
-        Ok(())
     }
 
     /// What the suite's command finds built, if it asks for that.

@@ -5,17 +5,18 @@ use std::{
     path::PathBuf,
     process::{Child, Command},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
+    procfs::Status,
     suite::{Suite, tell},
     wait,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::world::World;
+use crate::{swing::Swing, world::World};
 
 const CHANGES: u32 = 100;
 /// System calls for a change, beside what the agent does without any. It takes one to be woken, some
@@ -29,29 +30,21 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 fn few(world: &mut World) -> anyhow::Result<()> {
-    let sets = [&[11, 12], &[11, 13]].map(|pods| world.fresh("counted").with(pods));
-    let api = &world.east.api;
-    api.apply_all(&sets[0].objects())?;
-    world.site.wait_for(&sets[0].service)?;
-    let backends = world.site.set_of(sets[0].tcp())?;
-
+    let mut swing = Swing::begin(world, "counted")?;
     let idle = Trace::begin(world, "idle")?;
     thread::sleep(IDLE);
     let idle = idle.end()? / IDLE.as_secs_f64();
 
     let trace = Trace::begin(world, "changes")?;
-    let begin = std::time::Instant::now();
-    for turn in 1..=CHANGES {
-        let before = backends.now()?;
-        api.apply(&sets[turn as usize % 2].service.slices()[0])?;
-        backends.time(before)?;
+    let begin = Instant::now();
+    for _ in 0..CHANGES {
+        swing.change()?;
     }
     let seconds = begin.elapsed().as_secs_f64();
     let calls = (trace.end()? - idle * seconds) / f64::from(CHANGES);
     tell(format!("{calls:.1} system calls a change, {idle:.0} a second without one"));
     ensure!(calls <= f64::from(MOST), "{calls:.1} system calls a change, {MOST} are allowed");
-    api.apply_all(&sets[0].objects())?;
-    world.site.wait_for(&sets[0].service)
+    swing.end()
 }
 
 /// Counts the system calls of the agent.
@@ -76,9 +69,7 @@ impl Trace {
         let strace = strace.arg(&summary).spawn().context("cannot start strace")?;
         let trace = Self { strace, summary };
         wait::until("strace to be attached", || {
-            let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-            let is_traced = !status.lines().any(|line| line == "TracerPid:\t0");
-            ensure!(is_traced, "no tracer");
+            ensure!(Status::of(pid)?.number("TracerPid")? != 0, "no tracer");
             Ok(())
         })?;
         Ok(trace)

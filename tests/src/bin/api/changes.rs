@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mcs_tests::suite::{Suite, tell};
 
-use crate::world::World;
+use crate::{swing::Swing, world::World};
 
 const CHANGES: usize = 50;
 
@@ -15,21 +15,10 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 
 /// From the API server's answer to whoever writes.
 fn reaches_the_map(world: &mut World) -> anyhow::Result<()> {
-    let sets = [&[11, 12], &[11, 13]].map(|pods| world.fresh("changed").with(pods));
-    let api = &world.east.api;
-    api.apply_all(&sets[0].objects())?;
-    world.site.wait_for(&sets[0].service)?;
-    let backends = world.site.set_of(sets[0].tcp())?;
-    let mut times = Vec::new();
-    for turn in 1..=CHANGES {
-        let before = backends.now()?;
-        // IPv4 comes first.
-        api.apply(&sets[turn % 2].service.slices()[0])?;
-        times.push(backends.time(before)?);
-    }
+    let mut swing = Swing::begin(world, "changed")?;
+    let times = (0..CHANGES).map(|_| swing.change()).collect::<anyhow::Result<_>>()?;
     tell(format!("{CHANGES} changes, {}", summary(times)));
-    api.apply_all(&sets[0].objects())?;
-    world.site.wait_for(&sets[0].service)
+    swing.end()
 }
 
 /// Of times from a write's answer to the map.

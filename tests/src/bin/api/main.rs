@@ -13,6 +13,7 @@ mod place;
 mod rights;
 mod scale;
 mod site;
+mod swing;
 mod world;
 
 use self::world::World;

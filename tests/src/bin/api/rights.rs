@@ -13,8 +13,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 
 fn every_right_is_needed(world: &mut World) -> anyhow::Result<()> {
     let [role, _] = role_and_binding()?;
-    world.west.api.apply_yaml(&world.control.mcs_definitions()?)?;
-    world.west.api.wait_for_kind(&world.fresh("example").service.import())?;
+    world.control.install_types(&world.west)?;
     let rules = role["rules"].as_array().context("a role without rules")?.clone();
     for (index, rule) in rules.iter().enumerate() {
         let resource = rule["resources"][0].as_str().context("a rule without resource")?;

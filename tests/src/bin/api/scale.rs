@@ -123,9 +123,7 @@ fn changes(world: &World, site: &Site, services: &[Service]) -> anyhow::Result<(
     for (service, slice) in services.iter().zip(&slices).take(CHANGES) {
         let (ip, port, _) = *service.frontends().keys().next().context("no frontend")?;
         let backends = site.set_of(SocketAddr::new(ip, port))?;
-        let before = backends.now()?;
-        world.east.api.apply(slice)?;
-        times.push(backends.time(before)?);
+        times.push(backends.time_after(|| world.east.api.apply(slice))?);
     }
     tell(format!("{CHANGES} changes, {}", summary(times)));
 

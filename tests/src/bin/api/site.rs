@@ -1,14 +1,13 @@
 //! An agent that follows an API server.
 
 use std::{
-    fs,
     net::SocketAddr,
     path::PathBuf,
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{bail, ensure};
 use aya::maps::{Array, HashMap, Map, MapData};
 use mcs_agent::{
     dataplane::{Access, KernelMaps},
@@ -22,6 +21,7 @@ use mcs_tests::{
     cgroup::Cgroup,
     manifests::Service,
     netns::Namespace,
+    procfs::Status,
     run::Run,
     site, wait,
 };
@@ -125,10 +125,7 @@ impl Site {
 
     /// The most memory it has had, in bytes.
     pub(crate) fn peak_memory(&self) -> anyhow::Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.agent.pid()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).context("no VmHWM")?;
-        Ok(kib.parse::<u64>()? * 1024)
+        Ok(Status::of(self.agent.pid())?.number("VmHWM")? * 1024)
     }
 
     /// Looks at the maps, from this process.
@@ -161,12 +158,17 @@ pub(crate) struct SetWatcher {
 
 impl SetWatcher {
     /// Where they stand now.
-    pub(crate) fn now(&self) -> anyhow::Result<Extent> {
+    fn now(&self) -> anyhow::Result<Extent> {
         Ok(self.states.get(&self.index, 0)?.extent)
     }
 
-    /// How long it takes from now until they stand elsewhere.
-    pub(crate) fn time(&self, before: Extent) -> anyhow::Result<Duration> {
+    /// How long it takes from the end of `write` until they stand elsewhere than before it.
+    pub(crate) fn time_after(
+        &self,
+        write: impl FnOnce() -> anyhow::Result<()>,
+    ) -> anyhow::Result<Duration> {
+        let before = self.now()?;
+        write()?;
         let begin = Instant::now();
         while begin.elapsed() < PATIENCE {
             if self.now()? != before {

@@ -178,14 +178,10 @@ fn start_servers(run: &Run, node: &Node) -> anyhow::Result<(ControlPlane, ApiSer
     let control = ControlPlane::start(run, netns, CONTROL.v4(2))?;
     let east = control.api_server("east", 6443, &[])?;
     let west = control.api_server("west", 6444, &["--feature-gates=WatchList=false"])?;
-    let definitions = documents(&control.mcs_definitions()?)?;
-    east.api.apply_all(&definitions)?;
+    control.install_types(&east)?;
     for server in [&east, &west] {
         server.api.apply_yaml(CLUSTER_PROPERTIES)?;
     }
-    east.api.wait_for_kind(&json!({
-        "apiVersion": "multicluster.x-k8s.io/v1beta1", "kind": "ServiceImport",
-    }))?;
     Ok((control, east, west))
 }
 

@@ -25,6 +25,8 @@ impl Contender {
         [Self::Direct, Self::Sockets, Self::Packets, Self::Nftables, Self::Iptables];
     /// All but the one that is measured for new connections alone.
     pub(crate) const MOST: [Self; 4] = [Self::Direct, Self::Sockets, Self::Packets, Self::Nftables];
+    /// Those that are waited for while objects change.
+    pub(crate) const FOLLOWING: [Self; 3] = [Self::Sockets, Self::Packets, Self::Nftables];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {

@@ -13,7 +13,7 @@ const APART: Duration = Duration::from_millis(500);
 const CALM: Duration = Duration::from_millis(20);
 
 /// The CPU time of a process and of those that it started and waited for, in steps of a tick (10 ms).
-pub(crate) fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
+fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let ticks = ticks(&stat).with_context(|| format!("/proc/{pid}/stat is {stat}"))?;
     Ok(Duration::from_secs(ticks) / u32::try_from(clock_ticks_per_second())?)
@@ -30,6 +30,19 @@ fn ticks(stat: &str) -> Option<u64> {
         return None;
     }
     fields.into_iter().map(|field| field.parse::<u64>().ok()).sum()
+}
+
+/// Does `work`, and returns with what comes of it the CPU time that a lane's daemon takes meanwhile and
+/// until it has nothing more to do.
+pub(crate) fn cpu_time_for<T>(
+    lane: &Lane,
+    work: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<(T, Duration)> {
+    let pid = lane.daemon().context("no daemon")?;
+    let before = cpu_time(pid)?;
+    let done = work()?;
+    wait_until_calm(lane)?;
+    Ok((done, cpu_time(pid)?.saturating_sub(before)))
 }
 
 fn has_children(pid: u32) -> anyhow::Result<bool> {

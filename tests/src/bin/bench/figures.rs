@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+#[cfg(test)]
+use crate::cases::connect;
 use crate::{
     contender::Contender,
     statistics::{self, Summary},
@@ -73,6 +75,15 @@ pub(crate) enum Outcome {
     NotMeasured(String),
 }
 
+impl From<anyhow::Result<Vec<f64>>> for Outcome {
+    fn from(rounds: anyhow::Result<Vec<f64>>) -> Self {
+        match rounds {
+            Ok(rounds) => Self::Rounds(rounds),
+            Err(error) => Self::NotMeasured(format!("{error:#}")),
+        }
+    }
+}
+
 impl Figure {
     /// What the rounds gave, if it was measured.
     pub(crate) fn summary(&self) -> Option<Summary> {
@@ -128,20 +139,26 @@ impl Figures {
 }
 
 #[cfg(test)]
+impl Figures {
+    /// Adds what connecting took a contender, with so many services.
+    pub(crate) fn add_connect(&mut self, services: u32, contender: Contender, outcome: Outcome) {
+        let (case, quantity) = (connect::CASE.name, connect::TCP.to_owned());
+        let key = Key { case, services: Some(services), quantity };
+        self.add(Figure { key, contender, unit: Unit::Microseconds, outcome });
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
-
-    fn figure(contender: Contender, outcome: Outcome) -> Figure {
-        let key = Key { case: "connect", services: Some(10), quantity: "TCP".to_owned() };
-        Figure { key, contender, unit: Unit::Microseconds, outcome }
-    }
 
     #[test]
     fn a_ratio_takes_both() {
         let mut figures = Figures::default();
-        figures.add(figure(Contender::Direct, Outcome::Rounds(vec![10.0, 20.0, 10.0])));
-        figures.add(figure(Contender::Sockets, Outcome::Rounds(vec![11.0, 22.0, 15.0])));
-        figures.add(figure(Contender::Packets, Outcome::NotMeasured("broken".to_owned())));
+        let mut add = |contender, outcome| figures.add_connect(10, contender, outcome);
+        add(Contender::Direct, Outcome::Rounds(vec![10.0, 20.0, 10.0]));
+        add(Contender::Sockets, Outcome::Rounds(vec![11.0, 22.0, 15.0]));
+        add(Contender::Packets, Outcome::NotMeasured("broken".to_owned()));
         let keys = figures.keys();
         assert_eq!(keys.len(), 1);
         let ratio = figures.ratio(keys[0], Contender::Sockets, Contender::Direct);

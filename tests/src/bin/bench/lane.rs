@@ -59,7 +59,7 @@ pub(crate) fn pods(port: Port) -> Vec<SocketAddrV4> {
 pub(crate) struct Lane {
     pub(crate) contender: Contender,
     daemon: Option<Daemon>,
-    pub(crate) bpffs: BpfDirectory,
+    bpffs: BpfDirectory,
     pub(crate) cgroup: Cgroup,
     pub(crate) client: Namespace,
     pub(crate) servers: Namespace,

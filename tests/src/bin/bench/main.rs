@@ -9,7 +9,7 @@ use clap::{Parser, builder::PossibleValuesParser};
 use self::{
     cases::{CASES, Case},
     contender::Contender,
-    figures::{Figure, Figures, Key, Outcome, Unit},
+    figures::{Figure, Figures, Key, Unit},
     machine::Machine,
     plan::Plan,
     progress::Progress,
@@ -140,10 +140,7 @@ fn measure(plan: &Plan, cases: &[&'static Case]) -> anyhow::Result<Figures> {
     for services in plan.sizes.iter().copied() {
         progress.step(format!("{services} services"));
         for (contender, time) in world.grow(services, &progress)? {
-            let outcome = match time {
-                Ok(time) => Outcome::Rounds(vec![time.as_secs_f64()]),
-                Err(error) => Outcome::NotMeasured(format!("{error:#}")),
-            };
+            let outcome = time.map(|time| vec![time.as_secs_f64()]).into();
             let key = Key {
                 case: GROWTH,
                 services: Some(services),

@@ -16,7 +16,7 @@ use mcs_tests::api_server::Api;
 use rustix::thread::set_current_timer_slack;
 
 use crate::{
-    cpu,
+    cpu, daemon,
     lane::{Lane, backends},
     objects::{Service, WHO},
     traffic,
@@ -74,8 +74,25 @@ impl Probe {
         Ok(Self { service, api, events })
     }
 
+    /// Lets a lane's daemon go on, waits until it has caught up, and does `work` in the lane's cgroup.
+    pub(crate) fn awake<T>(
+        &mut self,
+        lane: &Lane,
+        work: impl FnOnce(&mut Self) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        lane.thaw()?;
+        let done = self.wait(lane).and_then(|()| daemon::wait_until_calm(lane)).and_then(|()| {
+            let _visit = lane.cgroup.visit()?;
+            // Its watch may have to be opened anew.
+            self.change(lane)?;
+            work(self)
+        });
+        lane.freeze()?;
+        done
+    }
+
     /// Waits until clients of a lane meet the endpoint as it is now.
-    pub(crate) fn wait(&self, lane: &Lane) -> anyhow::Result<()> {
+    fn wait(&self, lane: &Lane) -> anyhow::Result<()> {
         let (to, endpoint) = (self.address(), self.service.endpoints()[0]);
         lane.as_client(lane.cpus.client, || wait_for(to, endpoint).map(drop))
     }

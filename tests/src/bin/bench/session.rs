@@ -4,7 +4,7 @@ use anyhow::Context as _;
 
 use crate::{
     contender::Contender,
-    figures::{Figure, Figures, Key, Outcome, Unit},
+    figures::{Figure, Figures, Key, Unit},
     lane::Lane,
     plan::Plan,
     progress::Progress,
@@ -23,6 +23,18 @@ pub(crate) struct Session<'a> {
 }
 
 impl Session<'_> {
+    /// Lets the API server go on while `work` is done.
+    pub(crate) fn served(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let server = &self.world.server;
+        server.thaw()?;
+        let done = work(self);
+        server.freeze()?;
+        done
+    }
+
     /// Gives each contender its turn, round by round, each time with another one first. `sample` is
     /// run once before that, to warm up. A contender that fails is not measured, and why is noted.
     pub(crate) fn rounds(
@@ -58,18 +70,14 @@ impl Session<'_> {
         quantity: &str,
         unit: Unit,
         contender: Contender,
-        outcome: anyhow::Result<Vec<f64>>,
+        rounds: anyhow::Result<Vec<f64>>,
     ) {
-        let outcome = match outcome {
-            Ok(rounds) => Outcome::Rounds(rounds),
-            Err(error) => {
-                self.progress.note(format!("{quantity} of {contender} failed: {error:#}"));
-                Outcome::NotMeasured(format!("{error:#}"))
-            }
-        };
+        if let Err(error) = &rounds {
+            self.progress.note(format!("{quantity} of {contender} failed: {error:#}"));
+        }
         let key =
             Key { case: self.case, services: Some(self.services), quantity: quantity.to_owned() };
-        self.figures.add(Figure { key, contender, unit, outcome });
+        self.figures.add(Figure { key, contender, unit, outcome: rounds.into() });
     }
 
     /// The lane of a contender.

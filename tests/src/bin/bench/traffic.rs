@@ -19,13 +19,13 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n";
 const CHUNK: usize = 128 * 1024;
 
-/// Does something so many times, first to `warm` up and then for its time. Returns the median of the
-/// nanoseconds that each took, so that what interrupts a few does not count.
+/// Does something so many times, after a tenth more to warm up. Returns the median of the nanoseconds
+/// that each took, so that what interrupts a few does not count.
 pub(crate) fn time_each(
-    warm: u32,
     count: u32,
     mut work: impl FnMut(usize) -> anyhow::Result<()>,
 ) -> anyhow::Result<f64> {
+    let warm = count / 10;
     let mut times = Vec::with_capacity(usize::try_from(count)?);
     for number in 0..warm + count {
         let begin = Instant::now();
@@ -95,7 +95,7 @@ pub(crate) fn ask_who(to: SocketAddrV4) -> anyhow::Result<Ipv4Addr> {
 pub(crate) fn exchange_tcp(to: SocketAddrV4, count: u32) -> anyhow::Result<f64> {
     let mut stream = patient_tcp(to)?;
     let mut byte = [7];
-    let time = time_each(count / 10, count, |_| {
+    let time = time_each(count, |_| {
         stream.write_all(&byte)?;
         Ok(stream.read_exact(&mut byte)?)
     })?;
@@ -107,7 +107,7 @@ pub(crate) fn exchange_connected(to: SocketAddrV4, count: u32) -> anyhow::Result
     let socket = udp()?;
     socket.connect(to)?;
     let mut buffer = [7];
-    let time = time_each(count / 10, count, |_| {
+    let time = time_each(count, |_| {
         socket.send(&buffer)?;
         ensure!(socket.recv(&mut buffer)? == 1, "a datagram of another size");
         Ok(())
@@ -119,7 +119,7 @@ pub(crate) fn exchange_connected(to: SocketAddrV4, count: u32) -> anyhow::Result
 pub(crate) fn exchange_unconnected(to: SocketAddrV4, count: u32) -> anyhow::Result<f64> {
     let socket = udp()?;
     let mut buffer = [7];
-    let time = time_each(count / 10, count, |_| {
+    let time = time_each(count, |_| {
         socket.send_to(&buffer, to)?;
         let (length, from) = socket.recv_from(&mut buffer)?;
         ensure!(length == 1 && from == SocketAddr::V4(to), "an answer from {from}, not {to}");
@@ -159,7 +159,7 @@ pub(crate) fn send_datagrams(to: SocketAddrV4, connected: bool, count: u32) -> a
     if connected {
         socket.connect(to)?;
     }
-    time_each(count / 10, count, |_| {
+    time_each(count, |_| {
         let sent = if connected { socket.send(&[7; 32]) } else { socket.send_to(&[7; 32], to) };
         match sent {
             Ok(32) => Ok(()),

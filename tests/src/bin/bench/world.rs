@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Context as _;
 use mcs_tests::{
-    api_server::{ApiServer, ControlPlane, TOKEN, documents},
+    api_server::{ApiServer, ControlPlane, TOKEN},
     cluster::CLUSTER_PROPERTIES,
     netns::Namespace,
     run::Run,
@@ -57,16 +57,13 @@ impl World {
         netns.ip(&format!("address add {CONTROL}/32 dev lo\n"))?;
         let control = ControlPlane::start(&run, netns, CONTROL)?;
         let server = control.api_server("api", PORT, &[])?;
-        server.api.apply_all(&documents(&control.mcs_definitions()?)?)?;
+        control.install_types(&server)?;
         server.api.apply_yaml(CLUSTER_PROPERTIES)?;
         server.api.apply(&json!({
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": { "name": NODE },
             "status": { "addresses": [{ "type": "InternalIP", "address": NODE_ADDRESS }] },
-        }))?;
-        server.api.wait_for_kind(&json!({
-            "apiVersion": "multicluster.x-k8s.io/v1beta1", "kind": "ServiceImport",
         }))?;
         let [kubeconfig, token] = ["kubeconfig", "token"].map(|name| run.directory().join(name));
         std::fs::write(&token, TOKEN)?;
@@ -153,14 +150,6 @@ impl World {
         self.lanes.iter().try_for_each(Lane::freeze)?;
         self.server.freeze()?;
         Ok(times)
-    }
-
-    /// Lets the API server go on while `work` is done.
-    pub(crate) fn served<T>(&self, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
-        self.server.thaw()?;
-        let done = work();
-        self.server.freeze()?;
-        done
     }
 }
 

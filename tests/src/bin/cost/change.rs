@@ -4,21 +4,16 @@
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
-    fmt,
-    net::{IpAddr, Ipv4Addr},
 };
 
 use anyhow::ensure;
 use mcs_agent::{
     desired::Rules,
-    model::{
-        Batch, Capacity, Endpoint, EndpointAddress, EndpointSlice, ImportPort, Kind, NodeContext,
-        Object, ObjectEvent, ObjectKey, Scope, ServiceImport, ServiceType, SlicePort, Timestamp,
-        Trigger,
-    },
+    model::{Batch, Capacity, NodeContext, Object, ObjectEvent, ObjectKey, Scope},
     reconcile::{MemoryMaps, Realized, apply, plan, plan_backends},
     store::ObjectStore,
 };
+use mcs_tests::objects::{self, FIRST_ENDPOINT, vip};
 
 /// Endpoints of each service.
 const ENDPOINTS: u32 = 10;
@@ -131,10 +126,7 @@ fn change(services: u32) -> anyhow::Result<Change> {
     let endpoints = services * ENDPOINTS;
     let mut agent = Agent::new(Capacity { frontends: services, endpoints, clusters: 4 });
     let (imports, slices) = (1..=services).map(|nth| (import(nth), slice(nth, 0))).unzip();
-    agent.take(vec![
-        ObjectEvent::Relist { kind: Kind::ServiceImport, objects: imports },
-        ObjectEvent::Relist { kind: Kind::EndpointSlice, objects: slices },
-    ])?;
+    agent.take(objects::lists(imports, slices))?;
     let mut sum = Change::default();
     for number in 1..=CHANGES {
         let nth = number * (services / CHANGES).max(1);
@@ -150,48 +142,19 @@ fn change(services: u32) -> anyhow::Result<Change> {
     Ok(Change { allocations: mean(allocations), bytes: mean(bytes), steps: mean(steps) })
 }
 
-/// Displays as the namespace and the name of a service.
-struct Name(u32);
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "service-{:06}", self.0)
-    }
+fn name(nth: u32) -> String {
+    format!("service-{nth:06}")
 }
 
 fn import(nth: u32) -> Object {
-    let vip = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 0, 0, 0)) + nth);
-    Object::Import(ServiceImport {
-        key: ObjectKey::new("shop", Name(nth).to_string()),
-        created: Some(Timestamp(0)),
-        derived_service: None,
-        service_type: ServiceType::ClusterSetIp,
-        ips: vec![vip.to_string()],
-        ports: vec![ImportPort { name: "http".to_owned(), protocol: None, port: 80 }],
-        session_affinity: None,
-        affinity_timeout_seconds: None,
-        internal_traffic_policy: None,
-        endpoint_slice_objects: None,
-    })
+    objects::import(ObjectKey::new("shop", name(nth)), vip(nth))
 }
 
 /// The slice of a service, with another first address in each generation.
 fn slice(nth: u32, generation: u8) -> Object {
-    let base = u32::from(Ipv4Addr::new(100, 64, 0, 0)) + nth * (ENDPOINTS + 1);
+    let base = FIRST_ENDPOINT + nth * (ENDPOINTS + 1);
     let first = base + if generation == 0 { 0 } else { ENDPOINTS };
     let addresses = [first].into_iter().chain(base + 1..base + ENDPOINTS);
-    let endpoints = addresses.map(|address| Endpoint {
-        address: EndpointAddress::Ip(IpAddr::V4(address.into())),
-        node_name: Some(format!("node-{}", address % 100).into()),
-        ..Endpoint::default()
-    });
-    Object::Slice(EndpointSlice {
-        key: ObjectKey::new("shop", format!("{}-a", Name(nth))),
-        service: Name(nth).to_string().into(),
-        source_cluster: "east".into(),
-        address_type: "IPv4".to_owned(),
-        endpoints: endpoints.collect(),
-        ports: vec![SlicePort { name: "http".to_owned(), protocol: None, port: Some(8080) }],
-        trigger: Trigger::default(),
-    })
+    let name = name(nth);
+    objects::slice(ObjectKey::new("shop", format!("{name}-a")), &name, "east", addresses)
 }

@@ -6,6 +6,7 @@ use anyhow::{Context as _, ensure};
 use mcs_agent::model::Memory;
 use mcs_tests::{
     manifests::{Protocol, Service},
+    procfs::Status,
     suite::Suite,
     wait,
 };
@@ -104,13 +105,12 @@ fn changes(world: &mut World) -> anyhow::Result<()> {
 
 fn process(world: &mut World) -> anyhow::Result<()> {
     let figures = samples(&world.node.netns)?;
-    let status = fs::read_to_string(format!("/proc/{}/status", world.site.agent.pid()))?;
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let resident: f64 = resident.context("no VmRSS")?.trim().trim_end_matches(" kB").parse()?;
+    let pid = world.site.agent.pid();
+    let resident = f64::from(u32::try_from(Status::of(pid)?.number("VmRSS")?)?);
     let told = figures["process_resident_memory_bytes"] / 1024.0;
     // The kernel counts in batches, and not the same ones.
     ensure!((told / resident - 1.0).abs() < 0.2, "{told} KiB instead of {resident}");
-    let open = fs::read_dir(format!("/proc/{}/fd", world.site.agent.pid()))?.count();
+    let open = fs::read_dir(format!("/proc/{pid}/fd"))?.count();
     let told = figures["process_open_fds"];
     ensure!((told - f64::from(u32::try_from(open)?)).abs() < 5.0, "{told} instead of {open}");
     ensure!(figures["process_cpu_seconds_total"] > 0.0, "no CPU time");

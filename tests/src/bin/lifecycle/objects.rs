@@ -1,12 +1,12 @@
 //! The kernel's eBPF objects, by their ids.
 
-use std::{collections::BTreeSet, fmt, fs, os::fd::AsRawFd as _, path::Path};
+use std::{collections::BTreeSet, fmt, fs, path::Path};
 
 use aya::{
     maps::loaded_maps,
     programs::{ProgramInfo, loaded_links, loaded_programs},
 };
-use mcs_tests::bpf;
+use mcs_tests::{bpf, procfs};
 
 use crate::process;
 
@@ -23,13 +23,13 @@ pub(crate) enum Kind {
 impl Kind {
     pub(crate) const ALL: [Self; 4] = [Self::Map, Self::Program, Self::Link, Self::Btf];
 
-    /// What precedes an id in fdinfo.
+    /// The field of fdinfo with an id.
     const fn field(self) -> &'static str {
         match self {
-            Self::Map => "map_id:",
-            Self::Program => "prog_id:",
-            Self::Link => "link_id:",
-            Self::Btf => "btf_id:",
+            Self::Map => "map_id",
+            Self::Program => "prog_id",
+            Self::Link => "link_id",
+            Self::Btf => "btf_id",
         }
     }
 }
@@ -77,9 +77,7 @@ impl Objects {
             if entry.file_type()?.is_dir() {
                 pinned.append(Self::pinned_in(&entry.path())?);
             } else {
-                let open = bpf::open_pin(&entry.path())?;
-                let info = format!("/proc/self/fdinfo/{}", open.as_raw_fd());
-                pinned.add_described(&fs::read_to_string(info)?);
+                pinned.add_described(&bpf::describe_pin(&entry.path())?);
             }
         }
         pinned.add_held()?;
@@ -89,8 +87,8 @@ impl Objects {
     /// Adds what fdinfo tells of a descriptor.
     fn add_described(&mut self, info: &str) {
         for kind in Kind::ALL {
-            let id = info.lines().find_map(|line| line.strip_prefix(kind.field()));
-            self.extend(kind, id.and_then(|id| id.trim().parse().ok()));
+            let id = procfs::number(info, kind.field());
+            self.extend(kind, id.and_then(|id| u32::try_from(id).ok()));
         }
     }
 

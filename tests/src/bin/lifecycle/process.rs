@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, fs, io};
 
-use anyhow::Context as _;
+use mcs_tests::procfs::{self, Status};
 
 use crate::objects::{Kind, Objects};
 
@@ -26,18 +26,13 @@ pub(crate) struct Footprint {
 impl Footprint {
     /// Looks at a process now.
     pub(crate) fn of(pid: u32) -> anyhow::Result<Self> {
-        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            let value = line.map(|line| line.trim().trim_end_matches(" kB"));
-            anyhow::Ok(value.with_context(|| format!("no {name}"))?.parse::<u64>()?)
-        };
+        let status = Status::of(pid)?;
         let held = Objects::held_by(pid)?;
         Ok(Self {
-            resident: field("VmRSS:")?,
-            peak: field("VmHWM:")?,
+            resident: status.number("VmRSS")?,
+            peak: status.number("VmHWM")?,
             descriptors: fs::read_dir(format!("/proc/{pid}/fd"))?.count(),
-            threads: field("Threads:")?,
+            threads: status.number("Threads")?,
             objects: Kind::ALL.map(|kind| (kind, held.of(kind).count())).into(),
             maps: map_memory(pid)? / 1024,
         })
@@ -57,10 +52,8 @@ impl fmt::Display for Footprint {
 fn map_memory(pid: u32) -> io::Result<u64> {
     let mut maps = BTreeMap::new();
     for info in descriptors(pid)? {
-        let field = |name: &str| {
-            info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
-        };
-        maps.extend(field("map_id:").zip(field("memlock:")));
+        let field = |name| procfs::number(&info, name);
+        maps.extend(field("map_id").zip(field("memlock")));
     }
     Ok(maps.into_values().sum())
 }

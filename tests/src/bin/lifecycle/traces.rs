@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fs::{self, File},
     ops::RangeInclusive,
-    os::fd::{AsFd as _, AsRawFd as _},
+    os::fd::AsFd as _,
     path::Path,
     thread,
     time::Duration,
@@ -104,8 +104,7 @@ fn list(directory: &Path, places: &mut BTreeMap<String, String>) -> anyhow::Resu
 
 /// What is pinned, by its id.
 fn pinned(path: &Path) -> anyhow::Result<String> {
-    let open = bpf::open_pin(path).with_context(|| format!("cannot open {}", path.display()))?;
-    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", open.as_raw_fd()))?;
+    let info = bpf::describe_pin(path)?;
     Ok(info.lines().filter(|line| line.contains("_id:")).collect())
 }
 

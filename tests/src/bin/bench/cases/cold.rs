@@ -1,11 +1,8 @@
 //! A start from nothing: all objects arrive at once.
 
 use std::{
-    env,
-    fmt::Write as _,
-    fs,
-    net::{IpAddr, Ipv4Addr},
-    os::fd::{AsFd as _, AsRawFd as _},
+    env, fs,
+    net::IpAddr,
     path::Path,
     process::Command,
     thread,
@@ -19,13 +16,19 @@ use mcs_agent::{
     devices::{DevicePatterns, TcMode, Uplinks, Wishes},
     flows::FlowCapacity,
     loader::{CONFIG_MAPS, Pins},
-    model::{
-        Batch, Endpoint, EndpointAddress, EndpointSlice, ImportPort, Kind, Memory, NodeFacts,
-        Object, ObjectEvent, ObjectKey, ServiceImport, ServiceType, SlicePort, Timestamp, Trigger,
-    },
+    model::{Batch, Memory, NodeFacts, ObjectEvent, ObjectKey},
 };
 use mcs_common::{Address, maps};
-use mcs_tests::{bpffs::BpfDirectory, process, run::Run, wait};
+use mcs_tests::{
+    bpf,
+    bpffs::BpfDirectory,
+    objects::{self, FIRST_ENDPOINT, vip},
+    process,
+    procfs::{self, Status},
+    run::Run,
+    wait,
+};
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
@@ -111,10 +114,10 @@ struct Start {
     /// CPU time of all threads meanwhile, in seconds.
     cpu: f64,
     /// Bytes: at most, and afterwards.
-    peak: f64,
-    resident: f64,
+    peak: u64,
+    resident: u64,
     /// Bytes that the kernel says the config maps take.
-    maps: f64,
+    maps: u64,
 }
 
 fn run(session: &mut Session<'_>) {
@@ -141,12 +144,15 @@ type Quantity = (&'static str, Unit, fn(&Start) -> f64);
 const QUANTITIES: [Quantity; 5] = [
     ("list to effect", Unit::Milliseconds, |start| start.effect * 1e3),
     ("CPU time for it", Unit::Milliseconds, |start| start.cpu * 1e3),
-    ("resident at most", Unit::Mebibytes, |start| start.peak / MEBIBYTE),
-    ("resident once synced", Unit::Mebibytes, |start| start.resident / MEBIBYTE),
-    ("maps", Unit::Mebibytes, |start| start.maps / MEBIBYTE),
+    ("resident at most", Unit::Mebibytes, |start| mebibytes(start.peak)),
+    ("resident once synced", Unit::Mebibytes, |start| mebibytes(start.resident)),
+    ("maps", Unit::Mebibytes, |start| mebibytes(start.maps)),
 ];
 
-const MEBIBYTE: f64 = 1024.0 * 1024.0;
+#[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 bytes")]
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
 
 /// Starts an agent in a process of its own.
 fn start(scale: &Scale) -> anyhow::Result<Start> {
@@ -226,25 +232,23 @@ fn measure(
     let (effect, cpu) = (begin.elapsed(), cpu_time()?.saturating_sub(cpu));
     // The report follows.
     thread::sleep(Duration::from_secs(1));
+    let status = Status::of(std::process::id())?;
     Ok(Start {
         effect: effect.as_secs_f64(),
         cpu: cpu.as_secs_f64(),
-        peak: of_status("VmHWM:")?,
-        resident: of_status("VmRSS:")?,
+        peak: status.number("VmHWM")? * 1024,
+        resident: status.number("VmRSS")? * 1024,
         maps: CONFIG_MAPS
             .iter()
             .map(|map| locked(&config.join(map)))
-            .sum::<anyhow::Result<f64>>()?,
+            .sum::<anyhow::Result<u64>>()?,
     })
 }
 
 /// Bytes that a pinned map takes, as the kernel tells it.
-fn locked(pin: &Path) -> anyhow::Result<f64> {
-    let map = MapData::from_pin(pin)?;
-    let file = format!("/proc/self/fdinfo/{}", map.fd().as_fd().as_raw_fd());
-    let told = fs::read_to_string(&file)?;
-    let line = told.lines().find_map(|line| line.strip_prefix("memlock:"));
-    Ok(line.with_context(|| format!("{file} has no memlock"))?.trim().parse()?)
+fn locked(pin: &Path) -> anyhow::Result<u64> {
+    let told = bpf::describe_pin(pin)?;
+    procfs::number(&told, "memlock").with_context(|| format!("no memlock of {}", pin.display()))
 }
 
 fn has(pin: &Path, vip: &Address) -> anyhow::Result<bool> {
@@ -254,88 +258,25 @@ fn has(pin: &Path, vip: &Address) -> anyhow::Result<bool> {
     Ok(map.get(vip, 0).is_ok())
 }
 
-/// A field of this process's status, which is in kilobytes.
-fn of_status(field: &str) -> anyhow::Result<f64> {
-    let status = fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix(field)).context("no such field")?;
-    let number = line.trim().trim_end_matches(" kB");
-    Ok(number.parse::<f64>().with_context(|| format!("{field} {line}"))? * 1024.0)
-}
-
-/// CPU time of this process.
+/// CPU time of this process, finer than what the kernel tells of others.
 fn cpu_time() -> anyhow::Result<Duration> {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Ok(Duration::new(u64::try_from(time.tv_sec)?, u32::try_from(time.tv_nsec)?))
-}
-
-/// The VIP of a service; they are numbered from 1.
-fn vip(service: u32) -> Ipv4Addr {
-    Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 0, 0, 0)) + service)
+    Ok(clock_gettime(ClockId::ProcessCPUTime).try_into()?)
 }
 
 /// The lists of all objects.
 fn events(services: u32, endpoints: u32) -> Vec<ObjectEvent> {
-    let mut addresses = u32::from(Ipv4Addr::new(100, 64, 0, 0))..;
+    let mut addresses = FIRST_ENDPOINT..;
     let (mut imports, mut slices) = (Vec::new(), Vec::new());
-    let (mut namespace, mut name) = (String::new(), String::new());
     for service in 1..=services {
-        namespace.clear();
-        name.clear();
-        // To write to a string cannot fail.
-        let _ = write!(namespace, "team-{}", service % 100);
-        let _ = write!(name, "service-{service:06}");
-        imports.push(Object::Import(import(&namespace, &name, vip(service))));
+        let namespace = format!("team-{}", service % 100);
+        let name = format!("service-{service:06}");
+        let cluster = format!("cluster-{}", service % 10);
+        imports.push(objects::import(ObjectKey::new(&*namespace, &*name), vip(service)));
         for (number, first) in (0..endpoints).step_by(SLICE as usize).enumerate() {
             let count = SLICE.min(endpoints - first) as usize;
-            let endpoints = addresses.by_ref().take(count).map(endpoint).collect();
-            slices.push(Object::Slice(EndpointSlice {
-                key: ObjectKey::new(&*namespace, format!("{name}-{number}")),
-                service: (&*name).into(),
-                source_cluster: format!("cluster-{}", service % 10).into(),
-                address_type: "IPv4".to_owned(),
-                endpoints,
-                ports: vec![SlicePort {
-                    name: "http".to_owned(),
-                    protocol: Some("TCP".to_owned()),
-                    port: Some(8080),
-                }],
-                trigger: Trigger::default(),
-            }));
+            let key = ObjectKey::new(&*namespace, format!("{name}-{number}"));
+            slices.push(objects::slice(key, &name, &cluster, addresses.by_ref().take(count)));
         }
     }
-    vec![
-        ObjectEvent::Relist { kind: Kind::ServiceImport, objects: imports },
-        ObjectEvent::Relist { kind: Kind::EndpointSlice, objects: slices },
-    ]
-}
-
-fn import(namespace: &str, name: &str, vip: Ipv4Addr) -> ServiceImport {
-    ServiceImport {
-        key: ObjectKey::new(namespace, name),
-        created: Some(Timestamp(0)),
-        derived_service: None,
-        service_type: ServiceType::ClusterSetIp,
-        ips: vec![vip.to_string()],
-        ports: vec![ImportPort {
-            name: "http".to_owned(),
-            protocol: Some("TCP".to_owned()),
-            port: 80,
-        }],
-        session_affinity: None,
-        affinity_timeout_seconds: None,
-        internal_traffic_policy: None,
-        endpoint_slice_objects: None,
-    }
-}
-
-/// A ready endpoint, on one of 5,000 nodes.
-fn endpoint(address: u32) -> Endpoint {
-    Endpoint {
-        address: EndpointAddress::Ip(Ipv4Addr::from(address).into()),
-        ready: Some(true),
-        serving: Some(true),
-        terminating: Some(false),
-        node_name: Some(format!("node-{}", address % 5000).into()),
-        hints: None,
-    }
+    objects::lists(imports, slices)
 }

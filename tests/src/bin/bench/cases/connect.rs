@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddrV4, time::Duration};
 
-use super::Case;
+use super::{Case, Sizes};
 use crate::{
     contender::Contender,
     figures::Unit,
@@ -18,7 +18,7 @@ pub(crate) const CASE: Case = Case {
     about: "TCP connect and close, UDP connect, HTTP request on a new connection",
     note: "By the service's VIP; direct goes to the pods in turn. iptables has tables of its own (legacy) where \
            they are installed.",
-    sizes: super::Sizes::Each,
+    sizes: Sizes::Each,
     contenders: &Contender::ALL,
     time,
     run: |session| {
@@ -46,9 +46,7 @@ fn run(session: &mut Session<'_>) {
         session.rounds(quantity, Unit::Microseconds, CASE.contenders, |lane: &Lane| {
             let to = lane.reach(target.vip, port);
             lane.as_client(lane.cpus.client, || {
-                let time = traffic::time_each(operations / 10, operations, |number| {
-                    work(to[number % to.len()])
-                })?;
+                let time = traffic::time_each(operations, |number| work(to[number % to.len()]))?;
                 Ok(time / 1000.0)
             })
         });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Case;
+use super::{Case, Sizes};
 use crate::{
     contender::Contender,
     figures::Unit,
@@ -17,7 +17,7 @@ pub(crate) const CASE: Case = Case {
     name: "exchange",
     about: "a byte there and back by TCP and by UDP, connected and not; TCP throughput",
     note: "Request and response on one CPU: what counts is the work, not how soon another CPU wakes up.",
-    sizes: super::Sizes::Each,
+    sizes: Sizes::Each,
     contenders: &Contender::MOST,
     time,
     run: |session| {

@@ -14,7 +14,6 @@ use crate::{
     contender::Contender,
     daemon,
     figures::Unit,
-    lane::Lane,
     plan::Plan,
     probe::{Change, Probe},
     session::Session,
@@ -30,15 +29,11 @@ pub(crate) const CASE: Case = Case {
            daemon and the programs it runs, for as long as it has to do with the changes of a span, and in \
            percent of that span.",
     sizes: Sizes::Each,
-    contenders: &CONTENDERS,
+    contenders: &Contender::FOLLOWING,
     time,
-    run: |session| {
-        let world = session.world;
-        world.served(|| run(session))
-    },
+    run: |session| session.served(run),
 };
 
-const CONTENDERS: [Contender; 3] = [Contender::Sockets, Contender::Packets, Contender::Nftables];
 const RATE: u32 = 100;
 /// Between two changes that a client waits for while others come.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -59,7 +54,7 @@ fn time(plan: &Plan, services: u32) -> Duration {
 fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
     let mut probe = Probe::create(session.world)?;
     let writer = session.world.server.another_client()?;
-    for contender in CONTENDERS {
+    for contender in Contender::FOLLOWING {
         session.progress.detail(format!("one change at a time by {contender}"));
         let changes = one_by_one(session, &mut probe, contender);
         tell(session, contender, "one change", changes);
@@ -109,7 +104,7 @@ fn one_by_one(
     contender: Contender,
 ) -> anyhow::Result<Vec<Change>> {
     let lane = session.lane(contender)?;
-    awake(lane, probe, |probe| {
+    probe.awake(lane, |probe| {
         let (begin, mut changes) = (Instant::now(), Vec::new());
         for number in 0..session.plan.changes {
             if number >= FEWEST && begin.elapsed() > LONGEST {
@@ -119,23 +114,6 @@ fn one_by_one(
         }
         Ok(changes)
     })
-}
-
-/// Lets a lane's daemon go on, waits until it has caught up, and does `work` in the lane's cgroup.
-pub(super) fn awake<T>(
-    lane: &Lane,
-    probe: &mut Probe,
-    work: impl FnOnce(&mut Probe) -> anyhow::Result<T>,
-) -> anyhow::Result<T> {
-    lane.thaw()?;
-    let done = probe.wait(lane).and_then(|()| daemon::wait_until_calm(lane)).and_then(|()| {
-        let _visit = lane.cgroup.visit()?;
-        // Its watch may have to be opened anew.
-        probe.change(lane)?;
-        work(probe)
-    });
-    lane.freeze()?;
-    done
 }
 
 /// What came of changes at a rate.
@@ -157,31 +135,28 @@ fn at_a_rate(
     // The last one is the target.
     let services = session.services.saturating_sub(1).max(1);
     let done = AtomicBool::new(false);
-    awake(lane, probe, |probe| {
-        let pid = lane.daemon().context("no daemon")?;
-        let (begin, before) = (Instant::now(), daemon::cpu_time(pid)?);
-        thread::scope(|scope| {
-            let writing = scope.spawn(|| {
-                let written = write_at_a_rate(writer, session.world, services, span);
-                done.store(true, Ordering::Relaxed);
-                anyhow::Ok((written?, begin.elapsed()))
-            });
-            let mut changes = Vec::new();
-            while !done.load(Ordering::Relaxed) {
-                changes.push(probe.change(lane)?);
-                thread::sleep(PAUSE);
-            }
-            let writing = writing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            let (written, elapsed) = writing?;
-            // What it does later for these changes counts too.
-            daemon::wait_until_calm(lane)?;
-            let after = daemon::cpu_time(pid)?;
-            Ok(Rated {
-                changes,
-                cpu: after.saturating_sub(before).as_secs_f64() / elapsed.as_secs_f64() * 100.0,
-                rate: f64::from(written) / elapsed.as_secs_f64(),
+    probe.awake(lane, |probe| {
+        let begin = Instant::now();
+        let change = || {
+            thread::scope(|scope| {
+                let writing = scope.spawn(|| {
+                    let written = write_at_a_rate(writer, session.world, services, span);
+                    done.store(true, Ordering::Relaxed);
+                    anyhow::Ok((written?, begin.elapsed().as_secs_f64()))
+                });
+                let mut changes = Vec::new();
+                while !done.load(Ordering::Relaxed) {
+                    changes.push(probe.change(lane)?);
+                    thread::sleep(PAUSE);
+                }
+                let writing = writing.join();
+                let writing = writing.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                anyhow::Ok((changes, writing?))
             })
-        })
+        };
+        let ((changes, (written, seconds)), cpu) = daemon::cpu_time_for(lane, change)?;
+        let (cpu, rate) = (cpu.as_secs_f64() / seconds * 100.0, f64::from(written) / seconds);
+        Ok(Rated { changes, cpu, rate })
     })
 }
 

@@ -2,9 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
-
-use super::{Case, Sizes, programming::awake};
+use super::{Case, Sizes};
 use crate::{
     contender::Contender,
     daemon,
@@ -21,15 +19,11 @@ pub(super) const CASE: Case = Case {
     note: "100 slices get 100 other endpoints each, one after the other and as fast as the API server takes \
            them; then the probe's endpoint changes, which is in effect when all is.",
     sizes: Sizes::Largest,
-    contenders: &CONTENDERS,
+    contenders: &Contender::FOLLOWING,
     time,
-    run: |session| {
-        let world = session.world;
-        world.served(|| run(session))
-    },
+    run: |session| session.served(run),
 };
 
-const CONTENDERS: [Contender; 3] = [Contender::Sockets, Contender::Packets, Contender::Nftables];
 /// No other service has this number.
 const NUMBER: u32 = 20_001;
 const ENDPOINTS: u32 = 10_000;
@@ -53,31 +47,25 @@ fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
     let first = large();
     api.apply_all(&[first.service(), first.import()])?;
     api.create_many(&first.slices())?;
-    for contender in CONTENDERS {
-        let mut outcomes = (0..rolls(session.plan)).map(|roll| {
+    for contender in Contender::FOLLOWING {
+        let rolls = (0..rolls(session.plan)).map(|roll| {
             session.progress.detail(format!("{contender}, roll {}", roll + 1));
             let lane = session.lane(contender)?;
             let next = large();
-            awake(lane, &mut probe, |probe| {
-                let pid = lane.daemon().context("no daemon")?;
-                let (begin, before) = (Instant::now(), daemon::cpu_time(pid)?);
-                for slice in next.slices() {
-                    api.replace(&slice)?;
-                }
-                let change = probe.change(lane)?;
-                let all = begin.elapsed();
-                daemon::wait_until_calm(lane)?;
-                let cpu = daemon::cpu_time(pid)?.saturating_sub(before);
-                Ok([all, change.from_write, cpu].map(|time| time.as_secs_f64()))
+            probe.awake(lane, |probe| {
+                let ((all, last), cpu) = daemon::cpu_time_for(lane, || {
+                    let begin = Instant::now();
+                    for slice in next.slices() {
+                        api.replace(&slice)?;
+                    }
+                    let change = probe.change(lane)?;
+                    Ok((begin.elapsed(), change.from_write))
+                })?;
+                Ok([all, last, cpu].map(|time| time.as_secs_f64()))
             })
         });
-        let rolls: anyhow::Result<Vec<[f64; 3]>> = outcomes.try_fold(Vec::new(), |mut all, one| {
-            all.push(one?);
-            Ok(all)
-        });
-        drop(outcomes);
         let quantities = ["first write to effect", "last write to effect", "CPU time"];
-        match rolls {
+        match rolls.collect::<anyhow::Result<Vec<[f64; 3]>>>() {
             Ok(rolls) => {
                 for (number, quantity) in quantities.into_iter().enumerate() {
                     let values = rolls.iter().map(|roll| roll[number]).collect();

@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context as _;
 use mcs_tests::netns::Namespace;
 
-use super::Case;
+use super::{Case, Sizes};
 use crate::{
     contender::Contender,
     cpu,
@@ -25,7 +25,7 @@ pub(super) const CASE: Case = Case {
     name: "tax",
     about: "the same without a ClusterSetIP: connect, UDP send and receive, forwarding",
     note: "Pods are reached by their own address; direct is a node where nobody does anything.",
-    sizes: super::Sizes::Each,
+    sizes: Sizes::Each,
     contenders: &Contender::MOST,
     time,
     run: |session| {
@@ -47,9 +47,7 @@ fn run(session: &mut Session<'_>) {
     session.rounds("TCP connect and close", unit, CASE.contenders, |lane: &Lane| {
         let to = pods(ACCEPT);
         lane.as_client(lane.cpus.client, || {
-            traffic::time_each(operations / 10, operations, |number| {
-                traffic::connect_tcp(to[number % to.len()])
-            })
+            traffic::time_each(operations, |number| traffic::connect_tcp(to[number % to.len()]))
         })
     });
     for (quantity, connected) in

@@ -183,16 +183,14 @@ impl Panel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::{Figure, Key, Outcome, Unit};
+    use crate::figures::Outcome;
 
     fn figures(sizes: &[u32]) -> Figures {
         let mut figures = Figures::default();
         for services in sizes.iter().copied() {
             for (contender, value) in [(Contender::Direct, 1.0), (Contender::Iptables, 100.0)] {
-                let key =
-                    Key { case: "connect", services: Some(services), quantity: "TCP".to_owned() };
                 let outcome = Outcome::Rounds(vec![value, value * 2.0]);
-                figures.add(Figure { key, contender, unit: Unit::Microseconds, outcome });
+                figures.add_connect(services, contender, outcome);
             }
         }
         figures
@@ -207,7 +205,7 @@ mod tests {
         assert!(!file.exists());
         assert!(write(&figures(&[10, 1000]), "connect", &file).unwrap());
         let text = std::fs::read_to_string(&file).unwrap();
-        for word in ["TCP (us)", "direct", "iptables", "services"] {
+        for word in ["TCP connect and close (us)", "direct", "iptables", "services"] {
             assert!(text.contains(word), "no {word}");
         }
         assert!(!text.contains("nftables"));

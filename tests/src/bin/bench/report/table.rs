@@ -17,8 +17,7 @@ pub(crate) fn of_case(figures: &Figures, case: &str) -> String {
     let took_part =
         |contender: &Contender| keys.iter().any(|key| figures.find(key, *contender).is_some());
     let contenders: Vec<_> = Contender::ALL.into_iter().filter(took_part).collect();
-    let mut table = Table::new();
-    table.load_style(UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    let mut table = empty();
     let head = ["services", case, "unit"].map(str::to_owned).into_iter();
     table.set_header(head.chain(contenders.iter().map(ToString::to_string)));
     let mut reasons = Vec::new();
@@ -41,6 +40,13 @@ pub(crate) fn of_case(figures: &Figures, case: &str) -> String {
         let _ = writeln!(text, "  -{}: {reason}", number + 1);
     }
     text
+}
+
+/// A table without rows, as wide as what it will hold.
+pub(super) fn empty() -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    table
 }
 
 fn cell(figures: &Figures, key: &Key, contender: Contender, reasons: &mut Vec<String>) -> String {
@@ -87,20 +93,15 @@ pub(crate) fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::Unit;
-
-    fn add(figures: &mut Figures, contender: Contender, outcome: Outcome) {
-        let key = Key { case: "connect", services: Some(10), quantity: "TCP".to_owned() };
-        figures.add(Figure { key, contender, unit: Unit::Microseconds, outcome });
-    }
 
     #[test]
     fn what_was_not_measured_has_a_reason_and_no_figure() {
         let mut figures = Figures::default();
-        add(&mut figures, Contender::Direct, Outcome::Rounds(vec![10.0, 10.0, 10.0]));
-        add(&mut figures, Contender::Sockets, Outcome::Rounds(vec![11.0, 12.0, 13.0]));
+        let mut add = |contender, outcome| figures.add_connect(10, contender, outcome);
+        add(Contender::Direct, Outcome::Rounds(vec![10.0, 10.0, 10.0]));
+        add(Contender::Sockets, Outcome::Rounds(vec![11.0, 12.0, 13.0]));
         let reason = "kube-proxy is missing".to_owned();
-        add(&mut figures, Contender::Nftables, Outcome::NotMeasured(reason));
+        add(Contender::Nftables, Outcome::NotMeasured(reason));
         let text = of_case(&figures, "connect");
         assert!(text.contains("10.00 (10.00-10.00)"), "{text}");
         assert!(text.contains("x1.200 (1.150-1.250)"), "{text}");

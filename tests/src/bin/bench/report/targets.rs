@@ -1,9 +1,8 @@
 //! What mcs-agent is meant to achieve, and whether it did in this run.
 
-use comfy_table::{ContentArrangement, Table, presets::UTF8_BORDERS_ONLY};
 use serde::Serialize;
 
-use super::table::number;
+use super::table::{empty, number};
 use crate::{
     cases::{cold, connect, exchange, programming, programs},
     contender::Contender,
@@ -278,8 +277,7 @@ fn value(
 
 /// A table for a terminal.
 pub(crate) fn table(judged: &[Judged]) -> String {
-    let mut table = Table::new();
-    table.load_style(UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    let mut table = empty();
     table.set_header(["target", "limit", "measured", "peers", "services", "verdict"]);
     for one in judged {
         let peers = one.peers.iter().map(|(peer, value)| format!("{peer} {}", number(*value)));
@@ -298,15 +296,12 @@ pub(crate) fn table(judged: &[Judged]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::{Figure, Outcome, Unit};
+    use crate::figures::Outcome;
 
     fn connects(services: u32, sockets: f64) -> Figures {
         let mut figures = Figures::default();
         for (contender, value) in [(Contender::Direct, 10.0), (Contender::Sockets, sockets)] {
-            let quantity = connect::TCP.to_owned();
-            let key = Key { case: connect::CASE.name, services: Some(services), quantity };
-            let outcome = Outcome::Rounds(vec![value]);
-            figures.add(Figure { key, contender, unit: Unit::Microseconds, outcome });
+            figures.add_connect(services, contender, Outcome::Rounds(vec![value]));
         }
         figures
     }

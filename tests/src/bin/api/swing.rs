@@ -1,0 +1,47 @@
+//! A service whose backends change to and fro.
+
+use std::time::Duration;
+
+use mcs_tests::api_server::Api;
+
+use crate::{
+    site::{SetWatcher, Site},
+    world::{Target, World},
+};
+
+/// It has one of two sets of backends.
+pub(crate) struct Swing<'a> {
+    api: &'a Api,
+    site: &'a Site,
+    sets: [Target; 2],
+    backends: SetWatcher,
+    /// Changes so far.
+    turns: usize,
+}
+
+impl<'a> Swing<'a> {
+    /// Creates the service, and waits until it is in the maps.
+    pub(crate) fn begin(world: &'a World, name: &str) -> anyhow::Result<Self> {
+        let target = world.fresh(name);
+        let sets = [&[11, 12], &[11, 13]].map(|pods| target.clone().with(pods));
+        let (api, site) = (&world.east.api, &world.site);
+        api.apply_all(&sets[0].objects())?;
+        site.wait_for(&sets[0].service)?;
+        let backends = site.set_of(sets[0].tcp())?;
+        Ok(Self { api, site, sets, backends, turns: 0 })
+    }
+
+    /// Changes the backends. Returns how long it takes from the API server's answer to the map.
+    pub(crate) fn change(&mut self) -> anyhow::Result<Duration> {
+        self.turns += 1;
+        // IPv4 comes first.
+        let slice = &self.sets[self.turns % 2].service.slices()[0];
+        self.backends.time_after(|| self.api.apply(slice))
+    }
+
+    /// Makes the service what it was at first, and waits for that.
+    pub(crate) fn end(self) -> anyhow::Result<()> {
+        self.api.apply_all(&self.sets[0].objects())?;
+        self.site.wait_for(&self.sets[0].service)
+    }
+}

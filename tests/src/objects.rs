@@ -1,0 +1,81 @@
+//! Objects as the agent's sources hand them over, made up by the thousand.
+
+use std::net::Ipv4Addr;
+
+use mcs_agent::model::{
+    Endpoint, EndpointAddress, EndpointSlice, ImportPort, Kind, Object, ObjectEvent, ObjectKey,
+    ServiceImport, ServiceType, SlicePort, Timestamp, Trigger,
+};
+
+const PORT: &str = "http";
+const PROTOCOL: &str = "TCP";
+const NODES: u32 = 5000;
+
+/// Endpoints are from here on.
+pub const FIRST_ENDPOINT: u32 = u32::from_be_bytes([100, 64, 0, 0]);
+
+/// The ClusterSetIP of a service; they are numbered from 1.
+pub fn vip(service: u32) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from_be_bytes([10, 0, 0, 0]) + service)
+}
+
+/// An import with one port.
+pub fn import(key: ObjectKey, vip: Ipv4Addr) -> Object {
+    Object::Import(ServiceImport {
+        key,
+        created: Some(Timestamp(0)),
+        derived_service: None,
+        service_type: ServiceType::ClusterSetIp,
+        ips: vec![vip.to_string()],
+        ports: vec![ImportPort {
+            name: PORT.to_owned(),
+            protocol: Some(PROTOCOL.to_owned()),
+            port: 80,
+        }],
+        session_affinity: None,
+        affinity_timeout_seconds: None,
+        internal_traffic_policy: None,
+        endpoint_slice_objects: None,
+    })
+}
+
+/// A slice of a service's ready endpoints in a source cluster.
+pub fn slice(
+    key: ObjectKey,
+    service: &str,
+    source_cluster: &str,
+    addresses: impl IntoIterator<Item = u32>,
+) -> Object {
+    Object::Slice(EndpointSlice {
+        key,
+        service: service.into(),
+        source_cluster: source_cluster.into(),
+        address_type: "IPv4".to_owned(),
+        endpoints: addresses.into_iter().map(endpoint).collect(),
+        ports: vec![SlicePort {
+            name: PORT.to_owned(),
+            protocol: Some(PROTOCOL.to_owned()),
+            port: Some(8080),
+        }],
+        trigger: Trigger::default(),
+    })
+}
+
+fn endpoint(address: u32) -> Endpoint {
+    Endpoint {
+        address: EndpointAddress::Ip(Ipv4Addr::from(address).into()),
+        ready: Some(true),
+        serving: Some(true),
+        terminating: Some(false),
+        node_name: Some(format!("node-{}", address % NODES).into()),
+        hints: None,
+    }
+}
+
+/// The lists of everything there is.
+pub fn lists(imports: Vec<Object>, slices: Vec<Object>) -> Vec<ObjectEvent> {
+    vec![
+        ObjectEvent::Relist { kind: Kind::ServiceImport, objects: imports },
+        ObjectEvent::Relist { kind: Kind::EndpointSlice, objects: slices },
+    ]
+}
