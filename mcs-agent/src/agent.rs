@@ -32,8 +32,8 @@ use tokio::{
 pub use attachment::AttachmentReport;
 pub use audit::{AuditPass, AuditReport};
 pub use config::{Config, SocketLb, SourceConfig, TcAttach};
-pub use heap::share_heap;
 pub use health::{Attachments, Check, age, failings};
+pub use heap::share_heap;
 pub(crate) use programs::run_directory_mark;
 pub use repairs::{Repaired, Repairs};
 pub use report::{AgentInfo, ListenerReport, Report, ReportError, Usage};

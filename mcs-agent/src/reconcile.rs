@@ -35,6 +35,6 @@ pub use listing::Listing;
 pub use maps::{MapError, Maps, Operation};
 pub use memory::{Faulty, MemoryMaps};
 pub use pages::Pages;
-pub use plan::{Deferred, Plan, Shortage, Subject, plan, plan_backends};
+pub use plan::{Deferred, Plan, Shortage, Subject, plan, plan_within};
 pub use realized::{Damage, Finding, Realized};
 pub use step::Step;

@@ -32,7 +32,7 @@ use crate::{
     flows::FlowUsage,
     loader::state_bytes,
     model::{Batch, Capacity, Desired, Kind, Memory, NodeContext, NodeFacts, Scope, SourceStatus},
-    reconcile::{Contents, Maps as _, Plan, Realized, apply, plan, plan_backends},
+    reconcile::{Contents, Maps as _, Plan, Realized, apply, plan_within},
     store::{Change, ChangeKind, ObjectStore},
 };
 
@@ -417,11 +417,7 @@ impl Control {
     }
 
     fn plan(&self, synced: bool) -> Plan {
-        let desired = self.rules.desired();
-        match &self.unplanned {
-            Scope::Backends(frontends) => plan_backends(desired, &self.realized, frontends),
-            Scope::Everything => plan(desired, &self.realized, synced),
-        }
+        plan_within(&self.unplanned, self.rules.desired(), &self.realized, synced)
     }
 
     /// Moves to larger maps if there is no room for `need` in those that there are, and more is

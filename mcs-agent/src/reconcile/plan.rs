@@ -10,7 +10,7 @@ use mcs_common::{Address, FrontendKey};
 pub use self::deferred::{Deferred, Shortage, Subject};
 use self::{draft::Draft, target::Target};
 use super::{Realized, Step, convert::frontend_key};
-use crate::model::{Desired, Frontend, FrontendId};
+use crate::model::{Desired, Frontend, FrontendId, Scope};
 
 /// How to get from what the maps hold to what is wanted.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -51,9 +51,16 @@ pub fn plan(desired: &Desired, realized: &Realized, prune: bool) -> Plan {
     draft.finish()
 }
 
-/// Plans the same where every source has synced, and nothing but the backends of these frontends is
-/// other than it was when a plan left nothing to do.
-pub fn plan_backends(desired: &Desired, realized: &Realized, ids: &BTreeSet<FrontendId>) -> Plan {
+/// Plans the same where nothing outside of `scope` is other than it was when a plan left nothing to
+/// do. If that is not everything, every source has synced.
+pub fn plan_within(scope: &Scope, desired: &Desired, realized: &Realized, prune: bool) -> Plan {
+    match scope {
+        Scope::Everything => plan(desired, realized, prune),
+        Scope::Backends(frontends) => plan_backends(desired, realized, frontends),
+    }
+}
+
+fn plan_backends(desired: &Desired, realized: &Realized, ids: &BTreeSet<FrontendId>) -> Plan {
     let wanted: Wanted<'_> = ids
         .iter()
         .filter_map(|id| desired.frontends.get_key_value(id))

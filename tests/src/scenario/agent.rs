@@ -5,7 +5,7 @@ use fastrand::Rng;
 use mcs_agent::{
     desired::Rules,
     model::{Desired, NodeContext, Scope},
-    reconcile::{Deferred, Faulty, Maps as _, Plan, Realized, apply, plan, plan_backends},
+    reconcile::{Deferred, Faulty, Maps as _, Plan, Realized, apply, plan, plan_within},
     source::ManifestSource,
     store::ObjectStore,
 };
@@ -145,12 +145,7 @@ impl<M: Backing> Agent<M> {
     }
 
     fn plan(&self) -> Plan {
-        match &self.unplanned {
-            Scope::Backends(frontends) if self.store.synced() => {
-                plan_backends(self.desired(), &self.realized, frontends)
-            }
-            _ => self.plan_all(),
-        }
+        plan_within(&self.unplanned, self.desired(), &self.realized, self.store.synced())
     }
 
     fn plan_all(&self) -> Plan {

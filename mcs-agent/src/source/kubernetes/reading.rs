@@ -225,8 +225,7 @@ mod tests {
         }"#;
         let mut deserializer = serde_json::Deserializer::from_str(text);
         let read = Without(&["metadata", "managedFields"]).deserialize(&mut deserializer).unwrap();
-        let kept =
-            json!({"metadata": {"name": "web", "labels": {"a": "b"}}, "managedFields": 1});
+        let kept = json!({"metadata": {"name": "web", "labels": {"a": "b"}}, "managedFields": 1});
         assert_eq!(read, kept);
     }
 

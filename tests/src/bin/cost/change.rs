@@ -9,8 +9,8 @@ use std::{
 use anyhow::ensure;
 use mcs_agent::{
     desired::Rules,
-    model::{Batch, Capacity, NodeContext, Object, ObjectEvent, ObjectKey, Scope},
-    reconcile::{MemoryMaps, Realized, apply, plan, plan_backends},
+    model::{Batch, Capacity, NodeContext, Object, ObjectEvent, ObjectKey},
+    reconcile::{MemoryMaps, Realized, apply, plan_within},
     store::ObjectStore,
 };
 use mcs_tests::objects::{self, FIRST_ENDPOINT, vip};
@@ -111,11 +111,7 @@ impl Agent {
         self.store.apply(Batch { events, ..Batch::default() });
         let touched = self.store.take_touched();
         let update = self.rules.update(&self.store.snapshot(), &touched, &self.node, None);
-        let desired = self.rules.desired();
-        let plan = match &update.scope {
-            Scope::Everything => plan(desired, &self.realized, true),
-            Scope::Backends(frontends) => plan_backends(desired, &self.realized, frontends),
-        };
+        let plan = plan_within(&update.scope, self.rules.desired(), &self.realized, true);
         ensure!(plan.deferred.is_empty(), "no room: {:?}", plan.deferred);
         apply(&plan, &mut self.maps, &mut self.realized)?;
         Ok(plan.steps.len() as u64)
