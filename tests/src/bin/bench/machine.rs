@@ -2,6 +2,7 @@
 
 use std::{fmt, fs, thread};
 
+use anyhow::Context as _;
 use rustix::system::uname;
 use serde::Serialize;
 
@@ -13,6 +14,18 @@ pub(crate) struct Machine {
     kernel: String,
     processor: String,
     processors: usize,
+    /// Of the processors' time since then, what the hypervisor gave to others.
+    stolen_percent: f64,
+    #[serde(skip)]
+    begin: Ticks,
+}
+
+/// CPU time since the machine started, of all processors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Ticks {
+    all: u32,
+    /// What a hypervisor gave to others while they had work to do.
+    stolen: u32,
 }
 
 impl Machine {
@@ -27,14 +40,48 @@ impl Machine {
             kernel,
             processor,
             processors,
+            stolen_percent: 0.0,
+            begin: Ticks::now()?,
         })
+    }
+
+    /// The same, where everything has been measured.
+    pub(crate) fn at_the_end(self) -> anyhow::Result<Self> {
+        let now = Ticks::now()?;
+        let all = f64::from(now.all.wrapping_sub(self.begin.all).max(1));
+        let stolen = f64::from(now.stolen.wrapping_sub(self.begin.stolen));
+        Ok(Self { stolen_percent: (stolen / all * 1000.0).round() / 10.0, ..self })
+    }
+}
+
+impl Ticks {
+    fn now() -> anyhow::Result<Self> {
+        Self::parse(&fs::read_to_string("/proc/stat")?).context("/proc/stat is not understood")
+    }
+
+    /// The line `cpu` of /proc/stat, as in `proc_stat(5)`.
+    fn parse(stat: &str) -> Option<Self> {
+        /// From `user` to `steal`; what guests got is in the first two of them.
+        const FIELDS: usize = 8;
+
+        let fields = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(FIELDS);
+        // Differences are looked at alone, and they are far smaller.
+        #[expect(clippy::cast_possible_truncation, reason = "wraps around")]
+        let fields: Vec<u32> =
+            fields.map(|field| Some(field.parse::<u64>().ok()? as u32)).collect::<Option<_>>()?;
+        let all = fields.iter().fold(0_u32, |sum, field| sum.wrapping_add(*field));
+        Some(Self { all, stolen: *fields.get(FIELDS - 1)? })
     }
 }
 
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { date, kernel, processor, processors } = self;
-        write!(f, "{date} UTC, Linux {kernel}, {processors} x {processor}")
+        let Self { date, kernel, processor, processors, stolen_percent, begin: _ } = self;
+        write!(
+            f,
+            "{date} UTC, Linux {kernel}, {processors} x {processor}, {stolen_percent} % of their time \
+             went to others on the host"
+        )
     }
 }
 
@@ -53,5 +100,13 @@ mod tests {
         let info = "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nmodel name\t: Other\n";
         assert_eq!(model(info), Some("Some CPU @ 2 GHz"));
         assert_eq!(model("processor : 0"), None);
+    }
+
+    #[test]
+    fn what_others_got_is_told_apart() {
+        let stat = "cpu  10 20 30 40 5 6 7 8 9 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n";
+        assert_eq!(Ticks::parse(stat), Some(Ticks { all: 126, stolen: 8 }));
+        assert_eq!(Ticks::parse("cpu  10 20 30"), None);
+        assert_eq!(Ticks::parse("intr 1"), None);
     }
 }

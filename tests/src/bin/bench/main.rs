@@ -104,6 +104,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
     fs::create_dir_all(&args.output)
         .with_context(|| format!("cannot make {}", args.output.display()))?;
     let figures = measure(&plan, &cases)?;
+    let machine = machine.at_the_end()?;
     println!("{machine}; medians of {} rounds (quartiles), x: to direct", plan.rounds);
     let notes = cases.iter().map(|case| (case.name, case.note));
     for (case, note) in notes.chain([(GROWTH, GROWTH_NOTE)]) {

@@ -27,11 +27,11 @@ impl Plan {
     pub(crate) fn full() -> Self {
         Self {
             sizes: vec![10, 1000, 10_000],
-            rounds: 15,
+            rounds: 9,
             operations: 2000,
             bulk: Duration::from_millis(500),
             changes: 100,
-            rate_span: Duration::from_secs(20),
+            rate_span: Duration::from_secs(10),
         }
     }
 
@@ -39,11 +39,11 @@ impl Plan {
     pub(crate) fn quick() -> Self {
         Self {
             sizes: vec![10, 1000],
-            rounds: 5,
-            operations: 1000,
+            rounds: 3,
+            operations: 500,
             bulk: Duration::from_millis(200),
-            changes: 20,
-            rate_span: Duration::from_secs(5),
+            changes: 10,
+            rate_span: Duration::from_secs(4),
         }
     }
 }

@@ -39,7 +39,7 @@ const RATE: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// After so long, so many changes are enough.
-const LONGEST: Duration = Duration::from_mins(2);
+const LONGEST: Duration = Duration::from_secs(45);
 const FEWEST: u32 = 10;
 
 pub(crate) const FROM_EVENT_P99: &str = "one change, watch event to effect, p99";
