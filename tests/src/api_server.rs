@@ -157,6 +157,11 @@ impl ApiServer {
         Ok(())
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
     /// Makes it stand still, with all its connections open.
     pub fn freeze(&self) -> anyhow::Result<()> {
         self.process.signal(Signal::STOP)

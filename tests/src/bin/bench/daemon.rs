@@ -72,6 +72,28 @@ pub(crate) fn wait_until_calm(lane: &Lane) -> anyhow::Result<()> {
     bail!("the daemon of {} is always busy", lane.contender)
 }
 
+/// Waits until a process that has work that never ends has not much to do for a while. It is no error
+/// if it always has.
+pub(crate) fn wait_until_settled(pid: u32) -> anyhow::Result<()> {
+    /// A fifth of a core.
+    const NOT_MUCH: Duration = Duration::from_millis(100);
+    /// So many looks in a row, and in all.
+    const IN_A_ROW: u32 = 4;
+    const MOST: u32 = 60;
+
+    let (mut before, mut row) = (cpu_time(pid)?, 0);
+    for _ in 0..MOST {
+        thread::sleep(APART);
+        let now = cpu_time(pid)?;
+        row = if now.saturating_sub(before) <= NOT_MUCH { row + 1 } else { 0 };
+        if row == IN_A_ROW {
+            break;
+        }
+        before = now;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -87,8 +87,8 @@ impl Probe {
             self.change(lane)?;
             work(self)
         });
-        lane.freeze()?;
-        done
+        let frozen = lane.freeze();
+        done.and_then(|done| frozen.map(|()| done))
     }
 
     /// Waits until clients of a lane meet the endpoint as it is now.

@@ -4,6 +4,7 @@ use anyhow::Context as _;
 
 use crate::{
     contender::Contender,
+    daemon,
     figures::{Figure, Figures, Key, Unit},
     lane::Lane,
     plan::Plan,
@@ -23,16 +24,16 @@ pub(crate) struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Lets the API server go on while `work` is done.
+    /// Lets the API server go on, and catch up, while `work` is done.
     pub(crate) fn served(
         &mut self,
         work: impl FnOnce(&mut Self) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         let server = &self.world.server;
         server.thaw()?;
-        let done = work(self);
-        server.freeze()?;
-        done
+        let done = daemon::wait_until_settled(server.pid()).and_then(|()| work(self));
+        let frozen = server.freeze();
+        done.and(frozen)
     }
 
     /// Gives each contender its turn, round by round, each time with another one first. `sample` is
