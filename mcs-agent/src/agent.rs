@@ -10,6 +10,7 @@ mod flow_move;
 mod health;
 mod heap;
 mod metrics;
+mod pace;
 mod programs;
 mod repairs;
 mod report;

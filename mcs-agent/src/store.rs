@@ -56,7 +56,12 @@ impl ObjectStore {
         [Kind::ServiceImport, Kind::EndpointSlice].iter().all(|kind| self.synced.contains(kind))
     }
 
-    /// What batches have touched since this was asked last.
+    /// What batches have touched since it was taken last.
+    pub const fn touched(&self) -> &Touched {
+        &self.touched
+    }
+
+    /// Takes that.
     pub fn take_touched(&mut self) -> Touched {
         std::mem::take(&mut self.touched)
     }

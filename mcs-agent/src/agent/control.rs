@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use mcs_common::Address;
 use tokio::{
     sync::mpsc,
-    time::{Instant, MissedTickBehavior},
+    time::{Instant, MissedTickBehavior, timeout_at},
 };
 
 use super::{
@@ -18,6 +18,7 @@ use super::{
     attachment::{Attached, Attachment},
     audit::{self, Auditor},
     heap,
+    pace::Pace,
     programs::Dataplane,
     repairs::Repairs,
     report::MANIFESTS,
@@ -40,9 +41,14 @@ use crate::{
 const REPORT_DELAY: Duration = Duration::from_millis(100);
 /// Writes after which the heap may be much larger than what is kept.
 const LARGE_PLAN: usize = 10_000;
-/// Of the time, one part in so many is spent on reports at most: with many imports and changes all
-/// the time it lags by more.
-const REPORT_SHARE: u32 = 200;
+/// Reports rest for so many times as long as they took: with many imports and changes all the time
+/// they lag by more.
+const REPORT_RESTS: u32 = 200;
+const LONGEST_REPORT_REST: Duration = Duration::from_mins(1);
+/// What judges all imports rests for so many times as long as it took: many that come one by one are
+/// judged some at a time. A single one waits for nothing.
+const WHOLE_RESTS: u32 = 3;
+const LONGEST_WHOLE_REST: Duration = Duration::from_secs(1);
 /// How often what is ours is compared with what is held: a program that was detached misses
 /// connections until then.
 const GUARD_INTERVAL: Duration = Duration::from_secs(1);
@@ -71,8 +77,8 @@ pub(super) struct Control {
     retry_after: Duration,
     retry_at: Option<Instant>,
     report_at: Option<Instant>,
-    /// Not before.
-    next_report: Instant,
+    reports: Pace,
+    wholes: Pace,
     fallback: StorageFallback,
     state_map_bytes: u64,
     sweeper: Sweeper,
@@ -124,7 +130,8 @@ impl Control {
             retry_after: *RETRY.start(),
             retry_at: None,
             report_at: None,
-            next_report: Instant::now(),
+            reports: Pace::new(REPORT_RESTS, LONGEST_REPORT_REST),
+            wholes: Pace::new(WHOLE_RESTS, LONGEST_WHOLE_REST),
             fallback: StorageFallback::new(std::time::Instant::now()),
             state_map_bytes: state_bytes(config.flows),
             sweeper,
@@ -154,9 +161,7 @@ impl Control {
                 batch = batches.recv() => {
                     let Some(batch) = batch else { return Ok(()) };
                     self.take(batch);
-                    while let Ok(batch) = batches.try_recv() {
-                        self.take(batch);
-                    }
+                    self.gather(&mut batches).await;
                     self.reconcile();
                 }
                 () = at(self.retry_at) => self.reconcile(),
@@ -182,6 +187,22 @@ impl Control {
                     self.refresh_addresses();
                     self.end_fallback();
                 }
+            }
+        }
+    }
+
+    /// Takes what else waits; and if imports are among that, what comes until they may be judged.
+    async fn gather(&mut self, batches: &mut mpsc::Receiver<Batch>) {
+        loop {
+            while let Ok(batch) = batches.try_recv() {
+                self.take(batch);
+            }
+            if !self.store.touched().imports {
+                return;
+            }
+            match timeout_at(self.wholes.next(), batches.recv()).await {
+                Ok(Some(batch)) => self.take(batch),
+                Ok(None) | Err(_) => return,
             }
         }
     }
@@ -331,7 +352,7 @@ impl Control {
     }
 
     fn report_soon(&mut self) {
-        let soon = (Instant::now() + REPORT_DELAY).max(self.next_report);
+        let soon = (Instant::now() + REPORT_DELAY).max(self.reports.next());
         self.report_at.get_or_insert(soon);
     }
 
@@ -344,6 +365,7 @@ impl Control {
         for rejection in &update.rejected {
             tracing::info!(reason = %rejection.reason, "{} rejected: {}", rejection.object, rejection.message);
         }
+        let is_whole = update.scope == Scope::Everything;
         self.unplanned.extend(update.scope);
         let synced = self.store.synced();
         self.pending.clear();
@@ -378,6 +400,9 @@ impl Control {
                 rejections = self.rules.desired().rejections.len(),
                 "synced"
             );
+        }
+        if is_whole {
+            self.wholes.worked(started.elapsed());
         }
         self.report_soon();
     }
@@ -493,7 +518,7 @@ impl Control {
             tracing::warn!("{:#}; trying again", anyhow::Error::new(error));
             self.report_at = Some(Instant::now() + LOOK_INTERVAL);
         }
-        self.next_report = Instant::now() + started.elapsed() * REPORT_SHARE;
+        self.reports.worked(started.elapsed());
     }
 }
 

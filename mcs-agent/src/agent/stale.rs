@@ -10,6 +10,7 @@ use tokio::{sync::oneshot, time::Instant};
 
 pub use self::report::StaleUdpReport;
 pub(super) use self::served::{is_removed_by, stale};
+use super::pace::Pace;
 use crate::{
     dataplane::{UdpConnection, UdpConnections},
     stale::{Missed, Pass, Survey, destroy, probe},
@@ -20,10 +21,10 @@ use crate::{
 const DELAY: Duration = Duration::from_millis(50);
 /// Until a socket that was not found is looked for once more, and a pass that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Of the time, one part in so many is spent on passes at most, where backends go all the time; but
-/// none waits for longer than that.
-const SHARE: u32 = 50;
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// Passes rest for so many times as long as they took, where backends go all the time; but none waits
+/// for longer than that.
+const RESTS: u32 = 50;
+const LONGEST_REST: Duration = Duration::from_secs(1);
 
 /// Looks after the sockets, in threads of their own.
 pub(super) struct StaleUdp {
@@ -32,8 +33,7 @@ pub(super) struct StaleUdp {
     at: Option<Instant>,
     /// When the latest pass began.
     began: Instant,
-    /// No pass begins before.
-    next: Instant,
+    pace: Pace,
     running: Option<Running>,
     missed: Missed,
 }
@@ -79,9 +79,15 @@ impl StaleUdp {
                 }
             }
         }
-        let now = Instant::now();
-        let missed = Missed::default();
-        Self { state, report, at: None, began: now, next: now, running: None, missed }
+        Self {
+            state,
+            report,
+            at: None,
+            began: Instant::now(),
+            pace: Pace::new(RESTS, LONGEST_REST),
+            running: None,
+            missed: Missed::default(),
+        }
     }
 
     /// How it stands.
@@ -102,7 +108,7 @@ impl StaleUdp {
         loop {
             match &mut self.running {
                 None => {
-                    super::control::at(self.at.map(|at| at.max(self.next))).await;
+                    super::control::at(self.at.map(|at| at.max(self.pace.next()))).await;
                     self.at = None;
                     self.began = Instant::now();
                     let state = self.state.clone();
@@ -134,7 +140,7 @@ impl StaleUdp {
     pub(super) fn destroy(&mut self, connections: Vec<UdpConnection>) {
         let missed = std::mem::take(&mut self.missed);
         if connections.is_empty() {
-            self.rest();
+            self.pace.worked(self.began.elapsed());
             return;
         }
         let state = self.state.clone();
@@ -143,7 +149,7 @@ impl StaleUdp {
     }
 
     fn note(&mut self, pass: Pass) {
-        self.rest();
+        self.pace.worked(self.began.elapsed());
         if pass.destroyed > 0 {
             tracing::info!(
                 sockets = pass.destroyed,
@@ -164,11 +170,6 @@ impl StaleUdp {
     fn fail(&mut self, what: &str, error: &io::Error) {
         tracing::warn!("{what}: {error}; trying again");
         self.at_latest(AGAIN);
-    }
-
-    /// Puts the next pass off by what this one has taken.
-    fn rest(&mut self) {
-        self.next = Instant::now() + (self.began.elapsed() * SHARE).min(LONGEST_WAIT);
     }
 
     /// Begins a pass after that long, or when one is due before.
