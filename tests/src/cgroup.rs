@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
 use crate::{run::Run, wait};
@@ -35,9 +36,11 @@ impl Cgroup {
     }
 
     /// Moves this process, with all its threads, into the cgroup until the [`Visit`] is dropped.
-    /// The sockets it makes and the processes it starts meanwhile belong there for good.
+    /// The sockets it makes and the processes it starts meanwhile belong there for good. Visits that
+    /// other threads want to make wait until then; this one may make another in between.
     pub fn visit(&self) -> anyhow::Result<Visit> {
-        let visit = Visit { home: own()? };
+        let alone = VISITS.lock();
+        let visit = Visit { home: own()?, _alone: alone };
         join(&self.path)?;
         Ok(visit)
     }
@@ -56,7 +59,12 @@ impl Drop for Cgroup {
 #[must_use]
 pub struct Visit {
     home: PathBuf,
+    _alone: ReentrantMutexGuard<'static, ()>,
 }
+
+/// A process is in one cgroup at a time. Visits that overlap would make sockets in each other's, and
+/// come home to each other's.
+static VISITS: ReentrantMutex<()> = ReentrantMutex::new(());
 
 impl Drop for Visit {
     fn drop(&mut self) {

@@ -146,7 +146,7 @@ impl Probe {
 fn wait_for(to: SocketAddrV4, backend: Ipv4Addr) -> anyhow::Result<Instant> {
     let begin = Instant::now();
     loop {
-        let answer = traffic::ask_who(to);
+        let answer = traffic::asker().and_then(|socket| traffic::ask_who(socket, to));
         let (now, waited) = (Instant::now(), begin.elapsed());
         match answer {
             Ok(who) if who == backend => return Ok(now),

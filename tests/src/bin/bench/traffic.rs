@@ -3,6 +3,7 @@
 use std::{
     io::{Read as _, Write as _},
     net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket},
+    os::fd::OwnedFd,
     time::{Duration, Instant},
 };
 
@@ -78,12 +79,17 @@ pub(crate) fn ask_http(to: SocketAddrV4) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Which backend answers at `to` now.
-pub(crate) fn ask_who(to: SocketAddrV4) -> anyhow::Result<Ipv4Addr> {
+/// A socket of the namespace and of the cgroup in which it is made, for [`ask_who`].
+pub(crate) fn asker() -> anyhow::Result<OwnedFd> {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
     set_socket_linger(&socket, Some(Duration::ZERO))?;
     set_socket_timeout(&socket, Timeout::Send, Some(Duration::from_secs(1)))?;
     set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_secs(1)))?;
+    Ok(socket)
+}
+
+/// Which backend answers at `to` now.
+pub(crate) fn ask_who(socket: OwnedFd, to: SocketAddrV4) -> anyhow::Result<Ipv4Addr> {
     connect(&socket, &to)?;
     let mut octets = [0; 4];
     TcpStream::from(socket).read_exact(&mut octets)?;

@@ -156,7 +156,11 @@ impl World {
 /// Whether a client of the lane reaches the service.
 fn is_in_effect(lane: &Lane, target: &Service) -> anyhow::Result<()> {
     let to: Vec<SocketAddrV4> = lane.reach(target.vip, WHO);
-    let _visit = lane.cgroup.visit()?;
-    // On any CPU: the kernel may be busy on one for seconds, with thousands of rules.
-    lane.client.run(|| traffic::ask_who(to[0]).map(drop))?
+    let socket = {
+        let _visit = lane.cgroup.visit()?;
+        lane.client.run(traffic::asker)??
+    };
+    // Others look meanwhile, on any CPU: the kernel may be busy on one for seconds, with thousands of
+    // rules.
+    traffic::ask_who(socket, to[0]).map(drop)
 }

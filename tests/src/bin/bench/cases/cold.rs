@@ -133,10 +133,13 @@ fn run(session: &mut Session<'_>) {
                 Ok(starts) => Ok(starts.iter().map(of).collect()),
                 Err(error) => Err(anyhow::anyhow!("{error:#}")),
             };
-            let quantity = format!("{}, {what}", scale.name);
-            session.add(&quantity, unit, Contender::Sockets, values);
+            session.add(&quantity(scale, what), unit, Contender::Sockets, values);
         }
     }
+}
+
+fn quantity(scale: &Scale, what: &str) -> String {
+    format!("{}, {what}", scale.name)
 }
 
 type Quantity = (&'static str, Unit, fn(&Start) -> f64);
@@ -279,4 +282,18 @@ fn events(services: u32, endpoints: u32) -> Vec<ObjectEvent> {
         }
     }
     objects::lists(imports, slices)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_about_what_is_measured() {
+        let of = |scale| QUANTITIES.map(|(what, ..)| quantity(scale, what));
+        let measured: Vec<_> = SCALES.iter().flat_map(of).collect();
+        for target in [SYNC, MEMORY, LARGE_MEMORY, LARGE_MAPS] {
+            assert!(measured.iter().any(|quantity| quantity == target), "{target}");
+        }
+    }
 }

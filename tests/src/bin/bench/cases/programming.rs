@@ -45,6 +45,19 @@ const FEWEST: u32 = 10;
 pub(crate) const FROM_EVENT_P99: &str = "one change, watch event to effect, p99";
 pub(crate) const CPU_AT_RATE: &str = "100 changes/s, CPU";
 
+/// What is told of changes, and of their 99th percentile: from the API write to effect, and from the watch
+/// event.
+type Quantities = [(&'static str, &'static str); 2];
+
+const ONE: Quantities = [
+    ("one change, API write to effect", "one change, API write to effect, p99"),
+    ("one change, watch event to effect", FROM_EVENT_P99),
+];
+const AT_RATE: Quantities = [
+    ("100 changes/s, API write to effect", "100 changes/s, API write to effect, p99"),
+    ("100 changes/s, watch event to effect", "100 changes/s, watch event to effect, p99"),
+];
+
 fn time(plan: &Plan, services: u32) -> Duration {
     // kube-proxy takes milliseconds for each service; at a rate it is never done.
     let slow = Duration::from_micros(500) * services + Duration::from_secs(1);
@@ -57,11 +70,11 @@ fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
     for contender in Contender::FOLLOWING {
         session.progress.detail(format!("one change at a time by {contender}"));
         let changes = one_by_one(session, &mut probe, contender);
-        tell(session, contender, "one change", changes);
+        tell(session, contender, ONE, changes);
         session.progress.detail(format!("{RATE} changes a second for {contender}"));
         match at_a_rate(session, &mut probe, &writer, contender) {
             Ok(Rated { changes, cpu, rate }) => {
-                tell(session, contender, "100 changes/s", Ok(changes));
+                tell(session, contender, AT_RATE, Ok(changes));
                 session.add(CPU_AT_RATE, Unit::PercentOfCore, contender, Ok(vec![cpu]));
                 let quantity = "100 changes/s, as many came";
                 session.add(quantity, Unit::PerSecond, contender, Ok(vec![rate]));
@@ -77,24 +90,22 @@ fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
 fn tell(
     session: &mut Session<'_>,
     contender: Contender,
-    what: &str,
+    quantities: Quantities,
     changes: anyhow::Result<Vec<Change>>,
 ) {
-    let from_write = format!("{what}, API write to effect");
-    let from_event = format!("{what}, watch event to effect");
+    let [from_write, from_event] = quantities;
     let changes = match changes {
         Ok(changes) => changes,
-        Err(error) => return session.add(&from_write, Unit::Milliseconds, contender, Err(error)),
+        Err(error) => return session.add(from_write.0, Unit::Milliseconds, contender, Err(error)),
     };
     let writes = changes.iter().map(|change| change.from_write.as_secs_f64() * 1000.0);
     let events = changes.iter().map(|change| change.from_event * 1000.0);
-    for (quantity, times) in
+    for ((all, p99), times) in
         [(from_write, writes.collect()), (from_event, events.collect::<Vec<_>>())]
     {
-        let p99 = quantile(&times, 0.99).context("nothing changed");
-        session.add(&quantity, Unit::Milliseconds, contender, Ok(times));
-        let quantity = format!("{quantity}, p99");
-        session.add(&quantity, Unit::Milliseconds, contender, p99.map(|p99| vec![p99]));
+        let value = quantile(&times, 0.99).context("nothing changed");
+        session.add(all, Unit::Milliseconds, contender, Ok(times));
+        session.add(p99, Unit::Milliseconds, contender, value.map(|value| vec![value]));
     }
 }
 
