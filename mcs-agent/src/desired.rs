@@ -51,20 +51,17 @@ mod totals;
 mod vip;
 mod whole;
 
-use crate::{
-    model::{Desired, NodeContext},
-    store::Snapshot,
-};
-
 pub use self::{
     rules::{Rules, Update},
     totals::Totals,
 };
 
-/// What the objects ask of this node, and what is turned down of it.
-///
-/// Depends on its arguments alone: not on the order in which objects came. Where there is no room for
-/// all, what is `in_force` keeps its room, and what is new is turned down.
-pub fn compute(snapshot: &Snapshot, node: &NodeContext, in_force: &Desired) -> Desired {
+/// What [`Rules`] have to come to.
+#[cfg(test)]
+fn compute(
+    snapshot: &crate::store::Snapshot,
+    node: &crate::model::NodeContext,
+    in_force: &crate::model::Desired,
+) -> crate::model::Desired {
     whole::judge(snapshot, node, in_force).desired
 }

@@ -6,8 +6,8 @@
 //!  manifests directory
 //!       |  Batch of ObjectEvents                        source/      Kubernetes types end here
 //!       v
-//!  ObjectStore --Snapshot--> desired::compute --Desired--> reconcile::plan(&Desired, &Realized)
-//!                            pure (+ Rejections)                 |  Plan: ordered steps, plain data
+//!  ObjectStore --Snapshot, Touched--> desired::Rules --Desired, Scope--> reconcile::plan_within
+//!                                     pure (+ Rejections)        |  Plan: ordered steps, plain data
 //!                                                                v
 //!                            reconcile::apply(Plan, &mut impl Maps) --> pinned maps --> mcs-ebpf
 //! ```

@@ -84,14 +84,14 @@ impl ObjectStore {
         self.synced.insert(kind);
     }
 
-    fn put(&mut self, object: Object, before: &mut Before) {
+    fn put(&mut self, mut object: Object, before: &mut Before) {
+        if let Object::Slice(slice) = &mut object {
+            self.shared.share(slice);
+        }
         let reference = object.reference();
         let entry = match object {
             Object::Import(import) => Entry::Import(Arc::new(import)),
-            Object::Slice(mut slice) => {
-                self.shared.share(&mut slice);
-                Entry::Slice(Arc::new(slice))
-            }
+            Object::Slice(slice) => Entry::Slice(Arc::new(slice)),
         };
         self.set(reference, Some(entry), before);
     }

@@ -32,7 +32,10 @@ use crate::{
     desired::Rules,
     flows::FlowUsage,
     loader::state_bytes,
-    model::{Batch, Capacity, Desired, Kind, Memory, NodeContext, NodeFacts, Scope, SourceStatus},
+    model::{
+        Batch, Capacity, Desired, ImportReport, Kind, Memory, NodeContext, NodeFacts, Rejection,
+        Scope, SourceStatus,
+    },
     reconcile::{Contents, Maps as _, Plan, Realized, apply, plan_within},
     store::{Change, ChangeKind, ObjectStore},
 };
@@ -41,10 +44,10 @@ use crate::{
 const REPORT_DELAY: Duration = Duration::from_millis(100);
 /// Writes after which the heap may be much larger than what is kept.
 const LARGE_PLAN: usize = 10_000;
-/// Reports rest for so many times as long as they took: with many imports and changes all the time
-/// they lag by more.
-const REPORT_RESTS: u32 = 200;
-const LONGEST_REPORT_REST: Duration = Duration::from_mins(1);
+/// What a report says of objects, and the file that it is written to, rest for so many times as long as
+/// they took: with many imports and changes all the time they lag by more.
+const OBJECTS_REST: u32 = 200;
+const LONGEST_OBJECTS_REST: Duration = Duration::from_secs(10);
 /// What judges all imports rests for so many times as long as it took: many that come one by one are
 /// judged some at a time. A single one waits for nothing.
 const WHOLE_RESTS: u32 = 3;
@@ -77,7 +80,9 @@ pub(super) struct Control {
     retry_after: Duration,
     retry_at: Option<Instant>,
     report_at: Option<Instant>,
-    reports: Pace,
+    /// What is said of objects.
+    told: Told,
+    tells: Pace,
     wholes: Pace,
     fallback: StorageFallback,
     state_map_bytes: u64,
@@ -130,7 +135,8 @@ impl Control {
             retry_after: *RETRY.start(),
             retry_at: None,
             report_at: None,
-            reports: Pace::new(REPORT_RESTS, LONGEST_REPORT_REST),
+            told: Told::default(),
+            tells: Pace::new(OBJECTS_REST, LONGEST_OBJECTS_REST),
             wholes: Pace::new(WHOLE_RESTS, LONGEST_WHOLE_REST),
             fallback: StorageFallback::new(std::time::Instant::now()),
             state_map_bytes: state_bytes(config.flows),
@@ -191,13 +197,13 @@ impl Control {
         }
     }
 
-    /// Takes what else waits; and if imports are among that, what comes until they may be judged.
+    /// Takes what else waits; and if all imports are to be judged for that, what comes until they may be.
     async fn gather(&mut self, batches: &mut mpsc::Receiver<Batch>) {
         loop {
             while let Ok(batch) = batches.try_recv() {
                 self.take(batch);
             }
-            if !self.store.touched().imports {
+            if !self.rules.judges_all(&self.store.snapshot(), self.store.touched()) {
                 return;
             }
             match timeout_at(self.wholes.next(), batches.recv()).await {
@@ -352,8 +358,8 @@ impl Control {
     }
 
     fn report_soon(&mut self) {
-        let soon = (Instant::now() + REPORT_DELAY).max(self.reports.next());
-        self.report_at.get_or_insert(soon);
+        let soon = Instant::now() + REPORT_DELAY;
+        self.report_at = Some(self.report_at.map_or(soon, |at| at.min(soon)));
     }
 
     /// Computes what is wanted and writes what differs. What fails is tried again.
@@ -449,15 +455,17 @@ impl Control {
     /// allowed. Returns whether it did.
     fn make_room(&mut self, need: Capacity) -> anyhow::Result<bool> {
         let have = self.dataplane.capacity();
+        if have != self.realized.capacity() {
+            // An earlier attempt got no further than to the maps.
+            self.begin_anew()?;
+        }
         let capacity = have.grown(need, self.node.capacity);
         if capacity == have {
             return Ok(false);
         }
         let started = Instant::now();
         self.dataplane.resize(capacity).context("cannot move to larger maps")?;
-        self.realized = restore(&self.dataplane)?;
-        self.unplanned = Scope::Everything;
-        self.auditor.begin_anew();
+        self.begin_anew()?;
         let micros = started.elapsed().as_micros();
         tracing::info!(
             frontends = capacity.frontends,
@@ -467,6 +475,14 @@ impl Control {
             "moved to larger maps"
         );
         Ok(true)
+    }
+
+    /// Looks at what the maps hold as at a start.
+    fn begin_anew(&mut self) -> anyhow::Result<()> {
+        self.realized = restore(&self.dataplane)?;
+        self.unplanned = Scope::Everything;
+        self.auditor.begin_anew();
+        Ok(())
     }
 
     /// One more than there is of all that the plan has found no room for.
@@ -481,6 +497,10 @@ impl Control {
         let started = Instant::now();
         self.report_at = None;
         self.agent.updated = seconds_since_epoch();
+        let tells = started >= self.tells.next();
+        if tells {
+            self.told = Told::of(self.rules.desired());
+        }
         let totals = self.rules.totals();
         let report = Arc::new(Report {
             agent: self.agent.clone(),
@@ -501,8 +521,8 @@ impl Control {
             state_map_bytes: self.state_map_bytes,
             flows: self.flows.clone(),
             stale_udp: self.stale_udp.report().clone(),
-            imports: self.rules.desired().imports.clone(),
-            rejections: self.rules.desired().rejections.clone(),
+            imports: Arc::clone(&self.told.imports),
+            rejections: Arc::clone(&self.told.rejections),
             outdated: self.dataplane.is_outdated(),
             pending: self.pending.clone(),
             refusing: totals.refusing,
@@ -514,11 +534,31 @@ impl Control {
             listeners: self.vitals.listeners(),
         });
         self.vitals.publish(Arc::clone(&report));
+        if !tells {
+            self.report_at = Some(self.tells.next());
+            return;
+        }
         if let Err(error) = report.write(&self.dataplane.run_directory) {
             tracing::warn!("{:#}; trying again", anyhow::Error::new(error));
             self.report_at = Some(Instant::now() + LOOK_INTERVAL);
         }
-        self.reports.worked(started.elapsed());
+        self.tells.worked(started.elapsed());
+    }
+}
+
+/// What reports say of objects.
+#[derive(Default)]
+struct Told {
+    imports: Arc<Vec<Arc<ImportReport>>>,
+    rejections: Arc<Vec<Rejection>>,
+}
+
+impl Told {
+    fn of(desired: &Desired) -> Self {
+        Self {
+            imports: desired.imports.clone().into(),
+            rejections: desired.rejections.clone().into(),
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{
 /// In [`Report::source_lost`], the one resource of a source that is no API server.
 pub(super) const MANIFESTS: &str = "manifests";
 
-/// What no map holds: written by the agent at each change, read by `status` and `services`. Part of
+/// What no map holds: written by the agent soon after a change, read by `status` and `services`. Part of
 /// `status -o json`: fields are added, never renamed.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Report {
@@ -63,9 +63,9 @@ pub struct Report {
     #[serde(default)]
     pub stale_udp: StaleUdpReport,
     /// Every ServiceImport and what became of it.
-    pub imports: Vec<Arc<ImportReport>>,
+    pub imports: Arc<Vec<Arc<ImportReport>>>,
     /// What was turned down.
-    pub rejections: Vec<Rejection>,
+    pub rejections: Arc<Vec<Rejection>>,
     /// Whether the attached programs are an earlier agent's, with maps that this one does not write.
     pub outdated: bool,
     /// What is wanted but not in the maps yet, and why; retried.

@@ -169,6 +169,7 @@ impl StaleUdp {
 
     fn fail(&mut self, what: &str, error: &io::Error) {
         tracing::warn!("{what}: {error}; trying again");
+        self.pace.worked(self.began.elapsed());
         self.at_latest(AGAIN);
     }
 

@@ -18,14 +18,14 @@ struct Services {
     /// Every frontend in the maps.
     frontends: Vec<FrontendView>,
     /// Every ServiceImport and what became of it, as the agent wrote it last.
-    imports: Vec<Arc<ImportReport>>,
+    imports: Arc<Vec<Arc<ImportReport>>>,
 }
 
 pub(super) fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
     let pins = Pins::new(&args.bpffs.bpffs);
     let frontends = view::frontends(&view::dump(&pins)?);
     // Without a report only what is not in the maps is missing.
-    let imports = view::read_report(&pins).map_or_else(|_| Vec::new(), |report| report.imports);
+    let imports = view::read_report(&pins).map(|report| report.imports).unwrap_or_default();
     let services = Services { frontends, imports };
     match args.output {
         Format::Json => output::json(&services)?,

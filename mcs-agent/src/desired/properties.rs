@@ -8,7 +8,8 @@ use super::{Rules, Totals, address::forbidden, compute};
 use crate::{
     model::{
         Batch, Capacity, Desired, Endpoint, EndpointSlice, Hints, ImportState, Kind, NodeContext,
-        ObjectEvent, ObjectKey, ObjectRef, Reason, Scope, ServiceImport, ServiceType, Timestamp,
+        Object, ObjectEvent, ObjectKey, ObjectRef, Reason, Scope, ServiceImport, ServiceType,
+        Timestamp,
         fixture::{import, key, slice},
     },
     store::{ObjectStore, Snapshot},
@@ -43,25 +44,29 @@ fn imports() -> impl Strategy<Value = ServiceImport> {
         prop::bool::weighted(0.1),
         option::weighted(0.2, text(&["None", "ClientIP", "Always"])),
         option::weighted(0.2, text(&["Cluster", "Local", "Nearby"])),
+        option::weighted(0.3, text(&["", "derived-abc"])),
     )
-        .prop_map(|(name, created, ips, ports, headless, affinity, policy)| {
-            let served = import(&name).port("http", 80);
-            let import = ports.into_iter().fold(served, |import, (name, port, protocol)| {
-                import.port_of(&name, port, protocol.as_deref())
-            });
-            ServiceImport {
-                created: created.map(Timestamp),
-                ips,
-                service_type: if headless {
-                    ServiceType::Headless
-                } else {
-                    ServiceType::ClusterSetIp
-                },
-                session_affinity: affinity,
-                internal_traffic_policy: policy,
-                ..import
-            }
-        })
+        .prop_map(
+            |(name, created, ips, ports, headless, affinity, policy, derived_service)| {
+                let served = import(&name).port("http", 80);
+                let import = ports.into_iter().fold(served, |import, (name, port, protocol)| {
+                    import.port_of(&name, port, protocol.as_deref())
+                });
+                ServiceImport {
+                    created: created.map(Timestamp),
+                    ips,
+                    service_type: if headless {
+                        ServiceType::Headless
+                    } else {
+                        ServiceType::ClusterSetIp
+                    },
+                    session_affinity: affinity,
+                    internal_traffic_policy: policy,
+                    derived_service,
+                    ..import
+                }
+            },
+        )
 }
 
 fn endpoints() -> impl Strategy<Value = Endpoint> {
@@ -271,7 +276,13 @@ proptest! {
     }
 
     #[test]
-    fn a_rejected_object_might_as_well_not_be_there(events in events(), node in nodes()) {
+    fn a_rejected_object_might_as_well_not_be_there(mut events in events(), node in nodes()) {
+        // A slice that nothing can be used of still takes an import from its derived Service.
+        for event in &mut events {
+            if let ObjectEvent::Apply(Object::Import(import)) = event {
+                import.derived_service = None;
+            }
+        }
         let with = compute(&snapshot(vec![events.clone()]), &node, &Desired::default());
         for object in rejected(&with) {
             let others = events.iter().filter(|event| reference(event) != object).cloned();

@@ -1,17 +1,16 @@
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, iter, sync::Arc};
 
 use super::{
-    claim::{self, Verdict},
     refusal::Refusal,
-    report,
+    report, scope,
     service::Service,
     totals::Totals,
     whole::{self, Whole},
 };
 use crate::{
     model::{
-        Desired, Frontend, FrontendId, ImportState, Kind, NodeContext, ObjectKey, ObjectRef,
-        Reason, Rejection, Scope,
+        Desired, Frontend, FrontendId, ImportReport, ImportState, Kind, NodeContext, ObjectKey,
+        ObjectRef, Reason, Rejection, Scope, ServiceImport,
     },
     store::{Snapshot, Touched},
 };
@@ -40,7 +39,10 @@ pub struct Update {
 type Served<'a> = (Service<'a>, Vec<Rejection>);
 
 impl Rules {
-    /// What is desired, as [`super::compute`] has it.
+    /// What the objects ask of this node, and what is turned down of it.
+    ///
+    /// Depends on the latest objects and the node alone, not on the order in which objects came. Where there
+    /// is no room for all, what is in force keeps its room, and what is new is turned down.
     pub const fn desired(&self) -> &Desired {
         &self.whole.desired
     }
@@ -48,6 +50,15 @@ impl Rules {
     /// How much that is.
     pub const fn totals(&self) -> &Totals {
         &self.totals
+    }
+
+    /// Whether what was touched since the latest update makes all imports contend anew, which takes
+    /// much longer than to look at their endpoints.
+    pub fn judges_all(&self, snapshot: &Snapshot, touched: &Touched) -> bool {
+        let mut imports = touched.services.iter().filter_map(|key| snapshot.import(key));
+        touched.imports
+            || self.whole.bounded
+            || imports.any(|import| self.is_claimed_anew(import, snapshot))
     }
 
     /// Judges what was touched since the latest update, and what depends on it. `found`: what is in force,
@@ -59,7 +70,7 @@ impl Rules {
         node: &NodeContext,
         found: Option<&Desired>,
     ) -> Update {
-        let slices_alone = !touched.imports && !self.whole.bounded && self.node == *node;
+        let slices_alone = self.node == *node && !self.judges_all(snapshot, touched);
         if slices_alone && let Some((served, totals)) = self.serve(snapshot, touched, node) {
             self.totals = totals;
             return self.replace(snapshot, touched, served);
@@ -75,7 +86,7 @@ impl Rules {
         Update { scope: Scope::Everything, rejected }
     }
 
-    /// Gives the imports whose slices were touched their backends anew. `None`: more depends on it.
+    /// Gives the imports whose slices were touched their backends anew. `None`: there is no room for all.
     fn serve<'a>(
         &self,
         snapshot: &'a Snapshot,
@@ -86,21 +97,14 @@ impl Rules {
         let mut totals = self.totals.clone();
         for key in &touched.services {
             let Some(import) = snapshot.import(key) else { continue };
-            let has_slices = snapshot.slices(key).next().is_some();
-            let (verdict, _) = claim::judge(import, has_slices, node);
-            match (verdict, self.whole.standings.get(key)) {
-                (Verdict::Claimed(_), Some(standing)) => {
-                    let served = standing.serve(import, snapshot, &self.whole.vips, node);
-                    for (id, frontend) in &served.0.frontends {
-                        totals.remove(self.frontend(id)?);
-                        totals.add(frontend);
-                    }
-                    all.push(served);
-                }
-                (Verdict::LeftAlone(why), None) if self.is_left_alone(key, &why) => {}
-                (Verdict::Rejected, None) => {}
-                _ => return None,
+            // One that claims nothing goes on claiming nothing.
+            let Some(standing) = self.whole.standings.get(key) else { continue };
+            let served = standing.serve(import, snapshot, &self.whole.vips, node);
+            for (id, frontend) in &served.0.frontends {
+                totals.remove(self.frontend(id)?);
+                totals.add(frontend);
             }
+            all.push(served);
         }
         totals.fit(node.capacity).then_some((all, totals))
     }
@@ -109,11 +113,18 @@ impl Rules {
         self.whole.desired.frontends.get(id)
     }
 
-    fn is_left_alone(&self, import: &ObjectKey, why: &str) -> bool {
-        let imports = &self.whole.desired.imports;
-        imports.binary_search_by(|report| report.import.cmp(import)).is_ok_and(|place| {
-            imports[place].state == ImportState::LeftAlone && imports[place].message == why
-        })
+    /// Whether slices decide otherwise than before about who serves an import.
+    fn is_claimed_anew(&self, import: &ServiceImport, snapshot: &Snapshot) -> bool {
+        let has_slices = snapshot.slices(&import.key).next().is_some();
+        let left_alone = |report: &&ImportReport| report.state == ImportState::LeftAlone;
+        let before = self.report(&import.key).filter(left_alone).map(|report| &*report.message);
+        scope::left_alone(import, has_slices).as_deref() != before
+    }
+
+    fn report(&self, import: &ObjectKey) -> Option<&ImportReport> {
+        let reports = &self.whole.desired.imports;
+        let place = reports.binary_search_by(|report| report.import.cmp(import)).ok()?;
+        Some(&reports[place])
     }
 
     /// Puts this in the place of what these imports had.
@@ -149,9 +160,13 @@ impl Rules {
         rejections.sort();
         let former = &mut self.whole.desired.rejections;
         let rejected = news(former, &rejections);
-        former.retain(|rejection| !judged.contains(&rejection.object));
-        former.extend(rejections);
-        former.sort();
+        let mut rejections = rejections.into_iter().peekable();
+        for object in &judged {
+            let begin = former.partition_point(|former| former.object < *object);
+            let count = former[begin..].partition_point(|former| former.object == *object);
+            let now = iter::from_fn(|| rejections.next_if(|now| now.object == *object));
+            former.splice(begin..begin + count, now);
+        }
         Update { scope: Scope::Backends(changed), rejected }
     }
 }

@@ -42,6 +42,11 @@ impl Extents {
         !self.free.contains(&index) && !self.limbo.contains(&index)
     }
 
+    /// In how many pieces is what is in limbo.
+    pub(super) fn limbo_pieces(&self) -> usize {
+        self.limbo.len()
+    }
+
     /// Marks as in use.
     pub(super) fn take(&mut self, extent: Extent) {
         if let Some(run) = non_empty(extent.range()) {

@@ -36,6 +36,12 @@ impl Ledger {
         }
     }
 
+    /// In how many pieces is what is in limbo: what a copy costs.
+    pub(super) fn limbo_pieces(&self) -> usize {
+        let extents = [&self.indices, &self.blocks, &self.backends].map(Extents::limbo_pieces);
+        extents.iter().sum::<usize>() + self.services.limbo_pieces() + self.clusters.limbo_pieces()
+    }
+
     /// No reader holds any longer what was let go: limbo is free.
     pub(super) fn settle(&mut self) {
         self.indices.settle();

@@ -64,6 +64,11 @@ impl<K: Ord + Clone> Names<K> {
         }
     }
 
+    /// As [`Extents::limbo_pieces`].
+    pub(super) fn limbo_pieces(&self) -> usize {
+        self.entries.limbo_pieces()
+    }
+
     /// What was in limbo is free.
     pub(super) fn settle(&mut self) {
         self.entries.settle();

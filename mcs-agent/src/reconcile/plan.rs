@@ -34,7 +34,7 @@ type Wanted<'a> = BTreeMap<FrontendKey, (&'a FrontendId, &'a Frontend)>;
 /// What goes comes first, so that it makes room; then what shrinks, so that the backends in use
 /// are never more than before or after; then what grows; then what is new, since no lasting failure
 /// to insert may keep the rest from its changes; and a VIP last, when all its ports are there.
-/// Readers are waited for only where there is no room otherwise.
+/// Readers are waited for only where there is no room otherwise, or when much waits for them.
 pub fn plan(desired: &Desired, realized: &Realized, prune: bool) -> Plan {
     let wanted: Wanted<'_> =
         desired.frontends.iter().map(|(id, frontend)| (frontend_key(id), (id, frontend))).collect();

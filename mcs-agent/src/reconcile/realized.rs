@@ -73,7 +73,8 @@ impl Realized {
         }
     }
 
-    pub(super) const fn capacity(&self) -> Capacity {
+    /// What there is room for.
+    pub const fn capacity(&self) -> Capacity {
         self.capacity
     }
 

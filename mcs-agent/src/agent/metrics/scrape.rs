@@ -141,7 +141,7 @@ fn standing(families: &mut Families, report: &Report) -> Result<()> {
         by_cluster(&report.backends),
     )?;
     let mut rejections = BTreeMap::<_, f64>::new();
-    for rejection in &report.rejections {
+    for rejection in report.rejections.iter() {
         *rejections.entry([rejection.reason.to_string()]).or_default() += 1.0;
     }
     families.gauges(

@@ -19,6 +19,10 @@ use crate::{
     },
 };
 
+/// Pieces in limbo after which readers are waited for, though there is room: every plan copies them, and
+/// holes are filled once they are free.
+const MOST_IN_LIMBO: usize = 256;
+
 /// A plan in the making, and what the maps would hold after it.
 pub(super) struct Draft<'a> {
     /// Copied at the first step.
@@ -36,7 +40,11 @@ impl<'a> Draft<'a> {
         &self.realized
     }
 
-    pub(super) fn finish(self) -> Plan {
+    pub(super) fn finish(mut self) -> Plan {
+        if !self.plan.steps.is_empty() && self.realized.ledger().limbo_pieces() > MOST_IN_LIMBO {
+            self.retire();
+            self.push(Step::WaitForReaders);
+        }
         self.plan
     }
 
@@ -138,8 +146,8 @@ impl<'a> Draft<'a> {
     /// Moves blocks down, until none fits into a free run below it.
     ///
     /// Then each run between blocks is shorter than the block above it, so that all blocks and runs
-    /// take less than twice the endpoints, and what is left above, the other half of the map or
-    /// more, is in one piece.
+    /// take less than twice the endpoints. `slots` has room for twice the endpoints and twice what is
+    /// spare: that much at least is left above, in one piece.
     fn compact(&mut self) {
         loop {
             self.push(Step::WaitForReaders);
