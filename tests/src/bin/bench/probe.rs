@@ -28,6 +28,8 @@ const NUMBER: u32 = 20_000;
 /// Between two attempts of a client, and as a share of the time that it has waited.
 const INTERVAL: Duration = Duration::from_micros(50);
 const SHARE: u32 = 200;
+/// How long one attempt may take: there is always an endpoint.
+const ANSWER: Duration = Duration::from_secs(1);
 /// How long a change may take.
 const PATIENCE: Duration = Duration::from_mins(5);
 
@@ -146,7 +148,7 @@ impl Probe {
 fn wait_for(to: SocketAddrV4, backend: Ipv4Addr) -> anyhow::Result<Instant> {
     let begin = Instant::now();
     loop {
-        let answer = traffic::asker().and_then(|socket| traffic::ask_who(socket, to));
+        let answer = traffic::asker(ANSWER).and_then(|socket| traffic::ask_who(socket, to));
         let (now, waited) = (Instant::now(), begin.elapsed());
         match answer {
             Ok(who) if who == backend => return Ok(now),

@@ -79,12 +79,13 @@ pub(crate) fn ask_http(to: SocketAddrV4) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A socket of the namespace and of the cgroup in which it is made, for [`ask_who`].
-pub(crate) fn asker() -> anyhow::Result<OwnedFd> {
+/// A socket of the namespace and of the cgroup in which it is made, for [`ask_who`]. It waits so long for
+/// a connection and for what comes.
+pub(crate) fn asker(patience: Duration) -> anyhow::Result<OwnedFd> {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
     set_socket_linger(&socket, Some(Duration::ZERO))?;
-    set_socket_timeout(&socket, Timeout::Send, Some(Duration::from_secs(1)))?;
-    set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_secs(1)))?;
+    set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(patience))?;
     Ok(socket)
 }
 

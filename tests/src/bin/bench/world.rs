@@ -36,6 +36,9 @@ const AT_A_TIME: usize = 1000;
 /// How long a contender may take until all services are in effect.
 const PATIENCE: Duration = Duration::from_mins(10);
 const INTERVAL: Duration = Duration::from_millis(10);
+/// How long a look may take: the kernel would wait for a second before it sends a SYN again that nobody
+/// has translated.
+const ANSWER: Duration = Duration::from_millis(100);
 
 // In the order in which they have to go.
 pub(crate) struct World {
@@ -158,7 +161,7 @@ fn is_in_effect(lane: &Lane, target: &Service) -> anyhow::Result<()> {
     let to: Vec<SocketAddrV4> = lane.reach(target.vip, WHO);
     let socket = {
         let _visit = lane.cgroup.visit()?;
-        lane.client.run(traffic::asker)??
+        lane.client.run(|| traffic::asker(ANSWER))??
     };
     // Others look meanwhile, on any CPU: the kernel may be busy on one for seconds, with thousands of
     // rules.
