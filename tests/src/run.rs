@@ -45,6 +45,11 @@ impl Run {
         self.directory.path()
     }
 
+    /// Lets that directory stay.
+    pub fn keep_directory(&mut self) {
+        self.directory.disable_cleanup(true);
+    }
+
     /// The cgroup in which the run's processes start.
     pub fn cgroup(&self) -> &Path {
         &self.cgroup

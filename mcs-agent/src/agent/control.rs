@@ -49,7 +49,7 @@ const LARGE_PLAN: usize = 10_000;
 const OBJECTS_REST: u32 = 200;
 const LONGEST_OBJECTS_REST: Duration = Duration::from_secs(10);
 /// What judges all imports rests for so many times as long as it took: many that come one by one are
-/// judged some at a time. A single one waits for nothing.
+/// judged some at a time.
 const WHOLE_RESTS: u32 = 3;
 const LONGEST_WHOLE_REST: Duration = Duration::from_secs(1);
 /// How often what is ours is compared with what is held: a program that was detached misses

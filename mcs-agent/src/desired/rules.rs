@@ -57,7 +57,7 @@ impl Rules {
     pub fn judges_all(&self, snapshot: &Snapshot, touched: &Touched) -> bool {
         let mut imports = touched.services.iter().filter_map(|key| snapshot.import(key));
         touched.imports
-            || self.whole.bounded
+            || (self.whole.bounded && !touched.slices.is_empty())
             || imports.any(|import| self.is_claimed_anew(import, snapshot))
     }
 

@@ -1,6 +1,6 @@
 //! Who is measured.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use serde::Serialize;
 
@@ -27,6 +27,15 @@ impl Contender {
     pub(crate) const MOST: [Self; 4] = [Self::Direct, Self::Sockets, Self::Packets, Self::Nftables];
     /// Those that are waited for while objects change.
     pub(crate) const FOLLOWING: [Self; 3] = [Self::Sockets, Self::Packets, Self::Nftables];
+
+    /// How long its daemon does nothing after it has done something, whatever comes: a change that comes
+    /// meanwhile would be measured with the rest of that. kube-proxy rests for `minSyncPeriod`.
+    pub(crate) const fn rests(self) -> Duration {
+        match self {
+            Self::Direct | Self::Sockets | Self::Packets => Duration::ZERO,
+            Self::Nftables | Self::Iptables => Duration::from_millis(1200),
+        }
+    }
 
     pub(crate) const fn name(self) -> &'static str {
         match self {

@@ -12,8 +12,9 @@ const LOOKS: u32 = 1200;
 const APART: Duration = Duration::from_millis(500);
 const CALM: Duration = Duration::from_millis(20);
 
-/// The CPU time of a process and of those that it started and waited for, in steps of a tick (10 ms).
-fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
+/// The CPU time of a process and of those that it started and waited for, in steps of a tick (10 ms). An error
+/// if it has ended.
+pub(crate) fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let (state, ticks) =
         state_and_ticks(&stat).with_context(|| format!("/proc/{pid}/stat is {stat}"))?;

@@ -25,6 +25,7 @@ use rustix::process::Signal;
 use crate::{
     contender::Contender,
     cpu::{self, Cpus},
+    daemon,
     objects::{NOWHERE, Port, VIPS, VIPS_V6},
     servers,
 };
@@ -112,6 +113,7 @@ impl Lane {
         let visit = cgroup.visit()?;
         servers::start(&servers, cpus.server)?;
         drop(visit);
+        servers::start_apart(&servers, cpus.server)?;
         let bpffs = BpfDirectory::create(run, contender.name())?;
         let node = Arc::new(node.netns);
         let mut lane = Self { contender, daemon: None, bpffs, cgroup, client, servers, node, cpus };
@@ -182,6 +184,11 @@ impl Lane {
             Some(Daemon::Agent(agent)) => agent.signal(signal),
             Some(Daemon::KubeProxy(process)) => process.signal(signal),
         }
+    }
+
+    /// Tells if nobody programs it any more.
+    pub(crate) fn is_followed(&self) -> anyhow::Result<()> {
+        self.daemon().map_or(Ok(()), |pid| daemon::cpu_time(pid).map(drop))
     }
 
     /// The process id of its daemon.

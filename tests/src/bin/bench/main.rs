@@ -3,7 +3,7 @@
 
 use std::{fs, path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use clap::{Parser, builder::PossibleValuesParser};
 
 use self::{
@@ -103,7 +103,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
     let (plan, cases, machine) = (args.plan(), args.cases(), Machine::look_at()?);
     fs::create_dir_all(&args.output)
         .with_context(|| format!("cannot make {}", args.output.display()))?;
-    let figures = measure(&plan, &cases)?;
+    let (figures, failures) = measure(&plan, &cases)?;
     let machine = machine.at_the_end()?;
     println!("{machine}; medians of {} rounds (quartiles), x: to direct", plan.rounds);
     let notes = cases.iter().map(|case| (case.name, case.note));
@@ -123,6 +123,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
     fs::write(&file, format!("{document:#}\n"))
         .with_context(|| format!("cannot write {}", file.display()))?;
     println!("{}", file.display());
+    ensure!(failures.is_empty(), "not all was measured:\n  {}", failures.join("\n  "));
     Ok(())
 }
 
@@ -130,14 +131,15 @@ fn run(args: &Args) -> anyhow::Result<()> {
 const GROWTH: &str = "services";
 const GROWTH_NOTE: &str = "All objects are there when daemons are let go on, all at a time.";
 
-fn measure(plan: &Plan, cases: &[&'static Case]) -> anyhow::Result<Figures> {
+/// Returns with the figures which cases failed, and why.
+fn measure(plan: &Plan, cases: &[&'static Case]) -> anyhow::Result<(Figures, Vec<String>)> {
     let mut progress = Progress::new(shares(plan, cases));
     progress.step("control plane and contenders");
     let takes_part =
         |contender: &Contender| cases.iter().any(|case| case.contenders.contains(contender));
     let contenders: Vec<_> = Contender::ALL.into_iter().filter(takes_part).collect();
     let mut world = World::begin(&contenders)?;
-    let mut figures = Figures::default();
+    let (mut figures, mut failures) = (Figures::default(), Vec::new());
     for services in plan.sizes.iter().copied() {
         progress.step(format!("{services} services"));
         for (contender, time) in world.grow(services, &progress)? {
@@ -159,13 +161,18 @@ fn measure(plan: &Plan, cases: &[&'static Case]) -> anyhow::Result<Figures> {
                 progress: &progress,
                 figures: &mut figures,
             };
-            (case.run)(&mut session).with_context(|| {
-                format!("{}; logs are in {}", case.name, world.logs().display())
-            })?;
+            if let Err(error) = (case.run)(&mut session) {
+                let failure = format!("{} at {services} services: {error:#}", case.name);
+                progress.note(&failure);
+                failures.push(failure);
+            }
         }
     }
     progress.end();
-    Ok(figures)
+    if !failures.is_empty() {
+        failures.push(format!("logs are in {}", world.keep_logs().display()));
+    }
+    Ok((figures, failures))
 }
 
 /// How long steps are thought to take, in their order.

@@ -54,8 +54,12 @@ pub(crate) const WHO: Port = tcp("who", 84, 8084);
 pub(crate) const UDP_ECHO: Port = udp("udp-echo", 53, 5353);
 /// Datagrams are never read. No service has it.
 pub(crate) const UDP_SINK: Port = udp("udp-sink", 54, 5354);
+/// What comes is sent back, by servers outside of the lane's cgroup: its programs meet clients alone.
+pub(crate) const APART: Port = tcp("apart", 85, 8085);
+pub(crate) const UDP_APART: Port = udp("udp-apart", 55, 5355);
 /// Of the target alone: what else there is has one port.
-pub(crate) const TARGET_PORTS: [Port; 6] = [ACCEPT, HTTP, ECHO, SINK, WHO, UDP_ECHO];
+pub(crate) const TARGET_PORTS: [Port; 8] =
+    [ACCEPT, HTTP, ECHO, SINK, WHO, UDP_ECHO, APART, UDP_APART];
 
 /// A service.
 #[derive(Clone, PartialEq, Eq, Debug)]

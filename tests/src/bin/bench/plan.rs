@@ -27,11 +27,11 @@ impl Plan {
     pub(crate) fn full() -> Self {
         Self {
             sizes: vec![10, 1000, 10_000],
-            rounds: 9,
+            rounds: 21,
             operations: 2000,
             bulk: Duration::from_millis(500),
-            changes: 100,
-            rate_span: Duration::from_secs(10),
+            changes: 300,
+            rate_span: Duration::from_secs(30),
         }
     }
 
@@ -42,7 +42,7 @@ impl Plan {
             rounds: 3,
             operations: 500,
             bulk: Duration::from_millis(200),
-            changes: 10,
+            changes: 100,
             rate_span: Duration::from_secs(4),
         }
     }

@@ -87,6 +87,7 @@ impl Probe {
             let _visit = lane.cgroup.visit()?;
             // Its watch may have to be opened anew.
             self.change(lane)?;
+            thread::sleep(lane.contender.rests());
             work(self)
         });
         let frozen = lane.freeze();

@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, SocketType, bind, listen, socket, sockopt};
 use crate::{
     cpu,
     lane::{backends, backends_v6},
-    objects::{ACCEPT, ECHO, HTTP, SINK, UDP_ECHO, UDP_SINK, WHO},
+    objects::{ACCEPT, APART, ECHO, HTTP, SINK, UDP_APART, UDP_ECHO, UDP_SINK, WHO},
 };
 
 /// Connections that wait to be accepted: more than a client makes while the server stands still.
@@ -27,9 +27,9 @@ type Serve = fn(TcpStream) -> io::Result<()>;
 /// What the HTTP server says.
 const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
 
-/// Starts the servers of the target's backends, on `cpu` and for as long as this process lives. Their
-/// sockets belong to the cgroup that this process is in now.
-pub(crate) fn start(netns: &Namespace, at: usize) -> anyhow::Result<()> {
+/// Starts the servers of the target's backends but those of [`start_apart`], on `cpu` and for as long as this
+/// process lives. Their sockets belong to the cgroup that this process is in now.
+pub(crate) fn start(netns: &Namespace, cpu: usize) -> anyhow::Result<()> {
     let services: [(u16, Serve); 5] = [
         (ACCEPT.target, |_| Ok(())),
         (HTTP.target, answer_http),
@@ -38,30 +38,45 @@ pub(crate) fn start(netns: &Namespace, at: usize) -> anyhow::Result<()> {
         (SINK.target, |stream| on_a_thread(stream, sink)),
     ];
     for (port, serve) in services {
-        let listener = netns.run(|| bind_tcp(port))?.with_context(|| format!("port {port}"))?;
-        spawn(at, move || {
-            loop {
-                // A client that gave up meanwhile is no trouble.
-                if let Ok((stream, _)) = listener.accept() {
-                    let _ = serve(stream);
-                }
-            }
-        });
+        accept(netns, cpu, port, serve)?;
     }
     let unread = netns.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, UDP_SINK.target)))??;
-    spawn(at, move || {
+    spawn(cpu, move || {
         let _unread = unread;
         loop {
             thread::park();
         }
     });
+    echo_datagrams(netns, cpu, UDP_ECHO.target)
+}
+
+/// Starts those that are to be in no lane's cgroup.
+pub(crate) fn start_apart(netns: &Namespace, cpu: usize) -> anyhow::Result<()> {
+    accept(netns, cpu, APART.target, |stream| on_a_thread(stream, echo))?;
+    echo_datagrams(netns, cpu, UDP_APART.target)
+}
+
+fn accept(netns: &Namespace, cpu: usize, port: u16, serve: Serve) -> anyhow::Result<()> {
+    let listener = netns.run(|| bind_tcp(port))?.with_context(|| format!("port {port}"))?;
+    spawn(cpu, move || {
+        loop {
+            // A client that gave up meanwhile is no trouble.
+            if let Ok((stream, _)) = listener.accept() {
+                let _ = serve(stream);
+            }
+        }
+    });
+    Ok(())
+}
+
+fn echo_datagrams(netns: &Namespace, cpu: usize, port: u16) -> anyhow::Result<()> {
     let v4 = backends().into_iter().map(IpAddr::from);
     for ip in v4.chain(backends_v6().into_iter().map(IpAddr::from)) {
-        let address = SocketAddr::from((ip, UDP_ECHO.target));
+        let address = SocketAddr::from((ip, port));
         let socket = netns
             .run(|| UdpSocket::bind(address))?
             .with_context(|| format!("cannot bind {address}/UDP"))?;
-        spawn(at, move || {
+        spawn(cpu, move || {
             let mut buffer = [0; 64];
             loop {
                 // An answer may find nobody any more.
@@ -74,10 +89,10 @@ pub(crate) fn start(netns: &Namespace, at: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn spawn(at: usize, work: impl FnOnce() + Send + 'static) {
+fn spawn(cpu: usize, work: impl FnOnce() + Send + 'static) {
     thread::spawn(move || {
         // It works elsewhere too, if less evenly.
-        let _ = cpu::pin(at);
+        let _ = cpu::pin(cpu);
         work();
     });
 }

@@ -1,6 +1,6 @@
 //! One case at one size.
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 
 use crate::{
     contender::Contender,
@@ -62,6 +62,18 @@ impl Session<'_> {
         outcomes.sort_by_key(|(contender, _)| *contender);
         for (contender, outcome) in outcomes {
             self.add(quantity, unit, contender, outcome);
+        }
+    }
+
+    /// Notes why there is none of these.
+    pub(crate) fn fail(
+        &mut self,
+        quantities: &[(&str, Unit)],
+        contender: Contender,
+        why: &anyhow::Error,
+    ) {
+        for (quantity, unit) in quantities {
+            self.add(quantity, *unit, contender, Err(anyhow!("{why:#}")));
         }
     }
 

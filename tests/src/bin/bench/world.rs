@@ -2,6 +2,7 @@
 
 use std::{
     net::{Ipv4Addr, SocketAddrV4},
+    path::Path,
     sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
@@ -85,8 +86,9 @@ impl World {
         })
     }
 
-    /// Where logs are.
-    pub(crate) fn logs(&self) -> &std::path::Path {
+    /// Where logs are and stay.
+    pub(crate) fn keep_logs(&mut self) -> &Path {
+        self.run.keep_directory();
         self.run.directory()
     }
 
@@ -134,11 +136,12 @@ impl World {
             match effect {
                 Ok(()) => return Ok(elapsed),
                 Err(error) if elapsed > PATIENCE => return Err(error),
-                Err(_) => thread::sleep(INTERVAL),
+                Err(_) => lane.is_followed()?,
             }
+            thread::sleep(INTERVAL);
         };
         let waiting = self.lanes.iter().filter(|lane| lane.contender != Contender::Direct);
-        let times = thread::scope(|scope| {
+        let mut times: Vec<_> = thread::scope(|scope| {
             let waits: Vec<_> =
                 waiting.map(|lane| (lane.contender, scope.spawn(move || wait(lane)))).collect();
             let ended = |wait: thread::ScopedJoinHandle<'_, _>| {
@@ -148,7 +151,10 @@ impl World {
         });
         for lane in &self.lanes {
             progress.detail(format!("until {} has nothing more to do", lane.contender));
-            daemon::wait_until_calm(lane)?;
+            if let Err(error) = daemon::wait_until_calm(lane) {
+                times.retain(|(contender, _)| *contender != lane.contender);
+                times.push((lane.contender, Err(error)));
+            }
         }
         self.lanes.iter().try_for_each(Lane::freeze)?;
         self.server.freeze()?;

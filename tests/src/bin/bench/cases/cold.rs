@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use aya::maps::{HashMap, Map, MapData};
 use mcs_agent::{
     agent::{self, Config, SocketLb, SourceConfig, TcAttach},
@@ -131,7 +131,7 @@ fn run(session: &mut Session<'_>) {
         for (what, unit, of) in QUANTITIES {
             let values = match &starts {
                 Ok(starts) => Ok(starts.iter().map(of).collect()),
-                Err(error) => Err(anyhow::anyhow!("{error:#}")),
+                Err(error) => Err(anyhow!("{error:#}")),
             };
             session.add(&quantity(scale, what), unit, Contender::Sockets, values);
         }

@@ -64,15 +64,16 @@ fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
                 Ok([all, last, cpu].map(|time| time.as_secs_f64()))
             })
         });
-        let quantities = ["first write to effect", "last write to effect", "CPU time"];
+        let quantities = ["first write to effect", "last write to effect", "CPU time"]
+            .map(|quantity| (quantity, Unit::Seconds));
         match rolls.collect::<anyhow::Result<Vec<[f64; 3]>>>() {
             Ok(rolls) => {
-                for (number, quantity) in quantities.into_iter().enumerate() {
+                for (number, (quantity, unit)) in quantities.into_iter().enumerate() {
                     let values = rolls.iter().map(|roll| roll[number]).collect();
-                    session.add(quantity, Unit::Seconds, contender, Ok(values));
+                    session.add(quantity, unit, contender, Ok(values));
                 }
             }
-            Err(error) => session.add(quantities[0], Unit::Seconds, contender, Err(error)),
+            Err(error) => session.fail(&quantities, contender, &error),
         }
     }
     let last = large();

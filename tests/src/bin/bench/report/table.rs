@@ -52,7 +52,8 @@ pub(super) fn empty() -> Table {
 fn cell(figures: &Figures, key: &Key, contender: Contender, reasons: &mut Vec<String>) -> String {
     let Some(figure) = figures.find(key, contender) else { return String::new() };
     let Some(summary) = figure.summary() else { return absent(figure, reasons) };
-    let value = spread(summary, number);
+    let is_one = figure.rounds().len() == 1;
+    let value = if is_one { number(summary.median) } else { spread(summary, number) };
     match figures.ratio(key, contender, Contender::Direct) {
         Some(ratio) if contender != Contender::Direct => {
             format!("{value}\nx{}", spread(ratio, |ratio| format!("{ratio:.3}")))
@@ -107,6 +108,10 @@ mod tests {
         assert!(text.contains("x1.200 (1.150-1.250)"), "{text}");
         assert!(text.contains("-1: kube-proxy is missing"), "{text}");
         assert!(!text.contains("iptables"), "{text}");
+
+        let mut figures = Figures::default();
+        figures.add_connect(10, Contender::Direct, Outcome::Rounds(vec![10.0]));
+        assert!(!of_case(&figures, "connect").contains('('), "one value has no spread");
     }
 
     #[test]
