@@ -67,11 +67,21 @@ impl Drop for Run {
 
 /// Removes what runs of this prefix left whose process is gone, and ends the processes they started.
 pub fn remove_leftovers(prefix: &str) -> anyhow::Result<()> {
-    let leftover = |name: &str| owner(prefix, name).is_some_and(|pid| !is_alive(pid));
-    cgroup::remove_leftovers(&leftover).context("cannot remove cgroups of an earlier run")?;
-    bpffs::remove_leftovers(&leftover).context("cannot remove pins of an earlier run")?;
-    netns::remove_leftovers(&leftover).context("cannot remove namespaces of an earlier run")?;
-    remove_directories(&leftover).context("cannot remove directories of an earlier run")
+    remove(&|name: &str| owner(prefix, name).is_some_and(|pid| !is_alive(pid)))
+}
+
+/// Removes all of this process's run while its threads are still at it, and ends the processes it has
+/// started: for when a signal ends this one.
+pub fn abandon(prefix: &str) -> anyhow::Result<()> {
+    cgroup::join(&cgroup::mount_point()?)?;
+    remove(&|name: &str| owner(prefix, name) == Some(process::id()))
+}
+
+fn remove(of_run: &dyn Fn(&str) -> bool) -> anyhow::Result<()> {
+    cgroup::remove_leftovers(of_run).context("cannot remove cgroups of a run")?;
+    bpffs::remove_leftovers(of_run).context("cannot remove pins of a run")?;
+    netns::remove_leftovers(of_run).context("cannot remove namespaces of a run")?;
+    remove_directories(of_run).context("cannot remove directories of a run")
 }
 
 fn remove_directories(is_leftover: &dyn Fn(&str) -> bool) -> anyhow::Result<()> {

@@ -1,10 +1,21 @@
 //! The bench: mcs-agent beside kube-proxy and beside no translation at all, in network namespaces that
 //! lead nowhere.
 
-use std::{fs, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    fs, io,
+    path::PathBuf,
+    process::{self, ExitCode},
+    thread,
+    time::Duration,
+};
 
 use anyhow::{Context as _, ensure};
 use clap::{Parser, builder::PossibleValuesParser};
+use mcs_tests::run;
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
 
 use self::{
     cases::{CASES, Case},
@@ -81,7 +92,7 @@ impl Args {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
+    match bench(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -90,7 +101,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &Args) -> anyhow::Result<()> {
+fn bench(args: &Args) -> anyhow::Result<()> {
     if let [services, endpoints] = args.cold_start[..] {
         return cases::cold::child(services, endpoints);
     }
@@ -103,6 +114,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
     let (plan, cases, machine) = (args.plan(), args.cases(), Machine::look_at()?);
     fs::create_dir_all(&args.output)
         .with_context(|| format!("cannot make {}", args.output.display()))?;
+    end_on_signals().context("cannot handle signals")?;
     let (figures, failures) = measure(&plan, &cases)?;
     let machine = machine.at_the_end()?;
     println!("{machine}; medians of {} rounds (quartiles), x: to direct", plan.rounds);
@@ -124,6 +136,22 @@ fn run(args: &Args) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write {}", file.display()))?;
     println!("{}", file.display());
     ensure!(failures.is_empty(), "not all was measured:\n  {}", failures.join("\n  "));
+    Ok(())
+}
+
+/// Daemons stand still most of the time: a signal that ends this process alone would leave them so.
+fn end_on_signals() -> io::Result<()> {
+    /// As shells have it.
+    const INTERRUPTED: i32 = 130;
+
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    thread::spawn(move || {
+        signals.forever().next();
+        if let Err(error) = run::abandon(World::RUN) {
+            eprintln!("\nerror: {error:#}");
+        }
+        process::exit(INTERRUPTED);
+    });
     Ok(())
 }
 

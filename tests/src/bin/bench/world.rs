@@ -53,10 +53,13 @@ pub(crate) struct World {
 }
 
 impl World {
+    /// What names of the run begin with.
+    pub(crate) const RUN: &str = "mcs-bench";
+
     /// Makes the control plane and lanes, without any service.
     pub(crate) fn begin(contenders: &[Contender]) -> anyhow::Result<Self> {
         let run =
-            Run::begin("mcs-bench").context("cannot make a cgroup to run in (it takes root)")?;
+            Run::begin(Self::RUN).context("cannot make a cgroup to run in (it takes root)")?;
         let netns = Namespace::create(&run, "control")?;
         netns.ip(&format!("address add {CONTROL}/32 dev lo\n"))?;
         let control = ControlPlane::start(&run, netns, CONTROL)?;
