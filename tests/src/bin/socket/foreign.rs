@@ -2,10 +2,12 @@
 
 use std::{fs::File, net::SocketAddr, os::fd::AsFd as _};
 
+use anyhow::ensure;
 use mcs_tests::{
     bpf::observer::{Hook, Observer, Sight},
     site::Site,
     suite::Suite,
+    wait,
 };
 
 use crate::{
@@ -26,8 +28,13 @@ fn observers(cgroup: &File) -> anyhow::Result<Vec<Observer>> {
     HOOKS.into_iter().map(attach).collect()
 }
 
-fn sights(observers: &[Observer]) -> anyhow::Result<Vec<Sight>> {
-    Ok(observers.iter().map(Observer::sight).collect::<Result<_, _>>()?)
+/// What they have seen last, and how often they ran since then.
+fn sights(observers: &[Observer], since: &[Sight]) -> anyhow::Result<Vec<Sight>> {
+    let sight = |(observer, since): (&Observer, &Sight)| {
+        let sight = observer.sight()?;
+        Ok(Sight { runs: sight.runs - since.runs, ..sight })
+    };
+    observers.iter().zip(since).map(sight).collect()
 }
 
 fn sight(address: SocketAddr) -> Sight {
@@ -50,6 +57,14 @@ fn run_beside(world: &mut World) -> anyhow::Result<()> {
     let before = observers(&cgroup)?;
     site.agent.start_again(node, &[])?;
     site.agent.wait_until_healthy()?;
+    // It sends a witness through its hooks.
+    wait::until("the attachment to be proven", || {
+        let witness = site.agent.status()?["report"]["attachment"]["witness"].take();
+        ensure!(witness == true, "the witness: {witness}");
+        Ok(())
+    })?;
+    let never = [Sight::default(); HOOKS.len()];
+    let since = sights(&before, &never)?;
     let after = observers(&cgroup)?;
 
     let _in_cgroup = site.cgroup.visit()?;
@@ -65,8 +80,8 @@ fn run_beside(world: &mut World) -> anyhow::Result<()> {
     // What is received comes the other way: the backend first, then the VIP.
     let [c4, c6, send, received] = vips.map(sight);
     let [b4, b6, to, from] = backends.map(sight);
-    assert_eq!(sights(&before)?, [c4, c6, send, from], "before ours");
-    assert_eq!(sights(&after)?, [b4, b6, to, received], "after ours");
+    assert_eq!(sights(&before, &since)?, [c4, c6, send, from], "before ours");
+    assert_eq!(sights(&after, &never)?, [b4, b6, to, received], "after ours");
 
     // What is not ours stays when ours goes.
     site.agent.stop()?;
@@ -75,8 +90,8 @@ fn run_beside(world: &mut World) -> anyhow::Result<()> {
         assert!(connected(Family::V4, world.web.tcp(Family::V4)).is_err());
         Ok(())
     })?;
-    for observers in [before, after] {
-        assert_eq!(sights(&observers)?[0], Sight { runs: 2, ..c4 });
+    for (observers, since) in [(before, since), (after, never.into())] {
+        assert_eq!(sights(&observers, &since)?[0], Sight { runs: 2, ..c4 });
     }
     Ok(())
 }
