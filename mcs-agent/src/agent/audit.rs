@@ -3,9 +3,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
+use super::pace::thread_cpu;
 use crate::{
     model::Capacity,
     reconcile::{Audit, Contents, MapError, Maps, Realized, Step, pass_entries, repaired},
@@ -132,11 +132,6 @@ impl<W: Default + std::fmt::Debug> Auditor<W> {
         self.problem = Some(problem);
         false
     }
-}
-
-fn thread_cpu() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 #[cfg(test)]

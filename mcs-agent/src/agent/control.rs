@@ -18,7 +18,7 @@ use super::{
     attachment::{Attached, Attachment},
     audit::{self, Auditor},
     heap,
-    pace::Pace,
+    pace::{Pace, thread_cpu},
     programs::Dataplane,
     repairs::Repairs,
     report::MANIFESTS,
@@ -44,8 +44,8 @@ use crate::{
 const REPORT_DELAY: Duration = Duration::from_millis(100);
 /// Writes after which the heap may be much larger than what is kept.
 const LARGE_PLAN: usize = 10_000;
-/// What a report says of objects, and the file that it is written to, rest for so many times as long as
-/// they took: with many imports and changes all the time they lag by more.
+/// What a report says of objects, and the file that it is written to, rest for so many times the CPU time
+/// that they took: with many imports and changes all the time they lag by more.
 const OBJECTS_REST: u32 = 200;
 const LONGEST_OBJECTS_REST: Duration = Duration::from_secs(10);
 /// What judges all imports rests for so many times as long as it took: many that come one by one are
@@ -494,10 +494,10 @@ impl Control {
     }
 
     fn report(&mut self) {
-        let started = Instant::now();
+        let before = thread_cpu();
         self.report_at = None;
         self.agent.updated = seconds_since_epoch();
-        let tells = started >= self.tells.next();
+        let tells = Instant::now() >= self.tells.next();
         if tells {
             self.told = Told::of(self.rules.desired());
         }
@@ -542,7 +542,8 @@ impl Control {
             tracing::warn!("{:#}; trying again", anyhow::Error::new(error));
             self.report_at = Some(Instant::now() + LOOK_INTERVAL);
         }
-        self.tells.worked(started.elapsed());
+        // On a busy node a short report may last long.
+        self.tells.worked(thread_cpu().saturating_sub(before));
     }
 }
 

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 
 /// Keeps work that may be asked for all the time to a share of the time.
@@ -24,6 +25,11 @@ impl Pace {
     pub(super) const fn next(&self) -> Instant {
         self.next
     }
+}
+
+/// The CPU time of this thread so far.
+pub(super) fn thread_cpu() -> Duration {
+    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }
 
 #[cfg(test)]
