@@ -154,9 +154,10 @@ impl World {
         });
         for lane in &self.lanes {
             progress.detail(format!("until {} has nothing more to do", lane.contender));
-            if let Err(error) = daemon::wait_until_calm(lane) {
-                times.retain(|(contender, _)| *contender != lane.contender);
-                times.push((lane.contender, Err(error)));
+            if let Err(error) = daemon::wait_until_calm(lane)
+                && let Some((_, time)) = times.iter_mut().find(|(one, _)| *one == lane.contender)
+            {
+                *time = Err(error);
             }
         }
         self.lanes.iter().try_for_each(Lane::freeze)?;

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, anyhow, bail, ensure};
+use anyhow::{Context as _, bail, ensure};
 use aya::maps::{HashMap, Map, MapData};
 use mcs_agent::{
     agent::{self, Config, SocketLb, SourceConfig, TcAttach},
@@ -129,11 +129,14 @@ fn run(session: &mut Session<'_>) {
         });
         let starts = starts.collect::<anyhow::Result<Vec<Start>>>();
         for (what, unit, of) in QUANTITIES {
-            let values = match &starts {
-                Ok(starts) => Ok(starts.iter().map(of).collect()),
-                Err(error) => Err(anyhow!("{error:#}")),
-            };
-            session.add(&quantity(scale, what), unit, Contender::Sockets, values);
+            let quantity = quantity(scale, what);
+            match &starts {
+                Ok(starts) => {
+                    let values = starts.iter().map(of).collect();
+                    session.add(&quantity, unit, Contender::Sockets, Ok(values));
+                }
+                Err(error) => session.fail(&[(&quantity, unit)], Contender::Sockets, error),
+            }
         }
     }
 }
