@@ -12,6 +12,9 @@ use crate::{load::Load, process::Footprint, world::World};
 const SERVICES: usize = 100;
 /// Memory that may come and go, in KiB.
 const SLACK: u64 = 16 << 10;
+/// Threads that come and go: one parses manifests, one is the witness, one sweeps flows, and one looks
+/// for UDP sockets of removed backends.
+const PASSING: u64 = 4;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case(
@@ -43,7 +46,7 @@ fn stays_flat(world: &mut World) -> anyhow::Result<()> {
         tell(format!("after {} changes: {before}", changes / 10));
         tell(format!("after {changes}: {after}"));
         ensure!(after.descriptors <= before.descriptors, "descriptors leak");
-        ensure!(after.threads <= before.threads, "threads leak");
+        ensure!(after.threads <= before.threads + PASSING, "threads leak");
         ensure!(after.objects == before.objects, "eBPF objects leak");
         ensure!(after.maps <= before.maps, "maps leak");
         ensure!(after.resident <= before.resident + SLACK, "memory leaks");
