@@ -6,6 +6,9 @@ use mcs_tests::procfs::{self, Status};
 
 use crate::objects::{Kind, Objects};
 
+/// What tokio calls them.
+const POOL: &str = "tokio-rt-worker";
+
 /// How much of what a process has.
 #[derive(Clone, Debug)]
 pub(crate) struct Footprint {
@@ -15,8 +18,10 @@ pub(crate) struct Footprint {
     pub(crate) peak: u64,
     /// Open file descriptors.
     pub(crate) descriptors: usize,
-    /// Threads.
-    pub(crate) threads: u64,
+    /// Threads but those of the pool.
+    pub(crate) threads: usize,
+    /// Threads that tokio keeps for what blocks: as many as were busy at once, while there is work.
+    pub(crate) pool: usize,
     /// eBPF objects that it holds open.
     pub(crate) objects: BTreeMap<Kind, usize>,
     /// What the maps among them take in the kernel, in KiB.
@@ -28,11 +33,14 @@ impl Footprint {
     pub(crate) fn of(pid: u32) -> anyhow::Result<Self> {
         let status = Status::of(pid)?;
         let held = Objects::held_by(pid)?;
+        let names = thread_names(pid)?;
+        let pool = names.iter().filter(|name| *name == POOL).count();
         Ok(Self {
             resident: status.number("VmRSS")?,
             peak: status.number("VmHWM")?,
             descriptors: fs::read_dir(format!("/proc/{pid}/fd"))?.count(),
-            threads: status.number("Threads")?,
+            threads: names.len() - pool,
+            pool,
             objects: Kind::ALL.map(|kind| (kind, held.of(kind).count())).into(),
             maps: map_memory(pid)? / 1024,
         })
@@ -41,11 +49,22 @@ impl Footprint {
 
 impl fmt::Display for Footprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { resident, descriptors, threads, maps, objects, .. } = self;
-        write!(f, "{resident} KiB, {descriptors} descriptors, {threads} threads, ")?;
+        let Self { resident, descriptors, threads, pool, maps, objects, .. } = self;
+        write!(
+            f,
+            "{resident} KiB, {descriptors} descriptors, {threads} threads, {pool} in the pool, "
+        )?;
         objects.iter().try_for_each(|(kind, count)| write!(f, "{count} {kind}s, "))?;
         write!(f, "{maps} KiB of maps")
     }
+}
+
+/// A new thread has the name of the one that made it for a moment. Those that end meanwhile are left out.
+fn thread_names(pid: u32) -> io::Result<Vec<String>> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task"))?;
+    let names =
+        entries.flatten().filter_map(|entry| fs::read_to_string(entry.path().join("comm")).ok());
+    Ok(names.map(|name| name.trim_end().to_owned()).collect())
 }
 
 /// Bytes that the maps take in the kernel which a process holds open, each once.
