@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use anyhow::Context as _;
-
 use super::{Case, Sizes};
 use crate::{
     contender::Contender,
@@ -12,7 +10,6 @@ use crate::{
     objects::{ECHO, Port, SINK, UDP_ECHO},
     plan::Plan,
     session::Session,
-    statistics::quantile,
     traffic,
 };
 
@@ -29,9 +26,6 @@ pub(crate) const CASE: Case = Case {
         Ok(())
     },
 };
-
-/// Connections of a turn that counts bytes: how fast one goes differs from the next.
-const STREAMS: u32 = 5;
 
 type Work = fn(std::net::SocketAddrV4, u32) -> anyhow::Result<f64>;
 
@@ -55,13 +49,9 @@ fn run(session: &mut Session<'_>) {
             lane.as_client(lane.cpus.server, || work(to, operations))
         });
     }
-    let span = session.plan.bulk / STREAMS;
+    let span = session.plan.bulk;
     session.rounds(BULK, Unit::GigabitsPerSecond, CASE.contenders, |lane: &Lane| {
         let to = lane.reach(target.vip, SINK)[0];
-        lane.as_client(lane.cpus.client, || {
-            let speeds: Vec<_> =
-                (0..STREAMS).map(|_| traffic::send_bulk(to, span)).collect::<Result<_, _>>()?;
-            quantile(&speeds, 0.5).context("nothing was sent")
-        })
+        lane.as_client(lane.cpus.client, || traffic::send_bulk(to, span))
     });
 }
