@@ -46,7 +46,7 @@ pub use witness::{CGROUP as WITNESS_CGROUP, COMMAND as WITNESS, WitnessArgs, tes
 
 use self::{control::Control, metrics::SyncMetrics, programs::Dataplane, vitals::Vitals};
 use crate::{
-    model::Batch,
+    model::EventBatch,
     source::{KubernetesSource, ManifestSource},
 };
 
@@ -83,7 +83,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
 }
 
 /// Runs on batches from elsewhere, in the place of the source that `config` names, until they end.
-pub async fn follow(config: Config, batches: mpsc::Receiver<Batch>) -> anyhow::Result<()> {
+pub async fn follow(config: Config, batches: mpsc::Receiver<EventBatch>) -> anyhow::Result<()> {
     let none: Source = Box::pin(std::future::pending());
     run_on(&config, std::future::ready(Ok(none)), batches).await
 }
@@ -94,7 +94,7 @@ type Source = Pin<Box<dyn Future<Output = ()>>>;
 async fn run_on(
     config: &Config,
     source: impl Future<Output = anyhow::Result<Source>>,
-    batches: mpsc::Receiver<Batch>,
+    batches: mpsc::Receiver<EventBatch>,
 ) -> anyhow::Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "starting");
     let metrics = SyncMetrics::new().context("cannot make the metrics")?;
@@ -113,7 +113,7 @@ async fn run_on(
 }
 
 /// The source that `config` names.
-async fn source(config: &Config, batches: mpsc::Sender<Batch>) -> anyhow::Result<Source> {
+async fn source(config: &Config, batches: mpsc::Sender<EventBatch>) -> anyhow::Result<Source> {
     Ok(match &config.source {
         SourceConfig::Manifests(directory) => {
             Box::pin(ManifestSource::new(directory.clone()).run(batches))

@@ -52,7 +52,7 @@ mod vip;
 mod whole;
 
 pub use self::{
-    rules::{Rules, Update},
+    rules::{Round, Rules},
     totals::Totals,
 };
 
@@ -61,7 +61,7 @@ pub use self::{
 fn compute(
     snapshot: &crate::store::Snapshot,
     node: &crate::model::NodeContext,
-    in_force: &crate::model::Desired,
-) -> crate::model::Desired {
+    in_force: &crate::model::DesiredState,
+) -> crate::model::DesiredState {
     whole::judge(snapshot, node, in_force).desired
 }

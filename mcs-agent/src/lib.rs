@@ -3,13 +3,19 @@
 //! Data flows one way:
 //!
 //! ```text
-//!  manifests directory
-//!       |  Batch of ObjectEvents                        source/      Kubernetes types end here
+//!  manifests directory, API server
+//!       |  EventBatch of ObjectEvents                  source/   Kubernetes types end here
 //!       v
-//!  ObjectStore --Snapshot, Touched--> desired::Rules --Desired, Scope--> reconcile::plan_within
-//!                                     pure (+ Rejections)        |  Plan: ordered steps, plain data
-//!                                                                v
-//!                            reconcile::apply(Plan, &mut impl Maps) --> pinned maps --> mcs-ebpf
+//!  ObjectStore                                         store/
+//!       |  Snapshot, DirtyObjects
+//!       v
+//!  Rules                                               desired/  pure (+ Rejections)
+//!       |  DesiredState, DesiredChanges
+//!       v
+//!  plan                                                reconcile/
+//!       |  Plan: ordered steps, plain data
+//!       v
+//!  apply(Plan, &mut impl Maps)  -->  pinned maps  -->  mcs-ebpf
 //! ```
 
 pub mod agent;

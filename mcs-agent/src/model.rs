@@ -12,12 +12,13 @@ mod rejection;
 
 pub use capacity::{Capacity, Memory, MemoryError};
 pub use desired::{
-    Backend, Desired, Frontend, FrontendId, ImportReport, ImportState, Protocol, Scope,
+    Backend, DesiredChanges, DesiredState, Frontend, FrontendId, ImportReport, ImportState,
+    Protocol,
 };
-pub use event::{Batch, KindStatus, ObjectEvent, SourceProblem, SourceStatus};
+pub use event::{EventBatch, KindStatus, ObjectEvent, SourceProblem, SourceStatus};
 pub use node::{NodeContext, NodeFacts};
 pub use object::{
     Endpoint, EndpointAddress, EndpointSlice, Hints, ImportPort, Kind, Object, ObjectKey,
     ObjectRef, ServiceImport, ServiceType, SlicePort, Timestamp, Trigger,
 };
-pub use rejection::{Reason, Rejection};
+pub use rejection::{Rejection, RejectionReason};

@@ -1,17 +1,17 @@
 //! What the source said last: batches of events go in, immutable snapshots come out.
 
 mod change;
+mod dirty;
 mod shared;
 mod snapshot;
-mod touched;
 
 use std::{collections::BTreeSet, sync::Arc};
 
 pub use change::{Change, ChangeKind};
+pub use dirty::DirtyObjects;
 pub use snapshot::Snapshot;
-pub use touched::Touched;
 
-use crate::model::{Batch, Kind, Object, ObjectEvent, ObjectRef, SourceStatus};
+use crate::model::{EventBatch, Kind, Object, ObjectEvent, ObjectRef, SourceStatus};
 use change::Before;
 use shared::Shared;
 use snapshot::Entry;
@@ -22,15 +22,15 @@ pub struct ObjectStore {
     objects: Snapshot,
     synced: BTreeSet<Kind>,
     source: SourceStatus,
-    touched: Touched,
+    dirty: DirtyObjects,
     shared: Shared,
 }
 
 impl ObjectStore {
     /// Takes a batch in and tells what is different after it, sorted by object. An object that
     /// comes again as it was is no change.
-    pub fn apply(&mut self, batch: Batch) -> Vec<Change> {
-        let Batch { events, status, .. } = batch;
+    pub fn apply(&mut self, batch: EventBatch) -> Vec<Change> {
+        let EventBatch { events, status, .. } = batch;
         self.source = status;
         let mut before = Before::default();
         for event in events {
@@ -57,13 +57,13 @@ impl ObjectStore {
     }
 
     /// What batches have touched since it was taken last.
-    pub const fn touched(&self) -> &Touched {
-        &self.touched
+    pub const fn dirty(&self) -> &DirtyObjects {
+        &self.dirty
     }
 
     /// Takes that.
-    pub fn take_touched(&mut self) -> Touched {
-        std::mem::take(&mut self.touched)
+    pub fn take_dirty(&mut self) -> DirtyObjects {
+        std::mem::take(&mut self.dirty)
     }
 
     /// How the source stood after the latest batch.
@@ -99,7 +99,7 @@ impl ObjectStore {
     fn set(&mut self, object: ObjectRef, entry: Option<Entry>, before: &mut Before) {
         let previous = self.objects.entry(&object);
         if previous != entry {
-            self.touched.note(&object, [previous.as_ref(), entry.as_ref()]);
+            self.dirty.note(&object, [previous.as_ref(), entry.as_ref()]);
             self.objects.set(&object, entry);
             before.record(object, previous);
         }
@@ -114,8 +114,8 @@ mod tests {
         fixture::{import, key, slice},
     };
 
-    fn batch(events: impl Into<Vec<ObjectEvent>>) -> Batch {
-        Batch { events: events.into(), ..Batch::default() }
+    fn batch(events: impl Into<Vec<ObjectEvent>>) -> EventBatch {
+        EventBatch { events: events.into(), ..EventBatch::default() }
     }
 
     fn apply_import(import: ServiceImport) -> ObjectEvent {
@@ -282,20 +282,20 @@ mod tests {
     fn tells_what_was_touched_since_the_last_time() {
         let mut store = ObjectStore::default();
         let slice_of = |service| ObjectEvent::Apply(Object::Slice(slice("shop/a", service)));
-        let of = |services: &[&str]| Touched {
+        let of = |services: &[&str]| DirtyObjects {
             imports: false,
             slices: [key("shop/a")].into(),
             services: services.iter().copied().map(key).collect(),
         };
         store.apply(batch([slice_of("web")]));
-        assert_eq!(store.take_touched(), of(&["shop/web"]));
+        assert_eq!(store.take_dirty(), of(&["shop/web"]));
         store.apply(batch([slice_of("web")]));
-        assert_eq!(store.take_touched(), Touched::default());
+        assert_eq!(store.take_dirty(), DirtyObjects::default());
         store.apply(batch([slice_of("api")]));
         store.apply(batch([malformed(slice_ref("shop/a"))]));
-        assert_eq!(store.take_touched(), of(&["shop/web", "shop/api"]));
+        assert_eq!(store.take_dirty(), of(&["shop/web", "shop/api"]));
         store.apply(batch([malformed(import_ref("shop/web"))]));
-        assert_eq!(store.take_touched(), Touched { imports: true, ..Touched::default() });
+        assert_eq!(store.take_dirty(), DirtyObjects { imports: true, ..DirtyObjects::default() });
     }
 
     #[test]
@@ -303,7 +303,7 @@ mod tests {
         let mut store = ObjectStore::default();
         let status =
             SourceStatus { name: "manifests in /etc/mcs".to_owned(), ..Default::default() };
-        store.apply(Batch { status: status.clone(), ..Batch::default() });
+        store.apply(EventBatch { status: status.clone(), ..EventBatch::default() });
         assert_eq!(store.source(), &status);
     }
 }

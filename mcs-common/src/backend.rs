@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::Address;
 
-/// Values of [`Backend::state`].
+/// Values of [`BackendRecord::state`].
 pub struct BackendState;
 
 impl BackendState {
@@ -19,7 +19,7 @@ impl BackendState {
 /// Value of the array `backends`, at a backend id. Id 0 is never used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
-pub struct Backend {
+pub struct BackendRecord {
     /// The pod's address.
     pub addr: Address,
     /// Host order.
@@ -38,12 +38,12 @@ pub struct Backend {
 }
 
 const _: () = {
-    assert!(size_of::<Backend>() == 32);
-    assert!(offset_of!(Backend, state) / 8 == offset_of!(Backend, generation) / 8);
+    assert!(size_of::<BackendRecord>() == 32);
+    assert!(offset_of!(BackendRecord, state) / 8 == offset_of!(BackendRecord, generation) / 8);
 };
-crate::pod!(Backend);
+crate::pod!(BackendRecord);
 
-impl Backend {
+impl BackendRecord {
     /// Whether `remembered` still names this backend, as a usable backend of `frontend`.
     #[inline(always)]
     #[must_use]
@@ -65,7 +65,7 @@ pub type SlotPair = [u32; 2];
 pub struct BackendRef {
     /// Index into `backends`; 0 names none.
     pub id: u32,
-    /// [`Backend::generation`] when it was chosen.
+    /// [`BackendRecord::generation`] when it was chosen.
     pub generation: u32,
 }
 

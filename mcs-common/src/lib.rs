@@ -64,7 +64,7 @@ mod text;
 
 pub use address::Address;
 pub use affinity::{Affinity, AffinityKey, ClientKey};
-pub use backend::{Backend, BackendRef, BackendState, SlotPair};
+pub use backend::{BackendRecord, BackendRef, BackendState, SlotPair};
 pub use counter::Counter;
 pub use flow::{Flow, FlowFlags, FlowState, FlowsUsed, Fragment, FragmentKey, Seen, Tuple};
 pub use frontend::{Extent, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey, FrontendState};

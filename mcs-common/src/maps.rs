@@ -14,7 +14,7 @@ pub const FRONTENDS: &str = "frontends";
 pub const STATES: &str = "states";
 /// Array of backend ids (`u32`).
 pub const SLOTS: &str = "slots";
-/// Array of [`Backend`](crate::Backend). Id 0 is never used.
+/// Array of [`BackendRecord`](crate::BackendRecord). Id 0 is never used.
 pub const BACKENDS: &str = "backends";
 /// Array of [`ServiceRecord`](crate::ServiceRecord). Index 0 is never used.
 pub const SERVICES: &str = "services";

@@ -1,7 +1,9 @@
 //! From an address and port to a backend: the one reader of the config maps, used by every program
 //! and, on a model of the maps, by the tests of the writer.
 
-use crate::{Address, Backend, BackendRef, Connection, Extent, FrontendKey, FrontendState, Peer};
+use crate::{
+    Address, BackendRecord, BackendRef, Connection, Extent, FrontendKey, FrontendState, Peer,
+};
 
 /// The config maps as a reader sees them. Array values are copies, read volatile: user space writes
 /// them through a mapping at any time. [`FrontendState::extent`] is read as one word.
@@ -15,12 +17,12 @@ pub trait Tables {
     /// `slots[index]`.
     fn slot(&self, index: u32) -> Option<u32>;
     /// `backends[id]`.
-    fn backend(&self, id: u32) -> Option<Backend>;
+    fn backend(&self, id: u32) -> Option<BackendRecord>;
 }
 
 /// A frontend as found.
 #[derive(Clone, Copy, Debug)]
-pub struct Frontend {
+pub struct FrontendMatch {
     /// Its index in `states`.
     pub index: u32,
     /// What stood there.
@@ -37,7 +39,7 @@ pub enum Lookup {
     /// The maps contradict each other, twice in a row.
     Inconsistent,
     /// A frontend.
-    Found(Frontend),
+    Found(FrontendMatch),
 }
 
 /// Looks a destination up.
@@ -60,7 +62,7 @@ pub fn lookup_port<T: Tables>(tables: &T, key: &FrontendKey) -> Lookup {
         if let Some(state) = tables.state(index)
             && state.key == *key
         {
-            return Lookup::Found(Frontend { index, state });
+            return Lookup::Found(FrontendMatch { index, state });
         }
     }
     Lookup::Inconsistent
@@ -72,7 +74,7 @@ pub struct Choice {
     /// What to remember of it.
     pub chosen: BackendRef,
     /// Where it is.
-    pub backend: Backend,
+    pub backend: BackendRecord,
 }
 
 impl Choice {

@@ -9,7 +9,7 @@ use aya_ebpf::{
 };
 use mcs_common::{
     Address, Affinity, AffinityKey, BackendRef, ClientKey, FRONTEND_AFFINITY_CLIENT_IP,
-    select::{Choice, Frontend, pick, recall},
+    select::{Choice, FrontendMatch, pick, recall},
 };
 
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 
 /// Chooses a backend for a new connection.
 #[inline(always)]
-pub(crate) fn choose<F: Family>(ctx: &Ctx<F>, frontend: &Frontend) -> Option<Choice> {
+pub(crate) fn choose<F: Family>(ctx: &Ctx<F>, frontend: &FrontendMatch) -> Option<Choice> {
     if frontend.state.flags & FRONTEND_AFFINITY_CLIENT_IP == 0 {
         return choose_any(frontend);
     }
@@ -27,13 +27,13 @@ pub(crate) fn choose<F: Family>(ctx: &Ctx<F>, frontend: &Frontend) -> Option<Cho
 }
 
 #[inline(always)]
-fn choose_any(frontend: &Frontend) -> Option<Choice> {
+fn choose_any(frontend: &FrontendMatch) -> Option<Choice> {
     // SAFETY: the helper takes no argument.
     pick(&ConfigMaps, frontend.state.extent, unsafe { bpf_get_prandom_u32() })
 }
 
 #[inline(always)]
-fn choose_sticky<F: Family>(ctx: &Ctx<F>, frontend: &Frontend) -> Option<Choice> {
+fn choose_sticky<F: Family>(ctx: &Ctx<F>, frontend: &FrontendMatch) -> Option<Choice> {
     stick(&AFFINITY, &key(ctx, frontend), frontend, || choose_any(frontend))
 }
 
@@ -42,7 +42,7 @@ fn choose_sticky<F: Family>(ctx: &Ctx<F>, frontend: &Frontend) -> Option<Choice>
 #[inline(always)]
 pub(crate) fn choose_for_client(
     client: &Address,
-    frontend: &Frontend,
+    frontend: &FrontendMatch,
     random: u32,
 ) -> Option<Choice> {
     let extent = frontend.state.extent;
@@ -60,7 +60,7 @@ pub(crate) fn choose_for_client(
 fn stick<K>(
     map: &LruHashMap<K, Affinity, LRU_ENTRIES>,
     key: &K,
-    frontend: &Frontend,
+    frontend: &FrontendMatch,
     choose: impl FnOnce() -> Option<Choice>,
 ) -> Option<Choice> {
     // SAFETY: the helper takes no argument.
@@ -100,7 +100,7 @@ fn stick<K>(
 
 /// Takes note that the client uses `backend` again, without choosing.
 #[inline(always)]
-pub(crate) fn refresh<F: Family>(ctx: &Ctx<F>, frontend: &Frontend, backend: BackendRef) {
+pub(crate) fn refresh<F: Family>(ctx: &Ctx<F>, frontend: &FrontendMatch, backend: BackendRef) {
     if frontend.state.flags & FRONTEND_AFFINITY_CLIENT_IP == 0 {
         return;
     }
@@ -115,6 +115,6 @@ pub(crate) fn refresh<F: Family>(ctx: &Ctx<F>, frontend: &Frontend, backend: Bac
 }
 
 #[inline(always)]
-fn key<F: Family>(ctx: &Ctx<F>, frontend: &Frontend) -> AffinityKey {
+fn key<F: Family>(ctx: &Ctx<F>, frontend: &FrontendMatch) -> AffinityKey {
     AffinityKey { netns_cookie: ctx.netns_cookie(), frontend: frontend.index, pad: 0 }
 }

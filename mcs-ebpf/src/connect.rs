@@ -1,7 +1,7 @@
 //! connect(2), and TCP fast open.
 
 use aya_log_ebpf::debug;
-use mcs_common::{Counter, Peer, select::Frontend};
+use mcs_common::{Counter, Peer, select::FrontendMatch};
 
 use crate::{
     affinity::choose,
@@ -21,7 +21,7 @@ pub(crate) fn connect<F: Family>(ctx: &Ctx<F>) -> i32 {
 }
 
 #[inline(always)]
-fn translate<F: Family>(ctx: &Ctx<F>, vip: Peer, frontend: &Frontend) -> i32 {
+fn translate<F: Family>(ctx: &Ctx<F>, vip: Peer, frontend: &FrontendMatch) -> i32 {
     let Some(choice) = choose(ctx, frontend) else {
         return refuse(Counter::RefusedNoBackend);
     };

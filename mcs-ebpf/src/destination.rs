@@ -2,7 +2,7 @@
 
 use mcs_common::{
     Counter, Peer,
-    select::{Frontend, Lookup, lookup},
+    select::{FrontendMatch, Lookup, lookup},
 };
 
 use crate::{
@@ -18,7 +18,7 @@ pub(crate) fn frontend<F: Family>(
     ctx: &Ctx<F>,
     destination: &Peer,
     connects: bool,
-) -> Result<Frontend, i32> {
+) -> Result<FrontendMatch, i32> {
     match lookup(&ConfigMaps, &ctx.frontend_key(destination)) {
         Lookup::Miss => {
             sockets::addressing_directly(ctx, destination, connects);

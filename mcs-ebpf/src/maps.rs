@@ -9,9 +9,10 @@ use aya_ebpf::{
 };
 use bytemuck::Pod;
 use mcs_common::{
-    Address, Affinity, AffinityKey, Backend, BackendRef, ClientKey, ClusterRecord, ConnectedValue,
-    Counter, Flow, Fragment, FragmentKey, FrontendKey, FrontendState, PinKey, ReverseKey,
-    ReverseValue, RunRecord, ServiceRecord, SlotPair, SocketState, Tuple, select::Tables,
+    Address, Affinity, AffinityKey, BackendRecord, BackendRef, ClientKey, ClusterRecord,
+    ConnectedValue, Counter, Flow, Fragment, FragmentKey, FrontendKey, FrontendState, PinKey,
+    ReverseKey, ReverseValue, RunRecord, ServiceRecord, SlotPair, SocketState, Tuple,
+    select::Tables,
 };
 
 use crate::packet::{refuse::Budget, scratch::Scratch};
@@ -29,7 +30,7 @@ static STATES: Array<FrontendState, 1, MMAPABLE> = Array::new();
 #[btf_map(name = "slots")]
 static SLOTS: Array<SlotPair, 1, MMAPABLE> = Array::new();
 #[btf_map(name = "backends")]
-static BACKENDS: Array<Backend, 1, MMAPABLE> = Array::new();
+static BACKENDS: Array<BackendRecord, 1, MMAPABLE> = Array::new();
 
 #[btf_map(name = "affinity")]
 pub(crate) static AFFINITY: LruHashMap<AffinityKey, Affinity, LRU_ENTRIES> = LruHashMap::new();
@@ -101,7 +102,7 @@ impl Tables for ConfigMaps {
     }
 
     #[inline(always)]
-    fn backend(&self, id: u32) -> Option<Backend> {
+    fn backend(&self, id: u32) -> Option<BackendRecord> {
         // SAFETY: the pointer is to a value of the array.
         BACKENDS.get_ptr(id).map(|backend| unsafe { load(backend) })
     }

@@ -4,7 +4,7 @@ use aya_ebpf::bindings::BPF_NOEXIST;
 use aya_log_ebpf::debug;
 use mcs_common::{
     Connection, Counter, Peer, PinKey, ReverseKey,
-    select::{Choice, Frontend, recall},
+    select::{Choice, FrontendMatch, recall},
 };
 
 use crate::{
@@ -30,7 +30,7 @@ pub(crate) fn sendmsg<F: Family>(ctx: &Ctx<F>) -> i32 {
 }
 
 #[inline(always)]
-fn translate<F: Family>(ctx: &Ctx<F>, vip: Peer, frontend: &Frontend) -> i32 {
+fn translate<F: Family>(ctx: &Ctx<F>, vip: Peer, frontend: &FrontendMatch) -> i32 {
     let mut connection = connected(ctx, &vip, frontend);
     if connection.chosen.id == 0 {
         let Some(choice) = pinned(ctx, &vip, frontend) else {
@@ -52,7 +52,7 @@ fn translate<F: Family>(ctx: &Ctx<F>, vip: Peer, frontend: &Frontend) -> i32 {
 /// IPv6 sockets go on hearing from it alone (`__udp_disconnect`, net/ipv4/udp.c, leaves
 /// `sk_v6_daddr`).
 #[inline(always)]
-fn connected<F: Family>(ctx: &Ctx<F>, vip: &Peer, frontend: &Frontend) -> Connection {
+fn connected<F: Family>(ctx: &Ctx<F>, vip: &Peer, frontend: &FrontendMatch) -> Connection {
     let connection = sockets::connection_to(ctx, vip);
     let usable = connection.chosen.id != 0
         && (ctx.is_connected_to(&connection.backend)
@@ -62,7 +62,7 @@ fn connected<F: Family>(ctx: &Ctx<F>, vip: &Peer, frontend: &Frontend) -> Connec
 
 /// The backend this socket uses for this frontend, chosen anew when it is no longer usable.
 #[inline(always)]
-fn pinned<F: Family>(ctx: &Ctx<F>, vip: &Peer, frontend: &Frontend) -> Option<Choice> {
+fn pinned<F: Family>(ctx: &Ctx<F>, vip: &Peer, frontend: &FrontendMatch) -> Option<Choice> {
     let key = PinKey { cookie: ctx.socket_cookie(), frontend: frontend.index, pad: 0 };
     let pin = UDP_PINS.get_ptr_mut(key);
     if let Some(pin) = pin {
@@ -89,7 +89,11 @@ fn pinned<F: Family>(ctx: &Ctx<F>, vip: &Peer, frontend: &Frontend) -> Option<Ch
 
 /// A backend from which this socket hears for no other VIP, as far as a few tries find one.
 #[inline(always)]
-fn choose_unshared<F: Family>(ctx: &Ctx<F>, vip: &Peer, frontend: &Frontend) -> Option<Choice> {
+fn choose_unshared<F: Family>(
+    ctx: &Ctx<F>,
+    vip: &Peer,
+    frontend: &FrontendMatch,
+) -> Option<Choice> {
     let cookie = ctx.socket_cookie();
     let mut choice = choose(ctx, frontend)?;
     for _ in 1..TRIES {

@@ -33,8 +33,8 @@ use crate::{
     flows::FlowUsage,
     loader::state_bytes,
     model::{
-        Batch, Capacity, Desired, ImportReport, Kind, Memory, NodeContext, NodeFacts, Rejection,
-        Scope, SourceStatus,
+        Capacity, DesiredChanges, DesiredState, EventBatch, ImportReport, Kind, Memory,
+        NodeContext, NodeFacts, Rejection, SourceStatus,
     },
     reconcile::{Contents, Maps as _, Plan, Realized, apply, plan_within},
     store::{Change, ChangeKind, ObjectStore},
@@ -67,10 +67,10 @@ pub(super) struct Control {
     node: NodeContext,
     max_memory: Memory,
     /// What was found in the maps, until something is known to be wanted.
-    found: Desired,
+    found: DesiredState,
     rules: Rules,
     /// Where the maps may hold other than is desired.
-    unplanned: Scope,
+    unplanned: DesiredChanges,
     realized: Realized,
     dataplane: Dataplane,
     pending: Vec<String>,
@@ -125,7 +125,7 @@ impl Control {
             max_memory: config.max_memory,
             found: realized.in_force(),
             rules: Rules::default(),
-            unplanned: Scope::Everything,
+            unplanned: DesiredChanges::Everything,
             realized,
             dataplane,
             pending: Vec::new(),
@@ -153,7 +153,10 @@ impl Control {
     }
 
     /// Follows the source until it ends.
-    pub(super) async fn run(&mut self, mut batches: mpsc::Receiver<Batch>) -> anyhow::Result<()> {
+    pub(super) async fn run(
+        &mut self,
+        mut batches: mpsc::Receiver<EventBatch>,
+    ) -> anyhow::Result<()> {
         self.report();
         let mut look = tokio::time::interval(LOOK_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -198,12 +201,12 @@ impl Control {
     }
 
     /// Takes what else waits; and if all imports are to be judged for that, what comes until they may be.
-    async fn gather(&mut self, batches: &mut mpsc::Receiver<Batch>) {
+    async fn gather(&mut self, batches: &mut mpsc::Receiver<EventBatch>) {
         loop {
             while let Ok(batch) = batches.try_recv() {
                 self.take(batch);
             }
-            if !self.rules.judges_all(&self.store.snapshot(), self.store.touched()) {
+            if !self.rules.needs_full_round(&self.store.snapshot(), self.store.dirty()) {
                 return;
             }
             match timeout_at(self.wholes.next(), batches.recv()).await {
@@ -213,7 +216,7 @@ impl Control {
         }
     }
 
-    fn take(&mut self, batch: Batch) {
+    fn take(&mut self, batch: EventBatch) {
         for problem in &batch.status.problems {
             if !self.store.source().problems.contains(problem) {
                 tracing::warn!("{}: {}", problem.place, problem.message);
@@ -365,14 +368,14 @@ impl Control {
     /// Computes what is wanted and writes what differs. What fails is tried again.
     fn reconcile(&mut self) {
         let started = Instant::now();
-        let touched = self.store.take_touched();
+        let dirty = self.store.take_dirty();
         let found = (!self.synced).then_some(&self.found);
-        let update = self.rules.update(&self.store.snapshot(), &touched, &self.node, found);
-        for rejection in &update.rejected {
+        let round = self.rules.evaluate(&self.store.snapshot(), &dirty, &self.node, found);
+        for rejection in &round.new_rejections {
             tracing::info!(reason = %rejection.reason, "{} rejected: {}", rejection.object, rejection.message);
         }
-        let is_whole = update.scope == Scope::Everything;
-        self.unplanned.extend(update.scope);
+        let is_whole = round.changes == DesiredChanges::Everything;
+        self.unplanned.extend(round.changes);
         let synced = self.store.synced();
         self.pending.clear();
         if let Err(error) = self.write(synced) {
@@ -382,14 +385,15 @@ impl Control {
         }
         if self.pending.is_empty() {
             // Before everything was read, what is superfluous stays.
-            self.unplanned = if synced { Scope::default() } else { Scope::Everything };
+            self.unplanned =
+                if synced { DesiredChanges::default() } else { DesiredChanges::Everything };
             self.vitals.written();
             let written = std::mem::take(&mut self.unwritten);
             self.vitals.metrics.succeed(started.elapsed(), &written);
             self.retry_after = *RETRY.start();
             self.retry_at = None;
         } else {
-            self.unplanned = Scope::Everything;
+            self.unplanned = DesiredChanges::Everything;
             self.vitals.changed();
             self.vitals.metrics.fail(started.elapsed());
             self.retry_at = Some(Instant::now() + self.retry_after);
@@ -397,7 +401,7 @@ impl Control {
         }
         if synced && !self.synced {
             self.synced = true;
-            self.found = Desired::default();
+            self.found = DesiredState::default();
             // What an earlier agent removed, and what went while there was none.
             self.stale_udp.removed();
             tracing::info!(
@@ -480,7 +484,7 @@ impl Control {
     /// Looks at what the maps hold as at a start.
     fn begin_anew(&mut self) -> anyhow::Result<()> {
         self.realized = restore(&self.dataplane)?;
-        self.unplanned = Scope::Everything;
+        self.unplanned = DesiredChanges::Everything;
         self.auditor.begin_anew();
         Ok(())
     }
@@ -555,7 +559,7 @@ struct Told {
 }
 
 impl Told {
-    fn of(desired: &Desired) -> Self {
+    fn of(desired: &DesiredState) -> Self {
         Self {
             imports: desired.imports.clone().into(),
             rejections: desired.rejections.clone().into(),

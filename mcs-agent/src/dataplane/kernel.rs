@@ -9,7 +9,7 @@ use std::{
 use aya::maps::{HashMap, IterableMap as _, Map, MapData, MapError as AyaError};
 use bytemuck::{Pod, Zeroable};
 use mcs_common::{
-    Address, Backend, BackendState, ClusterRecord, FrontendKey, FrontendState, ServiceRecord,
+    Address, BackendRecord, BackendState, ClusterRecord, FrontendKey, FrontendState, ServiceRecord,
     SlotPair, maps,
 };
 
@@ -29,7 +29,7 @@ pub struct KernelMaps {
     frontends: HashMap<MapData, FrontendKey, u32>,
     states: MappedArray<FrontendState>,
     slots: MappedArray<SlotPair>,
-    backends: MappedArray<Backend>,
+    backends: MappedArray<BackendRecord>,
     services: MappedArray<ServiceRecord>,
     clusters: MappedArray<ClusterRecord>,
     /// Absent in a reader.
@@ -88,7 +88,7 @@ impl KernelMaps {
             }
             Step::RetireBackend { id } => {
                 let backend = read(&self.backends, *id)?;
-                self.backends.write(*id, &Backend { state: BackendState::RETIRED, ..backend })
+                self.backends.write(*id, &BackendRecord { state: BackendState::RETIRED, ..backend })
             }
             Step::WaitForReaders => match &self.readers {
                 Some(readers) => readers.wait(),
@@ -99,10 +99,10 @@ impl KernelMaps {
 
     /// Stores the word with the state and the generation last: who remembers the id from its former
     /// use must not take it for the new one before the rest stands there.
-    fn write_backend(&mut self, id: u32, backend: &Backend) -> io::Result<()> {
-        const STATE: usize = offset_of!(Backend, port) / 8;
-        const { assert!(offset_of!(Backend, state) / 8 == STATE) };
-        let words: [u64; size_of::<Backend>() / 8] = bytemuck::cast(*backend);
+    fn write_backend(&mut self, id: u32, backend: &BackendRecord) -> io::Result<()> {
+        const STATE: usize = offset_of!(BackendRecord, port) / 8;
+        const { assert!(offset_of!(BackendRecord, state) / 8 == STATE) };
+        let words: [u64; size_of::<BackendRecord>() / 8] = bytemuck::cast(*backend);
         for word in (0..words.len()).filter(|word| *word != STATE).chain([STATE]) {
             self.backends.publish_word(id, word * 8, words[word])?;
         }
@@ -204,7 +204,7 @@ impl Contents for KernelMaps {
         self.slots.read(index / 2).map_or(0, |pair| pair[index as usize % 2])
     }
 
-    fn backend_at(&self, id: u32) -> Backend {
+    fn backend_at(&self, id: u32) -> BackendRecord {
         self.backends.read(id).unwrap_or(Zeroable::zeroed())
     }
 

@@ -1,5 +1,5 @@
 use super::refusal::Refusal;
-use crate::model::{Reason, ServiceImport};
+use crate::model::{RejectionReason, ServiceImport};
 
 /// Seconds, where the import does not say (`DefaultClientIPServiceAffinitySeconds` of the API).
 const DEFAULT_SECONDS: i32 = 10_800;
@@ -13,7 +13,7 @@ pub(super) fn seconds(import: &ServiceImport) -> Result<Option<u32>, Refusal> {
         Some("ClientIP") => {}
         Some(other) => {
             return Err(Refusal::new(
-                Reason::AffinityInvalid,
+                RejectionReason::AffinityInvalid,
                 format!("sessionAffinity {other:?} is unknown; use ClientIP or None"),
             ));
         }
@@ -22,7 +22,7 @@ pub(super) fn seconds(import: &ServiceImport) -> Result<Option<u32>, Refusal> {
     match u32::try_from(written) {
         Ok(seconds @ 1..=MAX_SECONDS) => Ok(Some(seconds)),
         _ => Err(Refusal::new(
-            Reason::AffinityInvalid,
+            RejectionReason::AffinityInvalid,
             format!(
                 "sessionAffinityConfig.clientIP.timeoutSeconds {written} is out of range; use 1 to \
                  {MAX_SECONDS}"
@@ -59,7 +59,7 @@ mod tests {
             match (seconds(&import), expected) {
                 (Ok(seconds), Ok(expected)) => assert_eq!(seconds, expected, "{affinity:?}"),
                 (Err(refusal), Err(part)) => {
-                    assert_eq!(refusal.reason, Reason::AffinityInvalid);
+                    assert_eq!(refusal.reason, RejectionReason::AffinityInvalid);
                     assert!(refusal.message.contains(part), "{}", refusal.message);
                 }
                 (got, _) => panic!("{affinity:?} {timeout:?}: {got:?}"),

@@ -8,7 +8,7 @@ use super::{
     precedence::{self, Claimant},
     refusal::Refusal,
 };
-use crate::model::{Desired, FrontendId, ObjectKey, Reason};
+use crate::model::{DesiredState, FrontendId, ObjectKey, RejectionReason};
 
 /// Who has which VIP and frontend.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(super) struct Holding {
 pub(super) fn allot<'a>(
     claimants: &mut [Claimant<'a>],
     max_frontends: u32,
-    in_force: &Desired,
+    in_force: &DesiredState,
 ) -> Allotment<'a> {
     let mut room = Room::of(claimants, max_frontends, in_force);
     let holdings = claimants
@@ -61,7 +61,7 @@ struct Room<'a> {
 }
 
 impl<'a> Room<'a> {
-    fn of(claimants: &[Claimant<'a>], max_frontends: u32, in_force: &Desired) -> Self {
+    fn of(claimants: &[Claimant<'a>], max_frontends: u32, in_force: &DesiredState) -> Self {
         let limit = |noun, wanted| Limit::new(max_frontends, noun, wanted);
         let holders = precedence::holders(claimants);
         let vips: BTreeSet<&IpAddr> = claimants.iter().flat_map(|c| &c.claim.vips).collect();
@@ -98,7 +98,7 @@ impl<'a> Room<'a> {
                         holding.frontends.push((frontend, port));
                     }
                     Err(refusal) => {
-                        all_taken &= refusal.reason == Reason::FrontendTaken;
+                        all_taken &= refusal.reason == RejectionReason::FrontendTaken;
                         refusals.push(refusal);
                     }
                 }
@@ -133,7 +133,7 @@ impl<'a> Room<'a> {
 
 #[cfg(test)]
 mod tests {
-    use Reason::{Capacity, FrontendTaken};
+    use RejectionReason::{Capacity, FrontendTaken};
 
     use super::*;
     use crate::{
@@ -160,9 +160,9 @@ mod tests {
     fn outcome(
         imports: &[ServiceImport],
         max: u32,
-    ) -> Vec<(String, Vec<String>, bool, Vec<Reason>)> {
+    ) -> Vec<(String, Vec<String>, bool, Vec<RejectionReason>)> {
         let mut claimants = claimants(imports);
-        let allotment = allot(&mut claimants, max, &Desired::default());
+        let allotment = allot(&mut claimants, max, &DesiredState::default());
         claimants
             .iter()
             .zip(allotment.holdings)
@@ -181,8 +181,8 @@ mod tests {
         name: &str,
         frontends: &[&str],
         has_vip: bool,
-        reasons: &[Reason],
-    ) -> (String, Vec<String>, bool, Vec<Reason>) {
+        reasons: &[RejectionReason],
+    ) -> (String, Vec<String>, bool, Vec<RejectionReason>) {
         let frontends = frontends.iter().map(|frontend| (*frontend).to_owned()).collect();
         (name.to_owned(), frontends, has_vip, reasons.to_vec())
     }
@@ -226,7 +226,7 @@ mod tests {
             ]
         );
         let mut claimants = claimants(&imports);
-        let allotment = allot(&mut claimants, 100, &Desired::default());
+        let allotment = allot(&mut claimants, 100, &DesiredState::default());
         assert_eq!(
             claimants[1].refusals[0].message,
             "10.0.0.1:80/TCP is held by ServiceImport shop/old, which is older or comes first by \
@@ -263,7 +263,7 @@ mod tests {
         );
         assert_eq!(outcome(&imports, 7).iter().filter(|row| row.3.contains(&Capacity)).count(), 0);
         let mut claimants = claimants(&imports);
-        let allotment = allot(&mut claimants, 3, &Desired::default());
+        let allotment = allot(&mut claimants, 3, &DesiredState::default());
         assert_eq!(allotment.vips.len(), 3);
         let messages: Vec<&str> =
             claimants[2].refusals.iter().map(|refusal| refusal.message.as_str()).collect();

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::{refusal::Refusal, service::Service};
-use crate::model::{Backend, Capacity, Desired, Frontend, FrontendId, Reason};
+use crate::model::{Backend, Capacity, DesiredState, Frontend, FrontendId, RejectionReason};
 
 /// How much there is room for, and how much all objects together want.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ impl Limit {
     fn refuse(&self, what: &str) -> Refusal {
         let Self { allowed, noun, wanted } = self;
         Refusal::new(
-            Reason::Capacity,
+            RejectionReason::Capacity,
             format!(
                 "{what}: {wanted} {noun} are wanted and --max-memory has room for {allowed}; raise \
                  it in proportion"
@@ -77,13 +77,17 @@ impl<T: Ord> Places<T> {
 /// spread clients in a way nobody asked for. What comes after it and fits is served.
 ///
 /// Returns whether that was anything.
-pub(super) fn bound(services: &mut [Service<'_>], capacity: Capacity, in_force: &Desired) -> bool {
+pub(super) fn bound(
+    services: &mut [Service<'_>],
+    capacity: Capacity,
+    in_force: &DesiredState,
+) -> bool {
     bound_clusters(services, capacity.clusters, in_force)
         | bound_endpoints(services, capacity.endpoints, in_force)
 }
 
 /// A missing source cluster counts as one.
-fn bound_clusters(services: &mut [Service<'_>], allowed: u32, in_force: &Desired) -> bool {
+fn bound_clusters(services: &mut [Service<'_>], allowed: u32, in_force: &DesiredState) -> bool {
     let wanted: BTreeSet<&str> = services.iter().flat_map(Service::clusters).collect();
     let limit = Limit::new(allowed, "source clusters", wanted.len());
     if limit.suffices() {
@@ -111,7 +115,7 @@ fn bound_clusters(services: &mut [Service<'_>], allowed: u32, in_force: &Desired
     true
 }
 
-fn bound_endpoints(services: &mut [Service<'_>], allowed: u32, in_force: &Desired) -> bool {
+fn bound_endpoints(services: &mut [Service<'_>], allowed: u32, in_force: &DesiredState) -> bool {
     let frontends = || services.iter().flat_map(|service| &service.frontends);
     let limit =
         Limit::new(allowed, "endpoints", frontends().map(|(_, one)| one.backends.len()).sum());
@@ -120,7 +124,7 @@ fn bound_endpoints(services: &mut [Service<'_>], allowed: u32, in_force: &Desire
     }
     let kept: usize = frontends().map(|(id, frontend)| base(id, frontend, in_force)).sum();
     // Less is allowed than before: nothing can be kept for anybody.
-    let nothing = Desired::default();
+    let nothing = DesiredState::default();
     let (in_force, kept) = if limit.fits(kept) { (in_force, kept) } else { (&nothing, 0) };
     let mut used = kept;
     for Service { frontends, refusals, .. } in services {
@@ -143,7 +147,7 @@ fn bound_endpoints(services: &mut [Service<'_>], allowed: u32, in_force: &Desire
 }
 
 /// How many backends a frontend has room for in any case.
-fn base(id: &FrontendId, frontend: &Frontend, in_force: &Desired) -> usize {
+fn base(id: &FrontendId, frontend: &Frontend, in_force: &DesiredState) -> usize {
     let has = in_force.frontends.get(id).map_or(0, |former| former.backends.len());
     frontend.backends.len().min(has)
 }
@@ -222,16 +226,16 @@ mod tests {
             (0, [[0, 0], [0, 0]], [2, 2]),
         ] {
             let mut services = services();
-            bound(&mut services, capacity(endpoints, 1), &Desired::default());
+            bound(&mut services, capacity(endpoints, 1), &DesiredState::default());
             assert_eq!(backends(&services), expected.map(|row| row.to_vec()), "{endpoints}");
             assert_eq!([0, 1].map(|i: usize| services[i].refusals.len()), refused, "{endpoints}");
         }
         let mut services = services();
-        bound(&mut services, capacity(9, 1), &Desired::default());
+        bound(&mut services, capacity(9, 1), &DesiredState::default());
         assert_eq!(
             services[1].refusals,
             [Refusal::new(
-                Reason::Capacity,
+                RejectionReason::Capacity,
                 "frontend 10.0.0.1:81/TCP with 2 endpoints does not fit: 10 endpoints are wanted \
                  and --max-memory has room for 9; raise it in proportion"
             )]
@@ -255,16 +259,16 @@ mod tests {
             (0, [[0, 0], [0, 0]], [2, 4]),
         ] {
             let mut services = services();
-            bound(&mut services, capacity(100, clusters), &Desired::default());
+            bound(&mut services, capacity(100, clusters), &DesiredState::default());
             assert_eq!(backends(&services), expected.map(|row| row.to_vec()), "{clusters}");
             assert_eq!([0, 1].map(|i: usize| services[i].refusals.len()), refused, "{clusters}");
         }
         let mut services = services();
-        bound(&mut services, capacity(100, 3), &Desired::default());
+        bound(&mut services, capacity(100, 3), &DesiredState::default());
         assert_eq!(
             services[1].refusals,
             [Refusal::new(
-                Reason::Capacity,
+                RejectionReason::Capacity,
                 "source cluster \"north\" does not fit: 4 source clusters are wanted and \
                  --max-memory has room for 3; raise it in proportion"
             )]
@@ -277,7 +281,7 @@ mod tests {
         let web = import("shop/web");
         // The clusters stand for the age of backends: the number of one is its place.
         let sets: [&[&str]; 5] = [&["a"; 1], &["a"; 2], &["a"; 3], &["a"; 4], &["a"; 5]];
-        let mut in_force = Desired::default();
+        let mut in_force = DesiredState::default();
         for (wanted, expected) in [
             // The first of them has precedence where nothing is in force.
             ([4, 3, 1], [4, 0, 1]),

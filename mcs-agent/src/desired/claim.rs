@@ -63,9 +63,9 @@ pub(super) fn judge(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Reason, fixture::import};
+    use crate::model::{RejectionReason, fixture::import};
 
-    fn judged(import: &ServiceImport) -> (Verdict, Vec<Reason>) {
+    fn judged(import: &ServiceImport) -> (Verdict, Vec<RejectionReason>) {
         let (verdict, refusals) = judge(import, true, &NodeContext::default());
         (verdict, refusals.iter().map(|r| r.reason).collect())
     }
@@ -80,13 +80,16 @@ mod tests {
         let policy = Some("Nearby".to_owned());
         let long = "n".repeat(64);
         for (import, reason) in [
-            (ServiceImport { session_affinity: affinity, ..web() }, Reason::AffinityInvalid),
+            (
+                ServiceImport { session_affinity: affinity, ..web() },
+                RejectionReason::AffinityInvalid,
+            ),
             (
                 ServiceImport { internal_traffic_policy: policy, ..web() },
-                Reason::TrafficPolicyInvalid,
+                RejectionReason::TrafficPolicyInvalid,
             ),
-            (import(&format!("shop/{long}")).ip("10.0.0.1"), Reason::NameTooLong),
-            (import("shop/web").ip("127.0.0.1").port("http", 80), Reason::VipForbidden),
+            (import(&format!("shop/{long}")).ip("10.0.0.1"), RejectionReason::NameTooLong),
+            (import("shop/web").ip("127.0.0.1").port("http", 80), RejectionReason::VipForbidden),
         ] {
             assert_eq!(judged(&import), (Verdict::Rejected, vec![reason]));
         }
@@ -97,7 +100,7 @@ mod tests {
         let import = web().ip("127.0.0.1").port("none", 0);
         let (verdict, reasons) = judged(&import);
         assert_eq!(verdict, judged(&web()).0);
-        assert_eq!(reasons, [Reason::VipForbidden, Reason::PortInvalid]);
+        assert_eq!(reasons, [RejectionReason::VipForbidden, RejectionReason::PortInvalid]);
     }
 
     #[test]
@@ -112,7 +115,7 @@ mod tests {
         let local = Some("Local".to_owned());
         let (verdict, reasons) = judged(&ServiceImport { internal_traffic_policy: local, ..web() });
         assert!(matches!(verdict, Verdict::Claimed(claim) if claim.policy == TrafficPolicy::Local));
-        assert_eq!(reasons, [Reason::TrafficPolicyNeedsIdentity]);
+        assert_eq!(reasons, [RejectionReason::TrafficPolicyNeedsIdentity]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::{
     address::{forbidden, ipv4_mapped},
     refusal::Refusal,
 };
-use crate::model::{Endpoint, EndpointAddress, ObjectKey, Reason};
+use crate::model::{Endpoint, EndpointAddress, ObjectKey, RejectionReason};
 
 /// The families that `addressType` names and that are served.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -25,7 +25,7 @@ impl Family {
             "IPv4" => Ok(Self::V4),
             "IPv6" => Ok(Self::V6),
             other => Err(Refusal::new(
-                Reason::AddressTypeUnsupported,
+                RejectionReason::AddressTypeUnsupported,
                 format!("addressType {other:?} is not served; use IPv4 or IPv6"),
             )),
         }
@@ -52,7 +52,7 @@ pub(super) fn address(
         let family = family.name();
         let message =
             format!("endpoint \"{text}\" is not an {family} address; correct or remove it");
-        Err(Refusal::new(Reason::EndpointInvalid, message))
+        Err(Refusal::new(RejectionReason::EndpointInvalid, message))
     };
     let ip = match &endpoint.address {
         EndpointAddress::Ip(ip) if Family::of(*ip) == family && ipv4_mapped(*ip).is_none() => *ip,
@@ -60,18 +60,18 @@ pub(super) fn address(
         EndpointAddress::Other(text) => return is_other(&text.escape_debug()),
         EndpointAddress::Absent => {
             let message = "an endpoint has no address; correct or remove it";
-            return Err(Refusal::new(Reason::EndpointInvalid, message));
+            return Err(Refusal::new(RejectionReason::EndpointInvalid, message));
         }
     };
     if let Some(class) = forbidden(ip) {
         return Err(Refusal::new(
-            Reason::EndpointForbidden,
+            RejectionReason::EndpointForbidden,
             format!("endpoint {ip} is {class}; publish a unicast address"),
         ));
     }
     if let Some(import) = vips.get(&ip) {
         return Err(Refusal::new(
-            Reason::EndpointIsVip,
+            RejectionReason::EndpointIsVip,
             format!(
                 "endpoint {ip} is itself the ClusterSetIP of {import}; publish a pod's address"
             ),
@@ -97,7 +97,7 @@ mod tests {
             let result = Family::of_slice(address_type);
             assert_eq!(result.as_ref().ok().copied(), family, "{address_type}");
             if let Err(refusal) = result {
-                assert_eq!(refusal.reason, Reason::AddressTypeUnsupported);
+                assert_eq!(refusal.reason, RejectionReason::AddressTypeUnsupported);
             }
         }
     }
@@ -109,23 +109,23 @@ mod tests {
         for (text, family, reason) in [
             ("10.1.0.1", Family::V4, None),
             ("fd00::1", Family::V6, None),
-            ("pod-1", Family::V4, Some(Reason::EndpointInvalid)),
-            ("10.1.0.1 ", Family::V4, Some(Reason::EndpointInvalid)),
-            ("fd00::1", Family::V4, Some(Reason::EndpointInvalid)),
-            ("10.1.0.1", Family::V6, Some(Reason::EndpointInvalid)),
-            ("::ffff:10.1.0.1", Family::V6, Some(Reason::EndpointInvalid)),
-            ("0.0.0.0", Family::V4, Some(Reason::EndpointForbidden)),
-            ("127.0.0.1", Family::V4, Some(Reason::EndpointForbidden)),
-            ("169.254.169.254", Family::V4, Some(Reason::EndpointForbidden)),
-            ("224.0.0.251", Family::V4, Some(Reason::EndpointForbidden)),
-            ("255.255.255.255", Family::V4, Some(Reason::EndpointForbidden)),
-            ("::", Family::V6, Some(Reason::EndpointForbidden)),
-            ("::1", Family::V6, Some(Reason::EndpointForbidden)),
-            ("::127.0.0.1", Family::V6, Some(Reason::EndpointForbidden)),
-            ("fe80::1", Family::V6, Some(Reason::EndpointForbidden)),
-            ("ff02::fb", Family::V6, Some(Reason::EndpointForbidden)),
-            ("10.9.0.1", Family::V4, Some(Reason::EndpointIsVip)),
-            ("fd00:9::1", Family::V6, Some(Reason::EndpointIsVip)),
+            ("pod-1", Family::V4, Some(RejectionReason::EndpointInvalid)),
+            ("10.1.0.1 ", Family::V4, Some(RejectionReason::EndpointInvalid)),
+            ("fd00::1", Family::V4, Some(RejectionReason::EndpointInvalid)),
+            ("10.1.0.1", Family::V6, Some(RejectionReason::EndpointInvalid)),
+            ("::ffff:10.1.0.1", Family::V6, Some(RejectionReason::EndpointInvalid)),
+            ("0.0.0.0", Family::V4, Some(RejectionReason::EndpointForbidden)),
+            ("127.0.0.1", Family::V4, Some(RejectionReason::EndpointForbidden)),
+            ("169.254.169.254", Family::V4, Some(RejectionReason::EndpointForbidden)),
+            ("224.0.0.251", Family::V4, Some(RejectionReason::EndpointForbidden)),
+            ("255.255.255.255", Family::V4, Some(RejectionReason::EndpointForbidden)),
+            ("::", Family::V6, Some(RejectionReason::EndpointForbidden)),
+            ("::1", Family::V6, Some(RejectionReason::EndpointForbidden)),
+            ("::127.0.0.1", Family::V6, Some(RejectionReason::EndpointForbidden)),
+            ("fe80::1", Family::V6, Some(RejectionReason::EndpointForbidden)),
+            ("ff02::fb", Family::V6, Some(RejectionReason::EndpointForbidden)),
+            ("10.9.0.1", Family::V4, Some(RejectionReason::EndpointIsVip)),
+            ("fd00:9::1", Family::V6, Some(RejectionReason::EndpointIsVip)),
         ] {
             let result = address(&endpoint(text), family, &vips);
             assert_eq!(result.as_ref().err().map(|r| r.reason), reason, "{text} {family:?}");
@@ -138,6 +138,6 @@ mod tests {
     #[test]
     fn an_endpoint_without_address_is_none() {
         let result = address(&Endpoint::default(), Family::V4, &BTreeMap::new());
-        assert_eq!(result.map_err(|refusal| refusal.reason), Err(Reason::EndpointInvalid));
+        assert_eq!(result.map_err(|refusal| refusal.reason), Err(RejectionReason::EndpointInvalid));
     }
 }

@@ -1,5 +1,5 @@
 use super::refusal::Refusal;
-use crate::model::{ObjectKey, Reason};
+use crate::model::{ObjectKey, RejectionReason};
 
 /// Bytes that the maps hold of a name: as many as a label may have (RFC 1123, and Kubernetes label
 /// values).
@@ -21,7 +21,7 @@ fn check(what: &str, name: &str) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::new(
-        Reason::NameTooLong,
+        RejectionReason::NameTooLong,
         format!("{what} {name:?} has {} bytes; use at most {MAX_BYTES}", name.len()),
     ))
 }
@@ -40,7 +40,10 @@ mod tests {
             (&fits, &long, Some("name \"nnn")),
         ] {
             let result = check_import(&ObjectKey::new(&**namespace, &**name));
-            assert_eq!(result.as_ref().err().map(|r| r.reason), part.map(|_| Reason::NameTooLong));
+            assert_eq!(
+                result.as_ref().err().map(|r| r.reason),
+                part.map(|_| RejectionReason::NameTooLong)
+            );
             if let (Err(refusal), Some(part)) = (result, part) {
                 assert!(refusal.message.starts_with(part), "{}", refusal.message);
                 assert!(refusal.message.contains("64 bytes"), "{}", refusal.message);

@@ -1,5 +1,5 @@
 use super::refusal::Refusal;
-use crate::model::{NodeContext, Reason, ServiceImport};
+use crate::model::{NodeContext, RejectionReason, ServiceImport};
 
 /// `internalTrafficPolicy` of an import.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,7 +17,7 @@ impl TrafficPolicy {
             None | Some("" | "Cluster") => Ok(Self::Cluster),
             Some("Local") => Ok(Self::Local),
             Some(other) => Err(Refusal::new(
-                Reason::TrafficPolicyInvalid,
+                RejectionReason::TrafficPolicyInvalid,
                 format!("internalTrafficPolicy {other:?} is unknown; use Cluster or Local"),
             )),
         }
@@ -42,7 +42,7 @@ impl<'a> Identity<'a> {
                     .filter_map(|(flag, value)| value.is_none().then_some(flag))
                     .collect();
                 Err(Refusal::new(
-                    Reason::TrafficPolicyNeedsIdentity,
+                    RejectionReason::TrafficPolicyNeedsIdentity,
                     format!(
                         "internalTrafficPolicy Local refuses every client, since it is not known \
                          which endpoints are on this node; set {}",
@@ -81,7 +81,7 @@ mod tests {
             let policy = TrafficPolicy::of(&import);
             assert_eq!(policy.as_ref().ok().copied(), expected, "{written:?}");
             if let Err(refusal) = policy {
-                assert_eq!(refusal.reason, Reason::TrafficPolicyInvalid);
+                assert_eq!(refusal.reason, RejectionReason::TrafficPolicyInvalid);
                 assert!(refusal.message.contains(written.unwrap()), "{}", refusal.message);
             }
         }
@@ -103,7 +103,7 @@ mod tests {
             match (Identity::of(&node), advice) {
                 (Ok(_), None) => {}
                 (Err(refusal), Some(advice)) => {
-                    assert_eq!(refusal.reason, Reason::TrafficPolicyNeedsIdentity);
+                    assert_eq!(refusal.reason, RejectionReason::TrafficPolicyNeedsIdentity);
                     assert!(refusal.message.ends_with(advice), "{}", refusal.message);
                 }
                 (got, _) => panic!("{node_name:?} {cluster_id:?}: {got:?}"),

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::refusal::Refusal;
-use crate::model::{ImportPort, Protocol, Reason};
+use crate::model::{ImportPort, Protocol, RejectionReason};
 
 /// A port of an import that can be served.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,7 +62,7 @@ pub(super) fn number(written: i32) -> Option<u16> {
 fn check(declared: &ImportPort) -> Result<Port, Refusal> {
     let protocol = protocol(declared.protocol.as_deref()).ok_or_else(|| {
         Refusal::new(
-            Reason::ProtocolUnsupported,
+            RejectionReason::ProtocolUnsupported,
             format!("{}: its protocol is not served; use TCP or UDP", describe(declared)),
         )
     })?;
@@ -72,7 +72,7 @@ fn check(declared: &ImportPort) -> Result<Port, Refusal> {
 }
 
 fn invalid(declared: &ImportPort, why: &str) -> Refusal {
-    Refusal::new(Reason::PortInvalid, format!("{} {why}", describe(declared)))
+    Refusal::new(RejectionReason::PortInvalid, format!("{} {why}", describe(declared)))
 }
 
 fn describe(declared: &ImportPort) -> String {
@@ -93,7 +93,7 @@ mod tests {
     fn each_port_stands_or_falls_alone() {
         let web = || import("shop/web").port("http", 80);
         let http = || port("http", 80, Protocol::Tcp);
-        let cases: [(ServiceImport, Vec<Port>, Vec<Reason>); 11] = [
+        let cases: [(ServiceImport, Vec<Port>, Vec<RejectionReason>); 11] = [
             (web(), vec![http()], vec![]),
             (
                 web().port_of("dns", 53, Some("UDP")).port_of("dns-tcp", 53, Some("TCP")),
@@ -101,17 +101,29 @@ mod tests {
                 vec![],
             ),
             (web().port("", 65535), vec![http(), port("", 65535, Protocol::Tcp)], vec![]),
-            (web().port_of("x", 1, Some("SCTP")), vec![http()], vec![Reason::ProtocolUnsupported]),
-            (web().port_of("x", 1, Some("tcp")), vec![http()], vec![Reason::ProtocolUnsupported]),
-            (web().port("zero", 0), vec![http()], vec![Reason::PortInvalid]),
-            (web().port("big", 65536), vec![http()], vec![Reason::PortInvalid]),
-            (web().port("negative", -80), vec![http()], vec![Reason::PortInvalid]),
-            (web().port("again", 80), vec![http()], vec![Reason::PortInvalid]),
-            (web().port_of("http", 80, Some("UDP")), vec![http()], vec![Reason::PortInvalid]),
+            (
+                web().port_of("x", 1, Some("SCTP")),
+                vec![http()],
+                vec![RejectionReason::ProtocolUnsupported],
+            ),
+            (
+                web().port_of("x", 1, Some("tcp")),
+                vec![http()],
+                vec![RejectionReason::ProtocolUnsupported],
+            ),
+            (web().port("zero", 0), vec![http()], vec![RejectionReason::PortInvalid]),
+            (web().port("big", 65536), vec![http()], vec![RejectionReason::PortInvalid]),
+            (web().port("negative", -80), vec![http()], vec![RejectionReason::PortInvalid]),
+            (web().port("again", 80), vec![http()], vec![RejectionReason::PortInvalid]),
+            (
+                web().port_of("http", 80, Some("UDP")),
+                vec![http()],
+                vec![RejectionReason::PortInvalid],
+            ),
             (
                 import("shop/web").port("", 80).port("", 81),
                 vec![port("", 80, Protocol::Tcp)],
-                vec![Reason::PortInvalid],
+                vec![RejectionReason::PortInvalid],
             ),
         ];
         for (import, expected, reasons) in cases {

@@ -1,7 +1,7 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use super::{claim::Claim, refusal::Refusal};
-use crate::model::{FrontendId, ObjectKey, Reason, ServiceImport};
+use crate::model::{FrontendId, ObjectKey, RejectionReason, ServiceImport};
 
 /// An import that claims something of this node.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ pub(super) fn holders(claimants: &[Claimant<'_>]) -> BTreeMap<FrontendId, usize>
 /// The refusal of a frontend to all who claim it but its holder.
 pub(super) fn taken(frontend: FrontendId, holder: &ObjectKey) -> Refusal {
     Refusal::new(
-        Reason::FrontendTaken,
+        RejectionReason::FrontendTaken,
         format!(
             "{frontend} is held by ServiceImport {holder}, which is older or comes first by name; \
              give one of them another ClusterSetIP or port"

@@ -7,9 +7,9 @@ use proptest::{collection::vec, option, prelude::*, sample::select};
 use super::{Rules, Totals, address::forbidden, compute};
 use crate::{
     model::{
-        Batch, Capacity, Desired, Endpoint, EndpointSlice, Hints, ImportState, Kind, NodeContext,
-        Object, ObjectEvent, ObjectKey, ObjectRef, Reason, Scope, ServiceImport, ServiceType,
-        Timestamp,
+        Capacity, DesiredChanges, DesiredState, Endpoint, EndpointSlice, EventBatch, Hints,
+        ImportState, Kind, NodeContext, Object, ObjectEvent, ObjectKey, ObjectRef, RejectionReason,
+        ServiceImport, ServiceType, Timestamp,
         fixture::{import, key, slice},
     },
     store::{ObjectStore, Snapshot},
@@ -160,14 +160,14 @@ fn reference(event: &ObjectEvent) -> ObjectRef {
 fn snapshot(batches: Vec<Vec<ObjectEvent>>) -> Snapshot {
     let mut store = ObjectStore::default();
     for events in batches {
-        store.apply(Batch { events, ..Batch::default() });
+        store.apply(EventBatch { events, ..EventBatch::default() });
     }
     store.snapshot()
 }
 
 /// The objects of which nothing is used: their removal must go unnoticed.
-fn rejected(desired: &Desired) -> Vec<ObjectRef> {
-    let whole = [Reason::Malformed, Reason::AddressTypeUnsupported];
+fn rejected(desired: &DesiredState) -> Vec<ObjectRef> {
+    let whole = [RejectionReason::Malformed, RejectionReason::AddressTypeUnsupported];
     let imports = desired.imports.iter().filter(|report| report.state == ImportState::Rejected);
     imports
         .map(|report| ObjectRef { kind: Kind::ServiceImport, key: report.import.clone() })
@@ -182,7 +182,7 @@ fn rejected(desired: &Desired) -> Vec<ObjectRef> {
 }
 
 /// Every import's state but that of `object`.
-fn states(desired: &Desired, object: &ObjectRef) -> Vec<(ObjectKey, ImportState)> {
+fn states(desired: &DesiredState, object: &ObjectRef) -> Vec<(ObjectKey, ImportState)> {
     desired
         .imports
         .iter()
@@ -197,9 +197,9 @@ proptest! {
         (events, shuffled) in events().prop_flat_map(|e| (Just(e.clone()), Just(e).prop_shuffle())),
         node in nodes(),
     ) {
-        let at_once = compute(&snapshot(vec![events]), &node, &Desired::default());
+        let at_once = compute(&snapshot(vec![events]), &node, &DesiredState::default());
         let one_by_one = shuffled.into_iter().map(|event| vec![event]).collect();
-        prop_assert_eq!(compute(&snapshot(one_by_one), &node, &Desired::default()), at_once);
+        prop_assert_eq!(compute(&snapshot(one_by_one), &node, &DesiredState::default()), at_once);
     }
 
     #[test]
@@ -220,24 +220,24 @@ proptest! {
                     *event = ObjectEvent::Delete(reference(event));
                 }
             }
-            store.apply(Batch { events, ..Batch::default() });
+            store.apply(EventBatch { events, ..EventBatch::default() });
             let before = rules.desired().clone();
             let snapshot = store.snapshot();
-            let update = rules.update(&snapshot, &store.take_touched(), node, None);
+            let round = rules.evaluate(&snapshot, &store.take_dirty(), node, None);
 
             let desired = rules.desired();
             prop_assert_eq!(desired, &compute(&snapshot, node, &before));
             prop_assert_eq!(rules.totals(), &Totals::of(desired));
-            if let Scope::Backends(changed) = update.scope {
+            if let DesiredChanges::Backends(changed) = round.changes {
                 prop_assert_eq!(&desired.vips, &before.vips);
-                let others = |all: &Desired| {
+                let others = |all: &DesiredState| {
                     let mut others = all.frontends.clone();
                     others.retain(|id, _| !changed.contains(id));
                     others
                 };
                 prop_assert_eq!(others(desired), others(&before));
             }
-            for rejection in update.rejected {
+            for rejection in round.new_rejections {
                 prop_assert!(!before.rejections.contains(&rejection), "{:?}", rejection);
             }
         }
@@ -246,8 +246,8 @@ proptest! {
     #[test]
     fn what_is_desired_can_be_done(events in events(), node in nodes()) {
         let imports = events.iter().map(reference).filter(|o| o.kind == Kind::ServiceImport).count();
-        let Desired { vips, frontends, imports: reports, rejections } =
-            compute(&snapshot(vec![events]), &node, &Desired::default());
+        let DesiredState { vips, frontends, imports: reports, rejections } =
+            compute(&snapshot(vec![events]), &node, &DesiredState::default());
 
         for vip in &vips {
             prop_assert!(forbidden(*vip).is_none() && !node.node_addresses.contains(vip));
@@ -283,10 +283,10 @@ proptest! {
                 import.derived_service = None;
             }
         }
-        let with = compute(&snapshot(vec![events.clone()]), &node, &Desired::default());
+        let with = compute(&snapshot(vec![events.clone()]), &node, &DesiredState::default());
         for object in rejected(&with) {
             let others = events.iter().filter(|event| reference(event) != object).cloned();
-            let without = compute(&snapshot(vec![others.collect()]), &node, &Desired::default());
+            let without = compute(&snapshot(vec![others.collect()]), &node, &DesiredState::default());
             prop_assert_eq!(&without.vips, &with.vips, "without {}", object);
             prop_assert_eq!(&without.frontends, &with.frontends, "without {}", object);
             prop_assert_eq!(states(&without, &object), states(&with, &object));

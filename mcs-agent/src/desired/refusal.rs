@@ -1,15 +1,15 @@
-use crate::model::{ObjectRef, Reason, Rejection};
+use crate::model::{ObjectRef, Rejection, RejectionReason};
 
 /// What a rule turns down. The rule knows the value, its caller the object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Refusal {
-    pub(super) reason: Reason,
+    pub(super) reason: RejectionReason,
     /// One sentence that stands alone: the value and what to do.
     pub(super) message: String,
 }
 
 impl Refusal {
-    pub(super) fn new(reason: Reason, message: impl Into<String>) -> Self {
+    pub(super) fn new(reason: RejectionReason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }
 

@@ -1,5 +1,5 @@
 use super::service::Service;
-use crate::model::{FrontendId, ImportReport, ImportState, ObjectKey, Reason};
+use crate::model::{FrontendId, ImportReport, ImportState, ObjectKey, RejectionReason};
 
 /// What became of an import, and why.
 pub(super) fn report(
@@ -39,7 +39,12 @@ fn why_all_refuse(service: &Service<'_>) -> String {
     service
         .refusals
         .iter()
-        .find(|r| matches!(r.reason, Reason::TrafficPolicyNeedsIdentity | Reason::Capacity))
+        .find(|r| {
+            matches!(
+                r.reason,
+                RejectionReason::TrafficPolicyNeedsIdentity | RejectionReason::Capacity
+            )
+        })
         .map_or_else(|| "no usable endpoint".to_owned(), |refusal| refusal.message.clone())
 }
 
@@ -95,7 +100,7 @@ mod tests {
         (state, message)
     }
 
-    fn refuse(reason: Reason, message: &str) -> impl Fn(&mut Service<'_>) {
+    fn refuse(reason: RejectionReason, message: &str) -> impl Fn(&mut Service<'_>) {
         move |service| service.refusals.push(Refusal::new(reason, message))
     }
 
@@ -119,16 +124,16 @@ mod tests {
     #[test]
     fn tells_why_every_client_is_refused() {
         for (reason, expected) in [
-            (Reason::TrafficPolicyNeedsIdentity, "because"),
-            (Reason::Capacity, "because"),
-            (Reason::VipForbidden, "no usable endpoint"),
+            (RejectionReason::TrafficPolicyNeedsIdentity, "because"),
+            (RejectionReason::Capacity, "because"),
+            (RejectionReason::VipForbidden, "no usable endpoint"),
         ] {
             let (state, message) = told(&[0], refuse(reason, "because"));
             assert_eq!((state, message.as_str()), (ImportState::Refusing, expected), "{reason}");
         }
         let no_slices = told(&[0], |service| service.has_slices = false);
         assert_eq!(no_slices, (ImportState::Refusing, "no EndpointSlice".to_owned()));
-        let no_ports = told(&[], refuse(Reason::PortInvalid, "because"));
+        let no_ports = told(&[], refuse(RejectionReason::PortInvalid, "because"));
         assert_eq!(no_ports, (ImportState::Refusing, "because".to_owned()));
     }
 
@@ -136,7 +141,7 @@ mod tests {
     fn what_has_no_vip_is_rejected() {
         let told = told(&[], |service| {
             service.has_vip = false;
-            refuse(Reason::FrontendTaken, "because")(service);
+            refuse(RejectionReason::FrontendTaken, "because")(service);
         });
         assert_eq!(told, (ImportState::Rejected, "because".to_owned()));
     }
@@ -144,7 +149,7 @@ mod tests {
     #[test]
     fn what_is_served_is_ready_whatever_else_was_refused() {
         assert_eq!(
-            told(&[1], refuse(Reason::PortInvalid, "x")),
+            told(&[1], refuse(RejectionReason::PortInvalid, "x")),
             (ImportState::Ready, String::new())
         );
     }

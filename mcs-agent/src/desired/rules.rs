@@ -9,10 +9,10 @@ use super::{
 };
 use crate::{
     model::{
-        Desired, Frontend, FrontendId, ImportReport, ImportState, Kind, NodeContext, ObjectKey,
-        ObjectRef, Reason, Rejection, Scope, ServiceImport,
+        DesiredChanges, DesiredState, Frontend, FrontendId, ImportReport, ImportState, Kind,
+        NodeContext, ObjectKey, ObjectRef, Rejection, RejectionReason, ServiceImport,
     },
-    store::{Snapshot, Touched},
+    store::{DirtyObjects, Snapshot},
 };
 
 /// The rules, and what they have come to: what stays as it was is not judged again.
@@ -28,11 +28,11 @@ pub struct Rules {
 
 /// What an update has made different.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Update {
+pub struct Round {
     /// Where.
-    pub scope: Scope,
+    pub changes: DesiredChanges,
     /// What is turned down now, and was not before.
-    pub rejected: Vec<Rejection>,
+    pub new_rejections: Vec<Rejection>,
 }
 
 /// What slices have made of their import.
@@ -43,7 +43,7 @@ impl Rules {
     ///
     /// Depends on the latest objects and the node alone, not on the order in which objects came. Where there
     /// is no room for all, what is in force keeps its room, and what is new is turned down.
-    pub const fn desired(&self) -> &Desired {
+    pub const fn desired(&self) -> &DesiredState {
         &self.whole.desired
     }
 
@@ -52,50 +52,50 @@ impl Rules {
         &self.totals
     }
 
-    /// Whether what was touched since the latest update makes all imports contend anew, which takes
+    /// Whether what was dirty since the latest update makes all imports contend anew, which takes
     /// much longer than to look at their endpoints.
-    pub fn judges_all(&self, snapshot: &Snapshot, touched: &Touched) -> bool {
-        let mut imports = touched.services.iter().filter_map(|key| snapshot.import(key));
-        touched.imports
-            || (self.whole.bounded && !touched.slices.is_empty())
+    pub fn needs_full_round(&self, snapshot: &Snapshot, dirty: &DirtyObjects) -> bool {
+        let mut imports = dirty.services.iter().filter_map(|key| snapshot.import(key));
+        dirty.imports
+            || (self.whole.bounded && !dirty.slices.is_empty())
             || imports.any(|import| self.is_claimed_anew(import, snapshot))
     }
 
-    /// Judges what was touched since the latest update, and what depends on it. `found`: what is in force,
+    /// Judges what was dirty since the latest update, and what depends on it. `found`: what is in force,
     /// if that is not what is desired.
-    pub fn update(
+    pub fn evaluate(
         &mut self,
         snapshot: &Snapshot,
-        touched: &Touched,
+        dirty: &DirtyObjects,
         node: &NodeContext,
-        found: Option<&Desired>,
-    ) -> Update {
-        let slices_alone = self.node == *node && !self.judges_all(snapshot, touched);
-        if slices_alone && let Some((served, totals)) = self.serve(snapshot, touched, node) {
+        found: Option<&DesiredState>,
+    ) -> Round {
+        let slices_alone = self.node == *node && !self.needs_full_round(snapshot, dirty);
+        if slices_alone && let Some((served, totals)) = self.serve(snapshot, dirty, node) {
             self.totals = totals;
-            return self.replace(snapshot, touched, served);
+            return self.replace(snapshot, dirty, served);
         }
         let in_force = found.unwrap_or(&self.whole.desired);
         let whole = whole::judge(snapshot, node, in_force);
-        let rejected = news(&self.whole.desired.rejections, &whole.desired.rejections);
+        let new_rejections = news(&self.whole.desired.rejections, &whole.desired.rejections);
         self.totals = Totals::of(&whole.desired);
         self.whole = whole;
         if self.node != *node {
             self.node.clone_from(node);
         }
-        Update { scope: Scope::Everything, rejected }
+        Round { changes: DesiredChanges::Everything, new_rejections }
     }
 
-    /// Gives the imports whose slices were touched their backends anew. `None`: there is no room for all.
+    /// Gives the imports whose slices were dirty their backends anew. `None`: there is no room for all.
     fn serve<'a>(
         &self,
         snapshot: &'a Snapshot,
-        touched: &Touched,
+        dirty: &DirtyObjects,
         node: &NodeContext,
     ) -> Option<(Vec<Served<'a>>, Totals)> {
         let mut all = Vec::new();
         let mut totals = self.totals.clone();
-        for key in &touched.services {
+        for key in &dirty.services {
             let Some(import) = snapshot.import(key) else { continue };
             // One that claims nothing goes on claiming nothing.
             let Some(standing) = self.whole.standings.get(key) else { continue };
@@ -128,14 +128,19 @@ impl Rules {
     }
 
     /// Puts this in the place of what these imports had.
-    fn replace(&mut self, snapshot: &Snapshot, touched: &Touched, all: Vec<Served<'_>>) -> Update {
+    fn replace(
+        &mut self,
+        snapshot: &Snapshot,
+        dirty: &DirtyObjects,
+        all: Vec<Served<'_>>,
+    ) -> Round {
         let slice = |key: &ObjectKey| ObjectRef { kind: Kind::EndpointSlice, key: key.clone() };
-        let mut judged: BTreeSet<ObjectRef> = touched.slices.iter().map(slice).collect();
+        let mut judged: BTreeSet<ObjectRef> = dirty.slices.iter().map(slice).collect();
         let mut rejections: Vec<Rejection> = judged
             .iter()
             .filter_map(|object| {
                 let message = snapshot.problem(object)?;
-                Some(Refusal::new(Reason::Malformed, message).of(object))
+                Some(Refusal::new(RejectionReason::Malformed, message).of(object))
             })
             .collect();
         let mut changed = BTreeSet::new();
@@ -159,7 +164,7 @@ impl Rules {
         }
         rejections.sort();
         let former = &mut self.whole.desired.rejections;
-        let rejected = news(former, &rejections);
+        let new_rejections = news(former, &rejections);
         let mut rejections = rejections.into_iter().peekable();
         for object in &judged {
             let begin = former.partition_point(|former| former.object < *object);
@@ -167,7 +172,7 @@ impl Rules {
             let now = iter::from_fn(|| rejections.next_if(|now| now.object == *object));
             former.splice(begin..begin + count, now);
         }
-        Update { scope: Scope::Backends(changed), rejected }
+        Round { changes: DesiredChanges::Backends(changed), new_rejections }
     }
 }
 
@@ -175,7 +180,7 @@ impl Rules {
 fn news(before: &[Rejection], after: &[Rejection]) -> Vec<Rejection> {
     let is_known = |rejection: &Rejection| match rejection.reason {
         // What it says counts what all objects want, and changes with each of them.
-        Reason::Capacity => {
+        RejectionReason::Capacity => {
             let of_same = (&rejection.object, rejection.reason);
             before.binary_search_by(|one| (&one.object, one.reason).cmp(&of_same))
         }

@@ -12,7 +12,8 @@ use super::{
     refusal::Refusal,
 };
 use crate::model::{
-    Endpoint, EndpointSlice, Kind, ObjectKey, ObjectRef, Protocol, Reason, Rejection, SlicePort,
+    Endpoint, EndpointSlice, Kind, ObjectKey, ObjectRef, Protocol, Rejection, RejectionReason,
+    SlicePort,
 };
 
 /// What the slices of an import offer, as far as they may.
@@ -121,7 +122,7 @@ fn offered(port: &SlicePort) -> Result<Option<OfferedPort<'_>>, Refusal> {
     };
     let number = port::number(written).ok_or_else(|| {
         Refusal::new(
-            Reason::EndpointPortInvalid,
+            RejectionReason::EndpointPortInvalid,
             format!("port {:?} {written}/{protocol} is out of range; use 1 to 65535", port.name),
         )
     })?;
@@ -133,7 +134,7 @@ mod tests {
     use super::*;
     use crate::model::fixture::slice;
 
-    fn read(slices: &[EndpointSlice]) -> (Offers<'_>, Vec<Reason>) {
+    fn read(slices: &[EndpointSlice]) -> (Offers<'_>, Vec<RejectionReason>) {
         let (offers, rejections) = Offers::read(slices.iter(), &BTreeMap::new());
         (offers, rejections.iter().map(|rejection| rejection.reason).collect())
     }
@@ -198,9 +199,9 @@ mod tests {
         for (slice, reason) in [
             (
                 EndpointSlice { address_type: "FQDN".to_owned(), ..slice("shop/a", "web") },
-                Reason::AddressTypeUnsupported,
+                RejectionReason::AddressTypeUnsupported,
             ),
-            (slice("shop/a", "web").cluster(&long), Reason::NameTooLong),
+            (slice("shop/a", "web").cluster(&long), RejectionReason::NameTooLong),
         ] {
             let slices = [slice.address("10.1.0.1").address("nonsense").port("", 0)];
             let (offers, reasons) = read(&slices);
@@ -213,9 +214,9 @@ mod tests {
     #[test]
     fn a_port_stands_or_falls_alone() {
         for (number, protocol, reason) in [
-            (Some(0), None, Some(Reason::EndpointPortInvalid)),
-            (Some(65536), None, Some(Reason::EndpointPortInvalid)),
-            (Some(-1), Some("UDP"), Some(Reason::EndpointPortInvalid)),
+            (Some(0), None, Some(RejectionReason::EndpointPortInvalid)),
+            (Some(65536), None, Some(RejectionReason::EndpointPortInvalid)),
+            (Some(-1), Some("UDP"), Some(RejectionReason::EndpointPortInvalid)),
             (None, None, None),
             (Some(80), Some("SCTP"), None),
         ] {
@@ -242,7 +243,7 @@ mod tests {
             .port("", 80)
             .port("http", 8080)];
         let (offers, reasons) = read(&slices);
-        assert_eq!(reasons, [Reason::EndpointForbidden, Reason::EndpointInvalid]);
+        assert_eq!(reasons, [RejectionReason::EndpointForbidden, RejectionReason::EndpointInvalid]);
         assert_eq!(
             addresses(&offers, &port("http", Protocol::Tcp), Family::V4),
             ["10.1.0.1:8080", "10.1.0.2:8080"]

@@ -3,8 +3,8 @@
 use super::compute;
 use crate::{
     model::{
-        Batch, Capacity, Desired, EndpointSlice, ImportState, Kind, NodeContext, Object,
-        ObjectEvent, ObjectRef, Reason, ServiceImport,
+        Capacity, DesiredState, EndpointSlice, EventBatch, ImportState, Kind, NodeContext, Object,
+        ObjectEvent, ObjectRef, RejectionReason, ServiceImport,
         fixture::{endpoint, import, key, slice, snapshot},
     },
     store::ObjectStore,
@@ -22,12 +22,12 @@ fn west() -> EndpointSlice {
     slice("shop/web-west", "web").cluster("west").port("http", 8081)
 }
 
-fn desired(objects: impl IntoIterator<Item = Object>) -> Desired {
-    compute(&snapshot(objects), &NodeContext::default(), &Desired::default())
+fn desired(objects: impl IntoIterator<Item = Object>) -> DesiredState {
+    compute(&snapshot(objects), &NodeContext::default(), &DesiredState::default())
 }
 
 /// One line per frontend: `VIP -> cluster/backend ...`.
-fn frontends(desired: &Desired) -> Vec<String> {
+fn frontends(desired: &DesiredState) -> Vec<String> {
     desired
         .frontends
         .iter()
@@ -41,16 +41,16 @@ fn frontends(desired: &Desired) -> Vec<String> {
         .collect()
 }
 
-fn vips(desired: &Desired) -> Vec<String> {
+fn vips(desired: &DesiredState) -> Vec<String> {
     desired.vips.iter().map(ToString::to_string).collect()
 }
 
-fn report(desired: &Desired, import: &str) -> (ImportState, String) {
+fn report(desired: &DesiredState, import: &str) -> (ImportState, String) {
     let report = desired.imports.iter().find(|report| report.import == key(import)).unwrap();
     (report.state, report.message.clone())
 }
 
-fn rejections(desired: &Desired) -> Vec<(String, Reason)> {
+fn rejections(desired: &DesiredState) -> Vec<(String, RejectionReason)> {
     desired.rejections.iter().map(|r| (r.object.to_string(), r.reason)).collect()
 }
 
@@ -161,8 +161,8 @@ fn a_rejected_update_withdraws_what_the_object_made() {
     let mut store = ObjectStore::default();
     let mut apply = |import: ServiceImport| {
         let events = vec![ObjectEvent::Apply(import.into())];
-        store.apply(Batch { events, ..Batch::default() });
-        compute(&store.snapshot(), &NodeContext::default(), &Desired::default())
+        store.apply(EventBatch { events, ..EventBatch::default() });
+        compute(&store.snapshot(), &NodeContext::default(), &DesiredState::default())
     };
     assert_eq!(apply(web()).vips.len(), 1);
     let desired = apply(ServiceImport { session_affinity: Some("Always".to_owned()), ..web() });
@@ -172,7 +172,7 @@ fn a_rejected_update_withdraws_what_the_object_made() {
     assert_eq!(message, desired.rejections[0].message);
     assert_eq!(
         rejections(&desired),
-        [("ServiceImport shop/web".to_owned(), Reason::AffinityInvalid)]
+        [("ServiceImport shop/web".to_owned(), RejectionReason::AffinityInvalid)]
     );
 }
 
@@ -188,13 +188,13 @@ fn tells_what_cannot_be_read() {
         malformed(Kind::EndpointSlice, "shop/web-east"),
         malformed(Kind::ServiceImport, "shop/broken"),
     ];
-    store.apply(Batch { events, ..Batch::default() });
-    let desired = compute(&store.snapshot(), &NodeContext::default(), &Desired::default());
+    store.apply(EventBatch { events, ..EventBatch::default() });
+    let desired = compute(&store.snapshot(), &NodeContext::default(), &DesiredState::default());
     assert_eq!(
         rejections(&desired),
         [
-            ("ServiceImport shop/broken".to_owned(), Reason::Malformed),
-            ("EndpointSlice shop/web-east".to_owned(), Reason::Malformed),
+            ("ServiceImport shop/broken".to_owned(), RejectionReason::Malformed),
+            ("EndpointSlice shop/web-east".to_owned(), RejectionReason::Malformed),
         ]
     );
     assert_eq!(
@@ -216,7 +216,7 @@ fn an_endpoint_that_is_a_vip_makes_way_for_the_next_best() {
     );
     assert_eq!(
         rejections(&desired),
-        [("EndpointSlice shop/web-east".to_owned(), Reason::EndpointIsVip)]
+        [("EndpointSlice shop/web-east".to_owned(), RejectionReason::EndpointIsVip)]
     );
     assert!(desired.rejections[0].message.contains("ClusterSetIP of shop/api"));
 }
@@ -228,7 +228,7 @@ fn an_endpoint_may_be_this_node() {
         ..NodeContext::default()
     };
     let objects: [Object; 2] = [web().into(), east().address("10.1.0.1").into()];
-    let desired = compute(&snapshot(objects), &node, &Desired::default());
+    let desired = compute(&snapshot(objects), &node, &DesiredState::default());
     assert_eq!(frontends(&desired), ["10.0.0.1:80/TCP -> east/10.1.0.1:8080"]);
 }
 
@@ -243,7 +243,7 @@ fn local_without_identity_refuses_every_client() {
     assert_eq!(frontends(&unknown), ["10.0.0.1:80/TCP ->"]);
     assert_eq!(
         rejections(&unknown),
-        [("ServiceImport shop/web".to_owned(), Reason::TrafficPolicyNeedsIdentity)]
+        [("ServiceImport shop/web".to_owned(), RejectionReason::TrafficPolicyNeedsIdentity)]
     );
     assert_eq!(
         report(&unknown, "shop/web"),
@@ -255,7 +255,7 @@ fn local_without_identity_refuses_every_client() {
         cluster_id: Some("east".to_owned()),
         ..NodeContext::default()
     };
-    let known = compute(&snapshot(objects()), &node, &Desired::default());
+    let known = compute(&snapshot(objects()), &node, &DesiredState::default());
     assert_eq!(frontends(&known), ["10.0.0.1:80/TCP -> east/10.1.0.1:8080"]);
     assert_eq!(known.rejections, []);
 }
@@ -273,7 +273,7 @@ fn what_exceeds_the_capacity_harms_nobody_else() {
         slice("shop/big", "big").port("http", 1).address("10.3.0.1").address("10.3.0.2").into(),
         import("shop/late").created(3).ip("10.0.0.3").port("http", 80).into(),
     ];
-    let desired = compute(&snapshot(objects), &node, &Desired::default());
+    let desired = compute(&snapshot(objects), &node, &DesiredState::default());
     assert_eq!(
         frontends(&desired),
         ["10.0.0.1:80/TCP -> east/10.1.0.1:8080", "10.0.0.2:80/TCP ->"]
@@ -301,6 +301,7 @@ fn reports_and_rejections_are_sorted() {
     assert_eq!(reports, ["a/web", "b/web"]);
     assert_eq!(
         rejections(&desired),
-        ["a/web", "b/web"].map(|name| (format!("ServiceImport {name}"), Reason::VipForbidden))
+        ["a/web", "b/web"]
+            .map(|name| (format!("ServiceImport {name}"), RejectionReason::VipForbidden))
     );
 }

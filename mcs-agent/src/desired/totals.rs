@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use crate::model::{Capacity, Desired, Frontend};
+use crate::model::{Capacity, DesiredState, Frontend};
 
 /// How much all frontends together have.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -15,7 +15,7 @@ pub struct Totals {
 
 impl Totals {
     /// Of all these frontends.
-    pub fn of(desired: &Desired) -> Self {
+    pub fn of(desired: &DesiredState) -> Self {
         let mut totals = Self::default();
         desired.frontends.values().for_each(|frontend| totals.add(frontend));
         totals

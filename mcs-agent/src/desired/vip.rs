@@ -4,7 +4,7 @@ use super::{
     address::{forbidden, ipv4_mapped},
     refusal::Refusal,
 };
-use crate::model::{NodeContext, Reason};
+use crate::model::{NodeContext, RejectionReason};
 
 /// The addresses of `spec.ips` that may be VIPs on this node, in their order. Each of the others is
 /// refused alone.
@@ -17,7 +17,7 @@ pub(super) fn vips(ips: &[String], node: &NodeContext) -> (Vec<IpAddr>, Vec<Refu
             if seen.insert(ip) {
                 check(ip, node)
             } else {
-                Err(refuse(Reason::VipDuplicate, ip, "is listed twice; remove one"))
+                Err(refuse(RejectionReason::VipDuplicate, ip, "is listed twice; remove one"))
             }
         });
         match accepted {
@@ -31,7 +31,7 @@ pub(super) fn vips(ips: &[String], node: &NodeContext) -> (Vec<IpAddr>, Vec<Refu
 fn parse(text: &str) -> Result<IpAddr, Refusal> {
     let invalid = |advice: &str| {
         let message = format!("spec.ips entry {text:?} is not an IP address; {advice}");
-        Refusal::new(Reason::VipInvalid, message)
+        Refusal::new(RejectionReason::VipInvalid, message)
     };
     let ip = text.parse().map_err(|_| invalid("correct or remove it"))?;
     match ipv4_mapped(ip) {
@@ -43,14 +43,18 @@ fn parse(text: &str) -> Result<IpAddr, Refusal> {
 fn check(ip: IpAddr, node: &NodeContext) -> Result<IpAddr, Refusal> {
     if let Some(class) = forbidden(ip) {
         let why = format!("is {class}; assign a unicast address");
-        return Err(refuse(Reason::VipForbidden, ip, &why));
+        return Err(refuse(RejectionReason::VipForbidden, ip, &why));
     }
     if node.node_addresses.contains(&ip) {
-        return Err(refuse(Reason::VipIsNode, ip, "is an address of this node; assign another"));
+        return Err(refuse(
+            RejectionReason::VipIsNode,
+            ip,
+            "is an address of this node; assign another",
+        ));
     }
     if node.api_servers.contains(&ip) {
         let why = "is an address of the API server; assign another";
-        return Err(refuse(Reason::VipIsApiServer, ip, why));
+        return Err(refuse(RejectionReason::VipIsApiServer, ip, why));
     }
     if !node.vip_cidrs.is_empty() && !node.vip_cidrs.iter().any(|cidr| cidr.contains(&ip)) {
         let allowed: Vec<String> = node.vip_cidrs.iter().map(ToString::to_string).collect();
@@ -58,12 +62,12 @@ fn check(ip: IpAddr, node: &NodeContext) -> Result<IpAddr, Refusal> {
             "is outside --vip-cidr {}; assign one inside, or allow its range",
             allowed.join(",")
         );
-        return Err(refuse(Reason::VipOutsideCidr, ip, &why));
+        return Err(refuse(RejectionReason::VipOutsideCidr, ip, &why));
     }
     Ok(ip)
 }
 
-fn refuse(reason: Reason, ip: IpAddr, why: &str) -> Refusal {
+fn refuse(reason: RejectionReason, ip: IpAddr, why: &str) -> Refusal {
     Refusal::new(reason, format!("ClusterSetIP {ip} {why}"))
 }
 
@@ -85,31 +89,31 @@ mod tests {
         for (ip, reason) in [
             ("10.0.0.2", None),
             ("fd00::2", None),
-            ("10.0.0", Some(Reason::VipInvalid)),
-            ("010.0.0.2", Some(Reason::VipInvalid)),
-            (" 10.0.0.2", Some(Reason::VipInvalid)),
-            ("10.0.0.2:80", Some(Reason::VipInvalid)),
-            ("fd00::2%eth0", Some(Reason::VipInvalid)),
-            ("", Some(Reason::VipInvalid)),
-            ("::ffff:10.0.0.2", Some(Reason::VipInvalid)),
-            ("127.0.0.1", Some(Reason::VipForbidden)),
-            ("0.0.0.0", Some(Reason::VipForbidden)),
-            ("169.254.169.254", Some(Reason::VipForbidden)),
-            ("224.0.0.1", Some(Reason::VipForbidden)),
-            ("255.255.255.255", Some(Reason::VipForbidden)),
-            ("::1", Some(Reason::VipForbidden)),
-            ("::127.0.0.1", Some(Reason::VipForbidden)),
-            ("fe80::1", Some(Reason::VipForbidden)),
-            ("ff02::1", Some(Reason::VipForbidden)),
-            ("10.0.0.7", Some(Reason::VipIsNode)),
-            ("fd00::7", Some(Reason::VipIsNode)),
-            ("10.0.0.1", Some(Reason::VipIsApiServer)),
-            ("10.1.0.1", Some(Reason::VipOutsideCidr)),
-            ("fd01::1", Some(Reason::VipOutsideCidr)),
+            ("10.0.0", Some(RejectionReason::VipInvalid)),
+            ("010.0.0.2", Some(RejectionReason::VipInvalid)),
+            (" 10.0.0.2", Some(RejectionReason::VipInvalid)),
+            ("10.0.0.2:80", Some(RejectionReason::VipInvalid)),
+            ("fd00::2%eth0", Some(RejectionReason::VipInvalid)),
+            ("", Some(RejectionReason::VipInvalid)),
+            ("::ffff:10.0.0.2", Some(RejectionReason::VipInvalid)),
+            ("127.0.0.1", Some(RejectionReason::VipForbidden)),
+            ("0.0.0.0", Some(RejectionReason::VipForbidden)),
+            ("169.254.169.254", Some(RejectionReason::VipForbidden)),
+            ("224.0.0.1", Some(RejectionReason::VipForbidden)),
+            ("255.255.255.255", Some(RejectionReason::VipForbidden)),
+            ("::1", Some(RejectionReason::VipForbidden)),
+            ("::127.0.0.1", Some(RejectionReason::VipForbidden)),
+            ("fe80::1", Some(RejectionReason::VipForbidden)),
+            ("ff02::1", Some(RejectionReason::VipForbidden)),
+            ("10.0.0.7", Some(RejectionReason::VipIsNode)),
+            ("fd00::7", Some(RejectionReason::VipIsNode)),
+            ("10.0.0.1", Some(RejectionReason::VipIsApiServer)),
+            ("10.1.0.1", Some(RejectionReason::VipOutsideCidr)),
+            ("fd01::1", Some(RejectionReason::VipOutsideCidr)),
         ] {
             let listed = ["10.0.9.1", ip, "10.0.9.2"].map(str::to_owned);
             let (vips, refusals) = vips(&listed, &node());
-            let refused: Vec<Reason> = refusals.iter().map(|r| r.reason).collect();
+            let refused: Vec<RejectionReason> = refusals.iter().map(|r| r.reason).collect();
             assert_eq!(refused, reason.into_iter().collect::<Vec<_>>(), "{ip:?}");
             assert_eq!(vips.len(), 3 - refused.len(), "{ip:?}");
         }
@@ -129,7 +133,7 @@ mod tests {
         assert_eq!(
             refusals,
             [Refusal::new(
-                Reason::VipDuplicate,
+                RejectionReason::VipDuplicate,
                 "ClusterSetIP fd00::2 is listed twice; remove one"
             )]
         );
@@ -139,8 +143,8 @@ mod tests {
     fn an_address_listed_twice_is_refused_for_itself_once() {
         let (vips, refusals) = vips(&["127.0.0.1", "127.0.0.1"].map(str::to_owned), &node());
         assert_eq!(vips, [] as [IpAddr; 0]);
-        let reasons: Vec<Reason> = refusals.iter().map(|refusal| refusal.reason).collect();
-        assert_eq!(reasons, [Reason::VipForbidden, Reason::VipDuplicate]);
+        let reasons: Vec<RejectionReason> = refusals.iter().map(|refusal| refusal.reason).collect();
+        assert_eq!(reasons, [RejectionReason::VipForbidden, RejectionReason::VipDuplicate]);
     }
 
     #[test]

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{
     model::{
-        Desired, ImportReport, ImportState, Kind, NodeContext, ObjectKey, ObjectRef, Reason,
-        Rejection,
+        DesiredState, ImportReport, ImportState, Kind, NodeContext, ObjectKey, ObjectRef,
+        Rejection, RejectionReason,
     },
     store::Snapshot,
 };
@@ -19,7 +19,7 @@ use crate::{
 /// What the rules come to for all objects, and what they went by.
 #[derive(Debug, Default)]
 pub(super) struct Whole {
-    pub(super) desired: Desired,
+    pub(super) desired: DesiredState,
     /// How every import stands that claims something.
     pub(super) standings: BTreeMap<ObjectKey, Standing>,
     /// As in [`allotment::Allotment`].
@@ -29,7 +29,7 @@ pub(super) struct Whole {
 }
 
 /// Judges all objects.
-pub(super) fn judge(snapshot: &Snapshot, node: &NodeContext, in_force: &Desired) -> Whole {
+pub(super) fn judge(snapshot: &Snapshot, node: &NodeContext, in_force: &DesiredState) -> Whole {
     let mut outcome = Outcome::default();
     outcome.malformed(snapshot);
     let mut claimants = claimants(snapshot, node, &mut outcome);
@@ -59,7 +59,8 @@ pub(super) fn judge(snapshot: &Snapshot, node: &NodeContext, in_force: &Desired)
     let Outcome { reports, mut rejections } = outcome;
     rejections.sort();
     let imports = reports.into_values().collect();
-    let desired = Desired { vips: vips.keys().copied().collect(), frontends, imports, rejections };
+    let desired =
+        DesiredState { vips: vips.keys().copied().collect(), frontends, imports, rejections };
     Whole { desired, standings, vips, bounded }
 }
 
@@ -85,7 +86,7 @@ impl Outcome {
             if object.kind == Kind::ServiceImport {
                 self.report(report::report(&object.key, ImportState::Rejected, message));
             }
-            self.rejections.push(Refusal::new(Reason::Malformed, message).of(object));
+            self.rejections.push(Refusal::new(RejectionReason::Malformed, message).of(object));
         }
     }
 }

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use aya::maps::{MapInfo, MapType};
 use mcs_common::{
-    Address, Affinity, AffinityKey, Backend, BackendRef, ClientKey, ClusterRecord, ConnectedValue,
-    Counter, Flow, Fragment, FragmentKey, FrontendKey, FrontendState, PinKey, ReverseKey,
-    ReverseValue, RunRecord, ServiceRecord, SlotPair, SocketState, Tuple, maps,
+    Address, Affinity, AffinityKey, BackendRecord, BackendRef, ClientKey, ClusterRecord,
+    ConnectedValue, Counter, Flow, Fragment, FragmentKey, FrontendKey, FrontendState, PinKey,
+    ReverseKey, ReverseValue, RunRecord, ServiceRecord, SlotPair, SocketState, Tuple, maps,
 };
 
 use crate::{flows::FlowCapacity, model::Capacity};
@@ -86,7 +86,7 @@ pub(super) fn config(capacity: Capacity) -> [MapLayout; CONFIG_NAMES.len()] {
         hash::<FrontendKey, u32>(maps::FRONTENDS, MapType::Hash, capacity.frontends),
         array::<FrontendState>(maps::STATES, capacity.state_entries()),
         array::<SlotPair>(maps::SLOTS, capacity.slot_entries() / 2),
-        array::<Backend>(maps::BACKENDS, capacity.backend_entries()),
+        array::<BackendRecord>(maps::BACKENDS, capacity.backend_entries()),
         array::<ServiceRecord>(maps::SERVICES, capacity.service_entries()),
         array::<ClusterRecord>(maps::CLUSTERS, capacity.cluster_entries()),
     ]

@@ -1,7 +1,7 @@
 use std::{fmt, str::FromStr};
 
 use mcs_common::{
-    Address, Backend, ClusterRecord, FrontendKey, FrontendState, ServiceRecord, SlotPair,
+    Address, BackendRecord, ClusterRecord, FrontendKey, FrontendState, ServiceRecord, SlotPair,
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -125,7 +125,7 @@ impl Capacity {
         let part = |count: u32, each: u64| u64::from(count) * each;
         Memory(
             part(self.frontends, FRONTEND)
-                + part(self.backend_entries() - 1, stored::<Backend>())
+                + part(self.backend_entries() - 1, stored::<BackendRecord>())
                 + part(self.slot_entries() / 2, stored::<SlotPair>())
                 + part(self.clusters, CLUSTER),
         )
@@ -142,7 +142,7 @@ const FRONTEND: u64 = hashed::<Address>()
     + stored::<FrontendState>()
     + 2 * stored::<ServiceRecord>();
 /// Bytes for an endpoint and its part of what is spare.
-const BACKEND: u64 = stored::<Backend>() + stored::<SlotPair>();
+const BACKEND: u64 = stored::<BackendRecord>() + stored::<SlotPair>();
 /// Bytes for a source cluster.
 const CLUSTER: u64 = 2 * stored::<ClusterRecord>();
 

@@ -96,7 +96,7 @@ impl Frontend {
 
 /// What the rules want of the dataplane, and what they turned down.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Desired {
+pub struct DesiredState {
     /// Every address that is ours on all its ports.
     pub vips: BTreeSet<IpAddr>,
     /// Every frontend; the address of each is in `vips`.
@@ -109,20 +109,20 @@ pub struct Desired {
 
 /// Which part of what is desired.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Scope {
+pub enum DesiredChanges {
     /// All of it, maybe.
     Everything,
     /// The backends of these frontends at most.
     Backends(BTreeSet<FrontendId>),
 }
 
-impl Default for Scope {
+impl Default for DesiredChanges {
     fn default() -> Self {
         Self::Backends(BTreeSet::new())
     }
 }
 
-impl Scope {
+impl DesiredChanges {
     /// Adds another part.
     pub fn extend(&mut self, more: Self) {
         match (self, more) {

@@ -29,7 +29,7 @@ pub enum ObjectEvent {
 
 /// Changes that belong together, and how the source stands after them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Batch {
+pub struct EventBatch {
     /// In order.
     pub events: Vec<ObjectEvent>,
     /// What the source knows of the node; replaces that of the batch before.

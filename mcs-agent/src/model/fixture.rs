@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    Batch, Endpoint, EndpointSlice, Hints, ImportPort, NodeContext, Object, ObjectEvent, ObjectKey,
-    ServiceImport, ServiceType, SlicePort, Timestamp, Trigger,
+    Endpoint, EndpointSlice, EventBatch, Hints, ImportPort, NodeContext, Object, ObjectEvent,
+    ObjectKey, ServiceImport, ServiceType, SlicePort, Timestamp, Trigger,
 };
 use crate::store::{ObjectStore, Snapshot};
 
@@ -12,7 +12,7 @@ use crate::store::{ObjectStore, Snapshot};
 pub(crate) fn snapshot(objects: impl IntoIterator<Item = impl Into<Object>>) -> Snapshot {
     let events = objects.into_iter().map(|object| ObjectEvent::Apply(object.into())).collect();
     let mut store = ObjectStore::default();
-    store.apply(Batch { events, ..Batch::default() });
+    store.apply(EventBatch { events, ..EventBatch::default() });
     store.snapshot()
 }
 

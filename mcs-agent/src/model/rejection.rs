@@ -8,7 +8,7 @@ use super::ObjectRef;
 /// name reasons by it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reason {
+pub enum RejectionReason {
     /// The object cannot be read as its kind.
     Malformed,
     /// An entry of `spec.ips` is no IP address.
@@ -51,7 +51,7 @@ pub enum Reason {
     Capacity,
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for RejectionReason {
     /// As serialised.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
@@ -64,7 +64,7 @@ pub struct Rejection {
     /// The object that asked for it.
     pub object: ObjectRef,
     /// Why.
-    pub reason: Reason,
+    pub reason: RejectionReason,
     /// What exactly, and what to do: one sentence that stands alone.
     pub message: String,
 }

@@ -85,7 +85,7 @@ pub fn apply(
 mod tests {
     use super::*;
     use crate::{
-        model::{Capacity, Desired},
+        model::{Capacity, DesiredState},
         reconcile::{Faulty, MemoryMaps, fixtures::web, plan},
     };
 
@@ -94,7 +94,7 @@ mod tests {
         let capacity = Capacity { frontends: 1, endpoints: 1, clusters: 1 };
         let mut maps = MemoryMaps::new(capacity);
         let mut realized = Realized::empty(capacity);
-        let mut go = |desired: &Desired| {
+        let mut go = |desired: &DesiredState| {
             let plan = plan(desired, &realized, true);
             apply(&plan, &mut maps, &mut realized).expect("no fault")
         };
@@ -130,7 +130,7 @@ mod tests {
             }
         );
         assert_eq!(
-            go(&Desired::default()),
+            go(&DesiredState::default()),
             Applied {
                 steps: 3,
                 vips_deleted: 1,

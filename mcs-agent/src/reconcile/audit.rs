@@ -9,7 +9,8 @@ use std::{
 
 use bytemuck::Zeroable;
 use mcs_common::{
-    Address, Backend, ClusterRecord, FrontendKey, FrontendState, ServiceRecord, select::Tables,
+    Address, BackendRecord, ClusterRecord, FrontendKey, FrontendState, ServiceRecord,
+    select::Tables,
 };
 
 use super::{Dump, MapError, Step, pages::Pages};
@@ -34,7 +35,7 @@ pub trait Contents {
     /// An entry of `slots`.
     fn slot_at(&self, index: u32) -> u32;
     /// An entry of `backends`.
-    fn backend_at(&self, id: u32) -> Backend;
+    fn backend_at(&self, id: u32) -> BackendRecord;
     /// An entry of `services`.
     fn service_at(&self, id: u32) -> ServiceRecord;
     /// An entry of `clusters`.

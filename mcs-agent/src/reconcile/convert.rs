@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use mcs_common::{
-    Backend, ClusterRecord, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey, ServiceRecord, text,
+    BackendRecord, ClusterRecord, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey, ServiceRecord, text,
 };
 
 use crate::model::{Frontend, FrontendId, ObjectKey, Protocol};
@@ -33,7 +33,7 @@ pub fn attributes(frontend: &Frontend) -> (u32, u32) {
 }
 
 /// Where a backend is.
-pub fn backend_address(backend: &Backend) -> SocketAddr {
+pub fn backend_address(backend: &BackendRecord) -> SocketAddr {
     SocketAddr::new(backend.addr.to_ip(), backend.port)
 }
 

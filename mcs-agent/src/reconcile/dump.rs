@@ -5,7 +5,7 @@ use std::{
 
 use bytemuck::Zeroable;
 use mcs_common::{
-    Address, Backend, BackendState, ClusterRecord, FrontendKey, FrontendState, ServiceRecord,
+    Address, BackendRecord, BackendState, ClusterRecord, FrontendKey, FrontendState, ServiceRecord,
     select::Tables,
 };
 
@@ -27,7 +27,7 @@ pub struct Dump {
     /// `slots`, by index.
     pub slots: Pages<u32>,
     /// `backends`, by id.
-    pub backends: Pages<Backend>,
+    pub backends: Pages<BackendRecord>,
     /// `services`, by index.
     pub services: Pages<ServiceRecord>,
     /// `clusters`, by index.
@@ -144,7 +144,7 @@ impl Tables for Dump {
         self.slots.get(index as usize).copied()
     }
 
-    fn backend(&self, id: u32) -> Option<Backend> {
+    fn backend(&self, id: u32) -> Option<BackendRecord> {
         self.backends.get(id as usize).copied()
     }
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::{MemoryMaps, Realized, apply, plan};
-use crate::model::{Backend, Capacity, Desired, Frontend, FrontendId, ObjectKey, Protocol};
+use crate::model::{Backend, Capacity, DesiredState, Frontend, FrontendId, ObjectKey, Protocol};
 
 /// A TCP frontend.
 pub(super) fn id(ip: &str, port: u16) -> FrontendId {
@@ -25,13 +25,13 @@ pub(super) fn frontend(import: &str, backends: &[(&str, &str)]) -> Frontend {
 }
 
 /// Those frontends and their VIPs.
-pub(super) fn desired<const N: usize>(frontends: [(FrontendId, Frontend); N]) -> Desired {
+pub(super) fn desired<const N: usize>(frontends: [(FrontendId, Frontend); N]) -> DesiredState {
     let vips = frontends.iter().map(|(id, _)| id.ip).collect();
-    Desired { vips, frontends: frontends.into(), ..Desired::default() }
+    DesiredState { vips, frontends: frontends.into(), ..DesiredState::default() }
 }
 
 /// One frontend of `demo/<import>` on 10.0.0.1:80.
-pub(super) fn web(import: &str, backends: &[(&str, &str)]) -> Desired {
+pub(super) fn web(import: &str, backends: &[(&str, &str)]) -> DesiredState {
     desired([(id("10.0.0.1", 80), frontend(import, backends))])
 }
 
@@ -46,7 +46,7 @@ pub(super) fn address(ip: &str) -> IpAddr {
 }
 
 /// New maps, and what is known of them, after all that was wanted in turn.
-pub(super) fn maps(capacity: Capacity, wanted: &[&Desired]) -> (MemoryMaps, Realized) {
+pub(super) fn maps(capacity: Capacity, wanted: &[&DesiredState]) -> (MemoryMaps, Realized) {
     let mut maps = MemoryMaps::new(capacity);
     let mut realized = Realized::empty(capacity);
     for desired in wanted {
@@ -56,7 +56,11 @@ pub(super) fn maps(capacity: Capacity, wanted: &[&Desired]) -> (MemoryMaps, Real
 }
 
 /// Makes the maps what is wanted; the steps taken, by map.
-pub(super) fn go(desired: &Desired, maps: &mut MemoryMaps, realized: &mut Realized) -> Vec<String> {
+pub(super) fn go(
+    desired: &DesiredState,
+    maps: &mut MemoryMaps,
+    realized: &mut Realized,
+) -> Vec<String> {
     let plan = plan(desired, realized, true);
     assert_eq!(plan.deferred, []);
     apply(&plan, maps, realized).expect("no fault");

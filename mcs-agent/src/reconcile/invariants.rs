@@ -16,7 +16,7 @@ use super::{
     fixtures::{self, frontend, go, maps, pods},
     plan,
 };
-use crate::model::{Capacity, Desired, Frontend, FrontendId};
+use crate::model::{Capacity, DesiredState, Frontend, FrontendId};
 
 /// Maps under watch, and the agent that writes them.
 #[derive(Clone)]
@@ -59,7 +59,7 @@ impl World {
     }
 
     /// Goes some of the way, up to a write that fails, with effect or without.
-    fn fail_at(&mut self, nth: usize, plan: &Plan, desired: &Desired, takes_effect: bool) {
+    fn fail_at(&mut self, nth: usize, plan: &Plan, desired: &DesiredState, takes_effect: bool) {
         let part = Plan { steps: plan.steps[..nth].to_vec(), deferred: Vec::new() };
         self.maps.maps.expect(desired, true, self.realized.tables());
         apply(&part, &mut self.maps, &mut self.realized).expect("no fault so far");
@@ -78,7 +78,7 @@ impl World {
     }
 
     /// Tries until the maps hold what is wanted, and nothing else.
-    fn converge(&mut self, desired: &Desired) {
+    fn converge(&mut self, desired: &DesiredState) {
         for _ in 0..1000 {
             let plan = plan(desired, &self.realized, true);
             assert_eq!(plan.deferred, []);
@@ -107,12 +107,12 @@ impl World {
 }
 
 /// The maps of an agent that only ever wanted this.
-fn fresh(desired: &Desired, capacity: Capacity) -> String {
+fn fresh(desired: &DesiredState, capacity: Capacity) -> String {
     contents_after(World::new(capacity, 0, 0), &[], desired)
 }
 
 /// The maps after these events, and when the last wish has come true.
-fn contents_after(mut world: World, events: &[Event], last: &Desired) -> String {
+fn contents_after(mut world: World, events: &[Event], last: &DesiredState) -> String {
     for event in events {
         world.play(event);
     }
@@ -186,7 +186,7 @@ proptest! {
 
     #[test]
     fn full_maps_can_be_changed(desired in prop::collection::vec(desired(), 2..6)) {
-        let desired: Vec<Desired> =
+        let desired: Vec<DesiredState> =
             desired.into_iter().flat_map(|desired| [script::rotated(&desired), desired]).collect();
         let capacity = script::tight(&desired);
         let mut world = World::new(capacity, 0, 0);

@@ -6,7 +6,8 @@ use std::io;
 
 use bytemuck::Zeroable;
 use mcs_common::{
-    Address, Backend, ClusterRecord, FrontendKey, FrontendState, ServiceRecord, select::Tables,
+    Address, BackendRecord, ClusterRecord, FrontendKey, FrontendState, ServiceRecord,
+    select::Tables,
 };
 
 pub use self::faulty::Faulty;
@@ -118,7 +119,7 @@ impl Contents for MemoryMaps {
         self.contents.slot(index).unwrap_or_default()
     }
 
-    fn backend_at(&self, id: u32) -> Backend {
+    fn backend_at(&self, id: u32) -> BackendRecord {
         self.contents.backend(id).unwrap_or(Zeroable::zeroed())
     }
 
@@ -151,7 +152,7 @@ impl Tables for MemoryMaps {
         exists.then(|| self.contents.slot(index).unwrap_or_default())
     }
 
-    fn backend(&self, id: u32) -> Option<Backend> {
+    fn backend(&self, id: u32) -> Option<BackendRecord> {
         let exists = id < self.capacity.backend_entries();
         exists.then(|| self.contents.backend(id).unwrap_or(Zeroable::zeroed()))
     }

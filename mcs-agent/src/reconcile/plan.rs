@@ -10,7 +10,7 @@ use mcs_common::{Address, FrontendKey};
 pub use self::deferred::{Deferred, Shortage, Subject};
 use self::{draft::Draft, target::Target};
 use super::{Realized, Step, convert::frontend_key};
-use crate::model::{Desired, Frontend, FrontendId, Scope};
+use crate::model::{DesiredChanges, DesiredState, Frontend, FrontendId};
 
 /// How to get from what the maps hold to what is wanted.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -35,7 +35,7 @@ type Wanted<'a> = BTreeMap<FrontendKey, (&'a FrontendId, &'a Frontend)>;
 /// are never more than before or after; then what grows; then what is new, since no lasting failure
 /// to insert may keep the rest from its changes; and a VIP last, when all its ports are there.
 /// Readers are waited for only where there is no room otherwise, or when much waits for them.
-pub fn plan(desired: &Desired, realized: &Realized, prune: bool) -> Plan {
+pub fn plan(desired: &DesiredState, realized: &Realized, prune: bool) -> Plan {
     let wanted: Wanted<'_> =
         desired.frontends.iter().map(|(id, frontend)| (frontend_key(id), (id, frontend))).collect();
     let vips: BTreeSet<Address> = desired.vips.iter().map(|&ip| ip.into()).collect();
@@ -53,14 +53,19 @@ pub fn plan(desired: &Desired, realized: &Realized, prune: bool) -> Plan {
 
 /// Plans the same where nothing outside of `scope` is other than it was when a plan left nothing to
 /// do. If that is not everything, every source has synced.
-pub fn plan_within(scope: &Scope, desired: &Desired, realized: &Realized, prune: bool) -> Plan {
+pub fn plan_within(
+    scope: &DesiredChanges,
+    desired: &DesiredState,
+    realized: &Realized,
+    prune: bool,
+) -> Plan {
     match scope {
-        Scope::Everything => plan(desired, realized, prune),
-        Scope::Backends(frontends) => plan_backends(desired, realized, frontends),
+        DesiredChanges::Everything => plan(desired, realized, prune),
+        DesiredChanges::Backends(frontends) => plan_backends(desired, realized, frontends),
     }
 }
 
-fn plan_backends(desired: &Desired, realized: &Realized, ids: &BTreeSet<FrontendId>) -> Plan {
+fn plan_backends(desired: &DesiredState, realized: &Realized, ids: &BTreeSet<FrontendId>) -> Plan {
     let wanted: Wanted<'_> = ids
         .iter()
         .filter_map(|id| desired.frontends.get_key_value(id))

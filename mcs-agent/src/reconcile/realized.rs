@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use bytemuck::Zeroable;
 use mcs_common::{
-    Address, Backend, ClusterRecord, Extent, FrontendKey, FrontendState, ServiceRecord,
+    Address, BackendRecord, ClusterRecord, Extent, FrontendKey, FrontendState, ServiceRecord,
     select::Tables,
 };
 
@@ -114,7 +114,7 @@ impl Realized {
         self.tables.state(index).unwrap_or(Zeroable::zeroed())
     }
 
-    pub(super) fn backend(&self, id: u32) -> Backend {
+    pub(super) fn backend(&self, id: u32) -> BackendRecord {
         self.tables.backend(id).unwrap_or(Zeroable::zeroed())
     }
 

@@ -1,7 +1,7 @@
 use std::fmt;
 
 use mcs_common::{
-    Address, Backend, ClusterRecord, Extent, FrontendKey, FrontendState, ServiceRecord, maps,
+    Address, BackendRecord, ClusterRecord, Extent, FrontendKey, FrontendState, ServiceRecord, maps,
 };
 
 /// One write to the maps, as plain data.
@@ -37,7 +37,7 @@ pub enum Step {
         /// Index into `backends`, never 0.
         id: u32,
         /// All of it.
-        backend: Backend,
+        backend: BackendRecord,
     },
     /// Stores into slots that no reader can reach.
     WriteSlots {
@@ -84,7 +84,7 @@ pub enum Step {
     },
     /// Inserts into `vips`, never over an entry (`BPF_NOEXIST`). Its being there is fine.
     InsertVip(Address),
-    /// Stores `RETIRED` to [`Backend::state`]: the rest stays, since readers that hold
+    /// Stores `RETIRED` to [`BackendRecord::state`]: the rest stays, since readers that hold
     /// the former block still use it.
     RetireBackend {
         /// Index into `backends`.

@@ -19,7 +19,7 @@ use self::{
     state::{ClusterState, Update},
     watch::{Target, Watch},
 };
-use crate::{model::Batch, source::objects::SERVICE_NAME_LABEL};
+use crate::{model::EventBatch, source::objects::SERVICE_NAME_LABEL};
 
 /// How long agents that start together are spread over.
 const START_SPREAD: Duration = Duration::from_secs(2);
@@ -92,7 +92,7 @@ impl KubernetesSource {
 
     /// Sends a batch for each change, until the receiver is dropped. What cannot be read is told in
     /// the batches, so that there is no error to return.
-    pub async fn run(self, batches: mpsc::Sender<Batch>) {
+    pub async fn run(self, batches: mpsc::Sender<EventBatch>) {
         let Self { access, mut state, targets } = self;
         let (updates, mut waiting) = mpsc::channel(WAITING_UPDATES);
         let follow = follow(&access, targets, updates);

@@ -17,7 +17,7 @@ use std::{
 use tokio::{sync::mpsc, task, time::sleep};
 
 use self::{read::Stamp, state::DirectoryState, watch::Watch};
-use crate::model::Batch;
+use crate::model::EventBatch;
 
 /// How often the directory is looked at without being told of a change: it may be replaced, come
 /// into being, or lie where inotify sees nothing.
@@ -44,13 +44,13 @@ impl ManifestSource {
     }
 
     /// Reads the directory now, and tells what has changed since it was last read, if anything has.
-    pub fn read(&mut self) -> Option<Batch> {
+    pub fn read(&mut self) -> Option<EventBatch> {
         self.read_stamped().1
     }
 
     /// Sends a batch for the directory as it is, then one for each change, until the receiver is
     /// dropped. What cannot be read is told in the batches, so that there is no error to return.
-    pub async fn run(mut self, batches: mpsc::Sender<Batch>) {
+    pub async fn run(mut self, batches: mpsc::Sender<EventBatch>) {
         let directory = self.directory.clone();
         let mut watch = Watch::new(directory.clone());
         loop {
@@ -73,7 +73,7 @@ impl ManifestSource {
         }
     }
 
-    fn read_stamped(&mut self) -> (Stamp, Option<Batch>) {
+    fn read_stamped(&mut self) -> (Stamp, Option<EventBatch>) {
         let (stamp, reading) = read::read_settled(&self.directory);
         (stamp, self.state.update(reading))
     }
@@ -122,7 +122,7 @@ mod tests {
 
     /// A source at work, and the names of the imports that it has told of.
     struct Running {
-        batches: mpsc::Receiver<Batch>,
+        batches: mpsc::Receiver<EventBatch>,
         task: JoinHandle<()>,
         imports: BTreeSet<String>,
         problems: usize,
@@ -137,7 +137,7 @@ mod tests {
             Self { batches, task, imports, problems: 0, is_synced: false }
         }
 
-        fn take(&mut self, batch: Batch) {
+        fn take(&mut self, batch: EventBatch) {
             self.problems = batch.status.problems.len();
             for event in batch.events {
                 match event {

@@ -1,6 +1,6 @@
 //! Memory for what does not fit the 512 bytes of stack.
 
-use mcs_common::{Flow, Fragment, FragmentKey, Tuple, select::Frontend};
+use mcs_common::{Flow, Fragment, FragmentKey, Tuple, select::FrontendMatch};
 
 use super::refuse::QUOTED_WORDS;
 use crate::maps::SCRATCH;
@@ -16,7 +16,7 @@ pub(crate) struct Scratch {
     /// What is done with it, once found or made.
     pub(crate) flow: Flow,
     /// Whose flow it is, while it is made.
-    pub(super) frontend: Frontend,
+    pub(super) frontend: FrontendMatch,
     /// Key of the flow's entry for packets the other way.
     pub(super) other_key: Tuple,
     /// That entry.

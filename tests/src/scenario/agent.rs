@@ -4,7 +4,7 @@ use anyhow::{bail, ensure};
 use fastrand::Rng;
 use mcs_agent::{
     desired::Rules,
-    model::{Desired, NodeContext, Scope},
+    model::{DesiredChanges, DesiredState, NodeContext},
     reconcile::{Deferred, Faulty, Maps as _, Plan, Realized, apply, plan, plan_within},
     source::ManifestSource,
     store::ObjectStore,
@@ -27,10 +27,10 @@ pub(super) struct Agent<M> {
     pub(super) store: ObjectStore,
     rules: Rules,
     /// Where the maps may hold other than is desired.
-    unplanned: Scope,
+    unplanned: DesiredChanges,
     realized: Realized,
     /// What was in the maps at the start.
-    found: Desired,
+    found: DesiredState,
     /// What the latest plan had no room for.
     pub(super) deferred: Vec<Deferred>,
     maps: Faulty<Watched<M>>,
@@ -49,9 +49,9 @@ impl<M: Backing> Agent<M> {
             manifests,
             store: ObjectStore::default(),
             rules: Rules::default(),
-            unplanned: Scope::Everything,
+            unplanned: DesiredChanges::Everything,
             realized: Realized::empty(node.capacity),
-            found: Desired::default(),
+            found: DesiredState::default(),
             deferred: Vec::new(),
             node,
             maps: Faulty::new(Watched::new(maps), faults.per_mille, faults.seed),
@@ -81,7 +81,7 @@ impl<M: Backing> Agent<M> {
         ensure!(findings.is_empty(), "an agent has left damage: {findings:?}");
         self.found = realized.in_force();
         self.rules = Rules::default();
-        self.unplanned = Scope::Everything;
+        self.unplanned = DesiredChanges::Everything;
         self.realized = realized;
         Ok(())
     }
@@ -94,8 +94,11 @@ impl<M: Backing> Agent<M> {
             self.deferred.clone_from(&plan.deferred);
             if plan.steps.is_empty() {
                 ensure!(self.plan_all().steps.is_empty(), "something was left out of a plan");
-                self.unplanned =
-                    if self.store.synced() { Scope::default() } else { Scope::Everything };
+                self.unplanned = if self.store.synced() {
+                    DesiredChanges::default()
+                } else {
+                    DesiredChanges::Everything
+                };
                 ensure!(self.view()? == View::of(self.realized.tables())?, "the agent errs");
                 return Ok(());
             }
@@ -138,10 +141,9 @@ impl<M: Backing> Agent<M> {
         if let Some(batch) = self.source.read() {
             self.store.apply(batch);
         }
-        let touched = self.store.take_touched();
-        let update =
-            self.rules.update(&self.store.snapshot(), &touched, &self.node, found.as_ref());
-        self.unplanned.extend(update.scope);
+        let dirty = self.store.take_dirty();
+        let round = self.rules.evaluate(&self.store.snapshot(), &dirty, &self.node, found.as_ref());
+        self.unplanned.extend(round.changes);
     }
 
     fn plan(&self) -> Plan {
@@ -153,7 +155,7 @@ impl<M: Backing> Agent<M> {
     }
 
     /// What is wanted.
-    pub(super) const fn desired(&self) -> &Desired {
+    pub(super) const fn desired(&self) -> &DesiredState {
         self.rules.desired()
     }
 
@@ -163,7 +165,7 @@ impl<M: Backing> Agent<M> {
         let result = apply(plan, &mut self.maps, &mut self.realized);
         self.maps.maps.verdict()?;
         if result.is_err() || !plan.deferred.is_empty() {
-            self.unplanned = Scope::Everything;
+            self.unplanned = DesiredChanges::Everything;
         }
         Ok(result.is_ok())
     }

@@ -196,7 +196,7 @@ impl fmt::Display for Frontend {
 pub(super) mod tests {
     use mcs_agent::reconcile::Step;
     use mcs_common::{
-        Address, Backend, BackendState, ClusterRecord, FrontendState, ServiceRecord, text,
+        Address, BackendRecord, BackendState, ClusterRecord, FrontendState, ServiceRecord, text,
     };
 
     use super::*;
@@ -209,8 +209,8 @@ pub(super) mod tests {
         FrontendKey::new(vip(), 80, 6)
     }
 
-    pub(in crate::scenario) fn backend(last_byte: u8) -> Backend {
-        Backend {
+    pub(in crate::scenario) fn backend(last_byte: u8) -> BackendRecord {
+        BackendRecord {
             addr: IpAddr::from([10, 1, 0, last_byte]).into(),
             port: 8080,
             state: BackendState::ACTIVE,
@@ -285,7 +285,7 @@ pub(super) mod tests {
             ("one id twice", Step::WriteSlots { block: 1, ids: vec![1] }),
             ("one address twice", write(2, backend(1))),
             ("retired", Step::RetireBackend { id: 2 }),
-            ("another's", write(2, Backend { frontend: 2, ..backend(2) })),
+            ("another's", write(2, BackendRecord { frontend: 2, ..backend(2) })),
             ("another index", Step::InsertFrontend { key: key(), index: 2 }),
         ];
         for (what, step) in cases {
@@ -313,7 +313,7 @@ pub(super) mod tests {
     #[test]
     fn a_backend_that_changes_its_id_is_noticed() {
         let before = after(&[]).unwrap();
-        let anew = Backend { generation: 2, ..backend(2) };
+        let anew = BackendRecord { generation: 2, ..backend(2) };
         let moved = after(&[Step::WriteBackend { id: 2, backend: anew }]).unwrap();
         before.check_keeps(&before).unwrap();
         assert!(moved.check_keeps(&before).is_err());

@@ -7,7 +7,7 @@ use mcs_common::Peer;
 
 use crate::{
     dataplane::UdpConnection,
-    model::{Desired, FrontendId, Protocol},
+    model::{DesiredState, FrontendId, Protocol},
     reconcile::{Plan, Realized, Step, convert},
 };
 
@@ -15,7 +15,7 @@ use crate::{
 /// backend that has come back meanwhile is as good as one that never went.
 pub(in crate::agent) fn stale(
     connections: Vec<UdpConnection>,
-    desired: &Desired,
+    desired: &DesiredState,
     realized: &Realized,
 ) -> Vec<UdpConnection> {
     let mut by_vip = BTreeMap::<SocketAddr, Vec<UdpConnection>>::new();
@@ -34,7 +34,11 @@ pub(in crate::agent) fn stale(
 }
 
 /// Every backend of a frontend. `None` while it is open how the frontend stands in the maps.
-fn served(vip: SocketAddr, desired: &Desired, realized: &Realized) -> Option<HashSet<SocketAddr>> {
+fn served(
+    vip: SocketAddr,
+    desired: &DesiredState,
+    realized: &Realized,
+) -> Option<HashSet<SocketAddr>> {
     let id = FrontendId { ip: vip.ip(), port: vip.port(), protocol: Protocol::Udp };
     let wanted = desired.frontends.get(&id).into_iter().flat_map(|frontend| &frontend.backends);
     let wanted = wanted.map(|backend| backend.address);
@@ -77,7 +81,7 @@ mod tests {
         }
     }
 
-    fn desired(protocol: Protocol, backends: &[&str]) -> Desired {
+    fn desired(protocol: Protocol, backends: &[&str]) -> DesiredState {
         let backend =
             |address: &&str| Backend { address: address.parse().unwrap(), cluster: "".into() };
         let frontend = Frontend {
@@ -87,10 +91,14 @@ mod tests {
             backends: backends.iter().map(backend).collect(),
         };
         let id = FrontendId { ip: "10.0.0.1".parse().unwrap(), port: 53, protocol };
-        Desired { vips: [id.ip].into(), frontends: [(id, frontend)].into(), ..Desired::default() }
+        DesiredState {
+            vips: [id.ip].into(),
+            frontends: [(id, frontend)].into(),
+            ..DesiredState::default()
+        }
     }
 
-    fn realized(all: &[&Desired]) -> Realized {
+    fn realized(all: &[&DesiredState]) -> Realized {
         let mut maps = MemoryMaps::new(CAPACITY);
         let mut realized = Realized::empty(CAPACITY);
         for desired in all {
@@ -105,7 +113,7 @@ mod tests {
         let (a, b) = ("10.1.0.1:53", "10.1.0.2:53");
         let of_a = desired(Protocol::Udp, &[a]);
         let of_b = desired(Protocol::Udp, &[b]);
-        let none = Desired::default();
+        let none = DesiredState::default();
         let kept = connection("10.0.0.1:53", a);
         let gone = connection("10.0.0.1:53", b);
         let other_port = connection("10.0.0.1:54", a);
@@ -140,7 +148,7 @@ mod tests {
     fn nothing_is_stale_where_a_write_has_failed() {
         let wanted = desired(Protocol::Udp, &["10.1.0.1:53"]);
         let mut realized = realized(&[&wanted]);
-        let plan = plan(&Desired::default(), &realized, true);
+        let plan = plan(&DesiredState::default(), &realized, true);
         let mut maps = Faulty::new(MemoryMaps::new(CAPACITY), 1000, 0);
         for step in plan.steps {
             // Every write fails, and may have taken effect.
@@ -148,7 +156,7 @@ mod tests {
             apply(&one, &mut maps, &mut realized).unwrap_err();
         }
         let connection = connection("10.0.0.1:53", "10.1.0.2:53");
-        assert_eq!(stale(vec![connection], &Desired::default(), &realized), []);
+        assert_eq!(stale(vec![connection], &DesiredState::default(), &realized), []);
     }
 
     #[test]

@@ -11,14 +11,14 @@ use mcs_common::{ClusterRecord, Extent, FrontendState, ServiceRecord};
 use proptest::{collection, option, prelude::*, sample::Index};
 
 use crate::{
-    model::{Backend, Capacity, Desired, Frontend, FrontendId, ObjectKey, Protocol},
+    model::{Backend, Capacity, DesiredState, Frontend, FrontendId, ObjectKey, Protocol},
     reconcile::{Step, convert::frontend_key},
 };
 
 /// Something wanted, and how far the agent gets.
 #[derive(Clone, Debug)]
 pub(super) struct Event {
-    pub(super) desired: Desired,
+    pub(super) desired: DesiredState,
     pub(super) prune: bool,
     /// After how many of the steps planned it stops.
     pub(super) stop: Option<Index>,
@@ -47,11 +47,11 @@ pub(super) fn capacity() -> Capacity {
 }
 
 /// Holds each of these, and no more.
-pub(super) fn tight(desired: &[Desired]) -> Capacity {
-    let max = |of: fn(&Desired) -> usize| {
+pub(super) fn tight(desired: &[DesiredState]) -> Capacity {
+    let max = |of: fn(&DesiredState) -> usize| {
         u32::try_from(desired.iter().map(of).max().unwrap_or(0)).expect("few")
     };
-    let clusters = |desired: &Desired| {
+    let clusters = |desired: &DesiredState| {
         let backends = desired.frontends.values().flat_map(|frontend| &frontend.backends);
         backends.map(|backend| &*backend.cluster).collect::<BTreeSet<_>>().len()
     };
@@ -63,7 +63,7 @@ pub(super) fn tight(desired: &[Desired]) -> Capacity {
 }
 
 /// The same sets of backends, each at the next frontend: as many in all, but for families.
-pub(super) fn rotated(desired: &Desired) -> Desired {
+pub(super) fn rotated(desired: &DesiredState) -> DesiredState {
     let mut rotated = desired.clone();
     for is_v4 in [true, false] {
         let of_family = |(id, _): &(&FrontendId, &mut Frontend)| id.ip.is_ipv4() == is_v4;
@@ -133,12 +133,12 @@ fn likely_harm() -> impl Strategy<Value = Step> {
         }),
         (id(), 0..3_u8, index(), 0..9_u32, any::<u32>()).prop_map(
             |(id, state, frontend, cluster, generation)| {
-                let backend = mcs_common::Backend {
+                let backend = mcs_common::BackendRecord {
                     state,
                     frontend,
                     cluster,
                     generation,
-                    ..mcs_common::Backend::zeroed()
+                    ..mcs_common::BackendRecord::zeroed()
                 };
                 Step::WriteBackend { id, backend }
             },
@@ -166,14 +166,14 @@ pub(super) fn interrupted() -> impl Strategy<Value = Event> {
         .prop_map(|(desired, prune, stop, restart)| Event { desired, prune, stop, restart })
 }
 
-pub(super) fn desired() -> impl Strategy<Value = Desired> {
+pub(super) fn desired() -> impl Strategy<Value = DesiredState> {
     let frontends = collection::btree_map(0..frontends().len(), frontend(), 0..=6);
     let more_vips = collection::btree_set(0..VIPS.len(), 0..=1);
     (frontends, more_vips).prop_map(|(chosen, more_vips)| {
         let all = frontends_by_index(chosen);
         let more = more_vips.into_iter().map(|vip| VIPS[vip].parse().expect("an address"));
         let vips: BTreeSet<IpAddr> = all.keys().map(|id| id.ip).chain(more).collect();
-        Desired { vips, frontends: all, ..Desired::default() }
+        DesiredState { vips, frontends: all, ..DesiredState::default() }
     })
 }
 

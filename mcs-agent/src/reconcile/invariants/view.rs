@@ -11,7 +11,7 @@ use mcs_common::{
 };
 
 use crate::{
-    model::{Desired, Frontend, ObjectKey},
+    model::{DesiredState, Frontend, ObjectKey},
     reconcile::{
         Dump,
         convert::{backend_address, cluster_name, frontend_key, service_key},
@@ -57,7 +57,7 @@ impl View {
     }
 
     /// Where a complete plan leads from here.
-    pub(super) fn after(&self, desired: &Desired, prune: bool) -> Self {
+    pub(super) fn after(&self, desired: &DesiredState, prune: bool) -> Self {
         let mut after = if prune { Self::default() } else { self.clone() };
         after.vips.extend(desired.vips.iter().map(|&ip| Address::from(ip)));
         for (id, frontend) in &desired.frontends {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use mcs_common::{
-    Backend, BackendRef, BackendState, Extent, FrontendKey,
+    BackendRecord, BackendRef, BackendState, Extent, FrontendKey,
     select::{self, Lookup, Tables},
 };
 
@@ -12,7 +12,7 @@ use super::{
     view::{Entry, Outcome, View, assert_usable, outcome, picks},
 };
 use crate::{
-    model::Desired,
+    model::DesiredState,
     reconcile::{Dump, MapError, Maps, MemoryMaps, Step, convert::frontend_key},
 };
 
@@ -25,11 +25,11 @@ pub(super) struct Watched {
     allowed: [View; 3],
     /// What readers may hold that started since the latest wait: an index with its key, and
     /// extents with what stood there.
-    held: BTreeMap<(FrontendKey, u32, Extent), Vec<(u32, Backend)>>,
+    held: BTreeMap<(FrontendKey, u32, Extent), Vec<(u32, BackendRecord)>>,
     /// Choices that clients may remember for ever: for whom, and where they led.
-    remembered: BTreeMap<(u32, BackendRef), (FrontendKey, Backend)>,
+    remembered: BTreeMap<(u32, BackendRef), (FrontendKey, BackendRecord)>,
     /// Where each use of each id led.
-    used: BTreeMap<BackendRef, Backend>,
+    used: BTreeMap<BackendRef, BackendRecord>,
 }
 
 impl Watched {
@@ -44,7 +44,7 @@ impl Watched {
     }
 
     /// The writes to come lead from here to what is wanted.
-    pub(super) fn expect(&mut self, desired: &Desired, prune: bool, believed: &Dump) {
+    pub(super) fn expect(&mut self, desired: &DesiredState, prune: bool, believed: &Dump) {
         let believed = View::of(believed);
         let after = believed.after(desired, prune);
         self.allowed = [View::of(self.maps.contents()), believed, after];
@@ -109,7 +109,7 @@ impl Watched {
         let extent = found.state.extent;
         let choices = picks(&self.maps, extent);
         for choice in &choices {
-            let active = Backend { state: BackendState::ACTIVE, ..choice.backend };
+            let active = BackendRecord { state: BackendState::ACTIVE, ..choice.backend };
             let remembered = self.remembered.entry((found.index, choice.chosen));
             assert_eq!(*remembered.or_insert((*key, active)), (*key, active));
             let same_use = self.used.entry(choice.chosen).or_insert(active);
@@ -125,7 +125,7 @@ impl Watched {
             for (slot, (id, backend)) in extent.range().zip(contents) {
                 assert_eq!(self.maps.slot(slot), Some(*id), "a slot in use was written");
                 let now = self.maps.backend(*id).expect("an entry");
-                assert_eq!(Backend { state: backend.state, ..now }, *backend);
+                assert_eq!(BackendRecord { state: backend.state, ..now }, *backend);
                 assert!(now.state == BackendState::RETIRED || now.state == backend.state);
             }
             let state = self.maps.state(*index).expect("an entry");

@@ -2,7 +2,7 @@ use std::{borrow::Cow, collections::BTreeSet};
 
 use bytemuck::Zeroable;
 use mcs_common::{
-    Address, Backend, BackendState, ClusterRecord, Extent, FrontendKey, FrontendState,
+    Address, BackendRecord, BackendState, ClusterRecord, Extent, FrontendKey, FrontendState,
     ServiceRecord,
 };
 
@@ -236,7 +236,7 @@ impl<'a> Draft<'a> {
     /// active only then.
     fn write_backend(&mut self, id: u32, wanted: &model::Backend, frontend: u32, cluster: u32) {
         let former = self.realized.backend(id);
-        let same = Backend {
+        let same = BackendRecord {
             addr: wanted.address.ip().into(),
             port: wanted.address.port(),
             state: BackendState::ACTIVE,
@@ -246,7 +246,7 @@ impl<'a> Draft<'a> {
             generation: former.generation,
         };
         if same != former {
-            let backend = Backend { generation: former.generation.wrapping_add(1), ..same };
+            let backend = BackendRecord { generation: former.generation.wrapping_add(1), ..same };
             self.push(Step::WriteBackend { id, backend });
         }
     }

@@ -103,7 +103,7 @@ fn a_vip_goes_first_and_its_backends_last() {
     let former = web("web", &[("10.1.0.1:8080", "east")]);
     let (mut maps, mut realized) = maps(ROOMY, &[&former]);
     assert_eq!(
-        go(&Desired::default(), &mut maps, &mut realized),
+        go(&DesiredState::default(), &mut maps, &mut realized),
         [
             "vips: delete 10.0.0.1",
             "frontends: delete 10.0.0.1:80/TCP",
@@ -239,8 +239,11 @@ fn what_does_not_fit_is_deferred_and_the_rest_goes_on() {
     ];
     for (frontends, message) in cases {
         let vips = [address("10.0.0.1")].into();
-        let wanted =
-            Desired { vips, frontends: frontends.into_iter().collect(), ..Desired::default() };
+        let wanted = DesiredState {
+            vips,
+            frontends: frontends.into_iter().collect(),
+            ..DesiredState::default()
+        };
         let mut maps = MemoryMaps::new(capacity);
         let mut realized = Realized::empty(capacity);
         let plan = plan(&wanted, &realized, true);
@@ -254,7 +257,7 @@ fn what_does_not_fit_is_deferred_and_the_rest_goes_on() {
 #[test]
 fn a_vip_too_many_is_deferred() {
     let vips = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(address).into();
-    let wanted = Desired { vips, ..Desired::default() };
+    let wanted = DesiredState { vips, ..DesiredState::default() };
     let capacity = Capacity { frontends: 2, endpoints: 1, clusters: 1 };
     let plan = plan(&wanted, &Realized::empty(capacity), true);
     let messages: Vec<String> = plan.deferred.iter().map(ToString::to_string).collect();

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytemuck::Zeroable;
-use mcs_common::{Address, Backend, BackendState, Extent, FrontendKey, FrontendState};
+use mcs_common::{Address, BackendRecord, BackendState, Extent, FrontendKey, FrontendState};
 
 use super::Realized;
 use crate::reconcile::Step;
@@ -68,9 +68,12 @@ fn unlike(step: &Step) -> Step {
         Step::WriteCluster { id, .. } => {
             Step::WriteCluster { id, record: Box::new(Zeroable::zeroed()) }
         }
-        Step::WriteBackend { id, backend: Backend { generation, .. } } => {
+        Step::WriteBackend { id, backend: BackendRecord { generation, .. } } => {
             let state = BackendState::FREE;
-            Step::WriteBackend { id, backend: Backend { generation, state, ..Zeroable::zeroed() } }
+            Step::WriteBackend {
+                id,
+                backend: BackendRecord { generation, state, ..Zeroable::zeroed() },
+            }
         }
         Step::WriteSlots { block, ref ids } => Step::WriteSlots { block, ids: vec![0; ids.len()] },
         Step::WriteState { index, .. } => {
@@ -98,7 +101,10 @@ mod tests {
 
     fn backend(generation: u32) -> Step {
         let state = BackendState::ACTIVE;
-        Step::WriteBackend { id: 1, backend: Backend { state, generation, ..Zeroable::zeroed() } }
+        Step::WriteBackend {
+            id: 1,
+            backend: BackendRecord { state, generation, ..Zeroable::zeroed() },
+        }
     }
 
     fn slots(id: u32) -> Step {

@@ -120,7 +120,7 @@ fn left_active(realized: &Realized) -> BTreeSet<u32> {
 mod tests {
     use super::*;
     use crate::{
-        model::Desired,
+        model::DesiredState,
         reconcile::{
             Maps, MemoryMaps, Step,
             convert::frontend_key,
@@ -131,7 +131,7 @@ mod tests {
     const CAPACITY: Capacity = Capacity { frontends: 4, endpoints: 8, clusters: 2 };
 
     /// `10.0.0.1:80` with backends 1 and 2 and `10.0.0.1:81` with backend 3.
-    fn two() -> Desired {
+    fn two() -> DesiredState {
         let both = [("10.1.0.1:80", "east"), ("10.1.0.2:80", "west")];
         desired([
             (id("10.0.0.1", 80), frontend("web", &both)),
@@ -182,7 +182,7 @@ mod tests {
             assert_eq!(realized.index(&key), None);
             assert_eq!(realized.index(&frontend_key(&id("10.0.0.1", 81))), Some(2));
 
-            let plan = crate::reconcile::plan(&Desired::default(), &realized, false);
+            let plan = crate::reconcile::plan(&DesiredState::default(), &realized, false);
             assert_eq!(plan.steps.first(), Some(&Step::DeleteFrontend(key)), "synced or not");
 
             let mut maps = MemoryMaps::with_contents(CAPACITY, harmed);

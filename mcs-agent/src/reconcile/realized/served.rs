@@ -4,13 +4,13 @@ use mcs_common::{Address, FrontendKey};
 
 use super::Realized;
 use crate::{
-    model::{Backend, Desired, Frontend},
+    model::{Backend, DesiredState, Frontend},
     reconcile::convert::{backend_address, cluster_name, frontend_id, service_key},
 };
 
 impl Realized {
     /// What clients are served with, in the words of what is wanted. Names of ports stand in no map.
-    pub fn in_force(&self) -> Desired {
+    pub fn in_force(&self) -> DesiredState {
         let clusters: Vec<Arc<str>> =
             self.tables.clusters.iter().map(|record| cluster_name(record).into()).collect();
         let served = |id| {
@@ -30,10 +30,10 @@ impl Realized {
             };
             Some((frontend_id(&key)?, frontend))
         });
-        Desired {
+        DesiredState {
             vips: self.tables.vips.iter().map(Address::to_ip).collect(),
             frontends: frontends.collect(),
-            ..Desired::default()
+            ..DesiredState::default()
         }
     }
 

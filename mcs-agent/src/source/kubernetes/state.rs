@@ -9,8 +9,8 @@ use super::{
     watch::{News, Target},
 };
 use crate::model::{
-    Batch, Kind, KindStatus, NodeFacts, Object, ObjectEvent, ObjectKey, ObjectRef, SourceProblem,
-    SourceStatus,
+    EventBatch, Kind, KindStatus, NodeFacts, Object, ObjectEvent, ObjectKey, ObjectRef,
+    SourceProblem, SourceStatus,
 };
 
 /// News of one of the watches, or of the way to the API server.
@@ -91,7 +91,7 @@ impl ClusterState {
     }
 
     /// Takes an update in, and tells what is different after it, if anything is.
-    pub(super) fn update(&mut self, update: Update) -> Option<Batch> {
+    pub(super) fn update(&mut self, update: Update) -> Option<EventBatch> {
         let told = self.told;
         let mut events = match update {
             Update::Imports(news) => self.imports.take(news, told),
@@ -122,7 +122,7 @@ impl ClusterState {
             return None;
         }
         let (node, status) = self.last.insert(facts).clone();
-        Some(Batch { events, node, status })
+        Some(EventBatch { events, node, status })
     }
 
     fn followed(&self) -> impl Iterator<Item = &Followed> {
@@ -362,7 +362,7 @@ mod tests {
     }
 
     /// One line for each event.
-    fn events(batch: Option<Batch>) -> Vec<String> {
+    fn events(batch: Option<EventBatch>) -> Vec<String> {
         let name = |object: &Object| object.reference().key.name;
         let events = batch.into_iter().flat_map(|batch| batch.events);
         let event = |event| match event {
@@ -440,7 +440,7 @@ mod tests {
         };
         let known_until =
             |state: &ClusterState| state.status().kinds.iter().find_map(|kind| kind.known_until);
-        let problems = |batch: Option<Batch>| {
+        let problems = |batch: Option<EventBatch>| {
             let problems = batch.expect("a batch").status.problems.into_iter();
             problems.map(|one| format!("{}: {}", one.place, one.message)).collect::<Vec<_>>()
         };

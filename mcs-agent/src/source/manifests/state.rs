@@ -12,7 +12,7 @@ use super::{
     read::{FileError, Reading},
     view::{View, place},
 };
-use crate::model::{Batch, SourceProblem, SourceStatus};
+use crate::model::{EventBatch, SourceProblem, SourceStatus};
 
 /// How many problems are listed: what is no manifest at all can have one per line.
 const MAX_PROBLEMS: usize = 200;
@@ -56,7 +56,7 @@ impl DirectoryState {
     }
 
     /// Takes a reading of the directory and tells what it changes, if anything.
-    pub(super) fn update(&mut self, reading: Reading) -> Option<Batch> {
+    pub(super) fn update(&mut self, reading: Reading) -> Option<EventBatch> {
         let (files, unreadable) = match reading {
             Ok(bytes) => (self.parse(bytes), None),
             Err(error) => (self.files.clone(), Some(error)),
@@ -77,7 +77,7 @@ impl DirectoryState {
             return None;
         }
         self.status = Some(status.clone());
-        Some(Batch { events, status, ..Batch::default() })
+        Some(EventBatch { events, status, ..EventBatch::default() })
     }
 
     fn parse(&self, files: BTreeMap<OsString, Result<Vec<u8>, FileError>>) -> Files {
@@ -201,7 +201,7 @@ mod tests {
             Self(DirectoryState::new(Path::new("/etc/mcs")))
         }
 
-        fn read(&mut self, files: &[(&str, &str)]) -> Option<Batch> {
+        fn read(&mut self, files: &[(&str, &str)]) -> Option<EventBatch> {
             let files = files.iter().map(|(name, text)| (name.into(), Ok(text.as_bytes().into())));
             self.0.update(Ok(files.collect()))
         }
@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    fn problems(batch: Option<Batch>) -> Vec<(String, String)> {
+    fn problems(batch: Option<EventBatch>) -> Vec<(String, String)> {
         let problems = batch.expect("a change").status.problems;
         problems.into_iter().map(|problem| (problem.place, problem.message)).collect()
     }

@@ -9,7 +9,7 @@ use std::{
 use anyhow::ensure;
 use mcs_agent::{
     desired::Rules,
-    model::{Batch, Capacity, NodeContext, Object, ObjectEvent, ObjectKey},
+    model::{Capacity, EventBatch, NodeContext, Object, ObjectEvent, ObjectKey},
     reconcile::{MemoryMaps, Realized, apply, plan_within},
     store::ObjectStore,
 };
@@ -112,10 +112,10 @@ impl Agent {
 
     /// Does what follows from the events. Returns how many writes that takes.
     fn take(&mut self, events: Vec<ObjectEvent>) -> anyhow::Result<u64> {
-        self.store.apply(Batch { events, ..Batch::default() });
-        let touched = self.store.take_touched();
-        let update = self.rules.update(&self.store.snapshot(), &touched, &self.node, None);
-        let plan = plan_within(&update.scope, self.rules.desired(), &self.realized, true);
+        self.store.apply(EventBatch { events, ..EventBatch::default() });
+        let dirty = self.store.take_dirty();
+        let round = self.rules.evaluate(&self.store.snapshot(), &dirty, &self.node, None);
+        let plan = plan_within(&round.changes, self.rules.desired(), &self.realized, true);
         ensure!(plan.deferred.is_empty(), "no room: {:?}", plan.deferred);
         apply(&plan, &mut self.maps, &mut self.realized)?;
         Ok(plan.steps.len() as u64)

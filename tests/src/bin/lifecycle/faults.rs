@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use mcs_agent::{
     dataplane::{Access, KernelMaps},
     loader::{DirectoryLock, Pins},
-    model::{self, Backend, Desired, Frontend, FrontendId, ObjectKey},
+    model::{self, Backend, DesiredState, Frontend, FrontendId, ObjectKey},
     reconcile::{Faulty, Maps as _, Realized, apply, plan},
 };
 use mcs_tests::{
@@ -72,7 +72,7 @@ fn changes(world: &World, role: &str, per_mille: u16, length: u32) -> anyhow::Re
 
 /// Plans and writes until all has arrived. Returns how many plans it took.
 fn converge(
-    desired: &Desired,
+    desired: &DesiredState,
     maps: &mut Faulty<KernelMaps>,
     realized: &mut Realized,
 ) -> anyhow::Result<usize> {
@@ -103,8 +103,8 @@ fn half_written(site: &Site) -> anyhow::Result<u64> {
 }
 
 /// What the rules make of these services.
-fn desired(services: &[Service]) -> Desired {
-    let mut desired = Desired::default();
+fn desired(services: &[Service]) -> DesiredState {
+    let mut desired = DesiredState::default();
     for service in services {
         for ((ip, port, protocol), addresses) in service.frontends() {
             let protocol = match protocol {

@@ -13,7 +13,7 @@ use aya::{
 };
 use bytemuck::Pod;
 use mcs_common::{
-    Address, Affinity, Backend, BackendRef, BackendState, ClientKey, Counter, Extent,
+    Address, Affinity, BackendRecord, BackendRef, BackendState, ClientKey, Counter, Extent,
     FRONTEND_AFFINITY_CLIENT_IP, Flow, FlowsUsed, Fragment, FragmentKey, FrontendKey,
     FrontendState, SlotPair, Tuple, maps,
 };
@@ -95,7 +95,7 @@ struct Config {
     frontends: HashMap<MapData, FrontendKey, u32>,
     states: Array<MapData, FrontendState>,
     slots: Array<MapData, SlotPair>,
-    backends: Array<MapData, Backend>,
+    backends: Array<MapData, BackendRecord>,
     next_frontend: u32,
     next_slot: u32,
     next_backend: u32,
@@ -472,7 +472,7 @@ impl Config {
 
     fn retire(&mut self, pick: Pick) -> anyhow::Result<()> {
         let backend = self.backends.get(&pick.chosen.id, 0)?;
-        let retired = Backend { state: BackendState::RETIRED, ..backend };
+        let retired = BackendRecord { state: BackendState::RETIRED, ..backend };
         Ok(self.backends.set(pick.chosen.id, retired, ANY)?)
     }
 
@@ -529,8 +529,8 @@ fn map<T: TryFrom<aya::maps::Map, Error: std::error::Error + Send + Sync + 'stat
     T::try_from(map).with_context(|| format!("the map {name}"))
 }
 
-fn backend(address: SocketAddr, frontend: u32, generation: u32) -> Backend {
-    Backend {
+fn backend(address: SocketAddr, frontend: u32, generation: u32) -> BackendRecord {
+    BackendRecord {
         addr: address.ip().into(),
         port: address.port(),
         state: BackendState::ACTIVE,

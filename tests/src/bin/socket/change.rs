@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use mcs_agent::{
     dataplane::{Access, KernelMaps},
     loader::{DirectoryLock, Pins},
-    model::{self, Backend, Desired, Frontend, FrontendId, ObjectKey},
+    model::{self, Backend, DesiredState, Frontend, FrontendId, ObjectKey},
     reconcile::{Maps as _, Realized, apply, plan},
 };
 use mcs_tests::{
@@ -60,7 +60,7 @@ impl Writer {
         Ok(Self { maps, realized, _lock: lock })
     }
 
-    fn write(&mut self, desired: &Desired) -> anyhow::Result<()> {
+    fn write(&mut self, desired: &DesiredState) -> anyhow::Result<()> {
         let plan = plan(desired, &self.realized, true);
         ensure!(plan.deferred.is_empty(), "no room: {:?}", plan.deferred);
         apply(&plan, &mut self.maps, &mut self.realized)?;
@@ -69,8 +69,8 @@ impl Writer {
 }
 
 /// What the rules make of these services.
-fn desired(services: &[Service]) -> Desired {
-    let mut desired = Desired::default();
+fn desired(services: &[Service]) -> DesiredState {
+    let mut desired = DesiredState::default();
     for service in services {
         for ((ip, port, protocol), addresses) in service.frontends() {
             let protocol = match protocol {
@@ -180,7 +180,7 @@ fn replaces_vips(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// One VIP, and beside it as many others as there is room for, which no other turn has.
-fn desired_beside(stable: &Service, turn: u8) -> Desired {
+fn desired_beside(stable: &Service, turn: u8) -> DesiredState {
     let mut services = vec![stable.clone()];
     for number in 2..FEW {
         let vip = Ipv4Addr::new(10, 80, turn, u8::try_from(number).unwrap_or(u8::MAX));

@@ -16,7 +16,7 @@ use mcs_agent::{
     devices::{DevicePatterns, TcMode, Uplinks, Wishes},
     flows::FlowCapacity,
     loader::{CONFIG_MAPS, Pins},
-    model::{Batch, Memory, NodeFacts, ObjectEvent, ObjectKey},
+    model::{EventBatch, Memory, NodeFacts, ObjectEvent, ObjectKey},
 };
 use mcs_common::{Address, maps};
 use mcs_tests::{
@@ -213,7 +213,7 @@ fn config(run: &Run, bpffs: &Path) -> Config {
 }
 
 fn measure(
-    sender: &mpsc::Sender<Batch>,
+    sender: &mpsc::Sender<EventBatch>,
     config: &Path,
     services: u32,
     endpoints: u32,
@@ -225,7 +225,7 @@ fn measure(
     })?;
     // What it does at its start is over then.
     thread::sleep(Duration::from_secs(1));
-    let batch = Batch { events: events(services, endpoints), ..Batch::default() };
+    let batch = EventBatch { events: events(services, endpoints), ..EventBatch::default() };
     // The peak begins anew (proc_pid_clear_refs(5)).
     fs::write("/proc/self/clear_refs", "5")?;
     let (begin, cpu) = (Instant::now(), cpu_time()?);

@@ -5,7 +5,7 @@ use crate::model::{Kind, ObjectKey, ObjectRef};
 
 /// Where objects are others than before.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Touched {
+pub struct DirtyObjects {
     /// Whether any ServiceImport is.
     pub imports: bool,
     /// The EndpointSlices that are, whether they can be read or not.
@@ -14,7 +14,7 @@ pub struct Touched {
     pub services: BTreeSet<ObjectKey>,
 }
 
-impl Touched {
+impl DirtyObjects {
     /// Notes that an object is another than before, and how it stood and stands.
     pub(super) fn note(&mut self, object: &ObjectRef, entries: [Option<&Entry>; 2]) {
         if object.kind == Kind::ServiceImport {
