@@ -11,6 +11,9 @@ use crate::{
     workspace::Workspace,
 };
 
+#[cfg(test)]
+mod links;
+
 /// The crates that are compiled for BPF: the programs, and what they share with user space.
 const BPF_CRATES: &[&str] = &["--package", "mcs-ebpf", "--package", "mcs-common"];
 const HOST_CRATES: &[&str] = &["--workspace", "--exclude", "mcs-ebpf"];
