@@ -10,9 +10,12 @@ mod services;
 mod status;
 mod view;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{env, ffi::OsStr, path::PathBuf, process::ExitCode};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
+    builder::Resettable,
+};
 
 pub use run::RunArgs;
 
@@ -86,8 +89,8 @@ struct ReadArgs {
 
 /// Runs the command line of the process. Errors of use exit with 2 (clap), others with 1.
 pub fn main() -> ExitCode {
-    forget_empty_variables();
-    let result = match Cli::parse().command {
+    let cli = Cli::from_arg_matches(&command().get_matches());
+    let result = match cli.unwrap_or_else(|error| error.format(&mut command()).exit()).command {
         Command::Run(args) => run::run(*args),
         Command::Services(args) => services::run(&args),
         Command::Backends(args) => backends::run(&args),
@@ -102,14 +105,20 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// A variable that is set to nothing says nothing: manifests set all they know of.
-fn forget_empty_variables() {
-    let empty: Vec<_> = std::env::vars_os()
-        .filter(|(name, value)| name.to_string_lossy().starts_with("MCS_") && value.is_empty())
-        .map(|(name, _)| name)
-        .collect();
-    for name in empty {
-        // SAFETY: no other thread has been started.
-        unsafe { std::env::remove_var(name) };
-    }
+/// The command line, in which an environment variable that is set to nothing counts as not set: manifests
+/// set all they know of.
+fn command() -> clap::Command {
+    without_empty_variables(Cli::command())
+}
+
+fn without_empty_variables(command: clap::Command) -> clap::Command {
+    let is_empty = |name: &OsStr| {
+        name.to_string_lossy().starts_with("MCS_")
+            && env::var_os(name).is_some_and(|value| value.is_empty())
+    };
+    command
+        .mut_args(|arg| {
+            if arg.get_env().is_some_and(is_empty) { arg.env(Resettable::Reset) } else { arg }
+        })
+        .mut_subcommands(without_empty_variables)
 }

@@ -19,6 +19,7 @@
 //! ```
 
 pub mod agent;
+mod bpf;
 pub mod cli;
 pub mod dataplane;
 pub mod desired;

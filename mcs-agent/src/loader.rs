@@ -7,16 +7,16 @@ mod capabilities;
 mod cgroup;
 mod effect;
 mod harm;
-mod held;
 mod hook;
 mod layout;
 mod lock;
 mod object;
 mod pins;
 mod probe;
-mod sys;
+mod program_log;
 mod tc;
 
+pub use crate::bpf::own_netns_cookie;
 pub use attach::AttachedHook;
 pub use bpffs::BpffsError;
 pub use capabilities::{CapabilityError, ensure_capable};
@@ -28,8 +28,8 @@ pub use layout::CONFIG_NAMES as CONFIG_MAPS;
 pub use lock::{DirectoryLock, is_held};
 pub use object::{LoadError, LoadOptions, Programs, state_bytes};
 pub use pins::{Cleaned, Pins};
-pub use probe::{Features, own_netns_cookie};
-pub(crate) use sys::{Batch, ReaderBarrier, get_pinned, lookup_batch};
+pub use probe::Features;
+pub use program_log::ProgramLogError;
 pub use tc::{
     Attached, Classifiers, Detached, Found, Mechanism, Settled, TcAttacher, TcError, TcHook,
     TcLink, detach_all,

@@ -9,6 +9,7 @@
 //! that gets more to say grows at its end: agents of both versions read it, and take no more over
 //! than they know.
 #![no_std]
+#![cfg_attr(feature = "user", expect(unsafe_code, reason = "aya::Pod is an unsafe trait"))]
 
 /// Marks the types that aya may copy to and from maps.
 macro_rules! pod {

@@ -4,6 +4,7 @@
 //! return 1 (kernel/bpf/verifier.c, `check_return_code`).
 #![no_std]
 #![no_main]
+#![expect(unsafe_code, reason = "the kernel's helpers, its context structs and values of maps")]
 
 #[cfg(not(target_arch = "bpf"))]
 compile_error!("mcs-ebpf is built for BPF alone: run `cargo xtask build`");

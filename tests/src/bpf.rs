@@ -1,5 +1,7 @@
 //! Small eBPF programs of somebody else, assembled by hand, and what the kernel tells of programs.
 
+#![expect(unsafe_code, reason = "bpf(2)")]
+
 pub mod classifier;
 pub mod observer;
 

@@ -1,6 +1,5 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use aya_log::Level;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
@@ -47,7 +46,7 @@ pub struct Config {
     /// `--run-dir`.
     pub run_dir: PathBuf,
     /// `--log-programs`.
-    pub program_log: Option<Level>,
+    pub log_programs: bool,
 }
 
 impl Config {

@@ -8,10 +8,6 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use mcs_common::{RunRecord, text};
-use tokio::{
-    io::{Interest, unix::AsyncFd},
-    task::JoinHandle,
-};
 
 use super::{
     Config, SocketLb,
@@ -19,13 +15,13 @@ use super::{
     tc::{self, PacketPath},
 };
 use crate::{
-    dataplane::{Access, KernelMaps, read_run_record, write_run_record},
+    dataplane::{KernelMaps, KernelMapsReader, read_run_record, write_run_record},
     loader::{
         CgroupRoot, Classifiers, DirectoryLock, Features, Harm, Hook, LoadOptions, Pins, Programs,
         Repair, ensure_capable, own_netns_cookie,
     },
     model::Capacity,
-    reconcile::{MapError, Maps as _, Realized, plan},
+    reconcile::{Dump, MapError, Maps as _, Realized, plan},
 };
 
 /// How often a second agent looks whether the first has gone.
@@ -44,7 +40,6 @@ pub(super) struct Dataplane {
     classifiers: Arc<Classifiers>,
     /// Whether the maps hold all that those do that the attached programs read.
     complete: bool,
-    program_log: Option<JoinHandle<()>>,
     pub(super) packets: PacketPath,
     pub(super) socket_lb: SocketLb,
     lock: DirectoryLock,
@@ -95,10 +90,10 @@ impl Dataplane {
             features,
             only_netns,
             tc_hooks: tc::hooks(config),
-            log_level: config.program_log,
+            log_programs: config.log_programs,
         };
         let mut programs = Programs::load(&options)?;
-        let maps = KernelMaps::open(programs.config(), Access::Write)?;
+        let maps = KernelMaps::open(programs.config())?;
         let classifiers = Arc::new(programs.take_classifiers());
         let packets = PacketPath::start(config, &pins, features).await?;
         let run_directory = run_directory(config, &pins)?;
@@ -114,7 +109,6 @@ impl Dataplane {
             options,
             programs,
             classifiers,
-            program_log: None,
             packets,
             socket_lb: config.socket_lb,
             lock,
@@ -140,8 +134,8 @@ impl Dataplane {
     pub(super) fn resize(&mut self, capacity: Capacity) -> anyhow::Result<()> {
         let options = LoadOptions { capacity, ..self.options.clone() };
         let mut programs = Programs::load_beside(&options)?;
-        let mut maps = KernelMaps::open(programs.config(), Access::Write)?;
-        copy(&self.maps, &mut maps, capacity)?;
+        let mut maps = KernelMaps::open(programs.config())?;
+        copy(self.maps.dump()?, &mut maps, capacity)?;
         programs.stage()?;
         self.classifiers = Arc::new(programs.take_classifiers());
         programs.take_links(&mut self.programs);
@@ -258,8 +252,8 @@ impl Dataplane {
         if self.complete {
             return;
         }
-        let old = KernelMaps::open(&self.pins.config(), Access::Read);
-        match old.and_then(|old| copy(&old, &mut self.maps, self.options.capacity)) {
+        let old = KernelMapsReader::open(&self.pins.config());
+        match old.and_then(|old| copy(old.read_all()?, &mut self.maps, self.options.capacity)) {
             Ok(()) => {
                 tracing::info!("the pinned maps are of another shape: moved to new ones");
                 self.complete = true;
@@ -288,22 +282,8 @@ impl Dataplane {
     }
 
     fn follow_program_log(&mut self) -> anyhow::Result<()> {
-        if self.options.log_level.is_none() {
-            return Ok(());
-        }
-        let logger = aya_log::EbpfLogger::init(self.programs.ebpf_mut())
-            .context("cannot read the log of the programs")?;
-        // SAFETY: the logger owns its ring buffer's descriptor, and keeps it until it is dropped.
-        let mut logger = unsafe { AsyncFd::register_with_interest(logger, Interest::READABLE) }
-            .context("cannot wait for the log of the programs")?;
-        let follow = tokio::spawn(async move {
-            while let Ok(mut guard) = logger.readable_mut().await {
-                guard.get_inner_mut().flush();
-                guard.clear_ready();
-            }
-        });
-        if let Some(former) = self.program_log.replace(follow) {
-            former.abort();
+        if self.options.log_programs {
+            self.programs.follow_log()?;
         }
         Ok(())
     }
@@ -316,8 +296,7 @@ fn first_capacity(pins: &Pins, bound: Capacity) -> anyhow::Result<Capacity> {
 
 /// Makes new maps hold what others do, at the same places if there is room for all of them: then what
 /// remembers a choice goes on. Else, the frontends that there is room for.
-fn copy(from: &KernelMaps, to: &mut KernelMaps, capacity: Capacity) -> Result<(), MapError> {
-    let dump = from.dump()?;
+fn copy(dump: Dump, to: &mut KernelMaps, capacity: Capacity) -> Result<(), MapError> {
     let steps = if dump.fits(capacity) {
         dump.copy(capacity)
     } else {

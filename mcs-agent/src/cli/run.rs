@@ -6,7 +6,6 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use aya_log::Level;
 use clap::{Args, ValueEnum, builder::BoolishValueParser};
 use ipnet::IpNet;
 
@@ -289,7 +288,7 @@ impl RunArgs {
             metrics_address: self.metrics_address.0,
             liveness_timeout: Duration::from_secs(self.liveness_timeout),
             run_dir: self.run_dir,
-            program_log: self.log_programs.then_some(Level::Debug),
+            log_programs: self.log_programs,
         })
     }
 }

@@ -8,11 +8,11 @@ use serde::Serialize;
 
 use crate::{
     agent::Report,
-    dataplane::{Access, KernelMaps, read_run_record},
+    dataplane::{KernelMapsReader, read_run_record},
     loader::Pins,
     model::{FrontendId, ObjectKey},
     reconcile::{
-        Dump, Maps as _,
+        Dump,
         convert::{backend_address, cluster_name, frontend_id, service_key},
     },
 };
@@ -49,7 +49,7 @@ pub(super) struct BackendView {
 /// Reads all that the pinned config maps hold.
 pub(super) fn dump(pins: &Pins) -> anyhow::Result<Dump> {
     let config = pins.config();
-    KernelMaps::open(&config, Access::Read).and_then(|maps| maps.dump()).with_context(|| {
+    KernelMapsReader::open(&config).and_then(|maps| maps.read_all()).with_context(|| {
         format!(
             "cannot read the maps in {}: start `mcs-agent run`, or name the agent's --bpffs",
             config.display()

@@ -2,13 +2,12 @@ use std::{io, path::Path};
 
 use mcs_common::{FlowsUsed, maps};
 
-use super::array::{Access, MappedArray};
-use crate::loader::ReaderBarrier;
+use crate::bpf::{MappedArray, ReadWrite, ReaderBarrier};
 
 /// Looks after `flows_used`: while there is no flow, packets to pods pass without a look.
 #[derive(Debug)]
 pub struct FlowGate {
-    used: MappedArray<u32>,
+    used: MappedArray<u32, ReadWrite>,
     readers: ReaderBarrier,
 }
 
@@ -16,7 +15,7 @@ impl FlowGate {
     /// Opens the map in the state directory.
     pub fn open(state: &Path) -> io::Result<Self> {
         Ok(Self {
-            used: MappedArray::open(&state.join(maps::FLOWS_USED), Access::Write)?,
+            used: MappedArray::open(&state.join(maps::FLOWS_USED))?,
             readers: ReaderBarrier::new()?,
         })
     }

@@ -1,20 +1,14 @@
-use std::{
-    io,
-    os::fd::{AsFd as _, OwnedFd},
-    path::Path,
-};
+use std::{io, path::Path};
 
 use aya::maps::{HashMap, Map, MapData};
 use mcs_common::{Flow, Tuple};
 
 use super::kernel::into_io;
 use crate::{
+    bpf::for_each_entry,
     flows::{Entry, FlowCapacity, FlowPair, Pairing},
-    loader::{Batch, get_pinned, lookup_batch},
 };
 
-/// Entries read at a time.
-const BATCH: usize = 1024;
 /// `bpf(2)`: fail with EEXIST where there is an entry.
 const BPF_NOEXIST: u64 = 1;
 
@@ -23,7 +17,6 @@ const BPF_NOEXIST: u64 = 1;
 #[derive(Debug)]
 pub struct FlowTable {
     map: HashMap<MapData, Tuple, Flow>,
-    fd: OwnedFd,
     capacity: FlowCapacity,
 }
 
@@ -33,7 +26,7 @@ impl FlowTable {
         let map = MapData::from_pin(pin).map_err(into_io)?;
         let capacity = FlowCapacity::of(map.info().map_err(into_io)?.max_entries());
         let map = HashMap::try_from(Map::LruHashMap(map)).map_err(into_io)?;
-        Ok(Self { map, fd: get_pinned(pin)?, capacity })
+        Ok(Self { map, capacity })
     }
 
     /// How many flows it has room for.
@@ -43,13 +36,7 @@ impl FlowTable {
 
     /// Hands over every entry.
     pub fn for_each(&self, mut take: impl FnMut(Entry)) -> io::Result<()> {
-        let mut batch = Batch::<Tuple, Flow>::new(BATCH);
-        let mut more = true;
-        while more {
-            more = lookup_batch(self.fd.as_fd(), &mut batch)?;
-            batch.entries().for_each(|(key, flow)| take(Entry { key, flow }));
-        }
-        Ok(())
+        for_each_entry(&self.map, |key, flow| take(Entry { key, flow }))
     }
 
     /// Every flow.

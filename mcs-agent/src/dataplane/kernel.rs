@@ -1,62 +1,83 @@
+//! The config maps in the kernel: a [`KernelMaps`] writes them, a [`KernelMapsReader`] only reads.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     mem::offset_of,
-    os::fd::AsFd as _,
     path::Path,
 };
 
-use aya::maps::{HashMap, IterableMap as _, Map, MapData, MapError as AyaError};
+use aya::maps::{HashMap, Map, MapData, MapError as AyaError};
 use bytemuck::{Pod, Zeroable};
 use mcs_common::{
     Address, BackendRecord, BackendState, ClusterRecord, FrontendKey, FrontendState, ServiceRecord,
     SlotPair, maps,
 };
 
-use super::array::{Access, MappedArray};
 use crate::{
-    loader::{Batch, ReaderBarrier, lookup_batch},
+    bpf::{Access, Batch, MappedArray, ReadOnly, ReadWrite, lookup_batch},
     reconcile::{Contents, Dump, MapError, Maps, Step, convert::key_text},
 };
 
 /// `bpf(2)`: fail with EEXIST where there is an entry.
 const BPF_NOEXIST: u64 = 1;
 
-/// The config maps in the kernel.
+/// The config maps that are pinned in one directory.
 #[derive(Debug)]
-pub struct KernelMaps {
+pub struct PinnedMaps<A: Access> {
     vips: HashMap<MapData, Address, u32>,
     frontends: HashMap<MapData, FrontendKey, u32>,
-    states: MappedArray<FrontendState>,
-    slots: MappedArray<SlotPair>,
-    backends: MappedArray<BackendRecord>,
-    services: MappedArray<ServiceRecord>,
-    clusters: MappedArray<ClusterRecord>,
-    /// Absent in a reader.
-    readers: Option<ReaderBarrier>,
+    states: MappedArray<FrontendState, A>,
+    slots: MappedArray<SlotPair, A>,
+    backends: MappedArray<BackendRecord, A>,
+    services: MappedArray<ServiceRecord, A>,
+    clusters: MappedArray<ClusterRecord, A>,
+    readers: A::Barrier,
 }
 
-impl KernelMaps {
+/// The config maps, as the agent opens them.
+pub type KernelMaps = PinnedMaps<ReadWrite>;
+
+/// The config maps, as the command line opens them.
+pub type KernelMapsReader = PinnedMaps<ReadOnly>;
+
+impl<A: Access> PinnedMaps<A> {
     /// Opens the maps pinned in a directory.
-    pub fn open(directory: &Path, access: Access) -> Result<Self, MapError> {
-        let readers = match access {
-            Access::Read => None,
-            Access::Write => Some(
-                ReaderBarrier::new().map_err(|error| MapError::reading("of maps", "all", error))?,
-            ),
-        };
+    pub fn open(directory: &Path) -> Result<Self, MapError> {
         Ok(Self {
             vips: open_hash(directory, maps::VIPS)?,
             frontends: open_hash(directory, maps::FRONTENDS)?,
-            states: open_array(directory, maps::STATES, access)?,
-            slots: open_array(directory, maps::SLOTS, access)?,
-            backends: open_array(directory, maps::BACKENDS, access)?,
-            services: open_array(directory, maps::SERVICES, access)?,
-            clusters: open_array(directory, maps::CLUSTERS, access)?,
-            readers,
+            states: open_array(directory, maps::STATES)?,
+            slots: open_array(directory, maps::SLOTS)?,
+            backends: open_array(directory, maps::BACKENDS)?,
+            services: open_array(directory, maps::SERVICES)?,
+            clusters: open_array(directory, maps::CLUSTERS)?,
+            readers: A::barrier().map_err(|error| MapError::reading("of maps", "all", error))?,
         })
     }
 
+    /// Reads all maps.
+    pub fn read_all(&self) -> Result<Dump, MapError> {
+        Ok(Dump {
+            vips: entries(&self.vips)
+                .map(|entry| entry.map(|(vip, _)| vip))
+                .collect::<io::Result<BTreeSet<_>>>()
+                .map_err(|error| MapError::reading(maps::VIPS, "all", error))?
+                .into(),
+            frontends: entries(&self.frontends)
+                .collect::<io::Result<BTreeMap<_, _>>>()
+                .map_err(|error| MapError::reading(maps::FRONTENDS, "all", error))?
+                .into(),
+            states: self.states.used().into(),
+            slots: self.slots.used().into_iter().flatten().collect(),
+            backends: self.backends.used().into(),
+            services: self.services.used().into(),
+            clusters: self.clusters.used().into(),
+        })
+    }
+}
+
+impl PinnedMaps<ReadWrite> {
     fn do_step(&mut self, step: &Step) -> io::Result<()> {
         match step {
             Step::DeleteVip(vip) => delete(&mut self.vips, vip),
@@ -67,7 +88,7 @@ impl KernelMaps {
             Step::WriteCluster { id, record } => self.clusters.write(*id, record),
             Step::WriteBackend { id, backend } => self.write_backend(*id, backend),
             Step::WriteSlots { block, ids } => {
-                (*block..).zip(ids).try_for_each(|(slot, id)| self.slots.write_slot(slot, *id))
+                (*block..).zip(ids).try_for_each(|(slot, id)| self.slots.store_in_pair(slot, *id))
             }
             Step::WriteState { index, state } => self.states.write(*index, state),
             Step::UpdateAttributes { index, service, flags, affinity_seconds } => {
@@ -90,10 +111,7 @@ impl KernelMaps {
                 let backend = read(&self.backends, *id)?;
                 self.backends.write(*id, &BackendRecord { state: BackendState::RETIRED, ..backend })
             }
-            Step::WaitForReaders => match &self.readers {
-                Some(readers) => readers.wait(),
-                None => Err(io::ErrorKind::PermissionDenied.into()),
-            },
+            Step::WaitForReaders => self.readers.wait(),
         }
     }
 
@@ -126,22 +144,7 @@ impl Maps for KernelMaps {
     }
 
     fn dump(&self) -> Result<Dump, MapError> {
-        Ok(Dump {
-            vips: entries(&self.vips)
-                .map(|entry| entry.map(|(vip, _)| vip))
-                .collect::<io::Result<BTreeSet<_>>>()
-                .map_err(|error| MapError::reading(maps::VIPS, "all", error))?
-                .into(),
-            frontends: entries(&self.frontends)
-                .collect::<io::Result<BTreeMap<_, _>>>()
-                .map_err(|error| MapError::reading(maps::FRONTENDS, "all", error))?
-                .into(),
-            states: self.states.used().into(),
-            slots: self.slots.used().into_iter().flatten().collect(),
-            backends: self.backends.used().into(),
-            services: self.services.used().into(),
-            clusters: self.clusters.used().into(),
-        })
+        self.read_all()
     }
 }
 
@@ -161,8 +164,8 @@ impl HashWalk {
         map: &HashMap<MapData, K, u32>,
     ) -> io::Result<Option<Vec<K>>> {
         while !self.ended {
-            let mut batch = Batch::<K, u32>::after(BATCH, self.place);
-            self.ended = !lookup_batch(map.map().fd().as_fd(), &mut batch)?;
+            let mut batch = Batch::<K, u32>::new(BATCH, self.place);
+            self.ended = !lookup_batch(map, &mut batch)?;
             self.place = batch.place();
             let keys: Vec<K> = batch.entries().map(|(key, _)| key).collect();
             if !keys.is_empty() {
@@ -173,7 +176,7 @@ impl HashWalk {
     }
 }
 
-impl Contents for KernelMaps {
+impl<A: Access> Contents for PinnedMaps<A> {
     type Walk = HashWalk;
 
     fn has_vip(&self, vip: &Address) -> Result<bool, MapError> {
@@ -234,16 +237,15 @@ fn open_hash<K: Pod + aya::Pod>(
         .map_err(|error| MapError::reading(name, "the pin", into_io(error)))
 }
 
-fn open_array<T: Pod>(
+fn open_array<T: Pod, A: Access>(
     directory: &Path,
     name: &'static str,
-    access: Access,
-) -> Result<MappedArray<T>, MapError> {
-    MappedArray::open(&directory.join(name), access)
+) -> Result<MappedArray<T, A>, MapError> {
+    MappedArray::open(&directory.join(name))
         .map_err(|error| MapError::reading(name, "the pin", error))
 }
 
-fn read<T: Pod>(array: &MappedArray<T>, index: u32) -> io::Result<T> {
+fn read<T: Pod>(array: &MappedArray<T, ReadWrite>, index: u32) -> io::Result<T> {
     array.read(index).ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 

@@ -5,8 +5,10 @@ use std::{
 
 use mcs_common::{RunRecord, maps};
 
-use super::array::{Access, MappedArray};
-use crate::reconcile::{MapError, convert::string};
+use crate::{
+    bpf::{MappedArray, ReadOnly, ReadWrite},
+    reconcile::{MapError, convert::string},
+};
 
 /// Who holds a bpffs directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,7 +31,7 @@ impl fmt::Display for Run {
 /// Reads who holds a bpffs directory, from [`Pins::run`](crate::loader::Pins::run).
 pub fn read_run_record(pin: &Path) -> Result<Run, MapError> {
     let error = |error| MapError::reading(maps::RUN, "the pin", error);
-    let map = MappedArray::<RunRecord>::open(pin, Access::Read).map_err(error)?;
+    let map = MappedArray::<RunRecord, ReadOnly>::open(pin).map_err(error)?;
     let record = map.read(0).ok_or_else(|| error(io::ErrorKind::InvalidData.into()))?;
     Ok(Run {
         directory: string(&record.directory).into(),
@@ -40,7 +42,7 @@ pub fn read_run_record(pin: &Path) -> Result<Run, MapError> {
 
 /// Leaves word of who holds a bpffs directory.
 pub fn write_run_record(pin: &Path, record: &RunRecord) -> Result<(), MapError> {
-    MappedArray::open(pin, Access::Write)
+    MappedArray::<_, ReadWrite>::open(pin)
         .and_then(|mut map| map.write(0, record))
         .map_err(|error| MapError::reading(maps::RUN, "the pin", error))
 }

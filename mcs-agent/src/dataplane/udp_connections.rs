@@ -1,17 +1,10 @@
-use std::{
-    io,
-    os::fd::{AsFd as _, OwnedFd},
-    path::Path,
-};
+use std::{io, path::Path};
 
 use aya::maps::{HashMap, Map, MapData};
 use mcs_common::{ConnectedValue, ReverseKey, maps};
 
 use super::kernel::into_io;
-use crate::loader::{Batch, get_pinned, lookup_batch};
-
-/// Entries read at a time.
-const BATCH: usize = 1024;
+use crate::bpf::for_each_entry;
 
 /// A connection of a UDP socket to a VIP, as the programs made it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,27 +20,21 @@ pub struct UdpConnection {
 #[derive(Debug)]
 pub struct UdpConnections {
     map: HashMap<MapData, ReverseKey, ConnectedValue>,
-    fd: OwnedFd,
 }
 
 impl UdpConnections {
     /// Opens the list that is pinned in the state directory.
     pub fn open(state: &Path) -> io::Result<Self> {
         let pin = state.join(maps::UDP_CONNECTED);
-        let map = MapData::from_pin(&pin).map_err(into_io)?;
+        let map = MapData::from_pin(pin).map_err(into_io)?;
         let map = HashMap::try_from(Map::LruHashMap(map)).map_err(into_io)?;
-        Ok(Self { map, fd: get_pinned(&pin)? })
+        Ok(Self { map })
     }
 
     /// Every connection.
     pub fn all(&self) -> io::Result<Vec<UdpConnection>> {
         let mut all = Vec::new();
-        let mut batch = Batch::<ReverseKey, ConnectedValue>::new(BATCH);
-        let mut more = true;
-        while more {
-            more = lookup_batch(self.fd.as_fd(), &mut batch)?;
-            all.extend(batch.entries().map(|(key, value)| UdpConnection { key, value }));
-        }
+        for_each_entry(&self.map, |key, value| all.push(UdpConnection { key, value }))?;
         Ok(all)
     }
 

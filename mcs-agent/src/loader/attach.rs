@@ -9,7 +9,8 @@ use aya_obj::generated::bpf_attach_type;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{CgroupRoot, HOOKS, Hook, Pins, held::Held, sys};
+use super::{CgroupRoot, HOOKS, Hook, Pins};
+use crate::bpf::{Object, attach_to_cgroup, cgroup_link_info, open_link, update_link};
 
 /// A hook as the kernel tells it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -65,8 +66,8 @@ pub(super) fn attach(
     hook: &Hook,
     pins: &Pins,
     cgroup: &CgroupRoot,
-    held: Option<&Held>,
-) -> Result<Option<Held>, AttachError> {
+    held: Option<&Object>,
+) -> Result<Option<Object>, AttachError> {
     let pin = pins.link(hook.name);
     let link_error = |action| {
         let pin = pin.clone();
@@ -82,13 +83,13 @@ pub(super) fn attach(
         && is_attached(link, hook, cgroup).map_err(link_error("read"))?
     {
         let program = program.fd().map_err(attach_error)?.as_fd();
-        sys::link_update(link.object().as_fd(), program).map_err(link_error("update"))?;
+        update_link(link.as_fd(), program).map_err(link_error("update"))?;
         return Ok(found);
     }
     let program = program.fd().map_err(attach_error)?.as_fd();
     let attach_type = bpf_attach_type::from(hook.attach_type);
-    sys::create_cgroup_link(program, cgroup.directory.as_fd(), attach_type)
-        .and_then(Held::new)
+    attach_to_cgroup(program, cgroup.directory.as_fd(), attach_type)
+        .and_then(Object::new)
         .map(Some)
         .map_err(|source| AttachError::Create {
             hook: hook.name,
@@ -98,9 +99,9 @@ pub(super) fn attach(
 }
 
 /// Whether a link is attached where it belongs.
-pub(super) fn is_attached(link: &Held, hook: &Hook, cgroup: &CgroupRoot) -> io::Result<bool> {
+pub(super) fn is_attached(link: &Object, hook: &Hook, cgroup: &CgroupRoot) -> io::Result<bool> {
     let attach_type = bpf_attach_type::from(hook.attach_type) as u32;
-    let info = sys::cgroup_link_info(link.object().as_fd())?;
+    let info = cgroup_link_info(link.as_fd())?;
     Ok(info.is_some_and(|info| info.cgroup_id == cgroup.id && info.attach_type == attach_type))
 }
 
@@ -113,7 +114,7 @@ fn inspect_one(pins: &Pins, hook: &Hook) -> Result<AttachedHook, AttachError> {
     let pin = pins.link(hook.name);
     let link_error = |source| AttachError::Link { action: "read", pin: pin.clone(), source };
     let info = match open(&pin).map_err(link_error)? {
-        Some(link) => sys::cgroup_link_info(link.object().as_fd()).map_err(link_error)?,
+        Some(link) => cgroup_link_info(link.as_fd()).map_err(link_error)?,
         None => None,
     };
     Ok(AttachedHook {
@@ -123,12 +124,7 @@ fn inspect_one(pins: &Pins, hook: &Hook) -> Result<AttachedHook, AttachError> {
     })
 }
 
-/// What is pinned; `None` where there is nothing, or what is no link.
-fn open(pin: &Path) -> io::Result<Option<Held>> {
-    match sys::get_pinned(pin) {
-        Ok(object) if sys::is_link(object.as_fd())? => Held::new(object).map(Some),
-        Ok(_) => Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::NotFound || pin.is_dir() => Ok(None),
-        Err(error) => Err(error),
-    }
+/// Opens the link that is pinned at a path; `None` if there is none.
+fn open(pin: &Path) -> io::Result<Option<Object>> {
+    open_link(pin)?.map(Object::new).transpose()
 }

@@ -9,7 +9,8 @@ use std::{
 use aya_obj::generated::bpf_attach_type;
 use serde::{Deserialize, Serialize};
 
-use super::{Hook, sys};
+use super::Hook;
+use crate::bpf::effective_programs;
 
 /// How many cgroups, or programs, are named.
 const NAMED: usize = 8;
@@ -71,7 +72,7 @@ impl EffectSurvey {
         let mut lacks = false;
         for (hook, program) in &self.programs {
             let attach_type = bpf_attach_type::from(hook.attach_type);
-            let running = sys::query_cgroup_effective(directory.as_fd(), attach_type)?;
+            let running = effective_programs(directory.as_fd(), attach_type)?;
             let place = running.iter().position(|id| id == program);
             if place.is_none() {
                 lacks = true;

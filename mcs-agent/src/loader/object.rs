@@ -17,13 +17,15 @@ use thiserror::Error;
 use super::{
     BpffsError, CgroupRoot, Features, HOOKS, Harm, Hook, Pins, Repair,
     attach::{self, AttachError, AttachedHook},
-    bpffs,
-    held::{Held, PinState},
-    layout,
-    pins::remove_file,
+    bpffs, layout,
+    program_log::{ProgramLog, ProgramLogError},
     tc::{Classifier, Classifiers, TcHook, TcLink, program_names},
 };
-use crate::{flows::FlowCapacity, model::Capacity};
+use crate::{
+    bpf::{Object, PinState, remove_file},
+    flows::FlowCapacity,
+    model::Capacity,
+};
 
 /// The object that `cargo xtask build` embedded.
 static OBJECT: Option<&[u8]> = include!(concat!(env!("OUT_DIR"), "/object.rs"));
@@ -43,8 +45,8 @@ pub struct LoadOptions {
     pub only_netns: Option<u64>,
     /// Load the programs for these hooks of devices.
     pub tc_hooks: Vec<TcHook>,
-    /// Programs log what they do, down to this level. `None` leaves no trace of logging in them.
-    pub log_level: Option<Level>,
+    /// The programs log each decision. Without it they contain no code for that.
+    pub log_programs: bool,
 }
 
 /// Why the programs are not in the kernel.
@@ -88,6 +90,9 @@ pub enum LoadError {
     /// A hook could not be attached.
     #[error(transparent)]
     Attach(#[from] AttachError),
+    /// The log of the programs cannot be followed.
+    #[error(transparent)]
+    Log(#[from] ProgramLogError),
 }
 
 /// The loaded programs and where their maps are pinned.
@@ -98,11 +103,12 @@ pub struct Programs {
     config: PathBuf,
     staged: bool,
     /// The config maps, by name.
-    config_maps: Vec<(&'static str, Held)>,
+    config_maps: Vec<(&'static str, Object)>,
     /// All others, by name.
-    state_maps: Vec<(&'static str, Held)>,
+    state_maps: Vec<(&'static str, Object)>,
     /// The attachments, by hook.
-    links: BTreeMap<&'static str, Held>,
+    links: BTreeMap<&'static str, Object>,
+    log: Option<ProgramLog>,
 }
 
 impl Programs {
@@ -151,7 +157,7 @@ impl Programs {
         fs::create_dir_all(&directory).map_err(pin_error("make", &directory))?;
 
         let have_set_retval = u8::from(options.features.set_retval);
-        let log_level = options.log_level.map_or(0, |level| level as u8);
+        let log_level = if options.log_programs { Level::Debug as u8 } else { 0 };
         let only_netns = options.only_netns.unwrap_or(0);
         let mut loader = EbpfLoader::new();
         loader
@@ -184,7 +190,7 @@ impl Programs {
             .map_err(|(program, source)| LoadError::Program { program, source })?;
         let classifiers = Classifiers { by_name: classifiers };
         let hold = |name, pin: PathBuf| {
-            let held = Held::open(&pin).map_err(pin_error("hold", &pin))?;
+            let held = Object::open(&pin).map_err(pin_error("hold", &pin))?;
             Ok::<_, LoadError>((name, held))
         };
         let config_maps = layout::CONFIG_NAMES.map(|name| hold(name, directory.join(name)));
@@ -196,6 +202,7 @@ impl Programs {
             config_maps: config_maps.into_iter().collect::<Result<_, _>>()?,
             state_maps: state_maps.collect::<Result<_, _>>()?,
             links: BTreeMap::new(),
+            log: None,
             pins,
             config: directory,
             staged,
@@ -245,7 +252,7 @@ impl Programs {
     fn pin_link(&self, hook: &Hook) -> Result<(), LoadError> {
         let Some(link) = self.links.get(hook.name) else { return Ok(()) };
         let pin = self.pins.link(hook.name);
-        if link.state_of(&pin) == PinState::Kept {
+        if link.state_of(&pin) == PinState::Intact {
             return Ok(());
         }
         link.pin(&pin, &self.pins.scratch()).map_err(pin_error("pin", &pin))
@@ -277,7 +284,7 @@ impl Programs {
         let mut repairs = Vec::new();
         for (pin, held) in config.chain(state).chain(links) {
             let was = match held.state_of(&pin) {
-                PinState::Kept => continue,
+                PinState::Intact => continue,
                 PinState::Removed => "removed",
                 PinState::Replaced => "replaced by something else",
             };
@@ -319,9 +326,11 @@ impl Programs {
         Ok(())
     }
 
-    /// The programs' object, for the logger.
-    pub fn ebpf_mut(&mut self) -> &mut Ebpf {
-        &mut self.ebpf
+    /// Copies the log of the programs to the log of this process, by a task of the current runtime that
+    /// ends with the programs. [`LoadOptions::log_programs`] is set.
+    pub fn follow_log(&mut self) -> Result<(), LoadError> {
+        self.log = Some(ProgramLog::follow(&mut self.ebpf)?);
+        Ok(())
     }
 }
 

@@ -6,7 +6,8 @@ use std::{
 
 use mcs_common::maps;
 
-use super::{HOOKS, layout, sys, tc::TcPins};
+use super::{HOOKS, layout, tc::TcPins};
+use crate::bpf::{detach_link, open_pin, remove_file};
 
 /// Where things are pinned: `<bpffs>/mcs/{run,config,state,links}`. (No dots in names: bpffs refuses
 /// them.)
@@ -117,8 +118,8 @@ impl Pins {
         for pin in pins.chain([self.scratch()]) {
             // By itself the kernel detaches a link some time after its pin is gone: before 5.9 that
             // is the only way, so a failure is none.
-            if let Ok(link) = sys::get_pinned(&pin) {
-                let _ = sys::link_detach(link.as_fd());
+            if let Ok(link) = open_pin(&pin) {
+                let _ = detach_link(link.as_fd());
             }
             removed += usize::from(remove_file(&pin)?);
         }
@@ -147,25 +148,6 @@ impl Pins {
         remove_directory(&self.state())?;
         remove_directory(&self.root)?;
         Ok(Cleaned { links, maps, foreign: self.root.exists() })
-    }
-}
-
-/// Moves a directory away that is where an object of ours belongs: what is in it is not ours.
-pub(super) fn move_aside(path: &Path) -> io::Result<()> {
-    if !path.is_dir() {
-        return Ok(());
-    }
-    let mut aside = path.as_os_str().to_owned();
-    aside.push("-foreign");
-    fs::rename(path, aside)
-}
-
-/// Removes a file. Absent is as good.
-pub(super) fn remove_file(path: &Path) -> io::Result<bool> {
-    match fs::remove_file(path) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
     }
 }
 

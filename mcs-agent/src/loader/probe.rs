@@ -1,10 +1,15 @@
+//! The features of this kernel that the agent can do without.
+
 use std::io;
 
-use aya_obj::generated::{bpf_attach_type, bpf_insn, bpf_prog_type};
-use rustix::fd::AsRawFd as _;
+use aya::{
+    programs::ProgramType,
+    sys::{BpfHelper, is_helper_supported},
+};
+use aya_obj::generated::bpf_attach_type;
 use serde::{Deserialize, Serialize};
 
-use super::sys;
+use crate::bpf::{own_netns_cookie, query_tcx};
 
 /// What this kernel can do, found by trying.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -47,76 +52,27 @@ impl Features {
 }
 
 fn has_set_retval() -> io::Result<bool> {
-    const BPF_FUNC_SET_RETVAL: i32 = 187;
-    can_call(BPF_FUNC_SET_RETVAL, -libc::ECONNREFUSED)
+    can_call(BpfHelper::BPF_FUNC_set_retval)
 }
 
-/// Looks for a helper that is as old; the accounting itself shows nowhere.
+/// Looks for a helper of the same release, since no call shows how maps are charged.
 fn has_memory_cgroups() -> io::Result<bool> {
-    const BPF_FUNC_KTIME_GET_COARSE_NS: i32 = 160;
-    can_call(BPF_FUNC_KTIME_GET_COARSE_NS, 0)
+    can_call(BpfHelper::BPF_FUNC_ktime_get_coarse_ns)
 }
 
-/// Whether programs of the socket path can call a helper that takes a number, or nothing.
-fn can_call(helper: i32, argument: i32) -> io::Result<bool> {
-    const MOV64_IMM: u8 = 0xb7;
-    const CALL: u8 = 0x85;
-    const EXIT: u8 = 0x95;
-
-    let program = [
-        instruction(MOV64_IMM, 1, argument),
-        instruction(CALL, 0, helper),
-        instruction(MOV64_IMM, 0, 0),
-        instruction(EXIT, 0, 0),
-    ];
-    sys::loads(
-        bpf_prog_type::BPF_PROG_TYPE_CGROUP_SOCK_ADDR,
-        bpf_attach_type::BPF_CGROUP_INET4_CONNECT,
-        &program,
-    )
+/// Whether programs of the socket path can call a helper.
+fn can_call(helper: BpfHelper) -> io::Result<bool> {
+    is_helper_supported(ProgramType::CgroupSockAddr, helper).map_err(io::Error::other)
 }
 
 /// Asks for the programs of the loopback device, whose index is 1 in every network namespace.
 fn has_tcx() -> io::Result<bool> {
     const LOOPBACK: u32 = 1;
-    match sys::query_tcx(LOOPBACK, bpf_attach_type::BPF_TCX_INGRESS) {
+    match query_tcx(LOOPBACK, bpf_attach_type::BPF_TCX_INGRESS) {
         Ok(_) => Ok(true),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-fn instruction(code: u8, destination: u8, imm: i32) -> bpf_insn {
-    bpf_insn {
-        code,
-        _bitfield_align_1: [],
-        _bitfield_1: bpf_insn::new_bitfield_1(destination, 0),
-        off: 0,
-        imm,
-    }
-}
-
-/// The cookie of the network namespace that this process is in (`SO_NETNS_COOKIE`, 5.14).
-pub fn own_netns_cookie() -> io::Result<u64> {
-    const SO_NETNS_COOKIE: i32 = 71;
-    let socket = rustix::net::socket(
-        rustix::net::AddressFamily::INET,
-        rustix::net::SocketType::DGRAM,
-        None,
-    )?;
-    let mut cookie = 0_u64;
-    let mut length = libc::socklen_t::try_from(size_of::<u64>()).map_err(io::Error::other)?;
-    // SAFETY: the cookie is 8 bytes, as `length` says; both outlive the call.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_NETNS_COOKIE,
-            (&raw mut cookie).cast(),
-            &raw mut length,
-        )
-    };
-    if result == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use mcs_common::{ConnectedValue, ReverseKey};
 
 use super::{Survey, namespaces::NetNamespace};
 use crate::{
+    bpf::own_netns_cookie,
     dataplane::{UdpConnection, UdpConnections},
-    loader::own_netns_cookie,
     netlink::{ConnectedUdp, Destroyed, SocketDiag},
 };
 

@@ -13,11 +13,9 @@ use super::{
     tcx,
 };
 use crate::{
+    bpf::{TcxEntry, TcxLinkInfo, program_name},
     devices::{Device, Survey},
-    loader::{
-        Pins,
-        sys::{self, TcxEntry, TcxLinkInfo},
-    },
+    loader::Pins,
     netlink::{Direction, Filter, FilterPlace, Netlink},
 };
 
@@ -337,7 +335,7 @@ pub async fn detach_all(pins: &Pins) -> Result<Detached, TcError> {
 /// What to call a program that is not ours, unless it is another agent's, or gone. Who lacks
 /// `CAP_SYS_ADMIN` is told no names, and takes it for neither.
 fn stranger(id: u32, place: &str) -> Result<Option<String>, TcError> {
-    let name = match sys::program_name(id) {
+    let name = match program_name(id) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Some(String::new()),
         name => name.map_err(|error| TcError::bpf(format!("look at the program {id}"), error))?,
     };

@@ -4,7 +4,7 @@ use super::{
     TcHook,
     pins::{OpenLink, TcPins},
 };
-use crate::loader::sys;
+use crate::bpf::{TcxLinkInfo, detach_link, tcx_link_info, update_link};
 
 /// The links to devices: pinned, and held, so that one whose pin somebody removes stays attached.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl Links {
         hook: TcHook,
         device: u32,
         is_there: impl Fn(u32) -> bool,
-    ) -> io::Result<Option<(sys::TcxLinkInfo, bool)>> {
+    ) -> io::Result<Option<(TcxLinkInfo, bool)>> {
         let mut held = self.held.borrow_mut();
         if let Some(link) = self.pins.open(hook, device)?.filter(|link| is_there(link.info.id)) {
             let info = link.info;
@@ -38,7 +38,7 @@ impl Links {
         let Some(link) = held.get(&(hook, device)).filter(|link| is_there(link.info.id)) else {
             return Ok(None);
         };
-        let info = sys::tcx_link_info(link.link.as_fd())?;
+        let info = tcx_link_info(link.link.as_fd())?;
         Ok(info.map(|info| (info, false)))
     }
 
@@ -66,7 +66,7 @@ impl Links {
         program: std::os::fd::BorrowedFd<'_>,
     ) -> io::Result<bool> {
         match self.held.borrow().get(&(hook, device)) {
-            Some(link) => sys::link_update(link.link.as_fd(), program).map(|()| true),
+            Some(link) => update_link(link.link.as_fd(), program).map(|()| true),
             None => Ok(false),
         }
     }
@@ -75,7 +75,7 @@ impl Links {
     pub(super) fn remove(&self, hook: TcHook, device: u32) -> io::Result<()> {
         if let Some(link) = self.held.borrow_mut().remove(&(hook, device)) {
             // One whose device is gone cannot be detached, and need not.
-            let _ = sys::link_detach(link.link.as_fd());
+            let _ = detach_link(link.link.as_fd());
         }
         self.pins.remove(hook, device).map(drop)
     }
@@ -83,7 +83,7 @@ impl Links {
     /// Lets go of links whose devices are gone, and of what a killed agent left half done.
     pub(super) fn collect(&self) -> io::Result<()> {
         self.held.borrow_mut().retain(|_, held| {
-            let info = sys::tcx_link_info(held.link.as_fd());
+            let info = tcx_link_info(held.link.as_fd());
             matches!(info, Ok(Some(info)) if info.ifindex != 0)
         });
         self.pins.collect()

@@ -8,9 +8,9 @@ use std::{
 use serde::Serialize;
 
 use super::{TcHook, hook::attach_type};
-use crate::loader::{
-    pins::{move_aside, remove_directory, remove_file},
-    sys,
+use crate::{
+    bpf::{TcxLinkInfo, detach_link, open_link, remove_file, replace_pin, tcx_link_info},
+    loader::pins::remove_directory,
 };
 
 /// What the name of a pin ends with that is about to replace another.
@@ -52,7 +52,7 @@ pub(super) struct QdiscHost {
 #[derive(Debug)]
 pub(super) struct OpenLink {
     pub(super) link: OwnedFd,
-    pub(super) info: sys::TcxLinkInfo,
+    pub(super) info: TcxLinkInfo,
 }
 
 /// A pin of ours.
@@ -100,11 +100,7 @@ impl TcPins {
     pub(super) fn put(&self, hook: TcHook, device: u32, link: &OwnedFd) -> io::Result<()> {
         make(&self.links)?;
         let fresh = self.links.join(format!("{}-{device}{NEW}", hook.name()));
-        remove_file(&fresh)?;
-        sys::pin(link.as_fd(), &fresh)?;
-        let pin = self.link(hook, device);
-        move_aside(&pin)?;
-        fs::rename(&fresh, pin)
+        replace_pin(link.as_fd(), &self.link(hook, device), &fresh)
     }
 
     /// Detaches a link. Absent is as good.
@@ -200,22 +196,15 @@ fn make(directory: &Path) -> io::Result<()> {
 fn detach(pin: &Path) -> io::Result<bool> {
     if let Some(link) = open(pin)? {
         // One whose device is gone cannot be detached, and need not.
-        let _ = sys::link_detach(link.link.as_fd());
+        let _ = detach_link(link.link.as_fd());
     }
     remove_file(pin)
 }
 
 /// `None` where there is nothing, or something else than a link of tcx.
 fn open(pin: &Path) -> io::Result<Option<OpenLink>> {
-    let link = match sys::get_pinned(pin) {
-        Ok(link) => link,
-        Err(error) if error.kind() == io::ErrorKind::NotFound || pin.is_dir() => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    if !sys::is_link(link.as_fd())? {
-        return Ok(None);
-    }
-    Ok(sys::tcx_link_info(link.as_fd())?.map(|info| OpenLink { link, info }))
+    let Some(link) = open_link(pin)? else { return Ok(None) };
+    Ok(tcx_link_info(link.as_fd())?.map(|info| OpenLink { link, info }))
 }
 
 /// The names in a directory. Absent is as good as empty.

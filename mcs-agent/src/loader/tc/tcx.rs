@@ -9,14 +9,14 @@ use super::{
     pins::OpenLink,
 };
 use crate::{
-    loader::sys::{self, TcxEntry, TcxLinkInfo},
+    bpf::{TcxEntry, TcxLinkInfo, attach_by_tcx, query_tcx, tcx_link_info},
     netlink::Direction,
 };
 
 /// The programs on one side of a device, in the order in which they run. None where the device has
 /// just gone.
 pub(super) fn query(device: u32, direction: Direction) -> Result<Vec<TcxEntry>, TcError> {
-    match sys::query_tcx(device, attach_type(direction)) {
+    match query_tcx(device, attach_type(direction)) {
         Ok(entries) => Ok(entries),
         Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(Vec::new()),
         Err(error) => {
@@ -59,9 +59,9 @@ pub(super) fn attach(
     };
     let program = classifier.program.as_fd();
     let error = |error| TcError::bpf(format!("attach {} by tcx", hook.name()), error);
-    let link = sys::create_tcx_link(program, device, attach_type(hook.direction()), flags)
-        .map_err(error)?;
-    let Some(info) = sys::tcx_link_info(link.as_fd()).map_err(error)? else { return Ok(()) };
+    let link =
+        attach_by_tcx(program, device, attach_type(hook.direction()), flags).map_err(error)?;
+    let Some(info) = tcx_link_info(link.as_fd()).map_err(error)? else { return Ok(()) };
     links
         .put(hook, device, OpenLink { link, info })
         .map_err(|error| TcError::bpf(format!("pin the link of {}", hook.name()), error))

@@ -9,11 +9,7 @@ use std::{
 
 use anyhow::{bail, ensure};
 use aya::maps::{Array, HashMap, Map, MapData};
-use mcs_agent::{
-    dataplane::{Access, KernelMaps},
-    loader::Pins,
-    reconcile::Maps as _,
-};
+use mcs_agent::{dataplane::KernelMapsReader, loader::Pins};
 use mcs_common::{Extent, FrontendKey, FrontendState, maps};
 use mcs_tests::{
     agent::{Agent, Source},
@@ -130,7 +126,7 @@ impl Site {
 
     /// Looks at the maps, from this process.
     pub(crate) fn maps(&self) -> anyhow::Result<Watcher> {
-        Ok(Watcher { maps: KernelMaps::open(&self.config_maps(), Access::Read)? })
+        Ok(Watcher { maps: KernelMapsReader::open(&self.config_maps())? })
     }
 
     /// Looks at the set of a frontend of TCP, which has to be there.
@@ -182,13 +178,13 @@ impl SetWatcher {
 
 /// A reader of an agent's maps.
 pub(crate) struct Watcher {
-    maps: KernelMaps,
+    maps: KernelMapsReader,
 }
 
 impl Watcher {
     /// Everything they hold, as text.
     pub(crate) fn text(&self) -> anyhow::Result<String> {
-        Ok(self.maps.dump()?.contents().to_string())
+        Ok(self.maps.read_all()?.contents().to_string())
     }
 
     /// How many frontends and backends there are.

@@ -51,6 +51,7 @@ thread_local! {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+#[expect(unsafe_code, reason = "GlobalAlloc is an unsafe trait")]
 // SAFETY: all is left to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

@@ -51,7 +51,7 @@ impl Maps {
             flows: FlowCapacity(flows),
             features: Features::probe()?,
             only_netns: None,
-            log_level: None,
+            log_programs: false,
             tc_hooks: Vec::new(),
         };
         Programs::load(&options).context("cannot load the programs")

@@ -7,14 +7,13 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use mcs_agent::{
-    dataplane::{Access, KernelMaps},
+    dataplane::KernelMaps,
     loader::Pins,
     reconcile::{Dump, Maps as _, Step},
 };
 use mcs_common::{BackendState, FrontendKey};
 use mcs_tests::{
     process,
-    site::Site,
     suite::{Suite, is_full, tell},
     wait,
 };
@@ -32,10 +31,6 @@ const PASS: Duration = Duration::from_mins(5);
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("entries of maps are changed, removed and added, under load", is_repaired);
     suite.case("what a pass of the audit costs, under load", costs);
-}
-
-fn open(site: &Site, access: Access) -> anyhow::Result<KernelMaps> {
-    Ok(KernelMaps::open(&Pins::new(site.bpffs.path()).config(), access)?)
 }
 
 /// Harm to a service that no client of the load uses, map by map.
@@ -78,7 +73,7 @@ fn is_repaired(world: &mut World) -> anyhow::Result<()> {
     let site = world.site("audited", &[], &target)?;
     let _in_cgroup = site.cgroup.visit()?;
     site.apply(&victim)?;
-    let mut maps = open(&site, Access::Write)?;
+    let mut maps = KernelMaps::open(&Pins::new(site.bpffs.path()).config())?;
     let dump = maps.dump()?;
     let (ip, port, _) = *victim.frontends().keys().next().context("no frontend")?;
     let key = FrontendKey::new(ip.into(), port, 6);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use mcs_agent::{
-    dataplane::{Access, KernelMaps},
+    dataplane::KernelMaps,
     loader::{DirectoryLock, Pins},
     model::{self, Backend, DesiredState, Frontend, FrontendId, ObjectKey},
     reconcile::{Faulty, Maps as _, Realized, apply, plan},
@@ -39,7 +39,7 @@ fn changes(world: &World, role: &str, per_mille: u16, length: u32) -> anyhow::Re
     let pins = Pins::new(site.bpffs.path());
     let _lock = DirectoryLock::try_take(pins.root())?.context("the agent still runs")?;
     let capacity = pins.capacity()?.context("the agent has left no maps")?;
-    let maps = KernelMaps::open(&pins.config(), Access::Write)?;
+    let maps = KernelMaps::open(&pins.config())?;
     let (mut realized, findings) = Realized::restore(maps.dump()?, capacity);
     ensure!(findings.is_empty(), "the agent left {findings:?}");
     let mut maps = Faulty::in_bursts(maps, per_mille, length, 6);

@@ -9,9 +9,9 @@ use aya::{
 };
 use bytemuck::bytes_of;
 use mcs_agent::{
-    dataplane::{Access, KernelMaps},
+    dataplane::KernelMapsReader,
     loader::Pins,
-    reconcile::{Dump, Maps as _, Realized},
+    reconcile::{Dump, Realized},
 };
 use mcs_common::select::Tables as _;
 use mcs_tests::{
@@ -199,7 +199,7 @@ impl Scene<'_> {
 }
 
 fn dump(pins: &Pins) -> anyhow::Result<Dump> {
-    Ok(KernelMaps::open(&pins.config(), Access::Read)?.dump()?)
+    Ok(KernelMapsReader::open(&pins.config())?.read_all()?)
 }
 
 /// The entries that clients come by, by map.

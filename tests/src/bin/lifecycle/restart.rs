@@ -6,11 +6,7 @@ use std::{
 };
 
 use anyhow::ensure;
-use mcs_agent::{
-    dataplane::{Access, KernelMaps},
-    loader::Pins,
-    reconcile::{Dump, Maps as _},
-};
+use mcs_agent::{dataplane::KernelMapsReader, loader::Pins, reconcile::Dump};
 use mcs_tests::{
     site::Site,
     suite::{Suite, is_full, tell},
@@ -159,7 +155,7 @@ fn prunes_late(world: &mut World) -> anyhow::Result<()> {
 /// What the maps hold, and their ids.
 pub(crate) fn found(site: &Site) -> anyhow::Result<(Dump, Vec<u32>)> {
     let pins = Pins::new(site.bpffs.path());
-    let dump = KernelMaps::open(&pins.config(), Access::Read)?.dump()?;
+    let dump = KernelMapsReader::open(&pins.config())?.read_all()?;
     let mut ids = Vec::new();
     for directory in [pins.config(), pins.state()] {
         let mut paths = std::fs::read_dir(directory)?

@@ -1,5 +1,7 @@
 //! `BPF_PROG_TEST_RUN`. aya's `TestRun` cannot ask for `CHECKSUM_COMPLETE`.
 
+#![expect(unsafe_code, reason = "bpf(2)")]
+
 use std::{
     io,
     os::fd::{AsRawFd as _, BorrowedFd},

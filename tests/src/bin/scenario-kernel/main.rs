@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use mcs_agent::{
-    dataplane::{Access, KernelMaps},
+    dataplane::KernelMaps,
     flows::FlowCapacity,
     loader::{Features, LoadOptions, Pins, Programs},
     model::Capacity,
@@ -87,9 +87,9 @@ fn load(bpffs: &Path, capacity: Capacity, features: Features) -> anyhow::Result<
         features,
         only_netns: None,
         tc_hooks: Vec::new(),
-        log_level: None,
+        log_programs: false,
     };
     let programs = Programs::load(&options).context("cannot load the programs")?;
     ensure!(!programs.is_staged(), "the pinned maps are not taken over");
-    Ok(KernelMaps::open(programs.config(), Access::Write)?)
+    Ok(KernelMaps::open(programs.config())?)
 }

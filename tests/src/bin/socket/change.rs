@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use mcs_agent::{
-    dataplane::{Access, KernelMaps},
+    dataplane::KernelMaps,
     loader::{DirectoryLock, Pins},
     model::{self, Backend, DesiredState, Frontend, FrontendId, ObjectKey},
     reconcile::{Maps as _, Realized, apply, plan},
@@ -54,7 +54,7 @@ impl Writer {
         let pins = Pins::new(site.bpffs.path());
         let lock = DirectoryLock::try_take(pins.root())?.context("the agent still runs")?;
         let capacity = pins.capacity()?.context("the agent has left no maps")?;
-        let maps = KernelMaps::open(&pins.config(), Access::Write)?;
+        let maps = KernelMaps::open(&pins.config())?;
         let (realized, findings) = Realized::restore(maps.dump()?, capacity);
         assert_eq!(findings.len(), 0, "the agent left {findings:?}");
         Ok(Self { maps, realized, _lock: lock })

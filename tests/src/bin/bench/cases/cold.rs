@@ -208,7 +208,7 @@ fn config(run: &Run, bpffs: &Path) -> Config {
         metrics_address: None,
         liveness_timeout: PATIENCE,
         run_dir: run.directory().to_owned(),
-        program_log: None,
+        log_programs: false,
     }
 }
 

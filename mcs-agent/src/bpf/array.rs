@@ -1,5 +1,8 @@
+//! Arrays of the kernel that are mapped into this process.
+
 use std::{
     ffi::c_void,
+    fmt::Debug,
     io,
     marker::PhantomData,
     path::Path,
@@ -9,41 +12,76 @@ use std::{
 
 use aya::maps::MapData;
 use bytemuck::Pod;
-use mcs_common::SlotPair;
 use rustix::{
     fd::AsFd as _,
     mm::{MapFlags, ProtFlags, mmap, munmap},
 };
 
-/// What a mapping is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
-    /// The command line: read only.
-    Read,
-    /// The agent.
-    Write,
+use super::ReaderBarrier;
+
+/// How a map is opened: [`ReadOnly`] or [`ReadWrite`].
+pub trait Access: Debug + 'static {
+    /// What the kernel enforces for a mapping.
+    const PROTECTION: ProtFlags;
+    /// Whether values of another size are taken too.
+    const OTHER_SIZES: bool;
+    /// What waits for programs after a write.
+    type Barrier: Debug;
+
+    /// Makes it.
+    fn barrier() -> io::Result<Self::Barrier>;
 }
 
-/// A pinned array with `BPF_F_MMAPABLE`, mapped whole: a write is a store, no system call, and
-/// cannot fail. The programs read it at any time, so nothing here makes a reference to its content.
+/// The command line reads.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadOnly;
+
+/// The agent writes.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadWrite;
+
+impl Access for ReadOnly {
+    type Barrier = ();
+
+    const OTHER_SIZES: bool = true;
+    const PROTECTION: ProtFlags = ProtFlags::READ;
+
+    fn barrier() -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Access for ReadWrite {
+    type Barrier = ReaderBarrier;
+
+    const OTHER_SIZES: bool = false;
+    const PROTECTION: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+
+    fn barrier() -> io::Result<ReaderBarrier> {
+        ReaderBarrier::new()
+    }
+}
+
+/// A pinned array with `BPF_F_MMAPABLE`, mapped as a whole: a write is a store, no system call, and
+/// cannot fail. The programs read it at any time, so nothing here makes a reference to its content. aya
+/// reads and writes an array by system calls.
 #[derive(Debug)]
-pub(super) struct MappedArray<T> {
+pub(crate) struct MappedArray<T, A> {
     base: NonNull<u64>,
     entries: u32,
     /// Words from one entry to the next.
     stride: usize,
-    writable: bool,
-    value: PhantomData<T>,
+    types: PhantomData<(T, A)>,
 }
 
 // SAFETY: the mapping belongs to this value alone, and every access to it is volatile or atomic.
-unsafe impl<T: Send> Send for MappedArray<T> {}
+unsafe impl<T: Send, A> Send for MappedArray<T, A> {}
 
 /// Words of the largest value.
 const WORDS: usize = 64;
 
-impl<T> MappedArray<T> {
-    /// Words of a value: the kernel keeps each at a multiple of 8 bytes (`array_map_alloc`,
+impl<T, A> MappedArray<T, A> {
+    /// Words of a value. The kernel keeps each at a multiple of 8 bytes (`array_map_alloc`,
     /// kernel/bpf/arraymap.c).
     const LENGTH: usize = {
         assert!(size_of::<T>() <= WORDS * 8);
@@ -55,17 +93,17 @@ impl<T> MappedArray<T> {
     }
 }
 
-impl<T: Pod> MappedArray<T> {
+impl<T: Pod, A: Access> MappedArray<T, A> {
     /// Maps a pinned array.
     ///
-    /// A reader takes one of another version too: values grow at their end, so that of a longer one
-    /// it reads what it knows, and a shorter one as if zeros followed.
-    pub(super) fn open(pin: &Path, access: Access) -> io::Result<Self> {
+    /// A reader maps the array of another version too, since values grow at their end: it reads the
+    /// beginning of a longer value, and a shorter one as if zeros followed.
+    pub(crate) fn open(pin: &Path) -> io::Result<Self> {
         let map = MapData::from_pin(pin).map_err(io::Error::other)?;
         let info = map.info().map_err(io::Error::other)?;
         let value_size = info.value_size() as usize;
         let is_version = value_size.is_multiple_of(8) && size_of::<T>().is_multiple_of(8);
-        if value_size != size_of::<T>() && (access == Access::Write || !is_version) {
+        if value_size != size_of::<T>() && !(A::OTHER_SIZES && is_version) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!(
@@ -77,27 +115,23 @@ impl<T: Pod> MappedArray<T> {
         }
         let entries = info.max_entries();
         let stride = value_size.div_ceil(8);
-        let protection = match access {
-            Access::Read => ProtFlags::READ,
-            Access::Write => ProtFlags::READ | ProtFlags::WRITE,
-        };
         // SAFETY: a new mapping, of an object that cannot shrink.
         let base = unsafe {
             mmap(
                 ptr::null_mut(),
                 entries as usize * stride * 8,
-                protection,
+                A::PROTECTION,
                 MapFlags::SHARED,
                 map.fd().as_fd(),
                 0,
             )
         }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Self { base, entries, stride, writable: access == Access::Write, value: PhantomData })
+        Ok(Self { base, entries, stride, types: PhantomData })
     }
 
     /// Entry `index`, read word by word; `None` beyond the end.
-    pub(super) fn read(&self, index: u32) -> Option<T> {
+    pub(crate) fn read(&self, index: u32) -> Option<T> {
         let from = self.entry(index)?;
         let mut words = [0_u64; WORDS];
         let words = &mut words[..Self::LENGTH];
@@ -108,32 +142,8 @@ impl<T: Pod> MappedArray<T> {
         Some(bytemuck::pod_read_unaligned(&bytemuck::cast_slice(words)[..size_of::<T>()]))
     }
 
-    /// Overwrites entry `index`, word by word. Readers may see some words old and some new.
-    pub(super) fn write(&mut self, index: u32, value: &T) -> io::Result<()> {
-        let to = self.entry_mut(index)?;
-        let mut words = [0_u64; WORDS];
-        bytemuck::cast_slice_mut(&mut words)[..size_of::<T>()]
-            .copy_from_slice(bytemuck::bytes_of(value));
-        for (offset, word) in words[..Self::LENGTH].iter().enumerate() {
-            // SAFETY: `entry_mut` checked the bounds of all `stride` words, which are as many as a
-            // writable array's value has.
-            unsafe { to.add(offset).write_volatile(*word) };
-        }
-        Ok(())
-    }
-
-    /// Overwrites the word at byte `offset` of entry `index` at once, after all writes before it.
-    pub(super) fn publish_word(&mut self, index: u32, offset: usize, word: u64) -> io::Result<()> {
-        assert!(offset.is_multiple_of(8) && offset < Self::LENGTH * 8, "offset of a whole word");
-        let to = self.entry_mut(index)?;
-        // SAFETY: in bounds and aligned as just checked; nothing else in this process refers to it.
-        let word_in_map = unsafe { AtomicU64::from_ptr(to.add(offset / 8)) };
-        word_in_map.store(word, Ordering::Release);
-        Ok(())
-    }
-
     /// Every entry up to the last one that is not zero.
-    pub(super) fn used(&self) -> Vec<T> {
+    pub(crate) fn used(&self) -> Vec<T> {
         let is_zero = |value: &T| bytemuck::bytes_of(value).iter().all(|byte| *byte == 0);
         let is_used = |index: &u32| self.read(*index).is_some_and(|value| !is_zero(&value));
         let used = (0..self.entries).rev().find(is_used).map_or(0, |last| last + 1);
@@ -145,11 +155,34 @@ impl<T: Pod> MappedArray<T> {
         (index < self.entries)
             .then(|| unsafe { self.base.as_ptr().add(index as usize * self.stride) })
     }
+}
+
+impl<T: Pod> MappedArray<T, ReadWrite> {
+    /// Overwrites entry `index`, word by word. Readers may see some words old and some new.
+    pub(crate) fn write(&mut self, index: u32, value: &T) -> io::Result<()> {
+        let to = self.entry_mut(index)?;
+        let mut words = [0_u64; WORDS];
+        bytemuck::cast_slice_mut(&mut words)[..size_of::<T>()]
+            .copy_from_slice(bytemuck::bytes_of(value));
+        for (offset, word) in words[..Self::LENGTH].iter().enumerate() {
+            // SAFETY: `entry_mut` checked the bounds of all `stride` words. `open` checked that
+            // `LENGTH` is as many.
+            unsafe { to.add(offset).write_volatile(*word) };
+        }
+        Ok(())
+    }
+
+    /// Overwrites the word at byte `offset` of entry `index` at once, after all writes before it.
+    pub(crate) fn publish_word(&mut self, index: u32, offset: usize, word: u64) -> io::Result<()> {
+        assert!(offset.is_multiple_of(8) && offset < Self::LENGTH * 8, "offset of a whole word");
+        let to = self.entry_mut(index)?;
+        // SAFETY: in bounds and aligned as just checked; nothing else in this process refers to it.
+        let word_in_map = unsafe { AtomicU64::from_ptr(to.add(offset / 8)) };
+        word_in_map.store(word, Ordering::Release);
+        Ok(())
+    }
 
     fn entry_mut(&mut self, index: u32) -> io::Result<*mut u64> {
-        if !self.writable {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        }
         self.entry(index).ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -159,26 +192,26 @@ impl<T: Pod> MappedArray<T> {
     }
 }
 
-impl MappedArray<SlotPair> {
-    /// Stores one slot, and leaves the other of its pair alone, which may be in use.
-    pub(super) fn write_slot(&mut self, slot: u32, id: u32) -> io::Result<()> {
-        let pair = self.entry_mut(slot / 2)?;
+impl MappedArray<[u32; 2], ReadWrite> {
+    /// Stores one number of a pair at once. Programs may be reading the other one.
+    pub(crate) fn store_in_pair(&mut self, number: u32, value: u32) -> io::Result<()> {
+        let pair = self.entry_mut(number / 2)?;
         // SAFETY: in bounds, and aligned to 4; nothing else in this process refers to it.
-        let entry = unsafe { AtomicU32::from_ptr(pair.cast::<u32>().add(slot as usize % 2)) };
-        entry.store(id, Ordering::Relaxed);
+        let entry = unsafe { AtomicU32::from_ptr(pair.cast::<u32>().add(number as usize % 2)) };
+        entry.store(value, Ordering::Relaxed);
         Ok(())
     }
 }
 
-impl MappedArray<u32> {
+impl MappedArray<u32, ReadWrite> {
     /// Stores entry `index` at once, after all writes before it.
-    pub(super) fn store(&mut self, index: u32, value: u32) -> io::Result<()> {
+    pub(crate) fn store(&mut self, index: u32, value: u32) -> io::Result<()> {
         self.atomic(index)?.store(value, Ordering::SeqCst);
         Ok(())
     }
 
     /// Stores entry `index` if it is `from`. Returns whether it was.
-    pub(super) fn replace(&mut self, index: u32, from: u32, to: u32) -> io::Result<bool> {
+    pub(crate) fn replace(&mut self, index: u32, from: u32, to: u32) -> io::Result<bool> {
         let entry = self.atomic(index)?;
         Ok(entry.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok())
     }
@@ -191,7 +224,7 @@ impl MappedArray<u32> {
     }
 }
 
-impl<T> Drop for MappedArray<T> {
+impl<T, A> Drop for MappedArray<T, A> {
     fn drop(&mut self) {
         let bytes = self.bytes();
         // SAFETY: mapped by `open` with this length. A failure leaves a mapping until exit.
