@@ -1,15 +1,19 @@
+//! Counts what the programs do, in the per-CPU map `counters`.
+
 use mcs_common::Counter;
 
 use crate::maps::COUNTERS;
 
-/// Counts one, on this CPU. On a preemptible kernel a program that interrupts another one here may
-/// lose that one's count; the target has no atomic addition in this toolchain.
+/// Adds one on this CPU.
+///
+/// The toolchain has no atomic addition for this target. On a preemptible kernel a program that
+/// interrupts another one here may therefore lose the other's count.
 #[inline(always)]
 pub(crate) fn count(counter: Counter) {
     count_at(counter as u32);
 }
 
-/// Counts one for the counter of this index.
+/// Adds one to the counter with this index.
 #[inline(always)]
 pub(crate) fn count_at(index: u32) {
     if let Some(value) = COUNTERS.get_ptr_mut(index) {

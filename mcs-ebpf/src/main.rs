@@ -1,7 +1,7 @@
-//! The eBPF programs: entry points only.
+//! The entry points of the eBPF programs.
 //!
-//! A program of a hook that may refuse returns 1 to go on and 0 to refuse; the others must
-//! return 1 (kernel/bpf/verifier.c, `check_return_code`).
+//! connect and sendmsg programs return 1 to let the system call go on and 0 to fail it. recvmsg and
+//! getpeername programs must return 1 (kernel/bpf/verifier.c, `check_return_code`).
 #![no_std]
 #![no_main]
 #![expect(unsafe_code, reason = "the kernel's helpers, its context structs and values of maps")]
@@ -10,15 +10,11 @@
 compile_error!("mcs-ebpf is built for BPF alone: run `cargo xtask build`");
 
 mod affinity;
-mod connect;
-mod context;
 mod counters;
-mod destination;
 mod maps;
 mod packet;
-mod reverse;
-mod sendmsg;
-mod sockets;
+mod per_cpu;
+mod socket;
 
 use aya_ebpf::{
     macros::{cgroup_sock_addr, classifier},
@@ -26,92 +22,99 @@ use aya_ebpf::{
 };
 
 use crate::{
-    context::{Ctx, V4, V6},
-    packet::frame::{Bare, Ethernet},
+    packet::{
+        frame::{Ethernet, RawIp},
+        from_pod, to_pod, uplink,
+    },
+    socket::{
+        connect,
+        context::{Hook4, Hook6, SocketContext},
+        getpeername, recvmsg, sendmsg,
+    },
 };
 
-/// Rewrites the destination of an IPv4 connect.
+/// Replaces a VIP by a backend in an IPv4 connect.
 #[cgroup_sock_addr(connect4)]
 fn connect4(ctx: SockAddrContext) -> i32 {
-    connect::connect(&Ctx::<V4>::new(ctx))
+    connect::connect(&SocketContext::<Hook4>::new(ctx))
 }
 
-/// Rewrites the destination of an IPv6 connect, IPv4-mapped ones included.
+/// Replaces a VIP by a backend in an IPv6 connect, also to an IPv4-mapped address.
 #[cgroup_sock_addr(connect6)]
 fn connect6(ctx: SockAddrContext) -> i32 {
-    connect::connect(&Ctx::<V6>::new(ctx))
+    connect::connect(&SocketContext::<Hook6>::new(ctx))
 }
 
-/// Rewrites the destination of a datagram; IPv4 through an IPv6 socket comes here too.
+/// Replaces a VIP by a backend in an IPv4 send, also of an IPv6 socket.
 #[cgroup_sock_addr(sendmsg4)]
 fn sendmsg4(ctx: SockAddrContext) -> i32 {
-    sendmsg::sendmsg(&Ctx::<V4>::new(ctx))
+    sendmsg::sendmsg(&SocketContext::<Hook4>::new(ctx))
 }
 
-/// Rewrites the destination of a datagram.
+/// Replaces a VIP by a backend in an IPv6 send.
 #[cgroup_sock_addr(sendmsg6)]
 fn sendmsg6(ctx: SockAddrContext) -> i32 {
-    sendmsg::sendmsg(&Ctx::<V6>::new(ctx))
+    sendmsg::sendmsg(&SocketContext::<Hook6>::new(ctx))
 }
 
-/// Shows a datagram's source as the VIP it was sent to.
+/// Replaces a backend by its VIP in the source that an IPv4 receive reports.
 #[cgroup_sock_addr(recvmsg4)]
 fn recvmsg4(ctx: SockAddrContext) -> i32 {
-    reverse::recvmsg(&Ctx::<V4>::new(ctx))
+    recvmsg::recvmsg(&SocketContext::<Hook4>::new(ctx))
 }
 
-/// Shows a datagram's source as the VIP it was sent to; IPv4 to an IPv6 socket comes here.
+/// Replaces a backend by its VIP in the source that an IPv6 receive reports, also of IPv4 datagrams.
 #[cgroup_sock_addr(recvmsg6)]
 fn recvmsg6(ctx: SockAddrContext) -> i32 {
-    reverse::recvmsg(&Ctx::<V6>::new(ctx))
+    recvmsg::recvmsg(&SocketContext::<Hook6>::new(ctx))
 }
 
-/// Shows the peer as the VIP that was connected to.
+/// Replaces a backend by its VIP in the peer name of an IPv4 socket.
 #[cgroup_sock_addr(getpeername4)]
 fn getpeername4(ctx: SockAddrContext) -> i32 {
-    reverse::getpeername(&Ctx::<V4>::new(ctx))
+    getpeername::getpeername(&SocketContext::<Hook4>::new(ctx))
 }
 
-/// Shows the peer as the VIP that was connected to.
+/// Replaces a backend by its VIP in the peer name of an IPv6 socket.
 #[cgroup_sock_addr(getpeername6)]
 fn getpeername6(ctx: SockAddrContext) -> i32 {
-    reverse::getpeername(&Ctx::<V6>::new(ctx))
+    getpeername::getpeername(&SocketContext::<Hook6>::new(ctx))
 }
 
-/// Translates what a pod sends to a VIP, on the host's side of its interface: tc ingress.
+/// Translates packets that a pod sends to a VIP: tc ingress of the host side of its interface.
 #[classifier]
 fn from_pod(ctx: TcContext) -> i32 {
-    packet::from_pod::<Ethernet>(ctx)
+    from_pod::from_pod::<Ethernet>(ctx)
 }
 
-/// Translates what answers for a VIP, on the host's side of a pod's interface: tc egress.
+/// Translates replies to a pod: tc egress of the host side of its interface.
 #[classifier]
 fn to_pod(ctx: TcContext) -> i32 {
-    packet::to_pod::<Ethernet>(ctx)
+    to_pod::to_pod::<Ethernet>(ctx)
 }
 
-/// Drops what is still addressed to a VIP when it leaves the node: tc egress.
+/// Drops packets to a VIP that leave the node: tc egress of an uplink.
 #[classifier]
 fn uplink(ctx: TcContext) -> i32 {
-    packet::uplink::<Ethernet>(ctx)
+    uplink::uplink::<Ethernet>(ctx)
 }
 
-/// As `from_pod`, on a device without Ethernet headers.
+/// `from_pod` for a device without Ethernet headers.
 #[classifier]
 fn from_pod_bare(ctx: TcContext) -> i32 {
-    packet::from_pod::<Bare>(ctx)
+    from_pod::from_pod::<RawIp>(ctx)
 }
 
-/// As `to_pod`, on a device without Ethernet headers.
+/// `to_pod` for a device without Ethernet headers.
 #[classifier]
 fn to_pod_bare(ctx: TcContext) -> i32 {
-    packet::to_pod::<Bare>(ctx)
+    to_pod::to_pod::<RawIp>(ctx)
 }
 
-/// As `uplink`, on a device without Ethernet headers.
+/// `uplink` for a device without Ethernet headers.
 #[classifier]
 fn uplink_bare(ctx: TcContext) -> i32 {
-    packet::uplink::<Bare>(ctx)
+    uplink::uplink::<RawIp>(ctx)
 }
 
 #[cfg(target_arch = "bpf")]
@@ -120,7 +123,7 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     loop {}
 }
 
-/// The kernel lends some helpers to GPL-compatible programs only.
+/// The kernel allows some helpers in GPL-compatible programs only.
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]
 static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

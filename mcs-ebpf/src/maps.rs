@@ -1,4 +1,4 @@
-//! The maps. User space overrides the sizes with its capacity.
+//! Declares the maps. The agent sets their sizes when it loads them (`--max-*`, `--max-memory`).
 
 use core::ptr;
 
@@ -15,7 +15,7 @@ use mcs_common::{
     select::Tables,
 };
 
-use crate::packet::{refuse::Budget, scratch::Scratch};
+use crate::per_cpu::{RefusalBudget, Scratch};
 
 const MMAPABLE: usize = BPF_F_MMAPABLE as usize;
 pub(crate) const LRU_ENTRIES: usize = mcs_common::maps::LRU_ENTRIES as usize;
@@ -57,14 +57,14 @@ pub(crate) static FLOWS_USED: Array<u32, 1, MMAPABLE> = Array::new();
 pub(crate) static FRAGMENTS: LruHashMap<FragmentKey, Fragment, FRAGMENT_ENTRIES> =
     LruHashMap::new();
 #[btf_map(name = "scratch")]
-pub(crate) static SCRATCH: PerCpuArray<Scratch, 1> = PerCpuArray::new();
+static SCRATCH: PerCpuArray<Scratch, 1> = PerCpuArray::new();
 #[btf_map(name = "refusals")]
-pub(crate) static REFUSALS: PerCpuArray<Budget, 1> = PerCpuArray::new();
+pub(crate) static REFUSALS: PerCpuArray<RefusalBudget, 1> = PerCpuArray::new();
 #[btf_map(name = "client_affinity")]
 pub(crate) static CLIENT_AFFINITY: LruHashMap<ClientKey, Affinity, LRU_ENTRIES> = LruHashMap::new();
 
-// Read by people and by the command line only; they stand here so that their BTF comes from the
-// same types.
+// No program reads these maps; the command line and bpftool do. They are declared here so that their
+// BTF comes from the same types.
 #[btf_map(name = "services")]
 static SERVICES: Array<ServiceRecord, 1, MMAPABLE> = Array::new();
 #[btf_map(name = "clusters")]
@@ -72,7 +72,15 @@ static CLUSTERS: Array<ClusterRecord, 1, MMAPABLE> = Array::new();
 #[btf_map(name = "run")]
 static RUN: Array<RunRecord, 1, MMAPABLE> = Array::new();
 
-/// The config maps, as the shared selection code reads them.
+/// This CPU's working memory.
+#[inline(always)]
+pub(crate) fn scratch<'a>() -> Option<&'a mut Scratch> {
+    // SAFETY: the pointer is to this CPU's value of the map. No other run uses it meanwhile, and any
+    // bytes are a `Scratch`.
+    SCRATCH.get_ptr_mut(0).map(|scratch| unsafe { &mut *scratch })
+}
+
+/// The config maps, for the selection code that kernel and user space share.
 pub(crate) struct ConfigMaps;
 
 impl Tables for ConfigMaps {
@@ -83,8 +91,8 @@ impl Tables for ConfigMaps {
 
     #[inline(always)]
     fn frontend(&self, key: &FrontendKey) -> Option<u32> {
-        // SAFETY: the pointer is to a value of the map; that the element may be reused meanwhile
-        // is what the echo in `states` is for.
+        // SAFETY: the pointer is to a value of the map. The map may reuse the element meanwhile; the
+        // copy of the key in `states` reveals that.
         FRONTENDS.get_ptr(key).map(|index| unsafe { ptr::read_volatile(index) })
     }
 
@@ -97,7 +105,7 @@ impl Tables for ConfigMaps {
     #[inline(always)]
     fn slot(&self, index: u32) -> Option<u32> {
         let pair = SLOTS.get_ptr(index / 2)?.cast::<u32>();
-        // SAFETY: the pointer is to a value of the array, and in it.
+        // SAFETY: the pointer is to a value of the array, which has two words.
         Some(unsafe { ptr::read_volatile(pair.add(index as usize % 2)) })
     }
 
@@ -108,23 +116,23 @@ impl Tables for ConfigMaps {
     }
 }
 
-/// Reads a map value that others write meanwhile: volatile, in 64-bit words, which is what the
-/// writers write whole.
+/// Copies a map value that user space or another CPU writes meanwhile. Each 64-bit word is read once:
+/// writers store words, and nothing larger, at once.
 ///
 /// # Safety
-/// `from` points to a value of a map, which is aligned to 8.
+/// `from` points to a value of a map, which is aligned to 8 bytes.
 #[inline(always)]
 pub(crate) unsafe fn load<T: Pod>(from: *const T) -> T {
     let mut value = T::zeroed();
-    // SAFETY: the caller vouches for it.
+    // SAFETY: the caller guarantees it.
     unsafe { load_into(&mut value, from) };
     value
 }
 
-/// As [`load`], without a copy on the stack.
+/// Copies as [`load`] does, without a copy on the stack.
 ///
 /// # Safety
-/// As for [`load`].
+/// The requirement of [`load`].
 #[inline(always)]
 pub(crate) unsafe fn load_into<T: Pod>(to: &mut T, from: *const T) {
     const { assert!(size_of::<T>().is_multiple_of(8) && align_of::<T>() == 8) };

@@ -1,7 +1,8 @@
-//! The flow table: two entries a flow, each under the tuple of the packets that it translates.
+//! Finds, begins and ends flows. A flow has two entries in the flow table, one for each direction,
+//! each under the tuple of the packets that it translates.
 #![expect(
     clippy::needless_borrows_for_generic_args,
-    reason = "what is passed by value is copied to the stack, which has no room for it"
+    reason = "arguments by value are copied to the stack, which has no room for them"
 )]
 
 use core::ptr;
@@ -11,47 +12,50 @@ use aya_ebpf::{
     helpers::bpf_ktime_get_ns,
 };
 use mcs_common::{
-    Counter, FRONTEND_AFFINITY_CLIENT_IP, Flow, FlowFlags, FlowState, FlowsUsed, Seen, Tuple,
+    Counter, Flow, FlowFlags, FlowState, FlowsUsed, Seen, Tuple,
     select::{Choice, recall},
 };
 
-use super::{ip::protocol, scratch::Scratch};
+use super::{affinity, ip::protocol};
 use crate::{
-    affinity,
+    affinity::has_affinity,
     counters::count,
     maps::{ConfigMaps, FLOWS, FLOWS_USED, load_into},
+    per_cpu::Scratch,
 };
 
-/// Backends that are tried for one whose reply can be told from those of other flows.
-const BACKENDS: u32 = 3;
-/// Source ports that are tried after that.
-const PORTS: u32 = 4;
-/// Attempts to begin a flow.
-pub(crate) const ATTEMPTS: u32 = BACKENDS + PORTS;
-/// Above what Linux takes by default (`ip_local_port_range`), so that no socket of the client is
-/// likely to use it for the backend itself.
+/// How many backends a new flow tries with its own source port. A backend does not serve if another
+/// flow has the same tuple of replies.
+const BACKEND_ATTEMPTS: u32 = 3;
+/// How many other source ports it tries after that.
+const PORT_ATTEMPTS: u32 = 4;
+/// The number of attempts to begin a flow.
+pub(crate) const ATTEMPTS: u32 = BACKEND_ATTEMPTS + PORT_ATTEMPTS;
+/// The lowest of the other source ports. It is above Linux's default `ip_local_port_range`, so the
+/// client's own connections to the backend rarely have such a port.
 const FIRST_PORT: u32 = 61_000;
 
-/// Whether there may be any flow: else packets to pods need no look.
+/// Whether the flow table may have entries. If not, `to_pod` passes every packet.
 #[inline(always)]
 pub(crate) fn may_exist() -> bool {
     // SAFETY: the pointer is to the array's only value.
     FLOWS_USED.get_ptr(0).is_some_and(|used| unsafe { used.read_volatile() != FlowsUsed::NO })
 }
 
-/// An entry of the table. If it is evicted and reused while it is looked at, one packet goes
-/// astray, like one that is lost, and what is noted of it is noted of another flow: the cost of an
-/// LRU map.
+/// A pointer to an entry of the flow table.
+///
+/// The LRU map may evict and reuse the entry at any time. One packet then goes to a wrong place, as if
+/// it were lost, and another flow gets its flags and time.
 #[derive(Clone, Copy)]
-pub(crate) struct Entry(*mut Flow);
+pub(crate) struct FlowEntry(*mut Flow);
 
-/// The entry for packets with this tuple.
+/// Finds the entry for packets with this tuple.
 #[inline(always)]
-pub(crate) fn find(tuple: &Tuple) -> Option<Entry> {
-    FLOWS.get_ptr_mut(tuple).map(Entry)
+pub(crate) fn find(tuple: &Tuple) -> Option<FlowEntry> {
+    FLOWS.get_ptr_mut(tuple).map(FlowEntry)
 }
 
-impl Entry {
+impl FlowEntry {
     #[inline(always)]
     pub(crate) fn read(self, flow: &mut Flow) {
         // SAFETY: the pointer is to a value of the map.
@@ -77,29 +81,35 @@ impl Entry {
     }
 }
 
-/// What stands under the key for packets the other way.
-enum Other {
-    Nothing,
-    /// The other entry of the flow.
-    Ours(Entry),
-    /// An entry of another flow, to which this one has given way.
-    Anothers,
+/// The entry under a flow's key for the opposite direction.
+enum OppositeEntry {
+    Absent,
+    /// The entry belongs to the same flow.
+    SameFlow(FlowEntry),
+    /// Another flow has taken the key.
+    OtherFlow,
 }
 
-/// The other entry of the flow in `scratch`.
+/// Finds the entry for the opposite direction of the flow in `scratch`.
 #[inline(always)]
-fn other(scratch: &mut Scratch) -> Other {
-    scratch.other_key = scratch.flow.to.reversed();
-    let Some(entry) = find(&scratch.other_key) else { return Other::Nothing };
+fn find_opposite(scratch: &mut Scratch) -> OppositeEntry {
+    scratch.opposite_key = scratch.flow.to.reversed();
+    let Some(entry) = find(&scratch.opposite_key) else { return OppositeEntry::Absent };
     entry.read_to(&mut scratch.spare);
-    if scratch.spare == scratch.tuple.reversed() { Other::Ours(entry) } else { Other::Anothers }
+    if scratch.spare == scratch.tuple.reversed() {
+        OppositeEntry::SameFlow(entry)
+    } else {
+        OppositeEntry::OtherFlow
+    }
 }
 
-/// Takes note of a packet of the flow: its TCP flags, and now and then the time. Then the other
-/// entry is looked at too, so that neither is evicted while the other is used, and made anew if it
-/// was. Returns whether the flow still has its place.
+/// Records the TCP flags of a packet of the flow, and every [`Flow::TOUCH_NS`] the time.
+///
+/// With the time it also looks up the opposite entry, so that the LRU map does not evict one while
+/// the other is in use, and inserts it again if it is gone. Returns `false` if another flow has taken
+/// the opposite key.
 #[inline(always)]
-pub(crate) fn touch(scratch: &mut Scratch, entry: Entry, flags: u32) -> bool {
+pub(crate) fn touch(scratch: &mut Scratch, entry: FlowEntry, flags: u32) -> bool {
     let seen = Seen::after(scratch.flow.seen, flags);
     if seen != scratch.flow.seen {
         // SAFETY: the pointer is to a value of the map.
@@ -111,47 +121,47 @@ pub(crate) fn touch(scratch: &mut Scratch, entry: Entry, flags: u32) -> bool {
     }
     // SAFETY: as above.
     unsafe { (&raw mut (*entry.0).last_seen_ns).write_volatile(now) };
-    match other(scratch) {
-        Other::Ours(_) => true,
-        Other::Anothers => false,
-        Other::Nothing => {
-            scratch.pair(now);
-            // Where it fails, another packet of the flow has just made it, or there is no room: no
-            // reason to forget the flow.
-            FLOWS.insert(&scratch.other_key, &scratch.other, BPF_NOEXIST.into()).is_ok()
-                || !matches!(other(scratch), Other::Anothers)
+    match find_opposite(scratch) {
+        OppositeEntry::SameFlow(_) => true,
+        OppositeEntry::OtherFlow => false,
+        OppositeEntry::Absent => {
+            scratch.fill_opposite(now);
+            // It fails if another packet of the flow has just inserted it, or if there is no room.
+            // Neither is a reason to forget the flow.
+            FLOWS.insert(&scratch.opposite_key, &scratch.opposite, BPF_NOEXIST.into()).is_ok()
+                || !matches!(find_opposite(scratch), OppositeEntry::OtherFlow)
         }
     }
 }
 
-/// Puts the flow that a client's packet with these TCP flags goes on with in `scratch`, if there is
-/// one.
+/// Finds the flow that a client's packet with these TCP flags continues and stores it in
+/// `Scratch::flow`. Returns whether there is one.
 #[inline(always)]
 pub(crate) fn find_for_client(scratch: &mut Scratch, flags: u32) -> bool {
     let Some(entry) = find(&scratch.tuple) else { return false };
     entry.read(&mut scratch.flow);
-    if goes_on(scratch, flags) && touch(scratch, entry, flags) {
+    if continues(scratch, flags) && touch(scratch, entry, flags) {
         return true;
     }
     forget(scratch);
     false
 }
 
-/// Puts the flow that a packet to a pod answers in `scratch`, if there is one.
+/// Finds the flow that a packet to a pod answers and stores it in `Scratch::flow`.
 #[inline(always)]
-pub(crate) fn find_for_pod(scratch: &mut Scratch, flags: u32) -> Option<Entry> {
+pub(crate) fn find_for_pod(scratch: &mut Scratch, flags: u32) -> Option<FlowEntry> {
     let entry = find(&scratch.tuple)?;
     entry.read(&mut scratch.flow);
-    // A pod's reply to itself was translated when it came from the pod.
+    // A hairpin's reply was translated when the pod sent it.
     if scratch.flow.flags & (FlowFlags::REPLY | FlowFlags::HAIRPIN) != FlowFlags::REPLY {
         return None;
     }
-    // A connection begins: not this one, if it is over, since the client's SYN would have begun it
-    // anew. The client has called the backend directly, from the same port.
+    // A SYN from the backend after the flow is over is no reply: a new connection of the client would
+    // have replaced this flow. The client has connected to the backend directly, from the same port.
     if flags & Seen::SYN != 0 && scratch.flow.to.protocol == protocol::TCP {
-        let client = match other(scratch) {
-            Other::Ours(client) => client.seen(),
-            Other::Nothing | Other::Anothers => 0,
+        let client = match find_opposite(scratch) {
+            OppositeEntry::SameFlow(client) => client.seen(),
+            OppositeEntry::Absent | OppositeEntry::OtherFlow => 0,
         };
         if FlowState::of(protocol::TCP, client, scratch.flow.seen).is_over() {
             return None;
@@ -160,12 +170,12 @@ pub(crate) fn find_for_pod(scratch: &mut Scratch, flags: u32) -> Option<Entry> {
     Some(entry)
 }
 
-/// Whether a packet with these TCP flags goes on with the flow that is in `scratch`.
+/// Whether a packet with these TCP flags continues the flow in `scratch`.
 ///
-/// TCP stays with a backend that was removed until it ends; a SYN, and UDP, goes to one that is in
-/// the set.
+/// A TCP connection keeps a removed backend until it ends. A SYN, and any UDP datagram, needs a backend
+/// of the current set.
 #[inline(always)]
-fn goes_on(scratch: &mut Scratch, flags: u32) -> bool {
+fn continues(scratch: &mut Scratch, flags: u32) -> bool {
     if scratch.flow.is_reply() {
         return true;
     }
@@ -173,10 +183,10 @@ fn goes_on(scratch: &mut Scratch, flags: u32) -> bool {
         if flags & (Seen::SYN | Seen::ACK) != Seen::SYN {
             return true;
         }
-        let replied = match other(scratch) {
-            Other::Nothing => 0,
-            Other::Ours(reply) => reply.seen(),
-            Other::Anothers => return false,
+        let replied = match find_opposite(scratch) {
+            OppositeEntry::Absent => 0,
+            OppositeEntry::SameFlow(reply) => reply.seen(),
+            OppositeEntry::OtherFlow => return false,
         };
         if FlowState::of(protocol::TCP, scratch.flow.seen, replied).is_over() {
             return false;
@@ -185,61 +195,63 @@ fn goes_on(scratch: &mut Scratch, flags: u32) -> bool {
     let Some(choice) = recall(&ConfigMaps, scratch.flow.frontend, scratch.flow.chosen) else {
         return false;
     };
-    // Config maps that had to be made anew count from the start again, and flows outlive them.
+    // Flows outlive the config maps. Config maps that were replaced assign the same ids again.
     let to = &scratch.flow.to;
     choice.backend.addr == to.dst && choice.backend.port == to.dst_port
 }
 
-/// Forgets the flow in `scratch`, so that another one can begin under the same tuple.
+/// Deletes the flow in `scratch`, so that another one can begin with the same tuple.
 #[inline(always)]
 fn forget(scratch: &mut Scratch) {
-    // Absent is as good. What a UDP backend has yet to answer still comes from the VIP.
+    // An absent entry counts as success. A UDP flow keeps its reply entry: replies still to come must
+    // have the VIP as their source.
     if scratch.tuple.protocol == protocol::TCP
-        && let Other::Ours(_) = other(scratch)
+        && let OppositeEntry::SameFlow(_) = find_opposite(scratch)
     {
-        let _ = FLOWS.remove(&scratch.other_key);
+        let _ = FLOWS.remove(&scratch.opposite_key);
     }
     let _ = FLOWS.remove(&scratch.tuple);
 }
 
-/// Begins a flow of a client to the frontend in `scratch`, unless its replies could not be told from
-/// those of another one: then another attempt may find a way.
+/// Begins a flow of a client to the frontend in `scratch`.
+///
+/// Returns `false` if another flow has the same tuple of replies; another attempt may then succeed.
 #[inline(always)]
 pub(crate) fn begin(scratch: &mut Scratch, attempt: u32, flags: u32) -> Result<bool, Counter> {
     let now = now_ns();
     let spread = scratch.tuple.spread();
     let mut random = spread;
     let mut port = scratch.tuple.src_port;
-    if attempt < BACKENDS {
-        // With affinity it would be the same backend again.
-        if attempt > 0 && scratch.frontend.state.flags & FRONTEND_AFFINITY_CLIENT_IP != 0 {
+    if attempt < BACKEND_ATTEMPTS {
+        // Affinity returns the same backend for every attempt.
+        if attempt > 0 && has_affinity(&scratch.frontend) {
             return Ok(false);
         }
-        random = random.wrapping_add(attempt.wrapping_mul(u32::MAX / BACKENDS));
+        random = random.wrapping_add(attempt.wrapping_mul(u32::MAX / BACKEND_ATTEMPTS));
     } else {
         let offset = (spread >> 16).wrapping_add(attempt * 7) % (65_536 - FIRST_PORT);
         #[expect(clippy::cast_possible_truncation, reason = "less than 65536")]
-        let other = (FIRST_PORT + offset) as u16;
-        port = other;
+        let alternative = (FIRST_PORT + offset) as u16;
+        port = alternative;
     }
     let Some(choice) = affinity::choose_for_client(&scratch.tuple.src, &scratch.frontend, random)
     else {
         return Err(Counter::PacketRefusedNoBackend);
     };
     mark_used();
-    scratch.choose(port, &choice, now);
+    scratch.fill_flow(port, &choice, now);
     if !claim_reply(scratch, now)? {
         return Ok(false);
     }
-    if attempt >= BACKENDS {
+    if attempt >= BACKEND_ATTEMPTS {
         count(Counter::FlowPortChanged);
     }
     scratch.flow.seen = Seen::after(0, flags);
     record(scratch)
 }
 
-/// Packets to pods are looked up from now on. Before the flow is made: user space takes the mark
-/// away when it sees none, and looks once more.
+/// Makes `to_pod` look up packets from now on. It must precede the insertion of a flow: user space
+/// resets the mark when it finds none, and then looks once more.
 #[inline(always)]
 fn mark_used() {
     if let Some(used) = FLOWS_USED.get_ptr_mut(0) {
@@ -253,13 +265,13 @@ fn mark_used() {
 }
 
 impl Scratch {
-    /// Makes `flow` the client's entry of a new flow.
+    /// Fills `flow` with the client's entry of a new flow.
     #[inline(always)]
-    fn choose(&mut self, port: u16, choice: &Choice, now: u64) {
+    fn fill_flow(&mut self, port: u16, choice: &Choice, now: u64) {
         let (tuple, backend) = (&self.tuple, &choice.backend);
         let hairpin = backend.addr == tuple.src;
-        // A pod takes no packet from its own address, so that one comes from the VIP, to which the
-        // pod answers through us.
+        // A pod drops packets from its own address. So the source becomes the VIP, and the pod's reply
+        // passes `from_pod` again.
         let src = if hairpin { tuple.dst } else { tuple.src };
         self.flow.to =
             Tuple::new(src, port, backend.addr, backend.port, tuple.protocol, tuple.device);
@@ -271,42 +283,42 @@ impl Scratch {
         self.flow.pad = 0;
     }
 
-    /// Makes `other` the entry for packets the other way.
+    /// Fills `opposite` with the entry for the opposite direction of `flow`.
     #[inline(always)]
-    fn pair(&mut self, now: u64) {
-        self.other_key = self.flow.to.reversed();
-        self.other.to = self.tuple.reversed();
-        self.other.chosen = self.flow.chosen;
-        self.other.frontend = self.flow.frontend;
-        self.other.flags = self.flow.flags ^ FlowFlags::REPLY;
-        self.other.last_seen_ns = now;
-        self.other.seen = 0;
-        self.other.pad = 0;
+    fn fill_opposite(&mut self, now: u64) {
+        self.opposite_key = self.flow.to.reversed();
+        self.opposite.to = self.tuple.reversed();
+        self.opposite.chosen = self.flow.chosen;
+        self.opposite.frontend = self.flow.frontend;
+        self.opposite.flags = self.flow.flags ^ FlowFlags::REPLY;
+        self.opposite.last_seen_ns = now;
+        self.opposite.seen = 0;
+        self.opposite.pad = 0;
     }
 }
 
-/// Makes the entry for replies, unless another flow that lives has it.
+/// Inserts the entry for replies, unless another flow that is alive has the key.
 #[inline(always)]
 fn claim_reply(scratch: &mut Scratch, now: u64) -> Result<bool, Counter> {
-    scratch.pair(now);
-    if FLOWS.insert(&scratch.other_key, &scratch.other, BPF_NOEXIST.into()).is_ok() {
+    scratch.fill_opposite(now);
+    if FLOWS.insert(&scratch.opposite_key, &scratch.opposite, BPF_NOEXIST.into()).is_ok() {
         return Ok(true);
     }
-    if let Some(existing) = find(&scratch.other_key) {
+    if let Some(existing) = find(&scratch.opposite_key) {
         existing.read_to(&mut scratch.spare);
-        if scratch.spare != scratch.other.to && is_alive(scratch, existing, now) {
+        if scratch.spare != scratch.opposite.to && is_alive(scratch, existing, now) {
             return Ok(false);
         }
     }
-    match FLOWS.insert(&scratch.other_key, &scratch.other, BPF_ANY.into()) {
+    match FLOWS.insert(&scratch.opposite_key, &scratch.opposite, BPF_ANY.into()) {
         Ok(()) => Ok(true),
         Err(_) => Err(Counter::PacketDroppedFailed),
     }
 }
 
-/// Whether the rival flow goes on, by its entry for replies.
+/// Whether the flow with this entry for replies is alive: not over, and not idle beyond its timeout.
 #[inline(always)]
-fn is_alive(scratch: &mut Scratch, reply: Entry, now: u64) -> bool {
+fn is_alive(scratch: &mut Scratch, reply: FlowEntry, now: u64) -> bool {
     let mut last_seen = reply.last_seen_ns();
     let mut seen = 0;
     scratch.spare = scratch.spare.reversed();
@@ -321,8 +333,7 @@ fn is_alive(scratch: &mut Scratch, reply: Entry, now: u64) -> bool {
     !state.is_over() && now.saturating_sub(last_seen) < state.timeout_ns(protocol)
 }
 
-/// Makes the client's entry. Another CPU may have begun the same flow meanwhile: then its choice
-/// stands.
+/// Inserts the client's entry. If another CPU has begun the same flow meanwhile, its backend is used.
 #[inline(always)]
 fn record(scratch: &mut Scratch) -> Result<bool, Counter> {
     if FLOWS.insert(&scratch.tuple, &scratch.flow, BPF_NOEXIST.into()).is_ok() {
@@ -332,7 +343,7 @@ fn record(scratch: &mut Scratch) -> Result<bool, Counter> {
     let Some(first) = find(&scratch.tuple) else { return Err(Counter::PacketDroppedFailed) };
     first.read_to(&mut scratch.spare);
     if scratch.spare != scratch.flow.to {
-        let _ = FLOWS.remove(&scratch.other_key);
+        let _ = FLOWS.remove(&scratch.opposite_key);
     }
     first.read(&mut scratch.flow);
     Ok(true)

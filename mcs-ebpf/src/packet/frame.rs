@@ -1,4 +1,4 @@
-//! A packet as its device shows it.
+//! Reads and writes a packet by offset, and finds its IP header behind link header and VLAN tags.
 
 use core::{marker::PhantomData, mem::MaybeUninit, ptr};
 
@@ -8,56 +8,56 @@ use aya_ebpf::{
     programs::TcContext,
 };
 
-/// Ethertype, host order.
+/// Ethertype of IPv4, in host order.
 pub(crate) const IPV4: u16 = 0x0800;
-/// Ethertype, host order.
+/// Ethertype of IPv6, in host order.
 pub(crate) const IPV6: u16 = 0x86dd;
 const VLAN: u16 = 0x8100;
 const SERVICE_VLAN: u16 = 0x88a8;
 const VLAN_TAG: u32 = 4;
-/// Tags that are looked behind: one of a provider and one of a customer (802.1ad).
+/// The most VLAN tags of a packet: one of a provider and one of a customer (IEEE 802.1ad).
 const VLAN_TAGS: usize = 2;
 
-/// What stands before the IP header.
-pub(crate) trait Link {
-    /// Bytes of it.
+/// The kind of header that a device puts before the IP header.
+pub(crate) trait LinkLayer {
+    /// Its size in bytes.
     const HEADER: u32;
 }
 
-/// An Ethernet header.
+/// Devices with Ethernet headers.
 pub(crate) struct Ethernet;
-/// Nothing: tun, `WireGuard`.
-pub(crate) struct Bare;
+/// Devices without link headers, as tun and `WireGuard`.
+pub(crate) struct RawIp;
 
-impl Link for Ethernet {
+impl LinkLayer for Ethernet {
     const HEADER: u32 = 14;
 }
 
-impl Link for Bare {
+impl LinkLayer for RawIp {
     const HEADER: u32 = 0;
 }
 
-/// The size of a type, as helpers take it.
+/// The size of a type in bytes, as the kernel's helpers take it.
 pub(crate) const fn bytes_of<T>() -> u32 {
-    #[expect(clippy::cast_possible_truncation, reason = "what stands in a packet is small")]
+    #[expect(clippy::cast_possible_truncation, reason = "headers are small")]
     let bytes = size_of::<T>() as u32;
     bytes
 }
 
-/// The packet could not be read or written there.
+/// The kernel could not read or write the packet at this offset.
 pub(crate) struct OutOfBounds;
 
-/// A packet on a device.
+/// A packet on a device with the link layer `L`.
 pub(crate) struct Frame<L> {
     pub(crate) ctx: TcContext,
-    /// Host order.
+    /// The ethertype behind all VLAN tags, in host order.
     pub(crate) ethertype: u16,
-    /// Where the IP header begins.
+    /// The offset of the IP header, in bytes.
     pub(crate) l3: u32,
     link: PhantomData<L>,
 }
 
-impl<L: Link> Frame<L> {
+impl<L: LinkLayer> Frame<L> {
     #[inline(always)]
     pub(crate) fn new(ctx: TcContext) -> Self {
         // SAFETY: the context is the one the program was called with.
@@ -65,8 +65,8 @@ impl<L: Link> Frame<L> {
         #[expect(clippy::cast_possible_truncation, reason = "the kernel keeps a __be16 in it")]
         let ethertype = u16::from_be(protocol as u16);
         let mut frame = Self { ctx, ethertype, l3: L::HEADER, link: PhantomData };
-        // The kernel takes one tag off before it calls us, and puts it on after; what is left are
-        // second ones, and those of devices that cannot do it.
+        // The kernel keeps one tag outside the packet data while the program runs. In the data are
+        // second tags, and the tags of devices without that feature.
         for _ in 0..VLAN_TAGS {
             if frame.ethertype != VLAN && frame.ethertype != SERVICE_VLAN {
                 break;
@@ -78,14 +78,14 @@ impl<L: Link> Frame<L> {
         frame
     }
 
-    /// The same, whose IP header begins at `l3`.
+    /// The same packet with its IP header at offset `l3`.
     #[inline(always)]
     pub(crate) fn at(&self, l3: u32) -> Self {
         let ctx = TcContext::new(self.ctx.skb.skb);
         Self { ctx, ethertype: self.ethertype, l3, link: PhantomData }
     }
 
-    /// Bytes of the packet, its link header included.
+    /// The length of the packet in bytes, link header included.
     #[inline(always)]
     pub(crate) fn len(&self) -> u32 {
         // SAFETY: the context is the one the program was called with.
@@ -99,15 +99,15 @@ impl<L: Link> Frame<L> {
         unsafe { ptr::read_volatile(&raw const (*self.ctx.skb.skb).ifindex) }
     }
 
-    /// Whether the packet is to be cut into segments by the device. (Their number is not known of one
-    /// that comes from a virtual machine.)
+    /// Whether the device is to split the packet into segments. (The number of segments is unknown for
+    /// a packet from a virtual machine.)
     #[inline(always)]
     pub(crate) fn is_gso(&self) -> bool {
         // SAFETY: as in `device`.
         unsafe { ptr::read_volatile(&raw const (*self.ctx.skb.skb).gso_size) != 0 }
     }
 
-    /// Reads what stands at `offset`.
+    /// Reads a value at `offset`.
     #[inline(always)]
     pub(crate) fn load<T: bytemuck::AnyBitPattern>(&self, offset: u32) -> Result<T, OutOfBounds> {
         let mut value = MaybeUninit::<T>::uninit();
@@ -144,11 +144,11 @@ impl<L: Link> Frame<L> {
         if result == 0 { Ok(()) } else { Err(OutOfBounds) }
     }
 
-    /// Sends the packet out of the device that it is on, to the station it came from. The verdict.
+    /// Sends the packet back out of its device, to the link address it came from. Returns the verdict.
     #[inline(always)]
     pub(crate) fn send_back(&self) -> Result<i32, OutOfBounds> {
         if L::HEADER != 0 {
-            // Destination and source, six bytes each, change places.
+            // Destination and source address, six bytes each.
             let [to, from]: [[u16; 3]; 2] = self.load(0)?;
             self.store(0, &[from, to], 0)?;
         }

@@ -1,32 +1,32 @@
-//! ICMP: errors about translated packets, and echo requests to a VIP.
+//! Translates ICMP errors about packets of flows, and answers echo requests to a VIP.
 
 use core::borrow::Borrow as _;
 
 use mcs_common::{Counter, FlowFlags, Tuple};
 
 use super::{
-    NEXT, drop_counted, flows,
-    frame::{Frame, Link, OutOfBounds},
-    ip::{Header, Ip, Piece, checksum_difference, fold, protocol},
+    flows,
+    frame::{Frame, LinkLayer, OutOfBounds},
+    ip::{FragmentPosition, IpHeader, IpVersion, checksum_difference, fold, protocol},
     rewrite::{addresses, ports, replace_l4},
-    scratch::Scratch,
     transport::checksum_offset,
+    verdict::{NEXT, drop_counted},
 };
-use crate::counters::count;
+use crate::{counters::count, per_cpu::Scratch};
 
-/// Bytes of an ICMP message before its payload: in an error, the packet that it is about.
+/// The size of an ICMP header in bytes. In an error, the packet that it is about follows.
 const HEADER: u32 = 8;
-/// Where the checksum of an ICMP message stands in it.
+/// The offset of the checksum in an ICMP header, in bytes.
 const CHECKSUM: u32 = 2;
 
-/// The verdict on ICMP that a pod sends to a VIP.
+/// Decides about an ICMP message that a pod sends to a VIP.
 #[inline(always)]
-pub(crate) fn to_vip<F: Ip, L: Link>(
+pub(crate) fn to_vip<F: IpVersion, L: LinkLayer>(
     frame: &Frame<L>,
-    header: &Header,
+    header: &IpHeader,
     scratch: &mut Scratch,
 ) -> i32 {
-    if header.piece != Piece::Whole {
+    if header.fragment != FragmentPosition::Unfragmented {
         return drop_counted(Counter::PacketDroppedIcmp);
     }
     let Ok(kind) = kind(frame, header) else {
@@ -57,19 +57,19 @@ pub(crate) fn to_vip<F: Ip, L: Link>(
     frame.send_back().unwrap_or_else(|_| drop_counted(Counter::PacketDroppedFailed))
 }
 
-/// The verdict on ICMP that goes to a pod.
+/// Decides about an ICMP message that a pod receives.
 #[inline(always)]
-pub(crate) fn to_pod<F: Ip, L: Link>(
+pub(crate) fn to_pod<F: IpVersion, L: LinkLayer>(
     frame: &Frame<L>,
-    header: &Header,
+    header: &IpHeader,
     scratch: &mut Scratch,
 ) -> i32 {
     let Ok(kind) = kind(frame, header) else { return NEXT };
-    if header.piece != Piece::Whole {
+    if header.fragment != FragmentPosition::Unfragmented {
         return NEXT;
     }
-    // A redirect is about the way to one backend. A client that took it for the way to the VIP would
-    // send all flows there.
+    // A redirect names a better router to one backend. The client would take it for the router to
+    // the VIP and send all flows there.
     if let Some(redirected) = F::redirected(frame, header.l4, kind) {
         return match find::<F, L>(frame, header, redirected, scratch) {
             Some(_) => drop_counted(Counter::RedirectDropped),
@@ -82,7 +82,7 @@ pub(crate) fn to_pod<F: Ip, L: Link>(
     let Some(inner) = find::<F, L>(frame, header, header.l4 + HEADER, scratch) else {
         return NEXT;
     };
-    // What is about a pod's packets to itself was translated when it came from the pod.
+    // An error about a hairpin flow was translated when the pod sent it.
     if scratch.flow.flags & (FlowFlags::REPLY | FlowFlags::HAIRPIN) != FlowFlags::REPLY {
         return NEXT;
     }
@@ -95,16 +95,16 @@ pub(crate) fn to_pod<F: Ip, L: Link>(
 
 /// The type of the message.
 #[inline(always)]
-fn kind<L: Link>(frame: &Frame<L>, header: &Header) -> Result<u8, OutOfBounds> {
-    // Behind the end by its header there may be padding.
+fn kind<L: LinkLayer>(frame: &Frame<L>, header: &IpHeader) -> Result<u8, OutOfBounds> {
+    // The frame may end with padding, so the IP header's length counts.
     if header.end - header.l4 < HEADER { Err(OutOfBounds) } else { frame.load(header.l4) }
 }
 
-/// Turns an echo request into its reply.
+/// Turns an echo request into its reply and sends it back.
 #[inline(always)]
-fn answer_echo<F: Ip, L: Link>(
+fn answer_echo<F: IpVersion, L: LinkLayer>(
     frame: &Frame<L>,
-    header: &Header,
+    header: &IpHeader,
     tuple: &Tuple,
 ) -> Result<i32, OutOfBounds> {
     let old: u16 = frame.load(header.l4)?;
@@ -112,51 +112,52 @@ fn answer_echo<F: Ip, L: Link>(
     let new = u16::from_ne_bytes([F::ECHO_REPLY, code]);
     replace_l4(frame, header.l4 + CHECKSUM, old.into(), new.into(), 2)?;
     frame.store(header.l4, &new, 0)?;
-    // What changes places adds up to the same sum.
+    // Swapped words add up to the same checksum.
     addresses::<F, L>(frame, frame.l3, 0, F::addresses(&tuple.reversed()).borrow())?;
     frame.send_back()
 }
 
-/// The packet inside a message, at `quote`: its header, its ends in `scratch.inner`, and in
-/// `scratch.flow` the flow that it is of: the entry for packets the other way.
+/// Reads the packet that a message quotes at offset `quote`. Returns its header, stores its ends in
+/// `scratch.inner` and its flow in `scratch.flow`: the entry for the opposite direction.
 #[inline(always)]
-fn find<F: Ip, L: Link>(
+fn find<F: IpVersion, L: LinkLayer>(
     frame: &Frame<L>,
-    header: &Header,
+    header: &IpHeader,
     quote: u32,
     scratch: &mut Scratch,
-) -> Option<Header> {
+) -> Option<IpHeader> {
     let inner = F::parse(frame, quote, true, &mut scratch.inner).ok()?;
-    let (inner, _) = inner.anew(quote, &mut scratch.header);
-    // Else it is about packets that its sender has neither sent nor got.
+    let (inner, _) = inner.reload(quote, &mut scratch.header);
+    // The error goes to the host that sent the quoted packet, or it is forged.
     if scratch.tuple.dst != scratch.inner.src {
         return None;
     }
     let has_ports = inner.protocol == protocol::TCP || inner.protocol == protocol::UDP;
-    if !has_ports || inner.piece == Piece::Later || inner.l4 + 8 > header.end {
+    if !has_ports || inner.fragment == FragmentPosition::Later || inner.l4 + 8 > header.end {
         return None;
     }
     let [src, dst]: [u16; 2] = frame.load(inner.l4).ok()?;
     scratch.inner.src_port = u16::from_be(src);
     scratch.inner.dst_port = u16::from_be(dst);
-    scratch.other_key = scratch.inner.reversed();
-    flows::find(&scratch.other_key)?.read(&mut scratch.flow);
+    scratch.opposite_key = scratch.inner.reversed();
+    flows::find(&scratch.opposite_key)?.read(&mut scratch.flow);
     Some(inner)
 }
 
-/// Makes the packet inside what its sender knows, and with it the ends of the error.
+/// Replaces the ends of the quoted packet by those that its sender used, and then the ends of the
+/// error itself.
 #[inline(always)]
-fn translate<F: Ip, L: Link>(
+fn translate<F: IpVersion, L: LinkLayer>(
     frame: &Frame<L>,
-    header: &Header,
+    header: &IpHeader,
     scratch: &mut Scratch,
-    inner: &Header,
+    inner: &IpHeader,
 ) -> Result<(), OutOfBounds> {
-    scratch.other_key = scratch.flow.to.reversed();
-    let (from, to) = (&scratch.inner, &scratch.other_key);
-    quoted::<F, L>(frame, header, inner, from, to)?;
+    scratch.opposite_key = scratch.flow.to.reversed();
+    let (from, to) = (&scratch.inner, &scratch.opposite_key);
+    rewrite_quoted::<F, L>(frame, header, inner, from, to)?;
 
-    // The error may come from the far end itself, or from a router on the way.
+    // The sender of the error is the backend itself or a router on the way.
     scratch.spare = scratch.tuple;
     if scratch.tuple.src == from.dst {
         scratch.spare.src = to.dst;
@@ -173,12 +174,12 @@ fn translate<F: Ip, L: Link>(
     addresses::<F, L>(frame, frame.l3, difference, new.borrow())
 }
 
-/// Rewrites the packet inside an error, and the error's checksum by what that changes.
+/// Rewrites the packet that an error quotes, and adjusts the error's checksum.
 #[inline(always)]
-fn quoted<F: Ip, L: Link>(
+fn rewrite_quoted<F: IpVersion, L: LinkLayer>(
     frame: &Frame<L>,
-    header: &Header,
-    inner: &Header,
+    header: &IpHeader,
+    inner: &IpHeader,
     from: &Tuple,
     to: &Tuple,
 ) -> Result<(), OutOfBounds> {
@@ -186,8 +187,8 @@ fn quoted<F: Ip, L: Link>(
     let moved = checksum_difference(old.borrow(), new.borrow());
     let (old_ports, new_ports) = (ports(from), ports(to));
     let renumbered = checksum_difference(&old_ports, &new_ports);
-    // A change of addresses changes the sum of an IPv6 header, and not that of an IPv4 header, which
-    // has a checksum of its own.
+    // New addresses change the sum over an IPv6 header. The sum over an IPv4 header stays, because its
+    // own checksum changes by the opposite amount.
     let mut difference = renumbered + if F::CHECKSUM.is_none() { moved } else { 0 };
 
     let at = inner.l4 + checksum_offset(inner.protocol);

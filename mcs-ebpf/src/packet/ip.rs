@@ -1,4 +1,4 @@
-//! The only code of the packet path that knows which family a packet is of.
+//! Reads and writes IP headers. No other code of the packet path tells IPv4 from IPv6.
 
 use core::{borrow::Borrow, mem::offset_of, ptr};
 
@@ -6,7 +6,7 @@ use aya_ebpf::{bindings::BPF_F_RECOMPUTE_CSUM, helpers::generated::bpf_csum_diff
 use bytemuck::{AnyBitPattern, NoUninit};
 use mcs_common::{Address, Tuple};
 
-use super::frame::{Frame, Link, OutOfBounds, bytes_of};
+use super::frame::{Frame, LinkLayer, OutOfBounds, bytes_of};
 
 /// IP protocol numbers.
 pub(crate) mod protocol {
@@ -15,30 +15,30 @@ pub(crate) mod protocol {
     pub(crate) const SCTP: u8 = 132;
 }
 
-/// What an IP header says, its options and extension headers included.
-pub(crate) struct Header {
-    /// What follows: an IP protocol number.
+/// The contents of an IP header, its options and extension headers included.
+pub(crate) struct IpHeader {
+    /// The IP protocol number of the payload.
     pub(crate) protocol: u8,
-    /// Where that begins.
+    /// The offset of the payload, in bytes.
     pub(crate) l4: u32,
-    /// Where the packet ends, by its header.
+    /// The offset of the packet's end by the length in its header, in bytes.
     pub(crate) end: u32,
-    pub(crate) piece: Piece,
-    /// The identification, as it stands.
+    pub(crate) fragment: FragmentPosition,
+    /// The identification, in network order; 0 for IPv6 without a fragment header.
     pub(crate) id: u32,
 }
 
-/// Whether a packet is whole.
+/// Whether a packet is a fragment, and which.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Piece {
-    Whole,
+pub(crate) enum FragmentPosition {
+    Unfragmented,
     /// The first fragment, which has the ports.
     First,
     /// A later fragment.
     Later,
 }
 
-impl Piece {
+impl FragmentPosition {
     #[inline(always)]
     const fn of(offset: u16, more: bool) -> Self {
         if offset != 0 {
@@ -46,33 +46,40 @@ impl Piece {
         } else if more {
             Self::First
         } else {
-            Self::Whole
+            Self::Unfragmented
         }
     }
 }
 
-impl Header {
-    /// The same, and where it begins, by way of `place`: the verifier forgets what it knows of the
-    /// values, and goes on once for all the ways in which they can be read.
+impl IpHeader {
+    /// Writes the header and its offset `l3` to `place` and reads them back. The verifier then knows
+    /// nothing of the values, and checks the rest once for all paths through the parser.
     ///
-    /// Before Linux 6.3 it tells the states of programs with functions apart by every scalar in them;
-    /// the paths through two headers, one inside an ICMP error, come near to its limit then.
+    /// Before Linux 6.3 it compares every scalar of two states in a program with functions. The paths
+    /// through two headers, one of them quoted by an ICMP error, come near its limit there.
     #[inline(always)]
-    pub(crate) fn anew(self, l3: u32, place: &mut [u32; 6]) -> (Self, u32) {
-        let Self { protocol, l4, end, piece, id } = self;
+    pub(crate) fn reload(self, l3: u32, place: &mut [u32; 6]) -> (Self, u32) {
+        let Self { protocol, l4, end, fragment, id } = self;
         // SAFETY: a reference.
-        let [protocol, l4, end, piece, id, l3] = unsafe {
-            ptr::from_mut(place).write_volatile([protocol.into(), l4, end, piece as u32, id, l3]);
+        let [protocol, l4, end, fragment, id, l3] = unsafe {
+            ptr::from_mut(place).write_volatile([
+                protocol.into(),
+                l4,
+                end,
+                fragment as u32,
+                id,
+                l3,
+            ]);
             ptr::from_ref(place).read_volatile()
         };
         #[expect(clippy::cast_possible_truncation, reason = "it was a byte")]
         let protocol = protocol as u8;
-        let piece = match piece {
-            0 => Piece::Whole,
-            1 => Piece::First,
-            _ => Piece::Later,
+        let fragment = match fragment {
+            0 => FragmentPosition::Unfragmented,
+            1 => FragmentPosition::First,
+            _ => FragmentPosition::Later,
         };
-        (Self { protocol, l4, end, piece, id }, l3)
+        (Self { protocol, l4, end, fragment, id }, l3)
     }
 }
 
@@ -86,52 +93,53 @@ impl From<OutOfBounds> for Malformed {
     }
 }
 
-/// A family's headers.
-pub(crate) trait Ip {
-    /// The protocol number of its ICMP.
+/// The headers of an IP version.
+pub(crate) trait IpVersion {
+    /// The IP protocol number of its ICMP.
     const ICMP: u8;
-    /// Types of ICMP messages.
+    /// The ICMP type of an echo request.
     const ECHO_REQUEST: u8;
+    /// The ICMP type of an echo reply.
     const ECHO_REPLY: u8;
-    /// Type and code of an ICMP message.
+    /// The ICMP type and code of port unreachable.
     const PORT_UNREACHABLE: [u8; 2];
-    /// A header without options or extensions.
-    type Plain: NoUninit;
-    /// Source and destination, side by side as in the header.
-    type Pair: NoUninit;
-    /// Them, or where they stand.
-    type Addresses<'a>: Borrow<Self::Pair>;
-    /// Where they stand in the header.
+    /// The IP header of an ICMP message that a program writes: without options or extensions.
+    type IcmpIpHeader: NoUninit;
+    /// Source and destination address, as the header holds them side by side.
+    type AddressPair: NoUninit;
+    /// An [`AddressPair`](Self::AddressPair), or a reference to one.
+    type Addresses<'a>: Borrow<Self::AddressPair>;
+    /// The offset of the addresses in the header, in bytes.
     const ADDRESSES: u32;
-    /// Whether pieces of a datagram are told by their protocol too (RFC 791; not so RFC 8200, 4.5).
-    const PIECES_BY_PROTOCOL: bool;
-    /// Where the checksum stands in the header, if there is one.
+    /// Whether the protocol is part of what identifies a fragment's datagram (RFC 791: yes, RFC 8200,
+    /// 4.5: no).
+    const FRAGMENTS_BY_PROTOCOL: bool;
+    /// The offset of the checksum in the header, in bytes; IPv6 has none.
     const CHECKSUM: Option<u32>;
-    /// How addresses are written: IPv6 has no header checksum whose change makes up for theirs in
-    /// a checksum over the whole packet (`CHECKSUM_COMPLETE`).
+    /// The flags of `bpf_skb_store_bytes` for addresses. IPv6 has no header checksum whose change
+    /// cancels out theirs in a sum over the whole packet (`CHECKSUM_COMPLETE`).
     const STORE_FLAGS: u64;
 
-    /// The destination alone: what decides whether a packet is ours.
-    fn destination<L: Link>(frame: &Frame<L>) -> Result<Address, OutOfBounds>;
-    /// Reads a header that begins at `l3`, and all that stands before its payload, and fills in
-    /// `tuple` but for the ports (which it leaves 0). `quoted` is one
-    /// inside an ICMP error, which may be cut anywhere behind its header.
-    fn parse<L: Link>(
+    /// Reads the destination alone. It decides whether a packet goes to a VIP.
+    fn destination<L: LinkLayer>(frame: &Frame<L>) -> Result<Address, OutOfBounds>;
+    /// Reads the header at `l3` up to its payload and stores the ends in `tuple`, with ports of 0.
+    /// `quoted` is a packet inside an ICMP error, which may be cut anywhere after its header.
+    fn parse<L: LinkLayer>(
         frame: &Frame<L>,
         l3: u32,
         quoted: bool,
         tuple: &mut Tuple,
-    ) -> Result<Header, Malformed>;
-    /// The addresses as they stand in a header.
+    ) -> Result<IpHeader, Malformed>;
+    /// The addresses as the header holds them.
     fn addresses(tuple: &Tuple) -> Self::Addresses<'_>;
-    /// Whether ICMP of this type is an error, with the packet that it is about inside.
+    /// Whether an ICMP message of this type is an error, which quotes a packet.
     fn is_error(kind: u8) -> bool;
-    /// Where the packet stands that a redirect is about (RFC 792; RFC 4861, 4.5), if that is what the
-    /// message of this type is.
-    fn redirected<L: Link>(frame: &Frame<L>, message: u32, kind: u8) -> Option<u32>;
-    /// The header of an ICMP message from and to the ends of `tuple`, of `length` bytes.
-    fn plain(tuple: &Tuple, length: u16) -> Self::Plain;
-    /// What that header adds to the sum of an ICMP message: the pseudo-header of ICMPv6.
+    /// The offset of the packet that a redirect quotes (RFC 792; RFC 4861, 4.5), in bytes, or `None` if
+    /// the message at offset `message` is no redirect.
+    fn redirected<L: LinkLayer>(frame: &Frame<L>, message: u32, kind: u8) -> Option<u32>;
+    /// The IP header of an ICMP message of `length` bytes between the ends of `tuple`.
+    fn icmp_ip_header(tuple: &Tuple, length: u16) -> Self::IcmpIpHeader;
+    /// The sum of the pseudo-header that an ICMPv6 checksum includes (RFC 4443, 2.3); 0 for ICMPv4.
     fn pseudo_sum(tuple: &Tuple, length: u16) -> u64;
 }
 
@@ -151,7 +159,7 @@ pub(crate) fn checksum_difference<T: NoUninit>(from: &T, to: &T) -> u64 {
     difference.cast_unsigned()
 }
 
-/// The sum of words as they stand in a packet, to be folded.
+/// The sum of words in network order, for [`fold`].
 #[inline(always)]
 pub(crate) fn sum<const N: usize>(words: &[u32; N]) -> u64 {
     let mut sum = 0;
@@ -163,7 +171,7 @@ pub(crate) fn sum<const N: usize>(words: &[u32; N]) -> u64 {
     sum
 }
 
-/// The Internet checksum of a sum, as it stands in a packet (RFC 1071).
+/// The Internet checksum of a sum (RFC 1071), in the byte order of the words added.
 #[inline(always)]
 pub(crate) const fn fold(sum: u64) -> u16 {
     let sum = (sum & 0xffff_ffff) + (sum >> 32);
@@ -175,17 +183,17 @@ pub(crate) const fn fold(sum: u64) -> u16 {
     !sum
 }
 
-/// Hops of what we send ourselves.
+/// The hop limit of ICMP errors that the programs send.
 const HOPS: u8 = 64;
 
-/// IPv4.
-pub(crate) struct V4;
-/// IPv6.
-pub(crate) struct V6;
+/// The headers of IPv4.
+pub(crate) struct Ipv4;
+/// The headers of IPv6.
+pub(crate) struct Ipv6;
 
 #[derive(Clone, Copy, AnyBitPattern)]
 #[repr(C)]
-struct V4Header {
+struct Ipv4Header {
     version_length: u8,
     service: u8,
     total: u16,
@@ -198,39 +206,39 @@ struct V4Header {
     dst: u32,
 }
 
-impl Ip for V4 {
+impl IpVersion for Ipv4 {
     const ICMP: u8 = 1;
     const ECHO_REQUEST: u8 = 8;
     const ECHO_REPLY: u8 = 0;
     const PORT_UNREACHABLE: [u8; 2] = [3, 3];
-    type Plain = [u32; 5];
-    type Pair = [u32; 2];
+    type IcmpIpHeader = [u32; 5];
+    type AddressPair = [u32; 2];
     type Addresses<'a> = [u32; 2];
     const ADDRESSES: u32 = 12;
-    const PIECES_BY_PROTOCOL: bool = true;
+    const FRAGMENTS_BY_PROTOCOL: bool = true;
     const CHECKSUM: Option<u32> = Some(10);
     const STORE_FLAGS: u64 = 0;
 
     #[inline(always)]
-    fn destination<L: Link>(frame: &Frame<L>) -> Result<Address, OutOfBounds> {
+    fn destination<L: LinkLayer>(frame: &Frame<L>) -> Result<Address, OutOfBounds> {
         Ok(Address::from_v4_word(frame.load(frame.l3 + 16)?))
     }
 
     #[inline(always)]
-    fn parse<L: Link>(
+    fn parse<L: LinkLayer>(
         frame: &Frame<L>,
         l3: u32,
         quoted: bool,
         tuple: &mut Tuple,
-    ) -> Result<Header, Malformed> {
+    ) -> Result<IpHeader, Malformed> {
         const MORE: u16 = 0x2000;
         const OFFSET: u16 = 0x1fff;
 
-        let header: V4Header = frame.load(l3)?;
+        let header: Ipv4Header = frame.load(l3)?;
         let length = u32::from(header.version_length & 0xf) * 4;
         let mut total = u32::from(u16::from_be(header.total));
         let len = frame.len();
-        // More than 64 KiB, in segments for the device to cut ("BIG TCP").
+        // A packet above 64 KiB that the device is to split has the length 0 ("BIG TCP").
         if total == 0 && frame.is_gso() && !quoted {
             total = len.wrapping_sub(l3);
         }
@@ -241,11 +249,11 @@ impl Ip for V4 {
         let fragment = u16::from_be(header.fragment);
         let (src, dst) = (Address::from_v4_word(header.src), Address::from_v4_word(header.dst));
         *tuple = Tuple::new(src, 0, dst, 0, header.protocol, frame.device());
-        Ok(Header {
+        Ok(IpHeader {
             protocol: header.protocol,
             l4: l3 + length,
             end: l3 + total,
-            piece: Piece::of(fragment & OFFSET, fragment & MORE != 0),
+            fragment: FragmentPosition::of(fragment & OFFSET, fragment & MORE != 0),
             id: u32::from(header.id),
         })
     }
@@ -268,16 +276,16 @@ impl Ip for V4 {
     }
 
     #[inline(always)]
-    fn redirected<L: Link>(_: &Frame<L>, message: u32, kind: u8) -> Option<u32> {
+    fn redirected<L: LinkLayer>(_: &Frame<L>, message: u32, kind: u8) -> Option<u32> {
         const REDIRECT: u8 = 5;
 
         (kind == REDIRECT).then_some(message + 8)
     }
 
     #[inline(always)]
-    fn plain(tuple: &Tuple, length: u16) -> Self::Plain {
+    fn icmp_ip_header(tuple: &Tuple, length: u16) -> Self::IcmpIpHeader {
         let [src, dst] = Self::addresses(tuple);
-        // Precedence "internetwork control", as RFC 1812, 4.3.2.5 wants it for errors.
+        // RFC 1812, 4.3.2.5: errors have the precedence "internetwork control".
         let first = 0x45c0_0000 | (u32::from(length) + 20);
         let dont_fragment = 0x4000_u32;
         let life = (u32::from(HOPS) << 24) | (u32::from(Self::ICMP) << 16);
@@ -293,58 +301,58 @@ impl Ip for V4 {
     }
 }
 
-/// What stands before the addresses.
+/// The part of the header before the addresses.
 #[derive(Clone, Copy, AnyBitPattern)]
 #[repr(C)]
-struct V6Header {
+struct Ipv6FixedHeader {
     version_class_flow: u32,
     payload: u16,
     next: u8,
     hops: u8,
 }
 
-impl V6 {
-    /// Headers that may stand before the payload: more than RFC 8200 recommends (4.1), hop-by-hop
-    /// and destination options, routing, fragment, and destination options once more.
+impl Ipv6 {
+    /// The most extension headers before the payload. RFC 8200, 4.1 recommends at most five here:
+    /// hop-by-hop options, destination options, routing, fragment, and destination options again.
     const EXTENSIONS: usize = 6;
 }
 
-impl Ip for V6 {
+impl IpVersion for Ipv6 {
     const ICMP: u8 = 58;
     const ECHO_REQUEST: u8 = 128;
     const ECHO_REPLY: u8 = 129;
     const PORT_UNREACHABLE: [u8; 2] = [1, 4];
-    type Plain = [u32; 10];
-    type Pair = [u32; 8];
+    type IcmpIpHeader = [u32; 10];
+    type AddressPair = [u32; 8];
     type Addresses<'a> = &'a [u32; 8];
     const ADDRESSES: u32 = 8;
-    const PIECES_BY_PROTOCOL: bool = false;
+    const FRAGMENTS_BY_PROTOCOL: bool = false;
     const CHECKSUM: Option<u32> = None;
     const STORE_FLAGS: u64 = BPF_F_RECOMPUTE_CSUM as u64;
 
     #[inline(always)]
-    fn destination<L: Link>(frame: &Frame<L>) -> Result<Address, OutOfBounds> {
+    fn destination<L: LinkLayer>(frame: &Frame<L>) -> Result<Address, OutOfBounds> {
         Ok(Address::from_words(frame.load(frame.l3 + 24)?))
     }
 
     #[inline(always)]
-    fn parse<L: Link>(
+    fn parse<L: LinkLayer>(
         frame: &Frame<L>,
         l3: u32,
         quoted: bool,
         tuple: &mut Tuple,
-    ) -> Result<Header, Malformed> {
+    ) -> Result<IpHeader, Malformed> {
         const HOP_BY_HOP: u8 = 0;
         const ROUTING: u8 = 43;
         const FRAGMENT: u8 = 44;
         const DESTINATION: u8 = 60;
         const MORE: u16 = 1;
 
-        let fixed: V6Header = frame.load(l3)?;
+        let fixed: Ipv6FixedHeader = frame.load(l3)?;
         let len = frame.len();
         let payload = u32::from(u16::from_be(fixed.payload));
         let mut end = l3 + 40 + payload;
-        // More than 64 KiB, in segments for the device to cut ("BIG TCP").
+        // A packet above 64 KiB that the device is to split has the length 0 ("BIG TCP").
         if payload == 0 && frame.is_gso() && !quoted {
             end = len;
         }
@@ -360,27 +368,32 @@ impl Ip for V6 {
         tuple.pad2 = 0;
         tuple.device = frame.device();
         tuple.pad3 = 0;
-        let mut header =
-            Header { protocol: fixed.next, l4: l3 + 40, end, piece: Piece::Whole, id: 0 };
+        let mut header = IpHeader {
+            protocol: fixed.next,
+            l4: l3 + 40,
+            end,
+            fragment: FragmentPosition::Unfragmented,
+            id: 0,
+        };
         for _ in 0..=Self::EXTENSIONS {
             let extends = matches!(header.protocol, HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION);
-            if !extends || header.piece == Piece::Later {
+            if !extends || header.fragment == FragmentPosition::Later {
                 tuple.protocol = header.protocol;
                 return Ok(header);
             }
             let extension: [u8; 4] = frame.load(header.l4)?;
             let [next, units, third, fourth] = extension;
             if header.protocol == ROUTING && fourth != 0 {
-                // The destination is a stop on the way, not the end of it.
+                // The destination in the header is only the next hop of a source route.
                 return Err(Malformed);
             }
             let size = if header.protocol == FRAGMENT {
-                // A second one would say something else.
-                if header.piece != Piece::Whole {
+                // A second fragment header contradicts the first.
+                if header.fragment != FragmentPosition::Unfragmented {
                     return Err(Malformed);
                 }
                 let offset = u16::from_be_bytes([third, fourth]);
-                header.piece = Piece::of(offset >> 3, offset & MORE != 0);
+                header.fragment = FragmentPosition::of(offset >> 3, offset & MORE != 0);
                 header.id = frame.load(header.l4 + 4)?;
                 8
             } else {
@@ -406,12 +419,12 @@ impl Ip for V6 {
 
     #[inline(always)]
     fn is_error(kind: u8) -> bool {
-        // RFC 4443, 2.1. 0 is reserved, and those above parameter problem are not in use.
+        // RFC 4443, 2.1. Type 0 is reserved, and those above parameter problem are unassigned.
         matches!(kind, 1..=4)
     }
 
     #[inline(always)]
-    fn redirected<L: Link>(frame: &Frame<L>, message: u32, kind: u8) -> Option<u32> {
+    fn redirected<L: LinkLayer>(frame: &Frame<L>, message: u32, kind: u8) -> Option<u32> {
         const REDIRECT: u8 = 137;
         const OPTIONS: u32 = 40;
         const TARGET_STATION: u8 = 2;
@@ -430,7 +443,7 @@ impl Ip for V6 {
     }
 
     #[inline(always)]
-    fn plain(tuple: &Tuple, length: u16) -> Self::Plain {
+    fn icmp_ip_header(tuple: &Tuple, length: u16) -> Self::IcmpIpHeader {
         let [[s0, s1, s2, s3], [d0, d1, d2, d3]] = [tuple.src.words(), tuple.dst.words()];
         let version = 6_u32 << 28;
         let rest = (u32::from(length) << 16) | (u32::from(Self::ICMP) << 8) | u32::from(HOPS);

@@ -1,4 +1,5 @@
-//! Refusing a packet so that its sender knows at once.
+//! Answers a packet that has no backend with a TCP reset or an ICMP error, so that its sender fails
+//! at once.
 
 use core::{borrow::Borrow as _, ptr};
 
@@ -10,36 +11,30 @@ use aya_ebpf::{
 use mcs_common::{Counter, Seen, Tuple};
 
 use super::{
-    DROP,
     flows::now_ns,
-    frame::{Frame, Link, OutOfBounds, bytes_of},
-    ip::{Header, Ip, Piece, checksum_difference, fold, protocol},
+    frame::{Frame, LinkLayer, OutOfBounds, bytes_of},
+    ip::{FragmentPosition, IpHeader, IpVersion, checksum_difference, fold, protocol},
     rewrite::{addresses, replace_l4},
-    scratch::{Scratch, scratch},
+    verdict::DROP,
 };
 use crate::{
     counters::{count, count_at},
-    maps::REFUSALS,
+    maps::{REFUSALS, scratch},
+    per_cpu::{QUOTED_WORDS, Scratch},
 };
 
-/// Answers to refused packets that this CPU may still give, in nanoseconds of [`COST_NS`] each.
-#[repr(C)]
-pub(crate) struct Budget {
-    credit_ns: u64,
-    refilled_ns: u64,
-}
-
-/// A thousand answers a second and CPU, as the kernel's `icmp_msgs_per_sec`.
+/// The price of one answer, in nanoseconds of credit. It allows each CPU 1,000 answers a second, as
+/// many as the kernel's `icmp_msgs_per_sec`.
 const COST_NS: u64 = 1_000_000;
-/// A hundred of them at once.
+/// The most credit that a CPU saves up: 100 answers.
 const BURST_NS: u64 = 100 * COST_NS;
 
-/// Answers a packet to a VIP that goes nowhere: TCP with a reset, all else with ICMP port
-/// unreachable. `flags` are those of the TCP header, `reason` is a [`Counter`]. The verdict.
+/// Answers a packet to a VIP that has no backend: TCP with a reset, all else with ICMP port
+/// unreachable. `flags` are those of the TCP header, `reason` is a [`Counter`]. Returns the verdict.
 #[inline(always)]
-pub(crate) fn refuse<F: Ip, L: Link>(
+pub(crate) fn refuse<F: IpVersion, L: LinkLayer>(
     frame: &Frame<L>,
-    header: &Header,
+    header: &IpHeader,
     flags: u32,
     reason: u32,
 ) -> i32 {
@@ -47,9 +42,9 @@ pub(crate) fn refuse<F: Ip, L: Link>(
     let Some(scratch) = scratch() else { return DROP };
     let tcp = header.protocol == protocol::TCP;
     let silent = reason == Counter::PacketDroppedFailed as u32
-        // A reset is never answered (RFC 9293, 3.10.7.1). Segments for the device to cut share one
-        // header; what is sent again after a timeout is a single one.
-        || (tcp && (flags & Seen::RST != 0 || frame.is_gso() || header.piece != Piece::Whole));
+        // A reset is never answered (RFC 9293, 3.10.7.1). A segment that the device is to split has
+        // one header for all parts, and its sender repeats it as a single segment after a timeout.
+        || (tcp && (flags & Seen::RST != 0 || frame.is_gso() || header.fragment != FragmentPosition::Unfragmented));
     if silent {
         count(Counter::RefusalSilent);
         return DROP;
@@ -86,13 +81,14 @@ fn may_answer() -> bool {
     enough
 }
 
-/// Turns a TCP segment into the reset that answers it, in place: its checksum may be left to a
-/// device that would finish it where it stands now (`CHECKSUM_PARTIAL`), so neither length nor
-/// place may change.
+/// Turns a TCP segment into the reset that answers it, in place.
+///
+/// The checksum may be left to a device, which completes it at a fixed offset
+/// (`CHECKSUM_PARTIAL`), so neither the length nor the offset may change.
 #[inline(always)]
-fn reset<F: Ip, L: Link>(
+fn reset<F: IpVersion, L: LinkLayer>(
     frame: &Frame<L>,
-    header: &Header,
+    header: &IpHeader,
     tuple: &Tuple,
     flags: u32,
 ) -> Result<(), OutOfBounds> {
@@ -102,7 +98,8 @@ fn reset<F: Ip, L: Link>(
     let old: [u32; 3] = frame.load(header.l4 + 4)?;
     let [sequence, acknowledged, offset] = old;
     let offset = u32::from_be(offset) & OFFSET;
-    // RFC 9293, 3.5.2: a reset has the number that is expected, or else acknowledges all there is.
+    // RFC 9293, 3.5.2: the reset takes the acknowledged sequence number, or else acknowledges all
+    // data of the segment.
     let new = if flags & Seen::ACK != 0 {
         [acknowledged, 0, (offset | (Seen::RST << FLAGS)).to_be()]
     } else {
@@ -114,34 +111,32 @@ fn reset<F: Ip, L: Link>(
     let difference = checksum_difference(&old, &new);
     replace_l4(frame, header.l4 + 16, 0, difference, 0)?;
     frame.store(header.l4 + 4, &new, 0)?;
-    // What changes places adds up to the same sum.
+    // Swapped words add up to the same checksum.
     let ports: [u16; 2] = frame.load(header.l4)?;
     frame.store(header.l4, &[ports[1], ports[0]], 0)?;
     addresses::<F, L>(frame, frame.l3, 0, F::addresses(&tuple.reversed()).borrow())
 }
 
-/// Bytes of the refused packet's payload that an ICMP error quotes: at least (RFC 792), and enough
-/// for a socket to be found by.
+/// How many bytes of the refused packet's payload an ICMP error quotes: the minimum of RFC 792, which
+/// is enough to find the sender's socket.
 const QUOTED: u32 = 8;
-/// Words of it that are quoted at most, headers included.
-pub(super) const QUOTED_WORDS: usize = 24;
 const QUOTED_BYTES: u32 = bytes_of::<[u32; QUOTED_WORDS]>();
 
-/// Turns a packet into the ICMP error that says so.
+/// Turns a packet into the ICMP port unreachable that answers it.
 #[inline(always)]
-fn unreachable<F: Ip, L: Link>(
+fn unreachable<F: IpVersion, L: LinkLayer>(
     frame: &Frame<L>,
-    header: &Header,
+    header: &IpHeader,
     scratch: &mut Scratch,
 ) -> Result<(), OutOfBounds> {
     let quoted = header.l4 - frame.l3 + QUOTED;
-    // A tag that is part of the packet would not stay in front of it.
+    // A VLAN tag inside the packet data would be overwritten.
     let tagged = frame.l3 != L::HEADER;
     if tagged || header.end - header.l4 < QUOTED || quoted > QUOTED_BYTES {
         return Err(OutOfBounds);
     }
-    // LLVM must not know that it fits: it would leave out the loops' own bound, and the verifiers of
-    // older kernels lose the other one.
+    // LLVM must not know that `quoted` fits: it would drop the loops' own bound, and the verifiers
+    // of older kernels lose track of the other one.
     scratch.quoted = quoted;
     // SAFETY: a reference.
     let quoted = unsafe { ptr::from_ref(&scratch.quoted).read_volatile() };
@@ -160,30 +155,30 @@ fn unreachable<F: Ip, L: Link>(
     let kind = u16::from_ne_bytes(F::PORT_UNREACHABLE);
     sum += u64::from(kind) + F::pseudo_sum(ends, length);
 
-    let plain = bytes_of::<F::Plain>();
-    make_anew(frame, header.l4, frame.l3 + plain + u32::from(length))?;
+    let ip_header = bytes_of::<F::IcmpIpHeader>();
+    resize(frame, header.l4, frame.l3 + ip_header + u32::from(length))?;
     let recompute = u64::from(BPF_F_RECOMPUTE_CSUM);
-    frame.store(frame.l3, &F::plain(ends, length), recompute)?;
-    frame.store(frame.l3 + plain, &[kind, fold(sum), 0, 0], recompute)?;
-    // Once more, for the verifier: it would go through this loop for each end of the other one.
+    frame.store(frame.l3, &F::icmp_ip_header(ends, length), recompute)?;
+    frame.store(frame.l3 + ip_header, &[kind, fold(sum), 0, 0], recompute)?;
+    // Read again for the verifier: else it checks this loop once for each end of the first one.
     // SAFETY: a reference.
     let quoted = unsafe { ptr::from_ref(&scratch.quoted).read_volatile() };
     for (word, offset) in scratch.quote.iter().zip((0..QUOTED_BYTES).step_by(4)) {
         if offset >= quoted {
             break;
         }
-        frame.store(frame.l3 + plain + 8 + offset, word, recompute)?;
+        frame.store(frame.l3 + ip_header + 8 + offset, word, recompute)?;
     }
     Ok(())
 }
 
-/// Makes the packet `length` bytes long, of which only the link header is what it was. Its checksum is
-/// no longer left to a device, which would write it into the midst of what stands there now.
+/// Makes the packet `length` bytes long and keeps only its link header. The device no longer
+/// completes the checksum, which would overwrite the new data.
 ///
-/// For that the front of the packet has to go, beyond the header of the checksum at `l4`
-/// (`skb_postpull_rcsum`, include/linux/skbuff.h).
+/// For that the front of the packet has to be removed, up to behind the start of the checksummed
+/// header at `l4` (`skb_postpull_rcsum`, include/linux/skbuff.h).
 #[inline(always)]
-fn make_anew<L: Link>(frame: &Frame<L>, l4: u32, length: u32) -> Result<(), OutOfBounds> {
+fn resize<L: LinkLayer>(frame: &Frame<L>, l4: u32, length: u32) -> Result<(), OutOfBounds> {
     let front = l4 + 4;
     // SAFETY: both helpers take the context itself.
     let result = unsafe {

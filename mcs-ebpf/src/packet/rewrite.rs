@@ -1,4 +1,4 @@
-//! Writing other addresses and ports into a packet.
+//! Replaces the addresses, ports and checksums of a packet.
 
 use core::borrow::Borrow as _;
 
@@ -10,30 +10,31 @@ use aya_ebpf::{
 use mcs_common::Tuple;
 
 use super::{
-    frame::{Frame, Link, OutOfBounds},
-    ip::{Header, Ip, Piece, checksum_difference, protocol},
+    frame::{Frame, LinkLayer, OutOfBounds},
+    ip::{FragmentPosition, IpHeader, IpVersion, checksum_difference, protocol},
     transport::checksum_offset,
 };
 
-/// Makes a TCP or UDP packet, or a piece of one, `to` instead of `from`.
+/// Replaces the ends `from` of a TCP or UDP packet, or of a fragment of one, by `to`.
 ///
-/// Checksums are changed by the difference, since only the helpers know whether a checksum is
-/// finished or left to the device (`CHECKSUM_PARTIAL`).
+/// The helpers apply the difference to the checksum: only they know whether it is complete or left
+/// to the device (`CHECKSUM_PARTIAL`).
 #[inline(always)]
-pub(crate) fn rewrite<F: Ip, L: Link>(
+pub(crate) fn rewrite<F: IpVersion, L: LinkLayer>(
     frame: &Frame<L>,
-    header: &Header,
+    header: &IpHeader,
     from: &Tuple,
     to: &Tuple,
 ) -> Result<(), OutOfBounds> {
     let (old, new) = (F::addresses(from), F::addresses(to));
     let difference = checksum_difference(old.borrow(), new.borrow());
-    if header.piece != Piece::Later {
+    if header.fragment != FragmentPosition::Later {
         let at = header.l4 + checksum_offset(header.protocol);
         let udp = header.protocol == protocol::UDP;
         let (old, new) = (ports(from), ports(to));
         if udp && frame.load::<u16>(at)? == 0 {
-            // No checksum, and none that would make up for the change in one over the whole packet.
+            // There is no UDP checksum whose change would cancel out that of the ports in a sum over
+            // the whole packet (`CHECKSUM_COMPLETE`), so the kernel computes that sum again.
             frame.store(header.l4, &new, u64::from(BPF_F_RECOMPUTE_CSUM))?;
         } else {
             // A UDP checksum that becomes 0 is sent as 0xffff.
@@ -48,13 +49,13 @@ pub(crate) fn rewrite<F: Ip, L: Link>(
     addresses::<F, L>(frame, frame.l3, difference, new.borrow())
 }
 
-/// Writes the addresses of an IP header, whose sum changes by `difference`.
+/// Writes the addresses of the IP header at `l3`, whose checksum changes by `difference`.
 #[inline(always)]
-pub(crate) fn addresses<F: Ip, L: Link>(
+pub(crate) fn addresses<F: IpVersion, L: LinkLayer>(
     frame: &Frame<L>,
     l3: u32,
     difference: u64,
-    new: &F::Pair,
+    new: &F::AddressPair,
 ) -> Result<(), OutOfBounds> {
     if let Some(checksum) = F::CHECKSUM {
         // SAFETY: the helper takes the context itself.
@@ -68,9 +69,9 @@ pub(crate) fn addresses<F: Ip, L: Link>(
     frame.store(l3 + F::ADDRESSES, new, F::STORE_FLAGS)
 }
 
-/// Changes the checksum at `at` as `bpf_l4_csum_replace` does.
+/// Changes the TCP, UDP or ICMP checksum at `at` as `bpf_l4_csum_replace` does.
 #[inline(always)]
-pub(crate) fn replace_l4<L: Link>(
+pub(crate) fn replace_l4<L: LinkLayer>(
     frame: &Frame<L>,
     at: u32,
     from: u64,
@@ -82,7 +83,7 @@ pub(crate) fn replace_l4<L: Link>(
     if result == 0 { Ok(()) } else { Err(OutOfBounds) }
 }
 
-/// Both ports as they stand in a header.
+/// Both ports as a header holds them: source and destination, each in network order.
 #[inline(always)]
 pub(crate) const fn ports(tuple: &Tuple) -> u32 {
     let (src, dst) = (tuple.src_port.to_be() as u32, tuple.dst_port.to_be() as u32);

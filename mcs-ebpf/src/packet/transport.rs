@@ -1,24 +1,24 @@
-//! Ports, and where the checksum stands.
+//! Reads the TCP and UDP headers: ports, TCP flags, and the offset of the checksum.
 
 use mcs_common::Tuple;
 
 use super::{
-    frame::{Frame, Link},
-    ip::{Header, Malformed, Piece, protocol},
+    frame::{Frame, LinkLayer},
+    ip::{FragmentPosition, IpHeader, Malformed, protocol},
 };
 
-/// Where the checksum of a TCP or UDP header stands in it.
+/// The offset of the checksum in a TCP or UDP header, in bytes.
 #[inline(always)]
 pub(crate) const fn checksum_offset(protocol: u8) -> u32 {
     if protocol == protocol::TCP { 16 } else { 6 }
 }
 
-/// Reads the ports of a TCP or UDP packet, which is whole or a first fragment, into its tuple. Returns
-/// the flags of the TCP header, as `Seen` names them; 0 for UDP.
+/// Reads the ports of a TCP or UDP packet, unfragmented or a first fragment, into its tuple. Returns
+/// the flags of the TCP header, as `Seen` names them, and 0 for UDP.
 #[inline(always)]
-pub(crate) fn read<L: Link>(
+pub(crate) fn read<L: LinkLayer>(
     frame: &Frame<L>,
-    header: &Header,
+    header: &IpHeader,
     tuple: &mut Tuple,
 ) -> Result<u32, Malformed> {
     let room = header.end.wrapping_sub(header.l4);
@@ -33,8 +33,9 @@ pub(crate) fn read<L: Link>(
         flags = u32::from(bits);
     } else {
         let length = u32::from(u16::from_be(third));
-        // A fragment's datagram is longer than it is. More than 64 KiB say 0.
-        let fits = header.piece == Piece::First || length <= room;
+        // A first fragment is shorter than its datagram. A datagram above 64 KiB, which only
+        // segmentation offload makes, has the length 0.
+        let fits = header.fragment == FragmentPosition::First || length <= room;
         if room < 8 || (length < 8 && !(length == 0 && frame.is_gso())) || !fits {
             return Err(Malformed);
         }

@@ -1,4 +1,5 @@
-//! The only code that knows which family a hook is for.
+//! Reads and writes the context of the socket hooks. No other code of the socket path tells IPv4 from
+//! IPv6.
 
 use core::{marker::PhantomData, mem::offset_of, ptr};
 
@@ -12,8 +13,9 @@ use mcs_common::{Address, Counter, FrontendKey, Peer};
 
 use crate::counters::count;
 
-/// Go on.
+/// The return value that lets the system call go on (kernel/bpf/verifier.c, `check_return_code`).
 pub(crate) const ALLOW: i32 = 1;
+/// The return value that fails the system call.
 const REFUSE: i32 = 0;
 const ECONNREFUSED: i32 = 111;
 const IPPROTO_TCP: u32 = 6;
@@ -21,43 +23,43 @@ const IPPROTO_UDP: u32 = 17;
 const IPPROTO_MPTCP: u32 = 262;
 const TCP_ESTABLISHED: u32 = 1;
 
-/// 1 where the kernel has `bpf_set_retval` for these hooks (5.18). With 0 the verifier drops the
-/// call as dead code, and refusing means EPERM.
+/// 1 if the kernel has `bpf_set_retval` for these hooks (5.18 and later). With 0 the verifier removes
+/// the call as dead code, and a refused system call fails with EPERM.
 #[unsafe(no_mangle)]
 static HAVE_SET_RETVAL: Global<u8> = Global::new(0);
 
-/// The cookie of the only network namespace whose sockets are translated; 0 translates all.
+/// The cookie of the only network namespace whose sockets are translated; 0 means all namespaces.
 #[unsafe(no_mangle)]
 static ONLY_NETNS: Global<u64> = Global::new(0);
 
-/// How a hook's context shows the address.
-pub(crate) trait Family {
-    /// Reads it.
+/// The fields of a hook's context that hold the address.
+pub(crate) trait HookFamily {
+    /// Reads the context's address.
     ///
     /// # Safety
     /// `ctx` is the context of a hook of this family.
     unsafe fn address(ctx: *const bpf_sock_addr) -> Address;
-    /// Writes it.
+    /// Writes the context's address.
     ///
     /// # Safety
-    /// As for [`Family::address`].
+    /// As for [`HookFamily::address`].
     unsafe fn set_address(ctx: *mut bpf_sock_addr, address: &Address);
-    /// Reads whom a socket is connected to. A hook that ends in 4 also runs for an IPv6 socket: of
-    /// an IPv4 peer it reads the address, of an IPv6 peer none.
+    /// Reads the peer of a connected socket. A hook whose name ends in 4 also runs for an IPv6 socket:
+    /// it reads an IPv4 peer, and not an IPv6 peer.
     ///
     /// # Safety
-    /// `socket` is the one of a hook of this family.
+    /// `socket` is the socket of a hook of this family.
     unsafe fn connected_address(socket: *const bpf_sock) -> Address;
 }
 
-/// The hooks that end in 4.
-pub(crate) struct V4;
-/// The hooks that end in 6.
-pub(crate) struct V6;
+/// The hooks whose names end in 4.
+pub(crate) struct Hook4;
+/// The hooks whose names end in 6.
+pub(crate) struct Hook6;
 
-// The verifier wants each access to the context to be one load or store of a whole field at a
-// constant offset: volatile keeps the compiler from merging or splitting them.
-impl Family for V4 {
+// The verifier requires each access to the context to be one load or store of a whole field at a
+// constant offset. Volatile keeps the compiler from merging or splitting them.
+impl HookFamily for Hook4 {
     #[inline(always)]
     unsafe fn address(ctx: *const bpf_sock_addr) -> Address {
         // SAFETY: the caller vouches for the context.
@@ -78,7 +80,7 @@ impl Family for V4 {
     }
 }
 
-impl Family for V6 {
+impl HookFamily for Hook6 {
     #[inline(always)]
     unsafe fn address(ctx: *const bpf_sock_addr) -> Address {
         // SAFETY: the caller vouches for the context.
@@ -118,16 +120,15 @@ impl Family for V6 {
     }
 }
 
-/// The context of a socket address hook.
-pub(crate) struct Ctx<F> {
+/// The context of a hook with a socket and an address (`struct bpf_sock_addr`).
+pub(crate) struct SocketContext<F> {
     inner: SockAddrContext,
-    /// Read once: reading the field at two places makes LLVM keep its address, which the verifier
-    /// refuses to follow.
+    /// Read once: after reads at two places LLVM keeps the field's address, which the verifier rejects.
     socket: *mut bpf_sock,
     family: PhantomData<F>,
 }
 
-impl<F: Family> Ctx<F> {
+impl<F: HookFamily> SocketContext<F> {
     #[inline(always)]
     pub(crate) fn new(inner: SockAddrContext) -> Self {
         // SAFETY: the context is the one the program was called with.
@@ -135,19 +136,19 @@ impl<F: Family> Ctx<F> {
         Self { inner, socket, family: PhantomData }
     }
 
-    /// The socket, as socket storage takes it.
+    /// The socket, for the helper of socket storage.
     #[inline(always)]
     pub(crate) const fn socket(&self) -> *mut bpf_sock {
         self.socket
     }
 
-    /// What aya's maps and helpers take.
+    /// The context, for aya's logging.
     #[inline(always)]
     pub(crate) const fn inner(&self) -> &SockAddrContext {
         &self.inner
     }
 
-    /// The address and port in the context: a destination, or a source being shown.
+    /// Reads the address and port in the context: a destination, or a source for the application.
     #[inline(always)]
     pub(crate) fn peer(&self) -> Peer {
         // SAFETY: the context is the one the program was called with, of family `F`.
@@ -161,7 +162,7 @@ impl<F: Family> Ctx<F> {
         Peer::new(address, u16::from_be(port as u16))
     }
 
-    /// Puts another address and port in the context.
+    /// Replaces the address and port (host order) in the context.
     #[inline(always)]
     pub(crate) fn set_peer(&self, address: &Address, port: u16) {
         // SAFETY: as in `peer`.
@@ -174,7 +175,7 @@ impl<F: Family> Ctx<F> {
         }
     }
 
-    /// What to look up for the destination. MPTCP is TCP to a frontend.
+    /// The key of the destination's frontend. MPTCP uses the frontends of TCP.
     #[inline(always)]
     pub(crate) fn frontend_key(&self, destination: &Peer) -> FrontendKey {
         let protocol = self.protocol();
@@ -183,7 +184,7 @@ impl<F: Family> Ctx<F> {
         FrontendKey::new(destination.addr, destination.port, protocol as u8)
     }
 
-    /// Whether it is a socket of UDP.
+    /// Whether the socket's protocol is UDP.
     #[inline(always)]
     pub(crate) fn is_udp(&self) -> bool {
         self.protocol() == IPPROTO_UDP
@@ -195,22 +196,22 @@ impl<F: Family> Ctx<F> {
         unsafe { ptr::read_volatile(&raw const (*self.inner.sock_addr).protocol) }
     }
 
-    /// Whether the socket has a peer now (UDP has no other states).
+    /// Whether the socket is connected now. (A UDP socket has no other states.)
     #[inline(always)]
     pub(crate) fn is_connected(&self) -> bool {
         // SAFETY: the hook's socket is never null.
         unsafe { ptr::read_volatile(&raw const (*self.socket).state) == TCP_ESTABLISHED }
     }
 
-    /// Whether `peer` is the socket's peer now.
+    /// Whether the socket is connected to `peer` now.
     #[inline(always)]
     pub(crate) fn is_connected_to(&self, peer: &Peer) -> bool {
         const {
             assert!(offset_of!(bpf_sock, dst_port).is_multiple_of(align_of::<u32>()));
         }
         #[expect(clippy::cast_ptr_alignment, reason = "asserted above")]
-        // SAFETY: the hook's socket is never null and of family `F`. Kernels before 5.18 want the
-        // port read as 32 bits, of which the lower 16 are the port on all.
+        // SAFETY: the hook's socket is never null and of family `F`. Kernels before 5.18 accept only
+        // a 32-bit read of the port. Its lower 16 bits are the port on every kernel.
         let (address, port) = unsafe {
             let port = (&raw const (*self.socket).dst_port).cast::<u32>();
             (F::connected_address(self.socket), ptr::read_volatile(port))
@@ -220,7 +221,7 @@ impl<F: Family> Ctx<F> {
         self.is_connected() && actual == *peer
     }
 
-    /// The socket's cookie, unique on this kernel.
+    /// The socket's cookie, which is unique until the node restarts.
     #[inline(always)]
     pub(crate) fn socket_cookie(&self) -> u64 {
         // SAFETY: the helper takes the context itself.
@@ -234,7 +235,7 @@ impl<F: Family> Ctx<F> {
         unsafe { bpf_get_netns_cookie(self.inner.sock_addr.cast()) }
     }
 
-    /// Whether `--socket-lb=host` leaves this socket alone.
+    /// Whether `--socket-lb=host` excludes this socket.
     #[inline(always)]
     pub(crate) fn is_left_alone(&self) -> bool {
         let only = ONLY_NETNS.load();
@@ -242,14 +243,14 @@ impl<F: Family> Ctx<F> {
     }
 }
 
-/// Refuses the system call, counted, with ECONNREFUSED where the kernel can say it.
+/// Counts a refusal and fails the system call, with ECONNREFUSED where the kernel allows an errno.
 #[inline(always)]
 pub(crate) fn refuse(reason: Counter) -> i32 {
     count(reason);
     refuse_uncounted()
 }
 
-/// The same, uncounted.
+/// Fails the system call as [`refuse`] does, without counting.
 #[inline(always)]
 pub(crate) fn refuse_uncounted() -> i32 {
     if HAVE_SET_RETVAL.load() != 0 {

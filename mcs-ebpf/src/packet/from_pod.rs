@@ -1,25 +1,40 @@
-//! A packet that comes from a pod: to a backend, if it is to a VIP.
+//! Program `from_pod`: a packet that a pod sends to a VIP goes to a backend.
 
+use aya_ebpf::programs::TcContext;
 use mcs_common::{
     Counter, FlowFlags, FrontendKey,
     select::{Lookup, Tables as _, lookup_port},
 };
 
 use super::{
-    NEXT, drop_counted, flows, fragments,
-    frame::{Frame, Link},
+    flows, fragments,
+    frame::{Frame, IPV4, IPV6, LinkLayer},
     icmp,
-    ip::{Header, Ip, Piece, protocol},
+    ip::{FragmentPosition, IpHeader, IpVersion, Ipv4, Ipv6, protocol},
     refuse::refuse,
     rewrite::rewrite,
-    scratch::{Scratch, scratch},
     transport,
+    verdict::{NEXT, drop_counted},
 };
-use crate::{counters::count, maps::ConfigMaps};
+use crate::{
+    counters::count,
+    maps::{ConfigMaps, scratch},
+    per_cpu::Scratch,
+};
 
-/// The verdict on a packet that comes from a pod.
+/// Decides about a packet that a pod sends.
 #[inline(always)]
-pub(crate) fn forward<F: Ip, L: Link>(frame: &Frame<L>) -> i32 {
+pub(crate) fn from_pod<L: LinkLayer>(ctx: TcContext) -> i32 {
+    let frame = Frame::<L>::new(ctx);
+    match frame.ethertype {
+        IPV4 => check_destination::<Ipv4, L>(&frame),
+        IPV6 => check_destination::<Ipv6, L>(&frame),
+        _ => NEXT,
+    }
+}
+
+#[inline(always)]
+fn check_destination<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
     match F::destination(frame) {
         Ok(destination) if ConfigMaps.is_vip(&destination) => to_vip::<F, L>(frame),
         _ => NEXT,
@@ -27,14 +42,14 @@ pub(crate) fn forward<F: Ip, L: Link>(frame: &Frame<L>) -> i32 {
 }
 
 #[inline(always)]
-fn to_vip<F: Ip, L: Link>(frame: &Frame<L>) -> i32 {
+fn to_vip<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
     let Some(scratch) = scratch() else { return drop_counted(Counter::PacketDroppedFailed) };
     let Ok(header) = F::parse(frame, frame.l3, false, &mut scratch.tuple) else {
         return drop_counted(Counter::PacketDroppedMalformed);
     };
-    let (header, l3) = header.anew(frame.l3, &mut scratch.header);
+    let (header, l3) = header.reload(frame.l3, &mut scratch.header);
     let frame = &frame.at(l3);
-    if header.piece == Piece::Later {
+    if header.fragment == FragmentPosition::Later {
         return match fragments::follow::<F, L>(frame, &header, scratch) {
             Some(Ok(verdict)) => {
                 count_translated(scratch.fragment.flags);
@@ -66,12 +81,12 @@ fn to_vip<F: Ip, L: Link>(frame: &Frame<L>) -> i32 {
     }
 }
 
-/// Puts the flow that the packet in the scratch memory belongs to, or a new one, there. Returns
-/// [`FOUND`] or the [`Counter`] of what is wrong.
+/// Finds the flow of the packet in the scratch memory, or begins one, and stores it in
+/// `Scratch::flow`. Returns [`FOUND`] or the [`Counter`] of the failure.
 ///
-/// A global function: the verifier looks at it once, and not anew for each path that leads here.
-/// Before Linux 6.3 it tells the states of a program with functions apart by every scalar in them, so
-/// that the attempts must not lie among the caller's paths.
+/// This is a global function because the verifier checks those once, and not once for each path that
+/// leads here. Before Linux 6.3 it compares every scalar of two states in a program with functions,
+/// so the loop over attempts must not be part of the caller's paths.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn resolve(flags: u32) -> u32 {
@@ -85,14 +100,15 @@ extern "C" fn resolve(flags: u32) -> u32 {
     if answer == AGAIN { Counter::PacketRefusedCollision as u32 } else { answer }
 }
 
-/// What [`find`] and [`begin`] return when there is a flow.
+/// The return value of [`find`] and [`begin`] when there is a flow.
 const FOUND: u32 = u32::MAX;
-/// What they return when there is none yet.
+/// Their return value when another attempt may begin a flow.
 const AGAIN: u32 = u32::MAX - 1;
 
-/// Puts the flow that the packet in the scratch memory belongs to there, or else the frontend that
-/// it is for. Returns [`FOUND`], [`AGAIN`], or the [`Counter`] of what is wrong.
-/// A global function for the same reason.
+/// Stores the packet's flow in `Scratch::flow`, or else its frontend in `Scratch::frontend`. Returns
+/// [`FOUND`], [`AGAIN`], or the [`Counter`] of the failure.
+///
+/// It is a global function for the reason given at [`resolve`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn find(flags: u32) -> u32 {
@@ -112,8 +128,9 @@ extern "C" fn find(flags: u32) -> u32 {
     }
 }
 
-/// Tries to begin a flow, as [`find`] left it in the scratch memory. Returns as [`find`] does; a
-/// global function for the same reason.
+/// Tries to begin a flow to `Scratch::frontend`. Returns what [`find`] returns.
+///
+/// It is a global function for the reason given at [`resolve`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn begin(attempt: u32, flags: u32) -> u32 {
@@ -125,7 +142,7 @@ extern "C" fn begin(attempt: u32, flags: u32) -> u32 {
     }
 }
 
-/// Counts by the flags of the flow: a pod's reply to itself comes from a pod, too.
+/// Counts a translated packet. A hairpin's replies are sent by a pod too, so the flow's flags decide.
 #[inline(always)]
 fn count_translated(flags: u32) {
     let reply = flags & FlowFlags::REPLY != 0;
@@ -133,7 +150,7 @@ fn count_translated(flags: u32) {
 }
 
 #[inline(always)]
-fn translate<F: Ip, L: Link>(frame: &Frame<L>, header: &Header) -> i32 {
+fn translate<F: IpVersion, L: LinkLayer>(frame: &Frame<L>, header: &IpHeader) -> i32 {
     let Some(scratch) = scratch() else { return drop_counted(Counter::PacketDroppedFailed) };
     fragments::remember::<F>(header, scratch);
     let flow = &scratch.flow;

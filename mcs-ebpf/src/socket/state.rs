@@ -1,8 +1,9 @@
-//! What is remembered of a socket that used a VIP.
+//! Stores which VIPs a socket uses, and which backends it got for them.
 //!
-//! Socket storage lives and dies with the socket. Where the kernel cannot give it (its option
-//! memory is used up), `udp_reverse` holds the same under the socket's cookie, and a flag makes
-//! every reader look there: it costs those who never use a VIP, so it is set when it first happens.
+//! Socket storage lives as long as the socket. When the kernel cannot allocate it (the socket's option
+//! memory is used up), `udp_reverse` holds the same under the socket's cookie. The flag
+//! `storage_fallback` then makes every reader look there. That costs sockets that never use a VIP too,
+//! so it is set only when the first allocation fails.
 
 use core::ptr;
 
@@ -15,36 +16,36 @@ use mcs_common::{
     SocketState,
 };
 
+use super::context::{HookFamily, SocketContext};
 use crate::{
-    context::{Ctx, Family},
     counters::count,
     maps::{SOCKETS, STORAGE_FALLBACK, UDP_CONNECTED, UDP_REVERSE},
 };
 
-/// No connection: its backend's id is 0.
+/// The value of an unused connection: its backend's id is 0.
 pub(crate) const NOT_CONNECTED: Connection = Connection {
     vip: Peer::new(Address { addr: [0; 16] }, 0),
     backend: Peer::new(Address { addr: [0; 16] }, 0),
     chosen: BackendRef { id: 0, generation: 0 },
 };
 
-/// The socket's state, if it ever used a VIP.
+/// The socket's state, if the socket ever used a VIP.
 #[inline(always)]
-pub(crate) fn state<'a, F: Family>(ctx: &Ctx<F>) -> Option<&'a mut SocketState> {
+pub(crate) fn get<'a, F: HookFamily>(ctx: &SocketContext<F>) -> Option<&'a mut SocketState> {
     storage(ctx, 0)
 }
 
-/// The socket's state, made if it has none.
+/// The socket's state, created if it has none.
 #[inline(always)]
-fn state_or_new<'a, F: Family>(ctx: &Ctx<F>) -> Option<&'a mut SocketState> {
+fn get_or_create<'a, F: HookFamily>(ctx: &SocketContext<F>) -> Option<&'a mut SocketState> {
     storage(ctx, BPF_SK_STORAGE_GET_F_CREATE.into())
 }
 
 #[inline(always)]
-fn storage<'a, F: Family>(ctx: &Ctx<F>, flags: u64) -> Option<&'a mut SocketState> {
+fn storage<'a, F: HookFamily>(ctx: &SocketContext<F>, flags: u64) -> Option<&'a mut SocketState> {
     let map = (&raw const SOCKETS).cast_mut().cast();
     // SAFETY: the helper returns null or the value of this socket, which outlives the program run
-    // and which the kernel zeroes when it makes it.
+    // and the kernel zeroes it on creation.
     unsafe {
         bpf_sk_storage_get(map, ctx.socket().cast(), ptr::null_mut(), flags)
             .cast::<SocketState>()
@@ -54,10 +55,10 @@ fn storage<'a, F: Family>(ctx: &Ctx<F>, flags: u64) -> Option<&'a mut SocketStat
 
 /// Remembers that the socket connects to a VIP.
 #[inline(always)]
-pub(crate) fn connecting<F: Family>(ctx: &Ctx<F>, connection: &Connection) {
-    if let Some(state) = state_or_new(ctx) {
-        // The connect may still fail, and the socket stay connected where it is: that is not
-        // `current` if the connect before has failed too.
+pub(crate) fn connecting<F: HookFamily>(ctx: &SocketContext<F>, connection: &Connection) {
+    if let Some(state) = get_or_create(ctx) {
+        // The connect may still fail, and the socket then keeps its peer. That peer is not `current`
+        // if the connect before this one failed too.
         if state.current.chosen.id != 0
             && state.current.backend != connection.backend
             && ctx.is_connected_to(&state.current.backend)
@@ -74,23 +75,25 @@ pub(crate) fn connecting<F: Family>(ctx: &Ctx<F>, connection: &Connection) {
     }
 }
 
-/// Lists the connection for the agent. Only of a socket with storage: a direct connection that it makes
-/// later to the same backend is noticed by that, and takes it off the list.
+/// Lists the connection for the agent, which destroys sockets of removed backends.
+///
+/// Only sockets with storage are listed: `addressing_directly` needs the storage to notice a later
+/// direct connection to the same backend, and then removes the entry.
 #[inline(always)]
-fn remember_connected<F: Family>(ctx: &Ctx<F>, connection: &Connection) {
+fn remember_connected<F: HookFamily>(ctx: &SocketContext<F>, connection: &Connection) {
     let key = ReverseKey { cookie: ctx.socket_cookie(), backend: connection.backend };
     let value = ConnectedValue { vip: connection.vip, netns_cookie: ctx.netns_cookie() };
-    // As in `remember_reverse`; such a socket stays with its backend when that goes.
+    // It fails as in `remember_reverse`. The socket then keeps its backend when that is removed.
     let _ = UDP_CONNECTED.insert(key, value, BPF_ANY.into());
 }
 
-/// The socket's connection to `vip`: the one that holds now, or else the one made last, or else
-/// [`NOT_CONNECTED`]. (No `Option`: of an absent one LLVM spills registers it never set, which the
-/// verifier refuses.)
+/// The socket's connection to `vip`: the one to its current peer, or else the latest, or else
+/// [`NOT_CONNECTED`]. (Not an `Option`: LLVM spills registers that an absent one never set, and the
+/// verifier rejects that.)
 #[inline(always)]
-pub(crate) fn connection_to<F: Family>(ctx: &Ctx<F>, vip: &Peer) -> Connection {
+pub(crate) fn connection_to<F: HookFamily>(ctx: &SocketContext<F>, vip: &Peer) -> Connection {
     let mut found = NOT_CONNECTED;
-    let Some(state) = state(ctx) else { return found };
+    let Some(state) = get(ctx) else { return found };
     for connection in [&state.previous, &state.current] {
         if connection.chosen.id != 0 && connection.vip == *vip {
             found = *connection;
@@ -104,36 +107,41 @@ pub(crate) fn connection_to<F: Family>(ctx: &Ctx<F>, vip: &Peer) -> Connection {
 
 /// Remembers that the socket sends to a VIP without connecting.
 #[inline(always)]
-pub(crate) fn sending<F: Family>(ctx: &Ctx<F>) {
-    match state_or_new(ctx) {
+pub(crate) fn sending<F: HookFamily>(ctx: &SocketContext<F>) {
+    match get_or_create(ctx) {
         Some(state) => state.unconnected = 1,
         None => storage_failed(),
     }
 }
 
-/// Remembers which VIP a reply of `backend` answers for.
+/// Remembers the VIP that replies of `backend` come from.
 #[inline(always)]
-pub(crate) fn remember_reverse<F: Family>(ctx: &Ctx<F>, backend: &Peer, vip: &Peer) {
+pub(crate) fn remember_reverse<F: HookFamily>(ctx: &SocketContext<F>, backend: &Peer, vip: &Peer) {
     let key = ReverseKey { cookie: ctx.socket_cookie(), backend: *backend };
     if let Some(known) = UDP_REVERSE.get_ptr(key) {
-        // SAFETY: the pointer is to a value of the map; a reused element is overwritten next time.
+        // SAFETY: the pointer is to a value of the map. A reused element is overwritten next time.
         if unsafe { (*known).vip == *vip } {
             return;
         }
         count(Counter::ReverseShared);
     }
-    // A full LRU map evicts; it can only fail when every CPU's free list is in use, and then the
-    // reply is shown as it came.
+    // A full LRU map evicts an entry. It fails only when every CPU's free list is in use. The reply
+    // then shows the backend's address.
     let _ = UDP_REVERSE.insert(key, ReverseValue { vip: *vip }, BPF_ANY.into());
 }
 
-/// Forgets what the socket knows of `destination`, which it now addresses by itself.
+/// Deletes the socket's entries for `destination`, because the application now uses that address
+/// itself.
 #[inline(always)]
-pub(crate) fn addressing_directly<F: Family>(ctx: &Ctx<F>, destination: &Peer, connects: bool) {
+pub(crate) fn addressing_directly<F: HookFamily>(
+    ctx: &SocketContext<F>,
+    destination: &Peer,
+    connects: bool,
+) {
     let mut reverse = is_fallback();
-    if let Some(state) = state(ctx) {
+    if let Some(state) = get(ctx) {
         if connects {
-            // Of all connections that it ever made, more than its state holds.
+            // The map may list connections that the socket's state no longer holds.
             let key = ReverseKey { cookie: ctx.socket_cookie(), backend: *destination };
             let _ = UDP_CONNECTED.remove(key);
             for connection in [&mut state.current, &mut state.previous] {
@@ -144,16 +152,16 @@ pub(crate) fn addressing_directly<F: Family>(ctx: &Ctx<F>, destination: &Peer, c
         }
         reverse |= state.unconnected != 0;
     }
-    // A send of an IPv6 socket that is connected to an IPv4 peer comes here with that peer, and no
-    // connected socket hears from anybody else.
+    // An IPv6 socket with an IPv4 peer runs sendmsg4 with that peer as the destination. A connected
+    // socket receives from no other address, so its entry stays.
     if reverse && (connects || !ctx.is_connected()) {
         let key = ReverseKey { cookie: ctx.socket_cookie(), backend: *destination };
-        // Absent is as good.
+        // An absent entry counts as success.
         let _ = UDP_REVERSE.remove(key);
     }
 }
 
-/// The VIP that the socket connected to when it got `peer`.
+/// The VIP that the application connected to, if the connection went to `peer`.
 #[inline(always)]
 pub(crate) fn connected_vip(state: &SocketState, peer: &Peer) -> Option<Peer> {
     for connection in [&state.current, &state.previous] {
@@ -164,16 +172,16 @@ pub(crate) fn connected_vip(state: &SocketState, peer: &Peer) -> Option<Peer> {
     None
 }
 
-/// The VIP that the socket sent to when `peer` answers.
+/// The VIP that the application sent to, if the datagram went to `peer`.
 #[inline(always)]
-pub(crate) fn sent_vip<F: Family>(ctx: &Ctx<F>, peer: &Peer) -> Option<Peer> {
+pub(crate) fn sent_vip<F: HookFamily>(ctx: &SocketContext<F>, peer: &Peer) -> Option<Peer> {
     let key = ReverseKey { cookie: ctx.socket_cookie(), backend: *peer };
-    // SAFETY: the pointer is to a value of the map; if it is reused between look-up and copy, a
-    // reply is shown as from another VIP of the node: the cost of an LRU map.
+    // SAFETY: the pointer is to a value of the map. If the LRU map reuses it between look-up and copy,
+    // the reply shows another VIP of the node.
     UDP_REVERSE.get_ptr(key).map(|value| unsafe { (*value).vip })
 }
 
-/// Whether any socket of this node is remembered in `udp_reverse` alone.
+/// Whether the state of any socket of this node is in `udp_reverse` alone.
 #[inline(always)]
 pub(crate) fn is_fallback() -> bool {
     // SAFETY: the pointer is to the array's only value.

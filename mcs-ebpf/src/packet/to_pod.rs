@@ -1,24 +1,39 @@
-//! A packet that goes to a pod: from the VIP, if it answers for one.
+//! Program `to_pod`: a reply of a backend to a pod gets the VIP as its source.
 
+use aya_ebpf::programs::TcContext;
 use mcs_common::Counter;
 
 use super::{
-    NEXT, drop_counted, flows, fragments,
-    frame::{Frame, Link},
+    flows, fragments,
+    frame::{Frame, IPV4, IPV6, LinkLayer},
     icmp,
-    ip::{Ip, Piece, protocol},
+    ip::{FragmentPosition, IpVersion, Ipv4, Ipv6, protocol},
     rewrite::rewrite,
-    scratch::scratch,
     transport,
+    verdict::{NEXT, drop_counted},
 };
-use crate::counters::count;
+use crate::{counters::count, maps::scratch};
 
-/// The verdict on a packet that goes to a pod. What is not understood is not ours.
+/// Decides about a packet that a pod receives.
 #[inline(always)]
-pub(crate) fn reply<F: Ip, L: Link>(frame: &Frame<L>) -> i32 {
+pub(crate) fn to_pod<L: LinkLayer>(ctx: TcContext) -> i32 {
+    if !flows::may_exist() {
+        return NEXT;
+    }
+    let frame = Frame::<L>::new(ctx);
+    match frame.ethertype {
+        IPV4 => untranslate::<Ipv4, L>(&frame),
+        IPV6 => untranslate::<Ipv6, L>(&frame),
+        _ => NEXT,
+    }
+}
+
+/// Translates a packet of a flow. A packet that does not parse belongs to no flow and passes.
+#[inline(always)]
+fn untranslate<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
     let Some(scratch) = scratch() else { return NEXT };
     let Ok(header) = F::parse(frame, frame.l3, false, &mut scratch.tuple) else { return NEXT };
-    if header.piece == Piece::Later {
+    if header.fragment == FragmentPosition::Later {
         return match fragments::follow::<F, L>(frame, &header, scratch) {
             None => NEXT,
             Some(Ok(verdict)) => {

@@ -1,4 +1,4 @@
-//! sendto(2), sendmsg(2) and sendmmsg(2) with a destination.
+//! sendto(2), sendmsg(2) and sendmmsg(2) with a destination: a datagram to a VIP goes to a backend.
 
 use aya_ebpf::bindings::BPF_NOEXIST;
 use aya_log_ebpf::debug;
@@ -7,30 +7,32 @@ use mcs_common::{
     select::{Choice, FrontendMatch, recall},
 };
 
-use crate::{
+use super::{
     affinity::{self, choose},
-    context::{ALLOW, Ctx, Family, refuse},
+    context::{ALLOW, HookFamily, SocketContext, refuse},
+    lookup, state,
+};
+use crate::{
     counters::count,
-    destination,
     maps::{ConfigMaps, UDP_PINS, UDP_REVERSE, load},
-    sockets,
 };
 
-/// How many backends are tried for one from which the socket hears for no other VIP.
+/// How many backends a socket tries. One that already answers it for another VIP is not used if
+/// another try finds a better one, because replies do not tell the VIPs apart.
 const TRIES: u32 = 4;
 
-/// Sends a datagram to a VIP to one of its backends, the same for one socket, or refuses it.
+/// Sends a datagram to a VIP to one of its backends, or refuses it. A socket keeps its backend.
 #[inline(always)]
-pub(crate) fn sendmsg<F: Family>(ctx: &Ctx<F>) -> i32 {
+pub(crate) fn sendmsg<F: HookFamily>(ctx: &SocketContext<F>) -> i32 {
     let destination = ctx.peer();
-    match destination::frontend(ctx, &destination, false) {
+    match lookup::frontend(ctx, &destination, false) {
         Ok(frontend) => translate(ctx, destination, &frontend),
         Err(verdict) => verdict,
     }
 }
 
 #[inline(always)]
-fn translate<F: Family>(ctx: &Ctx<F>, vip: Peer, frontend: &FrontendMatch) -> i32 {
+fn translate<F: HookFamily>(ctx: &SocketContext<F>, vip: Peer, frontend: &FrontendMatch) -> i32 {
     let mut connection = connected(ctx, &vip, frontend);
     if connection.chosen.id == 0 {
         let Some(choice) = pinned(ctx, &vip, frontend) else {
@@ -39,35 +41,44 @@ fn translate<F: Family>(ctx: &Ctx<F>, vip: Peer, frontend: &FrontendMatch) -> i3
         connection = choice.connection(vip);
     }
     let Connection { backend, chosen, .. } = connection;
-    sockets::sending(ctx);
-    sockets::remember_reverse(ctx, &backend, &vip);
+    state::sending(ctx);
+    state::remember_reverse(ctx, &backend, &vip);
     ctx.set_peer(&backend.addr, backend.port);
     count(Counter::SendTranslated);
     debug!(ctx.inner(), "send: frontend {} to backend {}", frontend.index, chosen.id);
     ALLOW
 }
 
-/// The connection of this socket to this VIP. A connected socket hears from nobody else, so it
-/// stays with a backend that was removed. After a disconnect a usable one is still the one to take:
-/// IPv6 sockets go on hearing from it alone (`__udp_disconnect`, net/ipv4/udp.c, leaves
-/// `sk_v6_daddr`).
+/// The connection of this socket to this VIP.
+///
+/// A connected socket receives from its peer alone, so it keeps a backend that was removed. After a
+/// disconnect it keeps a backend that is still usable: IPv6 sockets go on receiving from that peer
+/// alone (`__udp_disconnect`, net/ipv4/udp.c, leaves `sk_v6_daddr`).
 #[inline(always)]
-fn connected<F: Family>(ctx: &Ctx<F>, vip: &Peer, frontend: &FrontendMatch) -> Connection {
-    let connection = sockets::connection_to(ctx, vip);
+fn connected<F: HookFamily>(
+    ctx: &SocketContext<F>,
+    vip: &Peer,
+    frontend: &FrontendMatch,
+) -> Connection {
+    let connection = state::connection_to(ctx, vip);
     let usable = connection.chosen.id != 0
         && (ctx.is_connected_to(&connection.backend)
             || recall(&ConfigMaps, frontend.index, connection.chosen).is_some());
-    if usable { connection } else { sockets::NOT_CONNECTED }
+    if usable { connection } else { state::NOT_CONNECTED }
 }
 
-/// The backend this socket uses for this frontend, chosen anew when it is no longer usable.
+/// The backend that this socket uses for this frontend, or a new one if that is no longer usable.
 #[inline(always)]
-fn pinned<F: Family>(ctx: &Ctx<F>, vip: &Peer, frontend: &FrontendMatch) -> Option<Choice> {
+fn pinned<F: HookFamily>(
+    ctx: &SocketContext<F>,
+    vip: &Peer,
+    frontend: &FrontendMatch,
+) -> Option<Choice> {
     let key = PinKey { cookie: ctx.socket_cookie(), frontend: frontend.index, pad: 0 };
     let pin = UDP_PINS.get_ptr_mut(key);
     if let Some(pin) = pin {
-        // SAFETY: the pointer is to a value of the map. If it is evicted and reused meanwhile, the
-        // backend's frontend and generation do not match.
+        // SAFETY: the pointer is to a value of the map. If the map evicts and reuses the
+        // element meanwhile, the backend's frontend and generation do not match.
         let pinned = unsafe { load(pin) };
         if let Some(choice) = recall(&ConfigMaps, frontend.index, pinned) {
             affinity::refresh(ctx, frontend, pinned);
@@ -78,8 +89,8 @@ fn pinned<F: Family>(ctx: &Ctx<F>, vip: &Peer, frontend: &FrontendMatch) -> Opti
     match pin {
         // SAFETY: as above; one 64-bit store.
         Some(pin) => unsafe { pin.write_volatile(choice.chosen) },
-        // Another thread of this socket may have pinned at the same time; the next datagram
-        // follows what stands then.
+        // Another thread with this socket may have inserted a pin at the same time. The next
+        // datagram uses the pin in the map.
         None => {
             let _ = UDP_PINS.insert(key, choice.chosen, BPF_NOEXIST.into());
         }
@@ -87,10 +98,10 @@ fn pinned<F: Family>(ctx: &Ctx<F>, vip: &Peer, frontend: &FrontendMatch) -> Opti
     Some(choice)
 }
 
-/// A backend from which this socket hears for no other VIP, as far as a few tries find one.
+/// Chooses a backend that answers this socket for no other VIP, if [`TRIES`] attempts find one.
 #[inline(always)]
-fn choose_unshared<F: Family>(
-    ctx: &Ctx<F>,
+fn choose_unshared<F: HookFamily>(
+    ctx: &SocketContext<F>,
     vip: &Peer,
     frontend: &FrontendMatch,
 ) -> Option<Choice> {

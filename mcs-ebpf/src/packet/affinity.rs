@@ -1,0 +1,29 @@
+//! Chooses the backend of a flow: by a number, or with session affinity the client address's.
+
+use mcs_common::{
+    Address, ClientKey,
+    select::{Choice, FrontendMatch, pick},
+};
+
+use crate::{
+    affinity::{has_affinity, recall_or_choose},
+    maps::{CLIENT_AFFINITY, ConfigMaps},
+};
+
+/// Chooses a backend for a client: the one that `random` picks, or with affinity the client's.
+#[inline(always)]
+pub(crate) fn choose_for_client(
+    client: &Address,
+    frontend: &FrontendMatch,
+    random: u32,
+) -> Option<Choice> {
+    let extent = frontend.state.extent;
+    if !has_affinity(frontend) {
+        return pick(&ConfigMaps, extent, random);
+    }
+    let key = ClientKey { client: *client, frontend: frontend.index, pad: 0 };
+    // Not `random`, which depends on the connection: this way a client whose entry was evicted
+    // gets the same backend again.
+    let random = client.spread(frontend.index);
+    recall_or_choose(&CLIENT_AFFINITY, &key, frontend, || pick(&ConfigMaps, extent, random))
+}

@@ -1,0 +1,10 @@
+//! The socket path: programs on cgroup hooks that replace a VIP by a backend once per connection.
+
+mod affinity;
+pub(crate) mod connect;
+pub(crate) mod context;
+pub(crate) mod getpeername;
+mod lookup;
+pub(crate) mod recvmsg;
+pub(crate) mod sendmsg;
+mod state;

@@ -1,0 +1,26 @@
+//! getpeername(2): the application sees the VIP that it connected to.
+
+use mcs_common::Counter;
+
+use super::{
+    context::{ALLOW, HookFamily, SocketContext},
+    state,
+};
+use crate::counters::count;
+
+/// Replaces the peer's name by the VIP.
+///
+/// accept(2) with room for an address runs this too, on the new socket, which has no state.
+#[inline(always)]
+pub(crate) fn getpeername<F: HookFamily>(ctx: &SocketContext<F>) -> i32 {
+    let peer = ctx.peer();
+    let mut vip = state::get(ctx).and_then(|state| state::connected_vip(state, &peer));
+    if vip.is_none() && state::is_fallback() {
+        vip = state::sent_vip(ctx, &peer);
+    }
+    if let Some(vip) = vip {
+        ctx.set_peer(&vip.addr, vip.port);
+        count(Counter::PeerReversed);
+    }
+    ALLOW
+}
