@@ -29,7 +29,7 @@ resources:
   limits:
     {{- toYaml (merge (dict) $limits (dict "memory" (include "mcs-agent.memory.limit" .))) | nindent 4 }}
 securityContext:
-  # What is in the BPF file system is root's.
+  # Root owns the files of the BPF file system.
   runAsUser: 0
   runAsGroup: 0
   allowPrivilegeEscalation: false
@@ -39,9 +39,9 @@ securityContext:
     add:
       # bpf(2), since Linux 5.8.
       - BPF
-      # Programs that handle packets and addresses, and attaching them to devices and cgroups.
+      # Programs for packets and addresses, and attaching them to devices and cgroups.
       - NET_ADMIN
-      # Without it the verifier refuses arithmetic on pointers that depends on data, and explores far more.
+      # Without it the verifier rejects data-dependent pointer arithmetic, and explores far more paths.
       - PERFMON
       {{- if and .Values.staleUdp.enabled (not .Values.cleanup) }}
       # Entering network namespaces, to destroy UDP sockets of removed backends.
@@ -56,11 +56,11 @@ securityContext:
   seLinuxOptions:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-# Not below /sys, where the AppArmor profiles of container runtimes allow no writing.
+# Not below /sys: the AppArmor profiles of container runtimes forbid writing there.
 volumeMounts:
   - name: bpffs
     mountPath: /host/bpf
-    # Also where it is mounted later than the pod starts.
+    # The node may mount it after the pod starts.
     mountPropagation: HostToContainer
   - name: cgroup
     mountPath: /host/cgroup
@@ -69,7 +69,7 @@ volumeMounts:
   {{- if and .Values.staleUdp.enabled (not .Values.cleanup) }}
   - name: netns
     mountPath: /run/netns
-    # Also those of pods that come later.
+    # Network namespaces of later pods appear here too.
     mountPropagation: HostToContainer
     readOnly: true
   {{- end }}
@@ -79,7 +79,7 @@ volumeMounts:
 
 {{- define "mcs-agent.listening" -}}
 {{- if ne .Values.health.address "off" -}}
-# Loading the programs takes a slow node a while.
+# A slow node takes a while to load the programs.
 startupProbe:
   {{- include "mcs-agent.get" (list . "/livez") | nindent 2 }}
   periodSeconds: 2
@@ -88,7 +88,7 @@ livenessProbe:
   {{- include "mcs-agent.get" (list . "/livez") | nindent 2 }}
   periodSeconds: 10
   timeoutSeconds: 5
-# Not before everything is read and attached: a version that cannot stops its own roll-out.
+# Ready when everything is read and attached: a version that cannot do that stops its own roll-out.
 readinessProbe:
   {{- include "mcs-agent.get" (list . "/readyz") | nindent 2 }}
   periodSeconds: 5
