@@ -1,18 +1,21 @@
 //! Random inputs: a fixed number of them, or as many as there is time for.
 
 use std::{
-    env, panic,
+    panic,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use proptest::{
     strategy::Strategy,
     test_runner::{Config, FileFailurePersistence, TestCaseError, TestError, TestRunner},
 };
 
-use crate::suite::{FUZZ_SECONDS, tell};
+use crate::{
+    suite::{seconds_of, tell},
+    wait::FUZZ_SECONDS,
+};
 
 /// How long to look for a smaller input that fails as well.
 const SHRINKING: Duration = Duration::from_mins(1);
@@ -42,12 +45,7 @@ pub fn fuzz<S: Strategy>(
     test: impl Fn(S::Value) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let start = Instant::now();
-    let time = match env::var(FUZZ_SECONDS) {
-        Ok(seconds) => Duration::from_secs(
-            seconds.parse().with_context(|| format!("{FUZZ_SECONDS}={seconds}"))?,
-        ),
-        Err(_) => Duration::ZERO,
-    };
+    let time = seconds_of(FUZZ_SECONDS)?;
     let test = |input| test(input).map_err(|error| TestCaseError::fail(format!("{error:#}")));
     let mut tried = 0;
     while tried == 0 || start.elapsed() < time {

@@ -86,7 +86,7 @@ pub struct Effort {
 /// [`Suite::main`].
 pub fn main<C: 'static, M: Backing + 'static>(
     Effort { seeds, stories }: Effort,
-    begin: impl FnOnce() -> anyhow::Result<(C, PathBuf)>,
+    begin: impl FnOnce() -> anyhow::Result<(C, PathBuf)> + 'static,
     new_maps: fn(&C, Capacity) -> anyhow::Result<M>,
 ) -> ExitCode {
     let files = match files() {
@@ -107,7 +107,7 @@ pub fn main<C: 'static, M: Backing + 'static>(
         let story = |story: Story| story.play(&|capacity| new_maps(context, capacity));
         fuzz(Regressions::OBJECTS, stories, &Story::any(), story)
     });
-    suite.main(|| {
+    suite.main(move || {
         println!(
             "{count} scenarios, each played {plays} times: once as it is, then with 10 % faults"
         );

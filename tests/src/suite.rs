@@ -1,21 +1,34 @@
-//! Runs a list of named cases.
+//! Runs the cases of a suite by libtest-mimic, so that they are listed, filtered and reported as those of `cargo test`.
+//!
+//! The cases of one process share a context and run one after the other, in the order in which they are added. The first
+//! case that runs makes the context; `--list` makes none. cargo-nextest starts one process for each case.
 
 use std::{
     any::Any,
+    cell::RefCell,
     collections::BTreeMap,
     env,
     error::Error,
     fmt::{self, Write as _},
     fs,
+    io::{self, Write as _},
     panic::{self, AssertUnwindSafe},
     path::{Path, PathBuf},
     process::ExitCode,
     sync::{
-        Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
+
+use anyhow::Context as _;
+use clap::Parser;
+use libtest_mimic::{Arguments, Completion, Failed, FormatSetting, Trial};
+use parking_lot::Mutex;
+
+/// A case that takes at least this long says how long.
+const WORTH_SAYING: Duration = Duration::from_secs(1);
 
 /// Why a case cannot run here.
 #[derive(Debug)]
@@ -34,13 +47,9 @@ pub fn skip(reason: impl Into<String>) -> anyhow::Error {
     Skip(reason.into()).into()
 }
 
-/// The variable that tells for how many seconds cases `fuzz: ...` try random inputs. Without it they try
-/// so many.
-pub const FUZZ_SECONDS: &str = "MCS_FUZZ_SECONDS";
-
 static FULL: AtomicBool = AtomicBool::new(false);
 
-/// Whether cases are to take all the time they want: `--full`.
+/// Whether cases take all the time that they can use: `--full`.
 pub fn is_full() -> bool {
     FULL.load(Ordering::Relaxed)
 }
@@ -49,13 +58,25 @@ static NOTES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Adds a line to what is printed about the case that is running: what it has seen.
 pub fn tell(line: impl Into<String>) {
-    NOTES.lock().unwrap_or_else(PoisonError::into_inner).push(line.into());
+    NOTES.lock().push(line.into());
 }
 
-type Body<C> = Box<dyn Fn(&mut C) -> anyhow::Result<()>>;
+/// The command line of a suite.
+#[derive(Clone, Debug, Parser)]
+pub struct Args {
+    /// Try for longer: more kills, more changes, longer loads
+    #[arg(long)]
+    full: bool,
+    #[command(flatten)]
+    libtest: Arguments,
+}
+
+type Body<C> = Box<dyn Fn(&mut C) -> anyhow::Result<()> + Send>;
 
 struct Case<C> {
     name: String,
+    /// Whether it judges what all other cases have left in the context.
+    last: bool,
     body: Body<C>,
 }
 
@@ -70,150 +91,165 @@ impl<C> Default for Suite<C> {
     }
 }
 
-/// What came of one case.
-enum Outcome {
-    Passed,
-    Failed(String),
-    Skipped(String),
-}
-
-/// How many cases ended how.
-#[derive(Default)]
-struct Tally {
-    passed: usize,
-    failed: usize,
-    skipped: usize,
-}
-
-impl fmt::Display for Tally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
-    }
-}
-
-impl<C> Suite<C> {
+impl<C: 'static> Suite<C> {
     /// Adds a case. It fails by an error or a panic, and is skipped by [`skip`].
     pub fn case(
         &mut self,
         name: impl Into<String>,
-        body: impl Fn(&mut C) -> anyhow::Result<()> + 'static,
+        body: impl Fn(&mut C) -> anyhow::Result<()> + Send + 'static,
     ) {
-        self.cases.push(Case { name: name.into(), body: Box::new(body) });
+        self.cases.push(Case { name: name.into(), last: false, body: Box::new(body) });
     }
 
-    /// Runs the cases whose name contains one of the program's arguments, if there are any; `--list`
-    /// lists them instead, and `--full` is what [`is_full`] tells. For `begin` see [`Suite::run`].
-    pub fn main(self, begin: impl FnOnce() -> anyhow::Result<(C, PathBuf)>) -> ExitCode {
-        let mut filters = Vec::new();
-        let mut list = false;
-        for argument in env::args().skip(1) {
-            if argument == "--list" {
-                list = true;
-            } else if argument == "--full" {
-                FULL.store(true, Ordering::Relaxed);
-            } else if argument.starts_with('-') {
-                eprintln!("usage: [--list] [--full] [PART OF A NAME]...");
-                return ExitCode::from(2);
-            } else {
-                filters.push(argument);
-            }
-        }
-        if list {
-            self.list(&filters);
-            return ExitCode::SUCCESS;
-        }
-        self.run(&filters, begin)
+    /// Adds a case that judges what all others have left in the context. It is skipped where one of them does not run
+    /// in the same process.
+    pub fn last(
+        &mut self,
+        name: impl Into<String>,
+        body: impl Fn(&mut C) -> anyhow::Result<()> + Send + 'static,
+    ) {
+        self.cases.push(Case { name: name.into(), last: true, body: Box::new(body) });
     }
 
-    /// Prints the names of the cases that contain one of `filters`, or of all if there are none.
-    pub fn list(&self, filters: &[String]) {
-        let names = self.cases.iter().map(|case| &case.name);
-        names.filter(|name| is_chosen(name, filters)).for_each(|name| println!("{name}"));
+    /// Runs the cases as the program's arguments say. For `begin` see [`Suite::run`].
+    pub fn main(self, begin: impl FnOnce() -> anyhow::Result<(C, PathBuf)> + 'static) -> ExitCode {
+        self.run(Args::parse(), begin)
     }
 
-    /// Runs the cases whose name contains one of `filters`, or all if there are none. `begin` makes what they share and tells where
-    /// logs (`*.log`) are written: what is appended to one during a case is shown if the case fails.
+    /// Runs the cases that `args` choose. `begin` makes what they share, and returns where logs (`*.log`) are written:
+    /// what is appended to one during a case is part of the message if the case fails.
     pub fn run(
-        mut self,
-        filters: &[String],
-        begin: impl FnOnce() -> anyhow::Result<(C, PathBuf)>,
+        self,
+        args: Args,
+        begin: impl FnOnce() -> anyhow::Result<(C, PathBuf)> + 'static,
     ) -> ExitCode {
-        self.cases.retain(|case| is_chosen(&case.name, filters));
-        match begin() {
-            Ok((mut context, logs)) => self.run_all(&mut context, &logs),
-            Err(error) => {
-                println!("cannot begin: {error:#}");
-                ExitCode::FAILURE
-            }
-        }
-    }
-
-    fn run_all(&self, context: &mut C, logs: &Path) -> ExitCode {
-        let start = Instant::now();
-        let mut tally = Tally::default();
-        for case in &self.cases {
-            let logged = lengths(logs);
-            let begin = Instant::now();
-            let outcome = attempt(case, context);
-            report(&case.name, begin.elapsed(), &outcome);
-            match outcome {
-                Outcome::Passed => tally.passed += 1,
-                Outcome::Skipped(_) => tally.skipped += 1,
-                Outcome::Failed(_) => {
-                    tally.failed += 1;
-                    show_logs(logs, &logged);
-                }
-            }
-        }
-        println!("\n{:.1} s\n{tally}", start.elapsed().as_secs_f64());
-        if tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        let Args { full, libtest } = args;
+        FULL.store(full, Ordering::Relaxed);
+        // The cases share the context, and some set the affinity of the thread that they run on.
+        let libtest = Arguments { test_threads: Some(1), ..libtest };
+        let is_pretty = !libtest.quiet
+            && !libtest.list
+            && matches!(libtest.format, None | Some(FormatSetting::Pretty))
+            && libtest.logfile.is_none();
+        let shared: Shared<C> = Shared::Absent(Box::new(begin));
+        SHARED.set(Some(Box::new(shared)));
+        let all = Arc::new(AtomicBool::new(true));
+        let trials: Vec<_> =
+            self.cases.into_iter().map(|case| case.trial(Arc::clone(&all), is_pretty)).collect();
+        all.store(!trials.iter().any(|trial| libtest.is_filtered_out(trial)), Ordering::Relaxed);
+        let conclusion = libtest_mimic::run(&libtest, trials);
+        // What it made is removed before the process ends.
+        drop(SHARED.take());
+        conclusion.exit_code()
     }
 }
 
-fn is_chosen(name: &str, filters: &[String]) -> bool {
-    filters.is_empty() || filters.iter().any(|filter| name.contains(filter))
+thread_local! {
+    /// The [`Shared`] of the suite that this thread runs. It never leaves the thread: some contexts are bound to one.
+    static SHARED: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) };
 }
 
-fn attempt<C>(case: &Case<C>, context: &mut C) -> Outcome {
-    static PANICS: Mutex<String> = Mutex::new(String::new());
-
-    // The usual hook prints at once, among the lines of other cases.
-    panic::set_hook(Box::new(|info| {
-        let mut panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = writeln!(panics, "{info}");
-    }));
-    // What a case leaves half done in the context can fail the next cases, which is to be seen.
-    let result = panic::catch_unwind(AssertUnwindSafe(|| (case.body)(context)));
-    drop(panic::take_hook());
-    let panics = std::mem::take(&mut *PANICS.lock().unwrap_or_else(PoisonError::into_inner));
-    outcome(result, panics)
+/// What the cases of a process share.
+enum Shared<C> {
+    /// No case has run yet.
+    Absent(Box<dyn FnOnce() -> anyhow::Result<(C, PathBuf)>>),
+    /// With the directory of the logs.
+    Present(C, PathBuf),
+    /// With the reason why it cannot be made.
+    Failed(String),
 }
 
-fn outcome(result: Result<anyhow::Result<()>, Box<dyn Any + Send>>, panics: String) -> Outcome {
+impl<C> Shared<C> {
+    /// The context, made on the first call.
+    fn get(&mut self) -> anyhow::Result<(&mut C, &Path)> {
+        if let Self::Absent(_) = self {
+            let absent = std::mem::replace(self, Self::Failed("it panicked".to_owned()));
+            if let Self::Absent(begin) = absent {
+                *self = match begin() {
+                    Ok((context, logs)) => Self::Present(context, logs),
+                    Err(error) => Self::Failed(format!("{error:#}")),
+                };
+            }
+        }
+        match self {
+            Self::Present(context, logs) => Ok((context, logs)),
+            Self::Failed(error) => Err(anyhow::anyhow!("cannot begin: {error}")),
+            Self::Absent(_) => Err(anyhow::anyhow!("cannot begin")),
+        }
+    }
+}
+
+impl<C: 'static> Case<C> {
+    fn trial(self, all: Arc<AtomicBool>, is_pretty: bool) -> Trial {
+        Trial::ignorable_test(self.name.clone(), move || {
+            if self.last && !all.load(Ordering::Relaxed) {
+                return Ok(Completion::ignored_with("it judges all cases, and some do not run"));
+            }
+            let start = Instant::now();
+            let outcome = SHARED.with_borrow_mut(|shared| {
+                let shared = shared.as_mut().and_then(|shared| shared.downcast_mut());
+                self.attempt(shared.ok_or("the case does not run on the thread of its suite")?)
+            });
+            print_notes(start.elapsed(), is_pretty);
+            outcome
+        })
+    }
+
+    fn attempt(&self, shared: &mut Shared<C>) -> Result<Completion, Failed> {
+        static PANICS: Mutex<String> = Mutex::new(String::new());
+
+        // The usual hook prints at once, in the middle of the line of the case.
+        panic::set_hook(Box::new(|info| {
+            let _ = writeln!(PANICS.lock(), "{info}");
+        }));
+        let mut logged = None;
+        // What a case leaves half done in the context can fail the next cases, which is to be seen.
+        let result = panic::catch_unwind(AssertUnwindSafe(|| {
+            let (context, logs) = shared.get()?;
+            logged = Some((logs.to_owned(), lengths(logs)));
+            (self.body)(context)
+        }));
+        drop(panic::take_hook());
+        let panics = std::mem::take(&mut *PANICS.lock());
+        outcome(result, &panics).map_err(|mut message| {
+            if let Some((logs, before)) = logged {
+                message.push_str(&appended(&logs, &before));
+            }
+            Failed::from(message)
+        })
+    }
+}
+
+fn outcome(
+    result: Result<anyhow::Result<()>, Box<dyn Any + Send>>,
+    panics: &str,
+) -> Result<Completion, String> {
     match result {
-        Ok(Ok(())) => Outcome::Passed,
+        Ok(Ok(())) => Ok(Completion::Completed),
         Ok(Err(error)) => match error.downcast::<Skip>() {
-            Ok(skip) => Outcome::Skipped(skip.0),
-            Err(error) => Outcome::Failed(format!("{error:#}\n{panics}")),
+            Ok(skip) => Ok(Completion::ignored_with(skip)),
+            Err(error) => Err(format!("{error:#}\n{panics}")),
         },
-        Err(_) => Outcome::Failed(panics),
+        Err(_) => Err(panics.to_owned()),
     }
 }
 
-fn report(name: &str, time: Duration, outcome: &Outcome) {
-    let notes = std::mem::take(&mut *NOTES.lock().unwrap_or_else(PoisonError::into_inner));
-    let seconds = time.as_secs_f64();
-    match outcome {
-        Outcome::Passed => println!("ok     {seconds:>6.2} s  {name}"),
-        Outcome::Skipped(reason) => println!("skip              {name}: {reason}"),
-        Outcome::Failed(what) => {
-            println!("FAILED {seconds:>6.2} s  {name}");
-            what.trim_end().lines().for_each(|line| println!("    {line}"));
-        }
+/// Prints the notes of the case that has just run. They stand between its name and its outcome, on lines of their own.
+fn print_notes(time: Duration, is_pretty: bool) {
+    let mut notes = std::mem::take(&mut *NOTES.lock());
+    if time >= WORTH_SAYING {
+        notes.insert(0, format!("{:.1} s", time.as_secs_f64()));
     }
-    for line in notes {
-        println!("                  {line}");
+    if notes.is_empty() {
+        return;
     }
+    let lines: String = notes.iter().map(|note| format!("    {note}\n")).collect();
+    // Other formats are for programs. A closed output ends no case.
+    let _ = if is_pretty {
+        io::stdout().write_all(format!("\n{lines}").as_bytes())
+    } else {
+        io::stderr().write_all(lines.as_bytes())
+    };
 }
 
 fn log_files(directory: &Path) -> Vec<PathBuf> {
@@ -232,44 +268,115 @@ fn lengths(directory: &Path) -> BTreeMap<PathBuf, usize> {
     log_files(directory).into_iter().map(file).map(|(length, path)| (path, length)).collect()
 }
 
-fn show_logs(directory: &Path, before: &BTreeMap<PathBuf, usize>) {
+/// What the logs of a directory have got since they had these lengths.
+fn appended(directory: &Path, before: &BTreeMap<PathBuf, usize>) -> String {
+    let mut text = String::new();
     for path in log_files(directory) {
-        let text = fs::read(&path).unwrap_or_default();
-        let fresh = text.get(before.get(&path).copied().unwrap_or(0)..).unwrap_or_default();
+        let content = fs::read(&path).unwrap_or_default();
+        let fresh = content.get(before.get(&path).copied().unwrap_or(0)..).unwrap_or_default();
         if !fresh.is_empty() {
-            println!("    -- {}", path.display());
-            String::from_utf8_lossy(fresh).lines().for_each(|line| println!("    {line}"));
+            let _ = writeln!(text, "-- {}", path.display());
+            text.push_str(&String::from_utf8_lossy(fresh));
         }
     }
+    text
+}
+
+/// Seconds from a variable of the environment; none where it is not set.
+pub(crate) fn seconds_of(variable: &str) -> anyhow::Result<Duration> {
+    let Ok(text) = env::var(variable) else { return Ok(Duration::ZERO) };
+    let seconds = text.parse().with_context(|| format!("{variable}={text}"))?;
+    Ok(Duration::from_secs(seconds))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn shared<C>(begin: impl FnOnce() -> anyhow::Result<(C, PathBuf)> + 'static) -> Shared<C> {
+        Shared::Absent(Box::new(begin))
+    }
+
+    fn of(name: &str, body: impl Fn(&mut u32) -> anyhow::Result<()> + Send + 'static) -> Case<u32> {
+        Case { name: name.to_owned(), last: false, body: Box::new(body) }
+    }
+
     #[test]
     fn a_case_ends_as_it_says() {
-        let mut suite = Suite::<u32>::default();
-        suite.case("passes", |count| {
-            *count += 1;
-            Ok(())
-        });
-        suite.case("is skipped", |_| Err(skip("no such thing")));
-        suite.case("returns an error", |_| anyhow::bail!("broken"));
-        suite.case("panics", |_| panic!("at the disco"));
-        let mut count = 0;
-        let outcomes: Vec<_> = suite
-            .cases
+        let cases = [
+            of("passes", |count| {
+                *count += 1;
+                Ok(())
+            }),
+            of("is skipped", |_| Err(skip("no such thing"))),
+            of("returns an error", |_| anyhow::bail!("broken")),
+            of("panics", |_| panic!("at the disco")),
+        ];
+        let mut context = shared(|| Ok((0, PathBuf::from("/nonexistent"))));
+        let outcomes: Vec<_> = cases
             .iter()
-            .map(|case| match attempt(case, &mut count) {
-                Outcome::Passed => "passed".to_owned(),
-                Outcome::Skipped(reason) => format!("skipped: {reason}"),
-                Outcome::Failed(what) => format!("failed: {}", what.lines().last().unwrap()),
+            .map(|case| match case.attempt(&mut context) {
+                Ok(Completion::Completed) => "passed".to_owned(),
+                Ok(Completion::Ignored { reason }) => format!("skipped: {}", reason.unwrap()),
+                Err(failed) => {
+                    format!("failed: {}", failed.message().unwrap().lines().last().unwrap())
+                }
             })
             .collect();
         let expected =
             ["passed", "skipped: no such thing", "failed: broken", "failed: at the disco"];
         assert_eq!(outcomes, expected);
-        assert_eq!(count, 1);
+        assert!(matches!(context, Shared::Present(1, _)));
+    }
+
+    #[test]
+    fn the_context_is_made_once_and_only_for_a_case_that_runs() {
+        static BEGUN: Mutex<u32> = Mutex::new(0);
+        let begin = || -> anyhow::Result<(u32, PathBuf)> {
+            *BEGUN.lock() += 1;
+            Ok((0, env::temp_dir()))
+        };
+        let suite = || {
+            let mut suite = Suite::default();
+            suite.case("one", |_: &mut u32| Ok(()));
+            suite.case("two", |_| Ok(()));
+            suite
+        };
+        let run = |arguments: &[&str]| {
+            let arguments = ["suite", "--quiet"].iter().chain(arguments);
+            let _ = suite().run(Args::parse_from(arguments), begin);
+            *BEGUN.lock()
+        };
+        assert_eq!(run(&["--list"]), 0);
+        assert_eq!(run(&["three"]), 0);
+        assert_eq!(run(&[]), 1);
+        // As cargo-nextest does.
+        assert_eq!(run(&["--exact", "two", "--nocapture"]), 2);
+    }
+
+    #[test]
+    fn every_case_fails_where_the_context_cannot_be_made() {
+        let mut context = shared(|| anyhow::bail!("no root"));
+        for _ in 0..2 {
+            let Err(failed) = of("any", |_| Ok(())).attempt(&mut context) else { panic!() };
+            assert!(failed.message().unwrap().starts_with("cannot begin: no root"));
+        }
+    }
+
+    #[test]
+    fn a_failure_shows_what_was_logged_meanwhile() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("agent.log");
+        fs::write(&log, "before\n").unwrap();
+        let path = directory.path().to_owned();
+        let mut context = shared(move || Ok((0, path)));
+        let case = of("fails", move |_| {
+            fs::write(&log, "before\nduring\n")?;
+            anyhow::bail!("broken")
+        });
+        let Err(failed) = case.attempt(&mut context) else { panic!() };
+        let message = failed.message().unwrap();
+        assert!(message.starts_with("broken"), "{message}");
+        assert!(message.contains("during") && !message.contains("before"), "{message}");
     }
 }

@@ -12,8 +12,10 @@ use anyhow::bail;
 /// How long a case waits for anything before it fails.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 const INTERVAL: Duration = Duration::from_millis(20);
-/// A number by which every limit is multiplied, for machines that are slow.
-const VARIABLE: &str = "MCS_PATIENCE";
+/// The variable with a number by which every limit is multiplied, for machines that are slow.
+pub const VARIABLE: &str = "MCS_PATIENCE";
+/// The variable that says for how many seconds cases `fuzz: ...` try random inputs. Without it they try a fixed number.
+pub const FUZZ_SECONDS: &str = "MCS_FUZZ_SECONDS";
 
 /// A limit, or a span whose end another limit marks, on this machine.
 pub fn scaled(limit: Duration) -> Duration {

@@ -44,7 +44,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let object = build::object(workspace)?;
     let agent = build::release(workspace, &object)?;
     build::suites(workspace, &object, RELEASE, &["bench"])?;
-    let mut bench = Command::new(agent.with_file_name("bench"));
+    let mut bench = Command::new(build::suite(workspace, RELEASE, "bench"));
     bench.arg("--output").arg(workspace.target.join("bench"));
     bench.args(&args.cases);
     bench.args(args.list.then_some("--list")).args(args.quick.then_some("--quick"));

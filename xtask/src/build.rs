@@ -1,9 +1,9 @@
 //! `cargo xtask build`: the eBPF object, and the agent with the object inside.
 
 use std::{
-    fs,
+    env, fs,
     path::{Path, PathBuf},
-    process::ExitCode,
+    process::{Command, ExitCode},
 };
 
 use anyhow::{Context as _, Result};
@@ -11,22 +11,64 @@ use anyhow::{Context as _, Result};
 use crate::{
     btf, dwarf, process,
     setup::{self, toolchain},
-    workspace::Workspace,
+    workspace::{self, Workspace},
 };
 
 /// The variable by which mcs-agent's build script learns of the object.
 pub(crate) const OBJECT_VARIABLE: &str = "MCS_EBPF_OBJECT";
 
 /// How cargo builds.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Profile {
-    name: &'static str,
-    /// The directory below target/.
+    pub(crate) name: &'static str,
+    /// The directory below target/ where the agent lies in the end.
     output: &'static str,
 }
 
+/// Without optimisation, as `cargo build` does.
 pub(crate) const DEV: Profile = Profile { name: "dev", output: "debug" };
+/// Static programs that name no directory of this machine: one build serves the suites and the image.
 pub(crate) const RELEASE: Profile = Profile { name: "release", output: "release" };
+
+/// Variables that would make another program of the same source.
+const CHANGES_THE_RESULT: &[&str] =
+    &["CARGO_BUILD_", "CARGO_ENCODED_", "CARGO_INCREMENTAL", "CARGO_PROFILE_", "RUSTFLAGS"];
+
+impl Profile {
+    /// `cargo build` in this profile.
+    fn cargo(self, workspace: &Workspace) -> Command {
+        let mut build = workspace.cargo();
+        if self == RELEASE {
+            let flags = ["-Ctarget-feature=+crt-static".to_owned()];
+            let flags: Vec<_> = flags.into_iter().chain(workspace.remapping()).collect();
+            workspace::remove_env(&mut build, CHANGES_THE_RESULT);
+            // With a target, the flags are not for build scripts and macros.
+            build.args(["build", "--locked", "--target", &target()]);
+            build.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
+        } else {
+            build.arg("build");
+        }
+        build.args(["--profile", self.name]);
+        build
+    }
+
+    /// Where cargo leaves programs.
+    fn directory(self, workspace: &Workspace) -> PathBuf {
+        match self {
+            RELEASE => workspace.target.join(target()).join(self.output),
+            _ => workspace.target.join(self.output),
+        }
+    }
+}
+
+fn target() -> String {
+    format!("{}-unknown-linux-gnu", env::consts::ARCH)
+}
+
+/// A binary of mcs-tests that [`suites`] has built.
+pub(crate) fn suite(workspace: &Workspace, profile: Profile, name: &str) -> PathBuf {
+    profile.directory(workspace).join(name)
+}
 
 /// Build target/release/mcs-agent, with the eBPF programs inside
 ///
@@ -59,15 +101,11 @@ pub(crate) fn object(workspace: &Workspace) -> Result<PathBuf> {
     object_of(workspace, &[], "mcs-ebpf.o")
 }
 
-/// Builds an agent that stands for another version, with longer values in the config maps, and
-/// returns its path. The usual one, which is built to the same place first, has to be built anew.
+/// Builds an agent that stands for another version, with longer values in the config maps, and returns its path.
 pub(crate) fn wide(workspace: &Workspace, profile: Profile) -> Result<PathBuf> {
     const FEATURE: &[&str] = &["--features", "wide"];
     let object = object_of(workspace, FEATURE, "mcs-ebpf-wide.o")?;
-    let built = agent_with(workspace, &object, profile, FEATURE)?;
-    let wide = workspace.target.join(profile.output).join("mcs-agent-wide");
-    fs::copy(&built, &wide).with_context(|| format!("cannot write {}", wide.display()))?;
-    Ok(wide)
+    agent_with(workspace, &object, profile, FEATURE, "mcs-agent-wide")
 }
 
 fn object_of(workspace: &Workspace, features: &[&str], name: &str) -> Result<PathBuf> {
@@ -93,7 +131,7 @@ pub(crate) fn release(workspace: &Workspace, object: &Path) -> Result<PathBuf> {
 
 /// Builds the agent around `object` and returns its path.
 pub(crate) fn agent(workspace: &Workspace, object: &Path, profile: Profile) -> Result<PathBuf> {
-    agent_with(workspace, object, profile, &[])
+    agent_with(workspace, object, profile, &[], "mcs-agent")
 }
 
 /// Builds binaries of mcs-tests, or all if none is named. They lie beside the agent then.
@@ -103,23 +141,67 @@ pub(crate) fn suites(
     profile: Profile,
     binaries: &[&str],
 ) -> Result<()> {
-    let mut build = workspace.cargo();
-    build.args(["build", "--package", "mcs-tests", "--profile", profile.name]);
+    announce(workspace, profile);
+    let mut build = profile.cargo(workspace);
+    build.args(["--package", "mcs-tests"]);
     build.args(binaries.is_empty().then_some("--bins"));
     build.args(binaries.iter().flat_map(|binary| ["--bin", binary]));
-    process::run(build.env(OBJECT_VARIABLE, object))
+    process::run(build.env(OBJECT_VARIABLE, object)).context(STATIC)
 }
+
+/// Runs a binary of mcs-tests on `object`, built first.
+pub(crate) fn run_suite(
+    workspace: &Workspace,
+    object: &Path,
+    name: &str,
+    prepare: impl FnOnce(&mut Command),
+) -> Result<()> {
+    suites(workspace, object, RELEASE, &[name])?;
+    let mut command = Command::new(suite(workspace, RELEASE, name));
+    workspace.enter(&mut command);
+    prepare(command.env(OBJECT_VARIABLE, object));
+    process::run(&mut command)
+}
+
+/// What to suspect where a static program does not link.
+const STATIC: &str = "a static program needs libc.a, of package libc6-dev";
 
 fn agent_with(
     workspace: &Workspace,
     object: &Path,
     profile: Profile,
     features: &[&str],
+    name: &str,
 ) -> Result<PathBuf> {
-    let mut build = workspace.cargo();
-    build.args(["build", "--package", "mcs-agent", "--profile", profile.name]).args(features);
-    process::run(build.env(OBJECT_VARIABLE, object))?;
-    Ok(workspace.target.join(profile.output).join("mcs-agent"))
+    announce(workspace, profile);
+    let mut build = profile.cargo(workspace);
+    build.args(["--package", "mcs-agent"]).args(features);
+    process::run(build.env(OBJECT_VARIABLE, object)).context(STATIC)?;
+    // Another version's program would be written to the same place.
+    let built = profile.directory(workspace).join("mcs-agent");
+    let kept = workspace.target.join(profile.output).join(name);
+    if built != kept {
+        replace(&built, &kept).with_context(|| format!("cannot write {}", kept.display()))?;
+    }
+    Ok(kept)
+}
+
+/// Makes `to` a copy of `from`. A process that runs the old file keeps it.
+fn replace(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to.parent().context("a file lies in a directory")?)?;
+    let fresh = to.with_extension("new");
+    fs::copy(from, &fresh)?;
+    Ok(fs::rename(fresh, to)?)
+}
+
+/// Says how long the first build takes, once.
+fn announce(workspace: &Workspace, profile: Profile) {
+    if !profile.directory(workspace).exists() {
+        eprintln!(
+            "The first build compiles about 350 crates: 4 to 10 minutes on two CPUs, 2 GB in {}. Later ones take seconds.",
+            workspace.target.display()
+        );
+    }
 }
 
 fn read(file: &Path) -> Result<Vec<u8>> {

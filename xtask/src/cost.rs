@@ -4,11 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::{
-    build::{self, OBJECT_VARIABLE},
-    process,
-    workspace::Workspace,
-};
+use crate::{build, workspace::Workspace};
 
 /// Print what the eBPF programs cost, each figure beside its budget
 ///
@@ -25,11 +21,8 @@ pub(crate) struct Args {
 /// Runs the verb.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let object = build::object(workspace)?;
-    let mut cost = workspace.cargo();
-    cost.args(["run", "--quiet", "--release", "--package", "mcs-tests", "--bin", "cost", "--"]);
-    if args.propose {
-        cost.arg("--propose");
-    }
-    process::run(cost.env(OBJECT_VARIABLE, &object))?;
+    build::run_suite(workspace, &object, "cost", |cost| {
+        cost.args(args.propose.then_some("--propose"));
+    })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -4,11 +4,10 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
-use mcs_tests::suite::FUZZ_SECONDS;
+use mcs_tests::wait::FUZZ_SECONDS;
 
 use crate::{
-    build::{self, OBJECT_VARIABLE},
-    process,
+    build,
     setup::{self, Purpose},
     workspace::Workspace,
 };
@@ -62,12 +61,10 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let object = build::object(workspace)?;
     let agent = build::release(workspace, &object)?;
     for part in parts {
-        let mut suite = workspace.cargo();
-        suite.args(["run", "--release", "--package", "mcs-tests", "--bin", part.suite()]);
-        suite.args(["--", "fuzz: "]);
-        suite.env(OBJECT_VARIABLE, &object).env("MCS_AGENT", &agent);
-        suite.env(FUZZ_SECONDS, (args.minutes * 60).to_string());
-        process::run(&mut suite)?;
+        build::run_suite(workspace, &object, part.suite(), |suite| {
+            suite.arg("fuzz: ").env("MCS_AGENT", &agent);
+            suite.env(FUZZ_SECONDS, (args.minutes * 60).to_string());
+        })?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -2,9 +2,9 @@
 
 use std::{
     collections::BTreeMap,
-    env, fs,
+    fs,
     path::{Path, PathBuf},
-    process::ExitCode,
+    process::{Command, ExitCode},
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -14,10 +14,10 @@ use mcs_tests::{
 };
 
 use crate::{
-    build::{self, OBJECT_VARIABLE},
+    build::{self, RELEASE},
     process,
     setup::{self, Purpose},
-    workspace::{self, Workspace},
+    workspace::Workspace,
 };
 
 mod elf;
@@ -26,10 +26,6 @@ mod elsewhere;
 const NAME: &str = "localhost/mcs-agent";
 /// What the archive may have, in bytes.
 const LARGEST: u64 = 20_000_000;
-
-/// Variables that would make another program of the same source.
-const CHANGES_THE_RESULT: &[&str] =
-    &["CARGO_BUILD_", "CARGO_ENCODED_", "CARGO_INCREMENTAL", "CARGO_PROFILE_", "RUSTFLAGS"];
 
 /// Write the container image, as an OCI archive that containerd, docker and kind load
 ///
@@ -74,12 +70,9 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
 
 /// Builds the program of the end-to-end suite's clients and servers, and returns its path.
 pub(crate) fn traffic(workspace: &Workspace) -> Result<PathBuf> {
-    static_program(
-        workspace,
-        &["--package", "mcs-tests", "--no-default-features", "--bin", "traffic"],
-        "traffic",
-        None,
-    )
+    let object = build::object(workspace)?;
+    build::suites(workspace, &object, RELEASE, &["traffic"])?;
+    strip(workspace, &build::suite(workspace, RELEASE, "traffic"))
 }
 
 /// Builds the agent, writes its image, and returns the archive's path.
@@ -92,8 +85,7 @@ pub(crate) fn agent(workspace: &Workspace) -> Result<PathBuf> {
 /// Builds the agent and writes the archive.
 fn write(workspace: &Workspace, name: &str, archive: &Path) -> Result<()> {
     let object = build::object(workspace)?;
-    let program =
-        static_program(workspace, &["--package", "mcs-agent"], "mcs-agent", Some(&object))?;
+    let program = strip(workspace, &build::release(workspace, &object)?)?;
     let name = format!("{name}:{}", env!("CARGO_PKG_VERSION"));
     let labels = BTreeMap::from([
         ("org.opencontainers.image.title", "mcs-agent"),
@@ -123,33 +115,17 @@ fn make_parent(file: &Path) -> Result<()> {
     fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))
 }
 
-/// Builds a program as it is in an image: static, with no trace of where it was built.
-fn static_program(
-    workspace: &Workspace,
-    what: &[&str],
-    name: &str,
-    object: Option<&Path>,
-) -> Result<PathBuf> {
-    let target = format!("{}-unknown-linux-gnu", env::consts::ARCH);
-    let flags = ["-Ctarget-feature=+crt-static".to_owned()];
-    let flags: Vec<_> = flags.into_iter().chain(workspace.remapping()).collect();
-
-    let mut build = workspace.cargo();
-    workspace::remove_env(&mut build, CHANGES_THE_RESULT);
-    // With a target, the flags are not for build scripts and macros.
-    build.args(["build", "--locked", "--profile", "image", "--target", &target]).args(what);
-    build.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
-    build.envs(object.map(|object| (OBJECT_VARIABLE, object)));
-    process::run(&mut build).with_context(|| {
-        format!("{name} does not build (as a static program it needs libc.a, of package libc6-dev)")
-    })?;
-
+/// Makes a program as it is in an image, without symbols, and returns its path.
+fn strip(workspace: &Workspace, program: &Path) -> Result<PathBuf> {
     // Where deploy/Dockerfile finds it.
-    let program = directory(workspace).join(name);
-    make_parent(&program)?;
-    fs::copy(workspace.target.join(target).join("image").join(name), &program)?;
-    elf::ensure_static(&program)?;
-    Ok(program)
+    let stripped =
+        directory(workspace).join(program.file_name().context("a program without a name")?);
+    make_parent(&stripped)?;
+    process::run(
+        Command::new("strip").arg("--strip-all").arg("-o").args([stripped.as_path(), program]),
+    )?;
+    elf::ensure_static(&stripped)?;
+    Ok(stripped)
 }
 
 fn directory(workspace: &Workspace) -> PathBuf {

@@ -1,9 +1,10 @@
 //! `cargo xtask kernels`: the suites on the kernels that the agent is for.
 
 use std::{
-    fs,
+    fs, panic,
     path::PathBuf,
     process::ExitCode,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -34,6 +35,10 @@ mod suites;
 
 /// This machine's own kernel.
 const HERE: &str = "here";
+/// What `--quick` runs on the oldest kernel. Its verifier is the strictest, and it lacks the most features.
+const QUICK_ON_OLDEST: &[Suite] = &[Suite::Load, Suite::Packet];
+/// What `--quick` runs on the newest one: whether its verifier takes the programs.
+const QUICK_ON_NEWEST: &[Suite] = &[Suite::Load];
 
 /// Run the suites on other kernels, and print the matrix
 ///
@@ -53,6 +58,10 @@ pub(crate) struct Args {
     /// The suites; by default all
     #[arg(long = "suite", value_name = "SUITE", value_enum, value_delimiter = ',')]
     suites: Vec<Suite>,
+    /// What a run of all suites includes: every program is loaded on the oldest and on the newest kernel, and the
+    /// packet suite runs on the oldest
+    #[arg(long, conflicts_with_all = ["kernels", "suites"])]
+    quick: bool,
     /// Fetch the newest kernels of their suites again
     #[arg(long)]
     renew: bool,
@@ -81,23 +90,18 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     );
     setup::ensure(workspace, &[Purpose::Build, Purpose::Test, Purpose::Kernels])?;
     let suites = match args.suites.as_slice() {
+        [] if args.quick => &[Suite::Load, Suite::Packet],
         [] => Suite::value_variants(),
         some => some,
     };
     let profile = if args.debug { build::DEV } else { build::RELEASE };
     let built = Built::new(workspace, profile, suites)?;
-    let lab = Lab { workspace, suites, patience: Duration::from_mins(args.patience), built };
-    let chosen = |name: &str| args.kernels.is_empty() || args.kernels.iter().any(|k| k == name);
-    let mut rows = Vec::new();
-    for source in SOURCES.iter().filter(|source| chosen(source.name)) {
-        if args.renew {
-            source.install(workspace)?;
-        }
-        rows.push(lab.boot(source));
-    }
-    if chosen(HERE) {
-        rows.push(lab.here());
-    }
+    let lab = Lab { workspace, patience: Duration::from_mins(args.patience), built };
+    let rows = if args.quick {
+        lab.boot_quickly()
+    } else {
+        lab.boot_chosen(&args.kernels, suites, args.renew)?
+    };
     let matrix = Matrix { rows: &rows, suites };
     match args.output {
         Format::Table => println!("\n{matrix}"),
@@ -110,6 +114,8 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
 struct Built {
     object: PathBuf,
     agent: PathBuf,
+    /// The directory of the suites' binaries.
+    suites: PathBuf,
     /// The agent of another version, for those that ask for it.
     wide: Option<PathBuf>,
 }
@@ -117,46 +123,80 @@ struct Built {
 impl Built {
     fn new(workspace: &Workspace, profile: Profile, suites: &[Suite]) -> Result<Self> {
         let object = build::object(workspace)?;
-        // Both agents are built to the same place.
         let asked = suites.contains(&Suite::Restart);
         let wide = asked.then(|| build::wide(workspace, profile)).transpose()?;
         let agent = build::agent(workspace, &object, profile)?;
-        build::suites(workspace, &object, profile, &Suite::binaries(suites).collect::<Vec<_>>())?;
-        Ok(Self { object, agent, wide })
+        build::suites(
+            workspace,
+            &object,
+            profile,
+            &Suite::binaries(suites).into_iter().collect::<Vec<_>>(),
+        )?;
+        let suites = build::suite(workspace, profile, "");
+        Ok(Self { object, agent, suites, wide })
     }
 
     /// A binary of the suites.
     fn binary(&self, name: &str) -> PathBuf {
-        self.agent.with_file_name(name)
+        self.suites.join(name)
     }
 }
 
 /// What every kernel is given.
 struct Lab<'a> {
     workspace: &'a Workspace,
-    suites: &'a [Suite],
     patience: Duration,
     built: Built,
 }
 
 impl Lab<'_> {
-    fn boot(&self, source: &Source) -> Row {
-        let outcomes = self.try_to_boot(source);
-        let outcomes = outcomes.unwrap_or_else(|error| Outcomes::prevented(&error));
-        Row { name: source.name.to_owned(), outcomes }
+    /// The oldest kernel and the newest, at once: the first waits for minutes until its packet suite can begin.
+    fn boot_quickly(&self) -> Vec<Row> {
+        let oldest = SOURCES.iter().take(1).map(|source| (source, QUICK_ON_OLDEST));
+        let newest = SOURCES.iter().skip(1).next_back().map(|source| (source, QUICK_ON_NEWEST));
+        let work: Vec<_> = oldest.chain(newest).collect();
+        thread::scope(|scope| {
+            let boot = |(source, suites)| scope.spawn(move || self.boot(source, suites));
+            let machines: Vec<_> = work.into_iter().map(boot).collect();
+            let end = |machine: thread::ScopedJoinHandle<'_, Row>| {
+                machine.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
+            };
+            machines.into_iter().map(end).collect()
+        })
     }
 
-    fn try_to_boot(&self, source: &Source) -> Result<Outcomes> {
+    fn boot_chosen(&self, kernels: &[String], suites: &[Suite], renew: bool) -> Result<Vec<Row>> {
+        let chosen = |name: &str| kernels.is_empty() || kernels.iter().any(|k| k == name);
+        let mut rows = Vec::new();
+        for source in SOURCES.iter().filter(|source| chosen(source.name)) {
+            if renew {
+                source.install(self.workspace)?;
+            }
+            rows.push(self.boot(source, suites));
+        }
+        if chosen(HERE) {
+            rows.push(self.here(suites));
+        }
+        Ok(rows)
+    }
+
+    fn boot(&self, source: &Source, suites: &[Suite]) -> Row {
+        let outcomes = self.try_to_boot(source, suites);
+        let outcomes = outcomes.unwrap_or_else(|error| Outcomes::prevented(&error));
+        Row { name: source.name.to_owned(), suites: suites.to_vec(), outcomes }
+    }
+
+    fn try_to_boot(&self, source: &Source, suites: &[Suite]) -> Result<Outcomes> {
         let kernel = source.find(self.workspace)?;
         let mut image = Image::new()?;
         image.modules(&kernel)?;
-        for binary in Suite::binaries(self.suites) {
+        for binary in Suite::binaries(suites) {
             image.suite(&self.built.binary(binary))?;
         }
         for file in [&self.built.agent, &self.built.object].into_iter().chain(&self.built.wide) {
             image.suite(file)?;
         }
-        image.plan(plan(self.suites));
+        image.plan(plan(suites));
         let directory = self.workspace.target.join("kernels");
         fs::create_dir_all(&directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
@@ -170,11 +210,11 @@ impl Lab<'_> {
         Ok(outcomes)
     }
 
-    fn here(&self) -> Row {
+    fn here(&self, suites: &[Suite]) -> Row {
         let progress = Progress::begin(HERE, self.patience);
         let show = &mut |line: &str| progress.show(line);
-        let outcomes = here(&self.built, self.suites, self.patience, show);
-        Row { name: HERE.to_owned(), outcomes }
+        let outcomes = here(&self.built, suites, self.patience, show);
+        Row { name: HERE.to_owned(), suites: suites.to_vec(), outcomes }
     }
 }
 

@@ -62,7 +62,7 @@ fn main() -> ExitCode {
         Verb::Image(args) => image::run(&workspace, &args),
         Verb::Clusters(args) => clusters::run(&workspace, &args),
         Verb::Lint(args) => lint::run(&workspace, &args),
-        Verb::Test(args) => Ok(test::run(&workspace, &args)),
+        Verb::Test(args) => test::run(&workspace, &args),
         Verb::Pod(args) => demo::pod::run(&args),
     });
     outcome.unwrap_or_else(|error| {

@@ -59,3 +59,8 @@ impl Screen {
         self.spaced.store(text.ends_with("\n\n"), Ordering::Relaxed);
     }
 }
+
+/// Prints a line. A reader who has seen enough (`| head`) does not end the verb.
+pub(crate) fn say(line: impl Display) {
+    let _ = writeln!(io::stdout(), "{line}");
+}

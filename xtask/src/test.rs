@@ -1,33 +1,49 @@
 //! `cargo xtask test`: runs the suites and sums them up.
 
-use std::{env, path::PathBuf, process::ExitCode};
+use std::{env, fs, num::NonZero, path::PathBuf, process::ExitCode, sync::Mutex};
 
+use anyhow::Result;
 use clap::builder::PossibleValuesParser;
 
 use self::{
-    bench::Bench,
+    runner::{Finished, Prepared, Runner},
+    schedule::{Event, Job},
     suites::{SKIPS_ALLOWED_IN_CI, SUITES, Suite},
     summary::Summary,
 };
-use crate::workspace::Workspace;
+use crate::{screen::say, workspace::Workspace};
 
-mod bench;
+mod runner;
+mod schedule;
 mod suites;
 mod summary;
 
+/// How many suites run side by side: most of their time they wait.
+const JOBS: NonZero<usize> = NonZero::new(3).expect("three is not zero");
+
 /// Run the test suites
 ///
-/// All suites run, also after one has failed. Without root, those that need it are skipped, and said to be. With
-/// CI=true in the environment a skip fails, unless xtask lists it as allowed there. The last line counts suites:
-/// "N passed, N failed, N skipped".
+/// All suites run, also after one has failed: first those that use every CPU, then the others side by side. What a suite
+/// prints is shown when it ends, in one piece. Without root, suites that need it are skipped. With CI=true in the
+/// environment a skip fails, unless xtask lists it as allowed there. A suite that takes more than twice its budget of
+/// seconds fails; tests/README.md has the budgets. The last line counts suites: "N passed, N failed, N skipped".
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The suites to run; by default all
     #[arg(value_name = "SUITE", value_parser = PossibleValuesParser::new(SUITES.iter().map(|suite| suite.name)))]
     suites: Vec<String>,
-    /// Print the suites and what they need, and run nothing
+    /// Print the suites, whether they need root, and their budgets; run nothing
     #[arg(long)]
     list: bool,
+    /// Try for longer: more kills and changes, all suites on all kernels, the image built twice. Without budgets
+    #[arg(long)]
+    full: bool,
+    /// How many suites run side by side, at most
+    #[arg(short, long, value_name = "N", default_value_t = JOBS)]
+    jobs: NonZero<usize>,
+    /// Let no suite fail because of its budget, on a machine that is slow or does something else
+    #[arg(long)]
+    no_budgets: bool,
     /// Two clusters for the end-to-end suite, which installs the agent there and removes it in the end
     /// [default: clusters of its own]
     #[arg(long, value_name = "FILE", requires = "suites")]
@@ -41,25 +57,75 @@ pub(crate) struct Args {
 }
 
 /// Runs the verb.
-pub(crate) fn run(workspace: &Workspace, args: &Args) -> ExitCode {
+pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let chosen = |suite: &&Suite| {
         args.suites.is_empty() || args.suites.iter().any(|name| name == suite.name)
     };
-    let suites = SUITES.iter().filter(chosen);
+    let suites: Vec<_> = SUITES.iter().filter(chosen).collect();
     if args.list {
-        suites.for_each(|suite| println!("{suite}"));
-        return ExitCode::SUCCESS;
+        suites.iter().for_each(say);
+        return Ok(ExitCode::SUCCESS);
     }
     let keep = args.keep.then(|| "--keep".into());
     // The suites run in the root of the workspace.
     let path = |file: &PathBuf| std::path::absolute(file).unwrap_or_else(|_| file.clone()).into();
     let kubeconfigs = args.kubeconfig.iter().flat_map(|file| ["--kubeconfig".into(), path(file)]);
     let end_to_end: Vec<_> = keep.into_iter().chain(kubeconfigs).collect();
-    let bench = Bench::new(workspace, &args.arguments, &end_to_end);
-    let runs: Vec<_> = suites.map(|suite| bench.run(suite)).collect();
+    let mut runner = Runner::new(workspace, &args.arguments, &end_to_end);
+    runner.full = args.full;
+    runner.budgets = args.arguments.is_empty() && !args.full && !args.no_budgets;
+
+    let mut runs = Vec::new();
+    // What is cheap to build has run before the rest is built.
+    for group in suites.chunk_by(|a, b| a.company == b.company) {
+        let jobs: Vec<_> = group.iter().map(|suite| prepare(&mut runner, suite)).collect();
+        let run = |(suite, prepared): &Task, crowd| {
+            let prepared = prepared.lock().ok().and_then(|mut prepared| prepared.take());
+            prepared.map(|prepared| runner.run(suite, prepared, crowd))
+        };
+        let finished = schedule::run_all(&jobs, args.jobs.get(), run, |event| show(&event));
+        runs.extend(finished.into_iter().flatten().map(|finished| finished.run));
+    }
 
     let ci = env::var_os("CI").is_some_and(|value| value == "true");
-    let summary = Summary { runs: &runs, allowed_skips: ci.then_some(SKIPS_ALLOWED_IN_CI) };
-    println!("\n{summary}");
-    if summary.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let allowed_skips = ci.then_some(SKIPS_ALLOWED_IN_CI);
+    let summary = Summary { builds: &runner.builds, runs: &runs, allowed_skips };
+    say(format_args!("\n{summary}"));
+    // For `.ci/run`, which shows it below its own table.
+    fs::write(workspace.target.join("suites.txt"), format!("{summary}\n"))?;
+    Ok(if summary.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A suite with its command, which is taken once.
+type Task = (&'static Suite, Mutex<Option<Prepared>>);
+
+fn prepare(runner: &mut Runner<'_>, suite: &'static Suite) -> Job<Task> {
+    let prepared = runner.prepare(suite);
+    Job {
+        name: suite.name,
+        company: suite.company,
+        time: suite.budget(),
+        work: (suite, Mutex::new(Some(prepared))),
+    }
+}
+
+fn show(event: &Event<'_, Option<Finished>>) {
+    match event {
+        Event::Begun(name, false) => {
+            let about = SUITES.iter().find(|suite| suite.name == *name).map(|suite| suite.about);
+            say(format_args!("== {name}: {}", about.unwrap_or_default()));
+        }
+        Event::Begun(name, true) => say(format_args!("== {name} begins")),
+        Event::Waiting(running) => say(format_args!("== running: {}", running.join(", "))),
+        Event::Ended(_, None, _) => {}
+        Event::Ended(name, Some(finished), running) => {
+            if let Some(file) = &finished.output {
+                say(format_args!("\n== {name}"));
+                let text = fs::read(file).unwrap_or_default();
+                say(String::from_utf8_lossy(&text).trim_end());
+            }
+            let still = if running.is_empty() { "" } else { "; running: " };
+            say(format_args!("== {}{still}{}", finished.run, running.join(", ")));
+        }
+    }
 }

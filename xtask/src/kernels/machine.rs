@@ -180,7 +180,10 @@ mod tests {
             "part /mcs/cost '--verified'",
             "end",
             "begin restart",
-            "part /mcs/lifecycle 'SIGTERM' 'SIGKILL' 'a restart changes nothing' 'an upgrade'",
+            "part /mcs/lifecycle 'SIGTERM'",
+            "part /mcs/lifecycle 'SIGKILL'",
+            "part /mcs/lifecycle 'a restart changes nothing'",
+            "part /mcs/lifecycle 'an upgrade'",
             "part /mcs/node 'the agent is killed'",
             "end",
         ];

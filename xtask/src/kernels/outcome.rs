@@ -20,6 +20,8 @@ pub(super) struct Outcome {
     /// Absent if it did not end.
     pub(super) status: Option<i32>,
     pub(super) time: Duration,
+    /// Whether a case has begun whose outcome follows on a line of its own, below its notes.
+    is_open: bool,
 }
 
 impl Outcome {
@@ -30,23 +32,38 @@ impl Outcome {
 
     /// Takes in a line that the suite printed.
     pub(super) fn read(&mut self, line: &str) {
-        let mut words = line.split_whitespace();
-        let (first, second, third) = (words.next(), words.next(), words.next());
-        match (first, second, third) {
-            (Some("ok"), Some(_), Some("s")) => self.passed += 1,
-            (Some("FAILED"), Some(_), Some("s")) => self.failed += 1,
-            (Some("skip"), Some(_), _) => {
-                self.skipped += 1;
-                let reason = line.split_once(": ").map_or(line, |(_, reason)| reason);
-                self.reasons.insert(reason.to_owned());
+        let end = match line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ...")) {
+            Some((_, end)) => {
+                self.is_open = true;
+                end.trim_start()
             }
-            (Some(program), Some(count), None) => {
-                if let Ok(count) = count.parse() {
-                    self.verified.insert(program.to_owned(), count);
-                }
-            }
-            _ => {}
+            None => line,
+        };
+        if self.is_open && self.read_end(end) {
+            self.is_open = false;
+            return;
         }
+        let mut words = line.split_whitespace();
+        if let (Some(program), Some(count), None) = (words.next(), words.next(), words.next())
+            && let Ok(count) = count.parse()
+        {
+            self.verified.insert(program.to_owned(), count);
+        }
+    }
+
+    /// Takes in how a case ends, as libtest has it. False if `text` does not say that.
+    fn read_end(&mut self, text: &str) -> bool {
+        match text {
+            "ok" => self.passed += 1,
+            "FAILED" => self.failed += 1,
+            _ => {
+                let Some(rest) = text.strip_prefix("ignored") else { return false };
+                self.skipped += 1;
+                let reason = rest.trim_start().trim_start_matches('(');
+                self.reasons.insert(reason.strip_suffix(')').unwrap_or(reason).to_owned());
+            }
+        }
+        true
     }
 }
 
@@ -127,17 +144,25 @@ connect4 2131
 from_pod 33138
 @mcs end load 0
 @mcs begin packet
-ok       0.01 s  one
-                  a note
-skip              two: needs what Linux 6.16 has
-skip              three: needs what Linux 6.16 has
-FAILED   0.02 s  four
-    it is not so
-4.0 s
-1 passed, 1 failed, 2 skipped
+
+running 4 tests
+test one   ... 
+    a note of two words
+    and figures: 12 34
+ok
+test two   ... ignored (needs what Linux 6.16 has)
+test three ... ignored (needs what Linux 6.16 has)
+test four  ... FAILED
+
+failures:
+
+---- four ----
+it is not so
+
+test result: FAILED. 1 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out; finished in 4.00s
 @mcs end packet 1
 @mcs begin socket
-ok       0.01 s  one
+test one ... ok
 ";
 
     #[test]
@@ -150,6 +175,7 @@ ok       0.01 s  one
         assert!(load.is_good());
         let packet = &outcomes.suites[&Suite::Packet];
         assert_eq!((packet.passed, packet.failed, packet.skipped), (1, 1, 2));
+        assert!(packet.verified.is_empty());
         assert_eq!(packet.reasons.iter().collect::<Vec<_>>(), ["needs what Linux 6.16 has"]);
         assert_eq!(packet.status, Some(1));
         // It did not end.

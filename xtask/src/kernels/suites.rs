@@ -1,6 +1,6 @@
 //! What is run on each kernel.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use clap::ValueEnum;
 
@@ -18,22 +18,25 @@ pub(super) enum Suite {
 }
 
 impl Suite {
-    /// Binaries of mcs-tests, and their arguments.
+    /// Binaries of mcs-tests, and their arguments: libtest takes one filter.
     pub(super) const fn commands(self) -> &'static [(&'static str, &'static [&'static str])] {
         match self {
             Self::Load => &[("cost", &["--verified"])],
             Self::Packet => &[("packet", &[])],
             Self::Socket => &[("socket", &[])],
             Self::Restart => &[
-                ("lifecycle", &["SIGTERM", "SIGKILL", "a restart changes nothing", "an upgrade"]),
+                ("lifecycle", &["SIGTERM"]),
+                ("lifecycle", &["SIGKILL"]),
+                ("lifecycle", &["a restart changes nothing"]),
+                ("lifecycle", &["an upgrade"]),
                 ("node", &["the agent is killed"]),
             ],
         }
     }
 
-    /// The binaries of `suites`.
-    pub(super) fn binaries(suites: &[Self]) -> impl Iterator<Item = &'static str> {
-        suites.iter().flat_map(|suite| suite.commands()).map(|(binary, _)| *binary)
+    /// The binaries of `suites`, each once.
+    pub(super) fn binaries(suites: &[Self]) -> BTreeSet<&'static str> {
+        suites.iter().flat_map(|suite| suite.commands()).map(|(binary, _)| *binary).collect()
     }
 
     pub(super) const fn name(self) -> &'static str {

@@ -1,40 +1,77 @@
 //! The suites, as data.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use crate::setup::Purpose;
 
 /// What takes a build of its own.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extra {
-    /// The agent's image, which the command finds in `MCS_IMAGE`, and the program of clients and
-    /// servers, in `MCS_TRAFFIC`.
+    /// The agent's image, which the command finds in `MCS_IMAGE`, and the program of clients and servers, in
+    /// `MCS_TRAFFIC`.
     Images,
     /// The agent of another version, which the command finds in `MCS_AGENT_WIDE`.
     OtherVersion,
 }
 
-/// One suite: a cargo command that exits with 0 if everything in it holds.
+/// What a suite runs. It exits with 0 if everything in it holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Work {
+    /// `cargo test` of all packages. The arguments of the command line follow after `--`.
+    UnitTests,
+    /// A binary of mcs-tests without optimisation and without the programs. It takes the arguments of the command line.
+    Debug(&'static str),
+    /// A binary of mcs-tests, built like the agent of the image. It takes the arguments of the command line.
+    Binary(&'static str),
+    /// A verb of xtask. It takes no arguments of the command line.
+    Verb(&'static [&'static str]),
+}
+
+/// What else may run at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Company {
+    /// Nothing: it uses every CPU, or judges how long something takes.
+    Alone,
+    /// Other suites of this sort. Limits of time are longer then, by `MCS_PATIENCE`.
+    Others,
+}
+
+/// One suite.
 pub(super) struct Suite {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
     /// Whether it takes root: for namespaces, cgroups and loading programs.
     pub(super) root: bool,
-    /// What setup has to provide. With [`Purpose::Build`] the agent and the binaries of mcs-tests are built first, in
-    /// the release profile, and the command finds the agent's path in `MCS_AGENT`; with [`Purpose::Clusters`] it finds the programs of a
-    /// cluster in `MCS_PROGRAMS`.
+    /// What setup has to provide. With [`Purpose::Build`] the agent and the binaries of mcs-tests are built first, and
+    /// the command finds the agent's path in `MCS_AGENT`; with [`Purpose::Clusters`] it finds the programs of a cluster
+    /// in `MCS_PROGRAMS`.
     pub(super) needs: &'static [Purpose],
     /// What is built for few suites only.
     pub(super) extras: &'static [Extra],
-    /// The arguments of cargo; for a binary of mcs-tests
-    /// `["run", "--release", "--package", "mcs-tests", "--bin", NAME]`. One that has `--` takes no filter.
-    pub(super) cargo: &'static [&'static str],
+    pub(super) work: Work,
+    pub(super) company: Company,
+    /// Seconds that it takes on two CPUs that do nothing else, builds apart, among the suites that run beside it. One
+    /// that takes more than twice as long fails.
+    pub(super) budget: u64,
+    /// What `--full` runs in its place.
+    pub(super) full: Option<Work>,
+}
+
+impl Suite {
+    pub(super) const fn budget(&self) -> Duration {
+        Duration::from_secs(self.budget)
+    }
+
+    /// What it runs, with `--full` or without.
+    pub(super) fn work(&self, full: bool) -> Work {
+        self.full.filter(|_| full).unwrap_or(self.work)
+    }
 }
 
 /// The suite that can run on anybody's clusters.
 pub(super) const END_TO_END: &str = "e2e";
 
-/// Every suite, in the order in which they run: the quick ones first.
+/// Every suite. Neighbours that run in company run side by side.
 pub(super) const SUITES: &[Suite] = &[
     Suite {
         name: "unit",
@@ -42,7 +79,10 @@ pub(super) const SUITES: &[Suite] = &[
         root: false,
         needs: &[],
         extras: &[],
-        cargo: &["test"],
+        work: Work::UnitTests,
+        company: Company::Alone,
+        budget: 120,
+        full: None,
     },
     Suite {
         name: "scenario",
@@ -50,7 +90,10 @@ pub(super) const SUITES: &[Suite] = &[
         root: false,
         needs: &[],
         extras: &[],
-        cargo: &["run", "--package", "mcs-tests", "--bin", "scenario"],
+        work: Work::Debug("scenario"),
+        company: Company::Others,
+        budget: 60,
+        full: None,
     },
     Suite {
         name: "cost",
@@ -58,15 +101,21 @@ pub(super) const SUITES: &[Suite] = &[
         root: true,
         needs: &[Purpose::Build],
         extras: &[],
-        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "cost"],
+        work: Work::Binary("cost"),
+        company: Company::Others,
+        budget: 20,
+        full: None,
     },
     Suite {
         name: "scenario-kernel",
-        about: "The same on the maps of the kernel",
+        about: "The same as scenario, on the maps of the kernel",
         root: true,
         needs: &[Purpose::Build],
         extras: &[],
-        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "scenario-kernel"],
+        work: Work::Binary("scenario-kernel"),
+        company: Company::Others,
+        budget: 60,
+        full: None,
     },
     Suite {
         name: "flows",
@@ -74,7 +123,10 @@ pub(super) const SUITES: &[Suite] = &[
         root: true,
         needs: &[Purpose::Build],
         extras: &[],
-        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "flows"],
+        work: Work::Binary("flows"),
+        company: Company::Others,
+        budget: 40,
+        full: None,
     },
     Suite {
         name: "socket",
@@ -82,15 +134,21 @@ pub(super) const SUITES: &[Suite] = &[
         root: true,
         needs: &[Purpose::Build],
         extras: &[],
-        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "socket"],
+        work: Work::Binary("socket"),
+        company: Company::Others,
+        budget: 90,
+        full: None,
     },
     Suite {
         name: "health",
-        about: "What an agent tells over HTTP, with faults; metrics and alerts by promtool",
+        about: "What an agent says over HTTP, with faults; metrics and alerts by promtool",
         root: true,
         needs: &[Purpose::Build, Purpose::Test],
         extras: &[],
-        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "health"],
+        work: Work::Binary("health"),
+        company: Company::Others,
+        budget: 90,
+        full: None,
     },
     Suite {
         name: "packet",
@@ -98,7 +156,10 @@ pub(super) const SUITES: &[Suite] = &[
         root: true,
         needs: &[Purpose::Build],
         extras: &[],
-        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "packet"],
+        work: Work::Binary("packet"),
+        company: Company::Others,
+        budget: 60,
+        full: None,
     },
     Suite {
         name: "node",
@@ -106,15 +167,10 @@ pub(super) const SUITES: &[Suite] = &[
         root: true,
         needs: &[Purpose::Build, Purpose::Test],
         extras: &[],
-        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "node"],
-    },
-    Suite {
-        name: "lifecycle",
-        about: "Clients under load while agents come and go, maps grow and writes fail; `-- --full` goes on for longer",
-        root: true,
-        needs: &[Purpose::Build],
-        extras: &[Extra::OtherVersion],
-        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "lifecycle"],
+        work: Work::Binary("node"),
+        company: Company::Others,
+        budget: 180,
+        full: None,
     },
     Suite {
         name: "api",
@@ -122,7 +178,10 @@ pub(super) const SUITES: &[Suite] = &[
         root: true,
         needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters],
         extras: &[],
-        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "api"],
+        work: Work::Binary("api"),
+        company: Company::Others,
+        budget: 280,
+        full: None,
     },
     Suite {
         name: END_TO_END,
@@ -130,32 +189,32 @@ pub(super) const SUITES: &[Suite] = &[
         root: true,
         needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters],
         extras: &[Extra::Images],
-        cargo: &["run", "--release", "--package", "mcs-tests", "--bin", "e2e"],
+        work: Work::Binary("e2e"),
+        company: Company::Others,
+        budget: 240,
+        full: None,
     },
     Suite {
         name: "image",
-        about: "The container image, twice from different directories: static, small, the same bytes",
+        about: "The container image: static and small; with --full twice from different directories, the same bytes",
         root: false,
         needs: &[Purpose::Build],
         extras: &[],
-        cargo: &["run", "--quiet", "--package", "xtask", "--", "image", "--check"],
+        work: Work::Verb(&["image"]),
+        company: Company::Others,
+        budget: 20,
+        full: Some(Work::Verb(&["image", "--check"])),
     },
     Suite {
         name: "kernels",
-        about: "Parts of these on the oldest and the newest kernel, in virtual machines",
+        about: "The programs on the oldest and the newest kernel, in virtual machines; with --full more on all five",
         root: false,
         needs: &[Purpose::Build, Purpose::Test, Purpose::Kernels],
         extras: &[],
-        cargo: &[
-            "run",
-            "--quiet",
-            "--package",
-            "xtask",
-            "--",
-            "kernels",
-            "--kernel=5.10,7.2",
-            "--suite=load,packet",
-        ],
+        work: Work::Verb(&["kernels", "--quick"]),
+        company: Company::Others,
+        budget: 400,
+        full: Some(Work::Verb(&["kernels"])),
     },
     Suite {
         name: "demo",
@@ -163,7 +222,21 @@ pub(super) const SUITES: &[Suite] = &[
         root: true,
         needs: &[Purpose::Build, Purpose::Demo],
         extras: &[],
-        cargo: &["run", "--quiet", "--package", "xtask", "--", "demo"],
+        work: Work::Verb(&["demo"]),
+        company: Company::Others,
+        budget: 60,
+        full: None,
+    },
+    Suite {
+        name: "lifecycle",
+        about: "Clients under load while agents come and go, maps grow and writes fail; with --full for longer",
+        root: true,
+        needs: &[Purpose::Build],
+        extras: &[Extra::OtherVersion],
+        work: Work::Binary("lifecycle"),
+        company: Company::Alone,
+        budget: 380,
+        full: Some(Work::Binary("lifecycle")),
     },
 ];
 
@@ -173,6 +246,26 @@ pub(super) const SKIPS_ALLOWED_IN_CI: &[&str] = &[];
 impl fmt::Display for Suite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let root = if self.root { "root" } else { "" };
-        write!(f, "{:<17}{root:<6}{}", self.name, self.about)
+        write!(f, "{:<17}{root:<6}{:>4} s  {}", self.name, self.budget, self.about)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_budgets_fit_into_what_ci_may_take() {
+        let of = |company| SUITES.iter().filter(move |suite| suite.company == company);
+        let alone: u64 = of(Company::Alone).map(|suite| suite.budget).sum();
+        let beside: u64 = of(Company::Others).map(|suite| suite.budget).sum();
+        // Builds and checks of the source have the rest of the 30 minutes.
+        assert!(alone + beside / 3 <= 18 * 60, "{alone} s alone, {beside} s side by side");
+    }
+
+    #[test]
+    fn suites_that_run_in_company_are_neighbours() {
+        let groups = SUITES.chunk_by(|a, b| a.company == b.company);
+        assert_eq!(groups.filter(|group| group[0].company == Company::Others).count(), 1);
     }
 }

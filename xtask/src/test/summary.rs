@@ -1,4 +1,4 @@
-//! What came of the suites.
+//! What came of the suites, and how long each took.
 
 use std::{fmt, time::Duration};
 
@@ -7,8 +7,11 @@ pub(super) struct Run {
     pub(super) suite: &'static str,
     pub(super) outcome: Outcome,
     pub(super) time: Duration,
+    /// How long it is to take; `None` where it has run with filters or for longer.
+    pub(super) budget: Option<Duration>,
 }
 
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Passed,
     /// With what failed.
@@ -17,8 +20,31 @@ pub(super) enum Outcome {
     Skipped(String),
 }
 
-/// The table of all runs; its last line counts them.
+impl Run {
+    /// The same, failed if it has passed but taken more than twice its budget.
+    pub(super) fn judged(mut self) -> Self {
+        if let Some(budget) = self.budget
+            && self.outcome == Outcome::Passed
+            && self.time > 2 * budget
+        {
+            let (time, budget) = (self.time.as_secs(), budget.as_secs());
+            self.outcome = Outcome::Failed(format!(
+                "took {time} s, more than twice its budget of {budget} s (see tests/README.md)"
+            ));
+        }
+        self
+    }
+}
+
+/// Something that is built before suites run.
+pub(super) struct Build {
+    pub(super) name: &'static str,
+    pub(super) time: Duration,
+}
+
+/// The table of all builds and runs; its last line counts the runs.
 pub(super) struct Summary<'a> {
+    pub(super) builds: &'a [Build],
     pub(super) runs: &'a [Run],
     /// The suites whose skip is no failure; `None` if that holds for all.
     pub(super) allowed_skips: Option<&'a [&'a str]>,
@@ -43,17 +69,27 @@ impl Summary<'_> {
     }
 }
 
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (word, detail) = match &self.outcome {
+            Outcome::Passed => ("passed", ""),
+            Outcome::Failed(what) => ("FAILED", what.as_str()),
+            Outcome::Skipped(why) => ("skipped", why.as_str()),
+        };
+        let seconds = self.time.as_secs_f64();
+        let budget = self.budget.map_or_else(String::new, |time| format!("of {}", time.as_secs()));
+        let line = format!("{:<17}{word:<9}{seconds:>7.1} s {budget:<7} {detail}", self.suite);
+        f.write_str(line.trim_end())
+    }
+}
+
 impl fmt::Display for Summary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Build { name, time } in self.builds {
+            writeln!(f, "{:<17}{:<9}{:>7.1} s", name, "built", time.as_secs_f64())?;
+        }
         for run in self.runs {
-            let (word, detail) = match &run.outcome {
-                Outcome::Passed => ("passed", ""),
-                Outcome::Failed(what) => ("FAILED", what.as_str()),
-                Outcome::Skipped(why) => ("skipped", why.as_str()),
-            };
-            let seconds = run.time.as_secs_f64();
-            let line = format!("{:<17}{word:<9}{seconds:>7.1} s  {detail}", run.suite);
-            writeln!(f, "{}", line.trim_end())?;
+            writeln!(f, "{run}")?;
             if matches!(run.outcome, Outcome::Skipped(_)) && !self.may_skip(run) {
                 writeln!(f, "{:<17}has to run where CI is set", run.suite)?;
             }
@@ -69,8 +105,11 @@ impl fmt::Display for Summary<'_> {
 mod tests {
     use super::*;
 
+    const BUDGET: Option<Duration> = Some(Duration::from_secs(60));
+
     fn passed(suite: &'static str) -> Run {
-        Run { suite, outcome: Outcome::Passed, time: Duration::from_millis(1250) }
+        let time = Duration::from_millis(1250);
+        Run { suite, outcome: Outcome::Passed, time, budget: BUDGET }
     }
 
     fn failed(suite: &'static str) -> Run {
@@ -79,7 +118,7 @@ mod tests {
 
     fn skipped(suite: &'static str) -> Run {
         let outcome = Outcome::Skipped("takes root".to_owned());
-        Run { suite, outcome, time: Duration::ZERO }
+        Run { outcome, time: Duration::ZERO, budget: None, ..passed(suite) }
     }
 
     #[test]
@@ -94,19 +133,33 @@ mod tests {
             (vec![skipped("unit"), skipped("demo")], Some(&["demo"]), false),
         ];
         for (runs, allowed_skips, good) in cases {
-            let summary = Summary { runs: &runs, allowed_skips };
+            let summary = Summary { builds: &[], runs: &runs, allowed_skips };
             assert_eq!(summary.is_good(), good, "{summary}");
         }
     }
 
     #[test]
+    fn a_suite_that_takes_twice_its_budget_fails() {
+        let cases = [(120_000, BUDGET, true), (120_001, BUDGET, false), (120_001, None, true)];
+        for (milliseconds, budget, good) in cases {
+            let time = Duration::from_millis(milliseconds);
+            let run = Run { time, budget, ..passed("unit") }.judged();
+            assert_eq!(run.outcome == Outcome::Passed, good, "{run}");
+        }
+        let late = Run { time: Duration::from_secs(121), ..failed("unit") }.judged();
+        assert_eq!(late.outcome, Outcome::Failed("exit status: 1".to_owned()));
+    }
+
+    #[test]
     fn the_table_ends_with_the_counts() {
+        let builds = [Build { name: "agent", time: Duration::from_secs(90) }];
         let runs = [passed("unit"), failed("socket"), skipped("demo")];
-        let summary = Summary { runs: &runs, allowed_skips: Some(&[]) };
+        let summary = Summary { builds: &builds, runs: &runs, allowed_skips: Some(&[]) };
         let expected = "\
-unit             passed       1.2 s
-socket           FAILED       1.2 s  exit status: 1
-demo             skipped      0.0 s  takes root
+agent            built       90.0 s
+unit             passed       1.2 s of 60
+socket           FAILED       1.2 s of 60   exit status: 1
+demo             skipped      0.0 s         takes root
 demo             has to run where CI is set
 1 passed, 1 failed, 1 skipped";
         assert_eq!(summary.to_string(), expected);

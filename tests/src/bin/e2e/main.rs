@@ -7,7 +7,10 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Parser;
-use mcs_tests::{cluster::TRAFFIC, suite::Suite};
+use mcs_tests::{
+    cluster::TRAFFIC,
+    suite::{self, Suite},
+};
 
 mod agents;
 mod capabilities;
@@ -28,11 +31,8 @@ use self::world::World;
 /// Run the end-to-end suite
 #[derive(Parser)]
 struct Args {
-    /// Run the cases whose name contains one of these
-    filter: Vec<String>,
-    /// List the cases, and run nothing
-    #[arg(long)]
-    list: bool,
+    #[command(flatten)]
+    suite: suite::Args,
     /// Two clusters to run on, with flat routing between their pods; the suite installs the agent there, and removes it
     /// in the end [default: clusters of its own]
     #[arg(long, value_name = "FILE")]
@@ -57,9 +57,5 @@ fn main() -> ExitCode {
     changes::cases(&mut suite);
     capabilities::cases(&mut suite);
     uninstall::cases(&mut suite);
-    if args.list {
-        suite.list(&args.filter);
-        return ExitCode::SUCCESS;
-    }
-    suite.run(&args.filter, || World::begin(&args))
+    suite.run(args.suite.clone(), move || World::begin(&args))
 }

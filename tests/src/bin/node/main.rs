@@ -51,7 +51,7 @@ fn each(
     suite: &mut Suite<World>,
     layouts: &[Layout],
     name: &str,
-    check: impl Fn(&World, Layout, Family) -> anyhow::Result<()> + Copy + 'static,
+    check: impl Fn(&World, Layout, Family) -> anyhow::Result<()> + Copy + Send + 'static,
 ) {
     for layout in layouts.iter().copied() {
         for family in Family::ON_WIRE {

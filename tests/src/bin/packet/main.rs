@@ -56,7 +56,7 @@ fn main() -> ExitCode {
     segments::cases(&mut suite);
     hostile::cases(&mut suite);
     fuzz::cases(&mut suite);
-    suite.case("coverage: everything, once all cases have run", covered);
+    suite.last("coverage: everything, once all cases have run", covered);
     suite.main(|| Lab::begin(Coverage::default()))
 }
 

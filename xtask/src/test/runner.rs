@@ -1,0 +1,257 @@
+//! Prepares suites and runs one.
+
+use std::{
+    env,
+    ffi::OsString,
+    fs::{self, File},
+    path::PathBuf,
+    process::Command,
+    time::Instant,
+};
+
+use anyhow::{Context as _, Result};
+use mcs_tests::wait;
+
+use super::{
+    suites::{END_TO_END, Extra, Suite, Work},
+    summary::{Build, Outcome, Run},
+};
+use crate::{
+    build::{self, DEV, OBJECT_VARIABLE, RELEASE},
+    image, process,
+    screen::say,
+    setup::{self, Purpose},
+    workspace::Workspace,
+};
+
+/// How many times longer limits are where suites run side by side.
+const PATIENCE: &str = "3";
+
+/// Runs suites on what has been built for all of them.
+pub(super) struct Runner<'a> {
+    pub(super) workspace: &'a Workspace,
+    /// For each suite that takes arguments.
+    pub(super) arguments: &'a [String],
+    /// For the end-to-end suite too.
+    pub(super) end_to_end: &'a [OsString],
+    pub(super) full: bool,
+    /// Whether a suite that takes twice its budget fails.
+    pub(super) budgets: bool,
+    /// How long each build has taken.
+    pub(super) builds: Vec<Build>,
+    built: Option<Result<Built>>,
+    unit_tests: Option<Result<()>>,
+    images: Option<Result<Variables>>,
+    other_version: Option<Result<Variables>>,
+}
+
+/// Names of variables, and paths.
+type Variables = Vec<(&'static str, PathBuf)>;
+
+struct Built {
+    object: PathBuf,
+    agent: PathBuf,
+}
+
+/// A suite that can run, or the reason why not.
+pub(super) type Prepared = Result<Command, Outcome>;
+
+/// What came of a suite, and what it printed unless that went to the terminal.
+pub(super) struct Finished {
+    pub(super) run: Run,
+    pub(super) output: Option<PathBuf>,
+}
+
+impl<'a> Runner<'a> {
+    pub(super) fn new(
+        workspace: &'a Workspace,
+        arguments: &'a [String],
+        end_to_end: &'a [OsString],
+    ) -> Self {
+        Self {
+            workspace,
+            arguments,
+            end_to_end,
+            full: false,
+            budgets: true,
+            builds: Vec::new(),
+            built: None,
+            unit_tests: None,
+            images: None,
+            other_version: None,
+        }
+    }
+
+    /// Installs and builds what `suite` needs, and returns its command.
+    pub(super) fn prepare(&mut self, suite: &Suite) -> Prepared {
+        if suite.root && !rustix::process::geteuid().is_root() {
+            return Err(Outcome::Skipped(format!(
+                "takes root: sudo --preserve-env env \"PATH=$PATH\" cargo xtask test {}",
+                suite.name
+            )));
+        }
+        setup::ensure(self.workspace, suite.needs)
+            .map_err(|error| Outcome::Skipped(format!("{error:#}")))?;
+        self.build(suite).map_err(|error| Outcome::Failed(format!("not built: {error}")))?;
+        self.command(suite).map_err(|error| Outcome::Failed(format!("{error:#}")))
+    }
+
+    /// Builds what `suite` needs and no suite before it has needed.
+    fn build(&mut self, suite: &Suite) -> Result<(), String> {
+        let Self { workspace, builds, built, unit_tests, images, other_version, .. } = self;
+        let workspace = *workspace;
+        if matches!(suite.work(self.full), Work::UnitTests | Work::Debug(_)) {
+            once(unit_tests, builds, "unit tests", || unit(workspace))?;
+        }
+        if suite.needs.contains(&Purpose::Build) {
+            once(built, builds, "agent, suites", || agent(workspace))?;
+        }
+        for extra in suite.extras {
+            match extra {
+                Extra::Images => once(images, builds, "images", || {
+                    let agent = ("MCS_IMAGE", image::agent(workspace)?);
+                    Ok(vec![agent, ("MCS_TRAFFIC", image::traffic(workspace)?)])
+                })?,
+                Extra::OtherVersion => once(other_version, builds, "other version", || {
+                    Ok(vec![("MCS_AGENT_WIDE", build::wide(workspace, RELEASE)?)])
+                })?,
+            };
+        }
+        Ok(())
+    }
+
+    fn command(&self, suite: &Suite) -> Result<Command> {
+        let mut command = match suite.work(self.full) {
+            Work::UnitTests => {
+                let mut command = self.workspace.cargo();
+                command.args(["test", "--"]).args(self.arguments);
+                command
+            }
+            Work::Debug(binary) => self.binary(self.workspace.target.join("debug").join(binary)),
+            Work::Binary(binary) => {
+                let mut command = self.binary(build::suite(self.workspace, RELEASE, binary));
+                command.args((self.full && suite.full.is_some()).then_some("--full"));
+                command
+            }
+            Work::Verb(arguments) => {
+                let mut command = Command::new(env::current_exe()?);
+                command.args(arguments).current_dir(&self.workspace.root);
+                command
+            }
+        };
+        if suite.name == END_TO_END {
+            command.args(self.end_to_end);
+        }
+        if suite.needs.contains(&Purpose::Build)
+            && let Some(Ok(built)) = &self.built
+        {
+            command.env(OBJECT_VARIABLE, &built.object).env("MCS_AGENT", &built.agent);
+        }
+        for extra in suite.extras {
+            let variables = match extra {
+                Extra::Images => &self.images,
+                Extra::OtherVersion => &self.other_version,
+            };
+            let variables = variables.iter().flatten().flatten();
+            command.envs(variables.map(|(name, path)| (name, path)));
+        }
+        if suite.needs.contains(&Purpose::Clusters) {
+            setup::name_cluster_programs(self.workspace, &mut command)?;
+        }
+        Ok(command)
+    }
+
+    fn binary(&self, program: PathBuf) -> Command {
+        let mut command = Command::new(program);
+        self.workspace.enter(&mut command);
+        command.args(self.arguments);
+        command
+    }
+
+    /// Runs a suite. In a crowd its output goes to a file, to be shown as a block in the end.
+    pub(super) fn run(&self, suite: &'static Suite, prepared: Prepared, crowd: bool) -> Finished {
+        let start = Instant::now();
+        let (outcome, output) = match prepared {
+            Ok(mut command) => self.execute(suite, &mut command, crowd),
+            Err(outcome) => (outcome, None),
+        };
+        let is_judged = self.budgets && !matches!(outcome, Outcome::Skipped(_));
+        let budget = is_judged.then(|| suite.budget());
+        let run = Run { suite: suite.name, outcome, time: start.elapsed(), budget };
+        Finished { run: run.judged(), output }
+    }
+
+    fn execute(
+        &self,
+        suite: &Suite,
+        command: &mut Command,
+        crowd: bool,
+    ) -> (Outcome, Option<PathBuf>) {
+        let file = crowd.then(|| self.workspace.target.join("suites").join(suite.name));
+        let file = file.map(|file| file.with_added_extension("log"));
+        let directed = match &file {
+            None => Ok(()),
+            Some(file) => {
+                if env::var_os(wait::VARIABLE).is_none() {
+                    command.env(wait::VARIABLE, PATIENCE);
+                }
+                direct(command, file)
+            }
+        };
+        match directed.and_then(|()| process::run(command)) {
+            Ok(()) => (Outcome::Passed, file),
+            Err(error) => (Outcome::Failed(format!("{error:#}")), file),
+        }
+    }
+}
+
+/// Makes `command` write both of its streams to a file.
+fn direct(command: &mut Command, file: &PathBuf) -> Result<()> {
+    let mut open = || -> Result<()> {
+        fs::create_dir_all(file.parent().context("a file lies in a directory")?)?;
+        let output = File::create(file)?;
+        command.stderr(output.try_clone()?).stdout(output).stdin(std::process::Stdio::null());
+        Ok(())
+    };
+    open().with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// Builds something unless that has been tried, and notes how long it takes.
+fn once<T>(
+    place: &mut Option<Result<T>>,
+    builds: &mut Vec<Build>,
+    name: &'static str,
+    build: impl FnOnce() -> Result<T>,
+) -> Result<(), String> {
+    if place.is_none() {
+        say(format_args!("== building: {name}"));
+        let start = Instant::now();
+        *place = Some(build());
+        builds.push(Build { name, time: start.elapsed() });
+    }
+    match place {
+        Some(Err(error)) => Err(format!("{error:#}")),
+        _ => Ok(()),
+    }
+}
+
+fn unit(workspace: &Workspace) -> Result<()> {
+    process::run(workspace.cargo().args(["test", "--no-run", "--quiet"]))?;
+    process::run(workspace.cargo().args([
+        "build",
+        "--quiet",
+        "--profile",
+        DEV.name,
+        "--package",
+        "mcs-tests",
+        "--bin",
+        "scenario",
+    ]))
+}
+
+fn agent(workspace: &Workspace) -> Result<Built> {
+    let object = build::object(workspace)?;
+    let agent = build::release(workspace, &object)?;
+    build::suites(workspace, &object, RELEASE, &[])?;
+    Ok(Built { object, agent })
+}
