@@ -6,19 +6,19 @@ mod attachment;
 mod audit;
 mod config;
 mod control;
+mod cpu;
 mod flow_move;
 mod health;
 mod heap;
 mod metrics;
-mod pace;
 mod programs;
 mod repairs;
 mod report;
 mod server;
+mod source_lost;
 mod stale;
 mod sweeper;
 mod tc;
-mod unwritten;
 mod vitals;
 mod witness;
 
@@ -37,14 +37,15 @@ pub use health::{Attachments, Check, age, failings};
 pub use heap::share_heap;
 pub(crate) use programs::run_directory_mark;
 pub use repairs::{Repaired, Repairs};
-pub use report::{AgentInfo, ListenerReport, Report, ReportError, Usage};
+pub use report::{AgentInfo, ListenerReport, Report, ReportError};
 pub use stale::StaleUdpReport;
 #[cfg(test)]
 pub(crate) use tc::fixture as tc_fixture;
 pub use tc::{DeviceReport, TcReport};
 pub use witness::{CGROUP as WITNESS_CGROUP, COMMAND as WITNESS, WitnessArgs, testify};
 
-use self::{control::Control, metrics::SyncMetrics, programs::Dataplane, vitals::Vitals};
+use self::{control::Control, metrics::SyncMetrics, programs::InstalledPrograms, vitals::Vitals};
+pub use crate::engine::Usage;
 use crate::{
     model::EventBatch,
     source::{KubernetesSource, ManifestSource},
@@ -102,10 +103,10 @@ async fn run_on(
     server::start(config, &vitals).context("cannot serve health and metrics")?;
     let start = async {
         let source = source.await?;
-        anyhow::Ok((source, Dataplane::start(config).await?))
+        anyhow::Ok((source, InstalledPrograms::start(config).await?))
     };
-    let (source, dataplane) = vitals.beat_during(start).await?;
-    let mut control = Control::new(config, dataplane, Arc::clone(&vitals))?;
+    let (source, installed) = vitals.beat_during(start).await?;
+    let mut control = Control::new(config, installed, Arc::clone(&vitals))?;
     tokio::select! {
         () = source => bail!("the source of objects ended"),
         result = control.run(batches) => result,

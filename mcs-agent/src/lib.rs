@@ -24,6 +24,7 @@ pub mod cli;
 pub mod dataplane;
 pub mod desired;
 pub mod devices;
+pub mod engine;
 pub mod flows;
 pub mod loader;
 pub mod model;

@@ -5,8 +5,9 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::pace::thread_cpu;
+use super::cpu::thread_cpu;
 use crate::{
+    engine::Mirror,
     model::Capacity,
     reconcile::{Audit, Contents, MapError, Maps, Realized, Step, pass_entries, repaired},
 };
@@ -67,8 +68,8 @@ impl<W: Default + std::fmt::Debug> Auditor<W> {
         }
     }
 
-    /// Begins a new pass: the maps are others.
-    pub(super) fn begin_anew(&mut self) {
+    /// Begins a new pass, since other maps have taken the place of those of the last one.
+    pub(super) fn restart(&mut self) {
         self.audit = Audit::default();
         self.began = Instant::now();
         self.pass = AuditPass::default();
@@ -78,12 +79,12 @@ impl<W: Default + std::fmt::Debug> Auditor<W> {
     pub(super) fn go_on<M: Maps + Contents<Walk = W>>(
         &mut self,
         realized: &Realized,
-        maps: &mut M,
+        maps: &mut Mirror<M>,
         capacity: Capacity,
     ) -> bool {
         let cpu = thread_cpu();
         let budget = pass_entries(realized.tables(), capacity).div_ceil(SLICES).max(LEAST);
-        let slice = self.audit.slice(realized.tables(), maps, capacity, budget);
+        let slice = self.audit.slice(realized.tables(), maps.current(), capacity, budget);
         let result = slice.and_then(|slice| {
             slice.repairs.iter().try_for_each(|step| maps.write(step))?;
             Ok(slice)
@@ -142,7 +143,8 @@ mod tests {
     #[test]
     fn a_pass_is_through_in_time_and_tells_what_it_took() {
         let capacity = Capacity { frontends: 4096, endpoints: 100_000, clusters: 250 };
-        let (realized, mut maps) = (Realized::empty(capacity), MemoryMaps::new(capacity));
+        let (realized, mut maps) =
+            (Realized::empty(capacity), Mirror::new(MemoryMaps::new(capacity)));
         maps.write(&Step::InsertVip(mcs_common::Address::from_v4_word(1))).unwrap();
         let mut auditor = Auditor::new();
         let mut slices = 0;

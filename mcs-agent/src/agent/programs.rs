@@ -1,3 +1,5 @@
+//! The programs and maps in the kernel: loaded, attached, repaired, and switched to larger maps.
+
 use std::{
     fs,
     os::unix::fs::MetadataExt as _,
@@ -16,29 +18,38 @@ use super::{
 };
 use crate::{
     dataplane::{KernelMaps, KernelMapsReader, read_run_record, write_run_record},
+    engine::{GrowableMaps, Mirror},
     loader::{
         CgroupRoot, Classifiers, DirectoryLock, Features, Harm, Hook, LoadOptions, Pins, Programs,
         Repair, ensure_capable, own_netns_cookie,
     },
     model::Capacity,
-    reconcile::{Dump, MapError, Maps as _, Realized, plan},
+    reconcile::{Dump, MapError, Maps, Realized, Step, plan},
 };
 
 /// How often a second agent looks whether the first has gone.
 const LOCK_RETRY: Duration = Duration::from_secs(1);
 
-/// The loaded programs, their maps, and what makes this agent the only one to write them.
-pub(super) struct Dataplane {
-    pub(super) maps: KernelMaps,
+/// The loaded programs, their maps, and the lock that makes this agent the only one to write them.
+pub(super) struct InstalledPrograms {
+    /// Two sets of maps while programs are being switched from one to the other.
+    pub(super) maps: Mirror<KernelMaps>,
+    /// What [`Mirror::current`] has room for.
+    capacity: Capacity,
+    /// The options that `programs` were loaded with. Their capacity is that of the newest maps.
+    options: LoadOptions,
+    /// Present while programs are being switched: those on sockets are already, those on devices may
+    /// not be.
+    switch: Option<FlowMove>,
     pub(super) pins: Pins,
     pub(super) features: Features,
     pub(super) cgroup: CgroupRoot,
     pub(super) run_directory: PathBuf,
     pub(super) host: String,
-    options: LoadOptions,
     programs: Programs,
     classifiers: Arc<Classifiers>,
-    /// Whether the maps hold all that those do that the attached programs read.
+    /// Whether the maps contain everything that the maps of the attached programs do. If they were
+    /// filled from those, each write goes to both.
     complete: bool,
     pub(super) packets: PacketPath,
     pub(super) socket_lb: SocketLb,
@@ -49,16 +60,16 @@ pub(super) struct Dataplane {
     cgroup_root: Option<PathBuf>,
 }
 
-/// What came of a look at what is ours.
+/// The result of a check of pins, hooks and the cgroup.
 #[derive(Debug, Default)]
-pub(super) struct Looked {
-    /// What was found harmed, and repaired.
+pub(super) struct Repaired {
+    /// What was damaged and is repaired.
     pub(super) repairs: Vec<Repair>,
     /// What cannot be repaired, and why.
     pub(super) problems: Vec<String>,
 }
 
-impl Looked {
+impl Repaired {
     fn add(&mut self, result: anyhow::Result<Vec<Repair>>) {
         match result {
             Ok(repairs) => self.repairs.extend(repairs),
@@ -67,7 +78,7 @@ impl Looked {
     }
 }
 
-impl Dataplane {
+impl InstalledPrograms {
     /// Waits to be the only agent, loads the programs, and attaches them unless their maps have to
     /// be filled first.
     pub(super) async fn start(config: &Config) -> anyhow::Result<Self> {
@@ -98,8 +109,10 @@ impl Dataplane {
         let packets = PacketPath::start(config, &pins, features).await?;
         let run_directory = run_directory(config, &pins)?;
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let mut dataplane = Self {
-            maps,
+        let mut installed = Self {
+            maps: Mirror::new(maps),
+            capacity: options.capacity,
+            switch: None,
             pins,
             features,
             cgroup,
@@ -115,71 +128,40 @@ impl Dataplane {
             bpffs: config.bpffs.clone(),
             cgroup_root: config.cgroup_root.clone(),
         };
-        dataplane.sign()?;
-        dataplane.follow_program_log()?;
-        dataplane.carry_over();
-        if dataplane.complete {
-            dataplane.activate()?;
+        installed.sign()?;
+        installed.follow_program_log()?;
+        installed.carry_over();
+        if installed.complete {
+            installed.begin_switch()?;
+            installed.packets.attached().await;
+            installed.end_switch()?;
         }
-        Ok(dataplane)
-    }
-
-    /// What the maps have room for.
-    pub(super) const fn capacity(&self) -> Capacity {
-        self.options.capacity
-    }
-
-    /// Makes maps of another capacity, which hold the same, and switches the programs to them. Where
-    /// that fails halfway, [`Dataplane::finish_switch`] is due before anything is written.
-    pub(super) fn resize(&mut self, capacity: Capacity) -> anyhow::Result<()> {
-        let options = LoadOptions { capacity, ..self.options.clone() };
-        let mut programs = Programs::load_beside(&options)?;
-        let mut maps = KernelMaps::open(programs.config())?;
-        copy(self.maps.dump()?, &mut maps, capacity)?;
-        programs.stage()?;
-        self.classifiers = Arc::new(programs.take_classifiers());
-        programs.take_links(&mut self.programs);
-        self.programs = programs;
-        self.maps = maps;
-        self.options = options;
-        self.follow_program_log()?;
-        self.finish_switch()
-    }
-
-    /// Switches to programs whose maps hold what those do that the attached ones read.
-    pub(super) fn finish_switch(&mut self) -> anyhow::Result<()> {
-        if self.complete && self.programs.is_staged() { self.activate() } else { Ok(()) }
+        Ok(installed)
     }
 
     /// Whether the attached programs are those of an earlier agent, with maps that nobody writes
     /// any more.
     pub(super) fn is_outdated(&self) -> bool {
-        self.programs.is_staged()
+        self.programs.is_staged() && self.maps.next().is_none()
     }
 
-    /// Called once the maps hold all that is wanted.
-    pub(super) fn filled(&mut self) -> anyhow::Result<()> {
-        self.complete = true;
-        self.finish_switch()
-    }
-
-    /// Compares what is there with what is held, and puts right what others have harmed: a few dozen
-    /// system calls if there is nothing.
-    pub(super) fn look_after(&mut self) -> Looked {
-        let mut looked = Looked::default();
-        looked.add(self.repair_cgroup());
-        if !self.is_outdated() {
+    /// Checks pins, hooks and the cgroup, and repairs what another process changed or removed. A few
+    /// dozen system calls if nothing was.
+    pub(super) fn repair(&mut self) -> Repaired {
+        let mut repaired = Repaired::default();
+        repaired.add(self.repair_cgroup());
+        if !self.programs.is_staged() {
             let cgroup = &self.cgroup;
-            looked.add(self.programs.repair_hooks(cgroup).map_err(anyhow::Error::from));
+            repaired.add(self.programs.repair_hooks(cgroup).map_err(anyhow::Error::from));
         }
         let bpffs = self.repair_bpffs();
         if let Ok(made) = &bpffs {
             let pins = self.programs.repair_pins().map_err(anyhow::Error::from);
-            // In a new directory all of them are missing, which goes without saying.
-            looked.add(if made.is_empty() { pins } else { pins.map(|_| Vec::new()) });
+            // In a new directory all of them are missing: one repair is enough to say so.
+            repaired.add(if made.is_empty() { pins } else { pins.map(|_| Vec::new()) });
         }
-        looked.add(bpffs);
-        looked
+        repaired.add(bpffs);
+        repaired
     }
 
     /// Finds the cgroup again if it is another one than that which programs are attached to.
@@ -214,20 +196,34 @@ impl Dataplane {
 
     /// The hooks, each with the id of its program; none if they are not attached.
     pub(super) fn hook_programs(&self) -> Vec<(&'static Hook, u32)> {
-        if self.socket_lb == SocketLb::Off || self.is_outdated() {
+        let is_attached = !self.programs.is_staged() || self.switch.is_some();
+        if self.socket_lb == SocketLb::Off || !is_attached {
             return Vec::new();
         }
         self.programs.program_ids()
     }
 
-    /// Attaches the programs, or switches to them, and leaves the maps of an earlier agent.
-    pub(super) fn activate(&mut self) -> anyhow::Result<()> {
+    /// Attaches the programs, or switches to them. Those of devices follow on their own thread, which
+    /// may have to wait for whoever else is changing devices.
+    fn begin_switch(&mut self) -> anyhow::Result<()> {
         let mut flows = FlowMove::find(&self.pins);
         flows.copy();
         self.attach()?;
-        // What began while programs were switched one by one.
-        flows.copy();
-        Ok(self.programs.commit()?)
+        self.switch = Some(flows);
+        Ok(())
+    }
+
+    /// Drops the maps that no program reads any more.
+    fn end_switch(&mut self) -> anyhow::Result<()> {
+        if let Some(flows) = &mut self.switch {
+            // Flows that began while programs were switched one by one.
+            flows.copy();
+        }
+        self.programs.commit()?;
+        self.switch = None;
+        self.maps.advance();
+        self.capacity = self.options.capacity;
+        Ok(())
     }
 
     fn attach(&mut self) -> anyhow::Result<()> {
@@ -289,6 +285,64 @@ impl Dataplane {
     }
 }
 
+impl Maps for InstalledPrograms {
+    fn write(&mut self, step: &Step) -> Result<(), MapError> {
+        self.maps.write(step)
+    }
+
+    fn dump(&self) -> Result<Dump, MapError> {
+        self.maps.dump()
+    }
+}
+
+impl GrowableMaps for InstalledPrograms {
+    fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
+    fn grow(&mut self, capacity: Capacity) -> anyhow::Result<()> {
+        let options = LoadOptions { capacity, ..self.options.clone() };
+        let mut programs = Programs::load_beside(&options)?;
+        let mut maps = KernelMaps::open(programs.config())?;
+        copy(self.maps.dump()?, &mut maps, capacity)?;
+        programs.stage()?;
+        self.classifiers = Arc::new(programs.take_classifiers());
+        programs.take_links(&mut self.programs);
+        self.programs = programs;
+        self.options = options;
+        if self.complete {
+            self.maps.set_next(maps);
+        } else {
+            // No program reads the ones that they replace.
+            self.maps = Mirror::new(maps);
+            self.capacity = capacity;
+        }
+        self.follow_program_log()
+    }
+
+    fn finish_switch(&mut self) -> anyhow::Result<bool> {
+        if !self.complete || !self.programs.is_staged() {
+            return Ok(true);
+        }
+        if self.switch.is_none() {
+            self.begin_switch()?;
+        }
+        if !self.packets.is_attached() {
+            return Ok(false);
+        }
+        self.end_switch()?;
+        Ok(true)
+    }
+
+    fn filled(&mut self) -> anyhow::Result<()> {
+        if self.complete {
+            return Ok(());
+        }
+        self.complete = true;
+        self.finish_switch().map(drop)
+    }
+}
+
 /// What maps are looked for, or made: as large as those that are there, within what is allowed.
 fn first_capacity(pins: &Pins, bound: Capacity) -> anyhow::Result<Capacity> {
     Ok(pins.capacity()?.unwrap_or_default().at_most(bound))
@@ -296,7 +350,7 @@ fn first_capacity(pins: &Pins, bound: Capacity) -> anyhow::Result<Capacity> {
 
 /// Makes new maps hold what others do, at the same places if there is room for all of them: then what
 /// remembers a choice goes on. Else, the frontends that there is room for.
-fn copy(dump: Dump, to: &mut KernelMaps, capacity: Capacity) -> Result<(), MapError> {
+fn copy(dump: Dump, to: &mut impl Maps, capacity: Capacity) -> Result<(), MapError> {
     let steps = if dump.fits(capacity) {
         dump.copy(capacity)
     } else {

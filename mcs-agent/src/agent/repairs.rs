@@ -1,8 +1,10 @@
+//! What other processes changed or removed, for logs and reports.
+
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use super::programs::Looked;
+use super::programs;
 use crate::loader::Harm;
 
 /// How many of the latest repairs are told.
@@ -30,9 +32,9 @@ pub struct Repaired {
 
 impl Repairs {
     /// Takes note of a look at what is ours, and logs what is new. Returns whether anything is.
-    pub(super) fn note(&mut self, looked: Looked, now: u64) -> bool {
-        let is_new = !looked.repairs.is_empty() || looked.problems != self.problems;
-        for repair in looked.repairs {
+    pub(super) fn note(&mut self, found: programs::Repaired, now: u64) -> bool {
+        let is_new = !found.repairs.is_empty() || found.problems != self.problems;
+        for repair in found.repairs {
             tracing::warn!("{}", repair.what);
             *self.counts.entry(repair.harm).or_default() += 1;
             self.latest.push_back(Repaired { at: now, what: repair.what });
@@ -40,10 +42,10 @@ impl Repairs {
         while self.latest.len() > TOLD {
             self.latest.pop_front();
         }
-        for problem in looked.problems.iter().filter(|problem| !self.problems.contains(problem)) {
+        for problem in found.problems.iter().filter(|problem| !self.problems.contains(problem)) {
             tracing::warn!("{problem}; trying again");
         }
-        self.problems = looked.problems;
+        self.problems = found.problems;
         is_new
     }
 }
@@ -60,9 +62,14 @@ mod tests {
     #[test]
     fn all_are_counted_and_the_latest_told() {
         let mut repairs = Repairs::default();
-        assert!(!repairs.note(Looked::default(), 1));
+        assert!(!repairs.note(programs::Repaired::default(), 1));
         for number in 0..=TOLD {
-            assert!(repairs.note(Looked { repairs: vec![repair(number)], problems: vec![] }, 2));
+            assert!(
+                repairs.note(
+                    programs::Repaired { repairs: vec![repair(number)], problems: vec![] },
+                    2
+                )
+            );
         }
         assert_eq!(repairs.counts[&Harm::Pin], 9);
         let told: Vec<_> = repairs.latest.iter().map(|one| one.what.as_str()).collect();
@@ -71,11 +78,12 @@ mod tests {
 
     #[test]
     fn a_problem_is_news_when_it_comes_and_when_it_goes() {
-        let looked = || Looked { repairs: vec![], problems: vec!["no bpffs".to_owned()] };
+        let found =
+            || programs::Repaired { repairs: vec![], problems: vec!["no bpffs".to_owned()] };
         let mut repairs = Repairs::default();
-        assert!(repairs.note(looked(), 1));
-        assert!(!repairs.note(looked(), 2));
-        assert!(repairs.note(Looked::default(), 3));
+        assert!(repairs.note(found(), 1));
+        assert!(!repairs.note(found(), 2));
+        assert!(repairs.note(programs::Repaired::default(), 3));
         assert!(repairs.problems.is_empty());
     }
 }

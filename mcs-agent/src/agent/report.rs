@@ -12,14 +12,11 @@ use thiserror::Error;
 use super::{AttachmentReport, AuditReport, Repairs, SocketLb, StaleUdpReport, TcReport};
 use crate::{
     dataplane::Run,
-    desired::Rules,
+    engine::Usage,
     flows::FlowUsage,
     loader::Features,
     model::{Capacity, ImportReport, Memory, NodeFacts, Rejection, SourceStatus},
 };
-
-/// In [`Report::source_lost`], the one resource of a source that is no API server.
-pub(super) const MANIFESTS: &str = "manifests";
 
 /// What no map holds: written by the agent soon after a change, read by `status` and `services`. Part of
 /// `status -o json`: fields are added, never renamed.
@@ -119,42 +116,6 @@ pub struct AgentInfo {
     pub started: u64,
     /// Seconds since the Unix epoch, of this report.
     pub updated: u64,
-}
-
-/// What the maps hold.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Usage {
-    /// VIPs.
-    pub vips: usize,
-    /// Frontends.
-    pub frontends: usize,
-    /// Backends of all frontends together.
-    pub endpoints: usize,
-    /// Source clusters.
-    pub clusters: usize,
-}
-
-impl Usage {
-    /// What that takes which the rules want.
-    pub fn of(rules: &Rules) -> Self {
-        let (desired, totals) = (rules.desired(), rules.totals());
-        Self {
-            vips: desired.vips.len(),
-            frontends: desired.frontends.len(),
-            endpoints: totals.endpoints,
-            clusters: totals.clusters.len(),
-        }
-    }
-
-    /// The capacity that holds it.
-    pub fn capacity(self) -> Capacity {
-        let count = |count| u32::try_from(count).unwrap_or(u32::MAX);
-        Capacity {
-            frontends: count(self.vips.max(self.frontends)),
-            endpoints: count(self.endpoints),
-            clusters: count(self.clusters),
-        }
-    }
 }
 
 /// Why there is no report.

@@ -9,10 +9,10 @@ use std::{io, path::PathBuf, thread, time::Duration};
 use tokio::{sync::oneshot, time::Instant};
 
 pub use self::report::StaleUdpReport;
-pub(super) use self::served::{is_removed_by, stale};
-use super::pace::Pace;
+pub(super) use self::served::stale;
 use crate::{
     dataplane::{UdpConnection, UdpConnections},
+    engine::throttle::Throttle,
     stale::{Missed, Pass, Survey, destroy, probe},
 };
 
@@ -33,7 +33,7 @@ pub(super) struct StaleUdp {
     at: Option<Instant>,
     /// When the latest pass began.
     began: Instant,
-    pace: Pace,
+    throttle: Throttle,
     running: Option<Running>,
     missed: Missed,
 }
@@ -84,7 +84,7 @@ impl StaleUdp {
             report,
             at: None,
             began: Instant::now(),
-            pace: Pace::new(RESTS, LONGEST_REST),
+            throttle: Throttle::new(RESTS, LONGEST_REST),
             running: None,
             missed: Missed::default(),
         }
@@ -108,7 +108,7 @@ impl StaleUdp {
         loop {
             match &mut self.running {
                 None => {
-                    super::control::at(self.at.map(|at| at.max(self.pace.next()))).await;
+                    super::control::at(self.due()).await;
                     self.at = None;
                     self.began = Instant::now();
                     let state = self.state.clone();
@@ -136,11 +136,17 @@ impl StaleUdp {
         }
     }
 
+    /// When the next pass begins.
+    fn due(&self) -> Option<Instant> {
+        let next = self.throttle.next().map(Instant::from_std);
+        self.at.map(|at| next.map_or(at, |next| at.max(next)))
+    }
+
     /// Has these destroyed.
     pub(super) fn destroy(&mut self, connections: Vec<UdpConnection>) {
         let missed = std::mem::take(&mut self.missed);
         if connections.is_empty() {
-            self.pace.worked(self.began.elapsed());
+            self.throttle.worked(std::time::Instant::now(), self.began.elapsed());
             return;
         }
         let state = self.state.clone();
@@ -149,7 +155,7 @@ impl StaleUdp {
     }
 
     fn note(&mut self, pass: Pass) {
-        self.pace.worked(self.began.elapsed());
+        self.throttle.worked(std::time::Instant::now(), self.began.elapsed());
         if pass.destroyed > 0 {
             tracing::info!(
                 sockets = pass.destroyed,
@@ -169,7 +175,7 @@ impl StaleUdp {
 
     fn fail(&mut self, what: &str, error: &io::Error) {
         tracing::warn!("{what}: {error}; trying again");
-        self.pace.worked(self.began.elapsed());
+        self.throttle.worked(std::time::Instant::now(), self.began.elapsed());
         self.at_latest(AGAIN);
     }
 

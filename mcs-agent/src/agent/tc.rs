@@ -6,15 +6,10 @@ pub(crate) mod fixture;
 mod report;
 mod worker;
 
-use std::{
-    future,
-    sync::{Arc, mpsc},
-    thread,
-    time::{Duration, Instant},
-};
+use std::{future, sync::Arc, thread, time::Duration};
 
 use anyhow::{Context as _, bail};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 pub use report::{DeviceReport, TcReport};
 
@@ -37,18 +32,20 @@ pub(super) fn hooks(config: &Config) -> Vec<TcHook> {
     TcHook::ALL.into_iter().filter(wanted).collect()
 }
 
-/// The packet path: looked after by a thread, unless it is off.
+/// The packet path: a thread keeps the programs on devices, unless it is off.
 pub(super) struct PacketPath {
     report: watch::Receiver<TcReport>,
     /// Absent if it is off.
     thread: Option<Thread>,
+    /// The latest order, until all devices have its programs.
+    waiting: Option<Waiting>,
 }
 
 struct Thread {
-    /// Says which programs to attach; nothing before the first.
+    /// The programs to attach; none before the first.
     orders: watch::Sender<Option<Order>>,
-    /// Says the numbers of those orders that have been followed.
-    done: mpsc::Receiver<u64>,
+    /// The number of the latest order that was carried out.
+    done: watch::Receiver<Option<u64>>,
 }
 
 /// Programs to attach, in the places of those of the order before.
@@ -58,8 +55,23 @@ struct Order {
     classifiers: Arc<Classifiers>,
 }
 
+#[derive(Clone, Copy)]
+struct Waiting {
+    number: u64,
+    until: Instant,
+}
+
+/// What [`PacketPath::next`] waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum PacketEvent {
+    /// [`PacketPath::report`] has changed.
+    Reported,
+    /// The programs of the latest order are attached, or [`PATIENCE`] is over.
+    Attached,
+}
+
 impl PacketPath {
-    /// Starts the thread, which attaches nothing before [`PacketPath::activate`]. With `--tc=off`
+    /// Starts the thread, which attaches nothing before [`PacketPath::attach`]. With `--tc=off`
     /// there is none, and what an earlier agent has attached is taken off.
     pub(super) async fn start(
         config: &Config,
@@ -72,13 +84,13 @@ impl PacketPath {
         if config.packets.mode == TcMode::Off {
             let detached = detach_all(pins).await.context("cannot detach programs from devices")?;
             tracing::info!(detached = detached.programs, "devices: off");
-            return Ok(Self { report, thread: None });
+            return Ok(Self { report, thread: None, waiting: None });
         }
         let (orders, given) = watch::channel(None);
         let worker = Worker::new(pins, features, mechanism, config.packets.clone());
-        let (said, done) = mpsc::channel();
+        let (said, done) = watch::channel(None);
         let work = move || {
-            if let Err(error) = worker.run(given, said, &sender) {
+            if let Err(error) = worker.run(given, &said, &sender) {
                 tracing::error!("cannot look after devices: {error:#}");
             }
         };
@@ -86,31 +98,37 @@ impl PacketPath {
             .name("devices".to_owned())
             .spawn(work)
             .context("cannot start a thread")?;
-        Ok(Self { report, thread: Some(Thread { orders, done }) })
+        Ok(Self { report, thread: Some(Thread { orders, done }), waiting: None })
     }
 
-    /// Attaches these programs, or switches to them: their maps are what they should be. Waits until
-    /// all devices have them.
-    pub(super) fn attach(&self, classifiers: &Arc<Classifiers>) {
-        let Some(Thread { orders, done }) = &self.thread else { return };
+    /// Orders these programs to be attached, or switched to: their maps are complete. Does not wait
+    /// for the thread, see [`PacketPath::is_attached`].
+    pub(super) fn attach(&mut self, classifiers: &Arc<Classifiers>) {
+        let Some(Thread { orders, .. }) = &self.thread else { return };
         let last = orders.borrow().clone();
         if last.as_ref().is_some_and(|last| Arc::ptr_eq(&last.classifiers, classifiers)) {
             return;
         }
         let number = last.map_or(0, |last| last.number + 1);
         orders.send_replace(Some(Order { number, classifiers: Arc::clone(classifiers) }));
-        let until = Instant::now() + PATIENCE;
-        loop {
-            match done.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(followed) if followed < number => {}
-                // A thread that ended is told of by `changed`.
-                Ok(_) | Err(mpsc::RecvTimeoutError::Disconnected) => return,
-                Err(mpsc::RecvTimeoutError::Timeout) => {
-                    tracing::warn!("devices have not been looked at in {PATIENCE:?}; going on");
-                    return;
-                }
-            }
-        }
+        self.waiting = Some(Waiting { number, until: Instant::now() + PATIENCE });
+    }
+
+    /// Whether all devices have the programs of the latest order, or will have them without anybody
+    /// waiting for it any longer.
+    pub(super) fn is_attached(&self) -> bool {
+        let (Some(Thread { done, .. }), Some(waiting)) = (&self.thread, self.waiting) else {
+            return true;
+        };
+        // A thread that ended is an error of `next`.
+        *done.borrow() >= Some(waiting.number)
+            || done.has_changed().is_err()
+            || Instant::now() >= waiting.until
+    }
+
+    /// Waits until [`PacketPath::is_attached`].
+    pub(super) async fn attached(&mut self) {
+        followed(&mut self.thread, &mut self.waiting).await;
     }
 
     /// How devices stand.
@@ -118,16 +136,35 @@ impl PacketPath {
         self.report.borrow().clone()
     }
 
-    /// Waits until [`PacketPath::report`] has changed.
-    pub(super) async fn changed(&mut self) -> anyhow::Result<()> {
+    /// Waits for the thread. When this is dropped before, the next call goes on.
+    pub(super) async fn next(&mut self) -> anyhow::Result<PacketEvent> {
         if self.thread.is_none() {
             return future::pending().await;
         }
-        if self.report.changed().await.is_err() {
-            bail!("nobody looks after devices any more");
+        let Self { report, thread, waiting } = self;
+        tokio::select! {
+            () = followed(thread, waiting), if waiting.is_some() => Ok(PacketEvent::Attached),
+            changed = report.changed() => match changed {
+                Ok(()) => Ok(PacketEvent::Reported),
+                Err(_) => bail!("the thread that keeps programs on devices has ended"),
+            },
         }
-        Ok(())
     }
+}
+
+/// Waits until the thread has carried out the latest order, but not for longer than [`PATIENCE`].
+async fn followed(thread: &mut Option<Thread>, waiting: &mut Option<Waiting>) {
+    let (Some(Thread { done, .. }), Some(Waiting { number, until })) = (thread, *waiting) else {
+        return;
+    };
+    let followed = done.wait_for(|done| *done >= Some(number));
+    if tokio::time::timeout_at(until, followed).await.is_err() {
+        tracing::warn!(
+            "the programs on devices were not switched within {PATIENCE:?}: the agent goes on \
+             without waiting for them"
+        );
+    }
+    *waiting = None;
 }
 
 fn mechanism(wanted: TcAttach, features: Features) -> anyhow::Result<Mechanism> {

@@ -7,7 +7,9 @@ use prometheus::{Result, TextEncoder};
 
 use super::{families::Families, process, sync::seconds_since_epoch};
 use crate::{
-    agent::{Attachments, Check, Report, SocketLb, failings, report::MANIFESTS, vitals::Vitals},
+    agent::{
+        Attachments, Check, Report, SocketLb, failings, source_lost::MANIFESTS, vitals::Vitals,
+    },
     dataplane::read_counters,
     devices::Role,
     loader::{CONFIG_MAPS, Harm, Pins},

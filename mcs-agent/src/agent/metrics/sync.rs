@@ -5,7 +5,7 @@ use prometheus::{
     core::Collector, exponential_buckets, proto::MetricFamily,
 };
 
-use crate::agent::unwritten::Unwritten;
+use crate::engine::PendingChanges;
 
 /// What the control task does, under the names that kube-proxy has for it and in its buckets, and
 /// who asked how it does. Written without waiting.
@@ -83,7 +83,7 @@ impl SyncMetrics {
     }
 
     /// Changes came that the maps have to follow.
-    pub(in crate::agent) fn queue(&self, imports: usize, slices: usize, all: &Unwritten) {
+    pub(in crate::agent) fn queue(&self, imports: usize, slices: usize, all: &PendingChanges) {
         self.service_changes.inc_by(imports as u64);
         self.endpoint_changes.inc_by(slices as u64);
         self.queued.set(seconds_since_epoch(SystemTime::now()));
@@ -91,7 +91,7 @@ impl SyncMetrics {
     }
 
     /// The maps hold all that is wanted, at last with these changes.
-    pub(in crate::agent) fn succeed(&self, took: Duration, written: &Unwritten) {
+    pub(in crate::agent) fn succeed(&self, took: Duration, written: &PendingChanges) {
         self.duration.observe(took.as_secs_f64());
         let now = SystemTime::now();
         for trigger in written.triggers() {
@@ -100,7 +100,7 @@ impl SyncMetrics {
             self.latency.observe(latency.as_secs_f64());
         }
         self.synced.set(seconds_since_epoch(now));
-        self.note_pending(&Unwritten::default());
+        self.note_pending(&PendingChanges::default());
     }
 
     /// They do not.
@@ -124,9 +124,9 @@ impl SyncMetrics {
         self.registry.gather()
     }
 
-    fn note_pending(&self, unwritten: &Unwritten) {
-        self.service_changes_pending.set(int(unwritten.imports()));
-        self.endpoint_changes_pending.set(int(unwritten.slices()));
+    fn note_pending(&self, pending: &PendingChanges) {
+        self.service_changes_pending.set(int(pending.imports()));
+        self.endpoint_changes_pending.set(int(pending.slices()));
     }
 }
 
@@ -181,13 +181,13 @@ mod tests {
     #[test]
     fn a_round_that_failed_leaves_its_changes_pending() {
         let metrics = SyncMetrics::new().unwrap();
-        let mut unwritten = Unwritten::default();
-        unwritten.add_import();
-        metrics.queue(1, 0, &unwritten);
+        let mut pending = PendingChanges::default();
+        pending.add_import();
+        metrics.queue(1, 0, &pending);
         metrics.fail(Duration::from_millis(1));
         assert_eq!(metrics.service_changes_pending.get(), 1);
         assert!(metrics.synced.get() < metrics.queued.get());
-        metrics.succeed(Duration::from_millis(1), &unwritten);
+        metrics.succeed(Duration::from_millis(1), &pending);
         assert_eq!(metrics.service_changes_pending.get(), 0);
         assert!(metrics.synced.get() >= metrics.queued.get());
         assert_eq!((metrics.failures.get(), metrics.duration.get_sample_count()), (1, 2));

@@ -8,7 +8,7 @@ use mcs_common::Peer;
 use crate::{
     dataplane::UdpConnection,
     model::{DesiredState, FrontendId, Protocol},
-    reconcile::{Plan, Realized, Step, convert},
+    reconcile::{Realized, convert},
 };
 
 /// Those of the connections whose backend is neither wanted for their VIP nor in the maps for it: a
@@ -49,14 +49,6 @@ fn address(peer: &Peer) -> SocketAddr {
     SocketAddr::new(peer.addr.to_ip(), peer.port)
 }
 
-/// Whether the plan removes a backend of UDP from what is in the maps.
-pub(in crate::agent) fn is_removed_by(plan: &Plan, realized: &Realized) -> bool {
-    plan.steps.iter().any(|step| match step {
-        Step::RetireBackend { id } => realized.frontend_of(*id).protocol == Protocol::Udp.number(),
-        _ => false,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use mcs_common::{Address, ConnectedValue, ReverseKey};
@@ -64,7 +56,7 @@ mod tests {
     use super::*;
     use crate::{
         model::{Backend, Capacity, Frontend, ObjectKey},
-        reconcile::{Faulty, MemoryMaps, apply, plan},
+        reconcile::{Faulty, MemoryMaps, Plan, apply, plan},
     };
 
     const CAPACITY: Capacity = Capacity { frontends: 4, endpoints: 8, clusters: 2 };
@@ -157,16 +149,5 @@ mod tests {
         }
         let connection = connection("10.0.0.1:53", "10.1.0.2:53");
         assert_eq!(stale(vec![connection], &DesiredState::default(), &realized), []);
-    }
-
-    #[test]
-    fn tcp_is_left_to_finish() {
-        for (protocol, expected) in [(Protocol::Udp, true), (Protocol::Tcp, false)] {
-            let former = desired(protocol, &["10.1.0.1:53", "10.1.0.2:53"]);
-            let realized = realized(&[&former]);
-            let shrunk = plan(&desired(protocol, &["10.1.0.1:53"]), &realized, true);
-            assert_eq!(is_removed_by(&shrunk, &realized), expected);
-            assert!(!is_removed_by(&plan(&former, &realized, true), &realized));
-        }
     }
 }

@@ -1,6 +1,8 @@
+//! The thread that keeps the programs on devices.
+
 use std::{
     collections::BTreeMap,
-    sync::{Arc, mpsc},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -43,7 +45,7 @@ impl Worker {
     pub(super) fn run(
         self,
         mut orders: watch::Receiver<Option<Order>>,
-        done: mpsc::Sender<u64>,
+        done: &watch::Sender<Option<u64>>,
         report: &watch::Sender<TcReport>,
     ) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -63,7 +65,7 @@ impl Worker {
 }
 
 /// What came of a look at all devices.
-struct Looked {
+struct Inspected {
     devices: Vec<DeviceReport>,
     /// Programs that were found detached, and attached again.
     repairs: u64,
@@ -79,7 +81,7 @@ impl Watcher {
     async fn keep(
         &mut self,
         mut orders: watch::Receiver<Option<Order>>,
-        done: mpsc::Sender<u64>,
+        done: &watch::Sender<Option<u64>>,
         report: &watch::Sender<TcReport>,
     ) {
         let mut events = None;
@@ -98,8 +100,7 @@ impl Watcher {
             }
             tell(report, looked);
             if let Some(order) = order {
-                // Nobody waits any more: it took too long, or was done before.
-                let _ = done.send(order.number);
+                done.send_replace(Some(order.number));
             }
             let rest = DEBOUNCE.max(started.elapsed() * REST);
             tokio::select! {
@@ -111,7 +112,7 @@ impl Watcher {
     }
 
     /// Makes all devices be as they should. `before`: how they were.
-    async fn look(&self, before: &[DeviceReport]) -> Result<Looked, TcError> {
+    async fn look(&self, before: &[DeviceReport]) -> Result<Inspected, TcError> {
         let survey = self.attacher.survey().await?;
         let found = self.attacher.look(&survey).await?;
         let foreign =
@@ -140,7 +141,7 @@ impl Watcher {
         }
         self.leave_others(&survey, &found, &devices).await;
         self.attacher.collect().await?;
-        Ok(Looked { devices, repairs })
+        Ok(Inspected { devices, repairs })
     }
 
     /// `None` if the device has just gone.
@@ -214,9 +215,9 @@ fn listen() -> Option<Events> {
     Events::open().map_err(warn).ok()
 }
 
-fn tell(report: &watch::Sender<TcReport>, looked: Result<Looked, TcError>) {
+fn tell(report: &watch::Sender<TcReport>, looked: Result<Inspected, TcError>) {
     let (devices, repairs, problem) = match looked {
-        Ok(Looked { devices, repairs }) => (Some(devices), repairs, None),
+        Ok(Inspected { devices, repairs }) => (Some(devices), repairs, None),
         Err(error) => (None, 0, Some(format!("{:#}", anyhow::Error::new(error)))),
     };
     report.send_if_modified(|report| {

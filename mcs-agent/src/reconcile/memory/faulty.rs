@@ -36,7 +36,7 @@ impl<M> Faulty<M> {
         self.failed
     }
 
-    fn fails(&mut self) -> bool {
+    pub(crate) fn fails(&mut self) -> bool {
         if self.rest == 0 && self.random.u16(0..1000) < self.per_mille {
             self.rest = self.length;
         }

@@ -1,0 +1,56 @@
+//! Since when the source cannot be read.
+
+use std::collections::BTreeMap;
+
+use crate::model::SourceStatus;
+
+/// In [`super::Report::source_lost`], the one resource of a source that is no API server.
+pub(super) const MANIFESTS: &str = "manifests";
+
+/// The resources that cannot be read now, each since when, in seconds since the Unix epoch.
+#[derive(Debug, Default)]
+pub(super) struct SourceLost(BTreeMap<String, u64>);
+
+impl SourceLost {
+    /// Compares with the status after a batch. `now` counts for what fails for the first time.
+    pub(super) fn update(&mut self, status: &SourceStatus, now: u64) {
+        let is_lost = |place: &str| status.problems.iter().any(|problem| problem.place == place);
+        let lost: Vec<(&str, Option<u64>)> = if status.kinds.is_empty() {
+            status.problems.first().map(|_| (MANIFESTS, None)).into_iter().collect()
+        } else {
+            let kinds = status.kinds.iter();
+            let lost = kinds.filter(|kind| kind.known_until.is_some() || is_lost(&kind.resource));
+            lost.map(|kind| (&*kind.resource, kind.known_until)).collect()
+        };
+        let noticed = |resource| self.0.get(resource).copied().unwrap_or(now);
+        self.0 = lost
+            .into_iter()
+            .map(|(resource, known)| {
+                (resource.to_owned(), known.unwrap_or_else(|| noticed(resource)))
+            })
+            .collect();
+    }
+
+    /// By resource.
+    pub(super) fn report(&self) -> BTreeMap<String, u64> {
+        self.0.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::SourceProblem;
+
+    #[test]
+    fn a_problem_counts_from_its_first_batch() {
+        let problem = SourceProblem { place: "web.yaml".to_owned(), message: "cut".to_owned() };
+        let broken = SourceStatus { problems: vec![problem], ..SourceStatus::default() };
+        let mut lost = SourceLost::default();
+        lost.update(&broken, 5);
+        lost.update(&broken, 9);
+        assert_eq!(lost.report(), [(MANIFESTS.to_owned(), 5)].into());
+        lost.update(&SourceStatus::default(), 10);
+        assert!(lost.report().is_empty());
+    }
+}

@@ -1,0 +1,383 @@
+//! The engine: takes batches of objects, applies the rules, plans, and writes the maps. It retries
+//! what fails and moves to larger maps.
+//!
+//! It does no I/O of its own and reads no clock: the maps and the time are arguments. So tests drive
+//! the same code as the agent.
+
+mod maps;
+mod mirror;
+mod pending;
+mod retry;
+mod round;
+pub mod testing;
+#[cfg(test)]
+mod tests;
+pub(crate) mod throttle;
+mod usage;
+
+use std::{
+    collections::BTreeSet,
+    net::IpAddr,
+    time::{Duration, Instant, SystemTime},
+};
+
+use anyhow::Context as _;
+
+pub use self::{
+    maps::GrowableMaps,
+    mirror::Mirror,
+    pending::PendingChanges,
+    round::{Move, Outcome, RoundSummary, Taken},
+    usage::Usage,
+};
+use self::{retry::Retry, throttle::Throttle};
+use crate::{
+    desired::{Rules, Totals},
+    model::{
+        Capacity, DesiredChanges, DesiredState, EventBatch, Kind, NodeContext, NodeFacts, Protocol,
+        SourceStatus,
+    },
+    reconcile::{Finding, MapError, Plan, Realized, Step, apply, plan_within},
+    store::{Change, ChangeKind, ObjectStore},
+};
+
+/// A full round is followed by a rest of so many times its duration: imports that come one by one
+/// are evaluated some at a time.
+const RESTS_AFTER_FULL_ROUND: u32 = 3;
+const LONGEST_REST: Duration = Duration::from_secs(1);
+
+/// From batches of objects to the maps.
+#[derive(Debug)]
+pub struct Engine {
+    store: ObjectStore,
+    /// What is known of the node without the source.
+    configured: NodeContext,
+    /// What the source says of the node.
+    learned: NodeFacts,
+    /// Both: what is configured takes precedence.
+    node: NodeContext,
+    /// Triggers before this are not the agent's latency.
+    began: SystemTime,
+    rules: Rules,
+    /// What the maps contained at the start. The rules respect it until the source is synced.
+    found: DesiredState,
+    /// Where the maps may differ from the desired state.
+    unplanned: DesiredChanges,
+    realized: Realized,
+    synced: bool,
+    changes: PendingChanges,
+    pending: Vec<String>,
+    retry: Retry,
+    full_rounds: Throttle,
+    /// When the move to larger maps began that is under way.
+    growing_since: Option<Instant>,
+}
+
+impl Engine {
+    /// Adopts the maps as an earlier agent left them. Returns the damaged frontends too: the first
+    /// round repairs them.
+    ///
+    /// `node` is what is known of the node without the source, and `node.capacity` is what the maps
+    /// may grow to. `began` is when the agent started.
+    pub fn start(
+        maps: &impl GrowableMaps,
+        node: NodeContext,
+        began: SystemTime,
+    ) -> Result<(Self, Vec<Finding>), MapError> {
+        let (realized, findings) = Realized::restore(maps.dump()?, maps.capacity());
+        let engine = Self {
+            store: ObjectStore::default(),
+            configured: node.clone(),
+            learned: NodeFacts::default(),
+            node,
+            began,
+            rules: Rules::default(),
+            found: realized.in_force(),
+            unplanned: DesiredChanges::Everything,
+            realized,
+            synced: false,
+            changes: PendingChanges::default(),
+            pending: Vec::new(),
+            retry: Retry::default(),
+            full_rounds: Throttle::new(RESTS_AFTER_FULL_ROUND, LONGEST_REST),
+            growing_since: None,
+        };
+        Ok((engine, findings))
+    }
+
+    /// Takes a batch into the store. A round is due, see [`Engine::gather_until`].
+    pub fn take(&mut self, batch: EventBatch) -> Taken {
+        let known = &self.store.source().problems;
+        let problems = batch.status.problems.iter().filter(|problem| !known.contains(problem));
+        let problems = problems.cloned().collect();
+        if batch.node != self.learned {
+            self.learned = batch.node.clone();
+            self.combine_facts();
+        }
+        let changes = self.store.apply(batch);
+        let imports = self.note(&changes);
+        Taken { changes, imports, problems }
+    }
+
+    /// Adds to the pending changes. Returns how many are of ServiceImports.
+    fn note(&mut self, changes: &[Change]) -> usize {
+        let objects = self.store.snapshot();
+        let before = self.changes.imports();
+        for Change { object, kind } in changes {
+            match object.kind {
+                Kind::ServiceImport => self.changes.add_import(),
+                Kind::EndpointSlice if *kind == ChangeKind::Removed => {
+                    self.changes.add_deletion(&object.key);
+                }
+                Kind::EndpointSlice => {
+                    let trigger = objects.slice(&object.key).and_then(|slice| slice.trigger.0);
+                    let trigger = trigger.filter(|trigger| *trigger > self.began);
+                    self.changes.add_slice(&object.key, trigger);
+                }
+            }
+        }
+        self.changes.imports() - before
+    }
+
+    /// Until when to take more batches before the next round: a full round that would follow another
+    /// too soon waits. `None`: no longer than batches are there already.
+    pub fn gather_until(&self) -> Option<Instant> {
+        let is_full = self.rules.needs_full_round(&self.store.snapshot(), self.store.dirty());
+        self.full_rounds.next().filter(|_| is_full)
+    }
+
+    /// Replaces the addresses of the node's interfaces. Returns whether a round is due.
+    pub fn set_node_addresses(&mut self, addresses: BTreeSet<IpAddr>) -> bool {
+        let is_new = addresses != self.configured.node_addresses;
+        if is_new {
+            self.set_node(NodeContext { node_addresses: addresses, ..self.configured.clone() });
+        }
+        is_new
+    }
+
+    /// Replaces what is known of the node without the source. A round is due.
+    pub fn set_node(&mut self, configured: NodeContext) {
+        self.configured = configured;
+        self.combine_facts();
+    }
+
+    fn combine_facts(&mut self) {
+        self.node.clone_from(&self.configured);
+        self.node.learn(self.configured.facts().or(self.learned.clone()));
+    }
+
+    /// Evaluates the objects and writes what differs. `clock` returns the time.
+    ///
+    /// Due after batches, when [`Engine::retry_at`] is reached, and when a switch to larger maps is
+    /// complete.
+    pub fn reconcile(
+        &mut self,
+        maps: &mut impl GrowableMaps,
+        clock: impl Fn() -> Instant,
+    ) -> RoundSummary {
+        let mut round = RoundSummary::begin(clock());
+        let is_full = self.evaluate(&mut round);
+        let settled = self.write(maps, &clock, &mut round);
+        let ended = clock();
+        round.took = ended.duration_since(round.started);
+        if is_full {
+            self.full_rounds.worked(ended, round.took);
+        }
+        self.conclude(&mut round, settled, ended);
+        round
+    }
+
+    /// Applies the rules to what has changed. Returns whether it was a full round.
+    fn evaluate(&mut self, round: &mut RoundSummary) -> bool {
+        let dirty = self.store.take_dirty();
+        let found = (!self.synced).then_some(&self.found);
+        let evaluated = self.rules.evaluate(&self.store.snapshot(), &dirty, &self.node, found);
+        round.rejected = evaluated.new_rejections;
+        let is_full = evaluated.changes == DesiredChanges::Everything;
+        self.unplanned.extend(evaluated.changes);
+        is_full
+    }
+
+    /// Writes what differs, after a move to larger maps if there is no room. Returns whether no move
+    /// is under way.
+    fn write(
+        &mut self,
+        maps: &mut impl GrowableMaps,
+        clock: &impl Fn() -> Instant,
+        round: &mut RoundSummary,
+    ) -> bool {
+        let need = self.usage().capacity().at_least(self.realized.used());
+        let mut settled = self.settle(maps, clock, round);
+        if matches!(settled, Ok(true)) {
+            settled = self.make_room(need, maps, clock, round);
+        }
+        round.plan = self.next_plan();
+        if matches!(settled, Ok(true)) {
+            // What the maps contain and what is desired may not fit at the same time, or not in
+            // contiguous slots.
+            let moves = round.moves.len();
+            settled = self.make_room(shortage(&round.plan, maps.capacity()), maps, clock, round);
+            if round.moves.len() > moves {
+                round.plan = self.next_plan();
+            }
+        }
+        round.removes_udp_backends = removes_udp_backends(&round.plan, &self.realized);
+        let applied = apply(&round.plan, maps, &mut self.realized).map(drop);
+        let applied = applied.map_err(anyhow::Error::from);
+        let filled = if applied.is_ok() && self.store.synced() { maps.filled() } else { Ok(()) };
+        let is_settled = *settled.as_ref().unwrap_or(&true);
+        let results = [applied, filled, settled.map(drop)];
+        round.failures.extend(results.into_iter().filter_map(Result::err));
+        is_settled
+    }
+
+    /// Continues a move to larger maps. Returns whether none is under way any more.
+    fn settle(
+        &mut self,
+        maps: &mut impl GrowableMaps,
+        clock: &impl Fn() -> Instant,
+        round: &mut RoundSummary,
+    ) -> anyhow::Result<bool> {
+        if !maps.finish_switch().context("cannot switch to larger maps")? {
+            return Ok(false);
+        }
+        let capacity = maps.capacity();
+        if capacity != self.realized.capacity() {
+            let dump = maps.dump().context("cannot read the pinned maps")?;
+            let (realized, findings) = Realized::restore(dump, capacity);
+            self.realized = realized;
+            self.unplanned = DesiredChanges::Everything;
+            round.findings.extend(findings);
+            let now = clock();
+            let began = self.growing_since.take().unwrap_or(now);
+            round.moves.push(Move { capacity, took: now.duration_since(began) });
+        }
+        Ok(true)
+    }
+
+    /// Begins a move to larger maps if there is no room for `need` and more is allowed. Returns
+    /// whether no move is under way afterwards.
+    fn make_room(
+        &mut self,
+        need: Capacity,
+        maps: &mut impl GrowableMaps,
+        clock: &impl Fn() -> Instant,
+        round: &mut RoundSummary,
+    ) -> anyhow::Result<bool> {
+        let have = maps.capacity();
+        let capacity = have.grown(need, self.node.capacity);
+        if capacity == have {
+            return Ok(true);
+        }
+        let began = clock();
+        maps.grow(capacity).context("cannot move to larger maps")?;
+        self.growing_since = Some(began);
+        self.settle(maps, clock, round)
+    }
+
+    /// Decides what follows from the round.
+    fn conclude(&mut self, round: &mut RoundSummary, is_settled: bool, now: Instant) {
+        let synced = self.store.synced();
+        let deferred = &round.plan.deferred;
+        let is_growing = !is_settled && round.failures.is_empty();
+        self.pending.clear();
+        if is_growing && !deferred.is_empty() {
+            self.pending.push(format!(
+                "{} frontends and VIPs wait for the programs on devices to be switched to larger maps",
+                deferred.len()
+            ));
+        } else {
+            self.pending.extend(deferred.iter().map(ToString::to_string));
+        }
+        self.pending.extend(round.failures.iter().map(|failure| format!("{failure:#}")));
+        if self.pending.is_empty() {
+            // Before the source is synced, nothing is pruned: a later plan still has to.
+            self.unplanned =
+                if synced { DesiredChanges::default() } else { DesiredChanges::Everything };
+            self.retry.succeed();
+            round.outcome = Outcome::Written(std::mem::take(&mut self.changes));
+        } else {
+            self.unplanned = DesiredChanges::Everything;
+            if is_growing {
+                self.retry.succeed();
+            } else {
+                round.outcome = Outcome::Failed(self.retry.fail(now));
+            }
+        }
+        round.became_synced = synced && !self.synced;
+        if round.became_synced {
+            self.synced = true;
+            self.found = DesiredState::default();
+        }
+    }
+
+    /// What a round would write now, without batches taken since the last one.
+    pub fn next_plan(&self) -> Plan {
+        plan_within(&self.unplanned, self.rules.desired(), &self.realized, self.store.synced())
+    }
+
+    /// When the next round is due after one that failed.
+    pub const fn retry_at(&self) -> Option<Instant> {
+        self.retry.at()
+    }
+
+    /// What the objects ask for.
+    pub const fn desired(&self) -> &DesiredState {
+        self.rules.desired()
+    }
+
+    /// How much that is in total.
+    pub const fn totals(&self) -> &Totals {
+        self.rules.totals()
+    }
+
+    /// How much of the maps it takes.
+    pub fn usage(&self) -> Usage {
+        Usage::of(&self.rules)
+    }
+
+    /// The engine's model of what the maps contain.
+    pub const fn realized(&self) -> &Realized {
+        &self.realized
+    }
+
+    /// What is known of the node.
+    pub const fn node(&self) -> &NodeContext {
+        &self.node
+    }
+
+    /// The status of the source after the latest batch.
+    pub fn source(&self) -> &SourceStatus {
+        self.store.source()
+    }
+
+    /// Whether the source was read completely and a round has followed.
+    pub const fn synced(&self) -> bool {
+        self.synced
+    }
+
+    /// Changes that the maps do not follow yet.
+    pub const fn changes(&self) -> &PendingChanges {
+        &self.changes
+    }
+
+    /// Why the maps are not as desired, one reason an entry.
+    pub fn pending(&self) -> &[String] {
+        &self.pending
+    }
+}
+
+/// One more than the capacity of each sort that the plan had no room for.
+fn shortage(plan: &Plan, have: Capacity) -> Capacity {
+    plan.deferred
+        .iter()
+        .fold(Capacity::NONE, |need, deferred| need.at_least(deferred.shortage.more_than(have)))
+}
+
+/// Whether the plan removes a UDP backend that the maps contain.
+fn removes_udp_backends(plan: &Plan, realized: &Realized) -> bool {
+    plan.steps.iter().any(|step| match step {
+        Step::RetireBackend { id } => realized.frontend_of(*id).protocol == Protocol::Udp.number(),
+        _ => false,
+    })
+}

@@ -1,0 +1,70 @@
+//! When a round that failed is tried again.
+
+use std::time::{Duration, Instant};
+
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
+
+const SHORTEST: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// A deadline that doubles its distance with each failure. Without jitter: nobody else writes these
+/// maps.
+#[derive(Debug)]
+pub(super) struct Retry {
+    delays: ExponentialBackoff,
+    at: Option<Instant>,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self { delays: delays(), at: None }
+    }
+}
+
+impl Retry {
+    /// Sets the next deadline. Returns how long it is until then.
+    pub(super) fn fail(&mut self, now: Instant) -> Duration {
+        let delay = self.delays.next().unwrap_or(LONGEST);
+        // backon multiplies in floating point: 100.000001ms.
+        let delay = Duration::from_millis(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
+        self.at = Some(now + delay);
+        delay
+    }
+
+    /// Clears the deadline. The next failure begins with the shortest delay.
+    pub(super) fn succeed(&mut self) {
+        if self.at.take().is_some() {
+            self.delays = delays();
+        }
+    }
+
+    /// The deadline, after a failure.
+    pub(super) const fn at(&self) -> Option<Instant> {
+        self.at
+    }
+}
+
+fn delays() -> ExponentialBackoff {
+    ExponentialBuilder::new()
+        .with_min_delay(SHORTEST)
+        .with_max_delay(LONGEST)
+        .without_max_times()
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_double_from_50_ms_to_5_s_until_a_success() {
+        let (mut retry, now) = (Retry::default(), Instant::now());
+        for millis in [50, 100, 200, 400, 800, 1600, 3200, 5000, 5000] {
+            assert_eq!(retry.fail(now), Duration::from_millis(millis));
+            assert_eq!(retry.at(), Some(now + Duration::from_millis(millis)));
+        }
+        retry.succeed();
+        assert_eq!(retry.at(), None);
+        assert_eq!(retry.fail(now), SHORTEST);
+    }
+}

@@ -1,0 +1,89 @@
+//! What the engine's methods return: what happened, for logs, metrics and reports.
+
+use std::time::{Duration, Instant};
+
+use super::PendingChanges;
+use crate::{
+    model::{Capacity, Rejection, SourceProblem},
+    reconcile::{Finding, Plan},
+    store::Change,
+};
+
+/// What a batch contained that is new.
+#[derive(Debug, Default)]
+pub struct Taken {
+    /// Objects that are different now, sorted.
+    pub changes: Vec<Change>,
+    /// How many of them are ServiceImports.
+    pub imports: usize,
+    /// What the source cannot read now and could read before.
+    pub problems: Vec<SourceProblem>,
+}
+
+/// What a round did.
+#[derive(Debug)]
+pub struct RoundSummary {
+    /// Objects, or parts of them, that the agent does not use from now on.
+    pub rejected: Vec<Rejection>,
+    /// The plan that was carried out, up to the first write that failed.
+    pub plan: Plan,
+    /// Whether the plan removed backends of UDP frontends: their clients' sockets may be stale.
+    pub removes_udp_backends: bool,
+    /// Moves to larger maps that were completed.
+    pub moves: Vec<Move>,
+    /// Damaged frontends that the maps contained after a move.
+    pub findings: Vec<Finding>,
+    /// Whether the source became synced with this round.
+    pub became_synced: bool,
+    /// Why the maps are not as desired, besides what the plan deferred.
+    pub failures: Vec<anyhow::Error>,
+    /// What the round came to.
+    pub outcome: Outcome,
+    /// When it began.
+    pub started: Instant,
+    /// From the first rule to the last write.
+    pub took: Duration,
+}
+
+/// What a round came to.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The maps are as desired. These changes were written since the last time.
+    Written(PendingChanges),
+    /// Some changes need larger maps, which programs are being switched to: the next round is due
+    /// once they are.
+    Growing,
+    /// A write failed, or there is no room: the next round is due after this time.
+    Failed(Duration),
+}
+
+/// A completed move to larger maps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Move {
+    /// The new capacity.
+    pub capacity: Capacity,
+    /// From the decision until all programs read the new maps.
+    pub took: Duration,
+}
+
+impl RoundSummary {
+    pub(super) const fn begin(started: Instant) -> Self {
+        Self {
+            rejected: Vec::new(),
+            plan: Plan { steps: Vec::new(), deferred: Vec::new() },
+            removes_udp_backends: false,
+            moves: Vec::new(),
+            findings: Vec::new(),
+            became_synced: false,
+            failures: Vec::new(),
+            outcome: Outcome::Growing,
+            started,
+            took: Duration::ZERO,
+        }
+    }
+
+    /// Whether the maps are as desired.
+    pub const fn is_written(&self) -> bool {
+        matches!(self.outcome, Outcome::Written(_))
+    }
+}

@@ -1,0 +1,148 @@
+//! Config maps for tests of the engine: in memory, growable, and failing on demand.
+
+use anyhow::ensure;
+
+use super::{GrowableMaps, Mirror};
+use crate::{
+    model::Capacity,
+    reconcile::{Dump, Faulty, MapError, Maps, MemoryMaps, Step},
+};
+
+/// How maps fail.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// Of 1000 writes, how many begin a burst of failures.
+    pub per_mille: u16,
+    /// How many writes in a row fail then.
+    pub length: u32,
+    /// Which ones follows from this.
+    pub seed: u64,
+}
+
+/// Growable maps in memory. The switch to larger ones takes as long as a test wants.
+#[derive(Clone, Debug)]
+pub struct GrowableMemoryMaps {
+    maps: Mirror<Faulty<MemoryMaps>>,
+    capacity: Capacity,
+    /// The capacity of [`Mirror::next`].
+    next_capacity: Option<Capacity>,
+    faults: Faults,
+    /// Programs on devices are not switched as long as this is set.
+    pub is_stalled: bool,
+    /// So many attempts to make larger maps fail.
+    pub failing_moves: u32,
+    /// So many attempts to finish a switch fail.
+    pub failing_switches: u32,
+}
+
+impl GrowableMemoryMaps {
+    /// Empty maps without faults.
+    pub fn new(capacity: Capacity) -> Self {
+        Self::with_contents(capacity, Dump::default(), Faults::default())
+    }
+
+    /// Maps as an agent left them.
+    pub fn with_contents(capacity: Capacity, contents: Dump, faults: Faults) -> Self {
+        Self {
+            maps: Mirror::new(faulty(capacity, contents, faults)),
+            capacity,
+            next_capacity: None,
+            faults,
+            is_stalled: false,
+            failing_moves: 0,
+            failing_switches: 0,
+        }
+    }
+
+    /// Changes which writes fail from now on.
+    pub fn set_faults(&mut self, faults: Faults) {
+        let contents = self.contents().clone();
+        let next = self.next().cloned().zip(self.next_capacity);
+        self.faults = faults;
+        self.maps = Mirror::new(faulty(self.capacity, contents, faults));
+        if let Some((contents, capacity)) = next {
+            self.maps.set_next(faulty(capacity, contents, faults));
+        }
+    }
+
+    /// What the maps contain that programs read, or did before a switch began.
+    pub const fn contents(&self) -> &Dump {
+        self.maps.current().maps.contents()
+    }
+
+    /// What the maps contain that programs are being switched to.
+    pub fn next(&self) -> Option<&Dump> {
+        self.maps.next().map(|next| next.maps.contents())
+    }
+}
+
+fn faulty(capacity: Capacity, contents: Dump, faults: Faults) -> Faulty<MemoryMaps> {
+    let maps = MemoryMaps::with_contents(capacity, contents);
+    Faulty::in_bursts(maps, faults.per_mille, faults.length, faults.seed)
+}
+
+impl Maps for GrowableMemoryMaps {
+    fn write(&mut self, step: &Step) -> Result<(), MapError> {
+        self.maps.write(step)
+    }
+
+    fn dump(&self) -> Result<Dump, MapError> {
+        self.maps.dump()
+    }
+}
+
+impl GrowableMaps for GrowableMemoryMaps {
+    fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
+    fn grow(&mut self, capacity: Capacity) -> anyhow::Result<()> {
+        ensure!(self.next_capacity.is_none(), "a switch to larger maps is under way");
+        let fails = self.failing_moves > 0;
+        self.failing_moves = self.failing_moves.saturating_sub(1);
+        ensure!(!fails, "no memory for larger maps");
+        self.faults.seed += 1;
+        self.maps.set_next(faulty(capacity, self.contents().clone(), self.faults));
+        self.next_capacity = Some(capacity);
+        Ok(())
+    }
+
+    fn finish_switch(&mut self) -> anyhow::Result<bool> {
+        if self.next_capacity.is_none() {
+            return Ok(true);
+        }
+        let fails = self.failing_switches > 0;
+        self.failing_switches = self.failing_switches.saturating_sub(1);
+        ensure!(!fails, "a program cannot be switched");
+        if self.is_stalled {
+            return Ok(false);
+        }
+        self.maps.advance();
+        self.capacity = self.next_capacity.take().unwrap_or(self.capacity);
+        Ok(true)
+    }
+
+    fn filled(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+/// A move to larger maps fails as a write does.
+impl<M: GrowableMaps> GrowableMaps for Faulty<M> {
+    fn capacity(&self) -> Capacity {
+        self.maps.capacity()
+    }
+
+    fn grow(&mut self, capacity: Capacity) -> anyhow::Result<()> {
+        ensure!(!self.fails(), "no larger maps this time");
+        self.maps.grow(capacity)
+    }
+
+    fn finish_switch(&mut self) -> anyhow::Result<bool> {
+        self.maps.finish_switch()
+    }
+
+    fn filled(&mut self) -> anyhow::Result<()> {
+        self.maps.filled()
+    }
+}

@@ -1,0 +1,382 @@
+use std::{
+    cell::Cell,
+    time::{Duration, Instant, SystemTime},
+};
+
+use fastrand::Rng;
+
+use super::{
+    testing::{Faults, GrowableMemoryMaps},
+    *,
+};
+use crate::{
+    model::{
+        EndpointSlice, Object, ObjectEvent, ObjectRef, ServiceImport,
+        fixture::{import, key, slice},
+    },
+    reconcile::{Dump, plan},
+};
+
+const SMALL: Capacity = Capacity { frontends: 1, endpoints: 2, clusters: 1 };
+const BOUND: Capacity = Capacity { frontends: 32, endpoints: 256, clusters: 8 };
+
+/// An engine, its maps, and a clock that stands still unless a test moves it.
+struct World {
+    engine: Engine,
+    maps: GrowableMemoryMaps,
+    now: Cell<Instant>,
+    /// By how much the clock moves each time it is read.
+    tick: Duration,
+}
+
+impl World {
+    fn new(capacity: Capacity) -> Self {
+        Self::on(GrowableMemoryMaps::new(capacity))
+    }
+
+    /// An agent that finds these maps.
+    fn on(maps: GrowableMemoryMaps) -> Self {
+        let node = NodeContext { capacity: BOUND, ..NodeContext::default() };
+        let (engine, findings) = Engine::start(&maps, node, SystemTime::now()).expect("in memory");
+        assert_eq!(findings, []);
+        Self { engine, maps, now: Cell::new(Instant::now()), tick: Duration::ZERO }
+    }
+
+    fn take(&mut self, events: impl Into<Vec<ObjectEvent>>) -> Taken {
+        self.engine.take(EventBatch { events: events.into(), ..EventBatch::default() })
+    }
+
+    fn reconcile(&mut self) -> RoundSummary {
+        self.engine.reconcile(&mut self.maps, || {
+            self.now.set(self.now.get() + self.tick);
+            self.now.get()
+        })
+    }
+
+    /// A round that leaves nothing to do.
+    fn settle(&mut self) -> RoundSummary {
+        let round = self.reconcile();
+        assert!(round.is_written(), "{round:?}");
+        self.assert_arrived(self.maps.contents());
+        round
+    }
+
+    fn assert_arrived(&self, contents: &Dump) {
+        let (found, findings) = Realized::restore(contents.clone(), BOUND);
+        assert_eq!(findings, []);
+        let Plan { mut steps, deferred } = plan(self.engine.desired(), &found, true);
+        // A backend that was written before a failure, and is not desired any more, stays active: no
+        // slot names it, and its id is free.
+        steps.retain(|step| !matches!(step, Step::RetireBackend { .. }));
+        assert_eq!((steps, deferred), (vec![], vec![]));
+    }
+
+    fn backends(&self) -> usize {
+        self.engine.realized().in_force().frontends.values().map(|one| one.backends.len()).sum()
+    }
+}
+
+/// An import `shop/web-<n>` of one port.
+fn web(number: usize) -> ServiceImport {
+    import(&format!("shop/web-{number}")).ip(&format!("10.0.0.{}", number + 1)).port("http", 80)
+}
+
+/// A slice of it with `count` endpoints, from `first` on.
+fn pods(number: usize, first: usize, count: usize) -> EndpointSlice {
+    let empty = slice(&format!("shop/web-{number}-a"), &format!("web-{number}")).port("http", 8080);
+    (first..first + count).fold(empty, |slice, pod| slice.address(&format!("10.1.{number}.{pod}")))
+}
+
+fn apply_import(import: ServiceImport) -> ObjectEvent {
+    ObjectEvent::Apply(Object::Import(import))
+}
+
+fn apply_slice(slice: EndpointSlice) -> ObjectEvent {
+    ObjectEvent::Apply(Object::Slice(slice))
+}
+
+/// The complete lists of these imports, each with a slice of so many endpoints.
+fn lists(numbers: std::ops::Range<usize>, endpoints: usize) -> [ObjectEvent; 2] {
+    let imports = numbers.clone().map(|number| Object::Import(web(number))).collect();
+    let slices = numbers.map(|number| Object::Slice(pods(number, 1, endpoints))).collect();
+    [
+        ObjectEvent::Relist { kind: Kind::ServiceImport, objects: imports },
+        ObjectEvent::Relist { kind: Kind::EndpointSlice, objects: slices },
+    ]
+}
+
+fn delay(round: &RoundSummary) -> Option<Duration> {
+    match round.outcome {
+        Outcome::Failed(delay) => Some(delay),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_round_writes_what_batches_asked_for() {
+    let mut world = World::new(BOUND);
+    let taken = world.take(lists(0..3, 2));
+    assert_eq!((taken.changes.len(), taken.imports), (6, 3));
+    let round = world.settle();
+    assert!(round.became_synced);
+    let Outcome::Written(changes) = round.outcome else { panic!("{round:?}") };
+    assert_eq!((changes.imports(), changes.slices()), (3, 3));
+    assert_eq!(world.backends(), 6);
+    assert_eq!(world.settle().plan, Plan::default());
+}
+
+#[test]
+fn a_move_to_larger_maps_happens_within_the_round() {
+    let mut world = World::new(SMALL);
+    world.tick = Duration::from_millis(10);
+    world.take(lists(0..3, 4));
+    let round = world.settle();
+    let capacity = Capacity { frontends: 4, endpoints: 16, clusters: 1 };
+    assert_eq!(round.moves.iter().map(|moved| moved.capacity).collect::<Vec<_>>(), [capacity]);
+    assert!(round.moves[0].took >= world.tick);
+    assert_eq!(world.maps.capacity(), capacity);
+    assert_eq!(world.backends(), 12);
+}
+
+#[test]
+fn a_move_that_fails_is_tried_again_and_other_changes_go_on() {
+    let mut world = World::new(SMALL);
+    world.take(lists(0..1, 2));
+    world.settle();
+    world.maps.failing_moves = 2;
+    world.take([apply_import(web(1)), apply_slice(pods(0, 7, 2))]);
+    for millis in [50, 100] {
+        let round = world.reconcile();
+        assert_eq!(delay(&round), Some(Duration::from_millis(millis)));
+        assert_eq!(round.failures.len(), 1);
+        let failure = format!("{:#}", round.failures[0]);
+        assert_eq!(failure, "cannot move to larger maps: no memory for larger maps");
+        let pending = world.engine.pending();
+        assert_eq!(pending.last(), Some(&failure));
+        assert!(pending[0].contains("10.0.0.2:80/TCP stays as it is"), "{pending:?}");
+        let in_force = world.engine.realized().in_force();
+        let addresses = in_force.frontends.values().flat_map(|frontend| &frontend.backends);
+        assert!(
+            addresses
+                .map(|backend| backend.address.to_string())
+                .eq(["10.1.0.7:8080", "10.1.0.8:8080"])
+        );
+    }
+    let round = world.settle();
+    assert_eq!(round.moves.len(), 1);
+    assert!(world.engine.pending().is_empty() && world.engine.retry_at().is_none());
+}
+
+#[test]
+fn changes_go_on_in_both_maps_while_programs_are_being_switched() {
+    let mut world = World::new(SMALL);
+    world.take(lists(0..1, 2));
+    world.settle();
+    world.maps.is_stalled = true;
+    world.take([apply_import(web(1)), apply_slice(pods(1, 1, 1))]);
+    let round = world.reconcile();
+    assert!(matches!(round.outcome, Outcome::Growing), "{round:?}");
+    assert_eq!(world.engine.retry_at(), None, "the end of the switch is waited for");
+    assert_eq!(
+        world.engine.pending(),
+        ["2 frontends and VIPs wait for the programs on devices to be switched to larger maps"]
+    );
+    for first in [3, 5, 7] {
+        world.take([apply_slice(pods(0, first, 2))]);
+        let round = world.reconcile();
+        assert!(round.moves.is_empty() && round.failures.is_empty());
+        assert!(!round.plan.steps.is_empty(), "what fits is written");
+        assert_eq!(Some(world.maps.contents()), world.maps.next());
+    }
+    assert_eq!(world.maps.capacity(), SMALL);
+    world.maps.is_stalled = false;
+    let round = world.settle();
+    assert_eq!(round.moves.len(), 1);
+    assert_eq!(world.backends(), 3);
+}
+
+#[test]
+fn a_switch_that_fails_is_tried_again() {
+    let mut world = World::new(SMALL);
+    world.maps.failing_switches = 3;
+    world.take(lists(0..2, 2));
+    // Each round tries once, and writes what fits meanwhile.
+    for millis in [50, 100, 200] {
+        let round = world.reconcile();
+        assert_eq!(delay(&round), Some(Duration::from_millis(millis)));
+        assert!(format!("{:#}", round.failures[0]).starts_with("cannot switch to larger maps"));
+        assert_eq!(world.backends(), 2);
+    }
+    assert_eq!(world.settle().moves.len(), 1);
+    assert_eq!(world.backends(), 4);
+}
+
+#[test]
+fn delays_grow_with_each_failure_until_a_success() {
+    let mut world = World::new(BOUND);
+    let broken = Faults { per_mille: 1000, length: 1, seed: 0 };
+    world.maps.set_faults(broken);
+    world.take(lists(0..1, 1));
+    for millis in [50, 100, 200, 400, 800, 1600, 3200, 5000, 5000] {
+        let round = world.reconcile();
+        assert_eq!(delay(&round), Some(Duration::from_millis(millis)));
+        assert_eq!(world.engine.retry_at(), Some(world.now.get() + delay(&round).unwrap()));
+        world.now.set(world.engine.retry_at().unwrap());
+    }
+    assert_eq!((world.engine.changes().imports(), world.engine.changes().slices()), (1, 1));
+    world.maps.set_faults(Faults::default());
+    world.settle();
+    assert_eq!(world.engine.retry_at(), None);
+    assert_eq!(world.engine.changes().imports(), 0);
+    world.maps.set_faults(broken);
+    world.take([apply_slice(pods(0, 2, 1))]);
+    assert_eq!(delay(&world.reconcile()), Some(Duration::from_millis(50)));
+}
+
+#[test]
+fn nothing_is_pruned_before_the_source_is_synced() {
+    let mut former = World::new(BOUND);
+    former.take(lists(0..3, 2));
+    former.settle();
+    let mut world = World::on(former.maps);
+    let [imports, slices] = lists(0..1, 1);
+    for event in [vec![], vec![imports], vec![apply_slice(pods(0, 1, 1))]] {
+        world.take(event);
+        let round = world.reconcile();
+        assert!(round.is_written() && !round.became_synced);
+        assert_eq!(round.plan, Plan::default());
+        assert_eq!(world.backends(), 6);
+    }
+    world.take([slices]);
+    assert!(world.settle().became_synced);
+    assert_eq!(world.backends(), 1);
+}
+
+#[test]
+fn an_agent_that_reads_the_same_as_its_predecessor_writes_nothing() {
+    let mut former = World::new(SMALL);
+    former.take(lists(0..4, 3));
+    former.settle();
+    let contents = former.maps.contents().clone();
+    let mut world = World::on(former.maps);
+    world.take(lists(0..4, 3));
+    assert_eq!(world.settle().plan, Plan::default());
+    assert_eq!(*world.maps.contents(), contents);
+}
+
+#[test]
+fn a_full_round_waits_for_three_times_the_last_ones_duration() {
+    let mut world = World::new(BOUND);
+    world.tick = Duration::from_millis(10);
+    world.take(lists(0..1, 1));
+    assert_eq!(world.engine.gather_until(), None, "the first one does not wait");
+    let round = world.settle();
+    assert!(round.took >= world.tick);
+    let until = world.now.get() + 3 * round.took;
+    assert_eq!(world.engine.gather_until(), None, "there is nothing to do");
+    world.take([apply_slice(pods(0, 2, 1))]);
+    assert_eq!(world.engine.gather_until(), None, "a partial round does not wait");
+    world.take([apply_import(web(1))]);
+    assert_eq!(world.engine.gather_until(), Some(until));
+    world.tick = Duration::from_secs(10);
+    world.settle();
+    world.take([apply_import(web(2))]);
+    assert_eq!(world.engine.gather_until(), Some(world.now.get() + Duration::from_secs(1)));
+}
+
+#[test]
+fn only_removed_udp_backends_leave_stale_sockets() {
+    for (protocol, expected) in [("UDP", true), ("TCP", false)] {
+        let mut world = World::new(BOUND);
+        let dns = |addresses: &[&str]| {
+            let empty = slice("shop/dns-a", "dns").port_of("dns", Some(53), Some(protocol));
+            apply_slice(addresses.iter().fold(empty, |slice, address| slice.address(address)))
+        };
+        let import = import("shop/dns").ip("10.0.0.1").port_of("dns", 53, Some(protocol));
+        world.take(lists(0..0, 0));
+        world.take([apply_import(import), dns(&["10.1.0.1", "10.1.0.2"])]);
+        assert!(!world.settle().removes_udp_backends);
+        world.take([dns(&["10.1.0.1"])]);
+        assert_eq!(world.settle().removes_udp_backends, expected, "{protocol}");
+    }
+}
+
+#[test]
+fn facts_of_flags_take_precedence_over_those_of_the_source() {
+    let mut world = World::new(BOUND);
+    let node = NodeFacts { zone: Some("a".to_owned()), ..NodeFacts::default() };
+    world.engine.take(EventBatch { node, ..EventBatch::default() });
+    assert_eq!(world.engine.node().zone.as_deref(), Some("a"));
+    assert!(world.engine.set_node_addresses(["10.0.0.9".parse().unwrap()].into()));
+    assert!(!world.engine.set_node_addresses(["10.0.0.9".parse().unwrap()].into()));
+    assert_eq!(world.engine.node().zone.as_deref(), Some("a"));
+    let zone = Some("b".to_owned());
+    world.engine.set_node(NodeContext { zone, ..world.engine.node().clone() });
+    assert_eq!(world.engine.node().zone.as_deref(), Some("b"));
+}
+
+/// A random change of one of eight services.
+fn change(random: &mut Rng) -> ObjectEvent {
+    let number = random.usize(0..8);
+    match random.u8(0..10) {
+        0 => apply_import(web(number)),
+        1 => ObjectEvent::Delete(ObjectRef {
+            kind: Kind::ServiceImport,
+            key: key(&format!("shop/web-{number}")),
+        }),
+        _ => apply_slice(pods(number, random.usize(1..9), random.usize(0..9))),
+    }
+}
+
+/// Neither set of maps may contain a frontend that is not fit for a reader.
+fn assert_whole(maps: &GrowableMemoryMaps) {
+    for contents in [Some(maps.contents()), maps.next()].into_iter().flatten() {
+        assert_eq!(Realized::restore(contents.clone(), BOUND).1, []);
+    }
+}
+
+/// Bursts of changes while writes fail, moves fail, switches stall and agents die: in the end the maps
+/// are as desired.
+fn converges(faults: Faults) -> usize {
+    let mut random = Rng::with_seed(faults.seed);
+    let mut world = World::on(GrowableMemoryMaps::with_contents(SMALL, Dump::default(), faults));
+    world.take(lists(0..4, 2));
+    let (mut failures, mut moves) = (0, 0);
+    for _ in 0..60 {
+        let burst: Vec<_> = (0..random.usize(1..5)).map(|_| change(&mut random)).collect();
+        world.take(burst);
+        world.maps.is_stalled = random.u8(0..4) == 0;
+        world.maps.failing_moves = u32::from(random.u8(0..3) == 0);
+        world.maps.failing_switches = u32::from(random.u8(0..3) == 0);
+        let round = world.reconcile();
+        failures += round.failures.len();
+        moves += round.moves.len();
+        assert_whole(&world.maps);
+    }
+    world.maps.is_stalled = false;
+    for _ in 0..1000 {
+        let round = world.reconcile();
+        failures += round.failures.len();
+        moves += round.moves.len();
+        if round.is_written() && world.maps.next().is_none() {
+            world.assert_arrived(world.maps.contents());
+            assert!(moves > 0, "the maps grew");
+            return failures;
+        }
+    }
+    panic!("no end after 1000 rounds: {:?}", world.engine.pending());
+}
+
+#[test]
+fn one_write_in_ten_fails_and_the_maps_end_as_desired() {
+    let failures: usize =
+        (0..40).map(|seed| converges(Faults { per_mille: 100, length: 1, seed })).sum();
+    assert!(failures > 400, "{failures}");
+}
+
+#[test]
+fn writes_fail_in_bursts_and_the_maps_end_as_desired() {
+    let failures: usize =
+        (0..40).map(|seed| converges(Faults { per_mille: 10, length: 50, seed })).sum();
+    assert!(failures > 400, "{failures}");
+}

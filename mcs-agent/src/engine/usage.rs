@@ -1,0 +1,41 @@
+//! How much of the config maps the desired state takes.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{desired::Rules, model::Capacity};
+
+/// How many entries of each sort the desired state has. Part of `mcs-agent status -o json`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Usage {
+    /// VIPs.
+    pub vips: usize,
+    /// Frontends.
+    pub frontends: usize,
+    /// Backends of all frontends together.
+    pub endpoints: usize,
+    /// Source clusters.
+    pub clusters: usize,
+}
+
+impl Usage {
+    /// That of the desired state.
+    pub(super) fn of(rules: &Rules) -> Self {
+        let (desired, totals) = (rules.desired(), rules.totals());
+        Self {
+            vips: desired.vips.len(),
+            frontends: desired.frontends.len(),
+            endpoints: totals.endpoints,
+            clusters: totals.clusters.len(),
+        }
+    }
+
+    /// The least capacity that has room for it.
+    pub(super) fn capacity(self) -> Capacity {
+        let count = |count| u32::try_from(count).unwrap_or(u32::MAX);
+        Capacity {
+            frontends: count(self.vips.max(self.frontends)),
+            endpoints: count(self.endpoints),
+            clusters: count(self.clusters),
+        }
+    }
+}
