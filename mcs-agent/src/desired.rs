@@ -1,67 +1,68 @@
-//! The rules: from the objects of a snapshot to what the dataplane must do. Pure and synchronous.
+//! The rules: they turn the objects of a snapshot into the desired state. They are pure and
+//! synchronous.
 //!
 //! ```text
-//! per import        all imports              per import                 all imports
-//! claim::judge  ->  allotment::allot     ->  slice, selection       ->  capacity::bound  ->  report
-//! its own words     precedence, VIP and      slices to backends,        endpoints and
-//!                   frontend capacity        VIPs known                 source clusters
+//! per import         all imports             per import              all imports
+//! claim::evaluate -> assignment::assign  ->  slice, selection    ->  capacity::limit  ->  report
+//! its own fields     precedence, VIP and     slices to backends,     endpoints and
+//!                    frontend limits         no VIP among them       source clusters
 //! ```
 //!
-//! What a rule turns down becomes a [`crate::model::Rejection`], and touches nothing else:
+//! A rejected part of an object becomes a [`crate::model::Rejection`] and affects nothing else:
 //!
-//! | wrong | consequence |
+//! | problem | consequence |
 //! |---|---|
-//! | object cannot be read; name too long; affinity or traffic policy invalid | the import makes nothing |
-//! | entry of `spec.ips` | that address is not ours |
-//! | entry of `spec.ports` | that port is refused, like every unknown port of a VIP |
-//! | frontend that an older import holds | the holder keeps it; both keep the VIP |
+//! | object cannot be read; name too long; affinity or traffic policy invalid | the import gets no frontend |
+//! | entry of `spec.ips` | that address is no VIP |
+//! | entry of `spec.ports` | the port is refused, like every unknown port of a VIP |
+//! | frontend that an older import holds | the holder keeps it; both imports keep the VIP |
 //! | `Local` without `--node-name` and `--cluster-id` | every client is refused |
-//! | slice of another address type, or with a cluster name too long | the slice offers nothing |
+//! | slice of another address type, or with a cluster name too long | the slice is not used |
 //! | port or endpoint of a slice | that port or endpoint is not used |
-//! | more VIPs or frontends than fit | those that are not in force are not made, the younger imports' first |
-//! | more endpoints than fit | a frontend gets no more than it has; one that has none refuses |
-//! | more source clusters than fit | the backends of those that are not in force are not used |
+//! | more VIPs or frontends than fit | those in force stay; the younger imports' new ones are rejected first |
+//! | more endpoints than fit | a frontend keeps what it has and gets no more; one that has none refuses |
+//! | more source clusters than fit | the backends of clusters that are not in force are not used |
 
 mod address;
 mod affinity;
-mod allotment;
+mod assignment;
 mod candidate;
 mod capacity;
 mod claim;
 mod condition;
+mod eligibility;
 mod endpoint;
+mod full_round;
+mod ip_family;
 mod name;
-mod policy;
+mod partial_round;
 mod port;
 mod precedence;
+mod problem;
 #[cfg(test)]
 mod properties;
-mod refusal;
+mod quota;
 mod report;
+mod round;
 mod rules;
-mod scope;
 mod selection;
 mod service;
 mod slice;
-mod standing;
 #[cfg(test)]
 mod tests;
 mod topology;
 mod totals;
+mod traffic_policy;
 mod vip;
-mod whole;
 
-pub use self::{
-    rules::{Round, Rules},
-    totals::Totals,
-};
+pub use self::{round::Round, rules::Rules, totals::Totals};
 
-/// What [`Rules`] have to come to.
+/// The result of a full round, which every sequence of rounds has to reach.
 #[cfg(test)]
 fn compute(
     snapshot: &crate::store::Snapshot,
     node: &crate::model::NodeContext,
     in_force: &crate::model::DesiredState,
 ) -> crate::model::DesiredState {
-    whole::judge(snapshot, node, in_force).desired
+    full_round::evaluate(snapshot, node, in_force).desired
 }

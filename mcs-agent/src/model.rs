@@ -12,8 +12,8 @@ mod rejection;
 
 pub use capacity::{Capacity, Memory, MemoryError};
 pub use desired::{
-    Backend, DesiredChanges, DesiredState, Frontend, FrontendId, ImportReport, ImportState,
-    Protocol,
+    Backend, ClusterRun, DesiredChanges, DesiredState, Frontend, FrontendId, ImportReport,
+    ImportState, Protocol,
 };
 pub use event::{EventBatch, KindStatus, ObjectEvent, SourceProblem, SourceStatus};
 pub use node::{NodeContext, NodeFacts};

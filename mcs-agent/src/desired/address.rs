@@ -1,9 +1,11 @@
+//! Classes of addresses that can be neither a VIP nor an endpoint.
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The class that keeps an address from being a VIP or an endpoint, if it is in one.
+/// The forbidden class of an address, if it is in one.
 ///
-/// An IPv6 address that embeds an IPv4 one (mapped or compatible, RFC 4291 2.5.5) is judged by that
-/// as well: the kernel may treat it as such.
+/// An IPv6 address can embed an IPv4 address (mapped or compatible, RFC 4291 2.5.5). The kernel can
+/// treat it as that address, so the class of the IPv4 address counts too.
 pub(super) fn forbidden(ip: IpAddr) -> Option<&'static str> {
     match ip {
         IpAddr::V4(v4) => forbidden_v4(v4),
@@ -34,8 +36,8 @@ fn class<const N: usize>(classes: [(bool, &'static str); N]) -> Option<&'static 
     classes.into_iter().find_map(|(applies, name)| applies.then_some(name))
 }
 
-/// The IPv4 address that is written as an IPv6 one (`::ffff:a.b.c.d`), if it is. The maps hold IPv4
-/// in that form, so such a literal would change its family on the way.
+/// The IPv4 address of an IPv4-mapped IPv6 address (`::ffff:a.b.c.d`). The maps hold IPv4 addresses
+/// in this form, so a mapped address would come out of them as IPv4.
 pub(super) fn ipv4_mapped(ip: IpAddr) -> Option<Ipv4Addr> {
     match ip {
         IpAddr::V4(_) => None,

@@ -1,18 +1,20 @@
-use super::refusal::Refusal;
+//! `sessionAffinity` of an import.
+
+use super::problem::Problem;
 use crate::model::{RejectionReason, ServiceImport};
 
-/// Seconds, where the import does not say (`DefaultClientIPServiceAffinitySeconds` of the API).
+/// Seconds, if the import sets no timeout (`DefaultClientIPServiceAffinitySeconds` of the API).
 const DEFAULT_SECONDS: i32 = 10_800;
 /// One day (`MaxClientIPServiceAffinitySeconds` of the API).
 const MAX_SECONDS: u32 = 86_400;
 
-/// Seconds of ClientIP affinity that the import asks for, 1 to 86400, or none.
-pub(super) fn seconds(import: &ServiceImport) -> Result<Option<u32>, Refusal> {
+/// Seconds of ClientIP affinity, 1 to 86400. `None`: no affinity.
+pub(super) fn seconds(import: &ServiceImport) -> Result<Option<u32>, Problem> {
     match import.session_affinity.as_deref() {
         None | Some("" | "None") => return Ok(None),
         Some("ClientIP") => {}
         Some(other) => {
-            return Err(Refusal::new(
+            return Err(Problem::new(
                 RejectionReason::AffinityInvalid,
                 format!("sessionAffinity {other:?} is unknown; use ClientIP or None"),
             ));
@@ -21,7 +23,7 @@ pub(super) fn seconds(import: &ServiceImport) -> Result<Option<u32>, Refusal> {
     let written = import.affinity_timeout_seconds.unwrap_or(DEFAULT_SECONDS);
     match u32::try_from(written) {
         Ok(seconds @ 1..=MAX_SECONDS) => Ok(Some(seconds)),
-        _ => Err(Refusal::new(
+        _ => Err(Problem::new(
             RejectionReason::AffinityInvalid,
             format!(
                 "sessionAffinityConfig.clientIP.timeoutSeconds {written} is out of range; use 1 to \
@@ -58,9 +60,9 @@ mod tests {
             };
             match (seconds(&import), expected) {
                 (Ok(seconds), Ok(expected)) => assert_eq!(seconds, expected, "{affinity:?}"),
-                (Err(refusal), Err(part)) => {
-                    assert_eq!(refusal.reason, RejectionReason::AffinityInvalid);
-                    assert!(refusal.message.contains(part), "{}", refusal.message);
+                (Err(problem), Err(part)) => {
+                    assert_eq!(problem.reason, RejectionReason::AffinityInvalid);
+                    assert!(problem.message.contains(part), "{}", problem.message);
                 }
                 (got, _) => panic!("{affinity:?} {timeout:?}: {got:?}"),
             }

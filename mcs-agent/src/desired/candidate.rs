@@ -1,13 +1,15 @@
+//! Endpoints that can become backends of one port, one per address.
+
 use std::{net::SocketAddr, sync::Arc};
 
 use super::condition::Conditions;
 use crate::model::{Backend, Endpoint};
 
-/// An endpoint of a port that may become a backend.
+/// An endpoint that can become a backend, with its port.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate<'a> {
     pub(super) address: SocketAddr,
-    /// Empty if its slice does not say.
+    /// Empty if the slice names none.
     pub(super) cluster: &'a Arc<str>,
     pub(super) endpoint: &'a Endpoint,
 }
@@ -22,13 +24,13 @@ impl Candidate<'_> {
     }
 }
 
-/// Sorts by address and leaves one of each.
+/// Sorts by address and keeps one candidate per address.
 ///
-/// A pod that moves between slices is in both for a while, and a terminating pod's address may
-/// already be another's: the one that is not terminating is the one that answers (kube-proxy
-/// `endpointslicecache.go`). Among equals the readier one wins, then the slice whose name comes
-/// first.
-pub(super) fn unify(candidates: &mut Vec<Candidate<'_>>) {
+/// A pod that moves between slices is in both for a while, and a terminating pod's address can
+/// already belong to another pod. The endpoint that is not terminating is the one that answers
+/// (kube-proxy `endpointslicecache.go`). Next, ready comes before serving, and serving before the
+/// rest. Among equals, the slice whose name sorts first wins.
+pub(super) fn keep_one_per_address(candidates: &mut Vec<Candidate<'_>>) {
     candidates.sort_by_key(|candidate| {
         let Conditions { ready, serving, terminating } = candidate.conditions();
         (candidate.address, terminating, !ready, !serving)
@@ -36,13 +38,13 @@ pub(super) fn unify(candidates: &mut Vec<Candidate<'_>>) {
     candidates.dedup_by_key(|candidate| candidate.address);
 }
 
-/// Endpoints for tests, each with its cluster's name.
+/// Test endpoints with the names of their clusters.
 #[cfg(test)]
 pub(super) fn of_clusters(endpoints: &[(&str, Endpoint)]) -> Vec<(Arc<str>, Endpoint)> {
     endpoints.iter().map(|(cluster, endpoint)| ((*cluster).into(), endpoint.clone())).collect()
 }
 
-/// Candidates for tests, told apart by their ports: 1, 2 and so on, whatever the endpoints' addresses.
+/// Test candidates with the ports 1, 2 and so on. They do not use the endpoints' addresses.
 #[cfg(test)]
 pub(super) fn numbered<'a>(endpoints: &'a [(Arc<str>, Endpoint)]) -> Vec<Candidate<'a>> {
     let candidate = |((cluster, endpoint), port): (&'a (Arc<str>, Endpoint), u16)| Candidate {
@@ -81,7 +83,7 @@ mod tests {
                             endpoint,
                         })
                         .to_vec();
-                    unify(&mut candidates);
+                    keep_one_per_address(&mut candidates);
                     assert_eq!(candidates.len(), 1);
                     assert_eq!(candidates[0].endpoint, &winner, "against {loser:?}");
                 }
@@ -100,7 +102,7 @@ mod tests {
         };
         let mut candidates =
             vec![of("10.1.0.1:81", &a), of("10.1.0.1:80", &b), of("10.1.0.1:80", &c)];
-        unify(&mut candidates);
+        keep_one_per_address(&mut candidates);
         let kept: Vec<_> = candidates.iter().map(|c| (c.address.port(), &**c.cluster)).collect();
         assert_eq!(kept, [(80, "b"), (81, "a")]);
     }

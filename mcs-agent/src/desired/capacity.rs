@@ -1,121 +1,59 @@
+//! Removes the backends and source clusters that do not fit into `--max-memory`.
+
 use std::collections::BTreeSet;
 
-use super::{refusal::Refusal, service::Service};
-use crate::model::{Backend, Capacity, DesiredState, Frontend, FrontendId, RejectionReason};
+use super::{
+    quota::{Limit, Quota},
+    service::Service,
+};
+use crate::model::{Backend, Capacity, DesiredState, Frontend, FrontendId};
 
-/// How much there is room for, and how much all objects together want.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limit {
-    allowed: usize,
-    noun: &'static str,
-    wanted: usize,
-}
-
-impl Limit {
-    pub(super) fn new(allowed: u32, noun: &'static str, wanted: usize) -> Self {
-        Self { allowed: usize::try_from(allowed).unwrap_or(usize::MAX), noun, wanted }
-    }
-
-    /// Whether `total` fit.
-    fn fits(&self, total: usize) -> bool {
-        total <= self.allowed
-    }
-
-    fn suffices(&self) -> bool {
-        self.fits(self.wanted)
-    }
-
-    fn refuse(&self, what: &str) -> Refusal {
-        let Self { allowed, noun, wanted } = self;
-        Refusal::new(
-            RejectionReason::Capacity,
-            format!(
-                "{what}: {wanted} {noun} are wanted and --max-memory has room for {allowed}; raise \
-                 it in proportion"
-            ),
-        )
-    }
-}
-
-/// Room that is given away one by one, and kept for who has it.
-#[derive(Debug)]
-pub(super) struct Places<T> {
-    limit: Limit,
-    kept: BTreeSet<T>,
-    /// Given to those that room was kept for.
-    old: usize,
-    /// Given to others.
-    new: usize,
-}
-
-impl<T: Ord> Places<T> {
-    /// Keeps room for those that are in force and wanted.
-    pub(super) fn new(limit: Limit, kept: BTreeSet<T>) -> Self {
-        Self { limit, kept, old: 0, new: 0 }
-    }
-
-    /// Takes a place, if there is one.
-    pub(super) fn take(&mut self, who: &T) -> bool {
-        let is_kept = self.kept.contains(who);
-        let old = if is_kept { self.old } else { self.old.max(self.kept.len()) };
-        let fits = self.limit.fits(old + self.new + 1);
-        if fits {
-            *(if is_kept { &mut self.old } else { &mut self.new }) += 1;
-        }
-        fits
-    }
-
-    pub(super) fn refuse(&self, what: &str) -> Refusal {
-        self.limit.refuse(&format!("{what} does not fit"))
-    }
-}
-
-/// Takes from the services, which are sorted by precedence, what the capacity has no room for.
+/// Removes the backends that the capacity has no room for. The services are sorted by precedence.
 ///
-/// A source cluster without room loses its backends. A frontend always has room for as many backends
-/// as it has in force. What it wants beyond that fits as a whole or not at all: a part of it would
-/// spread clients in a way nobody asked for. What comes after it and fits is served.
+/// A source cluster without room loses its backends. A frontend keeps as many backends as it has in
+/// force. Its other backends fit all together or not at all: some of them alone would spread clients
+/// in a way nobody asked for. A later frontend that fits is served.
 ///
-/// Returns whether that was anything.
-pub(super) fn bound(
+/// Returns whether the objects want more than the capacity.
+pub(super) fn limit(
     services: &mut [Service<'_>],
     capacity: Capacity,
     in_force: &DesiredState,
 ) -> bool {
-    bound_clusters(services, capacity.clusters, in_force)
-        | bound_endpoints(services, capacity.endpoints, in_force)
+    limit_clusters(services, capacity.clusters, in_force)
+        | limit_endpoints(services, capacity.endpoints, in_force)
 }
 
-/// A missing source cluster counts as one.
-fn bound_clusters(services: &mut [Service<'_>], allowed: u32, in_force: &DesiredState) -> bool {
+/// Backends without a source cluster count as one more cluster.
+fn limit_clusters(services: &mut [Service<'_>], allowed: u32, in_force: &DesiredState) -> bool {
     let wanted: BTreeSet<&str> = services.iter().flat_map(Service::clusters).collect();
     let limit = Limit::new(allowed, "source clusters", wanted.len());
     if limit.suffices() {
         return false;
     }
     let known = in_force.frontends.values().flat_map(Frontend::clusters);
-    let known = known.map(|(cluster, _)| &**cluster);
+    let known = known.map(|run| &**run.cluster);
     let known = known.filter(|cluster| wanted.contains(cluster)).map(str::to_owned);
-    let mut places = Places::new(limit, known.collect());
+    let mut quota = Quota::new(limit, known.collect());
     let mut admitted: BTreeSet<String> = BTreeSet::new();
     for service in services {
-        let mut refused = BTreeSet::new();
+        let mut excluded = BTreeSet::new();
         for cluster in service.clusters() {
-            if admitted.contains(cluster) || refused.contains(cluster) {
+            if admitted.contains(cluster) || excluded.contains(cluster) {
                 continue;
             }
             let cluster = cluster.to_owned();
-            if places.take(&cluster) { &mut admitted } else { &mut refused }.insert(cluster);
+            if quota.take(&cluster) { &mut admitted } else { &mut excluded }.insert(cluster);
         }
-        service.drop_clusters(&refused);
-        let refusals =
-            refused.iter().map(|name| places.refuse(&format!("source cluster {name:?}")));
-        service.refusals.extend(refusals);
+        service.drop_clusters(&excluded);
+        let problems =
+            excluded.iter().map(|name| quota.exceeded(&format!("source cluster {name:?}")));
+        service.problems.extend(problems);
     }
     true
 }
 
-fn bound_endpoints(services: &mut [Service<'_>], allowed: u32, in_force: &DesiredState) -> bool {
+fn limit_endpoints(services: &mut [Service<'_>], allowed: u32, in_force: &DesiredState) -> bool {
     let frontends = || services.iter().flat_map(|service| &service.frontends);
     let limit =
         Limit::new(allowed, "endpoints", frontends().map(|(_, one)| one.backends.len()).sum());
@@ -123,11 +61,11 @@ fn bound_endpoints(services: &mut [Service<'_>], allowed: u32, in_force: &Desire
         return false;
     }
     let kept: usize = frontends().map(|(id, frontend)| base(id, frontend, in_force)).sum();
-    // Less is allowed than before: nothing can be kept for anybody.
+    // The limit is lower than before: no frontend keeps what it has.
     let nothing = DesiredState::default();
     let (in_force, kept) = if limit.fits(kept) { (in_force, kept) } else { (&nothing, 0) };
     let mut used = kept;
-    for Service { frontends, refusals, .. } in services {
+    for Service { frontends, problems, .. } in services {
         for (id, frontend) in frontends {
             let count = frontend.backends.len();
             let base = base(id, frontend, in_force);
@@ -140,19 +78,19 @@ fn bound_endpoints(services: &mut [Service<'_>], allowed: u32, in_force: &Desire
                 0 => format!("frontend {id} with {count} endpoints does not fit"),
                 _ => format!("frontend {id} gets {base} of its {count} endpoints"),
             };
-            refusals.push(limit.refuse(&what));
+            problems.push(limit.exceeded(&what));
         }
     }
     true
 }
 
-/// How many backends a frontend has room for in any case.
+/// How many backends a frontend keeps in any case.
 fn base(id: &FrontendId, frontend: &Frontend, in_force: &DesiredState) -> usize {
     let has = in_force.frontends.get(id).map_or(0, |former| former.backends.len());
     frontend.backends.len().min(has)
 }
 
-/// Leaves `count` of these backends, those first that the frontend has.
+/// Keeps `count` of these backends. The ones that the frontend has in force come first.
 fn keep(backends: &mut Vec<Backend>, count: usize, former: Option<&Frontend>) {
     let has = |backend: &Backend| {
         former.is_some_and(|former| former.backends.binary_search(backend).is_ok())
@@ -168,8 +106,9 @@ fn keep(backends: &mut Vec<Backend>, count: usize, former: Option<&Frontend>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::desired::problem::Problem;
     use crate::model::{
-        Protocol, ServiceImport,
+        Protocol, RejectionReason, ServiceImport,
         fixture::{import, key},
     };
 
@@ -197,7 +136,14 @@ mod tests {
                 (id, frontend)
             })
             .collect();
-        Service { import, frontends, has_vip: true, has_slices: true, refusals: vec![] }
+        Service {
+            import,
+            frontends,
+            has_vip: true,
+            has_slices: true,
+            problems: vec![],
+            slice_rejections: vec![],
+        }
     }
 
     fn backends(services: &[Service<'_>]) -> Vec<Vec<usize>> {
@@ -226,15 +172,15 @@ mod tests {
             (0, [[0, 0], [0, 0]], [2, 2]),
         ] {
             let mut services = services();
-            bound(&mut services, capacity(endpoints, 1), &DesiredState::default());
+            limit(&mut services, capacity(endpoints, 1), &DesiredState::default());
             assert_eq!(backends(&services), expected.map(|row| row.to_vec()), "{endpoints}");
-            assert_eq!([0, 1].map(|i: usize| services[i].refusals.len()), refused, "{endpoints}");
+            assert_eq!([0, 1].map(|i: usize| services[i].problems.len()), refused, "{endpoints}");
         }
         let mut services = services();
-        bound(&mut services, capacity(9, 1), &DesiredState::default());
+        limit(&mut services, capacity(9, 1), &DesiredState::default());
         assert_eq!(
-            services[1].refusals,
-            [Refusal::new(
+            services[1].problems,
+            [Problem::new(
                 RejectionReason::Capacity,
                 "frontend 10.0.0.1:81/TCP with 2 endpoints does not fit: 10 endpoints are wanted \
                  and --max-memory has room for 9; raise it in proportion"
@@ -259,15 +205,15 @@ mod tests {
             (0, [[0, 0], [0, 0]], [2, 4]),
         ] {
             let mut services = services();
-            bound(&mut services, capacity(100, clusters), &DesiredState::default());
+            limit(&mut services, capacity(100, clusters), &DesiredState::default());
             assert_eq!(backends(&services), expected.map(|row| row.to_vec()), "{clusters}");
-            assert_eq!([0, 1].map(|i: usize| services[i].refusals.len()), refused, "{clusters}");
+            assert_eq!([0, 1].map(|i: usize| services[i].problems.len()), refused, "{clusters}");
         }
         let mut services = services();
-        bound(&mut services, capacity(100, 3), &DesiredState::default());
+        limit(&mut services, capacity(100, 3), &DesiredState::default());
         assert_eq!(
-            services[1].refusals,
-            [Refusal::new(
+            services[1].problems,
+            [Problem::new(
                 RejectionReason::Capacity,
                 "source cluster \"north\" does not fit: 4 source clusters are wanted and \
                  --max-memory has room for 3; raise it in proportion"
@@ -275,9 +221,9 @@ mod tests {
         );
     }
 
-    /// What is wanted comes true, as far as there is room, and is in force then.
+    /// Each step has in force what fitted in the step before.
     #[test]
-    fn who_has_room_keeps_it() {
+    fn a_frontend_keeps_its_room() {
         let web = import("shop/web");
         // The clusters stand for the age of backends: the number of one is its place.
         let sets: [&[&str]; 5] = [&["a"; 1], &["a"; 2], &["a"; 3], &["a"; 4], &["a"; 5]];
@@ -294,7 +240,7 @@ mod tests {
         ] {
             let sets = wanted.map(|count: usize| sets[count - 1]);
             let mut services = vec![service(&web, &sets)];
-            bound(&mut services, capacity(6, 1), &in_force);
+            limit(&mut services, capacity(6, 1), &in_force);
             assert_eq!(backends(&services), [expected.to_vec()], "{wanted:?}");
             in_force.frontends = services.remove(0).frontends.into_iter().collect();
         }

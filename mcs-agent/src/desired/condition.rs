@@ -1,7 +1,9 @@
+//! The conditions of an endpoint, with defaults.
+
 use crate::model::Endpoint;
 
-/// An endpoint's conditions with what is unset filled in, as by kube-proxy
-/// (`endpointslicecache.go`): ready and serving unless it says not, terminating only if it says so.
+/// An endpoint's conditions with kube-proxy's defaults (`endpointslicecache.go`): ready, serving and
+/// not terminating.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Conditions {
     pub(super) ready: bool,
@@ -18,8 +20,7 @@ impl Conditions {
         }
     }
 
-    /// Whether it still answers although it is about to go: what is used when nothing is ready
-    /// (KEP-1669).
+    /// Whether it terminates and still answers. Such endpoints serve if none is ready (KEP-1669).
     pub(super) fn draining(self) -> bool {
         self.serving && self.terminating
     }

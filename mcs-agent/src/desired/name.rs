@@ -1,26 +1,28 @@
-use super::refusal::Refusal;
+//! Length limits of names.
+
+use super::problem::Problem;
 use crate::model::{ObjectKey, RejectionReason};
 
-/// Bytes that the maps hold of a name: as many as a label may have (RFC 1123, and Kubernetes label
-/// values).
+/// Bytes of a name in the maps. This is the length limit of DNS labels (RFC 1123) and of Kubernetes
+/// label values.
 const MAX_BYTES: usize = 63;
 
-/// Refuses a namespace or name that the maps cannot hold.
-pub(super) fn check_import(key: &ObjectKey) -> Result<(), Refusal> {
+/// Rejects a namespace or name that is too long for the maps.
+pub(super) fn check_import(key: &ObjectKey) -> Result<(), Problem> {
     check("namespace", &key.namespace)?;
     check("name", &key.name)
 }
 
-/// Refuses a source cluster's name that the maps cannot hold.
-pub(super) fn check_cluster(name: &str) -> Result<(), Refusal> {
+/// Rejects a source cluster's name that is too long for the maps.
+pub(super) fn check_cluster(name: &str) -> Result<(), Problem> {
     check("source cluster", name)
 }
 
-fn check(what: &str, name: &str) -> Result<(), Refusal> {
+fn check(what: &str, name: &str) -> Result<(), Problem> {
     if name.len() <= MAX_BYTES {
         return Ok(());
     }
-    Err(Refusal::new(
+    Err(Problem::new(
         RejectionReason::NameTooLong,
         format!("{what} {name:?} has {} bytes; use at most {MAX_BYTES}", name.len()),
     ))
@@ -44,9 +46,9 @@ mod tests {
                 result.as_ref().err().map(|r| r.reason),
                 part.map(|_| RejectionReason::NameTooLong)
             );
-            if let (Err(refusal), Some(part)) = (result, part) {
-                assert!(refusal.message.starts_with(part), "{}", refusal.message);
-                assert!(refusal.message.contains("64 bytes"), "{}", refusal.message);
+            if let (Err(problem), Some(part)) = (result, part) {
+                assert!(problem.message.starts_with(part), "{}", problem.message);
+                assert!(problem.message.contains("64 bytes"), "{}", problem.message);
             }
         }
         assert!(check_cluster(&fits).is_ok());

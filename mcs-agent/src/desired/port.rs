@@ -1,6 +1,8 @@
+//! The ports of an import.
+
 use std::collections::BTreeSet;
 
-use super::refusal::Refusal;
+use super::problem::Problem;
 use crate::model::{ImportPort, Protocol, RejectionReason};
 
 /// A port of an import that can be served.
@@ -13,39 +15,37 @@ pub(super) struct Port {
     pub(super) number: u16,
 }
 
-/// The ports of `spec.ports` that can be served, in their order. Each of the others is refused
-/// alone; of two alike the later one.
+/// The valid ports of `spec.ports`, in their order. Each invalid port is rejected alone. If two
+/// ports have the same name or number, the later one is rejected.
 ///
-/// Names are unique, as the API documents, and only one port is unnamed: a slice's ports are told
-/// apart by them.
-pub(super) fn ports(declared: &[ImportPort]) -> (Vec<Port>, Vec<Refusal>) {
+/// The API requires unique names and allows one unnamed port, because slices refer to ports by name.
+pub(super) fn ports(declared: &[ImportPort]) -> (Vec<Port>, Vec<Problem>) {
     let mut names = BTreeSet::new();
     let mut numbers = BTreeSet::new();
     let mut ports = Vec::with_capacity(declared.len());
-    let mut refusals = Vec::new();
+    let mut problems = Vec::new();
     for declared in declared {
         let port = match check(declared) {
             Ok(port) => port,
-            Err(refusal) => {
-                refusals.push(refusal);
+            Err(problem) => {
+                problems.push(problem);
                 continue;
             }
         };
         if names.contains(&port.name) {
-            refusals
+            problems
                 .push(invalid(declared, "has the name of an earlier port; name it differently"));
         } else if !numbers.insert((port.number, port.protocol)) {
-            refusals.push(invalid(declared, "is listed twice; remove one"));
+            problems.push(invalid(declared, "is listed twice; remove one"));
         } else {
             names.insert(port.name.clone());
             ports.push(port);
         }
     }
-    (ports, refusals)
+    (ports, problems)
 }
 
-/// The protocol that is written, TCP if none is (as the API documents). `None`: it is one that is
-/// not translated.
+/// Reads a protocol; TCP is the API's default. `None`: the programs do not translate it.
 pub(super) fn protocol(written: Option<&str>) -> Option<Protocol> {
     match written {
         None | Some("" | "TCP") => Some(Protocol::Tcp),
@@ -54,14 +54,14 @@ pub(super) fn protocol(written: Option<&str>) -> Option<Protocol> {
     }
 }
 
-/// The port that is written, unless it is none.
+/// Reads a port number from 1 to 65535.
 pub(super) fn number(written: i32) -> Option<u16> {
     u16::try_from(written).ok().filter(|number| *number != 0)
 }
 
-fn check(declared: &ImportPort) -> Result<Port, Refusal> {
+fn check(declared: &ImportPort) -> Result<Port, Problem> {
     let protocol = protocol(declared.protocol.as_deref()).ok_or_else(|| {
-        Refusal::new(
+        Problem::new(
             RejectionReason::ProtocolUnsupported,
             format!("{}: its protocol is not served; use TCP or UDP", describe(declared)),
         )
@@ -71,8 +71,8 @@ fn check(declared: &ImportPort) -> Result<Port, Refusal> {
     Ok(Port { name: declared.name.clone(), protocol, number })
 }
 
-fn invalid(declared: &ImportPort, why: &str) -> Refusal {
-    Refusal::new(RejectionReason::PortInvalid, format!("{} {why}", describe(declared)))
+fn invalid(declared: &ImportPort, why: &str) -> Problem {
+    Problem::new(RejectionReason::PortInvalid, format!("{} {why}", describe(declared)))
 }
 
 fn describe(declared: &ImportPort) -> String {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn each_port_stands_or_falls_alone() {
+    fn each_port_is_rejected_alone() {
         let web = || import("shop/web").port("http", 80);
         let http = || port("http", 80, Protocol::Tcp);
         let cases: [(ServiceImport, Vec<Port>, Vec<RejectionReason>); 11] = [
@@ -127,26 +127,26 @@ mod tests {
             ),
         ];
         for (import, expected, reasons) in cases {
-            let (ports, refusals) = ports(&import.ports);
+            let (ports, problems) = ports(&import.ports);
             assert_eq!(ports, expected, "{:?}", import.ports);
-            assert_eq!(refusals.iter().map(|r| r.reason).collect::<Vec<_>>(), reasons);
+            assert_eq!(problems.iter().map(|r| r.reason).collect::<Vec<_>>(), reasons);
         }
     }
 
     #[test]
-    fn a_refused_port_takes_neither_name_nor_number() {
+    fn a_rejected_port_takes_neither_name_nor_number() {
         let import = import("shop/web")
             .port_of("http", 80, Some("SCTP"))
             .port("http", 80)
             .port("http", 81)
             .port("alt", 81);
-        let (ports, refusals) = ports(&import.ports);
+        let (ports, problems) = ports(&import.ports);
         assert_eq!(ports, [port("http", 80, Protocol::Tcp), port("alt", 81, Protocol::Tcp)]);
-        assert_eq!(refusals.len(), 2);
+        assert_eq!(problems.len(), 2);
     }
 
     #[test]
-    fn a_refusal_names_port_and_remedy() {
+    fn a_problem_names_port_and_remedy() {
         for (import, message) in [
             (
                 import("shop/web").port_of("s", 42, Some("SCTP")),

@@ -1,52 +1,39 @@
-use std::{collections::BTreeMap, net::IpAddr};
+//! The order of precedence among imports that claim the same frontend.
 
-use super::{claim::Claim, refusal::Refusal};
+use std::collections::BTreeMap;
+
+use super::{claim::Claim, problem::Problem};
 use crate::model::{FrontendId, ObjectKey, RejectionReason, ServiceImport};
 
-/// An import that claims something of this node.
+/// An import with a valid claim, and the problems found in it so far.
 #[derive(Clone, Debug)]
 pub(super) struct Claimant<'a> {
     pub(super) import: &'a ServiceImport,
     pub(super) claim: Claim,
-    pub(super) refusals: Vec<Refusal>,
+    pub(super) problems: Vec<Problem>,
 }
 
-impl Claimant<'_> {
-    /// Every frontend it claims, with the index of its port; in the import's order.
-    pub(super) fn frontends(&self) -> impl Iterator<Item = (FrontendId, usize)> {
-        self.claim.vips.iter().flat_map(|ip| self.frontends_of(*ip))
-    }
-
-    /// Every frontend it claims of one of its VIPs, with the index of its port.
-    pub(super) fn frontends_of(&self, ip: IpAddr) -> impl Iterator<Item = (FrontendId, usize)> {
-        self.claim.ports.iter().enumerate().map(move |(index, port)| {
-            (FrontendId { ip, port: port.number, protocol: port.protocol }, index)
-        })
-    }
-}
-
-/// Puts first who has precedence: the older import, then namespace and name. One that does not
-/// tell its age comes last.
+/// Sorts by age, then namespace and name. An import without a creation time comes last.
 pub(super) fn sort(claimants: &mut [Claimant<'_>]) {
     claimants.sort_by_key(|Claimant { import, .. }| {
         (import.created.is_none(), import.created, &import.key)
     });
 }
 
-/// Who holds each frontend that is claimed: the index of the first claimant.
+/// The holder of every frontend: the index of the first claimant that claims it.
 pub(super) fn holders(claimants: &[Claimant<'_>]) -> BTreeMap<FrontendId, usize> {
     let mut holders = BTreeMap::new();
     for (index, claimant) in claimants.iter().enumerate() {
-        for (frontend, _) in claimant.frontends() {
-            holders.entry(frontend).or_insert(index);
+        for frontend in claimant.claim.frontends() {
+            holders.entry(frontend.id).or_insert(index);
         }
     }
     holders
 }
 
-/// The refusal of a frontend to all who claim it but its holder.
-pub(super) fn taken(frontend: FrontendId, holder: &ObjectKey) -> Refusal {
-    Refusal::new(
+/// The problem of every claimant of a frontend except its holder.
+pub(super) fn taken(frontend: FrontendId, holder: &ObjectKey) -> Problem {
+    Problem::new(
         RejectionReason::FrontendTaken,
         format!(
             "{frontend} is held by ServiceImport {holder}, which is older or comes first by name; \

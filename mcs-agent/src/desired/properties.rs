@@ -1,4 +1,4 @@
-//! What holds of the rules whatever the objects say.
+//! Properties of the rules for random objects.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -203,7 +203,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_judged_anew_is_what_all_would_come_to(
+    fn every_sequence_of_rounds_ends_as_a_full_round_does(
         batches in vec(events(), 1..8),
         nodes in vec(nodes(), 1..3),
     ) {

@@ -1,7 +1,9 @@
+//! The state of an import in `status`, and the reason for it.
+
 use super::service::Service;
 use crate::model::{FrontendId, ImportReport, ImportState, ObjectKey, RejectionReason};
 
-/// What became of an import, and why.
+/// The report of an import without a service.
 pub(super) fn report(
     import: &ObjectKey,
     state: ImportState,
@@ -10,7 +12,7 @@ pub(super) fn report(
     ImportReport { import: import.clone(), state, message: message.into() }
 }
 
-/// What became of an import that claims something.
+/// The report of an import that has a service.
 pub(super) fn of_service(service: &Service<'_>) -> ImportReport {
     let refusing: Vec<FrontendId> = service
         .frontends
@@ -18,7 +20,7 @@ pub(super) fn of_service(service: &Service<'_>) -> ImportReport {
         .filter_map(|(id, frontend)| frontend.backends.is_empty().then_some(*id))
         .collect();
     let (state, message) = if !service.has_vip {
-        (ImportState::Rejected, first_refusal(service).unwrap_or_default())
+        (ImportState::Rejected, first_problem(service).unwrap_or_default())
     } else if refusing.len() == service.frontends.len() {
         (ImportState::Refusing, why_all_refuse(service))
     } else if let [first, others @ ..] = refusing.as_slice() {
@@ -31,13 +33,13 @@ pub(super) fn of_service(service: &Service<'_>) -> ImportReport {
 
 fn why_all_refuse(service: &Service<'_>) -> String {
     if service.frontends.is_empty() {
-        return first_refusal(service).unwrap_or_else(|| "spec.ports is empty".to_owned());
+        return first_problem(service).unwrap_or_else(|| "spec.ports is empty".to_owned());
     }
     if !service.has_slices {
         return "no EndpointSlice".to_owned();
     }
     service
-        .refusals
+        .problems
         .iter()
         .find(|r| {
             matches!(
@@ -45,7 +47,7 @@ fn why_all_refuse(service: &Service<'_>) -> String {
                 RejectionReason::TrafficPolicyNeedsIdentity | RejectionReason::Capacity
             )
         })
-        .map_or_else(|| "no usable endpoint".to_owned(), |refusal| refusal.message.clone())
+        .map_or_else(|| "no usable endpoint".to_owned(), |problem| problem.message.clone())
 }
 
 fn why_some_refuse(first: FrontendId, others: usize) -> String {
@@ -55,15 +57,15 @@ fn why_some_refuse(first: FrontendId, others: usize) -> String {
     }
 }
 
-fn first_refusal(service: &Service<'_>) -> Option<String> {
-    service.refusals.first().map(|refusal| refusal.message.clone())
+fn first_problem(service: &Service<'_>) -> Option<String> {
+    service.problems.first().map(|problem| problem.message.clone())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        desired::refusal::Refusal,
+        desired::problem::Problem,
         model::{
             Backend, Frontend, Protocol,
             fixture::{import, key},
@@ -71,7 +73,7 @@ mod tests {
     };
 
     /// The state and message of a service with these numbers of backends in its frontends.
-    fn told(backends: &[usize], edit: impl FnOnce(&mut Service<'_>)) -> (ImportState, String) {
+    fn outcome(backends: &[usize], edit: impl FnOnce(&mut Service<'_>)) -> (ImportState, String) {
         let import = import("shop/web");
         let frontends = backends
             .iter()
@@ -93,7 +95,8 @@ mod tests {
             frontends,
             has_vip: true,
             has_slices: true,
-            refusals: vec![],
+            problems: vec![],
+            slice_rejections: vec![],
         };
         edit(&mut service);
         let ImportReport { state, message, .. } = of_service(&service);
@@ -101,11 +104,11 @@ mod tests {
     }
 
     fn refuse(reason: RejectionReason, message: &str) -> impl Fn(&mut Service<'_>) {
-        move |service| service.refusals.push(Refusal::new(reason, message))
+        move |service| service.problems.push(Problem::new(reason, message))
     }
 
     #[test]
-    fn tells_the_state_by_the_frontends() {
+    fn the_frontends_decide_the_state() {
         for (backends, state, message) in [
             (vec![1, 2], ImportState::Ready, ""),
             (vec![1, 0], ImportState::Partial, "no usable endpoint for 10.0.0.1:81/TCP"),
@@ -117,39 +120,39 @@ mod tests {
             (vec![0, 0], ImportState::Refusing, "no usable endpoint"),
             (vec![], ImportState::Refusing, "spec.ports is empty"),
         ] {
-            assert_eq!(told(&backends, |_| {}), (state, message.to_owned()), "{backends:?}");
+            assert_eq!(outcome(&backends, |_| {}), (state, message.to_owned()), "{backends:?}");
         }
     }
 
     #[test]
-    fn tells_why_every_client_is_refused() {
+    fn gives_the_reason_why_every_client_is_refused() {
         for (reason, expected) in [
             (RejectionReason::TrafficPolicyNeedsIdentity, "because"),
             (RejectionReason::Capacity, "because"),
             (RejectionReason::VipForbidden, "no usable endpoint"),
         ] {
-            let (state, message) = told(&[0], refuse(reason, "because"));
+            let (state, message) = outcome(&[0], refuse(reason, "because"));
             assert_eq!((state, message.as_str()), (ImportState::Refusing, expected), "{reason}");
         }
-        let no_slices = told(&[0], |service| service.has_slices = false);
+        let no_slices = outcome(&[0], |service| service.has_slices = false);
         assert_eq!(no_slices, (ImportState::Refusing, "no EndpointSlice".to_owned()));
-        let no_ports = told(&[], refuse(RejectionReason::PortInvalid, "because"));
+        let no_ports = outcome(&[], refuse(RejectionReason::PortInvalid, "because"));
         assert_eq!(no_ports, (ImportState::Refusing, "because".to_owned()));
     }
 
     #[test]
     fn what_has_no_vip_is_rejected() {
-        let told = told(&[], |service| {
+        let rejected = outcome(&[], |service| {
             service.has_vip = false;
             refuse(RejectionReason::FrontendTaken, "because")(service);
         });
-        assert_eq!(told, (ImportState::Rejected, "because".to_owned()));
+        assert_eq!(rejected, (ImportState::Rejected, "because".to_owned()));
     }
 
     #[test]
     fn what_is_served_is_ready_whatever_else_was_refused() {
         assert_eq!(
-            told(&[1], refuse(RejectionReason::PortInvalid, "x")),
+            outcome(&[1], refuse(RejectionReason::PortInvalid, "x")),
             (ImportState::Ready, String::new())
         );
     }

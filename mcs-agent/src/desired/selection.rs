@@ -1,24 +1,26 @@
+//! Selects the backends of a frontend from the endpoints of its slices.
+
 use super::{
     candidate::{self, Candidate},
-    policy::{Identity, TrafficPolicy},
     topology,
+    traffic_policy::{LocalNode, TrafficPolicy},
 };
 use crate::model::{Backend, NodeContext};
 
-/// The backends of a frontend among its candidates: the order in which kube-proxy's
-/// `CategorizeEndpoints` applies its rules.
+/// Selects the backends of a frontend. The order of the steps is that of kube-proxy's
+/// `CategorizeEndpoints`.
 ///
-/// Local looks for endpoints that drain only among those of this node, and heeds no hints. Without
-/// an identity nothing is known to be local, and it is never widened to Cluster.
+/// Under `Local`, draining endpoints of other nodes do not count, and hints do not count. If the
+/// agent does not know its node and cluster, no endpoint is local, and every client is refused.
 pub(super) fn backends(
     mut candidates: Vec<Candidate<'_>>,
     policy: TrafficPolicy,
     node: &NodeContext,
 ) -> Vec<Backend> {
-    candidate::unify(&mut candidates);
+    candidate::keep_one_per_address(&mut candidates);
     if policy == TrafficPolicy::Local {
-        let Ok(identity) = Identity::of(node) else { return vec![] };
-        candidates.retain(|c| identity.is(c.cluster, c.endpoint.node_name.as_deref()));
+        let Ok(local) = LocalNode::of(node) else { return vec![] };
+        candidates.retain(|c| local.hosts(c.cluster, c.endpoint.node_name.as_deref()));
     }
     if candidates.iter().any(|candidate| candidate.conditions().ready) {
         candidates.retain(|candidate| candidate.conditions().ready);

@@ -1,66 +1,95 @@
-use std::collections::{BTreeMap, BTreeSet};
+//! An import's service: its frontends with the backends that its slices have for them.
 
-use super::{endpoint::Family, refusal::Refusal, selection, slice::Offers, standing::Standing};
-use crate::model::{Backend, Frontend, FrontendId, NodeContext, ServiceImport};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
-/// An import with what it has been given.
+use super::{
+    assignment::Assignment, claim::Claim, ip_family::IpFamily, problem::Problem, selection,
+    slice::UsableSlices,
+};
+use crate::{
+    model::{Backend, Frontend, FrontendId, NodeContext, ObjectKey, Rejection, ServiceImport},
+    store::Snapshot,
+};
+
+/// An import's claim with its frontends, before its slices count. A partial round reuses it.
+#[derive(Debug)]
+pub(super) struct AssignedClaim {
+    pub(super) claim: Claim,
+    pub(super) assignment: Assignment,
+    /// Of the import itself.
+    pub(super) problems: Vec<Problem>,
+}
+
+/// An import with its frontends and their backends.
 #[derive(Debug)]
 pub(super) struct Service<'a> {
     pub(super) import: &'a ServiceImport,
     pub(super) frontends: Vec<(FrontendId, Frontend)>,
-    /// As in [`super::allotment::Holding`].
+    /// As in [`Assignment`].
     pub(super) has_vip: bool,
     pub(super) has_slices: bool,
-    /// What is turned down of the import itself, not of its slices.
-    pub(super) refusals: Vec<Refusal>,
+    /// Of the import itself.
+    pub(super) problems: Vec<Problem>,
+    /// Of its slices.
+    pub(super) slice_rejections: Vec<Rejection>,
 }
 
-impl<'a> Service<'a> {
-    /// Gives the frontends that an import holds their backends.
-    pub(super) fn new(
+impl AssignedClaim {
+    /// Selects the backends of every frontend from the import's slices. No endpoint may be one of
+    /// `vips`.
+    pub(super) fn service<'a>(
+        &self,
         import: &'a ServiceImport,
-        standing: &Standing,
-        offers: &Offers<'_>,
+        snapshot: &Snapshot,
+        vips: &BTreeMap<IpAddr, ObjectKey>,
         node: &NodeContext,
-    ) -> Self {
-        let Standing { claim, holding, refusals } = standing;
+    ) -> Service<'a> {
+        let Self { claim, assignment, problems } = self;
+        let (slices, slice_rejections) = UsableSlices::read(snapshot.slices(&import.key), vips);
         // VIPs of one family share the backends of a port.
-        let mut backends: BTreeMap<(usize, Family), Vec<Backend>> = BTreeMap::new();
-        let frontends = holding
+        let mut backends: BTreeMap<(usize, IpFamily), Vec<Backend>> = BTreeMap::new();
+        let frontends = assignment
             .frontends
             .iter()
-            .map(|&(id, index)| {
-                let (port, family) = (&claim.ports[index], Family::of(id.ip));
-                let backends = backends.entry((index, family)).or_insert_with(|| {
-                    selection::backends(offers.candidates(port, family), claim.policy, node)
+            .map(|frontend| {
+                let (port, family) = (&claim.ports[frontend.port], IpFamily::of(frontend.id.ip));
+                let backends = backends.entry((frontend.port, family)).or_insert_with(|| {
+                    selection::backends(slices.candidates(port, family), claim.policy, node)
                 });
-                let frontend = Frontend {
+                let backends = backends.clone();
+                let value = Frontend {
                     import: import.key.clone(),
                     port_name: port.name.clone(),
                     affinity_seconds: claim.affinity_seconds,
-                    backends: backends.clone(),
+                    backends,
                 };
-                (id, frontend)
+                (frontend.id, value)
             })
             .collect();
-        Self {
+        Service {
             import,
             frontends,
-            has_vip: holding.has_vip,
-            has_slices: offers.has_slices,
-            refusals: refusals.clone(),
+            has_vip: assignment.has_vip,
+            has_slices: slices.has_slices,
+            problems: problems.clone(),
+            slice_rejections,
         }
     }
+}
 
-    /// The source cluster of every backend; some more than once.
+impl Service<'_> {
+    /// The source clusters of all backends. A cluster can come more than once.
     pub(super) fn clusters(&self) -> impl Iterator<Item = &str> {
         self.frontends
             .iter()
             .flat_map(|(_, frontend)| frontend.clusters())
-            .map(|(cluster, _)| &**cluster)
+            .map(|run| &**run.cluster)
     }
 
-    /// Takes away the backends of these source clusters.
+    /// Removes the backends of these source clusters.
     pub(super) fn drop_clusters(&mut self, clusters: &BTreeSet<String>) {
         for (_, frontend) in &mut self.frontends {
             frontend.backends.retain(|backend| !clusters.contains(&*backend.cluster));

@@ -1,3 +1,5 @@
+//! The ports and endpoints of an import's slices that can be used.
+
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
@@ -6,37 +8,38 @@ use std::{
 
 use super::{
     candidate::Candidate,
-    endpoint::{self, Family},
+    endpoint,
+    ip_family::IpFamily,
     name,
     port::{self, Port},
-    refusal::Refusal,
+    problem::Problem,
 };
 use crate::model::{
     Endpoint, EndpointSlice, Kind, ObjectKey, ObjectRef, Protocol, Rejection, RejectionReason,
     SlicePort,
 };
 
-/// What the slices of an import offer, as far as they may.
+/// The usable part of an import's slices.
 #[derive(Debug, Default)]
-pub(super) struct Offers<'a> {
-    /// Whether there are any, with something to offer or not.
+pub(super) struct UsableSlices<'a> {
+    /// Whether the import has slices, usable or not.
     pub(super) has_slices: bool,
-    offers: Vec<Offer<'a>>,
+    slices: Vec<UsableSlice<'a>>,
 }
 
-/// What a slice offers.
+/// The usable part of a slice.
 #[derive(Debug)]
-struct Offer<'a> {
-    family: Family,
-    /// Empty if the slice does not say.
+struct UsableSlice<'a> {
+    family: IpFamily,
+    /// Empty if the slice names none.
     cluster: &'a Arc<str>,
-    ports: Vec<OfferedPort<'a>>,
-    endpoints: Vec<(IpAddr, &'a Endpoint)>,
+    ports: Vec<UsablePort<'a>>,
+    endpoints: Vec<UsableEndpoint<'a>>,
 }
 
-/// A port of a slice that a port of the import may be served with.
+/// A valid port of a slice.
 #[derive(Clone, Copy, Debug)]
-struct OfferedPort<'a> {
+struct UsablePort<'a> {
     /// Empty if unnamed.
     name: &'a str,
     protocol: Protocol,
@@ -44,36 +47,44 @@ struct OfferedPort<'a> {
     number: u16,
 }
 
-impl<'a> Offers<'a> {
-    /// Reads the slices of an import.
+/// An endpoint with a valid address.
+#[derive(Clone, Copy, Debug)]
+struct UsableEndpoint<'a> {
+    ip: IpAddr,
+    endpoint: &'a Endpoint,
+}
+
+impl<'a> UsableSlices<'a> {
+    /// Reads the slices of an import. No endpoint may be one of `vips`.
     pub(super) fn read(
         slices: impl Iterator<Item = &'a EndpointSlice>,
         vips: &BTreeMap<IpAddr, ObjectKey>,
     ) -> (Self, Vec<Rejection>) {
-        let mut offers = Self::default();
+        let mut usable = Self::default();
         let mut rejections = Vec::new();
         for slice in slices {
-            let (offer, refusals) = Offer::read(slice, vips);
+            let (usable_slice, problems) = UsableSlice::read(slice, vips);
             let object = ObjectRef { kind: Kind::EndpointSlice, key: slice.key.clone() };
-            rejections.extend(refusals.into_iter().map(|refusal| refusal.of(&object)));
-            offers.offers.extend(offer);
-            offers.has_slices = true;
+            rejections.extend(problems.into_iter().map(|problem| problem.of(&object)));
+            usable.slices.extend(usable_slice);
+            usable.has_slices = true;
         }
-        (offers, rejections)
+        (usable, rejections)
     }
 
-    /// The endpoints for a port of the import. Ports match by name and protocol, and unnamed
-    /// matches unnamed alone; the number is the slice's.
-    pub(super) fn candidates(&self, port: &Port, family: Family) -> Vec<Candidate<'a>> {
+    /// The endpoints for a port of the import. A slice's port matches if its name and protocol are
+    /// the same; an unnamed port matches only an unnamed one. The slice has the port number.
+    pub(super) fn candidates(&self, port: &Port, family: IpFamily) -> Vec<Candidate<'a>> {
         let mut candidates = Vec::new();
-        for offer in self.offers.iter().filter(|offer| offer.family == family) {
-            for offered in &offer.ports {
-                if offered.name == port.name && offered.protocol == port.protocol {
-                    candidates.extend(offer.endpoints.iter().map(|(ip, endpoint)| Candidate {
-                        address: SocketAddr::new(*ip, offered.number),
-                        cluster: offer.cluster,
-                        endpoint,
-                    }));
+        for slice in self.slices.iter().filter(|slice| slice.family == family) {
+            for usable in &slice.ports {
+                if usable.name == port.name && usable.protocol == port.protocol {
+                    let candidate = |one: &UsableEndpoint<'a>| Candidate {
+                        address: SocketAddr::new(one.ip, usable.number),
+                        cluster: slice.cluster,
+                        endpoint: one.endpoint,
+                    };
+                    candidates.extend(slice.endpoints.iter().map(candidate));
                 }
             }
         }
@@ -81,52 +92,51 @@ impl<'a> Offers<'a> {
     }
 }
 
-impl<'a> Offer<'a> {
-    /// A slice of other addresses, or whose cluster's name does not fit, offers nothing; a port or
-    /// an endpoint is refused alone.
+impl<'a> UsableSlice<'a> {
+    /// A wrong address type or cluster name rejects the slice. A port or endpoint is rejected alone.
     fn read(
         slice: &'a EndpointSlice,
         vips: &BTreeMap<IpAddr, ObjectKey>,
-    ) -> (Option<Self>, Vec<Refusal>) {
+    ) -> (Option<Self>, Vec<Problem>) {
         let cluster = &slice.source_cluster;
-        let checks = Family::of_slice(&slice.address_type)
+        let checks = IpFamily::of_slice(&slice.address_type)
             .and_then(|family| name::check_cluster(cluster).map(|()| family));
         let family = match checks {
             Ok(family) => family,
-            Err(refusal) => return (None, vec![refusal]),
+            Err(problem) => return (None, vec![problem]),
         };
         let mut ports = Vec::with_capacity(slice.ports.len());
         let mut endpoints = Vec::with_capacity(slice.endpoints.len());
-        let mut refusals = Vec::new();
+        let mut problems = Vec::new();
         for port in &slice.ports {
-            match offered(port) {
+            match usable_port(port) {
                 Ok(port) => ports.extend(port),
-                Err(refusal) => refusals.push(refusal),
+                Err(problem) => problems.push(problem),
             }
         }
         for endpoint in &slice.endpoints {
             match endpoint::address(endpoint, family, vips) {
-                Ok(ip) => endpoints.push((ip, endpoint)),
-                Err(refusal) => refusals.push(refusal),
+                Ok(ip) => endpoints.push(UsableEndpoint { ip, endpoint }),
+                Err(problem) => problems.push(problem),
             }
         }
-        (Some(Self { family, cluster, ports, endpoints }), refusals)
+        (Some(Self { family, cluster, ports, endpoints }), problems)
     }
 }
 
-/// A port of a slice. `None`: it has no number, or a protocol that is not served.
-fn offered(port: &SlicePort) -> Result<Option<OfferedPort<'_>>, Refusal> {
+/// Reads a port of a slice. `None`: it has no number, or the programs do not translate its protocol.
+fn usable_port(port: &SlicePort) -> Result<Option<UsablePort<'_>>, Problem> {
     let (Some(protocol), Some(written)) = (port::protocol(port.protocol.as_deref()), port.port)
     else {
         return Ok(None);
     };
     let number = port::number(written).ok_or_else(|| {
-        Refusal::new(
+        Problem::new(
             RejectionReason::EndpointPortInvalid,
             format!("port {:?} {written}/{protocol} is out of range; use 1 to 65535", port.name),
         )
     })?;
-    Ok(Some(OfferedPort { name: &port.name, protocol, number }))
+    Ok(Some(UsablePort { name: &port.name, protocol, number }))
 }
 
 #[cfg(test)]
@@ -134,13 +144,13 @@ mod tests {
     use super::*;
     use crate::model::fixture::slice;
 
-    fn read(slices: &[EndpointSlice]) -> (Offers<'_>, Vec<RejectionReason>) {
-        let (offers, rejections) = Offers::read(slices.iter(), &BTreeMap::new());
-        (offers, rejections.iter().map(|rejection| rejection.reason).collect())
+    fn read(slices: &[EndpointSlice]) -> (UsableSlices<'_>, Vec<RejectionReason>) {
+        let (usable, rejections) = UsableSlices::read(slices.iter(), &BTreeMap::new());
+        (usable, rejections.iter().map(|rejection| rejection.reason).collect())
     }
 
-    fn addresses(offers: &Offers<'_>, port: &Port, family: Family) -> Vec<String> {
-        offers.candidates(port, family).iter().map(|c| c.address.to_string()).collect()
+    fn addresses(usable: &UsableSlices<'_>, port: &Port, family: IpFamily) -> Vec<String> {
+        usable.candidates(port, family).iter().map(|c| c.address.to_string()).collect()
     }
 
     fn port(name: &str, protocol: Protocol) -> Port {
@@ -154,7 +164,7 @@ mod tests {
             .port("http", 8080)
             .port_of("dns", Some(5353), Some("UDP"))
             .port("", 9000)];
-        let (offers, reasons) = read(&slices);
+        let (usable, reasons) = read(&slices);
         assert_eq!(reasons, []);
         for (name, protocol, expected) in [
             ("http", Protocol::Tcp, Some("10.1.0.1:8080")),
@@ -165,7 +175,7 @@ mod tests {
             ("", Protocol::Udp, None),
             ("HTTP", Protocol::Tcp, None),
         ] {
-            let found = addresses(&offers, &port(name, protocol), Family::V4);
+            let found = addresses(&usable, &port(name, protocol), IpFamily::V4);
             assert_eq!(found, expected.into_iter().collect::<Vec<_>>(), "{name:?} {protocol}");
         }
     }
@@ -177,7 +187,7 @@ mod tests {
             slice("shop/b", "web").cluster("west").address("10.2.0.1").port("http", 8081),
             slice("shop/c", "web").cluster("").address("10.3.0.1").port("http", 8082),
         ];
-        let candidates = read(&slices).0.candidates(&port("http", Protocol::Tcp), Family::V4);
+        let candidates = read(&slices).0.candidates(&port("http", Protocol::Tcp), IpFamily::V4);
         let found: Vec<_> = candidates.iter().map(|c| (c.address.port(), &**c.cluster)).collect();
         assert_eq!(found, [(8080, "east"), (8081, "west"), (8082, "")]);
     }
@@ -188,13 +198,13 @@ mod tests {
             slice("shop/a", "web").address("10.1.0.1").port("", 1),
             slice("shop/b", "web").v6().address("fd00::1").port("", 1),
         ];
-        let (offers, _) = read(&slices);
-        assert_eq!(addresses(&offers, &port("", Protocol::Tcp), Family::V4), ["10.1.0.1:1"]);
-        assert_eq!(addresses(&offers, &port("", Protocol::Tcp), Family::V6), ["[fd00::1]:1"]);
+        let (usable, _) = read(&slices);
+        assert_eq!(addresses(&usable, &port("", Protocol::Tcp), IpFamily::V4), ["10.1.0.1:1"]);
+        assert_eq!(addresses(&usable, &port("", Protocol::Tcp), IpFamily::V6), ["[fd00::1]:1"]);
     }
 
     #[test]
-    fn a_slice_that_cannot_be_used_is_refused_whole() {
+    fn an_unusable_slice_is_rejected() {
         let long = "c".repeat(64);
         for (slice, reason) in [
             (
@@ -204,15 +214,15 @@ mod tests {
             (slice("shop/a", "web").cluster(&long), RejectionReason::NameTooLong),
         ] {
             let slices = [slice.address("10.1.0.1").address("nonsense").port("", 0)];
-            let (offers, reasons) = read(&slices);
+            let (usable, reasons) = read(&slices);
             assert_eq!(reasons, [reason]);
-            assert!(offers.has_slices);
-            assert_eq!(addresses(&offers, &port("", Protocol::Tcp), Family::V4), [""; 0]);
+            assert!(usable.has_slices);
+            assert_eq!(addresses(&usable, &port("", Protocol::Tcp), IpFamily::V4), [""; 0]);
         }
     }
 
     #[test]
-    fn a_port_stands_or_falls_alone() {
+    fn a_port_is_rejected_alone() {
         for (number, protocol, reason) in [
             (Some(0), None, Some(RejectionReason::EndpointPortInvalid)),
             (Some(65536), None, Some(RejectionReason::EndpointPortInvalid)),
@@ -224,17 +234,17 @@ mod tests {
                 .address("10.1.0.1")
                 .port_of("x", number, protocol)
                 .port("http", 8080)];
-            let (offers, reasons) = read(&slices);
+            let (usable, reasons) = read(&slices);
             assert_eq!(reasons, reason.into_iter().collect::<Vec<_>>(), "{number:?} {protocol:?}");
             for (name, count) in [("x", 0), ("http", 1)] {
-                let found = addresses(&offers, &port(name, Protocol::Tcp), Family::V4);
+                let found = addresses(&usable, &port(name, Protocol::Tcp), IpFamily::V4);
                 assert_eq!(found.len(), count, "{name} of {number:?} {protocol:?}");
             }
         }
     }
 
     #[test]
-    fn an_endpoint_stands_or_falls_alone() {
+    fn an_endpoint_is_rejected_alone() {
         let slices = [slice("shop/a", "web")
             .address("10.1.0.1")
             .address("127.0.0.1")
@@ -242,10 +252,10 @@ mod tests {
             .address("10.1.0.2")
             .port("", 80)
             .port("http", 8080)];
-        let (offers, reasons) = read(&slices);
+        let (usable, reasons) = read(&slices);
         assert_eq!(reasons, [RejectionReason::EndpointForbidden, RejectionReason::EndpointInvalid]);
         assert_eq!(
-            addresses(&offers, &port("http", Protocol::Tcp), Family::V4),
+            addresses(&usable, &port("http", Protocol::Tcp), IpFamily::V4),
             ["10.1.0.1:8080", "10.1.0.2:8080"]
         );
     }

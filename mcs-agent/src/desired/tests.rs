@@ -1,4 +1,4 @@
-//! The rules together: objects in, frontends and reports out.
+//! Tests of all rules together: objects in, frontends and reports out.
 
 use super::compute;
 use crate::{
@@ -100,13 +100,13 @@ fn carries_port_name_and_affinity() {
     let import =
         ServiceImport { session_affinity: Some("ClientIP".to_owned()), ..web().port("", 81) };
     let desired = desired([import.into()]);
-    let told: Vec<_> = desired
+    let actual: Vec<_> = desired
         .frontends
         .values()
         .map(|f| (f.import.to_string(), f.port_name.as_str(), f.affinity_seconds))
         .collect();
     assert_eq!(
-        told,
+        actual,
         [("shop/web".to_owned(), "http", Some(10_800)), ("shop/web".to_owned(), "", Some(10_800))]
     );
 }
@@ -177,7 +177,7 @@ fn a_rejected_update_withdraws_what_the_object_made() {
 }
 
 #[test]
-fn tells_what_cannot_be_read() {
+fn reports_what_cannot_be_read() {
     let mut store = ObjectStore::default();
     let malformed = |kind, name| ObjectEvent::Malformed {
         object: ObjectRef { kind, key: key(name) },
@@ -261,7 +261,7 @@ fn local_without_identity_refuses_every_client() {
 }
 
 #[test]
-fn what_exceeds_the_capacity_harms_nobody_else() {
+fn what_exceeds_the_capacity_affects_nothing_else() {
     let node = NodeContext {
         capacity: Capacity { frontends: 2, endpoints: 2, clusters: 2 },
         ..NodeContext::default()
@@ -279,15 +279,15 @@ fn what_exceeds_the_capacity_harms_nobody_else() {
         ["10.0.0.1:80/TCP -> east/10.1.0.1:8080", "10.0.0.2:80/TCP ->"]
     );
     assert_eq!(vips(&desired), ["10.0.0.1", "10.0.0.2"]);
-    let told: Vec<_> = ["shop/web", "shop/big", "shop/late"]
+    let actual: Vec<_> = ["shop/web", "shop/big", "shop/late"]
         .map(|import| report(&desired, import))
         .into_iter()
         .collect();
-    assert_eq!(told[0], (ImportState::Ready, String::new()));
-    assert_eq!(told[1].0, ImportState::Refusing);
-    assert!(told[1].1.contains("--max-memory has room for 2"), "{}", told[1].1);
-    assert_eq!(told[2].0, ImportState::Rejected);
-    assert!(told[2].1.contains("--max-memory has room for 2"), "{}", told[2].1);
+    assert_eq!(actual[0], (ImportState::Ready, String::new()));
+    assert_eq!(actual[1].0, ImportState::Refusing);
+    assert!(actual[1].1.contains("--max-memory has room for 2"), "{}", actual[1].1);
+    assert_eq!(actual[2].0, ImportState::Rejected);
+    assert!(actual[2].1.contains("--max-memory has room for 2"), "{}", actual[2].1);
 }
 
 #[test]

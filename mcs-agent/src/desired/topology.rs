@@ -1,12 +1,14 @@
+//! Topology hints: prefers the endpoints for this node or zone.
+
 use super::candidate::Candidate;
 use crate::model::NodeContext;
 
-/// Keeps the endpoints that are hinted for this node, else for its zone, else all: the rule of
-/// kube-proxy's `topologyModeFromHints`, on ready endpoints.
+/// Keeps the endpoints with a hint for this node, else those with a hint for its zone, else all.
+/// This is the rule of kube-proxy's `topologyModeFromHints`; the candidates are ready.
 ///
-/// A kind of hint counts only if every endpoint has it and one is for us: anything less is a
-/// rollout half done. Node names repeat across clusters, so only an endpoint of this cluster is
-/// for this node.
+/// A kind of hint counts only if every endpoint has one and some hint names this node or zone.
+/// Otherwise the rollout of the hints is not complete. Node names repeat across clusters, so a hint
+/// for this node counts only on an endpoint of this cluster.
 pub(super) fn prefer(candidates: &mut Vec<Candidate<'_>>, node: &NodeContext) {
     let for_node = |candidate: &Candidate<'_>| {
         node.cluster_id.as_deref() == Some(&**candidate.cluster)

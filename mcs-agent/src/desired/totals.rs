@@ -1,36 +1,38 @@
+//! Totals over all frontends, kept up to date from round to round.
+
 use std::collections::BTreeMap;
 
-use crate::model::{Capacity, DesiredState, Frontend};
+use crate::model::{Capacity, ClusterRun, DesiredState, Frontend};
 
-/// How much all frontends together have.
+/// Totals over all frontends.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
     /// Frontends without a usable backend.
     pub refusing: usize,
     /// Backends of all frontends.
     pub endpoints: usize,
-    /// The same by source cluster; empty if its slice does not say.
+    /// Backends by source cluster. The empty name: the slice names none.
     pub clusters: BTreeMap<String, usize>,
 }
 
 impl Totals {
-    /// Of all these frontends.
+    /// Counts all frontends of a desired state.
     pub fn of(desired: &DesiredState) -> Self {
         let mut totals = Self::default();
         desired.frontends.values().for_each(|frontend| totals.add(frontend));
         totals
     }
 
-    /// Whether there is room for all backends and source clusters.
+    /// Whether all backends and source clusters fit.
     pub(super) fn fit(&self, capacity: Capacity) -> bool {
-        let fits = |count: usize, room: u32| u32::try_from(count).is_ok_and(|count| count <= room);
+        let fits = |count: usize, max: u32| u32::try_from(count).is_ok_and(|count| count <= max);
         fits(self.endpoints, capacity.endpoints) && fits(self.clusters.len(), capacity.clusters)
     }
 
     pub(super) fn add(&mut self, frontend: &Frontend) {
         self.refusing += usize::from(frontend.backends.is_empty());
         self.endpoints += frontend.backends.len();
-        for (cluster, backends) in frontend.clusters() {
+        for ClusterRun { cluster, backends } in frontend.clusters() {
             match self.clusters.get_mut(&**cluster) {
                 Some(count) => *count += backends,
                 None => {
@@ -40,11 +42,11 @@ impl Totals {
         }
     }
 
-    /// Takes away what was added for this frontend.
+    /// Subtracts a frontend that was added before.
     pub(super) fn remove(&mut self, frontend: &Frontend) {
         self.refusing -= usize::from(frontend.backends.is_empty());
         self.endpoints -= frontend.backends.len();
-        for (cluster, backends) in frontend.clusters() {
+        for ClusterRun { cluster, backends } in frontend.clusters() {
             let Some(count) = self.clusters.get_mut(&**cluster) else { continue };
             *count -= backends;
             if *count == 0 {

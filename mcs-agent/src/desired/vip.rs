@@ -1,37 +1,39 @@
+//! The VIPs of an import.
+
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
     address::{forbidden, ipv4_mapped},
-    refusal::Refusal,
+    problem::Problem,
 };
 use crate::model::{NodeContext, RejectionReason};
 
-/// The addresses of `spec.ips` that may be VIPs on this node, in their order. Each of the others is
-/// refused alone.
-pub(super) fn vips(ips: &[String], node: &NodeContext) -> (Vec<IpAddr>, Vec<Refusal>) {
+/// The addresses of `spec.ips` that can be VIPs on this node, in their order. Each other address is
+/// rejected alone.
+pub(super) fn vips(ips: &[String], node: &NodeContext) -> (Vec<IpAddr>, Vec<Problem>) {
     let mut seen = BTreeSet::new();
     let mut vips = Vec::with_capacity(ips.len());
-    let mut refusals = Vec::new();
+    let mut problems = Vec::new();
     for text in ips {
         let accepted = parse(text).and_then(|ip| {
             if seen.insert(ip) {
                 check(ip, node)
             } else {
-                Err(refuse(RejectionReason::VipDuplicate, ip, "is listed twice; remove one"))
+                Err(problem(RejectionReason::VipDuplicate, ip, "is listed twice; remove one"))
             }
         });
         match accepted {
             Ok(ip) => vips.push(ip),
-            Err(refusal) => refusals.push(refusal),
+            Err(problem) => problems.push(problem),
         }
     }
-    (vips, refusals)
+    (vips, problems)
 }
 
-fn parse(text: &str) -> Result<IpAddr, Refusal> {
+fn parse(text: &str) -> Result<IpAddr, Problem> {
     let invalid = |advice: &str| {
         let message = format!("spec.ips entry {text:?} is not an IP address; {advice}");
-        Refusal::new(RejectionReason::VipInvalid, message)
+        Problem::new(RejectionReason::VipInvalid, message)
     };
     let ip = text.parse().map_err(|_| invalid("correct or remove it"))?;
     match ipv4_mapped(ip) {
@@ -40,13 +42,13 @@ fn parse(text: &str) -> Result<IpAddr, Refusal> {
     }
 }
 
-fn check(ip: IpAddr, node: &NodeContext) -> Result<IpAddr, Refusal> {
+fn check(ip: IpAddr, node: &NodeContext) -> Result<IpAddr, Problem> {
     if let Some(class) = forbidden(ip) {
         let why = format!("is {class}; assign a unicast address");
-        return Err(refuse(RejectionReason::VipForbidden, ip, &why));
+        return Err(problem(RejectionReason::VipForbidden, ip, &why));
     }
     if node.node_addresses.contains(&ip) {
-        return Err(refuse(
+        return Err(problem(
             RejectionReason::VipIsNode,
             ip,
             "is an address of this node; assign another",
@@ -54,7 +56,7 @@ fn check(ip: IpAddr, node: &NodeContext) -> Result<IpAddr, Refusal> {
     }
     if node.api_servers.contains(&ip) {
         let why = "is an address of the API server; assign another";
-        return Err(refuse(RejectionReason::VipIsApiServer, ip, why));
+        return Err(problem(RejectionReason::VipIsApiServer, ip, why));
     }
     if !node.vip_cidrs.is_empty() && !node.vip_cidrs.iter().any(|cidr| cidr.contains(&ip)) {
         let allowed: Vec<String> = node.vip_cidrs.iter().map(ToString::to_string).collect();
@@ -62,13 +64,13 @@ fn check(ip: IpAddr, node: &NodeContext) -> Result<IpAddr, Refusal> {
             "is outside --vip-cidr {}; assign one inside, or allow its range",
             allowed.join(",")
         );
-        return Err(refuse(RejectionReason::VipOutsideCidr, ip, &why));
+        return Err(problem(RejectionReason::VipOutsideCidr, ip, &why));
     }
     Ok(ip)
 }
 
-fn refuse(reason: RejectionReason, ip: IpAddr, why: &str) -> Refusal {
-    Refusal::new(reason, format!("ClusterSetIP {ip} {why}"))
+fn problem(reason: RejectionReason, ip: IpAddr, why: &str) -> Problem {
+    Problem::new(reason, format!("ClusterSetIP {ip} {why}"))
 }
 
 #[cfg(test)]
@@ -85,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn each_address_stands_or_falls_alone() {
+    fn each_address_is_rejected_alone() {
         for (ip, reason) in [
             ("10.0.0.2", None),
             ("fd00::2", None),
@@ -112,10 +114,10 @@ mod tests {
             ("fd01::1", Some(RejectionReason::VipOutsideCidr)),
         ] {
             let listed = ["10.0.9.1", ip, "10.0.9.2"].map(str::to_owned);
-            let (vips, refusals) = vips(&listed, &node());
-            let refused: Vec<RejectionReason> = refusals.iter().map(|r| r.reason).collect();
-            assert_eq!(refused, reason.into_iter().collect::<Vec<_>>(), "{ip:?}");
-            assert_eq!(vips.len(), 3 - refused.len(), "{ip:?}");
+            let (vips, problems) = vips(&listed, &node());
+            let rejected: Vec<RejectionReason> = problems.iter().map(|r| r.reason).collect();
+            assert_eq!(rejected, reason.into_iter().collect::<Vec<_>>(), "{ip:?}");
+            assert_eq!(vips.len(), 3 - rejected.len(), "{ip:?}");
         }
     }
 
@@ -128,11 +130,11 @@ mod tests {
     #[test]
     fn an_address_listed_twice_counts_once() {
         let listed = ["fd00::2", "10.0.0.2", "fd00:0::2"].map(str::to_owned);
-        let (vips, refusals) = vips(&listed, &node());
+        let (vips, problems) = vips(&listed, &node());
         assert_eq!(vips, ["fd00::2", "10.0.0.2"].map(|ip| ip.parse::<IpAddr>().unwrap()));
         assert_eq!(
-            refusals,
-            [Refusal::new(
+            problems,
+            [Problem::new(
                 RejectionReason::VipDuplicate,
                 "ClusterSetIP fd00::2 is listed twice; remove one"
             )]
@@ -140,15 +142,15 @@ mod tests {
     }
 
     #[test]
-    fn an_address_listed_twice_is_refused_for_itself_once() {
-        let (vips, refusals) = vips(&["127.0.0.1", "127.0.0.1"].map(str::to_owned), &node());
+    fn an_address_listed_twice_is_rejected_for_itself_once() {
+        let (vips, problems) = vips(&["127.0.0.1", "127.0.0.1"].map(str::to_owned), &node());
         assert_eq!(vips, [] as [IpAddr; 0]);
-        let reasons: Vec<RejectionReason> = refusals.iter().map(|refusal| refusal.reason).collect();
+        let reasons: Vec<RejectionReason> = problems.iter().map(|problem| problem.reason).collect();
         assert_eq!(reasons, [RejectionReason::VipForbidden, RejectionReason::VipDuplicate]);
     }
 
     #[test]
-    fn a_refusal_names_value_and_remedy() {
+    fn a_problem_names_value_and_remedy() {
         for (ip, message) in [
             (
                 "::ffff:10.0.0.2",

@@ -87,11 +87,20 @@ pub struct Frontend {
 }
 
 impl Frontend {
-    /// The source clusters of its backends in their order, and how many in a row each has.
-    pub fn clusters(&self) -> impl Iterator<Item = (&Arc<str>, usize)> {
+    /// The source clusters of its backends, in the order of the backends.
+    pub fn clusters(&self) -> impl Iterator<Item = ClusterRun<'_>> {
         let runs = self.backends.chunk_by(|one, next| one.cluster == next.cluster);
-        runs.map(|run| (&run[0].cluster, run.len()))
+        runs.map(|run| ClusterRun { cluster: &run[0].cluster, backends: run.len() })
     }
+}
+
+/// Consecutive backends of one source cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct ClusterRun<'a> {
+    /// Empty if the slice names none.
+    pub cluster: &'a Arc<str>,
+    /// How many there are.
+    pub backends: usize,
 }
 
 /// What the rules want of the dataplane, and what they turned down.
@@ -105,6 +114,22 @@ pub struct DesiredState {
     pub imports: Vec<Arc<ImportReport>>,
     /// What was turned down, sorted by object.
     pub rejections: Vec<Rejection>,
+}
+
+impl DesiredState {
+    /// The report of an import.
+    pub fn report(&self, import: &ObjectKey) -> Option<&ImportReport> {
+        Some(&self.imports[self.report_index(import)?])
+    }
+
+    pub(crate) fn report_mut(&mut self, import: &ObjectKey) -> Option<&mut Arc<ImportReport>> {
+        let index = self.report_index(import)?;
+        Some(&mut self.imports[index])
+    }
+
+    fn report_index(&self, import: &ObjectKey) -> Option<usize> {
+        self.imports.binary_search_by(|report| report.import.cmp(import)).ok()
+    }
 }
 
 /// Which part of what is desired.

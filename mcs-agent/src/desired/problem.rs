@@ -1,19 +1,21 @@
+//! A problem that a rule finds in an object.
+
 use crate::model::{ObjectRef, Rejection, RejectionReason};
 
-/// What a rule turns down. The rule knows the value, its caller the object.
+/// A part of an object that cannot be used. The rule knows the value; its caller adds the object.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Refusal {
+pub(super) struct Problem {
     pub(super) reason: RejectionReason,
-    /// One sentence that stands alone: the value and what to do.
+    /// One complete sentence: the value and what to do.
     pub(super) message: String,
 }
 
-impl Refusal {
+impl Problem {
     pub(super) fn new(reason: RejectionReason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }
 
-    /// Puts it down to the object that asked.
+    /// The rejection of this part of `object`.
     pub(super) fn of(self, object: &ObjectRef) -> Rejection {
         Rejection { object: object.clone(), reason: self.reason, message: self.message }
     }

@@ -1,10 +1,12 @@
+//! Whether this node serves an import at all.
+
 use crate::model::{ServiceImport, ServiceType};
 
-/// Why a ServiceImport is not ours to serve, if it is not: it then claims nothing.
+/// The reason why this node does not serve a ServiceImport. It then claims nothing.
 ///
-/// `endpointSliceObjects: Absent` says that its endpoints are to be had from elsewhere (KEP-1645,
-/// "EndpointSlice"). A derived Service without imported slices is what kube-proxy serves.
-pub(super) fn left_alone(import: &ServiceImport, has_slices: bool) -> Option<String> {
+/// `endpointSliceObjects: Absent` says that the endpoints are not in slices here (KEP-1645,
+/// "EndpointSlice"). kube-proxy serves an import that has a derived Service and no imported slices.
+pub(super) fn why_left_alone(import: &ServiceImport, has_slices: bool) -> Option<String> {
     if import.service_type == ServiceType::Headless {
         return Some("headless: left to DNS".to_owned());
     }
@@ -47,7 +49,7 @@ mod tests {
             (derived(""), false, None),
             (import("shop/web"), true, Some("spec.ips is empty")),
         ] {
-            let why = left_alone(&import, has_slices);
+            let why = why_left_alone(&import, has_slices);
             match expected {
                 Some(part) => assert!(why.as_ref().is_some_and(|w| w.contains(part)), "{why:?}"),
                 None => assert_eq!(why, None, "{import:?}"),

@@ -1,4 +1,6 @@
-use super::refusal::Refusal;
+//! `internalTrafficPolicy` of an import, and which endpoints are local to this node.
+
+use super::problem::Problem;
 use crate::model::{NodeContext, RejectionReason, ServiceImport};
 
 /// `internalTrafficPolicy` of an import.
@@ -11,12 +13,12 @@ pub(super) enum TrafficPolicy {
 }
 
 impl TrafficPolicy {
-    /// Cluster where the import does not say.
-    pub(super) fn of(import: &ServiceImport) -> Result<Self, Refusal> {
+    /// `Cluster` is the default.
+    pub(super) fn of(import: &ServiceImport) -> Result<Self, Problem> {
         match import.internal_traffic_policy.as_deref() {
             None | Some("" | "Cluster") => Ok(Self::Cluster),
             Some("Local") => Ok(Self::Local),
-            Some(other) => Err(Refusal::new(
+            Some(other) => Err(Problem::new(
                 RejectionReason::TrafficPolicyInvalid,
                 format!("internalTrafficPolicy {other:?} is unknown; use Cluster or Local"),
             )),
@@ -24,16 +26,17 @@ impl TrafficPolicy {
     }
 }
 
-/// This node as endpoints name it: node names repeat across clusters, so it takes both.
+/// The name of this node and of its cluster. Node names repeat across clusters, so an endpoint is
+/// local only if both match.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Identity<'a> {
+pub(super) struct LocalNode<'a> {
     pub(super) node_name: &'a str,
     pub(super) cluster_id: &'a str,
 }
 
-impl<'a> Identity<'a> {
-    /// Refused without both flags: what is local cannot be told then.
-    pub(super) fn of(node: &'a NodeContext) -> Result<Self, Refusal> {
+impl<'a> LocalNode<'a> {
+    /// Fails if a flag is missing: the agent then does not know which endpoints are local.
+    pub(super) fn of(node: &'a NodeContext) -> Result<Self, Problem> {
         match (node.node_name.as_deref(), node.cluster_id.as_deref()) {
             (Some(node_name), Some(cluster_id)) => Ok(Self { node_name, cluster_id }),
             (name, id) => {
@@ -41,7 +44,7 @@ impl<'a> Identity<'a> {
                     .into_iter()
                     .filter_map(|(flag, value)| value.is_none().then_some(flag))
                     .collect();
-                Err(Refusal::new(
+                Err(Problem::new(
                     RejectionReason::TrafficPolicyNeedsIdentity,
                     format!(
                         "internalTrafficPolicy Local refuses every client, since it is not known \
@@ -54,7 +57,7 @@ impl<'a> Identity<'a> {
     }
 
     /// Whether an endpoint of `cluster` with this `nodeName` is on this node.
-    pub(super) fn is(&self, cluster: &str, node_name: Option<&str>) -> bool {
+    pub(super) fn hosts(&self, cluster: &str, node_name: Option<&str>) -> bool {
         cluster == self.cluster_id && node_name == Some(self.node_name)
     }
 }
@@ -80,15 +83,15 @@ mod tests {
             };
             let policy = TrafficPolicy::of(&import);
             assert_eq!(policy.as_ref().ok().copied(), expected, "{written:?}");
-            if let Err(refusal) = policy {
-                assert_eq!(refusal.reason, RejectionReason::TrafficPolicyInvalid);
-                assert!(refusal.message.contains(written.unwrap()), "{}", refusal.message);
+            if let Err(problem) = policy {
+                assert_eq!(problem.reason, RejectionReason::TrafficPolicyInvalid);
+                assert!(problem.message.contains(written.unwrap()), "{}", problem.message);
             }
         }
     }
 
     #[test]
-    fn an_identity_takes_node_and_cluster() {
+    fn the_local_node_takes_node_and_cluster() {
         for (node_name, cluster_id, advice) in [
             (Some("n1"), Some("east"), None),
             (None, Some("east"), Some("set --node-name")),
@@ -100,11 +103,11 @@ mod tests {
                 cluster_id: cluster_id.map(str::to_owned),
                 ..NodeContext::default()
             };
-            match (Identity::of(&node), advice) {
+            match (LocalNode::of(&node), advice) {
                 (Ok(_), None) => {}
-                (Err(refusal), Some(advice)) => {
-                    assert_eq!(refusal.reason, RejectionReason::TrafficPolicyNeedsIdentity);
-                    assert!(refusal.message.ends_with(advice), "{}", refusal.message);
+                (Err(problem), Some(advice)) => {
+                    assert_eq!(problem.reason, RejectionReason::TrafficPolicyNeedsIdentity);
+                    assert!(problem.message.ends_with(advice), "{}", problem.message);
                 }
                 (got, _) => panic!("{node_name:?} {cluster_id:?}: {got:?}"),
             }
@@ -113,15 +116,15 @@ mod tests {
 
     #[test]
     fn local_is_this_node_of_this_cluster() {
-        let identity = Identity { node_name: "n1", cluster_id: "east" };
-        for (cluster, node_name, local) in [
+        let local = LocalNode { node_name: "n1", cluster_id: "east" };
+        for (cluster, node_name, is_local) in [
             ("east", Some("n1"), true),
             ("west", Some("n1"), false),
             ("", Some("n1"), false),
             ("east", Some("n2"), false),
             ("east", None, false),
         ] {
-            assert_eq!(identity.is(cluster, node_name), local, "{cluster} {node_name:?}");
+            assert_eq!(local.hosts(cluster, node_name), is_local, "{cluster} {node_name:?}");
         }
     }
 }

@@ -1,67 +1,70 @@
+//! Assigns VIPs and frontends to the imports that claim them.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
 };
 
 use super::{
-    capacity::{Limit, Places},
+    claim::ClaimedFrontend,
     precedence::{self, Claimant},
-    refusal::Refusal,
+    problem::Problem,
+    quota::{Limit, Quota},
 };
 use crate::model::{DesiredState, FrontendId, ObjectKey, RejectionReason};
 
-/// Who has which VIP and frontend.
+/// The VIPs and frontends of all claimants.
 #[derive(Debug)]
-pub(super) struct Allotment<'a> {
-    /// Every VIP, and the first import that has it: all who claim a VIP share it.
+pub(super) struct Assignments<'a> {
+    /// Every VIP with the first import that claims it. All imports that claim a VIP share it.
     pub(super) vips: BTreeMap<IpAddr, &'a ObjectKey>,
     /// One per claimant, in their order.
-    pub(super) holdings: Vec<Holding>,
+    pub(super) imports: Vec<Assignment>,
 }
 
-/// What a claimant has been given.
+/// The frontends that one import gets.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Holding {
-    /// Its frontends, with the index of the port in its claim.
-    pub(super) frontends: Vec<(FrontendId, usize)>,
-    /// Whether a VIP is ours by it. One of which others hold every frontend it claims is not: without
-    /// this import all would be the same.
+pub(super) struct Assignment {
+    pub(super) frontends: Vec<ClaimedFrontend>,
+    /// Whether a VIP is served because of this import. A VIP does not count if other imports hold
+    /// every frontend that this import claims on it: it would be served without this import too.
     pub(super) has_vip: bool,
 }
 
-/// Gives VIPs and frontends to the claimants, which are sorted by precedence, as far as
-/// `max_frontends` goes for each; the rest is refused to them. What is in force goes before what is
-/// new.
+/// Assigns VIPs and frontends to the claimants, which are sorted by precedence. `max_frontends`
+/// limits the VIPs and the frontends; each claimant learns which of its own do not fit. VIPs and
+/// frontends in force come before new ones.
 ///
-/// That bounds the imports in the maps as well: only those that hold a frontend stand there.
-pub(super) fn allot<'a>(
+/// This limits the imports in the maps too: the maps hold an import only if it has a frontend.
+pub(super) fn assign<'a>(
     claimants: &mut [Claimant<'a>],
     max_frontends: u32,
     in_force: &DesiredState,
-) -> Allotment<'a> {
-    let mut room = Room::of(claimants, max_frontends, in_force);
-    let holdings = claimants
+) -> Assignments<'a> {
+    let mut assigner = Assigner::new(claimants, max_frontends, in_force);
+    let imports = claimants
         .iter_mut()
         .enumerate()
         .map(|(index, claimant)| {
-            let (holding, refusals) = room.give(index, claimant);
-            claimant.refusals.extend(refusals);
-            holding
+            let (assignment, problems) = assigner.assign(index, claimant);
+            claimant.problems.extend(problems);
+            assignment
         })
         .collect();
-    Allotment { vips: room.vips, holdings }
+    Assignments { vips: assigner.vips, imports }
 }
 
-struct Room<'a> {
+struct Assigner<'a> {
     claimants: Vec<&'a ObjectKey>,
+    /// The index of the claimant that holds each frontend.
     holders: BTreeMap<FrontendId, usize>,
     vips: BTreeMap<IpAddr, &'a ObjectKey>,
-    vip_places: Places<IpAddr>,
-    frontend_places: Places<FrontendId>,
+    vip_quota: Quota<IpAddr>,
+    frontend_quota: Quota<FrontendId>,
 }
 
-impl<'a> Room<'a> {
-    fn of(claimants: &[Claimant<'a>], max_frontends: u32, in_force: &DesiredState) -> Self {
+impl<'a> Assigner<'a> {
+    fn new(claimants: &[Claimant<'a>], max_frontends: u32, in_force: &DesiredState) -> Self {
         let limit = |noun, wanted| Limit::new(max_frontends, noun, wanted);
         let holders = precedence::holders(claimants);
         let vips: BTreeSet<&IpAddr> = claimants.iter().flat_map(|c| &c.claim.vips).collect();
@@ -70,11 +73,11 @@ impl<'a> Room<'a> {
         Self {
             claimants: claimants.iter().map(|claimant| &claimant.import.key).collect(),
             vips: BTreeMap::new(),
-            vip_places: Places::new(
+            vip_quota: Quota::new(
                 limit("ClusterSetIPs", vips.len()),
                 vips_in_force.map(|ip| **ip).collect(),
             ),
-            frontend_places: Places::new(
+            frontend_quota: Quota::new(
                 limit("frontends", holders.len()),
                 in_force.copied().collect(),
             ),
@@ -82,49 +85,49 @@ impl<'a> Room<'a> {
         }
     }
 
-    fn give(&mut self, index: usize, claimant: &Claimant<'a>) -> (Holding, Vec<Refusal>) {
-        let mut holding = Holding::default();
-        let mut refusals = Vec::new();
+    fn assign(&mut self, index: usize, claimant: &Claimant<'a>) -> (Assignment, Vec<Problem>) {
+        let mut assignment = Assignment::default();
+        let mut problems = Vec::new();
         for &ip in &claimant.claim.vips {
-            if let Err(refusal) = self.give_vip(ip, index) {
-                refusals.push(refusal);
+            if let Err(problem) = self.assign_vip(ip, index) {
+                problems.push(problem);
                 continue;
             }
             let mut all_taken = !claimant.claim.ports.is_empty();
-            for (frontend, port) in claimant.frontends_of(ip) {
-                match self.give_frontend(frontend, index) {
+            for frontend in claimant.claim.frontends_of(ip) {
+                match self.assign_frontend(frontend.id, index) {
                     Ok(()) => {
                         all_taken = false;
-                        holding.frontends.push((frontend, port));
+                        assignment.frontends.push(frontend);
                     }
-                    Err(refusal) => {
-                        all_taken &= refusal.reason == RejectionReason::FrontendTaken;
-                        refusals.push(refusal);
+                    Err(problem) => {
+                        all_taken &= problem.reason == RejectionReason::FrontendTaken;
+                        problems.push(problem);
                     }
                 }
             }
-            holding.has_vip |= !all_taken;
+            assignment.has_vip |= !all_taken;
         }
-        (holding, refusals)
+        (assignment, problems)
     }
 
-    fn give_vip(&mut self, ip: IpAddr, index: usize) -> Result<(), Refusal> {
+    fn assign_vip(&mut self, ip: IpAddr, index: usize) -> Result<(), Problem> {
         if !self.vips.contains_key(&ip) {
-            if !self.vip_places.take(&ip) {
-                return Err(self.vip_places.refuse(&format!("ClusterSetIP {ip}")));
+            if !self.vip_quota.take(&ip) {
+                return Err(self.vip_quota.exceeded(&format!("ClusterSetIP {ip}")));
             }
             self.vips.insert(ip, self.claimants[index]);
         }
         Ok(())
     }
 
-    fn give_frontend(&mut self, frontend: FrontendId, index: usize) -> Result<(), Refusal> {
+    fn assign_frontend(&mut self, frontend: FrontendId, index: usize) -> Result<(), Problem> {
         match self.holders.get(&frontend) {
             Some(&holder) if holder != index => {
                 Err(precedence::taken(frontend, self.claimants[holder]))
             }
-            _ if !self.frontend_places.take(&frontend) => {
-                Err(self.frontend_places.refuse(&format!("frontend {frontend}")))
+            _ if !self.frontend_quota.take(&frontend) => {
+                Err(self.frontend_quota.exceeded(&format!("frontend {frontend}")))
             }
             _ => Ok(()),
         }
@@ -137,7 +140,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        desired::claim::{Verdict, judge},
+        desired::claim::{ClaimResult, evaluate},
         model::{
             NodeContext, ServiceImport,
             fixture::{import, key},
@@ -147,8 +150,8 @@ mod tests {
     fn claimants(imports: &[ServiceImport]) -> Vec<Claimant<'_>> {
         let mut claimants: Vec<Claimant<'_>> = imports
             .iter()
-            .map(|import| match judge(import, true, &NodeContext::default()) {
-                (Verdict::Claimed(claim), refusals) => Claimant { import, claim, refusals },
+            .map(|import| match evaluate(import, true, &NodeContext::default()) {
+                (ClaimResult::Claimed(claim), problems) => Claimant { import, claim, problems },
                 other => panic!("{}: {other:?}", import.key),
             })
             .collect();
@@ -156,33 +159,28 @@ mod tests {
         claimants
     }
 
-    /// Per claimant in order of precedence: name, frontends, `has_vip`, reasons.
-    fn outcome(
-        imports: &[ServiceImport],
-        max: u32,
-    ) -> Vec<(String, Vec<String>, bool, Vec<RejectionReason>)> {
+    /// Name, frontends, `has_vip`, reasons of a claimant.
+    type Row = (String, Vec<String>, bool, Vec<RejectionReason>);
+
+    /// The claimants in order of precedence.
+    fn outcome(imports: &[ServiceImport], max: u32) -> Vec<Row> {
         let mut claimants = claimants(imports);
-        let allotment = allot(&mut claimants, max, &DesiredState::default());
+        let assignments = assign(&mut claimants, max, &DesiredState::default());
         claimants
             .iter()
-            .zip(allotment.holdings)
-            .map(|(claimant, holding)| {
+            .zip(assignments.imports)
+            .map(|(claimant, assignment)| {
                 (
                     claimant.import.key.name.to_string(),
-                    holding.frontends.iter().map(|(id, _)| id.to_string()).collect(),
-                    holding.has_vip,
-                    claimant.refusals.iter().map(|refusal| refusal.reason).collect(),
+                    assignment.frontends.iter().map(|frontend| frontend.id.to_string()).collect(),
+                    assignment.has_vip,
+                    claimant.problems.iter().map(|problem| problem.reason).collect(),
                 )
             })
             .collect()
     }
 
-    fn row(
-        name: &str,
-        frontends: &[&str],
-        has_vip: bool,
-        reasons: &[RejectionReason],
-    ) -> (String, Vec<String>, bool, Vec<RejectionReason>) {
+    fn row(name: &str, frontends: &[&str], has_vip: bool, reasons: &[RejectionReason]) -> Row {
         let frontends = frontends.iter().map(|frontend| (*frontend).to_owned()).collect();
         (name.to_owned(), frontends, has_vip, reasons.to_vec())
     }
@@ -226,13 +224,13 @@ mod tests {
             ]
         );
         let mut claimants = claimants(&imports);
-        let allotment = allot(&mut claimants, 100, &DesiredState::default());
+        let assignments = assign(&mut claimants, 100, &DesiredState::default());
         assert_eq!(
-            claimants[1].refusals[0].message,
+            claimants[1].problems[0].message,
             "10.0.0.1:80/TCP is held by ServiceImport shop/old, which is older or comes first by \
              name; give one of them another ClusterSetIP or port"
         );
-        let vips: Vec<_> = allotment
+        let vips: Vec<_> = assignments
             .vips
             .iter()
             .map(|(ip, import)| (ip.to_string(), import.to_string()))
@@ -245,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_to_the_younger() {
+    fn what_does_not_fit_is_denied_to_the_younger() {
         let imports = [
             import("shop/a").created(1).ip("10.0.0.1").port("h", 80).port("t", 443),
             import("shop/b").created(2).ip("10.0.0.2").port("h", 80).port("t", 443),
@@ -263,10 +261,10 @@ mod tests {
         );
         assert_eq!(outcome(&imports, 7).iter().filter(|row| row.3.contains(&Capacity)).count(), 0);
         let mut claimants = claimants(&imports);
-        let allotment = allot(&mut claimants, 3, &DesiredState::default());
-        assert_eq!(allotment.vips.len(), 3);
+        let assignments = assign(&mut claimants, 3, &DesiredState::default());
+        assert_eq!(assignments.vips.len(), 3);
         let messages: Vec<&str> =
-            claimants[2].refusals.iter().map(|refusal| refusal.message.as_str()).collect();
+            claimants[2].problems.iter().map(|problem| problem.message.as_str()).collect();
         assert_eq!(
             messages,
             [

@@ -1,0 +1,124 @@
+//! A full round: the rules evaluate every object.
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+
+use super::{
+    assignment, capacity,
+    claim::{self, ClaimResult},
+    precedence::{self, Claimant},
+    problem::Problem,
+    report,
+    service::AssignedClaim,
+};
+use crate::{
+    model::{
+        DesiredState, ImportReport, ImportState, Kind, NodeContext, ObjectKey, ObjectRef,
+        Rejection, RejectionReason,
+    },
+    store::Snapshot,
+};
+
+/// The result of the rules for all objects, and what partial rounds reuse of it.
+#[derive(Debug, Default)]
+pub(super) struct Evaluation {
+    pub(super) desired: DesiredState,
+    /// By import. An import that is rejected or left alone has none.
+    pub(super) claims: BTreeMap<ObjectKey, AssignedClaim>,
+    /// As in [`assignment::Assignments`].
+    pub(super) vips: BTreeMap<IpAddr, ObjectKey>,
+    /// Whether some backends or source clusters did not fit.
+    pub(super) is_limited: bool,
+}
+
+/// Evaluates all objects.
+pub(super) fn evaluate(
+    snapshot: &Snapshot,
+    node: &NodeContext,
+    in_force: &DesiredState,
+) -> Evaluation {
+    let mut results = ObjectResults::default();
+    results.add_malformed(snapshot);
+    let mut claimants = claimants(snapshot, node, &mut results);
+    precedence::sort(&mut claimants);
+    let assignments = assignment::assign(&mut claimants, node.capacity.frontends, in_force);
+    let vips = assignments.vips.into_iter().map(|(ip, import)| (ip, import.clone())).collect();
+
+    let mut claims = BTreeMap::new();
+    let mut services = Vec::with_capacity(claimants.len());
+    for (Claimant { import, claim, problems }, assignment) in
+        claimants.into_iter().zip(assignments.imports)
+    {
+        let claim = AssignedClaim { claim, assignment, problems };
+        services.push(claim.service(import, snapshot, &vips, node));
+        claims.insert(import.key.clone(), claim);
+    }
+    let is_limited = capacity::limit(&mut services, node.capacity, in_force);
+
+    let mut frontends = BTreeMap::new();
+    for service in services {
+        results.add_report(report::of_service(&service));
+        results.reject(&service.import.key, service.problems);
+        results.rejections.extend(service.slice_rejections);
+        frontends.extend(service.frontends);
+    }
+    let ObjectResults { reports, mut rejections } = results;
+    rejections.sort();
+    let imports = reports.into_values().collect();
+    let desired =
+        DesiredState { vips: vips.keys().copied().collect(), frontends, imports, rejections };
+    Evaluation { desired, claims, vips, is_limited }
+}
+
+/// The reports and rejections of a round; `rejections` is not sorted.
+#[derive(Default)]
+struct ObjectResults {
+    reports: BTreeMap<ObjectKey, Arc<ImportReport>>,
+    rejections: Vec<Rejection>,
+}
+
+impl ObjectResults {
+    fn add_report(&mut self, report: ImportReport) {
+        self.reports.insert(report.import.clone(), Arc::new(report));
+    }
+
+    fn reject(&mut self, import: &ObjectKey, problems: Vec<Problem>) {
+        let object = ObjectRef { kind: Kind::ServiceImport, key: import.clone() };
+        self.rejections.extend(problems.into_iter().map(|problem| problem.of(&object)));
+    }
+
+    fn add_malformed(&mut self, snapshot: &Snapshot) {
+        for (object, message) in snapshot.malformed() {
+            if object.kind == Kind::ServiceImport {
+                self.add_report(report::report(&object.key, ImportState::Rejected, message));
+            }
+            self.rejections.push(Problem::new(RejectionReason::Malformed, message).of(object));
+        }
+    }
+}
+
+/// The imports with a valid claim. The reports of all others go to `results`.
+fn claimants<'a>(
+    snapshot: &'a Snapshot,
+    node: &NodeContext,
+    results: &mut ObjectResults,
+) -> Vec<Claimant<'a>> {
+    let mut claimants = Vec::new();
+    for import in snapshot.imports() {
+        let has_slices = snapshot.slices(&import.key).next().is_some();
+        let (result, problems) = claim::evaluate(import, has_slices, node);
+        let (state, message) = match result {
+            ClaimResult::Claimed(claim) => {
+                claimants.push(Claimant { import, claim, problems });
+                continue;
+            }
+            ClaimResult::LeftAlone(why) => (ImportState::LeftAlone, why),
+            ClaimResult::Rejected => {
+                let first = problems.first().map(|problem| problem.message.clone());
+                (ImportState::Rejected, first.unwrap_or_default())
+            }
+        };
+        results.add_report(report::report(&import.key, state, message));
+        results.reject(&import.key, problems);
+    }
+    claimants
+}

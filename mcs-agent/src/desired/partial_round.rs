@@ -1,0 +1,106 @@
+//! A partial round: the rules evaluate only the imports whose slices changed.
+
+use std::{collections::BTreeSet, iter, sync::Arc};
+
+use super::{
+    full_round::Evaluation,
+    problem::Problem,
+    report,
+    round::{Round, new_rejections},
+    service::Service,
+    totals::Totals,
+};
+use crate::{
+    model::{DesiredChanges, Kind, NodeContext, ObjectKey, ObjectRef, Rejection, RejectionReason},
+    store::{DirtyObjects, Snapshot},
+};
+
+/// The new services of the imports whose slices changed.
+#[derive(Debug)]
+pub(super) struct PartialRound<'a> {
+    services: Vec<Service<'a>>,
+    /// Of all frontends, with these services.
+    pub(super) totals: Totals,
+}
+
+impl<'a> PartialRound<'a> {
+    /// `None`: the backends of all imports together do not fit, so a full round has to decide.
+    pub(super) fn evaluate(
+        latest: &Evaluation,
+        totals: &Totals,
+        snapshot: &'a Snapshot,
+        dirty: &DirtyObjects,
+        node: &NodeContext,
+    ) -> Option<Self> {
+        let mut services = Vec::new();
+        let mut totals = totals.clone();
+        for key in &dirty.services {
+            let Some(import) = snapshot.import(key) else { continue };
+            // Slices do not give an import a claim: it still has none.
+            let Some(claim) = latest.claims.get(key) else { continue };
+            let service = claim.service(import, snapshot, &latest.vips, node);
+            for (id, frontend) in &service.frontends {
+                totals.remove(latest.desired.frontends.get(id)?);
+                totals.add(frontend);
+            }
+            services.push(service);
+        }
+        totals.fit(node.capacity).then_some(Self { services, totals })
+    }
+
+    /// Replaces the reports, frontends and rejections of these imports and slices in `latest`.
+    pub(super) fn replace_in(
+        self,
+        latest: &mut Evaluation,
+        snapshot: &Snapshot,
+        dirty: &DirtyObjects,
+    ) -> Round {
+        let slice = |key: &ObjectKey| ObjectRef { kind: Kind::EndpointSlice, key: key.clone() };
+        let mut evaluated: BTreeSet<ObjectRef> = dirty.slices.iter().map(slice).collect();
+        let mut rejections: Vec<Rejection> = evaluated
+            .iter()
+            .filter_map(|object| {
+                let message = snapshot.problem(object)?;
+                Some(Problem::new(RejectionReason::Malformed, message).of(object))
+            })
+            .collect();
+        let desired = &mut latest.desired;
+        let mut changed = BTreeSet::new();
+        for service in self.services {
+            let import = &service.import.key;
+            evaluated.extend(snapshot.slices(import).map(|one| slice(&one.key)));
+            if let Some(report) = desired.report_mut(import) {
+                *report = Arc::new(report::of_service(&service));
+            }
+            let object = ObjectRef { kind: Kind::ServiceImport, key: import.clone() };
+            rejections.extend(service.slice_rejections);
+            rejections.extend(service.problems.into_iter().map(|problem| problem.of(&object)));
+            evaluated.insert(object);
+            for (id, frontend) in service.frontends {
+                if desired.frontends.get(&id) != Some(&frontend) {
+                    desired.frontends.insert(id, frontend);
+                    changed.insert(id);
+                }
+            }
+        }
+        rejections.sort();
+        let new_rejections = new_rejections(&desired.rejections, &rejections);
+        replace_rejections(&mut desired.rejections, &evaluated, rejections);
+        Round { changes: DesiredChanges::Backends(changed), new_rejections }
+    }
+}
+
+/// Replaces the rejections of the evaluated objects. Both lists are sorted by object.
+fn replace_rejections(
+    all: &mut Vec<Rejection>,
+    evaluated: &BTreeSet<ObjectRef>,
+    rejections: Vec<Rejection>,
+) {
+    let mut rejections = rejections.into_iter().peekable();
+    for object in evaluated {
+        let begin = all.partition_point(|one| one.object < *object);
+        let count = all[begin..].partition_point(|one| one.object == *object);
+        let now = iter::from_fn(|| rejections.next_if(|now| now.object == *object));
+        all.splice(begin..begin + count, now);
+    }
+}

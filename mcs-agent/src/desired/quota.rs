@@ -1,0 +1,74 @@
+//! Room for a limited number of things, and what to say when it runs out.
+
+use std::collections::BTreeSet;
+
+use super::problem::Problem;
+use crate::model::RejectionReason;
+
+/// How many things of a kind fit, and how many all objects together want.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limit {
+    allowed: usize,
+    /// The things, in the plural.
+    noun: &'static str,
+    wanted: usize,
+}
+
+impl Limit {
+    pub(super) fn new(allowed: u32, noun: &'static str, wanted: usize) -> Self {
+        Self { allowed: usize::try_from(allowed).unwrap_or(usize::MAX), noun, wanted }
+    }
+
+    pub(super) fn fits(&self, total: usize) -> bool {
+        total <= self.allowed
+    }
+
+    /// Whether everything that is wanted fits.
+    pub(super) fn suffices(&self) -> bool {
+        self.fits(self.wanted)
+    }
+
+    pub(super) fn exceeded(&self, what: &str) -> Problem {
+        let Self { allowed, noun, wanted } = self;
+        Problem::new(
+            RejectionReason::Capacity,
+            format!(
+                "{what}: {wanted} {noun} are wanted and --max-memory has room for {allowed}; raise \
+                 it in proportion"
+            ),
+        )
+    }
+}
+
+/// A limit that is used up one by one. It reserves room for those that have it already.
+#[derive(Debug)]
+pub(super) struct Quota<T> {
+    limit: Limit,
+    reserved: BTreeSet<T>,
+    /// Taken by those that have a reservation.
+    old: usize,
+    /// Taken by others.
+    new: usize,
+}
+
+impl<T: Ord> Quota<T> {
+    /// Reserves room for those that are in force and wanted.
+    pub(super) fn new(limit: Limit, reserved: BTreeSet<T>) -> Self {
+        Self { limit, reserved, old: 0, new: 0 }
+    }
+
+    /// Takes a place. Returns whether there was one.
+    pub(super) fn take(&mut self, who: &T) -> bool {
+        let is_reserved = self.reserved.contains(who);
+        let old = if is_reserved { self.old } else { self.old.max(self.reserved.len()) };
+        let fits = self.limit.fits(old + self.new + 1);
+        if fits {
+            *(if is_reserved { &mut self.old } else { &mut self.new }) += 1;
+        }
+        fits
+    }
+
+    pub(super) fn exceeded(&self, what: &str) -> Problem {
+        self.limit.exceeded(&format!("{what} does not fit"))
+    }
+}
