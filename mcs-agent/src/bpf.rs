@@ -9,6 +9,7 @@ mod array;
 mod barrier;
 mod batch;
 mod cgroup;
+mod hash;
 mod link;
 mod netns;
 mod object;
@@ -18,12 +19,13 @@ mod syscall;
 mod tcx;
 
 pub use array::{Access, ReadOnly, ReadWrite};
+pub(crate) use hash::HashWalk;
 pub use netns::own_netns_cookie;
 
 pub(crate) use array::MappedArray;
 pub(crate) use barrier::ReaderBarrier;
-pub(crate) use batch::{Batch, for_each_entry, lookup_batch};
 pub(crate) use cgroup::{attach_to_cgroup, cgroup_link_info, effective_programs};
+pub(crate) use hash::{PinnedHash, into_io};
 pub(crate) use link::{detach_link, open_link, update_link};
 pub(crate) use object::{Object, PinState};
 pub(crate) use pin::{open_pin, remove_file, replace_pin};

@@ -1,19 +1,31 @@
-//! The flows of the packet path, as user space sees them: what the two entries of each say together,
-//! and when it is over.
+//! The flows of the packet path, as user space sees them: the flow table, what its two entries for a flow say
+//! together, and the sweep that removes flows that are over.
 //!
-//! Of the maps that the programs fill only the flow table is swept. In the others (fragments,
-//! affinity) an entry that is too old is none to the programs, and being LRU they never fill up.
+//! Of the maps that the programs fill the agent sweeps only the flow table. The programs ignore an entry of the
+//! others (fragments, affinity) that is too old, and those maps evict the least recently used entry.
 
 mod capacity;
+mod clock;
+mod gate;
+mod migration;
 mod pair;
 #[cfg(test)]
 mod properties;
-mod survey;
+mod scan;
+mod sweep;
+mod sweeper;
+mod table;
 #[cfg(test)]
 mod tests;
 mod usage;
 
 pub use capacity::FlowCapacity;
-pub use pair::{Entry, FlowPair, Pairing};
-pub use survey::{Survey, Surveyor};
+pub use clock::monotonic_ns;
+pub use gate::FlowGate;
+pub use migration::FlowMigration;
+pub use pair::{FlowEntry, FlowPair, Pairing};
+pub use scan::{FlowScan, ScanTotals};
+pub use sweep::FlowSweep;
+pub use sweeper::FlowSweeper;
+pub use table::{CopiedFlows, FlowTable};
 pub use usage::FlowUsage;

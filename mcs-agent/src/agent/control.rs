@@ -25,14 +25,13 @@ use super::{
     repairs::Repairs,
     source_lost::SourceLost,
     stale::{self, Next, StaleUdp},
-    sweeper::Sweeper,
     tc::PacketEvent,
     vitals::Vitals,
 };
 use crate::{
     dataplane::{KernelMaps, StorageFallback, UdpConnection},
     engine::{Engine, GrowableMaps as _, Move, Outcome, RoundSummary, Taken, throttle::Throttle},
-    flows::FlowUsage,
+    flows::{FlowSweeper, FlowUsage},
     loader::state_bytes,
     model::{DesiredState, EventBatch, ImportReport, Kind, Memory, Rejection},
     reconcile::{Contents, Finding},
@@ -62,7 +61,7 @@ pub(super) struct Control {
     object_reports: Throttle,
     fallback: StorageFallback,
     state_map_bytes: u64,
-    sweeper: Sweeper,
+    sweeper: FlowSweeper,
     flows: Option<FlowUsage>,
     stale_udp: StaleUdp,
     vitals: Arc<Vitals>,
@@ -85,7 +84,7 @@ impl Control {
             .context("cannot read the pinned maps")?;
         log_findings(&findings);
         let sweeper =
-            Sweeper::new(&installed.pins.state()).context("cannot open the flow table")?;
+            FlowSweeper::new(&installed.pins.state()).context("cannot open the flow table")?;
         let stale_udp = StaleUdp::new(installed.pins.state(), config.stale_udp);
         let now = seconds_since_epoch();
         let agent = AgentInfo {

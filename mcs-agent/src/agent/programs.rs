@@ -13,12 +13,12 @@ use mcs_common::{RunRecord, text};
 
 use super::{
     Config, SocketLb,
-    flow_move::FlowMove,
     tc::{self, PacketPath},
 };
 use crate::{
     dataplane::{KernelMaps, KernelMapsReader, read_run_record, write_run_record},
     engine::{GrowableMaps, Mirror},
+    flows::FlowMigration,
     loader::{
         CgroupRoot, Classifiers, DirectoryLock, Features, Harm, Hook, LoadOptions, Pins, Programs,
         Repair, ensure_capable, own_netns_cookie,
@@ -40,7 +40,7 @@ pub(super) struct InstalledPrograms {
     options: LoadOptions,
     /// Present while programs are being switched: those on sockets are already, those on devices may
     /// not be.
-    switch: Option<FlowMove>,
+    switch: Option<FlowMigration>,
     pub(super) pins: Pins,
     pub(super) features: Features,
     pub(super) cgroup: CgroupRoot,
@@ -206,7 +206,7 @@ impl InstalledPrograms {
     /// Attaches the programs, or switches to them. Those of devices follow on their own thread, which
     /// may have to wait for whoever else is changing devices.
     fn begin_switch(&mut self) -> anyhow::Result<()> {
-        let mut flows = FlowMove::find(&self.pins);
+        let mut flows = FlowMigration::find(&self.pins.old_flows(), &self.pins.flows());
         flows.copy();
         self.attach()?;
         self.switch = Some(flows);

@@ -10,7 +10,7 @@ use super::syscall::{call, fd_field, zeroed_attr};
 
 /// Entries of a hash map, as [`lookup_batch`] reads them.
 #[derive(Debug)]
-pub(crate) struct Batch<K, V> {
+pub(super) struct Batch<K, V> {
     keys: Vec<K>,
     values: Vec<V>,
     filled: usize,
@@ -21,7 +21,7 @@ pub(crate) struct Batch<K, V> {
 impl<K: Pod, V: Pod> Batch<K, V> {
     /// A batch of at most `room` entries, which has to be more than any bucket of the map has. It begins
     /// at `place`, where another batch ended, or at the beginning.
-    pub(crate) fn new(room: usize, place: Option<u64>) -> Self {
+    pub(super) fn new(room: usize, place: Option<u64>) -> Self {
         Self {
             keys: vec![K::zeroed(); room],
             values: vec![V::zeroed(); room],
@@ -31,12 +31,12 @@ impl<K: Pod, V: Pod> Batch<K, V> {
     }
 
     /// Where the next call begins.
-    pub(crate) const fn place(&self) -> Option<u64> {
+    pub(super) const fn place(&self) -> Option<u64> {
         self.next
     }
 
     /// The entries that the last call read.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (K, V)> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = (K, V)> {
         self.keys.iter().copied().zip(self.values.iter().copied()).take(self.filled)
     }
 }
@@ -45,7 +45,7 @@ impl<K: Pod, V: Pod> Batch<K, V> {
 ///
 /// The kernel goes bucket by bucket (`__htab_map_lookup_and_delete_batch`, kernel/bpf/hashtab.c). So the walk
 /// ends whatever is written meanwhile, and returns an entry that stays in the map exactly once.
-pub(crate) fn lookup_batch<K: Pod + aya::Pod, V: Pod + aya::Pod>(
+pub(super) fn lookup_batch<K: Pod + aya::Pod, V: Pod + aya::Pod>(
     map: &HashMap<MapData, K, V>,
     batch: &mut Batch<K, V>,
 ) -> io::Result<bool> {
@@ -71,21 +71,4 @@ pub(crate) fn lookup_batch<K: Pod + aya::Pod, V: Pod + aya::Pod>(
     batch.filled = unsafe { attr.batch.count } as usize;
     batch.next = Some(next);
     Ok(more)
-}
-
-/// Entries that [`for_each_entry`] reads at a time.
-const ROOM: usize = 1024;
-
-/// Reads every entry of a hash map.
-pub(crate) fn for_each_entry<K: Pod + aya::Pod, V: Pod + aya::Pod>(
-    map: &HashMap<MapData, K, V>,
-    mut take: impl FnMut(K, V),
-) -> io::Result<()> {
-    let mut batch = Batch::new(ROOM, None);
-    let mut more = true;
-    while more {
-        more = lookup_batch(map, &mut batch)?;
-        batch.entries().for_each(|(key, value)| take(key, value));
-    }
-    Ok(())
 }

@@ -11,8 +11,7 @@ use super::{
     view::{self, parse_key},
 };
 use crate::{
-    dataplane::{FlowTable, monotonic_ns},
-    flows::FlowPair,
+    flows::{FlowPair, FlowTable, monotonic_ns},
     loader::Pins,
     model::{FrontendId, ObjectKey, Protocol},
     reconcile::{

@@ -1,12 +1,16 @@
+//! The end of the storage fallback.
+
 use std::{
+    io,
     path::Path,
     time::{Duration, Instant},
 };
 
-use aya::maps::{Array, Map, MapData, MapError};
+use aya::maps::{Array, Map, MapData};
 use mcs_common::{Counter, maps};
 
 use super::counters;
+use crate::bpf::into_io;
 
 /// A socket without storage is remembered in `udp_reverse` for this long after the last one came.
 const QUIET: Duration = Duration::from_mins(10);
@@ -27,16 +31,16 @@ impl StorageFallback {
     }
 
     /// Ends the fall-back if it is time. Returns whether it was on and has been ended.
-    pub fn look(&mut self, state: &Path, now: Instant) -> Result<bool, MapError> {
+    pub fn look(&mut self, state: &Path, now: Instant) -> io::Result<bool> {
         let failures = counters::read_one(state, Counter::StorageFailed)?;
         if !self.is_over(failures, now) {
             return Ok(false);
         }
-        let map = MapData::from_pin(state.join(maps::STORAGE_FALLBACK))?;
-        let mut flag = Array::<_, u32>::try_from(Map::Array(map))?;
-        let was_on = flag.get(&0, 0)? != 0;
+        let map = MapData::from_pin(state.join(maps::STORAGE_FALLBACK)).map_err(into_io)?;
+        let mut flag = Array::<_, u32>::try_from(Map::Array(map)).map_err(into_io)?;
+        let was_on = flag.get(&0, 0).map_err(into_io)? != 0;
         if was_on {
-            flag.set(0, 0, 0)?;
+            flag.set(0, 0, 0).map_err(into_io)?;
         }
         Ok(was_on)
     }

@@ -7,7 +7,6 @@ use std::{
     path::Path,
 };
 
-use aya::maps::{HashMap, Map, MapData, MapError as AyaError};
 use bytemuck::{Pod, Zeroable};
 use mcs_common::{
     Address, BackendRecord, BackendState, ClusterRecord, FrontendKey, FrontendState, ServiceRecord,
@@ -15,18 +14,15 @@ use mcs_common::{
 };
 
 use crate::{
-    bpf::{Access, Batch, MappedArray, ReadOnly, ReadWrite, lookup_batch},
+    bpf::{Access, HashWalk, MappedArray, PinnedHash, ReadOnly, ReadWrite},
     reconcile::{Contents, Dump, MapError, Maps, Step, convert::key_text},
 };
-
-/// `bpf(2)`: fail with EEXIST where there is an entry.
-const BPF_NOEXIST: u64 = 1;
 
 /// The config maps that are pinned in one directory.
 #[derive(Debug)]
 pub struct PinnedMaps<A: Access> {
-    vips: HashMap<MapData, Address, u32>,
-    frontends: HashMap<MapData, FrontendKey, u32>,
+    vips: PinnedHash<Address, u32>,
+    frontends: PinnedHash<FrontendKey, u32>,
     states: MappedArray<FrontendState, A>,
     slots: MappedArray<SlotPair, A>,
     backends: MappedArray<BackendRecord, A>,
@@ -59,12 +55,16 @@ impl<A: Access> PinnedMaps<A> {
     /// Reads all maps.
     pub fn read_all(&self) -> Result<Dump, MapError> {
         Ok(Dump {
-            vips: entries(&self.vips)
+            vips: self
+                .vips
+                .iter()
                 .map(|entry| entry.map(|(vip, _)| vip))
                 .collect::<io::Result<BTreeSet<_>>>()
                 .map_err(|error| MapError::reading(maps::VIPS, "all", error))?
                 .into(),
-            frontends: entries(&self.frontends)
+            frontends: self
+                .frontends
+                .iter()
                 .collect::<io::Result<BTreeMap<_, _>>>()
                 .map_err(|error| MapError::reading(maps::FRONTENDS, "all", error))?
                 .into(),
@@ -80,9 +80,9 @@ impl<A: Access> PinnedMaps<A> {
 impl PinnedMaps<ReadWrite> {
     fn do_step(&mut self, step: &Step) -> io::Result<()> {
         match step {
-            Step::DeleteVip(vip) => delete(&mut self.vips, vip),
+            Step::DeleteVip(vip) => self.vips.remove(vip),
             Step::InsertVip(vip) => insert(&mut self.vips, vip, 0),
-            Step::DeleteFrontend(key) => delete(&mut self.frontends, key),
+            Step::DeleteFrontend(key) => self.frontends.remove(key),
             Step::InsertFrontend { key, index } => insert(&mut self.frontends, key, *index),
             Step::WriteService { id, record } => self.services.write(*id, record),
             Step::WriteCluster { id, record } => self.clusters.write(*id, record),
@@ -148,54 +148,29 @@ impl Maps for KernelMaps {
     }
 }
 
-/// A walk through a hash map of the kernel.
-#[derive(Debug, Default)]
-pub struct HashWalk {
-    place: Option<u64>,
-    ended: bool,
-}
-
-/// Entries that are read at a time: more than any bucket has.
-const BATCH: usize = 256;
-
-impl HashWalk {
-    fn next<K: Pod + aya::Pod>(
-        &mut self,
-        map: &HashMap<MapData, K, u32>,
-    ) -> io::Result<Option<Vec<K>>> {
-        while !self.ended {
-            let mut batch = Batch::<K, u32>::new(BATCH, self.place);
-            self.ended = !lookup_batch(map, &mut batch)?;
-            self.place = batch.place();
-            let keys: Vec<K> = batch.entries().map(|(key, _)| key).collect();
-            if !keys.is_empty() {
-                return Ok(Some(keys));
-            }
-        }
-        Ok(None)
-    }
-}
-
 impl<A: Access> Contents for PinnedMaps<A> {
     type Walk = HashWalk;
 
     fn has_vip(&self, vip: &Address) -> Result<bool, MapError> {
-        get(&self.vips, vip)
+        self.vips
+            .get(vip)
             .map(|found| found.is_some())
             .map_err(|error| MapError::reading(maps::VIPS, vip.to_ip().to_string(), error))
     }
 
     fn index_of(&self, key: &FrontendKey) -> Result<Option<u32>, MapError> {
-        get(&self.frontends, key)
+        self.frontends
+            .get(key)
             .map_err(|error| MapError::reading(maps::FRONTENDS, key_text(key), error))
     }
 
     fn next_vips(&self, walk: &mut HashWalk) -> Result<Option<Vec<Address>>, MapError> {
-        walk.next(&self.vips).map_err(|error| MapError::reading(maps::VIPS, "a batch", error))
+        self.vips.next_keys(walk).map_err(|error| MapError::reading(maps::VIPS, "a batch", error))
     }
 
     fn next_frontends(&self, walk: &mut HashWalk) -> Result<Option<Vec<FrontendKey>>, MapError> {
-        walk.next(&self.frontends)
+        self.frontends
+            .next_keys(walk)
             .map_err(|error| MapError::reading(maps::FRONTENDS, "a batch", error))
     }
 
@@ -220,21 +195,12 @@ impl<A: Access> Contents for PinnedMaps<A> {
     }
 }
 
-fn get<K: Pod + aya::Pod>(map: &HashMap<MapData, K, u32>, key: &K) -> io::Result<Option<u32>> {
-    match map.get(key, 0) {
-        Ok(value) => Ok(Some(value)),
-        Err(AyaError::KeyNotFound) => Ok(None),
-        Err(error) => Err(into_io(error)),
-    }
-}
-
 fn open_hash<K: Pod + aya::Pod>(
     directory: &Path,
     name: &'static str,
-) -> Result<HashMap<MapData, K, u32>, MapError> {
-    MapData::from_pin(directory.join(name))
-        .and_then(|map| HashMap::try_from(Map::HashMap(map)))
-        .map_err(|error| MapError::reading(name, "the pin", into_io(error)))
+) -> Result<PinnedHash<K, u32>, MapError> {
+    PinnedHash::open(&directory.join(name))
+        .map_err(|error| MapError::reading(name, "the pin", error))
 }
 
 fn open_array<T: Pod, A: Access>(
@@ -249,40 +215,10 @@ fn read<T: Pod>(array: &MappedArray<T, ReadWrite>, index: u32) -> io::Result<T> 
     array.read(index).ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
-fn insert<K: Pod + aya::Pod>(
-    map: &mut HashMap<MapData, K, u32>,
-    key: &K,
-    value: u32,
-) -> io::Result<()> {
-    match map.insert(key, value, BPF_NOEXIST).map_err(into_io) {
-        Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
-            match map.get(key, 0).map_err(into_io)? {
-                same if same == value => Ok(()),
-                _ => Err(error),
-            }
-        }
-        result => result,
+/// Adds an entry. One that is there with the same value counts as success.
+fn insert<K: Pod + aya::Pod>(map: &mut PinnedHash<K, u32>, key: &K, value: u32) -> io::Result<()> {
+    if map.add(key, value)? || map.get(key)? == Some(value) {
+        return Ok(());
     }
-}
-
-fn delete<K: Pod + aya::Pod>(map: &mut HashMap<MapData, K, u32>, key: &K) -> io::Result<()> {
-    match map.remove(key).map_err(into_io) {
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
-        result => result,
-    }
-}
-
-fn entries<K: Pod + aya::Pod>(
-    map: &HashMap<MapData, K, u32>,
-) -> impl Iterator<Item = io::Result<(K, u32)>> + '_ {
-    map.iter().map(|entry| entry.map_err(into_io))
-}
-
-/// The kernel's error where there is one.
-pub(super) fn into_io(error: AyaError) -> io::Error {
-    match error {
-        AyaError::SyscallError(error) => error.io_error,
-        AyaError::KeyNotFound => io::Error::from_raw_os_error(libc::ENOENT),
-        error => io::Error::other(error),
-    }
+    Err(io::Error::from_raw_os_error(libc::EEXIST))
 }

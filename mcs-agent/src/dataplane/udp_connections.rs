@@ -1,10 +1,8 @@
 use std::{io, path::Path};
 
-use aya::maps::{HashMap, Map, MapData};
 use mcs_common::{ConnectedValue, ReverseKey, maps};
 
-use super::kernel::into_io;
-use crate::bpf::for_each_entry;
+use crate::bpf::PinnedHash;
 
 /// A connection of a UDP socket to a VIP, as the programs made it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,40 +16,28 @@ pub struct UdpConnection {
 /// The pinned list of connected UDP sockets. It has those too that are closed meanwhile, or connected
 /// to another backend of their VIP.
 #[derive(Debug)]
-pub struct UdpConnections {
-    map: HashMap<MapData, ReverseKey, ConnectedValue>,
-}
+pub struct UdpConnections(PinnedHash<ReverseKey, ConnectedValue>);
 
 impl UdpConnections {
     /// Opens the list that is pinned in the state directory.
     pub fn open(state: &Path) -> io::Result<Self> {
-        let pin = state.join(maps::UDP_CONNECTED);
-        let map = MapData::from_pin(pin).map_err(into_io)?;
-        let map = HashMap::try_from(Map::LruHashMap(map)).map_err(into_io)?;
-        Ok(Self { map })
+        PinnedHash::open(&state.join(maps::UDP_CONNECTED)).map(Self)
     }
 
     /// Every connection.
     pub fn all(&self) -> io::Result<Vec<UdpConnection>> {
         let mut all = Vec::new();
-        for_each_entry(&self.map, |key, value| all.push(UdpConnection { key, value }))?;
+        self.0.for_each(|key, value| all.push(UdpConnection { key, value }))?;
         Ok(all)
     }
 
     /// Whether a connection is still listed, and to the same VIP.
     pub fn has(&self, connection: &UdpConnection) -> io::Result<bool> {
-        match self.map.get(&connection.key, 0).map_err(into_io) {
-            Ok(value) => Ok(value == connection.value),
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
-            Err(error) => Err(error),
-        }
+        Ok(self.0.get(&connection.key)? == Some(connection.value))
     }
 
-    /// Takes a connection off the list. Absent is as good.
+    /// Removes a connection from the list. An absent one counts as success.
     pub fn remove(&mut self, key: &ReverseKey) -> io::Result<()> {
-        match self.map.remove(key).map_err(into_io) {
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
-            result => result,
-        }
+        self.0.remove(key)
     }
 }

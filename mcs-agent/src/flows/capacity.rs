@@ -1,6 +1,8 @@
+//! `--max-flows`.
+
 use serde::{Deserialize, Serialize};
 
-/// `--max-flows`: how many flows are remembered at a time. The flow table is allocated whole.
+/// `--max-flows`: the flows that the table has room for. The kernel allocates all of it at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FlowCapacity(pub u32);
@@ -12,12 +14,12 @@ impl Default for FlowCapacity {
 }
 
 impl FlowCapacity {
-    /// What a table with this many entries has room for.
+    /// The capacity of a table with this many entries.
     pub const fn of(entries: u32) -> Self {
         Self(entries / 2)
     }
 
-    /// Entries of `flows`: one for each direction.
+    /// Entries of the map `flows`: one for each direction.
     pub const fn entries(self) -> u32 {
         self.0.saturating_mul(2)
     }

@@ -1,23 +1,25 @@
+//! Flows as pairs of entries, one for each direction.
+
 use std::collections::HashMap;
 
 use mcs_common::{Flow, FlowState, Tuple};
 
 /// An entry of the flow table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct FlowEntry {
     /// The packets that it translates.
     pub key: Tuple,
     /// What becomes of them.
     pub flow: Flow,
 }
 
-impl Entry {
-    /// Where the entry for packets the other way stands, if it is there.
+impl FlowEntry {
+    /// The key of the entry for packets the other way.
     pub const fn other_key(&self) -> Tuple {
         self.flow.to.reversed()
     }
 
-    /// Whether `other` is the entry for packets the other way. Under its key another flow may stand.
+    /// Whether `other` is the entry for packets the other way. Its key may have an entry of another flow.
     fn pairs_with(&self, other: &Self) -> bool {
         other.key == self.other_key()
             && other.flow.to == self.key.reversed()
@@ -25,21 +27,21 @@ impl Entry {
     }
 }
 
-/// A flow, by both of its entries, or by one where the other is gone: each is evicted by itself.
+/// A flow: both of its entries, or one if the kernel has evicted the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowPair {
-    one: Entry,
-    other: Option<Entry>,
+    one: FlowEntry,
+    other: Option<FlowEntry>,
 }
 
 impl FlowPair {
-    /// The flow of `one`, with what stands at its [`Entry::other_key`].
-    pub fn new(one: Entry, other: Option<Entry>) -> Self {
+    /// The flow of `one`, with the entry under its [`FlowEntry::other_key`].
+    pub fn new(one: FlowEntry, other: Option<FlowEntry>) -> Self {
         Self { one, other: other.filter(|other| one.pairs_with(other)) }
     }
 
     /// Both entries, or the one that is there.
-    pub fn entries(&self) -> impl Iterator<Item = Entry> {
+    pub fn entries(&self) -> impl Iterator<Item = FlowEntry> {
         std::iter::once(self.one).chain(self.other)
     }
 
@@ -58,12 +60,12 @@ impl FlowPair {
         if self.one.flow.is_reply() { self.one.key.reversed() } else { self.one.flow.to }
     }
 
-    /// What both entries say alike: the backend, the frontend.
+    /// The backend and the frontend, on which both entries agree.
     pub const fn flow(&self) -> &Flow {
         &self.one.flow
     }
 
-    /// How it stands.
+    /// The state that the packets of both directions lead to.
     pub fn state(&self) -> FlowState {
         let seen = |reply| {
             self.entries()
@@ -73,11 +75,11 @@ impl FlowPair {
         FlowState::of(self.client().protocol, seen(false), seen(true))
     }
 
-    /// Whether it has had no packet for as long as its state allows. Of a flow that lost an entry
-    /// the state is what the other one tells.
+    /// Whether it has had no packet for as long as its state allows. If an entry is
+    /// missing, the other one decides.
     ///
-    /// A UDP flow whose backend has gone is no exception: replies may be on their way, and with the
-    /// client's next packet the programs choose anew.
+    /// A UDP flow whose backend has gone is no exception: replies may be on their way, and the client's next
+    /// packet makes the programs choose another backend.
     pub fn is_due(&self, now_ns: u64) -> bool {
         let timeout = self.state().timeout_ns(self.client().protocol);
         now_ns.saturating_sub(self.last_seen_ns()) >= timeout + Flow::TOUCH_NS
@@ -91,17 +93,17 @@ impl FlowPair {
     }
 }
 
-/// Brings the entries of a table together, in whatever order they come.
+/// Finds the two entries of each flow, in whatever order they come.
 #[derive(Debug, Default)]
 pub struct Pairing {
     single: HashMap<Tuple, Flow>,
 }
 
 impl Pairing {
-    /// Takes the next entry. Returns its flow if both entries have come.
-    pub fn add(&mut self, entry: Entry) -> Option<FlowPair> {
+    /// Takes an entry. Returns its flow if its counterpart has come before.
+    pub fn add(&mut self, entry: FlowEntry) -> Option<FlowPair> {
         let key = entry.other_key();
-        let other = self.single.get(&key).map(|&flow| Entry { key, flow });
+        let other = self.single.get(&key).map(|&flow| FlowEntry { key, flow });
         let pair = FlowPair::new(entry, other);
         if pair.other.is_some() {
             self.single.remove(&key);
@@ -113,6 +115,6 @@ impl Pairing {
 
     /// The flows of which only one entry has come.
     pub fn rest(self) -> impl Iterator<Item = FlowPair> {
-        self.single.into_iter().map(|(key, flow)| FlowPair::new(Entry { key, flow }, None))
+        self.single.into_iter().map(|(key, flow)| FlowPair::new(FlowEntry { key, flow }, None))
     }
 }

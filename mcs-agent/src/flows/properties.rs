@@ -6,7 +6,7 @@ use mcs_common::{Flow, FlowState, Seen, Tuple};
 use proptest::{collection::vec, prelude::*, sample::select};
 
 use super::{
-    Entry, FlowPair, Surveyor,
+    FlowEntry, FlowPair, FlowScan,
     tests::{TCP, UDP, flow},
 };
 
@@ -38,7 +38,7 @@ impl Model {
         }
     }
 
-    fn packet(&mut self, entries: [Entry; 2], reply: bool, flags: u32, now: u64) {
+    fn packet(&mut self, entries: [FlowEntry; 2], reply: bool, flags: u32, now: u64) {
         let [one, other] = if reply { [entries[1], entries[0]] } else { entries };
         let flags = if one.key.protocol == TCP { flags } else { 0 };
         if let Some(flow) = self.table.get_mut(&one.key) {
@@ -56,7 +56,7 @@ impl Model {
         self.packets.insert(one.key, now);
     }
 
-    fn insert(&mut self, entry: &Entry, now: u64, seen: u32) {
+    fn insert(&mut self, entry: &FlowEntry, now: u64, seen: u32) {
         self.table.entry(entry.key).or_insert_with(|| {
             self.packets.remove(&entry.key);
             Flow { last_seen_ns: now, seen, ..entry.flow }
@@ -65,7 +65,7 @@ impl Model {
 
     /// Each flow with the time of the latest packet that its entries have translated.
     fn flows(&self) -> Vec<(FlowPair, u64)> {
-        let entry = |key: Tuple| self.table.get(&key).map(|&flow| Entry { key, flow });
+        let entry = |key: Tuple| self.table.get(&key).map(|&flow| FlowEntry { key, flow });
         let first = |key: &Tuple| {
             let one = entry(*key)?;
             let flow = FlowPair::new(one, entry(one.other_key()));
@@ -76,13 +76,13 @@ impl Model {
     }
 
     fn sweep(&mut self, now: u64) -> usize {
-        let mut surveyor = Surveyor::new(now);
-        self.table.iter().for_each(|(&key, &flow)| surveyor.add(Entry { key, flow }));
-        let survey = surveyor.finish();
-        for entry in survey.due.iter().flat_map(FlowPair::entries) {
+        let mut scan = FlowScan::new(now);
+        self.table.iter().for_each(|(&key, &flow)| scan.add(FlowEntry { key, flow }));
+        let totals = scan.finish();
+        for entry in totals.due.iter().flat_map(FlowPair::entries) {
             self.table.remove(&entry.key);
         }
-        survey.due.len()
+        totals.due.len()
     }
 }
 

@@ -2,7 +2,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use mcs_common::{BackendRef, Flow, FlowFlags, FlowState, Seen, Tuple};
 
-use super::{Entry, FlowPair, Pairing, Survey, Surveyor};
+use super::{FlowEntry, FlowPair, FlowScan, Pairing, ScanTotals};
 
 pub(super) const TCP: u8 = 6;
 pub(super) const UDP: u8 = 17;
@@ -18,12 +18,12 @@ fn vip() -> IpAddr {
 
 /// Both entries of the flow from a port of 10.1.0.1 to the VIP, which 10.1.0.2 serves: the client's
 /// and the one for replies.
-pub(super) fn flow(protocol: u8, port: u16) -> [Entry; 2] {
+pub(super) fn flow(protocol: u8, port: u16) -> [FlowEntry; 2] {
     let client = Tuple::new(pod(1).into(), port, vip().into(), 80, protocol, 7);
     let translated = Tuple::new(pod(1).into(), port, pod(2).into(), 8080, protocol, 7);
     [
-        Entry { key: client, flow: entry(translated, 0) },
-        Entry { key: translated.reversed(), flow: entry(client.reversed(), FlowFlags::REPLY) },
+        FlowEntry { key: client, flow: entry(translated, 0) },
+        FlowEntry { key: translated.reversed(), flow: entry(client.reversed(), FlowFlags::REPLY) },
     ]
 }
 
@@ -39,10 +39,10 @@ fn entry(to: Tuple, flags: u32) -> Flow {
     }
 }
 
-fn survey(entries: impl IntoIterator<Item = Entry>, now_ns: u64) -> Survey {
-    let mut surveyor = Surveyor::new(now_ns);
-    entries.into_iter().for_each(|entry| surveyor.add(entry));
-    surveyor.finish()
+fn totals(entries: impl IntoIterator<Item = FlowEntry>, now_ns: u64) -> ScanTotals {
+    let mut scan = FlowScan::new(now_ns);
+    entries.into_iter().for_each(|entry| scan.add(entry));
+    scan.finish()
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn entries_come_together_in_any_order() {
     assert_eq!(pairing.add(b_client), None);
     assert_eq!(pairing.add(a_client), Some(FlowPair::new(a_client, Some(a_reply))));
     assert_eq!(pairing.rest().collect::<Vec<_>>(), [FlowPair::new(b_client, None)]);
-    let reply_alone = survey([b_reply], SECOND);
+    let reply_alone = totals([b_reply], SECOND);
     assert_eq!((reply_alone.entries, reply_alone.halves), (1, 1));
 }
 
@@ -131,14 +131,14 @@ fn an_entry_of_another_flow_is_no_pair() {
     winner.key.dst = Ipv4Addr::new(10, 99, 0, 2).into();
     reply.flow.to = winner.key.reversed();
     for entries in [[loser, winner, reply], [reply, loser, winner], [winner, reply, loser]] {
-        let found = survey(entries, SECOND);
+        let found = totals(entries, SECOND);
         assert_eq!((found.entries, found.halves), (3, 1));
     }
     assert_eq!(FlowPair::new(loser, Some(reply)), FlowPair::new(loser, None));
 }
 
 #[test]
-fn a_survey_counts_what_stays_and_names_what_goes() {
+fn a_scan_counts_what_stays_and_names_what_goes() {
     let mut entries = Vec::new();
     for (protocol, port, seen, last_seen) in [
         (TCP, 1, Seen::ANY, 100),
@@ -153,7 +153,7 @@ fn a_survey_counts_what_stays_and_names_what_goes() {
             entries.push(entry);
         }
     }
-    let found = survey(entries, 101 * SECOND);
+    let found = totals(entries, 101 * SECOND);
     assert_eq!((found.entries, found.halves), (10, 0));
     let due: Vec<_> = found.due.iter().map(|flow| flow.client().src_port).collect();
     assert_eq!(due, [4]);

@@ -1,14 +1,16 @@
+//! The flow table in the status report.
+
 use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
-/// What the flow table held after the latest sweep. Part of `status -o json`: fields are added,
+/// The flow table after the latest sweep. Part of `status -o json`: fields are added,
 /// never renamed.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct FlowUsage {
     /// Flows for which there is room.
     pub max: u32,
-    /// Entries.
+    /// Entries in the table.
     pub entries: usize,
     /// Entries for which there is room.
     pub max_entries: u32,
@@ -23,7 +25,7 @@ pub struct FlowUsage {
 }
 
 impl FlowUsage {
-    /// Flows.
+    /// Flows in the table.
     pub fn flows(&self) -> usize {
         self.states.values().flat_map(BTreeMap::values).sum()
     }

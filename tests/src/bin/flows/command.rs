@@ -1,7 +1,10 @@
 //! `mcs-agent flows` and the line in `status`.
 
 use anyhow::Context as _;
-use mcs_agent::{dataplane::monotonic_ns, flows::Entry, loader::Pins};
+use mcs_agent::{
+    flows::{FlowEntry, monotonic_ns},
+    loader::Pins,
+};
 use mcs_common::Tuple;
 use mcs_tests::{
     manifests::{Protocol, Service},
@@ -109,7 +112,7 @@ fn lists(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn with_generation(mut entry: Entry, generation: u32) -> Entry {
+fn with_generation(mut entry: FlowEntry, generation: u32) -> FlowEntry {
     entry.flow.chosen.generation = generation;
     entry
 }

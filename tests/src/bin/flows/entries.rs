@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use mcs_agent::flows::{Entry, FlowPair};
+use mcs_agent::flows::{FlowEntry, FlowPair};
 use mcs_common::{BackendRef, Flow, FlowFlags, Seen, Tuple};
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
@@ -16,7 +16,7 @@ pub(crate) fn flow(protocol: u8, n: u32, last_seen_ns: u64) -> FlowPair {
     let vip = Ipv4Addr::new(10, 99, 0, 1).into();
     let key = Tuple::new(client, 40_000, vip, 80, protocol, 7);
     let to = Tuple::new(client, 40_000, backend, 8080, protocol, 7);
-    let entry = |key: Tuple, to, flags| Entry {
+    let entry = |key: Tuple, to, flags| FlowEntry {
         key,
         flow: Flow {
             to,

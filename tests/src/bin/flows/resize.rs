@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs};
 
 use anyhow::{Context as _, ensure};
 use mcs_agent::{
-    dataplane::{FlowTable, monotonic_ns},
+    flows::{FlowTable, monotonic_ns},
     loader::Pins,
 };
 use mcs_tests::{site::Site, suite::Suite};

@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use mcs_agent::{
-    dataplane::{FlowGate, FlowSweep},
-    flows::Entry,
-};
+use mcs_agent::flows::{FlowEntry, FlowGate, FlowSweep};
 use mcs_common::{Flow, FlowsUsed};
 use mcs_tests::suite::Suite;
 
@@ -54,7 +51,7 @@ fn looks_again(world: &mut World) -> anyhow::Result<()> {
     let old = flow(UDP, 1, 0);
     for direction in 0..2 {
         let now = 1000 * SECOND;
-        let mut entries: Vec<Entry> = old.entries().collect();
+        let mut entries: Vec<FlowEntry> = old.entries().collect();
         entries[direction].flow.last_seen_ns = now;
         for entry in &entries {
             table.add(entry)?;

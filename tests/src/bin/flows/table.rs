@@ -9,8 +9,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use mcs_agent::{
-    dataplane::FlowTable,
-    flows::{FlowCapacity, FlowPair},
+    flows::{FlowCapacity, FlowPair, FlowTable},
     loader::{Features, LoadOptions, Pins, Programs},
     model::Capacity,
 };

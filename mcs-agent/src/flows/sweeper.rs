@@ -1,3 +1,5 @@
+//! The regular sweep of the flow table.
+
 use std::{
     io,
     path::Path,
@@ -7,28 +9,28 @@ use std::{
 
 use tokio::{task::JoinHandle, time::Instant};
 
-use crate::{dataplane::FlowSweep, flows::FlowUsage};
+use super::{FlowSweep, FlowUsage};
 
-/// The shortest timeout of a flow is as long.
+/// As long as the shortest timeout of a flow.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Sweeps the flow table now and then, on a thread of its own: a full one takes longer than others
-/// should wait.
-pub(super) struct Sweeper {
+/// Sweeps the flow table every [`INTERVAL`], on a thread of its own: a sweep of a full table takes longer than
+/// the control task may wait.
+pub struct FlowSweeper {
     sweep: Arc<Mutex<FlowSweep>>,
     running: Option<JoinHandle<io::Result<FlowUsage>>>,
     at: Instant,
 }
 
-impl Sweeper {
-    /// Sweeps for the first time at once.
-    pub(super) fn new(state: &Path) -> io::Result<Self> {
+impl FlowSweeper {
+    /// Opens the maps in the state directory. The first sweep begins at once.
+    pub fn new(state: &Path) -> io::Result<Self> {
         let sweep = Arc::new(Mutex::new(FlowSweep::open(state)?));
         Ok(Self { sweep, running: None, at: Instant::now() })
     }
 
-    /// Waits for the next sweep and its end. When this is dropped before, the next call goes on.
-    pub(super) async fn next(&mut self) -> io::Result<FlowUsage> {
+    /// Waits for the end of the next sweep. If the future is dropped before, the next call waits for the same sweep.
+    pub async fn next(&mut self) -> io::Result<FlowUsage> {
         if self.running.is_none() {
             tokio::time::sleep_until(self.at).await;
         }

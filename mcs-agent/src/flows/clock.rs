@@ -1,3 +1,5 @@
+//! The clock of the programs.
+
 use rustix::time::{ClockId, clock_gettime};
 
 /// Nanoseconds of `CLOCK_MONOTONIC`, which the programs read as `bpf_ktime_get_ns`.

@@ -1,11 +1,12 @@
+//! One pass over the flow table: it removes the flows that are over and counts the others.
+
 use std::{io, path::Path, time::Instant};
 
 use mcs_common::{FlowsUsed, maps};
 
-use super::{FlowTable, clock::monotonic_ns, flow_gate::FlowGate};
-use crate::flows::{FlowUsage, Surveyor};
+use super::{FlowGate, FlowScan, FlowTable, FlowUsage, monotonic_ns};
 
-/// Forgets the flows that are over.
+/// Removes the flows that are over.
 #[derive(Debug)]
 pub struct FlowSweep {
     table: FlowTable,
@@ -14,8 +15,7 @@ pub struct FlowSweep {
 }
 
 impl FlowSweep {
-    /// Opens the maps in the state directory, and makes sure that the flows which are there are
-    /// looked for.
+    /// Opens the maps in the state directory. If there are flows, the programs look packets up from now on.
     pub fn open(state: &Path) -> io::Result<Self> {
         let table = FlowTable::open(&state.join(maps::FLOWS))?;
         let mut gate = FlowGate::open(state)?;
@@ -25,7 +25,7 @@ impl FlowSweep {
         Ok(Self { table, gate, forgotten: 0 })
     }
 
-    /// Forgets the flows that are over by now, and counts the others.
+    /// Removes the flows that are over now, and counts the others.
     pub fn sweep(&mut self) -> io::Result<FlowUsage> {
         self.sweep_at(monotonic_ns())
     }
@@ -33,26 +33,26 @@ impl FlowSweep {
     /// As [`FlowSweep::sweep`], at this instant of `CLOCK_MONOTONIC`.
     pub fn sweep_at(&mut self, now_ns: u64) -> io::Result<FlowUsage> {
         let start = Instant::now();
-        let mut surveyor = Surveyor::new(now_ns);
+        let mut scan = FlowScan::new(now_ns);
         if self.gate.get() != FlowsUsed::NO {
-            self.table.for_each(|entry| surveyor.add(entry))?;
+            self.table.for_each(|entry| scan.add(entry))?;
         }
-        let mut survey = surveyor.finish();
-        for flow in &survey.due {
+        let mut totals = scan.finish();
+        for flow in &totals.due {
             let removed = self.table.forget(flow, now_ns)?;
-            survey.entries = survey.entries.saturating_sub(removed);
+            totals.entries = totals.entries.saturating_sub(removed);
             self.forgotten += u64::from(removed > 0);
         }
-        if survey.entries == 0 && self.gate.get() != FlowsUsed::NO {
+        if totals.entries == 0 && self.gate.get() != FlowsUsed::NO {
             self.gate.end(|| self.table.is_empty())?;
         }
         let capacity = self.table.capacity();
         Ok(FlowUsage {
             max: capacity.0,
-            entries: survey.entries,
+            entries: totals.entries,
             max_entries: capacity.entries(),
-            halves: survey.halves,
-            states: std::mem::take(&mut survey.states),
+            halves: totals.halves,
+            states: std::mem::take(&mut totals.states),
             forgotten: self.forgotten,
             sweep_micros: u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX),
         })

@@ -1,12 +1,14 @@
+//! Counting the entries of the flow table.
+
 use std::collections::BTreeMap;
 
-use super::{Entry, FlowPair, Pairing};
+use super::{FlowEntry, FlowPair, Pairing};
 use crate::model::Protocol;
 
-/// What a walk over the flow table found.
+/// What a [`FlowScan`] counted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Survey {
-    /// Entries.
+pub struct ScanTotals {
+    /// Entries of the table.
     pub entries: usize,
     /// Flows that have one of their two entries and are not over.
     pub halves: usize,
@@ -16,40 +18,40 @@ pub struct Survey {
     pub due: Vec<FlowPair>,
 }
 
-/// Makes a [`Survey`] of the entries as they come.
+/// Counts the entries of the flow table, in whatever order they come.
 #[derive(Debug)]
-pub struct Surveyor {
+pub struct FlowScan {
     now_ns: u64,
     pairing: Pairing,
-    survey: Survey,
+    totals: ScanTotals,
 }
 
-impl Surveyor {
-    /// Begins at this instant of `CLOCK_MONOTONIC`.
+impl FlowScan {
+    /// `now_ns` is the instant of `CLOCK_MONOTONIC` at which flows are due.
     pub fn new(now_ns: u64) -> Self {
-        Self { now_ns, pairing: Pairing::default(), survey: Survey::default() }
+        Self { now_ns, pairing: Pairing::default(), totals: ScanTotals::default() }
     }
 
-    /// Takes the next entry.
-    pub fn add(&mut self, entry: Entry) {
-        self.survey.entries += 1;
+    /// Counts an entry.
+    pub fn add(&mut self, entry: FlowEntry) {
+        self.totals.entries += 1;
         if let Some(flow) = self.pairing.add(entry) {
-            self.survey.count(&flow, self.now_ns);
+            self.totals.count(&flow, self.now_ns);
         }
     }
 
-    /// Ends.
-    pub fn finish(self) -> Survey {
-        let mut survey = self.survey;
+    /// Ends the count: entries whose counterpart has not come are halves.
+    pub fn finish(self) -> ScanTotals {
+        let mut totals = self.totals;
         for flow in self.pairing.rest() {
-            survey.halves += usize::from(!flow.is_due(self.now_ns));
-            survey.count(&flow, self.now_ns);
+            totals.halves += usize::from(!flow.is_due(self.now_ns));
+            totals.count(&flow, self.now_ns);
         }
-        survey
+        totals
     }
 }
 
-impl Survey {
+impl ScanTotals {
     fn count(&mut self, flow: &FlowPair, now_ns: u64) {
         if flow.is_due(now_ns) {
             self.due.push(*flow);

@@ -1,10 +1,12 @@
+//! The switch that makes packets to pods skip the flow table while it is empty.
+
 use std::{io, path::Path};
 
 use mcs_common::{FlowsUsed, maps};
 
 use crate::bpf::{MappedArray, ReadWrite, ReaderBarrier};
 
-/// Looks after `flows_used`: while there is no flow, packets to pods pass without a look.
+/// The map `flows_used`. While it says that there is no flow, the programs do not look packets to pods up.
 #[derive(Debug)]
 pub struct FlowGate {
     used: MappedArray<u32, ReadWrite>,
@@ -25,16 +27,16 @@ impl FlowGate {
         self.used.read(0).unwrap_or(FlowsUsed::YES)
     }
 
-    /// There are flows.
+    /// Notes that there are flows.
     pub fn used(&mut self) -> io::Result<()> {
         self.used.store(0, FlowsUsed::YES)
     }
 
-    /// There may be no flow any more. Returns whether that is so.
+    /// Notes that there is no flow, if the table is empty. Returns whether it is.
     ///
-    /// A program writes [`FlowsUsed::YES`] before it makes a flow. One that began before the mark
-    /// was written here may have read `YES` and be about to make one: it is waited for, and its flow
-    /// found. One that begins after that writes over the mark, which then is not taken away.
+    /// A program writes [`FlowsUsed::YES`] before it makes a flow. A program that began before this method
+    /// wrote [`FlowsUsed::ENDING`] may have read `YES` and be about to make a flow: this method waits for it,
+    /// and finds its flow. A program that begins later replaces `ENDING` by `YES`, and this method leaves that.
     pub fn end(&mut self, is_empty: impl FnOnce() -> io::Result<bool>) -> io::Result<bool> {
         self.used.store(0, FlowsUsed::ENDING)?;
         let empty = self.readers.wait().and_then(|()| is_empty());

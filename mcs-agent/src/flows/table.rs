@@ -1,0 +1,105 @@
+//! The pinned flow table.
+
+use std::{io, path::Path};
+
+use mcs_common::{Flow, Tuple};
+
+use super::{FlowCapacity, FlowEntry, FlowPair, Pairing};
+use crate::bpf::PinnedHash;
+
+/// The pinned flow table. The programs write it at the same time. A read from here makes no entry more recently
+/// used.
+#[derive(Debug)]
+pub struct FlowTable(PinnedHash<Tuple, Flow>);
+
+impl FlowTable {
+    /// Opens the table that is pinned here.
+    pub fn open(pin: &Path) -> io::Result<Self> {
+        PinnedHash::open(pin).map(Self)
+    }
+
+    /// Flows for which there is room.
+    pub const fn capacity(&self) -> FlowCapacity {
+        FlowCapacity::of(self.0.max_entries())
+    }
+
+    /// Reads every entry.
+    pub fn for_each(&self, mut take: impl FnMut(FlowEntry)) -> io::Result<()> {
+        self.0.for_each(|key, flow| take(FlowEntry { key, flow }))
+    }
+
+    /// Every flow.
+    pub fn flows(&self) -> io::Result<Vec<FlowPair>> {
+        let mut pairing = Pairing::default();
+        let mut flows = Vec::new();
+        self.for_each(|entry| flows.extend(pairing.add(entry)))?;
+        flows.extend(pairing.rest());
+        Ok(flows)
+    }
+
+    /// The entry for packets with this tuple.
+    pub fn get(&self, key: Tuple) -> io::Result<Option<FlowEntry>> {
+        Ok(self.0.get(&key)?.map(|flow| FlowEntry { key, flow }))
+    }
+
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> io::Result<bool> {
+        self.0.is_empty()
+    }
+
+    /// Removes the entries of a flow, unless a packet has come since it was found due at `now_ns`.
+    /// Returns how many there were.
+    ///
+    /// A packet that comes between the check and the removal is translated, but the table forgets it: the flow
+    /// had no packet for minutes. The next packet of the client begins the flow again, at the backend that its
+    /// hash leads to, the same as long as the set is. Until then replies are not translated.
+    pub fn forget(&mut self, flow: &FlowPair, now_ns: u64) -> io::Result<usize> {
+        let Some(one) = self.get(flow.first_key())? else { return Ok(0) };
+        let flow = FlowPair::new(one, self.get(one.other_key())?);
+        if !flow.is_due(now_ns) {
+            return Ok(0);
+        }
+        flow.entries().try_fold(0, |removed, entry| {
+            self.remove(&entry.key)?;
+            Ok(removed + 1)
+        })
+    }
+
+    /// Adds an entry, unless there is one under its key. Returns whether it did.
+    pub fn add(&mut self, entry: &FlowEntry) -> io::Result<bool> {
+        self.0.add(&entry.key, entry.flow)
+    }
+
+    /// Removes an entry. An absent entry counts as success.
+    pub fn remove(&mut self, key: &Tuple) -> io::Result<()> {
+        self.0.remove(key)
+    }
+
+    /// Copies the flows of another table that had a packet since `seen_since_ns`: the most recently seen ones
+    /// if there is no room for all. Entries that are in this table stay as they are.
+    pub fn copy_from(&mut self, other: &Self, seen_since_ns: u64) -> io::Result<CopiedFlows> {
+        let mut flows = other.flows()?;
+        flows.retain(|flow| flow.last_seen_ns().saturating_add(Flow::TOUCH_NS) >= seen_since_ns);
+        flows.sort_unstable_by_key(FlowPair::last_seen_ns);
+        let left_out = flows.len().saturating_sub(self.capacity().0 as usize);
+        // The oldest first, so that the kernel evicts it first.
+        let mut copied = 0;
+        for flow in &flows[left_out..] {
+            let mut added = false;
+            for entry in flow.entries() {
+                added |= self.add(&entry)?;
+            }
+            copied += usize::from(added);
+        }
+        Ok(CopiedFlows { copied, left_out })
+    }
+}
+
+/// What [`FlowTable::copy_from`] did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CopiedFlows {
+    /// Flows that were added to this table.
+    pub copied: usize,
+    /// Flows for which there was no room.
+    pub left_out: usize,
+}
