@@ -1,10 +1,9 @@
-//! The source that follows an API server.
+//! The source that watches an API server.
 
 mod access;
-mod backoff;
-mod reading;
+mod decoder;
 #[cfg(test)]
-mod script;
+mod scripted_server;
 mod state;
 mod watch;
 
@@ -15,38 +14,38 @@ use tokio::{sync::mpsc, time::sleep};
 
 pub use self::access::AccessError;
 use self::{
-    access::Access,
-    state::{ClusterState, Update},
-    watch::{Target, Watch},
+    access::ApiAccess,
+    state::{ClusterState, ClusterUpdate},
+    watch::{ResourceWatch, WatchTarget},
 };
 use crate::{model::EventBatch, source::objects::SERVICE_NAME_LABEL};
 
-/// How long agents that start together are spread over.
+/// The longest delay before the first request, so that agents that start together spread their lists.
 const START_SPREAD: Duration = Duration::from_secs(2);
-/// Updates that wait while a batch is being taken.
+/// How many updates may wait while the receiver is busy with a batch.
 const WAITING_UPDATES: usize = 64;
 
-/// What to follow, and where.
+/// Which API server and objects a [`KubernetesSource`] watches.
 #[derive(Clone, Debug)]
 pub struct KubernetesOptions {
-    /// Where the API server is; absent in a pod.
+    /// The kubeconfig; `None` uses the service account of the agent's pod.
     pub kubeconfig: Option<KubeconfigFile>,
     /// The API group of ServiceImports.
     pub import_group: String,
     /// A label selector of ServiceImports.
     pub import_selector: Option<String>,
-    /// The Node whose zone is followed.
+    /// The Node whose zone is watched.
     pub zone_of: Option<String>,
-    /// Whether the id of the cluster is followed.
+    /// Whether the ClusterProperty with the cluster's id is watched (KEP-2149).
     pub cluster_id: bool,
 }
 
-/// A kubeconfig and the context to take of it.
+/// A kubeconfig and one of its contexts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KubeconfigFile {
     /// The file.
     pub path: PathBuf,
-    /// By default the current one.
+    /// `None` is the file's `current-context`.
     pub context: Option<String>,
 }
 
@@ -57,29 +56,30 @@ impl fmt::Display for KubeconfigFile {
     }
 }
 
-/// Follows the ServiceImports and imported EndpointSlices of a cluster, and what it says of this
-/// node.
+/// Watches the ServiceImports and imported EndpointSlices of a cluster, this node's zone and the
+/// cluster's id.
 ///
-/// Nothing is told before everything was read once, and nothing changes while the API server cannot
-/// be asked: a missing answer is not an empty one.
+/// It sends no object event before it has read everything once. While the API server does not answer, it
+/// sends no change: a missing answer is not an empty list.
 pub struct KubernetesSource {
-    access: Access,
+    access: ApiAccess,
     state: ClusterState,
-    targets: Targets,
+    targets: WatchTargets,
 }
 
-struct Targets {
-    imports: Target,
-    slices: Target,
-    zone: Option<Target>,
-    cluster_id: Option<Target>,
+/// The resources to watch.
+struct WatchTargets {
+    imports: WatchTarget,
+    slices: WatchTarget,
+    zone: Option<WatchTarget>,
+    cluster_id: Option<WatchTarget>,
 }
 
 impl KubernetesSource {
-    /// A source that has not asked yet.
+    /// A source that has made no request yet.
     pub async fn new(options: KubernetesOptions) -> Result<Self, AccessError> {
-        let (access, url) = Access::new(options.kubeconfig.clone()).await?;
-        let targets = Targets::new(options);
+        let (access, url) = ApiAccess::new(options.kubeconfig.clone()).await?;
+        let targets = WatchTargets::new(options);
         let state = ClusterState::new(
             format!("Kubernetes at {url}"),
             &targets.imports,
@@ -90,13 +90,13 @@ impl KubernetesSource {
         Ok(Self { access, state, targets })
     }
 
-    /// Sends a batch for each change, until the receiver is dropped. What cannot be read is told in
-    /// the batches, so that there is no error to return.
+    /// Sends a batch for each change, until the receiver is dropped. Errors are part of the batches'
+    /// status.
     pub async fn run(self, batches: mpsc::Sender<EventBatch>) {
         let Self { access, mut state, targets } = self;
         let (updates, mut waiting) = mpsc::channel(WAITING_UPDATES);
-        let follow = follow(&access, targets, updates);
-        let tell = async {
+        let watch = watch(&access, targets, updates);
+        let send = async {
             while let Some(update) = waiting.recv().await {
                 if let Some(batch) = state.update(update)
                     && batches.send(batch).await.is_err()
@@ -106,19 +106,20 @@ impl KubernetesSource {
             }
         };
         tokio::select! {
-            () = follow => {}
-            () = tell => {}
+            () = watch => {}
+            () = send => {}
             () = batches.closed() => {}
         }
     }
 }
 
-async fn follow(access: &Access, targets: Targets, updates: mpsc::Sender<Update>) {
+/// Watches all resources and sends what changes to `updates`.
+async fn watch(access: &ApiAccess, targets: WatchTargets, updates: mpsc::Sender<ClusterUpdate>) {
     let servers = async {
         let mut servers = access.servers();
         loop {
-            let found = servers.borrow_and_update().clone();
-            if updates.send(Update::Servers(found)).await.is_err()
+            let addresses = servers.borrow_and_update().clone();
+            if updates.send(ClusterUpdate::ApiServers(addresses)).await.is_err()
                 || servers.changed().await.is_err()
             {
                 return;
@@ -129,17 +130,23 @@ async fn follow(access: &Access, targets: Targets, updates: mpsc::Sender<Update>
         sleep(START_SPREAD.mul_f64(fastrand::f64())).await;
         let watch_zone = async {
             if let Some(target) = targets.zone {
-                Watch::new(access, target, updates.clone(), Update::Zone).run().await;
+                ResourceWatch::new(access, target, updates.clone(), ClusterUpdate::Zone)
+                    .run()
+                    .await;
             }
         };
         let watch_cluster_id = async {
             if let Some(target) = targets.cluster_id {
-                Watch::new(access, target, updates.clone(), Update::ClusterId).run().await;
+                ResourceWatch::new(access, target, updates.clone(), ClusterUpdate::ClusterId)
+                    .run()
+                    .await;
             }
         };
         tokio::join!(
-            Watch::new(access, targets.imports, updates.clone(), Update::Imports).run(),
-            Watch::new(access, targets.slices, updates.clone(), Update::Slices).run(),
+            ResourceWatch::new(access, targets.imports, updates.clone(), ClusterUpdate::Imports)
+                .run(),
+            ResourceWatch::new(access, targets.slices, updates.clone(), ClusterUpdate::Slices)
+                .run(),
             watch_zone,
             watch_cluster_id,
         );
@@ -147,7 +154,7 @@ async fn follow(access: &Access, targets: Targets, updates: mpsc::Sender<Update>
     tokio::join!(servers, watches);
 }
 
-impl Targets {
+impl WatchTargets {
     fn new(options: KubernetesOptions) -> Self {
         const MCS_VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
         let KubernetesOptions { import_group, import_selector, zone_of, cluster_id, .. } = options;
@@ -156,21 +163,27 @@ impl Targets {
                 let kind = GroupVersionKind::gvk(group, version, kind);
                 ApiResource::from_gvk_with_plural(&kind, plural)
             };
-            Target { versions: versions.iter().map(version).collect(), labels: None, fields: None }
+            WatchTarget {
+                versions: versions.iter().map(version).collect(),
+                labels: None,
+                fields: None,
+            }
         };
         let named = |name: &str| Some(format!("metadata.name={name}"));
         Self {
-            imports: Target {
+            imports: WatchTarget {
                 labels: import_selector,
                 ..all(&import_group, &MCS_VERSIONS, "ServiceImport", "serviceimports")
             },
-            slices: Target {
+            slices: WatchTarget {
                 labels: Some(SERVICE_NAME_LABEL.to_owned()),
                 ..all("discovery.k8s.io", &["v1"], "EndpointSlice", "endpointslices")
             },
-            zone: zone_of
-                .map(|node| Target { fields: named(&node), ..all("", &["v1"], "Node", "nodes") }),
-            cluster_id: cluster_id.then(|| Target {
+            zone: zone_of.map(|node| WatchTarget {
+                fields: named(&node),
+                ..all("", &["v1"], "Node", "nodes")
+            }),
+            cluster_id: cluster_id.then(|| WatchTarget {
                 fields: named("cluster.clusterset.k8s.io"),
                 ..all("about.k8s.io", &MCS_VERSIONS, "ClusterProperty", "clusterproperties")
             }),

@@ -1,3 +1,5 @@
+//! The connection to the API server: credentials, timeouts, renewal, and the server's addresses.
+
 use std::{
     collections::BTreeSet,
     io,
@@ -28,78 +30,77 @@ use tower::{Service, ServiceBuilder, service_fn, timeout::TimeoutLayer};
 
 use super::KubeconfigFile;
 
-/// Within this a request has to be answered, connecting included. A list or a stream may take longer
-/// to arrive.
+/// The time limit for the headers of an answer, connecting included. The body of a list or a watch may
+/// take longer.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often a connection is asked whether its peer is still there: all watches share it, and none
-/// may have anything to say for long.
+/// How often the client pings an idle connection. All watches share it, and all may be silent for long.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Within this it has to answer that.
+/// The time limit for the answer to a ping.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why the API server cannot be asked.
+/// An error that leaves the agent without a client for the API server.
 #[derive(Debug, Error)]
 pub enum AccessError {
-    /// The kubeconfig is no use.
+    /// The kubeconfig cannot be read or is invalid.
     #[error("cannot use the kubeconfig {file}")]
     Kubeconfig {
-        /// Which.
+        /// The file and context.
         file: KubeconfigFile,
-        /// Why.
+        /// The error of kube.
         #[source]
         source: KubeconfigError,
     },
-    /// What a pod is given is not there.
+    /// The service account of a pod is not mounted.
     #[error("cannot use this pod's service account (outside of a pod, give --kubeconfig)")]
     InCluster(#[source] InClusterError),
-    /// `proxy-url` of a kubeconfig.
+    /// The kubeconfig has `proxy-url`, which is not supported.
     #[error("a proxy to the API server (proxy-url in the kubeconfig) is not supported: remove it")]
     Proxy,
-    /// Certificates or credentials are no use.
+    /// Certificates or credentials are invalid.
     #[error("cannot use the credentials for the API server")]
     Credentials(#[source] kube::Error),
-    /// `tls-server-name` of a kubeconfig.
+    /// `tls-server-name` of the kubeconfig is no server name.
     #[error("tls-server-name in the kubeconfig is {0:?}, which is no server name")]
     ServerName(String),
 }
 
-/// The way to the API server.
-pub(super) struct Access {
+/// The client of the API server, and what it takes to make a new one.
+pub(super) struct ApiAccess {
     /// Absent in a pod.
     kubeconfig: Option<KubeconfigFile>,
-    connection: Mutex<Connection>,
-    /// All addresses that it was ever found at.
+    connection: Mutex<ApiConnection>,
+    /// Every address that the server's name ever resolved to.
     servers: watch::Sender<BTreeSet<IpAddr>>,
 }
 
-/// A client, which all who ask share, and with it one connection.
+/// A client that all watches share, and with it one connection.
 #[derive(Clone)]
-pub(super) struct Connection {
+pub(super) struct ApiConnection {
     pub(super) client: Client,
-    /// Which it is, from 0.
+    /// Counts the clients of this process, from 0.
     number: u64,
 }
 
-impl Access {
-    /// Reads what it takes to ask, and asks nothing yet. Also tells the API server's URL.
+impl ApiAccess {
+    /// Reads the configuration and makes a client, without a request. Also returns the API server's URL.
     pub(super) async fn new(
         kubeconfig: Option<KubeconfigFile>,
     ) -> Result<(Self, String), AccessError> {
         let servers = watch::Sender::default();
         let config = config(kubeconfig.as_ref()).await?;
         let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-        let connection = Connection { client: client(&config, &servers)?, number: 0 };
+        let connection = ApiConnection { client: client(&config, &servers)?, number: 0 };
         Ok((Self { kubeconfig, connection: Mutex::new(connection), servers }, url))
     }
 
-    /// The connection to use.
-    pub(super) fn connection(&self) -> Connection {
+    /// The current connection.
+    pub(super) fn connection(&self) -> ApiConnection {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces a connection that failed, unless that has happened. Whatever it was made of is read
-    /// again: certificates are renewed, and API servers move.
-    pub(super) async fn renew(&self, failed: &Connection) -> Result<(), AccessError> {
+    /// Replaces a connection that failed, unless another watch has done so. It reads the configuration
+    /// again, because certificates are renewed and API servers move.
+    pub(super) async fn renew(&self, failed: &ApiConnection) -> Result<(), AccessError> {
         if self.connection().number != failed.number {
             return Ok(());
         }
@@ -107,12 +108,12 @@ impl Access {
         let client = client(&config, &self.servers)?;
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         if connection.number == failed.number {
-            *connection = Connection { client, number: failed.number + 1 };
+            *connection = ApiConnection { client, number: failed.number + 1 };
         }
         Ok(())
     }
 
-    /// Where the API server is found.
+    /// The addresses of the API server.
     pub(super) fn servers(&self) -> watch::Receiver<BTreeSet<IpAddr>> {
         self.servers.subscribe()
     }
@@ -157,7 +158,7 @@ fn client(
     Ok(Client::new(service, config.default_namespace.clone()))
 }
 
-/// As kube's own, but with HTTP/2 where it is offered.
+/// Like kube's own connector, but with HTTP/2 if the server offers it.
 fn tls<R>(
     config: &Config,
     tcp: HttpConnector<R>,
@@ -171,7 +172,7 @@ fn tls<R>(
     Ok(builder.enable_all_versions().wrap_connector(tcp))
 }
 
-/// Resolves names as usual, and remembers what they lead to.
+/// Resolves names like the default resolver and remembers the addresses.
 fn resolver(
     servers: watch::Sender<BTreeSet<IpAddr>>,
 ) -> impl Service<
@@ -204,14 +205,14 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::source::kubernetes::script::{Answer, Script, kubeconfig};
+    use crate::source::kubernetes::scripted_server::{ScriptedAnswer, ScriptedServer, kubeconfig};
 
     #[tokio::test]
-    async fn what_the_name_of_the_api_server_leads_to_is_known() {
-        let mut script = Script::play([Answer::list("1", [])]).await;
+    async fn addresses_that_the_servers_name_resolves_to_are_remembered() {
+        let mut script = ScriptedServer::play([ScriptedAnswer::list("1", [])]).await;
         let port = script.address.port();
         let file = kubeconfig(&format!("http://localhost:{port}"));
-        let (access, url) = Access::new(Some(file.0)).await.unwrap();
+        let (access, url) = ApiAccess::new(Some(file.0)).await.unwrap();
         assert_eq!(url, format!("http://localhost:{port}"));
         assert!(access.servers().borrow().is_empty());
         let request = http::Request::get("/version").body(Vec::new()).unwrap();
@@ -223,7 +224,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_is_renewed_once() {
         let file = kubeconfig("https://10.0.0.1:6443");
-        let (access, _) = Access::new(Some(file.0)).await.unwrap();
+        let (access, _) = ApiAccess::new(Some(file.0)).await.unwrap();
         assert!(access.servers().borrow().contains(&"10.0.0.1".parse().unwrap()));
         let first = access.connection();
         access.renew(&first).await.unwrap();

@@ -1,3 +1,6 @@
+//! Collects what the watches report into batches: nothing before everything was read once, then each
+//! change.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
@@ -5,117 +8,120 @@ use std::{
 };
 
 use super::{
-    reading::{Imports, Property, Read, Reading, Slices, Zone},
-    watch::{News, Target},
+    decoder::{Decoder, ImportDecoder, PropertyDecoder, SliceDecoder, WatchedObject, ZoneDecoder},
+    watch::{ResourceEvent, WatchTarget},
 };
 use crate::model::{
     EventBatch, Kind, KindStatus, NodeFacts, Object, ObjectEvent, ObjectKey, ObjectRef,
     SourceProblem, SourceStatus,
 };
 
-/// News of one of the watches, or of the way to the API server.
+/// An event of one of the watches, or the addresses of the API server.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum Update {
-    Imports(News<Imports>),
-    Slices(News<Slices>),
-    Zone(News<Zone>),
-    ClusterId(News<Property>),
-    Servers(BTreeSet<IpAddr>),
+pub(super) enum ClusterUpdate {
+    Imports(ResourceEvent<ImportDecoder>),
+    Slices(ResourceEvent<SliceDecoder>),
+    Zone(ResourceEvent<ZoneDecoder>),
+    ClusterId(ResourceEvent<PropertyDecoder>),
+    ApiServers(BTreeSet<IpAddr>),
 }
 
-/// What is known of the cluster.
+/// The state of the cluster, as far as the watches have reported it.
 ///
-/// Before everything that is followed was read, nothing of it is told: without the slices an import
-/// has no backends, without the zone a slice has others.
+/// It produces no object events before every watched resource was listed: an import without its slices
+/// has no backends, and without the zone a slice has others.
 pub(super) struct ClusterState {
     name: String,
-    imports: Listing,
-    slices: Listing,
-    /// Absent if it is not followed.
-    zone: Option<Fact>,
-    /// Absent if it is not followed.
-    cluster_id: Option<Fact>,
-    servers: BTreeSet<IpAddr>,
-    /// Whether objects were told.
-    told: bool,
-    /// What was told beside objects.
+    imports: ObjectList,
+    slices: ObjectList,
+    /// `None` if no Node is watched.
+    zone: Option<SingleValue>,
+    /// `None` if no ClusterProperty is watched.
+    cluster_id: Option<SingleValue>,
+    api_servers: BTreeSet<IpAddr>,
+    /// Whether the object events have begun.
+    synced: bool,
+    /// What the latest batch said beside its events.
     last: Option<(NodeFacts, SourceStatus)>,
 }
 
-/// How a resource is followed.
-struct Followed {
-    /// `serviceimports.multicluster.x-k8s.io`.
+/// The state of one watched resource.
+struct WatchedResource {
+    /// Plural and group, such as `serviceimports.multicluster.x-k8s.io`.
     resource: String,
-    /// The versions that can be read.
+    /// The versions that the agent can read.
     versions: Vec<String>,
-    /// The one that was.
+    /// The version of the latest list.
     version: Option<String>,
+    /// Whether it was listed once.
     synced: bool,
-    trouble: Option<String>,
-    /// When it was last heard of, as of that trouble.
-    heard: Option<SystemTime>,
+    /// Why it cannot be read now.
+    failure: Option<String>,
+    /// The time of the last answer before that failure.
+    last_heard: Option<SystemTime>,
 }
 
-/// Every object of a kind, or why it cannot be read. Empty once they were told.
-struct Listing {
-    followed: Followed,
+/// The objects of one kind, each decoded or with its error. It is empty once the object events have
+/// begun, since the receiver then has them.
+struct ObjectList {
+    resource: WatchedResource,
     kind: Kind,
     objects: BTreeMap<ObjectKey, Result<Object, String>>,
 }
 
-/// What one object says.
-struct Fact {
-    followed: Followed,
+/// A resource with one object, of which one value is used.
+struct SingleValue {
+    resource: WatchedResource,
     value: Option<String>,
 }
 
 impl ClusterState {
-    /// Nothing is known.
+    /// The state before the first event.
     pub(super) fn new(
         name: String,
-        imports: &Target,
-        slices: &Target,
-        zone: Option<&Target>,
-        cluster_id: Option<&Target>,
+        imports: &WatchTarget,
+        slices: &WatchTarget,
+        zone: Option<&WatchTarget>,
+        cluster_id: Option<&WatchTarget>,
     ) -> Self {
         Self {
             name,
-            imports: Listing::new(Kind::ServiceImport, imports),
-            slices: Listing::new(Kind::EndpointSlice, slices),
-            zone: zone.map(Fact::new),
-            cluster_id: cluster_id.map(Fact::new),
-            servers: BTreeSet::new(),
-            told: false,
+            imports: ObjectList::new(Kind::ServiceImport, imports),
+            slices: ObjectList::new(Kind::EndpointSlice, slices),
+            zone: zone.map(SingleValue::new),
+            cluster_id: cluster_id.map(SingleValue::new),
+            api_servers: BTreeSet::new(),
+            synced: false,
             last: None,
         }
     }
 
-    /// Takes an update in, and tells what is different after it, if anything is.
-    pub(super) fn update(&mut self, update: Update) -> Option<EventBatch> {
-        let told = self.told;
+    /// Applies an update. Returns a batch if the update changes anything.
+    pub(super) fn update(&mut self, update: ClusterUpdate) -> Option<EventBatch> {
+        let synced = self.synced;
         let mut events = match update {
-            Update::Imports(news) => self.imports.take(news, told),
-            Update::Slices(news) => self.slices.take(news, told),
-            Update::Zone(news) => {
+            ClusterUpdate::Imports(event) => self.imports.apply(event, synced),
+            ClusterUpdate::Slices(event) => self.slices.apply(event, synced),
+            ClusterUpdate::Zone(event) => {
                 if let Some(zone) = &mut self.zone {
-                    zone.take(news);
+                    zone.apply(event);
                 }
                 Vec::new()
             }
-            Update::ClusterId(news) => {
+            ClusterUpdate::ClusterId(event) => {
                 if let Some(cluster_id) = &mut self.cluster_id {
-                    cluster_id.take(news);
+                    cluster_id.apply(event);
                 }
                 Vec::new()
             }
-            Update::Servers(servers) => {
-                self.servers = servers;
+            ClusterUpdate::ApiServers(addresses) => {
+                self.api_servers = addresses;
                 Vec::new()
             }
         };
-        if !told && self.followed().all(|followed| followed.synced) {
-            self.told = true;
-            events = [&mut self.imports, &mut self.slices].map(Listing::relist).concat();
+        if !synced && self.resources().all(|resource| resource.synced) {
+            self.synced = true;
+            events = [&mut self.imports, &mut self.slices].map(ObjectList::relist).concat();
         }
         let facts = (self.node(), self.status());
         if events.is_empty() && self.last.as_ref() == Some(&facts) {
@@ -125,33 +131,34 @@ impl ClusterState {
         Some(EventBatch { events, node, status })
     }
 
-    fn followed(&self) -> impl Iterator<Item = &Followed> {
-        let facts = [&self.zone, &self.cluster_id].into_iter().flatten();
-        let listings = [&self.imports, &self.slices].map(|listing| &listing.followed);
-        listings.into_iter().chain(facts.map(|fact| &fact.followed))
+    fn resources(&self) -> impl Iterator<Item = &WatchedResource> {
+        let values = [&self.zone, &self.cluster_id].into_iter().flatten();
+        let lists = [&self.imports, &self.slices].map(|list| &list.resource);
+        lists.into_iter().chain(values.map(|value| &value.resource))
     }
 
     fn node(&self) -> NodeFacts {
-        let value = |fact: &Option<Fact>| fact.as_ref().and_then(|fact| fact.value.clone());
+        let value =
+            |value: &Option<SingleValue>| value.as_ref().and_then(|value| value.value.clone());
         NodeFacts {
             zone: value(&self.zone),
             cluster_id: value(&self.cluster_id),
-            api_servers: self.servers.clone(),
+            api_servers: self.api_servers.clone(),
         }
     }
 
     fn status(&self) -> SourceStatus {
         SourceStatus {
             name: self.name.clone(),
-            kinds: self.followed().map(Followed::status).collect(),
-            problems: self.followed().filter_map(Followed::problem).collect(),
+            kinds: self.resources().map(WatchedResource::status).collect(),
+            problems: self.resources().filter_map(WatchedResource::problem).collect(),
             skipped: BTreeMap::new(),
         }
     }
 }
 
-impl Followed {
-    fn new(target: &Target) -> Self {
+impl WatchedResource {
+    fn new(target: &WatchTarget) -> Self {
         let resource = target.versions.first().map(|api| match api.group.as_str() {
             "" => api.plural.clone(),
             group => format!("{}.{group}", api.plural),
@@ -161,31 +168,31 @@ impl Followed {
             versions: target.versions.iter().map(|api| api.version.clone()).collect(),
             version: None,
             synced: false,
-            trouble: None,
-            heard: None,
+            failure: None,
+            last_heard: None,
         }
     }
 
-    /// What news say beside objects.
-    fn note<R: Reading>(&mut self, news: &News<R>) {
-        match news {
-            News::Listed { version, .. } => {
+    /// Records what an event says beside objects.
+    fn record<D: Decoder>(&mut self, event: &ResourceEvent<D>) {
+        match event {
+            ResourceEvent::Listed { version, .. } => {
                 self.version = Some(version.clone());
                 self.synced = true;
-                self.trouble = None;
+                self.failure = None;
             }
-            News::Changed(_) | News::Gone(_) => {}
-            News::Recovered => self.trouble = None,
-            News::Failing { why, heard } => {
-                self.trouble = Some(why.clone());
-                self.heard = *heard;
+            ResourceEvent::Changed(_) | ResourceEvent::Deleted(_) => {}
+            ResourceEvent::Recovered => self.failure = None,
+            ResourceEvent::Failing { reason, last_heard } => {
+                self.failure = Some(reason.clone());
+                self.last_heard = *last_heard;
             }
-            News::Absent { heard } => {
+            ResourceEvent::NotServed { last_heard } => {
                 let versions = self.versions.join(" or ");
-                self.trouble = Some(format!(
-                    "the API server does not have it, in {versions}: install its CRD"
+                self.failure = Some(format!(
+                    "the API server does not serve it as {versions}: install its CRD"
                 ));
-                self.heard = *heard;
+                self.last_heard = *last_heard;
             }
         }
     }
@@ -200,73 +207,76 @@ impl Followed {
     }
 
     fn known_until(&self) -> Option<u64> {
-        let heard = self.heard.filter(|_| self.synced && self.trouble.is_some())?;
-        Some(heard.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
+        let last_heard = self.last_heard.filter(|_| self.synced && self.failure.is_some())?;
+        Some(last_heard.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
     }
 
     fn problem(&self) -> Option<SourceProblem> {
         let consequence = if self.synced {
-            "what was last read stays in force"
+            "the agent keeps using what it last read"
         } else {
-            "nothing changes until it is read"
+            "the agent changes nothing until it can read it"
         };
-        let trouble = self.trouble.as_ref()?;
-        let message = format!("{trouble}; {consequence}");
+        let failure = self.failure.as_ref()?;
+        let message = format!("{failure}; {consequence}");
         Some(SourceProblem { place: self.resource.clone(), message })
     }
 }
 
-impl Listing {
-    fn new(kind: Kind, target: &Target) -> Self {
-        Self { followed: Followed::new(target), kind, objects: BTreeMap::new() }
+impl ObjectList {
+    fn new(kind: Kind, target: &WatchTarget) -> Self {
+        Self { resource: WatchedResource::new(target), kind, objects: BTreeMap::new() }
     }
 
-    /// The events that follow, if objects are `told`; else they are kept.
-    fn take<R>(&mut self, news: News<R>, told: bool) -> Vec<ObjectEvent>
+    /// Applies an event of the watch. Returns the object events if the source is `synced`, and else
+    /// keeps the objects.
+    fn apply<D>(&mut self, event: ResourceEvent<D>, synced: bool) -> Vec<ObjectEvent>
     where
-        R: Reading<Value = Option<Object>>,
+        D: Decoder<Value = Option<Object>>,
     {
-        self.followed.note(&news);
-        match news {
-            News::Listed { objects, .. } => {
+        self.resource.record(&event);
+        match event {
+            ResourceEvent::Listed { objects, .. } => {
                 self.objects = objects.into_iter().filter_map(entry).collect();
-                if told { self.relist() } else { Vec::new() }
+                if synced { self.relist() } else { Vec::new() }
             }
-            News::Changed(object) => {
-                self.set(object.key(), entry(object).map(|(_, one)| one), told)
+            ResourceEvent::Changed(object) => {
+                self.set(object.key(), entry(object).map(|(_, decoded)| decoded), synced)
             }
-            News::Gone(object) => self.set(object.key(), None, told),
-            News::Absent { .. } | News::Failing { .. } | News::Recovered => Vec::new(),
+            ResourceEvent::Deleted(object) => self.set(object.key(), None, synced),
+            ResourceEvent::NotServed { .. }
+            | ResourceEvent::Failing { .. }
+            | ResourceEvent::Recovered => Vec::new(),
         }
     }
 
     fn set(
         &mut self,
         key: ObjectKey,
-        outcome: Option<Result<Object, String>>,
-        told: bool,
+        decoded: Option<Result<Object, String>>,
+        synced: bool,
     ) -> Vec<ObjectEvent> {
-        if !told {
-            match outcome {
-                Some(outcome) => self.objects.insert(key, outcome),
+        if !synced {
+            match decoded {
+                Some(decoded) => self.objects.insert(key, decoded),
                 None => self.objects.remove(&key),
             };
             return Vec::new();
         }
         let object = ObjectRef { kind: self.kind, key };
-        vec![match outcome {
+        vec![match decoded {
             Some(Ok(object)) => ObjectEvent::Apply(object),
             Some(Err(message)) => ObjectEvent::Malformed { object, message },
             None => ObjectEvent::Delete(object),
         }]
     }
 
-    /// Tells every object.
+    /// Returns events with every object, and forgets the objects.
     fn relist(&mut self) -> Vec<ObjectEvent> {
         let mut objects = Vec::new();
         let mut malformed = Vec::new();
-        for (key, outcome) in std::mem::take(&mut self.objects) {
-            match outcome {
+        for (key, decoded) in std::mem::take(&mut self.objects) {
+            match decoded {
                 Ok(object) => objects.push(object),
                 Err(message) => {
                     let object = ObjectRef { kind: self.kind, key };
@@ -279,34 +289,36 @@ impl Listing {
     }
 }
 
-/// Nothing for a slice that is none of ours.
-fn entry<R>(read: Read<R>) -> Option<(ObjectKey, Result<Object, String>)>
+/// The key and value for [`ObjectList::objects`]; `None` for a slice that is not imported.
+fn entry<D>(object: WatchedObject<D>) -> Option<(ObjectKey, Result<Object, String>)>
 where
-    R: Reading<Value = Option<Object>>,
+    D: Decoder<Value = Option<Object>>,
 {
-    let key = read.key();
-    Some((key, read.outcome.transpose()?))
+    let key = object.key();
+    Some((key, object.decoded.transpose()?))
 }
 
-impl Fact {
-    fn new(target: &Target) -> Self {
-        Self { followed: Followed::new(target), value: None }
+impl SingleValue {
+    fn new(target: &WatchTarget) -> Self {
+        Self { resource: WatchedResource::new(target), value: None }
     }
 
-    fn take<R: Reading<Value = Option<String>>>(&mut self, news: News<R>) {
-        self.followed.note(&news);
-        match news {
-            News::Listed { objects, .. } => {
-                self.value = objects.into_iter().next().and_then(|one| one.outcome.ok()).flatten();
+    fn apply<D: Decoder<Value = Option<String>>>(&mut self, event: ResourceEvent<D>) {
+        self.resource.record(&event);
+        match event {
+            ResourceEvent::Listed { objects, .. } => {
+                self.value = objects.into_iter().next().and_then(|one| one.decoded.ok()).flatten();
             }
-            News::Changed(object) => self.value = object.outcome.ok().flatten(),
-            News::Gone(_) => self.value = None,
-            // Clusters need not have it.
-            News::Absent { .. } if self.value.is_none() => {
-                self.followed.synced = true;
-                self.followed.trouble = None;
+            ResourceEvent::Changed(object) => self.value = object.decoded.ok().flatten(),
+            ResourceEvent::Deleted(_) => self.value = None,
+            // A cluster need not have the resource.
+            ResourceEvent::NotServed { .. } if self.value.is_none() => {
+                self.resource.synced = true;
+                self.resource.failure = None;
             }
-            News::Absent { .. } | News::Failing { .. } | News::Recovered => {}
+            ResourceEvent::NotServed { .. }
+            | ResourceEvent::Failing { .. }
+            | ResourceEvent::Recovered => {}
         }
     }
 }
@@ -318,11 +330,11 @@ mod tests {
     use serde_json::{Value, from_value, json};
 
     use super::*;
-    use crate::source::kubernetes::{KubernetesOptions, Targets};
+    use crate::source::kubernetes::{KubernetesOptions, WatchTargets};
 
     fn state(zone: bool, cluster_id: bool) -> ClusterState {
-        let Targets { imports, slices, zone: of_zone, cluster_id: of_cluster_id } =
-            Targets::new(KubernetesOptions {
+        let WatchTargets { imports, slices, zone: of_zone, cluster_id: of_cluster_id } =
+            WatchTargets::new(KubernetesOptions {
                 kubeconfig: None,
                 import_group: "multicluster.x-k8s.io".to_owned(),
                 import_selector: None,
@@ -333,32 +345,32 @@ mod tests {
         ClusterState::new(name, &imports, &slices, of_zone.as_ref(), of_cluster_id.as_ref())
     }
 
-    fn read<R: Reading>(object: Value) -> Read<R> {
+    fn decode<D: Decoder>(object: Value) -> WatchedObject<D> {
         from_value(object).unwrap()
     }
 
-    fn import(name: &str) -> Read<Imports> {
-        read(json!({
+    fn import(name: &str) -> WatchedObject<ImportDecoder> {
+        decode(json!({
             "metadata": {"namespace": "shop", "name": name},
             "spec": {"type": "ClusterSetIP", "ports": []},
         }))
     }
 
-    fn broken_import(name: &str) -> Read<Imports> {
-        read(json!({"metadata": {"namespace": "shop", "name": name}, "spec": {}}))
+    fn broken_import(name: &str) -> WatchedObject<ImportDecoder> {
+        decode(json!({"metadata": {"namespace": "shop", "name": name}, "spec": {}}))
     }
 
-    fn slice(name: &str, service: &str) -> Read<Slices> {
+    fn slice(name: &str, service: &str) -> WatchedObject<SliceDecoder> {
         let labels = json!({"multicluster.kubernetes.io/service-name": service});
-        read(json!({
+        decode(json!({
             "metadata": {"namespace": "shop", "name": name, "labels": labels},
             "addressType": "IPv4", "endpoints": [],
         }))
     }
 
-    fn listed<R: Reading>(objects: impl IntoIterator<Item = Read<R>>) -> News<R> {
+    fn listed<D: Decoder>(objects: impl IntoIterator<Item = WatchedObject<D>>) -> ResourceEvent<D> {
         let objects = objects.into_iter().collect();
-        News::Listed { version: "v1beta1".to_owned(), objects }
+        ResourceEvent::Listed { version: "v1beta1".to_owned(), objects }
     }
 
     /// One line for each event.
@@ -380,22 +392,30 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_before_everything_was_read() {
+    fn no_object_event_comes_before_everything_was_read() {
         let mut state = state(true, true);
         let mut quiet = |update| {
             let batch = state.update(update);
             assert_eq!(events(batch.clone()), [""; 0]);
             batch
         };
-        quiet(Update::Imports(listed([import("web"), import("gone"), broken_import("broken")])));
-        quiet(Update::Imports(News::Gone(import("gone"))));
-        quiet(Update::Imports(News::Changed(import("late"))));
-        quiet(Update::Slices(News::Failing { why: "no".to_owned(), heard: None }));
-        quiet(Update::Slices(listed([slice("web-a", "web"), slice("none", "")])));
-        quiet(Update::Zone(listed([read(json!({
+        quiet(ClusterUpdate::Imports(listed([
+            import("web"),
+            import("gone"),
+            broken_import("broken"),
+        ])));
+        quiet(ClusterUpdate::Imports(ResourceEvent::Deleted(import("gone"))));
+        quiet(ClusterUpdate::Imports(ResourceEvent::Changed(import("late"))));
+        quiet(ClusterUpdate::Slices(ResourceEvent::Failing {
+            reason: "no".to_owned(),
+            last_heard: None,
+        }));
+        quiet(ClusterUpdate::Slices(listed([slice("web-a", "web"), slice("none", "")])));
+        quiet(ClusterUpdate::Zone(listed([decode(json!({
             "metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zone": "z1"}},
         }))])));
-        let batch = state.update(Update::ClusterId(News::Absent { heard: None }));
+        let batch =
+            state.update(ClusterUpdate::ClusterId(ResourceEvent::NotServed { last_heard: None }));
         assert_eq!(batch.clone().unwrap().node.zone.as_deref(), Some("z1"));
         assert!(batch.clone().unwrap().status.problems.is_empty());
         assert_eq!(
@@ -409,34 +429,37 @@ mod tests {
     }
 
     #[test]
-    fn then_every_change_is_told() {
+    fn then_each_change_is_an_event() {
         let mut state = state(false, false);
-        state.update(Update::Imports(listed([])));
-        let all = events(state.update(Update::Slices(listed([]))));
+        state.update(ClusterUpdate::Imports(listed([])));
+        let all = events(state.update(ClusterUpdate::Slices(listed([]))));
         assert_eq!(all, ["ServiceImports: ", "EndpointSlices: "]);
 
-        let mut import_events = |news| events(state.update(Update::Imports(news)));
-        assert_eq!(import_events(News::Changed(import("web"))), ["apply web"]);
+        let mut import_events = |event| events(state.update(ClusterUpdate::Imports(event)));
+        assert_eq!(import_events(ResourceEvent::Changed(import("web"))), ["apply web"]);
         assert_eq!(
-            import_events(News::Changed(broken_import("web"))),
+            import_events(ResourceEvent::Changed(broken_import("web"))),
             ["malformed web: spec: missing field `ports`"]
         );
-        assert_eq!(import_events(News::Gone(import("web"))), ["delete web"]);
+        assert_eq!(import_events(ResourceEvent::Deleted(import("web"))), ["delete web"]);
         assert_eq!(
             import_events(listed([import("web"), broken_import("broken")])),
             ["ServiceImports: web", "malformed broken: spec: missing field `ports`"]
         );
-        let mut slice_events = |news| events(state.update(Update::Slices(news)));
-        assert_eq!(slice_events(News::Changed(slice("a", "web"))), ["apply a"]);
-        assert_eq!(slice_events(News::Changed(slice("a", ""))), ["delete a"]);
+        let mut slice_events = |event| events(state.update(ClusterUpdate::Slices(event)));
+        assert_eq!(slice_events(ResourceEvent::Changed(slice("a", "web"))), ["apply a"]);
+        assert_eq!(slice_events(ResourceEvent::Changed(slice("a", ""))), ["delete a"]);
     }
 
     #[test]
-    fn trouble_changes_nothing_and_is_told_once() {
+    fn a_failure_changes_no_object_and_is_reported_once() {
         let mut state = state(false, true);
         let failing = || {
-            let heard = Some(UNIX_EPOCH + Duration::from_millis(7500));
-            Update::Imports(News::Failing { why: "forbidden".to_owned(), heard })
+            let last_heard = Some(UNIX_EPOCH + Duration::from_millis(7500));
+            ClusterUpdate::Imports(ResourceEvent::Failing {
+                reason: "forbidden".to_owned(),
+                last_heard,
+            })
         };
         let known_until =
             |state: &ClusterState| state.status().kinds.iter().find_map(|kind| kind.known_until);
@@ -445,32 +468,39 @@ mod tests {
             problems.map(|one| format!("{}: {}", one.place, one.message)).collect::<Vec<_>>()
         };
         let place = "serviceimports.multicluster.x-k8s.io";
-        let unread = format!("{place}: forbidden; nothing changes until it is read");
+        let unread = format!("{place}: forbidden; the agent changes nothing until it can read it");
         assert_eq!(problems(state.update(failing())), [unread]);
         assert_eq!(state.update(failing()), None);
         let absent = format!(
-            "{place}: the API server does not have it, in v1beta1 or v1alpha1: install its CRD; \
-             nothing changes until it is read"
+            "{place}: the API server does not serve it as v1beta1 or v1alpha1: install its CRD; \
+             the agent changes nothing until it can read it"
         );
-        assert_eq!(problems(state.update(Update::Imports(News::Absent { heard: None }))), [absent]);
+        assert_eq!(
+            problems(
+                state.update(ClusterUpdate::Imports(ResourceEvent::NotServed { last_heard: None }))
+            ),
+            [absent]
+        );
         assert_eq!(known_until(&state), None);
 
-        let east = || read(json!({"metadata": {"name": "id"}, "spec": {"value": "east"}}));
-        state.update(Update::ClusterId(listed([east()])));
-        state.update(Update::Slices(listed([])));
-        let batch = state.update(Update::Imports(listed([])));
+        let east = || decode(json!({"metadata": {"name": "id"}, "spec": {"value": "east"}}));
+        state.update(ClusterUpdate::ClusterId(listed([east()])));
+        state.update(ClusterUpdate::Slices(listed([])));
+        let batch = state.update(ClusterUpdate::Imports(listed([])));
         assert_eq!(problems(batch), [""; 0]);
-        let kept = format!("{place}: forbidden; what was last read stays in force");
+        let kept = format!("{place}: forbidden; the agent keeps using what it last read");
         assert_eq!(problems(state.update(failing())), [kept]);
         assert_eq!(known_until(&state), Some(7));
         assert_eq!(state.update(failing()), None);
-        let batch = state.update(Update::Imports(News::Recovered));
+        let batch = state.update(ClusterUpdate::Imports(ResourceEvent::Recovered));
         assert_eq!(problems(batch), [""; 0]);
         assert_eq!(known_until(&state), None);
 
-        let batch = state.update(Update::ClusterId(News::Absent { heard: None })).unwrap();
+        let batch = state
+            .update(ClusterUpdate::ClusterId(ResourceEvent::NotServed { last_heard: None }))
+            .unwrap();
         assert_eq!(batch.node.cluster_id.as_deref(), Some("east"));
-        let batch = state.update(Update::ClusterId(News::Gone(east()))).unwrap();
+        let batch = state.update(ClusterUpdate::ClusterId(ResourceEvent::Deleted(east()))).unwrap();
         assert_eq!(batch.node.cluster_id, None);
     }
 
@@ -478,9 +508,9 @@ mod tests {
     fn addresses_of_the_api_server_are_passed_on() {
         let mut state = state(false, false);
         let servers = BTreeSet::from(["10.0.0.1".parse().unwrap()]);
-        let batch = state.update(Update::Servers(servers.clone())).unwrap();
+        let batch = state.update(ClusterUpdate::ApiServers(servers.clone())).unwrap();
         assert_eq!(batch.node.api_servers, servers);
         assert_eq!(batch.status.name, "Kubernetes");
-        assert_eq!(state.update(Update::Servers(servers)), None);
+        assert_eq!(state.update(ClusterUpdate::ApiServers(servers)), None);
     }
 }

@@ -1,7 +1,8 @@
-//! Follows one resource: lists it, watches it from there, and does that again whenever it has to.
+//! Lists and watches one resource of the API server, and starts again after errors.
 //!
-//! kube has a watcher too (in kube-runtime), which tells neither that a watch works again nor which
-//! bookmarks came, and makes a watch that ends at once anew at once.
+//! kube-runtime has a watcher too, and this module does not use it for three reasons (checked in 5.0.0).
+//! It does not report bookmarks, so the time of the last answer is unknown. It does not report that a
+//! watch works again. It restarts a watch that ends at once without any delay.
 
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use futures_util::{Stream, StreamExt as _};
 use kube::{
     Api,
@@ -24,125 +26,133 @@ use tokio::{
 };
 
 use super::{
-    access::{Access, AccessError, Connection},
-    backoff::Backoff,
-    reading::{Read, Reading},
-    state::Update,
+    access::{AccessError, ApiAccess, ApiConnection},
+    decoder::{Decoder, WatchedObject},
 };
 
-/// For how many seconds a watch is asked for: agents that began together should not ask again
-/// together.
+/// How long a watch lasts, in seconds. It is a range so that agents that started together do not
+/// start their watches again together.
 const WATCH_SECONDS: std::ops::RangeInclusive<u32> = 240..=300;
-/// How much longer the server may take to end a watch.
+/// How much longer than requested a watch may last before it counts as failed.
 const WATCH_MARGIN: Duration = Duration::from_secs(10);
-/// Longer than the server takes to give up on a list, or pauses in a stream of one.
+/// The time limit for a list, and for each pause in a streamed one. It is longer than the API server's
+/// own limit for a request (60 s).
 const LIST_TIMEOUT: Duration = Duration::from_secs(70);
-/// A watch that ends sooner, and without having told anything, has failed.
+/// A watch that ends sooner, without an event, has failed.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
-/// A server is not left alone for longer, whatever it asks for.
-const LONGEST_ASKED_FOR: Duration = Duration::from_secs(30);
-/// On the bookmark that ends a streamed list.
+/// The longest `Retry-After` that the agent respects.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
+/// The annotation of the bookmark that ends a streamed list (KEP-3157).
 const LIST_END: &str = "k8s.io/initial-events-end";
 
-/// What is followed.
+/// The delays between attempts: 0.25 to 0.5 s first, twice as long each time, and 7.5 to 15 s at most.
+/// backon adds a random part, so agents that failed together do not retry together.
+const BACKOFF: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(Duration::from_millis(250))
+    .with_max_delay(Duration::from_millis(7_500))
+    .with_jitter()
+    .without_max_times();
+
+/// The resource that a watch reads.
 #[derive(Clone, Debug)]
-pub(super) struct Target {
-    /// The resource in each of its versions that can be read, the preferred one first.
+pub(super) struct WatchTarget {
+    /// The resource in each version that the agent can read, the preferred one first.
     pub(super) versions: Vec<ApiResource>,
-    /// As in `labelSelector`.
+    /// The `labelSelector` of the requests.
     pub(super) labels: Option<String>,
-    /// As in `fieldSelector`.
+    /// The `fieldSelector` of the requests.
     pub(super) fields: Option<String>,
 }
 
-/// What following tells.
+/// What a watch reports about its resource.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum News<R: Reading> {
-    /// These are all objects there are.
+pub(super) enum ResourceEvent<D: Decoder> {
+    /// The complete list of objects.
     Listed {
-        /// `v1beta1`.
+        /// The API version, such as `v1beta1`.
         version: String,
-        /// In no order; the last of a name counts.
-        objects: Vec<Read<R>>,
+        /// In no order. If a name occurs twice, the last object counts.
+        objects: Vec<WatchedObject<D>>,
     },
-    /// One is new, or different.
-    Changed(Read<R>),
-    /// One is gone, and was this.
-    Gone(Read<R>),
-    /// The API server serves the resource in none of the versions.
-    Absent {
-        /// When it was last heard of.
-        heard: Option<SystemTime>,
+    /// An object is new or different.
+    Changed(WatchedObject<D>),
+    /// An object was deleted. This is its last state.
+    Deleted(WatchedObject<D>),
+    /// The API server serves none of the versions.
+    NotServed {
+        /// The time of the last answer about the resource.
+        last_heard: Option<SystemTime>,
     },
     /// The resource cannot be read now.
     Failing {
-        /// Why.
-        why: String,
-        /// When it was last heard of.
-        heard: Option<SystemTime>,
+        /// The error, for people.
+        reason: String,
+        /// The time of the last answer about the resource.
+        last_heard: Option<SystemTime>,
     },
-    /// It can be read again.
+    /// The resource can be read again.
     Recovered,
 }
 
-/// Follows a target until nobody listens any more.
-pub(super) struct Watch<'a, R: Reading> {
-    access: &'a Access,
-    target: Target,
-    updates: mpsc::Sender<Update>,
-    /// Makes an update of news.
-    update: fn(News<R>) -> Update,
-    /// Which of the target's versions is asked for.
+/// Reads a resource until the receiver of its events is dropped. `U` is the type of the receiver's
+/// messages.
+pub(super) struct ResourceWatch<'a, D: Decoder, U> {
+    access: &'a ApiAccess,
+    target: WatchTarget,
+    updates: mpsc::Sender<U>,
+    /// Wraps an event in the receiver's type.
+    update: fn(ResourceEvent<D>) -> U,
+    /// The index of the target's version that is in use.
     version: usize,
-    /// Whether lists are streamed.
+    /// Whether lists are streamed (KEP-3157).
     streams: bool,
-    /// The resource version seen last.
-    seen: Option<String>,
-    /// Whether a watch from there misses nothing.
+    /// The latest resource version.
+    resource_version: Option<String>,
+    /// Whether a watch from that version misses no event.
     listed: bool,
-    /// When a list or a watch last told anything, be it that nothing happens.
-    heard: Option<SystemTime>,
-    /// What was told of, and is not over.
-    trouble: Option<Trouble>,
-    backoff: Backoff,
+    /// The time of the last event, bookmark or orderly end of a watch.
+    last_heard: Option<SystemTime>,
+    /// The outage that was reported and has not ended.
+    outage: Option<Outage>,
+    backoff: ExponentialBackoff,
 }
 
-/// Why a resource cannot be read.
+/// The kind of failure that keeps the resource from being read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Trouble {
-    /// The API server says so.
-    Answer,
-    /// Requests get no answer.
-    Silence,
+enum Outage {
+    /// The API server answers with an error.
+    ErrorAnswer,
+    /// The API server does not answer.
+    NoAnswer,
 }
 
-/// Nobody listens any more.
+/// The receiver of the events was dropped.
 #[derive(Debug, Error)]
-#[error("nobody listens any more")]
-struct Deaf;
+#[error("the receiver was dropped")]
+struct ReceiverDropped;
 
-/// Why a list or a watch ended.
+/// The reason why a list or a watch ended.
 #[derive(Debug, Error)]
-enum Failure {
+enum WatchError {
     #[error(transparent)]
     Api(#[from] kube::Error),
-    #[error("the API server is silent")]
+    #[error("the API server sends nothing")]
     Silent,
-    #[error("the API server ended the list")]
-    Cut,
+    #[error("the API server ended the list before it was complete")]
+    ListCut,
     #[error("the API server ends watches at once")]
-    Short,
+    WatchCut,
     #[error(transparent)]
-    Deaf(#[from] Deaf),
+    ReceiverDropped(#[from] ReceiverDropped),
 }
 
-impl<'a, R: Reading> Watch<'a, R> {
-    /// Begins with the preferred version, and with streaming.
-    pub(super) const fn new(
-        access: &'a Access,
-        target: Target,
-        updates: mpsc::Sender<Update>,
-        update: fn(News<R>) -> Update,
+impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
+    /// A watch that begins with the preferred version and a streamed list.
+    pub(super) fn new(
+        access: &'a ApiAccess,
+        target: WatchTarget,
+        updates: mpsc::Sender<U>,
+        update: fn(ResourceEvent<D>) -> U,
     ) -> Self {
         Self {
             access,
@@ -151,28 +161,31 @@ impl<'a, R: Reading> Watch<'a, R> {
             update,
             version: 0,
             streams: true,
-            seen: None,
+            resource_version: None,
             listed: false,
-            heard: None,
-            trouble: None,
-            backoff: Backoff::new(),
+            last_heard: None,
+            outage: None,
+            backoff: BACKOFF.build(),
         }
     }
 
-    /// Does not end before the updates' receiver.
+    /// Runs until the receiver is dropped.
     pub(super) async fn run(mut self) {
         loop {
             let connection = self.access.connection();
-            let Err(failure) = self.follow(&connection).await;
-            if self.recover(failure, &connection).await.is_err() {
+            let Err(error) = self.list_and_watch(&connection).await;
+            if self.recover(error, &connection).await.is_err() {
                 return;
             }
         }
     }
 
-    async fn follow(&mut self, connection: &Connection) -> Result<Infallible, Failure> {
+    async fn list_and_watch(
+        &mut self,
+        connection: &ApiConnection,
+    ) -> Result<Infallible, WatchError> {
         let api = &self.target.versions[self.version];
-        let api = Api::<Read<R>>::all_with(connection.client.clone(), api);
+        let api = Api::<WatchedObject<D>>::all_with(connection.client.clone(), api);
         if !self.listed {
             if self.streams {
                 self.stream(&api).await?;
@@ -182,27 +195,28 @@ impl<'a, R: Reading> Watch<'a, R> {
         }
         loop {
             let seconds = fastrand::u32(WATCH_SECONDS);
-            let seen = self.seen.clone().unwrap_or_default();
-            let events = api.watch(&self.params(seconds), &seen).await?;
-            if self.trouble.take().is_some() {
-                self.tell(News::Recovered).await?;
+            let version = self.resource_version.clone().unwrap_or_default();
+            let events = api.watch(&self.params(seconds), &version).await?;
+            if self.outage.take().is_some() {
+                self.send(ResourceEvent::Recovered).await?;
             }
-            let patience = Duration::from_secs(seconds.into()) + WATCH_MARGIN;
-            self.events(pin!(events), patience, false).await?;
+            let limit = Duration::from_secs(seconds.into()) + WATCH_MARGIN;
+            self.process(pin!(events), limit, false).await?;
         }
     }
 
-    /// Lists by a watch that begins with what is there, and goes on with that watch.
-    async fn stream(&mut self, api: &Api<Read<R>>) -> Result<(), Failure> {
+    /// Lists with a watch that begins with all existing objects, and then continues that watch.
+    async fn stream(&mut self, api: &Api<WatchedObject<D>>) -> Result<(), WatchError> {
         let seconds = fastrand::u32(WATCH_SECONDS);
         let params = WatchParams { send_initial_events: true, ..self.params(seconds) };
         let mut events = pin!(api.watch(&params, self.oldest()).await?);
         let mut objects = Vec::new();
         loop {
-            let event = timeout(LIST_TIMEOUT, events.next()).await.map_err(|_| Failure::Silent)?;
-            match event.ok_or(Failure::Cut)?? {
+            let event =
+                timeout(LIST_TIMEOUT, events.next()).await.map_err(|_| WatchError::Silent)?;
+            match event.ok_or(WatchError::ListCut)?? {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => objects.push(object),
-                // Kubernetes says that there are none of these.
+                // KEP-3157 rules this out among initial events.
                 WatchEvent::Deleted(gone) => objects.retain(|object| object.key() != gone.key()),
                 WatchEvent::Bookmark(bookmark) => {
                     if bookmark.metadata.annotations.contains_key(LIST_END) {
@@ -213,76 +227,76 @@ impl<'a, R: Reading> Watch<'a, R> {
                 WatchEvent::Error(status) => return Err(kube::Error::Api(status).into()),
             }
         }
-        self.events(events, Duration::from_secs(seconds.into()) + WATCH_MARGIN, true).await
+        self.process(events, Duration::from_secs(seconds.into()) + WATCH_MARGIN, true).await
     }
 
-    async fn list(&mut self, api: &Api<Read<R>>) -> Result<(), Failure> {
+    async fn list(&mut self, api: &Api<WatchedObject<D>>) -> Result<(), WatchError> {
         let params = ListParams {
             label_selector: self.target.labels.clone(),
             field_selector: self.target.fields.clone(),
             ..ListParams::default().match_any().at(self.oldest())
         };
         let list =
-            timeout(LIST_TIMEOUT, api.list(&params)).await.map_err(|_| Failure::Silent)??;
+            timeout(LIST_TIMEOUT, api.list(&params)).await.map_err(|_| WatchError::Silent)??;
         self.take_list(list.items, list.metadata.resource_version).await
     }
 
     async fn take_list(
         &mut self,
-        objects: Vec<Read<R>>,
-        seen: Option<String>,
-    ) -> Result<(), Failure> {
-        self.seen = seen;
+        objects: Vec<WatchedObject<D>>,
+        resource_version: Option<String>,
+    ) -> Result<(), WatchError> {
+        self.resource_version = resource_version;
         self.listed = true;
-        self.heard = Some(SystemTime::now());
-        self.trouble = None;
-        self.backoff.reset();
+        self.last_heard = Some(SystemTime::now());
+        self.outage = None;
+        self.backoff = BACKOFF.build();
         let version = self.target.versions[self.version].version.clone();
-        Ok(self.tell(News::Listed { version, objects }).await?)
+        Ok(self.send(ResourceEvent::Listed { version, objects }).await?)
     }
 
-    /// Follows a watch, which may have `told` something, until the server ends it: it does when its
-    /// time is up.
-    async fn events(
+    /// Reports the events of a watch until the server ends it, which it does when the watch's time is
+    /// up. `had_events` says whether the watch had events before.
+    async fn process(
         &mut self,
-        mut events: impl Stream<Item = kube::Result<WatchEvent<Read<R>>>> + Unpin,
-        patience: Duration,
-        mut told: bool,
-    ) -> Result<(), Failure> {
+        mut events: impl Stream<Item = kube::Result<WatchEvent<WatchedObject<D>>>> + Unpin,
+        limit: Duration,
+        mut had_events: bool,
+    ) -> Result<(), WatchError> {
         let begin = Instant::now();
         loop {
-            let event = timeout(patience, events.next()).await.map_err(|_| Failure::Silent)?;
+            let event = timeout(limit, events.next()).await.map_err(|_| WatchError::Silent)?;
             let Some(event) = event else {
-                let is_short = !told && begin.elapsed() < SHORTEST_WATCH;
+                let is_short = !had_events && begin.elapsed() < SHORTEST_WATCH;
                 if is_short {
-                    return Err(Failure::Short);
+                    return Err(WatchError::WatchCut);
                 }
-                self.heard = Some(SystemTime::now());
+                self.last_heard = Some(SystemTime::now());
                 return Ok(());
             };
             let event = event?;
-            self.heard = Some(SystemTime::now());
+            self.last_heard = Some(SystemTime::now());
             match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                    self.seen = object.version().map(str::to_owned);
-                    self.tell(News::Changed(object)).await?;
+                    self.resource_version = object.version().map(str::to_owned);
+                    self.send(ResourceEvent::Changed(object)).await?;
                 }
                 WatchEvent::Deleted(object) => {
-                    self.seen = object.version().map(str::to_owned);
-                    self.tell(News::Gone(object)).await?;
+                    self.resource_version = object.version().map(str::to_owned);
+                    self.send(ResourceEvent::Deleted(object)).await?;
                 }
                 WatchEvent::Bookmark(bookmark) => {
-                    self.seen = Some(bookmark.metadata.resource_version);
+                    self.resource_version = Some(bookmark.metadata.resource_version);
                 }
                 WatchEvent::Error(status) => return Err(kube::Error::Api(status).into()),
             }
-            told = true;
-            self.backoff.reset();
+            had_events = true;
+            self.backoff = BACKOFF.build();
         }
     }
 
-    async fn tell(&self, news: News<R>) -> Result<(), Deaf> {
-        self.updates.send((self.update)(news)).await.map_err(|_| Deaf)
+    async fn send(&self, event: ResourceEvent<D>) -> Result<(), ReceiverDropped> {
+        self.updates.send((self.update)(event)).await.map_err(|_| ReceiverDropped)
     }
 
     fn params(&self, seconds: u32) -> WatchParams {
@@ -294,20 +308,25 @@ impl<'a, R: Reading> Watch<'a, R> {
         }
     }
 
-    /// A list may come from the API server's cache, but must not be older than what was seen.
+    /// The oldest resource version that a list may have. The API server may answer from its cache, but
+    /// not with an older state than the agent has seen.
     fn oldest(&self) -> &str {
-        self.seen.as_deref().unwrap_or("0")
+        self.resource_version.as_deref().unwrap_or("0")
     }
 
-    /// Gets ready for another attempt, and tells what is to be known of it.
-    async fn recover(&mut self, failure: Failure, connection: &Connection) -> Result<(), Deaf> {
+    /// Reports an error, and waits until the next attempt.
+    async fn recover(
+        &mut self,
+        error: WatchError,
+        connection: &ApiConnection,
+    ) -> Result<(), ReceiverDropped> {
         let was_listing = !self.listed;
         let mut asked_for = Duration::ZERO;
-        match failure {
-            Failure::Deaf(deaf) => return Err(deaf),
-            Failure::Api(error) => match code(&error) {
+        match error {
+            WatchError::ReceiverDropped(dropped) => return Err(dropped),
+            WatchError::Api(error) => match code(&error) {
                 Some(400 | 422) if was_listing && self.streams => {
-                    tracing::debug!(%error, "the API server streams no lists");
+                    tracing::debug!(%error, "the API server does not stream lists");
                     self.streams = false;
                     return Ok(());
                 }
@@ -317,58 +336,60 @@ impl<'a, R: Reading> Watch<'a, R> {
                     if self.version > 0 {
                         return Ok(());
                     }
-                    self.trouble = Some(Trouble::Answer);
-                    self.tell(News::Absent { heard: self.heard }).await?;
+                    self.outage = Some(Outage::ErrorAnswer);
+                    self.send(ResourceEvent::NotServed { last_heard: self.last_heard }).await?;
                 }
                 Some(410) => {
-                    tracing::debug!(%error, "listing anew");
+                    tracing::debug!(%error, "the resource version is too old: listing again");
                     self.listed = false;
-                    self.backoff.reset();
+                    self.backoff = BACKOFF.build();
                 }
                 code => {
-                    let trouble = if code.is_some() { Trouble::Answer } else { Trouble::Silence };
-                    if (self.trouble, trouble) == (Some(Trouble::Silence), Trouble::Answer) {
-                        // It is back, and will soon be all there.
-                        self.backoff.reset();
+                    let outage =
+                        if code.is_some() { Outage::ErrorAnswer } else { Outage::NoAnswer };
+                    if (self.outage, outage) == (Some(Outage::NoAnswer), Outage::ErrorAnswer) {
+                        // The API server is starting and will soon serve everything.
+                        self.backoff = BACKOFF.build();
                     }
                     if was_listing {
-                        // There may be no such version (any more): a list from scratch is better
-                        // than none.
-                        self.seen = None;
+                        // The API server may not have this version any more. A list of any version is
+                        // better than none.
+                        self.resource_version = None;
                     }
                     asked_for = retry_after(&error);
                     let renewed = match code {
                         None | Some(401) => self.access.renew(connection).await,
                         Some(_) => Ok(()),
                     };
-                    self.fail(trouble, describe(error), renewed).await?;
+                    self.fail(outage, describe(error), renewed).await?;
                 }
             },
-            Failure::Silent | Failure::Cut | Failure::Short => {
+            WatchError::Silent | WatchError::ListCut | WatchError::WatchCut => {
                 let renewed = self.access.renew(connection).await;
-                self.fail(Trouble::Silence, failure.to_string(), renewed).await?;
+                self.fail(Outage::NoAnswer, error.to_string(), renewed).await?;
             }
         }
-        sleep(self.backoff.wait() + asked_for).await;
+        let delay = self.backoff.next().unwrap_or_default();
+        sleep(delay + asked_for).await;
         Ok(())
     }
 
     async fn fail(
         &mut self,
-        trouble: Trouble,
-        what: String,
+        outage: Outage,
+        message: String,
         renewed: Result<(), AccessError>,
-    ) -> Result<(), Deaf> {
-        self.trouble = Some(trouble);
-        let why = match renewed {
-            Ok(()) => what,
-            Err(error) => format!("{what}; {:#}", anyhow::Error::new(error)),
+    ) -> Result<(), ReceiverDropped> {
+        self.outage = Some(outage);
+        let reason = match renewed {
+            Ok(()) => message,
+            Err(error) => format!("{message}; {:#}", anyhow::Error::new(error)),
         };
-        self.tell(News::Failing { why, heard: self.heard }).await
+        self.send(ResourceEvent::Failing { reason, last_heard: self.last_heard }).await
     }
 }
 
-/// What the API server answered; nothing if the request was lost on its way.
+/// The status code of the API server's answer; `None` if there was no answer.
 fn code(error: &kube::Error) -> Option<u16> {
     match error {
         kube::Error::Api(status) => Some(status.code),
@@ -376,17 +397,17 @@ fn code(error: &kube::Error) -> Option<u16> {
     }
 }
 
-/// How long a server that has too much to do wants to be left alone.
+/// The delay that an overloaded server asks for (`Retry-After`).
 fn retry_after(error: &kube::Error) -> Duration {
     let details = match error {
         kube::Error::Api(status) => status.details.as_ref(),
         _ => None,
     };
     let seconds = details.map_or(0, |details| details.retry_after_seconds);
-    Duration::from_secs(seconds.into()).min(LONGEST_ASKED_FOR)
+    Duration::from_secs(seconds.into()).min(LONGEST_RETRY_AFTER)
 }
 
-/// In one line, without what kube says twice.
+/// The error in one line, without kube's repetitions.
 fn describe(error: kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message,

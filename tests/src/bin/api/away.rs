@@ -103,7 +103,10 @@ fn killed(world: &mut World) -> anyhow::Result<()> {
     let answers = traffic::during(pod, &load, || {
         let begin = Instant::now();
         east.kill()?;
-        site.wait_for_problem("endpointslices.discovery.k8s.io", "stays in force")?;
+        site.wait_for_problem(
+            "endpointslices.discovery.k8s.io",
+            "the agent keeps using what it last read",
+        )?;
         tell(format!("noticed after {:.1} s", begin.elapsed().as_secs_f64()));
         says_since_when(site)?;
         thread::sleep(AWAY.saturating_sub(begin.elapsed()));
@@ -147,8 +150,10 @@ fn frozen(world: &mut World) -> anyhow::Result<()> {
         east.freeze()?;
         // Its connections are open and quiet, until the agent asks whether anybody is there.
         let begin = Instant::now();
-        let noticed =
-            site.wait_for_problem("serviceimports.multicluster.x-k8s.io", "stays in force");
+        let noticed = site.wait_for_problem(
+            "serviceimports.multicluster.x-k8s.io",
+            "the agent keeps using what it last read",
+        );
         tell(format!("noticed after {:.1} s", begin.elapsed().as_secs_f64()));
         let restarted = noticed.and_then(|()| {
             let begin = Instant::now();
@@ -173,7 +178,10 @@ fn starts_alone(world: &mut World) -> anyhow::Result<()> {
         east.kill()?;
         site.agent.stop()?;
         site.agent.start_again(&node.netns, &["--max-memory", "512Ki"])?;
-        site.wait_for_problem("serviceimports.multicluster.x-k8s.io", "nothing changes until")?;
+        site.wait_for_problem(
+            "serviceimports.multicluster.x-k8s.io",
+            "the agent changes nothing until",
+        )?;
         let status = site.agent.status()?;
         ensure!(status["degraded"].to_string().contains("not synced"), "{}", status["degraded"]);
         east.start_again()?;

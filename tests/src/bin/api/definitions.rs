@@ -100,7 +100,10 @@ fn comes_late(world: &mut World) -> anyhow::Result<()> {
     let _in_cgroup = site.cgroup.visit()?;
     traffic::during(&world.pod, &target.load(&[11, 12, 13]), || {
         site.agent.start_again_on(&world.node.netns, Source::Kubeconfig(kubeconfig))?;
-        site.wait_for_problem(IMPORTS, "install its CRD; nothing changes until it is read")?;
+        site.wait_for_problem(
+            IMPORTS,
+            "install its CRD; the agent changes nothing until it can read it",
+        )?;
         ensure!(!site.agent.is_healthy()?, "it is healthy without ServiceImports");
         let changed = target.clone().with(&[13]);
         world.west.api.apply_all(&changed.service.slices())?;

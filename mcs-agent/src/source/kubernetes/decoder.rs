@@ -1,3 +1,5 @@
+//! Decodes the API server's objects into domain types as they arrive.
+
 use std::{borrow::Cow, fmt, marker::PhantomData};
 
 use kube::{
@@ -16,31 +18,31 @@ use crate::{
     source::objects,
 };
 
-/// What is made of the objects of one resource.
-pub(super) trait Reading: Clone + fmt::Debug + Send + 'static {
-    /// What is kept of one.
+/// Decodes the objects of one resource.
+pub(super) trait Decoder: Clone + fmt::Debug + Send + 'static {
+    /// The decoded form of an object.
     type Value: Clone + fmt::Debug + PartialEq + Send;
 
-    /// Makes that of one, or says what is wrong with it.
-    fn read(key: ObjectKey, object: &Value) -> Result<Self::Value, String>;
+    /// Decodes an object. The error says which field is wrong.
+    fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String>;
 }
 
-/// An object of the API server, read as it arrived. One that cannot be read as what it should be
-/// has arrived all the same: the watch goes on, and memory holds what is kept of it alone.
+/// An object of the API server, decoded as it arrived. An object that does not decode is no error of
+/// the watch, which goes on. Memory holds the decoded form alone.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Read<R: Reading> {
+pub(super) struct WatchedObject<D: Decoder> {
     metadata: ObjectMeta,
-    pub(super) outcome: Result<R::Value, String>,
-    reading: PhantomData<R>,
+    pub(super) decoded: Result<D::Value, String>,
+    decoder: PhantomData<D>,
 }
 
-impl<R: Reading> Read<R> {
-    /// Its namespace, empty if it has none, and name.
+impl<D: Decoder> WatchedObject<D> {
+    /// The namespace, which is empty if there is none, and the name.
     pub(super) fn key(&self) -> ObjectKey {
         key(&self.metadata)
     }
 
-    /// The version of the resource that it is of.
+    /// `metadata.resourceVersion`.
     pub(super) fn version(&self) -> Option<&str> {
         self.metadata.resource_version.as_deref()
     }
@@ -51,31 +53,31 @@ fn key(metadata: &ObjectMeta) -> ObjectKey {
     ObjectKey::new(text(&metadata.namespace), text(&metadata.name))
 }
 
-impl<'de, R: Reading> Deserialize<'de> for Read<R> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let object = Without(&["metadata", "managedFields"]).deserialize(deserializer)?;
-        let Identity { namespace, name, resource_version } =
-            Identity::deserialize(&object["metadata"]).map_err(D::Error::custom)?;
+impl<'de, D: Decoder> Deserialize<'de> for WatchedObject<D> {
+    fn deserialize<S: Deserializer<'de>>(deserializer: S) -> Result<Self, S::Error> {
+        let object = SkipField(&["metadata", "managedFields"]).deserialize(deserializer)?;
+        let MetadataFields { namespace, name, resource_version } =
+            MetadataFields::deserialize(&object["metadata"]).map_err(S::Error::custom)?;
         let metadata = ObjectMeta { namespace, name, resource_version, ..ObjectMeta::default() };
-        let outcome = R::read(key(&metadata), &object);
-        Ok(Self { metadata, outcome, reading: PhantomData })
+        let decoded = D::decode(key(&metadata), &object);
+        Ok(Self { metadata, decoded, decoder: PhantomData })
     }
 }
 
-/// What is kept of `metadata`.
+/// The fields of `metadata` that a watch needs.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Identity {
+struct MetadataFields {
     namespace: Option<String>,
     name: Option<String>,
     resource_version: Option<String>,
 }
 
-/// Reads a map without the field at the end of this path. The managed fields can be most of an
-/// object, and nothing is made of them.
-struct Without(&'static [&'static str]);
+/// Reads a map and skips the field at the end of this path. `metadata.managedFields` can be most of an
+/// object, and the agent does not use it.
+struct SkipField(&'static [&'static str]);
 
-impl<'de> DeserializeSeed<'de> for Without {
+impl<'de> DeserializeSeed<'de> for SkipField {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -83,7 +85,7 @@ impl<'de> DeserializeSeed<'de> for Without {
     }
 }
 
-impl<'de> Visitor<'de> for Without {
+impl<'de> Visitor<'de> for SkipField {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -98,7 +100,7 @@ impl<'de> Visitor<'de> for Without {
                     map.next_value::<IgnoredAny>()?;
                 }
                 Some((first, rest)) if *first == key => {
-                    kept.insert(key, map.next_value_seed(Without(rest))?);
+                    kept.insert(key, map.next_value_seed(SkipField(rest))?);
                 }
                 _ => {
                     kept.insert(key, map.next_value()?);
@@ -109,7 +111,7 @@ impl<'de> Visitor<'de> for Without {
     }
 }
 
-impl<R: Reading> Resource for Read<R> {
+impl<D: Decoder> Resource for WatchedObject<D> {
     type DynamicType = ApiResource;
     type Scope = DynamicResourceScope;
 
@@ -138,58 +140,58 @@ impl<R: Reading> Resource for Read<R> {
     }
 }
 
-/// ServiceImports.
+/// Decodes ServiceImports.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Imports;
+pub(super) struct ImportDecoder;
 
-impl Reading for Imports {
+impl Decoder for ImportDecoder {
     type Value = Option<Object>;
 
-    fn read(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
-        read_object(Kind::ServiceImport, key, object)
+    fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
+        decode_object(Kind::ServiceImport, key, object)
     }
 }
 
-/// Imported EndpointSlices.
+/// Decodes imported EndpointSlices; `None` is a slice that is not imported.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Slices;
+pub(super) struct SliceDecoder;
 
-impl Reading for Slices {
+impl Decoder for SliceDecoder {
     type Value = Option<Object>;
 
-    fn read(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
-        read_object(Kind::EndpointSlice, key, object)
+    fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
+        decode_object(Kind::EndpointSlice, key, object)
     }
 }
 
-fn read_object(kind: Kind, key: ObjectKey, object: &Value) -> Result<Option<Object>, String> {
+fn decode_object(kind: Kind, key: ObjectKey, object: &Value) -> Result<Option<Object>, String> {
     objects::decode(kind, key, object).map_err(|error| error.to_string())
 }
 
-/// The zone that a Node's label names.
+/// Decodes a Node to its zone.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Zone;
+pub(super) struct ZoneDecoder;
 
-impl Zone {
+impl ZoneDecoder {
     const LABEL: &str = "topology.kubernetes.io/zone";
 }
 
-impl Reading for Zone {
+impl Decoder for ZoneDecoder {
     type Value = Option<String>;
 
-    fn read(_: ObjectKey, node: &Value) -> Result<Self::Value, String> {
+    fn decode(_: ObjectKey, node: &Value) -> Result<Self::Value, String> {
         Ok(non_empty(&node["metadata"]["labels"][Self::LABEL]))
     }
 }
 
-/// The value of a ClusterProperty (KEP-2149).
+/// Decodes a ClusterProperty (KEP-2149) to its value.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Property;
+pub(super) struct PropertyDecoder;
 
-impl Reading for Property {
+impl Decoder for PropertyDecoder {
     type Value = Option<String>;
 
-    fn read(_: ObjectKey, property: &Value) -> Result<Self::Value, String> {
+    fn decode(_: ObjectKey, property: &Value) -> Result<Self::Value, String> {
         Ok(non_empty(&property["spec"]["value"]))
     }
 }
@@ -205,38 +207,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_read_has_arrived_all_the_same() {
-        let read: Read<Imports> = from_value(json!({
+    fn an_object_that_does_not_decode_is_no_error_of_the_watch() {
+        let read: WatchedObject<ImportDecoder> = from_value(json!({
             "metadata": {"namespace": "shop", "name": "web", "resourceVersion": "7"},
             "spec": {"type": "ClusterSetIP", "ports": [{"port": "http"}]},
         }))
         .unwrap();
         assert_eq!(read.key(), ObjectKey::new("shop", "web"));
         assert_eq!(read.version(), Some("7"));
-        let error = read.outcome.unwrap_err();
+        let error = read.decoded.unwrap_err();
         assert!(error.starts_with("spec.ports[0].port: "), "{error}");
     }
 
     #[test]
-    fn managed_fields_are_passed_over() {
+    fn managed_fields_are_skipped() {
         let text = r#"{
             "metadata": {"managedFields": [{"fieldsV1": {}}], "name": "web", "labels": {"a": "b"}},
             "managedFields": 1
         }"#;
         let mut deserializer = serde_json::Deserializer::from_str(text);
-        let read = Without(&["metadata", "managedFields"]).deserialize(&mut deserializer).unwrap();
+        let read =
+            SkipField(&["metadata", "managedFields"]).deserialize(&mut deserializer).unwrap();
         let kept = json!({"metadata": {"name": "web", "labels": {"a": "b"}}, "managedFields": 1});
         assert_eq!(read, kept);
     }
 
     #[test]
-    fn a_slice_may_be_none_of_ours() {
-        let read: Read<Slices> = from_value(json!({
+    fn a_slice_without_a_service_name_is_not_imported() {
+        let read: WatchedObject<SliceDecoder> = from_value(json!({
             "metadata": {"namespace": "shop", "name": "web-a", "labels": {}},
             "addressType": "IPv4", "endpoints": [],
         }))
         .unwrap();
-        assert_eq!(read.outcome, Ok(None));
+        assert_eq!(read.decoded, Ok(None));
     }
 
     #[test]
@@ -248,11 +251,11 @@ mod tests {
             (json!(null), None),
         ] {
             let node = json!({"metadata": {"name": "n1", "labels": labels}});
-            let read: Read<Zone> = from_value(node).unwrap();
-            assert_eq!(read.outcome, Ok(zone.map(str::to_owned)), "{labels}");
+            let read: WatchedObject<ZoneDecoder> = from_value(node).unwrap();
+            assert_eq!(read.decoded, Ok(zone.map(str::to_owned)), "{labels}");
         }
         let property = json!({"metadata": {"name": "id"}, "spec": {"value": "east"}});
-        let read: Read<Property> = from_value(property).unwrap();
-        assert_eq!(read.outcome, Ok(Some("east".to_owned())));
+        let read: WatchedObject<PropertyDecoder> = from_value(property).unwrap();
+        assert_eq!(read.decoded, Ok(Some("east".to_owned())));
     }
 }

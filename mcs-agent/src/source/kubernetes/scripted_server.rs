@@ -1,4 +1,4 @@
-//! An API server that answers as a script says.
+//! A test double of an API server, which gives scripted answers.
 
 use std::{io, net::SocketAddr};
 
@@ -13,20 +13,20 @@ use tokio::{
 
 use super::KubeconfigFile;
 
-/// An answer to one request.
-pub(super) struct Answer {
+/// The answer to one request.
+pub(super) struct ScriptedAnswer {
     status: u16,
     lines: Vec<Value>,
     holds: bool,
 }
 
-impl Answer {
-    /// A watch that says this and ends.
+impl ScriptedAnswer {
+    /// A watch with these events, which then ends.
     pub(super) fn watch(events: impl IntoIterator<Item = Value>) -> Self {
         Self { status: 200, lines: events.into_iter().collect(), holds: false }
     }
 
-    /// Does not end.
+    /// Keeps the connection open after the answer.
     pub(super) fn held(self) -> Self {
         Self { holds: true, ..self }
     }
@@ -72,7 +72,7 @@ pub(super) fn error_event(status: u16) -> Value {
     event("ERROR", &failure(status))
 }
 
-/// A kubeconfig that leads to an API server without credentials, and the file that it is in.
+/// A kubeconfig without credentials for the API server at this URL, and its file.
 pub(super) fn kubeconfig(server: &str) -> (KubeconfigFile, NamedTempFile) {
     let content = json!({
         "current-context": "c",
@@ -85,15 +85,15 @@ pub(super) fn kubeconfig(server: &str) -> (KubeconfigFile, NamedTempFile) {
     (KubeconfigFile { path: file.path().to_owned(), context: None }, file)
 }
 
-/// Answers requests in the order in which they come, and tells what they asked for.
-pub(super) struct Script {
+/// Answers requests in the order of their arrival and reports what they asked for.
+pub(super) struct ScriptedServer {
     pub(super) address: SocketAddr,
     requests: mpsc::UnboundedReceiver<String>,
     task: JoinHandle<io::Result<()>>,
 }
 
-impl Script {
-    pub(super) async fn play(answers: impl IntoIterator<Item = Answer>) -> Self {
+impl ScriptedServer {
+    pub(super) async fn play(answers: impl IntoIterator<Item = ScriptedAnswer>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, requests) = mpsc::unbounded_channel();
@@ -114,13 +114,13 @@ impl Script {
         Self { address, requests, task }
     }
 
-    /// What the next request asked for: path and query.
+    /// The path and query of the next request.
     pub(super) async fn asked(&mut self) -> String {
         self.requests.recv().await.unwrap()
     }
 }
 
-impl Drop for Script {
+impl Drop for ScriptedServer {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -140,7 +140,7 @@ async fn target(stream: &mut BufReader<TcpStream>) -> io::Result<String> {
 }
 
 /// The body lasts until the connection is closed.
-async fn respond(stream: &mut BufReader<TcpStream>, answer: &Answer) -> io::Result<()> {
+async fn respond(stream: &mut BufReader<TcpStream>, answer: &ScriptedAnswer) -> io::Result<()> {
     let head = format!("HTTP/1.1 {} Scripted\r\nConnection: close\r\n\r\n", answer.status);
     stream.write_all(head.as_bytes()).await?;
     for line in &answer.lines {
