@@ -32,6 +32,7 @@ pub mod run;
 pub mod scenario;
 pub mod server;
 pub mod site;
+pub mod subjects;
 #[cfg(feature = "suites")]
 pub mod suite;
 pub mod topology;

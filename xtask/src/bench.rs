@@ -3,10 +3,13 @@
 use std::process::{Command, ExitCode};
 
 use anyhow::{Result, ensure};
+use clap::builder::PossibleValuesParser;
+use mcs_tests::subjects::{SUBJECTS, Subject};
 
 use crate::{
     build::{self, OBJECT_VARIABLE, RELEASE},
     process,
+    screen::say,
     setup::{self, Purpose},
     workspace::Workspace,
 };
@@ -18,7 +21,7 @@ use crate::{
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// What to measure; by default all
-    #[arg(value_name = "CASE")]
+    #[arg(value_name = "CASE", value_parser = PossibleValuesParser::new(SUBJECTS.iter().map(|subject| subject.name)))]
     cases: Vec<String>,
     /// Print what can be measured, and measure nothing
     #[arg(long)]
@@ -36,8 +39,14 @@ pub(crate) struct Args {
 
 /// Runs the verb.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
+    if args.list {
+        for Subject { name, about } in SUBJECTS {
+            say(format_args!("{name:<12} {about}"));
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     ensure!(
-        args.list || rustix::process::geteuid().is_root(),
+        rustix::process::geteuid().is_root(),
         "takes root: sudo --preserve-env env \"PATH=$PATH\" cargo xtask bench"
     );
     setup::ensure(workspace, &[Purpose::Build, Purpose::Test, Purpose::Clusters])?;
@@ -47,7 +56,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let mut bench = Command::new(build::suite(workspace, RELEASE, "bench"));
     bench.arg("--output").arg(workspace.target.join("bench"));
     bench.args(&args.cases);
-    bench.args(args.list.then_some("--list")).args(args.quick.then_some("--quick"));
+    bench.args(args.quick.then_some("--quick"));
     if let Some(services) = &args.services {
         bench.arg("--services").arg(services);
     }

@@ -178,10 +178,10 @@ fn agent_with(
     build.args(["--package", "mcs-agent"]).args(features);
     process::run(build.env(OBJECT_VARIABLE, object)).context(STATIC)?;
     // Another version's program would be written to the same place.
-    let built = profile.directory(workspace).join("mcs-agent");
+    let program = profile.directory(workspace).join("mcs-agent");
     let kept = workspace.target.join(profile.output).join(name);
-    if built != kept {
-        replace(&built, &kept).with_context(|| format!("cannot write {}", kept.display()))?;
+    if program != kept {
+        replace(&program, &kept).with_context(|| format!("cannot write {}", kept.display()))?;
     }
     Ok(kept)
 }

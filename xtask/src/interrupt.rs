@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Result, ensure};
 use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGTERM},
+    consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM},
     flag,
 };
 
@@ -20,6 +20,11 @@ use signal_hook::{
 pub(crate) const INTERRUPTED: u8 = 130;
 
 const INTERVAL: Duration = Duration::from_millis(10);
+
+/// Ends this process, as one that has succeeded, once nobody reads its output any more (`| head`).
+pub(crate) fn end_with_output() -> io::Result<()> {
+    flag::register_conditional_shutdown(SIGPIPE, 0, Arc::new(AtomicBool::new(true))).map(drop)
+}
 
 /// Tells whether one of the signals has come that end a program. None of them does so any more.
 pub(crate) struct Interrupt(Arc<AtomicBool>);

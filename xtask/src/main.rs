@@ -48,8 +48,21 @@ enum Verb {
     Pod(demo::pod::Args),
 }
 
+impl Verb {
+    /// Whether it has started things that it ends itself, also when nobody reads its output any more.
+    fn cleans_up(&self) -> bool {
+        matches!(self, Self::Demo(_) | Self::Clusters(_) | Self::Test(_) | Self::Pod(_))
+    }
+}
+
 fn main() -> ExitCode {
     let verb = Verb::parse();
+    if !verb.cleans_up()
+        && let Err(error) = interrupt::end_with_output()
+    {
+        eprintln!("error: cannot handle signals: {error}");
+        return ExitCode::FAILURE;
+    }
     let outcome = Workspace::discover().and_then(|workspace| match verb {
         Verb::Setup(args) => setup::run(&workspace, &args),
         Verb::Build(args) => build::run(&workspace, &args),

@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use mcs_tests::cluster;
 
 pub(crate) use self::{cargo_tool::CARGO_DENY, toolchain::Toolchain};
-use self::{go_module::GoModule, install::Remedy};
+use self::{go_module::GoModule, install::Remedy, lock::Lock};
 use crate::{version::Version, workspace::Workspace};
 
 mod cargo_tool;
@@ -20,6 +20,7 @@ mod go;
 mod go_module;
 mod install;
 pub(crate) mod kernel;
+mod lock;
 pub(crate) mod toolchain;
 mod tools;
 
@@ -102,6 +103,13 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
 
 /// Installs what `purposes` lack; quick and silent when nothing is missing.
 pub(crate) fn ensure(workspace: &Workspace, purposes: &[Purpose]) -> Result<()> {
+    if missing(workspace, purposes).is_empty() {
+        return Ok(());
+    }
+    // Another setup may install the same.
+    let _lock = Lock::take(&workspace.cache, &mut |holder| {
+        eprintln!("setup: waiting for another setup, {holder}");
+    })?;
     let missing = missing(workspace, purposes);
     if missing.is_empty() {
         return Ok(());

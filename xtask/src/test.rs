@@ -28,6 +28,7 @@ const JOBS: NonZero<usize> = NonZero::new(3).expect("three is not zero");
 /// environment a skip fails, unless xtask lists it as allowed there. A suite that takes more than twice its budget of
 /// seconds fails; tests/README.md has the budgets. The last line counts suites: "N passed, N failed, N skipped".
 #[derive(clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct Args {
     /// The suites to run; by default all
     #[arg(value_name = "SUITE", value_parser = PossibleValuesParser::new(SUITES.iter().map(|suite| suite.name)))]

@@ -28,29 +28,13 @@ const CELL_WIDTH: usize = 22;
 
 impl Matrix<'_> {
     pub(super) fn is_good(&self) -> bool {
-        self.rows.iter().all(|row| row.is_good())
+        self.rows.iter().all(Row::is_good)
     }
 
     /// The same for programs.
     pub(super) fn json(&self) -> Value {
-        let kernels: Vec<_> = self.rows.iter().map(|row| self.row_json(row)).collect();
+        let kernels: Vec<_> = self.rows.iter().map(Row::json).collect();
         json!({ "good": self.is_good(), "kernels": kernels })
-    }
-
-    fn row_json(&self, row: &Row) -> Value {
-        let suites: serde_json::Map<_, _> = row
-            .outcomes
-            .suites
-            .iter()
-            .map(|(suite, outcome)| (suite.name().to_owned(), outcome_json(outcome)))
-            .collect();
-        json!({
-            "name": row.name,
-            "release": row.outcomes.release,
-            "good": row.is_good(),
-            "trouble": row.outcomes.trouble,
-            "suites": suites,
-        })
     }
 
     fn print_outcomes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -121,6 +105,22 @@ impl fmt::Display for Matrix<'_> {
 impl Row {
     fn is_good(&self) -> bool {
         self.outcomes.are_good(&self.suites)
+    }
+
+    fn json(&self) -> Value {
+        let suites: serde_json::Map<_, _> = self
+            .outcomes
+            .suites
+            .iter()
+            .map(|(suite, outcome)| (suite.name().to_owned(), outcome_json(outcome)))
+            .collect();
+        json!({
+            "name": self.name,
+            "release": self.outcomes.release,
+            "good": self.is_good(),
+            "trouble": self.outcomes.trouble,
+            "suites": suites,
+        })
     }
 
     fn title(&self) -> String {

@@ -115,7 +115,7 @@ impl<'a> Runner<'a> {
                 Extra::OtherVersion => once(other_version, builds, "other version", || {
                     Ok(vec![("MCS_AGENT_WIDE", build::wide(workspace, RELEASE)?)])
                 })?,
-            };
+            }
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use std::{
 use super::suites::Company;
 
 /// How often it is said what runs while nothing ends.
-const INTERVAL: Duration = Duration::from_secs(60);
+const INTERVAL: Duration = Duration::from_mins(1);
 
 /// Something to run.
 pub(super) struct Job<T> {

@@ -200,7 +200,8 @@ pub(super) const SUITES: &[Suite] = &[
         root: false,
         needs: &[Purpose::Build],
         extras: &[],
-        work: Work::Verb(&["image"]),
+        // Another place than that of the archive which the end-to-end suite reads.
+        work: Work::Verb(&["image", "--output", "target/suites/mcs-agent.tar"]),
         company: Company::Others,
         budget: 20,
         full: Some(Work::Verb(&["image", "--check"])),

@@ -105,7 +105,7 @@ impl fmt::Display for Summary<'_> {
 mod tests {
     use super::*;
 
-    const BUDGET: Option<Duration> = Some(Duration::from_secs(60));
+    const BUDGET: Option<Duration> = Some(Duration::from_mins(1));
 
     fn passed(suite: &'static str) -> Run {
         let time = Duration::from_millis(1250);

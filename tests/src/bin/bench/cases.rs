@@ -31,7 +31,6 @@ impl Case {
 pub(crate) struct Case {
     /// As it is written on the command line.
     pub(crate) name: &'static str,
-    pub(crate) about: &'static str,
     /// How to read what it measures.
     pub(crate) note: &'static str,
     pub(crate) sizes: Sizes,

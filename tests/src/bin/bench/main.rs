@@ -52,9 +52,6 @@ struct Args {
     /// What to measure; by default all
     #[arg(value_name = "CASE", value_parser = PossibleValuesParser::new(CASES.iter().map(|case| case.name)))]
     cases: Vec<String>,
-    /// Print what can be measured, and measure nothing
-    #[arg(long)]
-    list: bool,
     /// Fewer services and rounds, in less than ten minutes
     #[arg(long)]
     quick: bool,
@@ -104,12 +101,6 @@ fn main() -> ExitCode {
 fn bench(args: &Args) -> anyhow::Result<()> {
     if let [services, endpoints] = args.cold_start[..] {
         return cases::cold::child(services, endpoints);
-    }
-    if args.list {
-        for case in CASES {
-            println!("{:<12} {}", case.name, case.about);
-        }
-        return Ok(());
     }
     let (plan, cases, machine) = (args.plan(), args.cases(), Machine::look_at()?);
     fs::create_dir_all(&args.output)

@@ -36,8 +36,7 @@ use super::{Case, Sizes};
 use crate::{contender::Contender, figures::Unit, plan::Plan, session::Session};
 
 pub(crate) const CASE: Case = Case {
-    name: "cold",
-    about: "a start with 100,000 and 3,000,000 endpoints: time, memory, maps",
+    name: mcs_tests::subjects::COLD.name,
     note: "The agent's own loop in a process of its own, with events made there; from the list to the last VIP in \
            the maps. Resident memory includes the maps, which are mapped.",
     sizes: Sizes::Largest,

@@ -14,8 +14,7 @@ use crate::{
 };
 
 pub(crate) const CASE: Case = Case {
-    name: "connect",
-    about: "TCP connect and close, UDP connect, HTTP request on a new connection",
+    name: mcs_tests::subjects::CONNECT.name,
     note: "By the service's VIP; direct goes to the pods in turn. iptables has tables of its own (legacy) where \
            they are installed.",
     sizes: Sizes::Each,

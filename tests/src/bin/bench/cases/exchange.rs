@@ -14,8 +14,7 @@ use crate::{
 };
 
 pub(crate) const CASE: Case = Case {
-    name: "exchange",
-    about: "a byte there and back by TCP and by UDP, connected and not; TCP throughput",
+    name: mcs_tests::subjects::EXCHANGE.name,
     note: "Request and response on one CPU: what counts is the work, not how soon another CPU wakes up. \
            Throughput is the median of five connections.",
     sizes: Sizes::Each,

@@ -22,8 +22,7 @@ use crate::{
 };
 
 pub(crate) const CASE: Case = Case {
-    name: "programming",
-    about: "one endpoint changes, and 100 changes a second: until it is in effect, and CPU used",
+    name: mcs_tests::subjects::PROGRAMMING.name,
     note: "A client connects every 50 us until another backend answers (later every 0.5 % of the time it \
            waited); everybody else's daemon stands still. Between single changes kube-proxy has the second \
            that it rests for after each. The watch is one of this process, which may be told later than the \

@@ -29,8 +29,7 @@ use crate::{
 };
 
 pub(crate) const CASE: Case = Case {
-    name: "programs",
-    about: "nanoseconds per run of each program, on hit and miss",
+    name: mcs_tests::subjects::PROGRAMS.name,
     note: "By BPF_ENABLE_STATS under real traffic; direct is a program at the same hook that does nothing. \
            What the kernel takes to look at its clock is in all of them. Servers are outside of the cgroup.",
     sizes: Sizes::Each,

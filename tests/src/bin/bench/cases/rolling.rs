@@ -14,8 +14,7 @@ use crate::{
 };
 
 pub(super) const CASE: Case = Case {
-    name: "rolling",
-    about: "a rolling update of a service with 10,000 endpoints",
+    name: mcs_tests::subjects::ROLLING.name,
     note: "100 slices get 100 other endpoints each, one after the other and as fast as the API server takes \
            them; then the probe's endpoint changes, which is in effect when all is.",
     sizes: Sizes::Largest,

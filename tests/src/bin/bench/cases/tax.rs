@@ -22,8 +22,7 @@ use crate::{
 };
 
 pub(super) const CASE: Case = Case {
-    name: "tax",
-    about: "the same without a ClusterSetIP: connect, UDP send and receive, forwarding",
+    name: mcs_tests::subjects::TAX.name,
     note: "Pods are reached by their own address; direct is a node where nobody does anything.",
     sizes: Sizes::Each,
     contenders: &Contender::MOST,

@@ -1,0 +1,288 @@
+//! Which part of the agent may use what: imports that the compiler allows and the architecture does not.
+//!
+//! The check reads identifiers, not types. It skips comments, and test code at the end of a file.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+const AGENT: &str = "mcs-agent/src";
+
+/// Something that only some files may use.
+struct Rule {
+    /// What to say of it.
+    what: &'static str,
+    /// Whether a word of code, with what follows it, is such a use.
+    is_use: fn(word: &str, rest: &str) -> bool,
+    /// The files that the rule is about, as paths below the agent's source. None means all.
+    only: &'static [&'static str],
+    /// Where it is allowed, each with the reason.
+    rooms: &'static [(&'static str, &'static str)],
+}
+
+const RULES: &[Rule] = &[
+    Rule {
+        what: "aya: only bpf/, loader/ and dataplane/ know how programs and maps are reached",
+        is_use: |word, rest| {
+            matches!(word, "aya" | "aya_obj" | "aya_log") && rest.starts_with("::")
+        },
+        only: &["model", "agent", "cli"],
+        rooms: &[],
+    },
+    Rule {
+        what: "a type of the map ABI: only reconcile/ and below know how maps are laid out",
+        is_use: |word, rest| {
+            word == "mcs_common" && names(rest).any(|name| !VALUES.contains(&name))
+        },
+        only: &["model", "agent", "cli"],
+        rooms: &[
+            (
+                "model/capacity.rs",
+                "it derives capacities from limits of the ABI, which are numbers",
+            ),
+            ("agent/programs.rs", "it writes the record of the run"),
+            ("agent/stale/served.rs", "it asks about peers as the programs store them"),
+            ("cli/flows.rs", "it prints flags of flows"),
+            ("cli/view.rs", "it prints states of backends"),
+        ],
+    },
+    Rule {
+        what: "a Kubernetes type: source/ turns objects into the model's",
+        is_use: |word, rest| matches!(word, "k8s_openapi" | "kube") && rest.starts_with("::"),
+        only: &[],
+        rooms: &[("source", "it reads objects")],
+    },
+    Rule {
+        what: "unsafe code: raw system calls are in bpf/",
+        is_use: |word, _| word == "unsafe",
+        only: &[],
+        rooms: &[
+            ("bpf", "bpf(2), getsockopt(2) and mapped memory"),
+            ("agent/heap.rs", "mallopt(3) and malloc_trim(3)"),
+            ("loader/program_log.rs", "tokio has no safe call that waits for a descriptor"),
+        ],
+    },
+    Rule {
+        what: "a call of libc: raw system calls are in bpf/",
+        is_use: |word, rest| word == "libc" && calls(rest),
+        only: &[],
+        rooms: &[("bpf", "bpf(2) and others"), ("agent/heap.rs", "mallopt(3) and malloc_trim(3)")],
+    },
+];
+
+/// What of mcs-common is a plain value.
+const VALUES: &[&str] = &["Address", "text"];
+
+/// Maps in memory and faults on purpose, with the file that declares their module. The release build has none of them.
+const DOUBLES: &[(&str, &str)] = &[("reconcile.rs", "mod memory;")];
+/// Doubles that the release build still has.
+const RELEASED_DOUBLES: &[&str] = &["mod memory;"];
+
+/// Fails if a file uses what its part of the agent may not, or if an exception is no longer used.
+pub(super) fn check(root: &Path) -> Result<()> {
+    let source = root.join(AGENT);
+    let mut files = Vec::new();
+    collect(&source, &mut files)?;
+    let mut found = Vec::new();
+    let mut used = Vec::new();
+    for file in &files {
+        let path = file.strip_prefix(&source)?.to_string_lossy().into_owned();
+        let text =
+            fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        for violation in violations(&path, &text, &mut used) {
+            found.push(format!("{AGENT}/{path}: {violation}"));
+        }
+    }
+    for rule in RULES {
+        let unused = rule.rooms.iter().filter(|(room, _)| !used.contains(&(rule.what, *room)));
+        found.extend(unused.map(|(room, _)| {
+            format!("{room} does not use it, take it from lint/boundaries.rs: {}", rule.what)
+        }));
+    }
+    ensure!(found.is_empty(), "boundaries:\n  {}", found.join("\n  "));
+    Ok(())
+}
+
+/// The Rust files below a directory, without those that are tests.
+fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    let mut entries: Vec<_> = fs::read_dir(directory)
+        .with_context(|| format!("cannot read {}", directory.display()))?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<_>>()?;
+    entries.sort();
+    for path in entries {
+        if path.file_stem().is_some_and(|name| name == "tests") {
+            continue;
+        }
+        if path.is_dir() {
+            collect(&path, files)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// What a file does against the rules. Notes the exceptions that it uses.
+fn violations(
+    path: &str,
+    text: &str,
+    used: &mut Vec<(&'static str, &'static str)>,
+) -> Vec<&'static str> {
+    let mut violations = Vec::new();
+    let code = code(text);
+    for rule in RULES.iter().filter(|rule| rule.is_about(path)) {
+        let applies = words(&code).any(|(word, rest)| (rule.is_use)(word, rest));
+        let room = rule.rooms.iter().find(|(room, _)| is_below(path, room));
+        match room {
+            _ if !applies => {}
+            Some((room, _)) => used.push((rule.what, *room)),
+            None => violations.push(rule.what),
+        }
+    }
+    let doubles = DOUBLES.iter().filter(|(file, module)| {
+        *file == path && !RELEASED_DOUBLES.contains(module) && is_released(text, module)
+    });
+    violations.extend(doubles.map(|_| "a test double is part of the release build"));
+    violations
+}
+
+impl Rule {
+    fn is_about(&self, path: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|part| is_below(path, part))
+    }
+}
+
+/// Whether `path` is this file, or belongs to this module.
+fn is_below(path: &str, part: &str) -> bool {
+    path.strip_prefix(part)
+        .is_some_and(|rest| rest.is_empty() || rest == ".rs" || rest.starts_with('/'))
+}
+
+/// Whether a module is declared without a condition on the line before.
+fn is_released(text: &str, module: &str) -> bool {
+    let mut before = "";
+    for line in text.lines().map(str::trim) {
+        if line.trim_start_matches("pub(crate) ").trim_start_matches("pub ") == module {
+            return !before.starts_with("#[cfg(");
+        }
+        before = line;
+    }
+    false
+}
+
+/// The text without comments, literals of strings, and the tests at its end.
+fn code(text: &str) -> String {
+    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text);
+    let mut code = String::new();
+    for line in text.lines() {
+        let mut quoted = false;
+        let mut chars = line.chars().peekable();
+        while let Some(c) = chars.next() {
+            match c {
+                '\\' if quoted => drop(chars.next()),
+                '"' => quoted = !quoted,
+                '/' if !quoted && chars.peek() == Some(&'/') => break,
+                _ if quoted => {}
+                _ => code.push(c),
+            }
+        }
+        code.push('\n');
+    }
+    code
+}
+
+/// Every identifier, with what follows it.
+fn words(code: &str) -> impl Iterator<Item = (&str, &str)> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let mut rest = code;
+    std::iter::from_fn(move || {
+        rest = &rest[rest.find(is_part)?..];
+        let (word, after) = rest.split_at(rest.find(|c| !is_part(c)).unwrap_or(rest.len()));
+        rest = after;
+        Some((word, after))
+    })
+}
+
+/// The names that a path has right after its first word: one, or those in braces.
+fn names(rest: &str) -> impl Iterator<Item = &str> {
+    let path = rest.strip_prefix("::").unwrap_or_default();
+    let list = match path.strip_prefix('{') {
+        Some(list) => list.split('}').next().unwrap_or_default(),
+        None => path.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default(),
+    };
+    list.split(',')
+        .map(|name| name.trim().split("::").next().unwrap_or_default())
+        .filter(|name| !name.is_empty() && *name != "self")
+}
+
+/// Whether a path leads to a function that is called.
+fn calls(rest: &str) -> bool {
+    let Some(name) = rest.strip_prefix("::") else { return false };
+    let length = name.find(|c: char| !c.is_lowercase() && c != '_' && !c.is_ascii_digit());
+    length.is_some_and(|length| length > 0 && name[length..].starts_with('('))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(path: &str, text: &str) -> usize {
+        violations(path, text, &mut Vec::new()).len()
+    }
+
+    #[test]
+    fn what_a_part_may_not_use_is_found() {
+        let cases = [
+            ("agent/engine.rs", "use aya::maps::Map;", 1),
+            ("agent.rs", "fn f(map: aya_obj::Map) {}", 1),
+            ("loader/pins.rs", "use aya::maps::Map;", 0),
+            ("agents.rs", "use aya::maps::Map;", 0),
+            ("model/key.rs", "use mcs_common::Address;", 0),
+            ("model/key.rs", "use mcs_common::{Address, text};", 0),
+            ("model/key.rs", "use mcs_common::{\n    Address,\n    FrontendKey,\n};", 1),
+            ("reconcile/plan.rs", "use mcs_common::FrontendKey;", 0),
+            ("cli/status.rs", "use k8s_openapi::api::core::v1::Node;", 1),
+            ("desired.rs", "fn f(client: &kube::Client) {}", 1),
+            ("source/objects.rs", "use kube::Client;", 0),
+            ("netlink.rs", "let id = unsafe { libc::getpid() };", 2),
+            ("netlink.rs", "let family = libc::AF_INET;", 0),
+            ("bpf/pin.rs", "let id = unsafe { libc::getpid() };", 0),
+        ];
+        for (path, text, expected) in cases {
+            assert_eq!(of(path, text), expected, "{path}: {text}");
+        }
+    }
+
+    #[test]
+    fn comments_strings_and_tests_are_no_use() {
+        let texts = [
+            "// aya::Map is not used here",
+            "let what = \"unsafe, \\\" kube::Client\"; // libc::getpid()",
+            "fn f() {}\n\n#[cfg(test)]\nmod tests {\n    use aya::maps::Map;\n}",
+        ];
+        for text in texts {
+            assert_eq!(of("agent/engine.rs", text), 0, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_exception_that_nobody_uses_is_noticed() {
+        let mut used = Vec::new();
+        assert!(violations("bpf/pin.rs", "unsafe {}", &mut used).is_empty());
+        assert_eq!(used.len(), 1);
+        assert!(violations("bpf/pin.rs", "fn f() {}", &mut used).is_empty());
+        assert_eq!(used.len(), 1);
+    }
+
+    #[test]
+    fn a_double_needs_a_condition() {
+        assert!(is_released("mod plan;\nmod memory;\n", "mod memory;"));
+        assert!(is_released("pub(crate) mod memory;\n", "mod memory;"));
+        let conditional = "#[cfg(any(test, feature = \"testing\"))]\nmod memory;\n";
+        assert!(!is_released(conditional, "mod memory;"));
+    }
+}
