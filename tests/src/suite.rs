@@ -243,7 +243,7 @@ fn print_notes(time: Duration, is_pretty: bool) {
     if notes.is_empty() {
         return;
     }
-    let lines: String = notes.iter().map(|note| format!("    {note}\n")).collect();
+    let lines = format!("    {}\n", notes.join("\n    "));
     // Other formats are for programs. A closed output ends no case.
     let _ = if is_pretty {
         io::stdout().write_all(format!("\n{lines}").as_bytes())
