@@ -42,3 +42,5 @@ pub mod virtio;
 pub mod wait;
 #[cfg(feature = "suites")]
 pub mod wire;
+#[cfg(feature = "suites")]
+pub mod writer;

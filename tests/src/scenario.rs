@@ -29,7 +29,8 @@
 //! ```
 //!
 //! What is written between two of the last four is one burst. Each scenario is played once as it is,
-//! and again with writes to the maps that fail, at random places that follow from a seed.
+//! once with maps that are small at first, and again with writes to the maps that fail, at random
+//! places that follow from a seed.
 //! After every single write all that clients may look up is looked up, by the code of the programs.
 //!
 //! `MCS_BLESS=1 cargo run --package mcs-tests --bin scenario` writes what comes out into the files.
@@ -66,11 +67,13 @@ use crate::{
 /// Of 1000 writes to the maps, how many fail when some are to fail.
 const FAULTS_PER_MILLE: u16 = 100;
 
-/// Which writes to the maps fail.
-#[derive(Clone, Copy, Debug)]
+/// Which writes to the maps fail, and how large these are at first.
+#[derive(Clone, Copy, Debug, Default)]
 struct Faults {
     per_mille: u16,
     seed: u64,
+    /// They grow from here. `None`: they are as large as they may become.
+    first: Option<Capacity>,
 }
 
 /// How much is tried.
@@ -80,12 +83,14 @@ pub struct Effort {
     pub seeds: u64,
     /// How often random objects come and go, unless [`fuzz`] is given time.
     pub stories: u32,
+    /// Every second play begins with maps of this capacity, which grow.
+    pub first: Capacity,
 }
 
 /// Plays every scenario of `tests/scenarios`, and random ones besides. `begin` is that of
 /// [`Suite::main`].
 pub fn main<C: 'static, M: Backing + 'static>(
-    Effort { seeds, stories }: Effort,
+    effort: Effort,
     begin: impl FnOnce() -> anyhow::Result<(C, PathBuf)> + 'static,
     new_maps: fn(&C, Capacity) -> anyhow::Result<M>,
 ) -> ExitCode {
@@ -96,20 +101,22 @@ pub fn main<C: 'static, M: Backing + 'static>(
             return ExitCode::FAILURE;
         }
     };
-    let (count, plays) = (files.len(), seeds + 1);
+    let Effort { seeds, stories, first } = effort;
+    let (count, plays) = (files.len(), seeds + 2);
     let mut suite = Suite::default();
     for path in files {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        suite
-            .case(name, move |context| check(&path, seeds, |capacity| new_maps(context, capacity)));
+        suite.case(name, move |context| {
+            check(&path, effort, |capacity| new_maps(context, capacity))
+        });
     }
     suite.case("fuzz: objects of every sort, in any order", move |context| {
-        let story = |story: Story| story.play(&|capacity| new_maps(context, capacity));
+        let story = |story: Story| story.play(&|capacity| new_maps(context, capacity), first);
         fuzz(Regressions::OBJECTS, stories, &Story::any(), story)
     });
     suite.main(move || {
         println!(
-            "{count} scenarios, each played {plays} times: once as it is, then with 10 % faults"
+            "{count} scenarios, each played {plays} times: once as it is, once with maps that grow, then with 10 % faults"
         );
         begin()
     })
@@ -126,18 +133,24 @@ fn files() -> anyhow::Result<Vec<PathBuf>> {
 
 fn check<M: Backing>(
     path: &Path,
-    seeds: u64,
+    Effort { seeds, first, .. }: Effort,
     new_maps: impl Fn(Capacity) -> anyhow::Result<M>,
 ) -> anyhow::Result<()> {
     let mut scenario = Scenario::read(path)?;
-    let outcomes = scenario.play(&new_maps, Faults { per_mille: 0, seed: 0 })?;
+    let outcomes = scenario.play(&new_maps, Faults::default())?;
     if env::var_os("MCS_BLESS").is_some() {
         scenario.bless(&outcomes)?;
         scenario = Scenario::read(path)?;
     }
     scenario.compare(&outcomes)?;
+    let growing = Faults { first: Some(first), ..Faults::default() };
+    scenario
+        .play(&new_maps, growing)
+        .and_then(|outcomes| scenario.compare(&outcomes))
+        .context("with maps that grow")?;
     for seed in 1..=seeds {
-        let faults = Faults { per_mille: FAULTS_PER_MILLE, seed };
+        let first = (seed % 2 == 1).then_some(first);
+        let faults = Faults { per_mille: FAULTS_PER_MILLE, seed, first };
         scenario
             .play(&new_maps, faults)
             .and_then(|outcomes| scenario.compare(&outcomes))

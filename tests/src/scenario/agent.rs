@@ -1,13 +1,17 @@
-use std::path::PathBuf;
+//! The agent without its threads: the engine between a manifests directory and watched maps.
+
+use std::{
+    path::PathBuf,
+    time::{Instant, SystemTime},
+};
 
 use anyhow::{bail, ensure};
 use fastrand::Rng;
 use mcs_agent::{
-    desired::Rules,
-    model::{DesiredChanges, DesiredState, NodeContext},
-    reconcile::{Deferred, Faulty, Maps as _, Plan, Realized, apply, plan, plan_within},
+    engine::{Engine, RoundSummary},
+    model::{Capacity, NodeContext},
+    reconcile::{Deferred, Faulty, Maps as _, Plan, plan},
     source::ManifestSource,
-    store::ObjectStore,
 };
 
 use super::{
@@ -16,112 +20,96 @@ use super::{
     watched::{Backing, Watched},
 };
 
-/// Plans after which a change must have arrived.
+/// Rounds after which a change must have arrived.
 const PATIENCE: u32 = 1000;
 
-/// The agent without threads and time: what it does from the manifests to the maps.
+/// The engine, with what it reads and what it writes.
 pub(super) struct Agent<M> {
     manifests: PathBuf,
     node: NodeContext,
     source: ManifestSource,
-    pub(super) store: ObjectStore,
-    rules: Rules,
-    /// Where the maps may hold other than is desired.
-    unplanned: DesiredChanges,
-    realized: Realized,
-    /// What was in the maps at the start.
-    found: DesiredState,
+    pub(super) engine: Engine,
     /// What the latest plan had no room for.
     pub(super) deferred: Vec<Deferred>,
     maps: Faulty<Watched<M>>,
+    now: Instant,
     random: Rng,
 }
 
 impl<M: Backing> Agent<M> {
+    /// Starts an agent on new maps, which may grow to the capacity of the node.
     pub(super) fn start(
         manifests: PathBuf,
         node: NodeContext,
-        maps: M,
+        new_maps: impl FnOnce(Capacity) -> anyhow::Result<M>,
         faults: Faults,
     ) -> anyhow::Result<Self> {
-        let mut agent = Self {
+        let capacity = faults.first.map_or(node.capacity, |first| first.at_most(node.capacity));
+        let maps = new_maps(capacity)?;
+        let maps = Faulty::new(Watched::new(maps, capacity)?, faults.per_mille, faults.seed);
+        Ok(Self {
             source: ManifestSource::new(&manifests),
             manifests,
-            store: ObjectStore::default(),
-            rules: Rules::default(),
-            unplanned: DesiredChanges::Everything,
-            realized: Realized::empty(node.capacity),
-            found: DesiredState::default(),
+            engine: engine(&maps, node.clone())?,
             deferred: Vec::new(),
             node,
-            maps: Faulty::new(Watched::new(maps), faults.per_mille, faults.seed),
+            maps,
+            now: Instant::now(),
             random: Rng::with_seed(faults.seed),
-        };
-        agent.restore()?;
-        Ok(agent)
+        })
     }
 
     /// The node is another from now on.
     pub(super) fn set_node(&mut self, node: NodeContext) -> anyhow::Result<()> {
-        ensure!(node.capacity == self.node.capacity, "the maps keep their capacity");
-        self.node = node;
+        ensure!(node.capacity == self.node.capacity, "the maps keep their bound");
+        self.node = node.clone();
+        self.engine.set_node(node);
         Ok(())
     }
 
     /// Another agent takes over what this one leaves.
     pub(super) fn restart(&mut self) -> anyhow::Result<()> {
         self.source = ManifestSource::new(&self.manifests);
-        self.store = ObjectStore::default();
         self.maps.maps.reopen()?;
-        self.restore()
-    }
-
-    fn restore(&mut self) -> anyhow::Result<()> {
-        let (realized, findings) = Realized::restore(self.maps.dump()?, self.node.capacity);
-        ensure!(findings.is_empty(), "an agent has left damage: {findings:?}");
-        self.found = realized.in_force();
-        self.rules = Rules::default();
-        self.unplanned = DesiredChanges::Everything;
-        self.realized = realized;
+        self.engine = engine(&self.maps, self.node.clone())?;
         Ok(())
     }
 
     /// Reads the manifests, and does what follows from them until nothing is left to do.
     pub(super) fn settle(&mut self) -> anyhow::Result<()> {
-        self.follow();
+        self.read();
         for _ in 0..PATIENCE {
-            let plan = self.plan();
-            self.deferred.clone_from(&plan.deferred);
-            if plan.steps.is_empty() {
-                ensure!(self.plan_all().steps.is_empty(), "something was left out of a plan");
-                self.unplanned = if self.store.synced() {
-                    DesiredChanges::default()
-                } else {
-                    DesiredChanges::Everything
-                };
-                ensure!(self.view()? == View::of(self.realized.tables())?, "the agent errs");
+            let round = self.round()?;
+            self.deferred.clone_from(&round.plan.deferred);
+            if !round.failures.is_empty() {
+                continue;
+            }
+            let rest = self.plan_all();
+            if round.plan.steps.is_empty() {
+                ensure!(rest.steps.is_empty(), "something was left out of a plan: {rest:?}");
+                ensure!(self.view()? == self.believed()?, "the agent errs");
                 return Ok(());
             }
-            if self.carry_out(&plan)? && plan.deferred.is_empty() {
-                let rest = self.plan_all();
+            if round.plan.deferred.is_empty() {
                 ensure!(rest == Plan::default(), "a plan leaves something to do: {rest:?}");
             }
         }
-        bail!("no end after {PATIENCE} plans")
+        bail!("no end after {PATIENCE} rounds")
     }
 
     /// Reads the manifests, and does what follows from them until a write fails.
     pub(super) fn try_once(&mut self) -> anyhow::Result<()> {
-        self.follow();
-        self.carry_out(&self.plan()).map(drop)
+        self.read();
+        self.round().map(drop)
     }
 
     /// Reads the manifests, and dies somewhere on the way to what follows from them.
     pub(super) fn crash(&mut self) -> anyhow::Result<()> {
-        self.follow();
-        let mut plan = self.plan();
-        plan.steps.truncate(self.random.usize(..=plan.steps.len()));
-        self.carry_out(&plan)?;
+        self.read();
+        self.maps.maps.die_after(0);
+        let writes = self.round()?.plan.steps.len();
+        self.maps.maps.die_after(self.random.usize(..=writes));
+        self.round()?;
         self.restart()
     }
 
@@ -130,43 +118,44 @@ impl<M: Backing> Agent<M> {
         self.maps.maps.view()
     }
 
+    /// What the agent takes that to be.
+    fn believed(&self) -> anyhow::Result<View> {
+        View::of(self.engine.realized().tables())
+    }
+
     /// Everything that clients can reach, with the positions that they may remember.
     pub(super) fn positions(&self) -> anyhow::Result<String> {
         let listing = self.maps.dump()?.to_string();
         Ok(listing.lines().filter(|line| !line.starts_with("RETIRED")).collect())
     }
 
-    fn follow(&mut self) {
-        let found = (!self.store.synced()).then(|| self.found.clone());
+    fn read(&mut self) {
         if let Some(batch) = self.source.read() {
-            self.store.apply(batch);
+            self.engine.take(batch);
         }
-        let dirty = self.store.take_dirty();
-        let round = self.rules.evaluate(&self.store.snapshot(), &dirty, &self.node, found.as_ref());
-        self.unplanned.extend(round.changes);
     }
 
-    fn plan(&self) -> Plan {
-        plan_within(&self.unplanned, self.desired(), &self.realized, self.store.synced())
-    }
-
+    /// Everything that is to be done, wherever changes were.
     fn plan_all(&self) -> Plan {
-        plan(self.desired(), &self.realized, self.store.synced())
+        plan(self.engine.desired(), self.engine.realized(), self.engine.synced())
     }
 
-    /// What is wanted.
-    pub(super) const fn desired(&self) -> &DesiredState {
-        self.rules.desired()
+    /// A round, each of whose writes is looked at.
+    fn round(&mut self) -> anyhow::Result<RoundSummary> {
+        let before = self.maps.dump()?;
+        let believed = self.engine.realized().tables().clone();
+        self.maps.maps.watch()?;
+        let round = self.engine.reconcile(&mut self.maps, || self.now);
+        // After a move the agent looks at what the maps hold.
+        let believed = if round.moves.is_empty() { &believed } else { &before };
+        self.maps.maps.verdict(&round.plan, believed)?;
+        ensure!(round.findings.is_empty(), "the agent has left damage: {:?}", round.findings);
+        Ok(round)
     }
+}
 
-    /// Whether every write succeeded.
-    fn carry_out(&mut self, plan: &Plan) -> anyhow::Result<bool> {
-        self.maps.maps.expect(plan, self.realized.tables())?;
-        let result = apply(plan, &mut self.maps, &mut self.realized);
-        self.maps.maps.verdict()?;
-        if result.is_err() || !plan.deferred.is_empty() {
-            self.unplanned = DesiredChanges::Everything;
-        }
-        Ok(result.is_ok())
-    }
+fn engine<M: Backing>(maps: &Faulty<Watched<M>>, node: NodeContext) -> anyhow::Result<Engine> {
+    let (engine, findings) = Engine::start(maps, node, SystemTime::now())?;
+    ensure!(findings.is_empty(), "an agent has left damage: {findings:?}");
+    Ok(engine)
 }

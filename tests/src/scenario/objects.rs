@@ -123,11 +123,13 @@ impl Story {
     pub(super) fn play<M: Backing>(
         &self,
         new_maps: &impl Fn(Capacity) -> anyhow::Result<M>,
+        first: Capacity,
     ) -> anyhow::Result<()> {
         let directory = TempDir::with_prefix("mcs-objects-")?;
         fs::write(directory.path().join(BYSTANDER), bystander().to_string())?;
-        let faults = Faults { per_mille: self.fault_per_mille, seed: self.seed };
-        let mut agent = self.start(directory.path(), new_maps(self.capacity)?, faults)?;
+        let first = (self.seed % 2 == 1).then_some(first);
+        let faults = Faults { per_mille: self.fault_per_mille, seed: self.seed, first };
+        let mut agent = self.start(directory.path(), new_maps, faults)?;
         agent.settle()?;
         for (nth, step) in self.steps.iter().enumerate() {
             step.take(directory.path(), &mut agent).with_context(|| format!("step {nth}"))?;
@@ -145,23 +147,22 @@ impl Story {
         }
         agent.settle()?;
         assert_unharmed(&agent)?;
-        if self.capacity != AMPLE || !agent.store.source().problems.is_empty() {
+        if self.capacity != AMPLE || !agent.engine.source().problems.is_empty() {
             // What was there first has the room.
             return Ok(());
         }
-        let none = Faults { per_mille: 0, seed: 0 };
-        let mut fresh = self.start(directory.path(), new_maps(self.capacity)?, none)?;
+        let mut fresh = self.start(directory.path(), new_maps, Faults::default())?;
         fresh.settle()?;
         let (found, expected) = (agent.view()?.to_string(), fresh.view()?.to_string());
         ensure!(found == expected, "there is\n{found}\ninstead of\n{expected}");
-        ensure!(agent.desired() == fresh.desired(), "other things are wanted");
+        ensure!(agent.engine.desired() == fresh.engine.desired(), "other things are wanted");
         Ok(())
     }
 
     fn start<M: Backing>(
         &self,
         directory: &Path,
-        maps: M,
+        new_maps: impl FnOnce(Capacity) -> anyhow::Result<M>,
         faults: Faults,
     ) -> anyhow::Result<Agent<M>> {
         let node = NodeContext {
@@ -172,7 +173,7 @@ impl Story {
             capacity: self.capacity,
             ..NodeContext::default()
         };
-        Agent::start(directory.to_owned(), node, maps, faults)
+        Agent::start(directory.to_owned(), node, new_maps, faults)
     }
 }
 

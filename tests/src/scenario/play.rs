@@ -16,8 +16,7 @@ pub(super) fn play<M: Backing>(
     faults: Faults,
 ) -> anyhow::Result<Outcomes> {
     let node = scenario.node();
-    let maps = new_maps(node.capacity)?;
-    let mut agent = Agent::start(directory.to_owned(), node, maps, faults)?;
+    let mut agent = Agent::start(directory.to_owned(), node, new_maps, faults)?;
     let mut outcomes = Outcomes::new();
     let mut positions = String::new();
     for (line, step) in scenario.steps() {
@@ -53,21 +52,21 @@ pub(super) fn play<M: Backing>(
 fn tell<M: Backing>(agent: &Agent<M>) -> anyhow::Result<String> {
     let mut text = agent.view()?.to_string();
     let mut line = |line: String| writeln!(text, "{line}");
-    if !agent.store.synced() {
+    if !agent.engine.synced() {
         line("not synced: nothing is pruned".to_owned())?;
     }
     for deferred in &agent.deferred {
         line(format!("pending {deferred}"))?;
     }
-    for report in &agent.desired().imports {
+    for report in &agent.engine.desired().imports {
         let ImportReport { import, state, message } = &**report;
         let colon = if message.is_empty() { "" } else { ": " };
         line(format!("import {import} {state}{colon}{message}"))?;
     }
-    for Rejection { object, reason, message } in &agent.desired().rejections {
+    for Rejection { object, reason, message } in &agent.engine.desired().rejections {
         line(format!("rejected {object} {reason}: {message}"))?;
     }
-    let source = agent.store.source();
+    let source = agent.engine.source();
     for SourceProblem { place, message } in &source.problems {
         line(format!("problem {place}: {message}"))?;
     }

@@ -1,5 +1,9 @@
 use anyhow::{Context as _, ensure};
-use mcs_agent::reconcile::{Dump, MapError, Maps, MemoryMaps, Plan, Step};
+use mcs_agent::{
+    engine::GrowableMaps,
+    model::Capacity,
+    reconcile::{Dump, MapError, Maps, MemoryMaps, Plan, Step},
+};
 
 use super::view::View;
 
@@ -7,10 +11,18 @@ use super::view::View;
 pub trait Backing: Maps {
     /// Gets them as a new agent does that takes them over.
     fn reopen(&mut self) -> anyhow::Result<()>;
+
+    /// Makes them larger. They hold the same.
+    fn grow(&mut self, capacity: Capacity) -> anyhow::Result<()>;
 }
 
 impl Backing for MemoryMaps {
     fn reopen(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn grow(&mut self, capacity: Capacity) -> anyhow::Result<()> {
+        *self = Self::with_contents(capacity, self.contents().clone());
         Ok(())
     }
 }
@@ -19,61 +31,88 @@ impl Backing for MemoryMaps {
 #[derive(Debug)]
 pub(super) struct Watched<M> {
     maps: M,
-    /// What clients may find: what they found before, what the agent takes that to be, what it is
-    /// after.
-    allowed: Vec<View>,
+    capacity: Capacity,
+    /// After so many writes the agent dies: none has an effect any more.
+    writes_left: Option<usize>,
+    /// What clients found before the first write.
+    before: View,
+    /// What they found after each.
+    seen: Vec<(Step, View)>,
     /// What was wrong first.
     fault: Option<anyhow::Error>,
 }
 
 impl<M: Backing> Watched<M> {
-    pub(super) fn new(maps: M) -> Self {
-        Self { maps, allowed: Vec::new(), fault: None }
+    pub(super) fn new(maps: M, capacity: Capacity) -> anyhow::Result<Self> {
+        let before = View::of(&maps.dump()?)?;
+        Ok(Self { maps, capacity, writes_left: None, before, seen: Vec::new(), fault: None })
     }
 
     pub(super) fn view(&self) -> anyhow::Result<View> {
         View::of(&self.maps.dump()?)
     }
 
-    /// The writes to come are those of the plan, made from what the agent takes the maps to hold.
-    pub(super) fn expect(&mut self, plan: &Plan, believed: &Dump) -> anyhow::Result<()> {
+    /// Lets the agent die after so many writes.
+    pub(super) fn die_after(&mut self, writes: usize) {
+        self.writes_left = Some(writes);
+    }
+
+    /// Begins to look at the writes of a round.
+    pub(super) fn watch(&mut self) -> anyhow::Result<()> {
+        self.before = self.view()?;
+        self.seen.clear();
+        Ok(())
+    }
+
+    /// Fails if the writes since [`Watched::watch`] were not those of the plan, which was made from
+    /// what the agent takes the maps to hold: clients may have found what there was before, what the
+    /// agent took that to be, and what it is after.
+    pub(super) fn verdict(&mut self, plan: &Plan, believed: &Dump) -> anyhow::Result<()> {
+        self.fault.take().map_or(Ok(()), Err)?;
         let mut planned = believed.clone();
         for step in &plan.steps {
             planned.write(step);
         }
         let (believed, planned) = (View::of(believed)?, View::of(&planned).context("planned")?);
         planned.check_keeps(&believed)?;
-        self.allowed = vec![self.view()?, believed, planned];
+        let allowed = [std::mem::take(&mut self.before), believed, planned];
+        for (step, view) in self.seen.drain(..) {
+            view.check_made_of(&allowed).with_context(|| format!("at the step `{step}`"))?;
+        }
         Ok(())
-    }
-
-    /// What was wrong with the writes so far.
-    pub(super) fn verdict(&mut self) -> anyhow::Result<()> {
-        self.fault.take().map_or(Ok(()), Err)
     }
 
     pub(super) fn reopen(&mut self) -> anyhow::Result<()> {
         let before = self.view()?;
         self.maps.reopen().context("cannot take the maps over")?;
         ensure!(self.view()? == before, "the maps do not outlive the agent");
+        self.writes_left = None;
         Ok(())
     }
 
-    fn look(&self) -> anyhow::Result<()> {
-        self.view()?.check_made_of(&self.allowed)
+    /// Whether the agent is dead. Counts a write.
+    fn is_dead(&mut self) -> bool {
+        let left = self.writes_left;
+        self.writes_left = left.map(|writes| writes.saturating_sub(1));
+        left == Some(0)
+    }
+
+    fn note(&mut self, fault: anyhow::Error, step: &Step) {
+        self.fault.get_or_insert(fault.context(format!("at the step `{step}`")));
     }
 }
 
 impl<M: Backing> Maps for Watched<M> {
     fn write(&mut self, step: &Step) -> Result<(), MapError> {
+        if self.is_dead() {
+            return Err(MapError::writing(step, std::io::ErrorKind::Interrupted.into()));
+        }
         let result = self.maps.write(step);
         // Faults are injected above: one that comes from below is a mistake of the plan.
-        let fault = match &result {
-            Ok(()) => self.look(),
-            Err(error) => Err(anyhow::anyhow!("{error}: {}", error.source)),
-        };
-        if let Err(fault) = fault {
-            self.fault.get_or_insert(fault.context(format!("at the step `{step}`")));
+        match (&result, self.view()) {
+            (Ok(()), Ok(view)) => self.seen.push((step.clone(), view)),
+            (Ok(()), Err(fault)) => self.note(fault, step),
+            (Err(error), _) => self.note(anyhow::anyhow!("{error}: {}", error.source), step),
         }
         result
     }
@@ -83,9 +122,32 @@ impl<M: Backing> Maps for Watched<M> {
     }
 }
 
+impl<M: Backing> GrowableMaps for Watched<M> {
+    fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
+    fn grow(&mut self, capacity: Capacity) -> anyhow::Result<()> {
+        ensure!(self.writes_left != Some(0), "the agent is dead");
+        let before = self.maps.dump()?;
+        self.maps.grow(capacity).context("the maps cannot grow")?;
+        ensure!(self.maps.dump()? == before, "larger maps do not hold the same");
+        self.capacity = capacity;
+        Ok(())
+    }
+
+    fn finish_switch(&mut self) -> anyhow::Result<bool> {
+        Ok(true)
+    }
+
+    fn filled(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use mcs_agent::{model::Capacity, reconcile::Realized};
+    use mcs_agent::reconcile::Realized;
     use mcs_common::Extent;
 
     use super::{
@@ -96,15 +158,15 @@ mod tests {
     /// What comes of these writes when the plan was to refuse.
     fn verdict(steps: &[Step]) -> anyhow::Result<()> {
         let capacity = Capacity { frontends: 2, endpoints: 2, clusters: 1 };
-        let mut maps = Watched::new(MemoryMaps::with_contents(capacity, dump()));
+        let maps = MemoryMaps::with_contents(capacity, dump());
+        let mut maps = Watched::new(maps, capacity)?;
         let (realized, _) = Realized::restore(dump(), capacity);
-        let refuse = Step::Flip { index: 1, extent: Extent::default() };
-        let plan = Plan { steps: vec![refuse], deferred: vec![] };
-        maps.expect(&plan, realized.tables())?;
+        maps.watch()?;
         for step in steps {
             let _ = maps.write(step);
         }
-        maps.verdict()
+        let refuse = Step::Flip { index: 1, extent: Extent::default() };
+        maps.verdict(&Plan { steps: vec![refuse], deferred: vec![] }, realized.tables())
     }
 
     #[test]

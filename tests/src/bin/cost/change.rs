@@ -4,14 +4,13 @@
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
+    time::{Instant, SystemTime},
 };
 
 use anyhow::ensure;
 use mcs_agent::{
-    desired::Rules,
+    engine::{Engine, testing::GrowableMemoryMaps},
     model::{Capacity, EventBatch, NodeContext, Object, ObjectEvent, ObjectKey},
-    reconcile::{MemoryMaps, Realized, apply, plan_within},
-    store::ObjectStore,
 };
 use mcs_tests::objects::{self, FIRST_ENDPOINT, vip};
 
@@ -91,41 +90,32 @@ pub(crate) fn check() -> anyhow::Result<bool> {
     Ok(within)
 }
 
-/// The agent without threads, time and kernel.
+/// The agent's engine, on maps in memory.
 struct Agent {
-    store: ObjectStore,
-    rules: Rules,
-    node: NodeContext,
-    realized: Realized,
-    maps: MemoryMaps,
+    engine: Engine,
+    maps: GrowableMemoryMaps,
 }
 
 impl Agent {
-    fn new(capacity: Capacity) -> Self {
-        Self {
-            store: ObjectStore::default(),
-            rules: Rules::default(),
-            node: NodeContext { capacity, ..NodeContext::default() },
-            realized: Realized::empty(capacity),
-            maps: MemoryMaps::new(capacity),
-        }
+    fn new(capacity: Capacity) -> anyhow::Result<Self> {
+        let maps = GrowableMemoryMaps::new(capacity);
+        let node = NodeContext { capacity, ..NodeContext::default() };
+        let (engine, _) = Engine::start(&maps, node, SystemTime::now())?;
+        Ok(Self { engine, maps })
     }
 
     /// Does what follows from the events. Returns how many writes that takes.
     fn take(&mut self, events: Vec<ObjectEvent>) -> anyhow::Result<u64> {
-        self.store.apply(EventBatch { events, ..EventBatch::default() });
-        let dirty = self.store.take_dirty();
-        let round = self.rules.evaluate(&self.store.snapshot(), &dirty, &self.node, None);
-        let plan = plan_within(&round.changes, self.rules.desired(), &self.realized, true);
-        ensure!(plan.deferred.is_empty(), "no room: {:?}", plan.deferred);
-        apply(&plan, &mut self.maps, &mut self.realized)?;
-        Ok(plan.steps.len() as u64)
+        self.engine.take(EventBatch { events, ..EventBatch::default() });
+        let round = self.engine.reconcile(&mut self.maps, Instant::now);
+        ensure!(round.is_written(), "not written: {:?}", self.engine.pending());
+        Ok(round.plan.steps.len() as u64)
     }
 }
 
 fn change(services: u32) -> anyhow::Result<Change> {
     let endpoints = services * ENDPOINTS;
-    let mut agent = Agent::new(Capacity { frontends: services, endpoints, clusters: 4 });
+    let mut agent = Agent::new(Capacity { frontends: services, endpoints, clusters: 4 })?;
     let (imports, slices) = (1..=services).map(|nth| (import(nth), slice(nth, 0))).unzip();
     agent.take(objects::lists(imports, slices))?;
     for number in 0..BEFORE {

@@ -21,7 +21,8 @@ use mcs_tests::{
 };
 
 /// Fewer than in memory: loading the programs takes its time.
-const EFFORT: Effort = Effort { seeds: 1, stories: 4 };
+const EFFORT: Effort =
+    Effort { seeds: 1, stories: 4, first: Capacity { frontends: 8, endpoints: 16, clusters: 2 } };
 
 fn main() -> ExitCode {
     scenario::main(EFFORT, begin, Kernel::new_maps)
@@ -65,6 +66,20 @@ impl Backing for PinnedMaps {
         self.maps = load(self.directory.path(), self.capacity, self.features)?;
         Ok(())
     }
+
+    /// As the agent does, but that there is no program to be switched.
+    fn grow(&mut self, capacity: Capacity) -> anyhow::Result<()> {
+        let options = options(self.directory.path(), capacity, self.features);
+        let mut programs = Programs::load_beside(&options)?;
+        let mut maps = KernelMaps::open(programs.config())?;
+        for step in self.maps.dump()?.copy(capacity) {
+            maps.write(&step)?;
+        }
+        programs.stage()?;
+        programs.commit()?;
+        (self.maps, self.capacity) = (maps, capacity);
+        Ok(())
+    }
 }
 
 impl Maps for PinnedMaps {
@@ -80,16 +95,20 @@ impl Maps for PinnedMaps {
 fn load(bpffs: &Path, capacity: Capacity, features: Features) -> anyhow::Result<KernelMaps> {
     let pins = Pins::new(bpffs);
     pins.prepare(bpffs)?;
-    let options = LoadOptions {
-        pins,
+    let programs =
+        Programs::load(&options(bpffs, capacity, features)).context("cannot load the programs")?;
+    ensure!(!programs.is_staged(), "the pinned maps are not taken over");
+    Ok(KernelMaps::open(programs.config())?)
+}
+
+fn options(bpffs: &Path, capacity: Capacity, features: Features) -> LoadOptions {
+    LoadOptions {
+        pins: Pins::new(bpffs),
         capacity,
         flows: FlowCapacity::default(),
         features,
         only_netns: None,
         tc_hooks: Vec::new(),
         log_programs: false,
-    };
-    let programs = Programs::load(&options).context("cannot load the programs")?;
-    ensure!(!programs.is_staged(), "the pinned maps are not taken over");
-    Ok(KernelMaps::open(programs.config())?)
+    }
 }

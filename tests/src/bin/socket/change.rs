@@ -5,18 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, ensure};
-use mcs_agent::{
-    dataplane::KernelMaps,
-    loader::{DirectoryLock, Pins},
-    model::{self, Backend, DesiredState, Frontend, FrontendId, ObjectKey},
-    reconcile::{Maps as _, Realized, apply, plan},
-};
+use mcs_agent::model::EventBatch;
 use mcs_tests::{
     manifests::{Protocol, Service},
     site::Site,
     suite::Suite,
     traffic::{self, Load},
+    writer::{WriteFaults, Writer, batch},
 };
 
 use crate::{
@@ -38,60 +33,6 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a backend set is replaced under load", replaces_sets);
     suite.case("a backend set is replaced under load, by manifests", replaces_by_manifests);
     suite.case("VIPs come and go beside one under load", replaces_vips);
-}
-
-/// The agent's writer in this process, which takes over the maps of an agent that has stopped: it
-/// changes them faster than the agent would read manifests.
-struct Writer {
-    maps: KernelMaps,
-    realized: Realized,
-    _lock: DirectoryLock,
-}
-
-impl Writer {
-    fn take_over(site: &mut Site) -> anyhow::Result<Self> {
-        site.agent.stop()?;
-        let pins = Pins::new(site.bpffs.path());
-        let lock = DirectoryLock::try_take(pins.root())?.context("the agent still runs")?;
-        let capacity = pins.capacity()?.context("the agent has left no maps")?;
-        let maps = KernelMaps::open(&pins.config())?;
-        let (realized, findings) = Realized::restore(maps.dump()?, capacity);
-        assert_eq!(findings.len(), 0, "the agent left {findings:?}");
-        Ok(Self { maps, realized, _lock: lock })
-    }
-
-    fn write(&mut self, desired: &DesiredState) -> anyhow::Result<()> {
-        let plan = plan(desired, &self.realized, true);
-        ensure!(plan.deferred.is_empty(), "no room: {:?}", plan.deferred);
-        apply(&plan, &mut self.maps, &mut self.realized)?;
-        Ok(())
-    }
-}
-
-/// What the rules make of these services.
-fn desired(services: &[Service]) -> DesiredState {
-    let mut desired = DesiredState::default();
-    for service in services {
-        for ((ip, port, protocol), addresses) in service.frontends() {
-            let protocol = match protocol {
-                Protocol::Tcp => model::Protocol::Tcp,
-                Protocol::Udp => model::Protocol::Udp,
-            };
-            let backends = addresses
-                .into_iter()
-                .map(|address| Backend { address, cluster: "remote".into() })
-                .collect();
-            let frontend = Frontend {
-                import: ObjectKey::new("default", service.name()),
-                port_name: String::new(),
-                affinity_seconds: None,
-                backends,
-            };
-            desired.vips.insert(ip);
-            desired.frontends.insert(FrontendId { ip, port, protocol }, frontend);
-        }
-    }
-    desired
 }
 
 pub(crate) fn load(target: &Target, pods: &[u8]) -> Load {
@@ -121,8 +62,11 @@ fn replaces_sets(world: &mut World) -> anyhow::Result<()> {
     let services = [&states[0].0.service, &states[0].1.service];
     let mut site = Site::start(&world.run, "replaced", &world.node.netns, &[], &services)?;
     let _in_cgroup = site.cgroup.visit()?;
-    let mut writer = Writer::take_over(&mut site)?;
-    let states = states.map(|(target, bystander)| desired(&[target.service, bystander.service]));
+    let mut writer = Writer::take_over(&mut site, WriteFaults::default())?;
+    let batches = states
+        .iter()
+        .map(|(target, bystander)| batch(&world.run, [&target.service, &bystander.service]));
+    let states = batches.collect::<anyhow::Result<Vec<_>>>()?;
     let load = load(&target, &SETS.concat());
     let mut replacements = 0;
     let answers = traffic::during(world.netns(Place::Pod), &load, || {
@@ -161,8 +105,9 @@ fn replaces_vips(world: &mut World) -> anyhow::Result<()> {
         .endpoints("remote", ips(SETS[0]));
     let mut site = Site::start(&world.run, "few", &world.node.netns, &[SMALL], &[&stable])?;
     let _in_cgroup = site.cgroup.visit()?;
-    let mut writer = Writer::take_over(&mut site)?;
-    let states: Vec<_> = (0..16).map(|turn| desired_beside(&stable, turn)).collect();
+    let mut writer = Writer::take_over(&mut site, WriteFaults::default())?;
+    let states = (0..16).map(|turn| batch_beside(world, &stable, turn));
+    let states = states.collect::<anyhow::Result<Vec<_>>>()?;
     let load = Load {
         tcp: vec![(Family::V4, vip)],
         udp: vec![(Family::V4, SocketAddr::new(vip.ip(), UDP.0))],
@@ -172,7 +117,7 @@ fn replaces_vips(world: &mut World) -> anyhow::Result<()> {
             .collect(),
     };
     let answers = traffic::during(world.netns(Place::Pod), &load, || {
-        states.iter().cycle().take(200).try_for_each(|state| writer.write(state))
+        states.iter().cycle().take(200).try_for_each(|state| writer.write(state).map(drop))
     })?;
     println!("       {} VIPs replaced, {answers} answers", 200 * (FEW - 2));
     assert_eq!(inconsistent(&site)?, 0);
@@ -180,14 +125,14 @@ fn replaces_vips(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// One VIP, and beside it as many others as there is room for, which no other turn has.
-fn desired_beside(stable: &Service, turn: u8) -> DesiredState {
+fn batch_beside(world: &World, stable: &Service, turn: u8) -> anyhow::Result<EventBatch> {
     let mut services = vec![stable.clone()];
     for number in 2..FEW {
         let vip = Ipv4Addr::new(10, 80, turn, u8::try_from(number).unwrap_or(u8::MAX));
-        let passing = one_frontend("passing", vip.into()).endpoints("remote", ips(BYSTANDER));
-        services.push(passing);
+        let passing = one_frontend(&format!("passing-{number}"), vip.into());
+        services.push(passing.endpoints("remote", ips(BYSTANDER)));
     }
-    desired(&services)
+    batch(&world.run, &services)
 }
 
 fn one_frontend(name: &str, vip: IpAddr) -> Service {

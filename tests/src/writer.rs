@@ -1,0 +1,133 @@
+//! The agent's engine in the process of a test, on the maps of an agent that has stopped: it changes
+//! them faster than an agent does that reads manifests.
+
+use std::time::{Instant, SystemTime};
+
+use anyhow::{Context as _, bail, ensure};
+use mcs_agent::{
+    dataplane::KernelMaps,
+    engine::{Engine, GrowableMaps, RoundSummary},
+    loader::{DirectoryLock, Pins},
+    model::{Capacity, EventBatch, NodeContext},
+    reconcile::{Dump, Faulty, MapError, Maps, Realized, Step, plan},
+    source::ManifestSource,
+};
+
+use crate::{
+    manifests::{Manifests, Service},
+    run::Run,
+    site::Site,
+};
+
+/// Rounds after which a change must have arrived.
+const ROUNDS: usize = 10_000;
+
+/// Which writes to the maps fail.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WriteFaults {
+    /// Of 1000 writes, how many begin a burst of failures.
+    pub per_mille: u16,
+    /// How many writes in a row fail then.
+    pub length: u32,
+}
+
+/// An engine with the maps of an agent that has stopped.
+#[derive(Debug)]
+pub struct Writer {
+    engine: Engine,
+    maps: FixedMaps,
+    _lock: DirectoryLock,
+}
+
+impl Writer {
+    /// Stops the site's agent and takes its place.
+    pub fn take_over(site: &mut Site, faults: WriteFaults) -> anyhow::Result<Self> {
+        site.agent.stop()?;
+        let pins = Pins::new(site.bpffs.path());
+        let lock = DirectoryLock::try_take(pins.root())?.context("the agent still runs")?;
+        let capacity = pins.capacity()?.context("the agent has left no maps")?;
+        let maps = KernelMaps::open(&pins.config())?;
+        let maps = FixedMaps {
+            maps: Faulty::in_bursts(maps, faults.per_mille, faults.length, 6),
+            capacity,
+        };
+        let node = NodeContext { capacity, ..NodeContext::default() };
+        let (engine, findings) = Engine::start(&maps, node, SystemTime::now())?;
+        ensure!(findings.is_empty(), "the agent left {findings:?}");
+        Ok(Self { engine, maps, _lock: lock })
+    }
+
+    /// Takes a batch and writes what follows from it. Returns how many rounds that took.
+    pub fn write(&mut self, batch: &EventBatch) -> anyhow::Result<usize> {
+        self.engine.take(batch.clone());
+        for rounds in 1..=ROUNDS {
+            let round = self.engine.reconcile(&mut self.maps, Instant::now);
+            let RoundSummary { plan, rejected, .. } = &round;
+            ensure!(rejected.is_empty(), "rejected: {rejected:?}");
+            ensure!(plan.deferred.is_empty(), "no room: {:?}", plan.deferred);
+            if round.is_written() {
+                return Ok(rounds);
+            }
+        }
+        bail!("no end after {ROUNDS} rounds")
+    }
+
+    /// How many writes have failed.
+    pub const fn failed(&self) -> u64 {
+        self.maps.maps.failed()
+    }
+
+    /// Fails unless the maps are as the latest batch asks.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let (found, findings) = Realized::restore(self.maps.dump()?, self.maps.capacity);
+        ensure!(findings.is_empty(), "{} frontends are damaged: {findings:?}", findings.len());
+        let rest = plan(self.engine.desired(), &found, true).steps;
+        ensure!(rest.is_empty(), "not all has arrived: {rest:?}");
+        Ok(())
+    }
+}
+
+/// What an agent reads of these services and nothing else.
+pub fn batch<'a>(
+    run: &Run,
+    services: impl IntoIterator<Item = &'a Service>,
+) -> anyhow::Result<EventBatch> {
+    let manifests = Manifests::create(run)?;
+    services.into_iter().try_for_each(|service| manifests.write(service))?;
+    ManifestSource::new(manifests.path()).read().context("nothing to read")
+}
+
+/// Maps that keep their capacity.
+#[derive(Debug)]
+struct FixedMaps {
+    maps: Faulty<KernelMaps>,
+    capacity: Capacity,
+}
+
+impl Maps for FixedMaps {
+    fn write(&mut self, step: &Step) -> Result<(), MapError> {
+        self.maps.write(step)
+    }
+
+    fn dump(&self) -> Result<Dump, MapError> {
+        self.maps.dump()
+    }
+}
+
+impl GrowableMaps for FixedMaps {
+    fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
+    fn grow(&mut self, capacity: Capacity) -> anyhow::Result<()> {
+        bail!("these maps cannot grow to {capacity:?}")
+    }
+
+    fn finish_switch(&mut self) -> anyhow::Result<bool> {
+        Ok(true)
+    }
+
+    fn filled(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
