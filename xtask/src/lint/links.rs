@@ -1,4 +1,5 @@
-//! A test that the relative links of every Markdown file lead to a file and heading that exist.
+//! Tests that the relative links of every Markdown file lead to a file and heading that exist, and that the
+//! source files they name exist.
 
 use std::{
     fs,
@@ -74,21 +75,42 @@ fn broken(document: &Path, target: &str) -> Option<String> {
     (!found).then(|| format!("{}: {target} names no heading", document.display()))
 }
 
-#[test]
-fn relative_links_lead_somewhere() {
+/// Source files between backticks, as paths from the root.
+fn source_files(line: &str) -> impl Iterator<Item = &str> {
+    const ROOTS: [&str; 6] =
+        ["deploy/", "mcs-agent/", "mcs-common/", "mcs-ebpf/", "tests/", "xtask/"];
+    const EXTENSIONS: [&str; 6] = ["md", "rs", "sh", "tpl", "txt", "yaml"];
+    line.split('`').skip(1).step_by(2).filter(|code| {
+        let extension = code.rsplit_once('.').map_or("", |(_, extension)| extension);
+        ROOTS.iter().any(|root| code.starts_with(root)) && EXTENSIONS.contains(&extension)
+    })
+}
+
+/// Asserts that `judge` finds no problem in any line of prose.
+fn assert_none(judge: impl Fn(&Path, &str) -> Vec<String>) {
     let documents = documents();
     assert!(documents.len() > 5, "git lists {documents:?}");
-    let problems: Vec<_> = documents
-        .iter()
-        .flat_map(|document| {
-            let text = fs::read_to_string(root().join(document)).unwrap();
-            let lines: Vec<_> = prose(&text).map(str::to_owned).collect();
-            lines.into_iter().flat_map(move |line| {
-                targets(&line).filter_map(|target| broken(document, target)).collect::<Vec<_>>()
-            })
-        })
-        .collect();
+    let mut problems = Vec::new();
+    for document in &documents {
+        let text = fs::read_to_string(root().join(document)).unwrap();
+        problems.extend(prose(&text).flat_map(|line| judge(document, line)));
+    }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn relative_links_lead_somewhere() {
+    assert_none(|document, line| {
+        targets(line).filter_map(|target| broken(document, target)).collect()
+    });
+}
+
+#[test]
+fn named_source_files_exist() {
+    assert_none(|document, line| {
+        let missing = source_files(line).filter(|file| !root().join(file).exists());
+        missing.map(|file| format!("{}: {file} does not exist", document.display())).collect()
+    });
 }
 
 #[test]
