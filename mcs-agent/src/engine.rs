@@ -9,6 +9,7 @@ mod mirror;
 mod pending;
 mod retry;
 mod round;
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
 mod tests;
@@ -37,7 +38,10 @@ use crate::{
         Capacity, DesiredChanges, DesiredState, EventBatch, Kind, NodeContext, NodeFacts, Protocol,
         SourceStatus,
     },
-    reconcile::{Finding, MapError, Plan, Realized, Step, apply, plan_within},
+    reconcile::{
+        DamagedFrontend, MapError, MapReader as _, Plan, Pruning, Realized, Step, apply,
+        plan_within,
+    },
     store::{Change, ChangeKind, ObjectStore},
 };
 
@@ -83,8 +87,8 @@ impl Engine {
         maps: &impl GrowableMaps,
         node: NodeContext,
         began: SystemTime,
-    ) -> Result<(Self, Vec<Finding>), MapError> {
-        let (realized, findings) = Realized::restore(maps.dump()?, maps.capacity());
+    ) -> Result<(Self, Vec<DamagedFrontend>), MapError> {
+        let (realized, findings) = Realized::restore(maps.reader().read_all()?, maps.capacity());
         let engine = Self {
             store: ObjectStore::default(),
             configured: node.clone(),
@@ -222,7 +226,7 @@ impl Engine {
             }
         }
         round.removes_udp_backends = removes_udp_backends(&round.plan, &self.realized);
-        let applied = apply(&round.plan, maps, &mut self.realized).map(drop);
+        let applied = apply(&round.plan, maps, &mut self.realized);
         let applied = applied.map_err(anyhow::Error::from);
         let filled = if applied.is_ok() && self.store.synced() { maps.filled() } else { Ok(()) };
         let is_settled = *settled.as_ref().unwrap_or(&true);
@@ -243,7 +247,7 @@ impl Engine {
         }
         let capacity = maps.capacity();
         if capacity != self.realized.capacity() {
-            let dump = maps.dump().context("cannot read the pinned maps")?;
+            let dump = maps.reader().read_all().context("cannot read the pinned maps")?;
             let (realized, findings) = Realized::restore(dump, capacity);
             self.realized = realized;
             self.unplanned = DesiredChanges::Everything;
@@ -313,7 +317,8 @@ impl Engine {
 
     /// What a round would write now, without batches taken since the last one.
     pub fn next_plan(&self) -> Plan {
-        plan_within(&self.unplanned, self.rules.desired(), &self.realized, self.store.synced())
+        let pruning = Pruning::once(self.store.synced());
+        plan_within(&self.unplanned, self.rules.desired(), &self.realized, pruning)
     }
 
     /// When the next round is due after one that failed.

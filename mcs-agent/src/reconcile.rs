@@ -1,40 +1,40 @@
-//! From what the rules want to what the maps hold: "index, block, flip, retire".
+//! Plans and writes the config maps: from the desired state to the entries that the programs read.
 //!
-//! A hash map is no place for what changes: while an existing key is updated, look-ups miss it, and
-//! a deleted element is reused under those who still read it. So a frontend's key leads to an
-//! index that stays, the index to one 64-bit word, and that word to a block of backend ids. A change
-//! writes a free block and then stores the word. Whatever was let go is written again only after
-//! every reader that may still hold it is through ([`Step::WaitForReaders`]).
+//! A hash map does not suit what changes: while a key is updated, look-ups miss it, and the kernel reuses
+//! a deleted element while programs may still read it. So the key of a frontend leads to an index that
+//! never changes, the index to one 64-bit word (the extent), and the extent to a block of backend ids.
+//! A change writes a free block and then stores the word ([`Step::Flip`]). The agent overwrites released
+//! entries only after a grace period ([`Step::WaitForReaders`]).
 //!
-//! Everything here is synchronous and pure but for [`Maps`], behind which the kernel or a model of
-//! it stands.
+//! Everything here is synchronous and pure, except [`Maps`]: the kernel implements it, and a model in
+//! memory for tests.
 
+mod allocations;
 mod apply;
 mod audit;
+mod contents;
 pub mod convert;
-mod dump;
-mod extents;
 #[cfg(test)]
 mod fixtures;
+mod free_list;
 #[cfg(test)]
 mod invariants;
-mod ledger;
 mod listing;
 mod maps;
-mod memory;
-mod names;
+mod name_table;
 mod pages;
 mod plan;
 mod realized;
 mod step;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
-pub use apply::{Applied, ApplyError, apply};
-pub use audit::{Audit, Contents, Slice, pass_entries, repaired};
-pub use dump::Dump;
+pub use apply::{ApplyError, apply};
+pub use audit::{Audit, AuditSlice, pass_entries, repaired_entries};
+pub use contents::MapContents;
 pub use listing::Listing;
-pub use maps::{MapError, Maps, Operation};
-pub use memory::{Faulty, MemoryMaps};
+pub use maps::{MapError, MapReader, Maps, Operation};
 pub use pages::Pages;
-pub use plan::{Deferred, Plan, Shortage, Subject, plan, plan_within};
-pub use realized::{Damage, Finding, Realized};
+pub use plan::{Deferred, Plan, Pruning, Shortage, Subject, plan, plan_within};
+pub use realized::{Damage, DamagedFrontend, Realized};
 pub use step::Step;

@@ -5,19 +5,23 @@ use crate::{
     Address, BackendRecord, BackendRef, Connection, Extent, FrontendKey, FrontendState, Peer,
 };
 
-/// The config maps as a reader sees them. Array values are copies, read volatile: user space writes
-/// them through a mapping at any time. [`FrontendState::extent`] is read as one word.
-pub trait Tables {
-    /// Whether the address is a VIP.
-    fn is_vip(&self, address: &Address) -> bool;
-    /// `frontends[key]`.
-    fn frontend(&self, key: &FrontendKey) -> Option<u32>;
+/// The arrays among the config maps, as a reader sees them. Values are copies, read volatile: user
+/// space writes them through a mapping at any time. [`FrontendState::extent`] is read as one word.
+pub trait Arrays {
     /// `states[index]`.
     fn state(&self, index: u32) -> Option<FrontendState>;
     /// `slots[index]`.
     fn slot(&self, index: u32) -> Option<u32>;
     /// `backends[id]`.
     fn backend(&self, id: u32) -> Option<BackendRecord>;
+}
+
+/// The config maps as a reader sees them.
+pub trait Tables: Arrays {
+    /// Whether the address is a VIP.
+    fn is_vip(&self, address: &Address) -> bool;
+    /// `frontends[key]`.
+    fn frontend(&self, key: &FrontendKey) -> Option<u32>;
 }
 
 /// A frontend as found.
@@ -91,7 +95,7 @@ impl Choice {
 ///
 /// A retired backend is a valid answer: the extent was read before the set changed.
 #[inline(always)]
-pub fn pick<T: Tables>(tables: &T, extent: Extent, random: u32) -> Option<Choice> {
+pub fn pick<T: Arrays>(tables: &T, extent: Extent, random: u32) -> Option<Choice> {
     if extent.count == 0 {
         return None;
     }
@@ -103,7 +107,7 @@ pub fn pick<T: Tables>(tables: &T, extent: Extent, random: u32) -> Option<Choice
 
 /// The backend remembered, if it is still a usable one of the frontend.
 #[inline(always)]
-pub fn recall<T: Tables>(tables: &T, frontend: u32, remembered: BackendRef) -> Option<Choice> {
+pub fn recall<T: Arrays>(tables: &T, frontend: u32, remembered: BackendRef) -> Option<Choice> {
     let backend = tables.backend(remembered.id)?;
     backend.still_serves(frontend, remembered).then_some(Choice { chosen: remembered, backend })
 }

@@ -12,7 +12,7 @@ use mcs_common::{
     Address, Affinity, AffinityKey, BackendRecord, BackendRef, ClientKey, ClusterRecord,
     ConnectedValue, Counter, Flow, Fragment, FragmentKey, FrontendKey, FrontendState, PinKey,
     ReverseKey, ReverseValue, RunRecord, ServiceRecord, SlotPair, SocketState, Tuple,
-    select::Tables,
+    select::{Arrays, Tables},
 };
 
 use crate::per_cpu::{RefusalBudget, Scratch};
@@ -95,7 +95,9 @@ impl Tables for ConfigMaps {
         // copy of the key in `states` reveals that.
         FRONTENDS.get_ptr(key).map(|index| unsafe { ptr::read_volatile(index) })
     }
+}
 
+impl Arrays for ConfigMaps {
     #[inline(always)]
     fn state(&self, index: u32) -> Option<FrontendState> {
         // SAFETY: the pointer is to a value of the array.

@@ -9,7 +9,9 @@ use mcs_agent::{
     engine::{Engine, GrowableMaps, RoundSummary},
     loader::{DirectoryLock, Pins},
     model::{Capacity, EventBatch, NodeContext},
-    reconcile::{Dump, Faulty, MapError, Maps, Realized, Step, plan},
+    reconcile::{
+        MapError, MapReader as _, Maps, Pruning, Realized, Step, plan, testing::FaultyMaps,
+    },
     source::ManifestSource,
 };
 
@@ -48,7 +50,7 @@ impl Writer {
         let capacity = pins.capacity()?.context("the agent has left no maps")?;
         let maps = KernelMaps::open(&pins.config())?;
         let maps = FixedMaps {
-            maps: Faulty::in_bursts(maps, faults.per_mille, faults.length, 6),
+            maps: FaultyMaps::in_bursts(maps, faults.per_mille, faults.length, 6),
             capacity,
         };
         let node = NodeContext { capacity, ..NodeContext::default() };
@@ -79,9 +81,10 @@ impl Writer {
 
     /// Fails unless the maps are as the latest batch asks.
     pub fn check(&self) -> anyhow::Result<()> {
-        let (found, findings) = Realized::restore(self.maps.dump()?, self.maps.capacity);
+        let (found, findings) =
+            Realized::restore(self.maps.reader().read_all()?, self.maps.capacity);
         ensure!(findings.is_empty(), "{} frontends are damaged: {findings:?}", findings.len());
-        let rest = plan(self.engine.desired(), &found, true).steps;
+        let rest = plan(self.engine.desired(), &found, Pruning::On).steps;
         ensure!(rest.is_empty(), "not all has arrived: {rest:?}");
         Ok(())
     }
@@ -100,17 +103,19 @@ pub fn batch<'a>(
 /// Maps that keep their capacity.
 #[derive(Debug)]
 struct FixedMaps {
-    maps: Faulty<KernelMaps>,
+    maps: FaultyMaps<KernelMaps>,
     capacity: Capacity,
 }
 
 impl Maps for FixedMaps {
+    type Reader = KernelMaps;
+
     fn write(&mut self, step: &Step) -> Result<(), MapError> {
         self.maps.write(step)
     }
 
-    fn dump(&self) -> Result<Dump, MapError> {
-        self.maps.dump()
+    fn reader(&self) -> &KernelMaps {
+        self.maps.reader()
     }
 }
 

@@ -9,7 +9,7 @@ use super::cpu::thread_cpu;
 use crate::{
     engine::Mirror,
     model::Capacity,
-    reconcile::{Audit, Contents, MapError, Maps, Realized, Step, pass_entries, repaired},
+    reconcile::{Audit, MapError, MapReader, Maps, Realized, Step, pass_entries, repaired_entries},
 };
 
 /// Time from one slice to the next.
@@ -76,15 +76,15 @@ impl<W: Default + std::fmt::Debug> Auditor<W> {
     }
 
     /// Compares the next entries, and writes what differs. Returns whether there is news.
-    pub(super) fn go_on<M: Maps + Contents<Walk = W>>(
+    pub(super) fn go_on<M: Maps<Reader: MapReader<Walk = W>>>(
         &mut self,
         realized: &Realized,
         maps: &mut Mirror<M>,
         capacity: Capacity,
     ) -> bool {
         let cpu = thread_cpu();
-        let budget = pass_entries(realized.tables(), capacity).div_ceil(SLICES).max(LEAST);
-        let slice = self.audit.slice(realized.tables(), maps.current(), capacity, budget);
+        let budget = pass_entries(realized.contents(), capacity).div_ceil(SLICES).max(LEAST);
+        let slice = self.audit.next_slice(realized.contents(), maps.reader(), capacity, budget);
         let result = slice.and_then(|slice| {
             slice.repairs.iter().try_for_each(|step| maps.write(step))?;
             Ok(slice)
@@ -112,7 +112,7 @@ impl<W: Default + std::fmt::Debug> Auditor<W> {
 
     fn note(&mut self, repairs: &[Step]) {
         let mut count = 0_usize;
-        for step in repaired(repairs) {
+        for step in repaired_entries(repairs) {
             let map = step.map().unwrap_or_default();
             *self.report.repairs.entry(map.to_owned()).or_default() += 1;
             count += 1;
@@ -138,7 +138,7 @@ impl<W: Default + std::fmt::Debug> Auditor<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reconcile::MemoryMaps;
+    use crate::reconcile::testing::MemoryMaps;
 
     #[test]
     fn a_pass_is_through_in_time_and_tells_what_it_took() {

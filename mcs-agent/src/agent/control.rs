@@ -34,7 +34,7 @@ use crate::{
     flows::{FlowSweeper, FlowUsage},
     loader::state_bytes,
     model::{DesiredState, EventBatch, ImportReport, Kind, Memory, Rejection},
-    reconcile::{Contents, Finding},
+    reconcile::{DamagedFrontend, MapReader},
     store::{Change, ChangeKind},
 };
 
@@ -67,7 +67,7 @@ pub(super) struct Control {
     vitals: Arc<Vitals>,
     source_lost: SourceLost,
     repairs: Repairs,
-    auditor: Auditor<<KernelMaps as Contents>::Walk>,
+    auditor: Auditor<<KernelMaps as MapReader>::Walk>,
     attachment: Attachment,
 }
 
@@ -274,7 +274,7 @@ impl Control {
     async fn prove_attachment(&mut self) {
         if self.attachment.is_due() {
             // What was found in the maps may be no VIP at all.
-            let held = &self.engine.realized().tables().vips;
+            let held = &self.engine.realized().contents().vips;
             let wanted = &self.engine.desired().vips;
             let vips = || wanted.iter().copied().filter(|ip| held.contains(&Address::from(*ip)));
             let vips = [vips().find(IpAddr::is_ipv4), vips().find(IpAddr::is_ipv6)];
@@ -405,7 +405,7 @@ impl ReportedObjects {
     }
 }
 
-fn log_findings(findings: &[Finding]) {
+fn log_findings(findings: &[DamagedFrontend]) {
     for finding in findings {
         tracing::warn!("in the pinned maps: {finding}; repairing");
     }

@@ -24,7 +24,7 @@ use crate::{
         Repair, ensure_capable, own_netns_cookie,
     },
     model::Capacity,
-    reconcile::{Dump, MapError, Maps, Realized, Step, plan},
+    reconcile::{MapContents, MapError, MapReader as _, Maps, Pruning, Realized, Step, plan},
 };
 
 /// How often a second agent looks whether the first has gone.
@@ -286,12 +286,14 @@ impl InstalledPrograms {
 }
 
 impl Maps for InstalledPrograms {
+    type Reader = KernelMaps;
+
     fn write(&mut self, step: &Step) -> Result<(), MapError> {
         self.maps.write(step)
     }
 
-    fn dump(&self) -> Result<Dump, MapError> {
-        self.maps.dump()
+    fn reader(&self) -> &KernelMaps {
+        self.maps.reader()
     }
 }
 
@@ -304,7 +306,7 @@ impl GrowableMaps for InstalledPrograms {
         let options = LoadOptions { capacity, ..self.options.clone() };
         let mut programs = Programs::load_beside(&options)?;
         let mut maps = KernelMaps::open(programs.config())?;
-        copy(self.maps.dump()?, &mut maps, capacity)?;
+        copy(self.maps.reader().read_all()?, &mut maps, capacity)?;
         programs.stage()?;
         self.classifiers = Arc::new(programs.take_classifiers());
         programs.take_links(&mut self.programs);
@@ -350,12 +352,12 @@ fn first_capacity(pins: &Pins, bound: Capacity) -> anyhow::Result<Capacity> {
 
 /// Makes new maps hold what others do, at the same places if there is room for all of them: then what
 /// remembers a choice goes on. Else, the frontends that there is room for.
-fn copy(dump: Dump, to: &mut impl Maps, capacity: Capacity) -> Result<(), MapError> {
+fn copy(dump: MapContents, to: &mut impl Maps, capacity: Capacity) -> Result<(), MapError> {
     let steps = if dump.fits(capacity) {
         dump.copy(capacity)
     } else {
         let (found, _) = Realized::restore(dump, Capacity::MOST);
-        plan(&found.in_force(), &Realized::empty(capacity), true).steps
+        plan(&found.in_force(), &Realized::empty(capacity), Pruning::On).steps
     };
     steps.iter().try_for_each(|step| to.write(step))
 }

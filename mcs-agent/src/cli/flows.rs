@@ -15,7 +15,7 @@ use crate::{
     loader::Pins,
     model::{FrontendId, ObjectKey, Protocol},
     reconcile::{
-        Dump,
+        MapContents,
         convert::{cluster_name, frontend_key, service_key},
     },
 };
@@ -88,7 +88,7 @@ pub(super) fn run(args: &FlowsArgs) -> anyhow::Result<ExitCode> {
 
 impl FlowView {
     /// `None` for a protocol that is not ours.
-    fn new(dump: &Dump, pair: &FlowPair, now_ns: u64) -> Option<Self> {
+    fn new(dump: &MapContents, pair: &FlowPair, now_ns: u64) -> Option<Self> {
         let (client, translated, flow) = (pair.client(), pair.translated(), pair.flow());
         let frontend = FrontendId {
             ip: client.dst.to_ip(),

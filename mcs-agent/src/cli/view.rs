@@ -12,7 +12,7 @@ use crate::{
     loader::Pins,
     model::{FrontendId, ObjectKey},
     reconcile::{
-        Dump,
+        MapContents, MapReader as _,
         convert::{backend_address, cluster_name, frontend_id, service_key},
     },
 };
@@ -47,7 +47,7 @@ pub(super) struct BackendView {
 }
 
 /// Reads all that the pinned config maps hold.
-pub(super) fn dump(pins: &Pins) -> anyhow::Result<Dump> {
+pub(super) fn dump(pins: &Pins) -> anyhow::Result<MapContents> {
     let config = pins.config();
     KernelMapsReader::open(&config).and_then(|maps| maps.read_all()).with_context(|| {
         format!(
@@ -58,7 +58,7 @@ pub(super) fn dump(pins: &Pins) -> anyhow::Result<Dump> {
 }
 
 /// Every frontend of the maps, sorted by import, then by frontend.
-pub(super) fn frontends(dump: &Dump) -> Vec<FrontendView> {
+pub(super) fn frontends(dump: &MapContents) -> Vec<FrontendView> {
     let mut frontends: Vec<_> = dump
         .frontends
         .iter()
@@ -85,7 +85,7 @@ pub(super) fn read_report(pins: &Pins) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-fn frontend(dump: &Dump, frontend: FrontendId, index: u32) -> Option<FrontendView> {
+fn frontend(dump: &MapContents, frontend: FrontendId, index: u32) -> Option<FrontendView> {
     let state = dump.states.get(index as usize)?;
     let service = dump.services.get(state.service as usize)?;
     let mut backends: Vec<_> = state
@@ -105,7 +105,7 @@ fn frontend(dump: &Dump, frontend: FrontendId, index: u32) -> Option<FrontendVie
 
 /// The backend of a slot. The agent may have used the slot anew since the extent was read; nothing
 /// makes it wait for a command.
-fn backend(dump: &Dump, frontend: u32, id: u32) -> Option<BackendView> {
+fn backend(dump: &MapContents, frontend: u32, id: u32) -> Option<BackendView> {
     let backend = dump.backends.get(id as usize).filter(|found| found.frontend == frontend)?;
     let cluster = dump.clusters.get(backend.cluster as usize)?;
     (backend.state != BackendState::FREE).then(|| BackendView {

@@ -7,15 +7,15 @@ use std::{
     path::Path,
 };
 
-use bytemuck::{Pod, Zeroable};
+use bytemuck::Pod;
 use mcs_common::{
     Address, BackendRecord, BackendState, ClusterRecord, FrontendKey, FrontendState, ServiceRecord,
-    SlotPair, maps,
+    SlotPair, maps, select::Arrays,
 };
 
 use crate::{
     bpf::{Access, HashWalk, MappedArray, PinnedHash, ReadOnly, ReadWrite},
-    reconcile::{Contents, Dump, MapError, Maps, Step, convert::key_text},
+    reconcile::{MapContents, MapError, MapReader, Maps, Step, convert::key_text},
 };
 
 /// The config maps that are pinned in one directory.
@@ -49,30 +49,6 @@ impl<A: Access> PinnedMaps<A> {
             services: open_array(directory, maps::SERVICES)?,
             clusters: open_array(directory, maps::CLUSTERS)?,
             readers: A::barrier().map_err(|error| MapError::reading("of maps", "all", error))?,
-        })
-    }
-
-    /// Reads all maps.
-    pub fn read_all(&self) -> Result<Dump, MapError> {
-        Ok(Dump {
-            vips: self
-                .vips
-                .iter()
-                .map(|entry| entry.map(|(vip, _)| vip))
-                .collect::<io::Result<BTreeSet<_>>>()
-                .map_err(|error| MapError::reading(maps::VIPS, "all", error))?
-                .into(),
-            frontends: self
-                .frontends
-                .iter()
-                .collect::<io::Result<BTreeMap<_, _>>>()
-                .map_err(|error| MapError::reading(maps::FRONTENDS, "all", error))?
-                .into(),
-            states: self.states.used().into(),
-            slots: self.slots.used().into_iter().flatten().collect(),
-            backends: self.backends.used().into(),
-            services: self.services.used().into(),
-            clusters: self.clusters.used().into(),
         })
     }
 }
@@ -139,17 +115,42 @@ impl PinnedMaps<ReadWrite> {
 }
 
 impl Maps for KernelMaps {
+    type Reader = Self;
+
     fn write(&mut self, step: &Step) -> Result<(), MapError> {
         self.do_step(step).map_err(|error| MapError::writing(step, error))
     }
 
-    fn dump(&self) -> Result<Dump, MapError> {
-        self.read_all()
+    fn reader(&self) -> &Self {
+        self
     }
 }
 
-impl<A: Access> Contents for PinnedMaps<A> {
+impl<A: Access> MapReader for PinnedMaps<A> {
     type Walk = HashWalk;
+
+    fn read_all(&self) -> Result<MapContents, MapError> {
+        Ok(MapContents {
+            vips: self
+                .vips
+                .iter()
+                .map(|entry| entry.map(|(vip, _)| vip))
+                .collect::<io::Result<BTreeSet<_>>>()
+                .map_err(|error| MapError::reading(maps::VIPS, "all", error))?
+                .into(),
+            frontends: self
+                .frontends
+                .iter()
+                .collect::<io::Result<BTreeMap<_, _>>>()
+                .map_err(|error| MapError::reading(maps::FRONTENDS, "all", error))?
+                .into(),
+            states: self.states.used().into(),
+            slots: self.slots.used().into_iter().flatten().collect(),
+            backends: self.backends.used().into(),
+            services: self.services.used().into(),
+            clusters: self.clusters.used().into(),
+        })
+    }
 
     fn has_vip(&self, vip: &Address) -> Result<bool, MapError> {
         self.vips
@@ -174,24 +175,26 @@ impl<A: Access> Contents for PinnedMaps<A> {
             .map_err(|error| MapError::reading(maps::FRONTENDS, "a batch", error))
     }
 
-    fn state_at(&self, index: u32) -> FrontendState {
-        self.states.read(index).unwrap_or(Zeroable::zeroed())
+    fn service(&self, id: u32) -> Option<ServiceRecord> {
+        self.services.read(id)
     }
 
-    fn slot_at(&self, index: u32) -> u32 {
-        self.slots.read(index / 2).map_or(0, |pair| pair[index as usize % 2])
+    fn cluster(&self, id: u32) -> Option<ClusterRecord> {
+        self.clusters.read(id)
+    }
+}
+
+impl<A: Access> Arrays for PinnedMaps<A> {
+    fn state(&self, index: u32) -> Option<FrontendState> {
+        self.states.read(index)
     }
 
-    fn backend_at(&self, id: u32) -> BackendRecord {
-        self.backends.read(id).unwrap_or(Zeroable::zeroed())
+    fn slot(&self, index: u32) -> Option<u32> {
+        Some(self.slots.read(index / 2)?[index as usize % 2])
     }
 
-    fn service_at(&self, id: u32) -> ServiceRecord {
-        self.services.read(id).unwrap_or(Zeroable::zeroed())
-    }
-
-    fn cluster_at(&self, id: u32) -> ClusterRecord {
-        self.clusters.read(id).unwrap_or(Zeroable::zeroed())
+    fn backend(&self, id: u32) -> Option<BackendRecord> {
+        self.backends.read(id)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Two sets of config maps that hold the same, while programs are switched from one to the other.
 
-use crate::reconcile::{Dump, MapError, Maps, Step};
+use crate::reconcile::{MapError, Maps, Step};
 
 /// The config maps that programs read, and the larger ones that they are being switched to.
 ///
@@ -43,6 +43,8 @@ impl<M: Maps> Mirror<M> {
 }
 
 impl<M: Maps> Maps for Mirror<M> {
+    type Reader = M::Reader;
+
     fn write(&mut self, step: &Step) -> Result<(), MapError> {
         self.current.write(step)?;
         match &mut self.next {
@@ -52,7 +54,7 @@ impl<M: Maps> Maps for Mirror<M> {
         }
     }
 
-    fn dump(&self) -> Result<Dump, MapError> {
-        self.current.dump()
+    fn reader(&self) -> &M::Reader {
+        self.current.reader()
     }
 }

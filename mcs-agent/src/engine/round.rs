@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::PendingChanges;
 use crate::{
     model::{Capacity, Rejection, SourceProblem},
-    reconcile::{Finding, Plan},
+    reconcile::{DamagedFrontend, Plan},
     store::Change,
 };
 
@@ -32,7 +32,7 @@ pub struct RoundSummary {
     /// Moves to larger maps that were completed.
     pub moves: Vec<Move>,
     /// Damaged frontends that the maps contained after a move.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<DamagedFrontend>,
     /// Whether the source became synced with this round.
     pub became_synced: bool,
     /// Why the maps are not as desired, besides what the plan deferred.

@@ -5,7 +5,10 @@ use anyhow::ensure;
 use super::{GrowableMaps, Mirror};
 use crate::{
     model::Capacity,
-    reconcile::{Dump, Faulty, MapError, Maps, MemoryMaps, Step},
+    reconcile::{
+        MapContents, MapError, Maps, Step,
+        testing::{FaultyMaps, MemoryMaps},
+    },
 };
 
 /// How maps fail.
@@ -22,7 +25,7 @@ pub struct Faults {
 /// Growable maps in memory. The switch to larger ones takes as long as a test wants.
 #[derive(Clone, Debug)]
 pub struct GrowableMemoryMaps {
-    maps: Mirror<Faulty<MemoryMaps>>,
+    maps: Mirror<FaultyMaps<MemoryMaps>>,
     capacity: Capacity,
     /// The capacity of [`Mirror::next`].
     next_capacity: Option<Capacity>,
@@ -38,11 +41,11 @@ pub struct GrowableMemoryMaps {
 impl GrowableMemoryMaps {
     /// Empty maps without faults.
     pub fn new(capacity: Capacity) -> Self {
-        Self::with_contents(capacity, Dump::default(), Faults::default())
+        Self::with_contents(capacity, MapContents::default(), Faults::default())
     }
 
     /// Maps as an agent left them.
-    pub fn with_contents(capacity: Capacity, contents: Dump, faults: Faults) -> Self {
+    pub fn with_contents(capacity: Capacity, contents: MapContents, faults: Faults) -> Self {
         Self {
             maps: Mirror::new(faulty(capacity, contents, faults)),
             capacity,
@@ -66,28 +69,30 @@ impl GrowableMemoryMaps {
     }
 
     /// What the maps contain that programs read, or did before a switch began.
-    pub const fn contents(&self) -> &Dump {
+    pub const fn contents(&self) -> &MapContents {
         self.maps.current().maps.contents()
     }
 
     /// What the maps contain that programs are being switched to.
-    pub fn next(&self) -> Option<&Dump> {
+    pub fn next(&self) -> Option<&MapContents> {
         self.maps.next().map(|next| next.maps.contents())
     }
 }
 
-fn faulty(capacity: Capacity, contents: Dump, faults: Faults) -> Faulty<MemoryMaps> {
+fn faulty(capacity: Capacity, contents: MapContents, faults: Faults) -> FaultyMaps<MemoryMaps> {
     let maps = MemoryMaps::with_contents(capacity, contents);
-    Faulty::in_bursts(maps, faults.per_mille, faults.length, faults.seed)
+    FaultyMaps::in_bursts(maps, faults.per_mille, faults.length, faults.seed)
 }
 
 impl Maps for GrowableMemoryMaps {
+    type Reader = MemoryMaps;
+
     fn write(&mut self, step: &Step) -> Result<(), MapError> {
         self.maps.write(step)
     }
 
-    fn dump(&self) -> Result<Dump, MapError> {
-        self.maps.dump()
+    fn reader(&self) -> &MemoryMaps {
+        self.maps.reader()
     }
 }
 
@@ -128,7 +133,7 @@ impl GrowableMaps for GrowableMemoryMaps {
 }
 
 /// A move to larger maps fails as a write does.
-impl<M: GrowableMaps> GrowableMaps for Faulty<M> {
+impl<M: GrowableMaps> GrowableMaps for FaultyMaps<M> {
     fn capacity(&self) -> Capacity {
         self.maps.capacity()
     }

@@ -14,7 +14,7 @@ use crate::{
         EndpointSlice, Object, ObjectEvent, ObjectRef, ServiceImport,
         fixture::{import, key, slice},
     },
-    reconcile::{Dump, plan},
+    reconcile::{MapContents, Pruning, plan},
 };
 
 const SMALL: Capacity = Capacity { frontends: 1, endpoints: 2, clusters: 1 };
@@ -61,10 +61,10 @@ impl World {
         round
     }
 
-    fn assert_arrived(&self, contents: &Dump) {
+    fn assert_arrived(&self, contents: &MapContents) {
         let (found, findings) = Realized::restore(contents.clone(), BOUND);
         assert_eq!(findings, []);
-        let Plan { mut steps, deferred } = plan(self.engine.desired(), &found, true);
+        let Plan { mut steps, deferred } = plan(self.engine.desired(), &found, Pruning::On);
         // A backend that was written before a failure, and is not desired any more, stays active: no
         // slot names it, and its id is free.
         steps.retain(|step| !matches!(step, Step::RetireBackend { .. }));
@@ -339,7 +339,8 @@ fn assert_whole(maps: &GrowableMemoryMaps) {
 /// are as desired.
 fn converges(faults: Faults) -> usize {
     let mut random = Rng::with_seed(faults.seed);
-    let mut world = World::on(GrowableMemoryMaps::with_contents(SMALL, Dump::default(), faults));
+    let mut world =
+        World::on(GrowableMemoryMaps::with_contents(SMALL, MapContents::default(), faults));
     world.take(lists(0..4, 2));
     let (mut failures, mut moves) = (0, 0);
     for _ in 0..60 {

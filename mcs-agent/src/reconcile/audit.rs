@@ -1,48 +1,15 @@
-//! A comparison of what the maps hold with what they should, a slice at a time, over and over: other
-//! programs can write pinned maps too.
+//! Compares the config maps with what the agent wrote there, a slice at a time: other processes can
+//! write pinned maps too.
 
-use std::{
-    fmt::Debug,
-    mem,
-    ops::{Bound, Range},
-};
+use std::{mem, ops::Bound};
 
 use bytemuck::Zeroable;
-use mcs_common::{
-    Address, BackendRecord, ClusterRecord, FrontendKey, FrontendState, ServiceRecord,
-    select::Tables,
-};
+use mcs_common::{Address, FrontendKey, FrontendState, select::Tables as _};
 
-use super::{Dump, MapError, Step, pages::Pages};
+use super::{MapContents, MapError, MapReader, Step, pages::Pages};
 use crate::model::Capacity;
 
-/// The config maps, as they are read entry by entry. An array reads as zeros past what was ever
-/// written.
-pub trait Contents {
-    /// Where a walk through a hash map is.
-    type Walk: Default + Debug;
-
-    /// Whether `vips` has an entry.
-    fn has_vip(&self, vip: &Address) -> Result<bool, MapError>;
-    /// The index that `frontends` has.
-    fn index_of(&self, key: &FrontendKey) -> Result<Option<u32>, MapError>;
-    /// The next entries of `vips`, at least one; `None` at the end.
-    fn next_vips(&self, walk: &mut Self::Walk) -> Result<Option<Vec<Address>>, MapError>;
-    /// The next entries of `frontends`, at least one; `None` at the end.
-    fn next_frontends(&self, walk: &mut Self::Walk) -> Result<Option<Vec<FrontendKey>>, MapError>;
-    /// An entry of `states`.
-    fn state_at(&self, index: u32) -> FrontendState;
-    /// An entry of `slots`.
-    fn slot_at(&self, index: u32) -> u32;
-    /// An entry of `backends`.
-    fn backend_at(&self, id: u32) -> BackendRecord;
-    /// An entry of `services`.
-    fn service_at(&self, id: u32) -> ServiceRecord;
-    /// An entry of `clusters`.
-    fn cluster_at(&self, id: u32) -> ClusterRecord;
-}
-
-/// A part of a pass. What others refer to comes first.
+/// A part of a pass. An entry comes before those that refer to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Part {
     #[default]
@@ -51,36 +18,69 @@ enum Part {
     Backends,
     Slots,
     States,
-    /// Those that should be there.
+    /// The frontends that the map should have.
     Frontends,
-    /// Those that are there.
+    /// The frontends that the map has.
     ForeignFrontends,
-    /// Those that should be there.
+    /// The VIPs that the map should have.
     Vips,
-    /// Those that are there.
+    /// The VIPs that the map has.
     ForeignVips,
 }
 
-/// How far a pass has come.
+impl Part {
+    /// The arrays, in the order of a pass.
+    const ARRAYS: [Self; 5] =
+        [Self::Services, Self::Clusters, Self::Backends, Self::Slots, Self::States];
+
+    /// The next part; `None` at the end of the pass.
+    const fn next(self) -> Option<Self> {
+        Some(match self {
+            Self::Services => Self::Clusters,
+            Self::Clusters => Self::Backends,
+            Self::Backends => Self::Slots,
+            Self::Slots => Self::States,
+            Self::States => Self::Frontends,
+            Self::Frontends => Self::ForeignFrontends,
+            Self::ForeignFrontends => Self::Vips,
+            Self::Vips => Self::ForeignVips,
+            Self::ForeignVips => return None,
+        })
+    }
+
+    /// The length of the array; 0 for a part of a hash map.
+    const fn entries(self, capacity: Capacity) -> u32 {
+        match self {
+            Self::Services => capacity.service_entries(),
+            Self::Clusters => capacity.cluster_entries(),
+            Self::Backends => capacity.backend_entries(),
+            Self::Slots => capacity.slot_entries(),
+            Self::States => capacity.state_entries(),
+            _ => 0,
+        }
+    }
+}
+
+/// The position of the audit in its current pass.
 #[derive(Debug)]
 pub struct Audit<W> {
     part: Part,
     /// The next entry of an array.
     next: u32,
-    /// The last VIP or frontend that was looked for.
+    /// The last VIP or frontend that the audit looked up.
     last_vip: Option<Address>,
     last_frontend: Option<FrontendKey>,
     walk: W,
 }
 
-/// What a slice has come to.
+/// The outcome of one slice of the audit.
 #[derive(Debug, Default)]
-pub struct Slice {
+pub struct AuditSlice {
     /// Entries compared.
     pub entries: usize,
-    /// Writes that make the maps hold what they should, in order.
+    /// Writes that restore what the maps should hold, in order.
     pub repairs: Vec<Step>,
-    /// Whether the pass is through.
+    /// Whether the pass ends with this slice.
     pub ends: bool,
 }
 
@@ -96,150 +96,87 @@ impl<W: Default> Default for Audit<W> {
     }
 }
 
-/// Entries that a whole pass compares.
-pub fn pass_entries(tables: &Dump, capacity: Capacity) -> usize {
-    let arrays = [
-        capacity.service_entries(),
-        capacity.cluster_entries(),
-        capacity.backend_entries(),
-        capacity.slot_entries(),
-        capacity.state_entries(),
-    ];
-    let arrays: u64 = arrays.into_iter().map(u64::from).sum();
-    // Each entry of a hash map is looked for, and looked at.
-    2 * (tables.vips.len() + tables.frontends.len())
+/// How many entries a pass compares.
+pub fn pass_entries(expected: &MapContents, capacity: Capacity) -> usize {
+    let arrays: u64 = Part::ARRAYS.iter().map(|part| u64::from(part.entries(capacity))).sum();
+    // The audit looks up every expected entry of a hash map, and walks over every present one.
+    2 * (expected.vips.len() + expected.frontends.len())
         + usize::try_from(arrays).unwrap_or(usize::MAX / 2)
 }
 
-impl<W: Default + Debug> Audit<W> {
-    /// Compares some `budget` entries with `tables`, which say what should be there.
+impl<W: Default> Audit<W> {
+    /// Compares about `budget` entries with `expected`.
     ///
-    /// A map that is written meanwhile, by whoever keeps `tables` up with it, is compared as it is
-    /// then: nothing that is right is ever changed.
+    /// The agent may write the maps between two slices, as long as it keeps `expected` up to date: each
+    /// slice compares with what is expected then.
     ///
     /// # Errors
     ///
-    /// A map that cannot be read. The same entries are due again.
-    pub fn slice<C: Contents<Walk = W>>(
+    /// A map cannot be read. The next slice compares the same entries again.
+    pub fn next_slice<M: MapReader<Walk = W>>(
         &mut self,
-        tables: &Dump,
-        maps: &C,
+        expected: &MapContents,
+        maps: &M,
         capacity: Capacity,
         budget: usize,
-    ) -> Result<Slice, MapError> {
-        let mut slice = Slice::default();
+    ) -> Result<AuditSlice, MapError> {
+        let mut slice = AuditSlice::default();
         while slice.entries < budget && !slice.ends {
             let room = budget - slice.entries;
-            match self.part {
-                Part::Services => {
-                    let range = self.range(capacity.service_entries(), room, Part::Clusters);
-                    compare(
-                        range,
-                        &tables.services,
-                        |id| maps.service_at(id),
-                        &mut slice,
-                        |id, record| [Step::WriteService { id, record: record.into() }],
-                    );
+            let is_through = match self.part {
+                Part::Frontends => self.look_up_frontends(expected, maps, room, &mut slice)?,
+                Part::Vips => self.look_up_vips(expected, maps, room, &mut slice)?,
+                Part::ForeignFrontends => {
+                    let found = maps.next_frontends(&mut self.walk)?;
+                    let is_foreign = |key: &FrontendKey| expected.frontend(key).is_none();
+                    slice.delete_foreign(found, is_foreign, Step::DeleteFrontend)
                 }
-                Part::Clusters => {
-                    let range = self.range(capacity.cluster_entries(), room, Part::Backends);
-                    compare(
-                        range,
-                        &tables.clusters,
-                        |id| maps.cluster_at(id),
-                        &mut slice,
-                        |id, record| [Step::WriteCluster { id, record: record.into() }],
-                    );
-                }
-                Part::Backends => {
-                    let range = self.range(capacity.backend_entries(), room, Part::Slots);
-                    compare(
-                        range,
-                        &tables.backends,
-                        |id| maps.backend_at(id),
-                        &mut slice,
-                        |id, backend| [Step::WriteBackend { id, backend }],
-                    );
-                }
-                Part::Slots => {
-                    let range = self.range(capacity.slot_entries(), room, Part::States);
-                    compare(
-                        range,
-                        &tables.slots,
-                        |slot| maps.slot_at(slot),
-                        &mut slice,
-                        |block, id| [Step::WriteSlots { block, ids: vec![id] }],
-                    );
-                }
-                Part::States => {
-                    let range = self.range(capacity.state_entries(), room, Part::Frontends);
-                    compare(
-                        range,
-                        &tables.states,
-                        |index| maps.state_at(index),
-                        &mut slice,
-                        |index, state| {
-                            // The extent last, since a reader may be there.
-                            [
-                                Step::WriteState { index, state: state.into() },
-                                Step::Flip { index, extent: state.extent },
-                            ]
-                        },
-                    );
-                }
-                Part::Frontends => self.look_for_frontends(tables, maps, room, &mut slice)?,
-                Part::Vips => self.look_for_vips(tables, maps, room, &mut slice)?,
-                Part::ForeignFrontends => match maps.next_frontends(&mut self.walk)? {
-                    Some(found) => {
-                        slice.entries += found.len();
-                        let foreign =
-                            found.into_iter().filter(|key| tables.frontend(key).is_none());
-                        slice.repairs.extend(foreign.map(Step::DeleteFrontend));
-                    }
-                    None => self.go_on_with(Part::Vips),
-                },
                 Part::ForeignVips => {
-                    if let Some(found) = maps.next_vips(&mut self.walk)? {
-                        slice.entries += found.len();
-                        let foreign = found.into_iter().filter(|vip| !tables.is_vip(vip));
-                        slice.repairs.extend(foreign.map(Step::DeleteVip));
-                    } else {
-                        self.go_on_with(Part::default());
-                        slice.ends = true;
-                    }
+                    let found = maps.next_vips(&mut self.walk)?;
+                    slice.delete_foreign(found, |vip| !expected.is_vip(vip), Step::DeleteVip)
                 }
+                array => self.compare_array(array, expected, maps, capacity, room, &mut slice),
+            };
+            if is_through {
+                let next = self.part.next();
+                slice.ends = next.is_none();
+                *self = Self { part: next.unwrap_or_default(), ..Self::default() };
             }
         }
         Ok(slice)
     }
 
-    fn go_on_with(&mut self, part: Part) {
-        *self = Self { part, ..Self::default() };
-    }
-
-    /// The next entries of an array, after which it goes on with `then`.
-    fn range(&mut self, entries: u32, room: usize, then: Part) -> Range<u32> {
+    /// Compares the next entries of an array. Returns whether they are the last.
+    fn compare_array(
+        &mut self,
+        array: Part,
+        expected: &MapContents,
+        maps: &impl MapReader,
+        capacity: Capacity,
+        room: usize,
+        slice: &mut AuditSlice,
+    ) -> bool {
+        let entries = array.entries(capacity);
         let room = u32::try_from(room).unwrap_or(u32::MAX);
         let end = self.next.saturating_add(room).min(entries);
-        let range = self.next.min(end)..end;
-        if end == entries {
-            self.go_on_with(then);
-        } else {
-            self.next = end;
+        for index in mem::replace(&mut self.next, end)..end {
+            slice.entries += 1;
+            slice.compare_entry(array, index, expected, maps);
         }
-        range
+        end == entries
     }
 
-    fn look_for_frontends(
+    /// Looks up the next frontends that the map should have. Returns whether they are the last.
+    fn look_up_frontends(
         &mut self,
-        tables: &Dump,
-        maps: &impl Contents<Walk = W>,
+        expected: &MapContents,
+        maps: &impl MapReader,
         room: usize,
-        slice: &mut Slice,
-    ) -> Result<(), MapError> {
+        slice: &mut AuditSlice,
+    ) -> Result<bool, MapError> {
         let from = self.last_frontend.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut looked = 0;
-        for (&key, &index) in tables.frontends.range((from, Bound::Unbounded)).take(room) {
+        let before = slice.entries;
+        for (&key, &index) in expected.frontends.range((from, Bound::Unbounded)).take(room) {
             match maps.index_of(&key)? {
                 Some(found) if found == index => {}
                 Some(_) => slice
@@ -248,58 +185,99 @@ impl<W: Default + Debug> Audit<W> {
                 None => slice.repairs.push(Step::InsertFrontend { key, index }),
             }
             self.last_frontend = Some(key);
-            looked += 1;
+            slice.entries += 1;
         }
-        slice.entries += looked;
-        if looked < room {
-            self.go_on_with(Part::ForeignFrontends);
-        }
-        Ok(())
+        Ok(slice.entries - before < room)
     }
 
-    fn look_for_vips(
+    /// Looks up the next VIPs that the map should have. Returns whether they are the last.
+    fn look_up_vips(
         &mut self,
-        tables: &Dump,
-        maps: &impl Contents<Walk = W>,
+        expected: &MapContents,
+        maps: &impl MapReader,
         room: usize,
-        slice: &mut Slice,
-    ) -> Result<(), MapError> {
+        slice: &mut AuditSlice,
+    ) -> Result<bool, MapError> {
         let from = self.last_vip.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut looked = 0;
-        for &vip in tables.vips.range((from, Bound::Unbounded)).take(room) {
+        let before = slice.entries;
+        for &vip in expected.vips.range((from, Bound::Unbounded)).take(room) {
             if !maps.has_vip(&vip)? {
                 slice.repairs.push(Step::InsertVip(vip));
             }
             self.last_vip = Some(vip);
-            looked += 1;
+            slice.entries += 1;
         }
-        slice.entries += looked;
-        if looked < room {
-            self.go_on_with(Part::ForeignVips);
-        }
-        Ok(())
+        Ok(slice.entries - before < room)
     }
 }
 
-/// Compares entries of an array.
-fn compare<T: Zeroable + PartialEq + Copy, const N: usize>(
-    range: Range<u32>,
+impl AuditSlice {
+    /// Compares one entry of an array.
+    fn compare_entry(
+        &mut self,
+        array: Part,
+        index: u32,
+        expected: &MapContents,
+        maps: &impl MapReader,
+    ) {
+        let repairs = &mut self.repairs;
+        match array {
+            Part::Services => repairs.extend(
+                expected_if_different(&expected.services, index, maps.service(index))
+                    .map(|record| Step::WriteService { id: index, record: record.into() }),
+            ),
+            Part::Clusters => repairs.extend(
+                expected_if_different(&expected.clusters, index, maps.cluster(index))
+                    .map(|record| Step::WriteCluster { id: index, record: record.into() }),
+            ),
+            Part::Backends => repairs.extend(
+                expected_if_different(&expected.backends, index, maps.backend(index))
+                    .map(|backend| Step::WriteBackend { id: index, backend }),
+            ),
+            Part::Slots => repairs.extend(
+                expected_if_different(&expected.slots, index, maps.slot(index))
+                    .map(|id| Step::WriteSlots { block: index, ids: vec![id] }),
+            ),
+            Part::States => repairs.extend(
+                expected_if_different(&expected.states, index, maps.state(index))
+                    .into_iter()
+                    .flat_map(|state| write_live_state(index, state)),
+            ),
+            _ => {}
+        }
+    }
+
+    /// Deletes the foreign ones of the entries that a walk came to. Returns whether it is at its end.
+    fn delete_foreign<K>(
+        &mut self,
+        found: Option<Vec<K>>,
+        is_foreign: impl Fn(&K) -> bool,
+        delete: fn(K) -> Step,
+    ) -> bool {
+        let Some(found) = found else { return true };
+        self.entries += found.len();
+        self.repairs.extend(found.into_iter().filter(is_foreign).map(delete));
+        false
+    }
+}
+
+/// The expected entry of an array, if the map has another one.
+fn expected_if_different<T: Zeroable + PartialEq + Copy>(
     expected: &Pages<T>,
-    read: impl Fn(u32) -> T,
-    slice: &mut Slice,
-    repair: impl Fn(u32, T) -> [Step; N],
-) {
-    slice.entries += range.len();
-    for index in range {
-        let expected = expected.get(index as usize).copied().unwrap_or(T::zeroed());
-        if read(index) != expected {
-            slice.repairs.extend(repair(index, expected));
-        }
-    }
+    index: u32,
+    found: Option<T>,
+) -> Option<T> {
+    let expected = expected.get(index as usize).copied().unwrap_or(T::zeroed());
+    (found.unwrap_or(T::zeroed()) != expected).then_some(expected)
 }
 
-/// Of these writes, those that repair an entry each: what follows on one to the same is left out.
-pub fn repaired(steps: &[Step]) -> impl Iterator<Item = &Step> {
+/// Restores a state that a program may read meanwhile: the extent goes last.
+fn write_live_state(index: u32, state: FrontendState) -> [Step; 2] {
+    [Step::WriteState { index, state: state.into() }, Step::Flip { index, extent: state.extent }]
+}
+
+/// One step for each entry that these repairs restore: a pair of steps on one entry counts once.
+pub fn repaired_entries(steps: &[Step]) -> impl Iterator<Item = &Step> {
     let mut before = None;
     steps.iter().filter(move |step| {
         let place = place(step);
@@ -322,14 +300,15 @@ mod tests {
 
     use super::*;
     use crate::reconcile::{
-        Maps as _, MemoryMaps,
+        Maps as _,
         convert::frontend_key,
         fixtures::{address, desired, frontend, id, maps},
+        testing::MemoryMaps,
     };
 
     const CAPACITY: Capacity = Capacity { frontends: 8, endpoints: 16, clusters: 2 };
 
-    fn world() -> (MemoryMaps, Dump) {
+    fn world() -> (MemoryMaps, MapContents) {
         let wanted = desired([
             (
                 id("10.0.0.1", 80),
@@ -339,14 +318,14 @@ mod tests {
             (id("fd00::1", 80), frontend("shop", &[])),
         ]);
         let (maps, realized) = maps(CAPACITY, &[&wanted]);
-        (maps, realized.tables().clone())
+        (maps, realized.contents().clone())
     }
 
     /// A whole pass, in slices of this size, each of which is written.
-    fn pass(maps: &mut MemoryMaps, tables: &Dump, budget: usize) -> (usize, Vec<Step>) {
+    fn pass(maps: &mut MemoryMaps, tables: &MapContents, budget: usize) -> (usize, Vec<Step>) {
         let (mut audit, mut entries, mut repairs) = (Audit::default(), 0, Vec::new());
         loop {
-            let slice = audit.slice(tables, &*maps, CAPACITY, budget).expect("in memory");
+            let slice = audit.next_slice(tables, &*maps, CAPACITY, budget).expect("in memory");
             assert!(slice.entries <= budget + 1 || slice.ends, "{slice:?}");
             slice.repairs.iter().for_each(|step| maps.write(step).expect("no fault"));
             entries += slice.entries;
@@ -357,7 +336,7 @@ mod tests {
         }
     }
 
-    type Harm = fn(&mut Dump, FrontendKey);
+    type Harm = fn(&mut MapContents, FrontendKey);
 
     const HARMS: [Harm; 12] = [
         |dump, _| dump.services[1] = Zeroable::zeroed(),
@@ -390,7 +369,11 @@ mod tests {
                 harm(&mut dump, key);
                 let mut maps = MemoryMaps::with_contents(CAPACITY, dump);
                 let (entries, repairs) = pass(&mut maps, &tables, budget);
-                assert_eq!(repaired(&repairs).count() == 1, number != 4, "{number}: {repairs:?}");
+                assert_eq!(
+                    repaired_entries(&repairs).count() == 1,
+                    number != 4,
+                    "{number}: {repairs:?}"
+                );
                 assert!(entries >= pass_entries(&tables, CAPACITY) - 1, "{entries}");
                 let (_, rest) = pass(&mut maps, &tables, budget);
                 assert_eq!(rest, [], "{number}");

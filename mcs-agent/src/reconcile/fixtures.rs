@@ -1,8 +1,8 @@
-//! Short ways to say what is wanted, for tests.
+//! Short ways to write desired states, for unit tests.
 
 use std::net::IpAddr;
 
-use super::{MemoryMaps, Realized, apply, plan};
+use super::{Pruning, Realized, apply, plan, testing::MemoryMaps};
 use crate::model::{Backend, Capacity, DesiredState, Frontend, FrontendId, ObjectKey, Protocol};
 
 /// A TCP frontend.
@@ -61,7 +61,7 @@ pub(super) fn go(
     maps: &mut MemoryMaps,
     realized: &mut Realized,
 ) -> Vec<String> {
-    let plan = plan(desired, realized, true);
+    let plan = plan(desired, realized, Pruning::On);
     assert_eq!(plan.deferred, []);
     apply(&plan, maps, realized).expect("no fault");
     plan.steps.iter().map(|step| format!("{}: {step}", step.map().unwrap_or("all"))).collect()

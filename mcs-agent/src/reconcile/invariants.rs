@@ -12,9 +12,10 @@ use self::{
     watched::Watched,
 };
 use super::{
-    Dump, Faulty, Maps, MemoryMaps, Plan, Realized, apply,
+    MapContents, MapReader as _, Maps, Plan, Pruning, Realized, apply,
     fixtures::{self, frontend, go, maps, pods},
     plan,
+    testing::{FaultyMaps, MemoryMaps},
 };
 use crate::model::{Capacity, DesiredState, Frontend, FrontendId};
 
@@ -22,35 +23,35 @@ use crate::model::{Capacity, DesiredState, Frontend, FrontendId};
 #[derive(Clone)]
 struct World {
     capacity: Capacity,
-    maps: Faulty<Watched>,
+    maps: FaultyMaps<Watched>,
     realized: Realized,
 }
 
 impl World {
     fn new(capacity: Capacity, fault_per_mille: u16, seed: u64) -> Self {
         let maps = Watched::new(MemoryMaps::new(capacity));
-        let maps = Faulty::new(maps, fault_per_mille, seed);
+        let maps = FaultyMaps::new(maps, fault_per_mille, seed);
         Self { capacity, maps, realized: Realized::empty(capacity) }
     }
 
     /// Maps as found.
-    fn found(capacity: Capacity, dump: Dump) -> Self {
+    fn found(capacity: Capacity, dump: MapContents) -> Self {
         let maps = Watched::new(MemoryMaps::with_contents(capacity, dump));
         let mut world = Self::new(capacity, 0, 0);
-        world.maps = Faulty::new(maps, 0, 0);
+        world.maps = FaultyMaps::new(maps, 0, 0);
         world.restart();
         world
     }
 
     /// Goes some of the way to what the event wants, all of it unless it says otherwise.
     fn play(&mut self, event: &Event) {
-        let Event { desired, prune, stop, restart } = event;
-        let mut plan = plan(desired, &self.realized, *prune);
+        let Event { desired, pruning, stop, restart } = event;
+        let mut plan = plan(desired, &self.realized, *pruning);
         assert_eq!(plan.deferred, []);
         if let Some(stop) = stop {
             plan.steps.truncate(stop.index(plan.steps.len() + 1));
         }
-        self.maps.maps.expect(desired, *prune, self.realized.tables());
+        self.maps.maps.expect(desired, *pruning, self.realized.contents());
         // A failed write is one more way to stop.
         let _ = apply(&plan, &mut self.maps, &mut self.realized);
         if *restart {
@@ -61,17 +62,17 @@ impl World {
     /// Goes some of the way, up to a write that fails, with effect or without.
     fn fail_at(&mut self, nth: usize, plan: &Plan, desired: &DesiredState, takes_effect: bool) {
         let part = Plan { steps: plan.steps[..nth].to_vec(), deferred: Vec::new() };
-        self.maps.maps.expect(desired, true, self.realized.tables());
+        self.maps.maps.expect(desired, Pruning::On, self.realized.contents());
         apply(&part, &mut self.maps, &mut self.realized).expect("no fault so far");
         if takes_effect {
             self.maps.write(&plan.steps[nth]).expect("no fault behind");
         }
-        self.realized.doubt(&plan.steps[nth]);
+        self.realized.record_failure(&plan.steps[nth]);
     }
 
     /// Another agent takes over what this one left.
     fn restart(&mut self) {
-        let dump = self.maps.dump().expect("in memory");
+        let dump = self.maps.reader().read_all().expect("in memory");
         let (realized, findings) = Realized::restore(dump, self.capacity);
         assert_eq!(findings, []);
         self.realized = realized;
@@ -80,13 +81,13 @@ impl World {
     /// Tries until the maps hold what is wanted, and nothing else.
     fn converge(&mut self, desired: &DesiredState) {
         for _ in 0..1000 {
-            let plan = plan(desired, &self.realized, true);
+            let plan = plan(desired, &self.realized, Pruning::On);
             assert_eq!(plan.deferred, []);
-            self.maps.maps.expect(desired, true, self.realized.tables());
+            self.maps.maps.expect(desired, Pruning::On, self.realized.contents());
             if apply(&plan, &mut self.maps, &mut self.realized).is_ok() {
                 self.maps.maps.assert_arrived();
                 self.assert_known();
-                assert_eq!(super::plan(desired, &self.realized, true), Plan::default());
+                assert_eq!(super::plan(desired, &self.realized, Pruning::On), Plan::default());
                 return;
             }
         }
@@ -95,12 +96,12 @@ impl World {
 
     /// What the agent believes of the maps is so, for all that a reader can reach.
     fn assert_known(&self) {
-        let reachable = |dump: &Dump| {
+        let reachable = |dump: &MapContents| {
             let listing = dump.to_string();
             listing.lines().filter(|line| !line.starts_with("RETIRED")).collect::<String>()
         };
-        let dump = self.maps.dump().expect("in memory");
-        assert_eq!(reachable(self.realized.tables()), reachable(&dump));
+        let dump = self.maps.reader().read_all().expect("in memory");
+        assert_eq!(reachable(self.realized.contents()), reachable(&dump));
         let reachable = Realized::restore(dump, self.capacity).0.endpoints();
         assert_eq!(self.realized.endpoints(), reachable);
     }
@@ -117,7 +118,7 @@ fn contents_after(mut world: World, events: &[Event], last: &DesiredState) -> St
         world.play(event);
     }
     world.converge(last);
-    world.maps.dump().expect("in memory").contents().to_string()
+    world.maps.reader().read_all().expect("in memory").contents().to_string()
 }
 
 /// Five backends, each alone in the middle of nowhere: the longest run of free slots is 10.
@@ -148,7 +149,7 @@ proptest! {
         for event in &events {
             world.play(event);
             world.maps.maps.assert_arrived();
-            let again = plan(&event.desired, &world.realized, event.prune);
+            let again = plan(&event.desired, &world.realized, event.pruning);
             prop_assert_eq!(again, Plan::default());
         }
     }
@@ -180,7 +181,7 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let mut world = World::new(capacity(), 0, seed);
-        world.maps = Faulty::in_bursts(world.maps.maps, 30, length, seed);
+        world.maps = FaultyMaps::in_bursts(world.maps.maps, 30, length, seed);
         prop_assert_eq!(contents_after(world, &events, &last), fresh(&last, capacity()));
     }
 
@@ -211,7 +212,7 @@ proptest! {
         prop_assert_eq!(contents, fresh(&wanted, capacity()));
         let (realized, findings) = Realized::restore(found.contents().clone(), capacity());
         prop_assert_eq!(findings, []);
-        prop_assert_eq!(plan(&wanted, &realized, true).deferred, []);
+        prop_assert_eq!(plan(&wanted, &realized, Pruning::On).deferred, []);
     }
 }
 
@@ -223,7 +224,7 @@ proptest! {
     fn any_write_may_fail(first in desired(), second in desired(), third in desired()) {
         let mut world = World::new(capacity(), 0, 0);
         world.converge(&first);
-        let plan = plan(&second, &world.realized, true);
+        let plan = plan(&second, &world.realized, Pruning::On);
         for nth in 0..plan.steps.len() {
             for takes_effect in [false, true] {
                 let mut world = world.clone();

@@ -1,11 +1,13 @@
+//! The config maps as sorted lines of text.
+
 use std::fmt;
 
 use mcs_common::{
-    BackendState, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey, FrontendState, select::Tables,
+    BackendState, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey, FrontendState, select::Arrays as _,
 };
 
 use super::{
-    Dump,
+    MapContents,
     convert::{backend_address, cluster_name, key_text, service_key},
 };
 
@@ -22,11 +24,11 @@ use super::{
 /// backends that were removed and whose ids are not in use anew.
 #[derive(Clone, Copy, Debug)]
 pub struct Listing<'a> {
-    dump: &'a Dump,
+    dump: &'a MapContents,
     positions: bool,
 }
 
-impl Dump {
+impl MapContents {
     /// Lists what is there but not where: no index, id, block or generation, and nothing retired.
     /// Equal for maps that came to the same by different ways.
     pub const fn contents(&self) -> Listing<'_> {
@@ -34,7 +36,7 @@ impl Dump {
     }
 }
 
-impl fmt::Display for Dump {
+impl fmt::Display for MapContents {
     /// As [`Listing`], with positions.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Listing { dump: self, positions: true }.fmt(f)
@@ -133,7 +135,7 @@ mod tests {
 
     const CAPACITY: Capacity = Capacity { frontends: 4, endpoints: 8, clusters: 2 };
 
-    fn listed() -> crate::reconcile::Dump {
+    fn listed() -> crate::reconcile::MapContents {
         let both = [("10.1.0.1:8080", "east"), ("10.1.0.2:8080", "")];
         let former = desired([(id("10.0.0.1", 80), frontend("web", &both))]);
         let mut web = frontend("web", &both[..1]);

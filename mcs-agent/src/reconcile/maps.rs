@@ -1,21 +1,53 @@
-use std::{fmt, io};
+//! How the agent reads and writes the config maps, in the kernel or in memory.
 
-use super::{Dump, Step};
+use std::{
+    fmt::{self, Debug},
+    io,
+};
+
+use mcs_common::{Address, ClusterRecord, FrontendKey, ServiceRecord, select::Arrays};
+
+use super::{MapContents, Step};
 
 /// The config maps, as their one writer sees them.
 pub trait Maps {
+    /// How they are read.
+    type Reader: MapReader;
+
     /// Does one step.
     ///
     /// # Errors
     ///
-    /// The kernel's answer. The step may have taken effect all the same.
+    /// The kernel's answer. The step may have taken effect nevertheless.
     fn write(&mut self, step: &Step) -> Result<(), MapError>;
 
-    /// Everything the maps hold.
-    fn dump(&self) -> Result<Dump, MapError>;
+    /// The same maps, to be read.
+    fn reader(&self) -> &Self::Reader;
 }
 
-/// What was tried on a map.
+/// The config maps as user space reads them. Reads of the hash maps are system calls, which can fail;
+/// the arrays are mapped.
+pub trait MapReader: Arrays {
+    /// The position of a walk through a hash map.
+    type Walk: Default + Debug;
+
+    /// Everything the maps hold. Not a snapshot: the agent may write between two reads.
+    fn read_all(&self) -> Result<MapContents, MapError>;
+    /// Whether `vips` has this entry.
+    fn has_vip(&self, vip: &Address) -> Result<bool, MapError>;
+    /// The index at this key of `frontends`.
+    fn index_of(&self, key: &FrontendKey) -> Result<Option<u32>, MapError>;
+    /// The next entries of `vips`, at least one; `None` at the end.
+    fn next_vips(&self, walk: &mut Self::Walk) -> Result<Option<Vec<Address>>, MapError>;
+    /// The next entries of `frontends`, at least one; `None` at the end.
+    fn next_frontends(&self, walk: &mut Self::Walk) -> Result<Option<Vec<FrontendKey>>, MapError>;
+    /// `services[id]`.
+    fn service(&self, id: u32) -> Option<ServiceRecord>;
+    /// `clusters[id]`.
+    fn cluster(&self, id: u32) -> Option<ClusterRecord>;
+}
+
+/// What the agent tried on a map.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation {
     /// A step, as it displays.
@@ -33,13 +65,13 @@ impl fmt::Display for Operation {
     }
 }
 
-/// A map did not do what it was asked. Displays without the kernel's answer, which is the source.
+/// A read or write of a map failed. Displays without the kernel's answer, which is the source.
 #[derive(Debug, thiserror::Error)]
 #[error("map {map}: cannot {operation}")]
 pub struct MapError {
     /// By its name in [`mcs_common::maps`].
     pub map: &'static str,
-    /// What was tried, and on which key.
+    /// What failed, and on which key.
     pub operation: Operation,
     /// The kernel's answer.
     pub source: io::Error,

@@ -1,3 +1,5 @@
+//! A large array whose clones share their unchanged parts.
+
 use std::{
     ops::{Index, IndexMut},
     sync::Arc,

@@ -1,66 +1,89 @@
+//! Makes the steps from the realized to the desired state.
+
+mod builder;
 mod deferred;
-mod draft;
-mod room;
-mod target;
+mod frontend_change;
+mod placement;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use mcs_common::{Address, FrontendKey};
 
 pub use self::deferred::{Deferred, Shortage, Subject};
-use self::{draft::Draft, target::Target};
+use self::{builder::PlanBuilder, frontend_change::FrontendChange};
 use super::{Realized, Step, convert::frontend_key};
 use crate::model::{DesiredChanges, DesiredState, Frontend, FrontendId};
 
-/// How to get from what the maps hold to what is wanted.
+/// The steps from the realized to the desired state.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Plan {
-    /// In this order. After each of them every reader sees every frontend whole, as it was or as it
-    /// is to be.
+    /// In order. After each of them every reader finds every frontend with its former or its new
+    /// backends and attributes.
     pub steps: Vec<Step>,
-    /// What there is no room for: it stays as it is, all else goes on.
+    /// The changes that wait for room. All others are in `steps`.
     pub deferred: Vec<Deferred>,
 }
 
-/// The frontends that are wanted, by the key that the maps know them by.
+/// The desired frontends, by their keys in the maps.
 type Wanted<'a> = BTreeMap<FrontendKey, (&'a FrontendId, &'a Frontend)>;
 
-/// Plans the way from `realized` to `desired`; without steps if that is where we are.
+/// Whether a plan deletes what `desired` does not have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pruning {
+    /// It deletes VIPs, frontends and backends.
+    On,
+    /// It only adds: the objects of the others may not have been read yet. A frontend keeps its backends.
+    /// One that another import seems to have now stays as it is.
+    Off,
+}
+
+impl Pruning {
+    /// On as soon as the source has been read completely.
+    pub const fn once(synced: bool) -> Self {
+        if synced { Self::On } else { Self::Off }
+    }
+
+    const fn is_on(self) -> bool {
+        matches!(self, Self::On)
+    }
+}
+
+/// Plans the steps from `realized` to `desired`. There are none if both are equal.
 ///
-/// VIPs and frontends that `desired` does not name go only if `prune`, which is for when every
-/// source has synced. Until then a frontend that exists keeps its backends and may get more, and one
-/// that seems to have changed hands is left alone: who it belongs to may not have been read yet.
+/// The order:
+/// 1. Deletions, which make room.
+/// 2. Frontends that get fewer backends: no more backends are in use at any time than before or after.
+/// 3. Frontends that get more.
+/// 4. New frontends: an insertion that keeps failing does not delay the changes above.
+/// 5. VIPs, when all their ports are there.
 ///
-/// What goes comes first, so that it makes room; then what shrinks, so that the backends in use
-/// are never more than before or after; then what grows; then what is new, since no lasting failure
-/// to insert may keep the rest from its changes; and a VIP last, when all its ports are there.
-/// Readers are waited for only where there is no room otherwise, or when much waits for them.
-pub fn plan(desired: &DesiredState, realized: &Realized, prune: bool) -> Plan {
+/// A plan waits for readers only if there is no room otherwise, or if many released entries wait.
+pub fn plan(desired: &DesiredState, realized: &Realized, pruning: Pruning) -> Plan {
     let wanted: Wanted<'_> =
         desired.frontends.iter().map(|(id, frontend)| (frontend_key(id), (id, frontend))).collect();
     let vips: BTreeSet<Address> = desired.vips.iter().map(|&ip| ip.into()).collect();
 
-    let mut draft = Draft::new(realized);
-    draft.clear_no_name();
-    if prune {
-        draft.delete_vips(&vips);
+    let mut builder = PlanBuilder::new(realized);
+    builder.clear_no_name();
+    if pruning.is_on() {
+        builder.delete_vips(&vips);
     }
-    draft.delete_frontends(|key| prune && !wanted.contains_key(key));
-    change(&mut draft, &wanted, prune);
-    draft.insert_vips(&vips);
-    draft.finish()
+    builder.delete_frontends(|key| pruning.is_on() && !wanted.contains_key(key));
+    change(&mut builder, &wanted, pruning);
+    builder.insert_vips(&vips);
+    builder.finish()
 }
 
-/// Plans the same where nothing outside of `scope` is other than it was when a plan left nothing to
-/// do. If that is not everything, every source has synced.
+/// Plans the changes within `scope`. The realized state must equal the desired one outside of it. A
+/// scope other than everything requires that the source has synced.
 pub fn plan_within(
     scope: &DesiredChanges,
     desired: &DesiredState,
     realized: &Realized,
-    prune: bool,
+    pruning: Pruning,
 ) -> Plan {
     match scope {
-        DesiredChanges::Everything => plan(desired, realized, prune),
+        DesiredChanges::Everything => plan(desired, realized, pruning),
         DesiredChanges::Backends(frontends) => plan_backends(desired, realized, frontends),
     }
 }
@@ -71,36 +94,42 @@ fn plan_backends(desired: &DesiredState, realized: &Realized, ids: &BTreeSet<Fro
         .filter_map(|id| desired.frontends.get_key_value(id))
         .map(|(id, frontend)| (frontend_key(id), (id, frontend)))
         .collect();
-    let mut draft = Draft::new(realized);
-    change(&mut draft, &wanted, true);
-    draft.finish()
+    let mut builder = PlanBuilder::new(realized);
+    change(&mut builder, &wanted, Pruning::On);
+    builder.finish()
 }
 
-/// Makes frontends what they are to become.
-fn change(draft: &mut Draft<'_>, wanted: &Wanted<'_>, prune: bool) {
-    draft.retire();
-    let targets = targets(wanted, draft.realized(), prune);
-    let (new, mut changed): (Vec<_>, Vec<_>) = targets.into_iter().partition(Target::is_new);
-    changed.sort_by_key(Target::growth);
-    for target in &changed {
-        draft.realize(target);
+/// Adds the steps that change and create frontends.
+fn change(builder: &mut PlanBuilder<'_>, wanted: &Wanted<'_>, pruning: Pruning) {
+    builder.retire();
+    let (new, mut existing): (Vec<_>, Vec<_>) =
+        changes(wanted, builder.realized(), pruning).into_iter().partition(FrontendChange::is_new);
+    existing.sort_by_key(FrontendChange::growth);
+    for change in &existing {
+        builder.realize(change);
     }
-    draft.reaffirm();
-    for target in &new {
-        draft.realize(target);
+    builder.reaffirm();
+    for change in &new {
+        builder.realize(change);
     }
 }
 
-/// The wanted frontends that differ from what the maps hold.
-fn targets<'a>(wanted: &Wanted<'a>, realized: &Realized, prune: bool) -> Vec<Target<'a>> {
+/// The desired frontends that differ from the realized ones.
+fn changes<'a>(
+    wanted: &Wanted<'a>,
+    realized: &Realized,
+    pruning: Pruning,
+) -> Vec<FrontendChange<'a>> {
     wanted
         .iter()
         .filter_map(|(key, (id, frontend))| match realized.index(key) {
-            None => Some(Target::new(id, frontend)),
-            Some(index) if prune => Some(Target::replace(realized, index, id, frontend)),
-            Some(index) => Target::extend(realized, index, id, frontend),
+            None => Some(FrontendChange::new(id, frontend)),
+            Some(index) if pruning.is_on() => {
+                Some(FrontendChange::replace(realized, index, id, frontend))
+            }
+            Some(index) => FrontendChange::extend(realized, index, id, frontend),
         })
-        .filter(|target| target.differs(realized))
+        .filter(|change| change.differs(realized))
         .collect()
 }
 

@@ -1,61 +1,63 @@
-mod doubt;
+//! The realized state: the agent's model of the config maps.
+
+mod queries;
 mod references;
 mod restore;
-mod served;
+mod unconfirmed;
 
 use std::collections::BTreeSet;
 
 use bytemuck::Zeroable;
 use mcs_common::{
     Address, BackendRecord, ClusterRecord, Extent, FrontendKey, FrontendState, ServiceRecord,
-    select::Tables,
+    select::{Arrays as _, Tables as _},
 };
 
-use self::doubt::Doubt;
-pub use self::restore::{Damage, Finding};
+pub use self::restore::{Damage, DamagedFrontend};
+use self::unconfirmed::Unconfirmed;
 use super::{
-    Dump, Step,
-    extents::{Extents, one},
-    ledger::Ledger,
+    MapContents, Step,
+    allocations::Allocations,
+    free_list::{FreeList, one},
 };
 use crate::model::Capacity;
 
-/// What the maps hold, kept up step by step, and what of it is free.
+/// What the maps hold as far as the agent knows, and which entries are free.
 #[derive(Clone, Debug)]
 pub struct Realized {
     capacity: Capacity,
-    tables: Dump,
-    ledger: Ledger,
+    contents: MapContents,
+    allocations: Allocations,
     /// How many backends a reader can reach.
     endpoints: u32,
     /// Backends active in the map that no frontend refers to any more.
     stale: BTreeSet<u32>,
-    /// Frontends in the map that are not fit for a reader. What they refer to is not in use.
+    /// Frontends in the map that lead nowhere. What they refer to is not in use.
     damaged: BTreeSet<FrontendKey>,
-    doubt: Doubt,
+    unconfirmed: Unconfirmed,
 }
 
 impl Realized {
-    /// Maps just created: nothing in them.
+    /// New maps, without entries.
     pub fn empty(capacity: Capacity) -> Self {
-        Self::new(capacity, Dump::default(), Ledger::new(capacity, Extents::free))
+        Self::new(capacity, MapContents::default(), Allocations::new(capacity, FreeList::all_free))
     }
 
-    fn new(capacity: Capacity, tables: Dump, ledger: Ledger) -> Self {
+    fn new(capacity: Capacity, contents: MapContents, allocations: Allocations) -> Self {
         Self {
             capacity,
-            tables,
-            ledger,
+            contents,
+            allocations,
             endpoints: 0,
             stale: BTreeSet::new(),
             damaged: BTreeSet::new(),
-            doubt: Doubt::default(),
+            unconfirmed: Unconfirmed::default(),
         }
     }
 
-    /// What the maps hold, as far as is known.
-    pub const fn tables(&self) -> &Dump {
-        &self.tables
+    /// What the maps hold.
+    pub const fn contents(&self) -> &MapContents {
+        &self.contents
     }
 
     /// How many backends a reader can reach, in all frontends together.
@@ -63,23 +65,23 @@ impl Realized {
         self.endpoints
     }
 
-    /// What is in use of the capacity.
+    /// How much of the capacity is in use. Clusters are not counted.
     pub fn used(&self) -> Capacity {
         let count = |count| u32::try_from(count).unwrap_or(u32::MAX);
         Capacity {
-            frontends: count(self.tables.vips.len().max(self.tables.frontends.len())),
+            frontends: count(self.contents.vips.len().max(self.contents.frontends.len())),
             endpoints: self.endpoints,
             clusters: 0,
         }
     }
 
-    /// What there is room for.
+    /// The capacity of the maps.
     pub const fn capacity(&self) -> Capacity {
         self.capacity
     }
 
-    pub(super) const fn ledger(&self) -> &Ledger {
-        &self.ledger
+    pub(super) const fn allocations(&self) -> &Allocations {
+        &self.allocations
     }
 
     pub(super) const fn stale(&self) -> &BTreeSet<u32> {
@@ -90,70 +92,70 @@ impl Realized {
         &self.damaged
     }
 
-    /// The frontends that are fit for a reader.
+    /// The frontends that are not damaged.
     pub(super) fn frontends(&self) -> impl Iterator<Item = FrontendKey> {
-        self.tables.frontends.keys().filter(|key| !self.damaged.contains(key)).copied()
+        self.contents.frontends.keys().filter(|key| !self.damaged.contains(key)).copied()
     }
 
-    /// The index of a frontend that is fit for a reader.
+    /// The index of a frontend that is not damaged.
     pub(super) fn index(&self, key: &FrontendKey) -> Option<u32> {
-        self.tables.frontend(key).filter(|_| !self.damaged.contains(key))
+        self.contents.frontend(key).filter(|_| !self.damaged.contains(key))
     }
 
-    /// The frontends of which a failed write has left open how they stand in the maps.
-    pub(super) const fn doubted_frontends(&self) -> &BTreeSet<FrontendKey> {
-        &self.doubt.frontends
+    /// The frontends that a failed write may have changed.
+    pub(super) const fn unconfirmed_frontends(&self) -> &BTreeSet<FrontendKey> {
+        &self.unconfirmed.frontends
     }
 
-    /// The VIPs of which a failed write has left open whether they are in the map.
-    pub(super) const fn doubted_vips(&self) -> &BTreeSet<Address> {
-        &self.doubt.vips
+    /// The VIPs that a failed write may have inserted or deleted.
+    pub(super) const fn unconfirmed_vips(&self) -> &BTreeSet<Address> {
+        &self.unconfirmed.vips
     }
 
     pub(super) fn state(&self, index: u32) -> FrontendState {
-        self.tables.state(index).unwrap_or(Zeroable::zeroed())
+        self.contents.state(index).unwrap_or(Zeroable::zeroed())
     }
 
     pub(super) fn backend(&self, id: u32) -> BackendRecord {
-        self.tables.backend(id).unwrap_or(Zeroable::zeroed())
+        self.contents.backend(id).unwrap_or(Zeroable::zeroed())
     }
 
     pub(super) fn service(&self, id: u32) -> ServiceRecord {
-        self.tables.services.get(id as usize).copied().unwrap_or(Zeroable::zeroed())
+        self.contents.service(id)
     }
 
     pub(super) fn cluster(&self, id: u32) -> ClusterRecord {
-        self.tables.clusters.get(id as usize).copied().unwrap_or(Zeroable::zeroed())
+        self.contents.cluster(id)
     }
 
     /// The backend ids in an extent.
     pub(super) fn ids(&self, extent: Extent) -> impl Iterator<Item = u32> {
-        extent.range().map(|slot| self.tables.slot(slot).unwrap_or_default())
+        extent.range().map(|slot| self.contents.slot(slot).unwrap_or_default())
     }
 
-    /// Whether the step writes what no reader can reach, and that stands there already.
+    /// Whether the step writes to a place that no reader can reach, and the map holds the same there.
     pub(super) fn holds(&self, step: &Step) -> bool {
         match *step {
             Step::WriteService { id, ref record } => self.service(id) == **record,
             Step::WriteCluster { id, ref record } => self.cluster(id) == **record,
             Step::WriteBackend { id, backend } => self.backend(id) == backend,
             Step::WriteSlots { block, ref ids } => {
-                ids.iter().zip(block..).all(|(id, slot)| self.tables.slot(slot) == Some(*id))
+                ids.iter().zip(block..).all(|(id, slot)| self.contents.slot(slot) == Some(*id))
             }
             Step::WriteState { index, ref state } => self.state(index) == **state,
             _ => false,
         }
     }
 
-    /// Takes note that a step has succeeded.
-    pub(super) fn advance(&mut self, step: &Step) {
+    /// Updates the model after a step that succeeded.
+    pub(super) fn record_success(&mut self, step: &Step) {
         match *step {
             Step::DeleteVip(vip) | Step::InsertVip(vip) => {
-                self.doubt.vips.remove(&vip);
+                self.unconfirmed.vips.remove(&vip);
             }
             Step::DeleteFrontend(key) => self.withdraw(&key),
             Step::InsertFrontend { key, index } => {
-                self.doubt.frontends.remove(&key);
+                self.unconfirmed.frontends.remove(&key);
                 if self.index(&key).is_none() {
                     self.adopt(index);
                 }
@@ -165,16 +167,16 @@ impl Realized {
             }
             Step::RetireBackend { id } => {
                 if self.stale.remove(&id) {
-                    self.ledger.backends.release(one(id));
+                    self.allocations.backends.release(one(id));
                 }
             }
-            Step::WaitForReaders => self.ledger.settle(),
+            Step::WaitForReaders => self.allocations.end_grace_period(),
             Step::WriteService { .. }
             | Step::WriteCluster { .. }
             | Step::WriteBackend { .. }
             | Step::WriteSlots { .. }
             | Step::WriteState { .. } => {}
         }
-        self.tables.write(step);
+        self.contents.write(step);
     }
 }

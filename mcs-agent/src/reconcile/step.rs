@@ -1,3 +1,5 @@
+//! The writes that a plan is made of.
+
 use std::fmt;
 
 use mcs_common::{
@@ -12,22 +14,22 @@ use mcs_common::{
 /// A plan may have millions: the largest of them are boxed.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Step {
-    /// Deletes from `vips`: the address is no longer ours. Absent is fine.
+    /// Deletes from `vips`: the address is no longer ours. An absent entry counts as success.
     DeleteVip(Address),
-    /// Deletes from `frontends`. Absent is fine.
+    /// Deletes from `frontends`. An absent entry counts as success.
     DeleteFrontend(FrontendKey),
     /// Stores a record that nothing refers to yet.
     WriteService {
         /// Index into `services`, never 0.
         id: u32,
-        /// All of it.
+        /// The new entry.
         record: Box<ServiceRecord>,
     },
     /// Stores a record that nothing refers to yet.
     WriteCluster {
         /// Index into `clusters`, never 0.
         id: u32,
-        /// All of it.
+        /// The new entry.
         record: Box<ClusterRecord>,
     },
     /// Stores a backend that no slot a reader can reach names. The id's former use may still be
@@ -36,7 +38,7 @@ pub enum Step {
     WriteBackend {
         /// Index into `backends`, never 0.
         id: u32,
-        /// All of it.
+        /// The new entry.
         backend: BackendRecord,
     },
     /// Stores into slots that no reader can reach.
@@ -50,7 +52,7 @@ pub enum Step {
     WriteState {
         /// Index into `states`, never 0.
         index: u32,
-        /// All of it, its extent complete.
+        /// The new entry. Its extent is complete.
         state: Box<FrontendState>,
     },
     /// Stores the attributes of a live frontend in place, each whole; a reader may see some of the new
@@ -74,15 +76,15 @@ pub enum Step {
         extent: Extent,
     },
     /// Inserts into `frontends`, never over an entry (`BPF_NOEXIST`): updating a key makes
-    /// concurrent look-ups miss it. The same entry being there is fine, one with another index is
-    /// an error.
+    /// concurrent look-ups miss it. The same entry counts as success, one with another
+    /// index is an error.
     InsertFrontend {
         /// What a client connects to.
         key: FrontendKey,
         /// Index into `states`, complete.
         index: u32,
     },
-    /// Inserts into `vips`, never over an entry (`BPF_NOEXIST`). Its being there is fine.
+    /// Inserts into `vips`, never over an entry (`BPF_NOEXIST`). A present entry counts as success.
     InsertVip(Address),
     /// Stores `RETIRED` to [`BackendRecord::state`]: the rest stays, since readers that hold
     /// the former block still use it.
@@ -90,8 +92,8 @@ pub enum Step {
         /// Index into `backends`.
         id: u32,
     },
-    /// Waits until every program that runs now has ended (an RCU grace period). What was let go
-    /// before may be written anew after.
+    /// Waits until every program that runs now has ended (an RCU grace period). Entries released
+    /// before may be overwritten after.
     WaitForReaders,
 }
 

@@ -10,7 +10,7 @@ use fastrand::Rng;
 use mcs_agent::{
     engine::{Engine, RoundSummary},
     model::{Capacity, NodeContext},
-    reconcile::{Deferred, Faulty, Maps as _, Plan, plan},
+    reconcile::{Deferred, MapReader as _, Maps as _, Plan, Pruning, plan, testing::FaultyMaps},
     source::ManifestSource,
 };
 
@@ -31,7 +31,7 @@ pub(super) struct Agent<M> {
     pub(super) engine: Engine,
     /// What the latest plan had no room for.
     pub(super) deferred: Vec<Deferred>,
-    maps: Faulty<Watched<M>>,
+    maps: FaultyMaps<Watched<M>>,
     now: Instant,
     random: Rng,
 }
@@ -46,7 +46,7 @@ impl<M: Backing> Agent<M> {
     ) -> anyhow::Result<Self> {
         let capacity = faults.first.map_or(node.capacity, |first| first.at_most(node.capacity));
         let maps = new_maps(capacity)?;
-        let maps = Faulty::new(Watched::new(maps, capacity)?, faults.per_mille, faults.seed);
+        let maps = FaultyMaps::new(Watched::new(maps, capacity)?, faults.per_mille, faults.seed);
         Ok(Self {
             source: ManifestSource::new(&manifests),
             manifests,
@@ -120,12 +120,12 @@ impl<M: Backing> Agent<M> {
 
     /// What the agent takes that to be.
     fn believed(&self) -> anyhow::Result<View> {
-        View::of(self.engine.realized().tables())
+        View::of(self.engine.realized().contents())
     }
 
     /// Everything that clients can reach, with the positions that they may remember.
     pub(super) fn positions(&self) -> anyhow::Result<String> {
-        let listing = self.maps.dump()?.to_string();
+        let listing = self.maps.reader().read_all()?.to_string();
         Ok(listing.lines().filter(|line| !line.starts_with("RETIRED")).collect())
     }
 
@@ -137,13 +137,14 @@ impl<M: Backing> Agent<M> {
 
     /// Everything that is to be done, wherever changes were.
     fn plan_all(&self) -> Plan {
-        plan(self.engine.desired(), self.engine.realized(), self.engine.synced())
+        let pruning = Pruning::once(self.engine.synced());
+        plan(self.engine.desired(), self.engine.realized(), pruning)
     }
 
     /// A round, each of whose writes is looked at.
     fn round(&mut self) -> anyhow::Result<RoundSummary> {
-        let before = self.maps.dump()?;
-        let believed = self.engine.realized().tables().clone();
+        let before = self.maps.reader().read_all()?;
+        let believed = self.engine.realized().contents().clone();
         self.maps.maps.watch()?;
         let round = self.engine.reconcile(&mut self.maps, || self.now);
         // After a move the agent looks at what the maps hold.
@@ -154,7 +155,7 @@ impl<M: Backing> Agent<M> {
     }
 }
 
-fn engine<M: Backing>(maps: &Faulty<Watched<M>>, node: NodeContext) -> anyhow::Result<Engine> {
+fn engine<M: Backing>(maps: &FaultyMaps<Watched<M>>, node: NodeContext) -> anyhow::Result<Engine> {
     let (engine, findings) = Engine::start(maps, node, SystemTime::now())?;
     ensure!(findings.is_empty(), "an agent has left damage: {findings:?}");
     Ok(engine)

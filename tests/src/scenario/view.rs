@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail, ensure};
 use mcs_agent::{
     model::FrontendId,
     reconcile::{
-        Dump,
+        MapContents,
         convert::{backend_address, cluster_name, frontend_id, key_text, service_key},
     },
 };
@@ -54,7 +54,7 @@ enum Outcome<'a> {
 
 impl View {
     /// Looks up all there is. An error if anything is not whole.
-    pub(super) fn of(dump: &Dump) -> anyhow::Result<Self> {
+    pub(super) fn of(dump: &MapContents) -> anyhow::Result<Self> {
         let vips = dump.vips.iter().map(mcs_common::Address::to_ip).collect();
         let mut view = Self { vips, ..Self::default() };
         for key in dump.frontends.keys() {
@@ -122,7 +122,7 @@ impl Outcome<'_> {
 
 impl Frontend {
     /// `None` if its VIP is not there.
-    fn find(dump: &Dump, key: &FrontendKey) -> anyhow::Result<Option<Self>> {
+    fn find(dump: &MapContents, key: &FrontendKey) -> anyhow::Result<Option<Self>> {
         let found = match select::lookup(dump, key) {
             Lookup::Found(found) => found,
             Lookup::Miss => return Ok(None),
@@ -151,7 +151,7 @@ impl Frontend {
 }
 
 /// Where each client may be sent, and sent again if it remembers the choice.
-fn choices(dump: &Dump, frontend: u32, extent: Extent) -> anyhow::Result<Vec<Choice>> {
+fn choices(dump: &MapContents, frontend: u32, extent: Extent) -> anyhow::Result<Vec<Choice>> {
     let count = u64::from(extent.count);
     (0..count)
         .map(|nth| {
@@ -222,8 +222,8 @@ pub(super) mod tests {
     }
 
     /// A frontend with backends 1 and 2 in slots 0 and 1.
-    pub(in crate::scenario) fn dump() -> Dump {
-        let mut dump = Dump::default();
+    pub(in crate::scenario) fn dump() -> MapContents {
+        let mut dump = MapContents::default();
         let state = FrontendState {
             key: key(),
             extent: Extent { block: 0, count: 2 },

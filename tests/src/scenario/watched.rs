@@ -2,7 +2,7 @@ use anyhow::{Context as _, ensure};
 use mcs_agent::{
     engine::GrowableMaps,
     model::Capacity,
-    reconcile::{Dump, MapError, Maps, MemoryMaps, Plan, Step},
+    reconcile::{MapContents, MapError, MapReader as _, Maps, Plan, Step, testing::MemoryMaps},
 };
 
 use super::view::View;
@@ -44,12 +44,12 @@ pub(super) struct Watched<M> {
 
 impl<M: Backing> Watched<M> {
     pub(super) fn new(maps: M, capacity: Capacity) -> anyhow::Result<Self> {
-        let before = View::of(&maps.dump()?)?;
+        let before = View::of(&maps.reader().read_all()?)?;
         Ok(Self { maps, capacity, writes_left: None, before, seen: Vec::new(), fault: None })
     }
 
     pub(super) fn view(&self) -> anyhow::Result<View> {
-        View::of(&self.maps.dump()?)
+        View::of(&self.maps.reader().read_all()?)
     }
 
     /// Lets the agent die after so many writes.
@@ -67,7 +67,7 @@ impl<M: Backing> Watched<M> {
     /// Fails if the writes since [`Watched::watch`] were not those of the plan, which was made from
     /// what the agent takes the maps to hold: clients may have found what there was before, what the
     /// agent took that to be, and what it is after.
-    pub(super) fn verdict(&mut self, plan: &Plan, believed: &Dump) -> anyhow::Result<()> {
+    pub(super) fn verdict(&mut self, plan: &Plan, believed: &MapContents) -> anyhow::Result<()> {
         self.fault.take().map_or(Ok(()), Err)?;
         let mut planned = believed.clone();
         for step in &plan.steps {
@@ -103,6 +103,8 @@ impl<M: Backing> Watched<M> {
 }
 
 impl<M: Backing> Maps for Watched<M> {
+    type Reader = M::Reader;
+
     fn write(&mut self, step: &Step) -> Result<(), MapError> {
         if self.is_dead() {
             return Err(MapError::writing(step, std::io::ErrorKind::Interrupted.into()));
@@ -117,8 +119,8 @@ impl<M: Backing> Maps for Watched<M> {
         result
     }
 
-    fn dump(&self) -> Result<Dump, MapError> {
-        self.maps.dump()
+    fn reader(&self) -> &M::Reader {
+        self.maps.reader()
     }
 }
 
@@ -129,9 +131,9 @@ impl<M: Backing> GrowableMaps for Watched<M> {
 
     fn grow(&mut self, capacity: Capacity) -> anyhow::Result<()> {
         ensure!(self.writes_left != Some(0), "the agent is dead");
-        let before = self.maps.dump()?;
+        let before = self.maps.reader().read_all()?;
         self.maps.grow(capacity).context("the maps cannot grow")?;
-        ensure!(self.maps.dump()? == before, "larger maps do not hold the same");
+        ensure!(self.maps.reader().read_all()? == before, "larger maps do not hold the same");
         self.capacity = capacity;
         Ok(())
     }
@@ -166,7 +168,7 @@ mod tests {
             let _ = maps.write(step);
         }
         let refuse = Step::Flip { index: 1, extent: Extent::default() };
-        maps.verdict(&Plan { steps: vec![refuse], deferred: vec![] }, realized.tables())
+        maps.verdict(&Plan { steps: vec![refuse], deferred: vec![] }, realized.contents())
     }
 
     #[test]

@@ -56,7 +56,10 @@ mod tests {
     use super::*;
     use crate::{
         model::{Backend, Capacity, Frontend, ObjectKey},
-        reconcile::{Faulty, MemoryMaps, Plan, apply, plan},
+        reconcile::{
+            Plan, Pruning, apply, plan,
+            testing::{FaultyMaps, MemoryMaps},
+        },
     };
 
     const CAPACITY: Capacity = Capacity { frontends: 4, endpoints: 8, clusters: 2 };
@@ -94,7 +97,7 @@ mod tests {
         let mut maps = MemoryMaps::new(CAPACITY);
         let mut realized = Realized::empty(CAPACITY);
         for desired in all {
-            let plan = plan(desired, &realized, true);
+            let plan = plan(desired, &realized, Pruning::On);
             apply(&plan, &mut maps, &mut realized).unwrap();
         }
         realized
@@ -140,8 +143,8 @@ mod tests {
     fn nothing_is_stale_where_a_write_has_failed() {
         let wanted = desired(Protocol::Udp, &["10.1.0.1:53"]);
         let mut realized = realized(&[&wanted]);
-        let plan = plan(&DesiredState::default(), &realized, true);
-        let mut maps = Faulty::new(MemoryMaps::new(CAPACITY), 1000, 0);
+        let plan = plan(&DesiredState::default(), &realized, Pruning::On);
+        let mut maps = FaultyMaps::new(MemoryMaps::new(CAPACITY), 1000, 0);
         for step in plan.steps {
             // Every write fails, and may have taken effect.
             let one = Plan { steps: vec![step], ..Plan::default() };

@@ -12,14 +12,14 @@ use proptest::{collection, option, prelude::*, sample::Index};
 
 use crate::{
     model::{Backend, Capacity, DesiredState, Frontend, FrontendId, ObjectKey, Protocol},
-    reconcile::{Step, convert::frontend_key},
+    reconcile::{Pruning, Step, convert::frontend_key},
 };
 
 /// Something wanted, and how far the agent gets.
 #[derive(Clone, Debug)]
 pub(super) struct Event {
     pub(super) desired: DesiredState,
-    pub(super) prune: bool,
+    pub(super) pruning: Pruning,
     /// After how many of the steps planned it stops.
     pub(super) stop: Option<Index>,
     /// Whether another agent takes over then.
@@ -152,9 +152,9 @@ pub(super) fn events(event: impl Strategy<Value = Event>) -> impl Strategy<Value
 
 /// An agent that does all it plans.
 pub(super) fn steady() -> impl Strategy<Value = Event> {
-    (desired(), any::<bool>()).prop_map(|(desired, prune)| Event {
+    (desired(), pruning()).prop_map(|(desired, pruning)| Event {
         desired,
-        prune,
+        pruning,
         stop: None,
         restart: false,
     })
@@ -162,8 +162,12 @@ pub(super) fn steady() -> impl Strategy<Value = Event> {
 
 /// An agent that stops anywhere, and may then be replaced.
 pub(super) fn interrupted() -> impl Strategy<Value = Event> {
-    (desired(), any::<bool>(), option::of(any::<Index>()), any::<bool>())
-        .prop_map(|(desired, prune, stop, restart)| Event { desired, prune, stop, restart })
+    (desired(), pruning(), option::of(any::<Index>()), any::<bool>())
+        .prop_map(|(desired, pruning, stop, restart)| Event { desired, pruning, stop, restart })
+}
+
+fn pruning() -> impl Strategy<Value = Pruning> {
+    any::<bool>().prop_map(Pruning::once)
 }
 
 pub(super) fn desired() -> impl Strategy<Value = DesiredState> {

@@ -7,13 +7,13 @@ use std::{
 
 use mcs_common::{
     Address, BackendState, Extent, FrontendKey, FrontendState,
-    select::{self, Choice, Lookup, Tables},
+    select::{self, Arrays as _, Choice, Lookup, Tables},
 };
 
 use crate::{
     model::{DesiredState, Frontend, ObjectKey},
     reconcile::{
-        Dump,
+        MapContents, Pruning,
         convert::{backend_address, cluster_name, frontend_key, service_key},
     },
 };
@@ -45,7 +45,7 @@ pub(super) struct View {
 }
 
 impl View {
-    pub(super) fn of(dump: &Dump) -> Self {
+    pub(super) fn of(dump: &MapContents) -> Self {
         let entry = |(key, index): (&FrontendKey, &u32)| {
             let state = dump.state(*index).expect("a state");
             (*key, entry(dump, dump, &state))
@@ -57,14 +57,14 @@ impl View {
     }
 
     /// Where a complete plan leads from here.
-    pub(super) fn after(&self, desired: &DesiredState, prune: bool) -> Self {
-        let mut after = if prune { Self::default() } else { self.clone() };
+    pub(super) fn after(&self, desired: &DesiredState, pruning: Pruning) -> Self {
+        let mut after = if pruning == Pruning::On { Self::default() } else { self.clone() };
         after.vips.extend(desired.vips.iter().map(|&ip| Address::from(ip)));
         for (id, frontend) in &desired.frontends {
             let key = frontend_key(id);
             let wanted = Entry::wanted(frontend);
             let merged = match self.entries.get(&key) {
-                Some(former) if !prune => former.merge(wanted),
+                Some(former) if pruning == Pruning::Off => former.merge(wanted),
                 _ => wanted,
             };
             after.entries.insert(key, merged);
@@ -107,7 +107,7 @@ impl Entry {
 }
 
 /// What the production reader makes of a destination.
-pub(super) fn outcome(tables: &impl Tables, dump: &Dump, key: &FrontendKey) -> Outcome {
+pub(super) fn outcome(tables: &impl Tables, dump: &MapContents, key: &FrontendKey) -> Outcome {
     match select::lookup(tables, key) {
         Lookup::Miss => Outcome::Miss,
         Lookup::UnknownPort => Outcome::UnknownPort,
@@ -143,7 +143,7 @@ pub(super) fn assert_usable(choices: &[Choice], index: u32) {
     }
 }
 
-fn entry(tables: &impl Tables, dump: &Dump, state: &FrontendState) -> Entry {
+fn entry(tables: &impl Tables, dump: &MapContents, state: &FrontendState) -> Entry {
     let choices = picks(tables, state.extent);
     let cluster = |id: u32| dump.clusters.get(id as usize).map(cluster_name).unwrap_or_default();
     let backends: BTreeMap<SocketAddr, String> = choices

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mcs_common::{
     BackendRecord, BackendRef, BackendState, Extent, FrontendKey,
-    select::{self, Lookup, Tables},
+    select::{self, Arrays as _, Lookup},
 };
 
 use super::{
@@ -13,7 +13,9 @@ use super::{
 };
 use crate::{
     model::DesiredState,
-    reconcile::{Dump, MapError, Maps, MemoryMaps, Step, convert::frontend_key},
+    reconcile::{
+        MapContents, MapError, Maps, Pruning, Step, convert::frontend_key, testing::MemoryMaps,
+    },
 };
 
 /// Maps in memory whose every state is read by every reader there can be.
@@ -44,9 +46,14 @@ impl Watched {
     }
 
     /// The writes to come lead from here to what is wanted.
-    pub(super) fn expect(&mut self, desired: &DesiredState, prune: bool, believed: &Dump) {
+    pub(super) fn expect(
+        &mut self,
+        desired: &DesiredState,
+        pruning: Pruning,
+        believed: &MapContents,
+    ) {
         let believed = View::of(believed);
-        let after = believed.after(desired, prune);
+        let after = believed.after(desired, pruning);
         self.allowed = [View::of(self.maps.contents()), believed, after];
     }
 
@@ -136,6 +143,8 @@ impl Watched {
 }
 
 impl Maps for Watched {
+    type Reader = MemoryMaps;
+
     fn write(&mut self, step: &Step) -> Result<(), MapError> {
         if *step == Step::WaitForReaders {
             self.held.clear();
@@ -146,8 +155,8 @@ impl Maps for Watched {
         Ok(())
     }
 
-    fn dump(&self) -> Result<Dump, MapError> {
-        self.maps.dump()
+    fn reader(&self) -> &MemoryMaps {
+        &self.maps
     }
 }
 

@@ -1,23 +1,25 @@
+//! Changes that wait because the maps have no room for them.
+
 use std::{fmt, net::IpAddr};
 
 use crate::model::{Capacity, FrontendId};
 
-/// Something that the maps have no room for, so that it stays as it is.
+/// A change that waits for room in the maps.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{subject} stays as it is, since the maps hold no more {shortage}")]
 pub struct Deferred {
-    /// What.
+    /// What does not change.
     pub subject: Subject,
-    /// Of what there is too little.
+    /// What the maps have too few of.
     pub shortage: Shortage,
 }
 
-/// What can be deferred.
+/// What a deferred change is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Subject {
-    /// A frontend: its backends and attributes are the former ones; a new one is not there.
+    /// A frontend keeps its backends and attributes, or is not created.
     Frontend(FrontendId),
-    /// A VIP: it is not ours yet.
+    /// A VIP is not inserted.
     Vip(IpAddr),
 }
 
@@ -30,7 +32,7 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Of what there can be too little.
+/// What the maps can have too few of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]
 pub enum Shortage {
     /// Entries of `frontends`.
@@ -54,7 +56,7 @@ pub enum Shortage {
 }
 
 impl Shortage {
-    /// A capacity with one more of what there is too little of, and nothing else.
+    /// A capacity of one more of the missing kind, and nothing else.
     pub fn more_than(self, have: Capacity) -> Capacity {
         let one_more = |count: u32| count.saturating_add(1);
         match self {

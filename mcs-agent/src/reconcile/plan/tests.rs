@@ -2,8 +2,9 @@ use super::*;
 use crate::{
     model::Capacity,
     reconcile::{
-        MemoryMaps, apply,
+        apply,
         fixtures::{address, desired, frontend, go, id, maps, pods, web},
+        testing::MemoryMaps,
     },
 };
 
@@ -136,8 +137,8 @@ fn nothing_is_to_do_where_we_are() {
     let former = web("web", &[("10.1.0.1:8080", "east"), ("10.1.0.2:8080", "")]);
     let wanted = web("web", &[("10.1.0.3:8080", "east"), ("10.1.0.2:8080", "")]);
     let (_, realized) = maps(ROOMY, &[&former, &wanted]);
-    for prune in [false, true] {
-        assert_eq!(plan(&wanted, &realized, prune), Plan::default());
+    for pruning in [Pruning::Off, Pruning::On] {
+        assert_eq!(plan(&wanted, &realized, pruning), Plan::default());
     }
 }
 
@@ -153,7 +154,7 @@ fn nothing_goes_before_every_source_has_synced() {
         (id("10.0.0.1", 80), frontend("web", &[("10.1.0.3:80", "east")])),
         (id("10.0.0.1", 81), frontend("claims-it-too", &[("10.1.0.4:80", "east")])),
     ]);
-    let plan = plan(&partly_read, &realized, false);
+    let plan = plan(&partly_read, &realized, Pruning::Off);
     apply(&plan, &mut maps, &mut realized).expect("no fault");
     assert_eq!(
         maps.contents().contents().to_string(),
@@ -176,15 +177,15 @@ VIP 10.0.0.2
 fn a_plan_that_stopped_is_gone_on_with() {
     let backends = [("10.1.0.1:80", "east"), ("10.1.0.2:80", "west"), ("10.1.0.3:80", "west")];
     let wanted = web("web", &backends);
-    let whole = plan(&wanted, &Realized::empty(ROOMY), true).steps;
+    let whole = plan(&wanted, &Realized::empty(ROOMY), Pruning::On).steps;
     for (n, next) in whole.iter().enumerate() {
         let (mut maps, mut realized) = maps(ROOMY, &[]);
         let part = Plan { steps: whole[..n].to_vec(), deferred: Vec::new() };
         apply(&part, &mut maps, &mut realized).expect("no fault");
-        assert_eq!(plan(&wanted, &realized, true).steps, whole[n..]);
+        assert_eq!(plan(&wanted, &realized, Pruning::On).steps, whole[n..]);
 
-        realized.doubt(next);
-        let again = plan(&wanted, &realized, true).steps;
+        realized.record_failure(next);
+        let again = plan(&wanted, &realized, Pruning::On).steps;
         assert!(again.len() <= whole.len() - n + 2, "{next}: {again:?}");
     }
 }
@@ -195,15 +196,15 @@ fn an_insertion_that_keeps_failing_holds_up_no_change() {
     let (_, mut realized) = maps(ROOMY, &[&former]);
     let mut wanted = former;
     wanted.frontends.insert(id("10.0.0.1", 81), frontend("web", &[]));
-    for step in plan(&wanted, &realized, true).steps {
+    for step in plan(&wanted, &realized, Pruning::On).steps {
         if matches!(step, Step::InsertFrontend { .. }) {
-            realized.doubt(&step);
+            realized.record_failure(&step);
             break;
         }
-        realized.advance(&step);
+        realized.record_success(&step);
     }
     wanted.frontends.insert(id("10.0.0.1", 80), frontend("web", &[]));
-    let steps = plan(&wanted, &realized, true).steps;
+    let steps = plan(&wanted, &realized, Pruning::On).steps;
     let position = |of: fn(&Step) -> bool| steps.iter().position(of);
     let flip = position(|step| matches!(step, Step::Flip { .. }));
     let insert = position(|step| matches!(step, Step::InsertFrontend { .. }));
@@ -246,7 +247,7 @@ fn what_does_not_fit_is_deferred_and_the_rest_goes_on() {
         };
         let mut maps = MemoryMaps::new(capacity);
         let mut realized = Realized::empty(capacity);
-        let plan = plan(&wanted, &realized, true);
+        let plan = plan(&wanted, &realized, Pruning::On);
         let messages: Vec<String> = plan.deferred.iter().map(ToString::to_string).collect();
         assert_eq!(messages, [message]);
         apply(&plan, &mut maps, &mut realized).expect("no fault");
@@ -259,7 +260,7 @@ fn a_vip_too_many_is_deferred() {
     let vips = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(address).into();
     let wanted = DesiredState { vips, ..DesiredState::default() };
     let capacity = Capacity { frontends: 2, endpoints: 1, clusters: 1 };
-    let plan = plan(&wanted, &Realized::empty(capacity), true);
+    let plan = plan(&wanted, &Realized::empty(capacity), Pruning::On);
     let messages: Vec<String> = plan.deferred.iter().map(ToString::to_string).collect();
     assert_eq!(
         messages,

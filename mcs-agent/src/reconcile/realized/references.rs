@@ -1,4 +1,4 @@
-//! What refers to what: the entries in use are those that a reader can reach.
+//! Counts references between entries: an entry is in use while a reader can reach it.
 
 use std::collections::BTreeSet;
 
@@ -6,36 +6,36 @@ use mcs_common::{Extent, FrontendKey};
 
 use super::Realized;
 use crate::reconcile::{
-    extents::one,
-    ledger::{ClusterName, ServiceName},
+    allocations::{ClusterName, ServiceName},
+    free_list::one,
 };
 
 impl Realized {
-    /// A reader may come to `index`: what its state refers to is in use.
+    /// Marks everything that the state at `index` refers to as used: a reader can reach it from now on.
     pub(super) fn adopt(&mut self, index: u32) {
         let state = self.state(index);
-        self.ledger.indices.take(one(index));
-        self.ledger.services.acquire(state.service, self.service_name(state.service));
-        self.ledger.blocks.take(state.extent);
+        self.allocations.indices.take(one(index));
+        self.allocations.services.acquire(state.service, self.service_name(state.service));
+        self.allocations.blocks.take(state.extent);
         for id in self.ids(state.extent).collect::<BTreeSet<_>>() {
             self.adopt_backend(id);
         }
     }
 
-    /// No reader comes to the frontend any more: what it refers to is let go.
+    /// Releases everything that the frontend refers to: no reader finds it any more.
     pub(super) fn withdraw(&mut self, key: &FrontendKey) {
-        self.doubt.frontends.remove(key);
+        self.unconfirmed.frontends.remove(key);
         if let Some(index) = self.index(key) {
             for id in self.reachable(index) {
                 self.drop_backend(id);
             }
             for extent in self.extents(index) {
-                self.ledger.blocks.release(extent);
+                self.allocations.blocks.release(extent);
             }
-            self.doubt.extents.remove(&index);
+            self.unconfirmed.extents.remove(&index);
             let service = self.state(index).service;
-            self.ledger.services.release(service, &self.service_name(service));
-            self.ledger.indices.release(one(index));
+            self.allocations.services.release(service, &self.service_name(service));
+            self.allocations.indices.release(one(index));
         }
         self.damaged.remove(key);
     }
@@ -43,16 +43,16 @@ impl Realized {
     /// The frontend at `index` refers to another service.
     pub(super) fn refer(&mut self, index: u32, service: u32) {
         let former = self.state(index).service;
-        self.ledger.services.acquire(service, self.service_name(service));
-        self.ledger.services.release(former, &self.service_name(former));
+        self.allocations.services.acquire(service, self.service_name(service));
+        self.allocations.services.release(former, &self.service_name(former));
     }
 
-    /// A reader may come from `index` to `extent`, besides where it comes already.
+    /// A reader can get from `index` to `extent` too, besides the extents it already can.
     pub(super) fn reach(&mut self, index: u32, extent: Extent) {
         if self.extents(index).contains(&extent) {
             return;
         }
-        self.ledger.blocks.take(extent);
+        self.allocations.blocks.take(extent);
         let reachable = self.reachable(index);
         let added: BTreeSet<u32> = self.ids(extent).filter(|id| !reachable.contains(id)).collect();
         for id in added {
@@ -60,7 +60,7 @@ impl Realized {
         }
     }
 
-    /// A reader comes from `index` to `extent` alone.
+    /// A reader can get from `index` to `extent` only.
     pub(super) fn leave_all_but(&mut self, index: u32, extent: Extent) {
         let kept: BTreeSet<u32> = self.ids(extent).collect();
         for id in self.reachable(index).difference(&kept) {
@@ -68,36 +68,36 @@ impl Realized {
         }
         for former in self.extents(index) {
             if former != extent {
-                self.ledger.blocks.release(former);
+                self.allocations.blocks.release(former);
             }
         }
-        self.doubt.extents.remove(&index);
+        self.unconfirmed.extents.remove(&index);
     }
 
-    /// The extents that a reader may come to from `index`.
+    /// The extents that a reader may find at `index`.
     fn extents(&self, index: u32) -> BTreeSet<Extent> {
-        let mut extents = self.doubt.extents.get(&index).cloned().unwrap_or_default();
+        let mut extents = self.unconfirmed.extents.get(&index).cloned().unwrap_or_default();
         extents.insert(self.state(index).extent);
         extents
     }
 
-    /// The backends that a reader may come to from `index`.
+    /// The backends that a reader may find from `index`.
     fn reachable(&self, index: u32) -> BTreeSet<u32> {
         self.extents(index).into_iter().flat_map(|extent| self.ids(extent)).collect()
     }
 
     fn adopt_backend(&mut self, id: u32) {
         self.endpoints += 1;
-        self.ledger.backends.take(one(id));
+        self.allocations.backends.take(one(id));
         let cluster = self.backend(id).cluster;
-        self.ledger.clusters.acquire(cluster, self.cluster_name(cluster));
+        self.allocations.clusters.acquire(cluster, self.cluster_name(cluster));
     }
 
     fn drop_backend(&mut self, id: u32) {
         self.endpoints -= 1;
         self.stale.insert(id);
         let cluster = self.backend(id).cluster;
-        self.ledger.clusters.release(cluster, &self.cluster_name(cluster));
+        self.allocations.clusters.release(cluster, &self.cluster_name(cluster));
     }
 
     fn service_name(&self, id: u32) -> ServiceName {

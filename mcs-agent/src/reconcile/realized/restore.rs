@@ -1,25 +1,27 @@
+//! Takes over the maps that another agent left.
+
 use std::collections::BTreeSet;
 
-use mcs_common::{BackendState, FrontendKey, select::Tables};
+use mcs_common::{BackendState, FrontendKey, select::Arrays as _};
 
 use super::Realized;
 use crate::{
     model::Capacity,
-    reconcile::{Dump, convert::key_text, extents::Extents, ledger::Ledger},
+    reconcile::{MapContents, allocations::Allocations, convert::key_text, free_list::FreeList},
 };
 
-/// A frontend that was found in the maps in a state that no agent leaves. The next plan withdraws
-/// it, and sets it up anew if it is wanted.
+/// A frontend in the maps in a state that no agent leaves. The next plan deletes it, and creates it again
+/// if it is desired.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("frontend {} in the maps is damaged and is set up anew: {damage}", key_text(key))]
-pub struct Finding {
-    /// Which.
+pub struct DamagedFrontend {
+    /// Its key in the map.
     pub key: FrontendKey,
-    /// What is wrong with it.
+    /// The first fault.
     pub damage: Damage,
 }
 
-/// What can be wrong with a frontend as found.
+/// A fault of a frontend in the maps.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Damage {
     /// Its index is 0 or past the end.
@@ -27,46 +29,47 @@ pub enum Damage {
     Index(u32),
     /// The state at its index is another frontend's, or none.
     #[error("state {0} is not its own")]
-    Echo(u32),
+    State(u32),
     /// Its service's index is past the end.
     #[error("service {0} is out of range")]
     Service(u32),
-    /// Its extent is not within the map.
+    /// Its extent is out of range.
     #[error("{count} slots from {block} are out of range")]
     Extent {
-        /// The first.
+        /// The first slot.
         block: u32,
-        /// How many.
+        /// How many slots.
         count: u32,
     },
     /// A slot names a backend out of range, not active, of another frontend or of a cluster out of
     /// range.
     #[error("its slot {slot} names backend {id}, which is not an active one of its own")]
     Backend {
-        /// Which slot.
+        /// The slot.
         slot: u32,
-        /// What it holds.
+        /// The id in the slot.
         id: u32,
     },
 }
 
 impl Realized {
-    /// Takes over maps as an agent left them that may have died at any instant.
+    /// Takes over maps from an agent that may have died at any instant.
     ///
-    /// Frontends that are whole go on as they are. All that nothing refers to is in limbo: a reader
-    /// may hold it.
-    pub fn restore(dump: Dump, capacity: Capacity) -> (Self, Vec<Finding>) {
-        let mut realized = Self::new(capacity, dump, Ledger::new(capacity, Extents::in_limbo));
+    /// Frontends without damage stay as they are. All entries that no frontend refers to are released only: a
+    /// program may still read them.
+    pub fn restore(contents: MapContents, capacity: Capacity) -> (Self, Vec<DamagedFrontend>) {
+        let mut realized =
+            Self::new(capacity, contents, Allocations::new(capacity, FreeList::all_released));
         let mut findings = Vec::new();
-        let mut whole = Vec::new();
-        for (&key, &index) in realized.tables.frontends.iter() {
-            match inspect(&realized.tables, capacity, &key, index) {
-                Ok(()) => whole.push(index),
-                Err(damage) => findings.push(Finding { key, damage }),
+        let mut intact = Vec::new();
+        for (&key, &index) in realized.contents.frontends.iter() {
+            match inspect(&realized.contents, capacity, &key, index) {
+                Ok(()) => intact.push(index),
+                Err(damage) => findings.push(DamagedFrontend { key, damage }),
             }
         }
         realized.damaged = findings.iter().map(|finding| finding.key).collect();
-        for index in whole {
+        for index in intact {
             realized.adopt(index);
         }
         realized.stale = left_active(&realized);
@@ -74,15 +77,20 @@ impl Realized {
     }
 }
 
-/// Whether a reader of this frontend comes to backends of its own, and of no other.
+/// Checks that a reader of this frontend finds its backends, and no other frontend's.
 ///
-/// That no two frontends share an index or a slot follows: a state names one key, a backend one
-/// index.
-fn inspect(dump: &Dump, capacity: Capacity, key: &FrontendKey, index: u32) -> Result<(), Damage> {
+/// So no two frontends share an index or a slot: a state names one key, a backend one index.
+fn inspect(
+    contents: &MapContents,
+    capacity: Capacity,
+    key: &FrontendKey,
+    index: u32,
+) -> Result<(), Damage> {
     if index == 0 || index >= capacity.state_entries() {
         return Err(Damage::Index(index));
     }
-    let state = dump.state(index).filter(|state| state.key == *key).ok_or(Damage::Echo(index))?;
+    let state =
+        contents.state(index).filter(|state| state.key == *key).ok_or(Damage::State(index))?;
     if state.service >= capacity.service_entries() {
         return Err(Damage::Service(state.service));
     }
@@ -91,9 +99,9 @@ fn inspect(dump: &Dump, capacity: Capacity, key: &FrontendKey, index: u32) -> Re
         return Err(Damage::Extent { block, count });
     }
     for slot in state.extent.range() {
-        let id = dump.slot(slot).unwrap_or_default();
+        let id = contents.slot(slot).unwrap_or_default();
         let own = (1..capacity.backend_entries()).contains(&id)
-            && dump.backend(id).is_some_and(|backend| {
+            && contents.backend(id).is_some_and(|backend| {
                 backend.state == BackendState::ACTIVE
                     && backend.frontend == index
                     && backend.cluster < capacity.cluster_entries()
@@ -105,12 +113,12 @@ fn inspect(dump: &Dump, capacity: Capacity, key: &FrontendKey, index: u32) -> Re
     Ok(())
 }
 
-/// Backends that no frontend refers to, but that a remembered choice would still be sent to.
+/// Backends that no frontend refers to, but that remembered choices still lead to.
 fn left_active(realized: &Realized) -> BTreeSet<u32> {
     (1..realized.capacity.backend_entries())
-        .zip(realized.tables.backends.iter().skip(1))
+        .zip(realized.contents.backends.iter().skip(1))
         .filter(|(id, backend)| {
-            backend.state == BackendState::ACTIVE && !realized.ledger.backends.is_taken(*id)
+            backend.state == BackendState::ACTIVE && !realized.allocations.backends.is_taken(*id)
         })
         .map(|(id, _)| id)
         .collect()
@@ -122,9 +130,10 @@ mod tests {
     use crate::{
         model::DesiredState,
         reconcile::{
-            Maps, MemoryMaps, Step,
+            Pruning, Step,
             convert::frontend_key,
             fixtures::{desired, frontend, go, id, maps, web},
+            testing::MemoryMaps,
         },
     };
 
@@ -139,23 +148,23 @@ mod tests {
         ])
     }
 
-    fn dump() -> Dump {
-        maps(CAPACITY, &[&two()]).0.dump().expect("in memory")
+    fn dump() -> MapContents {
+        maps(CAPACITY, &[&two()]).0.contents().clone()
     }
 
     fn at(key: FrontendKey, index: u32) -> Step {
         Step::InsertFrontend { key, index }
     }
 
-    type Harm = fn(&mut Dump, FrontendKey);
+    type Harm = fn(&mut MapContents, FrontendKey);
 
     /// What befalls the frontend `10.0.0.1:80`, and how that is told.
     const CASES: [(Harm, Damage); 12] = [
         (|dump, key| dump.write(&at(key, 0)), Damage::Index(0)),
         (|dump, key| dump.write(&at(key, 5)), Damage::Index(5)),
-        (|dump, key| dump.write(&at(key, 4)), Damage::Echo(4)),
-        (|dump, key| dump.write(&at(key, 2)), Damage::Echo(2)),
-        (|dump, _| dump.states[1].key.port = 8080, Damage::Echo(1)),
+        (|dump, key| dump.write(&at(key, 4)), Damage::State(4)),
+        (|dump, key| dump.write(&at(key, 2)), Damage::State(2)),
+        (|dump, _| dump.states[1].key.port = 8080, Damage::State(1)),
         (|dump, _| dump.states[1].service = 9, Damage::Service(9)),
         (
             |dump, _| dump.states[1].extent.block = u32::MAX,
@@ -178,11 +187,11 @@ mod tests {
             let mut harmed = dump();
             harm(&mut harmed, key);
             let (mut realized, findings) = Realized::restore(harmed.clone(), CAPACITY);
-            assert_eq!(findings, [Finding { key, damage }]);
+            assert_eq!(findings, [DamagedFrontend { key, damage }]);
             assert_eq!(realized.index(&key), None);
             assert_eq!(realized.index(&frontend_key(&id("10.0.0.1", 81))), Some(2));
 
-            let plan = crate::reconcile::plan(&DesiredState::default(), &realized, false);
+            let plan = crate::reconcile::plan(&DesiredState::default(), &realized, Pruning::Off);
             assert_eq!(plan.steps.first(), Some(&Step::DeleteFrontend(key)), "synced or not");
 
             let mut maps = MemoryMaps::with_contents(CAPACITY, harmed);
@@ -190,14 +199,14 @@ mod tests {
             assert_eq!(maps.contents().contents().to_string(), dump().contents().to_string());
             let (realized, findings) = Realized::restore(maps.contents().clone(), CAPACITY);
             assert_eq!(findings, []);
-            assert_eq!(crate::reconcile::plan(&two(), &realized, true).steps, []);
+            assert_eq!(crate::reconcile::plan(&two(), &realized, Pruning::On).steps, []);
         }
     }
 
     #[test]
     fn a_finding_tells_what_is_wrong_and_what_follows() {
         let key = frontend_key(&id("10.0.0.1", 80));
-        let finding = Finding { key, damage: Damage::Backend { slot: 1, id: 9 } };
+        let finding = DamagedFrontend { key, damage: Damage::Backend { slot: 1, id: 9 } };
         assert_eq!(
             finding.to_string(),
             "frontend 10.0.0.1:80/TCP in the maps is damaged and is set up anew: its slot 1 names \
@@ -230,7 +239,7 @@ mod tests {
         let capacity = Capacity { frontends: 1, endpoints: 1, clusters: 1 };
         let (mut maps, _) = maps(capacity, &[&web("web", former), &web("web", new)]);
         for generation in 2..10 {
-            let found = maps.dump().expect("in memory");
+            let found = maps.contents().clone();
             let (mut realized, _) = Realized::restore(found, capacity);
             go(
                 &web("web", if generation % 2 == 0 { former } else { new }),

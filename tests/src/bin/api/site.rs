@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{bail, ensure};
 use aya::maps::{Array, HashMap, Map, MapData};
-use mcs_agent::{dataplane::KernelMapsReader, loader::Pins};
+use mcs_agent::{dataplane::KernelMapsReader, loader::Pins, reconcile::MapReader as _};
 use mcs_common::{Extent, FrontendKey, FrontendState, maps};
 use mcs_tests::{
     agent::{Agent, Source},

@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use mcs_agent::{
     dataplane::KernelMaps,
     loader::Pins,
-    reconcile::{Dump, Maps as _, Step},
+    reconcile::{MapContents, MapReader as _, Maps as _, Step},
 };
 use mcs_common::{BackendState, FrontendKey};
 use mcs_tests::{
@@ -34,7 +34,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// Harm to a service that no client of the load uses, map by map.
-fn harms(dump: &Dump, victim: &FrontendKey) -> anyhow::Result<Vec<Vec<Step>>> {
+fn harms(dump: &MapContents, victim: &FrontendKey) -> anyhow::Result<Vec<Vec<Step>>> {
     let key = *victim;
     let index = *dump.frontends.get(&key).context("the victim is not in the maps")?;
     let state = dump.states[index as usize];
@@ -74,7 +74,7 @@ fn is_repaired(world: &mut World) -> anyhow::Result<()> {
     let _in_cgroup = site.cgroup.visit()?;
     site.apply(&victim)?;
     let mut maps = KernelMaps::open(&Pins::new(site.bpffs.path()).config())?;
-    let dump = maps.dump()?;
+    let dump = maps.read_all()?;
     let (ip, port, _) = *victim.frontends().keys().next().context("no frontend")?;
     let key = FrontendKey::new(ip.into(), port, 6);
     let harms = harms(&dump, &key)?;
@@ -83,7 +83,7 @@ fn is_repaired(world: &mut World) -> anyhow::Result<()> {
         // Each by itself, and then all that go together.
         for harm in &harms {
             harm.iter().try_for_each(|step| maps.write(step))?;
-            ensure!(maps.dump()? != dump, "{harm:?} did no harm");
+            ensure!(maps.read_all()? != dump, "{harm:?} did no harm");
             slowest = slowest.max(until_repaired(&maps, &dump)?);
         }
         harms[1..6].iter().flatten().try_for_each(|step| maps.write(step))?;
@@ -118,10 +118,10 @@ fn key_of(index: u32) -> [String; 4] {
     index.to_ne_bytes().map(|byte| byte.to_string())
 }
 
-fn until_repaired(maps: &KernelMaps, expected: &Dump) -> anyhow::Result<Duration> {
+fn until_repaired(maps: &KernelMaps, expected: &MapContents) -> anyhow::Result<Duration> {
     let start = Instant::now();
     wait::within(PASS, "the audit", || {
-        ensure!(maps.dump()? == *expected, "the maps hold something else still");
+        ensure!(maps.read_all()? == *expected, "the maps hold something else still");
         Ok(())
     })?;
     Ok(start.elapsed())

@@ -11,9 +11,9 @@ use bytemuck::bytes_of;
 use mcs_agent::{
     dataplane::KernelMapsReader,
     loader::Pins,
-    reconcile::{Dump, Realized},
+    reconcile::{MapContents, MapReader as _, Realized},
 };
-use mcs_common::select::Tables as _;
+use mcs_common::select::Arrays as _;
 use mcs_tests::{
     bpf,
     fuzz::{Regressions, fuzz},
@@ -198,7 +198,7 @@ impl Scene<'_> {
     }
 }
 
-fn dump(pins: &Pins) -> anyhow::Result<Dump> {
+fn dump(pins: &Pins) -> anyhow::Result<MapContents> {
     Ok(KernelMapsReader::open(&pins.config())?.read_all()?)
 }
 
@@ -207,7 +207,7 @@ fn dump(pins: &Pins) -> anyhow::Result<Dump> {
 struct Served(Option<BTreeMap<&'static str, Vec<Vec<u8>>>>);
 
 impl Served {
-    fn by(dump: &Dump) -> Self {
+    fn by(dump: &MapContents) -> Self {
         let mut keys: BTreeMap<&'static str, Vec<Vec<u8>>> = BTreeMap::new();
         let mut add = |map, key: &[u8]| keys.entry(map).or_default().push(key.to_vec());
         for vip in &*dump.vips {

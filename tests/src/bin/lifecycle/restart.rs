@@ -6,7 +6,11 @@ use std::{
 };
 
 use anyhow::ensure;
-use mcs_agent::{dataplane::KernelMapsReader, loader::Pins, reconcile::Dump};
+use mcs_agent::{
+    dataplane::KernelMapsReader,
+    loader::Pins,
+    reconcile::{MapContents, MapReader as _},
+};
 use mcs_tests::{
     site::Site,
     suite::{Suite, is_full, tell},
@@ -153,7 +157,7 @@ fn prunes_late(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// What the maps hold, and their ids.
-pub(crate) fn found(site: &Site) -> anyhow::Result<(Dump, Vec<u32>)> {
+pub(crate) fn found(site: &Site) -> anyhow::Result<(MapContents, Vec<u32>)> {
     let pins = Pins::new(site.bpffs.path());
     let dump = KernelMapsReader::open(&pins.config())?.read_all()?;
     let mut ids = Vec::new();

@@ -12,7 +12,7 @@ use mcs_agent::{
     flows::FlowCapacity,
     loader::{Features, LoadOptions, Pins, Programs},
     model::Capacity,
-    reconcile::{Dump, MapError, Maps, Step},
+    reconcile::{MapError, MapReader as _, Maps, Step},
 };
 use mcs_tests::{
     bpffs::BpfDirectory,
@@ -72,7 +72,7 @@ impl Backing for PinnedMaps {
         let options = options(self.directory.path(), capacity, self.features);
         let mut programs = Programs::load_beside(&options)?;
         let mut maps = KernelMaps::open(programs.config())?;
-        for step in self.maps.dump()?.copy(capacity) {
+        for step in self.maps.reader().read_all()?.copy(capacity) {
             maps.write(&step)?;
         }
         programs.stage()?;
@@ -83,12 +83,14 @@ impl Backing for PinnedMaps {
 }
 
 impl Maps for PinnedMaps {
+    type Reader = KernelMaps;
+
     fn write(&mut self, step: &Step) -> Result<(), MapError> {
         self.maps.write(step)
     }
 
-    fn dump(&self) -> Result<Dump, MapError> {
-        self.maps.dump()
+    fn reader(&self) -> &KernelMaps {
+        self.maps.reader()
     }
 }
 

@@ -1,11 +1,13 @@
+//! Maps some of whose writes fail, as the seed decides.
+
 use std::io;
 
-use crate::reconcile::{Dump, MapError, Maps, Step};
+use crate::reconcile::{MapError, Maps, Step};
 
-/// Maps some of whose writes fail, before they take effect or after.
+/// Maps some of whose writes fail: half of them without effect, half after they took effect.
 #[derive(Clone, Debug)]
-pub struct Faulty<M> {
-    /// The maps behind.
+pub struct FaultyMaps<M> {
+    /// The maps that this one writes to.
     pub maps: M,
     per_mille: u16,
     /// How many writes in a row fail, the first included.
@@ -16,16 +18,16 @@ pub struct Faulty<M> {
     random: fastrand::Rng,
 }
 
-/// What a write to a map may answer, besides success.
+/// Errors that a write to a map can return.
 const ANSWERS: [i32; 4] = [libc::E2BIG, libc::ENOMEM, libc::EAGAIN, libc::EBUSY];
 
-impl<M> Faulty<M> {
-    /// Lets `per_mille` of 1000 writes fail; which ones follows from the seed.
+impl<M> FaultyMaps<M> {
+    /// Lets about `per_mille` of 1000 writes fail. The seed decides which.
     pub fn new(maps: M, per_mille: u16, seed: u64) -> Self {
         Self::in_bursts(maps, per_mille, 1, seed)
     }
 
-    /// The same, but each failure is the first of `length` in a row.
+    /// Each failure is the first of `length` in a row.
     pub fn in_bursts(maps: M, per_mille: u16, length: u32, seed: u64) -> Self {
         let random = fastrand::Rng::with_seed(seed);
         Self { maps, per_mille, length, rest: 0, failed: 0, random }
@@ -47,7 +49,9 @@ impl<M> Faulty<M> {
     }
 }
 
-impl<M: Maps> Maps for Faulty<M> {
+impl<M: Maps> Maps for FaultyMaps<M> {
+    type Reader = M::Reader;
+
     fn write(&mut self, step: &Step) -> Result<(), MapError> {
         if !self.fails() {
             return self.maps.write(step);
@@ -59,20 +63,20 @@ impl<M: Maps> Maps for Faulty<M> {
         Err(MapError::writing(step, io::Error::from_raw_os_error(answer)))
     }
 
-    fn dump(&self) -> Result<Dump, MapError> {
-        self.maps.dump()
+    fn reader(&self) -> &M::Reader {
+        self.maps.reader()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{model::Capacity, reconcile::MemoryMaps};
+    use crate::{model::Capacity, reconcile::testing::MemoryMaps};
 
     #[test]
     fn some_writes_fail_with_effect_and_some_without() {
         let maps = MemoryMaps::new(Capacity { frontends: 1000, endpoints: 1, clusters: 1 });
-        let mut maps = Faulty::new(maps, 100, 1);
+        let mut maps = FaultyMaps::new(maps, 100, 1);
         let mut failed = [0, 0];
         for n in 0..1000_u32 {
             let vip = mcs_common::Address::from_v4_word(n);
@@ -84,9 +88,9 @@ mod tests {
     }
 
     #[test]
-    fn bursts_are_as_long_as_told() {
+    fn bursts_have_the_requested_length() {
         let maps = MemoryMaps::new(Capacity::default());
-        let mut maps = Faulty::in_bursts(maps, 20, 7, 1);
+        let mut maps = FaultyMaps::in_bursts(maps, 20, 7, 1);
         let vip = mcs_common::Address::from_v4_word(1);
         let answers: Vec<bool> =
             (0..1000).map(|_| maps.write(&Step::InsertVip(vip)).is_ok()).collect();
@@ -98,10 +102,10 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_tells_which_fail() {
+    fn the_seed_decides_which_writes_fail() {
         let outcomes = |seed| {
             let maps = MemoryMaps::new(Capacity::default());
-            let mut maps = Faulty::new(maps, 500, seed);
+            let mut maps = FaultyMaps::new(maps, 500, seed);
             let vip = mcs_common::Address::from_v4_word(1);
             [(); 64].map(|()| maps.write(&Step::InsertVip(vip)).is_ok())
         };

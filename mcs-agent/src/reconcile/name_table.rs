@@ -1,24 +1,26 @@
+//! Which entries of `services` and `clusters` hold a name that something refers to.
+
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::Arc,
 };
 
-use super::extents::{Extents, one};
+use super::free_list::{FreeList, one};
 
 /// The entries of an array of names: which are free, which name something refers to, and how many
 /// refer to it.
 ///
 /// Index 0 stands for "no name" and is not counted.
 #[derive(Clone, Debug)]
-pub(super) struct Names<K> {
-    entries: Extents,
+pub(super) struct NameTable<K> {
+    entries: FreeList,
     ids: Arc<BTreeMap<K, u32>>,
     uses: Arc<BTreeMap<u32, u32>>,
 }
 
-impl<K: Ord + Clone> Names<K> {
-    /// No name, in an array whose entries are free or in limbo as told.
-    pub(super) fn new(entries: Extents) -> Self {
+impl<K: Ord + Clone> NameTable<K> {
+    /// No name, in an array with these free and released entries.
+    pub(super) fn new(entries: FreeList) -> Self {
         Self { entries, ids: Arc::default(), uses: Arc::default() }
     }
 
@@ -51,7 +53,7 @@ impl<K: Ord + Clone> Names<K> {
         }
     }
 
-    /// Something no longer refers to the entry; after the last, the entry is in limbo.
+    /// Something no longer refers to the entry; after the last, the entry is released.
     pub(super) fn release(&mut self, id: u32, name: &K) {
         let Entry::Occupied(mut uses) = Arc::make_mut(&mut self.uses).entry(id) else { return };
         *uses.get_mut() -= 1;
@@ -64,14 +66,14 @@ impl<K: Ord + Clone> Names<K> {
         }
     }
 
-    /// As [`Extents::limbo_pieces`].
-    pub(super) fn limbo_pieces(&self) -> usize {
-        self.entries.limbo_pieces()
+    /// As [`FreeList::released_runs`].
+    pub(super) fn released_runs(&self) -> usize {
+        self.entries.released_runs()
     }
 
-    /// What was in limbo is free.
-    pub(super) fn settle(&mut self) {
-        self.entries.settle();
+    /// No program reads a released entry any more: all of them are free.
+    pub(super) fn end_grace_period(&mut self) {
+        self.entries.end_grace_period();
     }
 }
 
@@ -79,13 +81,13 @@ impl<K: Ord + Clone> Names<K> {
 mod tests {
     use super::*;
 
-    fn names() -> Names<&'static str> {
-        Names::new(Extents::free(1..4))
+    fn names() -> NameTable<&'static str> {
+        NameTable::new(FreeList::all_free(1..4))
     }
 
     /// The indices that `wanted` would get, in its order.
     fn assigned<const N: usize>(
-        names: &Names<&'static str>,
+        names: &NameTable<&'static str>,
         wanted: [&'static str; N],
     ) -> [u32; N] {
         let ids = names.assign(wanted.into()).expect("room");
@@ -103,8 +105,8 @@ mod tests {
         names.release(1, &"b");
         assert_eq!(assigned(&names, ["a", "b"]), [2, 1]);
         names.release(1, &"b");
-        assert_eq!(assigned(&names, ["a", "b"]), [2, 3], "in limbo");
-        names.settle();
+        assert_eq!(assigned(&names, ["a", "b"]), [2, 3], "released only");
+        names.end_grace_period();
         assert_eq!(assigned(&names, ["a", "b"]), [1, 2]);
     }
 
@@ -114,7 +116,7 @@ mod tests {
         names.acquire(0, "a");
         assert_eq!(assigned(&names, ["a"]), [1]);
         names.release(0, &"a");
-        names.settle();
+        names.end_grace_period();
         assert_eq!(assigned(&names, ["a"]), [1]);
     }
 

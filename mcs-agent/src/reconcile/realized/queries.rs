@@ -1,3 +1,5 @@
+//! What clients are served with, for the rules and for stale UDP sockets.
+
 use std::{net::SocketAddr, sync::Arc};
 
 use mcs_common::{Address, FrontendKey};
@@ -9,10 +11,10 @@ use crate::{
 };
 
 impl Realized {
-    /// What clients are served with, in the words of what is wanted. Names of ports stand in no map.
+    /// The frontends in the maps as a desired state. Port names are empty: no map has them.
     pub fn in_force(&self) -> DesiredState {
         let clusters: Vec<Arc<str>> =
-            self.tables.clusters.iter().map(|record| cluster_name(record).into()).collect();
+            self.contents.clusters.iter().map(|record| cluster_name(record).into()).collect();
         let served = |id| {
             let backend = self.backend(id);
             let cluster = clusters.get(backend.cluster as usize).cloned().unwrap_or_default();
@@ -31,23 +33,23 @@ impl Realized {
             Some((frontend_id(&key)?, frontend))
         });
         DesiredState {
-            vips: self.tables.vips.iter().map(Address::to_ip).collect(),
+            vips: self.contents.vips.iter().map(Address::to_ip).collect(),
             frontends: frontends.collect(),
             ..DesiredState::default()
         }
     }
 
-    /// Where clients of this frontend may be led: nowhere if it is not in the maps. `None` while it is open
-    /// how it stands there.
+    /// The backends that clients of this frontend can get: none if it is not in the maps. `None` while a failed
+    /// write leaves them uncertain.
     pub fn reachable_backends(&self, key: &FrontendKey) -> Option<Vec<SocketAddr>> {
-        if self.doubted_frontends().contains(key) || self.damaged().contains(key) {
+        if self.unconfirmed_frontends().contains(key) || self.damaged().contains(key) {
             return None;
         }
         let extent = self.index(key).map(|index| self.state(index).extent).unwrap_or_default();
         Some(self.ids(extent).map(|id| backend_address(&self.backend(id))).collect())
     }
 
-    /// The frontend that a backend in the maps serves, or served last.
+    /// The frontend that a backend in the maps serves or served last.
     pub fn frontend_of(&self, backend: u32) -> FrontendKey {
         self.state(self.backend(backend).frontend).key
     }

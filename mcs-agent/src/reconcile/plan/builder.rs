@@ -1,3 +1,5 @@
+//! Builds a plan step by step, and keeps up what the maps would hold after each.
+
 use std::{borrow::Cow, collections::BTreeSet};
 
 use bytemuck::Zeroable;
@@ -8,8 +10,8 @@ use mcs_common::{
 
 use super::{
     Deferred, Plan, Shortage, Subject,
-    room::Room,
-    target::{Source, Target},
+    frontend_change::{FrontendChange, Origin},
+    placement::Placement,
 };
 use crate::{
     model,
@@ -19,36 +21,38 @@ use crate::{
     },
 };
 
-/// Pieces in limbo after which readers are waited for, though there is room: every plan copies them, and
-/// holes are filled once they are free.
-const MOST_IN_LIMBO: usize = 256;
+/// Runs of released entries after which a plan waits for readers, though there is room: every plan
+/// copies the runs, and only free entries fill holes.
+const MOST_RELEASED_RUNS: usize = 256;
 
 /// A plan in the making, and what the maps would hold after it.
-pub(super) struct Draft<'a> {
+pub(super) struct PlanBuilder<'a> {
     /// Copied at the first step.
     realized: Cow<'a, Realized>,
     plan: Plan,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> PlanBuilder<'a> {
     pub(super) fn new(realized: &'a Realized) -> Self {
         Self { realized: Cow::Borrowed(realized), plan: Plan::default() }
     }
 
-    /// What the maps hold after the steps so far.
+    /// The realized state after the steps so far.
     pub(super) fn realized(&self) -> &Realized {
         &self.realized
     }
 
     pub(super) fn finish(mut self) -> Plan {
-        if !self.plan.steps.is_empty() && self.realized.ledger().limbo_pieces() > MOST_IN_LIMBO {
+        if !self.plan.steps.is_empty()
+            && self.realized.allocations().released_runs() > MOST_RELEASED_RUNS
+        {
             self.retire();
             self.push(Step::WaitForReaders);
         }
         self.plan
     }
 
-    /// Makes "no name" say nothing, whatever was found there.
+    /// Clears entry 0 of `clusters` and `services`, which stands for "no name".
     pub(super) fn clear_no_name(&mut self) {
         if self.realized.cluster(0) != ClusterRecord::zeroed() {
             self.push(Step::WriteCluster { id: 0, record: ClusterRecord::zeroed().into() });
@@ -58,8 +62,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Retires what no frontend refers to any more. Before any wait: an index or id must not become
-    /// free while a choice remembered of it would still be followed.
+    /// Retires the backends that no frontend refers to any more. This comes before any wait: a program would
+    /// still follow a remembered choice of an active backend, so its id must not become free.
     pub(super) fn retire(&mut self) {
         for id in self.realized.stale().clone() {
             self.push(Step::RetireBackend { id });
@@ -68,14 +72,15 @@ impl<'a> Draft<'a> {
 
     /// Deletes all VIPs but these.
     pub(super) fn delete_vips(&mut self, wanted: &BTreeSet<Address>) {
-        let gone: Vec<Address> = self.realized.tables().vips.difference(wanted).copied().collect();
+        let gone: Vec<Address> =
+            self.realized.contents().vips.difference(wanted).copied().collect();
         for vip in gone {
             self.push(Step::DeleteVip(vip));
         }
     }
 
-    /// Deletes the frontends that are not wanted, and all that are damaged: to refuse is better than
-    /// to send anywhere.
+    /// Deletes the frontends for which `is_gone`, and all damaged ones: a refusal is better than a wrong
+    /// backend.
     pub(super) fn delete_frontends(&mut self, is_gone: impl Fn(&FrontendKey) -> bool) {
         let damaged = self.realized.damaged().iter().copied();
         let gone = self.realized.frontends().filter(is_gone);
@@ -84,9 +89,9 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Writes again what failed writes have left open: from here on the maps are as believed.
+    /// Repeats the writes that failed and may have taken effect: after that the realized state is certain.
     pub(super) fn reaffirm(&mut self) {
-        for key in self.realized.doubted_frontends().clone() {
+        for key in self.realized.unconfirmed_frontends().clone() {
             let Some(index) = self.realized.index(&key) else { continue };
             let FrontendState { extent, service, flags, affinity_seconds, .. } =
                 self.realized.state(index);
@@ -97,16 +102,15 @@ impl<'a> Draft<'a> {
         self.retire();
     }
 
-    /// Inserts the VIPs that are missing, and those of which a failed write has left open whether
-    /// they are.
+    /// Inserts the missing VIPs, and those that a failed write may have inserted or deleted.
     pub(super) fn insert_vips(&mut self, wanted: &BTreeSet<Address>) {
-        for vip in self.realized.doubted_vips().clone() {
+        for vip in self.realized.unconfirmed_vips().clone() {
             self.push(Step::InsertVip(vip));
         }
         let missing: Vec<Address> =
-            wanted.difference(&self.realized.tables().vips).copied().collect();
+            wanted.difference(&self.realized.contents().vips).copied().collect();
         for vip in missing {
-            let vips = self.realized.tables().vips.len();
+            let vips = self.realized.contents().vips.len();
             if vips < self.realized.capacity().frontends as usize {
                 self.push(Step::InsertVip(vip));
             } else {
@@ -115,32 +119,33 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Makes a frontend what it is to become, if there is room.
-    pub(super) fn realize(&mut self, target: &Target<'_>) {
-        match self.room(target) {
-            Ok(room) if target.is_new() => self.create(target, room),
-            Ok(room) => self.update(target, room),
-            Err(shortage) => self.defer(Subject::Frontend(*target.id), shortage),
+    /// Adds the steps of a change, or defers it if there is no room.
+    pub(super) fn realize(&mut self, change: &FrontendChange<'_>) {
+        match self.place(change) {
+            Ok(placement) if change.is_new() => self.create(change, placement),
+            Ok(placement) => self.update(change, placement),
+            Err(shortage) => self.defer(Subject::Frontend(*change.id), shortage),
         }
     }
 
-    /// Finds room; waits for readers, or even moves blocks, where that makes it.
-    fn room(&mut self, target: &Target<'_>) -> Result<Room, Shortage> {
-        let endpoints = i64::from(self.realized.endpoints()) + target.growth();
-        if target.growth() > 0 && endpoints > i64::from(self.realized.capacity().endpoints) {
+    /// Finds room. Waits for readers, or moves blocks, if that makes room.
+    fn place(&mut self, change: &FrontendChange<'_>) -> Result<Placement, Shortage> {
+        let endpoints = i64::from(self.realized.endpoints()) + change.growth();
+        if change.growth() > 0 && endpoints > i64::from(self.realized.capacity().endpoints) {
             return Err(Shortage::Endpoints);
         }
-        if let Ok(room) = Room::find(&self.realized, self.realized.ledger(), target) {
-            return Ok(room);
+        if let Ok(placement) = Placement::find(&self.realized, self.realized.allocations(), change)
+        {
+            return Ok(placement);
         }
-        let mut settled = self.realized.ledger().clone();
-        settled.settle();
-        match Room::find(&self.realized, &settled, target) {
+        let mut after_wait = self.realized.allocations().clone();
+        after_wait.end_grace_period();
+        match Placement::find(&self.realized, &after_wait, change) {
             Ok(_) => self.push(Step::WaitForReaders),
             Err(Shortage::Slots) => self.compact(),
             Err(shortage) => return Err(shortage),
         }
-        Room::find(&self.realized, self.realized.ledger(), target)
+        Placement::find(&self.realized, self.realized.allocations(), change)
     }
 
     /// Moves blocks down, until none fits into a free run below it.
@@ -160,7 +165,7 @@ impl<'a> Draft<'a> {
             extents.sort_unstable_by(|a, b| b.cmp(a));
             let before = self.plan.steps.len();
             for (former, index) in extents {
-                let block = self.realized.ledger().blocks.find(former.count);
+                let block = self.realized.allocations().blocks.find(former.count);
                 let Some(block) = block.filter(|&block| block < former.block) else { continue };
                 let ids = self.realized.ids(former).collect();
                 self.write(Step::WriteSlots { block, ids });
@@ -172,68 +177,68 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn create(&mut self, target: &Target<'_>, room: Room) {
-        let (flags, affinity_seconds) = attributes(target.frontend);
-        let (key, index, service) = (target.key, room.index, room.service);
-        self.write_service(target, service);
-        let extent = self.write_block(target, room);
+    fn create(&mut self, change: &FrontendChange<'_>, placement: Placement) {
+        let (flags, affinity_seconds) = attributes(change.frontend);
+        let (key, index, service) = (change.key, placement.index, placement.service);
+        self.write_service(change, service);
+        let extent = self.write_block(change, placement);
         let state =
             FrontendState { key, extent, service, flags, affinity_seconds, ..Zeroable::zeroed() };
         self.write(Step::WriteState { index, state: state.into() });
         self.push(Step::InsertFrontend { key, index });
     }
 
-    fn update(&mut self, target: &Target<'_>, room: Room) {
-        let (index, service) = (room.index, room.service);
-        if target.changes_backends() {
-            let extent = self.write_block(target, room);
+    fn update(&mut self, change: &FrontendChange<'_>, placement: Placement) {
+        let (index, service) = (placement.index, placement.service);
+        if change.changes_backends() {
+            let extent = self.write_block(change, placement);
             self.push(Step::Flip { index, extent });
         }
-        if target.changes_attributes(&self.realized) {
-            self.write_service(target, service);
-            let (flags, affinity_seconds) = attributes(target.frontend);
+        if change.changes_attributes(&self.realized) {
+            self.write_service(change, service);
+            let (flags, affinity_seconds) = attributes(change.frontend);
             self.push(Step::UpdateAttributes { index, service, flags, affinity_seconds });
         }
         self.retire();
     }
 
-    fn write_service(&mut self, target: &Target<'_>, id: u32) {
+    fn write_service(&mut self, change: &FrontendChange<'_>, id: u32) {
         self.write(Step::WriteService {
             id,
-            record: service_record(&target.frontend.import).into(),
+            record: service_record(&change.frontend.import).into(),
         });
     }
 
-    /// Writes the backends added and a block that names all.
-    fn write_block(&mut self, target: &Target<'_>, room: Room) -> Extent {
-        for (&name, &id) in &room.clusters {
+    /// Writes the added backends and a block with the ids of all.
+    fn write_block(&mut self, change: &FrontendChange<'_>, placement: Placement) -> Extent {
+        for (&name, &id) in &placement.clusters {
             self.write(Step::WriteCluster { id, record: ClusterRecord { name }.into() });
         }
-        let mut free = room.ids.into_iter();
-        let mut ids = Vec::with_capacity(target.members.len());
-        for member in &target.members {
-            match member.source {
-                Source::Kept(id) => ids.push(id),
-                Source::Added(backend) => {
+        let mut free = placement.ids.into_iter();
+        let mut ids = Vec::with_capacity(change.backends.len());
+        for planned in &change.backends {
+            match planned.origin {
+                Origin::Kept(id) => ids.push(id),
+                Origin::Added(backend) => {
                     let Some(id) = free.next() else { continue };
                     let name = cluster_record(&backend.cluster).name;
-                    let cluster = room.clusters.get(&name).copied().unwrap_or(0);
-                    self.write_backend(id, backend, room.index, cluster);
+                    let cluster = placement.clusters.get(&name).copied().unwrap_or(0);
+                    self.write_backend(id, backend, placement.index, cluster);
                     ids.push(id);
                 }
             }
         }
-        let extent = Extent { block: room.block, count: target.count() };
+        let extent = Extent { block: placement.block, count: change.count() };
         if !ids.is_empty() {
-            self.write(Step::WriteSlots { block: room.block, ids });
+            self.write(Step::WriteSlots { block: placement.block, ids });
         }
         extent
     }
 
     /// Writes a backend at a free id, with a generation that was never used there.
     ///
-    /// A plan that stopped short may have written the very same, which nobody has seen: a free id is
-    /// active only then.
+    /// A plan that stopped at a failure may have written the same backend already. No slot named it, so its
+    /// generation is still unused.
     fn write_backend(&mut self, id: u32, wanted: &model::Backend, frontend: u32, cluster: u32) {
         let former = self.realized.backend(id);
         let same = BackendRecord {
@@ -251,7 +256,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Pushes a write of what no reader can reach, unless that stands there already.
+    /// Adds a write to a place that no reader can reach, unless the map holds the same there.
     fn write(&mut self, step: Step) {
         if !self.realized.holds(&step) {
             self.push(step);
@@ -259,7 +264,7 @@ impl<'a> Draft<'a> {
     }
 
     fn push(&mut self, step: Step) {
-        self.realized.to_mut().advance(&step);
+        self.realized.to_mut().record_success(&step);
         self.plan.steps.push(step);
     }
 

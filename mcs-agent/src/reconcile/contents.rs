@@ -1,3 +1,5 @@
+//! A copy of the config maps in memory.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -6,7 +8,7 @@ use std::{
 use bytemuck::Zeroable;
 use mcs_common::{
     Address, BackendRecord, BackendState, ClusterRecord, FrontendKey, FrontendState, ServiceRecord,
-    select::Tables,
+    select::{Arrays, Tables},
 };
 
 use super::{Step, pages::Pages};
@@ -14,10 +16,10 @@ use crate::model::Capacity;
 
 /// Everything the config maps hold.
 ///
-/// An array may end after its last entry in use: what is past its end is zero. A copy costs next to
-/// nothing.
+/// An array may end after its last entry in use: what is past its end is zero. Clones share their
+/// pages until one of them is written.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Dump {
+pub struct MapContents {
     /// `vips`.
     pub vips: Arc<BTreeSet<Address>>,
     /// `frontends`.
@@ -34,7 +36,7 @@ pub struct Dump {
     pub clusters: Pages<ClusterRecord>,
 }
 
-impl Dump {
+impl MapContents {
     /// Whether maps of this capacity have all the places that are in use here.
     pub fn fits(&self, capacity: Capacity) -> bool {
         let frontends = capacity.frontends as usize;
@@ -51,8 +53,8 @@ impl Dump {
             .all(|(used, entries)| used <= entries as usize)
     }
 
-    /// The writes that make empty maps hold the same, at the same places, as far as these are
-    /// within the capacity. Whoever restores from the copy finds what was cut.
+    /// The writes that give empty maps the same entries at the same places, without the entries
+    /// that are out of the capacity. [`super::Realized::restore`] finds the frontends that this damages.
     pub fn copy(&self, capacity: Capacity) -> Vec<Step> {
         let mut steps = Vec::new();
         steps.extend(
@@ -83,6 +85,16 @@ impl Dump {
         );
         steps.extend(self.vips.iter().take(room).map(|vip| Step::InsertVip(*vip)));
         steps
+    }
+
+    /// The entry of `services`.
+    pub fn service(&self, id: u32) -> ServiceRecord {
+        self.services.get(id as usize).copied().unwrap_or(Zeroable::zeroed())
+    }
+
+    /// The entry of `clusters`. Entry 0, and any that was never written, is no cluster.
+    pub fn cluster(&self, id: u32) -> ClusterRecord {
+        self.clusters.get(id as usize).copied().unwrap_or(Zeroable::zeroed())
     }
 
     /// Does to this copy what the step does to the maps.
@@ -127,7 +139,7 @@ fn used<T: Copy + Zeroable>(array: &Pages<T>, entries: u32) -> impl Iterator<Ite
     (0..entries).zip(array.iter().copied())
 }
 
-impl Tables for Dump {
+impl Tables for MapContents {
     fn is_vip(&self, address: &Address) -> bool {
         self.vips.contains(address)
     }
@@ -135,7 +147,9 @@ impl Tables for Dump {
     fn frontend(&self, key: &FrontendKey) -> Option<u32> {
         self.frontends.get(key).copied()
     }
+}
 
+impl Arrays for MapContents {
     fn state(&self, index: u32) -> Option<FrontendState> {
         self.states.get(index as usize).copied()
     }

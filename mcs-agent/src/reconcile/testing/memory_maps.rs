@@ -1,44 +1,43 @@
-//! The maps in memory, for tests: as the kernel keeps them, with its limits, and with faults.
-
-mod faulty;
+//! The config maps in memory, with the sizes and errors of the kernel's.
 
 use std::io;
 
 use bytemuck::Zeroable;
 use mcs_common::{
     Address, BackendRecord, ClusterRecord, FrontendKey, FrontendState, ServiceRecord,
-    select::Tables,
+    select::{Arrays, Tables},
 };
 
-pub use self::faulty::Faulty;
-use super::{Contents, Dump, MapError, Maps, Step};
-use crate::model::Capacity;
+use crate::{
+    model::Capacity,
+    reconcile::{MapContents, MapError, MapReader, Maps, Step},
+};
 
-/// The config maps in memory, of the sizes that the kernel's would have. Readable by the
-/// selection code of the programs.
+/// The config maps in memory, with the sizes that the kernel's would have. The programs' selection
+/// code reads them.
 #[derive(Clone, Debug)]
 pub struct MemoryMaps {
     capacity: Capacity,
-    contents: Dump,
+    contents: MapContents,
 }
 
 impl MemoryMaps {
-    /// Maps just created.
+    /// New maps, without entries.
     pub fn new(capacity: Capacity) -> Self {
-        Self { capacity, contents: Dump::default() }
+        Self { capacity, contents: MapContents::default() }
     }
 
-    /// Maps as found.
-    pub const fn with_contents(capacity: Capacity, contents: Dump) -> Self {
+    /// Maps that hold these entries.
+    pub const fn with_contents(capacity: Capacity, contents: MapContents) -> Self {
         Self { capacity, contents }
     }
 
-    /// What they hold.
-    pub const fn contents(&self) -> &Dump {
+    /// Their entries.
+    pub const fn contents(&self) -> &MapContents {
         &self.contents
     }
 
-    /// What the kernel would answer.
+    /// The error that the kernel would return.
     fn check(&self, step: &Step) -> io::Result<()> {
         let capacity = self.capacity;
         match *step {
@@ -78,20 +77,26 @@ fn fits(fits: bool) -> io::Result<()> {
 }
 
 impl Maps for MemoryMaps {
+    type Reader = Self;
+
     fn write(&mut self, step: &Step) -> Result<(), MapError> {
         self.check(step).map_err(|source| MapError::writing(step, source))?;
         self.contents.write(step);
         Ok(())
     }
 
-    fn dump(&self) -> Result<Dump, MapError> {
-        Ok(self.contents.clone())
+    fn reader(&self) -> &Self {
+        self
     }
 }
 
-impl Contents for MemoryMaps {
-    /// How many entries have been read.
+impl MapReader for MemoryMaps {
+    /// How many entries the walk has read.
     type Walk = usize;
+
+    fn read_all(&self) -> Result<MapContents, MapError> {
+        Ok(self.contents.clone())
+    }
 
     fn has_vip(&self, vip: &Address) -> Result<bool, MapError> {
         Ok(self.contents.is_vip(vip))
@@ -111,37 +116,17 @@ impl Contents for MemoryMaps {
         Ok(self.contents.frontends.keys().nth(*walk - 1).map(|key| vec![*key]))
     }
 
-    fn state_at(&self, index: u32) -> FrontendState {
-        self.contents.state(index).unwrap_or(Zeroable::zeroed())
+    fn service(&self, id: u32) -> Option<ServiceRecord> {
+        (id < self.capacity.service_entries()).then(|| self.contents.service(id))
     }
 
-    fn slot_at(&self, index: u32) -> u32 {
-        self.contents.slot(index).unwrap_or_default()
-    }
-
-    fn backend_at(&self, id: u32) -> BackendRecord {
-        self.contents.backend(id).unwrap_or(Zeroable::zeroed())
-    }
-
-    fn service_at(&self, id: u32) -> ServiceRecord {
-        self.contents.services.get(id as usize).copied().unwrap_or(Zeroable::zeroed())
-    }
-
-    fn cluster_at(&self, id: u32) -> ClusterRecord {
-        self.contents.clusters.get(id as usize).copied().unwrap_or(Zeroable::zeroed())
+    fn cluster(&self, id: u32) -> Option<ClusterRecord> {
+        (id < self.capacity.cluster_entries()).then(|| self.contents.cluster(id))
     }
 }
 
-/// An entry never written reads as zeros, one past the end as none.
-impl Tables for MemoryMaps {
-    fn is_vip(&self, address: &Address) -> bool {
-        self.contents.is_vip(address)
-    }
-
-    fn frontend(&self, key: &FrontendKey) -> Option<u32> {
-        self.contents.frontend(key)
-    }
-
+/// Entries read as zeros where nothing was written, up to the end of the array.
+impl Arrays for MemoryMaps {
     fn state(&self, index: u32) -> Option<FrontendState> {
         let exists = index < self.capacity.state_entries();
         exists.then(|| self.contents.state(index).unwrap_or(Zeroable::zeroed()))
@@ -155,6 +140,16 @@ impl Tables for MemoryMaps {
     fn backend(&self, id: u32) -> Option<BackendRecord> {
         let exists = id < self.capacity.backend_entries();
         exists.then(|| self.contents.backend(id).unwrap_or(Zeroable::zeroed()))
+    }
+}
+
+impl Tables for MemoryMaps {
+    fn is_vip(&self, address: &Address) -> bool {
+        self.contents.is_vip(address)
+    }
+
+    fn frontend(&self, key: &FrontendKey) -> Option<u32> {
+        self.contents.frontend(key)
     }
 }
 

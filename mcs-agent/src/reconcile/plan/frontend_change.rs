@@ -1,3 +1,5 @@
+//! A frontend that is to be created or changed.
+
 use std::collections::BTreeMap;
 
 use mcs_common::{Address, FrontendKey};
@@ -10,43 +12,43 @@ use crate::{
     },
 };
 
-/// What a frontend is to become.
-pub(super) struct Target<'a> {
+/// A frontend as it will be.
+pub(super) struct FrontendChange<'a> {
     pub(super) id: &'a FrontendId,
     pub(super) key: FrontendKey,
     pub(super) frontend: &'a Frontend,
     /// Its index, if it exists.
     pub(super) index: Option<u32>,
-    /// In the order of their slots: by address.
-    pub(super) members: Vec<Member<'a>>,
-    /// How many backends it has.
-    former: u32,
+    /// By address, which is the order of their slots.
+    pub(super) backends: Vec<PlannedBackend<'a>>,
+    /// How many backends it has now.
+    former_count: u32,
 }
 
-/// A backend of the set to come.
-pub(super) struct Member<'a> {
+/// A backend that the frontend will have.
+pub(super) struct PlannedBackend<'a> {
     place: Place,
-    pub(super) source: Source<'a>,
+    pub(super) origin: Origin<'a>,
 }
 
 type Place = (Address, u16);
 
 #[derive(Clone, Copy)]
-pub(super) enum Source<'a> {
-    /// The frontend has it, by this id: those who remember it stay with it.
+pub(super) enum Origin<'a> {
+    /// The frontend has it already, with this id: remembered choices of it stay valid.
     Kept(u32),
-    /// It needs an id.
+    /// It is new and needs an id.
     Added(&'a Backend),
 }
 
-impl<'a> Target<'a> {
-    /// A frontend that is not in the maps.
+impl<'a> FrontendChange<'a> {
+    /// Creates a frontend that is not in the maps.
     pub(super) fn new(id: &'a FrontendId, frontend: &'a Frontend) -> Self {
-        let members = match_up(&frontend.backends, &mut BTreeMap::new(), |_, _| false);
-        Self { id, key: frontend_key(id), frontend, index: None, members, former: 0 }
+        let backends = match_up(&frontend.backends, &mut BTreeMap::new(), |_, _| false);
+        Self { id, key: frontend_key(id), frontend, index: None, backends, former_count: 0 }
     }
 
-    /// The frontend at `index` with the wanted backends instead of its own.
+    /// Replaces the backends of the frontend at `index`.
     pub(super) fn replace(
         realized: &Realized,
         index: u32,
@@ -56,8 +58,8 @@ impl<'a> Target<'a> {
         Self::change(realized, index, id, frontend, false)
     }
 
-    /// The frontend at `index` with the wanted backends besides its own. `None` if it was another
-    /// service's: whose it is now can't be told yet.
+    /// Adds backends to the frontend at `index`. `None` if it belongs to another import: which of the two
+    /// owns it is not known before the source has synced.
     pub(super) fn extend(
         realized: &Realized,
         index: u32,
@@ -87,44 +89,45 @@ impl<'a> Target<'a> {
         let same_cluster = |id, backend: &Backend| {
             realized.cluster(realized.backend(id).cluster) == cluster_record(&backend.cluster)
         };
-        let mut members = match_up(&frontend.backends, &mut own, same_cluster);
+        let mut backends = match_up(&frontend.backends, &mut own, same_cluster);
         if keep_all {
             let rest = own.into_iter();
-            members.extend(rest.map(|(place, id)| Member { place, source: Source::Kept(id) }));
+            backends
+                .extend(rest.map(|(place, id)| PlannedBackend { place, origin: Origin::Kept(id) }));
         }
-        members.sort_by_key(|member| member.place);
+        backends.sort_by_key(|planned| planned.place);
         let key = frontend_key(id);
-        Self { id, key, frontend, index: Some(index), members, former: extent.count }
+        Self { id, key, frontend, index: Some(index), backends, former_count: extent.count }
     }
 
     pub(super) const fn is_new(&self) -> bool {
         self.index.is_none()
     }
 
-    /// How many slots the set to come has.
+    /// How many backends it will have.
     pub(super) fn count(&self) -> u32 {
-        u32::try_from(self.members.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.backends.len()).unwrap_or(u32::MAX)
     }
 
-    /// How many backends more than now.
+    /// How many backends more than now; negative for fewer.
     pub(super) fn growth(&self) -> i64 {
-        i64::from(self.count()) - i64::from(self.former)
+        i64::from(self.count()) - i64::from(self.former_count)
     }
 
     /// The backends that need an id.
     pub(super) fn added(&self) -> impl Iterator<Item = &'a Backend> {
-        self.members.iter().filter_map(|member| match member.source {
-            Source::Kept(_) => None,
-            Source::Added(backend) => Some(backend),
+        self.backends.iter().filter_map(|planned| match planned.origin {
+            Origin::Kept(_) => None,
+            Origin::Added(backend) => Some(backend),
         })
     }
 
-    /// Whether the set to come is not the one that is there.
+    /// Whether it gets other backends than it has.
     pub(super) fn changes_backends(&self) -> bool {
-        self.count() != self.former || self.added().next().is_some()
+        self.count() != self.former_count || self.added().next().is_some()
     }
 
-    /// Whether the service or the affinity to come is not the one that is there.
+    /// Whether it gets another import or affinity than it has.
     pub(super) fn changes_attributes(&self, realized: &Realized) -> bool {
         let Some(index) = self.index else { return true };
         let state = realized.state(index);
@@ -138,22 +141,22 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Finds each wanted backend among the frontend's own, and takes those at a wanted place out of
-/// them.
+/// Finds each desired backend among the frontend's own, and removes those with a desired address from
+/// `own`.
 fn match_up<'a>(
     wanted: &'a [Backend],
     own: &mut BTreeMap<Place, u32>,
     same_cluster: impl Fn(u32, &Backend) -> bool,
-) -> Vec<Member<'a>> {
+) -> Vec<PlannedBackend<'a>> {
     wanted
         .iter()
         .map(|backend| {
             let place = (backend.address.ip().into(), backend.address.port());
-            let source = match own.remove(&place) {
-                Some(id) if same_cluster(id, backend) => Source::Kept(id),
-                _ => Source::Added(backend),
+            let origin = match own.remove(&place) {
+                Some(id) if same_cluster(id, backend) => Origin::Kept(id),
+                _ => Origin::Added(backend),
             };
-            Member { place, source }
+            PlannedBackend { place, origin }
         })
         .collect()
 }

@@ -1,3 +1,5 @@
+//! Writes that failed and may have taken effect nevertheless.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytemuck::Zeroable;
@@ -6,60 +8,59 @@ use mcs_common::{Address, BackendRecord, BackendState, Extent, FrontendKey, Fron
 use super::Realized;
 use crate::reconcile::Step;
 
-/// What failed writes have left open: each may have taken effect.
+/// What failed writes may have changed.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Doubt {
-    /// May be in the map or not. The copy of the maps has them.
+pub(super) struct Unconfirmed {
+    /// In the map or not. The model has them.
     pub(super) vips: BTreeSet<Address>,
-    /// May be in the map or not, their attributes and extents new or former. The copy of the maps
-    /// has them, and new.
+    /// In the map or not, with new or former attributes and extents. The model has them with the new ones.
     pub(super) frontends: BTreeSet<FrontendKey>,
-    /// Former extents, by index, that a reader may yet come to.
+    /// Former extents, by index, that a reader may still find.
     pub(super) extents: BTreeMap<u32, BTreeSet<Extent>>,
 }
 
 impl Realized {
-    /// Takes note that a step has failed, and may have taken effect all the same. The next plan
-    /// does it again, or the contrary.
-    pub(in crate::reconcile) fn doubt(&mut self, step: &Step) {
+    /// Updates the model after a step that failed and may have taken effect nevertheless. The next plan
+    /// repeats the step or reverses it.
+    pub(in crate::reconcile) fn record_failure(&mut self, step: &Step) {
         match *step {
             Step::DeleteVip(vip) => {
-                self.doubt.vips.insert(vip);
+                self.unconfirmed.vips.insert(vip);
             }
             Step::InsertVip(vip) => {
-                self.advance(step);
-                self.doubt.vips.insert(vip);
+                self.record_success(step);
+                self.unconfirmed.vips.insert(vip);
             }
             Step::DeleteFrontend(key) => {
-                self.doubt.frontends.insert(key);
+                self.unconfirmed.frontends.insert(key);
             }
             Step::InsertFrontend { key, .. } => {
-                self.advance(step);
-                self.doubt.frontends.insert(key);
+                self.record_success(step);
+                self.unconfirmed.frontends.insert(key);
             }
             Step::UpdateAttributes { index, .. } => {
-                self.advance(step);
-                self.doubt.frontends.insert(self.state(index).key);
+                self.record_success(step);
+                self.unconfirmed.frontends.insert(self.state(index).key);
             }
             Step::Flip { index, extent } => {
                 let FrontendState { key, extent: former, .. } = self.state(index);
                 self.reach(index, extent);
-                self.tables.write(step);
-                self.doubt.extents.entry(index).or_default().insert(former);
-                self.doubt.frontends.insert(key);
+                self.contents.write(step);
+                self.unconfirmed.extents.entry(index).or_default().insert(former);
+                self.unconfirmed.frontends.insert(key);
             }
             Step::RetireBackend { .. } | Step::WaitForReaders => {}
             Step::WriteService { .. }
             | Step::WriteCluster { .. }
             | Step::WriteBackend { .. }
             | Step::WriteSlots { .. }
-            | Step::WriteState { .. } => self.tables.write(&unlike(step)),
+            | Step::WriteState { .. } => self.contents.write(&unlike(step)),
         }
     }
 }
 
-/// A write to the same place of what no plan wants there, so that the next one writes it anew. The
-/// generation of a backend stays used.
+/// A write to the same place of a value that no plan wants there, so that the next plan writes it again.
+/// The generation of a backend stays used.
 fn unlike(step: &Step) -> Step {
     match *step {
         Step::WriteService { id, .. } => {
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_write_that_failed_neither_content_is_taken_for_granted() {
+    fn after_a_failed_write_neither_value_counts_as_written() {
         let cases = [
             (service("former"), service("new")),
             (cluster("former"), cluster("new")),
@@ -128,9 +129,9 @@ mod tests {
         ];
         for (former, new) in cases {
             let mut realized = Realized::empty(Capacity::default());
-            realized.advance(&former);
+            realized.record_success(&former);
             assert!(realized.holds(&former));
-            realized.doubt(&new);
+            realized.record_failure(&new);
             assert!(!realized.holds(&former), "{former}");
             assert!(!realized.holds(&new), "{new}");
         }
@@ -139,8 +140,8 @@ mod tests {
     #[test]
     fn a_generation_that_may_have_been_written_counts_as_used() {
         let mut realized = Realized::empty(Capacity::default());
-        realized.advance(&backend(1));
-        realized.doubt(&backend(2));
+        realized.record_success(&backend(1));
+        realized.record_failure(&backend(2));
         assert_eq!(realized.backend(1).generation, 2);
         assert_eq!(realized.backend(1).state, BackendState::FREE);
     }

@@ -1,0 +1,55 @@
+//! Which entries of the config arrays are in use.
+
+use std::ops::Range;
+
+use super::{free_list::FreeList, name_table::NameTable};
+use crate::model::Capacity;
+
+/// A service's namespace and name, as [`mcs_common::ServiceRecord`] holds them.
+pub(super) type ServiceName = [[i8; 64]; 2];
+
+/// A cluster's name, as [`mcs_common::ClusterRecord`] holds it.
+pub(super) type ClusterName = [i8; 64];
+
+/// The free, released and used entries of each array.
+#[derive(Clone, Debug)]
+pub(super) struct Allocations {
+    /// Of `states`.
+    pub(super) indices: FreeList,
+    /// Of `slots`.
+    pub(super) blocks: FreeList,
+    /// Of `backends`.
+    pub(super) backends: FreeList,
+    /// Of `services`.
+    pub(super) services: NameTable<ServiceName>,
+    /// Of `clusters`.
+    pub(super) clusters: NameTable<ClusterName>,
+}
+
+impl Allocations {
+    /// No entry in use; `list` makes all of them free or released.
+    pub(super) fn new(capacity: Capacity, list: fn(Range<u32>) -> FreeList) -> Self {
+        Self {
+            indices: list(1..capacity.state_entries()),
+            blocks: list(0..capacity.slot_entries()),
+            backends: list(1..capacity.backend_entries()),
+            services: NameTable::new(list(1..capacity.service_entries())),
+            clusters: NameTable::new(list(1..capacity.cluster_entries())),
+        }
+    }
+
+    /// How many runs of released entries there are, which is what a clone costs.
+    pub(super) fn released_runs(&self) -> usize {
+        let lists = [&self.indices, &self.blocks, &self.backends].map(FreeList::released_runs);
+        lists.iter().sum::<usize>() + self.services.released_runs() + self.clusters.released_runs()
+    }
+
+    /// No program reads a released entry any more: all of them are free.
+    pub(super) fn end_grace_period(&mut self) {
+        self.indices.end_grace_period();
+        self.blocks.end_grace_period();
+        self.backends.end_grace_period();
+        self.services.end_grace_period();
+        self.clusters.end_grace_period();
+    }
+}

@@ -1,0 +1,58 @@
+//! Where the entries of a changed frontend go.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Shortage, frontend_change::FrontendChange};
+use crate::reconcile::{
+    Realized,
+    allocations::{Allocations, ClusterName},
+    convert::{cluster_record, service_record},
+};
+
+/// Free entries for everything that a change adds.
+pub(super) struct Placement {
+    pub(super) index: u32,
+    pub(super) service: u32,
+    /// The first slot of the block.
+    pub(super) block: u32,
+    /// One for each added backend, in order.
+    pub(super) ids: Vec<u32>,
+    /// The entries of the added backends' clusters.
+    pub(super) clusters: BTreeMap<ClusterName, u32>,
+}
+
+impl Placement {
+    /// Finds free entries, and takes none. `allocations` are those of `realized`, now or after a wait.
+    pub(super) fn find(
+        realized: &Realized,
+        allocations: &Allocations,
+        change: &FrontendChange<'_>,
+    ) -> Result<Self, Shortage> {
+        let index =
+            change.index.or_else(|| allocations.indices.find(1)).ok_or(Shortage::Frontends)?;
+        let service = if change.changes_attributes(realized) {
+            let service = service_record(&change.frontend.import);
+            allocations
+                .services
+                .assign(BTreeSet::from([[service.namespace, service.name]]))
+                .and_then(|ids| ids.into_values().next())
+                .ok_or(Shortage::Services)?
+        } else {
+            realized.state(index).service
+        };
+        let slots = if change.changes_backends() { change.count() } else { 0 };
+        let block = allocations.blocks.find(slots).ok_or(Shortage::Slots)?;
+        let added = change.added().count();
+        let ids: Vec<u32> = allocations.backends.each().take(added).collect();
+        if ids.len() < added {
+            return Err(Shortage::Endpoints);
+        }
+        let clusters = change
+            .added()
+            .filter(|backend| !backend.cluster.is_empty())
+            .map(|backend| cluster_record(&backend.cluster).name)
+            .collect();
+        let clusters = allocations.clusters.assign(clusters).ok_or(Shortage::Clusters)?;
+        Ok(Self { index, service, block, ids, clusters })
+    }
+}
