@@ -134,7 +134,7 @@ impl Engine {
                     self.changes.add_deletion(&object.key);
                 }
                 Kind::EndpointSlice => {
-                    let trigger = objects.slice(&object.key).and_then(|slice| slice.trigger.0);
+                    let trigger = objects.slice(&object.key).and_then(|slice| slice.trigger_time);
                     let trigger = trigger.filter(|trigger| *trigger > self.began);
                     self.changes.add_slice(&object.key, trigger);
                 }

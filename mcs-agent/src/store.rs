@@ -1,8 +1,9 @@
-//! What the source said last: batches of events go in, immutable snapshots come out.
+//! The latest version of every object that was read. Batches of events go in, immutable snapshots come
+//! out.
 
 mod change;
 mod dirty;
-mod shared;
+mod intern;
 mod snapshot;
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -12,105 +13,112 @@ pub use dirty::DirtyObjects;
 pub use snapshot::Snapshot;
 
 use crate::model::{EventBatch, Kind, Object, ObjectEvent, ObjectRef, SourceStatus};
-use change::Before;
-use shared::Shared;
-use snapshot::Entry;
+use change::ReplacedObjects;
+use intern::SliceInterner;
+use snapshot::{StoredObject, is_changed};
 
-/// The current objects of a source. Its only writer is [`ObjectStore::apply`].
+/// The objects of a source. Only [`ObjectStore::apply`] changes them.
 #[derive(Debug, Default)]
 pub struct ObjectStore {
     objects: Snapshot,
     synced: BTreeSet<Kind>,
     source: SourceStatus,
     dirty: DirtyObjects,
-    shared: Shared,
+    interner: SliceInterner,
 }
 
 impl ObjectStore {
-    /// Takes a batch in and tells what is different after it, sorted by object. An object that
-    /// comes again as it was is no change.
+    /// Applies a batch. Returns its net changes, sorted by object. The same content again is no
+    /// change.
     pub fn apply(&mut self, batch: EventBatch) -> Vec<Change> {
         let EventBatch { events, status, .. } = batch;
         self.source = status;
-        let mut before = Before::default();
+        let mut replaced = ReplacedObjects::default();
         for event in events {
             match event {
-                ObjectEvent::Apply(object) => self.put(object, &mut before),
-                ObjectEvent::Delete(object) => self.set(object, None, &mut before),
+                ObjectEvent::Apply(object) => self.put(object, &mut replaced),
+                ObjectEvent::Delete(object) => self.set(object, None, &mut replaced),
                 ObjectEvent::Malformed { object, message } => {
-                    self.set(object, Some(Entry::Malformed(message)), &mut before);
+                    self.set(object, Some(StoredObject::Malformed(message)), &mut replaced);
                 }
-                ObjectEvent::Relist { kind, objects } => self.relist(kind, objects, &mut before),
+                ObjectEvent::Relist { kind, objects } => self.relist(kind, objects, &mut replaced),
             }
         }
-        before.changes(&self.objects)
+        replaced.changes(&self.objects)
     }
 
-    /// The current objects. Costs a few reference counts; later batches do not change it.
+    /// The objects now. Later batches do not change the snapshot. It costs a few reference counts.
     pub fn snapshot(&self) -> Snapshot {
         self.objects.clone()
     }
 
-    /// Whether every kind has been listed: only then is what is missing known to be gone.
+    /// Whether every kind was listed completely. Before, a missing object can still exist.
     pub fn synced(&self) -> bool {
         [Kind::ServiceImport, Kind::EndpointSlice].iter().all(|kind| self.synced.contains(kind))
     }
 
-    /// What batches have touched since it was taken last.
+    /// The objects that changed since [`ObjectStore::take_dirty`].
     pub const fn dirty(&self) -> &DirtyObjects {
         &self.dirty
     }
 
-    /// Takes that.
+    /// Returns these objects and starts to collect again.
     pub fn take_dirty(&mut self) -> DirtyObjects {
         std::mem::take(&mut self.dirty)
     }
 
-    /// How the source stood after the latest batch.
+    /// The status of the source with the latest batch.
     pub fn source(&self) -> &SourceStatus {
         &self.source
     }
 
-    fn relist(&mut self, kind: Kind, objects: Vec<Object>, before: &mut Before) {
+    fn relist(&mut self, kind: Kind, objects: Vec<Object>, replaced: &mut ReplacedObjects) {
         let listed: BTreeSet<ObjectRef> = objects.iter().map(Object::reference).collect();
         for object in self.objects.references(kind) {
             if !listed.contains(&object) {
-                self.set(object, None, before);
+                self.set(object, None, replaced);
             }
         }
         for object in objects {
-            self.put(object, before);
+            self.put(object, replaced);
         }
         self.synced.insert(kind);
     }
 
-    fn put(&mut self, mut object: Object, before: &mut Before) {
+    fn put(&mut self, mut object: Object, replaced: &mut ReplacedObjects) {
         if let Object::Slice(slice) = &mut object {
-            self.shared.share(slice);
+            self.interner.intern(slice);
         }
         let reference = object.reference();
-        let entry = match object {
-            Object::Import(import) => Entry::Import(Arc::new(import)),
-            Object::Slice(slice) => Entry::Slice(Arc::new(slice)),
+        let version = match object {
+            Object::Import(import) => StoredObject::Import(Arc::new(import)),
+            Object::Slice(slice) => StoredObject::Slice(Arc::new(slice)),
         };
-        self.set(reference, Some(entry), before);
+        self.set(reference, Some(version), replaced);
     }
 
-    fn set(&mut self, object: ObjectRef, entry: Option<Entry>, before: &mut Before) {
-        let previous = self.objects.entry(&object);
-        if previous != entry {
-            self.dirty.note(&object, [previous.as_ref(), entry.as_ref()]);
-            self.objects.set(&object, entry);
-            before.record(object, previous);
+    fn set(
+        &mut self,
+        object: ObjectRef,
+        version: Option<StoredObject>,
+        replaced: &mut ReplacedObjects,
+    ) {
+        let previous = self.objects.version(&object);
+        if is_changed(previous.as_ref(), version.as_ref()) {
+            self.dirty.add(&object, [previous.as_ref(), version.as_ref()]);
+            self.objects.set(&object, version);
+            replaced.record(object, previous);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, SystemTime};
+
     use super::*;
     use crate::model::{
-        ObjectKey, ServiceImport,
+        EndpointSlice, ObjectKey, ServiceImport,
         fixture::{import, key, slice},
     };
 
@@ -143,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_what_a_batch_changed() {
+    fn reports_what_a_batch_changed() {
         let mut store = ObjectStore::default();
         let web = || import("shop/web").ip("10.0.0.1");
         let object = || import_ref("shop/web");
@@ -173,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_the_net_change_of_a_batch_alone() {
+    fn reports_only_the_net_change_of_a_batch() {
         let mut store = ObjectStore::default();
         let there_and_gone =
             [apply_import(import("shop/web")), ObjectEvent::Delete(import_ref("shop/web"))];
@@ -258,6 +266,30 @@ mod tests {
         assert_eq!(slices_of(&store.snapshot(), "shop/api"), [key("shop/a")]);
     }
 
+    /// Controllers write the trigger time at every update. It must not cause a round of the rules.
+    #[test]
+    fn another_trigger_time_alone_is_no_change() {
+        let mut store = ObjectStore::default();
+        let at = |seconds| EndpointSlice {
+            trigger_time: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)),
+            ..slice("shop/a", "web")
+        };
+        let mut apply = |slice: EndpointSlice| {
+            let changes = store.apply(batch([ObjectEvent::Apply(Object::Slice(slice))]));
+            let stored = store.snapshot().slice(&key("shop/a")).and_then(|one| one.trigger_time);
+            (changes, store.take_dirty(), stored)
+        };
+        let (changes, _, stored) = apply(at(1));
+        assert_eq!(changes, [change(slice_ref("shop/a"), ChangeKind::Added)]);
+        assert_eq!(stored, at(1).trigger_time);
+        assert_eq!(apply(at(2)), (vec![], DirtyObjects::default(), at(1).trigger_time));
+
+        let (changes, dirty, stored) = apply(at(3).address("10.1.0.1"));
+        assert_eq!(changes, [change(slice_ref("shop/a"), ChangeKind::Updated)]);
+        assert_eq!(dirty.slices, [key("shop/a")].into());
+        assert_eq!(stored, at(3).trigger_time);
+    }
+
     #[test]
     fn slices_belong_to_imports_of_their_namespace() {
         let mut store = ObjectStore::default();
@@ -269,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_stays_as_it_was_taken() {
+    fn later_batches_do_not_change_a_snapshot() {
         let mut store = ObjectStore::default();
         store.apply(batch([apply_import(import("shop/web"))]));
         let snapshot = store.snapshot();
@@ -279,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_what_was_touched_since_the_last_time() {
+    fn collects_the_dirty_objects_until_they_are_taken() {
         let mut store = ObjectStore::default();
         let slice_of = |service| ObjectEvent::Apply(Object::Slice(slice("shop/a", service)));
         let of = |services: &[&str]| DirtyObjects {
@@ -299,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_how_the_source_stands() {
+    fn keeps_the_status_of_the_source() {
         let mut store = ObjectStore::default();
         let status =
             SourceStatus { name: "manifests in /etc/mcs".to_owned(), ..Default::default() };

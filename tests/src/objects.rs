@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use mcs_agent::model::{
     Endpoint, EndpointAddress, EndpointSlice, ImportPort, Kind, Object, ObjectEvent, ObjectKey,
-    ServiceImport, ServiceType, SlicePort, Timestamp, Trigger,
+    ServiceImport, ServiceType, SlicePort, Timestamp,
 };
 
 const PORT: &str = "http";
@@ -57,7 +57,7 @@ pub fn slice(
             protocol: Some(PROTOCOL.to_owned()),
             port: Some(8080),
         }],
-        trigger: Trigger::default(),
+        trigger_time: None,
     })
 }
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     devices::Wishes,
     flows::FlowCapacity,
+    loader::capacity_within,
     model::{Memory, NodeContext, NodeFacts},
     source::KubernetesOptions,
 };
@@ -55,7 +56,7 @@ impl Config {
         let mut node = NodeContext {
             node_name: self.node_name.clone(),
             vip_cidrs: self.vip_cidrs.clone(),
-            capacity: self.max_memory.capacity(),
+            capacity: capacity_within(self.max_memory),
             ..NodeContext::default()
         };
         node.learn(self.node.clone());

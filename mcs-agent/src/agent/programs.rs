@@ -21,7 +21,7 @@ use crate::{
     flows::FlowMigration,
     loader::{
         CgroupRoot, Classifiers, DirectoryLock, Features, Harm, Hook, LoadOptions, Pins, Programs,
-        Repair, ensure_capable, own_netns_cookie,
+        Repair, capacity_within, ensure_capable, own_netns_cookie,
     },
     model::Capacity,
     reconcile::{MapContents, MapError, MapReader as _, Maps, Pruning, Realized, Step, plan},
@@ -96,7 +96,7 @@ impl InstalledPrograms {
         };
         let options = LoadOptions {
             pins: pins.clone(),
-            capacity: first_capacity(&pins, config.max_memory.capacity())?,
+            capacity: first_capacity(&pins, capacity_within(config.max_memory))?,
             flows: config.flows,
             features,
             only_netns,

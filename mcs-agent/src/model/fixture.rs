@@ -1,10 +1,10 @@
-//! Objects for tests, built by what a test is about: everything else is as a plain service has it.
+//! Objects for tests. Each has the fields of a plain service; a test sets only the fields that it is about.
 
 use std::sync::Arc;
 
 use super::{
     Endpoint, EndpointSlice, EventBatch, Hints, ImportPort, NodeContext, Object, ObjectEvent,
-    ObjectKey, ServiceImport, ServiceType, SlicePort, Timestamp, Trigger,
+    ObjectKey, ServiceImport, ServiceType, SlicePort, Timestamp,
 };
 use crate::store::{ObjectStore, Snapshot};
 
@@ -85,7 +85,7 @@ pub(crate) fn slice(name: &str, service: &str) -> EndpointSlice {
         address_type: "IPv4".to_owned(),
         endpoints: [].into(),
         ports: vec![],
-        trigger: Trigger::default(),
+        trigger_time: None,
     }
 }
 

@@ -1,3 +1,5 @@
+//! Kubernetes objects as the sources read them: ServiceImports and EndpointSlices.
+
 use std::{fmt, net::IpAddr, sync::Arc, time::SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +14,7 @@ pub struct ObjectKey {
 }
 
 impl ObjectKey {
-    /// A key from its two parts.
+    /// Joins the two parts.
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
@@ -42,12 +44,12 @@ impl fmt::Display for Kind {
     }
 }
 
-/// One object of one kind. Displays as `ServiceImport namespace/name`.
+/// A reference to an object. Displays as `ServiceImport namespace/name`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct ObjectRef {
-    /// Its kind.
+    /// ServiceImport or EndpointSlice.
     pub kind: Kind,
-    /// Its namespace and name.
+    /// Flattened to `namespace` and `name` in JSON.
     #[serde(flatten)]
     pub key: ObjectKey,
 }
@@ -65,19 +67,19 @@ pub struct Timestamp(pub i64);
 /// `spec.type` of a ServiceImport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ServiceType {
-    /// Has virtual IPs; ours.
+    /// It has VIPs, which this agent serves.
     ClusterSetIp,
-    /// Left to DNS.
+    /// Its names resolve to pods: DNS alone serves it.
     Headless,
 }
 
-/// A ServiceImport as read: names and shapes are ours, values are the author's. The CRD validates
-/// next to nothing, so the rules in `desired` do.
+/// A ServiceImport as read, with the values as written. The CRD validates little, so the rules in
+/// `desired` check them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServiceImport {
     /// `metadata`.
     pub key: ObjectKey,
-    /// `metadata.creationTimestamp`. A manifest may lack it.
+    /// `metadata.creationTimestamp`; a manifest can lack it.
     pub created: Option<Timestamp>,
     /// Annotation `multicluster.kubernetes.io/derived-service`.
     pub derived_service: Option<String>,
@@ -102,20 +104,20 @@ pub struct ServiceImport {
 pub struct ImportPort {
     /// Empty if unnamed.
     pub name: String,
-    /// As written, if it is.
+    /// As written; TCP if absent.
     pub protocol: Option<String>,
-    /// As written.
+    /// As written; not checked.
     pub port: i32,
 }
 
-/// An imported EndpointSlice as read.
+/// An imported EndpointSlice as read, with the values as written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EndpointSlice {
     /// `metadata`.
     pub key: ObjectKey,
     /// Label `multicluster.kubernetes.io/service-name`: the ServiceImport of the same namespace.
     pub service: Arc<str>,
-    /// Label `multicluster.kubernetes.io/source-cluster`; empty if there is none.
+    /// Label `multicluster.kubernetes.io/source-cluster`; empty without one.
     pub source_cluster: Arc<str>,
     /// `addressType`.
     pub address_type: String,
@@ -124,20 +126,7 @@ pub struct EndpointSlice {
     /// `ports`.
     pub ports: Vec<SlicePort>,
     /// Annotation `endpoints.kubernetes.io/last-change-trigger-time`.
-    pub trigger: Trigger,
-}
-
-/// When that happened which made a controller write an object, if it says so.
-///
-/// It is not part of what the object says: an object that comes again with nothing but another
-/// trigger is unchanged. So any two are equal.
-#[derive(Clone, Copy, Eq, Debug, Default)]
-pub struct Trigger(pub Option<SystemTime>);
-
-impl PartialEq for Trigger {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
+    pub trigger_time: Option<SystemTime>,
 }
 
 impl EndpointSlice {
@@ -145,12 +134,24 @@ impl EndpointSlice {
     pub fn import(&self) -> ObjectKey {
         ObjectKey { namespace: Arc::clone(&self.key.namespace), name: Arc::clone(&self.service) }
     }
+
+    /// Whether `other` is equal but for `trigger_time`, which no rule reads.
+    pub fn has_same_content(&self, other: &Self) -> bool {
+        let Self { key, service, source_cluster, address_type, endpoints, ports, trigger_time: _ } =
+            self;
+        *key == other.key
+            && *service == other.service
+            && *source_cluster == other.source_cluster
+            && *address_type == other.address_type
+            && *endpoints == other.endpoints
+            && *ports == other.ports
+    }
 }
 
-/// An entry of `endpoints` of an EndpointSlice. There may be millions.
+/// An entry of `endpoints` of an EndpointSlice. A clusterset can have millions.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Endpoint {
-    /// The first of `addresses`, which alone is used, as by kube-proxy.
+    /// The first of `addresses`; like kube-proxy, the agent ignores the others.
     pub address: EndpointAddress,
     /// `conditions.ready`.
     pub ready: Option<bool>,
@@ -158,21 +159,21 @@ pub struct Endpoint {
     pub serving: Option<bool>,
     /// `conditions.terminating`.
     pub terminating: Option<bool>,
-    /// `nodeName`, in its own cluster.
+    /// `nodeName`, in the source cluster.
     pub node_name: Option<Arc<str>>,
-    /// `hints`; absent if they name nothing.
+    /// `hints`; absent if they are empty.
     pub hints: Option<Arc<Hints>>,
 }
 
-/// An address as its author wrote it.
+/// An address as written.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum EndpointAddress {
-    /// There is none.
+    /// The endpoint has none.
     #[default]
     Absent,
-    /// Of IPv4 or IPv6.
+    /// A valid IPv4 or IPv6 address.
     Ip(IpAddr),
-    /// Something else.
+    /// Any other text.
     Other(Box<str>),
 }
 
@@ -182,7 +183,7 @@ impl From<&str> for EndpointAddress {
     }
 }
 
-/// Where the clients of an endpoint are to be.
+/// The nodes and zones whose clients should use an endpoint.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Hints {
     /// `forNodes[].name`.
@@ -192,12 +193,12 @@ pub struct Hints {
 }
 
 impl Endpoint {
-    /// The nodes that it is hinted for.
+    /// The nodes of its hints.
     pub fn for_nodes(&self) -> &[String] {
         self.hints.as_ref().map_or(&[], |hints| &hints.nodes)
     }
 
-    /// The zones that it is hinted for.
+    /// The zones of its hints.
     pub fn for_zones(&self) -> &[String] {
         self.hints.as_ref().map_or(&[], |hints| &hints.zones)
     }
@@ -208,23 +209,23 @@ impl Endpoint {
 pub struct SlicePort {
     /// Empty if unnamed.
     pub name: String,
-    /// As written, if it is.
+    /// As written; TCP if absent.
     pub protocol: Option<String>,
-    /// As written, if it is.
+    /// As written; not checked.
     pub port: Option<i32>,
 }
 
-/// An object of either kind.
+/// An object of any kind.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Object {
-    /// A ServiceImport.
+    /// See [`Kind::ServiceImport`].
     Import(ServiceImport),
-    /// An imported EndpointSlice.
+    /// See [`Kind::EndpointSlice`].
     Slice(EndpointSlice),
 }
 
 impl Object {
-    /// Which object this is.
+    /// Its kind and key.
     pub fn reference(&self) -> ObjectRef {
         match self {
             Self::Import(import) => {

@@ -1,53 +1,55 @@
+//! What one batch changes.
+
 use std::collections::BTreeMap;
 
-use super::snapshot::{Entry, Snapshot};
+use super::snapshot::{Snapshot, StoredObject, is_changed};
 use crate::model::ObjectRef;
 
-/// What a batch did to an object.
+/// The change of one object by a batch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Change {
-    /// Which object.
+    /// The object, whether it still exists or not.
     pub object: ObjectRef,
-    /// What became of it.
+    /// How it changed.
     pub kind: ChangeKind,
 }
 
-/// What became of an object.
+/// How an object changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChangeKind {
-    /// It can be read now, and could not before.
+    /// It can be read now. Before, it did not exist or could not be read.
     Added,
-    /// It says something else.
+    /// Its content changed.
     Updated,
-    /// It is gone.
+    /// It does not exist any more.
     Removed,
-    /// It is there and cannot be read, or not for the reason told before.
+    /// It cannot be read, or for another reason than before.
     Malformed,
 }
 
-/// How the objects that a batch touches stood before it.
+/// The versions that a batch replaces.
 #[derive(Default)]
-pub(super) struct Before(BTreeMap<ObjectRef, Option<Entry>>);
+pub(super) struct ReplacedObjects(BTreeMap<ObjectRef, Option<StoredObject>>);
 
-impl Before {
-    /// Notes how an object stood. Only its first time counts.
-    pub(super) fn record(&mut self, object: ObjectRef, entry: Option<Entry>) {
-        self.0.entry(object).or_insert(entry);
+impl ReplacedObjects {
+    /// Records the version of an object before the batch. Later versions do not count.
+    pub(super) fn record(&mut self, object: ObjectRef, version: Option<StoredObject>) {
+        self.0.entry(object).or_insert(version);
     }
 
-    /// What is different now.
+    /// The net changes of the batch.
     pub(super) fn changes(self, now: &Snapshot) -> Vec<Change> {
         self.0
             .into_iter()
             .filter_map(|(object, before)| {
-                let now = now.entry(&object);
-                if before == now {
+                let now = now.version(&object);
+                if !is_changed(before.as_ref(), now.as_ref()) {
                     return None;
                 }
                 let kind = match (before, now) {
                     (_, None) => ChangeKind::Removed,
-                    (_, Some(Entry::Malformed(_))) => ChangeKind::Malformed,
-                    (None | Some(Entry::Malformed(_)), _) => ChangeKind::Added,
+                    (_, Some(StoredObject::Malformed(_))) => ChangeKind::Malformed,
+                    (None | Some(StoredObject::Malformed(_)), _) => ChangeKind::Added,
                     _ => ChangeKind::Updated,
                 };
                 Some(Change { object, kind })

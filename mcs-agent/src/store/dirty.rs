@@ -1,29 +1,31 @@
+//! The objects that changed since the rules last evaluated them.
+
 use std::collections::BTreeSet;
 
-use super::snapshot::Entry;
+use super::snapshot::StoredObject;
 use crate::model::{Kind, ObjectKey, ObjectRef};
 
-/// Where objects are others than before.
+/// The objects that changed since the rules last evaluated them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DirtyObjects {
-    /// Whether any ServiceImport is.
+    /// Whether any ServiceImport changed.
     pub imports: bool,
-    /// The EndpointSlices that are, whether they can be read or not.
+    /// The changed EndpointSlices, whether they can be read or not.
     pub slices: BTreeSet<ObjectKey>,
-    /// The imports that these belong to, or did, whether they exist or not.
+    /// The imports that these slices belong to now, or did before, whether they exist or not.
     pub services: BTreeSet<ObjectKey>,
 }
 
 impl DirtyObjects {
-    /// Notes that an object is another than before, and how it stood and stands.
-    pub(super) fn note(&mut self, object: &ObjectRef, entries: [Option<&Entry>; 2]) {
+    /// Adds an object that changed, with its versions before and after the change.
+    pub(super) fn add(&mut self, object: &ObjectRef, versions: [Option<&StoredObject>; 2]) {
         if object.kind == Kind::ServiceImport {
             self.imports = true;
             return;
         }
         self.slices.insert(object.key.clone());
-        for entry in entries.into_iter().flatten() {
-            if let Entry::Slice(slice) = entry {
+        for version in versions.into_iter().flatten() {
+            if let StoredObject::Slice(slice) = version {
                 self.services.insert(slice.import());
             }
         }

@@ -1,26 +1,44 @@
+//! An immutable view of all objects.
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::model::{EndpointSlice, Kind, ObjectKey, ObjectRef, ServiceImport};
 
-/// How an object stands.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) enum Entry {
+/// The version of an object in the store.
+#[derive(Clone, Debug)]
+pub(super) enum StoredObject {
     Import(Arc<ServiceImport>),
     Slice(Arc<EndpointSlice>),
-    /// What is wrong with it.
+    /// Why it cannot be read.
     Malformed(String),
 }
 
-/// The slices of one import, by name: they share its namespace.
-type Slices = BTreeMap<Arc<str>, Arc<EndpointSlice>>;
+/// Whether the rules have to evaluate an object again. Two versions of a slice that differ only in
+/// their trigger time count as equal.
+pub(super) fn is_changed(before: Option<&StoredObject>, now: Option<&StoredObject>) -> bool {
+    use StoredObject::{Import, Malformed, Slice};
+    let is_same = match (before, now) {
+        (Some(Import(before)), Some(Import(now))) => before == now,
+        (Some(Slice(before)), Some(Slice(now))) => {
+            Arc::ptr_eq(before, now) || before.has_same_content(now)
+        }
+        (Some(Malformed(before)), Some(Malformed(now))) => before == now,
+        (None, None) => true,
+        _ => false,
+    };
+    !is_same
+}
 
-/// All objects at one moment. A clone shares them.
+/// The slices of one import by name. They share its namespace.
+type SlicesByName = BTreeMap<Arc<str>, Arc<EndpointSlice>>;
+
+/// All objects at one moment. A clone shares them with the original.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     imports: Arc<BTreeMap<ObjectKey, Arc<ServiceImport>>>,
     slices: Arc<BTreeMap<ObjectKey, Arc<EndpointSlice>>>,
-    /// `slices` again, by the import they belong to, whether it exists or not.
-    by_import: Arc<BTreeMap<ObjectKey, Arc<Slices>>>,
+    /// The same slices by the import they belong to, whether it exists or not.
+    by_import: Arc<BTreeMap<ObjectKey, Arc<SlicesByName>>>,
     malformed: Arc<BTreeMap<ObjectRef, String>>,
 }
 
@@ -30,7 +48,7 @@ impl Snapshot {
         self.imports.values().map(AsRef::as_ref)
     }
 
-    /// A ServiceImport, unless it cannot be read.
+    /// A ServiceImport that can be read.
     pub fn import(&self, key: &ObjectKey) -> Option<&ServiceImport> {
         self.imports.get(key).map(AsRef::as_ref)
     }
@@ -40,17 +58,17 @@ impl Snapshot {
         self.by_import.get(import).into_iter().flat_map(|slices| slices.values().map(AsRef::as_ref))
     }
 
-    /// A slice, unless it cannot be read.
+    /// A slice that can be read.
     pub fn slice(&self, key: &ObjectKey) -> Option<&EndpointSlice> {
         self.slices.get(key).map(AsRef::as_ref)
     }
 
-    /// Every object that cannot be read, and what is wrong with it.
+    /// Every object that cannot be read, with the reason.
     pub fn malformed(&self) -> impl Iterator<Item = (&ObjectRef, &str)> {
         self.malformed.iter().map(|(object, message)| (object, message.as_str()))
     }
 
-    /// What is wrong with an object, if it cannot be read.
+    /// Why an object cannot be read. `None` if it can be read or does not exist.
     pub fn problem(&self, object: &ObjectRef) -> Option<&str> {
         self.malformed.get(object).map(String::as_str)
     }
@@ -68,38 +86,38 @@ impl Snapshot {
             .collect()
     }
 
-    pub(super) fn entry(&self, object: &ObjectRef) -> Option<Entry> {
+    pub(super) fn version(&self, object: &ObjectRef) -> Option<StoredObject> {
         let readable = match object.kind {
-            Kind::ServiceImport => self.imports.get(&object.key).cloned().map(Entry::Import),
-            Kind::EndpointSlice => self.slices.get(&object.key).cloned().map(Entry::Slice),
+            Kind::ServiceImport => self.imports.get(&object.key).cloned().map(StoredObject::Import),
+            Kind::EndpointSlice => self.slices.get(&object.key).cloned().map(StoredObject::Slice),
         };
-        readable.or_else(|| self.malformed.get(object).cloned().map(Entry::Malformed))
+        readable.or_else(|| self.malformed.get(object).cloned().map(StoredObject::Malformed))
     }
 
-    /// Replaces whatever stood for the object.
-    pub(super) fn set(&mut self, object: &ObjectRef, entry: Option<Entry>) {
-        match self.entry(object) {
-            Some(Entry::Import(_)) => {
+    /// Replaces or removes an object.
+    pub(super) fn set(&mut self, object: &ObjectRef, version: Option<StoredObject>) {
+        match self.version(object) {
+            Some(StoredObject::Import(_)) => {
                 Arc::make_mut(&mut self.imports).remove(&object.key);
             }
-            Some(Entry::Slice(slice)) => {
+            Some(StoredObject::Slice(slice)) => {
                 Arc::make_mut(&mut self.slices).remove(&object.key);
                 self.unindex(&slice);
             }
-            Some(Entry::Malformed(_)) => {
+            Some(StoredObject::Malformed(_)) => {
                 Arc::make_mut(&mut self.malformed).remove(object);
             }
             None => {}
         }
-        match entry {
-            Some(Entry::Import(import)) => {
+        match version {
+            Some(StoredObject::Import(import)) => {
                 Arc::make_mut(&mut self.imports).insert(object.key.clone(), import);
             }
-            Some(Entry::Slice(slice)) => {
+            Some(StoredObject::Slice(slice)) => {
                 self.index(&slice);
                 Arc::make_mut(&mut self.slices).insert(object.key.clone(), slice);
             }
-            Some(Entry::Malformed(message)) => {
+            Some(StoredObject::Malformed(message)) => {
                 Arc::make_mut(&mut self.malformed).insert(object.clone(), message);
             }
             None => {}

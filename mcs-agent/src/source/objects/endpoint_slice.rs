@@ -4,9 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::discovery::v1;
 
 use super::{SERVICE_NAME_LABEL, SOURCE_CLUSTER_LABEL, TRIGGER_ANNOTATION};
-use crate::model::{
-    Endpoint, EndpointAddress, EndpointSlice, Hints, ObjectKey, SlicePort, Trigger,
-};
+use crate::model::{Endpoint, EndpointAddress, EndpointSlice, Hints, ObjectKey, SlicePort};
 
 /// The domain type, under the key that its source knows the object by. `None` for a slice that is
 /// not imported: one without a service name label, or with an empty one.
@@ -22,7 +20,7 @@ pub(super) fn convert(slice: v1::EndpointSlice, key: ObjectKey) -> Option<Endpoi
         address_type: slice.address_type,
         endpoints: slice.endpoints.unwrap_or_default().into_iter().map(endpoint).collect(),
         ports: slice.ports.unwrap_or_default().into_iter().map(port).collect(),
-        trigger: Trigger(trigger),
+        trigger_time: trigger,
     })
 }
 
@@ -120,7 +118,7 @@ mod tests {
                     },
                     SlicePort { name: String::new(), protocol: None, port: None },
                 ],
-                trigger: Trigger::default(),
+                trigger_time: None,
             })
         );
     }
@@ -139,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trigger_is_a_moment_or_nothing_and_changes_nothing() {
+    fn a_trigger_time_is_a_moment_or_nothing() {
         let with = |trigger: &str| {
             decode(json!({
                 "metadata": {
@@ -152,9 +150,10 @@ mod tests {
         };
         let moment = |seconds, nanos| SystemTime::UNIX_EPOCH + Duration::new(seconds, nanos);
         let slice = with("2026-01-02T03:04:05.25Z");
-        assert_eq!(slice.trigger.0, Some(moment(1_767_323_045, 250_000_000)));
-        assert_eq!(with("2026-01-02T04:04:05+01:00").trigger.0, Some(moment(1_767_323_045, 0)));
-        assert_eq!(with("yesterday").trigger.0, None);
-        assert_eq!(with("yesterday"), slice);
+        assert_eq!(slice.trigger_time, Some(moment(1_767_323_045, 250_000_000)));
+        assert_eq!(with("2026-01-02T04:04:05+01:00").trigger_time, Some(moment(1_767_323_045, 0)));
+        assert_eq!(with("yesterday").trigger_time, None);
+        assert_ne!(with("yesterday"), slice);
+        assert!(with("yesterday").has_same_content(&slice));
     }
 }

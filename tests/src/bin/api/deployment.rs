@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::Path, process::Command};
 
 use anyhow::{Context as _, ensure};
-use mcs_agent::model::Memory;
+use mcs_agent::{loader::capacity_within, model::Memory};
 use mcs_tests::{
     agent::{CAPABILITIES, CAPABILITY_FOR_STALE_UDP},
     api_server::documents,
@@ -122,7 +122,7 @@ fn memory_follows(_: &mut World) -> anyhow::Result<()> {
     for text in ["100Ki", "32Mi", "256Mi", "3Gi"] {
         let (request, limit) = memory(&format!("capacity.memory={text}"))?;
         let maps: Memory = text.parse()?;
-        let most = maps.capacity();
+        let most = capacity_within(maps);
         let objects = 6144 * u64::from(most.frontends) + 384 * u64::from(most.endpoints);
         let flows = 416 * 65_536;
         let expected = 35 + 64 + (2 * maps.0 + objects + flows).div_ceil(1 << 20);

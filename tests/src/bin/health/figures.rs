@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
 use anyhow::{Context as _, ensure};
-use mcs_agent::model::Memory;
+use mcs_agent::loader::capacity_within;
 use mcs_tests::{
     manifests::{Protocol, Service},
     procfs::Status,
@@ -44,7 +44,7 @@ fn counters(world: &mut World) -> anyhow::Result<()> {
 }
 
 fn contents(world: &mut World) -> anyhow::Result<()> {
-    let most = "256Mi".parse::<Memory>()?.capacity();
+    let most = capacity_within("256Mi".parse()?);
     let figures = samples(&world.node.netns)?;
     for (name, expected) in [
         ("mcs_service_imports{state=\"Ready\"}", 1.0),

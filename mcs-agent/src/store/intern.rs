@@ -1,36 +1,38 @@
+//! Interning: equal names and hints of slices share one allocation.
+
 use std::{collections::HashSet, hash::Hash, sync::Arc};
 
 use crate::model::{EndpointSlice, Hints};
 
-/// What slices say over and over, kept once: names of nodes, clusters, namespaces and services, and hints.
+/// The names of nodes, clusters, namespaces and services, and the hints, that slices repeat.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct SliceInterner {
     names: Pool<str>,
     hints: Pool<Hints>,
 }
 
-impl Shared {
-    /// Puts what is known already in the place of what the slice came with.
-    pub(super) fn share(&mut self, slice: &mut EndpointSlice) {
-        self.names.share(&mut slice.key.namespace);
-        self.names.share(&mut slice.service);
-        self.names.share(&mut slice.source_cluster);
+impl SliceInterner {
+    /// Replaces the names and hints of a slice with equal ones that are known already.
+    pub(super) fn intern(&mut self, slice: &mut EndpointSlice) {
+        self.names.intern(&mut slice.key.namespace);
+        self.names.intern(&mut slice.service);
+        self.names.intern(&mut slice.source_cluster);
         for endpoint in &mut slice.endpoints {
             if let Some(name) = &mut endpoint.node_name {
-                self.names.share(name);
+                self.names.intern(name);
             }
             if let Some(hints) = &mut endpoint.hints {
-                self.hints.share(hints);
+                self.hints.intern(hints);
             }
         }
     }
 }
 
-/// Values that are used somewhere, and some that were.
+/// Known values. Some of them are not in use any more.
 #[derive(Debug)]
 struct Pool<T: ?Sized> {
     values: HashSet<Arc<T>>,
-    /// How many there may be before those that nobody uses go.
+    /// The pool drops unused values when it has this many.
     bound: usize,
 }
 
@@ -41,7 +43,7 @@ impl<T: ?Sized> Default for Pool<T> {
 }
 
 impl<T: ?Sized + Eq + Hash> Pool<T> {
-    fn share(&mut self, value: &mut Arc<T>) {
+    fn intern(&mut self, value: &mut Arc<T>) {
         if let Some(known) = self.values.get(value) {
             value.clone_from(known);
             return;
@@ -60,12 +62,12 @@ mod tests {
     use crate::model::fixture::{endpoint, slice};
 
     #[test]
-    fn slices_that_say_the_same_share_it() {
-        let mut shared = Shared::default();
+    fn slices_share_equal_names_and_hints() {
+        let mut interner = SliceInterner::default();
         let [one, other] = [1, 2].map(|_| {
             let endpoint = endpoint("10.1.0.1").node("n1").for_zone("z1");
             let mut slice = slice("shop/web", "web").endpoint(endpoint);
-            shared.share(&mut slice);
+            interner.intern(&mut slice);
             slice
         });
         assert_eq!(one, other);
@@ -86,12 +88,12 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_uses_goes_in_time() {
+    fn the_pool_drops_unused_values() {
         let mut pool = Pool::<str>::default();
         let mut kept: Vec<Arc<str>> = Vec::new();
         for number in 0..100_000 {
             let mut name = Arc::from(format!("node-{number}"));
-            pool.share(&mut name);
+            pool.intern(&mut name);
             if number % 100 == 0 {
                 kept.push(name);
             }

@@ -1,0 +1,67 @@
+//! The memory that the config maps take in the kernel.
+
+use super::layout::{self, MapLayout};
+use crate::model::{Capacity, Memory};
+
+/// The memory of config maps with this capacity. The few entries that are never used do not count.
+pub fn config_memory(capacity: Capacity) -> Memory {
+    Memory(kernel_bytes(capacity) - kernel_bytes(Capacity::NONE))
+}
+
+/// The largest capacity whose config maps take at most `memory`. Clusters get a 64th of it, frontends
+/// three eighths, and endpoints the rest, so that none takes the room of another.
+pub fn capacity_within(memory: Memory) -> Capacity {
+    let clusters = memory.0 / 64;
+    let frontends = memory.0 / 8 * 3;
+    let endpoints = memory.0 - clusters - frontends;
+    let frontend = config_memory(Capacity { frontends: 1, ..Capacity::NONE }).0;
+    let cluster = config_memory(Capacity { clusters: 1, ..Capacity::NONE }).0;
+    // The maps have a spare place for this one endpoint.
+    let endpoint = config_memory(Capacity { endpoints: 1, ..Capacity::NONE }).0 / 2;
+    let count = |share: u64, each: u64| u32::try_from(share / each).unwrap_or(u32::MAX / 4);
+    Capacity {
+        frontends: count(frontends, frontend),
+        endpoints: Capacity::endpoints_of(count(endpoints, endpoint).saturating_mul(2)),
+        clusters: count(clusters, cluster),
+    }
+}
+
+fn kernel_bytes(capacity: Capacity) -> u64 {
+    layout::config(capacity).iter().map(MapLayout::kernel_bytes).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_takes_42_bytes_where_there_are_many() {
+        let only = |endpoints| Capacity { endpoints, ..Capacity::NONE };
+        let bytes =
+            |endpoints| config_memory(Capacity::NONE.grown(only(endpoints), Capacity::MOST)).0;
+        assert!(bytes(3_000_000) <= 128 << 20, "{}", bytes(3_000_000));
+        assert!(bytes(3_000_000) / 3_000_000 <= 42);
+        assert!(bytes(1_000_000) / 1_000_000 <= 45);
+        assert!(bytes(65_536) / 65_536 <= 80);
+    }
+
+    #[test]
+    fn the_capacity_uses_most_of_its_memory() {
+        for memory in ["64Ki", "16Mi", "256Mi", "3Gi"] {
+            let memory: Memory = memory.parse().unwrap();
+            let capacity = capacity_within(memory);
+            assert!(config_memory(capacity) <= memory, "{memory}");
+            assert!(config_memory(capacity).0 > memory.0 / 10 * 9, "{memory}");
+        }
+        let large = Capacity { frontends: 100_000, endpoints: 1_500_000, clusters: 10_000 };
+        assert!(capacity_within(Memory(256 << 20)).holds(large));
+    }
+
+    /// Operators size `--max-memory` by these numbers.
+    #[test]
+    fn the_default_limit_has_room_for_millions_of_endpoints() {
+        let expected = Capacity { frontends: 193_583, endpoints: 3_848_891, clusters: 32_768 };
+        assert_eq!(capacity_within(Memory(256 << 20)), expected);
+        assert_eq!(config_memory(Capacity::default()), Memory(868_352));
+    }
+}
