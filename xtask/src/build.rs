@@ -70,7 +70,7 @@ pub(crate) fn suite(workspace: &Workspace, profile: Profile, name: &str) -> Path
     profile.directory(workspace).join(name)
 }
 
-/// Build target/release/mcs-agent, with the eBPF programs inside
+/// Build the agent, with the eBPF programs inside, and print its path
 ///
 /// The programs are compiled for BPF in target/ebpf, and embedded into the agent.
 #[derive(clap::Args)]
