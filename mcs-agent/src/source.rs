@@ -1,4 +1,4 @@
-//! Where objects come from. A source sends [`EventBatch`](crate::model::EventBatch)es of events on domain
+//! Where objects come from: an API server or a directory of manifests. A source sends [`EventBatch`](crate::model::EventBatch)es of events on domain
 //! types; no Kubernetes type and no file leaves this module. An agent runs exactly one source.
 
 mod kubernetes;

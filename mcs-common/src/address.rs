@@ -1,15 +1,17 @@
+//! IP addresses of both families in one type.
+
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bytemuck::{Pod, Zeroable};
 
 /// An IP address of either family: 16 bytes in network order, IPv4 as `::ffff:a.b.c.d`.
 ///
-/// One shape for both families keeps one code path, and it is what the kernel itself shows for IPv4
-/// through an IPv6 socket (RFC 4291, 2.5.5.2).
+/// One type for both families needs one set of maps and one code path. The kernel itself shows IPv4
+/// addresses of IPv6 sockets in this form (RFC 4291, 2.5.5.2).
 #[derive(Clone, Copy, PartialOrd, Ord, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct Address {
-    /// Network order.
+    /// The 16 bytes in network order.
     pub addr: [u8; 16],
 }
 
@@ -18,21 +20,21 @@ crate::pod!(Address);
 crate::eq_by_words!(Address, 2);
 
 impl Address {
-    /// The address whose 32-bit words are as the kernel holds them, each in network order.
+    /// An address from the kernel's four 32-bit words, each in network order.
     #[inline(always)]
     #[must_use]
     pub fn from_words(words: [u32; 4]) -> Self {
         Self { addr: bytemuck::cast(words) }
     }
 
-    /// The IPv4 address whose word is in network order, as the kernel holds it.
+    /// An IPv4 address from the kernel's 32-bit word, which is in network order.
     #[inline(always)]
     #[must_use]
     pub fn from_v4_word(word: u32) -> Self {
         Self::from_words([0, 0, 0xffff_u32.to_be(), word])
     }
 
-    /// The four words, each in network order.
+    /// The address as four 32-bit words, each in network order.
     #[inline(always)]
     #[must_use]
     pub fn words(&self) -> [u32; 4] {
@@ -47,7 +49,7 @@ impl Address {
         a == 0 && b == 0 && c == 0xffff_u32.to_be()
     }
 
-    /// The standard library's form; an IPv4-mapped address is IPv4.
+    /// The address as the standard library's type. An IPv4-mapped address becomes an IPv4 address.
     #[must_use]
     pub fn to_ip(&self) -> IpAddr {
         Ipv6Addr::from(self.addr).to_canonical()

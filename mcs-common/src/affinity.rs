@@ -1,3 +1,5 @@
+//! Session affinity: keys and values of the maps `affinity` and `client_affinity`.
+
 use bytemuck::{Pod, Zeroable};
 
 use crate::{Address, BackendRef};
@@ -6,8 +8,8 @@ use crate::{Address, BackendRef};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct AffinityKey {
-    /// The client: the cookie of its network namespace, since a socket has no source address yet
-    /// when it connects.
+    /// The client: the cookie of its network namespace (`bpf_get_netns_cookie`). A socket has no source
+    /// address before it connects.
     pub netns_cookie: u64,
     /// Index into `states`.
     pub frontend: u32,
@@ -18,11 +20,11 @@ pub struct AffinityKey {
 const _: () = assert!(size_of::<AffinityKey>() == 16);
 crate::pod!(AffinityKey);
 
-/// Key of the LRU map `client_affinity`, of the packet path.
+/// Key of the LRU map `client_affinity`, which the packet path uses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct ClientKey {
-    /// The client: the source of its packets.
+    /// The client: the source address of its packets.
     pub client: Address,
     /// Index into `states`.
     pub frontend: u32,
@@ -37,7 +39,7 @@ crate::pod!(ClientKey);
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct Affinity {
-    /// The backend chosen.
+    /// The client's backend.
     pub backend: BackendRef,
     /// Nanoseconds of `CLOCK_MONOTONIC` at the client's latest connection.
     pub last_used_ns: u64,
@@ -47,9 +49,9 @@ const _: () = assert!(size_of::<Affinity>() == 16);
 crate::pod!(Affinity);
 
 impl Affinity {
-    /// Whether the choice still binds a client that comes at `now_ns`.
+    /// Whether the entry is still valid at `now_ns`, in nanoseconds of `CLOCK_MONOTONIC`.
     ///
-    /// Another CPU may have used it after this one read the clock: then no time has gone by.
+    /// Another CPU may have used it after this CPU read the clock. The entry's age then counts as 0.
     #[inline(always)]
     #[must_use]
     pub fn holds(&self, now_ns: u64, timeout_seconds: u32) -> bool {

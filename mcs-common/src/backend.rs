@@ -1,3 +1,5 @@
+//! Backends and slots: values of the maps `backends` and `slots`.
+
 use core::mem::offset_of;
 
 use bytemuck::{Pod, Zeroable};
@@ -10,9 +12,9 @@ pub struct BackendState;
 impl BackendState {
     /// The id is not in use.
     pub const FREE: u8 = 0;
-    /// In its frontend's current set.
+    /// Slots of its frontend name it.
     pub const ACTIVE: u8 = 1;
-    /// Was in the set. Connections that have it go on; nothing new is sent to it.
+    /// No slot names it any more. Its connections continue, and it gets no new ones.
     pub const RETIRED: u8 = 2;
 }
 
@@ -22,14 +24,15 @@ impl BackendState {
 pub struct BackendRecord {
     /// The pod's address.
     pub addr: Address,
-    /// Host order.
+    /// The port in host order.
     pub port: u16,
     /// One of [`BackendState`].
     pub state: u8,
     /// Zero.
     pub pad: u8,
-    /// Grows each time the id is used anew, so that what remembers an id can tell. In one 64-bit
-    /// word with the state: a reader must not see the state of one use and the generation of another.
+    /// Increases each time the id is assigned again, so that remembered ids become invalid. It shares a
+    /// 64-bit word with the state: a reader must not see the state of one use and the generation of
+    /// another.
     pub generation: u32,
     /// Index into `states`: the only frontend this id serves.
     pub frontend: u32,
@@ -44,7 +47,7 @@ const _: () = {
 crate::pod!(BackendRecord);
 
 impl BackendRecord {
-    /// Whether `remembered` still names this backend, as a usable backend of `frontend`.
+    /// Whether `remembered` still names this backend, as an active backend of `frontend`.
     #[inline(always)]
     #[must_use]
     pub fn still_serves(&self, frontend: u32, remembered: BackendRef) -> bool {
@@ -54,18 +57,18 @@ impl BackendRecord {
     }
 }
 
-/// Value of the array `slots`: the backend ids of two slots, the even one first. The kernel keeps values at
-/// multiples of 8 bytes.
+/// Value of the array `slots`: the backend ids of two slots, the even one first. The kernel rounds array
+/// values up to 8 bytes (kernel/bpf/arraymap.c), so one id for each value would waste half.
 pub type SlotPair = [u32; 2];
 
-/// What is remembered of a choice: never a slot, since slots move. One 64-bit word, so that one
-/// store changes it.
+/// A remembered choice of a backend. It names no slot, since slots move. It is one 64-bit word, so that
+/// one store changes it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct BackendRef {
     /// Index into `backends`; 0 names none.
     pub id: u32,
-    /// [`BackendRecord::generation`] when it was chosen.
+    /// The [`BackendRecord::generation`] at the time of the choice.
     pub generation: u32,
 }
 

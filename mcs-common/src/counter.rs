@@ -1,5 +1,7 @@
-/// Indices of the per-CPU array `counters`: what the programs did, by reason. A packet or connection
-/// that is not to a VIP counts nowhere.
+//! The programs' counters.
+
+/// Indices of the per-CPU array `counters`. Packets and connections that are not to a VIP are not
+/// counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Counter {
@@ -15,11 +17,11 @@ pub enum Counter {
     RefusedNoBackend,
     /// Refused: the VIP has no such port.
     RefusedUnknownPort,
-    /// Refused: the maps were found in a state that no reader should see.
+    /// Refused: the config maps contradicted each other twice in a row.
     RefusedInconsistent,
-    /// Socket storage could not be had; the LRU map holds the socket's state instead.
+    /// Socket storage could not be allocated. The LRU map `udp_reverse` has the socket's state instead.
     StorageFailed,
-    /// Two VIPs of one socket share a backend: replies are shown as from the VIP used last.
+    /// Two VIPs of one socket share a backend. Replies show the VIP used last.
     ReverseShared,
     /// A packet to a VIP was sent to a backend.
     PacketTranslated,
@@ -27,31 +29,31 @@ pub enum Counter {
     PacketReversed,
     /// A flow began.
     FlowCreated,
-    /// A flow got another source port, since its reply could not be told from another flow's.
+    /// A flow got another source port, because another flow has the same tuple of replies.
     FlowPortChanged,
     /// An ICMP error was translated, with the packet inside.
     IcmpTranslated,
     /// An ICMP echo request to a VIP was answered.
     EchoAnswered,
-    /// Dropped: an ICMP redirect about a translated packet, which leads to one backend alone.
+    /// Dropped: an ICMP redirect about a translated packet, which is right for one backend only.
     RedirectDropped,
     /// Refused with RST or ICMP: no usable backend.
     PacketRefusedNoBackend,
     /// Refused with RST or ICMP: the VIP has no such port.
     PacketRefusedUnknownPort,
-    /// Refused with RST or ICMP: the maps were found in a state that no reader should see.
+    /// Refused with RST or ICMP: the config maps contradicted each other twice in a row.
     PacketRefusedInconsistent,
-    /// Refused with RST or ICMP: no way to tell the reply from another flow's.
+    /// Refused with RST or ICMP: other flows have the tuple of replies for every backend and port tried.
     PacketRefusedCollision,
     /// Refused with ICMP: SCTP, which is not translated.
     PacketRefusedSctp,
-    /// A refused packet got no answer: too many were due.
+    /// A refused packet got no answer: the CPU's limit for answers was reached.
     RefusalLimited,
-    /// A refused packet got no answer: it was one itself, or too large to be turned into one.
+    /// A refused packet got no answer: it was a reset, or could not be turned into an answer.
     RefusalSilent,
-    /// Dropped: a protocol to a VIP that has no ports.
+    /// Dropped: a packet to a VIP of a protocol without ports.
     PacketDroppedProtocol,
-    /// Dropped: a packet to a VIP whose headers are cut short, contradict each other or nest too deep.
+    /// Dropped: a packet to a VIP whose headers are truncated, contradictory or too deeply nested.
     PacketDroppedMalformed,
     /// Dropped: a later fragment to a VIP whose first one has not been seen.
     PacketDroppedFragment,

@@ -1,4 +1,4 @@
-//! Flows of the packet path: what tc remembers of a connection that it translates.
+//! Flows and fragments of the packet path: keys and values of the maps `flows` and `fragments`.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -6,18 +6,18 @@ use crate::{Address, BackendRef};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Both ends of a packet, as it stands in its headers, and the client's device: whoever sends with
-/// somebody else's address, or gets it later, has flows of its own.
+/// Both ends of a packet as its headers name them, and the client's device. Because of the device, a pod
+/// with a forged or reused address does not share another pod's flows.
 #[derive(Clone, Copy, PartialOrd, Ord, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct Tuple {
-    /// The source.
+    /// The source address.
     pub src: Address,
-    /// The destination.
+    /// The destination address.
     pub dst: Address,
-    /// Host order.
+    /// The source port in host order.
     pub src_port: u16,
-    /// Host order.
+    /// The destination port in host order.
     pub dst_port: u16,
     /// An IP protocol number (6 TCP, 17 UDP).
     pub protocol: u8,
@@ -50,15 +50,15 @@ impl Tuple {
         Self { src, dst, src_port, dst_port, protocol, pad: 0, pad2: 0, device, pad3: 0 }
     }
 
-    /// The tuple of a packet the other way.
+    /// The tuple of a packet in the opposite direction.
     #[inline(always)]
     #[must_use]
     pub const fn reversed(&self) -> Self {
         Self::new(self.dst, self.dst_port, self.src, self.src_port, self.protocol, self.device)
     }
 
-    /// A number that is uniform over tuples and always the same for one, whatever the device: [`pick`] by it finds the
-    /// same backend again for a flow that was forgotten, as long as the set is the same.
+    /// A hash of the tuple without its device. A flow whose entries were evicted gets the same backend again
+    /// if [`pick`] uses this number and the frontend's backends are the same.
     ///
     /// [`pick`]: crate::select::pick
     #[inline(always)]
@@ -70,7 +70,7 @@ impl Tuple {
 }
 
 impl Address {
-    /// As [`Tuple::spread`], of a client and a frontend: for session affinity.
+    /// A hash of a client address and a frontend's index, for session affinity.
     #[inline(always)]
     #[must_use]
     pub fn spread(&self, frontend: u32) -> u32 {
@@ -79,7 +79,7 @@ impl Address {
     }
 }
 
-/// A multiplicative hash: the multiplier is that of `SplitMix64`, with its final mixing.
+/// A multiplicative hash with the multiplier and the final mixing of `SplitMix64`.
 #[inline(always)]
 fn spread<const N: usize>(words: &[u64; N]) -> u32 {
     let mut hash = 0_u64;
@@ -98,29 +98,29 @@ fn spread<const N: usize>(words: &[u64; N]) -> u32 {
 pub struct FlowFlags;
 
 impl FlowFlags {
-    /// The entry translates replies. Without it: packets of the client.
+    /// The entry translates replies. Entries without this bit translate the client's packets.
     pub const REPLY: u32 = 1;
-    /// Client and backend are one pod: its packets go back out of the device they came from.
+    /// Client and backend are the same pod. Its packets leave by the device they came from.
     pub const HAIRPIN: u32 = 2;
 }
 
-/// Bits of [`Flow::seen`]: flags of the TCP header, and one of our own.
+/// Bits of [`Flow::seen`]: flags of the TCP header, and [`Seen::ANY`].
 pub struct Seen;
 
 impl Seen {
     /// The sender has closed.
     pub const FIN: u32 = 0x01;
-    /// A connection was asked for.
+    /// The sender has asked for a connection.
     pub const SYN: u32 = 0x02;
     /// The sender has reset the connection.
     pub const RST: u32 = 0x04;
-    /// An acknowledgement.
+    /// The sender has acknowledged data.
     pub const ACK: u32 = 0x10;
-    /// Any packet at all, of any protocol.
+    /// There was a packet, of any protocol.
     pub const ANY: u32 = 0x100;
 
-    /// What is known after another packet with these TCP flags (0 for UDP). Whoever goes on sending
-    /// after a reset did not believe it.
+    /// The bits after another packet with these TCP flags (0 for UDP). A sender that continues after its
+    /// reset has not closed the connection, so the bit of the reset is cleared.
     #[inline(always)]
     #[must_use]
     pub const fn after(seen: u32, flags: u32) -> u32 {
@@ -129,24 +129,24 @@ impl Seen {
     }
 }
 
-/// Value of the LRU map `flows`, under the [`Tuple`] of the packets that it translates. A flow has
-/// two: the client's, and one for replies, whose key is `to.reversed()` and whose `to` is the
-/// client's key reversed.
+/// Value of the LRU map `flows`, under the [`Tuple`] of the packets that it translates. A flow has two
+/// entries. The key of the entry for replies is `to.reversed()` of the client's entry, and its `to` is
+/// the client's key reversed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct Flow {
-    /// What a packet becomes.
+    /// The ends of a packet after translation.
     pub to: Tuple,
-    /// The backend chosen.
+    /// The flow's backend.
     pub chosen: BackendRef,
     /// Index into `states`.
     pub frontend: u32,
     /// Bits of [`FlowFlags`].
     pub flags: u32,
-    /// Nanoseconds of `CLOCK_MONOTONIC` at the latest packet this way (or when the entry was made),
-    /// written when it is [`Flow::TOUCH_NS`] old.
+    /// Nanoseconds of `CLOCK_MONOTONIC` at the latest packet of this direction, or at the entry's creation.
+    /// It is updated when it is [`Flow::TOUCH_NS`] old.
     pub last_seen_ns: u64,
-    /// Bits of [`Seen`], of all packets this way.
+    /// Bits of [`Seen`], of all packets of this direction.
     pub seen: u32,
     /// Zero.
     pub pad: u32,
@@ -156,7 +156,7 @@ const _: () = assert!(size_of::<Flow>() == 80);
 crate::pod!(Flow);
 
 impl Flow {
-    /// How much [`Flow::last_seen_ns`] may lag behind.
+    /// How much [`Flow::last_seen_ns`] may be out of date, in nanoseconds.
     pub const TOUCH_NS: u64 = SECOND_NS / 4;
 
     /// Whether this entry translates replies.
@@ -167,21 +167,21 @@ impl Flow {
     }
 }
 
-/// How a flow stands, by what was seen of it in both directions.
+/// The state of a flow, derived from the packets of both directions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u32)]
 pub enum FlowState {
-    /// No answer yet.
+    /// There was no answer yet.
     Unreplied,
-    /// Answered, not TCP.
+    /// There was an answer, and the protocol is not TCP.
     Replied,
-    /// TCP that was answered and that nobody has closed.
+    /// TCP: there was an answer, and no side has closed.
     Established,
-    /// TCP that one side has closed.
+    /// TCP: one side has closed.
     Closing,
-    /// TCP that both sides have closed.
+    /// TCP: both sides have closed.
     Closed,
-    /// TCP that one side has reset.
+    /// TCP: one side has reset the connection.
     Reset,
 }
 
@@ -196,8 +196,7 @@ impl FlowState {
         Self::Reset,
     ];
 
-    /// The state of a flow of this protocol, by [`Flow::seen`] of its two entries (0 for one that is
-    /// gone).
+    /// The state of a flow of this protocol from [`Flow::seen`] of its two entries (0 for a missing one).
     #[inline(always)]
     #[must_use]
     pub const fn of(protocol: u8, client_seen: u32, reply_seen: u32) -> Self {
@@ -218,12 +217,12 @@ impl FlowState {
         }
     }
 
-    /// Nanoseconds without a packet after which a flow in this state is forgotten.
+    /// The idle time after which a flow in this state is deleted, in nanoseconds.
     ///
-    /// Unreplied and replied UDP, unanswered TCP, closed and reset TCP as the kernel's connection
-    /// tracking (`nf_conntrack_udp_timeout` 30 s and `_stream` 120 s, `nf_conntrack_tcp_timeout_syn_sent`
+    /// Unreplied and replied UDP, unanswered TCP, closed and reset TCP have the timeouts of the kernel's
+    /// connection tracking (`nf_conntrack_udp_timeout` 30 s and `_stream` 120 s, `nf_conntrack_tcp_timeout_syn_sent`
     /// 120 s, `_time_wait` 120 s, `_close` 10 s: Documentation/networking/nf_conntrack-sysctl.rst).
-    /// Established and half-closed TCP as RFC 5382, REQ-5: 2 hours 4 minutes, and 4 minutes.
+    /// Established and half-closed TCP have those of RFC 5382, REQ-5: 2 hours 4 minutes, and 4 minutes.
     #[inline(always)]
     #[must_use]
     pub const fn timeout_ns(self, protocol: u8) -> u64 {
@@ -238,7 +237,7 @@ impl FlowState {
         seconds * SECOND_NS
     }
 
-    /// Whether a new SYN starts a new connection rather than repeating one.
+    /// Whether a SYN begins a new connection. (Otherwise it is a repetition.)
     #[inline(always)]
     #[must_use]
     pub const fn is_over(self) -> bool {
@@ -259,29 +258,29 @@ impl FlowState {
     }
 }
 
-/// Values of the array `flows_used`: whether packets to pods have to be looked up in `flows`.
+/// Values of the array `flows_used`: whether `to_pod` must look up packets in `flows`.
 pub struct FlowsUsed;
 
 impl FlowsUsed {
     /// There is no flow.
     pub const NO: u32 = 0;
-    /// There may be flows. Written by whoever is about to make one.
+    /// There may be flows. A program writes it before it inserts a flow.
     pub const YES: u32 = 1;
-    /// User space found none and is looking once more; programs treat it as [`FlowsUsed::YES`].
+    /// User space found no flow and looks a second time. Programs treat it as [`FlowsUsed::YES`].
     pub const ENDING: u32 = 2;
 }
 
-/// Key of the LRU map `fragments`: a datagram sent in pieces.
+/// Key of the LRU map `fragments`: a fragmented datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct FragmentKey {
-    /// As in the header.
+    /// The source address in the header.
     pub src: Address,
-    /// As in the header.
+    /// The destination address in the header.
     pub dst: Address,
-    /// The identification, in network order as it stands (16 bits for IPv4).
+    /// The identification in network order (16 bits for IPv4).
     pub id: u32,
-    /// An IP protocol number; 0 for IPv6, which does not tell pieces by it.
+    /// An IP protocol number (RFC 791); 0 for IPv6, where it does not identify the datagram (RFC 8200, 4.5).
     pub protocol: u8,
     /// Zero.
     pub pad: u8,
@@ -296,13 +295,13 @@ pub struct FragmentKey {
 const _: () = assert!(size_of::<FragmentKey>() == 48);
 crate::pod!(FragmentKey);
 
-/// Value of the LRU map `fragments`: what became of the first piece.
+/// Value of the LRU map `fragments`: how the first fragment was translated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct Fragment {
-    /// The addresses that each piece gets (the ports are in the first alone).
+    /// The addresses that each fragment gets. (Only the first one has ports.)
     pub to: Tuple,
-    /// Nanoseconds of `CLOCK_MONOTONIC` at the first piece.
+    /// Nanoseconds of `CLOCK_MONOTONIC` at the first fragment.
     pub first_seen_ns: u64,
     /// Bits of [`FlowFlags`].
     pub flags: u32,
@@ -314,11 +313,11 @@ const _: () = assert!(size_of::<Fragment>() == 64);
 crate::pod!(Fragment);
 
 impl Fragment {
-    /// How long pieces may follow the first, as the kernel's reassembly (`IP_FRAG_TIME`,
-    /// include/net/ip.h).
+    /// How long after the first fragment a later one may arrive, in nanoseconds: the limit of the kernel's
+    /// reassembly (`IP_FRAG_TIME`, include/net/ip.h).
     pub const TIMEOUT_NS: u64 = 30 * SECOND_NS;
 
-    /// Whether a piece that comes at `now_ns` belongs to the datagram of the first.
+    /// Whether a fragment that arrives at `now_ns` belongs to the first one's datagram.
     #[inline(always)]
     #[must_use]
     pub const fn holds(&self, now_ns: u64) -> bool {

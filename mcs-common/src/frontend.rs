@@ -1,16 +1,18 @@
+//! Frontends: keys of the map `frontends` and values of `states`.
+
 use core::mem::offset_of;
 
 use bytemuck::{Pod, Zeroable};
 
 use crate::Address;
 
-/// Key of the map `frontends`: what a client connects to.
+/// Key of the map `frontends`: the VIP, port and protocol that a client connects to.
 #[derive(Clone, Copy, PartialOrd, Ord, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct FrontendKey {
-    /// The ClusterSetIP.
+    /// The VIP (ClusterSetIP, KEP-1645).
     pub vip: Address,
-    /// Host order.
+    /// The port in host order.
     pub port: u16,
     /// An IP protocol number (6 TCP, 17 UDP).
     pub protocol: u8,
@@ -33,14 +35,14 @@ impl FrontendKey {
     }
 }
 
-/// A frontend's contiguous run of entries in the map `slots`, read and written as one 64-bit word:
-/// the commit point of every change of a backend set.
+/// A frontend's contiguous run of slots. It is read and written as one 64-bit word, and that store is the
+/// commit point of every change of a backend set.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct Extent {
     /// Index of the first slot.
     pub block: u32,
-    /// Number of slots; 0 refuses every client.
+    /// The number of slots. With 0 every client is refused.
     pub count: u32,
 }
 
@@ -55,38 +57,38 @@ impl Extent {
     }
 }
 
-/// The frontend sends a client to the same backend until [`FrontendState::affinity_seconds`] have
-/// gone by without a new connection (`sessionAffinity: ClientIP`).
+/// Flag: the frontend has `sessionAffinity: ClientIP`. A client gets the same backend until it made no new
+/// connection for [`FrontendState::affinity_seconds`].
 pub const FRONTEND_AFFINITY_CLIENT_IP: u32 = 1;
 
-/// What fills up [`FrontendState`]. Longer in the build that stands for another version in tests: values
-/// of config maps grow at their end.
+/// The padding at the end of [`FrontendState`]. It is longer with feature `wide`, with which tests build
+/// another version of the ABI: values of config maps grow at their end.
 #[cfg(not(feature = "wide"))]
-type Rest = u32;
+type Padding = u32;
 #[cfg(feature = "wide")]
-type Rest = [u32; 3];
+type Padding = [u32; 3];
 
 /// Value of the array `states`, at the index that `frontends` names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct FrontendState {
-    /// The key this index belongs to. A reader compares it with what it looked up: an element of a
-    /// hash map is reused while others still hold a pointer to it.
+    /// The key that this index belongs to. A reader compares it with the key that it looked up, because
+    /// the kernel may reuse an element of a hash map while a program has a pointer to it.
     pub key: FrontendKey,
-    /// Where the backend ids stand.
+    /// The frontend's slots.
     pub extent: Extent,
     /// Index into `services`.
     pub service: u32,
     /// `FRONTEND_*` bits.
     pub flags: u32,
-    /// Seconds; 0 without affinity.
+    /// The affinity timeout in seconds; 0 without affinity.
     pub affinity_seconds: u32,
     /// Zero.
-    pub pad: Rest,
+    pub pad: Padding,
 }
 
 const _: () = {
-    assert!(size_of::<FrontendState>() == 44 + size_of::<Rest>());
+    assert!(size_of::<FrontendState>() == 44 + size_of::<Padding>());
     assert!(offset_of!(FrontendState, extent) == 24);
 };
 crate::pod!(FrontendState);

@@ -1,17 +1,19 @@
-//! What the eBPF programs and user space must agree on: the types that stand in maps, the names of
-//! those maps, and the pure code that selects a backend from them.
+//! The map ABI: what the eBPF programs and user space share. It has the types of map keys and values,
+//! the names of the maps, and the pure code that selects a backend from them.
 //!
-//! Rules of the ABI types: `repr(C, align(8))` and a size in multiples of 8 (anything else makes
-//! the BPF back end copy byte by byte), explicit padding, no `bool`, `enum` or `Option`. Addresses
-//! are byte arrays in network order, everything else is in the byte order of the host. Sizes and
-//! offsets are asserted at compile time. A pinned map is adopted when its name, kind and sizes fit,
-//! so whoever changes the meaning of a type but not its size renames its map. A value of a config map
-//! that gets more to say grows at its end: agents of both versions read it, and take no more over
-//! than they know.
+//! Rules for the types:
+//! - They are `repr(C, align(8))`, and their sizes are multiples of 8 bytes. Otherwise the BPF back end
+//!   copies them byte by byte.
+//! - Padding is explicit and zero. There is no `bool`, `enum` or `Option`.
+//! - Addresses are byte arrays in network order. All other fields are in host order.
+//! - Sizes and offsets are asserted at compile time.
+//! - The agent adopts a pinned map if its name, kind and sizes fit. A type that changes its meaning but
+//!   not its size therefore needs another map name.
+//! - A value of a config map grows at its end. Agents of both versions then read the fields they know.
 #![no_std]
 #![cfg_attr(feature = "user", expect(unsafe_code, reason = "aya::Pod is an unsafe trait"))]
 
-/// Marks the types that aya may copy to and from maps.
+/// Implements `aya::Pod`, so that aya can copy the types to and from maps.
 macro_rules! pod {
     ($($name:ty),+ $(,)?) => {
         $(
@@ -24,7 +26,7 @@ macro_rules! pod {
 }
 pub(crate) use pod;
 
-/// Compares and hashes a type by its 64-bit words: what is derived for byte arrays goes byte by
+/// Implements comparison and hashing by 64-bit words. The derived code for byte arrays goes byte by
 /// byte in BPF.
 macro_rules! eq_by_words {
     ($name:ty, $words:literal) => {

@@ -1,9 +1,9 @@
-//! Names of the maps, which are those of their pins: `<bpffs>/mcs/config/<name>` for what the agent
-//! writes, `<bpffs>/mcs/state/<name>` for what the programs write.
+//! The names of the maps, which are also the names of their pins: `<bpffs>/mcs/config/<name>` for maps
+//! that the agent writes, `<bpffs>/mcs/state/<name>` for maps that the programs write.
 
-/// Entries of each LRU map whose size no flag sets.
+/// The entries of each LRU map whose size no flag sets.
 pub const LRU_ENTRIES: u32 = 65_536;
-/// Entries of [`FRAGMENTS`]: datagrams on their way in pieces.
+/// The entries of [`FRAGMENTS`]: one for each fragmented datagram on its way.
 pub const FRAGMENT_ENTRIES: u32 = 8_192;
 
 /// Hash: [`Address`](crate::Address) -> flags (`u32`, 0 so far).
@@ -12,7 +12,7 @@ pub const VIPS: &str = "vips";
 pub const FRONTENDS: &str = "frontends";
 /// Array of [`FrontendState`](crate::FrontendState). Index 0 is never used.
 pub const STATES: &str = "states";
-/// Array of backend ids (`u32`).
+/// Array of [`SlotPair`](crate::SlotPair): value `i` has slots `2 * i` and `2 * i + 1`, each a backend id.
 pub const SLOTS: &str = "slots";
 /// Array of [`BackendRecord`](crate::BackendRecord). Id 0 is never used.
 pub const BACKENDS: &str = "backends";
@@ -35,11 +35,11 @@ pub const UDP_CONNECTED: &str = "udp_connected";
 pub const SOCKETS: &str = "sockets";
 /// Per-CPU array of `u64`, indexed by [`Counter`](crate::Counter).
 pub const COUNTERS: &str = "counters";
-/// Array of one `u32`: not 0 once socket storage could not be had on this node.
+/// Array of one `u32`: 1 after socket storage could not be allocated for a socket of this node, else 0.
 pub const STORAGE_FALLBACK: &str = "storage_fallback";
 /// LRU hash: [`Tuple`](crate::Tuple) -> [`Flow`](crate::Flow).
 pub const FLOWS: &str = "flows";
-/// Array of one `u32`, of [`FlowsUsed`](crate::FlowsUsed).
+/// Array of one `u32`: a value of [`FlowsUsed`](crate::FlowsUsed).
 pub const FLOWS_USED: &str = "flows_used";
 /// LRU hash: [`FragmentKey`](crate::FragmentKey) -> [`Fragment`](crate::Fragment).
 pub const FRAGMENTS: &str = "fragments";

@@ -1,55 +1,57 @@
-//! From an address and port to a backend: the one reader of the config maps, used by every program
-//! and, on a model of the maps, by the tests of the writer.
+//! Selects a backend for an address and port from the config maps. Every program uses this code, and so
+//! do the tests of the writer, on a model of the maps.
 
 use crate::{
     Address, BackendRecord, BackendRef, Connection, Extent, FrontendKey, FrontendState, Peer,
 };
 
-/// The arrays among the config maps, as a reader sees them. Values are copies, read volatile: user
-/// space writes them through a mapping at any time. [`FrontendState::extent`] is read as one word.
+/// Read access to the arrays among the config maps. A value is returned as a copy of volatile reads,
+/// since user space writes it through a mapping at any time. [`FrontendState::extent`] is read as one
+/// 64-bit word.
 pub trait Arrays {
     /// `states[index]`.
     fn state(&self, index: u32) -> Option<FrontendState>;
-    /// `slots[index]`.
+    /// The slot at `index`: a backend id.
     fn slot(&self, index: u32) -> Option<u32>;
     /// `backends[id]`.
     fn backend(&self, id: u32) -> Option<BackendRecord>;
 }
 
-/// The config maps as a reader sees them.
+/// Read access to all config maps that a look-up needs.
 pub trait Tables: Arrays {
     /// Whether the address is a VIP.
     fn is_vip(&self, address: &Address) -> bool;
-    /// `frontends[key]`.
+    /// `frontends[key]`: an index into `states`.
     fn frontend(&self, key: &FrontendKey) -> Option<u32>;
 }
 
-/// A frontend as found.
+/// The frontend that a look-up matched.
 #[derive(Clone, Copy, Debug)]
 pub struct FrontendMatch {
     /// Its index in `states`.
     pub index: u32,
-    /// What stood there.
+    /// A copy of its state.
     pub state: FrontendState,
 }
 
-/// What a destination is.
+/// The result of a look-up.
 #[derive(Clone, Copy, Debug)]
 pub enum Lookup {
-    /// No VIP: not ours.
+    /// The address is no VIP.
     Miss,
-    /// A VIP, but none of its ports.
+    /// The address is a VIP without this port and protocol.
     UnknownPort,
-    /// The maps contradict each other, twice in a row.
+    /// The maps contradicted each other twice in a row.
     Inconsistent,
-    /// A frontend.
+    /// The destination is this frontend.
     Found(FrontendMatch),
 }
 
-/// Looks a destination up.
+/// Looks up the frontend of a destination.
 ///
-/// An element of `frontends` that is deleted while we hold it may be reused for another key at
-/// once, so the echo in `states` decides, and one repetition tells a change from a fault.
+/// The kernel may reuse a deleted element of `frontends` for another key at once (kernel/bpf/hashtab.c,
+/// preallocated elements). So the copy of the key in `states` decides, and one repetition tells a
+/// concurrent change from a fault.
 #[inline(always)]
 pub fn lookup<T: Tables>(tables: &T, key: &FrontendKey) -> Lookup {
     if !tables.is_vip(&key.vip) {
@@ -58,7 +60,7 @@ pub fn lookup<T: Tables>(tables: &T, key: &FrontendKey) -> Lookup {
     lookup_port(tables, key)
 }
 
-/// As [`lookup`], of an address that is known to be a VIP.
+/// Looks up the frontend as [`lookup`] does, for an address that is known to be a VIP.
 #[inline(always)]
 pub fn lookup_port<T: Tables>(tables: &T, key: &FrontendKey) -> Lookup {
     for _ in 0..2 {
@@ -72,17 +74,17 @@ pub fn lookup_port<T: Tables>(tables: &T, key: &FrontendKey) -> Lookup {
     Lookup::Inconsistent
 }
 
-/// A backend chosen.
+/// A selected backend.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
-    /// What to remember of it.
+    /// Its id and generation, to be remembered.
     pub chosen: BackendRef,
-    /// Where it is.
+    /// A copy of its record.
     pub backend: BackendRecord,
 }
 
 impl Choice {
-    /// The connection that a client of `vip` has with this choice.
+    /// The connection of a client of `vip` to this backend.
     #[inline(always)]
     #[must_use]
     pub const fn connection(&self, vip: Peer) -> Connection {
@@ -91,9 +93,9 @@ impl Choice {
     }
 }
 
-/// Picks a backend of the extent, uniformly for a uniform `random`. `None` if there is none.
+/// Picks a backend of the extent, uniformly for a uniform `random`. Returns `None` for an empty extent.
 ///
-/// A retired backend is a valid answer: the extent was read before the set changed.
+/// A retired backend is a valid result: the extent was read before the set changed.
 #[inline(always)]
 pub fn pick<T: Arrays>(tables: &T, extent: Extent, random: u32) -> Option<Choice> {
     if extent.count == 0 {
@@ -105,7 +107,7 @@ pub fn pick<T: Arrays>(tables: &T, extent: Extent, random: u32) -> Option<Choice
     Some(Choice { chosen: BackendRef { id, generation: backend.generation }, backend })
 }
 
-/// The backend remembered, if it is still a usable one of the frontend.
+/// The remembered backend, if it is still an active one of the frontend.
 #[inline(always)]
 pub fn recall<T: Arrays>(tables: &T, frontend: u32, remembered: BackendRef) -> Option<Choice> {
     let backend = tables.backend(remembered.id)?;

@@ -1,14 +1,16 @@
+//! The state of the socket path: connections of sockets, and the UDP maps.
+
 use bytemuck::{Pod, Zeroable};
 
 use crate::{Address, BackendRef};
 
-/// An address, port and protocol as a socket sees them.
+/// An address and port of a socket.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct Peer {
     /// The address.
     pub addr: Address,
-    /// Host order.
+    /// The port in host order.
     pub port: u16,
     /// Zero.
     pub pad: u16,
@@ -29,34 +31,35 @@ impl Peer {
     }
 }
 
-/// A connection to a VIP, as made.
+/// A connection to a VIP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct Connection {
-    /// What the application connected to.
+    /// The destination of the application.
     pub vip: Peer,
-    /// What the kernel connected to.
+    /// The destination that the kernel got instead.
     pub backend: Peer,
-    /// The backend's id and generation; id 0 where there is no connection.
+    /// The backend's id and generation; id 0 means no connection.
     pub chosen: BackendRef,
 }
 
 const _: () = assert!(size_of::<Connection>() == 56);
 crate::pod!(Connection);
 
-/// Value of the socket storage `sockets`. A socket has one from the first time it uses a VIP, so
-/// that all others cost one look at an empty pointer.
+/// Value of the socket storage `sockets`. A socket has one after its first use of a VIP. All other
+/// sockets cost the receiving hooks one look at an empty pointer.
 ///
-/// The hook runs before the connect, which may still fail and leave the socket connected where it
-/// was. So there are two connections, and every reader compares them with the address it is given.
+/// The hook runs before the connect, which may still fail and leave the socket with its old peer. So
+/// there are two connections, and every reader compares both with the kernel's address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct SocketState {
-    /// The connection tried last.
+    /// The latest connection that the application asked for.
     pub current: Connection,
     /// The connection before it.
     pub previous: Connection,
-    /// Not 0 once the socket has sent to a VIP without connecting: `udp_reverse` may know it.
+    /// 1 after the socket has sent to a VIP without connecting, else 0. With 1, `udp_reverse` may have
+    /// entries for it.
     pub unconnected: u64,
 }
 
@@ -67,7 +70,7 @@ crate::pod!(SocketState);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct PinKey {
-    /// The socket's cookie.
+    /// The socket's cookie (`bpf_get_socket_cookie`).
     pub cookie: u64,
     /// Index into `states`.
     pub frontend: u32,
@@ -78,38 +81,38 @@ pub struct PinKey {
 const _: () = assert!(size_of::<PinKey>() == 16);
 crate::pod!(PinKey);
 
-/// Key of the LRU maps `udp_reverse`, an unconnected UDP socket and the backend it heard from, and
-/// `udp_connected`, a UDP socket and the backend it connected to.
+/// Key of the LRU maps `udp_reverse` (an unconnected UDP socket and a backend that it sent to) and
+/// `udp_connected` (a UDP socket and a backend that it connected to).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct ReverseKey {
-    /// The socket's cookie.
+    /// The socket's cookie (`bpf_get_socket_cookie`).
     pub cookie: u64,
-    /// The backend.
+    /// The backend's address and port.
     pub backend: Peer,
 }
 
 const _: () = assert!(size_of::<ReverseKey>() == 32);
 crate::pod!(ReverseKey);
 
-/// Value of the LRU map `udp_reverse`: what the application sent to. It outlives the backend's
-/// place in the set, since a removed pod still answers.
+/// Value of the LRU map `udp_reverse`: the VIP that the application sent to. It remains after the
+/// backend is removed, since that pod may still answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct ReverseValue {
-    /// The ClusterSetIP and port.
+    /// The VIP and port.
     pub vip: Peer,
 }
 
 const _: () = assert!(size_of::<ReverseValue>() == 24);
 crate::pod!(ReverseValue);
 
-/// Value of the LRU map `udp_connected`: what the application connected to. Socket storage cannot be
-/// listed, so this is what tells the agent whose sockets to destroy when the backend goes.
+/// Value of the LRU map `udp_connected`: the VIP that the application connected to. Socket storage cannot
+/// be listed, so the agent finds the sockets of a removed backend here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct ConnectedValue {
-    /// The ClusterSetIP and port.
+    /// The VIP and port.
     pub vip: Peer,
     /// The cookie of the socket's network namespace.
     pub netns_cookie: u64,

@@ -1,6 +1,8 @@
+//! Text in maps, for the command line and bpftool: names of services and clusters, and the running agent.
+
 use bytemuck::{Pod, Zeroable};
 
-/// Value of the array `services`: whose frontend it is.
+/// Value of the array `services`: the ServiceImport that frontends belong to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct ServiceRecord {
@@ -13,7 +15,7 @@ pub struct ServiceRecord {
 const _: () = assert!(size_of::<ServiceRecord>() == 128);
 crate::pod!(ServiceRecord);
 
-/// Value of the array `clusters`: a source cluster's name.
+/// Value of the array `clusters`: the name of a source cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct ClusterRecord {
@@ -24,13 +26,13 @@ pub struct ClusterRecord {
 const _: () = assert!(size_of::<ClusterRecord>() == 64);
 crate::pod!(ClusterRecord);
 
-/// Value of the array `run`: the agent that holds this directory, and where it writes its status.
+/// Value of the array `run`: the running agent, and the directory of its status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct RunRecord {
     /// The agent's run directory, an absolute path, then zeros.
     pub directory: [i8; 192],
-    /// The host name the agent saw (at most 64 bytes, `HOST_NAME_MAX`), then zeros.
+    /// The host name in the agent's UTS namespace (at most 64 bytes, `HOST_NAME_MAX`), then zeros.
     pub host: [i8; 72],
     /// The agent's process id, in its own PID namespace.
     pub pid: u64,
@@ -39,9 +41,9 @@ pub struct RunRecord {
 const _: () = assert!(size_of::<RunRecord>() == 272);
 crate::pod!(RunRecord);
 
-/// Text as the records hold it: signed bytes (what the BTF calls `char`) up to the first zero.
+/// Converts text for a record: signed bytes, which BTF calls `char`, followed by zeros.
 ///
-/// The last byte is always zero; text that does not fit is cut there.
+/// The last byte is always zero. Longer text is cut.
 #[must_use]
 pub fn text<const N: usize>(from: &str) -> [i8; N] {
     let mut to = [0; N];

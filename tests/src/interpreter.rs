@@ -1,8 +1,12 @@
-//! Runs eBPF programs in user space and counts what they do: the kernel tells how many instructions
-//! its verifier looked at, but not how many a run takes.
+//! Runs eBPF programs in user space and counts their instructions and helper calls: the kernel reports
+//! how many instructions its verifier checked, but not how many a run takes.
 //!
-//! Instructions are those of the object (`-mcpu=v3`, little-endian). The kernel makes several of
-//! one that reads the context, and look-ups in place of some calls; none of that is counted here.
+//! The instructions counted are those of the object (`-mcpu=v3`, little-endian). The kernel replaces one
+//! that reads the context by several, and some helper calls by inlined look-ups. Neither is counted here.
+//!
+//! rbpf 0.4.1 does not serve: it counts no instructions and has no atomic operations. Its helpers are
+//! plain functions without state, and a reference to a map is a plain constant to it. Programs work on
+//! host addresses, and an access is allowed if it begins in a registered region, wherever it ends.
 
 mod alu;
 mod memory;
@@ -23,7 +27,7 @@ pub use self::{
     object::{Map, Object, renumber_maps},
 };
 
-/// Programs of ours end long before this.
+/// The limit of a run. The agent's programs take far fewer.
 const MOST_INSTRUCTIONS: u64 = 1_000_000;
 /// `MAX_CALL_FRAMES` of `include/linux/bpf_verifier.h`.
 const MOST_FRAMES: usize = 8;

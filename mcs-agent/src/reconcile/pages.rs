@@ -1,4 +1,9 @@
 //! A large array whose clones share their unchanged parts.
+//!
+//! `imbl::Vector` 7.0.2 needs as much memory (33.0 bytes for a record of 32, this type 32.8), but random
+//! reads are 10 to 20 times slower and first writes after a copy 1.5 to 4 times, with 100,000 and with
+//! 3,000,000 records. It copies 3,000,000 records in 60 ns and this type in 5 µs, but the agent reads
+//! far more often than it copies.
 
 use std::{
     ops::{Index, IndexMut},
@@ -7,22 +12,22 @@ use std::{
 
 use bytemuck::Zeroable;
 
-/// Entries that are copied together.
+/// The entries of a page, which are copied together.
 const PAGE: usize = 64;
-/// Pages whose references are copied together.
+/// The pages of a chapter, whose references are copied together.
 const CHAPTER: usize = 64;
 const CHAPTER_ENTRIES: usize = CHAPTER * PAGE;
 
-/// An array whose copies share what neither has written since: to copy a million entries takes some
-/// 250 reference counts, and to write to one of them afterwards a page and as many counts as it has
-/// pages in a chapter. What is past its end is zero.
+/// An array whose copies share the pages that neither has written since. A copy of a million entries
+/// increments some 250 reference counts. The first write after it copies a page of 64 entries and
+/// increments 64 counts. Entries past the end are zero.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pages<T> {
-    /// Each whole, except the last.
+    /// All are full, except the last.
     chapters: Vec<Arc<Chapter<T>>>,
 }
 
-/// Pages, each whole, except the last.
+/// Pages, all full except the last.
 type Chapter<T> = Vec<Arc<Vec<T>>>;
 
 impl<T> Default for Pages<T> {
@@ -32,7 +37,7 @@ impl<T> Default for Pages<T> {
 }
 
 impl<T: Copy + Zeroable> Pages<T> {
-    /// How many entries there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         let Some((chapter, whole)) = self.chapters.split_last() else { return 0 };
         let pages = chapter.split_last();
@@ -55,13 +60,13 @@ impl<T: Copy + Zeroable> Pages<T> {
         self.chapters.iter().flat_map(|chapter| chapter.iter()).flat_map(|page| page.iter())
     }
 
-    /// The entry at `index`, to be written. The array reaches this far from now on.
+    /// The entry at `index` for writing. The array grows to this index if it is shorter.
     pub(super) fn entry(&mut self, index: usize) -> &mut T {
-        let chapter = whole_up_to(&mut self.chapters, index / CHAPTER_ENTRIES, |chapter| {
-            let last = whole_up_to(chapter, CHAPTER - 1, |page| page.resize(PAGE, T::zeroed()));
+        let chapter = full_up_to(&mut self.chapters, index / CHAPTER_ENTRIES, |chapter| {
+            let last = full_up_to(chapter, CHAPTER - 1, |page| page.resize(PAGE, T::zeroed()));
             last.resize(PAGE, T::zeroed());
         });
-        let page = whole_up_to(chapter, index / PAGE % CHAPTER, |page| {
+        let page = full_up_to(chapter, index / PAGE % CHAPTER, |page| {
             page.resize(PAGE, T::zeroed());
         });
         if page.len() <= index % PAGE {
@@ -71,8 +76,8 @@ impl<T: Copy + Zeroable> Pages<T> {
     }
 }
 
-/// The part at `index`, not shared; parts that come before it and were not whole are filled.
-fn whole_up_to<P: Clone + Default>(
+/// The part at `index`, no longer shared. Parts before it that are not full are filled.
+fn full_up_to<P: Clone + Default>(
     parts: &mut Vec<Arc<P>>,
     index: usize,
     fill: impl Fn(&mut P),
@@ -108,7 +113,7 @@ impl<T: Copy> FromIterator<T> for Pages<T> {
     }
 }
 
-/// Parts of so many each, the last of what is left.
+/// Splits into parts of `size`; the last one has the rest.
 fn parts<T>(mut all: impl Iterator<Item = T>, size: usize) -> impl Iterator<Item = Arc<Vec<T>>> {
     std::iter::from_fn(move || {
         let part: Vec<T> = all.by_ref().take(size).collect();

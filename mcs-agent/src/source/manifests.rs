@@ -1,12 +1,12 @@
-//! The source that reads a directory of manifests.
+//! The source that reads a directory of manifests and watches it for changes.
 
 mod content;
+mod directory;
 mod documents;
-mod node;
-mod read;
+mod merge;
 mod state;
-mod view;
 mod watch;
+mod yaml;
 
 use std::{
     panic,
@@ -16,19 +16,19 @@ use std::{
 
 use tokio::{sync::mpsc, task, time::sleep};
 
-use self::{read::Stamp, state::DirectoryState, watch::Watch};
+use self::{directory::Fingerprint, state::DirectoryState, watch::DirectoryWatch};
 use crate::model::EventBatch;
 
-/// How often the directory is looked at without being told of a change: it may be replaced, come
-/// into being, or lie where inotify sees nothing.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often the directory is checked without an inotify event. It may be replaced or created, or be on
+/// a file system without inotify.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads ServiceImports and imported EndpointSlices from the `*.yaml`, `*.yml` and `*.json` files
-/// of one directory, and follows their changes.
+/// of one directory, and reads them again when they change.
 ///
-/// A file that cannot be read keeps its last good content in force, and so does the directory: a
-/// missing input is not an empty one. [`Relist`](crate::model::ObjectEvent::Relist) is sent once,
-/// when every file of the directory has been read; broken input at start holds it back.
+/// If a file or the directory cannot be read, its last good content is used: a missing input is not an
+/// empty one. [`Relist`](crate::model::ObjectEvent::Relist) is sent once, when every file of the
+/// directory has been read.
 #[derive(Debug)]
 pub struct ManifestSource {
     directory: PathBuf,
@@ -36,30 +36,30 @@ pub struct ManifestSource {
 }
 
 impl ManifestSource {
-    /// A source over that directory, which need not exist yet.
+    /// A source for a directory, which need not exist yet.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         let directory = directory.into();
         let state = DirectoryState::new(&directory);
         Self { directory, state }
     }
 
-    /// Reads the directory now, and tells what has changed since it was last read, if anything has.
+    /// Reads the directory now. Returns a batch if it has changed since it was last read.
     pub fn read(&mut self) -> Option<EventBatch> {
-        self.read_stamped().1
+        self.read_stable().1
     }
 
-    /// Sends a batch for the directory as it is, then one for each change, until the receiver is
-    /// dropped. What cannot be read is told in the batches, so that there is no error to return.
+    /// Sends a batch with the directory's content, then one for each change, until the receiver is
+    /// dropped. Errors are part of the batches' status.
     pub async fn run(mut self, batches: mpsc::Sender<EventBatch>) {
         let directory = self.directory.clone();
-        let mut watch = Watch::new(directory.clone());
+        let mut watch = DirectoryWatch::new(directory.clone());
         loop {
             watch.renew();
             let read = move || {
-                let (stamp, batch) = self.read_stamped();
-                (self, stamp, batch)
+                let (fingerprint, batch) = self.read_stable();
+                (self, fingerprint, batch)
             };
-            let Some((next, stamp, batch)) = blocking(read).await else { return };
+            let Some((next, fingerprint, batch)) = blocking(read).await else { return };
             self = next;
             if let Some(batch) = batch
                 && batches.send(batch).await.is_err()
@@ -68,35 +68,39 @@ impl ManifestSource {
             }
             tokio::select! {
                 () = batches.closed() => return,
-                () = change(&mut watch, &directory, stamp) => watch.settled().await,
+                () = wait_for_change(&mut watch, &directory, fingerprint) => watch.settled().await,
             }
         }
     }
 
-    fn read_stamped(&mut self) -> (Stamp, Option<EventBatch>) {
-        let (stamp, reading) = read::read_settled(&self.directory);
-        (stamp, self.state.update(reading))
+    fn read_stable(&mut self) -> (Fingerprint, Option<EventBatch>) {
+        let (fingerprint, bytes) = directory::read_stable(&self.directory);
+        (fingerprint, self.state.update(bytes))
     }
 }
 
-/// Completes when the directory may differ from what it was at `stamp`.
-async fn change(watch: &mut Watch, directory: &Path, mut stamp: Stamp) {
+/// Completes when the directory may differ from `fingerprint`.
+async fn wait_for_change(
+    watch: &mut DirectoryWatch,
+    directory: &Path,
+    mut fingerprint: Fingerprint,
+) {
     loop {
         tokio::select! {
             () = watch.changed() => return,
-            () = sleep(LOOK) => {}
+            () = sleep(POLL_INTERVAL) => {}
         }
         let path = directory.to_owned();
-        let look = move || (Stamp::take(&path) != stamp, stamp);
-        let Some((differs, same)) = blocking(look).await else { return };
+        let compare = move || (Fingerprint::take(&path) != fingerprint, fingerprint);
+        let Some((differs, same)) = blocking(compare).await else { return };
         if watch.renew() || differs {
             return;
         }
-        stamp = same;
+        fingerprint = same;
     }
 }
 
-/// The result of work that blocks; `None` when the runtime is being shut down.
+/// Runs blocking work on another thread. Returns `None` when the runtime shuts down.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     match task::spawn_blocking(work).await {
         Ok(result) => Some(result),
@@ -117,11 +121,11 @@ mod tests {
     use super::*;
     use crate::model::ObjectEvent;
 
-    /// Longer than anything takes on a slow machine.
+    /// The time limit of each step, long enough for a slow machine.
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// A source at work, and the names of the imports that it has told of.
-    struct Running {
+    /// A running source, and the names of the imports in its batches.
+    struct RunningSource {
         batches: mpsc::Receiver<EventBatch>,
         task: JoinHandle<()>,
         imports: BTreeSet<String>,
@@ -129,7 +133,7 @@ mod tests {
         is_synced: bool,
     }
 
-    impl Running {
+    impl RunningSource {
         fn on(directory: &Path) -> Self {
             let (sender, batches) = mpsc::channel(1);
             let task = tokio::spawn(ManifestSource::new(directory).run(sender));
@@ -157,7 +161,7 @@ mod tests {
             }
         }
 
-        /// Takes batches until these imports are all there are, with that many problems.
+        /// Takes batches until exactly these imports exist, with that many problems.
         async fn until(&mut self, imports: &[&str], problems: usize) {
             let expected: BTreeSet<_> = imports.iter().map(|name| (*name).to_owned()).collect();
             let arrived = timeout(PATIENCE, async {
@@ -197,7 +201,7 @@ mod tests {
     async fn changes_of_files_are_followed() {
         let directory = directory_with(&[("a.yaml", "a")]);
         let file = |name: &str| directory.path().join(name);
-        let mut source = Running::on(directory.path());
+        let mut source = RunningSource::on(directory.path());
         source.until(&["a"], 0).await;
         assert!(source.is_synced);
 
@@ -234,7 +238,7 @@ mod tests {
         for file in ["web.yaml", "old.yaml"] {
             symlink(Path::new("..data").join(file), path(file)).unwrap();
         }
-        let mut source = Running::on(directory.path());
+        let mut source = RunningSource::on(directory.path());
         source.until(&["a", "old"], 0).await;
 
         publish("..2", &[("web.yaml", "b")]);
@@ -247,7 +251,7 @@ mod tests {
     async fn a_directory_may_come_later_go_and_come_back() {
         let parent = tempdir().unwrap();
         let directory = parent.path().join("manifests");
-        let mut source = Running::on(&directory);
+        let mut source = RunningSource::on(&directory);
         source.until(&[], 1).await;
         assert!(!source.is_synced);
 
@@ -275,7 +279,7 @@ mod tests {
         let parent = tempdir().unwrap();
         let (link, next) = (parent.path().join("link"), parent.path().join("next"));
         symlink(one.path(), &link).unwrap();
-        let mut source = Running::on(&link);
+        let mut source = RunningSource::on(&link);
         source.until(&["a"], 0).await;
 
         symlink(two.path(), &next).unwrap();
@@ -291,7 +295,7 @@ mod tests {
         let elsewhere = directory_with(&[("target", "a")]);
         let directory = tempdir().unwrap();
         symlink(elsewhere.path().join("target"), directory.path().join("a.yaml")).unwrap();
-        let mut source = Running::on(directory.path());
+        let mut source = RunningSource::on(directory.path());
         source.until(&["a"], 0).await;
         fs::write(elsewhere.path().join("target"), manifest("b")).unwrap();
         source.until(&["b"], 0).await;
@@ -300,7 +304,7 @@ mod tests {
     #[tokio::test]
     async fn the_source_ends_with_its_receiver() {
         let directory = directory_with(&[]);
-        let mut source = Running::on(directory.path());
+        let mut source = RunningSource::on(directory.path());
         source.until(&[], 0).await;
         drop(source.batches);
         timeout(PATIENCE, source.task).await.unwrap().unwrap();

@@ -1,5 +1,4 @@
-//! The Kubernetes types that the agent reads, and how they become domain types. Knows nothing of
-//! where an object was found.
+//! Decodes ServiceImports and EndpointSlices into domain types, the same for every source.
 
 mod endpoint_slice;
 mod service_import;
@@ -16,11 +15,11 @@ const TRIGGER_ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-ti
 const SOURCE_CLUSTER_LABEL: &str = "multicluster.kubernetes.io/source-cluster";
 const DERIVED_SERVICE_ANNOTATION: &str = "multicluster.kubernetes.io/derived-service";
 
-/// What is wrong with an object, and at which of its fields.
+/// The error of an object that does not decode, with the path of the field.
 pub(super) type DecodeError = serde_path_to_error::Error<serde_json::Error>;
 
-/// The kind that the agent reads under that name, if it reads any. The two versions of
-/// ServiceImport have one schema (KEP-1645).
+/// The kind of this name, if the agent reads it. The two versions of ServiceImport have one schema
+/// (KEP-1645).
 pub(super) fn kind(api_version: &str, kind: &str) -> Option<Kind> {
     match (api_version, kind) {
         ("multicluster.x-k8s.io/v1beta1" | "multicluster.x-k8s.io/v1alpha1", "ServiceImport") => {
@@ -31,8 +30,7 @@ pub(super) fn kind(api_version: &str, kind: &str) -> Option<Kind> {
     }
 }
 
-/// Reads an object as its kind. `None` for an EndpointSlice that is not imported, which is none of
-/// the agent's business.
+/// Decodes an object. Returns `None` for an EndpointSlice that is not imported.
 pub(super) fn decode(
     kind: Kind,
     key: ObjectKey,
@@ -50,7 +48,7 @@ pub(super) fn decode(
     })
 }
 
-/// To keep track of the field takes as long again, and is of use for what is wrong alone.
+/// Decodes twice if it fails: tracking the field's path doubles the time, and only errors need it.
 fn typed<T: DeserializeOwned>(object: &serde_json::Value) -> Result<T, DecodeError> {
     T::deserialize(object).or_else(|_| serde_path_to_error::deserialize(object))
 }

@@ -1,27 +1,29 @@
+//! Parses a manifest file into objects, each with its position in the file.
+
 use std::{collections::BTreeMap, fmt, io, panic, thread};
 
 use serde_path_to_error::Path;
 
 use super::{
     documents::{Document, documents},
-    node::{Node, PARSER_STACK},
+    yaml::{PARSER_STACK, YamlNode},
 };
 use crate::{
     model::{Kind, Object, ObjectKey, ObjectRef},
     source::objects,
 };
 
-/// What kubectl takes where a manifest names no namespace.
+/// The namespace of manifests without one, as with kubectl.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// What a file holds.
+/// The contents of a manifest file.
 #[derive(Debug, Default)]
-pub(super) struct Content {
+pub(super) struct FileContent {
     /// In the order of the file.
     pub(super) manifests: Vec<Manifest>,
     /// Documents that name no object.
-    pub(super) problems: Vec<Problem>,
-    /// Objects that are not the agent's business, by `apiVersion/kind`.
+    pub(super) problems: Vec<FileProblem>,
+    /// The number of objects that the agent does not use, by `apiVersion/kind`.
     pub(super) skipped: BTreeMap<String, u64>,
 }
 
@@ -29,36 +31,36 @@ pub(super) struct Content {
 #[derive(Debug)]
 pub(super) struct Manifest {
     pub(super) object: ObjectRef,
-    pub(super) position: Position,
-    /// The object, or why it cannot be read as its kind.
-    pub(super) outcome: Result<Object, Problem>,
+    pub(super) position: FilePosition,
+    /// The object, or why it does not decode as its kind.
+    pub(super) decoded: Result<Object, FileProblem>,
 }
 
-/// Something in a file that cannot be read.
+/// A part of a file that cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Problem {
-    /// Unless it is the file as such.
-    pub(super) position: Option<Position>,
+pub(super) struct FileProblem {
+    /// `None` is the whole file.
+    pub(super) position: Option<FilePosition>,
     pub(super) message: String,
 }
 
-/// Where in a file. Displays as `document 2, line 14`.
+/// A position in a file. It displays as `document 2, line 14`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Position {
+pub(super) struct FilePosition {
     document: usize,
     line: u64,
 }
 
-impl fmt::Display for Position {
+impl fmt::Display for FilePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "document {}, line {}", self.document, self.line)
     }
 }
 
-impl Content {
-    /// Reads a file of YAML or JSON documents. What parses but is no valid object fails alone; a
-    /// syntax error fails the whole file. The error is that of the thread that the parser needs.
-    pub(super) fn parse(bytes: &[u8]) -> io::Result<Result<Self, Problem>> {
+impl FileContent {
+    /// Parses a file of YAML or JSON documents. An invalid object fails alone, and a syntax error fails
+    /// the whole file. The outer error is a failure to start the parser's thread.
+    pub(super) fn parse(bytes: &[u8]) -> io::Result<Result<Self, FileProblem>> {
         thread::scope(|scope| {
             let parser =
                 thread::Builder::new().name("manifests".to_owned()).stack_size(PARSER_STACK);
@@ -67,11 +69,11 @@ impl Content {
         })
     }
 
-    fn parse_here(bytes: &[u8]) -> Result<Self, Problem> {
+    fn parse_here(bytes: &[u8]) -> Result<Self, FileProblem> {
         let text = str::from_utf8(bytes).map_err(|error| not_utf8(bytes, error.valid_up_to()))?;
         let mut content = Self::default();
         for document in documents(text.trim_start_matches('\u{feff}')) {
-            let root = Node::parse(document.text).map_err(|error| Problem {
+            let root = YamlNode::parse(document.text).map_err(|error| FileProblem {
                 position: Some(document.position(error.line)),
                 message: error.to_string(),
             })?;
@@ -82,10 +84,14 @@ impl Content {
         Ok(content)
     }
 
-    /// Adds an object, or every object of a list; `implied` is what the list says of its items.
-    fn add(&mut self, document: &Document<'_>, node: &Node, implied: Option<TypeMeta<'_>>) {
+    /// Adds an object, or every object of a list. `implied` is the type that a list gives its items.
+    fn add(&mut self, document: &Document<'_>, node: &YamlNode, implied: Option<TypeMeta<'_>>) {
         let Some(type_meta) = TypeMeta::of(node).or(implied) else {
-            self.problem(document, node, "no Kubernetes object: apiVersion and kind are needed");
+            self.problem(
+                document,
+                node,
+                "this is no Kubernetes object: it needs apiVersion and kind",
+            );
             return;
         };
         if type_meta.is_list() {
@@ -97,8 +103,13 @@ impl Content {
         }
     }
 
-    fn add_list(&mut self, document: &Document<'_>, list: &Node, implied: Option<TypeMeta<'_>>) {
-        match list.get("items").map(Node::items) {
+    fn add_list(
+        &mut self,
+        document: &Document<'_>,
+        list: &YamlNode,
+        implied: Option<TypeMeta<'_>>,
+    ) {
+        match list.get("items").map(YamlNode::items) {
             None => {}
             Some(None) => self.problem(document, list, "the items of a list must be a sequence"),
             Some(Some(items)) => {
@@ -112,7 +123,7 @@ impl Content {
     fn add_object(
         &mut self,
         document: &Document<'_>,
-        node: &Node,
+        node: &YamlNode,
         kind: Kind,
         type_meta: TypeMeta<'_>,
     ) {
@@ -122,19 +133,19 @@ impl Content {
         }
         let Some(key) = key(node) else {
             let message = format!(
-                "a {kind} without a usable name is left out: metadata.name, and metadata.namespace \
-                 where there is one, must be strings"
+                "the agent does not use a {kind} without a valid name: metadata.name must be a string, \
+                 and so must metadata.namespace if it is set"
             );
             self.problem(document, node, &message);
             return;
         };
-        let outcome = match objects::decode(kind, key.clone(), &node.to_json()) {
+        let decoded = match objects::decode(kind, key.clone(), &node.to_json()) {
             Ok(Some(object)) => Ok(object),
             Ok(None) => {
                 self.skip_unlabelled(type_meta);
                 return;
             }
-            Err(error) => Err(Problem {
+            Err(error) => Err(FileProblem {
                 position: Some(document.position(node.line_at(error.path()))),
                 message: with_path(error.path(), &error.inner().to_string()),
             }),
@@ -142,7 +153,7 @@ impl Content {
         self.manifests.push(Manifest {
             object: ObjectRef { kind, key },
             position: document.position(node.line()),
-            outcome,
+            decoded,
         });
     }
 
@@ -154,20 +165,20 @@ impl Content {
         *self.skipped.entry(what).or_default() += 1;
     }
 
-    fn problem(&mut self, document: &Document<'_>, node: &Node, message: &str) {
+    fn problem(&mut self, document: &Document<'_>, node: &YamlNode, message: &str) {
         let position = Some(document.position(node.line()));
-        self.problems.push(Problem { position, message: message.to_owned() });
+        self.problems.push(FileProblem { position, message: message.to_owned() });
     }
 }
 
 impl Document<'_> {
     /// `line` counts from 1 within the document.
-    fn position(&self, line: u64) -> Position {
-        Position { document: self.number, line: self.first_line + line - 1 }
+    fn position(&self, line: u64) -> FilePosition {
+        FilePosition { document: self.number, line: self.first_line + line - 1 }
     }
 }
 
-/// Displays as `apiVersion/kind`.
+/// The type of an object. It displays as `apiVersion/kind`.
 #[derive(Clone, Copy)]
 struct TypeMeta<'a> {
     api_version: &'a str,
@@ -175,19 +186,19 @@ struct TypeMeta<'a> {
 }
 
 impl<'a> TypeMeta<'a> {
-    fn of(node: &'a Node) -> Option<Self> {
+    fn of(node: &'a YamlNode) -> Option<Self> {
         Some(Self {
             api_version: node.get("apiVersion")?.as_str()?,
             kind: node.get("kind")?.as_str()?,
         })
     }
 
-    /// Whether this is a list that may hold what the agent reads.
+    /// Whether this is a list that may have objects for the agent.
     fn is_list(self) -> bool {
         (self.api_version, self.kind) == ("v1", "List") || self.item().is_some()
     }
 
-    /// What the items of a list of one kind are; the API server does not repeat it in each.
+    /// The type of the items of a list of one kind. The API server does not repeat it in each item.
     fn item(self) -> Option<Self> {
         let kind = self.kind.strip_suffix("List")?;
         objects::kind(self.api_version, kind)?;
@@ -201,7 +212,7 @@ impl fmt::Display for TypeMeta<'_> {
     }
 }
 
-fn key(node: &Node) -> Option<ObjectKey> {
+fn key(node: &YamlNode) -> Option<ObjectKey> {
     let metadata = node.get("metadata")?;
     let name = metadata.get("name")?.as_str().filter(|name| !name.is_empty())?;
     let namespace = match metadata.get("namespace") {
@@ -212,9 +223,9 @@ fn key(node: &Node) -> Option<ObjectKey> {
     Some(ObjectKey::new(namespace, name))
 }
 
-/// Whether a slice carries the label at all: with a value that is no string it is malformed, not
-/// somebody else's.
-fn may_be_imported(slice: &Node) -> bool {
+/// Whether a slice has the label of imported slices. A label that is no string makes it malformed, not
+/// a slice of another controller.
+fn may_be_imported(slice: &YamlNode) -> bool {
     slice
         .get("metadata")
         .and_then(|metadata| metadata.get("labels"))
@@ -229,11 +240,11 @@ fn with_path(path: &Path, message: &str) -> String {
     }
 }
 
-fn not_utf8(bytes: &[u8], valid_up_to: usize) -> Problem {
+fn not_utf8(bytes: &[u8], valid_up_to: usize) -> FileProblem {
     let valid = String::from_utf8_lossy(&bytes[..valid_up_to]);
     let document = documents(&valid).count().max(1);
     let line = valid.split('\n').zip(1..).last().map_or(1, |(_, line)| line);
-    Problem { position: Some(Position { document, line }), message: "not UTF-8".to_owned() }
+    FileProblem { position: Some(FilePosition { document, line }), message: "not UTF-8".to_owned() }
 }
 
 #[cfg(test)]
@@ -262,11 +273,11 @@ mod tests {
 
     /// One line per manifest, problem and skipped kind.
     fn summary(bytes: &[u8]) -> Vec<String> {
-        let content = match Content::parse(bytes).unwrap() {
+        let content = match FileContent::parse(bytes).unwrap() {
             Ok(content) => content,
             Err(problem) => return vec![format!("FILE {}", describe(&problem))],
         };
-        let manifests = content.manifests.iter().map(|manifest| match &manifest.outcome {
+        let manifests = content.manifests.iter().map(|manifest| match &manifest.decoded {
             Ok(object) => {
                 assert_eq!(object.reference(), manifest.object);
                 format!("{} at {}", manifest.object, manifest.position)
@@ -278,7 +289,7 @@ mod tests {
         manifests.chain(problems).chain(skipped).collect()
     }
 
-    fn describe(problem: &Problem) -> String {
+    fn describe(problem: &FileProblem) -> String {
         match problem.position {
             Some(position) => format!("{position}: {}", problem.message),
             None => problem.message.clone(),
@@ -371,7 +382,7 @@ mod tests {
             (
                 "apiVersion: v1\nkind: List\nitems:\n- {metadata: {name: a}}\n".to_owned(),
                 vec![
-                    "? document 1, line 4: no Kubernetes object: apiVersion and kind are needed",
+                    "? document 1, line 4: this is no Kubernetes object: it needs apiVersion and kind",
                 ],
             ),
         ] {
@@ -437,7 +448,7 @@ mod tests {
 
     #[test]
     fn what_names_no_object_is_a_problem() {
-        let no_object = "no Kubernetes object: apiVersion and kind are needed";
+        let no_object = "this is no Kubernetes object: it needs apiVersion and kind";
         for (text, line, message) in [
             ("just text", 1, no_object),
             ("---\n[1, 2]", 2, no_object),
@@ -464,8 +475,8 @@ mod tests {
                 summary(text.as_bytes()),
                 [
                     "ServiceImport shop/web at document 1, line 1",
-                    "? document 2, line 6: a ServiceImport without a usable name is left out: \
-                     metadata.name, and metadata.namespace where there is one, must be strings",
+                    "? document 2, line 6: the agent does not use a ServiceImport without a valid \
+                     name: metadata.name must be a string, and so must metadata.namespace if it is set",
                 ],
                 "{metadata}"
             );
@@ -479,7 +490,7 @@ mod tests {
         let allowed = shallow.spawn(move || summary(nested(31).as_bytes())).unwrap();
         assert_eq!(
             allowed.join().unwrap(),
-            ["? document 1, line 1: no Kubernetes object: apiVersion and kind are needed"]
+            ["? document 1, line 1: this is no Kubernetes object: it needs apiVersion and kind"]
         );
         for text in [nested(33), "- ".repeat(100_000), "[".repeat(100_000), "{a: ".repeat(100_000)]
         {

@@ -1,19 +1,21 @@
+//! Splits a YAML stream into its documents.
+
 use std::iter;
 
 /// One document of a YAML stream.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Document<'a> {
-    /// From 1.
+    /// Counts from 1.
     pub(super) number: usize,
     /// The line of the stream that `text` begins with, from 1.
     pub(super) first_line: u64,
-    /// Its text, with the marker and what precedes the first of them.
+    /// The text with its `---` marker. The first document includes what precedes the marker.
     pub(super) text: &'a str,
 }
 
-/// Splits a stream at its `---` markers. YAML forbids a line that begins so inside any scalar, so
-/// that no parser is needed; kubectl splits alike. What precedes the first marker is a document
-/// only if it is more than comments and directives.
+/// Splits a stream at its `---` markers, as kubectl does. It needs no parser, since YAML forbids such a
+/// line inside any scalar. Text before the first marker is a document if it is more than comments and
+/// directives.
 pub(super) fn documents(stream: &str) -> impl Iterator<Item = Document<'_>> {
     let mut rest = stream;
     let mut first_line = 1;

@@ -1,3 +1,5 @@
+//! Turns each reading of the directory into a batch: the difference to the files read before.
+
 use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
@@ -8,26 +10,26 @@ use std::{
 };
 
 use super::{
-    content::{Content, Problem},
-    read::{FileError, Reading},
-    view::{View, place},
+    content::{FileContent, FileProblem},
+    directory::{DirectoryBytes, FileError},
+    merge::{MergedObjects, place},
 };
 use crate::model::{EventBatch, SourceProblem, SourceStatus};
 
-/// How many problems are listed: what is no manifest at all can have one per line.
+/// How many problems the status lists. A file that is no manifest can have one per line.
 const MAX_PROBLEMS: usize = 200;
 
-/// What is in force of a directory: of every file its last good content.
+/// The last good content of every file of a directory.
 ///
-/// Until every file could be read once, nothing is relisted, so that nothing gets pruned by what
-/// may be half of the input.
+/// It sends no complete lists before every file could be read once. An incomplete list would delete
+/// objects that an unreadable file defines.
 #[derive(Debug)]
 pub(super) struct DirectoryState {
     directory: String,
     files: Files,
-    /// Whether the kinds were relisted.
+    /// Whether the complete lists were sent.
     synced: bool,
-    /// As last sent.
+    /// The status of the latest batch.
     status: Option<SourceStatus>,
     hasher: RandomState,
 }
@@ -36,12 +38,12 @@ type Files = BTreeMap<OsString, ManifestFile>;
 
 #[derive(Clone, Debug, Default)]
 struct ManifestFile {
-    /// Of the bytes that were last parsed, to spare unchanged files that work.
+    /// The hash of the bytes that were last parsed. Unchanged files are not parsed again.
     hash: Option<u64>,
     /// The last good content.
-    content: Option<Arc<Content>>,
-    /// Why there is no newer content.
-    problem: Option<Problem>,
+    content: Option<Arc<FileContent>>,
+    /// The reason why `content` is not current.
+    problem: Option<FileProblem>,
 }
 
 impl DirectoryState {
@@ -55,14 +57,14 @@ impl DirectoryState {
         }
     }
 
-    /// Takes a reading of the directory and tells what it changes, if anything.
-    pub(super) fn update(&mut self, reading: Reading) -> Option<EventBatch> {
+    /// Applies a reading of the directory. Returns a batch if it changes anything.
+    pub(super) fn update(&mut self, reading: DirectoryBytes) -> Option<EventBatch> {
         let (files, unreadable) = match reading {
             Ok(bytes) => (self.parse(bytes), None),
             Err(error) => (self.files.clone(), Some(error)),
         };
-        let before = View::of(contents(&self.files));
-        let after = View::of(contents(&files));
+        let before = MergedObjects::merge(contents(&self.files));
+        let after = MergedObjects::merge(contents(&files));
         let is_complete = unreadable.is_none() && files.values().all(|file| file.content.is_some());
         let events = if is_complete && !self.synced {
             self.synced = true;
@@ -117,9 +119,9 @@ impl DirectoryState {
         }
     }
 
-    /// What is wrong with a file. Of a broken one, what its last good content left out is old news.
+    /// The problems of a file. For a broken file, problems of its last good content are not repeated.
     fn problems(&self, name: &OsStr, file: &ManifestFile) -> Vec<SourceProblem> {
-        let at = |problem: &Problem, message: String| SourceProblem {
+        let at = |problem: &FileProblem, message: String| SourceProblem {
             place: place(name, problem.position),
             message,
         };
@@ -127,15 +129,17 @@ impl DirectoryState {
             let consequence = self.consequence(file.content.is_some());
             return vec![at(problem, format!("{}; {consequence}", problem.message))];
         }
-        let left_out = file.content.iter().flat_map(|content| &content.problems);
-        left_out.map(|problem| at(problem, problem.message.clone())).collect()
+        let problems = file.content.iter().flat_map(|content| &content.problems);
+        problems.map(|problem| at(problem, problem.message.clone())).collect()
     }
 
     fn consequence(&self, has_content: bool) -> &'static str {
         match (has_content, self.synced) {
-            (true, _) => "what was last read of it stays in force",
-            (false, true) => "nothing of it is in force",
-            (false, false) => "nothing of it is in force, and nothing is pruned until it is read",
+            (true, _) => "the agent keeps using what it last read",
+            (false, true) => "the agent uses nothing of it",
+            (false, false) => {
+                "the agent uses nothing of it, and deletes nothing until it can read it"
+            }
         }
     }
 }
@@ -146,18 +150,18 @@ impl ManifestFile {
         if hash.is_some() && hash == self.hash {
             return self;
         }
-        match bytes.and_then(|bytes| Ok(Content::parse(&bytes)?)) {
+        match bytes.and_then(|bytes| Ok(FileContent::parse(&bytes)?)) {
             Ok(Ok(content)) => Self { hash, content: Some(Arc::new(content)), problem: None },
             Ok(Err(problem)) => Self { hash, content: self.content, problem: Some(problem) },
             Err(error) => {
-                let problem = Problem { position: None, message: error.to_string() };
+                let problem = FileProblem { position: None, message: error.to_string() };
                 Self { hash: None, content: self.content, problem: Some(problem) }
             }
         }
     }
 }
 
-fn contents(files: &Files) -> impl Iterator<Item = (&OsStr, &Content)> {
+fn contents(files: &Files) -> impl Iterator<Item = (&OsStr, &FileContent)> {
     files.iter().filter_map(|(name, file)| Some((name.as_os_str(), file.content.as_deref()?)))
 }
 
@@ -314,7 +318,7 @@ mod tests {
             problems(batch),
             [(
                 "a.yaml, document 2, line 7".to_owned(),
-                "unclosed bracket '['; what was last read of it stays in force".to_owned()
+                "unclosed bracket '['; the agent keeps using what it last read".to_owned()
             )]
         );
         assert_eq!(
@@ -325,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_broken_at_start_holds_back_the_relist() {
+    fn a_file_broken_at_start_delays_the_relist() {
         let (a, b) = (import("a", "10.0.0.1"), import("b", "10.0.0.2"));
         let start = || {
             let mut directory = Directory::new();
@@ -336,8 +340,8 @@ mod tests {
                 problems(batch),
                 [(
                     "b.yaml, document 1, line 1".to_owned(),
-                    "unclosed bracket '['; nothing of it is in force, and nothing is pruned until \
-                     it is read"
+                    "unclosed bracket '['; the agent uses nothing of it, and deletes nothing \
+                     until it can read it"
                         .to_owned()
                 )]
             );
@@ -360,7 +364,7 @@ mod tests {
         let later = directory.read(&[("a.yaml", &a), ("b.yaml", BROKEN)]);
         assert_eq!(
             problems(later)[0].1,
-            "unclosed bracket '['; nothing of it is in force",
+            "unclosed bracket '['; the agent uses nothing of it",
             "once synced, always synced"
         );
     }
@@ -376,7 +380,7 @@ mod tests {
             problems(batch),
             [(
                 "a.yaml".to_owned(),
-                "larger than 64 MiB: split it; what was last read of it stays in force".to_owned()
+                "larger than 64 MiB: split it; the agent keeps using what it last read".to_owned()
             )]
         );
         let batch = directory.read(&[("a.yaml", &a)]).unwrap();
@@ -393,8 +397,8 @@ mod tests {
             problems(batch),
             [(
                 "/etc/mcs".to_owned(),
-                "cannot be read: entity not found; nothing of it is in force, and nothing is pruned \
-                 until it is read"
+                "cannot be read: entity not found; the agent uses nothing of it, and deletes nothing \
+                 until it can read it"
                     .to_owned()
             )]
         );
@@ -405,13 +409,13 @@ mod tests {
         assert!(batch.as_ref().unwrap().events.is_empty());
         assert_eq!(
             problems(batch)[0].1,
-            "cannot be read: entity not found; what was last read of it stays in force"
+            "cannot be read: entity not found; the agent keeps using what it last read"
         );
         assert_eq!(directory.events(NOTHING), ["delete ServiceImport shop/a"]);
     }
 
     #[test]
-    fn of_two_manifests_of_one_object_the_first_is_in_force() {
+    fn of_two_manifests_of_one_object_the_first_is_used() {
         let mut directory = Directory::new();
         let one = import("web", "10.0.0.1");
         let two = import("web", "10.0.0.2");
@@ -421,8 +425,8 @@ mod tests {
         };
         let crate::model::Object::Import(import) = &objects[0] else { panic!("{objects:?}") };
         assert_eq!((objects.len(), import.ips.as_slice()), (1, &["10.0.0.1".to_owned()][..]));
-        let message = "ServiceImport shop/web is also in a.yaml, document 1, line 2, which is in \
-                       force: remove one of the two";
+        let message = "ServiceImport shop/web is also in a.yaml, document 1, line 2, which the \
+                       agent uses: remove one of the two";
         assert_eq!(
             problems(batch),
             [
@@ -438,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_told() {
+    fn objects_that_are_not_used_are_counted() {
         let mut directory = Directory::new();
         let pod = "apiVersion: v1\nkind: Pod\n";
         let status = directory.read(&[("a.yaml", pod), ("b.yaml", pod), ("c.yaml", "text")]);

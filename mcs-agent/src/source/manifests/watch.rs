@@ -1,3 +1,9 @@
+//! Watches a directory with inotify, and waits for the end of a burst of changes.
+//!
+//! notify-debouncer-full does not serve here: it settles each path for itself, while the directory must
+//! be read once per burst, and it sets no limit to a burst. Its thread also wakes up 40 times a second
+//! on an idle node with this settle time.
+
 use std::{
     fs,
     os::unix::fs::MetadataExt,
@@ -19,58 +25,58 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-/// A burst of events is over when none came for this long.
+/// A burst is over after this time without an event.
 const QUIET: Duration = Duration::from_millis(100);
-/// A burst that does not end is cut off after this.
+/// The directory is read after this time even if the burst goes on.
 const LONGEST_BURST: Duration = Duration::from_millis(500);
 
-/// Tells by inotify that something in a directory may have changed.
-pub(super) struct Watch {
+/// Reports that something in a directory may have changed.
+pub(super) struct DirectoryWatch {
     directory: PathBuf,
     changed: Arc<Notify>,
-    armed: Option<Armed>,
-    /// Whether the last attempt to watch a directory that is there failed.
+    inode: Option<InodeWatch>,
+    /// Whether the latest attempt to watch an existing directory failed.
     failed: bool,
 }
 
-/// A watch on the inode that the directory's name led to.
-struct Armed {
-    identity: Identity,
-    /// Whether that inode is no longer under this name.
+/// An inotify watch. inotify watches inodes, and the directory's name may lead to another one later.
+struct InodeWatch {
+    identity: InodeIdentity,
+    /// Whether the inode was removed or renamed.
     lost: Arc<AtomicBool>,
     _watcher: RecommendedWatcher,
 }
 
-/// Device, inode, and the time of birth where there is one: inode numbers are used again.
-type Identity = (u64, u64, Option<SystemTime>);
+/// Device, inode number, and the time of creation if the file system has it. (Inode numbers are reused.)
+type InodeIdentity = (u64, u64, Option<SystemTime>);
 
-impl Watch {
-    /// A watch that is not armed.
+impl DirectoryWatch {
+    /// A watch that reports nothing before [`DirectoryWatch::renew`].
     pub(super) fn new(directory: PathBuf) -> Self {
-        Self { directory, changed: Arc::default(), armed: None, failed: false }
+        Self { directory, changed: Arc::default(), inode: None, failed: false }
     }
 
-    /// Arms the watch, unless it is on the directory that the name leads to now. Says whether
-    /// changes from before this call may have been missed.
+    /// Watches the directory that the name leads to now, unless it does so already. Returns whether
+    /// changes before this call may have been missed.
     pub(super) fn renew(&mut self) -> bool {
         let identity = identity(&self.directory);
-        if let (Some(armed), Some(identity)) = (&self.armed, identity)
-            && armed.identity == identity
-            && !armed.lost.load(Ordering::Acquire)
+        if let (Some(inode), Some(identity)) = (&self.inode, identity)
+            && inode.identity == identity
+            && !inode.lost.load(Ordering::Acquire)
         {
             return false;
         }
-        self.armed = None;
+        self.inode = None;
         let Some(identity) = identity else {
             return false;
         };
-        match arm(&self.directory, identity, &self.changed) {
-            Ok(armed) => {
+        match watch(&self.directory, identity, &self.changed) {
+            Ok(inode) => {
                 if self.failed {
                     info!(directory = %self.directory.display(), "inotify works again");
                 }
                 self.failed = false;
-                self.armed = Some(armed);
+                self.inode = Some(inode);
                 true
             }
             Err(error) => {
@@ -78,7 +84,7 @@ impl Watch {
                     warn!(
                         directory = %self.directory.display(),
                         %error,
-                        "no inotify: changes are found by looking every second",
+                        "inotify failed: the agent reads the directory every second instead",
                     );
                 }
                 self.failed = true;
@@ -87,12 +93,12 @@ impl Watch {
         }
     }
 
-    /// Completes when something has happened since it last did.
+    /// Completes when there was an event since it last completed.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Waits for the end of a burst, so that it is read once and no file is read half-written.
+    /// Waits for the end of a burst. The directory is then read once, and no file is read half-written.
     pub(super) async fn settled(&self) {
         settled(&self.changed).await;
     }
@@ -109,12 +115,16 @@ async fn settled(changed: &Notify) {
     }
 }
 
-fn identity(directory: &Path) -> Option<Identity> {
+fn identity(directory: &Path) -> Option<InodeIdentity> {
     let metadata = fs::metadata(directory).ok()?;
     Some((metadata.dev(), metadata.ino(), metadata.created().ok()))
 }
 
-fn arm(directory: &Path, identity: Identity, changed: &Arc<Notify>) -> notify::Result<Armed> {
+fn watch(
+    directory: &Path,
+    identity: InodeIdentity,
+    changed: &Arc<Notify>,
+) -> notify::Result<InodeWatch> {
     let lost = Arc::new(AtomicBool::new(false));
     let handler = {
         let (directory, changed, lost) = (directory.to_owned(), changed.clone(), lost.clone());
@@ -122,7 +132,7 @@ fn arm(directory: &Path, identity: Identity, changed: &Arc<Notify>) -> notify::R
             if event.as_ref().is_ok_and(is_read) {
                 return;
             }
-            if event.map_or(true, |event| takes_away(&event, &directory)) {
+            if event.map_or(true, |event| is_removal(&event, &directory)) {
                 lost.store(true, Ordering::Release);
             }
             changed.notify_one();
@@ -130,16 +140,16 @@ fn arm(directory: &Path, identity: Identity, changed: &Arc<Notify>) -> notify::R
     };
     let mut watcher = notify::recommended_watcher(handler)?;
     watcher.watch(directory, RecursiveMode::NonRecursive)?;
-    Ok(Armed { identity, lost, _watcher: watcher })
+    Ok(InodeWatch { identity, lost, _watcher: watcher })
 }
 
-/// Reading the directory makes events too; they must not lead to another reading.
+/// Whether the event is a read. The agent's own reads cause events, which must not cause another read.
 fn is_read(event: &Event) -> bool {
     matches!(event.kind, EventKind::Access(kind) if kind != AccessKind::Close(AccessMode::Write))
 }
 
 /// Whether the directory itself was removed or renamed.
-fn takes_away(event: &Event, directory: &Path) -> bool {
+fn is_removal(event: &Event, directory: &Path) -> bool {
     let is_self = event.paths.iter().any(|path| path == directory);
     is_self && matches!(event.kind, EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(_)))
 }
@@ -200,26 +210,26 @@ mod tests {
     async fn a_watch_follows_its_directory() {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("manifests");
-        let mut watch = Watch::new(directory.clone());
+        let mut watch = DirectoryWatch::new(directory.clone());
         assert!(!watch.renew(), "there is no directory yet");
         for round in ["new", "removed and made again", "renamed and made again"] {
             fs::create_dir(&directory).unwrap();
             assert!(watch.renew(), "{round}");
-            assert!(!watch.renew(), "{round}: it is armed");
+            assert!(!watch.renew(), "{round}: it is watched already");
             fs::write(directory.join("a.yaml"), round).unwrap();
-            told(&watch, round).await;
+            expect_burst(&watch, round).await;
             match round {
                 "removed and made again" => {
                     fs::rename(&directory, parent.path().join("old")).unwrap();
                 }
                 _ => fs::remove_dir_all(&directory).unwrap(),
             }
-            told(&watch, round).await;
+            expect_burst(&watch, round).await;
         }
     }
 
-    /// Waits for an event, and for the last of those that come with it.
-    async fn told(watch: &Watch, what: &str) {
+    /// Waits for an event and the end of its burst.
+    async fn expect_burst(watch: &DirectoryWatch, what: &str) {
         let patience = Duration::from_secs(20);
         assert!(tokio::time::timeout(patience, watch.changed()).await.is_ok(), "{what}");
         watch.settled().await;

@@ -1,3 +1,5 @@
+//! EndpointSlice of Kubernetes, as a multi-cluster controller imports it (KEP-1645).
+
 use std::{sync::Arc, time::SystemTime};
 
 use jiff::Timestamp;
@@ -6,8 +8,8 @@ use k8s_openapi::api::discovery::v1;
 use super::{SERVICE_NAME_LABEL, SOURCE_CLUSTER_LABEL, TRIGGER_ANNOTATION};
 use crate::model::{Endpoint, EndpointAddress, EndpointSlice, Hints, ObjectKey, SlicePort};
 
-/// The domain type, under the key that its source knows the object by. `None` for a slice that is
-/// not imported: one without a service name label, or with an empty one.
+/// Converts to the domain type, with the key that the source uses for the object. Returns `None` for a
+/// slice that is not imported: its service name label is absent or empty.
 pub(super) fn convert(slice: v1::EndpointSlice, key: ObjectKey) -> Option<EndpointSlice> {
     let trigger = slice.metadata.annotations.as_ref().and_then(|all| all.get(TRIGGER_ANNOTATION));
     let trigger = trigger.and_then(|text| text.parse::<Timestamp>().ok()).map(SystemTime::from);

@@ -1,4 +1,4 @@
-//! ServiceImport as the CRD of sigs.k8s.io/mcs-api has it, v1alpha1 and v1beta1 alike.
+//! ServiceImport of the CRD of sigs.k8s.io/mcs-api. v1alpha1 and v1beta1 have the same schema.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
@@ -70,7 +70,7 @@ struct ClusterStatus {
     cluster: String,
 }
 
-/// The domain type, under the key that its source knows the object by.
+/// Converts to the domain type, with the key that the source uses for the object.
 pub(super) fn convert(import: ServiceImport, key: ObjectKey) -> model::ServiceImport {
     let ServiceImport { metadata, spec, status } = import;
     model::ServiceImport {

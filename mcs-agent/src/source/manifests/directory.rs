@@ -1,3 +1,5 @@
+//! Reads the manifest files of a directory, and detects whether it has changed.
+
 use std::{
     collections::BTreeMap,
     ffi::OsString,
@@ -7,16 +9,16 @@ use std::{
     path::Path,
 };
 
-/// Files above this size are refused, in bytes. `kubectl get -o json` takes about half of it for
-/// 65,536 endpoints.
+/// The largest file that is read, in bytes. The output of `kubectl get -o json` for 65,536 endpoints is
+/// about half as large.
 const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
-/// How often a directory that changes under the reader is read again at once.
+/// How often a directory that changes while it is read is read, before its change counts as a new one.
 const ATTEMPTS: u32 = 3;
 
-/// A directory as read: every manifest by its name, or why there is none.
-pub(super) type Reading = io::Result<BTreeMap<OsString, Result<Vec<u8>, FileError>>>;
+/// The bytes of every manifest file by its name, or the error.
+pub(super) type DirectoryBytes = io::Result<BTreeMap<OsString, Result<Vec<u8>, FileError>>>;
 
-/// Why a file has no bytes to parse.
+/// The reason why a file has no bytes to parse.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FileError {
     #[error("cannot be read: {0}")]
@@ -25,44 +27,44 @@ pub(super) enum FileError {
     TooLarge,
 }
 
-/// What changes when a directory changes: cheap to take and to compare.
+/// The metadata of all manifest files of a directory. It differs if the directory has changed.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) struct Stamp(Result<BTreeMap<OsString, Option<FileStamp>>, io::ErrorKind>);
+pub(super) struct Fingerprint(Result<BTreeMap<OsString, Option<FileFingerprint>>, io::ErrorKind>);
 
 /// Device, inode, size, then modification and change time in seconds and nanoseconds.
-type FileStamp = (u64, u64, u64, [i64; 4]);
+type FileFingerprint = (u64, u64, u64, [i64; 4]);
 
-impl Stamp {
-    /// As the directory is now.
+impl Fingerprint {
+    /// Reads the metadata now.
     pub(super) fn take(directory: &Path) -> Self {
-        let stamp = |metadata: io::Result<Metadata>| {
+        let fingerprint = |metadata: io::Result<Metadata>| {
             let file = metadata.ok()?;
             let times = [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()];
             Some((file.dev(), file.ino(), file.size(), times))
         };
         let entries = list(directory).map_err(|error| error.kind());
         Self(entries.map(|files| {
-            files.into_iter().map(|(name, metadata)| (name, stamp(metadata))).collect()
+            files.into_iter().map(|(name, metadata)| (name, fingerprint(metadata))).collect()
         }))
     }
 }
 
-/// Reads a directory as it stood at one moment, where it holds still for as long as that takes;
-/// else the stamp, taken before the reading, tells that it has changed since.
-pub(super) fn read_settled(directory: &Path) -> (Stamp, Reading) {
-    let mut stamp = Stamp::take(directory);
+/// Reads a directory that does not change meanwhile. If it changes at each of [`ATTEMPTS`], the
+/// fingerprint, which is older than the bytes, differs from the next one.
+pub(super) fn read_stable(directory: &Path) -> (Fingerprint, DirectoryBytes) {
+    let mut fingerprint = Fingerprint::take(directory);
     for _ in 1..ATTEMPTS {
-        let reading = read(directory);
-        let after = Stamp::take(directory);
-        if after == stamp {
-            return (stamp, reading);
+        let bytes = read(directory);
+        let after = Fingerprint::take(directory);
+        if after == fingerprint {
+            return (fingerprint, bytes);
         }
-        stamp = after;
+        fingerprint = after;
     }
-    (stamp, read(directory))
+    (fingerprint, read(directory))
 }
 
-fn read(directory: &Path) -> Reading {
+fn read(directory: &Path) -> DirectoryBytes {
     let mut files = BTreeMap::new();
     for (name, metadata) in list(directory)? {
         let bytes = metadata
@@ -85,8 +87,8 @@ fn read_file(path: &Path, metadata: &Metadata, limit: u64) -> Result<Vec<u8>, Fi
     }
 }
 
-/// The regular files that bear the name of a manifest, symbolic links followed. Reading anything
-/// else could block.
+/// The regular files with the name of a manifest, symbolic links followed. To read anything else could
+/// block.
 fn list(directory: &Path) -> io::Result<BTreeMap<OsString, io::Result<Metadata>>> {
     let mut files = BTreeMap::new();
     for entry in fs::read_dir(directory)? {
@@ -106,7 +108,7 @@ fn list(directory: &Path) -> io::Result<BTreeMap<OsString, io::Result<Metadata>>
     Ok(files)
 }
 
-/// Names with a leading dot belong to editors and, as `..data`, to kubelet.
+/// Names with a leading dot belong to editors, and `..data` to kubelet.
 fn is_manifest(name: &Path) -> bool {
     let hidden = name.as_os_str().as_encoded_bytes().starts_with(b".");
     !hidden
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_file_is_refused() {
+    fn a_large_file_is_an_error() {
         let directory = tempdir().unwrap();
         let path = directory.path().join("web.yaml");
         fs::write(&path, "12345").unwrap();
@@ -182,12 +184,12 @@ mod tests {
     #[test]
     fn a_missing_directory_is_an_error() {
         let directory = tempdir().unwrap();
-        let (_, reading) = read_settled(&directory.path().join("absent"));
-        assert_eq!(reading.unwrap_err().kind(), io::ErrorKind::NotFound);
+        let (_, bytes) = read_stable(&directory.path().join("absent"));
+        assert_eq!(bytes.unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
-    fn stamps_tell_changes() {
+    fn fingerprints_differ_after_each_change() {
         let directory = tempdir().unwrap();
         let file = |name: &str| directory.path().join(name);
         let changes: [(&str, &dyn Fn()); 6] = [
@@ -198,15 +200,15 @@ mod tests {
             ("target", &|| fs::write(file("target"), "1").unwrap()),
             ("delete", &|| fs::remove_file(file("b.yaml")).unwrap()),
         ];
-        let mut before = Stamp::take(directory.path());
+        let mut before = Fingerprint::take(directory.path());
         for (name, change) in changes {
-            assert_eq!(Stamp::take(directory.path()), before, "before {name}");
+            assert_eq!(Fingerprint::take(directory.path()), before, "before {name}");
             change();
-            let after = Stamp::take(directory.path());
+            let after = Fingerprint::take(directory.path());
             assert_ne!(after, before, "{name}");
             before = after;
         }
-        let (stamp, _) = read_settled(directory.path());
-        assert_eq!(stamp, before);
+        let (fingerprint, _) = read_stable(directory.path());
+        assert_eq!(fingerprint, before);
     }
 }

@@ -1,60 +1,62 @@
+//! Merges the objects of all files of a directory.
+
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     ffi::OsStr,
 };
 
-use super::content::{Content, Manifest, Position};
+use super::content::{FileContent, FilePosition, Manifest};
 use crate::model::{Kind, Object, ObjectEvent, ObjectRef, SourceProblem};
 
-/// The objects of all files together: of several manifests of one object the first is in force.
-pub(super) struct View<'a> {
-    objects: BTreeMap<&'a ObjectRef, Held<'a>>,
-    /// The manifests that are not in force.
+/// The objects of all files. If several manifests define one object, the first one is used.
+pub(super) struct MergedObjects<'a> {
+    objects: BTreeMap<&'a ObjectRef, MergedObject<'a>>,
+    /// A problem for each manifest that is not used.
     pub(super) duplicates: Vec<SourceProblem>,
 }
 
-struct Held<'a> {
-    outcome: Outcome<'a>,
+struct MergedObject<'a> {
+    decoded: DecodedObject<'a>,
     file: &'a OsStr,
-    position: Position,
+    position: FilePosition,
 }
 
 #[derive(PartialEq)]
-enum Outcome<'a> {
-    Object(&'a Object),
+enum DecodedObject<'a> {
+    Valid(&'a Object),
     Malformed(String),
 }
 
-impl<'a> View<'a> {
-    /// The objects of these files, which come in the order of their names.
-    pub(super) fn of(files: impl Iterator<Item = (&'a OsStr, &'a Content)>) -> Self {
-        let mut view = Self { objects: BTreeMap::new(), duplicates: Vec::new() };
+impl<'a> MergedObjects<'a> {
+    /// Merges these files, which come in the order of their names.
+    pub(super) fn merge(files: impl Iterator<Item = (&'a OsStr, &'a FileContent)>) -> Self {
+        let mut merged = Self { objects: BTreeMap::new(), duplicates: Vec::new() };
         for (name, content) in files {
             for manifest in &content.manifests {
-                view.add(name, manifest);
+                merged.add(name, manifest);
             }
         }
-        view
+        merged
     }
 
     fn add(&mut self, file: &'a OsStr, manifest: &'a Manifest) {
         match self.objects.entry(&manifest.object) {
             Entry::Vacant(entry) => {
-                let outcome = match &manifest.outcome {
-                    Ok(object) => Outcome::Object(object),
+                let decoded = match &manifest.decoded {
+                    Ok(object) => DecodedObject::Valid(object),
                     Err(problem) => {
                         let place = place(file, problem.position);
-                        Outcome::Malformed(format!("{place}: {}", problem.message))
+                        DecodedObject::Malformed(format!("{place}: {}", problem.message))
                     }
                 };
-                entry.insert(Held { outcome, file, position: manifest.position });
+                entry.insert(MergedObject { decoded, file, position: manifest.position });
             }
             Entry::Occupied(entry) => {
                 let first = entry.get();
                 self.duplicates.push(SourceProblem {
                     place: place(file, Some(manifest.position)),
                     message: format!(
-                        "{} is also in {}, which is in force: remove one of the two",
+                        "{} is also in {}, which the agent uses: remove one of the two",
                         manifest.object,
                         place(first.file, Some(first.position))
                     ),
@@ -63,14 +65,14 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Both kinds, complete.
+    /// Events with the complete list of each kind.
     pub(super) fn relist(&self) -> Vec<ObjectEvent> {
         let objects = |kind: Kind| {
             let of_kind = self.objects.iter().filter(|(object, _)| object.kind == kind);
             of_kind
-                .filter_map(|(_, held)| match held.outcome {
-                    Outcome::Object(object) => Some(object.clone()),
-                    Outcome::Malformed(_) => None,
+                .filter_map(|(_, object)| match object.decoded {
+                    DecodedObject::Valid(object) => Some(object.clone()),
+                    DecodedObject::Malformed(_) => None,
                 })
                 .collect()
         };
@@ -79,13 +81,13 @@ impl<'a> View<'a> {
         let malformed = self
             .objects
             .iter()
-            .filter(|(_, held)| matches!(held.outcome, Outcome::Malformed(_)))
-            .map(|(object, held)| held.outcome.event(object));
+            .filter(|(_, object)| matches!(object.decoded, DecodedObject::Malformed(_)))
+            .map(|(key, object)| object.decoded.event(key));
         lists.into_iter().chain(malformed).collect()
     }
 
-    /// What leads from `before` to here.
-    pub(super) fn changes_since(&self, before: &View<'_>) -> Vec<ObjectEvent> {
+    /// The events that lead from `before` to these objects.
+    pub(super) fn changes_since(&self, before: &MergedObjects<'_>) -> Vec<ObjectEvent> {
         let gone = before
             .objects
             .keys()
@@ -94,18 +96,18 @@ impl<'a> View<'a> {
         let changed = self
             .objects
             .iter()
-            .filter(|(object, held)| {
-                before.objects.get(*object).is_none_or(|before| before.outcome != held.outcome)
+            .filter(|(key, object)| {
+                before.objects.get(*key).is_none_or(|before| before.decoded != object.decoded)
             })
-            .map(|(object, held)| held.outcome.event(object));
+            .map(|(key, object)| object.decoded.event(key));
         gone.chain(changed).collect()
     }
 }
 
-impl Outcome<'_> {
+impl DecodedObject<'_> {
     fn event(&self, object: &ObjectRef) -> ObjectEvent {
         match self {
-            Self::Object(object) => ObjectEvent::Apply((*object).clone()),
+            Self::Valid(object) => ObjectEvent::Apply((*object).clone()),
             Self::Malformed(message) => {
                 ObjectEvent::Malformed { object: object.clone(), message: message.clone() }
             }
@@ -113,8 +115,8 @@ impl Outcome<'_> {
     }
 }
 
-/// `web.yaml, document 2, line 14`.
-pub(super) fn place(file: &OsStr, position: Option<Position>) -> String {
+/// The text of a place, such as `web.yaml, document 2, line 14`.
+pub(super) fn place(file: &OsStr, position: Option<FilePosition>) -> String {
     match position {
         Some(position) => format!("{}, {position}", file.display()),
         None => file.display().to_string(),

@@ -1,3 +1,5 @@
+//! A YAML or JSON document with the line of every value, and kubectl's limits and types.
+
 use std::fmt;
 
 use serde::{
@@ -8,41 +10,42 @@ use serde_json::Value as Json;
 use serde_path_to_error::{Path, Segment};
 use serde_saphyr::{MessageFormatter, NonFiniteFloatPolicy, Spanned, UserMessageFormatter};
 
-/// Enough for one List with 65,536 endpoints.
+/// The most values of a document: enough for one List with 65,536 endpoints.
 const MAX_NODES: usize = 4_000_000;
-/// What aliases may add to a document, so that a few lines cannot become gigabytes.
+/// The most events that aliases may add to a document. Without a limit a few lines expand to
+/// gigabytes.
 const MAX_ALIASED_EVENTS: usize = 100_000;
-/// Bytes of stack that [`Node::parse`] may take: it recurses, for up to 64 levels of nesting, and an
-/// unoptimised build spends some 50 KiB on each.
+/// The stack that [`YamlNode::parse`] needs, in bytes. It recurses for up to 64 levels of nesting, and an
+/// unoptimised build uses some 50 KiB for each.
 pub(super) const PARSER_STACK: usize = 8 * 1024 * 1024;
 
-/// A YAML or JSON document, with the line of every value.
+/// A YAML or JSON value and its line.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct YamlNode {
     line: u64,
-    value: Value,
+    value: YamlValue,
 }
 
 #[derive(Debug)]
-enum Value {
+enum YamlValue {
     Scalar(Json),
-    Sequence(Vec<Node>),
+    Sequence(Vec<YamlNode>),
     /// A vector, since most mappings are small and a document has many.
-    Mapping(Vec<(String, Node)>),
+    Mapping(Vec<(String, YamlNode)>),
 }
 
-/// Why a text is no YAML document.
+/// The reason why a text is no YAML document.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(super) struct SyntaxError {
-    /// From 1, in the text.
+    /// The line in the text, from 1.
     pub(super) line: u64,
     message: String,
 }
 
-impl Node {
+impl YamlNode {
     /// Parses one document; an empty one is null. Scalars get the types that kubectl gives them.
-    /// To be called on a thread with [`PARSER_STACK`].
+    /// The caller's thread needs [`PARSER_STACK`].
     pub(super) fn parse(text: &str) -> Result<Self, SyntaxError> {
         let options = serde_saphyr::options! {
             with_snippet: false,
@@ -61,34 +64,34 @@ impl Node {
         })
     }
 
-    /// From 1, in the text that was parsed.
+    /// The line of the value in the text, from 1.
     pub(super) fn line(&self) -> u64 {
         self.line
     }
 
     pub(super) fn is_null(&self) -> bool {
-        matches!(self.value, Value::Scalar(Json::Null))
+        matches!(self.value, YamlValue::Scalar(Json::Null))
     }
 
     pub(super) fn as_str(&self) -> Option<&str> {
         match &self.value {
-            Value::Scalar(scalar) => scalar.as_str(),
-            Value::Sequence(_) | Value::Mapping(_) => None,
+            YamlValue::Scalar(scalar) => scalar.as_str(),
+            YamlValue::Sequence(_) | YamlValue::Mapping(_) => None,
         }
     }
 
     pub(super) fn items(&self) -> Option<&[Self]> {
         match &self.value {
-            Value::Sequence(items) => Some(items),
-            Value::Scalar(_) | Value::Mapping(_) => None,
+            YamlValue::Sequence(items) => Some(items),
+            YamlValue::Scalar(_) | YamlValue::Mapping(_) => None,
         }
     }
 
     /// The value of a key; a null counts as absent, as in the Kubernetes API.
     pub(super) fn get(&self, key: &str) -> Option<&Self> {
         match &self.value {
-            Value::Mapping(entries) => entry(entries, key).filter(|node| !node.is_null()),
-            Value::Scalar(_) | Value::Sequence(_) => None,
+            YamlValue::Mapping(entries) => entry(entries, key).filter(|node| !node.is_null()),
+            YamlValue::Scalar(_) | YamlValue::Sequence(_) => None,
         }
     }
 
@@ -97,8 +100,8 @@ impl Node {
         let mut node = self;
         for segment in path {
             let child = match (segment, &node.value) {
-                (Segment::Seq { index }, Value::Sequence(items)) => items.get(*index),
-                (Segment::Map { key }, Value::Mapping(entries)) => entry(entries, key),
+                (Segment::Seq { index }, YamlValue::Sequence(items)) => items.get(*index),
+                (Segment::Map { key }, YamlValue::Mapping(entries)) => entry(entries, key),
                 _ => None,
             };
             match child {
@@ -109,86 +112,86 @@ impl Node {
         node.line
     }
 
-    /// The same without lines.
+    /// The value without lines.
     pub(super) fn to_json(&self) -> Json {
         match &self.value {
-            Value::Scalar(scalar) => scalar.clone(),
-            Value::Sequence(items) => items.iter().map(Self::to_json).collect(),
-            Value::Mapping(entries) => {
+            YamlValue::Scalar(scalar) => scalar.clone(),
+            YamlValue::Sequence(items) => items.iter().map(Self::to_json).collect(),
+            YamlValue::Mapping(entries) => {
                 entries.iter().map(|(key, node)| (key.clone(), node.to_json())).collect()
             }
         }
     }
 }
 
-fn entry<'a>(entries: &'a [(String, Node)], key: &str) -> Option<&'a Node> {
+fn entry<'a>(entries: &'a [(String, YamlNode)], key: &str) -> Option<&'a YamlNode> {
     entries.iter().find(|(name, _)| name == key).map(|(_, node)| node)
 }
 
-impl<'de> Deserialize<'de> for Node {
+impl<'de> Deserialize<'de> for YamlNode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Spanned { value, referenced, .. } = Spanned::deserialize(deserializer)?;
         Ok(Self { line: referenced.line(), value })
     }
 }
 
-impl<'de> Deserialize<'de> for Value {
+impl<'de> Deserialize<'de> for YamlValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ValueVisitor)
+        deserializer.deserialize_any(YamlValueVisitor)
     }
 }
 
-struct ValueVisitor;
+struct YamlValueVisitor;
 
-impl<'de> Visitor<'de> for ValueVisitor {
-    type Value = Value;
+impl<'de> Visitor<'de> for YamlValueVisitor {
+    type Value = YamlValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a YAML value")
     }
 
-    fn visit_unit<E: de::Error>(self) -> Result<Value, E> {
-        Ok(Value::Scalar(Json::Null))
+    fn visit_unit<E: de::Error>(self) -> Result<YamlValue, E> {
+        Ok(YamlValue::Scalar(Json::Null))
     }
 
-    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Scalar(value.into()))
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<YamlValue, E> {
+        Ok(YamlValue::Scalar(value.into()))
     }
 
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Value, E> {
-        Ok(Value::Scalar(value.into()))
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Scalar(value.into()))
     }
 
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::Scalar(value.into()))
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Scalar(value.into()))
     }
 
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
-        Ok(Value::Scalar(value.into()))
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Scalar(value.into()))
     }
 
-    fn visit_str<E: de::Error>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::Scalar(value.into()))
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<YamlValue, E> {
+        Ok(YamlValue::Scalar(value.into()))
     }
 
-    fn visit_string<E: de::Error>(self, value: String) -> Result<Value, E> {
-        Ok(Value::Scalar(value.into()))
+    fn visit_string<E: de::Error>(self, value: String) -> Result<YamlValue, E> {
+        Ok(YamlValue::Scalar(value.into()))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<YamlValue, A::Error> {
         let mut items = Vec::new();
         while let Some(item) = sequence.next_element()? {
             items.push(item);
         }
-        Ok(Value::Sequence(items))
+        Ok(YamlValue::Sequence(items))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut mapping: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut mapping: A) -> Result<YamlValue, A::Error> {
         let mut entries = Vec::new();
         while let Some(entry) = mapping.next_entry()? {
             entries.push(entry);
         }
-        Ok(Value::Mapping(entries))
+        Ok(YamlValue::Mapping(entries))
     }
 }
 
@@ -211,7 +214,7 @@ mod tests {
 
     #[test]
     fn scalars_have_the_types_that_kubectl_gives_them() {
-        let node = Node::parse(
+        let node = YamlNode::parse(
             "s: x\nq: '80'\ni: 80\nn: -5\nf: 2.5\nb: yes\nu: ~\nt: 2026-01-01T00:00:00Z\nm: .nan\n\
              l: [1, {k: v}]\nw: 123456789012345678901234567890\n1: one\n",
         );
@@ -238,7 +241,7 @@ mod tests {
             ("x: &x {a: 1}\ny:\n  <<: *x\n  b: 2\n", json!({"x": {"a": 1}, "y": {"a": 1, "b": 2}})),
             ("a: |\n  x\n  ---\n", json!({"a": "x\n---\n"})),
         ] {
-            assert_eq!(Node::parse(text).unwrap().to_json(), expected, "{text:?}");
+            assert_eq!(YamlNode::parse(text).unwrap().to_json(), expected, "{text:?}");
         }
     }
 
@@ -257,7 +260,7 @@ mod tests {
             (&format!("a: &a {}\nb: [{}]\n", "x".repeat(1 << 20), "*a,".repeat(70)), 2),
         ] {
             let head: String = text.chars().take(20).collect();
-            let error = Node::parse(text).expect_err(&head);
+            let error = YamlNode::parse(text).expect_err(&head);
             assert_eq!(error.line, line, "{head:?}: {error}");
             assert!(!error.to_string().contains("line"), "{head:?}: {error}");
         }
@@ -277,7 +280,7 @@ mod tests {
 
     #[test]
     fn paths_lead_to_lines() {
-        let parse = |text: &str| Node::parse(text).unwrap();
+        let parse = |text: &str| YamlNode::parse(text).unwrap();
         let node = parse("a: 1\nspec:\n  ports:\n  - port: 80\n  - port: 1\n    name: no\n");
         let error = serde_path_to_error::deserialize::<_, Root>(node.to_json()).unwrap_err();
         let path = error.path();
