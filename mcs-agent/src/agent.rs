@@ -2,7 +2,6 @@
 //! what differs.
 
 mod addresses;
-mod attachment;
 mod audit;
 mod config;
 mod control;
@@ -15,10 +14,8 @@ mod repairs;
 mod report;
 mod server;
 mod source_lost;
-mod stale;
 mod tc;
 mod vitals;
-mod witness;
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -28,7 +25,6 @@ use tokio::{
     sync::mpsc,
 };
 
-pub use attachment::AttachmentReport;
 pub use audit::{AuditPass, AuditReport};
 pub use config::{Config, SocketLb, SourceConfig, TcAttach};
 pub use health::{Attachments, Check, age, failings};
@@ -36,11 +32,9 @@ pub use heap::share_heap;
 pub(crate) use programs::run_directory_mark;
 pub use repairs::{Repaired, Repairs};
 pub use report::{AgentInfo, ListenerReport, Report, ReportError};
-pub use stale::StaleUdpReport;
 #[cfg(test)]
 pub(crate) use tc::fixture as tc_fixture;
 pub use tc::{DeviceReport, TcReport};
-pub use witness::{CGROUP as WITNESS_CGROUP, COMMAND as WITNESS, WitnessArgs, testify};
 
 use self::{control::Control, metrics::SyncMetrics, programs::InstalledPrograms, vitals::Vitals};
 pub use crate::engine::Usage;

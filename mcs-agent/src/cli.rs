@@ -19,7 +19,7 @@ use clap::{
 
 pub use run::RunArgs;
 
-use crate::agent;
+use crate::verify;
 
 /// An eBPF dataplane for the Kubernetes Multi-Cluster Services API: a kube-proxy for ClusterSetIPs.
 #[derive(Debug, Parser)]
@@ -55,8 +55,8 @@ enum Command {
     Status(ReadArgs),
     Cleanup(cleanup::CleanupArgs),
     /// Used by `run` itself
-    #[command(name = agent::WITNESS, hide = true)]
-    Witness(agent::WitnessArgs),
+    #[command(name = verify::SELF_TEST, hide = true)]
+    SelfTest(verify::SelfTestArgs),
 }
 
 /// Where the agent's maps and programs are pinned.
@@ -97,7 +97,7 @@ pub fn main() -> ExitCode {
         Command::Flows(args) => flows::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Cleanup(args) => cleanup::run(&args),
-        Command::Witness(args) => agent::testify(&args),
+        Command::SelfTest(args) => verify::run_self_test(&args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("mcs-agent: {error:#}");

@@ -4,11 +4,9 @@ mod counters;
 mod fallback;
 mod kernel;
 mod run;
-mod udp_connections;
 
 pub use crate::bpf::{Access, ReadOnly, ReadWrite};
 pub use counters::{Counts, read as read_counters};
 pub use fallback::StorageFallback;
 pub use kernel::{KernelMaps, KernelMapsReader, PinnedMaps};
 pub use run::{Run, read_run_record, write_run_record};
-pub use udp_connections::{UdpConnection, UdpConnections};

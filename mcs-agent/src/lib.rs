@@ -34,3 +34,4 @@ pub mod source;
 pub mod stale;
 pub mod store;
 mod telemetry;
+pub mod verify;

@@ -5,8 +5,6 @@ mod attach;
 mod bpffs;
 mod capabilities;
 mod cgroup;
-mod effect;
-mod harm;
 mod hook;
 mod layout;
 mod lock;
@@ -15,6 +13,7 @@ mod object;
 mod pins;
 mod probe;
 mod program_log;
+mod tampering;
 mod tc;
 
 pub use crate::bpf::own_netns_cookie;
@@ -22,8 +21,6 @@ pub use attach::AttachedHook;
 pub use bpffs::BpffsError;
 pub use capabilities::{CapabilityError, ensure_capable};
 pub use cgroup::{CgroupError, CgroupRoot};
-pub use effect::{Effect, EffectSurvey};
-pub use harm::{Harm, Repair};
 pub use hook::{HOOKS, Hook};
 pub use layout::CONFIG_NAMES as CONFIG_MAPS;
 pub use lock::{DirectoryLock, is_held};
@@ -32,6 +29,7 @@ pub use object::{LoadError, LoadOptions, Programs, state_bytes};
 pub use pins::{Cleaned, Pins};
 pub use probe::Features;
 pub use program_log::ProgramLogError;
+pub use tampering::{Repair, Tampering};
 pub use tc::{
     Attached, Classifiers, Detached, Found, Mechanism, Settled, TcAttacher, TcError, TcHook,
     TcLink, detach_all,

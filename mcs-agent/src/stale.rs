@@ -1,14 +1,22 @@
-//! Connected UDP sockets whose backend was removed. The kernel goes on sending their datagrams there,
-//! and no hook is asked; so they are destroyed, and their owners are told `ECONNABORTED`.
+//! Connected UDP sockets whose backend was removed. The kernel would go on sending their datagrams there, since it
+//! runs no hook for them. So the agent destroys these sockets, and their owners get `ECONNABORTED`.
 //!
-//! A socket is destroyed only if the programs have listed its connection, by its cookie, as one to a VIP
+//! The agent destroys a socket only if the programs have listed its connection, by its cookie, as one to a VIP
 //! that was given this backend, and if the kernel shows a socket of that cookie, in that network namespace,
 //! with that backend as its peer.
 
+mod connections;
 mod namespaces;
 mod pass;
-mod rights;
+mod probe;
+mod report;
+mod select;
+mod task;
 
-pub use namespaces::Survey;
-pub use pass::{Missed, Pass, destroy};
-pub use rights::{Obstacle, probe};
+pub use connections::{UdpConnection, UdpConnections};
+pub use namespaces::NetNamespaces;
+pub use pass::{Pass, Unmatched, destroy};
+pub use probe::{Obstacle, probe};
+pub use report::StaleUdpReport;
+pub use select::stale_connections;
+pub use task::{StaleUdp, StaleUdpEvent};

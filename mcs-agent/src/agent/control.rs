@@ -17,25 +17,25 @@ use tokio::{
 
 use super::{
     AgentInfo, Config, LOOK_INTERVAL, Report, addresses,
-    attachment::{Attached, Attachment},
     audit::{self, Auditor},
     cpu::thread_cpu,
     heap,
     programs::InstalledPrograms,
     repairs::Repairs,
     source_lost::SourceLost,
-    stale::{self, Next, StaleUdp},
     tc::PacketEvent,
     vitals::Vitals,
 };
 use crate::{
-    dataplane::{KernelMaps, StorageFallback, UdpConnection},
+    dataplane::{KernelMaps, StorageFallback},
     engine::{Engine, GrowableMaps as _, Move, Outcome, RoundSummary, Taken, throttle::Throttle},
     flows::{FlowSweeper, FlowUsage},
     loader::{config_memory, state_bytes},
     model::{DesiredState, EventBatch, ImportReport, Kind, Memory, Rejection},
     reconcile::{DamagedFrontend, MapReader},
+    stale::{StaleUdp, StaleUdpEvent, UdpConnection, stale_connections},
     store::{Change, ChangeKind},
+    verify::{SocketHooks, Verifier},
 };
 
 /// A report is written this long after a change, so that it covers changes that come together.
@@ -68,7 +68,7 @@ pub(super) struct Control {
     source_lost: SourceLost,
     repairs: Repairs,
     auditor: Auditor<<KernelMaps as MapReader>::Walk>,
-    attachment: Attachment,
+    verifier: Verifier,
 }
 
 impl Control {
@@ -111,7 +111,7 @@ impl Control {
             source_lost: SourceLost::default(),
             repairs: Repairs::default(),
             auditor: Auditor::new(),
-            attachment: Attachment::default(),
+            verifier: Verifier::default(),
         })
     }
 
@@ -143,8 +143,8 @@ impl Control {
                     self.note_flows(swept);
                 }
                 next = self.stale_udp.next() => match next {
-                    Next::Listed(connections) => self.destroy_stale(connections),
-                    Next::Reported => self.report_soon(),
+                    StaleUdpEvent::Connections(connections) => self.destroy_stale(connections),
+                    StaleUdpEvent::ReportChanged => self.report_soon(),
                 },
                 () = self.vitals.listeners_changed() => self.report_soon(),
                 _ = guard.tick() => self.repair(),
@@ -257,7 +257,7 @@ impl Control {
     fn repair(&mut self) {
         let checked = self.installed.repair();
         if self.repairs.note(checked, seconds_since_epoch()) {
-            self.attachment.ask_again();
+            self.verifier.start_over();
             self.report_soon();
         }
     }
@@ -272,13 +272,13 @@ impl Control {
 
     /// Continues to check whether the socket programs are effective.
     async fn prove_attachment(&mut self) {
-        if self.attachment.is_due() {
+        if self.verifier.is_due() {
             // What was found in the maps may be no VIP at all.
             let held = &self.engine.realized().contents().vips;
             let wanted = &self.engine.desired().vips;
             let vips = || wanted.iter().copied().filter(|ip| held.contains(&Address::from(*ip)));
             let vips = [vips().find(IpAddr::is_ipv4), vips().find(IpAddr::is_ipv6)];
-            self.attachment.begin(Attached {
+            self.verifier.begin(SocketHooks {
                 cgroup: &self.installed.cgroup,
                 programs: self.installed.hook_programs(),
                 vips: vips.into_iter().flatten().collect(),
@@ -290,7 +290,7 @@ impl Control {
             });
         }
         let programs = || self.installed.hook_programs();
-        if self.attachment.go_on(seconds_since_epoch(), programs).await {
+        if self.verifier.go_on(seconds_since_epoch(), programs).await {
             self.report_soon();
         }
     }
@@ -317,7 +317,8 @@ impl Control {
     /// Before the source is synced, no backend is known to have been removed.
     fn destroy_stale(&mut self, connections: Vec<UdpConnection>) {
         if self.engine.synced() {
-            let stale = stale::stale(connections, self.engine.desired(), self.engine.realized());
+            let stale =
+                stale_connections(connections, self.engine.desired(), self.engine.realized());
             self.stale_udp.destroy(stale);
         }
     }
@@ -382,7 +383,7 @@ impl Control {
             backends: totals.clusters.clone(),
             source_lost: self.source_lost.report(),
             repairs: self.repairs.clone(),
-            attachment: self.attachment.report.clone(),
+            attachment: self.verifier.report().cloned(),
             audit: self.auditor.report.clone(),
             listeners: self.vitals.listeners(),
         }

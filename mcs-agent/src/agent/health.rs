@@ -5,10 +5,11 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use super::{AttachmentReport, Report, SocketLb};
+use super::{Report, SocketLb};
 use crate::{
     loader::{AttachedHook, LoadError, Pins, TcLink},
     model::SourceStatus,
+    verify::AttachmentReport,
 };
 
 /// What a running agent has to have done. Rejected objects are no reason against it.

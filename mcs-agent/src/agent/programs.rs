@@ -20,8 +20,8 @@ use crate::{
     engine::{GrowableMaps, Mirror},
     flows::FlowMigration,
     loader::{
-        CgroupRoot, Classifiers, DirectoryLock, Features, Harm, Hook, LoadOptions, Pins, Programs,
-        Repair, capacity_within, ensure_capable, own_netns_cookie,
+        CgroupRoot, Classifiers, DirectoryLock, Features, Hook, LoadOptions, Pins, Programs,
+        Repair, Tampering, capacity_within, ensure_capable, own_netns_cookie,
     },
     model::Capacity,
     reconcile::{MapContents, MapError, MapReader as _, Maps, Pruning, Realized, Step, plan},
@@ -174,7 +174,7 @@ impl InstalledPrograms {
         let is_other = found.id != self.cgroup.id;
         self.cgroup = found;
         let what = format!("the cgroup {} was made anew", self.cgroup.path.display());
-        let repair = Repair { harm: Harm::Cgroup, what };
+        let repair = Repair { tampering: Tampering::Cgroup, what };
         Ok(is_other.then_some(repair).into_iter().collect())
     }
 
@@ -191,7 +191,7 @@ impl InstalledPrograms {
             format!("{}, since another mcs-agent has the directory now", lost())
         })?;
         let what = format!("{} was removed or unmounted; made again", root.display());
-        Ok(vec![Repair { harm: Harm::Bpffs, what }])
+        Ok(vec![Repair { tampering: Tampering::Bpffs, what }])
     }
 
     /// The hooks, each with the id of its program; none if they are not attached.

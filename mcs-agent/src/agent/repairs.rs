@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use super::programs;
-use crate::loader::Harm;
+use crate::loader::Tampering;
 
-/// How many of the latest repairs are told.
-const TOLD: usize = 8;
+/// The latest repairs that the report has.
+const LATEST: usize = 8;
 
-/// What others have harmed, and what of it is not repaired.
+/// The pins and attachments that other processes have changed.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Repairs {
-    /// Repairs since the agent started, by the sort of harm.
-    pub counts: BTreeMap<Harm, u64>,
+    /// Repairs since the agent started, by the sort of tampering.
+    pub counts: BTreeMap<Tampering, u64>,
     /// The latest of them, the last one last. Those of devices are in the log alone.
     pub latest: VecDeque<Repaired>,
     /// What cannot be repaired, and why; tried again.
@@ -36,10 +36,10 @@ impl Repairs {
         let is_new = !found.repairs.is_empty() || found.problems != self.problems;
         for repair in found.repairs {
             tracing::warn!("{}", repair.what);
-            *self.counts.entry(repair.harm).or_default() += 1;
+            *self.counts.entry(repair.tampering).or_default() += 1;
             self.latest.push_back(Repaired { at: now, what: repair.what });
         }
-        while self.latest.len() > TOLD {
+        while self.latest.len() > LATEST {
             self.latest.pop_front();
         }
         for problem in found.problems.iter().filter(|problem| !self.problems.contains(problem)) {
@@ -56,14 +56,14 @@ mod tests {
     use crate::loader::Repair;
 
     fn repair(number: usize) -> Repair {
-        Repair { harm: Harm::Pin, what: format!("pin {number}") }
+        Repair { tampering: Tampering::Pin, what: format!("pin {number}") }
     }
 
     #[test]
-    fn all_are_counted_and_the_latest_told() {
+    fn all_are_counted_and_the_latest_listed() {
         let mut repairs = Repairs::default();
         assert!(!repairs.note(programs::Repaired::default(), 1));
-        for number in 0..=TOLD {
+        for number in 0..=LATEST {
             assert!(
                 repairs.note(
                     programs::Repaired { repairs: vec![repair(number)], problems: vec![] },
@@ -71,7 +71,7 @@ mod tests {
                 )
             );
         }
-        assert_eq!(repairs.counts[&Harm::Pin], 9);
+        assert_eq!(repairs.counts[&Tampering::Pin], 9);
         let told: Vec<_> = repairs.latest.iter().map(|one| one.what.as_str()).collect();
         assert_eq!((told.len(), told[0], told[7]), (8, "pin 1", "pin 8"));
     }

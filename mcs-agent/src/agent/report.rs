@@ -9,13 +9,15 @@ use std::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{AttachmentReport, AuditReport, Repairs, SocketLb, StaleUdpReport, TcReport};
+use super::{AuditReport, Repairs, SocketLb, TcReport};
 use crate::{
     dataplane::Run,
     engine::Usage,
     flows::FlowUsage,
     loader::Features,
     model::{Capacity, ImportReport, Memory, NodeFacts, Rejection, SourceStatus},
+    stale::StaleUdpReport,
+    verify::AttachmentReport,
 };
 
 /// What no map holds: written by the agent soon after a change, read by `status` and `services`. Part of
@@ -77,7 +79,7 @@ pub struct Report {
     /// the source.
     #[serde(default)]
     pub source_lost: BTreeMap<String, u64>,
-    /// What others have harmed.
+    /// What other processes have changed, and the agent has repaired.
     #[serde(default)]
     pub repairs: Repairs,
     /// Whether the socket programs run for all that they are attached to; absent if they are off, or

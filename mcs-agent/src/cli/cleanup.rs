@@ -1,4 +1,4 @@
-use std::{fs, path::Path, process::ExitCode};
+use std::{path::Path, process::ExitCode};
 
 use anyhow::{Context as _, bail};
 use clap::{Args, builder::BoolishValueParser};
@@ -8,6 +8,7 @@ use crate::{
     agent::{self, Report},
     dataplane::{Run, read_run_record},
     loader::{DirectoryLock, Pins, detach_all},
+    verify::remove_self_test_cgroups,
 };
 
 /// Detach every program and remove every map of the agent, and nothing else.
@@ -83,8 +84,7 @@ fn remove_report(run: &Run, pins: &Pins) {
     });
     let report = Report::read(&run.directory).ok().filter(|report| is_marked || report.is_of(run));
     if let Some(report) = &report {
-        // What an agent left that was killed while its witness ran.
-        let _ = fs::remove_dir(report.cgroup_path.join(agent::WITNESS_CGROUP));
+        remove_self_test_cgroups(&report.cgroup_path);
     }
     if is_marked || report.is_some() {
         Report::remove(&run.directory);

@@ -1,5 +1,5 @@
 mod devices;
-mod harm;
+mod repairs;
 
 use std::process::ExitCode;
 
@@ -179,7 +179,7 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
     if let Some(flows) = &report.flows {
         print(&format!("Flows: {flows}"))?;
     }
-    harm::lines(report).iter().try_for_each(|line| print(line))
+    repairs::lines(report).iter().try_for_each(|line| print(line))
 }
 
 fn print_objects(report: &Report) -> anyhow::Result<()> {

@@ -5,7 +5,6 @@ use std::{
 };
 
 use aya::programs::{CgroupSockAddr, ProgramError};
-use aya_obj::generated::bpf_attach_type;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -87,8 +86,7 @@ pub(super) fn attach(
         return Ok(found);
     }
     let program = program.fd().map_err(attach_error)?.as_fd();
-    let attach_type = bpf_attach_type::from(hook.attach_type);
-    attach_to_cgroup(program, cgroup.directory.as_fd(), attach_type)
+    attach_to_cgroup(program, cgroup.directory.as_fd(), hook.attach_type())
         .and_then(Object::new)
         .map(Some)
         .map_err(|source| AttachError::Create {
@@ -100,7 +98,7 @@ pub(super) fn attach(
 
 /// Whether a link is attached where it belongs.
 pub(super) fn is_attached(link: &Object, hook: &Hook, cgroup: &CgroupRoot) -> io::Result<bool> {
-    let attach_type = bpf_attach_type::from(hook.attach_type) as u32;
+    let attach_type = hook.attach_type() as u32;
     let info = cgroup_link_info(link.as_fd())?;
     Ok(info.is_some_and(|info| info.cgroup_id == cgroup.id && info.attach_type == attach_type))
 }

@@ -15,7 +15,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use thiserror::Error;
 
 use super::{
-    BpffsError, CgroupRoot, Features, HOOKS, Harm, Hook, Pins, Repair,
+    BpffsError, CgroupRoot, Features, HOOKS, Hook, Pins, Repair, Tampering,
     attach::{self, AttachError, AttachedHook},
     bpffs, layout,
     program_log::{ProgramLog, ProgramLogError},
@@ -269,7 +269,10 @@ impl Programs {
             }
             let what = format!("{} was detached from {}", hook.name, cgroup.path.display());
             self.attach_one(hook, cgroup)?;
-            repairs.push(Repair { harm: Harm::Hook, what: format!("{what}; attached again") });
+            repairs.push(Repair {
+                tampering: Tampering::Hook,
+                what: format!("{what}; attached again"),
+            });
         }
         Ok(repairs)
     }
@@ -290,7 +293,7 @@ impl Programs {
             };
             held.pin(&pin, &self.pins.scratch()).map_err(pin_error("pin", &pin))?;
             let what = format!("the pin {} was {was}; pinned again", pin.display());
-            repairs.push(Repair { harm: Harm::Pin, what });
+            repairs.push(Repair { tampering: Tampering::Pin, what });
         }
         Ok(repairs)
     }

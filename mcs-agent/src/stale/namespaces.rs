@@ -1,3 +1,5 @@
+//! The network namespaces of the node.
+
 use std::{
     collections::BTreeSet,
     fs::{self, File, OpenOptions},
@@ -12,7 +14,7 @@ use rustix::{
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
 
-/// Where namespaces have names: of iproute2, containerd and CRI-O; of Docker.
+/// Directories of named namespaces: of iproute2, containerd and CRI-O; of Docker.
 const DIRECTORIES: [&str; 2] = ["/run/netns", "/run/docker/netns"];
 /// `NSFS_MAGIC` (linux/magic.h): the file system of namespaces.
 const NSFS: FsWord = 0x6e73_6673;
@@ -30,26 +32,26 @@ impl NetNamespace {
 
 /// The network namespaces that can be found: those with names, and those of processes.
 #[derive(Debug, Default)]
-pub struct Survey {
-    /// Each once, this process's own among them.
+pub struct NetNamespaces {
+    /// Each once, the own one of this process among them.
     pub namespaces: Vec<NetNamespace>,
-    /// Processes that do not let us see theirs: it takes `CAP_SYS_PTRACE` for another user's.
+    /// Processes whose namespace the agent cannot see: that of another user takes `CAP_SYS_PTRACE`.
     pub closed: usize,
     known: BTreeSet<(u64, u64)>,
 }
 
-impl Survey {
-    /// Looks for them.
-    pub fn new() -> Self {
-        let mut survey = Self::default();
-        survey.add_named();
-        survey.add_of_processes();
-        survey
+impl NetNamespaces {
+    /// Finds them.
+    pub fn find() -> Self {
+        let mut found = Self::default();
+        found.add_named();
+        found.add_of_processes();
+        found
     }
 
     fn add_named(&mut self) {
         for path in DIRECTORIES.into_iter().flat_map(entries) {
-            // One that goes meanwhile takes its sockets along.
+            // A namespace that is removed meanwhile takes its sockets along.
             let _ = self.add(&path);
         }
     }
@@ -73,7 +75,7 @@ impl Survey {
         if self.known.contains(&id(fs::metadata(path)?)) {
             return Ok(());
         }
-        // Whatever lies there, opening it does not wait.
+        // A FIFO in its place must not block.
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
         let kind = fstatfs(&file)?.f_type;
         if kind == NSFS && self.known.insert(id(file.metadata()?)) {
@@ -83,7 +85,7 @@ impl Survey {
     }
 }
 
-/// What is in a directory; nothing if there is none.
+/// The entries of a directory; none if it does not exist.
 fn entries(directory: impl AsRef<Path>) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten();
     entries.filter_map(|entry| Some(entry.ok()?.path()))
@@ -96,9 +98,9 @@ mod tests {
     #[test]
     fn the_own_namespace_is_found_once() {
         let own = fs::metadata("/proc/self/ns/net").unwrap();
-        let survey = Survey::new();
+        let found = NetNamespaces::find();
         let is_own = |namespace: &&NetNamespace| namespace.0.metadata().unwrap().ino() == own.ino();
-        assert_eq!(survey.namespaces.iter().filter(is_own).count(), 1);
+        assert_eq!(found.namespaces.iter().filter(is_own).count(), 1);
     }
 
     #[test]
@@ -106,9 +108,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         fs::write(&file, "").unwrap();
-        let mut survey = Survey::default();
-        survey.add(&file).unwrap();
-        survey.add(&directory.path().join("absent")).unwrap_err();
-        assert!(survey.namespaces.is_empty());
+        let mut found = NetNamespaces::default();
+        found.add(&file).unwrap();
+        found.add(&directory.path().join("absent")).unwrap_err();
+        assert!(found.namespaces.is_empty());
     }
 }

@@ -1,3 +1,5 @@
+//! One pass: destroying sockets in all network namespaces.
+
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     io,
@@ -7,10 +9,9 @@ use std::{
 
 use mcs_common::{ConnectedValue, ReverseKey};
 
-use super::{Survey, namespaces::NetNamespace};
+use super::{NetNamespaces, UdpConnection, UdpConnections, namespaces::NetNamespace};
 use crate::{
     bpf::own_netns_cookie,
-    dataplane::{UdpConnection, UdpConnections},
     netlink::{ConnectedUdp, Destroyed, SocketDiag},
 };
 
@@ -19,15 +20,15 @@ use crate::{
 pub struct Pass {
     /// Sockets destroyed.
     pub destroyed: u64,
-    /// Sockets that are closed, or out of reach; they are off the list.
+    /// Sockets that were closed, or are out of reach. They are no longer listed.
     pub gone: u64,
     /// What went wrong, each with its namespace or socket.
     pub failures: Vec<String>,
-    /// Those of which no socket was found.
-    pub missed: Missed,
+    /// Connections of which it found no socket.
+    pub unmatched: Unmatched,
     /// Network namespaces that were found.
     pub namespaces: usize,
-    /// Processes that do not let us see theirs.
+    /// Processes whose namespace the agent cannot see.
     pub closed: usize,
     /// How long it took.
     pub took: Duration,
@@ -35,60 +36,60 @@ pub struct Pass {
 
 /// Connections of which a pass has found no socket, for the first time.
 #[derive(Debug, Default)]
-pub struct Missed(HashSet<ReverseKey>);
+pub struct Unmatched(HashSet<ReverseKey>);
 
-impl Missed {
+impl Unmatched {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Destroys the sockets of these connections. The current thread moves through the namespaces, and is not
-/// to be used for anything else afterwards.
+/// Destroys the sockets of these connections. The current thread moves through the namespaces, so it must not do
+/// anything else afterwards.
 ///
-/// A connection may be listed before it is made, so one of which no socket is found is only forgotten if
-/// it was missed before.
+/// The programs list a connection before the kernel makes it. So a connection without a socket stays listed
+/// until the second pass that finds none.
 pub fn destroy(
     state: &Path,
     connections: &[UdpConnection],
-    missed_before: &Missed,
+    unmatched_before: &Unmatched,
 ) -> io::Result<Pass> {
     let began = Instant::now();
-    let mut hunt = Hunt {
+    let mut pass = PassInProgress {
         list: UdpConnections::open(state)?,
         wanted: connections.iter().map(|connection| (connection.key, connection.value)).collect(),
         port: only(connections.iter().map(|connection| connection.key.backend.port)),
-        pass: Pass::default(),
+        result: Pass::default(),
     };
-    let survey = Survey::new();
-    for namespace in &survey.namespaces {
-        if hunt.wanted.is_empty() {
+    let found = NetNamespaces::find();
+    for namespace in &found.namespaces {
+        if pass.wanted.is_empty() {
             break;
         }
-        if let Err(error) = hunt.visit(namespace) {
-            hunt.pass.failures.push(format!("cannot look into a network namespace: {error}"));
+        if let Err(error) = pass.visit(namespace) {
+            pass.result.failures.push(format!("cannot look into a network namespace: {error}"));
         }
     }
-    hunt.forget(missed_before)?;
+    pass.forget(unmatched_before)?;
     Ok(Pass {
-        namespaces: survey.namespaces.len(),
-        closed: survey.closed,
+        namespaces: found.namespaces.len(),
+        closed: found.closed,
         took: began.elapsed(),
-        ..hunt.pass
+        ..pass.result
     })
 }
 
-struct Hunt {
+struct PassInProgress {
     list: UdpConnections,
-    /// Those of which no socket has been found yet.
+    /// Connections of which no socket has been found yet.
     wanted: HashMap<ReverseKey, ConnectedValue>,
     /// The port of all backends, if it is the same.
     port: Option<u16>,
-    pass: Pass,
+    result: Pass,
 }
 
-impl Hunt {
+impl PassInProgress {
     fn visit(&mut self, namespace: &NetNamespace) -> io::Result<()> {
         namespace.enter()?;
         let cookie = namespace_cookie()?;
@@ -110,15 +111,15 @@ impl Hunt {
 
     fn end(&mut self, diag: &SocketDiag, socket: &ConnectedUdp, connection: &UdpConnection) {
         match self.try_end(diag, socket, connection) {
-            Ok(Destroyed::Done) => self.pass.destroyed += 1,
-            Ok(Destroyed::Gone) => self.pass.gone += 1,
+            Ok(Destroyed::Done) => self.result.destroyed += 1,
+            Ok(Destroyed::Gone) => self.result.gone += 1,
             Err(error) => {
                 let peer = connection.key.backend;
                 let failure = format!(
                     "cannot destroy a UDP socket that is connected to {}: {error}",
                     std::net::SocketAddr::new(peer.addr.to_ip(), peer.port)
                 );
-                self.pass.failures.push(failure);
+                self.result.failures.push(failure);
             }
         }
     }
@@ -129,22 +130,22 @@ impl Hunt {
         socket: &ConnectedUdp,
         connection: &UdpConnection,
     ) -> io::Result<Destroyed> {
-        // It may have been connected anew since the list was read, by itself to the same backend.
+        // Its owner may have connected it again since the list was read, to the same backend.
         if !self.list.has(connection)? {
             return Ok(Destroyed::Gone);
         }
-        // Before its owner can connect it anew, which is listed again.
+        // Before the destruction: after it the owner can connect the socket again, which is listed again.
         self.list.remove(&connection.key)?;
         diag.destroy(socket)
     }
 
-    fn forget(&mut self, missed_before: &Missed) -> io::Result<()> {
+    fn forget(&mut self, unmatched_before: &Unmatched) -> io::Result<()> {
         for key in self.wanted.keys() {
-            if missed_before.0.contains(key) {
+            if unmatched_before.0.contains(key) {
                 self.list.remove(key)?;
-                self.pass.gone += 1;
+                self.result.gone += 1;
             } else {
-                self.pass.missed.0.insert(*key);
+                self.result.unmatched.0.insert(*key);
             }
         }
         Ok(())

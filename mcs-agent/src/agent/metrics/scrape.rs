@@ -12,7 +12,7 @@ use crate::{
     },
     dataplane::read_counters,
     devices::Role,
-    loader::{CONFIG_MAPS, Harm, Pins},
+    loader::{CONFIG_MAPS, Pins, Tampering},
     model::{Capacity, ImportState},
 };
 
@@ -59,7 +59,7 @@ impl<'a> Scrape<'a> {
             capacity(&mut families, &report)?;
             flows(&mut families, &report)?;
             stale_udp(&mut families, &report)?;
-            harm(&mut families, &report)?;
+            tampering(&mut families, &report)?;
             self.attachments(&mut families, &report)?;
         }
         if let Ok(counts) = read_counters(&self.pins.state()) {
@@ -223,16 +223,16 @@ fn capacity(families: &mut Families, report: &Report) -> Result<()> {
 }
 
 /// What others have done to what is ours.
-fn harm(families: &mut Families, report: &Report) -> Result<()> {
-    let repairs = |harm| match harm {
-        Harm::Device => report.tc.repairs,
-        harm => report.repairs.counts.get(&harm).copied().unwrap_or(0),
+fn tampering(families: &mut Families, report: &Report) -> Result<()> {
+    let repairs = |tampering| match tampering {
+        Tampering::Device => report.tc.repairs,
+        tampering => report.repairs.counts.get(&tampering).copied().unwrap_or(0),
     };
     families.counters(
         "mcs_repairs_total",
         "What was found removed, replaced or detached by somebody else and put right, by what it was",
         ["what"],
-        Harm::ALL.map(|harm| ([harm.name()], repairs(harm))),
+        Tampering::ALL.map(|tampering| ([tampering.name()], repairs(tampering))),
     )?;
     let audit = &report.audit;
     let repairs = |map: &str| audit.repairs.get(map).copied().unwrap_or(0);
@@ -272,14 +272,14 @@ fn harm(families: &mut Families, report: &Report) -> Result<()> {
         "Cgroups for whose sockets the kernel says that all hooks run, or that one does not",
         ["state"],
         [
-            (["effective"], figure(attachment.effect.effective())),
-            (["without"], figure(attachment.effect.cgroups - attachment.effect.effective())),
+            (["effective"], figure(attachment.coverage.effective())),
+            (["without"], figure(attachment.coverage.cgroups - attachment.coverage.effective())),
         ],
     )?;
     families.gauge(
         "mcs_attachment_witness",
         "1 if a process in a cgroup of its own was translated, 0 if not, -1 if none could be asked",
-        attachment.witness.map_or(-1.0, truth),
+        attachment.self_test.map_or(-1.0, truth),
     )
 }
 

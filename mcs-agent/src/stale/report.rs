@@ -1,27 +1,29 @@
+//! Stale UDP sockets in the status report.
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::stale::Pass;
+use super::Pass;
 
-/// How it stands with UDP sockets that are connected to removed backends. Displays as a line of `status`.
+/// What the agent does about UDP sockets that are connected to removed backends. Displays as a line of `status`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct StaleUdpReport {
     /// `--stale-udp=destroy`.
     pub wanted: bool,
-    /// Why it cannot be done, if it cannot.
+    /// Why the agent cannot destroy them, if it cannot.
     pub obstacle: Option<String>,
     /// Network namespaces found at the latest pass, or else at start.
     pub namespaces: usize,
-    /// Processes whose namespace could not be seen then, for want of `CAP_SYS_PTRACE`.
+    /// Processes whose namespace the agent could not see then, for want of `CAP_SYS_PTRACE`.
     pub closed: usize,
     /// Sockets destroyed since the agent started.
     pub destroyed: u64,
     /// Sockets that had been closed before, or were out of reach.
     pub gone: u64,
-    /// Sockets and namespaces at which it failed.
+    /// Sockets and namespaces where that failed.
     pub failed: u64,
-    /// What the latest pass took.
+    /// Microseconds that the latest pass took.
     pub pass_micros: u64,
 }
 

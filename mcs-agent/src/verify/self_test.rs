@@ -1,4 +1,4 @@
-//! A process in a cgroup of its own, which finds out whether the socket programs run for it.
+//! The self-test: a process in a cgroup of its own connects to a VIP and expects a refusal.
 
 use std::{
     fs,
@@ -12,34 +12,36 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-/// The hidden command that it runs.
-pub const COMMAND: &str = "witness";
-/// The cgroup that it runs in, below the one that programs are attached to.
-pub const CGROUP: &str = "mcs-agent-witness";
-/// No frontend has this port: whoever connects there is refused by the programs, and by nobody else.
+/// The hidden command of the process.
+pub const COMMAND: &str = "self-test";
+/// Its cgroup, below the one that the programs are attached to.
+const CGROUP: &str = "mcs-agent-self-test";
+/// The name that earlier agents gave that cgroup.
+const FORMER_CGROUP: &str = "mcs-agent-witness";
+/// No frontend has this port: the programs refuse a connection to it, and nobody else does.
 const PORT: u16 = 0;
 
-/// What a witness saw.
+/// What the self-test found.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Testimony {
-    /// It was refused, as it should be.
+pub(super) enum SelfTestResult {
+    /// The programs refused the connection, as they should.
     Refused,
-    /// It was not: the programs do not run for it, and why that is so.
+    /// They did not: they do not run for the process. With what it saw instead.
     NotRefused(String),
-    /// There was no witness, and why.
-    None(String),
+    /// There was no self-test, with the reason.
+    NotRun(String),
 }
 
-/// Has a witness below `root` connect to these VIPs.
-pub(super) fn hear(root: &Path, vips: &[IpAddr], errno: i32) -> Testimony {
+/// Starts the process in a cgroup below `root`, and waits until it has connected to these VIPs.
+pub(super) fn start(root: &Path, vips: &[IpAddr], errno: i32) -> SelfTestResult {
     let cgroup = root.join(CGROUP);
     match fs::create_dir(&cgroup) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-            return Testimony::None(format!("cannot make {}: {error}", cgroup.display()));
+            return SelfTestResult::NotRun(format!("cannot make {}: {error}", cgroup.display()));
         }
         _ => {}
     }
-    let said = Command::new("/proc/self/exe")
+    let output = Command::new("/proc/self/exe")
         .env_clear()
         .arg(COMMAND)
         .arg(&cgroup)
@@ -47,20 +49,28 @@ pub(super) fn hear(root: &Path, vips: &[IpAddr], errno: i32) -> Testimony {
         .args(vips.iter().map(ToString::to_string))
         .output();
     leave(&cgroup);
-    let output = match said {
+    let output = match output {
         Ok(output) => output,
-        Err(error) => return Testimony::None(format!("cannot start a process: {error}")),
+        Err(error) => return SelfTestResult::NotRun(format!("cannot start a process: {error}")),
     };
     let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     match output.status.code() {
-        Some(0) => Testimony::Refused,
-        Some(status) if status == i32::from(NOT_REFUSED) => Testimony::NotRefused(why),
-        _ => Testimony::None(why),
+        Some(0) => SelfTestResult::Refused,
+        Some(status) if status == i32::from(NOT_REFUSED) => SelfTestResult::NotRefused(why),
+        _ => SelfTestResult::NotRun(why),
     }
 }
 
-/// Removes the cgroup. A process may leave it some time after it has ended, and another agent's may
-/// be there: then the next witness is followed by this, or `cleanup`.
+/// Removes the cgroup, for `cleanup`: an agent that was killed during a self-test has left it.
+pub fn remove_cgroups(root: &Path) {
+    for name in [CGROUP, FORMER_CGROUP] {
+        // Absent, or in use by another agent.
+        let _ = fs::remove_dir(root.join(name));
+    }
+}
+
+/// Removes the cgroup. The kernel takes a process out of its cgroup some time after its end, and another agent's
+/// process may be there. Then the next self-test removes it, or `cleanup`.
 fn leave(cgroup: &Path) {
     for _ in 0..5 {
         match fs::remove_dir(cgroup) {
@@ -72,22 +82,22 @@ fn leave(cgroup: &Path) {
     }
 }
 
-/// The exit status that tells of it.
+/// The exit status of a process that saw no refusal.
 const NOT_REFUSED: u8 = 3;
 
-/// What the hidden command is told.
+/// The arguments of the hidden command.
 #[derive(Debug, clap::Args)]
-pub struct WitnessArgs {
+pub struct SelfTestArgs {
     /// The cgroup to enter
     cgroup: PathBuf,
-    /// What the programs answer
+    /// The error that the programs refuse with
     errno: i32,
-    /// Whom to connect to
+    /// The VIPs to connect to
     vips: Vec<IpAddr>,
 }
 
-/// Enters a cgroup and connects from there. Nothing is sent.
-pub fn testify(args: &WitnessArgs) -> anyhow::Result<ExitCode> {
+/// The process itself: it enters the cgroup and connects from there. It sends nothing.
+pub fn run(args: &SelfTestArgs) -> anyhow::Result<ExitCode> {
     let procs = args.cgroup.join("cgroup.procs");
     fs::write(&procs, "0").with_context(|| format!("cannot write {}", procs.display()))?;
     let mut asked = 0;

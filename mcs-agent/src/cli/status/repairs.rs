@@ -1,8 +1,9 @@
-//! In `status`: what others have done to what is ours, and what was found out about it.
+//! In `status`: whether the hooks are effective, and what the agent has repaired.
 
 use crate::{
-    agent::{AttachmentReport, AuditReport, Repairs, Report, age},
-    loader::Harm,
+    agent::{AuditReport, Repairs, Report, age},
+    loader::Tampering,
+    verify::AttachmentReport,
 };
 
 /// `Attachment: ...`, `Audit: ...`, `Repairs: ...`.
@@ -15,8 +16,8 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
 }
 
 fn attachment(report: &AttachmentReport) -> Vec<String> {
-    let effect = &report.effect;
-    let witness = match (report.witness, &report.witness_says) {
+    let coverage = &report.coverage;
+    let self_test = match (report.self_test, &report.self_test_says) {
         (Some(true), _) => "a process below was refused as it should be".to_owned(),
         (Some(false), _) => "a process below was NOT translated".to_owned(),
         (None, why) => {
@@ -24,12 +25,12 @@ fn attachment(report: &AttachmentReport) -> Vec<String> {
         }
     };
     let mut lines = vec![format!(
-        "Attachment: effective in {} of {} cgroups, as the kernel says; {witness}; {} ago",
-        effect.effective(),
-        effect.cgroups,
+        "Attachment: effective in {} of {} cgroups, as the kernel says; {self_test}; {} ago",
+        coverage.effective(),
+        coverage.cgroups,
         age(report.at)
     )];
-    lines.extend(effect.before.iter().map(|other| format!("  before ours runs {other}")));
+    lines.extend(coverage.before.iter().map(|other| format!("  before ours runs {other}")));
     lines
 }
 
@@ -48,9 +49,9 @@ fn audit(report: &AuditReport) -> Option<String> {
 }
 
 fn repairs(repairs: &Repairs, devices: u64) -> Vec<String> {
-    let counts = repairs.counts.iter().map(|(harm, count)| (*harm, *count));
-    let counts = counts.chain([(Harm::Device, devices)]).filter(|(_, count)| *count > 0);
-    let counts: Vec<_> = counts.map(|(harm, count)| format!("{harm} {count}")).collect();
+    let counts = repairs.counts.iter().map(|(tampering, count)| (*tampering, *count));
+    let counts = counts.chain([(Tampering::Device, devices)]).filter(|(_, count)| *count > 0);
+    let counts: Vec<_> = counts.map(|(tampering, count)| format!("{tampering} {count}")).collect();
     if counts.is_empty() {
         return Vec::new();
     }
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
     use crate::{
         agent::{AuditPass, Repaired},
-        loader::Effect,
+        verify::CgroupCoverage,
     };
 
     #[test]
@@ -71,7 +72,7 @@ mod tests {
         assert!(repairs(&Repairs::default(), 0).is_empty());
         let told = repairs(
             &Repairs {
-                counts: [(Harm::Pin, 2)].into(),
+                counts: [(Tampering::Pin, 2)].into(),
                 latest: [Repaired {
                     at: 0,
                     what: "the pin x was removed; pinned again".to_owned(),
@@ -109,13 +110,13 @@ mod tests {
 
     #[test]
     fn what_runs_before_ours_is_named() {
-        let effect = Effect {
+        let coverage = CgroupCoverage {
             cgroups: 3,
             before: vec!["program 7 (connect4, /a)".to_owned()],
-            ..Effect::default()
+            ..CgroupCoverage::default()
         };
         let report =
-            AttachmentReport { effect, witness: Some(true), ..AttachmentReport::default() };
+            AttachmentReport { coverage, self_test: Some(true), ..AttachmentReport::default() };
         let lines = attachment(&report);
         assert!(lines[0].starts_with("Attachment: effective in 3 of 3 cgroups"), "{lines:?}");
         assert_eq!(lines[1], "  before ours runs program 7 (connect4, /a)");

@@ -1,3 +1,5 @@
+//! Whether this process may destroy sockets of other processes.
+
 use std::{fs::File, io, os::fd::AsFd as _, thread};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -5,26 +7,26 @@ use thiserror::Error;
 
 use crate::netlink::SocketDiag;
 
-/// What keeps the agent from destroying sockets.
+/// Why the agent cannot destroy sockets.
 #[derive(Debug, Error)]
 pub enum Obstacle {
-    /// `setns(2)`.
+    /// `setns(2)` failed.
     #[error("this process may not enter network namespaces: it takes CAP_SYS_ADMIN ({0})")]
     Namespaces(io::Error),
-    /// `SOCK_DESTROY` is missing.
+    /// The kernel has no `SOCK_DESTROY`.
     #[error("this kernel cannot destroy sockets: it was built without CONFIG_INET_DIAG_DESTROY")]
     Kernel,
-    /// The module is.
+    /// The kernel module is not loaded.
     #[error("this kernel does not list UDP sockets: load its module udp_diag ({0})")]
     Module(io::Error),
-    /// Something else.
+    /// Another error.
     #[error("cannot ask the kernel for UDP sockets: {0}")]
     Other(io::Error),
 }
 
-/// Tries all that it takes, on sockets that do not exist.
+/// Tries each step, on sockets that do not exist.
 pub fn probe() -> Result<(), Obstacle> {
-    // A thread that has moved is not to be used for anything else.
+    // A thread that has moved must not do anything else.
     thread::spawn(try_all)
         .join()
         .unwrap_or_else(|_| Err(Obstacle::Other(io::Error::other("the attempt has failed"))))

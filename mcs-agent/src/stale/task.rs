@@ -1,33 +1,29 @@
-//! Connected UDP sockets whose backend was removed: a pass over the node's network namespaces after
-//! each change that removes a backend of UDP.
+//! When passes run, and on which threads: after each change that removes a backend of UDP.
 
-mod report;
-mod served;
+use std::{future, io, path::PathBuf, thread, time::Duration};
 
-use std::{io, path::PathBuf, thread, time::Duration};
-
-use tokio::{sync::oneshot, time::Instant};
-
-pub use self::report::StaleUdpReport;
-pub(super) use self::served::stale;
-use crate::{
-    dataplane::{UdpConnection, UdpConnections},
-    engine::throttle::Throttle,
-    stale::{Missed, Pass, Survey, destroy, probe},
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep_until},
 };
 
-/// From a removal to the pass. More removals may come meanwhile, and connects that are on their way to
-/// the backend get there.
+use super::{
+    NetNamespaces, Pass, StaleUdpReport, UdpConnection, UdpConnections, Unmatched, destroy, probe,
+};
+use crate::engine::throttle::Throttle;
+
+/// A pass begins this long after a removal: more removals may come, and connects that are about to reach the
+/// backend get there.
 const DELAY: Duration = Duration::from_millis(50);
-/// Until a socket that was not found is looked for once more, and a pass that failed is tried again.
+/// The agent looks again for a socket that it did not find, and repeats a pass that failed, after this long.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Passes rest for so many times as long as they took, where backends go all the time; but none waits
-/// for longer than that.
+/// Where backends are removed all the time, passes rest for this many times as long as they took, but never for
+/// longer than [`LONGEST_REST`].
 const RESTS: u32 = 50;
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
-/// Looks after the sockets, in threads of their own.
-pub(super) struct StaleUdp {
+/// Destroys stale UDP sockets, on threads of its own.
+pub struct StaleUdp {
     state: PathBuf,
     report: StaleUdpReport,
     at: Option<Instant>,
@@ -35,37 +31,37 @@ pub(super) struct StaleUdp {
     began: Instant,
     throttle: Throttle,
     running: Option<Running>,
-    missed: Missed,
+    unmatched: Unmatched,
 }
 
-/// What a thread is at.
+/// What the thread does.
 enum Running {
     /// It reads the list of connections.
     Listing(Outcome<Vec<UdpConnection>>),
-    /// It goes through the namespaces.
+    /// It destroys sockets in all namespaces.
     Destroying(Outcome<Pass>),
 }
 
 type Outcome<T> = oneshot::Receiver<io::Result<T>>;
 
 /// What [`StaleUdp::next`] waited for.
-pub(super) enum Next {
-    /// These are the connections; [`StaleUdp::destroy`] is to be told which are stale.
-    Listed(Vec<UdpConnection>),
+pub enum StaleUdpEvent {
+    /// The list of connections was read. The caller passes the stale ones to [`StaleUdp::destroy`].
+    Connections(Vec<UdpConnection>),
     /// The report has changed.
-    Reported,
+    ReportChanged,
 }
 
 impl StaleUdp {
-    /// Tries what can be done, unless it is not wanted.
-    pub(super) fn new(state: PathBuf, is_wanted: bool) -> Self {
+    /// Tries whether the agent can destroy sockets, if that is wanted.
+    pub fn new(state: PathBuf, is_wanted: bool) -> Self {
         let mut report = StaleUdpReport { wanted: is_wanted, ..StaleUdpReport::default() };
         if is_wanted {
             match probe() {
                 Ok(()) => {
-                    let survey = Survey::new();
-                    report.namespaces = survey.namespaces.len();
-                    report.closed = survey.closed;
+                    let found = NetNamespaces::find();
+                    report.namespaces = found.namespaces.len();
+                    report.closed = found.closed;
                     tracing::info!(
                         namespaces = report.namespaces,
                         "UDP sockets that are connected to removed backends: destroyed"
@@ -86,29 +82,32 @@ impl StaleUdp {
             began: Instant::now(),
             throttle: Throttle::new(RESTS, LONGEST_REST),
             running: None,
-            missed: Missed::default(),
+            unmatched: Unmatched::default(),
         }
     }
 
-    /// How it stands.
-    pub(super) const fn report(&self) -> &StaleUdpReport {
+    /// The report for `status`.
+    pub const fn report(&self) -> &StaleUdpReport {
         &self.report
     }
 
-    /// Backends may have been removed.
-    pub(super) fn removed(&mut self) {
+    /// Schedules a pass, since backends may have been removed.
+    pub fn removed(&mut self) {
         if self.report.is_done() {
             self.at_latest(DELAY);
         }
     }
 
-    /// Waits for the next thing that a thread has done. When this is dropped before, the next call goes
-    /// on.
-    pub(super) async fn next(&mut self) -> Next {
+    /// Waits for the next result of a thread. If the future is dropped before, the next call waits for the same
+    /// thread.
+    pub async fn next(&mut self) -> StaleUdpEvent {
         loop {
             match &mut self.running {
                 None => {
-                    super::control::at(self.due()).await;
+                    match self.due() {
+                        Some(due) => sleep_until(due).await,
+                        None => future::pending().await,
+                    }
                     self.at = None;
                     self.began = Instant::now();
                     let state = self.state.clone();
@@ -119,7 +118,7 @@ impl StaleUdp {
                     let list = outcome(list).await;
                     self.running = None;
                     match list {
-                        Ok(connections) => return Next::Listed(connections),
+                        Ok(connections) => return StaleUdpEvent::Connections(connections),
                         Err(error) => self.fail("cannot list the connected UDP sockets", &error),
                     }
                 }
@@ -130,7 +129,7 @@ impl StaleUdp {
                         Ok(pass) => self.note(pass),
                         Err(error) => self.fail("cannot look for connected UDP sockets", &error),
                     }
-                    return Next::Reported;
+                    return StaleUdpEvent::ReportChanged;
                 }
             }
         }
@@ -142,15 +141,15 @@ impl StaleUdp {
         self.at.map(|at| next.map_or(at, |next| at.max(next)))
     }
 
-    /// Has these destroyed.
-    pub(super) fn destroy(&mut self, connections: Vec<UdpConnection>) {
-        let missed = std::mem::take(&mut self.missed);
+    /// Begins to destroy the sockets of these connections.
+    pub fn destroy(&mut self, connections: Vec<UdpConnection>) {
+        let unmatched = std::mem::take(&mut self.unmatched);
         if connections.is_empty() {
             self.throttle.worked(std::time::Instant::now(), self.began.elapsed());
             return;
         }
         let state = self.state.clone();
-        let pass = move || destroy(&state, &connections, &missed);
+        let pass = move || destroy(&state, &connections, &unmatched);
         self.running = Some(Running::Destroying(begin(pass)));
     }
 
@@ -167,8 +166,8 @@ impl StaleUdp {
             tracing::warn!("{failure}");
         }
         self.report.add(&pass);
-        self.missed = pass.missed;
-        if !self.missed.is_empty() {
+        self.unmatched = pass.unmatched;
+        if !self.unmatched.is_empty() {
             self.at_latest(AGAIN);
         }
     }
@@ -179,19 +178,20 @@ impl StaleUdp {
         self.at_latest(AGAIN);
     }
 
-    /// Begins a pass after that long, or when one is due before.
+    /// Schedules a pass after this long, unless one is due before.
     fn at_latest(&mut self, wait: Duration) {
         let at = Instant::now() + wait;
         self.at = Some(self.at.map_or(at, |due| due.min(at)));
     }
 }
 
-/// Does it in a thread that ends with it: one that has been in other namespaces is of no other use.
+/// Does some work on a thread of its own, which then ends: a thread that has been in other namespaces must not do
+/// anything else.
 fn begin<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Outcome<T> {
     let (done, outcome) = oneshot::channel();
-    // Where there is no thread, or it fails, `done` is dropped.
+    // If the thread cannot start, or panics, `done` is dropped.
     let _ = thread::Builder::new().name("stale-udp".to_owned()).spawn(move || {
-        // Nobody waits any more when the agent ends.
+        // Nobody receives it when the agent ends.
         let _ = done.send(work());
     });
     outcome

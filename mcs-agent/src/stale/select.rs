@@ -1,3 +1,5 @@
+//! Which connections are stale.
+
 use std::{
     collections::{BTreeMap, HashSet},
     net::SocketAddr,
@@ -5,15 +7,15 @@ use std::{
 
 use mcs_common::Peer;
 
+use super::UdpConnection;
 use crate::{
-    dataplane::UdpConnection,
     model::{DesiredState, FrontendId, Protocol},
     reconcile::{Realized, convert},
 };
 
-/// Those of the connections whose backend is neither wanted for their VIP nor in the maps for it: a
-/// backend that has come back meanwhile is as good as one that never went.
-pub(in crate::agent) fn stale(
+/// The connections whose backend is neither desired for their VIP nor in the maps for it. A backend that was
+/// removed and has come back is not stale.
+pub fn stale_connections(
     connections: Vec<UdpConnection>,
     desired: &DesiredState,
     realized: &Realized,
@@ -33,7 +35,7 @@ pub(in crate::agent) fn stale(
     stale
 }
 
-/// Every backend of a frontend. `None` while it is open how the frontend stands in the maps.
+/// Every backend of a frontend. `None` while the agent does not know what the maps hold of the frontend.
 fn served(
     vip: SocketAddr,
     desired: &DesiredState,
@@ -124,7 +126,8 @@ mod tests {
             (&none, vec![&of_a, &none], vec![kept, gone, other_port]),
         ];
         for (desired, history, expected) in cases {
-            let mut found = stale(vec![kept, gone, other_port], desired, &realized(&history));
+            let mut found =
+                stale_connections(vec![kept, gone, other_port], desired, &realized(&history));
             found.sort_by_key(|stale| (stale.value.vip.port, stale.key.backend.addr));
             assert_eq!(found, expected, "{history:?}");
         }
@@ -136,7 +139,7 @@ mod tests {
         let mut connection = connection("10.0.0.1:53", "10.1.0.1:53");
         connection.key.backend = Peer::new(mapped, 53);
         let wanted = desired(Protocol::Udp, &["10.1.0.1:53"]);
-        assert_eq!(stale(vec![connection], &wanted, &realized(&[])), []);
+        assert_eq!(stale_connections(vec![connection], &wanted, &realized(&[])), []);
     }
 
     #[test]
@@ -151,6 +154,6 @@ mod tests {
             apply(&one, &mut maps, &mut realized).unwrap_err();
         }
         let connection = connection("10.0.0.1:53", "10.1.0.2:53");
-        assert_eq!(stale(vec![connection], &DesiredState::default(), &realized), []);
+        assert_eq!(stale_connections(vec![connection], &DesiredState::default(), &realized), []);
     }
 }

@@ -1,3 +1,5 @@
+//! The list of connected UDP sockets that the programs keep.
+
 use std::{io, path::Path};
 
 use mcs_common::{ConnectedValue, ReverseKey, maps};
@@ -13,8 +15,8 @@ pub struct UdpConnection {
     pub value: ConnectedValue,
 }
 
-/// The pinned list of connected UDP sockets. It has those too that are closed meanwhile, or connected
-/// to another backend of their VIP.
+/// The pinned list of connected UDP sockets. It also has sockets that were closed since, or connected to another
+/// backend of their VIP.
 #[derive(Debug)]
 pub struct UdpConnections(PinnedHash<ReverseKey, ConnectedValue>);
 

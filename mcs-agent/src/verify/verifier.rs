@@ -1,0 +1,132 @@
+//! When cgroups are checked and self-tests run.
+
+use std::{
+    net::IpAddr,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use tokio::task::JoinHandle;
+
+use super::{
+    AttachmentReport, CgroupCoverage, CgroupWalk,
+    self_test::{SelfTestResult, start},
+};
+use crate::loader::{CgroupRoot, Hook};
+
+/// How often all cgroups are checked and a self-test runs.
+const PERIOD: Duration = Duration::from_secs(30);
+/// Cgroups that are checked in one go, which takes less than a millisecond.
+const STEP: usize = 8;
+
+/// Checks again and again whether the attached programs are effective.
+#[derive(Default)]
+pub(crate) struct Verifier {
+    walk: Option<CgroupWalk>,
+    /// The ids of the programs that the walk looks for.
+    programs: Vec<u32>,
+    self_test: Option<JoinHandle<SelfTestResult>>,
+    coverage: Option<CgroupCoverage>,
+    result: Option<SelfTestResult>,
+    next: Option<Instant>,
+    report: Option<AttachmentReport>,
+}
+
+/// What is attached, and where.
+pub(crate) struct SocketHooks<'a> {
+    pub(crate) cgroup: &'a CgroupRoot,
+    /// The hooks, each with the id of its program.
+    pub(crate) programs: Vec<(&'static Hook, u32)>,
+    /// A VIP of each family.
+    pub(crate) vips: Vec<IpAddr>,
+    /// The error that the programs refuse with.
+    pub(crate) errno: i32,
+}
+
+impl Verifier {
+    /// The result of the latest round.
+    pub(crate) const fn report(&self) -> Option<&AttachmentReport> {
+        self.report.as_ref()
+    }
+
+    /// Whether a new round is due.
+    pub(crate) fn is_due(&self) -> bool {
+        self.walk.is_none()
+            && self.self_test.is_none()
+            && self.next.is_none_or(|next| Instant::now() >= next)
+    }
+
+    /// Makes a round due at once, since something has been attached again.
+    pub(crate) fn start_over(&mut self) {
+        self.next = None;
+    }
+
+    /// Begins a round.
+    pub(crate) fn begin(&mut self, hooks: SocketHooks<'_>) {
+        self.next = Some(Instant::now() + PERIOD);
+        if hooks.programs.is_empty() {
+            self.report = None;
+            return;
+        }
+        let root: PathBuf = hooks.cgroup.path.clone();
+        self.programs = ids(&hooks.programs);
+        self.walk = Some(CgroupWalk::new(&root, hooks.programs));
+        (self.coverage, self.result) = (None, None);
+        if hooks.vips.is_empty() {
+            self.result = Some(SelfTestResult::NotRun("there is no VIP yet".to_owned()));
+            // Soon after there is one.
+            self.next = Some(Instant::now() + PERIOD / 10);
+            return;
+        }
+        let SocketHooks { vips, errno, .. } = hooks;
+        self.self_test = Some(tokio::task::spawn_blocking(move || start(&root, &vips, errno)));
+    }
+
+    /// Continues the round. Returns whether it has ended with a report. `programs`: the programs that are attached
+    /// now.
+    pub(crate) async fn go_on(
+        &mut self,
+        now: u64,
+        programs: impl Fn() -> Vec<(&'static Hook, u32)>,
+    ) -> bool {
+        self.continue_walk(programs);
+        if let Some(self_test) = self.self_test.take_if(|self_test| self_test.is_finished()) {
+            self.result = self_test.await.ok();
+        }
+        if self.walk.is_some() || self.self_test.is_some() {
+            return false;
+        }
+        let (Some(coverage), Some(result)) = (self.coverage.take(), self.result.take()) else {
+            return false;
+        };
+        let (self_test, self_test_says) = match result {
+            SelfTestResult::Refused => (Some(true), None),
+            SelfTestResult::NotRefused(why) => (Some(false), Some(why)),
+            SelfTestResult::NotRun(why) => (None, Some(why)),
+        };
+        let report = AttachmentReport { at: now, coverage, self_test, self_test_says };
+        let former = self.report.replace(report.clone());
+        for failing in report.failings() {
+            if !former.as_ref().is_some_and(|former| former.failings().contains(&failing)) {
+                tracing::warn!("{failing}");
+            }
+        }
+        true
+    }
+
+    fn continue_walk(&mut self, programs: impl Fn() -> Vec<(&'static Hook, u32)>) {
+        let Some(walk) = &mut self.walk else { return };
+        match walk.check_next(STEP) {
+            Ok(None) => return,
+            // The programs were switched meanwhile.
+            Ok(Some(_)) if ids(&programs()) != self.programs => self.start_over(),
+            Ok(coverage) => self.coverage = coverage,
+            Err(error) => tracing::warn!("cannot look at cgroups: {error}; trying again"),
+        }
+        self.walk = None;
+    }
+}
+
+fn ids(programs: &[(&Hook, u32)]) -> Vec<u32> {
+    programs.iter().map(|(_, id)| *id).collect()
+}
