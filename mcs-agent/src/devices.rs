@@ -7,7 +7,7 @@ mod select;
 use std::collections::BTreeSet;
 
 pub use pattern::{DevicePattern, DevicePatterns, PatternError};
-pub use select::{Reason, Role, Selected, TcMode, Uplinks, Wishes, select};
+pub use select::{DeviceChoice, DeviceOptions, Reason, Role, TcMode, Uplinks, select};
 
 /// A device of the agent's network namespace.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,7 +39,7 @@ pub enum LinkType {
 
 /// What there is at one time.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Survey {
+pub struct DeviceList {
     /// Every device.
     pub devices: Vec<Device>,
     /// The indices of devices that default routes lead to, of both families and all tables.

@@ -31,6 +31,6 @@ pub use probe::Features;
 pub use program_log::ProgramLogError;
 pub use tampering::{Repair, Tampering};
 pub use tc::{
-    Attached, Classifiers, Detached, Found, Mechanism, Settled, TcAttacher, TcError, TcHook,
-    TcLink, detach_all,
+    AttachOutcome, AttachedProgram, Classifiers, DetachOutcome, DevicePrograms, Mechanism,
+    TcAttacher, TcError, TcHook, TcLink, detach_all,
 };

@@ -17,7 +17,7 @@ pub use events::Events;
 pub use filters::{Direction, Filter, FilterPlace, NewFilter};
 pub use sockets::{ConnectedUdp, Destroyed, SocketDiag};
 
-use crate::devices::Survey;
+use crate::devices::DeviceList;
 
 /// A socket to ask by. It is of the network namespace of the thread that opened it.
 #[derive(Clone, Debug)]
@@ -54,11 +54,11 @@ impl Netlink {
     }
 
     /// All devices, and where default routes lead.
-    pub async fn survey(&self) -> Result<Survey, NetlinkError> {
+    pub async fn list_devices(&self) -> Result<DeviceList, NetlinkError> {
         let devices = links::devices(&self.handle).await?;
         let default_routes = routes::default_routes(&self.handle).await?;
         self.is_whole()?;
-        Ok(Survey { devices, default_routes })
+        Ok(DeviceList { devices, default_routes })
     }
 
     /// Fails if the socket has broken, at which lists end like any other.

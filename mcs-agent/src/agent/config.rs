@@ -4,7 +4,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    devices::Wishes,
+    devices::DeviceOptions,
     flows::FlowCapacity,
     loader::capacity_within,
     model::{Memory, NodeContext, NodeFacts},
@@ -23,7 +23,7 @@ pub struct Config {
     /// `--socket-lb`.
     pub socket_lb: SocketLb,
     /// `--tc`, `--tc-devices` and `--uplinks`.
-    pub packets: Wishes,
+    pub packets: DeviceOptions,
     /// `--tc-attach`.
     pub tc_attach: TcAttach,
     /// `--node-name`.

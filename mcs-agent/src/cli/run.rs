@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use super::BpffsArg;
 use crate::{
     agent::{self, Config, SocketLb, SourceConfig, TcAttach},
-    devices::{DevicePattern, DevicePatterns, TcMode, Uplinks, Wishes},
+    devices::{DeviceOptions, DevicePattern, DevicePatterns, TcMode, Uplinks},
     flows::FlowCapacity,
     model::{Memory, MemoryError, NodeFacts},
     source::{KubeconfigFile, KubernetesOptions},
@@ -260,7 +260,7 @@ impl RunArgs {
                 SocketLbArg::Host => SocketLb::Host,
                 SocketLbArg::Off => SocketLb::Off,
             },
-            packets: Wishes {
+            packets: DeviceOptions {
                 mode: match self.tc {
                     TcArg::Off => TcMode::Off,
                     TcArg::Auto => TcMode::Auto,

@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Device, DevicePattern, DevicePatterns, LinkType, Survey, pattern::Decision};
+use super::{Device, DeviceList, DevicePattern, DevicePatterns, LinkType, pattern::Decision};
 
 /// `--tc`: on which devices packets are translated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ pub enum Uplinks {
 
 /// What was asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Wishes {
+pub struct DeviceOptions {
     /// `--tc`.
     pub mode: TcMode,
     /// `--tc-devices`.
@@ -36,7 +36,7 @@ pub struct Wishes {
     pub uplinks: Uplinks,
 }
 
-impl Wishes {
+impl DeviceOptions {
     /// Whether packets of pods are to be translated anywhere.
     pub fn wants_pods(&self) -> bool {
         self.mode != TcMode::Off
@@ -69,7 +69,7 @@ impl fmt::Display for Role {
 
 /// A device that is asked for, or that one would expect to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Selected {
+pub struct DeviceChoice {
     /// The device.
     pub device: Device,
     /// What it is for.
@@ -78,7 +78,7 @@ pub struct Selected {
     pub left_alone: Option<Reason>,
 }
 
-impl Selected {
+impl DeviceChoice {
     /// What is wrong with an uplink that is left alone without anybody's wish.
     pub fn unguarded(&self) -> Option<String> {
         let reason = self.left_alone.as_ref()?;
@@ -147,16 +147,20 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What becomes of each device, in the order of the survey; those that nobody asks for are left
+/// What becomes of each device, in the order of the list; those that nobody asks for are left
 /// out. `foreign` names a program of somebody else by the index of the device that it is on.
-pub fn select(survey: &Survey, wishes: &Wishes, foreign: &BTreeMap<u32, String>) -> Vec<Selected> {
-    if wishes.mode == TcMode::Off {
+pub fn select(
+    list: &DeviceList,
+    options: &DeviceOptions,
+    foreign: &BTreeMap<u32, String>,
+) -> Vec<DeviceChoice> {
+    if options.mode == TcMode::Off {
         return Vec::new();
     }
     let select = |device: &Device| {
-        let leads_away = survey.default_routes.contains(&device.index);
-        let uplink = uplink(device, wishes, leads_away);
-        let pod = pod(device, wishes, leads_away, foreign);
+        let leads_away = list.default_routes.contains(&device.index);
+        let uplink = uplink(device, options, leads_away);
+        let pod = pod(device, options, leads_away, foreign);
         let (role, wanted) = match (uplink, pod) {
             // What is excluded as an uplink may be named as a pod's; else an uplink is none: where
             // a node is a container, its own interface looks just like a pod's.
@@ -164,16 +168,16 @@ pub fn select(survey: &Survey, wishes: &Wishes, foreign: &BTreeMap<u32, String>)
             (Some(uplink), _) => (Role::Uplink, uplink),
             (None, None) => return None,
         };
-        Some(Selected { device: device.clone(), role, left_alone: wanted.err() })
+        Some(DeviceChoice { device: device.clone(), role, left_alone: wanted.err() })
     };
-    survey.devices.iter().filter_map(select).collect()
+    list.devices.iter().filter_map(select).collect()
 }
 
 /// Whether the device is asked for, and if so, why it is left alone all the same.
-type Verdict = Option<Result<(), Reason>>;
+type Wanted = Option<Result<(), Reason>>;
 
-fn uplink(device: &Device, wishes: &Wishes, leads_away: bool) -> Verdict {
-    let Uplinks::Chosen(patterns) = &wishes.uplinks else { return None };
+fn uplink(device: &Device, options: &DeviceOptions, leads_away: bool) -> Wanted {
+    let Uplinks::Chosen(patterns) = &options.uplinks else { return None };
     match patterns.decide(device, leads_away) {
         Decision::Taken => Some(is_understood(device)),
         Decision::Excluded(pattern) if leads_away => Some(Err(Reason::excluded(pattern))),
@@ -183,17 +187,17 @@ fn uplink(device: &Device, wishes: &Wishes, leads_away: bool) -> Verdict {
 
 fn pod(
     device: &Device,
-    wishes: &Wishes,
+    options: &DeviceOptions,
     leads_away: bool,
     foreign: &BTreeMap<u32, String>,
-) -> Verdict {
+) -> Wanted {
     let has_host_side = ["veth", "netkit"].contains(&device.kind.as_str());
     let usual = has_host_side && device.peer_elsewhere && !leads_away;
-    match wishes.pods.decide(device, usual) {
+    match options.pods.decide(device, usual) {
         Decision::Taken => Some(
             is_passed(device)
                 .and_then(|()| is_understood(device))
-                .and_then(|()| is_ours_alone(device, wishes, foreign)),
+                .and_then(|()| is_ours_alone(device, options, foreign)),
         ),
         Decision::Excluded(pattern) if usual => Some(Err(Reason::excluded(pattern))),
         Decision::Excluded(_) | Decision::NotNamed => None,
@@ -219,10 +223,10 @@ fn is_understood(device: &Device) -> Result<(), Reason> {
 
 fn is_ours_alone(
     device: &Device,
-    wishes: &Wishes,
+    options: &DeviceOptions,
     foreign: &BTreeMap<u32, String>,
 ) -> Result<(), Reason> {
-    if wishes.mode == TcMode::On {
+    if options.mode == TcMode::On {
         return Ok(());
     }
     if device.kind == "netkit" {
@@ -241,7 +245,7 @@ mod tests {
     const ETH0: u32 = 2;
 
     /// A node in a container, with one of each sort of device.
-    fn survey() -> Survey {
+    fn list_devices() -> DeviceList {
         let device = |index, name: &str, kind: &str, link_type, peer_elsewhere| Device {
             index,
             name: name.to_owned(),
@@ -250,7 +254,7 @@ mod tests {
             peer_elsewhere,
         };
         let ethernet = LinkType::Ethernet;
-        Survey {
+        DeviceList {
             devices: vec![
                 device(1, "lo", "", LinkType::Loopback, false),
                 device(ETH0, "eth0", "veth", ethernet.clone(), true),
@@ -267,7 +271,7 @@ mod tests {
         }
     }
 
-    fn wishes(tc: TcMode, pods: &str, uplinks: &str) -> Wishes {
+    fn options(tc: TcMode, pods: &str, uplinks: &str) -> DeviceOptions {
         let patterns = |words: &str| {
             let words = words.split(',').filter(|word| !word.is_empty());
             DevicePatterns(words.map(|word| word.parse().unwrap()).collect())
@@ -276,10 +280,10 @@ mod tests {
             "none" => Uplinks::None,
             words => Uplinks::Chosen(patterns(words)),
         };
-        Wishes { mode: tc, pods: patterns(pods), uplinks }
+        DeviceOptions { mode: tc, pods: patterns(pods), uplinks }
     }
 
-    fn summary(selected: &[Selected]) -> String {
+    fn summary(selected: &[DeviceChoice]) -> String {
         let lines = selected.iter().map(|one| {
             let role = match &one.left_alone {
                 None => one.role.to_string(),
@@ -318,7 +322,7 @@ mod tests {
             (On, "none", "ppp0,wg0,macv", "wg0: uplink; ppp0: no uplink, link; macv: uplink"),
         ];
         for (mode, pods, uplinks, expected) in cases {
-            let selected = select(&survey(), &wishes(mode, pods, uplinks), &BTreeMap::new());
+            let selected = select(&list_devices(), &options(mode, pods, uplinks), &BTreeMap::new());
             assert_eq!(summary(&selected), expected, "{mode:?} {pods:?} {uplinks:?}");
         }
     }
@@ -326,8 +330,9 @@ mod tests {
     #[test]
     fn an_uplink_that_cannot_be_guarded_is_told() {
         let told = |uplinks| {
-            let selected = select(&survey(), &wishes(TcMode::Auto, "", uplinks), &BTreeMap::new());
-            selected.iter().filter_map(Selected::unguarded).collect::<Vec<_>>()
+            let selected =
+                select(&list_devices(), &options(TcMode::Auto, "", uplinks), &BTreeMap::new());
+            selected.iter().filter_map(DeviceChoice::unguarded).collect::<Vec<_>>()
         };
         let ppp = "packets to VIPs may leave by it (link type ppp: only Ethernet and devices \
                    without a link header are understood): accept that with --uplinks=!ppp0";
@@ -339,7 +344,7 @@ mod tests {
     #[test]
     fn a_foreign_program_keeps_auto_away_from_pods_alone() {
         let foreign = BTreeMap::from([ETH0, 4].map(|index| (index, "its program".to_owned())));
-        let selected = |mode| select(&survey(), &wishes(mode, "cali*", ""), &foreign);
+        let selected = |mode| select(&list_devices(), &options(mode, "cali*", ""), &foreign);
         assert_eq!(summary(&selected(TcMode::On)), "eth0: uplink; cali1: pod");
         assert_eq!(summary(&selected(TcMode::Auto)), "eth0: uplink; cali1: no pod, its");
     }

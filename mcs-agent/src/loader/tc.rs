@@ -13,7 +13,9 @@ use std::{fmt, io};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub use attacher::{Attached, Detached, Found, Settled, TcAttacher, detach_all};
+pub use attacher::{
+    AttachOutcome, AttachedProgram, DetachOutcome, DevicePrograms, TcAttacher, detach_all,
+};
 pub use hook::{Classifiers, TcHook};
 pub use pins::TcLink;
 

@@ -12,8 +12,10 @@ use tokio::sync::watch;
 use super::{DeviceReport, Order, TcReport};
 use crate::{
     agent::LOOK_INTERVAL,
-    devices::{Device, Selected, Survey, Wishes, select},
-    loader::{Features, Found, Mechanism, Pins, Settled, TcAttacher, TcError, TcHook},
+    devices::{Device, DeviceChoice, DeviceList, DeviceOptions, select},
+    loader::{
+        AttachOutcome, DevicePrograms, Features, Mechanism, Pins, TcAttacher, TcError, TcHook,
+    },
     netlink::Events,
 };
 
@@ -27,7 +29,7 @@ pub(super) struct Worker {
     pins: Pins,
     features: Features,
     mechanism: Mechanism,
-    wishes: Wishes,
+    options: DeviceOptions,
 }
 
 impl Worker {
@@ -35,9 +37,9 @@ impl Worker {
         pins: &Pins,
         features: Features,
         mechanism: Mechanism,
-        wishes: Wishes,
+        options: DeviceOptions,
     ) -> Self {
-        Self { pins: pins.clone(), features, mechanism, wishes }
+        Self { pins: pins.clone(), features, mechanism, options }
     }
 
     /// Looks after devices until nobody wants to know any more. `done` is told the number of each
@@ -57,7 +59,7 @@ impl Worker {
             let Some(Order { classifiers, .. }) = first else { return Ok(()) };
             let attacher =
                 TcAttacher::new(&self.pins, classifiers, self.mechanism, self.features.tcx)?;
-            let mut watcher = Watcher { attacher, wishes: self.wishes };
+            let mut watcher = Watcher { attacher, options: self.options };
             watcher.keep(orders, done, report).await;
             Ok(())
         })
@@ -73,7 +75,7 @@ struct Inspected {
 
 struct Watcher {
     attacher: TcAttacher,
-    wishes: Wishes,
+    options: DeviceOptions,
 }
 
 impl Watcher {
@@ -113,16 +115,16 @@ impl Watcher {
 
     /// Makes all devices be as they should. `before`: how they were.
     async fn look(&self, before: &[DeviceReport]) -> Result<Inspected, TcError> {
-        let survey = self.attacher.survey().await?;
-        let found = self.attacher.look(&survey).await?;
+        let present = self.attacher.list_devices().await?;
+        let found = self.attacher.look(&present).await?;
         let foreign =
             found.iter().filter_map(|(index, found)| Some((*index, found.foreign.clone()?)));
-        let selected = select(&survey, &self.wishes, &foreign.collect());
+        let selected = select(&present, &self.options, &foreign.collect());
         let (mut devices, mut repairs) = (Vec::new(), 0);
         for device in selected {
             let Some(found) = found.get(&device.device.index) else { continue };
             let was = before.iter().find(|was| was.index == device.device.index);
-            if let Some(is) = self.settle(&device, found).await {
+            if let Some(is) = self.attach_exactly(&device, found).await {
                 let lost = lost(was, &is, found);
                 log_change(was, &is, &lost);
                 repairs += lost.len() as u64;
@@ -139,16 +141,21 @@ impl Watcher {
                 devices.push(is);
             }
         }
-        self.leave_others(&survey, &found, &devices).await;
+        self.leave_others(&present, &found, &devices).await;
         self.attacher.collect().await?;
         Ok(Inspected { devices, repairs })
     }
 
     /// `None` if the device has just gone.
-    async fn settle(&self, selected: &Selected, found: &Found) -> Option<DeviceReport> {
-        let Selected { device, role, left_alone } = selected;
+    async fn attach_exactly(
+        &self,
+        selected: &DeviceChoice,
+        found: &DevicePrograms,
+    ) -> Option<DeviceReport> {
+        let DeviceChoice { device, role, left_alone } = selected;
         let hooks = if left_alone.is_none() { TcHook::of(*role) } else { &[] };
-        let Settled { attached, error } = self.attacher.settle(device, hooks, found).await;
+        let AttachOutcome { attached, error } =
+            self.attacher.attach_exactly(device, hooks, found).await;
         if error.as_ref().is_some_and(TcError::is_no_device) {
             return None;
         }
@@ -172,16 +179,16 @@ impl Watcher {
     /// Takes our programs off devices that nobody asks for any more.
     async fn leave_others(
         &self,
-        survey: &Survey,
-        found: &BTreeMap<u32, Found>,
+        present: &DeviceList,
+        found: &BTreeMap<u32, DevicePrograms>,
         devices: &[DeviceReport],
     ) {
         let is_other = |device: &&Device| devices.iter().all(|one| one.index != device.index);
-        for device in survey.devices.iter().filter(is_other) {
+        for device in present.devices.iter().filter(is_other) {
             let Some(found) = found.get(&device.index).filter(|found| found.has_any()) else {
                 continue;
             };
-            match self.attacher.settle(device, &[], found).await.error {
+            match self.attacher.attach_exactly(device, &[], found).await.error {
                 None => tracing::info!("{}: nobody asks for it any more; detached", device.name),
                 Some(error) if error.is_no_device() => {}
                 Some(error) => {
@@ -239,7 +246,11 @@ fn tell(report: &watch::Sender<TcReport>, looked: Result<Inspected, TcError>) {
 
 /// The programs that somebody has detached since a device was looked at before, and that belong on
 /// it still.
-fn lost<'a>(was: Option<&'a DeviceReport>, is: &DeviceReport, found: &Found) -> Vec<&'a str> {
+fn lost<'a>(
+    was: Option<&'a DeviceReport>,
+    is: &DeviceReport,
+    found: &DevicePrograms,
+) -> Vec<&'a str> {
     let was = was.filter(|_| !is.hooks.is_empty());
     let programs = was.into_iter().flat_map(|was| was.programs.keys());
     programs.filter(|hook| !found.has(hook)).map(String::as_str).collect()

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     bpf::{TcxEntry, TcxLinkInfo, program_name},
-    devices::{Device, Survey},
+    devices::{Device, DeviceList},
     loader::Pins,
     netlink::{Direction, Filter, FilterPlace, Netlink},
 };
@@ -30,7 +30,7 @@ pub struct TcAttacher {
 }
 
 /// What is on a device.
-pub struct Found {
+pub struct DevicePrograms {
     links: BTreeMap<TcHook, TcxLinkInfo>,
     places: BTreeMap<TcHook, (FilterPlace, Option<u32>)>,
     /// Links whose pins are gone.
@@ -47,7 +47,7 @@ pub struct Found {
 
 /// A program on a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Attached {
+pub struct AttachedProgram {
     /// Where.
     pub hook: TcHook,
     /// How.
@@ -56,16 +56,16 @@ pub struct Attached {
     pub program_id: u32,
 }
 
-/// What came of [`TcAttacher::settle`].
+/// What came of [`TcAttacher::attach_exactly`].
 #[derive(Debug)]
-pub struct Settled {
+pub struct AttachOutcome {
     /// What is attached now.
-    pub attached: Vec<Attached>,
+    pub attached: Vec<AttachedProgram>,
     /// Why there is not more, or not less.
     pub error: Option<TcError>,
 }
 
-impl Found {
+impl DevicePrograms {
     /// Whether any program of ours is attached.
     pub fn has_any(&self) -> bool {
         !self.links.is_empty() || !self.places.is_empty()
@@ -91,8 +91,8 @@ impl TcAttacher {
     }
 
     /// All devices, and where default routes lead.
-    pub async fn survey(&self) -> Result<Survey, TcError> {
-        Ok(self.clsact.netlink.survey().await?)
+    pub async fn list_devices(&self) -> Result<DeviceList, TcError> {
+        Ok(self.clsact.netlink.list_devices().await?)
     }
 
     /// Attaches these programs from now on, in the places of the former.
@@ -107,10 +107,10 @@ impl TcAttacher {
     }
 
     /// What is on each device, by its index.
-    pub async fn look(&self, survey: &Survey) -> Result<BTreeMap<u32, Found>, TcError> {
+    pub async fn look(&self, list: &DeviceList) -> Result<BTreeMap<u32, DevicePrograms>, TcError> {
         let hosts: BTreeMap<_, _> = self.clsact.netlink.filter_hosts().await?.into_iter().collect();
         let mut all = BTreeMap::new();
-        for device in &survey.devices {
+        for device in &list.devices {
             let host = match hosts.get(&device.index) {
                 None => Host::None,
                 Some(true) => Host::Clsact,
@@ -122,13 +122,13 @@ impl TcAttacher {
         Ok(all)
     }
 
-    async fn look_at(&self, device: &Device, host: Host) -> Result<Found, TcError> {
+    async fn look_at(&self, device: &Device, host: Host) -> Result<DevicePrograms, TcError> {
         let index = device.index;
         let filters = match host {
             Host::None => Vec::new(),
             Host::Clsact | Host::Ingress => self.clsact.filters(index).await?,
         };
-        let mut found = Found {
+        let mut found = DevicePrograms {
             links: BTreeMap::new(),
             places: BTreeMap::new(),
             unpinned: Vec::new(),
@@ -164,7 +164,7 @@ impl TcAttacher {
     /// `entries`: the programs of tcx, by side; they run before filters.
     fn ahead(
         &self,
-        found: &Found,
+        found: &DevicePrograms,
         entries: &BTreeMap<&str, Vec<TcxEntry>>,
     ) -> Result<Option<String>, TcError> {
         for hook in TcHook::ALL.into_iter().filter(|hook| hook.position() == Position::First) {
@@ -205,7 +205,7 @@ impl TcAttacher {
         &self,
         device: u32,
         direction: Direction,
-        found: &mut Found,
+        found: &mut DevicePrograms,
     ) -> Result<Vec<TcxEntry>, TcError> {
         let entries = tcx::query(device, direction)?;
         let mut ours = BTreeSet::new();
@@ -228,21 +228,31 @@ impl TcAttacher {
     /// Makes exactly `hooks` be attached to a device, each once: first what is missing, then what is
     /// too much is taken off, so that no packet is missed when it goes from one mechanism to the
     /// other.
-    pub async fn settle(&self, device: &Device, hooks: &[TcHook], found: &Found) -> Settled {
+    pub async fn attach_exactly(
+        &self,
+        device: &Device,
+        hooks: &[TcHook],
+        found: &DevicePrograms,
+    ) -> AttachOutcome {
         let mut attached = Vec::new();
         for hook in hooks {
             match self.ensure(device, *hook, found).await {
                 Ok(program_id) => {
-                    attached.push(Attached { hook: *hook, by: self.mechanism, program_id });
+                    attached.push(AttachedProgram { hook: *hook, by: self.mechanism, program_id });
                 }
-                Err(error) => return Settled { attached, error: Some(error) },
+                Err(error) => return AttachOutcome { attached, error: Some(error) },
             }
         }
         let error = self.take_off_others(device.index, hooks, found).await.err();
-        Settled { attached, error }
+        AttachOutcome { attached, error }
     }
 
-    async fn ensure(&self, device: &Device, hook: TcHook, found: &Found) -> Result<u32, TcError> {
+    async fn ensure(
+        &self,
+        device: &Device,
+        hook: TcHook,
+        found: &DevicePrograms,
+    ) -> Result<u32, TcError> {
         let classifier = self.classifiers.get(hook, &device.link_type)?;
         let index = device.index;
         match self.mechanism {
@@ -273,7 +283,7 @@ impl TcAttacher {
         &self,
         device: u32,
         hooks: &[TcHook],
-        found: &Found,
+        found: &DevicePrograms,
     ) -> Result<(), TcError> {
         let stays = |hook: TcHook, by| by == self.mechanism && hooks.contains(&hook);
         for hook in TcHook::ALL.into_iter().rev() {
@@ -304,7 +314,7 @@ impl TcAttacher {
 
 /// What [`detach_all`] did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Detached {
+pub struct DetachOutcome {
     /// How many programs were taken off.
     pub programs: usize,
     /// Whether filters may be left on devices of another network namespace.
@@ -313,7 +323,7 @@ pub struct Detached {
 
 /// Takes off all devices what an agent with this directory has put on them, its qdiscs included.
 /// Filters can be reached in the network namespace of this thread alone.
-pub async fn detach_all(pins: &Pins) -> Result<Detached, TcError> {
+pub async fn detach_all(pins: &Pins) -> Result<DetachOutcome, TcError> {
     let clsact = Clsact::new(pins, Netlink::open()?)?;
     let mut programs = 0;
     for (device, _) in clsact.netlink.filter_hosts().await? {
@@ -329,7 +339,7 @@ pub async fn detach_all(pins: &Pins) -> Result<Detached, TcError> {
     clsact.collect().await?;
     let error = |error| TcError::bpf("detach programs from devices", error);
     programs += pins.tc().remove_links().map_err(error)?;
-    Ok(Detached { programs, elsewhere: clsact.has_others()? })
+    Ok(DetachOutcome { programs, elsewhere: clsact.has_others()? })
 }
 
 /// What to call a program that is not ours, unless it is another agent's, or gone. Who lacks

@@ -13,7 +13,7 @@ use anyhow::{Context as _, bail, ensure};
 use aya::maps::{HashMap, Map, MapData};
 use mcs_agent::{
     agent::{self, Config, SocketLb, SourceConfig, TcAttach},
-    devices::{DevicePatterns, TcMode, Uplinks, Wishes},
+    devices::{DeviceOptions, DevicePatterns, TcMode, Uplinks},
     flows::FlowCapacity,
     loader::{CONFIG_MAPS, Pins},
     model::{EventBatch, Memory, NodeFacts, ObjectEvent, ObjectKey},
@@ -189,7 +189,7 @@ pub(crate) fn child(services: u32, endpoints: u32) -> anyhow::Result<()> {
 
 fn config(run: &Run, bpffs: &Path) -> Config {
     let nowhere =
-        Wishes { mode: TcMode::Off, pods: DevicePatterns(vec![]), uplinks: Uplinks::None };
+        DeviceOptions { mode: TcMode::Off, pods: DevicePatterns(vec![]), uplinks: Uplinks::None };
     Config {
         source: SourceConfig::Manifests(run.directory().to_owned()),
         bpffs: bpffs.to_owned(),
