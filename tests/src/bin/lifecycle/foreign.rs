@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use mcs_agent::loader::{Harm, Pins};
+use mcs_agent::loader::{Pins, Tampering};
 use mcs_tests::{
     agent::{Agent, HOOKS, Source},
     bpf::{Instruction, Program, ProgramType, code, instruction},
@@ -82,14 +82,14 @@ fn until_pinned(root: &Path, before: &BTreeMap<PathBuf, String>) -> anyhow::Resu
 }
 
 /// Repairs of one sort, as `status` counts them.
-fn repairs(agent: &Agent, harm: Harm) -> anyhow::Result<u64> {
-    Ok(agent.status()?["report"]["repairs"]["counts"][harm.name()].as_u64().unwrap_or(0))
+fn repairs(agent: &Agent, tampering: Tampering) -> anyhow::Result<u64> {
+    Ok(agent.status()?["report"]["repairs"]["counts"][tampering.name()].as_u64().unwrap_or(0))
 }
 
-fn wait_for_repairs(agent: &Agent, harm: Harm, count: u64) -> anyhow::Result<()> {
+fn wait_for_repairs(agent: &Agent, tampering: Tampering, count: u64) -> anyhow::Result<()> {
     wait::until("the repairs to be told", || {
-        let told = repairs(agent, harm)?;
-        ensure!(told == count, "{told} repairs ({harm}) instead of {count}");
+        let told = repairs(agent, tampering)?;
+        ensure!(told == count, "{told} repairs ({tampering}) instead of {count}");
         Ok(())
     })
 }
@@ -125,7 +125,7 @@ fn pins_go(world: &mut World) -> anyhow::Result<()> {
             fs::create_dir(path)?;
         }
         took = took.max(until_pinned(&root, &before)?);
-        wait_for_repairs(&site.agent, Harm::Pin, 3 * before.len() as u64)?;
+        wait_for_repairs(&site.agent, Tampering::Pin, 3 * before.len() as u64)?;
         // Who comes next finds everything in its place.
         site.agent.kill()?;
         site.agent.start_again(&world.node.netns, &[])?;
@@ -152,7 +152,7 @@ fn directory_goes(world: &mut World) -> anyhow::Result<()> {
         fs::remove_dir_all(&root)?;
         until_pinned(&root, &before)
     })?;
-    wait_for_repairs(&site.agent, Harm::Bpffs, 1)?;
+    wait_for_repairs(&site.agent, Tampering::Bpffs, 1)?;
     ensure!(site.agent.is_healthy()?, "{}", site.agent.status()?["degraded"]);
     tell(format!("pinned again after {took:.1?}"));
     Ok(())
@@ -220,7 +220,7 @@ fn bpffs_goes(world: &mut World) -> anyhow::Result<()> {
         mount.mount()?;
         let took = until_pinned(&root, &before)?;
         agent.wait_until_healthy()?;
-        wait_for_repairs(&agent, Harm::Bpffs, 1)?;
+        wait_for_repairs(&agent, Tampering::Bpffs, 1)?;
         agent.kill()?;
         agent.start_again(&world.node.netns, &[])?;
         agent.wait_until_healthy()?;
@@ -248,7 +248,7 @@ fn detached(world: &mut World) -> anyhow::Result<()> {
         took = took.max(start.elapsed());
         serves(world, &target)?;
     }
-    wait_for_repairs(&site.agent, Harm::Hook, HOOKS as u64)?;
+    wait_for_repairs(&site.agent, Tampering::Hook, HOOKS as u64)?;
     ensure!(live_still(&live)?, "a connection has ended");
     tell(format!("each of {HOOKS} hooks detached, attached again within {took:.1?}"));
     Ok(())
@@ -287,12 +287,12 @@ fn cgroup_goes(world: &mut World) -> anyhow::Result<()> {
     }
     let path = site.cgroup.path();
     wait::until("the cgroup to be empty", || {
-        // The agent's witness may be there.
+        // The agent's self-test may be there.
         Ok(fs::remove_dir(path)?)
     })?;
     fs::create_dir(path)?;
     let start = Instant::now();
-    wait_for_repairs(&site.agent, Harm::Cgroup, 1)?;
+    wait_for_repairs(&site.agent, Tampering::Cgroup, 1)?;
     site.agent.wait_until_healthy()?;
     let took = start.elapsed();
     let _in_cgroup = site.cgroup.visit()?;

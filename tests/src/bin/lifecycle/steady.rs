@@ -13,7 +13,7 @@ use crate::{load::Load, process::Footprint, world::World};
 const SERVICES: usize = 100;
 /// Memory that may come and go, in KiB.
 const SLACK: u64 = 16 << 10;
-/// What blocks at a time: one reads manifests, one is the witness, one sweeps flows.
+/// What blocks at a time: one reads manifests, one is the self-test, one sweeps flows.
 const BLOCKING: usize = 3;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {

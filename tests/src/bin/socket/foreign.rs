@@ -57,10 +57,10 @@ fn run_beside(world: &mut World) -> anyhow::Result<()> {
     let before = observers(&cgroup)?;
     site.agent.start_again(node, &[])?;
     site.agent.wait_until_healthy()?;
-    // It sends a witness through its hooks.
+    // It sends a self-test through its hooks.
     wait::until("the attachment to be proven", || {
-        let witness = site.agent.status()?["report"]["attachment"]["witness"].take();
-        ensure!(witness == true, "the witness: {witness}");
+        let self_test = site.agent.status()?["report"]["attachment"]["witness"].take();
+        ensure!(self_test == true, "the self-test: {self_test}");
         Ok(())
     })?;
     let never = [Sight::default(); HOOKS.len()];
