@@ -1,5 +1,5 @@
-//! Tests that the relative links of every Markdown file lead to a file and heading that exist, and that the
-//! source files they name exist.
+//! Tests of every Markdown file: its relative links lead to a file and heading that exist, and the source files and
+//! unit tests that it names exist.
 
 use std::{
     fs,
@@ -110,6 +110,25 @@ fn named_source_files_exist() {
     assert_none(|document, line| {
         let missing = source_files(line).filter(|file| !root().join(file).exists());
         missing.map(|file| format!("{}: {file} does not exist", document.display())).collect()
+    });
+}
+
+/// Whether the agent has the unit test of this path, such as `desired::vip::a_test`.
+fn is_unit_test(path: &str) -> bool {
+    let (module, test) = path.rsplit_once("::").unwrap_or(("", path));
+    let file = root().join("mcs-agent/src").join(format!("{}.rs", module.replace("::", "/")));
+    fs::read_to_string(file).is_ok_and(|text| text.contains(&format!("fn {test}()")))
+}
+
+#[test]
+fn named_unit_tests_exist() {
+    assert_none(|document, line| {
+        let code = line.split('`').skip(1).step_by(2);
+        let paths = code.filter(|code| {
+            code.contains("::") && code.chars().all(|c| c.is_ascii_lowercase() || "_:".contains(c))
+        });
+        let missing = paths.filter(|path| !is_unit_test(path));
+        missing.map(|path| format!("{}: no unit test {path}", document.display())).collect()
     });
 }
 
