@@ -1,22 +1,23 @@
-//! The domain types that cross module boundaries: what a source reads, what the rules want. No
-//! Kubernetes type, no map type.
+//! The types that all parts of the agent share: objects and events from the sources, and the desired
+//! state. No type here is one of the Kubernetes API or of the map ABI.
 
 mod capacity;
 mod desired;
 mod event;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod frontend;
+mod import_report;
 mod memory;
 mod node;
 mod object;
 mod rejection;
 
 pub use capacity::Capacity;
-pub use desired::{
-    Backend, ClusterRun, DesiredChanges, DesiredState, Frontend, FrontendId, ImportReport,
-    ImportState, Protocol,
-};
+pub use desired::{DesiredChanges, DesiredState};
 pub use event::{EventBatch, KindStatus, ObjectEvent, SourceProblem, SourceStatus};
+pub use frontend::{Backend, ClusterRun, Frontend, FrontendId, Protocol};
+pub use import_report::{ImportReport, ImportState};
 pub use memory::{Memory, MemoryError};
 pub use node::{NodeContext, NodeFacts};
 pub use object::{

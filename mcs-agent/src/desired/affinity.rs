@@ -1,6 +1,6 @@
 //! `sessionAffinity` of an import.
 
-use super::problem::Problem;
+use super::problem::ObjectProblem;
 use crate::model::{RejectionReason, ServiceImport};
 
 /// Seconds, if the import sets no timeout (`DefaultClientIPServiceAffinitySeconds` of the API).
@@ -9,12 +9,12 @@ const DEFAULT_SECONDS: i32 = 10_800;
 const MAX_SECONDS: u32 = 86_400;
 
 /// Seconds of ClientIP affinity, 1 to 86400. `None`: no affinity.
-pub(super) fn seconds(import: &ServiceImport) -> Result<Option<u32>, Problem> {
+pub(super) fn seconds(import: &ServiceImport) -> Result<Option<u32>, ObjectProblem> {
     match import.session_affinity.as_deref() {
         None | Some("" | "None") => return Ok(None),
         Some("ClientIP") => {}
         Some(other) => {
-            return Err(Problem::new(
+            return Err(ObjectProblem::new(
                 RejectionReason::AffinityInvalid,
                 format!("sessionAffinity {other:?} is unknown; use ClientIP or None"),
             ));
@@ -23,7 +23,7 @@ pub(super) fn seconds(import: &ServiceImport) -> Result<Option<u32>, Problem> {
     let written = import.affinity_timeout_seconds.unwrap_or(DEFAULT_SECONDS);
     match u32::try_from(written) {
         Ok(seconds @ 1..=MAX_SECONDS) => Ok(Some(seconds)),
-        _ => Err(Problem::new(
+        _ => Err(ObjectProblem::new(
             RejectionReason::AffinityInvalid,
             format!(
                 "sessionAffinityConfig.clientIP.timeoutSeconds {written} is out of range; use 1 to \

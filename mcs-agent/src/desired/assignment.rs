@@ -8,7 +8,7 @@ use std::{
 use super::{
     claim::ClaimedFrontend,
     precedence::{self, Claimant},
-    problem::Problem,
+    problem::ObjectProblem,
     quota::{Limit, Quota},
 };
 use crate::model::{DesiredState, FrontendId, ObjectKey, RejectionReason};
@@ -85,7 +85,11 @@ impl<'a> Assigner<'a> {
         }
     }
 
-    fn assign(&mut self, index: usize, claimant: &Claimant<'a>) -> (Assignment, Vec<Problem>) {
+    fn assign(
+        &mut self,
+        index: usize,
+        claimant: &Claimant<'a>,
+    ) -> (Assignment, Vec<ObjectProblem>) {
         let mut assignment = Assignment::default();
         let mut problems = Vec::new();
         for &ip in &claimant.claim.vips {
@@ -111,7 +115,7 @@ impl<'a> Assigner<'a> {
         (assignment, problems)
     }
 
-    fn assign_vip(&mut self, ip: IpAddr, index: usize) -> Result<(), Problem> {
+    fn assign_vip(&mut self, ip: IpAddr, index: usize) -> Result<(), ObjectProblem> {
         if !self.vips.contains_key(&ip) {
             if !self.vip_quota.take(&ip) {
                 return Err(self.vip_quota.exceeded(&format!("ClusterSetIP {ip}")));
@@ -121,7 +125,7 @@ impl<'a> Assigner<'a> {
         Ok(())
     }
 
-    fn assign_frontend(&mut self, frontend: FrontendId, index: usize) -> Result<(), Problem> {
+    fn assign_frontend(&mut self, frontend: FrontendId, index: usize) -> Result<(), ObjectProblem> {
         match self.holders.get(&frontend) {
             Some(&holder) if holder != index => {
                 Err(precedence::taken(frontend, self.claimants[holder]))

@@ -106,7 +106,7 @@ fn keep(backends: &mut Vec<Backend>, count: usize, former: Option<&Frontend>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::desired::problem::Problem;
+    use crate::desired::problem::ObjectProblem;
     use crate::model::{
         Protocol, RejectionReason, ServiceImport,
         fixture::{import, key},
@@ -180,7 +180,7 @@ mod tests {
         limit(&mut services, capacity(9, 1), &DesiredState::default());
         assert_eq!(
             services[1].problems,
-            [Problem::new(
+            [ObjectProblem::new(
                 RejectionReason::Capacity,
                 "frontend 10.0.0.1:81/TCP with 2 endpoints does not fit: 10 endpoints are wanted \
                  and --max-memory has room for 9; raise it in proportion"
@@ -213,7 +213,7 @@ mod tests {
         limit(&mut services, capacity(100, 3), &DesiredState::default());
         assert_eq!(
             services[1].problems,
-            [Problem::new(
+            [ObjectProblem::new(
                 RejectionReason::Capacity,
                 "source cluster \"north\" does not fit: 4 source clusters are wanted and \
                  --max-memory has room for 3; raise it in proportion"

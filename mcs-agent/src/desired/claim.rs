@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::{
     affinity, eligibility, name,
     port::{self, Port},
-    problem::Problem,
+    problem::ObjectProblem,
     traffic_policy::{LocalNode, TrafficPolicy},
     vip,
 };
@@ -62,7 +62,7 @@ pub(super) fn evaluate(
     import: &ServiceImport,
     has_slices: bool,
     node: &NodeContext,
-) -> (ClaimResult, Vec<Problem>) {
+) -> (ClaimResult, Vec<ObjectProblem>) {
     if let Some(why) = eligibility::why_left_alone(import, has_slices) {
         return (ClaimResult::LeftAlone(why), vec![]);
     }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Display, net::IpAddr};
 use super::{
     address::{forbidden, ipv4_mapped},
     ip_family::IpFamily,
-    problem::Problem,
+    problem::ObjectProblem,
 };
 use crate::model::{Endpoint, EndpointAddress, ObjectKey, RejectionReason};
 
@@ -17,12 +17,12 @@ pub(super) fn address(
     endpoint: &Endpoint,
     family: IpFamily,
     vips: &BTreeMap<IpAddr, ObjectKey>,
-) -> Result<IpAddr, Problem> {
+) -> Result<IpAddr, ObjectProblem> {
     let wrong_family = |text: &dyn Display| {
         let family = family.name();
         let message =
             format!("endpoint \"{text}\" is not an {family} address; correct or remove it");
-        Err(Problem::new(RejectionReason::EndpointInvalid, message))
+        Err(ObjectProblem::new(RejectionReason::EndpointInvalid, message))
     };
     let ip = match &endpoint.address {
         EndpointAddress::Ip(ip) if IpFamily::of(*ip) == family && ipv4_mapped(*ip).is_none() => *ip,
@@ -30,17 +30,17 @@ pub(super) fn address(
         EndpointAddress::Other(text) => return wrong_family(&text.escape_debug()),
         EndpointAddress::Absent => {
             let message = "an endpoint has no address; correct or remove it";
-            return Err(Problem::new(RejectionReason::EndpointInvalid, message));
+            return Err(ObjectProblem::new(RejectionReason::EndpointInvalid, message));
         }
     };
     if let Some(class) = forbidden(ip) {
-        return Err(Problem::new(
+        return Err(ObjectProblem::new(
             RejectionReason::EndpointForbidden,
             format!("endpoint {ip} is {class}; publish a unicast address"),
         ));
     }
     if let Some(import) = vips.get(&ip) {
-        return Err(Problem::new(
+        return Err(ObjectProblem::new(
             RejectionReason::EndpointIsVip,
             format!(
                 "endpoint {ip} is itself the ClusterSetIP of {import}; publish a pod's address"

@@ -6,7 +6,7 @@ use super::{
     assignment, capacity,
     claim::{self, ClaimResult},
     precedence::{self, Claimant},
-    problem::Problem,
+    problem::ObjectProblem,
     report,
     service::AssignedClaim,
 };
@@ -81,7 +81,7 @@ impl ObjectResults {
         self.reports.insert(report.import.clone(), Arc::new(report));
     }
 
-    fn reject(&mut self, import: &ObjectKey, problems: Vec<Problem>) {
+    fn reject(&mut self, import: &ObjectKey, problems: Vec<ObjectProblem>) {
         let object = ObjectRef { kind: Kind::ServiceImport, key: import.clone() };
         self.rejections.extend(problems.into_iter().map(|problem| problem.of(&object)));
     }
@@ -91,7 +91,8 @@ impl ObjectResults {
             if object.kind == Kind::ServiceImport {
                 self.add_report(report::report(&object.key, ImportState::Rejected, message));
             }
-            self.rejections.push(Problem::new(RejectionReason::Malformed, message).of(object));
+            self.rejections
+                .push(ObjectProblem::new(RejectionReason::Malformed, message).of(object));
         }
     }
 }

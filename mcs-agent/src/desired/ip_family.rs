@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::problem::Problem;
+use super::problem::ObjectProblem;
 use crate::model::RejectionReason;
 
 /// The values of `addressType` that are served.
@@ -18,11 +18,11 @@ impl IpFamily {
     }
 
     /// Reads `addressType`.
-    pub(super) fn of_slice(address_type: &str) -> Result<Self, Problem> {
+    pub(super) fn of_slice(address_type: &str) -> Result<Self, ObjectProblem> {
         match address_type {
             "IPv4" => Ok(Self::V4),
             "IPv6" => Ok(Self::V6),
-            other => Err(Problem::new(
+            other => Err(ObjectProblem::new(
                 RejectionReason::AddressTypeUnsupported,
                 format!("addressType {other:?} is not served; use IPv4 or IPv6"),
             )),

@@ -1,6 +1,6 @@
 //! Length limits of names.
 
-use super::problem::Problem;
+use super::problem::ObjectProblem;
 use crate::model::{ObjectKey, RejectionReason};
 
 /// Bytes of a name in the maps. This is the length limit of DNS labels (RFC 1123) and of Kubernetes
@@ -8,21 +8,21 @@ use crate::model::{ObjectKey, RejectionReason};
 const MAX_BYTES: usize = 63;
 
 /// Rejects a namespace or name that is too long for the maps.
-pub(super) fn check_import(key: &ObjectKey) -> Result<(), Problem> {
+pub(super) fn check_import(key: &ObjectKey) -> Result<(), ObjectProblem> {
     check("namespace", &key.namespace)?;
     check("name", &key.name)
 }
 
 /// Rejects a source cluster's name that is too long for the maps.
-pub(super) fn check_cluster(name: &str) -> Result<(), Problem> {
+pub(super) fn check_cluster(name: &str) -> Result<(), ObjectProblem> {
     check("source cluster", name)
 }
 
-fn check(what: &str, name: &str) -> Result<(), Problem> {
+fn check(what: &str, name: &str) -> Result<(), ObjectProblem> {
     if name.len() <= MAX_BYTES {
         return Ok(());
     }
-    Err(Problem::new(
+    Err(ObjectProblem::new(
         RejectionReason::NameTooLong,
         format!("{what} {name:?} has {} bytes; use at most {MAX_BYTES}", name.len()),
     ))

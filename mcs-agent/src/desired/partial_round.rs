@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, iter, sync::Arc};
 
 use super::{
     full_round::Evaluation,
-    problem::Problem,
+    problem::ObjectProblem,
     report,
     round::{Round, new_rejections},
     service::Service,
@@ -61,7 +61,7 @@ impl<'a> PartialRound<'a> {
             .iter()
             .filter_map(|object| {
                 let message = snapshot.problem(object)?;
-                Some(Problem::new(RejectionReason::Malformed, message).of(object))
+                Some(ObjectProblem::new(RejectionReason::Malformed, message).of(object))
             })
             .collect();
         let desired = &mut latest.desired;

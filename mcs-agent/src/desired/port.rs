@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::problem::Problem;
+use super::problem::ObjectProblem;
 use crate::model::{ImportPort, Protocol, RejectionReason};
 
 /// A port of an import that can be served.
@@ -19,7 +19,7 @@ pub(super) struct Port {
 /// ports have the same name or number, the later one is rejected.
 ///
 /// The API requires unique names and allows one unnamed port, because slices refer to ports by name.
-pub(super) fn ports(declared: &[ImportPort]) -> (Vec<Port>, Vec<Problem>) {
+pub(super) fn ports(declared: &[ImportPort]) -> (Vec<Port>, Vec<ObjectProblem>) {
     let mut names = BTreeSet::new();
     let mut numbers = BTreeSet::new();
     let mut ports = Vec::with_capacity(declared.len());
@@ -59,9 +59,9 @@ pub(super) fn number(written: i32) -> Option<u16> {
     u16::try_from(written).ok().filter(|number| *number != 0)
 }
 
-fn check(declared: &ImportPort) -> Result<Port, Problem> {
+fn check(declared: &ImportPort) -> Result<Port, ObjectProblem> {
     let protocol = protocol(declared.protocol.as_deref()).ok_or_else(|| {
-        Problem::new(
+        ObjectProblem::new(
             RejectionReason::ProtocolUnsupported,
             format!("{}: its protocol is not served; use TCP or UDP", describe(declared)),
         )
@@ -71,8 +71,8 @@ fn check(declared: &ImportPort) -> Result<Port, Problem> {
     Ok(Port { name: declared.name.clone(), protocol, number })
 }
 
-fn invalid(declared: &ImportPort, why: &str) -> Problem {
-    Problem::new(RejectionReason::PortInvalid, format!("{} {why}", describe(declared)))
+fn invalid(declared: &ImportPort, why: &str) -> ObjectProblem {
+    ObjectProblem::new(RejectionReason::PortInvalid, format!("{} {why}", describe(declared)))
 }
 
 fn describe(declared: &ImportPort) -> String {

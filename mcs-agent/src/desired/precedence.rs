@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{claim::Claim, problem::Problem};
+use super::{claim::Claim, problem::ObjectProblem};
 use crate::model::{FrontendId, ObjectKey, RejectionReason, ServiceImport};
 
 /// An import with a valid claim, and the problems found in it so far.
@@ -10,7 +10,7 @@ use crate::model::{FrontendId, ObjectKey, RejectionReason, ServiceImport};
 pub(super) struct Claimant<'a> {
     pub(super) import: &'a ServiceImport,
     pub(super) claim: Claim,
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Vec<ObjectProblem>,
 }
 
 /// Sorts by age, then namespace and name. An import without a creation time comes last.
@@ -32,8 +32,8 @@ pub(super) fn holders(claimants: &[Claimant<'_>]) -> BTreeMap<FrontendId, usize>
 }
 
 /// The problem of every claimant of a frontend except its holder.
-pub(super) fn taken(frontend: FrontendId, holder: &ObjectKey) -> Problem {
-    Problem::new(
+pub(super) fn taken(frontend: FrontendId, holder: &ObjectKey) -> ObjectProblem {
+    ObjectProblem::new(
         RejectionReason::FrontendTaken,
         format!(
             "{frontend} is held by ServiceImport {holder}, which is older or comes first by name; \

@@ -4,13 +4,13 @@ use crate::model::{ObjectRef, Rejection, RejectionReason};
 
 /// A part of an object that cannot be used. The rule knows the value; its caller adds the object.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Problem {
+pub(super) struct ObjectProblem {
     pub(super) reason: RejectionReason,
     /// One complete sentence: the value and what to do.
     pub(super) message: String,
 }
 
-impl Problem {
+impl ObjectProblem {
     pub(super) fn new(reason: RejectionReason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }

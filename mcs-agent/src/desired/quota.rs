@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::problem::Problem;
+use super::problem::ObjectProblem;
 use crate::model::RejectionReason;
 
 /// How many things of a kind fit, and how many all objects together want.
@@ -28,9 +28,9 @@ impl Limit {
         self.fits(self.wanted)
     }
 
-    pub(super) fn exceeded(&self, what: &str) -> Problem {
+    pub(super) fn exceeded(&self, what: &str) -> ObjectProblem {
         let Self { allowed, noun, wanted } = self;
-        Problem::new(
+        ObjectProblem::new(
             RejectionReason::Capacity,
             format!(
                 "{what}: {wanted} {noun} are wanted and --max-memory has room for {allowed}; raise \
@@ -68,7 +68,7 @@ impl<T: Ord> Quota<T> {
         fits
     }
 
-    pub(super) fn exceeded(&self, what: &str) -> Problem {
+    pub(super) fn exceeded(&self, what: &str) -> ObjectProblem {
         self.limit.exceeded(&format!("{what} does not fit"))
     }
 }

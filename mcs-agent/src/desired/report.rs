@@ -65,7 +65,7 @@ fn first_problem(service: &Service<'_>) -> Option<String> {
 mod tests {
     use super::*;
     use crate::{
-        desired::problem::Problem,
+        desired::problem::ObjectProblem,
         model::{
             Backend, Frontend, Protocol,
             fixture::{import, key},
@@ -104,7 +104,7 @@ mod tests {
     }
 
     fn refuse(reason: RejectionReason, message: &str) -> impl Fn(&mut Service<'_>) {
-        move |service| service.problems.push(Problem::new(reason, message))
+        move |service| service.problems.push(ObjectProblem::new(reason, message))
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    assignment::Assignment, claim::Claim, ip_family::IpFamily, problem::Problem, selection,
+    assignment::Assignment, claim::Claim, ip_family::IpFamily, problem::ObjectProblem, selection,
     slice::UsableSlices,
 };
 use crate::{
@@ -20,7 +20,7 @@ pub(super) struct AssignedClaim {
     pub(super) claim: Claim,
     pub(super) assignment: Assignment,
     /// Of the import itself.
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Vec<ObjectProblem>,
 }
 
 /// An import with its frontends and their backends.
@@ -32,7 +32,7 @@ pub(super) struct Service<'a> {
     pub(super) has_vip: bool,
     pub(super) has_slices: bool,
     /// Of the import itself.
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Vec<ObjectProblem>,
     /// Of its slices.
     pub(super) slice_rejections: Vec<Rejection>,
 }

@@ -12,7 +12,7 @@ use super::{
     ip_family::IpFamily,
     name,
     port::{self, Port},
-    problem::Problem,
+    problem::ObjectProblem,
 };
 use crate::model::{
     Endpoint, EndpointSlice, Kind, ObjectKey, ObjectRef, Protocol, Rejection, RejectionReason,
@@ -97,7 +97,7 @@ impl<'a> UsableSlice<'a> {
     fn read(
         slice: &'a EndpointSlice,
         vips: &BTreeMap<IpAddr, ObjectKey>,
-    ) -> (Option<Self>, Vec<Problem>) {
+    ) -> (Option<Self>, Vec<ObjectProblem>) {
         let cluster = &slice.source_cluster;
         let checks = IpFamily::of_slice(&slice.address_type)
             .and_then(|family| name::check_cluster(cluster).map(|()| family));
@@ -125,13 +125,13 @@ impl<'a> UsableSlice<'a> {
 }
 
 /// Reads a port of a slice. `None`: it has no number, or the programs do not translate its protocol.
-fn usable_port(port: &SlicePort) -> Result<Option<UsablePort<'_>>, Problem> {
+fn usable_port(port: &SlicePort) -> Result<Option<UsablePort<'_>>, ObjectProblem> {
     let (Some(protocol), Some(written)) = (port::protocol(port.protocol.as_deref()), port.port)
     else {
         return Ok(None);
     };
     let number = port::number(written).ok_or_else(|| {
-        Problem::new(
+        ObjectProblem::new(
             RejectionReason::EndpointPortInvalid,
             format!("port {:?} {written}/{protocol} is out of range; use 1 to 65535", port.name),
         )

@@ -1,6 +1,6 @@
 //! `internalTrafficPolicy` of an import, and which endpoints are local to this node.
 
-use super::problem::Problem;
+use super::problem::ObjectProblem;
 use crate::model::{NodeContext, RejectionReason, ServiceImport};
 
 /// `internalTrafficPolicy` of an import.
@@ -14,11 +14,11 @@ pub(super) enum TrafficPolicy {
 
 impl TrafficPolicy {
     /// `Cluster` is the default.
-    pub(super) fn of(import: &ServiceImport) -> Result<Self, Problem> {
+    pub(super) fn of(import: &ServiceImport) -> Result<Self, ObjectProblem> {
         match import.internal_traffic_policy.as_deref() {
             None | Some("" | "Cluster") => Ok(Self::Cluster),
             Some("Local") => Ok(Self::Local),
-            Some(other) => Err(Problem::new(
+            Some(other) => Err(ObjectProblem::new(
                 RejectionReason::TrafficPolicyInvalid,
                 format!("internalTrafficPolicy {other:?} is unknown; use Cluster or Local"),
             )),
@@ -36,7 +36,7 @@ pub(super) struct LocalNode<'a> {
 
 impl<'a> LocalNode<'a> {
     /// Fails if a flag is missing: the agent then does not know which endpoints are local.
-    pub(super) fn of(node: &'a NodeContext) -> Result<Self, Problem> {
+    pub(super) fn of(node: &'a NodeContext) -> Result<Self, ObjectProblem> {
         match (node.node_name.as_deref(), node.cluster_id.as_deref()) {
             (Some(node_name), Some(cluster_id)) => Ok(Self { node_name, cluster_id }),
             (name, id) => {
@@ -44,7 +44,7 @@ impl<'a> LocalNode<'a> {
                     .into_iter()
                     .filter_map(|(flag, value)| value.is_none().then_some(flag))
                     .collect();
-                Err(Problem::new(
+                Err(ObjectProblem::new(
                     RejectionReason::TrafficPolicyNeedsIdentity,
                     format!(
                         "internalTrafficPolicy Local refuses every client, since it is not known \

@@ -4,13 +4,13 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
     address::{forbidden, ipv4_mapped},
-    problem::Problem,
+    problem::ObjectProblem,
 };
 use crate::model::{NodeContext, RejectionReason};
 
 /// The addresses of `spec.ips` that can be VIPs on this node, in their order. Each other address is
 /// rejected alone.
-pub(super) fn vips(ips: &[String], node: &NodeContext) -> (Vec<IpAddr>, Vec<Problem>) {
+pub(super) fn vips(ips: &[String], node: &NodeContext) -> (Vec<IpAddr>, Vec<ObjectProblem>) {
     let mut seen = BTreeSet::new();
     let mut vips = Vec::with_capacity(ips.len());
     let mut problems = Vec::new();
@@ -30,10 +30,10 @@ pub(super) fn vips(ips: &[String], node: &NodeContext) -> (Vec<IpAddr>, Vec<Prob
     (vips, problems)
 }
 
-fn parse(text: &str) -> Result<IpAddr, Problem> {
+fn parse(text: &str) -> Result<IpAddr, ObjectProblem> {
     let invalid = |advice: &str| {
         let message = format!("spec.ips entry {text:?} is not an IP address; {advice}");
-        Problem::new(RejectionReason::VipInvalid, message)
+        ObjectProblem::new(RejectionReason::VipInvalid, message)
     };
     let ip = text.parse().map_err(|_| invalid("correct or remove it"))?;
     match ipv4_mapped(ip) {
@@ -42,7 +42,7 @@ fn parse(text: &str) -> Result<IpAddr, Problem> {
     }
 }
 
-fn check(ip: IpAddr, node: &NodeContext) -> Result<IpAddr, Problem> {
+fn check(ip: IpAddr, node: &NodeContext) -> Result<IpAddr, ObjectProblem> {
     if let Some(class) = forbidden(ip) {
         let why = format!("is {class}; assign a unicast address");
         return Err(problem(RejectionReason::VipForbidden, ip, &why));
@@ -69,8 +69,8 @@ fn check(ip: IpAddr, node: &NodeContext) -> Result<IpAddr, Problem> {
     Ok(ip)
 }
 
-fn problem(reason: RejectionReason, ip: IpAddr, why: &str) -> Problem {
-    Problem::new(reason, format!("ClusterSetIP {ip} {why}"))
+fn problem(reason: RejectionReason, ip: IpAddr, why: &str) -> ObjectProblem {
+    ObjectProblem::new(reason, format!("ClusterSetIP {ip} {why}"))
 }
 
 #[cfg(test)]
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(vips, ["fd00::2", "10.0.0.2"].map(|ip| ip.parse::<IpAddr>().unwrap()));
         assert_eq!(
             problems,
-            [Problem::new(
+            [ObjectProblem::new(
                 RejectionReason::VipDuplicate,
                 "ClusterSetIP fd00::2 is listed twice; remove one"
             )]

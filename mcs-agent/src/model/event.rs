@@ -1,75 +1,77 @@
+//! Events: what a source tells the store.
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Kind, NodeFacts, Object, ObjectRef};
 
-/// One change, as every source tells it.
+/// A change of objects. All sources report changes in this form.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ObjectEvent {
-    /// The object is now this.
+    /// The object exists with this content.
     Apply(Object),
-    /// The object is gone.
+    /// The object does not exist any more.
     Delete(ObjectRef),
-    /// The object exists but cannot be read as its kind: it is withdrawn and reported.
+    /// The object exists but cannot be read as its kind. The agent stops using it and reports it.
     Malformed {
-        /// Which object.
+        /// The object.
         object: ObjectRef,
-        /// What is wrong, and where.
+        /// The error and its place.
         message: String,
     },
-    /// The complete list of a kind: what it does not name is gone, and the kind is synced.
+    /// The complete list of a kind. Other objects of this kind do not exist; the kind is synced.
     Relist {
-        /// Of which kind.
+        /// The kind.
         kind: Kind,
-        /// Every object of that kind.
+        /// Every object of this kind that can be read.
         objects: Vec<Object>,
     },
 }
 
-/// Changes that belong together, and how the source stands after them.
+/// Changes that belong together, and the status of the source after them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct EventBatch {
-    /// In order.
+    /// The store applies them in this order.
     pub events: Vec<ObjectEvent>,
-    /// What the source knows of the node; replaces that of the batch before.
+    /// Facts about the node. They replace those of the batch before.
     pub node: NodeFacts,
-    /// Replaces the status of the batch before.
+    /// It replaces the status of the batch before.
     pub status: SourceStatus,
 }
 
-/// How a source stands. Part of `mcs-agent status -o json`.
+/// The status of a source. Part of `mcs-agent status -o json`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SourceStatus {
-    /// What it is, for a person: `manifests in /etc/mcs`.
+    /// A name for people: `manifests in /etc/mcs`.
     pub name: String,
-    /// What it follows of an API server.
+    /// The kinds that it watches; empty for manifests.
     pub kinds: Vec<KindStatus>,
-    /// What it cannot read now.
+    /// The current problems.
     pub problems: Vec<SourceProblem>,
-    /// Objects passed over since they are of no kind that the agent reads, by `apiVersion/kind`.
+    /// The number of objects of other kinds, which the agent ignores, by `apiVersion/kind`.
     pub skipped: BTreeMap<String, u64>,
 }
 
-/// How one kind stands, of those that a source follows.
+/// The status of a kind that a source watches.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct KindStatus {
     /// `serviceimports.multicluster.x-k8s.io`.
     pub resource: String,
-    /// `v1beta1`; absent before it was found.
+    /// `v1beta1`; absent until the API server names it.
     pub version: Option<String>,
-    /// Whether it was read completely once.
+    /// Whether it was listed completely once.
     pub synced: bool,
-    /// Up to when it is known, in seconds since the Unix epoch, if it was read and cannot be
-    /// followed any more: what was read stays in force.
+    /// Set if the watch fails after the kind was listed: the time of the last contact, in seconds since
+    /// the Unix epoch. The agent keeps using what it read.
     pub known_until: Option<u64>,
 }
 
-/// Something a source cannot read.
+/// A thing that a source cannot read.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SourceProblem {
-    /// Where: `web.yaml, document 2, line 14`.
+    /// For example `web.yaml, document 2, line 14`, or a resource.
     pub place: String,
-    /// What is wrong and what holds meanwhile.
+    /// The error, and what the agent uses meanwhile.
     pub message: String,
 }

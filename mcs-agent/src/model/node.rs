@@ -1,3 +1,5 @@
+//! Facts about the node that the agent runs on.
+
 use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
@@ -5,38 +7,38 @@ use serde::{Deserialize, Serialize};
 
 use super::Capacity;
 
-/// What the rules know about the node they run for.
+/// Everything about the node that the rules use.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NodeContext {
     /// `--node-name`.
     pub node_name: Option<String>,
-    /// Its zone.
+    /// The zone of the node.
     pub zone: Option<String>,
-    /// The id of its cluster.
+    /// The id of the cluster in the clusterset.
     pub cluster_id: Option<String>,
     /// `--vip-cidr`; empty allows any.
     pub vip_cidrs: Vec<IpNet>,
-    /// The addresses of this node's interfaces.
+    /// The addresses of the node's interfaces. None of them can be a VIP.
     pub node_addresses: BTreeSet<IpAddr>,
-    /// Where the API server is reached.
+    /// The addresses of the API server. None of them can be a VIP.
     pub api_servers: BTreeSet<IpAddr>,
-    /// What there is room for at most.
+    /// The limit of `--max-memory`.
     pub capacity: Capacity,
 }
 
-/// What a source, or a flag, says of the node.
+/// Facts about the node from a source or from flags.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct NodeFacts {
-    /// Its zone.
+    /// The zone of the node.
     pub zone: Option<String>,
-    /// The id of its cluster.
+    /// The id of the cluster in the clusterset.
     pub cluster_id: Option<String>,
-    /// Where the API server is reached.
+    /// The addresses of the API server.
     pub api_servers: BTreeSet<IpAddr>,
 }
 
 impl NodeFacts {
-    /// With what another says where this says nothing. Addresses of the API server add up.
+    /// Takes missing facts from `other`, and adds its addresses of the API server.
     #[must_use]
     pub fn or(mut self, other: Self) -> Self {
         self.api_servers.extend(other.api_servers);
@@ -49,13 +51,13 @@ impl NodeFacts {
 }
 
 impl NodeContext {
-    /// Takes over what is known of the node now.
+    /// Replaces the facts.
     pub fn learn(&mut self, facts: NodeFacts) {
         let NodeFacts { zone, cluster_id, api_servers } = facts;
         *self = Self { zone, cluster_id, api_servers, ..std::mem::take(self) };
     }
 
-    /// What is known of the node.
+    /// The facts without the flags and limits.
     pub fn facts(&self) -> NodeFacts {
         NodeFacts {
             zone: self.zone.clone(),

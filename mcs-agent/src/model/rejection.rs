@@ -1,11 +1,13 @@
+//! Rejections: the parts of objects that the agent does not use, with reasons.
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use super::ObjectRef;
 
-/// Why something was turned down. The serialised form is stable: `status -o json` and the metrics
-/// name reasons by it.
+/// Why a part of an object is rejected. The serialised names are stable: `status -o json` and the
+/// metrics use them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RejectionReason {
@@ -15,21 +17,21 @@ pub enum RejectionReason {
     VipInvalid,
     /// The VIP is unspecified, loopback, link-local, multicast or broadcast.
     VipForbidden,
-    /// The same address twice in `spec.ips`.
+    /// `spec.ips` lists the address twice.
     VipDuplicate,
     /// The VIP is an address of this node.
     VipIsNode,
     /// The VIP is an address of the API server.
     VipIsApiServer,
-    /// The VIP is in none of `--vip-cidr`.
+    /// The VIP is outside every `--vip-cidr`.
     VipOutsideCidr,
-    /// Another ServiceImport holds this address, port and protocol.
+    /// Another ServiceImport holds this VIP, port and protocol.
     FrontendTaken,
-    /// A port of the import is 0 or above 65535, or appears twice.
+    /// A port of the import is 0 or above 65535, or its name or number comes twice.
     PortInvalid,
-    /// Neither TCP nor UDP.
+    /// The protocol is neither TCP nor UDP.
     ProtocolUnsupported,
-    /// `sessionAffinity` or its timeout is none of what the API allows.
+    /// The API does not allow this `sessionAffinity` or timeout.
     AffinityInvalid,
     /// `internalTrafficPolicy` is neither Cluster nor Local.
     TrafficPolicyInvalid,
@@ -37,7 +39,7 @@ pub enum RejectionReason {
     TrafficPolicyNeedsIdentity,
     /// The slice's `addressType` is neither IPv4 nor IPv6.
     AddressTypeUnsupported,
-    /// An endpoint's address is no address of the slice's `addressType`.
+    /// An endpoint's address does not fit the slice's `addressType`.
     EndpointInvalid,
     /// An endpoint's address is unspecified, loopback, link-local, multicast or broadcast.
     EndpointForbidden,
@@ -45,9 +47,9 @@ pub enum RejectionReason {
     EndpointIsVip,
     /// A port of the slice is 0 or above 65535.
     EndpointPortInvalid,
-    /// A cluster name or service name is longer than a label may be.
+    /// A cluster, namespace or service name is longer than a label can be.
     NameTooLong,
-    /// More than `--max-memory` has room for.
+    /// It does not fit into `--max-memory`.
     Capacity,
 }
 
@@ -58,13 +60,13 @@ impl fmt::Display for RejectionReason {
     }
 }
 
-/// Something that was turned down, alone: all else goes on.
+/// A part of an object that the agent does not use. It uses the rest of the object.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Rejection {
-    /// The object that asked for it.
+    /// The object.
     pub object: ObjectRef,
-    /// Why.
+    /// For programs and metrics.
     pub reason: RejectionReason,
-    /// What exactly, and what to do: one sentence that stands alone.
+    /// For people: one complete sentence with the value and what to do.
     pub message: String,
 }
