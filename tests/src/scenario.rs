@@ -165,7 +165,7 @@ impl Scenario {
         new_maps: impl FnOnce(Capacity) -> anyhow::Result<M>,
         faults: Faults,
     ) -> anyhow::Result<Outcomes> {
-        let directory = TempDir::with_prefix("mcs-scenario-")?;
+        let directory = TempDir::with_prefix("mcs-play-")?;
         play(self, directory.path(), new_maps, faults)
     }
 }

@@ -134,7 +134,7 @@ pub(crate) fn agent(workspace: &Workspace, object: &Path, profile: Profile) -> R
     agent_with(workspace, object, profile, &[], "mcs-agent")
 }
 
-/// Builds binaries of mcs-tests, or all if none is named. They lie beside the agent then.
+/// Builds binaries of mcs-tests; [`suite`] says where they are.
 pub(crate) fn suites(
     workspace: &Workspace,
     object: &Path,
@@ -144,7 +144,6 @@ pub(crate) fn suites(
     announce(workspace, profile);
     let mut build = profile.cargo(workspace);
     build.args(["--package", "mcs-tests"]);
-    build.args(binaries.is_empty().then_some("--bins"));
     build.args(binaries.iter().flat_map(|binary| ["--bin", binary]));
     process::run(build.env(OBJECT_VARIABLE, object)).context(STATIC)
 }

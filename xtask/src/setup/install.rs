@@ -4,7 +4,9 @@ use std::{
     collections::BTreeSet,
     fmt,
     io::{self, IsTerminal as _, Write as _},
+    panic,
     process::Command,
+    thread,
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -41,7 +43,7 @@ impl fmt::Display for Remedy {
     }
 }
 
-/// Applies every remedy: packages first and together, because the others build on them.
+/// Applies every remedy: packages first and together, because the others build on them; these side by side.
 pub(super) fn apply(workspace: &Workspace, remedies: &[&Remedy]) -> Result<()> {
     let package = |remedy: &&Remedy| match remedy {
         Remedy::Apt(package) => Some(*package),
@@ -51,14 +53,42 @@ pub(super) fn apply(workspace: &Workspace, remedies: &[&Remedy]) -> Result<()> {
     if !packages.is_empty() {
         apt(&packages.into_iter().collect::<Vec<_>>())?;
     }
-    remedies.iter().try_for_each(|remedy| match remedy {
-        Remedy::Apt(_) => Ok(()),
-        Remedy::CargoInstall(tool) => tool.install(workspace),
-        Remedy::GoToolchain => go::install(workspace),
-        Remedy::GoBuild(module) => module.install(workspace),
-        Remedy::Kernel(source) => source.install(workspace),
-        Remedy::RustupComponent { component, toolchain } => rustup(component, toolchain.as_deref()),
+    // Each of these waits for downloads and for one CPU, for most of its time.
+    let by_cargo = |remedy: &Remedy| {
+        matches!(remedy, Remedy::CargoInstall(_) | Remedy::RustupComponent { .. })
+    };
+    let by_go = |remedy: &Remedy| matches!(remedy, Remedy::GoToolchain | Remedy::GoBuild(_));
+    let kernels = |remedy: &Remedy| matches!(remedy, Remedy::Kernel(_));
+    let install = |of: &dyn Fn(&Remedy) -> bool| -> Result<()> {
+        let mut remedies = remedies.iter().filter(|remedy| of(remedy));
+        remedies.try_for_each(|remedy| remedy.apply(workspace))
+    };
+    thread::scope(|scope| {
+        let threads = [
+            scope.spawn(|| install(&by_cargo)),
+            scope.spawn(|| install(&by_go)),
+            scope.spawn(|| install(&kernels)),
+        ];
+        let ended =
+            threads.map(|thread| thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic)));
+        ended.into_iter().collect()
     })
+}
+
+impl Remedy {
+    /// Installs it, unless it is a package.
+    fn apply(&self, workspace: &Workspace) -> Result<()> {
+        match self {
+            Self::Apt(_) => Ok(()),
+            Self::CargoInstall(tool) => tool.install(workspace),
+            Self::GoToolchain => go::install(workspace),
+            Self::GoBuild(module) => module.install(workspace),
+            Self::Kernel(source) => source.install(workspace),
+            Self::RustupComponent { component, toolchain } => {
+                rustup(component, toolchain.as_deref())
+            }
+        }
+    }
 }
 
 fn rustup(component: &str, toolchain: Option<&str>) -> Result<()> {

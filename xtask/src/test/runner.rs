@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result};
 use mcs_tests::wait;
 
 use super::{
-    suites::{END_TO_END, Extra, Suite, Work},
+    suites::{END_TO_END, Extra, SUITES, Suite, Work},
     summary::{Build, Outcome, Run},
 };
 use crate::{
@@ -252,6 +252,12 @@ fn unit(workspace: &Workspace) -> Result<()> {
 fn agent(workspace: &Workspace) -> Result<Built> {
     let object = build::object(workspace)?;
     let agent = build::release(workspace, &object)?;
-    build::suites(workspace, &object, RELEASE, &[])?;
+    // Without the bench, which only `cargo xtask bench` needs.
+    let binaries = SUITES.iter().filter_map(|suite| match suite.work {
+        Work::Binary(binary) => Some(binary),
+        _ => None,
+    });
+    let binaries: Vec<_> = binaries.chain(["traffic"]).collect();
+    build::suites(workspace, &object, RELEASE, &binaries)?;
     Ok(Built { object, agent })
 }

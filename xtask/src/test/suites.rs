@@ -81,7 +81,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::UnitTests,
         company: Company::Alone,
-        budget: 120,
+        budget: 60,
         full: None,
     },
     Suite {
