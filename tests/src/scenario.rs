@@ -61,7 +61,7 @@ use self::{
 };
 use crate::{
     fuzz::{Regressions, fuzz},
-    suite::Suite,
+    suite::{Suite, tell},
 };
 
 /// Of 1000 writes to the maps, how many fail when some are to fail.
@@ -115,9 +115,9 @@ pub fn main<C: 'static, M: Backing + 'static>(
         fuzz(Regressions::OBJECTS, stories, &Story::any(), story)
     });
     suite.main(move || {
-        println!(
+        tell(format!(
             "{count} scenarios, each played {plays} times: once as it is, once with maps that grow, then with 10 % faults"
-        );
+        ));
         begin()
     })
 }

@@ -14,8 +14,8 @@ use crate::{
 
 /// Try random inputs for longer than the suites do
 ///
-/// What fails is made as small as it gets, and printed; its seed is noted in tests/proptest-regressions, to be
-/// committed: the suites try such inputs first.
+/// Failing inputs are shrunk and printed. Their seeds are saved in tests/proptest-regressions; commit them, because the
+/// suites try these inputs first.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// What to try; by default all, one after the other

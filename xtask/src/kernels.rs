@@ -43,7 +43,7 @@ const QUICK_ON_NEWEST: &[Suite] = &[Suite::Load];
 /// Run the suites on other kernels, and print the matrix
 ///
 /// Debian's kernels are fetched into the cache, and booted by qemu with two CPUs and no network.
-/// A cell shows cases passed, skipped and failed; a skip is what a kernel lacks, which is told below.
+/// A cell shows cases passed, skipped and failed. The reasons of skips, which are what a kernel lacks, are printed below.
 /// Fails unless every suite passes on every kernel.
 #[derive(clap::Args)]
 pub(crate) struct Args {

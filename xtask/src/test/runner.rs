@@ -134,8 +134,9 @@ impl<'a> Runner<'a> {
                 command
             }
             Work::Verb(arguments) => {
-                let mut command = Command::new(env::current_exe()?);
-                command.args(arguments).current_dir(&self.workspace.root);
+                // Unit tests may have built this program again meanwhile.
+                let mut command = self.workspace.cargo();
+                command.args(["run", "--quiet", "--package", "xtask", "--"]).args(arguments);
                 command
             }
         };

@@ -44,7 +44,7 @@ impl World {
             member.wait()?;
         }
         let release = Release::new(&clusters.programs, &args.values)?;
-        println!("{:>6.1} s  clients and servers are ready", begin.elapsed().as_secs_f64());
+        tell(format!("{:.1} s  clients and servers are ready", begin.elapsed().as_secs_f64()));
         let logs = clusters.directory.clone();
         let (numbers, keep) = (Cell::new(1), args.keep);
         let world = Self { members, release, numbers, keep, clusters };

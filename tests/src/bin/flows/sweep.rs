@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use mcs_agent::flows::{FlowEntry, FlowGate, FlowSweep};
 use mcs_common::{Flow, FlowsUsed};
-use mcs_tests::suite::Suite;
+use mcs_tests::suite::{Suite, tell};
 
 use crate::{
     World,
@@ -130,13 +130,13 @@ fn full_table(world: &mut World) -> anyhow::Result<()> {
     ensure!(counting.entries > 130_000, "{} entries are left", counting.entries);
     let forgetting = sweep.sweep_at(200 * SECOND)?;
     ensure!(forgetting.forgotten > 32_000, "{} flows forgotten", forgetting.forgotten);
-    println!(
-        "    {} entries counted in {} ms; {} flows forgotten in {} ms",
+    tell(format!(
+        "{} entries counted in {} ms; {} flows forgotten in {} ms",
         counting.entries,
         counting.sweep_micros / 1000,
         forgetting.forgotten,
         forgetting.sweep_micros / 1000
-    );
+    ));
     // On a thread of its own it may take its time, but not more than from one sweep to the next.
     let limit = u64::try_from(Duration::from_secs(10).as_micros())?;
     assert!(counting.sweep_micros < limit && forgetting.sweep_micros < limit);

@@ -9,7 +9,7 @@ use mcs_agent::model::EventBatch;
 use mcs_tests::{
     manifests::{Protocol, Service},
     site::Site,
-    suite::Suite,
+    suite::{Suite, tell},
     traffic::{self, Load},
     writer::{WriteFaults, Writer, batch},
 };
@@ -80,7 +80,7 @@ fn replaces_sets(world: &mut World) -> anyhow::Result<()> {
         }
         Ok(())
     })?;
-    println!("       {replacements} replacements, {answers} answers");
+    tell(format!("{replacements} replacements, {answers} answers"));
     assert_eq!(inconsistent(&site)?, 0);
     Ok(())
 }
@@ -93,7 +93,7 @@ fn replaces_by_manifests(world: &mut World) -> anyhow::Result<()> {
         let mut sets = SETS.iter().cycle().skip(1).take(8);
         sets.try_for_each(|set| world.site.apply(&target.clone().with(set).service))
     })?;
-    println!("       8 replacements, {answers} answers");
+    tell(format!("8 replacements, {answers} answers"));
     world.site.remove(&target.service)
 }
 
@@ -119,7 +119,7 @@ fn replaces_vips(world: &mut World) -> anyhow::Result<()> {
     let answers = traffic::during(world.netns(Place::Pod), &load, || {
         states.iter().cycle().take(200).try_for_each(|state| writer.write(state).map(drop))
     })?;
-    println!("       {} VIPs replaced, {answers} answers", 200 * (FEW - 2));
+    tell(format!("{} VIPs replaced, {answers} answers", 200 * (FEW - 2)));
     assert_eq!(inconsistent(&site)?, 0);
     Ok(())
 }
