@@ -1,5 +1,5 @@
-//! The running agent: one task that takes what the source says, computes what is wanted, and writes
-//! what differs.
+//! The running agent: one task takes the changes of the source, runs the engine on them, and repairs what other
+//! processes change. Threads serve health and metrics, and attach programs to devices.
 
 mod addresses;
 mod audit;
@@ -13,17 +13,15 @@ mod programs;
 mod repairs;
 mod report;
 mod server;
+mod signals;
 mod source_lost;
 mod tc;
 mod vitals;
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc};
 
 use anyhow::{Context as _, bail};
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::mpsc,
-};
+use tokio::sync::mpsc;
 
 pub use audit::{AuditPass, AuditReport};
 pub use config::{Config, SocketLb, SourceConfig, TcAttach};
@@ -32,6 +30,7 @@ pub use heap::share_heap;
 pub(crate) use programs::run_directory_mark;
 pub use repairs::{Repaired, Repairs};
 pub use report::{AgentInfo, ListenerReport, Report, ReportError};
+pub(crate) use signals::until_signal;
 #[cfg(test)]
 pub(crate) use tc::fixture as tc_fixture;
 pub use tc::{DeviceReport, TcReport};
@@ -43,8 +42,6 @@ use crate::{
     source::{KubernetesSource, ManifestSource},
 };
 
-/// How often what may have changed unheard is looked at: this node's addresses, devices.
-const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// Batches that wait while one is being applied; what waits is merged.
 const WAITING_BATCHES: usize = 64;
 
@@ -53,21 +50,10 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     tokio::select! {
         biased;
         // First, since a container's first process misses a signal that it does not handle yet.
-        told = told_to_end() => told,
+        result = until_signal() => result,
         result = serve(config) => result,
     }
     .inspect(|()| tracing::info!("stopping; the dataplane stays in place"))
-}
-
-/// Waits for SIGTERM or SIGINT.
-pub(crate) async fn told_to_end() -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
 }
 
 async fn serve(config: Config) -> anyhow::Result<()> {

@@ -1,5 +1,5 @@
-//! Network devices: which of them get the programs of the packet path, and why the others do not.
-//! All of it is pure; what there is comes from [`netlink`](crate::netlink).
+//! Network devices: which of them get the programs of the packet path, and why the others do not. Pure functions;
+//! [`netlink`](crate::netlink) lists the devices.
 
 mod pattern;
 mod select;
@@ -18,13 +18,13 @@ pub struct Device {
     pub name: String,
     /// `veth`, `bridge` and so on, as `ip link add type` names it; empty for hardware.
     pub kind: String,
-    /// What its packets begin with.
+    /// The header that its packets begin with.
     pub link_type: LinkType,
     /// Whether its other end is in another network namespace.
     pub peer_elsewhere: bool,
 }
 
-/// What the packets of a device begin with.
+/// The header that the packets of a device begin with.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LinkType {
     /// An Ethernet header.
@@ -37,7 +37,7 @@ pub enum LinkType {
     Other(String),
 }
 
-/// What there is at one time.
+/// The devices of a network namespace at one time.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DeviceList {
     /// Every device.

@@ -26,7 +26,7 @@ pub use layout::CONFIG_NAMES as CONFIG_MAPS;
 pub use lock::{DirectoryLock, is_held};
 pub use map_memory::{capacity_within, config_memory};
 pub use object::{LoadError, LoadOptions, Programs, state_bytes};
-pub use pins::{Cleaned, Pins};
+pub use pins::{CleanupSummary, Pins};
 pub use probe::Features;
 pub use program_log::ProgramLogError;
 pub use tampering::{Repair, Tampering};

@@ -1,5 +1,5 @@
-//! Devices, routes, the filters of tc, and UDP sockets, asked of the kernel and told to it. Types of netlink end
-//! here.
+//! Netlink: reads devices, routes, tc filters and UDP sockets, changes filters and destroys sockets. No type of a
+//! netlink crate leaves this module.
 
 mod events;
 mod filters;
@@ -15,18 +15,18 @@ use tokio::task::JoinHandle;
 
 pub use events::Events;
 pub use filters::{Direction, Filter, FilterPlace, NewFilter};
-pub use sockets::{ConnectedUdp, Destroyed, SocketDiag};
+pub use sockets::{ConnectedUdp, DestroyOutcome, SocketDiag};
 
 use crate::devices::DeviceList;
 
-/// A socket to ask by. It is of the network namespace of the thread that opened it.
+/// A netlink socket. It belongs to the network namespace of the thread that opened it.
 #[derive(Clone, Debug)]
 pub struct Netlink {
     handle: Handle,
     connection: Arc<JoinHandle<()>>,
 }
 
-/// Why the kernel was not asked, or what it said.
+/// The error of a request to the kernel.
 #[derive(Debug, Error)]
 #[error("cannot {action}")]
 pub struct NetlinkError {
@@ -53,16 +53,16 @@ impl Netlink {
         Ok(Self { handle, connection: Arc::new(tokio::spawn(connection)) })
     }
 
-    /// All devices, and where default routes lead.
+    /// All devices, and those that default routes lead to.
     pub async fn list_devices(&self) -> Result<DeviceList, NetlinkError> {
         let devices = links::devices(&self.handle).await?;
         let default_routes = routes::default_routes(&self.handle).await?;
-        self.is_whole()?;
+        self.check()?;
         Ok(DeviceList { devices, default_routes })
     }
 
-    /// Fails if the socket has broken, at which lists end like any other.
-    pub fn is_whole(&self) -> Result<(), NetlinkError> {
+    /// Fails if the socket has broken: lists that it returned may lack their end.
+    pub fn check(&self) -> Result<(), NetlinkError> {
         if self.connection.is_finished() {
             let error = io::Error::from(io::ErrorKind::ConnectionReset);
             return Err(NetlinkError::new("read from the netlink socket", error));
@@ -71,7 +71,7 @@ impl Netlink {
     }
 }
 
-/// What the kernel said, where it said something.
+/// The kernel's error, if it has returned one.
 fn into_io(error: rtnetlink::Error) -> io::Error {
     match error {
         rtnetlink::Error::NetlinkError(message) => message.to_io(),

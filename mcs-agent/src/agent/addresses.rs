@@ -1,3 +1,5 @@
+//! The addresses of this node.
+
 use std::{collections::BTreeSet, io, net::IpAddr};
 
 use nix::ifaddrs::getifaddrs;

@@ -1,3 +1,5 @@
+//! The background comparison of the config maps with the realized state.
+
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant},

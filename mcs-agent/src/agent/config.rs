@@ -1,3 +1,5 @@
+//! The configuration of the agent.
+
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use ipnet::IpNet;
@@ -11,7 +13,10 @@ use crate::{
     source::KubernetesOptions,
 };
 
-/// What `mcs-agent run` was told.
+/// How often the agent checks what changes without a notification: addresses of this node, devices.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The flags of `mcs-agent run`.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Where objects come from.

@@ -16,12 +16,14 @@ use tokio::{
 };
 
 use super::{
-    AgentInfo, Config, LOOK_INTERVAL, Report, addresses,
+    addresses,
     audit::{self, Auditor},
+    config::{Config, POLL_INTERVAL},
     cpu::thread_cpu,
     heap,
     programs::InstalledPrograms,
     repairs::Repairs,
+    report::{AgentInfo, Report},
     source_lost::SourceLost,
     tc::PacketEvent,
     vitals::Vitals,
@@ -121,7 +123,7 @@ impl Control {
         mut batches: mpsc::Receiver<EventBatch>,
     ) -> anyhow::Result<()> {
         self.report();
-        let mut look = interval(LOOK_INTERVAL);
+        let mut look = interval(POLL_INTERVAL);
         let mut guard = interval(GUARD_INTERVAL);
         let mut audit = interval(audit::INTERVAL);
         loop {
@@ -345,7 +347,7 @@ impl Control {
         }
         if let Err(error) = report.write(&self.installed.run_directory) {
             tracing::warn!("{:#}; trying again", anyhow::Error::new(error));
-            self.report_at = Some(Instant::now() + LOOK_INTERVAL);
+            self.report_at = Some(Instant::now() + POLL_INTERVAL);
         }
         // CPU time: on a busy node a short report may take long.
         let took = thread_cpu().saturating_sub(before);

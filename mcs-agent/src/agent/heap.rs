@@ -1,3 +1,5 @@
+//! The allocator of the C library.
+
 #![cfg_attr(target_env = "gnu", expect(unsafe_code, reason = "mallopt and malloc_trim"))]
 
 /// Keeps the C library from making a heap for each thread: nearly all is allocated and freed by one,

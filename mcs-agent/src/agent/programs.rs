@@ -12,7 +12,7 @@ use anyhow::{Context as _, ensure};
 use mcs_common::{RunRecord, text};
 
 use super::{
-    Config, SocketLb,
+    config::{Config, SocketLb},
     tc::{self, PacketPath},
 };
 use crate::{

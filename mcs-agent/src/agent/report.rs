@@ -1,3 +1,5 @@
+//! The status report: a file that the agent writes and `status` reads.
+
 use std::{
     collections::BTreeMap,
     fs, io,
@@ -9,7 +11,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{AuditReport, Repairs, SocketLb, TcReport};
+use super::{audit::AuditReport, config::SocketLb, repairs::Repairs, tc::TcReport};
 use crate::{
     dataplane::Run,
     engine::Usage,

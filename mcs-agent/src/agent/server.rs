@@ -22,7 +22,12 @@ use tokio::{
 };
 
 pub(super) use self::answer::Answers;
-use super::{Config, LOOK_INTERVAL, report::ListenerReport, told_to_end, vitals::Vitals};
+use super::{
+    config::{Config, POLL_INTERVAL},
+    report::ListenerReport,
+    signals::until_signal,
+    vitals::Vitals,
+};
 use crate::loader::Pins;
 
 /// Connections of one address at a time; more wait.
@@ -81,7 +86,7 @@ pub(super) fn start(config: &Config, vitals: &Arc<Vitals>) -> anyhow::Result<()>
                 tokio::spawn(listener.serve(socket, Arc::clone(&answers)));
             }
             // The control task hears of it too, unless it is busy.
-            match told_to_end().await {
+            match until_signal().await {
                 Ok(()) => vitals.stop(),
                 Err(error) => {
                     tracing::warn!("/readyz will not tell that the agent ends: {error:#}");
@@ -145,7 +150,7 @@ impl Listener {
                 Some(Err(error)) => self.note(Some(&error)),
                 None => {}
             }
-            sleep(LOOK_INTERVAL).await;
+            sleep(POLL_INTERVAL).await;
             socket = self.bind();
         }
     }

@@ -14,7 +14,7 @@ use tokio::{sync::watch, time::Instant};
 pub use report::{DeviceReport, TcReport};
 
 use self::worker::Worker;
-use super::{Config, TcAttach};
+use super::config::{Config, TcAttach};
 use crate::{
     devices::TcMode,
     loader::{Classifiers, Features, Mechanism, Pins, TcHook, detach_all},

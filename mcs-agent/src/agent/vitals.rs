@@ -10,7 +10,10 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{Report, metrics::SyncMetrics, report::ListenerReport};
+use super::{
+    metrics::SyncMetrics,
+    report::{ListenerReport, Report},
+};
 
 /// How often a start that waits for something says that it is alive.
 const STARTING_BEAT: Duration = Duration::from_secs(1);

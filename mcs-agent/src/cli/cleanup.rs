@@ -34,7 +34,7 @@ pub(super) fn run(args: &CleanupArgs) -> anyhow::Result<ExitCode> {
     runtime.block_on(async {
         clean(&args.bpffs.bpffs).await?;
         if args.wait {
-            agent::told_to_end().await?;
+            agent::until_signal().await?;
         }
         Ok(ExitCode::SUCCESS)
     })

@@ -1,3 +1,5 @@
+//! The map that names the agent which owns the pins.
+
 use std::{
     fmt, io,
     path::{Path, PathBuf},

@@ -1,3 +1,5 @@
+//! The patterns of `--tc-devices` and `--uplinks`.
+
 use std::{fmt, str::FromStr};
 
 use glob::Pattern;

@@ -1,3 +1,5 @@
+//! Which devices get programs, and why others do not.
+
 use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};

@@ -1,3 +1,5 @@
+//! Tests of flows, scans and their report.
+
 use std::net::{IpAddr, Ipv4Addr};
 
 use mcs_common::{BackendRef, Flow, FlowFlags, FlowState, Seen, Tuple};

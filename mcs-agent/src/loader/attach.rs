@@ -1,3 +1,5 @@
+//! Attaching the socket programs to a cgroup, by pinned links.
+
 use std::{
     io,
     os::fd::AsFd as _,
@@ -11,12 +13,12 @@ use thiserror::Error;
 use super::{CgroupRoot, HOOKS, Hook, Pins};
 use crate::bpf::{Object, attach_to_cgroup, cgroup_link_info, open_link, update_link};
 
-/// A hook as the kernel tells it.
+/// The attachment of a hook, according to the kernel.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AttachedHook {
     /// The hook's name.
     pub name: String,
-    /// The cgroup's id, or `None` when nothing of ours is attached (or its cgroup is gone).
+    /// The cgroup's id; `None` if no program of ours is attached, or its cgroup was removed.
     pub cgroup_id: Option<u64>,
     /// The program's id, as in `bpftool prog show id`.
     pub program_id: Option<u32>,
@@ -57,9 +59,9 @@ pub enum AttachError {
     },
 }
 
-/// Makes `hook` run `program` at `cgroup`: switches the link that is held, or that an earlier agent
-/// pinned, or attaches anew where there is none, or where it leads elsewhere. The link is to be pinned
-/// afterwards. Returns what is to be held, unless that is `held` still.
+/// Makes `hook` run `program` at `cgroup`. It updates the link that this agent holds, or that an earlier one has
+/// pinned. If there is none, or it is attached elsewhere, it makes a new one. Returns the link that the caller
+/// pins and holds from now on; `None` if that is `held`.
 pub(super) fn attach(
     program: &mut CgroupSockAddr,
     hook: &Hook,
@@ -103,7 +105,7 @@ pub(super) fn is_attached(link: &Object, hook: &Hook, cgroup: &CgroupRoot) -> io
     Ok(info.is_some_and(|info| info.cgroup_id == cgroup.id && info.attach_type == attach_type))
 }
 
-/// Every hook as it stands.
+/// The attachment of every hook.
 pub(super) fn inspect(pins: &Pins) -> Result<Vec<AttachedHook>, AttachError> {
     HOOKS.iter().map(|hook| inspect_one(pins, hook)).collect()
 }

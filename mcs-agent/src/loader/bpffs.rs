@@ -1,3 +1,5 @@
+//! The BPF file system that holds the pins.
+
 use std::{
     fs::{self, DirBuilder},
     io,
@@ -16,7 +18,7 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// Why `--bpffs` cannot be used.
 #[derive(Debug, Error)]
 pub enum BpffsError {
-    /// It is not there, or cannot be looked at.
+    /// It does not exist, or cannot be read.
     #[error("cannot use --bpffs {path}")]
     Unusable {
         /// The directory.
@@ -24,13 +26,13 @@ pub enum BpffsError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// It is there, on another file system.
+    /// It is on another file system.
     #[error("--bpffs {path} is not on a BPF file system: mount one with `mount -t bpf bpf {path}`")]
     NotBpffs {
         /// The directory.
         path: PathBuf,
     },
-    /// Its directory for pins is not this user's alone.
+    /// Others can write to its directory for pins.
     #[error(
         "{path} can be written by others, who could replace what is pinned there: find out who made \
          it, and remove it"
@@ -41,7 +43,7 @@ pub enum BpffsError {
     },
 }
 
-/// Checks that a directory is on a BPF file system, and makes it where its parent is on one.
+/// Checks that a directory is on a BPF file system, or makes it if its parent is on one.
 pub(crate) fn prepare(path: &Path) -> Result<(), BpffsError> {
     let unusable = |source| BpffsError::Unusable { path: path.to_owned(), source };
     match path.parent() {
@@ -53,15 +55,15 @@ pub(crate) fn prepare(path: &Path) -> Result<(), BpffsError> {
     }
 }
 
-/// Makes a directory for pins, and refuses one that somebody else made or may write: a BPF file system may
-/// let anybody make directories.
+/// Makes a directory for pins. It fails for a directory that another user made or may write: a BPF file system may
+/// let everybody make directories.
 pub(crate) fn make_own(path: &Path) -> Result<(), BpffsError> {
     let unusable = |source| BpffsError::Unusable { path: path.to_owned(), source };
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(unusable(error)),
         _ => {}
     }
-    // Not what a symbolic link leads to.
+    // A symbolic link is not followed.
     let found = fs::symlink_metadata(path).map_err(unusable)?;
     let is_own = found.is_dir()
         && found.uid() == rustix::process::geteuid().as_raw()

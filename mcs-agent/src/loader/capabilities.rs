@@ -1,11 +1,13 @@
+//! The capabilities that the agent needs.
+
 use rustix::{
     io,
     thread::{CapabilitySet, capabilities},
 };
 use thiserror::Error;
 
-/// What loading and attaching take on the kernels that we run on (5.10 and newer), and what is as
-/// good.
+/// The capabilities that loading and attaching take on Linux 5.10 and newer, each with another one that includes
+/// it.
 const NEEDED: [(&str, CapabilitySet, CapabilitySet); 3] = [
     ("CAP_BPF", CapabilitySet::BPF, CapabilitySet::SYS_ADMIN),
     ("CAP_NET_ADMIN", CapabilitySet::NET_ADMIN, CapabilitySet::empty()),
@@ -15,19 +17,19 @@ const NEEDED: [(&str, CapabilitySet, CapabilitySet); 3] = [
 /// Why this process cannot load and attach programs.
 #[derive(Debug, Error)]
 pub enum CapabilityError {
-    /// It may not.
+    /// Some capabilities are missing.
     #[error(
         "this process lacks {0}, without which programs cannot be loaded and attached: run it as \
          root, in a container with BPF, NET_ADMIN and PERFMON among its added capabilities"
     )]
     Missing(String),
-    /// The kernel does not say.
+    /// The kernel does not return the capabilities.
     #[error("cannot read the capabilities of this process")]
     Unknown(#[from] io::Errno),
 }
 
-/// Fails if this process lacks what loading and attaching take. The kernel would say no more than
-/// EPERM, or log how far the verifier got.
+/// Fails if this process lacks a capability. Without this check the kernel would only return EPERM, or a log of the
+/// verifier.
 pub fn ensure_capable() -> Result<(), CapabilityError> {
     let missing = missing(capabilities(None)?.effective);
     if missing.is_empty() { Ok(()) } else { Err(CapabilityError::Missing(missing.join(", "))) }

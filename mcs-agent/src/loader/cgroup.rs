@@ -1,3 +1,5 @@
+//! The cgroup that the socket programs are attached to.
+
 use std::{
     fs::{self, File},
     io,
@@ -21,10 +23,10 @@ pub struct CgroupRoot {
 /// Why there is no cgroup to attach to.
 #[derive(Debug, Error)]
 pub enum CgroupError {
-    /// No mount.
+    /// No cgroup v2 file system is mounted.
     #[error("no cgroup v2 file system is mounted: mount one, or name it with --cgroup-root")]
     NotMounted,
-    /// The mount shows a part of the hierarchy only.
+    /// The mount shows only a part of the hierarchy.
     #[error(
         "the cgroup v2 mount {path} is rooted at a child cgroup: programs attached there would \
          miss most of the node. Mount the host's hierarchy (in a container: hostPath), or name \
@@ -34,7 +36,7 @@ pub enum CgroupError {
         /// The mount.
         path: PathBuf,
     },
-    /// Named, but not on cgroup v2.
+    /// The cgroup that a flag names is not on cgroup v2.
     #[error("--cgroup-root {path} is not on a cgroup v2 file system")]
     NotCgroup2 {
         /// The directory.
@@ -51,9 +53,8 @@ pub enum CgroupError {
 }
 
 impl CgroupRoot {
-    /// The cgroup named, or else the root of the mounted hierarchy.
-    ///
-    /// Of a hybrid host's directory of hierarchies that of version 2 is meant.
+    /// The cgroup that a flag names, or else the root of the mounted hierarchy. On a hybrid host the directory of all
+    /// hierarchies stands for the one of version 2.
     pub fn find(named: Option<&Path>) -> Result<Self, CgroupError> {
         if let Some(path) = named {
             let unified = path.join("unified");
@@ -73,7 +74,7 @@ impl CgroupRoot {
         Self::open(&path)
     }
 
-    /// Whether the cgroup of that path is this one still.
+    /// Whether the path still leads to this cgroup.
     pub fn is_current(&self) -> bool {
         fs::metadata(&self.path).is_ok_and(|found| found.ino() == self.id)
     }

@@ -1,3 +1,5 @@
+//! The lock that makes one agent the only one on its bpffs directory.
+
 use std::{
     fs::{self, File},
     io,
@@ -9,8 +11,8 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 
-/// Held for as long as this agent runs on its bpffs directory; a second one waits for it. The
-/// kernel drops it with the process, however that ends.
+/// The lock of a bpffs directory. An agent keeps it while it runs; a second agent waits for it. The kernel
+/// releases it when the process ends.
 #[derive(Debug)]
 pub struct DirectoryLock {
     directory: File,
@@ -20,7 +22,7 @@ impl DirectoryLock {
     /// Takes the lock, or `None` if another agent holds it.
     pub fn try_take(directory: &Path) -> io::Result<Option<Self>> {
         let file = File::open(directory)?;
-        // A command that looks whether it is held holds it for an instant.
+        // `is_held` of a command takes it for an instant.
         for attempt in 0..3 {
             if attempt > 0 {
                 thread::sleep(Duration::from_millis(20));
@@ -43,7 +45,7 @@ impl DirectoryLock {
     }
 }
 
-/// Whether somebody holds the lock now.
+/// Whether an agent has the lock now.
 pub fn is_held(directory: &Path) -> io::Result<bool> {
     // A shared lock: two commands that look at the same time do not see each other as agents.
     let file = File::open(directory)?;

@@ -1,3 +1,5 @@
+//! Loading the embedded object, and moving attached programs and pinned maps to it.
+
 use std::{
     collections::BTreeMap,
     fs, io,
@@ -33,7 +35,7 @@ static OBJECT: Option<&[u8]> = include!(concat!(env!("OUT_DIR"), "/object.rs"));
 /// How to load the programs.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
-    /// Where to pin.
+    /// Where maps and links are pinned.
     pub pins: Pins,
     /// How large the config maps are.
     pub capacity: Capacity,
@@ -41,7 +43,7 @@ pub struct LoadOptions {
     pub flows: FlowCapacity,
     /// What the kernel can do.
     pub features: Features,
-    /// Translate the sockets of this network namespace only.
+    /// The cookie of the network namespace whose sockets are translated; `None` for all.
     pub only_netns: Option<u64>,
     /// Load the programs for these hooks of devices.
     pub tc_hooks: Vec<TcHook>,
@@ -58,7 +60,7 @@ pub enum LoadError {
          `cargo xtask build`, and use target/release/mcs-agent"
     )]
     NoObject,
-    /// No place to pin.
+    /// There is no place to pin.
     #[error(transparent)]
     Bpffs(#[from] BpffsError),
     /// A directory or pin cannot be made or removed.
@@ -66,25 +68,25 @@ pub enum LoadError {
     Pin {
         /// What was tried.
         action: &'static str,
-        /// Where.
+        /// The directory or pin.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// Maps could not be made.
     #[error("cannot make the maps under {path}")]
     Maps {
-        /// Where.
+        /// Their directory.
         path: PathBuf,
-        /// What aya said.
+        /// The error of aya.
         source: Box<EbpfError>,
     },
-    /// The verifier, or the kernel, does not take a program.
+    /// The kernel rejects a program.
     #[error("the kernel does not take the program {program}")]
     Program {
-        /// Which.
+        /// The program's name.
         program: &'static str,
-        /// What aya said, with the verifier's log.
+        /// The error of aya, with the verifier's log.
         source: ProgramError,
     },
     /// A hook could not be attached.
@@ -95,7 +97,7 @@ pub enum LoadError {
     Log(#[from] ProgramLogError),
 }
 
-/// The loaded programs and where their maps are pinned.
+/// The loaded programs, with their maps and links.
 pub struct Programs {
     ebpf: Ebpf,
     classifiers: Classifiers,
@@ -104,7 +106,7 @@ pub struct Programs {
     staged: bool,
     /// The config maps, by name.
     config_maps: Vec<(&'static str, Object)>,
-    /// All others, by name.
+    /// The state maps and the run record, by name.
     state_maps: Vec<(&'static str, Object)>,
     /// The attachments, by hook.
     links: BTreeMap<&'static str, Object>,
@@ -114,9 +116,9 @@ pub struct Programs {
 impl Programs {
     /// Loads the programs with the maps that are pinned, or with new ones.
     ///
-    /// Where the pinned config maps are of another shape (another capacity, another version, a
-    /// damaged pin) and programs may be running with them, new ones are made beside them. The
-    /// programs go on with the old ones until [`Programs::attach`].
+    /// If the pinned config maps have another shape (another capacity, another version, a damaged pin) and
+    /// programs may be running with them, this makes new ones beside them. The attached programs use the old
+    /// maps until [`Programs::attach`].
     pub fn load(options: &LoadOptions) -> Result<Self, LoadError> {
         allow_locked_memory();
         let pins = options.pins.clone();
@@ -127,15 +129,15 @@ impl Programs {
         Self::load_into(options, directory, staged)
     }
 
-    /// Loads the programs with new config maps, beside those of the programs that run and beside
-    /// those that are staged for them. [`Programs::stage`] is due once they are filled.
+    /// Loads the programs with new config maps, beside those of the attached programs and beside staged ones.
+    /// The caller fills them and calls [`Programs::stage`].
     pub fn load_beside(options: &LoadOptions) -> Result<Self, LoadError> {
         let directory = options.pins.next_config();
         Pins::remove_config(&directory).map_err(pin_error("remove", &directory))?;
         Self::load_into(options, directory, false)
     }
 
-    /// Puts new config maps in the place of those that were staged before, if there were any.
+    /// Stages the new config maps, in the place of those that were staged before.
     pub fn stage(&mut self) -> Result<(), LoadError> {
         let new = self.pins.new_config();
         Pins::remove_config(&new).map_err(pin_error("remove", &new))?;
@@ -161,7 +163,7 @@ impl Programs {
         let only_netns = options.only_netns.unwrap_or(0);
         let mut loader = EbpfLoader::new();
         loader
-            // The kernel's types, which nothing here is relocated by: megabytes.
+            // The programs have no relocations by the kernel's types, which take megabytes.
             .btf(None)
             .override_global("HAVE_SET_RETVAL", &have_set_retval, true)
             .override_global("AYA_LOG_LEVEL", &log_level, true)
@@ -209,7 +211,7 @@ impl Programs {
         })
     }
 
-    /// The programs for devices, to be attached elsewhere. They are given away once.
+    /// Hands over the programs for devices. A second call returns none.
     pub fn take_classifiers(&mut self) -> Classifiers {
         std::mem::take(&mut self.classifiers)
     }
@@ -219,18 +221,18 @@ impl Programs {
         &self.config
     }
 
-    /// Whether the config maps are new ones beside those of the programs that run: they should be
-    /// filled before [`Programs::attach`], and [`Programs::commit`] is due after it.
+    /// Whether the config maps are new ones beside those of the attached programs. The caller fills them, then
+    /// calls [`Programs::attach`] and [`Programs::commit`].
     pub fn is_staged(&self) -> bool {
         self.staged
     }
 
-    /// Goes on with the links of these programs, which are about to be switched.
+    /// Takes over the links of the former programs, which [`Programs::attach`] will update.
     pub fn take_links(&mut self, former: &mut Self) {
         self.links = std::mem::take(&mut former.links);
     }
 
-    /// Attaches every program, or switches the links that are held or that an earlier agent left.
+    /// Attaches every program: updates the links that this agent holds or an earlier one left, or makes new ones.
     pub fn attach(&mut self, cgroup: &CgroupRoot) -> Result<(), LoadError> {
         HOOKS.iter().try_for_each(|hook| self.attach_one(hook, cgroup))
     }
@@ -241,7 +243,7 @@ impl Programs {
         let held = self.links.get(hook.name);
         let new = attach::attach(program, hook, &self.pins, cgroup, held)?;
         if let Some(link) = new {
-            // Before it is pinned, which may fail: the program runs as long as it is held.
+            // Before it is pinned, which may fail: the program runs while the link is open.
             let former = self.links.insert(hook.name, link);
             self.pin_link(hook)?;
             drop(former);
@@ -258,7 +260,7 @@ impl Programs {
         link.pin(&pin, &self.pins.scratch()).map_err(pin_error("pin", &pin))
     }
 
-    /// Attaches again what is not attached to this cgroup any more.
+    /// Attaches again the programs that are no longer attached to this cgroup.
     pub fn repair_hooks(&mut self, cgroup: &CgroupRoot) -> Result<Vec<Repair>, LoadError> {
         let mut repairs = Vec::new();
         for hook in &HOOKS {
@@ -277,7 +279,7 @@ impl Programs {
         Ok(repairs)
     }
 
-    /// Pins again what is not pinned any more where it was.
+    /// Pins again the maps and links whose pins were removed or replaced.
     pub fn repair_pins(&self) -> Result<Vec<Repair>, LoadError> {
         let config = self.config_maps.iter().map(|(name, map)| (self.config.join(name), map));
         let place =
@@ -343,19 +345,18 @@ impl Pins {
         self.remove_links().map(drop).map_err(pin_error("detach what is in", self.root()))
     }
 
-    /// Every hook as it stands.
+    /// The attachment of every hook.
     pub fn hooks(&self) -> Result<Vec<AttachedHook>, LoadError> {
         Ok(attach::inspect(self)?)
     }
 
-    /// Every pinned link to a device as it stands.
+    /// Every pinned link to a device.
     pub fn tc_links(&self) -> Result<Vec<TcLink>, LoadError> {
         self.tc().links().map_err(pin_error("read the links in", self.root()))
     }
 
-    /// The capacity that the pinned config maps were made for; `None` where there are none, or not
-    /// all. Who asks holds the lock of the directory, since what a killed agent left is put in order
-    /// first.
+    /// The capacity that the pinned config maps were made for; `None` if one is missing. The caller holds the
+    /// lock of the directory, since this finishes first what a killed agent left half done.
     pub fn capacity(&self) -> Result<Option<Capacity>, LoadError> {
         finish_commit(self)?;
         Ok(layout::capacity(&self.config()))

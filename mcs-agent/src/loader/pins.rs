@@ -1,3 +1,5 @@
+//! Where everything is pinned, and the removal of all pins.
+
 use std::{
     fs, io,
     os::fd::AsFd as _,
@@ -16,14 +18,14 @@ pub struct Pins {
     root: PathBuf,
 }
 
-/// What `cleanup` removed.
+/// What [`Pins::clean`] removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Cleaned {
+pub struct CleanupSummary {
     /// Programs detached.
     pub links: usize,
     /// Maps unpinned.
     pub maps: usize,
-    /// Whether something that is not ours is left in our directory.
+    /// Whether files of others are left in the directory.
     pub foreign: bool,
 }
 
@@ -38,7 +40,7 @@ impl Pins {
         &self.root
     }
 
-    /// The map that says who holds this directory.
+    /// The map that names the owner of this directory.
     pub fn run(&self) -> PathBuf {
         self.root.join(maps::RUN)
     }
@@ -111,13 +113,13 @@ impl Pins {
         HOOKS.iter().any(|hook| self.link(hook.name).exists()) || self.tc().has_links()
     }
 
-    /// Detaches every hook, those last that show the VIP. Absent is as good.
+    /// Detaches every hook, those last that show the VIP. An absent link counts as success.
     pub(super) fn remove_links(&self) -> io::Result<usize> {
         let pins = HOOKS.iter().rev().map(|hook| self.link(hook.name));
         let mut removed = 0;
         for pin in pins.chain([self.scratch()]) {
-            // By itself the kernel detaches a link some time after its pin is gone: before 5.9 that
-            // is the only way, so a failure is none.
+            // Without this the kernel detaches the link some time after its pin is gone. Before 5.9 that is
+            // the only way, so an error is ignored.
             if let Ok(link) = open_pin(&pin) {
                 let _ = detach_link(link.as_fd());
             }
@@ -126,16 +128,16 @@ impl Pins {
         Ok(removed)
     }
 
-    /// Removes a directory of config maps. Absent is as good.
+    /// Removes a directory of config maps. An absent one counts as success.
     pub(super) fn remove_config(directory: &Path) -> io::Result<usize> {
         let removed = remove_files(layout::CONFIG_NAMES.iter().map(|name| directory.join(name)))?;
         remove_directory(directory)?;
         Ok(removed)
     }
 
-    /// Removes all that is ours and nothing else: first the attachments, so that no program runs
-    /// without its maps.
-    pub fn clean(&self) -> io::Result<Cleaned> {
+    /// Removes every pin of the agent and nothing else: first the attachments, so that no program runs without its
+    /// maps.
+    pub fn clean(&self) -> io::Result<CleanupSummary> {
         let links = self.remove_links()? + self.tc().clean()?;
         remove_directory(&self.links())?;
         let mut maps = remove_files([self.run()].into_iter())?;
@@ -147,7 +149,7 @@ impl Pins {
         maps += usize::from(remove_file(&self.old_flows())?);
         remove_directory(&self.state())?;
         remove_directory(&self.root)?;
-        Ok(Cleaned { links, maps, foreign: self.root.exists() })
+        Ok(CleanupSummary { links, maps, foreign: self.root.exists() })
     }
 }
 
@@ -155,7 +157,7 @@ fn remove_files(mut paths: impl Iterator<Item = PathBuf>) -> io::Result<usize> {
     paths.try_fold(0, |removed, path| Ok(removed + usize::from(remove_file(&path)?)))
 }
 
-/// Removes a directory, unless something of somebody else's is in it.
+/// Removes a directory, unless there are files in it. An absent one counts as success.
 pub(super) fn remove_directory(path: &Path) -> io::Result<()> {
     match fs::remove_dir(path) {
         Err(error)

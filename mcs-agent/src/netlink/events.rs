@@ -1,3 +1,5 @@
+//! Notifications of changed devices and default routes.
+
 use std::pin::Pin;
 
 use futures_util::{FutureExt as _, Stream, StreamExt as _};
@@ -12,8 +14,8 @@ use super::{NetlinkError, routes};
 const GROUPS: [MulticastGroup; 3] =
     [MulticastGroup::Link, MulticastGroup::Ipv4Route, MulticastGroup::Ipv6Route];
 
-/// Word that a device or a default route has changed. What has changed is to be looked up anew:
-/// words may be lost.
+/// Notifications that a device or a default route has changed. The receiver lists all devices again, since
+/// notifications may be lost.
 pub struct Events {
     changes: Pin<Box<dyn Stream<Item = ()> + Send>>,
 }
@@ -28,13 +30,12 @@ impl Events {
         Ok(Self { changes: Box::pin(changes) })
     }
 
-    /// Waits for a change. `None` when there is nothing to hear any more: the kernel had more to say
-    /// than the socket could hold.
+    /// Waits for a change. `None` if the socket has overflowed: no more notifications come.
     pub async fn next(&mut self) -> Option<()> {
         self.changes.next().await
     }
 
-    /// Forgets what has been heard but not been asked for.
+    /// Drops the notifications that have already come.
     pub fn forget(&mut self) {
         while let Some(Some(())) = self.changes.next().now_or_never() {}
     }

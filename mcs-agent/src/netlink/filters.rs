@@ -1,3 +1,5 @@
+//! tc filters and their qdiscs.
+
 use std::{
     io,
     os::fd::{AsRawFd as _, BorrowedFd},
@@ -55,23 +57,23 @@ impl Direction {
     }
 }
 
-/// Where a filter stands.
+/// The place of a filter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FilterPlace {
-    /// Of which device.
+    /// The index of the device.
     pub index: u32,
-    /// On which side.
+    /// The side of the device.
     pub direction: Direction,
     /// Lower ones run first.
     pub priority: u16,
-    /// Tells it from others of its priority; 0 for a new one.
+    /// The number of the filter within its priority; 0 for a new one.
     pub handle: u32,
 }
 
-/// A filter that is there.
+/// An existing filter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Filter {
-    /// Where.
+    /// Its place.
     pub place: FilterPlace,
     /// Its chain; packets begin in chain 0.
     pub chain: u32,
@@ -118,7 +120,7 @@ impl Netlink {
             .map_err(|error| NetlinkError::new("list the qdiscs", into_io(error)))
     }
 
-    /// Makes a place for filters on a device. `false` if there is one already.
+    /// Adds a clsact qdisc to a device. `false` if there is one already.
     pub async fn add_clsact(&self, index: u32) -> Result<bool, NetlinkError> {
         let mut message = qdisc(index);
         message.header.handle = TcHandle { major: u16::MAX, minor: 0 };
@@ -130,10 +132,10 @@ impl Netlink {
         }
     }
 
-    /// Removes the place for filters of a device, and all filters with it. Absent is as good.
+    /// Removes the clsact qdisc of a device, and all filters with it. An absent one counts as success.
     pub async fn remove_clsact(&self, index: u32) -> Result<(), NetlinkError> {
         let request = RouteNetlinkMessage::DelQueueDiscipline(qdisc(index));
-        absent_is_good(self.ask(request, 0).await)
+        or_absent(self.ask(request, 0).await)
             .map_err(|error| NetlinkError::new("remove the clsact qdisc", error))
     }
 
@@ -172,7 +174,7 @@ impl Netlink {
             .map_err(|error| NetlinkError::new("add a filter", error))
     }
 
-    /// Makes a filter run another program, without an instant of neither.
+    /// Makes a filter run another program. The kernel replaces one by the other at once.
     pub async fn replace_filter(
         &self,
         place: FilterPlace,
@@ -184,10 +186,10 @@ impl Netlink {
             .map_err(|error| NetlinkError::new("replace a filter", error))
     }
 
-    /// Removes a filter. Absent is as good.
+    /// Removes a filter. An absent one counts as success.
     pub async fn remove_filter(&self, place: FilterPlace) -> Result<(), NetlinkError> {
         let request = RouteNetlinkMessage::DelTrafficFilter(filter_message(place, None));
-        absent_is_good(self.ask(request, 0).await)
+        or_absent(self.ask(request, 0).await)
             .map_err(|error| NetlinkError::new("remove a filter", error))
     }
 
@@ -204,8 +206,8 @@ impl Netlink {
     }
 }
 
-/// Gone with its device, its qdisc, or by itself.
-fn absent_is_good(result: io::Result<()>) -> io::Result<()> {
+/// An absent filter, qdisc or device counts as success.
+fn or_absent(result: io::Result<()>) -> io::Result<()> {
     match result.as_ref().map_err(io::Error::raw_os_error) {
         Err(Some(libc::ENOENT | libc::ENODEV | libc::EINVAL)) => Ok(()),
         _ => result,
@@ -240,7 +242,7 @@ fn filter_message(place: FilterPlace, new: Option<NewFilter<'_>>) -> TcMessage {
     TcMessage::from_parts(header, attributes)
 }
 
-/// `None` for a message that stands for a whole priority, not for a filter.
+/// `None` for a message about a priority instead of a filter.
 fn filter(message: &TcMessage, index: u32, direction: Direction) -> Option<Filter> {
     let TcHandle { major: priority, minor: protocol } = message.header.info.into();
     let handle = message.header.handle.into();

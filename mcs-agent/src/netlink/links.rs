@@ -1,3 +1,5 @@
+//! The network devices.
+
 use futures_util::{TryStreamExt as _, future};
 use rtnetlink::{
     Handle,

@@ -1,3 +1,5 @@
+//! The default routes.
+
 use std::collections::BTreeSet;
 
 use futures_util::TryStreamExt as _;

@@ -1,4 +1,4 @@
-//! `sock_diag(7)`: which UDP sockets there are, and the end of one.
+//! `sock_diag(7)`: lists and destroys UDP sockets.
 
 use std::{io, net::IpAddr};
 
@@ -30,22 +30,22 @@ impl ConnectedUdp {
         u64::from(u32::from_ne_bytes([a, b, c, d])) | u64::from(u32::from_ne_bytes(rest)) << 32
     }
 
-    /// Whom it is connected to.
+    /// The address that it is connected to.
     pub fn peer(&self) -> Peer {
         Peer::new(self.id.destination_address.into(), self.id.destination_port)
     }
 }
 
-/// What became of a socket that was to be destroyed.
+/// The result of [`SocketDiag::destroy`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Destroyed {
-    /// Its owner is told `ECONNABORTED`, and it has no peer any more.
+pub enum DestroyOutcome {
+    /// The socket has no peer any more, and its owner gets `ECONNABORTED`.
     Done,
     /// There was no socket with that cookie and these addresses any more.
     Gone,
 }
 
-/// A socket to ask by, about the network namespace of the thread that opened it.
+/// A netlink socket for the network namespace of the thread that opened it.
 pub struct SocketDiag(Socket);
 
 impl SocketDiag {
@@ -73,7 +73,7 @@ impl SocketDiag {
     }
 
     /// Destroys the socket, if there still is one with its cookie and addresses.
-    pub fn destroy(&self, socket: &ConnectedUdp) -> io::Result<Destroyed> {
+    pub fn destroy(&self, socket: &ConnectedUdp) -> io::Result<DestroyOutcome> {
         let request = InetRequest {
             family: socket.family,
             ..request(socket.id.clone(), StateFlags::empty())
@@ -83,10 +83,10 @@ impl SocketDiag {
             NLM_F_REQUEST | NLM_F_ACK,
         )?;
         match self.receive(|_| {}) {
-            Ok(()) => Ok(Destroyed::Done),
+            Ok(()) => Ok(DestroyOutcome::Done),
             Err(error) => match error.raw_os_error() {
                 // The cookie of another socket is ESTALE to TCP, ENOENT to UDP.
-                Some(libc::ENOENT | libc::ESTALE) => Ok(Destroyed::Gone),
+                Some(libc::ENOENT | libc::ESTALE) => Ok(DestroyOutcome::Gone),
                 _ => Err(error),
             },
         }

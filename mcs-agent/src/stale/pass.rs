@@ -12,7 +12,7 @@ use mcs_common::{ConnectedValue, ReverseKey};
 use super::{NetNamespaces, UdpConnection, UdpConnections, namespaces::NetNamespace};
 use crate::{
     bpf::own_netns_cookie,
-    netlink::{ConnectedUdp, Destroyed, SocketDiag},
+    netlink::{ConnectedUdp, DestroyOutcome, SocketDiag},
 };
 
 /// What one pass over all network namespaces did.
@@ -111,8 +111,8 @@ impl PassInProgress {
 
     fn end(&mut self, diag: &SocketDiag, socket: &ConnectedUdp, connection: &UdpConnection) {
         match self.try_end(diag, socket, connection) {
-            Ok(Destroyed::Done) => self.result.destroyed += 1,
-            Ok(Destroyed::Gone) => self.result.gone += 1,
+            Ok(DestroyOutcome::Done) => self.result.destroyed += 1,
+            Ok(DestroyOutcome::Gone) => self.result.gone += 1,
             Err(error) => {
                 let peer = connection.key.backend;
                 let failure = format!(
@@ -129,10 +129,10 @@ impl PassInProgress {
         diag: &SocketDiag,
         socket: &ConnectedUdp,
         connection: &UdpConnection,
-    ) -> io::Result<Destroyed> {
+    ) -> io::Result<DestroyOutcome> {
         // Its owner may have connected it again since the list was read, to the same backend.
         if !self.list.has(connection)? {
-            return Ok(Destroyed::Gone);
+            return Ok(DestroyOutcome::Gone);
         }
         // Before the destruction: after it the owner can connect the socket again, which is listed again.
         self.list.remove(&connection.key)?;

@@ -8,7 +8,11 @@ use prometheus::{Result, TextEncoder};
 use super::{families::Families, process, sync::seconds_since_epoch};
 use crate::{
     agent::{
-        Attachments, Check, Report, SocketLb, failings, source_lost::MANIFESTS, vitals::Vitals,
+        config::SocketLb,
+        health::{Attachments, Check, failings},
+        report::Report,
+        source_lost::MANIFESTS,
+        vitals::Vitals,
     },
     dataplane::read_counters,
     devices::Role,

@@ -15,7 +15,11 @@ use serde::Serialize;
 
 use super::Serves;
 use crate::{
-    agent::{Attachments, Check, failings, metrics::Scrape, vitals::Vitals},
+    agent::{
+        health::{Attachments, Check, failings},
+        metrics::Scrape,
+        vitals::Vitals,
+    },
     loader::Pins,
 };
 

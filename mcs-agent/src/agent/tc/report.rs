@@ -1,3 +1,5 @@
+//! The devices in the status report.
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::{DeviceReport, Order, TcReport};
 use crate::{
-    agent::LOOK_INTERVAL,
+    agent::config::POLL_INTERVAL,
     devices::{Device, DeviceChoice, DeviceList, DeviceOptions, select},
     loader::{
         AttachOutcome, DevicePrograms, Features, Mechanism, Pins, TcAttacher, TcError, TcHook,
@@ -203,10 +203,10 @@ impl Watcher {
 /// if they go on.
 async fn until_next(events: Option<Events>, rest: Duration) -> Option<Events> {
     let Some(mut heard) = events else {
-        tokio::time::sleep(LOOK_INTERVAL).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         return None;
     };
-    let change = tokio::time::timeout(LOOK_INTERVAL.max(rest), heard.next()).await;
+    let change = tokio::time::timeout(POLL_INTERVAL.max(rest), heard.next()).await;
     if let Ok(change) = change {
         tokio::time::sleep(rest).await;
         heard.forget();
@@ -217,7 +217,7 @@ async fn until_next(events: Option<Events>, rest: Duration) -> Option<Events> {
 
 fn listen() -> Option<Events> {
     let warn = |error| {
-        tracing::warn!("{:#}; looking every {LOOK_INTERVAL:?}", anyhow::Error::new(error));
+        tracing::warn!("{:#}; looking every {POLL_INTERVAL:?}", anyhow::Error::new(error));
     };
     Events::open().map_err(warn).ok()
 }

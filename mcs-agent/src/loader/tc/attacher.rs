@@ -1,3 +1,5 @@
+//! What is attached to each device, and making that what it should be.
+
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +21,7 @@ use crate::{
     netlink::{Direction, Filter, FilterPlace, Netlink},
 };
 
-/// Attaches programs to devices, and takes them off.
+/// Attaches programs to devices, and detaches them.
 #[derive(Debug)]
 pub struct TcAttacher {
     links: Links,
@@ -29,39 +31,39 @@ pub struct TcAttacher {
     has_tcx: bool,
 }
 
-/// What is on a device.
+/// The programs on a device, ours and those of others.
 pub struct DevicePrograms {
     links: BTreeMap<TcHook, TcxLinkInfo>,
     places: BTreeMap<TcHook, (FilterPlace, Option<u32>)>,
     /// Links whose pins are gone.
     pub unpinned: Vec<TcHook>,
-    /// Filters that are there twice.
+    /// Second filters for a hook that has one.
     spare: Vec<FilterPlace>,
     host: Host,
     filters: Vec<Filter>,
-    /// A program that is nobody's whom we know, and where.
+    /// A program that is no agent's, and its place.
     pub foreign: Option<String>,
-    /// What sees packets before one of ours does that should be the first, and may take them.
+    /// A program or filter that runs before one of ours that should be the first. It may take packets.
     pub ahead: Option<String>,
 }
 
-/// A program on a device.
+/// A program of ours on a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AttachedProgram {
-    /// Where.
+    /// Its hook.
     pub hook: TcHook,
-    /// How.
+    /// How it is attached.
     pub by: Mechanism,
     /// Its id.
     pub program_id: u32,
 }
 
-/// What came of [`TcAttacher::attach_exactly`].
+/// The result of [`TcAttacher::attach_exactly`].
 #[derive(Debug)]
 pub struct AttachOutcome {
-    /// What is attached now.
+    /// The programs that are attached now.
     pub attached: Vec<AttachedProgram>,
-    /// Why there is not more, or not less.
+    /// Why a program could not be attached or detached.
     pub error: Option<TcError>,
 }
 
@@ -78,8 +80,7 @@ impl DevicePrograms {
 }
 
 impl TcAttacher {
-    /// One that attaches these programs by this mechanism, to devices of this thread's network
-    /// namespace. `has_tcx`: whether there is tcx at all.
+    /// An attacher for the devices of this thread's network namespace. `has_tcx`: whether the kernel has tcx.
     pub fn new(
         pins: &Pins,
         classifiers: Arc<Classifiers>,
@@ -90,23 +91,23 @@ impl TcAttacher {
         Ok(Self { links: Links::new(pins.tc()), clsact, classifiers, mechanism, has_tcx })
     }
 
-    /// All devices, and where default routes lead.
+    /// All devices, and those that default routes lead to.
     pub async fn list_devices(&self) -> Result<DeviceList, TcError> {
         Ok(self.clsact.netlink.list_devices().await?)
     }
 
-    /// Attaches these programs from now on, in the places of the former.
+    /// Uses these programs from now on, in the places of the former ones.
     pub fn switch_to(&mut self, classifiers: Arc<Classifiers>) {
         self.classifiers = classifiers;
     }
 
-    /// Goes on with a new netlink socket.
+    /// Opens a new netlink socket, in the place of a broken one.
     pub fn reconnect(&mut self) -> Result<(), TcError> {
         self.clsact.netlink = Netlink::open()?;
         Ok(())
     }
 
-    /// What is on each device, by its index.
+    /// The programs on each device, by its index.
     pub async fn look(&self, list: &DeviceList) -> Result<BTreeMap<u32, DevicePrograms>, TcError> {
         let hosts: BTreeMap<_, _> = self.clsact.netlink.filter_hosts().await?.into_iter().collect();
         let mut all = BTreeMap::new();
@@ -118,7 +119,7 @@ impl TcAttacher {
             };
             all.insert(device.index, self.look_at(device, host).await?);
         }
-        self.clsact.netlink.is_whole()?;
+        self.clsact.netlink.check()?;
         Ok(all)
     }
 
@@ -225,9 +226,8 @@ impl TcAttacher {
         Ok(entries)
     }
 
-    /// Makes exactly `hooks` be attached to a device, each once: first what is missing, then what is
-    /// too much is taken off, so that no packet is missed when it goes from one mechanism to the
-    /// other.
+    /// Attaches exactly `hooks` to a device, each once. It attaches the missing ones before it detaches others, so that
+    /// no packet passes without a program when the mechanism changes.
     pub async fn attach_exactly(
         &self,
         device: &Device,
@@ -304,7 +304,7 @@ impl TcAttacher {
         Ok(())
     }
 
-    /// Removes what is left of devices that are gone, and the qdiscs of ours that nobody uses.
+    /// Removes pins of devices that are gone, and qdiscs that the agent added and nobody uses.
     pub async fn collect(&self) -> Result<(), TcError> {
         let error = |error| TcError::bpf("remove the links of devices that are gone", error);
         self.links.collect().map_err(error)?;
@@ -312,17 +312,17 @@ impl TcAttacher {
     }
 }
 
-/// What [`detach_all`] did.
+/// The result of [`detach_all`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DetachOutcome {
-    /// How many programs were taken off.
+    /// Programs that were detached.
     pub programs: usize,
     /// Whether filters may be left on devices of another network namespace.
     pub elsewhere: bool,
 }
 
-/// Takes off all devices what an agent with this directory has put on them, its qdiscs included.
-/// Filters can be reached in the network namespace of this thread alone.
+/// Detaches everything that an agent with this directory has attached to devices, and removes its qdiscs. It reaches
+/// filters only in the network namespace of this thread.
 pub async fn detach_all(pins: &Pins) -> Result<DetachOutcome, TcError> {
     let clsact = Clsact::new(pins, Netlink::open()?)?;
     let mut programs = 0;
@@ -342,8 +342,8 @@ pub async fn detach_all(pins: &Pins) -> Result<DetachOutcome, TcError> {
     Ok(DetachOutcome { programs, elsewhere: clsact.has_others()? })
 }
 
-/// What to call a program that is not ours, unless it is another agent's, or gone. Who lacks
-/// `CAP_SYS_ADMIN` is told no names, and takes it for neither.
+/// Describes a program, unless an agent loaded it or it is gone. Without `CAP_SYS_ADMIN` the kernel tells no names;
+/// then the program counts as foreign.
 fn stranger(id: u32, place: &str) -> Result<Option<String>, TcError> {
     let name = match program_name(id) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Some(String::new()),

@@ -1,3 +1,5 @@
+//! Attaching to a device by filters on a clsact qdisc.
+
 use std::{
     fs,
     os::{fd::AsFd as _, unix::fs::MetadataExt as _},

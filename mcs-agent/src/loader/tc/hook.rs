@@ -1,3 +1,5 @@
+//! The hooks of the packet path, and the programs for them.
+
 use std::{collections::BTreeMap, os::fd::OwnedFd};
 
 use aya_obj::generated::bpf_attach_type;

@@ -1,3 +1,5 @@
+//! Pins of the attachments to devices.
+
 use std::{
     cmp::Reverse,
     fs, io,
@@ -16,14 +18,14 @@ use crate::{
 /// What the name of a pin ends with that is about to replace another.
 const NEW: &str = "-new";
 
-/// A pinned link, as the kernel tells it.
+/// A pinned link, according to the kernel.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct TcLink {
     /// The program.
     pub hook: &'static str,
     /// The index of the device that it was made for.
     pub device: u32,
-    /// Whether it is attached there still.
+    /// Whether it is still attached there.
     pub attached: bool,
     /// Its own id, as in `bpftool link show id`.
     pub link_id: u32,
@@ -103,7 +105,7 @@ impl TcPins {
         replace_pin(link.as_fd(), &self.link(hook, device), &fresh)
     }
 
-    /// Detaches a link. Absent is as good.
+    /// Detaches a link. An absent one counts as success.
     pub(super) fn remove(&self, hook: TcHook, device: u32) -> io::Result<bool> {
         detach(&self.link(hook, device))
     }
@@ -118,7 +120,7 @@ impl TcPins {
         Ok(())
     }
 
-    /// Every link as it stands.
+    /// Every pinned link.
     pub(crate) fn links(&self) -> io::Result<Vec<TcLink>> {
         let mut links = Vec::new();
         for Pin { hook, device, path, .. } in self.list()? {
@@ -159,7 +161,7 @@ impl TcPins {
         make(&self.mark(host))
     }
 
-    /// Forgets that.
+    /// Removes that note.
     pub(super) fn remove_mark(&self, host: QdiscHost) -> io::Result<()> {
         remove_directory(&self.mark(host))
     }
@@ -173,7 +175,7 @@ impl TcPins {
         Ok(names(&self.marks)?.iter().filter_map(host).collect())
     }
 
-    /// Detaches and forgets all.
+    /// Detaches every link and removes every pin and mark.
     pub(crate) fn clean(&self) -> io::Result<usize> {
         let removed = self.remove_links()?;
         for host in self.marked()? {
@@ -185,7 +187,7 @@ impl TcPins {
     }
 }
 
-/// Makes a directory in one that is there: where that has gone, so has the file system.
+/// Makes a directory, but not its parent: without the parent the file system is gone.
 fn make(directory: &Path) -> io::Result<()> {
     match fs::create_dir(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -195,7 +197,7 @@ fn make(directory: &Path) -> io::Result<()> {
 
 fn detach(pin: &Path) -> io::Result<bool> {
     if let Some(link) = open(pin)? {
-        // One whose device is gone cannot be detached, and need not.
+        // A link whose device is gone cannot be detached, and need not be.
         let _ = detach_link(link.link.as_fd());
     }
     remove_file(pin)
@@ -207,7 +209,7 @@ fn open(pin: &Path) -> io::Result<Option<OpenLink>> {
     Ok(tcx_link_info(link.as_fd())?.map(|info| OpenLink { link, info }))
 }
 
-/// The names in a directory. Absent is as good as empty.
+/// The names in a directory; none if it does not exist.
 fn names(directory: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,

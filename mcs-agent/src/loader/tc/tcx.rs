@@ -1,3 +1,5 @@
+//! Attaching to a device by links of tcx.
+
 use std::os::fd::AsFd as _;
 
 use aya_obj::generated::{BPF_F_AFTER, BPF_F_BEFORE};
