@@ -9,7 +9,6 @@ use std::{
 };
 
 use anyhow::Context as _;
-use mcs_common::Address;
 use tokio::{
     sync::mpsc,
     time::{Instant, MissedTickBehavior, timeout_at},
@@ -275,10 +274,10 @@ impl Control {
     /// Continues to check whether the socket programs are effective.
     async fn prove_attachment(&mut self) {
         if self.verifier.is_due() {
-            // What was found in the maps may be no VIP at all.
-            let held = &self.engine.realized().contents().vips;
+            // An address that only the maps have can be wrong, so a VIP has to be desired too.
+            let realized = self.engine.realized();
             let wanted = &self.engine.desired().vips;
-            let vips = || wanted.iter().copied().filter(|ip| held.contains(&Address::from(*ip)));
+            let vips = || wanted.iter().copied().filter(|ip| realized.has_vip(*ip));
             let vips = [vips().find(IpAddr::is_ipv4), vips().find(IpAddr::is_ipv6)];
             self.verifier.begin(SocketHooks {
                 cgroup: &self.installed.cgroup,

@@ -9,14 +9,13 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use mcs_common::{RunRecord, text};
 
 use super::{
     config::{Config, SocketLb},
     tc::{self, PacketPath},
 };
 use crate::{
-    dataplane::{KernelMaps, KernelMapsReader, read_run_record, write_run_record},
+    dataplane::{KernelMaps, KernelMapsReader, Run, read_run_record, write_run_record},
     engine::{GrowableMaps, Mirror},
     flows::FlowMigration,
     loader::{
@@ -264,17 +263,17 @@ impl InstalledPrograms {
 
     /// Leaves word in the maps of who runs, and where its report is.
     fn sign(&self) -> anyhow::Result<()> {
-        let directory = self.run_directory.to_string_lossy();
-        let record = RunRecord {
-            directory: text(&directory),
-            host: text(&self.host),
+        let run = Run {
+            directory: self.run_directory.clone(),
+            host: self.host.clone(),
             pid: u64::from(std::process::id()),
         };
+        let directory = self.run_directory.to_string_lossy();
         ensure!(
-            directory.len() < record.directory.len(),
+            directory.len() < Run::max_directory_bytes(),
             "the path {directory} is too long for the map that leads to it: use a shorter --run-dir"
         );
-        write_run_record(&self.pins.run(), &record).context("cannot sign the maps")
+        write_run_record(&self.pins.run(), &run).context("cannot sign the maps")
     }
 
     fn follow_program_log(&mut self) -> anyhow::Result<()> {

@@ -5,7 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use mcs_common::{RunRecord, maps};
+use bytemuck::Zeroable as _;
+use mcs_common::{RunRecord, maps, text};
 
 use crate::{
     bpf::{MappedArray, ReadOnly, ReadWrite},
@@ -21,6 +22,13 @@ pub struct Run {
     pub host: String,
     /// Its process id, in its own PID namespace.
     pub pid: u64,
+}
+
+impl Run {
+    /// Bytes of the longest directory in the map, with a final zero.
+    pub fn max_directory_bytes() -> usize {
+        RunRecord::zeroed().directory.len()
+    }
 }
 
 impl fmt::Display for Run {
@@ -42,9 +50,14 @@ pub fn read_run_record(pin: &Path) -> Result<Run, MapError> {
     })
 }
 
-/// Leaves word of who holds a bpffs directory.
-pub fn write_run_record(pin: &Path, record: &RunRecord) -> Result<(), MapError> {
+/// Writes who holds a bpffs directory.
+pub fn write_run_record(pin: &Path, run: &Run) -> Result<(), MapError> {
+    let record = RunRecord {
+        directory: text(&run.directory.to_string_lossy()),
+        host: text(&run.host),
+        pid: run.pid,
+    };
     MappedArray::<_, ReadWrite>::open(pin)
-        .and_then(|mut map| map.write(0, record))
+        .and_then(|mut map| map.write(0, &record))
         .map_err(|error| MapError::reading(maps::RUN, "the pin", error))
 }

@@ -5,7 +5,7 @@ mod references;
 mod restore;
 mod unconfirmed;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use bytemuck::Zeroable;
 use mcs_common::{
@@ -58,6 +58,11 @@ impl Realized {
     /// What the maps hold.
     pub const fn contents(&self) -> &MapContents {
         &self.contents
+    }
+
+    /// Whether the address is a VIP in the maps.
+    pub fn has_vip(&self, ip: IpAddr) -> bool {
+        self.contents.vips.contains(&Address::from(ip))
     }
 
     /// How many backends a reader can reach, in all frontends together.
