@@ -15,11 +15,10 @@ mod audit;
 mod contents;
 pub mod convert;
 #[cfg(test)]
-mod fixtures;
+pub(crate) mod fixtures;
 mod free_list;
 #[cfg(test)]
 mod invariants;
-mod listing;
 mod maps;
 mod name_table;
 mod pages;
@@ -28,13 +27,14 @@ mod realized;
 mod step;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod view;
 
 pub use apply::{ApplyError, apply};
 pub use audit::{Audit, AuditSlice, pass_entries, repaired_entries};
 pub use contents::MapContents;
-pub use listing::Listing;
 pub use maps::{MapError, MapReader, Maps, Operation};
 pub use pages::Pages;
 pub use plan::{Deferred, Plan, Pruning, Shortage, Subject, plan, plan_within};
 pub use realized::{Damage, DamagedFrontend, Realized};
 pub use step::Step;
+pub use view::{BackendView, FrontendStatus, FrontendView, MapView};

@@ -1,3 +1,5 @@
+//! `mcs-agent backends`: where the clients of a ServiceImport go.
+
 use std::process::ExitCode;
 
 use anyhow::bail;
@@ -6,9 +8,9 @@ use clap::Args;
 use super::{
     Format, ReadArgs,
     output::{self, table},
-    view::{self, FrontendView, parse_key},
+    view::{self, parse_key},
 };
-use crate::{loader::Pins, model::ObjectKey};
+use crate::{loader::Pins, model::ObjectKey, reconcile::FrontendView};
 
 /// List where the clients of a ServiceImport go.
 #[derive(Debug, Args)]
@@ -21,7 +23,7 @@ pub(super) struct BackendsArgs {
 }
 
 pub(super) fn run(args: &BackendsArgs) -> anyhow::Result<ExitCode> {
-    let mut frontends = view::frontends(&view::dump(&Pins::new(&args.read.bpffs.bpffs))?);
+    let mut frontends = view::frontends(&view::read_maps(&Pins::new(&args.read.bpffs.bpffs))?);
     frontends.retain(|frontend| frontend.import == args.import);
     if frontends.is_empty() {
         bail!("{} has no frontend in the maps; `mcs-agent services` lists all", args.import);
@@ -37,16 +39,8 @@ pub(super) fn run(args: &BackendsArgs) -> anyhow::Result<ExitCode> {
 
 fn rows(frontend: &FrontendView) -> Vec<Vec<String>> {
     let name = frontend.frontend.to_string();
-    if frontend.backends.is_empty() {
-        return vec![vec![name, "none: refused".to_owned(), "-".to_owned(), "-".to_owned()]];
-    }
-    let row = |backend: &view::BackendView| {
-        vec![
-            name.clone(),
-            backend.address.to_string(),
-            backend.cluster.clone(),
-            backend.id.to_string(),
-        ]
-    };
-    frontend.backends.iter().map(row).collect()
+    let ids = frontend.backends.iter().map(|backend| backend.id.to_string());
+    let ids = ids.chain(["-".to_owned()]);
+    let lines = frontend.backend_lines().into_iter().zip(ids);
+    lines.map(|([address, cluster], id)| vec![name.clone(), address, cluster, id]).collect()
 }

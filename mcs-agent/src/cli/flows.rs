@@ -1,3 +1,5 @@
+//! `mcs-agent flows`: the flows of the packet path.
+
 use std::{net::SocketAddr, process::ExitCode};
 
 use anyhow::{Context as _, bail};
@@ -55,22 +57,22 @@ struct FlowView {
     state: &'static str,
     #[serde(rename = "idleSeconds")]
     idle_seconds: u64,
-    /// What is special about it.
+    /// Its special properties, see the help text.
     flags: Vec<&'static str>,
 }
 
 pub(super) fn run(args: &FlowsArgs) -> anyhow::Result<ExitCode> {
     let pins = Pins::new(&args.read.bpffs.bpffs);
-    let dump = view::dump(&pins)?;
+    let contents = view::read_maps(&pins)?;
     let pin = pins.flows();
     let flows = FlowTable::open(&pin)
         .and_then(|table| table.flows())
         .with_context(|| format!("cannot read the flow table {}", pin.display()))?;
     let now_ns = monotonic_ns();
     let mut flows: Vec<_> =
-        flows.iter().filter_map(|flow| FlowView::new(&dump, flow, now_ns)).collect();
+        flows.iter().filter_map(|flow| FlowView::new(&contents, flow, now_ns)).collect();
     if let Some(import) = &args.import {
-        if !view::frontends(&dump).iter().any(|frontend| frontend.import == *import) {
+        if !view::frontends(&contents).iter().any(|frontend| frontend.import == *import) {
             bail!("{import} has no frontend in the maps; `mcs-agent services` lists all");
         }
         flows.retain(|flow| flow.import.as_ref() == Some(import));
@@ -87,25 +89,24 @@ pub(super) fn run(args: &FlowsArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl FlowView {
-    /// `None` for a protocol that is not ours.
-    fn new(dump: &MapContents, pair: &FlowPair, now_ns: u64) -> Option<Self> {
+    /// `None` for a protocol other than TCP and UDP.
+    fn new(contents: &MapContents, pair: &FlowPair, now_ns: u64) -> Option<Self> {
         let (client, translated, flow) = (pair.client(), pair.translated(), pair.flow());
         let frontend = FrontendId {
             ip: client.dst.to_ip(),
             port: client.dst_port,
             protocol: Protocol::from_number(client.protocol)?,
         };
-        // Index and id may have been used anew since the flow began.
-        let state = dump.states.get(flow.frontend as usize);
+        // Another frontend or backend may have got the index or id since the flow began.
+        let state = contents.states.get(flow.frontend as usize);
         let service = state
             .filter(|state| state.key == frontend_key(&frontend))
-            .and_then(|state| dump.services.get(state.service as usize));
-        let backend = dump.backends.get(flow.chosen.id as usize).filter(|backend| {
+            .map(|state| contents.service(state.service));
+        let backend = contents.backends.get(flow.chosen.id as usize).filter(|backend| {
             backend.generation == flow.chosen.generation && backend.frontend == flow.frontend
         });
         let cluster = backend
-            .and_then(|backend| dump.clusters.get(backend.cluster as usize))
-            .map(cluster_name)
+            .map(|backend| cluster_name(&contents.cluster(backend.cluster)))
             .filter(|name| !name.is_empty());
         let serves =
             backend.is_some_and(|backend| backend.still_serves(flow.frontend, flow.chosen));
@@ -116,7 +117,7 @@ impl FlowView {
             ("half", pair.entries().count() == 1),
         ];
         Some(Self {
-            import: service.map(service_key),
+            import: service.map(|record| service_key(&record)),
             frontend,
             client: address(client.src, client.src_port),
             backend: address(translated.dst, translated.dst_port),

@@ -1,3 +1,5 @@
+//! `mcs-agent services`: every frontend, and every import that has none.
+
 use std::{collections::BTreeSet, process::ExitCode, sync::Arc};
 
 use serde::Serialize;
@@ -5,11 +7,12 @@ use serde::Serialize;
 use super::{
     Format, ReadArgs,
     output::{self, table},
-    view::{self, FrontendView},
+    view,
 };
 use crate::{
     loader::Pins,
     model::{ImportReport, ObjectKey},
+    reconcile::FrontendView,
 };
 
 /// `services -o json`: fields are added, never renamed.
@@ -17,14 +20,14 @@ use crate::{
 struct Services {
     /// Every frontend in the maps.
     frontends: Vec<FrontendView>,
-    /// Every ServiceImport and what became of it, as the agent wrote it last.
+    /// Every ServiceImport and its state, from the status file.
     imports: Arc<Vec<Arc<ImportReport>>>,
 }
 
 pub(super) fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
     let pins = Pins::new(&args.bpffs.bpffs);
-    let frontends = view::frontends(&view::dump(&pins)?);
-    // Without a report only what is not in the maps is missing.
+    let frontends = view::frontends(&view::read_maps(&pins)?);
+    // Without a report only the imports without a frontend are missing.
     let imports = view::read_report(&pins).map(|report| report.imports).unwrap_or_default();
     let services = Services { frontends, imports };
     match args.output {
@@ -45,7 +48,7 @@ impl Services {
                 one.frontend.protocol.to_string(),
                 one.affinity(),
                 one.clusters(),
-                one.state.to_owned(),
+                one.state.to_string(),
             ]
         });
         let others =

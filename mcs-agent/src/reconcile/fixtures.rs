@@ -6,12 +6,12 @@ use super::{Pruning, Realized, apply, plan, testing::MemoryMaps};
 use crate::model::{Backend, Capacity, DesiredState, Frontend, FrontendId, ObjectKey, Protocol};
 
 /// A TCP frontend.
-pub(super) fn id(ip: &str, port: u16) -> FrontendId {
+pub(crate) fn id(ip: &str, port: u16) -> FrontendId {
     FrontendId { ip: address(ip), port, protocol: Protocol::Tcp }
 }
 
 /// A frontend of `demo/<import>`, with backends by address and cluster.
-pub(super) fn frontend(import: &str, backends: &[(&str, &str)]) -> Frontend {
+pub(crate) fn frontend(import: &str, backends: &[(&str, &str)]) -> Frontend {
     let backend = |(address, cluster): &(&str, &str)| Backend {
         address: address.parse().expect("an address and port"),
         cluster: (*cluster).into(),
@@ -25,28 +25,28 @@ pub(super) fn frontend(import: &str, backends: &[(&str, &str)]) -> Frontend {
 }
 
 /// Those frontends and their VIPs.
-pub(super) fn desired<const N: usize>(frontends: [(FrontendId, Frontend); N]) -> DesiredState {
+pub(crate) fn desired<const N: usize>(frontends: [(FrontendId, Frontend); N]) -> DesiredState {
     let vips = frontends.iter().map(|(id, _)| id.ip).collect();
     DesiredState { vips, frontends: frontends.into(), ..DesiredState::default() }
 }
 
 /// One frontend of `demo/<import>` on 10.0.0.1:80.
-pub(super) fn web(import: &str, backends: &[(&str, &str)]) -> DesiredState {
+pub(crate) fn web(import: &str, backends: &[(&str, &str)]) -> DesiredState {
     desired([(id("10.0.0.1", 80), frontend(import, backends))])
 }
 
 /// `count` backends of no cluster, from 10.1.<network>.0 on.
-pub(super) fn pods(network: u8, count: u8) -> Vec<Backend> {
+pub(crate) fn pods(network: u8, count: u8) -> Vec<Backend> {
     let pod = |n| Backend { address: ([10, 1, network, n], 80).into(), cluster: "".into() };
     (0..count).map(pod).collect()
 }
 
-pub(super) fn address(ip: &str) -> IpAddr {
+pub(crate) fn address(ip: &str) -> IpAddr {
     ip.parse().expect("an address")
 }
 
 /// New maps, and what is known of them, after all that was wanted in turn.
-pub(super) fn maps(capacity: Capacity, wanted: &[&DesiredState]) -> (MemoryMaps, Realized) {
+pub(crate) fn maps(capacity: Capacity, wanted: &[&DesiredState]) -> (MemoryMaps, Realized) {
     let mut maps = MemoryMaps::new(capacity);
     let mut realized = Realized::empty(capacity);
     for desired in wanted {
@@ -56,7 +56,7 @@ pub(super) fn maps(capacity: Capacity, wanted: &[&DesiredState]) -> (MemoryMaps,
 }
 
 /// Makes the maps what is wanted; the steps taken, by map.
-pub(super) fn go(
+pub(crate) fn go(
     desired: &DesiredState,
     maps: &mut MemoryMaps,
     realized: &mut Realized,

@@ -12,7 +12,7 @@ use self::{
     watched::Watched,
 };
 use super::{
-    MapContents, MapReader as _, Maps, Plan, Pruning, Realized, apply,
+    MapContents, MapReader as _, MapView, Maps, Plan, Pruning, Realized, apply,
     fixtures::{self, frontend, go, maps, pods},
     plan,
     testing::{FaultyMaps, MemoryMaps},
@@ -96,12 +96,8 @@ impl World {
 
     /// What the agent believes of the maps is so, for all that a reader can reach.
     fn assert_known(&self) {
-        let reachable = |dump: &MapContents| {
-            let listing = dump.to_string();
-            listing.lines().filter(|line| !line.starts_with("RETIRED")).collect::<String>()
-        };
         let dump = self.maps.reader().read_all().expect("in memory");
-        assert_eq!(reachable(self.realized.contents()), reachable(&dump));
+        assert_eq!(MapView::of(self.realized.contents()), MapView::of(&dump));
         let reachable = Realized::restore(dump, self.capacity).0.endpoints();
         assert_eq!(self.realized.endpoints(), reachable);
     }
@@ -118,7 +114,7 @@ fn contents_after(mut world: World, events: &[Event], last: &DesiredState) -> St
         world.play(event);
     }
     world.converge(last);
-    world.maps.reader().read_all().expect("in memory").contents().to_string()
+    MapView::of(&world.maps.reader().read_all().expect("in memory")).to_string()
 }
 
 /// Five backends, each alone in the middle of nowhere: the longest run of free slots is 10.
@@ -208,7 +204,7 @@ proptest! {
         }
         let (mut realized, _) = Realized::restore(found.contents().clone(), capacity());
         go(&wanted, &mut found, &mut realized);
-        let contents = found.contents().contents().to_string();
+        let contents = MapView::of(found.contents()).to_string();
         prop_assert_eq!(contents, fresh(&wanted, capacity()));
         let (realized, findings) = Realized::restore(found.contents().clone(), capacity());
         prop_assert_eq!(findings, []);

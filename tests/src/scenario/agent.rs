@@ -10,13 +10,15 @@ use fastrand::Rng;
 use mcs_agent::{
     engine::{Engine, RoundSummary},
     model::{Capacity, NodeContext},
-    reconcile::{Deferred, MapReader as _, Maps as _, Plan, Pruning, plan, testing::FaultyMaps},
+    reconcile::{
+        Deferred, MapReader as _, MapView, Maps as _, Plan, Pruning, plan, testing::FaultyMaps,
+    },
     source::ManifestSource,
 };
 
 use super::{
     Faults,
-    view::View,
+    view::view_of,
     watched::{Backing, Watched},
 };
 
@@ -114,19 +116,13 @@ impl<M: Backing> Agent<M> {
     }
 
     /// What clients find.
-    pub(super) fn view(&self) -> anyhow::Result<View> {
+    pub(super) fn view(&self) -> anyhow::Result<MapView> {
         self.maps.maps.view()
     }
 
     /// What the agent takes that to be.
-    fn believed(&self) -> anyhow::Result<View> {
-        View::of(self.engine.realized().contents())
-    }
-
-    /// Everything that clients can reach, with the positions that they may remember.
-    pub(super) fn positions(&self) -> anyhow::Result<String> {
-        let listing = self.maps.reader().read_all()?.to_string();
-        Ok(listing.lines().filter(|line| !line.starts_with("RETIRED")).collect())
+    fn believed(&self) -> anyhow::Result<MapView> {
+        view_of(self.engine.realized().contents())
     }
 
     fn read(&mut self) {

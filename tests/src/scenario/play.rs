@@ -2,6 +2,7 @@ use std::{fmt::Write as _, fs, path::Path};
 
 use anyhow::{Context as _, ensure};
 use mcs_agent::model::{Capacity, ImportReport, Rejection, SourceProblem};
+use mcs_agent::reconcile::MapView;
 
 use super::{Backing, Faults, Scenario, agent::Agent, file::Step};
 
@@ -18,7 +19,7 @@ pub(super) fn play<M: Backing>(
     let node = scenario.node();
     let mut agent = Agent::start(directory.to_owned(), node, new_maps, faults)?;
     let mut outcomes = Outcomes::new();
-    let mut positions = String::new();
+    let mut positions = MapView::default();
     for (line, step) in scenario.steps() {
         let context = || scenario.at(line);
         match step {
@@ -35,13 +36,13 @@ pub(super) fn play<M: Backing>(
             Step::Expect => {
                 agent.settle().with_context(context)?;
                 outcomes.push(tell(&agent)?);
-                positions = agent.positions()?;
+                positions = agent.view()?;
             }
             Step::ExpectNoChange => {
                 agent.settle().with_context(context)?;
-                let (told, now) = (tell(&agent)?, agent.positions()?);
+                let (told, now) = (tell(&agent)?, agent.view()?);
                 let same = outcomes.last() == Some(&told) && now == positions;
-                ensure!(same, "{}: {told}\n{now}\ninstead of\n{positions}", context());
+                ensure!(same, "{}: {told}\n{now:?}\ninstead of\n{positions:?}", context());
             }
         }
     }

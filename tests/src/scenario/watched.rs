@@ -1,11 +1,15 @@
+//! Maps under test: what clients find is looked up after every write.
+
 use anyhow::{Context as _, ensure};
 use mcs_agent::{
     engine::GrowableMaps,
     model::Capacity,
-    reconcile::{MapContents, MapError, MapReader as _, Maps, Plan, Step, testing::MemoryMaps},
+    reconcile::{
+        MapContents, MapError, MapReader as _, MapView, Maps, Plan, Step, testing::MemoryMaps,
+    },
 };
 
-use super::view::View;
+use super::view::{check_keeps, check_made_of, view_of};
 
 /// Maps that outlive the agent.
 pub trait Backing: Maps {
@@ -35,21 +39,21 @@ pub(super) struct Watched<M> {
     /// After so many writes the agent dies: none has an effect any more.
     writes_left: Option<usize>,
     /// What clients found before the first write.
-    before: View,
+    before: MapView,
     /// What they found after each.
-    seen: Vec<(Step, View)>,
+    seen: Vec<(Step, MapView)>,
     /// What was wrong first.
     fault: Option<anyhow::Error>,
 }
 
 impl<M: Backing> Watched<M> {
     pub(super) fn new(maps: M, capacity: Capacity) -> anyhow::Result<Self> {
-        let before = View::of(&maps.reader().read_all()?)?;
+        let before = view_of(&maps.reader().read_all()?)?;
         Ok(Self { maps, capacity, writes_left: None, before, seen: Vec::new(), fault: None })
     }
 
-    pub(super) fn view(&self) -> anyhow::Result<View> {
-        View::of(&self.maps.reader().read_all()?)
+    pub(super) fn view(&self) -> anyhow::Result<MapView> {
+        view_of(&self.maps.reader().read_all()?)
     }
 
     /// Lets the agent die after so many writes.
@@ -73,11 +77,11 @@ impl<M: Backing> Watched<M> {
         for step in &plan.steps {
             planned.write(step);
         }
-        let (believed, planned) = (View::of(believed)?, View::of(&planned).context("planned")?);
-        planned.check_keeps(&believed)?;
+        let (believed, planned) = (view_of(believed)?, view_of(&planned).context("planned")?);
+        check_keeps(&planned, &believed)?;
         let allowed = [std::mem::take(&mut self.before), believed, planned];
         for (step, view) in self.seen.drain(..) {
-            view.check_made_of(&allowed).with_context(|| format!("at the step `{step}`"))?;
+            check_made_of(&view, &allowed).with_context(|| format!("at the step `{step}`"))?;
         }
         Ok(())
     }

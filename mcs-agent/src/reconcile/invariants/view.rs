@@ -6,16 +6,13 @@ use std::{
 };
 
 use mcs_common::{
-    Address, BackendState, Extent, FrontendKey, FrontendState,
-    select::{self, Arrays as _, Choice, Lookup, Tables},
+    Address, BackendState, Extent, FrontendKey,
+    select::{self, Choice, Lookup, Tables},
 };
 
 use crate::{
     model::{DesiredState, Frontend, ObjectKey},
-    reconcile::{
-        MapContents, Pruning,
-        convert::{backend_address, cluster_name, frontend_key, service_key},
-    },
+    reconcile::{FrontendView, MapContents, Pruning, convert::frontend_key},
 };
 
 /// What clients of a destination meet.
@@ -46,13 +43,10 @@ pub(super) struct View {
 
 impl View {
     pub(super) fn of(dump: &MapContents) -> Self {
-        let entry = |(key, index): (&FrontendKey, &u32)| {
-            let state = dump.state(*index).expect("a state");
-            (*key, entry(dump, dump, &state))
-        };
+        let entry = |key: &FrontendKey| (*key, Entry::of(dump, key));
         Self {
             vips: dump.vips.as_ref().clone(),
-            entries: dump.frontends.iter().map(entry).collect(),
+            entries: dump.frontends.keys().map(entry).collect(),
         }
     }
 
@@ -81,6 +75,18 @@ impl View {
 }
 
 impl Entry {
+    /// The frontend at this key, without faults.
+    fn of(contents: &MapContents, key: &FrontendKey) -> Self {
+        let mut faults = Vec::new();
+        let view = FrontendView::look_up(contents, key, &mut faults).expect("a frontend");
+        assert_eq!(faults, [] as [String; 0]);
+        let count = view.backends.len();
+        let backends: BTreeMap<SocketAddr, String> =
+            view.backends.into_iter().map(|one| (one.address, one.cluster)).collect();
+        assert_eq!(backends.len(), count, "each address once");
+        Self { import: view.import, affinity_seconds: view.affinity_seconds.unwrap_or(0), backends }
+    }
+
     fn wanted(frontend: &Frontend) -> Self {
         let backends = frontend.backends.iter().cloned();
         Self {
@@ -117,7 +123,7 @@ pub(super) fn outcome(tables: &impl Tables, dump: &MapContents, key: &FrontendKe
             assert_usable(&choices, found.index);
             let is_active = |choice: &Choice| choice.backend.state == BackendState::ACTIVE;
             assert!(choices.iter().all(is_active), "a retired backend is in the set");
-            Outcome::Found(entry(tables, dump, &found.state))
+            Outcome::Found(Entry::of(dump, key))
         }
     }
 }
@@ -140,20 +146,5 @@ pub(super) fn assert_usable(choices: &[Choice], index: u32) {
         assert!(chosen.id != 0);
         assert!([BackendState::ACTIVE, BackendState::RETIRED].contains(&backend.state));
         assert_eq!(backend.frontend, index, "another frontend's backend");
-    }
-}
-
-fn entry(tables: &impl Tables, dump: &MapContents, state: &FrontendState) -> Entry {
-    let choices = picks(tables, state.extent);
-    let cluster = |id: u32| dump.clusters.get(id as usize).map(cluster_name).unwrap_or_default();
-    let backends: BTreeMap<SocketAddr, String> = choices
-        .iter()
-        .map(|Choice { backend, .. }| (backend_address(backend), cluster(backend.cluster)))
-        .collect();
-    assert_eq!(backends.len(), choices.len(), "each address once");
-    Entry {
-        import: service_key(&dump.services[state.service as usize]),
-        affinity_seconds: state.affinity_seconds,
-        backends,
     }
 }

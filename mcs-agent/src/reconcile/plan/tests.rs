@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     model::Capacity,
     reconcile::{
-        apply,
+        MapView, apply,
         fixtures::{address, desired, frontend, go, id, maps, pods, web},
         testing::MemoryMaps,
     },
@@ -157,17 +157,17 @@ fn nothing_goes_before_every_source_has_synced() {
     let plan = plan(&partly_read, &realized, Pruning::Off);
     apply(&plan, &mut maps, &mut realized).expect("no fault");
     assert_eq!(
-        maps.contents().contents().to_string(),
+        MapView::of(maps.contents()).to_string(),
         "\
-BACKEND 10.0.0.1:80/TCP 10.1.0.1:80 cluster=east
-BACKEND 10.0.0.1:80/TCP 10.1.0.3:80 cluster=east
-BACKEND 10.0.0.1:81/TCP 10.1.0.1:81 cluster=east
-BACKEND 10.0.0.2:80/TCP 10.1.0.2:80 cluster=east
-FRONTEND 10.0.0.1:80/TCP service=demo/web affinity=none count=2
-FRONTEND 10.0.0.1:81/TCP service=demo/web affinity=none count=1
-FRONTEND 10.0.0.2:80/TCP service=demo/shop affinity=none count=1
-VIP 10.0.0.1
-VIP 10.0.0.2
+vip 10.0.0.1
+  80/TCP demo/web
+    10.1.0.1:80 east
+    10.1.0.3:80 east
+  81/TCP demo/web
+    10.1.0.1:81 east
+vip 10.0.0.2
+  80/TCP demo/shop
+    10.1.0.2:80 east
 "
     );
 }

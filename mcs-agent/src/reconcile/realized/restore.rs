@@ -130,7 +130,7 @@ mod tests {
     use crate::{
         model::DesiredState,
         reconcile::{
-            Pruning, Step,
+            MapView, Pruning, Step,
             convert::frontend_key,
             fixtures::{desired, frontend, go, id, maps, web},
             testing::MemoryMaps,
@@ -196,7 +196,7 @@ mod tests {
 
             let mut maps = MemoryMaps::with_contents(CAPACITY, harmed);
             go(&two(), &mut maps, &mut realized);
-            assert_eq!(maps.contents().contents().to_string(), dump().contents().to_string());
+            assert_eq!(MapView::of(maps.contents()).to_string(), MapView::of(&dump()).to_string());
             let (realized, findings) = Realized::restore(maps.contents().clone(), CAPACITY);
             assert_eq!(findings, []);
             assert_eq!(crate::reconcile::plan(&two(), &realized, Pruning::On).steps, []);

@@ -9,7 +9,11 @@ use std::{
 
 use anyhow::{bail, ensure};
 use aya::maps::{Array, HashMap, Map, MapData};
-use mcs_agent::{dataplane::KernelMapsReader, loader::Pins, reconcile::MapReader as _};
+use mcs_agent::{
+    dataplane::KernelMapsReader,
+    loader::Pins,
+    reconcile::{MapReader as _, MapView},
+};
 use mcs_common::{Extent, FrontendKey, FrontendState, maps};
 use mcs_tests::{
     agent::{Agent, Source},
@@ -182,16 +186,20 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Everything they hold, as text.
+    /// What clients find, as text.
     pub(crate) fn text(&self) -> anyhow::Result<String> {
-        Ok(self.maps.read_all()?.contents().to_string())
+        Ok(self.view()?.to_string())
     }
 
     /// How many frontends and backends there are.
     pub(crate) fn counts(&self) -> anyhow::Result<(usize, usize)> {
-        let maps = self.text()?;
-        let count = |kind: &str| maps.lines().filter(|line| line.starts_with(kind)).count();
-        Ok((count("FRONTEND"), count("BACKEND")))
+        let frontends = self.view()?.frontends;
+        let backends = frontends.values().map(|frontend| frontend.backends.len());
+        Ok((frontends.len(), backends.sum()))
+    }
+
+    fn view(&self) -> anyhow::Result<MapView> {
+        Ok(MapView::of(&self.maps.read_all()?))
     }
 }
 

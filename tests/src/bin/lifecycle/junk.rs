@@ -11,7 +11,7 @@ use bytemuck::bytes_of;
 use mcs_agent::{
     dataplane::KernelMapsReader,
     loader::Pins,
-    reconcile::{MapContents, MapReader as _, Realized},
+    reconcile::{MapContents, MapReader as _, MapView, Realized},
 };
 use mcs_common::select::Arrays as _;
 use mcs_tests::{
@@ -185,7 +185,8 @@ impl Scene<'_> {
         self.site.agent.wait_until_healthy()?;
         self.site.agent.wait_for(&self.target.service)?;
         let now = dump(&pins)?;
-        let (contents, former) = (now.contents().to_string(), expected.contents().to_string());
+        let (contents, former) =
+            (MapView::of(&now).to_string(), MapView::of(&expected).to_string());
         ensure!(contents == former, "the maps hold\n{contents}\ninstead of\n{former}");
         let capacity = pins.capacity()?.context("no maps")?;
         let (_, findings) = Realized::restore(now, capacity);

@@ -9,7 +9,7 @@ use anyhow::ensure;
 use mcs_agent::{
     dataplane::KernelMapsReader,
     loader::Pins,
-    reconcile::{MapContents, MapReader as _},
+    reconcile::{MapContents, MapReader as _, MapView},
 };
 use mcs_tests::{
     site::Site,
@@ -120,7 +120,8 @@ fn adopts(world: &mut World) -> anyhow::Result<()> {
     })?;
     let (after, same_maps) = found(&site)?;
     ensure!(maps == same_maps, "{same_maps:?} are pinned instead of {maps:?}");
-    ensure!(dump == after, "the maps hold\n{after}\ninstead of\n{dump}");
+    let [now, former] = [&after, &dump].map(MapView::of);
+    ensure!(dump == after, "the maps hold\n{now}\ninstead of\n{former}");
     Ok(())
 }
 

@@ -1,0 +1,386 @@
+//! What clients find in the config maps: one reading for the command line and for the tests, with the
+//! look-ups of the programs.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    net::{IpAddr, SocketAddr},
+};
+
+use mcs_common::{
+    Address, BackendState, Extent, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey,
+    select::{self, FrontendMatch, Lookup, Tables as _},
+};
+use serde::Serialize;
+
+use super::{
+    MapContents,
+    convert::{backend_address, cluster_name, frontend_id, key_text, service_key},
+};
+use crate::model::{FrontendId, ObjectKey};
+
+/// What clients find in the config maps. Displays without positions (index, slots, ids, generations);
+/// equality includes them.
+///
+/// ```text
+/// vip 10.96.0.1
+///   80/TCP shop/web
+///     10.1.0.1:8080 east
+///     10.2.0.1:8080 west
+///   443/TCP shop/web, affinity 10800s
+///     none: refused
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct MapView {
+    /// All VIPs, also those without ports.
+    pub vips: BTreeSet<IpAddr>,
+    /// The frontends whose entries are consistent.
+    pub frontends: BTreeMap<FrontendId, FrontendView>,
+    /// Entries that contradict each other, in words. A reader that is not the agent may see some that
+    /// the agent is just writing.
+    pub faults: Vec<String>,
+}
+
+/// A frontend in the maps.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct FrontendView {
+    /// The ServiceImport that it belongs to.
+    #[serde(flatten)]
+    pub import: ObjectKey,
+    /// The ClusterSetIP, port and protocol.
+    #[serde(flatten)]
+    pub frontend: FrontendId,
+    /// Seconds of ClientIP affinity.
+    #[serde(rename = "affinitySeconds")]
+    pub affinity_seconds: Option<u32>,
+    /// What its clients get.
+    pub state: FrontendStatus,
+    /// Where its clients go, by address.
+    pub backends: Vec<BackendView>,
+    /// Its index in `states`.
+    #[serde(skip)]
+    pub index: u32,
+    /// Its slots.
+    #[serde(skip)]
+    pub extent: Extent,
+}
+
+/// What the clients of a frontend get.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FrontendStatus {
+    /// A backend.
+    Ready,
+    /// A refusal: it has no backend.
+    Refusing,
+    /// Nothing: its VIP is not in the map, so the programs leave the address alone.
+    Inactive,
+}
+
+/// A backend in the maps.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+pub struct BackendView {
+    /// The pod's address and port.
+    pub address: SocketAddr,
+    /// The source cluster; empty if its slice does not name one.
+    pub cluster: String,
+    /// Its id in `backends`, as counters and logs of the programs name it.
+    pub id: u32,
+    /// How often its id was used.
+    #[serde(skip)]
+    pub generation: u32,
+}
+
+impl MapView {
+    /// Looks up every frontend.
+    pub fn of(contents: &MapContents) -> Self {
+        let vips = contents.vips.iter().map(Address::to_ip).collect();
+        let mut view = Self { vips, ..Self::default() };
+        for key in contents.frontends.keys() {
+            if let Some(frontend) = FrontendView::look_up(contents, key, &mut view.faults) {
+                view.frontends.insert(frontend.frontend, frontend);
+            }
+        }
+        view
+    }
+}
+
+impl FrontendView {
+    /// Looks up a frontend, as the programs do. `None` if it is not there, or its state is not its own.
+    pub fn look_up(
+        contents: &MapContents,
+        key: &FrontendKey,
+        faults: &mut Vec<String>,
+    ) -> Option<Self> {
+        let mut fault = |what: String| faults.push(format!("{}: {what}", key_text(key)));
+        let Some(frontend) = frontend_id(key) else {
+            fault("unknown protocol".to_owned());
+            return None;
+        };
+        // As `select::lookup`, for a VIP that is not in the map too.
+        let FrontendMatch { index, state } = match select::lookup_port(contents, key) {
+            Lookup::Found(found) => found,
+            Lookup::Inconsistent => {
+                fault("the state at its index is not its own".to_owned());
+                return None;
+            }
+            Lookup::Miss | Lookup::UnknownPort => return None,
+        };
+        let import = service_key(&contents.service(state.service));
+        if import.name.is_empty() {
+            fault(format!("service {} has no name", state.service));
+        }
+        let backends = backends(contents, index, state.extent, fault);
+        let status = match backends.is_empty() {
+            _ if !contents.is_vip(&key.vip) => FrontendStatus::Inactive,
+            true => FrontendStatus::Refusing,
+            false => FrontendStatus::Ready,
+        };
+        let has_affinity = state.flags & FRONTEND_AFFINITY_CLIENT_IP != 0;
+        Some(Self {
+            import,
+            frontend,
+            affinity_seconds: has_affinity.then_some(state.affinity_seconds),
+            state: status,
+            backends,
+            index,
+            extent: state.extent,
+        })
+    }
+
+    /// `10800s`, or `-`.
+    pub fn affinity(&self) -> String {
+        self.affinity_seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds}s"))
+    }
+
+    /// How many backends each source cluster has: `east:2 west:1`, or `-`.
+    pub fn clusters(&self) -> String {
+        let mut counts = BTreeMap::<&str, usize>::new();
+        for backend in &self.backends {
+            *counts.entry(backend.cluster()).or_default() += 1;
+        }
+        let counts: Vec<_> =
+            counts.iter().map(|(cluster, count)| format!("{cluster}:{count}")).collect();
+        if counts.is_empty() { "-".to_owned() } else { counts.join(" ") }
+    }
+
+    /// Address and source cluster of each backend; one line that says so if there is none.
+    pub fn backend_lines(&self) -> Vec<[String; 2]> {
+        if self.backends.is_empty() {
+            return vec![["none: refused".to_owned(), "-".to_owned()]];
+        }
+        let line =
+            |backend: &BackendView| [backend.address.to_string(), backend.cluster().to_owned()];
+        self.backends.iter().map(line).collect()
+    }
+}
+
+impl BackendView {
+    /// The source cluster, or `unknown`.
+    pub fn cluster(&self) -> &str {
+        if self.cluster.is_empty() { "unknown" } else { &self.cluster }
+    }
+}
+
+/// The backends that clients are sent to, by address.
+///
+/// A retired backend counts as a fault, but is one of them: the extent may have been read before the
+/// agent replaced it.
+fn backends(
+    contents: &MapContents,
+    frontend: u32,
+    extent: Extent,
+    mut fault: impl FnMut(String),
+) -> Vec<BackendView> {
+    let end = extent.block.checked_add(extent.count);
+    if extent.count > 0 && end.is_none_or(|end| end as usize > contents.slots.len()) {
+        fault(format!("{} slots from {} are out of range", extent.count, extent.block));
+        return Vec::new();
+    }
+    let mut backends = Vec::new();
+    for nth in 0..u64::from(extent.count) {
+        // The smallest random number that picks this slot.
+        let random = (nth << 32).div_ceil(u64::from(extent.count));
+        let random = u32::try_from(random).unwrap_or(u32::MAX);
+        let slot = u64::from(extent.block) + nth;
+        let Some(choice) = select::pick(contents, extent, random) else {
+            fault(format!("slot {slot} names no backend"));
+            continue;
+        };
+        let (chosen, backend) = (choice.chosen, choice.backend);
+        if select::recall(contents, frontend, chosen).is_none() {
+            fault(format!("slot {slot} names backend {}, which is not in use", chosen.id));
+        }
+        if backend.frontend == frontend && backend.state != BackendState::FREE {
+            backends.push(BackendView {
+                address: backend_address(&backend),
+                cluster: cluster_name(&contents.cluster(backend.cluster)),
+                id: chosen.id,
+                generation: chosen.generation,
+            });
+        }
+    }
+    backends.sort();
+    let same = |pair: &&[BackendView]| {
+        (pair[0].address, &pair[0].cluster) == (pair[1].address, &pair[1].cluster)
+    };
+    if let Some([twice, _]) = backends.windows(2).find(same) {
+        fault(format!("{} is there twice", twice.address));
+    }
+    backends
+}
+
+impl fmt::Display for MapView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for vip in &self.vips {
+            writeln!(f, "vip {vip}")?;
+            for (id, frontend) in self.frontends.iter().filter(|(id, _)| id.ip == *vip) {
+                writeln!(f, "  {}/{} {frontend}", id.port, id.protocol)?;
+            }
+        }
+        for (id, frontend) in &self.frontends {
+            if frontend.state == FrontendStatus::Inactive {
+                writeln!(f, "without its vip {id} {frontend}")?;
+            }
+        }
+        self.faults.iter().try_for_each(|fault| writeln!(f, "damaged {fault}"))
+    }
+}
+
+impl fmt::Display for FrontendView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.import)?;
+        if self.affinity_seconds.is_some() {
+            write!(f, ", affinity {}", self.affinity())?;
+        }
+        self.backend_lines().iter().try_for_each(|[address, cluster]| match cluster.as_str() {
+            "-" => write!(f, "\n    {address}"),
+            _ => write!(f, "\n    {address} {cluster}"),
+        })
+    }
+}
+
+impl fmt::Display for FrontendStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ready => "ready",
+            Self::Refusing => "refusing",
+            Self::Inactive => "inactive",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        model::Capacity,
+        reconcile::{
+            Step,
+            convert::frontend_key,
+            fixtures::{desired, frontend, id, maps, web},
+        },
+    };
+
+    const CAPACITY: Capacity = Capacity { frontends: 4, endpoints: 8, clusters: 2 };
+
+    fn contents() -> MapContents {
+        let both = [("10.1.0.1:8080", "east"), ("10.1.0.2:8080", "")];
+        let former = desired([(id("10.0.0.1", 80), frontend("web", &both))]);
+        let mut web = frontend("web", &both[..1]);
+        web.affinity_seconds = Some(10_800);
+        let six = frontend("six", &[("[fd01::1]:53", "west")]);
+        let wanted = desired([(id("10.0.0.1", 80), web), (id("fd00::1", 53), six)]);
+        maps(CAPACITY, &[&former, &wanted]).0.contents().clone()
+    }
+
+    #[test]
+    fn shows_what_clients_find() {
+        assert_eq!(
+            MapView::of(&contents()).to_string(),
+            "\
+vip 10.0.0.1
+  80/TCP demo/web, affinity 10800s
+    10.1.0.1:8080 east
+vip fd00::1
+  53/TCP demo/six
+    [fd01::1]:53 west
+"
+        );
+    }
+
+    /// The slices of the mcs-api reference controller do not name their source cluster.
+    #[test]
+    fn lists_backends_of_no_source_cluster() {
+        let wanted = web("web", &[("10.1.0.1:8080", ""), ("10.1.0.2:8080", "")]);
+        let view = MapView::of(maps(CAPACITY, &[&wanted]).0.contents());
+        let frontend = &view.frontends[&id("10.0.0.1", 80)];
+        assert_eq!(frontend.clusters(), "unknown:2");
+        assert_eq!(
+            serde_json::to_value(frontend).unwrap(),
+            json!({
+                "namespace": "demo", "name": "web",
+                "ip": "10.0.0.1", "port": 80, "protocol": "TCP",
+                "affinitySeconds": null, "state": "ready",
+                "backends": [
+                    {"address": "10.1.0.1:8080", "cluster": "", "id": 1},
+                    {"address": "10.1.0.2:8080", "cluster": "", "id": 2},
+                ],
+            })
+        );
+        assert_eq!(view.faults, [] as [&str; 0]);
+    }
+
+    #[test]
+    fn a_frontend_without_backends_refuses_and_without_vip_does_nothing() {
+        let mut contents = maps(CAPACITY, &[&web("web", &[])]).0.contents().clone();
+        let id = id("10.0.0.1", 80);
+        let view = MapView::of(&contents);
+        assert_eq!(view.frontends[&id].state, FrontendStatus::Refusing);
+        assert_eq!(view.to_string(), "vip 10.0.0.1\n  80/TCP demo/web\n    none: refused\n");
+        contents.write(&Step::DeleteVip(id.ip.into()));
+        let view = MapView::of(&contents);
+        assert_eq!(view.frontends[&id].state, FrontendStatus::Inactive);
+        assert!(view.to_string().starts_with("without its vip 10.0.0.1:80/TCP demo/web"));
+    }
+
+    #[test]
+    fn positions_count_but_are_not_shown() {
+        let former = contents();
+        let mut now = former.clone();
+        now.backends[1].generation += 1;
+        let (former, now) = (MapView::of(&former), MapView::of(&now));
+        assert_ne!(former, now);
+        assert_eq!(former.to_string(), now.to_string());
+    }
+
+    #[test]
+    fn entries_that_lead_nowhere_are_faults() {
+        let mut contents = contents();
+        let stray = frontend_key(&id("10.0.0.9", 80));
+        Arc::make_mut(&mut contents.frontends).insert(stray, 7);
+        contents.slots[2] = 99;
+        contents.states[2].extent.count = u32::MAX;
+        assert_eq!(
+            MapView::of(&contents).faults,
+            [
+                "10.0.0.1:80/TCP: slot 2 names no backend",
+                "10.0.0.9:80/TCP: the state at its index is not its own",
+                "[fd00::1]:53/TCP: 4294967295 slots from 3 are out of range",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_retired_backend_is_a_fault_and_is_listed() {
+        let mut contents = contents();
+        contents.write(&Step::RetireBackend { id: 1 });
+        let view = MapView::of(&contents);
+        assert_eq!(view.frontends[&id("10.0.0.1", 80)].backends.len(), 1);
+        assert_eq!(view.faults, ["10.0.0.1:80/TCP: slot 2 names backend 1, which is not in use"]);
+    }
+}
