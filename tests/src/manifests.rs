@@ -101,7 +101,8 @@ impl Service {
         self
     }
 
-    /// Replaces the ready endpoints of one cluster; each address serves the VIPs of its family.
+    /// Replaces the ready endpoints of one cluster; each address serves the VIPs of its family. The slices of
+    /// a cluster without a name carry no label for it, as those of the mcs-api reference controller.
     #[must_use]
     pub fn endpoints(mut self, cluster: &str, ips: impl IntoIterator<Item = IpAddr>) -> Self {
         self.endpoints.insert(cluster.to_owned(), ips.into_iter().collect());
@@ -172,7 +173,7 @@ impl Service {
             .map(|port| json!({"name": port.name(), "protocol": port.protocol.name(), "port": port.target}))
             .collect();
         let endpoints: Vec<_> = ips.iter().map(|ip| json!({"addresses": [ip]})).collect();
-        json!({
+        let mut slice = json!({
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",
             "metadata": {
@@ -180,13 +181,17 @@ impl Service {
                 "name": format!("{}-{cluster}-{}", self.name, family.to_lowercase()),
                 "labels": {
                     "multicluster.kubernetes.io/service-name": self.name,
-                    "multicluster.kubernetes.io/source-cluster": cluster,
                 },
             },
             "addressType": family,
             "endpoints": endpoints,
             "ports": ports,
-        })
+        });
+        if !cluster.is_empty() {
+            slice["metadata"]["labels"]["multicluster.kubernetes.io/source-cluster"] =
+                cluster.into();
+        }
+        slice
     }
 }
 

@@ -23,6 +23,10 @@ use crate::{
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("`flows` names what each flow belongs to, with the agent down too", lists);
     suite.case("`status` counts the flows", counts);
+    suite.case(
+        "`services` and `backends` list backends of no source cluster",
+        lists_unnamed_clusters,
+    );
 }
 
 fn service() -> anyhow::Result<Service> {
@@ -109,6 +113,31 @@ fn lists(world: &mut World) -> anyhow::Result<()> {
     assert_eq!(lines.len(), 5, "{all}");
     let unknown = flows(&["default/other"])?;
     assert!(unknown.contains("default/other has no frontend in the maps"), "{unknown}");
+    Ok(())
+}
+
+fn lists_unnamed_clusters(world: &mut World) -> anyhow::Result<()> {
+    let service = Service::new("unnamed", ["10.99.0.2".parse()?])
+        .port(Protocol::Tcp, 80, 8080)
+        .endpoints("", ["10.77.1.10".parse()?, "10.77.1.11".parse()?]);
+    let site = Site::start(&world.run, "unnamed", &world.netns, &[], &[&service])?;
+    site.agent.wait_for(&service)?;
+    let rows = |arguments: &[&str]| -> anyhow::Result<Vec<Vec<String>>> {
+        let output = String::from_utf8(site.agent.command(arguments)?.stdout)?;
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
+        Ok(output.lines().skip(1).map(words).collect())
+    };
+    assert_eq!(
+        rows(&["services"])?,
+        [["default/unnamed", "10.99.0.2", "80", "TCP", "-", "unknown:2", "ready"]]
+    );
+    assert_eq!(
+        rows(&["backends", "default/unnamed"])?,
+        [
+            ["10.99.0.2:80/TCP", "10.77.1.10:8080", "unknown", "1"],
+            ["10.99.0.2:80/TCP", "10.77.1.11:8080", "unknown", "2"],
+        ]
+    );
     Ok(())
 }
 
