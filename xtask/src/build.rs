@@ -163,7 +163,7 @@ pub(crate) fn run_suite(
 }
 
 /// What to suspect where a static program does not link.
-const STATIC: &str = "a static program needs libc.a, of package libc6-dev";
+const STATIC: &str = "building failed (static programs need libc.a, of package libc6-dev)";
 
 fn agent_with(
     workspace: &Workspace,

@@ -29,7 +29,7 @@ const RULES: &[Rule] = &[
         is_use: |word, rest| {
             matches!(word, "aya" | "aya_obj" | "aya_log") && rest.starts_with("::")
         },
-        only: &["model", "agent", "cli"],
+        only: &["model", "store", "desired", "engine", "agent", "cli"],
         rooms: &[],
     },
     Rule {
@@ -37,14 +37,9 @@ const RULES: &[Rule] = &[
         is_use: |word, rest| {
             word == "mcs_common" && names(rest).any(|name| !VALUES.contains(&name))
         },
-        only: &["model", "agent", "cli"],
+        only: &["model", "store", "desired", "engine", "agent", "cli"],
         rooms: &[
-            (
-                "model/capacity.rs",
-                "it derives capacities from limits of the ABI, which are numbers",
-            ),
             ("agent/programs.rs", "it writes the record of the run"),
-            ("agent/stale/served.rs", "it asks about peers as the programs store them"),
             ("cli/flows.rs", "it prints flags of flows"),
             ("cli/view.rs", "it prints states of backends"),
         ],

@@ -265,6 +265,15 @@ mod tests {
     }
 
     #[test]
+    fn the_documentation_has_every_suite_and_its_budget() {
+        let text = include_str!("../../../tests/README.md");
+        for Suite { name, budget, .. } in SUITES {
+            let row = text.lines().find(|line| line.starts_with(&format!("| {name} |")));
+            assert!(row.is_some_and(|row| row.contains(&format!("| {budget} s |"))), "{name}");
+        }
+    }
+
+    #[test]
     fn suites_that_run_in_company_are_neighbours() {
         let groups = SUITES.chunk_by(|a, b| a.company == b.company);
         assert_eq!(groups.filter(|group| group[0].company == Company::Others).count(), 1);
