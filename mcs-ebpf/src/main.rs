@@ -11,6 +11,7 @@ compile_error!("mcs-ebpf is built for BPF alone: run `cargo xtask build`");
 
 mod affinity;
 mod counters;
+mod log;
 mod maps;
 mod packet;
 mod per_cpu;

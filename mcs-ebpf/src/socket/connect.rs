@@ -1,6 +1,5 @@
 //! connect(2), and sendto(2) with TCP fast open: a connection to a VIP goes to a backend.
 
-use aya_log_ebpf::debug;
 use mcs_common::{Counter, Peer, select::FrontendMatch};
 
 use super::{
@@ -8,7 +7,7 @@ use super::{
     context::{ALLOW, HookFamily, SocketContext, refuse},
     lookup, state,
 };
-use crate::counters::count;
+use crate::{counters::count, log};
 
 /// Sends a connection to a VIP to one of its backends, or refuses it.
 #[inline(always)]
@@ -29,6 +28,6 @@ fn translate<F: HookFamily>(ctx: &SocketContext<F>, vip: Peer, frontend: &Fronte
     state::connecting(ctx, &connection);
     ctx.set_peer(&connection.backend.addr, connection.backend.port);
     count(Counter::ConnectTranslated);
-    debug!(ctx.inner(), "connect: frontend {} to backend {}", frontend.index, choice.chosen.id);
+    log::connect(ctx, frontend.index, choice.chosen.id);
     ALLOW
 }

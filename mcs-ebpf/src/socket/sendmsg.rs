@@ -1,7 +1,6 @@
 //! sendto(2), sendmsg(2) and sendmmsg(2) with a destination: a datagram to a VIP goes to a backend.
 
 use aya_ebpf::bindings::BPF_NOEXIST;
-use aya_log_ebpf::debug;
 use mcs_common::{
     Connection, Counter, Peer, PinKey, ReverseKey,
     select::{Choice, FrontendMatch, recall},
@@ -14,6 +13,7 @@ use super::{
 };
 use crate::{
     counters::count,
+    log,
     maps::{ConfigMaps, UDP_PINS, UDP_REVERSE, load},
 };
 
@@ -45,7 +45,7 @@ fn translate<F: HookFamily>(ctx: &SocketContext<F>, vip: Peer, frontend: &Fronte
     state::remember_reverse(ctx, &backend, &vip);
     ctx.set_peer(&backend.addr, backend.port);
     count(Counter::SendTranslated);
-    debug!(ctx.inner(), "send: frontend {} to backend {}", frontend.index, chosen.id);
+    log::send(ctx, frontend.index, chosen.id);
     ALLOW
 }
 
