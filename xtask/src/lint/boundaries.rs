@@ -38,11 +38,7 @@ const RULES: &[Rule] = &[
             word == "mcs_common" && names(rest).any(|name| !VALUES.contains(&name))
         },
         only: &["model", "store", "desired", "engine", "agent", "cli"],
-        rooms: &[
-            ("agent/programs.rs", "it writes the record of the run"),
-            ("cli/flows.rs", "it prints flags of flows"),
-            ("cli/view.rs", "it prints states of backends"),
-        ],
+        rooms: &[("cli/flows.rs", "it prints flags of flows")],
     },
     Rule {
         what: "a Kubernetes type: source/ turns objects into the model's",
