@@ -2,6 +2,7 @@
 //! turns what the engine returns into logs, metrics and reports.
 
 use std::{
+    collections::BTreeSet,
     io,
     net::IpAddr,
     sync::Arc,
@@ -15,7 +16,7 @@ use tokio::{
 };
 
 use super::{
-    addresses,
+    addresses::{self, AddressReader},
     audit::{self, Auditor},
     config::{Config, POLL_INTERVAL},
     cpu::thread_cpu,
@@ -55,6 +56,7 @@ const GUARD_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct Control {
     engine: Engine,
     installed: InstalledPrograms,
+    addresses: AddressReader,
     max_memory: Memory,
     agent: AgentInfo,
     report_at: Option<Instant>,
@@ -98,6 +100,7 @@ impl Control {
         Ok(Self {
             engine,
             installed,
+            addresses: AddressReader::new(POLL_INTERVAL),
             max_memory: config.max_memory,
             agent,
             report_at: None,
@@ -153,10 +156,8 @@ impl Control {
                     self.audit();
                     self.prove_attachment().await;
                 }
-                _ = look.tick() => {
-                    self.refresh_addresses();
-                    self.end_fallback();
-                }
+                read = self.addresses.next() => self.set_addresses(read),
+                _ = look.tick() => self.end_fallback(),
             }
         }
     }
@@ -241,8 +242,8 @@ impl Control {
         }
     }
 
-    fn refresh_addresses(&mut self) {
-        match addresses::of_this_node() {
+    fn set_addresses(&mut self, read: io::Result<BTreeSet<IpAddr>>) {
+        match read {
             Ok(addresses) => {
                 if self.engine.set_node_addresses(addresses) {
                     self.reconcile();

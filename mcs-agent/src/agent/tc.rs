@@ -174,3 +174,87 @@ fn mechanism(wanted: TcAttach, features: Features) -> anyhow::Result<Mechanism> 
         TcAttach::Auto | TcAttach::Clsact => Mechanism::Clsact,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// A packet path whose thread is the test.
+    struct Fake {
+        path: PacketPath,
+        orders: watch::Receiver<Option<Order>>,
+        done: watch::Sender<Option<u64>>,
+        report: watch::Sender<TcReport>,
+    }
+
+    impl Fake {
+        fn new() -> Self {
+            let (report, read) = watch::channel(TcReport::new(TcMode::Auto, Mechanism::Tcx));
+            let (orders, given) = watch::channel(None);
+            let (said, done) = watch::channel(None);
+            let thread = Some(Thread { orders, done });
+            let path = PacketPath { report: read, thread, waiting: None };
+            Self { path, orders: given, done: said, report }
+        }
+
+        /// Gives an order. Returns its number.
+        fn attach(&mut self) -> u64 {
+            self.path.attach(&Arc::new(Classifiers::default()));
+            self.orders.borrow_and_update().as_ref().expect("an order").number
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_thread_that_stands_still_holds_nobody() {
+        let mut fake = Fake::new();
+        assert!(fake.path.is_attached());
+        let first = fake.attach();
+        fake.done.send_replace(Some(first));
+        assert_eq!(fake.path.next().await.unwrap(), PacketEvent::Attached);
+        let number = fake.attach();
+        assert!(!fake.path.is_attached());
+        // Others go on meanwhile, also with what the thread reports.
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(9) {
+            assert!(timeout(Duration::from_millis(100), fake.path.next()).await.is_err());
+        }
+        fake.report.send_modify(|report| report.repairs += 1);
+        assert_eq!(fake.path.next().await.unwrap(), PacketEvent::Reported);
+        assert!(!fake.path.is_attached());
+        fake.done.send_replace(Some(number));
+        assert!(fake.path.is_attached());
+        assert_eq!(fake.path.next().await.unwrap(), PacketEvent::Attached);
+        assert!(timeout(PATIENCE * 2, fake.path.next()).await.is_err(), "said once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn patience_ends() {
+        let mut fake = Fake::new();
+        fake.attach();
+        let begin = Instant::now();
+        assert_eq!(fake.path.next().await.unwrap(), PacketEvent::Attached);
+        assert_eq!(begin.elapsed(), PATIENCE);
+        assert!(fake.path.is_attached());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_programs_are_ordered_once() {
+        let mut fake = Fake::new();
+        let programs = Arc::new(Classifiers::default());
+        for _ in 0..2 {
+            fake.path.attach(&programs);
+            assert_eq!(fake.orders.borrow().as_ref().map(|order| order.number), Some(0));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_thread_that_ended_is_an_error() {
+        let Fake { mut path, orders, done, report } = Fake::new();
+        path.attach(&Arc::new(Classifiers::default()));
+        drop((orders, done, report));
+        assert!(path.is_attached());
+        assert!(path.next().await.is_err() || path.next().await.is_err());
+    }
+}

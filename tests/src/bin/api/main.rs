@@ -13,6 +13,7 @@ mod place;
 mod rights;
 mod scale;
 mod site;
+mod stall;
 mod swing;
 mod world;
 
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
     definitions::cases(&mut suite);
     rights::cases(&mut suite);
     deployment::cases(&mut suite);
+    stall::cases(&mut suite);
     scale::cases(&mut suite);
     suite.main(World::begin)
 }

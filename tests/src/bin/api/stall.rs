@@ -1,0 +1,121 @@
+//! The thread that keeps programs on devices stands still, and nothing else waits for it.
+
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{
+    manifests::{Protocol, Service},
+    suite::{Suite, tell},
+};
+use nix::{
+    sys::{
+        ptrace,
+        wait::{WaitPidFlag, waitpid},
+    },
+    unistd::Pid,
+};
+use serde_json::Value;
+
+use crate::{swing::Swing, world::World};
+
+/// How long it stands still: almost as long as the agent waits for it, and as an API server waits
+/// for the answer to a ping.
+const STALL: Duration = Duration::from_secs(9);
+/// How long a change may take meanwhile, and an answer of `/livez`.
+const PROMPT: Duration = Duration::from_secs(1);
+/// Services that the first maps have no room for.
+const LARGE: u8 = 5;
+const ENDPOINTS: u16 = 1000;
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("the devices' thread stands still for 9 s while maps grow", stands_still);
+}
+
+/// A thread of another process that stands still until this is dropped.
+struct Stopped(Pid);
+
+impl Stopped {
+    fn thread(pid: u32, name: &str) -> anyhow::Result<Self> {
+        let is_named = |tid: &str| {
+            let comm = fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"));
+            comm.is_ok_and(|comm| comm.trim_end() == name)
+        };
+        let tasks = fs::read_dir(format!("/proc/{pid}/task"))?.flatten();
+        let mut tids = tasks.filter_map(|task| task.file_name().into_string().ok());
+        let tid = tids.find(|tid| is_named(tid)).with_context(|| format!("no thread {name}"))?;
+        let tid = Pid::from_raw(tid.parse()?);
+        ptrace::seize(tid, ptrace::Options::empty())?;
+        let stopped = Self(tid);
+        ptrace::interrupt(tid)?;
+        waitpid(tid, Some(WaitPidFlag::__WALL))?;
+        Ok(stopped)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // The process may have ended.
+        let _ = ptrace::detach(self.0, None);
+    }
+}
+
+fn large(number: u8) -> Service {
+    let ips = (1..=ENDPOINTS).map(|n| {
+        let [high, low] = n.to_be_bytes();
+        [10, 120 + number, high, low].into()
+    });
+    Service::new(format!("stalled-{number}"), [[10, 79, 200, number].into()])
+        .port(Protocol::Tcp, 80, 8080)
+        .endpoints("remote", ips)
+}
+
+fn pending(report: &Value) -> Vec<&str> {
+    report["pending"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+fn stands_still(world: &mut World) -> anyhow::Result<()> {
+    let world = &*world;
+    let (site, api) = (&world.site, &world.east.api);
+    let mut swing = Swing::begin(world, "stalled")?;
+    let before = site.report()?["capacity"]["endpoints"].as_u64().context("no capacity")?;
+    let stopped = Stopped::thread(site.agent.pid(), "devices")?;
+    let begin = Instant::now();
+    let services: Vec<_> = (0..LARGE).map(large).collect();
+    let objects = services.iter().flat_map(|service| {
+        let slices = service.slices().into_iter().filter(|slice| slice["addressType"] == "IPv4");
+        [service.import()].into_iter().chain(slices)
+    });
+    let objects: Vec<_> = objects.collect();
+    api.create_many(&objects)?;
+    site.wait_for_report("changes that wait for larger maps", |report| {
+        pending(report).iter().any(|why| why.contains("wait for the programs on devices"))
+    })?;
+    let (mut changes, mut longest) = (0, Duration::ZERO);
+    while begin.elapsed() < STALL {
+        longest = longest.max(swing.change()?);
+        let asked = Instant::now();
+        world.node.netns.output("curl", &["--silent", "--fail", "http://127.0.0.1:16450/livez"])?;
+        longest = longest.max(asked.elapsed());
+        changes += 1;
+        thread::sleep(Duration::from_millis(100));
+    }
+    let report = site.report()?;
+    ensure!(!pending(&report).is_empty(), "the maps grew without the devices");
+    ensure!(report["capacity"]["endpoints"] == before, "{}", report["capacity"]);
+    drop(stopped);
+    ensure!(longest < PROMPT, "a change or an answer took {longest:?}");
+    tell(format!(
+        "{changes} changes within {longest:?} each while the devices' thread stood still"
+    ));
+    services.iter().try_for_each(|service| site.wait_for(service))?;
+    site.wait_for_report("larger maps", |report| {
+        pending(report).is_empty()
+            && report["capacity"]["endpoints"].as_u64().is_some_and(|now| now > before)
+    })?;
+    ensure!(site.known_until()?.is_none(), "a watch was lost");
+    objects.iter().try_for_each(|object| api.delete(object))?;
+    swing.end()
+}
