@@ -17,16 +17,16 @@ pub struct Repairs {
     pub counts: BTreeMap<Tampering, u64>,
     /// The latest of them, the last one last. Those of devices are in the log alone.
     pub latest: VecDeque<Repaired>,
-    /// What cannot be repaired, and why; tried again.
+    /// What the agent cannot repair, and why. It tries again.
     pub problems: Vec<String>,
 }
 
-/// Something that was repaired.
+/// A repair in the status report.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Repaired {
     /// Seconds since the Unix epoch.
     pub at: u64,
-    /// What was found, and what was done.
+    /// What the agent found and did.
     pub what: String,
 }
 

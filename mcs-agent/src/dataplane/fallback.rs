@@ -12,12 +12,12 @@ use mcs_common::{Counter, maps};
 use super::counters;
 use crate::bpf::into_io;
 
-/// A socket without storage is remembered in `udp_reverse` for this long after the last one came.
+/// The fallback ends this long after the last socket without storage.
 const QUIET: Duration = Duration::from_mins(10);
 
-/// Looks after `storage_fallback`. Once a socket could not have storage, everybody's receives and
-/// direct connects look into `udp_reverse` too; anyone can bring that about by using up a socket's
-/// option memory, so it ends when no more such sockets come.
+/// Ends the storage fallback. Once a socket could not have storage, the programs look into `udp_reverse` for every
+/// receive and every direct connect. Any user can cause that by using up a socket's option memory. So the agent ends
+/// the fallback when no more such sockets come.
 #[derive(Debug)]
 pub struct StorageFallback {
     failures: u64,
@@ -25,7 +25,7 @@ pub struct StorageFallback {
 }
 
 impl StorageFallback {
-    /// Starts to look.
+    /// Starts the wait.
     pub fn new(now: Instant) -> Self {
         Self { failures: 0, since: now }
     }

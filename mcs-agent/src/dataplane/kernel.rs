@@ -91,8 +91,8 @@ impl PinnedMaps<ReadWrite> {
         }
     }
 
-    /// Stores the word with the state and the generation last: who remembers the id from its former
-    /// use must not take it for the new one before the rest stands there.
+    /// Stores the word with the state and the generation last: a program that remembers the id from its former use must
+    /// not take it for the new backend before the other words are written.
     fn write_backend(&mut self, id: u32, backend: &BackendRecord) -> io::Result<()> {
         const STATE: usize = offset_of!(BackendRecord, port) / 8;
         const { assert!(offset_of!(BackendRecord, state) / 8 == STATE) };
@@ -103,7 +103,7 @@ impl PinnedMaps<ReadWrite> {
         Ok(())
     }
 
-    /// Stores the words after the extent, and never the extent: it may be any reader's next load.
+    /// Stores the words after the extent, and never the extent, which programs read at any time.
     fn update_attributes(&mut self, index: u32, state: &FrontendState) -> io::Result<()> {
         const FIRST: usize = offset_of!(FrontendState, service);
         let words: [u64; size_of::<FrontendState>() / 8] = bytemuck::cast(*state);
@@ -218,7 +218,7 @@ fn read<T: Pod>(array: &MappedArray<T, ReadWrite>, index: u32) -> io::Result<T> 
     array.read(index).ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
-/// Adds an entry. One that is there with the same value counts as success.
+/// Adds an entry. An existing one with the same value counts as success.
 fn insert<K: Pod + aya::Pod>(map: &mut PinnedHash<K, u32>, key: &K, value: u32) -> io::Result<()> {
     if map.add(key, value)? || map.get(key)? == Some(value) {
         return Ok(());

@@ -22,19 +22,19 @@ enum Matches {
     Kind(String),
 }
 
-/// Why a word is no pattern.
+/// Why a word is not a pattern.
 #[derive(Debug, Error)]
 pub enum PatternError {
-    /// Nothing, or nothing after `!` or `kind=`.
+    /// The word is empty, or has nothing after `!` or `kind=`.
     #[error("a pattern is a name (`veth*`) or a kind (`kind=veth`), perhaps after `!`")]
     Empty,
-    /// Of another key than `kind`.
+    /// The key is not `kind`.
     #[error("{key}= is not known: a pattern is a name (`veth*`) or a kind (`kind=veth`)")]
     UnknownKey {
-        /// What stands before the `=`.
+        /// The text before the `=`.
         key: String,
     },
-    /// A bad glob.
+    /// The glob is invalid.
     #[error("no glob")]
     Glob(#[from] glob::PatternError),
 }
@@ -73,12 +73,12 @@ impl DevicePattern {
     }
 }
 
-/// A list of patterns, of which the first that matches decides. A list that only excludes narrows
-/// what is chosen without it.
+/// A list of patterns. The first one that matches decides. A list that only excludes narrows the choice that the
+/// agent makes without a list.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DevicePatterns(pub Vec<DevicePattern>);
 
-/// What a list says of a device.
+/// What a list decides about a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Decision<'a> {
     Taken,
@@ -87,7 +87,7 @@ pub(super) enum Decision<'a> {
 }
 
 impl DevicePatterns {
-    /// What becomes of `device`, which would be chosen without the list if it is `usual`.
+    /// Decides about `device`. Without a list the agent chooses a `usual` one.
     pub(super) fn decide(&self, device: &Device, usual: bool) -> Decision<'_> {
         match self.0.iter().find(|pattern| pattern.matches(device)) {
             Some(pattern) if pattern.excludes => Decision::Excluded(pattern),

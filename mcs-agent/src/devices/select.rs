@@ -12,22 +12,22 @@ use super::{Device, DeviceList, DevicePattern, DevicePatterns, LinkType, pattern
 pub enum TcMode {
     /// On none.
     Off,
-    /// Where nothing else may pass packets by our hooks.
+    /// On those where no program of others can take packets before our hooks see them.
     Auto,
-    /// On all that are chosen.
+    /// On all chosen devices.
     On,
 }
 
-/// `--uplinks`: the devices by which no packet to a VIP leaves.
+/// `--uplinks`: the devices where packets to a VIP are dropped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Uplinks {
     /// None.
     None,
-    /// Those that the list takes; without a list, those of the default routes.
+    /// The devices that the list chooses; without a list, those of the default routes.
     Chosen(DevicePatterns),
 }
 
-/// What was asked for.
+/// The flags about devices.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceOptions {
     /// `--tc`.
@@ -39,24 +39,24 @@ pub struct DeviceOptions {
 }
 
 impl DeviceOptions {
-    /// Whether packets of pods are to be translated anywhere.
+    /// Whether any device of a pod gets programs.
     pub fn wants_pods(&self) -> bool {
         self.mode != TcMode::Off
     }
 
-    /// Whether there is to be any guarded uplink.
+    /// Whether any uplink gets a program.
     pub fn wants_uplinks(&self) -> bool {
         self.mode != TcMode::Off && self.uplinks != Uplinks::None
     }
 }
 
-/// What a device is for.
+/// Where a device leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// It leads to a pod: packets are translated on it.
+    /// To a pod: the programs translate packets on it.
     Pod,
-    /// It leads off the node: packets to a VIP that nobody translated are dropped on it.
+    /// Off the node: the program drops packets to a VIP that were not translated.
     Uplink,
 }
 
@@ -69,19 +69,19 @@ impl fmt::Display for Role {
     }
 }
 
-/// A device that is asked for, or that one would expect to be.
+/// A device that flags name, or that the agent would usually choose, and what it does there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceChoice {
     /// The device.
     pub device: Device,
-    /// What it is for.
+    /// Where it leads.
     pub role: Role,
-    /// Why it is left alone all the same.
+    /// Why it gets no programs all the same.
     pub left_alone: Option<Reason>,
 }
 
 impl DeviceChoice {
-    /// What is wrong with an uplink that is left alone without anybody's wish.
+    /// The problem of an uplink that gets no program although no flag excludes it.
     pub fn unguarded(&self) -> Option<String> {
         let reason = self.left_alone.as_ref()?;
         let unwanted = self.role == Role::Uplink && !matches!(reason, Reason::Excluded { .. });
@@ -94,29 +94,29 @@ impl DeviceChoice {
     }
 }
 
-/// Why a device is left alone.
+/// Why a device gets no programs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reason {
-    /// A pattern says so.
+    /// A pattern excludes it.
     Excluded {
         /// The pattern.
         pattern: String,
     },
-    /// Its packets begin with something that the programs do not know.
+    /// Its packets begin with a header that the programs cannot read.
     LinkType {
         /// As `ip link show` names it.
         name: String,
     },
-    /// Pods have their own interfaces on another device, and this one sees nothing of them.
+    /// The packets of a pod do not pass the host's side of such a device.
     NoHostSide {
         /// `macvlan` and so on.
         kind: String,
     },
-    /// `--tc=auto`, and the device has hooks of another sort.
+    /// `--tc=auto`, and netkit has hooks of its own.
     Netkit,
-    /// `--tc=auto`, and somebody else's program is on the device.
+    /// `--tc=auto`, and a program of others is on the device.
     Foreign {
-        /// Which one, and where.
+        /// The program and its place.
         program: String,
     },
 }
@@ -149,8 +149,8 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What becomes of each device, in the order of the list; those that nobody asks for are left
-/// out. `foreign` names a program of somebody else by the index of the device that it is on.
+/// Decides about each device, in the order of the list, and leaves out those without a role. `foreign` names a program of
+/// others for the index of the device that it is on.
 pub fn select(
     list: &DeviceList,
     options: &DeviceOptions,
@@ -175,7 +175,7 @@ pub fn select(
     list.devices.iter().filter_map(select).collect()
 }
 
-/// Whether the device is asked for, and if so, why it is left alone all the same.
+/// Whether the device has a role, and if so, why it gets no programs all the same.
 type Wanted = Option<Result<(), Reason>>;
 
 fn uplink(device: &Device, options: &DeviceOptions, leads_away: bool) -> Wanted {

@@ -27,13 +27,13 @@ pub(super) struct MapLayout {
 }
 
 impl MapLayout {
-    /// Whether what is pinned at `path` has this shape.
+    /// Whether the map that is pinned at `path` has this shape.
     pub(super) fn matches(&self, path: &Path) -> bool {
         MapInfo::from_pin(path)
             .is_ok_and(|found| self.holds_the_same(&found) && found.max_entries() == self.entries)
     }
 
-    /// Whether what is pinned at `path` has this shape but for its size.
+    /// Whether the map that is pinned at `path` has this shape, but another size.
     pub(super) fn differs_in_size(&self, path: &Path) -> bool {
         MapInfo::from_pin(path)
             .is_ok_and(|found| self.holds_the_same(&found) && found.max_entries() != self.entries)
@@ -172,8 +172,8 @@ pub(super) fn state(flows: FlowCapacity) -> [MapLayout; STATE_NAMES.len()] {
 mod tests {
     use super::*;
 
-    /// Sockets live longer than agents, and what they remember can neither be listed nor converted:
-    /// a version with more to remember does so in a map of its own, beside these.
+    /// Sockets live longer than agents, and their storage can neither be listed nor converted. A version that has to
+    /// store more adds a map of its own.
     #[test]
     fn what_programs_remember_keeps_its_shape() {
         let state = state(FlowCapacity::default());

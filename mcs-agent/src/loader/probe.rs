@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bpf::{own_netns_cookie, query_tcx};
 
-/// What this kernel can do, found by trying.
+/// The features of this kernel, found by trying.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "a kernel has each feature or not")]
 pub struct Features {
@@ -19,8 +19,8 @@ pub struct Features {
     pub set_retval: bool,
     /// Programs can be attached to devices by links (tcx, 6.6); else by filters on a clsact qdisc.
     pub tcx: bool,
-    /// A process can ask for the cookie of its network namespace (`SO_NETNS_COOKIE`, 5.14); else
-    /// sockets of the host alone cannot be told from others.
+    /// A process can ask for the cookie of its network namespace (`SO_NETNS_COOKIE`, 5.14); else the programs cannot
+    /// translate the sockets of the host alone.
     #[serde(default)]
     pub netns_cookie: bool,
     /// Maps are charged to the cgroup of their maker (5.11); else to the locked memory of a process.
@@ -29,7 +29,7 @@ pub struct Features {
 }
 
 impl Features {
-    /// Tries each.
+    /// Tries each feature.
     pub fn probe() -> io::Result<Self> {
         Ok(Self {
             set_retval: has_set_retval()?,
@@ -39,7 +39,7 @@ impl Features {
         })
     }
 
-    /// What this kernel lacks, each with what is done instead.
+    /// The features that this kernel lacks, each with what the agent does instead.
     pub fn fallbacks(self) -> Vec<&'static str> {
         let fallbacks = [
             (self.set_retval, "bpf_set_retval (refused system calls say EPERM)"),

@@ -43,27 +43,27 @@ impl fmt::Display for Mechanism {
     }
 }
 
-/// Why a device is not as it should be.
+/// Why a program cannot be attached to a device, or detached.
 #[derive(Debug, Error)]
 pub enum TcError {
-    /// bpf(2) or bpffs refused.
+    /// A call of bpf(2), or of bpffs, failed.
     #[error("cannot {action}")]
     Bpf {
-        /// What was tried.
+        /// The attempt.
         action: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Netlink refused.
+    /// A netlink request failed.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
-    /// The place is taken.
+    /// An ingress qdisc has the place of clsact.
     #[error(
         "an ingress qdisc is where clsact would have to be: remove it (tc qdisc del dev DEVICE \
          ingress), or use --tc-attach=tcx (Linux 6.6)"
     )]
     IngressQdisc,
-    /// Every priority is taken by filters of another sort.
+    /// Filters of another kind have every priority.
     #[error("no priority is left for {hook} among the {direction} filters")]
     NoPriority {
         /// The program.

@@ -26,13 +26,13 @@ const EVERY_PROTOCOL: u16 = 0x0003_u16.to_be();
 const CLSACT: &str = "clsact";
 const INGRESS: &str = "ingress";
 
-/// Which way packets go through a device, as the host sees it.
+/// The direction of packets through a device, as the host sees it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// They come in by it.
+    /// Packets come in.
     Ingress,
-    /// They leave by it.
+    /// Packets go out.
     Egress,
 }
 
@@ -94,17 +94,17 @@ impl Filter {
     }
 }
 
-/// What an eBPF filter is made of.
+/// A filter to add.
 #[derive(Clone, Copy, Debug)]
 pub struct NewFilter<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Its program, whose verdict is the filter's.
+    /// Its program, which decides about the packet.
     pub program: BorrowedFd<'a>,
 }
 
 impl Netlink {
-    /// The devices that filters can be on, by index, and whether it is both sides or ingress alone.
+    /// The devices that filters can be on, by index, and whether they can be on both sides.
     pub async fn filter_hosts(&self) -> Result<Vec<(u32, bool)>, NetlinkError> {
         self.handle
             .qdisc()

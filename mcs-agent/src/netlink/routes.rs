@@ -33,7 +33,7 @@ pub(super) async fn default_routes(handle: &Handle) -> Result<BTreeSet<u32>, Net
     Ok(devices)
 }
 
-/// Whether a route leads to somewhere for any destination.
+/// Whether a route matches every destination and forwards packets.
 pub(super) fn is_default(route: &RouteMessage) -> bool {
     route.header.destination_prefix_length == 0 && route.header.kind == RouteType::Unicast
 }

@@ -113,7 +113,7 @@ impl SocketDiag {
         self.0.send(&bytes, 0).map(drop)
     }
 
-    /// Takes what is listed, up to the end of the list or the acknowledgement.
+    /// Passes on the listed sockets, up to the end of the list or the acknowledgement.
     fn receive(&self, mut take: impl FnMut(InetResponseHeader)) -> io::Result<()> {
         loop {
             let (datagram, _) = self.0.recv_from_full()?;
@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    /// It takes no right to list one's own.
+    /// Listing the sockets of the own namespace takes no capability.
     #[test]
     fn a_connected_socket_is_listed_with_its_peer() {
         let diag = SocketDiag::open().unwrap();

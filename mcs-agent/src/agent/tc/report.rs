@@ -9,21 +9,21 @@ use crate::{
     loader::{Mechanism, TcLink},
 };
 
-/// How devices stand, as the agent saw it last.
+/// All devices, when the agent checked them last.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TcReport {
     /// `--tc`.
     pub mode: TcMode,
     /// How programs are attached.
     pub attach: Mechanism,
-    /// Whether devices have been looked at since the agent started.
+    /// Whether the agent has checked devices since it started.
     pub looked: bool,
-    /// Why the latest look failed, if it did.
+    /// Why the latest check failed, if it did.
     pub problem: Option<String>,
-    /// How many programs were found detached, and attached again.
+    /// Programs that others had detached, and the agent attached again.
     #[serde(default)]
     pub repairs: u64,
-    /// Every device that was asked for, or that one would expect to be.
+    /// Every device that flags name, or that the agent would usually choose.
     pub devices: Vec<DeviceReport>,
 }
 
@@ -32,7 +32,7 @@ impl TcReport {
         Self { mode, attach, looked: false, problem: None, repairs: 0, devices: Vec::new() }
     }
 
-    /// What keeps the packet path from being as it should.
+    /// The failings of the packet path.
     pub fn failings(&self, links: &[TcLink]) -> Vec<String> {
         if self.mode == TcMode::Off {
             return Vec::new();
@@ -47,7 +47,7 @@ impl TcReport {
     }
 }
 
-/// How one device stands.
+/// One device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DeviceReport {
     /// Its name.
@@ -56,20 +56,20 @@ pub struct DeviceReport {
     pub index: u32,
     /// Its kind, as `ip link add type` names it; empty for hardware.
     pub kind: String,
-    /// What it is for.
+    /// Where it leads.
     pub role: Role,
-    /// The programs that belong on it; none if it is left alone.
+    /// The programs that belong on it; none if it gets none.
     pub hooks: Vec<String>,
     /// How they are attached; absent if none is.
     pub attached_by: Option<Mechanism>,
-    /// The ids of those that are attached.
+    /// The ids of the attached programs.
     pub programs: BTreeMap<String, u32>,
-    /// Why it is left alone.
+    /// Why it gets no programs.
     pub left_alone: Option<String>,
-    /// What sees packets before our first program, and may take them.
+    /// A program or filter that runs before our first one, and may take packets.
     #[serde(default)]
     pub ahead: Option<String>,
-    /// Why a program is not attached, or still is; tried again.
+    /// Why a program cannot be attached or detached; the agent tries again.
     pub error: Option<String>,
 }
 
@@ -84,7 +84,7 @@ impl DeviceReport {
         links.iter().find(|link| link.device == self.index && link.hook == hook)
     }
 
-    /// What is not as it should be on it.
+    /// The failings of this device.
     pub fn failings(&self, links: &[TcLink]) -> Vec<String> {
         let error = self.error.iter().map(|error| format!("{}: {error}", self.name));
         let detached = self.detached(links).map(|hook| {
@@ -96,8 +96,8 @@ impl DeviceReport {
         error.chain(detached).collect()
     }
 
-    /// What the agent attached by tcx and is attached no more. (Filters can be seen from the
-    /// agent's network namespace alone.)
+    /// The hooks that the agent attached by tcx and that are no longer attached. (Filters can only be seen from the
+    /// agent's network namespace.)
     fn detached(&self, links: &[TcLink]) -> impl Iterator<Item = &String> {
         let by_tcx = self.attached_by == Some(Mechanism::Tcx);
         let hooks = self.programs.keys().filter(move |_| by_tcx);

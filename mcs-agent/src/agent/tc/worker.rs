@@ -19,12 +19,13 @@ use crate::{
     netlink::Events,
 };
 
-/// Changes of devices come in bursts.
+/// Changes of devices come in bursts: one check covers the changes of this time.
 const DEBOUNCE: Duration = Duration::from_millis(50);
-/// However often they change, looking at them takes a fifth of this thread's time at most.
+/// After a check the thread rests for this many times as long: however often devices change, checks take at most a
+/// fifth of its time.
 const REST: u32 = 4;
 
-/// What the thread that looks after devices is made of.
+/// The thread that keeps programs on devices.
 pub(super) struct Worker {
     pins: Pins,
     features: Features,
@@ -42,8 +43,8 @@ impl Worker {
         Self { pins: pins.clone(), features, mechanism, options }
     }
 
-    /// Looks after devices until nobody wants to know any more. `done` is told the number of each
-    /// order that all devices have been looked at for.
+    /// Runs until nobody reads the report any more. It sends the number of each order to `done` when all devices have been
+    /// checked for it.
     pub(super) fn run(
         self,
         mut orders: watch::Receiver<Option<Order>>,
@@ -66,10 +67,10 @@ impl Worker {
     }
 }
 
-/// What came of a look at all devices.
+/// The result of a check of all devices.
 struct Inspected {
     devices: Vec<DeviceReport>,
-    /// Programs that were found detached, and attached again.
+    /// Programs that others had detached, and this check attached again.
     repairs: u64,
 }
 
@@ -79,7 +80,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    /// Looks at all devices at each change of one, at each order, and now and then without.
+    /// Checks all devices at each change of one, at each order, and every [`POLL_INTERVAL`].
     async fn keep(
         &mut self,
         mut orders: watch::Receiver<Option<Order>>,
@@ -106,14 +107,14 @@ impl Watcher {
             }
             let rest = DEBOUNCE.max(started.elapsed() * REST);
             tokio::select! {
-                // The end is told by the report.
+                // If nobody orders any more, nobody reads the report either, and the loop ends.
                 _ = orders.changed() => {}
                 rested = until_next(events.take(), rest) => events = rested,
             }
         }
     }
 
-    /// Makes all devices be as they should. `before`: how they were.
+    /// Gives all devices the programs that they should have. `before`: the report of the former check.
     async fn look(&self, before: &[DeviceReport]) -> Result<Inspected, TcError> {
         let present = self.attacher.list_devices().await?;
         let found = self.attacher.look(&present).await?;
@@ -146,7 +147,7 @@ impl Watcher {
         Ok(Inspected { devices, repairs })
     }
 
-    /// `None` if the device has just gone.
+    /// Returns `None` if the device was removed meanwhile.
     async fn attach_exactly(
         &self,
         selected: &DeviceChoice,
@@ -176,7 +177,7 @@ impl Watcher {
         })
     }
 
-    /// Takes our programs off devices that nobody asks for any more.
+    /// Detaches our programs from devices that no longer have a role.
     async fn leave_others(
         &self,
         present: &DeviceList,
@@ -199,8 +200,7 @@ impl Watcher {
     }
 }
 
-/// Waits for a change of a device, or until it is time to look without. What is left of the events
-/// if they go on.
+/// Waits for a change of a device, or for [`POLL_INTERVAL`]. Returns the events if they continue.
 async fn until_next(events: Option<Events>, rest: Duration) -> Option<Events> {
     let Some(mut heard) = events else {
         tokio::time::sleep(POLL_INTERVAL).await;
@@ -244,8 +244,7 @@ fn tell(report: &watch::Sender<TcReport>, looked: Result<Inspected, TcError>) {
     });
 }
 
-/// The programs that somebody has detached since a device was looked at before, and that belong on
-/// it still.
+/// The programs that others have detached since the former check, and that still belong on the device.
 fn lost<'a>(
     was: Option<&'a DeviceReport>,
     is: &DeviceReport,

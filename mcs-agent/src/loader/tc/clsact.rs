@@ -15,18 +15,18 @@ use crate::{
     netlink::{Direction, Filter, FilterPlace, Netlink, NewFilter},
 };
 
-/// What is there for filters on a device.
+/// The qdisc for filters on a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Host {
-    /// Nothing.
+    /// There is none.
     None,
-    /// A qdisc with both sides.
+    /// clsact, which has both sides.
     Clsact,
-    /// An older one, with ingress alone.
+    /// ingress, which is older and has one side.
     Ingress,
 }
 
-/// Filters whose names begin with the path of our directory.
+/// The filters of this agent: their names begin with the path of its directory.
 #[derive(Clone, Debug)]
 pub(super) struct Clsact {
     pub(super) netlink: Netlink,
@@ -56,14 +56,14 @@ impl Clsact {
         format!("{}/{}", self.owner, hook.name())
     }
 
-    /// Whether there is a clsact qdisc that we have added to a device of another namespace.
+    /// Whether the agent has added a clsact qdisc to a device of another namespace.
     pub(super) fn has_others(&self) -> Result<bool, TcError> {
         let error = |error| TcError::bpf("look which qdiscs were added", error);
         let hosts = self.pins.marked().map_err(error)?;
         Ok(hosts.iter().any(|host| host.netns != self.netns))
     }
 
-    /// The hook that a filter is ours for.
+    /// The hook of a filter; `None` if it is not ours.
     pub(super) fn hook(&self, filter: &Filter) -> Option<TcHook> {
         let name = filter.name.as_ref()?.strip_prefix(&self.owner)?.strip_prefix('/')?;
         TcHook::named(name).filter(|hook| hook.direction() == filter.place.direction)
@@ -78,7 +78,7 @@ impl Clsact {
         Ok(filters)
     }
 
-    /// Adds a filter among those that are there.
+    /// Adds a filter beside existing ones.
     pub(super) async fn attach(
         &self,
         hook: TcHook,
@@ -124,7 +124,7 @@ impl Clsact {
         Ok(self.netlink.remove_filter(place).await?)
     }
 
-    /// Removes the qdiscs that we have added and that hold no filter any more.
+    /// Removes the qdiscs that the agent has added and that have no filter any more.
     pub(super) async fn collect(&self) -> Result<(), TcError> {
         let error = |error| TcError::bpf("look which qdiscs were added", error);
         let hosts = self.pins.marked().map_err(error)?;
@@ -138,9 +138,9 @@ impl Clsact {
     }
 }
 
-/// A priority before, or after, all filters that are there, as far as they leave one. Filters of one
-/// priority must be of one kind and protocol; of several the one that came last runs first, so that
-/// one at the last priority of all runs after ours in any case.
+/// The first or the last priority that the existing filters leave free. Filters of one priority must have one kind and
+/// protocol. Of several filters the one that was added last runs first: a filter of others at the very last priority runs
+/// after ours in any case.
 fn priority(position: Position, direction: Direction, filters: &[Filter]) -> Option<u16> {
     let others =
         filters.iter().filter(|filter| filter.place.direction == direction && filter.chain == 0);

@@ -13,15 +13,15 @@ use crate::{
 /// A place for a program on a device, named as the program is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum TcHook {
-    /// Replies, on their way to a pod.
+    /// Packets that a pod receives.
     ToPod,
-    /// What a pod sends.
+    /// Packets that a pod sends.
     FromPod,
-    /// What leaves the node.
+    /// Packets that leave the node.
     Uplink,
 }
 
-/// Where among the programs of others.
+/// The place among the programs of others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Position {
     First,
@@ -32,8 +32,8 @@ impl TcHook {
     /// Every hook.
     pub const ALL: [Self; 3] = [Self::ToPod, Self::FromPod, Self::Uplink];
 
-    /// The hooks of a device, in the order in which they are attached: what shows the VIP comes
-    /// before what hides it. They are detached the other way round.
+    /// The hooks of a device, in the order in which they are attached: the one that shows the VIP comes before the one that
+    /// hides it. They are detached in the reverse order.
     pub const fn of(role: Role) -> &'static [Self] {
         match role {
             Role::Pod => &[Self::ToPod, Self::FromPod],
@@ -62,7 +62,7 @@ impl TcHook {
         }
     }
 
-    /// So that others see packets of pods with the backend's address, both ways.
+    /// These places let the programs of others see the backend's address, in both directions.
     pub(super) const fn position(self) -> Position {
         match self {
             Self::FromPod | Self::Uplink => Position::First,
@@ -86,12 +86,12 @@ pub(crate) const fn program_names(hook: TcHook) -> [&'static str; 2] {
     [hook.program(&LinkType::Ethernet), hook.program(&LinkType::Bare)]
 }
 
-/// Whether a program of this name is an mcs-agent's: other agents' are no strangers.
+/// Whether a program of this name belongs to an mcs-agent, this one or another.
 pub(super) fn is_ours_by_name(name: &str) -> bool {
     TcHook::ALL.into_iter().any(|hook| program_names(hook).contains(&name))
 }
 
-/// What tcx calls the sides of a device.
+/// The attach types of tcx.
 pub(super) const fn attach_type(direction: Direction) -> bpf_attach_type {
     match direction {
         Direction::Ingress => bpf_attach_type::BPF_TCX_INGRESS,

@@ -15,7 +15,7 @@ use crate::{
     loader::pins::remove_directory,
 };
 
-/// What the name of a pin ends with that is about to replace another.
+/// The end of the name of a pin that is about to replace another one.
 const NEW: &str = "-new";
 
 /// A pinned link, according to the kernel.
@@ -33,15 +33,15 @@ pub struct TcLink {
     pub program_id: u32,
 }
 
-/// Where attachments to devices are pinned: links of tcx as `tc/<hook>-<index>`, and as
-/// `clsact/<namespace>-<index>`, a directory, the mark that a clsact qdisc was added by us.
+/// The pins of attachments to devices: links of tcx as `tc/<hook>-<index>`. A directory `clsact/<namespace>-<index>`
+/// marks a clsact qdisc that the agent has added.
 #[derive(Clone, Debug)]
 pub(crate) struct TcPins {
     links: PathBuf,
     marks: PathBuf,
 }
 
-/// A device in whatever network namespace.
+/// A device in any network namespace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct QdiscHost {
     /// The inode of its network namespace.
@@ -57,7 +57,7 @@ pub(super) struct OpenLink {
     pub(super) info: TcxLinkInfo,
 }
 
-/// A pin of ours.
+/// A pin of the agent.
 struct Pin {
     hook: TcHook,
     device: u32,
@@ -66,7 +66,7 @@ struct Pin {
 }
 
 impl TcPins {
-    /// Those below the directory of links.
+    /// The pins below the directory of links.
     pub(crate) fn new(links: &Path) -> Self {
         Self { links: links.join("tc"), marks: links.join("clsact") }
     }
@@ -155,7 +155,7 @@ impl TcPins {
         Ok(removed)
     }
 
-    /// Notes that we have added the clsact qdisc of a device.
+    /// Notes that the agent has added the clsact qdisc of a device.
     pub(super) fn set_mark(&self, host: QdiscHost) -> io::Result<()> {
         make(&self.marks)?;
         make(&self.mark(host))
@@ -166,7 +166,7 @@ impl TcPins {
         remove_directory(&self.mark(host))
     }
 
-    /// The devices whose clsact qdisc we have added.
+    /// The devices whose clsact qdisc the agent has added.
     pub(super) fn marked(&self) -> io::Result<Vec<QdiscHost>> {
         let host = |name: &String| {
             let (netns, device) = name.split_once('-')?;
@@ -203,7 +203,7 @@ fn detach(pin: &Path) -> io::Result<bool> {
     remove_file(pin)
 }
 
-/// `None` where there is nothing, or something else than a link of tcx.
+/// Opens a pinned link; `None` if there is no link of tcx.
 fn open(pin: &Path) -> io::Result<Option<OpenLink>> {
     let Some(link) = open_link(pin)? else { return Ok(None) };
     Ok(tcx_link_info(link.as_fd())?.map(|info| OpenLink { link, info }))
