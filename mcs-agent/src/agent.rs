@@ -7,16 +7,16 @@ mod config;
 mod control;
 mod cpu;
 mod health;
-mod heap;
+mod malloc;
 mod metrics;
 mod programs;
+mod published;
 mod repairs;
 mod report;
 mod server;
 mod signals;
 mod source_lost;
 mod tc;
-mod vitals;
 
 use std::{pin::Pin, sync::Arc};
 
@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 pub use audit::{AuditPass, AuditReport};
 pub use config::{Config, SocketLb, SourceConfig, TcAttach};
 pub use health::{Attachments, Check, age, failings};
-pub use heap::share_heap;
+pub use malloc::share_heap;
 pub(crate) use programs::run_directory_mark;
 pub use repairs::{Repaired, Repairs};
 pub use report::{AgentInfo, ListenerReport, Report, ReportError};
@@ -35,7 +35,9 @@ pub(crate) use signals::until_signal;
 pub(crate) use tc::fixture as tc_fixture;
 pub use tc::{DeviceReport, TcReport};
 
-use self::{control::Control, metrics::SyncMetrics, programs::InstalledPrograms, vitals::Vitals};
+use self::{
+    control::Control, metrics::SyncMetrics, programs::InstalledPrograms, published::Published,
+};
 pub use crate::engine::Usage;
 use crate::{
     model::EventBatch,
@@ -77,14 +79,14 @@ async fn run_on(
 ) -> anyhow::Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "starting");
     let metrics = SyncMetrics::new().context("cannot make the metrics")?;
-    let vitals = Arc::new(Vitals::new(metrics));
-    server::start(config, &vitals).context("cannot serve health and metrics")?;
+    let published = Arc::new(Published::new(metrics));
+    server::start(config, &published).context("cannot serve health and metrics")?;
     let start = async {
         let source = source.await?;
         anyhow::Ok((source, InstalledPrograms::start(config).await?))
     };
-    let (source, installed) = vitals.beat_during(start).await?;
-    let mut control = Control::new(config, installed, Arc::clone(&vitals))?;
+    let (source, installed) = published.beat_during(start).await?;
+    let mut control = Control::new(config, installed, Arc::clone(&published))?;
     tokio::select! {
         () = source => bail!("the source of objects ended"),
         result = control.run(batches) => result,

@@ -20,13 +20,13 @@ use super::{
     audit::{self, Auditor},
     config::{Config, POLL_INTERVAL},
     cpu::thread_cpu,
-    heap,
+    malloc,
     programs::InstalledPrograms,
+    published::Published,
     repairs::Repairs,
     report::{AgentInfo, Report},
     source_lost::SourceLost,
     tc::PacketEvent,
-    vitals::Vitals,
 };
 use crate::{
     dataplane::{KernelMaps, StorageFallback},
@@ -67,7 +67,7 @@ pub(super) struct Control {
     sweeper: FlowSweeper,
     flows: Option<FlowUsage>,
     stale_udp: StaleUdp,
-    vitals: Arc<Vitals>,
+    published: Arc<Published>,
     source_lost: SourceLost,
     repairs: Repairs,
     auditor: Auditor<<KernelMaps as MapReader>::Walk>,
@@ -78,7 +78,7 @@ impl Control {
     pub(super) fn new(
         config: &Config,
         installed: InstalledPrograms,
-        vitals: Arc<Vitals>,
+        published: Arc<Published>,
     ) -> anyhow::Result<Self> {
         let mut node = config.node_context();
         node.node_addresses =
@@ -111,7 +111,7 @@ impl Control {
             sweeper,
             flows: None,
             stale_udp,
-            vitals,
+            published,
             source_lost: SourceLost::default(),
             repairs: Repairs::default(),
             auditor: Auditor::new(),
@@ -129,7 +129,7 @@ impl Control {
         let mut guard = interval(GUARD_INTERVAL);
         let mut audit = interval(audit::INTERVAL);
         loop {
-            self.vitals.beat();
+            self.published.beat();
             tokio::select! {
                 batch = batches.recv() => {
                     let Some(batch) = batch else { return Ok(()) };
@@ -150,7 +150,7 @@ impl Control {
                     StaleUdpEvent::Connections(connections) => self.destroy_stale(connections),
                     StaleUdpEvent::ReportChanged => self.report_soon(),
                 },
-                () = self.vitals.listeners_changed() => self.report_soon(),
+                () = self.published.listeners_changed() => self.report_soon(),
                 _ = guard.tick() => self.repair(),
                 _ = audit.tick() => {
                     self.audit();
@@ -186,9 +186,9 @@ impl Control {
             changes.iter().for_each(log_change);
         }
         if !changes.is_empty() {
-            self.vitals.changed();
+            self.published.changed();
             let slices = changes.len() - imports;
-            self.vitals.metrics.queue(imports, slices, self.engine.changes());
+            self.published.metrics.queue(imports, slices, self.engine.changes());
         }
     }
 
@@ -210,7 +210,7 @@ impl Control {
         log_plan(&round);
         if round.plan.steps.len() >= LARGE_PLAN {
             round.plan = crate::reconcile::Plan::default();
-            heap::trim();
+            malloc::trim();
         }
         self.note_outcome(round);
         self.report_soon();
@@ -219,16 +219,16 @@ impl Control {
     fn note_outcome(&self, round: RoundSummary) {
         match round.outcome {
             Outcome::Written(changes) => {
-                self.vitals.written();
-                self.vitals.metrics.succeed(round.took, &changes);
+                self.published.written();
+                self.published.metrics.succeed(round.took, &changes);
             }
-            Outcome::Growing => self.vitals.changed(),
+            Outcome::Growing => self.published.changed(),
             Outcome::Failed(delay) => {
                 for failure in &round.failures {
                     tracing::warn!("{failure:#}; trying again in {delay:?}");
                 }
-                self.vitals.changed();
-                self.vitals.metrics.fail(round.took);
+                self.published.changed();
+                self.published.metrics.fail(round.took);
             }
         }
         if round.became_synced {
@@ -340,7 +340,7 @@ impl Control {
             self.objects = ReportedObjects::of(self.engine.desired());
         }
         let report = Arc::new(self.make_report());
-        self.vitals.publish(Arc::clone(&report));
+        self.published.publish(Arc::clone(&report));
         self.report_at = later;
         if later.is_some() {
             return;
@@ -387,7 +387,7 @@ impl Control {
             repairs: self.repairs.clone(),
             attachment: self.verifier.report().cloned(),
             audit: self.auditor.report.clone(),
-            listeners: self.vitals.listeners(),
+            listeners: self.published.listeners(),
         }
     }
 }

@@ -61,14 +61,14 @@ pub(super) struct InstalledPrograms {
 
 /// The result of a check of pins, hooks and the cgroup.
 #[derive(Debug, Default)]
-pub(super) struct Repaired {
+pub(super) struct RepairOutcome {
     /// What was damaged and is repaired.
     pub(super) repairs: Vec<Repair>,
     /// What cannot be repaired, and why.
     pub(super) problems: Vec<String>,
 }
 
-impl Repaired {
+impl RepairOutcome {
     fn add(&mut self, result: anyhow::Result<Vec<Repair>>) {
         match result {
             Ok(repairs) => self.repairs.extend(repairs),
@@ -146,8 +146,8 @@ impl InstalledPrograms {
 
     /// Checks pins, hooks and the cgroup, and repairs what another process changed or removed. A few
     /// dozen system calls if nothing was.
-    pub(super) fn repair(&mut self) -> Repaired {
-        let mut repaired = Repaired::default();
+    pub(super) fn repair(&mut self) -> RepairOutcome {
+        let mut repaired = RepairOutcome::default();
         repaired.add(self.repair_cgroup());
         if !self.programs.is_staged() {
             let cgroup = &self.cgroup;

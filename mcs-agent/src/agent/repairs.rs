@@ -31,8 +31,8 @@ pub struct Repaired {
 }
 
 impl Repairs {
-    /// Takes note of a look at what is ours, and logs what is new. Returns whether anything is.
-    pub(super) fn note(&mut self, found: programs::Repaired, now: u64) -> bool {
+    /// Counts and logs the repairs and problems of one check. Returns whether any are new.
+    pub(super) fn note(&mut self, found: programs::RepairOutcome, now: u64) -> bool {
         let is_new = !found.repairs.is_empty() || found.problems != self.problems;
         for repair in found.repairs {
             tracing::warn!("{}", repair.what);
@@ -62,14 +62,12 @@ mod tests {
     #[test]
     fn all_are_counted_and_the_latest_listed() {
         let mut repairs = Repairs::default();
-        assert!(!repairs.note(programs::Repaired::default(), 1));
+        assert!(!repairs.note(programs::RepairOutcome::default(), 1));
         for number in 0..=LATEST {
-            assert!(
-                repairs.note(
-                    programs::Repaired { repairs: vec![repair(number)], problems: vec![] },
-                    2
-                )
-            );
+            assert!(repairs.note(
+                programs::RepairOutcome { repairs: vec![repair(number)], problems: vec![] },
+                2
+            ));
         }
         assert_eq!(repairs.counts[&Tampering::Pin], 9);
         let told: Vec<_> = repairs.latest.iter().map(|one| one.what.as_str()).collect();
@@ -79,11 +77,11 @@ mod tests {
     #[test]
     fn a_problem_is_news_when_it_comes_and_when_it_goes() {
         let found =
-            || programs::Repaired { repairs: vec![], problems: vec!["no bpffs".to_owned()] };
+            || programs::RepairOutcome { repairs: vec![], problems: vec!["no bpffs".to_owned()] };
         let mut repairs = Repairs::default();
         assert!(repairs.note(found(), 1));
         assert!(!repairs.note(found(), 2));
-        assert!(repairs.note(programs::Repaired::default(), 3));
+        assert!(repairs.note(programs::RepairOutcome::default(), 3));
         assert!(repairs.problems.is_empty());
     }
 }

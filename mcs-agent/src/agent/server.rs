@@ -24,9 +24,9 @@ use tokio::{
 pub(super) use self::answer::Answers;
 use super::{
     config::{Config, POLL_INTERVAL},
+    published::Published,
     report::ListenerReport,
     signals::until_signal,
-    vitals::Vitals,
 };
 use crate::loader::Pins;
 
@@ -57,12 +57,12 @@ impl Serves {
 
 /// Serves what `config` asks for, as long as the process runs. Returns when every address was tried
 /// once.
-pub(super) fn start(config: &Config, vitals: &Arc<Vitals>) -> anyhow::Result<()> {
+pub(super) fn start(config: &Config, published: &Arc<Published>) -> anyhow::Result<()> {
     let endpoints = endpoints(config.health_address, config.metrics_address);
     let listeners: Vec<_> = endpoints
         .into_iter()
         .map(|(address, serves)| {
-            let listener = Listener { address, serves, vitals: Arc::clone(vitals) };
+            let listener = Listener { address, serves, published: Arc::clone(published) };
             let socket = listener.bind();
             (listener, socket)
         })
@@ -75,11 +75,11 @@ pub(super) fn start(config: &Config, vitals: &Arc<Vitals>) -> anyhow::Result<()>
         .build()
         .context("cannot start a runtime")?;
     let answers = Arc::new(Answers {
-        vitals: Arc::clone(vitals),
+        published: Arc::clone(published),
         pins: Pins::new(&config.bpffs),
         patience: config.liveness_timeout,
     });
-    let vitals = Arc::clone(vitals);
+    let published = Arc::clone(published);
     let serve = move || {
         runtime.block_on(async {
             for (listener, socket) in listeners {
@@ -87,7 +87,7 @@ pub(super) fn start(config: &Config, vitals: &Arc<Vitals>) -> anyhow::Result<()>
             }
             // The control task hears of it too, unless it is busy.
             match until_signal().await {
-                Ok(()) => vitals.stop(),
+                Ok(()) => published.stop(),
                 Err(error) => {
                     tracing::warn!("/readyz will not tell that the agent ends: {error:#}");
                 }
@@ -112,7 +112,7 @@ fn endpoints(health: Option<SocketAddr>, metrics: Option<SocketAddr>) -> Vec<(So
 struct Listener {
     address: SocketAddr,
     serves: Serves,
-    vitals: Arc<Vitals>,
+    published: Arc<Published>,
 }
 
 impl Listener {
@@ -132,7 +132,7 @@ impl Listener {
             )
         });
         let listener = ListenerReport { flags: flags.to_owned(), address: self.address, problem };
-        if self.vitals.listeners().contains(&listener) {
+        if self.published.listeners().contains(&listener) {
             return;
         }
         if let Some(problem) = &listener.problem {
@@ -140,7 +140,7 @@ impl Listener {
         } else {
             tracing::info!("listening on {} ({flags})", self.address);
         }
-        self.vitals.set_listener(listener);
+        self.published.set_listener(listener);
     }
 
     async fn serve(self, mut socket: Option<StdListener>, answers: Arc<Answers>) {

@@ -10,9 +10,9 @@ use crate::{
     agent::{
         config::SocketLb,
         health::{Attachments, Check, failings},
+        published::Published,
         report::Report,
         source_lost::MANIFESTS,
-        vitals::Vitals,
     },
     dataplane::read_counters,
     devices::Role,
@@ -32,14 +32,14 @@ const UNKNOWN: &str = "unknown";
 /// It takes no lock that the control task waits for, and reads of the kernel what is bounded: the
 /// counters, the socket hooks, and the links of each device.
 pub(in crate::agent) struct Scrape<'a> {
-    vitals: &'a Vitals,
+    published: &'a Published,
     pins: &'a Pins,
 }
 
 impl<'a> Scrape<'a> {
     /// Reads these.
-    pub(in crate::agent) const fn new(vitals: &'a Vitals, pins: &'a Pins) -> Self {
-        Self { vitals, pins }
+    pub(in crate::agent) const fn new(published: &'a Published, pins: &'a Pins) -> Self {
+        Self { published, pins }
     }
 
     /// All metrics, as text.
@@ -51,13 +51,13 @@ impl<'a> Scrape<'a> {
             ["version"],
             [([env!("CARGO_PKG_VERSION")], 1.0)],
         )?;
-        families.extend(self.vitals.metrics.gather());
+        families.extend(self.published.metrics.gather());
         families.gauge(
             "mcs_control_silence_seconds",
             "Seconds since the control loop gave a sign of life; /livez has a limit for it",
-            self.vitals.silence().as_secs_f64(),
+            self.published.silence().as_secs_f64(),
         )?;
-        if let Some(report) = self.vitals.report() {
+        if let Some(report) = self.published.report() {
             standing(&mut families, &report)?;
             source(&mut families, &report)?;
             capacity(&mut families, &report)?;

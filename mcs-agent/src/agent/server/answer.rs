@@ -18,7 +18,7 @@ use crate::{
     agent::{
         health::{Attachments, Check, failings},
         metrics::Scrape,
-        vitals::Vitals,
+        published::Published,
     },
     loader::Pins,
 };
@@ -28,7 +28,7 @@ const JSON: &str = "application/json";
 
 /// What is needed to answer.
 pub(in crate::agent) struct Answers {
-    pub(super) vitals: Arc<Vitals>,
+    pub(super) published: Arc<Published>,
     pub(super) pins: Pins,
     /// How long the control task may be silent, or a change wait.
     pub(super) patience: Duration,
@@ -94,12 +94,12 @@ impl Answers {
 
     fn livez(&self, verbose: bool) -> Answer {
         let answer = tell("livez", &[self.control()], verbose);
-        self.vitals.metrics.count_livez(answer.status.as_u16());
+        self.published.metrics.count_livez(answer.status.as_u16());
         answer
     }
 
     fn control(&self) -> Verdict {
-        let silence = self.vitals.silence();
+        let silence = self.published.silence();
         let stuck = format!("no sign of life for {:.0} s", silence.as_secs_f64());
         let failings = if silence > self.patience { vec![stuck] } else { Vec::new() };
         Verdict { name: "control", failings }
@@ -108,9 +108,9 @@ impl Answers {
     fn readyz(&self, verbose: bool) -> Answer {
         let ending = "the agent was told to end; the dataplane stays".to_owned();
         let starting = "no maps and programs yet; the log says what is waited for".to_owned();
-        let stop = if self.vitals.is_stopping() { vec![ending] } else { Vec::new() };
+        let stop = if self.published.is_stopping() { vec![ending] } else { Vec::new() };
         let mut verdicts = vec![Verdict { name: "shutdown", failings: stop }, self.control()];
-        match self.vitals.report() {
+        match self.published.report() {
             None => verdicts.push(Verdict { name: "start", failings: vec![starting] }),
             Some(report) => {
                 let failings = failings(&report, &Attachments::read(&self.pins));
@@ -126,7 +126,8 @@ impl Answers {
     }
 
     fn healthz(&self) -> Answer {
-        let waited = self.vitals.oldest_change().unwrap_or_default().max(self.vitals.silence());
+        let waited =
+            self.published.oldest_change().unwrap_or_default().max(self.published.silence());
         let healthy = waited <= self.patience;
         let now = SystemTime::now();
         let current_time = jiff::Timestamp::try_from(now).unwrap_or_default();
@@ -138,13 +139,13 @@ impl Answers {
             healthy,
         };
         let status = if healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-        self.vitals.metrics.count_healthz(status.as_u16());
+        self.published.metrics.count_healthz(status.as_u16());
         let body = serde_json::to_string(&body).unwrap_or_default();
         Answer { status, content: JSON, body }
     }
 
     fn metrics(&self) -> Answer {
-        match Scrape::new(&self.vitals, &self.pins).text() {
+        match Scrape::new(&self.published, &self.pins).text() {
             Ok(body) => Answer { status: StatusCode::OK, content: TEXT_FORMAT, body },
             Err(error) => Answer::text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
         }

@@ -1,4 +1,4 @@
-//! What the control task tells, and those may ask who must not wait for it.
+//! What the control task publishes to the HTTP threads, which must not wait for it.
 
 use std::{
     sync::{
@@ -15,17 +15,17 @@ use super::{
     report::{ListenerReport, Report},
 };
 
-/// How often a start that waits for something says that it is alive.
+/// How often a start that waits for something gives a sign of life.
 const STARTING_BEAT: Duration = Duration::from_secs(1);
 /// No change waits.
 const NONE: u64 = u64::MAX;
 
-/// How the agent stands, for every thread. Nothing here is held longer than a copy takes.
-pub(super) struct Vitals {
+/// The state of the agent that every thread may read. No lock is held longer than a copy takes.
+pub(super) struct Published {
     began: Instant,
     /// The latest sign of life of the control task, as milliseconds since `began`.
     beat: AtomicU64,
-    /// When the oldest change came that is not in the maps, likewise; or [`NONE`].
+    /// When the oldest change came that the maps do not follow yet, likewise; or [`NONE`].
     waiting_since: AtomicU64,
     stopping: AtomicBool,
     report: Mutex<Option<Arc<Report>>>,
@@ -34,8 +34,8 @@ pub(super) struct Vitals {
     pub(super) metrics: SyncMetrics,
 }
 
-impl Vitals {
-    /// Those of an agent that has just begun.
+impl Published {
+    /// The state of an agent that has just started.
     pub(super) fn new(metrics: SyncMetrics) -> Self {
         Self {
             began: Instant::now(),
@@ -49,12 +49,12 @@ impl Vitals {
         }
     }
 
-    /// The control task is at work.
+    /// Records a sign of life of the control task.
     pub(super) fn beat(&self) {
         self.beat.store(self.now(), Relaxed);
     }
 
-    /// Says so as long as something is waited for.
+    /// Gives signs of life until `wait` is over.
     pub(super) async fn beat_during<T>(&self, wait: impl Future<Output = T>) -> T {
         let mut wait = std::pin::pin!(wait);
         loop {
@@ -65,12 +65,12 @@ impl Vitals {
         }
     }
 
-    /// How long the control task has given no sign of life.
+    /// The time since the latest sign of life.
     pub(super) fn silence(&self) -> Duration {
         self.since(self.beat.load(Relaxed))
     }
 
-    /// A change has come that the maps do not hold.
+    /// Records a change that the maps do not follow yet.
     pub(super) fn changed(&self) {
         // Only the control task writes this.
         if self.waiting_since.load(Relaxed) == NONE {
@@ -78,7 +78,7 @@ impl Vitals {
         }
     }
 
-    /// The maps hold all that is wanted.
+    /// Records that the maps are as desired.
     pub(super) fn written(&self) {
         self.waiting_since.store(NONE, Relaxed);
     }
@@ -89,12 +89,12 @@ impl Vitals {
         (since != NONE).then(|| self.since(since))
     }
 
-    /// The agent was told to end.
+    /// Records that the process got a signal to end.
     pub(super) fn stop(&self) {
         self.stopping.store(true, Relaxed);
     }
 
-    /// Whether it was.
+    /// Whether the process got a signal to end.
     pub(super) fn is_stopping(&self) -> bool {
         self.stopping.load(Relaxed)
     }
@@ -109,12 +109,12 @@ impl Vitals {
         lock(&self.report).clone()
     }
 
-    /// What is served, and where.
+    /// The state of each listener.
     pub(super) fn listeners(&self) -> Vec<ListenerReport> {
         lock(&self.listeners).clone()
     }
 
-    /// Replaces what is said of one listener.
+    /// Replaces the state of one listener.
     pub(super) fn set_listener(&self, listener: ListenerReport) {
         let mut listeners = lock(&self.listeners);
         listeners.retain(|other| other.flags != listener.flags);
@@ -123,7 +123,7 @@ impl Vitals {
         self.listeners_changed.notify_one();
     }
 
-    /// Waits until [`Vitals::listeners`] has changed.
+    /// Waits until [`Published::listeners`] has changed.
     pub(super) async fn listeners_changed(&self) {
         self.listeners_changed.notified().await;
     }
@@ -147,21 +147,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_start_that_waits_is_alive() {
-        let vitals = Vitals::new(SyncMetrics::new().unwrap());
-        vitals.beat.store(NONE, Relaxed);
-        vitals.beat_during(tokio::time::sleep(STARTING_BEAT * 3)).await;
-        assert_ne!(vitals.beat.load(Relaxed), NONE);
+        let published = Published::new(SyncMetrics::new().unwrap());
+        published.beat.store(NONE, Relaxed);
+        published.beat_during(tokio::time::sleep(STARTING_BEAT * 3)).await;
+        assert_ne!(published.beat.load(Relaxed), NONE);
     }
 
     #[test]
     fn the_oldest_change_counts() {
-        let vitals = Vitals::new(SyncMetrics::new().unwrap());
-        assert_eq!(vitals.oldest_change(), None);
-        vitals.changed();
+        let published = Published::new(SyncMetrics::new().unwrap());
+        assert_eq!(published.oldest_change(), None);
+        published.changed();
         std::thread::sleep(Duration::from_millis(20));
-        vitals.changed();
-        assert!(vitals.oldest_change() >= Some(Duration::from_millis(20)));
-        vitals.written();
-        assert_eq!(vitals.oldest_change(), None);
+        published.changed();
+        assert!(published.oldest_change() >= Some(Duration::from_millis(20)));
+        published.written();
+        assert_eq!(published.oldest_change(), None);
     }
 }

@@ -2,8 +2,8 @@
 
 #![cfg_attr(target_env = "gnu", expect(unsafe_code, reason = "mallopt and malloc_trim"))]
 
-/// Keeps the C library from making a heap for each thread: nearly all is allocated and freed by one,
-/// and what the others leave could not be put to use. For before there are threads.
+/// Keeps glibc from making a heap for each thread. One thread allocates nearly everything, and it could
+/// not use the memory that others free in their heaps. Call it before threads start.
 pub fn share_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it may be called at any time, from any thread.
@@ -12,8 +12,7 @@ pub fn share_heap() {
     }
 }
 
-/// Gives back to the kernel what a large change has left unused in the heap: the C library keeps it
-/// otherwise.
+/// Returns free memory to the kernel after a large change: glibc keeps it otherwise.
 pub(super) fn trim() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it may be called at any time, from any thread.
