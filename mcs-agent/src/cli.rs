@@ -47,11 +47,10 @@ enum Command {
     Services(ReadArgs),
     Backends(backends::BackendsArgs),
     Flows(flows::FlowsArgs),
-    /// Show how the agent stands: hooks, devices, source, capacity, what was rejected and why,
-    /// counters
+    /// Show agent health: hooks, devices, source, capacity, rejected objects with the reason, counters
     ///
-    /// Exits with 0 if the agent is running, synced and attached, with 1 if not. Rejected objects
-    /// alone are no reason.
+    /// Exits with 0 if the agent runs, has read all objects and has attached its programs, else with 1.
+    /// Rejected objects do not change the exit code.
     Status(ReadArgs),
     Cleanup(cleanup::CleanupArgs),
     /// Used by `run` itself
@@ -62,13 +61,13 @@ enum Command {
 /// Where the agent's maps and programs are pinned.
 #[derive(Clone, Debug, Args)]
 struct BpffsArg {
-    /// BPF file system, or a directory of one, under which the agent pins its maps and programs
-    /// (in `mcs/`). Agents with different directories live side by side
+    /// BPF file system, or a directory in one, where the agent pins its maps and programs (in
+    /// `mcs/`). Agents with different directories do not affect each other
     #[arg(long, env = "MCS_BPFFS", value_name = "DIR", default_value = "/sys/fs/bpf")]
     bpffs: PathBuf,
 }
 
-/// How a reading command prints.
+/// The output format of a reading command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Format {
     /// For people
@@ -77,12 +76,12 @@ enum Format {
     Json,
 }
 
-/// What every reading command takes.
+/// The arguments of every reading command.
 #[derive(Clone, Debug, Args)]
 struct ReadArgs {
     #[command(flatten)]
     bpffs: BpffsArg,
-    /// How to print
+    /// Output format
     #[arg(short, long, env = "MCS_OUTPUT", value_name = "FORMAT", default_value = "table")]
     output: Format,
 }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{loader::Pins, model::ObjectKey, reconcile::FrontendView};
 
-/// List where the clients of a ServiceImport go.
+/// List the backends that clients of a ServiceImport are sent to.
 #[derive(Debug, Args)]
 pub(super) struct BackendsArgs {
     /// The ServiceImport

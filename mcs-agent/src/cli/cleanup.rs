@@ -1,3 +1,5 @@
+//! `mcs-agent cleanup`: removes everything that the agent left in the kernel.
+
 use std::{path::Path, process::ExitCode};
 
 use anyhow::{Context as _, bail};
@@ -13,15 +15,14 @@ use crate::{
 
 /// Detach every program and remove every map of the agent, and nothing else.
 ///
-/// From then on ClusterSetIPs are addresses like any other. Connections that sockets made go on; those
-/// that were translated packet by packet end. Filters (--tc-attach=clsact) are found in the network
-/// namespace that this runs in.
+/// ClusterSetIPs stop working. Connections of the socket path continue; connections of the packet path
+/// break. Filters (--tc-attach=clsact) are removed only in the network namespace of this command.
 #[derive(Debug, Args)]
 pub(super) struct CleanupArgs {
     #[command(flatten)]
     bpffs: BpffsArg,
 
-    /// Stay until SIGTERM or SIGINT: a `DaemonSet` starts again what ends
+    /// Keep running until SIGTERM or SIGINT: a `DaemonSet` restarts a container that exits
     #[arg(long, env = "MCS_WAIT", value_parser = BoolishValueParser::new())]
     wait: bool,
 }

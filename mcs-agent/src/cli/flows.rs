@@ -24,9 +24,9 @@ use crate::{
 
 /// List the flows of the packet path, which translates what the socket path does not
 ///
-/// FLAGS says what is special: hairpin (the client is its own backend), port-changed (the backend
-/// sees another source port), backend-gone (TCP that goes on with a backend that is no longer in the
-/// set), half (the table is full, and one of the flow's two entries was evicted).
+/// FLAGS: hairpin (the client is its own backend), port-changed (the backend sees another source
+/// port), backend-gone (a TCP connection to a backend that was removed), half (one of the flow's two
+/// entries was evicted, since the table is full).
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

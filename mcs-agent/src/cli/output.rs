@@ -1,3 +1,5 @@
+//! Prints tables and JSON.
+
 use std::io::{self, IsTerminal as _, Write as _};
 
 use comfy_table::{ContentArrangement, Table, presets::NOTHING};

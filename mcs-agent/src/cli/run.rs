@@ -1,3 +1,5 @@
+//! `mcs-agent run`: flags and their values.
+
 use std::{
     net::{IpAddr, SocketAddr},
     path::PathBuf,
@@ -21,8 +23,8 @@ use crate::{
 
 /// Run the agent.
 ///
-/// Reads ServiceImports and imported EndpointSlices, fills the maps and attaches the programs. On
-/// SIGTERM or SIGINT it ends and leaves the dataplane in place; `mcs-agent cleanup` removes that.
+/// Reads ServiceImports and imported EndpointSlices, writes the maps and attaches the programs. On
+/// SIGTERM or SIGINT the agent exits and the dataplane keeps working; `mcs-agent cleanup` removes it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -66,27 +68,27 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_CGROUP_ROOT", value_name = "DIR")]
     cgroup_root: Option<PathBuf>,
 
-    /// Whose sockets are translated when they connect or send
+    /// Which processes get socket load balancing
     #[arg(long, env = "MCS_SOCKET_LB", value_name = "WHOSE", default_value = "all")]
     socket_lb: SocketLbArg,
 
-    /// Whether packets of pods are translated too, where their sockets are not: from VMs, gVisor,
-    /// raw sockets, forwarded ones
+    /// Where packets of pods are translated too, for traffic that the socket path does not see: VMs,
+    /// gVisor, raw sockets, forwarded packets
     #[arg(long, env = "MCS_TC", value_name = "WHERE", default_value = "auto")]
     tc: TcArg,
 
-    /// Devices that lead to pods, on the host's side: names (`cali*`), kinds (`kind=tun`), and what
-    /// not (`!veth0*`). The first that matches decides; if all are `!`, they narrow the default.
-    /// Uplinks are never taken [default: every veth whose peer is in another network namespace]
+    /// Host devices that lead to pods: names (`cali*`), kinds (`kind=tun`), exclusions (`!veth0*`). The
+    /// first pattern that matches decides. If all are exclusions, they apply to the default. Uplinks are
+    /// never included [default: every veth whose peer is in another network namespace]
     #[arg(long, env = "MCS_TC_DEVICES", value_name = "PATTERN", value_delimiter = ',')]
     tc_devices: Vec<DevicePattern>,
 
-    /// Devices that no packet to a ClusterSetIP leaves the node by: patterns as of --tc-devices, or
-    /// `none` [default: those of the default routes]
+    /// Devices on which packets to a ClusterSetIP are dropped, so that they do not leave the node: patterns
+    /// as for --tc-devices, or `none` [default: those of the default routes]
     #[arg(long, env = "MCS_UPLINKS", value_name = "PATTERN", value_delimiter = ',')]
     uplinks: Vec<DevicePattern>,
 
-    /// How programs are attached to devices
+    /// How to attach programs to devices
     #[arg(long, env = "MCS_TC_ATTACH", value_name = "HOW", default_value = "auto")]
     tc_attach: TcAttachArg,
 
@@ -104,28 +106,28 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_CLUSTER_ID", value_name = "ID")]
     cluster_id: Option<String>,
 
-    /// Accept ClusterSetIPs of this range only; repeatable [default: any]
-    #[arg(long, env = "MCS_VIP_CIDR", value_name = "CIDR", value_delimiter = ',')]
+    /// Accept only ClusterSetIPs in this range; repeatable [default: any]
+    #[arg(long, env = "MCS_VIP_CIDR", value_name = "CIDR", value_delimiter = ',',
+        value_parser = vip_cidr)]
     vip_cidr: Vec<IpNet>,
 
-    /// An address of the API server, never accepted as a ClusterSetIP; repeatable (those that are
-    /// followed, and `KUBERNETES_SERVICE_HOST`, always count)
+    /// An address of the API server, which is never accepted as a ClusterSetIP; repeatable (the API server
+    /// in use and `KUBERNETES_SERVICE_HOST` are always included)
     #[arg(long, env = "MCS_API_SERVER", value_name = "IP", value_delimiter = ',')]
     api_server: Vec<IpAddr>,
 
-    /// What the maps of frontends and endpoints may grow to: some 100 bytes for an endpoint and 500
-    /// for a frontend. While larger ones take their place, the former are there too. What does not
-    /// fit any more is rejected
+    /// Size limit of the config maps: about 100 bytes per endpoint and 500 per frontend. While they grow,
+    /// the former maps use memory too. Objects beyond the limit are rejected
     #[arg(long, env = "MCS_MAX_MEMORY", value_name = "BYTES", default_value_t = Memory(256 << 20), value_parser = max_memory)]
     max_memory: Memory,
 
-    /// Flows of the packet path that are remembered at a time; when it is full, those go first that
-    /// had no packet for longest
+    /// Size of the flow table of the packet path. When it is full, the flow that was idle for longest is
+    /// evicted
     #[arg(long, env = "MCS_MAX_FLOWS", value_name = "N", default_value_t = FlowCapacity::default().0,
         value_parser = clap::value_parser!(u32).range(256..=2_000_000))]
     max_flows: u32,
 
-    /// What becomes of UDP sockets that are connected to a backend which is removed
+    /// What happens to UDP sockets that are connected to a removed backend
     #[arg(long, env = "MCS_STALE_UDP", value_name = "WHAT", default_value = "destroy")]
     stale_udp: StaleUdpArg,
 
@@ -135,14 +137,14 @@ pub struct RunArgs {
         value_parser = Listen::parse)]
     health_address: Listen,
 
-    /// Serve /metrics here, or `off`. To be scraped from elsewhere: the node's address, or `[::]:16451`
-    /// for all of both families
+    /// Serve /metrics here, or `off`. For scrapes from other hosts, give the node's address, or
+    /// `[::]:16451` for all addresses
     #[arg(long, env = "MCS_METRICS_ADDRESS", value_name = "IP:PORT", default_value = "127.0.0.1:16451",
         value_parser = Listen::parse)]
     metrics_address: Listen,
 
-    /// /livez fails after so many seconds without a sign of life of the control loop, which gives one
-    /// every five; /healthz also when a change has not come into the maps for as long
+    /// /livez fails if the control loop is stuck for this long; /healthz also fails if a change waits this
+    /// long to be written
     #[arg(long, env = "MCS_LIVENESS_TIMEOUT", value_name = "SECONDS", default_value_t = 60,
         value_parser = clap::value_parser!(u64).range(10..=3600))]
     liveness_timeout: u64,
@@ -183,9 +185,9 @@ impl Listen {
 enum SocketLbArg {
     /// Every process below the cgroup
     All,
-    /// Only processes in the agent's own network namespace: pods are left alone (Linux 5.14)
+    /// Only processes in the agent's network namespace, not those of pods (Linux 5.14)
     Host,
-    /// Nobody's
+    /// No process
     Off,
 }
 
@@ -193,9 +195,9 @@ enum SocketLbArg {
 enum TcArg {
     /// Nowhere: no program is attached to a device
     Off,
-    /// Where nothing else may pass packets by: neither netkit nor eBPF programs of a CNI
+    /// On devices where no other program can bypass them: not with netkit or eBPF programs of a CNI
     Auto,
-    /// On all devices that are chosen
+    /// On all selected devices
     On,
 }
 
@@ -211,10 +213,10 @@ enum TcAttachArg {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum StaleUdpArg {
-    /// They are destroyed, and their owners are told ECONNABORTED: it takes `CAP_SYS_ADMIN`, and the
-    /// names of the node's network namespaces in /run/netns, or its processes in /proc
+    /// Close them: their owners get ECONNABORTED. Needs `CAP_SYS_ADMIN`, and the node's network namespaces
+    /// in /run/netns or its processes in /proc
     Destroy,
-    /// They send to it on and on
+    /// Leave them: they keep sending to it
     Leave,
 }
 
@@ -302,10 +304,34 @@ fn max_memory(text: &str) -> Result<Memory, String> {
     Err("write at least 64Ki and at most 32Gi".to_owned())
 }
 
+/// Reads a range such as `10.96.0.0/16`.
+fn vip_cidr(text: &str) -> Result<IpNet, String> {
+    match text.parse() {
+        Ok(range) => Ok(range),
+        Err(_) if text.parse::<IpAddr>().is_ok() => {
+            Err(format!("the prefix length is missing: write {text}/N"))
+        }
+        Err(_) => Err("write an address and a prefix length, such as 10.96.0.0/16".to_owned()),
+    }
+}
+
 /// `none` alone is no name.
 fn uplinks(patterns: Vec<DevicePattern>) -> Uplinks {
     match patterns.as_slice() {
         [only] if only.to_string() == "none" => Uplinks::None,
         _ => Uplinks::Chosen(DevicePatterns(patterns)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_needs_a_prefix_length() {
+        assert!(vip_cidr("10.96.0.0/16").is_ok());
+        let missing = vip_cidr("10.0.0.0").unwrap_err();
+        assert_eq!(missing, "the prefix length is missing: write 10.0.0.0/N");
+        assert!(vip_cidr("ten").unwrap_err().starts_with("write an address"));
     }
 }

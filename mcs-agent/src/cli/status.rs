@@ -1,3 +1,5 @@
+//! `mcs-agent status`: the health of the agent, from the kernel and the status file.
+
 mod devices;
 mod repairs;
 
@@ -108,7 +110,8 @@ impl Status {
 fn contention(pins: &Pins, running: bool) -> Vec<&'static str> {
     let mut reasons = Vec::new();
     if !running {
-        reasons.push("no agent runs here: what is attached goes on with the maps as they are");
+        reasons
+            .push("no agent runs here: the attached programs continue with the maps as they are");
     }
     if is_held(&pins.state()).unwrap_or(false) {
         reasons.push("a second agent waits for this directory: it needs a --bpffs of its own");
@@ -129,7 +132,7 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
         print(&format!("  {}: {}", kind.resource, kind_state(kind)))?;
     }
     for (kind, count) in &report.source.skipped {
-        print(&format!("  {count} of {kind} passed over"))?;
+        print(&format!("  ignored: {count} {kind}"))?;
     }
     print(&format!(
         "Node: {}, zone {}, cluster {}",
@@ -138,11 +141,11 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
         or_none(report.node.cluster_id.as_deref()),
     ))?;
     print(&format!(
-        "Sockets: {} in {}, refused with {refusal}",
+        "Socket hooks: {} below {}; refusals return {refusal}",
         match report.socket_lb {
-            SocketLb::All => "all",
-            SocketLb::Host => "those of the host's network namespace",
-            SocketLb::Off => "none",
+            SocketLb::All => "all processes",
+            SocketLb::Host => "processes in the host's network namespace",
+            SocketLb::Off => "no processes",
         },
         report.cgroup_path.display(),
     ))?;
@@ -159,8 +162,8 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
     let (usage, room, max) = (report.usage, report.capacity, report.max_capacity);
     print(&format!(
         "Capacity: {} of {} VIPs, {} of {} frontends, {} of {} endpoints, {} of {} clusters; config \
-         maps take {} KiB, state maps {} KiB; --max-memory {} has room for {} frontends, {} \
-         endpoints, {} clusters",
+         maps use {} KiB, state maps {} KiB; --max-memory {} allows {} frontends, {} endpoints, {} \
+         clusters",
         usage.vips,
         room.frontends,
         usage.frontends,
@@ -209,7 +212,7 @@ fn print_objects(report: &Report) -> anyhow::Result<()> {
         })
         .collect();
     if !rows.is_empty() {
-        print("\nServiceImports to know about:")?;
+        print("\nServiceImports not fully served:")?;
         table(&["NAME", "STATE", "WHY"], rows)?;
     }
     Ok(())

@@ -18,19 +18,17 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
 fn attachment(report: &AttachmentReport) -> Vec<String> {
     let coverage = &report.coverage;
     let self_test = match (report.self_test, &report.self_test_says) {
-        (Some(true), _) => "a process below was refused as it should be".to_owned(),
-        (Some(false), _) => "a process below was NOT translated".to_owned(),
-        (None, why) => {
-            format!("no process below could be asked: {}", why.as_deref().unwrap_or("not yet"))
-        }
+        (Some(true), _) => "self-test passed".to_owned(),
+        (Some(false), _) => "self-test FAILED: a process was not translated".to_owned(),
+        (None, why) => format!("no self-test: {}", why.as_deref().unwrap_or("not yet")),
     };
     let mut lines = vec![format!(
-        "Attachment: effective in {} of {} cgroups, as the kernel says; {self_test}; {} ago",
+        "Attachment: the kernel runs the programs in {} of {} cgroups; {self_test} {} ago",
         coverage.effective(),
         coverage.cgroups,
         age(report.at)
     )];
-    lines.extend(coverage.before.iter().map(|other| format!("  before ours runs {other}")));
+    lines.extend(coverage.before.iter().map(|other| format!("  {other} runs before ours")));
     lines
 }
 
@@ -38,8 +36,8 @@ fn audit(report: &AuditReport) -> Option<String> {
     let last = report.last?;
     let repairs: u64 = report.repairs.values().sum();
     Some(format!(
-        "Audit: {} passes, {repairs} entries repaired; the latest of {} entries took {:.0} s, {:.1} ms \
-         of CPU time, {:.2} ms of it in a row at most",
+        "Audit: {} passes, {repairs} entries repaired; the last pass compared {} entries in {:.0} s, with \
+         {:.1} ms of CPU time, at most {:.2} ms in one slice",
         report.passes,
         last.entries,
         last.seconds,
@@ -103,8 +101,8 @@ mod tests {
         };
         assert_eq!(
             audit(&report).unwrap(),
-            "Audit: 3 passes, 1 entries repaired; the latest of 40000 entries took 20 s, 12.3 ms of \
-             CPU time, 0.50 ms of it in a row at most"
+            "Audit: 3 passes, 1 entries repaired; the last pass compared 40000 entries in 20 s, with 12.3 \
+             ms of CPU time, at most 0.50 ms in one slice"
         );
     }
 
@@ -118,7 +116,12 @@ mod tests {
         let report =
             AttachmentReport { coverage, self_test: Some(true), ..AttachmentReport::default() };
         let lines = attachment(&report);
-        assert!(lines[0].starts_with("Attachment: effective in 3 of 3 cgroups"), "{lines:?}");
-        assert_eq!(lines[1], "  before ours runs program 7 (connect4, /a)");
+        assert!(
+            lines[0].starts_with(
+                "Attachment: the kernel runs the programs in 3 of 3 cgroups; self-test passed "
+            ),
+            "{lines:?}"
+        );
+        assert_eq!(lines[1], "  program 7 (connect4, /a) runs before ours");
     }
 }
