@@ -9,7 +9,7 @@ use std::{
 use aya_obj::generated::{bpf_cmd, bpf_link_info};
 
 use super::{
-    object::{Kind, kind},
+    object::{ObjectKind, kind},
     pin::open_pin,
     syscall::{call, fd_field, info, zeroed_attr},
 };
@@ -18,7 +18,7 @@ use super::{
 /// program for a link too, and gives away no descriptor.
 pub(crate) fn open_link(pin: &Path) -> io::Result<Option<OwnedFd>> {
     match open_pin(pin) {
-        Ok(object) => Ok((kind(object.as_fd())? == Kind::Link).then_some(object)),
+        Ok(object) => Ok((kind(object.as_fd())? == ObjectKind::Link).then_some(object)),
         Err(error) if error.kind() == io::ErrorKind::NotFound || pin.is_dir() => Ok(None),
         Err(error) => Err(error),
     }

@@ -13,7 +13,7 @@ use super::{
 
 /// An open map, program or link. It stays alive without its pin for as long as this does.
 #[derive(Debug)]
-pub(crate) struct Object {
+pub(crate) struct BpfObject {
     fd: OwnedFd,
     id: ObjectId,
 }
@@ -21,14 +21,14 @@ pub(crate) struct Object {
 /// Tells an object from every other one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct ObjectId {
-    kind: Kind,
+    kind: ObjectKind,
     /// The kernel numbers maps, programs and links separately.
     id: u32,
 }
 
 /// What a descriptor leads to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum ObjectKind {
     Map,
     Program,
     Link,
@@ -46,7 +46,7 @@ pub(crate) enum PinState {
     Replaced,
 }
 
-impl Object {
+impl BpfObject {
     /// Asks the kernel for the id of an object.
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
         let id = object_id(fd.as_fd())?;
@@ -76,7 +76,7 @@ impl Object {
     }
 }
 
-impl AsFd for Object {
+impl AsFd for BpfObject {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -92,15 +92,15 @@ fn object_id(object: BorrowedFd<'_>) -> io::Result<ObjectId> {
 /// map, of a program or of a link, each numbered from 0 (3 is a map for tail calls, a program of tc and a link
 /// to a cgroup). The file of the descriptor under /proc has a line that only one of them has
 /// (`bpf_map_show_fdinfo`, `bpf_prog_show_fdinfo`, `bpf_link_show_fdinfo`; kernel/bpf/syscall.c, Linux 5.8).
-pub(super) fn kind(object: BorrowedFd<'_>) -> io::Result<Kind> {
+pub(super) fn kind(object: BorrowedFd<'_>) -> io::Result<ObjectKind> {
     let file = fs::read_to_string(format!("/proc/self/fdinfo/{}", object.as_raw_fd()))?;
     let kind = |line: &str| match line.split_once(':')?.0 {
-        "map_type" => Some(Kind::Map),
-        "prog_type" => Some(Kind::Program),
-        "link_type" => Some(Kind::Link),
+        "map_type" => Some(ObjectKind::Map),
+        "prog_type" => Some(ObjectKind::Program),
+        "link_type" => Some(ObjectKind::Link),
         _ => None,
     };
-    Ok(file.lines().find_map(kind).unwrap_or(Kind::Other))
+    Ok(file.lines().find_map(kind).unwrap_or(ObjectKind::Other))
 }
 
 #[cfg(test)]
@@ -110,6 +110,6 @@ mod tests {
     #[test]
     fn an_ordinary_file_is_no_object_of_bpf() {
         let file = tempfile::tempfile().unwrap();
-        assert_eq!(kind(file.as_fd()).unwrap(), Kind::Other);
+        assert_eq!(kind(file.as_fd()).unwrap(), ObjectKind::Other);
     }
 }

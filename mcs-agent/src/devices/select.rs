@@ -176,9 +176,9 @@ pub fn select(
 }
 
 /// Whether the device has a role, and if so, why it gets no programs all the same.
-type Wanted = Option<Result<(), Reason>>;
+type RoleDecision = Option<Result<(), Reason>>;
 
-fn uplink(device: &Device, options: &DeviceOptions, leads_away: bool) -> Wanted {
+fn uplink(device: &Device, options: &DeviceOptions, leads_away: bool) -> RoleDecision {
     let Uplinks::Chosen(patterns) = &options.uplinks else { return None };
     match patterns.decide(device, leads_away) {
         Decision::Taken => Some(is_understood(device)),
@@ -192,7 +192,7 @@ fn pod(
     options: &DeviceOptions,
     leads_away: bool,
     foreign: &BTreeMap<u32, String>,
-) -> Wanted {
+) -> RoleDecision {
     let has_host_side = ["veth", "netkit"].contains(&device.kind.as_str());
     let usual = has_host_side && device.peer_elsewhere && !leads_away;
     match options.pods.decide(device, usual) {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{CgroupRoot, HOOKS, Hook, Pins};
-use crate::bpf::{Object, attach_to_cgroup, cgroup_link_info, open_link, update_link};
+use crate::bpf::{BpfObject, attach_to_cgroup, cgroup_link_info, open_link, update_link};
 
 /// The attachment of a hook, according to the kernel.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -67,8 +67,8 @@ pub(super) fn attach(
     hook: &Hook,
     pins: &Pins,
     cgroup: &CgroupRoot,
-    held: Option<&Object>,
-) -> Result<Option<Object>, AttachError> {
+    held: Option<&BpfObject>,
+) -> Result<Option<BpfObject>, AttachError> {
     let pin = pins.link(hook.name);
     let link_error = |action| {
         let pin = pin.clone();
@@ -89,7 +89,7 @@ pub(super) fn attach(
     }
     let program = program.fd().map_err(attach_error)?.as_fd();
     attach_to_cgroup(program, cgroup.directory.as_fd(), hook.attach_type())
-        .and_then(Object::new)
+        .and_then(BpfObject::new)
         .map(Some)
         .map_err(|source| AttachError::Create {
             hook: hook.name,
@@ -99,7 +99,7 @@ pub(super) fn attach(
 }
 
 /// Whether a link is attached where it belongs.
-pub(super) fn is_attached(link: &Object, hook: &Hook, cgroup: &CgroupRoot) -> io::Result<bool> {
+pub(super) fn is_attached(link: &BpfObject, hook: &Hook, cgroup: &CgroupRoot) -> io::Result<bool> {
     let attach_type = hook.attach_type() as u32;
     let info = cgroup_link_info(link.as_fd())?;
     Ok(info.is_some_and(|info| info.cgroup_id == cgroup.id && info.attach_type == attach_type))
@@ -125,6 +125,6 @@ fn inspect_one(pins: &Pins, hook: &Hook) -> Result<AttachedHook, AttachError> {
 }
 
 /// Opens the link that is pinned at a path; `None` if there is none.
-fn open(pin: &Path) -> io::Result<Option<Object>> {
-    open_link(pin)?.map(Object::new).transpose()
+fn open(pin: &Path) -> io::Result<Option<BpfObject>> {
+    open_link(pin)?.map(BpfObject::new).transpose()
 }

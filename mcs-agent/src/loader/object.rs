@@ -24,7 +24,7 @@ use super::{
     tc::{Classifier, Classifiers, TcHook, TcLink, program_names},
 };
 use crate::{
-    bpf::{Object, PinState, remove_file},
+    bpf::{BpfObject, PinState, remove_file},
     flows::FlowCapacity,
     model::Capacity,
 };
@@ -105,11 +105,11 @@ pub struct Programs {
     config: PathBuf,
     staged: bool,
     /// The config maps, by name.
-    config_maps: Vec<(&'static str, Object)>,
+    config_maps: Vec<(&'static str, BpfObject)>,
     /// The state maps and the run record, by name.
-    state_maps: Vec<(&'static str, Object)>,
+    state_maps: Vec<(&'static str, BpfObject)>,
     /// The attachments, by hook.
-    links: BTreeMap<&'static str, Object>,
+    links: BTreeMap<&'static str, BpfObject>,
     log: Option<ProgramLog>,
 }
 
@@ -192,7 +192,7 @@ impl Programs {
             .map_err(|(program, source)| LoadError::Program { program, source })?;
         let classifiers = Classifiers { by_name: classifiers };
         let hold = |name, pin: PathBuf| {
-            let held = Object::open(&pin).map_err(pin_error("hold", &pin))?;
+            let held = BpfObject::open(&pin).map_err(pin_error("hold", &pin))?;
             Ok::<_, LoadError>((name, held))
         };
         let config_maps = layout::CONFIG_NAMES.map(|name| hold(name, directory.join(name)));

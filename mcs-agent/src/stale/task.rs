@@ -37,12 +37,12 @@ pub struct StaleUdp {
 /// What the thread does.
 enum Running {
     /// It reads the list of connections.
-    Listing(Outcome<Vec<UdpConnection>>),
+    Listing(ThreadResult<Vec<UdpConnection>>),
     /// It destroys sockets in all namespaces.
-    Destroying(Outcome<Pass>),
+    Destroying(ThreadResult<Pass>),
 }
 
-type Outcome<T> = oneshot::Receiver<io::Result<T>>;
+type ThreadResult<T> = oneshot::Receiver<io::Result<T>>;
 
 /// What [`StaleUdp::next`] waited for.
 pub enum StaleUdpEvent {
@@ -115,7 +115,7 @@ impl StaleUdp {
                     self.running = Some(Running::Listing(begin(list)));
                 }
                 Some(Running::Listing(list)) => {
-                    let list = outcome(list).await;
+                    let list = result_of(list).await;
                     self.running = None;
                     match list {
                         Ok(connections) => return StaleUdpEvent::Connections(connections),
@@ -123,7 +123,7 @@ impl StaleUdp {
                     }
                 }
                 Some(Running::Destroying(pass)) => {
-                    let pass = outcome(pass).await;
+                    let pass = result_of(pass).await;
                     self.running = None;
                     match pass {
                         Ok(pass) => self.note(pass),
@@ -187,16 +187,18 @@ impl StaleUdp {
 
 /// Does some work on a thread of its own, which then ends: a thread that has been in other namespaces must not do
 /// anything else.
-fn begin<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Outcome<T> {
-    let (done, outcome) = oneshot::channel();
+fn begin<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> ThreadResult<T> {
+    let (done, result) = oneshot::channel();
     // If the thread cannot start, or panics, `done` is dropped.
     let _ = thread::Builder::new().name("stale-udp".to_owned()).spawn(move || {
         // Nobody receives it when the agent ends.
         let _ = done.send(work());
     });
-    outcome
+    result
 }
 
-async fn outcome<T>(outcome: &mut Outcome<T>) -> io::Result<T> {
-    outcome.await.unwrap_or_else(|_| Err(io::Error::other("the thread for it has failed")))
+async fn result_of<T>(result: &mut ThreadResult<T>) -> io::Result<T> {
+    result.await.unwrap_or_else(|_| Err(io::Error::other("the thread for it has failed")))
 }
