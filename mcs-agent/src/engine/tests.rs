@@ -1,3 +1,5 @@
+//! The engine on maps in memory, with writes and growth that fail, and a clock that tests move.
+
 use std::{
     cell::Cell,
     time::{Duration, Instant, SystemTime},

@@ -47,15 +47,15 @@ pub(crate) fn may_exist() -> bool {
 /// The LRU map may evict and reuse the entry at any time. One packet then goes to a wrong place, as if
 /// it were lost, and another flow gets its flags and time.
 #[derive(Clone, Copy)]
-pub(crate) struct FlowEntry(*mut Flow);
+pub(crate) struct FlowPointer(*mut Flow);
 
 /// Finds the entry for packets with this tuple.
 #[inline(always)]
-pub(crate) fn find(tuple: &Tuple) -> Option<FlowEntry> {
-    FLOWS.get_ptr_mut(tuple).map(FlowEntry)
+pub(crate) fn find(tuple: &Tuple) -> Option<FlowPointer> {
+    FLOWS.get_ptr_mut(tuple).map(FlowPointer)
 }
 
-impl FlowEntry {
+impl FlowPointer {
     #[inline(always)]
     pub(crate) fn read(self, flow: &mut Flow) {
         // SAFETY: the pointer is to a value of the map.
@@ -85,7 +85,7 @@ impl FlowEntry {
 enum OppositeEntry {
     Absent,
     /// The entry belongs to the same flow.
-    SameFlow(FlowEntry),
+    SameFlow(FlowPointer),
     /// Another flow has taken the key.
     OtherFlow,
 }
@@ -109,7 +109,7 @@ fn find_opposite(scratch: &mut Scratch) -> OppositeEntry {
 /// the other is in use, and inserts it again if it is gone. Returns `false` if another flow has taken
 /// the opposite key.
 #[inline(always)]
-pub(crate) fn touch(scratch: &mut Scratch, entry: FlowEntry, flags: u32) -> bool {
+pub(crate) fn touch(scratch: &mut Scratch, entry: FlowPointer, flags: u32) -> bool {
     let seen = Seen::after(scratch.flow.seen, flags);
     if seen != scratch.flow.seen {
         // SAFETY: the pointer is to a value of the map.
@@ -149,7 +149,7 @@ pub(crate) fn find_for_client(scratch: &mut Scratch, flags: u32) -> bool {
 
 /// Finds the flow that a packet to a pod answers and stores it in `Scratch::flow`.
 #[inline(always)]
-pub(crate) fn find_for_pod(scratch: &mut Scratch, flags: u32) -> Option<FlowEntry> {
+pub(crate) fn find_for_pod(scratch: &mut Scratch, flags: u32) -> Option<FlowPointer> {
     let entry = find(&scratch.tuple)?;
     entry.read(&mut scratch.flow);
     // A hairpin's reply was translated when the pod sent it.
@@ -318,7 +318,7 @@ fn claim_reply(scratch: &mut Scratch, now: u64) -> Result<bool, Counter> {
 
 /// Whether the flow with this entry for replies is alive: not over, and not idle beyond its timeout.
 #[inline(always)]
-fn is_alive(scratch: &mut Scratch, reply: FlowEntry, now: u64) -> bool {
+fn is_alive(scratch: &mut Scratch, reply: FlowPointer, now: u64) -> bool {
     let mut last_seen = reply.last_seen_ns();
     let mut seen = 0;
     scratch.spare = scratch.spare.reversed();

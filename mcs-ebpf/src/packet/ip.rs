@@ -139,7 +139,7 @@ pub(crate) trait IpVersion {
     fn redirected<L: LinkLayer>(frame: &Frame<L>, message: u32, kind: u8) -> Option<u32>;
     /// The IP header of an ICMP message of `length` bytes between the ends of `tuple`.
     fn icmp_ip_header(tuple: &Tuple, length: u16) -> Self::IcmpIpHeader;
-    /// The sum of the pseudo-header that an ICMPv6 checksum includes (RFC 4443, 2.3); 0 for ICMPv4.
+    /// The sum of the pseudo-header that an `ICMPv6` checksum includes (RFC 4443, 2.3); 0 for `ICMPv4`.
     fn pseudo_sum(tuple: &Tuple, length: u16) -> u64;
 }
 

@@ -1,4 +1,4 @@
-//! The return values of the tc programs (include/uapi/linux/pkt_cls.h).
+//! The return values of the tc programs (`include/uapi/linux/pkt_cls.h`).
 
 use mcs_common::Counter;
 

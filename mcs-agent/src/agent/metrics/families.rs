@@ -1,3 +1,5 @@
+//! Metrics of one scrape: figures that are read when Prometheus asks.
+
 use std::fmt::Debug;
 
 use prometheus::{

@@ -1,3 +1,5 @@
+//! The process's own metrics, with the names that every Prometheus client uses.
+
 use procfs::{
     ProcResult,
     process::{LimitValue, Process},
@@ -9,7 +11,7 @@ use super::families::Families;
 /// What the agent's process takes, under the names that Prometheus has for it. What /proc does not
 /// tell is left out.
 pub(super) fn collect(families: &mut Families) -> Result<()> {
-    let Ok(usage) = Usage::read() else { return Ok(()) };
+    let Ok(usage) = ProcessUsage::read() else { return Ok(()) };
     families.seconds_total(
         "process_cpu_seconds_total",
         "Seconds of CPU time, in user mode and in the kernel",
@@ -32,7 +34,7 @@ pub(super) fn collect(families: &mut Families) -> Result<()> {
     Ok(())
 }
 
-struct Usage {
+struct ProcessUsage {
     cpu_seconds: f64,
     started: f64,
     resident: f64,
@@ -43,7 +45,7 @@ struct Usage {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "metrics are floating point")]
-impl Usage {
+impl ProcessUsage {
     fn read() -> ProcResult<Self> {
         let process = Process::myself()?;
         let stat = process.stat()?;

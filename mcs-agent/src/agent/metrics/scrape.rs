@@ -1,3 +1,5 @@
+//! The answer to `/metrics`: what the report, the kernel's counters and the process say.
+
 use std::{
     collections::BTreeMap,
     time::{Duration, SystemTime},

@@ -1,3 +1,5 @@
+//! Metrics that the control task counts as it goes: rounds, their duration, and pending changes.
+
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prometheus::{
@@ -28,7 +30,7 @@ impl SyncMetrics {
     /// All at zero.
     pub(in crate::agent) fn new() -> prometheus::Result<Self> {
         let registry = Registry::new();
-        let of = Families { registry: &registry };
+        let of = Registrar { registry: &registry };
         let duration = HistogramOpts::new(
             "kubeproxy_sync_proxy_rules_duration_seconds",
             "Seconds from the first rule to the last write of a round that makes the maps hold what is wanted",
@@ -130,11 +132,11 @@ impl SyncMetrics {
     }
 }
 
-struct Families<'a> {
+struct Registrar<'a> {
     registry: &'a Registry,
 }
 
-impl Families<'_> {
+impl Registrar<'_> {
     fn add<C: Collector + Clone + 'static>(&self, metric: C) -> prometheus::Result<C> {
         self.registry.register(Box::new(metric.clone()))?;
         Ok(metric)

@@ -1,3 +1,5 @@
+//! The answers to `/livez`, `/readyz`, `/healthz` and `/metrics`.
+
 use std::{
     fmt::Write as _,
     sync::Arc,

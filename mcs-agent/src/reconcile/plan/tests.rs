@@ -1,3 +1,5 @@
+//! Plans for single changes, for maps without room, and for writes that fail on the way.
+
 use super::*;
 use crate::{
     model::Capacity,

@@ -1,3 +1,5 @@
+//! Watches against a scripted API server.
+
 use kube::api::GroupVersionKind;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
