@@ -14,7 +14,7 @@ use super::{FlowSweep, FlowUsage};
 /// As long as the shortest timeout of a flow.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Sweeps the flow table every [`INTERVAL`], on a thread of its own: a sweep of a full table takes longer than
+/// Sweeps the flow table every ten seconds, on a thread of its own: a sweep of a full table takes longer than
 /// the control task may wait.
 pub struct FlowSweeper {
     sweep: Arc<Mutex<FlowSweep>>,
