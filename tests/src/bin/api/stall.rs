@@ -26,6 +26,8 @@ use crate::{swing::Swing, world::World};
 const STALL: Duration = Duration::from_secs(9);
 /// How long a change may take meanwhile, and an answer of `/livez`.
 const PROMPT: Duration = Duration::from_secs(1);
+/// Where the agent serves health: another one has the default.
+const HEALTH: &str = "127.0.0.1:17450";
 /// Services that the first maps have no room for.
 const LARGE: u8 = 5;
 const ENDPOINTS: u16 = 1000;
@@ -78,8 +80,12 @@ fn pending(report: &Value) -> Vec<&str> {
 
 fn stands_still(world: &mut World) -> anyhow::Result<()> {
     let world = &*world;
-    let (site, api) = (&world.site, &world.east.api);
-    let mut swing = Swing::begin(world, "stalled")?;
+    let health = format!("--health-address={HEALTH}");
+    let flags = ["--tc=on", &health, "--metrics-address=off"];
+    let mut site = world.start("stalled", &flags)?;
+    site.wait_until_healthy()?;
+    let (site, api) = (&site, &world.east.api);
+    let mut swing = Swing::begin_on(world, site, "stalled")?;
     let before = site.report()?["capacity"]["endpoints"].as_u64().context("no capacity")?;
     let stopped = Stopped::thread(site.agent.pid(), "devices")?;
     let begin = Instant::now();
@@ -97,7 +103,10 @@ fn stands_still(world: &mut World) -> anyhow::Result<()> {
     while begin.elapsed() < STALL {
         longest = longest.max(swing.change()?);
         let asked = Instant::now();
-        world.node.netns.output("curl", &["--silent", "--fail", "http://127.0.0.1:16450/livez"])?;
+        world
+            .node
+            .netns
+            .output("curl", &["--silent", "--fail", &format!("http://{HEALTH}/livez")])?;
         longest = longest.max(asked.elapsed());
         changes += 1;
         thread::sleep(Duration::from_millis(100));

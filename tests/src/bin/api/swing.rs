@@ -22,9 +22,14 @@ pub(crate) struct Swing<'a> {
 impl<'a> Swing<'a> {
     /// Creates the service, and waits until it is in the maps.
     pub(crate) fn begin(world: &'a World, name: &str) -> anyhow::Result<Self> {
+        Self::begin_on(world, &world.site, name)
+    }
+
+    /// The same, in the maps of another agent.
+    pub(crate) fn begin_on(world: &'a World, site: &'a Site, name: &str) -> anyhow::Result<Self> {
         let target = world.fresh(name);
         let sets = [&[11, 12], &[11, 13]].map(|pods| target.clone().with(pods));
-        let (api, site) = (&world.east.api, &world.site);
+        let api = &world.east.api;
         api.apply_all(&sets[0].objects())?;
         site.wait_for(&sets[0].service)?;
         let backends = site.set_of(sets[0].tcp())?;
