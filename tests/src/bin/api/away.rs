@@ -88,7 +88,7 @@ fn too_old(world: &mut World) -> anyhow::Result<()> {
     changed?;
     three.wait(&site)?;
     let log = site.agent.log()?;
-    ensure!(log.contains("listing anew"), "no watch was too old");
+    ensure!(log.contains("listing again"), "no watch was too old");
     site.wait_until_content()?;
     world.site.wait_until_content()
 }
