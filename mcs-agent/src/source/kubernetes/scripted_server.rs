@@ -41,6 +41,14 @@ impl ScriptedAnswer {
     pub(super) fn error(status: u16) -> Self {
         Self { lines: vec![failure(status)], status, holds: false }
     }
+
+    /// The error of a server that has not reached the requested resource version.
+    pub(super) fn version_too_large() -> Self {
+        let mut status = failure(504);
+        let causes = [json!({"reason": "ResourceVersionTooLarge"})];
+        status["details"] = json!({"causes": causes, "retryAfterSeconds": 1});
+        Self { lines: vec![status], status: 504, holds: false }
+    }
 }
 
 fn failure(status: u16) -> Value {

@@ -42,6 +42,8 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(70);
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 /// The longest `Retry-After` that the agent respects.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
+/// The cause of the error of a server that has not reached the requested resource version.
+const VERSION_TOO_LARGE: &str = "ResourceVersionTooLarge";
 /// The annotation of the bookmark that ends a streamed list (KEP-3157).
 const LIST_END: &str = "k8s.io/initial-events-end";
 
@@ -108,6 +110,8 @@ pub(super) struct ResourceWatch<'a, D: Decoder, U> {
     streams: bool,
     /// The latest resource version.
     resource_version: Option<String>,
+    /// Whether the API server cannot list at that version. The next list then has the latest state.
+    needs_quorum_read: bool,
     /// Whether a watch from that version misses no event.
     listed: bool,
     /// The time of the last event, bookmark or orderly end of a watch.
@@ -162,6 +166,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
             version: 0,
             streams: true,
             resource_version: None,
+            needs_quorum_read: false,
             listed: false,
             last_heard: None,
             outage: None,
@@ -231,10 +236,15 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
     }
 
     async fn list(&mut self, api: &Api<WatchedObject<D>>) -> Result<(), WatchError> {
+        // Without a resource version, the API server allows no `resourceVersionMatch`.
+        let params = match self.oldest() {
+            "" => ListParams::default(),
+            version => ListParams::default().match_any().at(version),
+        };
         let params = ListParams {
             label_selector: self.target.labels.clone(),
             field_selector: self.target.fields.clone(),
-            ..ListParams::default().match_any().at(self.oldest())
+            ..params
         };
         let list =
             timeout(LIST_TIMEOUT, api.list(&params)).await.map_err(|_| WatchError::Silent)??;
@@ -247,6 +257,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
         resource_version: Option<String>,
     ) -> Result<(), WatchError> {
         self.resource_version = resource_version;
+        self.needs_quorum_read = false;
         self.listed = true;
         self.last_heard = Some(SystemTime::now());
         self.outage = None;
@@ -308,10 +319,11 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
         }
     }
 
-    /// The oldest resource version that a list may have. The API server may answer from its cache, but
-    /// not with an older state than the agent has seen.
+    /// The oldest resource version that a list may have, by the rule of client-go
+    /// (`relistResourceVersion`). The API server may answer from its cache, but not with an older
+    /// state than the agent has seen. An empty version requests the latest state (a quorum read).
     fn oldest(&self) -> &str {
-        self.resource_version.as_deref().unwrap_or("0")
+        if self.needs_quorum_read { "" } else { self.resource_version.as_deref().unwrap_or("0") }
     }
 
     /// Reports an error, and waits until the next attempt.
@@ -339,8 +351,11 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
                     self.outage = Some(Outage::ErrorAnswer);
                     self.send(ResourceEvent::NotServed { last_heard: self.last_heard }).await?;
                 }
-                Some(410) => {
-                    tracing::debug!(%error, "the resource version is too old: listing again");
+                // A quorum read needs no version, so this error of one is like any other.
+                _ if lacks_version(&error) && !self.needs_quorum_read => {
+                    tracing::debug!(%error, "the resource version is not available: listing again");
+                    // After a watch, a list at the version may still succeed.
+                    self.needs_quorum_read = was_listing;
                     self.listed = false;
                     self.backoff = BACKOFF.build();
                 }
@@ -350,11 +365,6 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
                     if (self.outage, outage) == (Some(Outage::NoAnswer), Outage::ErrorAnswer) {
                         // The API server is starting and will soon serve everything.
                         self.backoff = BACKOFF.build();
-                    }
-                    if was_listing {
-                        // The API server may not have this version any more. A list of any version is
-                        // better than none.
-                        self.resource_version = None;
                     }
                     asked_for = retry_after(&error);
                     let renewed = match code {
@@ -395,6 +405,15 @@ fn code(error: &kube::Error) -> Option<u16> {
         kube::Error::Api(status) => Some(status.code),
         _ => None,
     }
+}
+
+/// Whether the API server has the requested resource version no longer, or not yet. The latter is a
+/// 504 with a cause. Without the cause it is a timeout.
+fn lacks_version(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let mut causes = causes.map(|cause| &*cause.reason);
+    status.code == 410 || causes.any(|cause| cause == VERSION_TOO_LARGE)
 }
 
 /// The delay that an overloaded server asks for (`Retry-After`).

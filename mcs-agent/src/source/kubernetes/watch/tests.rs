@@ -59,6 +59,15 @@ impl RunningWatch {
         assert!(asked.contains("watch=true") && !asked.contains("sendInitial"), "{asked}");
     }
 
+    /// The next requests must ask for these resource versions.
+    async fn asks_for_versions(&mut self, versions: &[&str]) {
+        for version in versions {
+            let asked = timeout(PATIENCE, self.script.asked()).await.expect("a request");
+            let expected = format!("&resourceVersion={version}&");
+            assert!(format!("{asked}&").contains(&expected), "{asked} lacks {expected}");
+        }
+    }
+
     async fn reports(&mut self, expected: &str) {
         let event = timeout(PATIENCE, self.updates.recv()).await.expect("an event");
         let event = event.expect("the watch runs");
@@ -215,21 +224,76 @@ async fn half_a_list_is_none() {
 }
 
 #[tokio::test]
-async fn a_list_that_cannot_be_as_new_as_what_was_seen_may_be_older() {
+async fn a_list_that_fails_forgets_no_version() {
     let mut watch = RunningWatch::begin([
         ScriptedAnswer::watch([list_end("50")]),
         ScriptedAnswer::watch([error_event(410)]),
+        ScriptedAnswer::error(429),
+        ScriptedAnswer::error(403),
         ScriptedAnswer::error(504),
-        ScriptedAnswer::watch([list_end("7")]).held(),
+        ScriptedAnswer::watch([]),
+        ScriptedAnswer::watch([list_end("51")]).held(),
     ])
     .await;
     watch.reports("listed v1beta1: ").await;
+    watch.reports("failing: no: 429").await;
+    watch.reports("failing: no: 403").await;
     watch.reports("failing: no: 504").await;
+    watch.reports("failing: the API server ended the list before it was complete").await;
     watch.reports("listed v1beta1: ").await;
-    for expected in ["=0&", "=50&", "=50&", "=0&"] {
-        let asked = format!("{}&", watch.script.asked().await);
-        assert!(asked.contains(&format!("resourceVersion{expected}")), "{asked}");
+    watch.asks_for_versions(&["0", "50", "50", "50", "50", "50", "50"]).await;
+}
+
+#[tokio::test]
+async fn a_list_at_a_version_that_is_not_available_becomes_a_quorum_read() {
+    for answer in [ScriptedAnswer::version_too_large(), ScriptedAnswer::error(410)] {
+        let mut watch = RunningWatch::begin([
+            ScriptedAnswer::watch([list_end("50")]),
+            ScriptedAnswer::watch([error_event(410)]),
+            answer,
+            ScriptedAnswer::error(429),
+            ScriptedAnswer::watch([list_end("7"), error_event(410)]),
+            ScriptedAnswer::watch([list_end("8")]).held(),
+        ])
+        .await;
+        watch.reports("listed v1beta1: ").await;
+        watch.reports("failing: no: 429").await;
+        watch.reports("listed v1beta1: ").await;
+        watch.reports("listed v1beta1: ").await;
+        watch.asks_for_versions(&["0", "50", "50", "", "", "7"]).await;
     }
+}
+
+#[tokio::test]
+async fn a_quorum_read_without_a_stream_names_no_version() {
+    let mut watch = RunningWatch::begin([
+        ScriptedAnswer::error(422),
+        ScriptedAnswer::list("50", []),
+        ScriptedAnswer::watch([error_event(410)]),
+        ScriptedAnswer::version_too_large(),
+        ScriptedAnswer::list("7", []),
+        ScriptedAnswer::watch([]).held(),
+    ])
+    .await;
+    watch.reports("listed v1beta1: ").await;
+    watch.reports("listed v1beta1: ").await;
+    watch.asks_for_versions(&["0", "0", "50", "50"]).await;
+    let asked = watch.script.asked().await;
+    assert!(!asked.contains("resourceVersion") && asked.contains("labelSelector=a%3Db"), "{asked}");
+    watch.resumes("7").await;
+}
+
+#[tokio::test]
+async fn a_quorum_read_that_fails_for_its_version_is_trouble() {
+    let mut watch = RunningWatch::begin([
+        ScriptedAnswer::error(410),
+        ScriptedAnswer::error(410),
+        ScriptedAnswer::watch([list_end("7")]).held(),
+    ])
+    .await;
+    watch.reports("failing: no: 410").await;
+    watch.reports("listed v1beta1: ").await;
+    watch.asks_for_versions(&["0", "", ""]).await;
 }
 
 #[tokio::test]
