@@ -55,6 +55,7 @@ mod totals;
 mod traffic_policy;
 mod vip;
 
+pub(crate) use self::address::forbidden;
 pub use self::{round::Round, rules::Rules, totals::Totals};
 
 /// The result of a full round, which every sequence of rounds has to reach.

@@ -1,4 +1,4 @@
-//! The addresses of this node.
+//! The addresses of this node, as far as they can be VIPs.
 
 use std::{collections::BTreeSet, io, net::IpAddr, time::Duration};
 
@@ -7,6 +7,8 @@ use tokio::{
     task::{JoinHandle, spawn_blocking},
     time::Instant,
 };
+
+use crate::desired::forbidden;
 
 /// Reads the addresses of this node again and again. Each time on a thread of its own, since the
 /// kernel lets netlink wait for whoever else is changing devices.
@@ -35,15 +37,56 @@ impl AddressReader {
     }
 }
 
-/// The addresses of this network namespace's interfaces, less those that kube-proxy in IPVS mode
-/// keeps for Services: a derived Service may have the very ClusterSetIP.
+/// The addresses of this network namespace's interfaces that no import may have as a VIP.
 pub(super) fn of_this_node() -> io::Result<BTreeSet<IpAddr>> {
-    Ok(getifaddrs()?
-        .filter(|interface| interface.interface_name != "kube-ipvs0")
-        .filter_map(|interface| {
-            let address = interface.address?;
-            let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
-            v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
-        })
-        .collect())
+    let addresses = getifaddrs()?.filter_map(|interface| {
+        let address = interface.address?;
+        let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+        let v6 = || address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip()));
+        Some((interface.interface_name, v4.or_else(v6)?))
+    });
+    Ok(reserved(addresses))
+}
+
+/// Omits addresses that kube-proxy in IPVS mode keeps for Services: a derived Service may have the
+/// very ClusterSetIP. Omits addresses that the rules reject on every node too: each pod's interface
+/// has a link-local one, and every change of the result is followed by a full round.
+fn reserved(addresses: impl Iterator<Item = (String, IpAddr)>) -> BTreeSet<IpAddr> {
+    addresses
+        .filter(|(interface, ip)| interface != "kube-ipvs0" && forbidden(*ip).is_none())
+        .map(|(_, ip)| ip)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODE: [(&str, &str); 3] =
+        [("lo", "127.0.0.1"), ("eth0", "10.0.0.7"), ("eth0", "fe80::7")];
+
+    fn with(added: &[(&str, &str)]) -> BTreeSet<IpAddr> {
+        let parse = |(interface, ip): &(&str, &str)| ((*interface).to_owned(), ip.parse().unwrap());
+        reserved(NODE.iter().chain(added).map(parse))
+    }
+
+    #[test]
+    fn only_an_address_that_can_be_a_vip_is_a_change() {
+        for (interface, ip, is_change) in [
+            ("veth1", "fe80::1", false),
+            ("veth1", "169.254.0.1", false),
+            ("lo", "::1", false),
+            ("kube-ipvs0", "10.96.0.9", false),
+            ("eth1", "10.0.0.8", true),
+            ("eth0", "2001:db8::8", true),
+            ("eth0", "fd00::8", true),
+        ] {
+            assert_eq!(with(&[(interface, ip)]) != with(&[]), is_change, "{interface} {ip}");
+        }
+    }
+
+    #[test]
+    fn this_nodes_addresses_can_be_vips() {
+        assert!(!of_this_node().unwrap().iter().any(|ip| forbidden(*ip).is_some()));
+    }
 }

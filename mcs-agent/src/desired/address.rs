@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 ///
 /// An IPv6 address can embed an IPv4 address (mapped or compatible, RFC 4291 2.5.5). The kernel can
 /// treat it as that address, so the class of the IPv4 address counts too.
-pub(super) fn forbidden(ip: IpAddr) -> Option<&'static str> {
+pub(crate) fn forbidden(ip: IpAddr) -> Option<&'static str> {
     match ip {
         IpAddr::V4(v4) => forbidden_v4(v4),
         IpAddr::V6(v6) => forbidden_v6(v6).or_else(|| v6.to_ipv4().and_then(forbidden_v4)),
