@@ -11,6 +11,7 @@ mod malloc;
 mod metrics;
 mod programs;
 mod published;
+mod rejections;
 mod repairs;
 mod report;
 mod server;

@@ -2,7 +2,7 @@
 //! turns what the engine returns into logs, metrics and reports.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     io,
     net::IpAddr,
     sync::Arc,
@@ -23,6 +23,7 @@ use super::{
     malloc,
     programs::InstalledPrograms,
     published::Published,
+    rejections::{self, ListedRejections},
     repairs::Repairs,
     report::{AgentInfo, Report},
     source_lost::SourceLost,
@@ -33,7 +34,7 @@ use crate::{
     engine::{Engine, GrowableMaps as _, Move, Outcome, RoundSummary, Taken, throttle::Throttle},
     flows::{FlowSweeper, FlowUsage},
     loader::{config_memory, state_bytes},
-    model::{DesiredState, EventBatch, ImportReport, Kind, Memory, Rejection},
+    model::{DesiredState, EventBatch, ImportReport, Kind, Memory, Rejection, RejectionReason},
     reconcile::{DamagedFrontend, MapReader},
     stale::{StaleUdp, StaleUdpEvent, UdpConnection, stale_connections},
     store::{Change, ChangeKind},
@@ -195,9 +196,7 @@ impl Control {
     /// Lets the engine write what differs, and passes on what came of it.
     fn reconcile(&mut self) {
         let mut round = self.engine.reconcile(&mut self.installed, std::time::Instant::now);
-        for rejection in &round.rejected {
-            tracing::info!(reason = %rejection.reason, "{} rejected: {}", rejection.object, rejection.message);
-        }
+        rejections::log(&round.rejected);
         log_findings(&round.findings);
         for moved in &round.moves {
             log_move(moved);
@@ -379,6 +378,8 @@ impl Control {
             stale_udp: self.stale_udp.report().clone(),
             imports: Arc::clone(&self.objects.imports),
             rejections: Arc::clone(&self.objects.rejections),
+            rejections_omitted: self.objects.rejections_omitted,
+            rejection_counts: Arc::clone(&self.objects.rejection_counts),
             outdated: installed.is_outdated(),
             pending: engine.pending().to_vec(),
             refusing: totals.refusing,
@@ -397,13 +398,18 @@ impl Control {
 struct ReportedObjects {
     imports: Arc<Vec<Arc<ImportReport>>>,
     rejections: Arc<Vec<Rejection>>,
+    rejections_omitted: usize,
+    rejection_counts: Arc<BTreeMap<RejectionReason, usize>>,
 }
 
 impl ReportedObjects {
     fn of(desired: &DesiredState) -> Self {
+        let rejections = ListedRejections::for_status(&desired.rejections);
         Self {
             imports: desired.imports.clone().into(),
-            rejections: desired.rejections.clone().into(),
+            rejections: rejections.lines.into(),
+            rejections_omitted: rejections.omitted,
+            rejection_counts: rejections.counts.into(),
         }
     }
 }

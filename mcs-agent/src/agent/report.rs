@@ -17,7 +17,7 @@ use crate::{
     engine::Usage,
     flows::FlowUsage,
     loader::Features,
-    model::{Capacity, ImportReport, Memory, NodeFacts, Rejection, SourceStatus},
+    model::{Capacity, ImportReport, Memory, NodeFacts, Rejection, RejectionReason, SourceStatus},
     stale::StaleUdpReport,
     verify::AttachmentReport,
 };
@@ -65,8 +65,15 @@ pub struct Report {
     pub stale_udp: StaleUdpReport,
     /// Every ServiceImport and what became of it.
     pub imports: Arc<Vec<Arc<ImportReport>>>,
-    /// What was turned down.
+    /// A limited number of rejections. The message `and N more` counts further ones of its object for
+    /// its reason.
     pub rejections: Arc<Vec<Rejection>>,
+    /// Rejections that are not among them, listed or counted.
+    #[serde(default)]
+    pub rejections_omitted: usize,
+    /// All rejections, by reason.
+    #[serde(default)]
+    pub rejection_counts: Arc<BTreeMap<RejectionReason, usize>>,
     /// Whether the attached programs are an earlier agent's, with maps that this one does not write.
     pub outdated: bool,
     /// What is wanted but not in the maps yet, and why; retried.

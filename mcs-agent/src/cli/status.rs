@@ -205,6 +205,9 @@ fn print_objects(report: &Report) -> anyhow::Result<()> {
             }),
         )?;
     }
+    if report.rejections_omitted > 0 {
+        print(&format!("and {} more rejections", report.rejections_omitted))?;
+    }
     let explained = report.imports.iter().filter(|import| !import.message.is_empty());
     let rows: Vec<_> = explained
         .map(|import| {

@@ -148,10 +148,8 @@ fn standing(families: &mut Families, report: &Report) -> Result<()> {
         ["source_cluster"],
         by_cluster(&report.backends),
     )?;
-    let mut rejections = BTreeMap::<_, f64>::new();
-    for rejection in report.rejections.iter() {
-        *rejections.entry([rejection.reason.to_string()]).or_default() += 1.0;
-    }
+    let counts = report.rejection_counts.iter();
+    let rejections = counts.map(|(reason, count)| ([reason.to_string()], figure(*count)));
     families.gauges(
         "mcs_rejections",
         "What is turned down now, by reason; `mcs-agent status` names the objects",
