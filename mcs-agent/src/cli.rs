@@ -1,5 +1,5 @@
-//! The command line. `run` is the agent; the others look at what it left in the kernel, and work
-//! with the agent down, from any network namespace, given the same `--bpffs`.
+//! The command line. `run` is the agent. The other commands read its maps and programs in the kernel: they work while no
+//! agent runs, and from any network namespace, with the same `--bpffs`.
 
 mod backends;
 mod cleanup;
@@ -86,7 +86,7 @@ struct ReadArgs {
     output: Format,
 }
 
-/// Runs the command line of the process. Errors of use exit with 2 (clap), others with 1.
+/// Runs the command line of the process. Usage errors exit with 2 (clap), others with 1.
 pub fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&command().get_matches());
     let result = match cli.unwrap_or_else(|error| error.format(&mut command()).exit()).command {
@@ -104,8 +104,7 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// The command line, in which an environment variable that is set to nothing counts as not set: manifests
-/// set all they know of.
+/// The command line. An empty environment variable counts as unset, because manifests set all of them.
 fn command() -> clap::Command {
     without_empty_variables(Cli::command())
 }

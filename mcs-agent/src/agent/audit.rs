@@ -16,35 +16,34 @@ use crate::{
 
 /// Time from one slice to the next.
 pub(super) const INTERVAL: Duration = Duration::from_millis(250);
-/// A pass is made of this many slices, or fewer: it takes four minutes at most.
+/// The most slices of a pass, so that it takes at most four minutes.
 const SLICES: usize = 960;
-/// Entries of the smallest slice.
+/// The least number of entries in a slice.
 const LEAST: usize = 1024;
-/// How many repairs of a slice are logged one by one.
+/// The number of repairs of a slice that are logged one by one.
 const LOGGED: usize = 8;
 
-/// What the audit of the config maps has come to. The audit compares what they hold with what the
-/// agent has written there.
+/// The results of the audit, which compares the config maps with the realized state.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct AuditReport {
     /// Passes since the agent started.
     pub passes: u64,
     /// Entries compared in all of them.
     pub entries: u64,
-    /// Entries that were found changed, missing or foreign, and put right, by map.
+    /// Entries by map that were changed, missing or foreign, and that the agent restored.
     pub repairs: BTreeMap<String, u64>,
-    /// The latest whole pass; absent before there was one.
+    /// The latest complete pass; absent before the first.
     pub last: Option<AuditPass>,
 }
 
-/// What a whole pass took.
+/// The cost of a complete pass.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct AuditPass {
     /// Entries compared.
     pub entries: u64,
-    /// From its beginning to its end.
+    /// Time from its start to its end.
     pub seconds: f64,
-    /// CPU time of it.
+    /// Its CPU time.
     pub cpu_seconds: f64,
     /// CPU time of the longest slice: no change of the maps waited longer for the audit.
     pub longest_seconds: f64,
@@ -70,14 +69,14 @@ impl<W: Default + std::fmt::Debug> Auditor<W> {
         }
     }
 
-    /// Begins a new pass, since other maps have taken the place of those of the last one.
+    /// Starts a new pass: the agent has replaced the maps of the last one.
     pub(super) fn restart(&mut self) {
         self.audit = Audit::default();
         self.began = Instant::now();
         self.pass = AuditPass::default();
     }
 
-    /// Compares the next entries, and writes what differs. Returns whether there is news.
+    /// Compares the next entries and restores those that differ. Returns whether the report has changed.
     pub(super) fn go_on<M: Maps<Reader: MapReader<Walk = W>>>(
         &mut self,
         realized: &Realized,
@@ -119,11 +118,11 @@ impl<W: Default + std::fmt::Debug> Auditor<W> {
             *self.report.repairs.entry(map.to_owned()).or_default() += 1;
             count += 1;
             if count <= LOGGED {
-                tracing::warn!("map {map} was changed by somebody else; repaired: {step}");
+                tracing::warn!("another process changed map {map}; repaired: {step}");
             }
         }
         if count > LOGGED {
-            tracing::warn!("{} more entries were changed; repaired", count - LOGGED);
+            tracing::warn!("another process changed {} more entries; repaired", count - LOGGED);
         }
     }
 
@@ -143,7 +142,7 @@ mod tests {
     use crate::reconcile::testing::MemoryMaps;
 
     #[test]
-    fn a_pass_is_through_in_time_and_tells_what_it_took() {
+    fn a_pass_ends_in_time_and_reports_its_cost() {
         let capacity = Capacity { frontends: 4096, endpoints: 100_000, clusters: 250 };
         let (realized, mut maps) =
             (Realized::empty(capacity), Mirror::new(MemoryMaps::new(capacity)));

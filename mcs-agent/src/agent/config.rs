@@ -35,7 +35,7 @@ pub struct Config {
     pub node_name: Option<String>,
     /// `--vip-cidr`.
     pub vip_cidrs: Vec<IpNet>,
-    /// `--zone`, `--cluster-id`, `--api-server` and the one of the pod's environment.
+    /// `--zone`, `--cluster-id`, `--api-server` and `KUBERNETES_SERVICE_HOST`.
     pub node: NodeFacts,
     /// `--max-memory`.
     pub max_memory: Memory,
@@ -56,7 +56,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// What the rules get to know, the node's addresses and what the source knows aside.
+    /// What the flags tell the rules about the node. Its addresses and the facts of the source are added later.
     pub(super) fn node_context(&self) -> NodeContext {
         let mut node = NodeContext {
             node_name: self.node_name.clone(),
@@ -74,19 +74,19 @@ impl Config {
 pub enum SourceConfig {
     /// `--manifests`.
     Manifests(PathBuf),
-    /// `--kubeconfig`, or what a pod is given.
+    /// `--kubeconfig`, or the pod's service account.
     Kubernetes(KubernetesOptions),
 }
 
-/// Whose sockets are translated.
+/// Which processes get socket load balancing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SocketLb {
     /// Every process below the cgroup.
     All,
-    /// Those in the agent's own network namespace.
+    /// Processes in the agent's network namespace.
     Host,
-    /// Nobody's: nothing is attached.
+    /// No process: no socket program is attached.
     Off,
 }
 

@@ -41,16 +41,15 @@ use crate::{
     verify::{SocketHooks, Verifier},
 };
 
-/// A report is written this long after a change, so that it covers changes that come together.
+/// A report is published this long after a change, so that one report covers a burst.
 const REPORT_DELAY: Duration = Duration::from_millis(100);
 /// Writes after which the heap may be much larger than what is in use.
 const LARGE_PLAN: usize = 10_000;
-/// The part of a report that lists objects, and the status file, rest for so many times the CPU time
-/// that they took. With many imports and constant changes they lag by more.
+/// The part of a report that lists objects, and the status file, are updated again only after this many times the
+/// CPU time that they took. They lag by more with many imports and constant changes.
 const OBJECTS_REST: u32 = 200;
 const LONGEST_OBJECTS_REST: Duration = Duration::from_secs(10);
-/// How often pins, hooks and the cgroup are checked: a program that was detached misses connections
-/// until then.
+/// How often pins, hooks and the cgroup are checked. Connections bypass a detached program until then.
 const GUARD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The state of the control task.
@@ -126,7 +125,7 @@ impl Control {
         mut batches: mpsc::Receiver<EventBatch>,
     ) -> anyhow::Result<()> {
         self.report();
-        let mut look = interval(POLL_INTERVAL);
+        let mut poll = interval(POLL_INTERVAL);
         let mut guard = interval(GUARD_INTERVAL);
         let mut audit = interval(audit::INTERVAL);
         loop {
@@ -158,7 +157,7 @@ impl Control {
                     self.prove_attachment().await;
                 }
                 read = self.addresses.next() => self.set_addresses(read),
-                _ = look.tick() => self.end_fallback(),
+                _ = poll.tick() => self.end_fallback(),
             }
         }
     }
@@ -193,7 +192,7 @@ impl Control {
         }
     }
 
-    /// Lets the engine write what differs, and passes on what came of it.
+    /// Runs a round of the engine. Logs and publishes its result.
     fn reconcile(&mut self) {
         let mut round = self.engine.reconcile(&mut self.installed, std::time::Instant::now);
         rejections::log(&round.rejected);
@@ -203,7 +202,7 @@ impl Control {
             self.auditor.restart();
         }
         if round.removes_udp_backends || round.became_synced {
-            // At first: what was removed while no agent ran.
+            // After the first sync this covers backends that were removed while no agent ran.
             self.stale_udp.removed();
         }
         log_plan(&round);
@@ -263,7 +262,7 @@ impl Control {
         }
     }
 
-    /// Compares a part of the config maps with what the agent wrote there.
+    /// Compares a slice of the config maps with the realized state.
     fn audit(&mut self) {
         let capacity = self.installed.capacity();
         if self.auditor.go_on(self.engine.realized(), &mut self.installed.maps, capacity) {
@@ -274,7 +273,7 @@ impl Control {
     /// Continues to check whether the socket programs are effective.
     async fn prove_attachment(&mut self) {
         if self.verifier.is_due() {
-            // An address that only the maps have can be wrong, so a VIP has to be desired too.
+            // A VIP that only the maps contain can be wrong, so it has to be desired too.
             let realized = self.engine.realized();
             let wanted = &self.engine.desired().vips;
             let vips = || wanted.iter().copied().filter(|ip| realized.has_vip(*ip));
@@ -300,8 +299,8 @@ impl Control {
         let state = self.installed.pins.state();
         match self.fallback.look(&state, std::time::Instant::now()) {
             Ok(false) => {}
-            Ok(true) => tracing::info!("sockets have storage again: the fall-back for all is off"),
-            Err(error) => tracing::warn!("cannot look after the fall-back of sockets: {error}"),
+            Ok(true) => tracing::info!("sockets have storage again: the storage fallback is off"),
+            Err(error) => tracing::warn!("cannot check the storage fallback: {error}"),
         }
     }
 
@@ -315,7 +314,7 @@ impl Control {
         }
     }
 
-    /// Before the source is synced, no backend is known to have been removed.
+    /// Does nothing before the source is synced: which backends were removed is unknown until then.
     fn destroy_stale(&mut self, connections: Vec<UdpConnection>) {
         if self.engine.synced() {
             let stale =

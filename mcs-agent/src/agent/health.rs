@@ -1,4 +1,4 @@
-//! How well the agent does its work: one judgement, which `status`, `/readyz` and the metrics tell.
+//! The health checks of a running agent. `status`, `/readyz` and the metrics report their results.
 
 use std::{
     fmt,
@@ -12,29 +12,29 @@ use crate::{
     verify::AttachmentReport,
 };
 
-/// What a running agent has to have done. Rejected objects are no reason against it.
+/// A health check. Rejected objects fail none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Check {
-    /// Every kind has been read completely.
+    /// The agent has read every kind completely.
     Sync,
-    /// What was read can be followed.
+    /// The agent receives changes of what it has read.
     Source,
     /// The attached programs are those of this agent.
     Programs,
-    /// The socket hooks are attached, as the kernel tells it.
+    /// The kernel lists the socket hooks as attached.
     Hooks,
     /// Devices have the programs that belong on them.
     Devices,
-    /// What is ours is where it was put: pins, and the cgroup.
+    /// The pins and the cgroup are in place.
     Places,
-    /// The maps hold all that is wanted.
+    /// The maps contain the desired state.
     Maps,
-    /// What is served over HTTP is served where it was asked for.
+    /// The HTTP servers listen on the addresses that the flags name.
     Addresses,
 }
 
 impl Check {
-    /// Every check, in the order in which they are told.
+    /// Every check, in the order of the output.
     pub const ALL: [Self; 8] = [
         Self::Sync,
         Self::Source,
@@ -46,13 +46,13 @@ impl Check {
         Self::Addresses,
     ];
 
-    /// Whether an agent is ready only if this holds. An API server that is away is no reason: every
-    /// node's pod would change, as soon as it is back.
+    /// Whether readiness needs this check. It ignores an unreachable API server: otherwise one outage marks the
+    /// pods of all nodes unready.
     pub fn is_of_readiness(self) -> bool {
         self != Self::Source
     }
 
-    /// As `/readyz` and the metrics write it.
+    /// The name in `/readyz` and the metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sync => "sync",
@@ -73,14 +73,14 @@ impl fmt::Display for Check {
     }
 }
 
-/// What is attached, as the kernel tells it.
+/// What the kernel lists as attached.
 #[derive(Debug, Default)]
 pub struct Attachments {
-    /// Every hook of sockets.
+    /// Every socket hook.
     pub hooks: Vec<AttachedHook>,
     /// Every pinned link to a device.
     pub links: Vec<TcLink>,
-    /// What of it cannot be read, and why.
+    /// What cannot be read, and why, with the check that this fails.
     pub problems: Vec<(Check, String)>,
 }
 
@@ -98,7 +98,7 @@ impl Attachments {
     }
 }
 
-/// What keeps a running agent from being as it should, each with the check that it fails.
+/// Every problem of a running agent, with the check that it fails.
 pub fn failings(report: &Report, attachments: &Attachments) -> Vec<(Check, String)> {
     let mut failings = attachments.problems.clone();
     let mut fail = |check, what| failings.push((check, what));
@@ -155,8 +155,8 @@ pub fn failings(report: &Report, attachments: &Attachments) -> Vec<(Check, Strin
     failings
 }
 
-/// What was read, and cannot be followed any more. Those that an API server was lost with are told
-/// together.
+/// One message about all resources that were read and whose changes no longer arrive: if the API server is
+/// unreachable, all of them are lost together.
 fn unfollowed(source: &SourceStatus) -> Option<String> {
     let lost = source.kinds.iter().filter_map(|kind| Some((&*kind.resource, kind.known_until?)));
     let (resources, known): (Vec<_>, Vec<_>) = lost.unzip();
@@ -167,7 +167,7 @@ fn unfollowed(source: &SourceStatus) -> Option<String> {
     ))
 }
 
-/// How long ago that was, in seconds since the Unix epoch.
+/// The time since `then`, which is in seconds since the Unix epoch.
 pub fn age(then: u64) -> String {
     let then = UNIX_EPOCH + Duration::from_secs(then);
     let seconds = SystemTime::now().duration_since(then).map_or(0, |age| age.as_secs());

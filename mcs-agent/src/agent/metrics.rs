@@ -1,7 +1,7 @@
 //! The metrics, in the text format of Prometheus.
 //!
-//! What the control task does is counted as it happens ([`SyncMetrics`]); how things stand is read at
-//! each scrape ([`Scrape`]), from the latest report and from the kernel, on the thread that serves it.
+//! The control task updates [`SyncMetrics`]. [`Scrape`] reads all other values from the latest report and the kernel,
+//! at each scrape, on the thread that answers it.
 
 mod families;
 mod process;

@@ -26,19 +26,19 @@ use crate::{
     reconcile::{MapContents, MapError, MapReader as _, Maps, Pruning, Realized, Step, plan},
 };
 
-/// How often a second agent looks whether the first has gone.
+/// How often a second agent checks whether the first has ended.
 const LOCK_RETRY: Duration = Duration::from_secs(1);
 
 /// The loaded programs, their maps, and the lock that makes this agent the only one to write them.
 pub(super) struct InstalledPrograms {
-    /// Two sets of maps while programs are being switched from one to the other.
+    /// There are two sets of maps while programs are being switched from one to the other.
     pub(super) maps: Mirror<KernelMaps>,
     /// What [`Mirror::current`] has room for.
     capacity: Capacity,
     /// The options that `programs` were loaded with. Their capacity is that of the newest maps.
     options: LoadOptions,
-    /// Present while programs are being switched: those on sockets are already, those on devices may
-    /// not be.
+    /// Present while programs are being switched. The socket programs are switched already; programs on devices
+    /// may not be.
     switch: Option<FlowMigration>,
     pub(super) pins: Pins,
     pub(super) features: Features,
@@ -47,7 +47,7 @@ pub(super) struct InstalledPrograms {
     pub(super) host: String,
     programs: Programs,
     classifiers: Arc<Classifiers>,
-    /// Whether the maps contain everything that the maps of the attached programs do. If they were
+    /// Whether the maps contain everything that the maps of the attached programs contain. If they were
     /// filled from those, each write goes to both.
     complete: bool,
     pub(super) packets: PacketPath,
@@ -127,7 +127,7 @@ impl InstalledPrograms {
             bpffs: config.bpffs.clone(),
             cgroup_root: config.cgroup_root.clone(),
         };
-        installed.sign()?;
+        installed.record_run()?;
         installed.follow_program_log()?;
         installed.carry_over();
         if installed.complete {
@@ -138,8 +138,7 @@ impl InstalledPrograms {
         Ok(installed)
     }
 
-    /// Whether the attached programs are those of an earlier agent, with maps that nobody writes
-    /// any more.
+    /// Whether the attached programs are those of an earlier agent. Nobody writes their maps any more.
     pub(super) fn is_outdated(&self) -> bool {
         self.programs.is_staged() && self.maps.next().is_none()
     }
@@ -163,7 +162,7 @@ impl InstalledPrograms {
         repaired
     }
 
-    /// Finds the cgroup again if it is another one than that which programs are attached to.
+    /// Finds the cgroup again if the path now leads to another one than the programs are attached to.
     fn repair_cgroup(&mut self) -> anyhow::Result<Vec<Repair>> {
         if self.socket_lb == SocketLb::Off || self.cgroup.is_current() {
             return Ok(Vec::new());
@@ -172,24 +171,24 @@ impl InstalledPrograms {
             .context("the cgroup that programs are attached to is gone")?;
         let is_other = found.id != self.cgroup.id;
         self.cgroup = found;
-        let what = format!("the cgroup {} was made anew", self.cgroup.path.display());
+        let what = format!("the cgroup {} was recreated", self.cgroup.path.display());
         let repair = Repair { tampering: Tampering::Cgroup, what };
         Ok(is_other.then_some(repair).into_iter().collect())
     }
 
-    /// Takes possession of the directory again if it is another one.
+    /// Prepares and locks the bpffs directory again if the path now leads to another one.
     fn repair_bpffs(&mut self) -> anyhow::Result<Vec<Repair>> {
         let root = self.pins.root();
         if self.lock.is_of(root) {
             return Ok(Vec::new());
         }
-        let lost = || format!("the pins in {} are lost; what is attached goes on", root.display());
+        let lost = || format!("the pins in {} are lost; the attached programs continue to run", root.display());
         self.pins.prepare(&self.bpffs).with_context(lost)?;
         let lock = DirectoryLock::try_take(root).with_context(lost)?;
         self.lock = lock.with_context(|| {
             format!("{}, since another mcs-agent has the directory now", lost())
         })?;
-        let what = format!("{} was removed or unmounted; made again", root.display());
+        let what = format!("{} was removed or unmounted; created again", root.display());
         Ok(vec![Repair { tampering: Tampering::Bpffs, what }])
     }
 
@@ -202,8 +201,8 @@ impl InstalledPrograms {
         self.programs.program_ids()
     }
 
-    /// Attaches the programs, or switches to them. Those of devices follow on their own thread, which
-    /// may have to wait for whoever else is changing devices.
+    /// Attaches the programs, or switches to them. Programs on devices follow on a separate thread, which
+    /// may have to wait for other processes that change devices.
     fn begin_switch(&mut self) -> anyhow::Result<()> {
         let mut flows = FlowMigration::find(&self.pins.old_flows(), &self.pins.flows());
         flows.copy();
@@ -241,8 +240,8 @@ impl InstalledPrograms {
         Ok(())
     }
 
-    /// Fills maps of a new shape with what the old ones hold, so that the programs can be switched
-    /// before anything has been read.
+    /// Copies the contents of pinned maps of another shape to the new maps, so that the programs can be switched
+    /// before the source is synced.
     fn carry_over(&mut self) {
         if self.complete {
             return;
@@ -250,19 +249,19 @@ impl InstalledPrograms {
         let old = KernelMapsReader::open(&self.pins.config());
         match old.and_then(|old| copy(old.read_all()?, &mut self.maps, self.options.capacity)) {
             Ok(()) => {
-                tracing::info!("the pinned maps are of another shape: moved to new ones");
+                tracing::info!("the pinned maps have another shape: moved to new ones");
                 self.complete = true;
             }
             Err(error) => tracing::warn!(
-                "the pinned maps are of another shape and cannot be read: {:#}; what is attached \
-                 goes on until new ones are filled from the source",
+                "the pinned maps have another shape and cannot be read: {:#}; the attached programs \
+                 use them until the source is synced",
                 anyhow::Error::new(error)
             ),
         }
     }
 
-    /// Leaves word in the maps of who runs, and where its report is.
-    fn sign(&self) -> anyhow::Result<()> {
+    /// Records in a map which process runs and where its status file is.
+    fn record_run(&self) -> anyhow::Result<()> {
         let run = Run {
             directory: self.run_directory.clone(),
             host: self.host.clone(),
@@ -271,9 +270,9 @@ impl InstalledPrograms {
         let directory = self.run_directory.to_string_lossy();
         ensure!(
             directory.len() < Run::max_directory_bytes(),
-            "the path {directory} is too long for the map that leads to it: use a shorter --run-dir"
+            "the path {directory} is too long for the map that records it: use a shorter --run-dir"
         );
-        write_run_record(&self.pins.run(), &run).context("cannot sign the maps")
+        write_run_record(&self.pins.run(), &run).context("cannot record this agent in the maps")
     }
 
     fn follow_program_log(&mut self) -> anyhow::Result<()> {
@@ -314,7 +313,7 @@ impl GrowableMaps for InstalledPrograms {
         if self.complete {
             self.maps.set_next(maps);
         } else {
-            // No program reads the ones that they replace.
+            // No program reads the maps that these replace.
             self.maps = Mirror::new(maps);
             self.capacity = capacity;
         }
@@ -344,13 +343,13 @@ impl GrowableMaps for InstalledPrograms {
     }
 }
 
-/// What maps are looked for, or made: as large as those that are there, within what is allowed.
+/// The capacity of the first maps: that of the pinned maps, but at most `bound`.
 fn first_capacity(pins: &Pins, bound: Capacity) -> anyhow::Result<Capacity> {
     Ok(pins.capacity()?.unwrap_or_default().at_most(bound))
 }
 
-/// Makes new maps hold what others do, at the same places if there is room for all of them: then what
-/// remembers a choice goes on. Else, the frontends that there is room for.
+/// Writes `dump` to empty maps. If everything fits, each entry keeps its index, so that flows, affinities and
+/// sockets keep their backends. Else the frontends that fit are written.
 fn copy(dump: MapContents, to: &mut impl Maps, capacity: Capacity) -> Result<(), MapError> {
     let steps = if dump.fits(capacity) {
         dump.copy(capacity)
@@ -361,7 +360,7 @@ fn copy(dump: MapContents, to: &mut impl Maps, capacity: Capacity) -> Result<(),
     steps.iter().try_for_each(|step| to.write(step))
 }
 
-/// Waits to be alone. Meanwhile the state directory is locked, for `status` to tell.
+/// Waits until no other agent has the directory. Meanwhile the state directory is locked, which `status` reports.
 async fn wait_for_lock(pins: &Pins) -> anyhow::Result<DirectoryLock> {
     let take = |directory: &Path| {
         DirectoryLock::try_take(directory)
@@ -374,8 +373,8 @@ async fn wait_for_lock(pins: &Pins) -> anyhow::Result<DirectoryLock> {
     let holder = read_run_record(&pins.run())
         .map_or_else(|_| "another mcs-agent".to_owned(), |run| run.to_string());
     tracing::warn!(
-        "{} belongs to {holder}: waiting for it to end (a second agent needs a --bpffs directory of \
-         its own)",
+        "{} belongs to {holder}: waiting for it to end (a second agent needs another --bpffs \
+         directory)",
         root.display()
     );
     let _waiting = take(&pins.state())?;
@@ -387,21 +386,21 @@ async fn wait_for_lock(pins: &Pins) -> anyhow::Result<DirectoryLock> {
     }
 }
 
-/// What the name of an agent's run directory ends with.
+/// The end of the name of an agent's run directory: device and inode of its bpffs directory.
 pub(crate) fn run_directory_mark(pins: &Pins) -> anyhow::Result<String> {
     let root = pins.root();
     let inode = fs::metadata(root).with_context(|| format!("cannot use {}", root.display()))?;
     Ok(format!("-{:x}-{:x}", inode.dev(), inode.ino()))
 }
 
-/// A directory of this agent alone: named after its bpffs directory, and told from others of that
-/// name (in other mount namespaces) by the inode.
+/// The run directory of this agent alone, named after its bpffs directory. The inode tells it from directories of
+/// the same name in other mount namespaces.
 fn run_directory(config: &Config, pins: &Pins) -> anyhow::Result<PathBuf> {
     let mark = run_directory_mark(pins)?;
     let bpffs = config.bpffs.canonicalize().unwrap_or_else(|_| config.bpffs.clone());
     let name = bpffs.to_string_lossy().trim_matches('/').replace('/', "-");
     let directory = config.run_dir.join(name + &mark);
     fs::create_dir_all(&directory)
-        .with_context(|| format!("cannot make the run directory {}", directory.display()))?;
+        .with_context(|| format!("cannot create the run directory {}", directory.display()))?;
     directory.canonicalize().with_context(|| format!("cannot use {}", directory.display()))
 }

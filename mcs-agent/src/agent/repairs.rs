@@ -1,4 +1,4 @@
-//! What other processes changed or removed, for logs and reports.
+//! What other processes changed or removed and the agent repaired, for logs and reports.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 use super::programs;
 use crate::loader::Tampering;
 
-/// The latest repairs that the report has.
+/// The number of repairs that the report lists.
 const LATEST: usize = 8;
 
-/// The pins and attachments that other processes have changed.
+/// Repairs of pins and attachments that other processes changed.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Repairs {
-    /// Repairs since the agent started, by the sort of tampering.
+    /// Repairs since the agent started, by kind of tampering.
     pub counts: BTreeMap<Tampering, u64>,
-    /// The latest of them, the last one last. Those of devices are in the log alone.
+    /// The latest repairs, the newest last. Repairs on devices are in the log only.
     pub latest: VecDeque<Repaired>,
     /// What the agent cannot repair, and why. It tries again.
     pub problems: Vec<String>,
@@ -70,12 +70,12 @@ mod tests {
             ));
         }
         assert_eq!(repairs.counts[&Tampering::Pin], 9);
-        let told: Vec<_> = repairs.latest.iter().map(|one| one.what.as_str()).collect();
-        assert_eq!((told.len(), told[0], told[7]), (8, "pin 1", "pin 8"));
+        let latest: Vec<_> = repairs.latest.iter().map(|one| one.what.as_str()).collect();
+        assert_eq!((latest.len(), latest[0], latest[7]), (8, "pin 1", "pin 8"));
     }
 
     #[test]
-    fn a_problem_is_news_when_it_comes_and_when_it_goes() {
+    fn a_problem_changes_the_report_when_it_begins_and_when_it_ends() {
         let found =
             || programs::RepairOutcome { repairs: vec![], problems: vec!["no bpffs".to_owned()] };
         let mut repairs = Repairs::default();

@@ -1,5 +1,5 @@
-//! The packet path's part of the agent: a thread of its own, since bpf(2) and netlink wait for
-//! whoever else is changing devices.
+//! Attaches the packet path's programs to devices. A separate thread does so, because bpf(2) and netlink wait for
+//! other processes that change devices.
 
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -20,10 +20,10 @@ use crate::{
     loader::{Classifiers, Features, Mechanism, Pins, TcHook, detach_all},
 };
 
-/// How long is waited until programs are attached, or switched to.
+/// How long the agent waits until programs are attached or switched.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The hooks of devices that programs are needed for.
+/// The hooks on devices that this configuration needs programs for.
 pub(super) fn hooks(config: &Config) -> Vec<TcHook> {
     let wanted = |hook: &TcHook| match hook {
         TcHook::ToPod | TcHook::FromPod => config.packets.wants_pods(),
@@ -35,20 +35,20 @@ pub(super) fn hooks(config: &Config) -> Vec<TcHook> {
 /// The packet path: a thread keeps the programs on devices, unless it is off.
 pub(super) struct PacketPath {
     report: watch::Receiver<TcReport>,
-    /// Absent if it is off.
+    /// Absent with `--tc=off`.
     thread: Option<Thread>,
     /// The latest order, until all devices have its programs.
     waiting: Option<Waiting>,
 }
 
 struct Thread {
-    /// The programs to attach; none before the first.
+    /// The latest order; none before the first.
     orders: watch::Sender<Option<Order>>,
-    /// The number of the latest order that was carried out.
+    /// The number of the latest order that the thread has carried out.
     done: watch::Receiver<Option<u64>>,
 }
 
-/// Programs to attach, in the places of those of the order before.
+/// Programs to attach. They replace those of the order before.
 #[derive(Clone)]
 struct Order {
     number: u64,
@@ -71,8 +71,8 @@ pub(super) enum PacketEvent {
 }
 
 impl PacketPath {
-    /// Starts the thread, which attaches nothing before [`PacketPath::attach`]. With `--tc=off`
-    /// there is none, and what an earlier agent has attached is taken off.
+    /// Starts the thread, which attaches nothing before [`PacketPath::attach`]. With `--tc=off` it starts none, and
+    /// detaches the programs of an earlier agent.
     pub(super) async fn start(
         config: &Config,
         pins: &Pins,
@@ -91,7 +91,7 @@ impl PacketPath {
         let (said, done) = watch::channel(None);
         let work = move || {
             if let Err(error) = worker.run(given, &said, &sender) {
-                tracing::error!("cannot look after devices: {error:#}");
+                tracing::error!("the thread that keeps programs on devices failed: {error:#}");
             }
         };
         thread::Builder::new()
@@ -114,13 +114,13 @@ impl PacketPath {
         self.waiting = Some(Waiting { number, until: Instant::now() + PATIENCE });
     }
 
-    /// Whether all devices have the programs of the latest order, or will have them without anybody
-    /// waiting for it any longer.
+    /// Whether all devices have the programs of the latest order. Also true once [`PATIENCE`] is over, or if the thread
+    /// has ended: then nobody waits any longer.
     pub(super) fn is_attached(&self) -> bool {
         let (Some(Thread { done, .. }), Some(waiting)) = (&self.thread, self.waiting) else {
             return true;
         };
-        // A thread that ended is an error of `next`.
+        // `next` reports a thread that has ended.
         *done.borrow() >= Some(waiting.number)
             || done.has_changed().is_err()
             || Instant::now() >= waiting.until
@@ -131,12 +131,12 @@ impl PacketPath {
         followed(&mut self.thread, &mut self.waiting).await;
     }
 
-    /// How devices stand.
+    /// The state of the devices.
     pub(super) fn report(&self) -> TcReport {
         self.report.borrow().clone()
     }
 
-    /// Waits for the thread. When this is dropped before, the next call goes on.
+    /// Waits for the thread. If the future is dropped, the next call continues to wait.
     pub(super) async fn next(&mut self) -> anyhow::Result<PacketEvent> {
         if self.thread.is_none() {
             return future::pending().await;
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_thread_that_stands_still_holds_nobody() {
+    async fn a_stopped_thread_blocks_nobody() {
         let mut fake = Fake::new();
         assert!(fake.path.is_attached());
         let first = fake.attach();
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(fake.path.next().await.unwrap(), PacketEvent::Attached);
         let number = fake.attach();
         assert!(!fake.path.is_attached());
-        // Others go on meanwhile, also with what the thread reports.
+        // Other work continues meanwhile, and reports of the thread still arrive.
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_secs(9) {
             assert!(timeout(Duration::from_millis(100), fake.path.next()).await.is_err());

@@ -1,4 +1,4 @@
-//! `mcs-agent backends`: where the clients of a ServiceImport go.
+//! `mcs-agent backends`: the backends of a ServiceImport.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `mcs-agent cleanup`: removes everything that the agent left in the kernel.
+//! `mcs-agent cleanup`: removes the agent's programs and maps from the kernel.
 
 use std::{path::Path, process::ExitCode};
 
@@ -71,14 +71,14 @@ async fn clean(bpffs: &Path) -> anyhow::Result<()> {
         )?;
     }
     if cleaned.foreign {
-        print(&format!("left {root}: it holds what is not the agent's"))?;
+        print(&format!("left {root}: it contains files of others"))?;
     }
     Ok(())
 }
 
-/// Removes the status file. Seen from elsewhere (another mount namespace) it may not be there, or
-/// be somebody else's. An agent that was killed before it wrote one has left its predecessor's, in a
-/// directory that bears the mark of these pins.
+/// Removes the status file. In another mount namespace it may not exist, or belong to another agent. An agent that
+/// was killed before it wrote one leaves its predecessor's, in a directory whose name ends with the mark of these
+/// pins.
 fn remove_report(run: &Run, pins: &Pins) {
     let is_marked = agent::run_directory_mark(pins).is_ok_and(|mark| {
         run.directory.file_name().is_some_and(|name| name.to_string_lossy().ends_with(&mark))

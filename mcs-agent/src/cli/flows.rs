@@ -26,7 +26,7 @@ use crate::{
 ///
 /// FLAGS: hairpin (the client is its own backend), port-changed (the backend sees another source
 /// port), backend-gone (a TCP connection to a backend that was removed), half (one of the flow's two
-/// entries was evicted, since the table is full).
+/// entries was evicted because the table is full).
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -44,7 +44,7 @@ pub(super) struct FlowsArgs {
 /// A flow. `flows -o json` is a list of them: fields are added, never renamed.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 struct FlowView {
-    /// The ServiceImport; absent if it has gone.
+    /// The ServiceImport; absent if it was removed.
     #[serde(flatten)]
     import: Option<ObjectKey>,
     /// The ClusterSetIP, port and protocol.
@@ -52,12 +52,12 @@ struct FlowView {
     frontend: FrontendId,
     client: SocketAddr,
     backend: SocketAddr,
-    /// The backend's source cluster; null if its slice did not say, or it has gone.
+    /// The backend's source cluster; null if its slice names none, or the backend was removed.
     cluster: Option<String>,
     state: &'static str,
     #[serde(rename = "idleSeconds")]
     idle_seconds: u64,
-    /// Its special properties, see the help text.
+    /// As the help text describes.
     flags: Vec<&'static str>,
 }
 
@@ -97,7 +97,7 @@ impl FlowView {
             port: client.dst_port,
             protocol: Protocol::from_number(client.protocol)?,
         };
-        // Another frontend or backend may have got the index or id since the flow began.
+        // Another frontend or backend may have the index or id by now.
         let state = contents.states.get(flow.frontend as usize);
         let service = state
             .filter(|state| state.key == frontend_key(&frontend))
@@ -124,7 +124,7 @@ impl FlowView {
             cluster,
             state: pair.state().name(),
             idle_seconds: now_ns.saturating_sub(pair.last_seen_ns()) / 1_000_000_000,
-            flags: flags.iter().filter(|(_, holds)| *holds).map(|(name, _)| *name).collect(),
+            flags: flags.iter().filter(|(_, is_set)| *is_set).map(|(name, _)| *name).collect(),
         })
     }
 

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use comfy_table::{ContentArrangement, Table, presets::NOTHING};
 use serde::Serialize;
 
-/// Prints a value as indented JSON. A reader that closes early (`| head`) is no error.
+/// Prints a value as indented JSON.
 pub(super) fn json(value: &impl Serialize) -> anyhow::Result<()> {
     print(&serde_json::to_string_pretty(value)?)
 }
@@ -17,7 +17,7 @@ pub(super) fn table(
 ) -> anyhow::Result<()> {
     let mut table = Table::new();
     table.load_style(NOTHING).set_header(header.iter().copied());
-    // Cells wrap on a terminal only: a pipe gets one line a row.
+    // Cells wrap on a terminal only: in a pipe each row is one line.
     table.set_content_arrangement(if io::stdout().is_terminal() {
         ContentArrangement::Dynamic
     } else {
@@ -30,7 +30,7 @@ pub(super) fn table(
     print(&table.trim_fmt())
 }
 
-/// Prints a line, or several.
+/// Prints text and a line break. A reader that closes early (`| head`) is no error.
 pub(super) fn print(text: &str) -> anyhow::Result<()> {
     match writeln!(io::stdout(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),

@@ -229,7 +229,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start the runtime")?;
     let result = runtime.block_on(agent::run(config));
-    // A name that is being looked up would hold back the end.
+    // A name lookup that still runs would delay the exit.
     runtime.shutdown_background();
     result.map(|()| ExitCode::SUCCESS)
 }
@@ -238,7 +238,7 @@ impl RunArgs {
     fn into_config(self) -> anyhow::Result<Config> {
         let mut api_servers = self.api_server;
         let pods_own = std::env::var("KUBERNETES_SERVICE_HOST").ok();
-        // A name is looked up when it is connected to.
+        // A host name is resolved at each connection, so only an address can be excluded here.
         api_servers.extend(pods_own.as_ref().and_then(|host| host.parse::<IpAddr>().ok()));
         let source = match (self.manifests, self.kubeconfig) {
             (Some(directory), _) => SourceConfig::Manifests(directory),
@@ -295,7 +295,7 @@ impl RunArgs {
     }
 }
 
-/// Between what holds a service and what 32-bit indices reach.
+/// At least enough for one service, and at most what 32-bit indices reach.
 fn max_memory(text: &str) -> Result<Memory, String> {
     let memory: Memory = text.parse().map_err(|error: MemoryError| error.to_string())?;
     if (Memory(64 << 10)..=Memory(32 << 30)).contains(&memory) {
@@ -315,7 +315,7 @@ fn vip_cidr(text: &str) -> Result<IpNet, String> {
     }
 }
 
-/// `none` alone is no name.
+/// `none` alone means no uplink, not a device of that name.
 fn uplinks(patterns: Vec<DevicePattern>) -> Uplinks {
     match patterns.as_slice() {
         [only] if only.to_string() == "none" => Uplinks::None,

@@ -27,7 +27,7 @@ struct Services {
 pub(super) fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
     let pins = Pins::new(&args.bpffs.bpffs);
     let frontends = view::frontends(&view::read_maps(&pins)?);
-    // Without a report only the imports without a frontend are missing.
+    // Without a report, only the imports that have no frontend are missing.
     let imports = view::read_report(&pins).map(|report| report.imports).unwrap_or_default();
     let services = Services { frontends, imports };
     match args.output {

@@ -28,13 +28,13 @@ struct Status {
     degraded: Vec<String>,
     /// Whether an agent runs on this bpffs directory.
     running: bool,
-    /// Every hook as the kernel tells it.
+    /// Every hook as the kernel lists it.
     hooks: Vec<AttachedHook>,
-    /// Every pinned link to a device as the kernel tells it.
+    /// Every pinned link to a device as the kernel lists it.
     tc_links: Vec<TcLink>,
-    /// What the programs counted.
+    /// The counters of the eBPF programs.
     counters: Counts,
-    /// What the agent wrote last; absent if it cannot be read.
+    /// The latest status file; absent if it cannot be read.
     report: Option<Report>,
 }
 
@@ -53,8 +53,8 @@ impl Status {
         let mut report = None;
         let mut running = false;
         match is_held(pins.root()) {
-            Ok(held) => {
-                running = held;
+            Ok(locked) => {
+                running = locked;
                 degraded.extend(contention(pins, running).into_iter().map(str::to_owned));
                 match view::read_report(pins) {
                     Ok(found) => report = Some(found),
@@ -62,7 +62,7 @@ impl Status {
                 }
             }
             Err(error) => degraded.push(format!(
-                "cannot look at {}: {error}: start `mcs-agent run` as root, or name the agent's \
+                "cannot read {}: {error}: start `mcs-agent run` as root, or name the agent's \
                  --bpffs",
                 pins.root().display()
             )),
@@ -106,7 +106,7 @@ impl Status {
     }
 }
 
-/// What is wrong with who holds the directory.
+/// Problems with the lock of the bpffs directory: no agent has it, or a second one waits for it.
 fn contention(pins: &Pins, running: bool) -> Vec<&'static str> {
     let mut reasons = Vec::new();
     if !running {
@@ -114,7 +114,7 @@ fn contention(pins: &Pins, running: bool) -> Vec<&'static str> {
             .push("no agent runs here: the attached programs continue with the maps as they are");
     }
     if is_held(&pins.state()).unwrap_or(false) {
-        reasons.push("a second agent waits for this directory: it needs a --bpffs of its own");
+        reasons.push("a second agent waits for this directory: it needs another --bpffs");
     }
     reasons
 }

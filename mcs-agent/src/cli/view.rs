@@ -12,7 +12,7 @@ use crate::{
     reconcile::{FrontendView, MapContents, MapError, MapReader as _, MapView},
 };
 
-/// Reads all that the pinned config maps hold.
+/// Reads the pinned config maps.
 pub(super) fn read_maps(pins: &Pins) -> anyhow::Result<MapContents> {
     let config = pins.config();
     KernelMapsReader::open(&config).and_then(|maps| maps.read_all()).map_err(|error| {
@@ -37,7 +37,7 @@ pub(super) fn frontends(contents: &MapContents) -> Vec<FrontendView> {
     frontends
 }
 
-/// Reads the name of a ServiceImport.
+/// Parses the `NAMESPACE/NAME` of a ServiceImport.
 pub(super) fn parse_key(text: &str) -> anyhow::Result<ObjectKey> {
     let Some((namespace, name)) = text.split_once('/') else {
         bail!("write it as NAMESPACE/NAME");
@@ -46,7 +46,7 @@ pub(super) fn parse_key(text: &str) -> anyhow::Result<ObjectKey> {
     Ok(ObjectKey::new(namespace, name))
 }
 
-/// The status file that the agent wrote last.
+/// Reads the status file of the agent that these pins name.
 pub(super) fn read_report(pins: &Pins) -> anyhow::Result<Report> {
     let run = read_run_record(&pins.run())?;
     let report = Report::read(&run.directory)?;

@@ -1,19 +1,19 @@
-//! The check of the socket programs in the status report.
+//! The result of a verification of the socket programs, in the status report.
 
 use serde::{Deserialize, Serialize};
 
 use super::CgroupCoverage;
 
-/// Whether the socket programs run for every process that they are attached to. The fields keep the names that
-/// `status -o json` has always had.
+/// Whether the socket programs run for every process below their cgroup. The JSON names are stable for users of
+/// `status -o json`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct AttachmentReport {
     /// When the check ended, in seconds since the Unix epoch.
     pub at: u64,
-    /// What the kernel says of each cgroup.
+    /// What the kernel lists for each cgroup.
     #[serde(rename = "effect")]
     pub coverage: CgroupCoverage,
-    /// Whether the programs refused the connection of the self-test, which nobody else refuses. Absent if there was
+    /// Whether the programs refused the connection of the self-test, which nothing else refuses. Absent if there was
     /// no self-test.
     #[serde(rename = "witness")]
     pub self_test: Option<bool>,
@@ -23,18 +23,18 @@ pub struct AttachmentReport {
 }
 
 impl AttachmentReport {
-    /// What keeps the programs from being effective.
+    /// Why the programs are not effective.
     pub fn failings(&self) -> Vec<String> {
         let mut failings = Vec::new();
         if self.coverage.without > 0 {
             failings.push(format!(
-                "programs do not run for all cgroups below: {}",
+                "the socket programs do not run in every cgroup: {}",
                 self.coverage.without_named.join(", ")
             ));
         }
         if self.self_test == Some(false) {
             failings.push(format!(
-                "the socket hooks are attached, but a process below is not translated: {}",
+                "the socket hooks are attached, but the self-test failed: {}",
                 self.self_test_says.as_deref().unwrap_or_default()
             ));
         }

@@ -1,4 +1,4 @@
-//! Metrics of one scrape: figures that are read when Prometheus asks.
+//! Collects the values of one scrape.
 
 use std::fmt::Debug;
 
@@ -7,12 +7,12 @@ use prometheus::{
     proto::MetricFamily,
 };
 
-/// Metrics of one moment, made anew for each scrape: what has gone has no series.
+/// The metrics of one scrape. Each scrape starts empty, so what no longer exists has no series.
 #[derive(Default)]
 pub(super) struct Families(Vec<MetricFamily>);
 
 impl Families {
-    /// A figure without labels.
+    /// Adds a gauge without labels.
     pub(super) fn gauge(&mut self, name: &str, help: &str, value: f64) -> Result<()> {
         let gauge = Gauge::new(name, help)?;
         gauge.set(value);
@@ -20,7 +20,7 @@ impl Families {
         Ok(())
     }
 
-    /// Seconds that something took so far.
+    /// Adds a counter of seconds without labels.
     pub(super) fn seconds_total(&mut self, name: &str, help: &str, seconds: f64) -> Result<()> {
         let counter = Counter::new(name, help)?;
         counter.inc_by(seconds);
@@ -28,7 +28,7 @@ impl Families {
         Ok(())
     }
 
-    /// Figures by labels; those of the same labels add up. None of them, no metric.
+    /// Adds gauges with labels. Values with the same labels add up; without values there is no metric.
     pub(super) fn gauges<const N: usize, L: AsRef<str> + Debug>(
         &mut self,
         name: &str,
@@ -44,7 +44,7 @@ impl Families {
         Ok(())
     }
 
-    /// Counts by labels, of something that counts by itself. None of them, no metric.
+    /// Adds counters with labels. Values with the same labels add up; without values there is no metric.
     pub(super) fn counters<const N: usize, L: AsRef<str> + Debug>(
         &mut self,
         name: &str,
@@ -60,13 +60,13 @@ impl Families {
         Ok(())
     }
 
-    /// Those of others.
+    /// Adds families that something else has collected.
     pub(super) fn extend(&mut self, families: impl IntoIterator<Item = MetricFamily>) {
-        // One without a series is refused by the encoder.
+        // The encoder refuses a family without a series.
         self.0.extend(families.into_iter().filter(|family| !family.get_metric().is_empty()));
     }
 
-    /// All, in the order in which they came.
+    /// All families, in the order of their addition.
     pub(super) fn all(&self) -> &[MetricFamily] {
         &self.0
     }

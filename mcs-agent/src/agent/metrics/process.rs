@@ -8,25 +8,24 @@ use prometheus::Result;
 
 use super::families::Families;
 
-/// What the agent's process takes, under the names that Prometheus has for it. What /proc does not
-/// tell is left out.
+/// Adds CPU time, memory, file descriptors and threads of this process. Adds nothing if /proc cannot be read.
 pub(super) fn collect(families: &mut Families) -> Result<()> {
     let Ok(usage) = ProcessUsage::read() else { return Ok(()) };
     families.seconds_total(
         "process_cpu_seconds_total",
-        "Seconds of CPU time, in user mode and in the kernel",
+        "User and system CPU time in seconds",
         usage.cpu_seconds,
     )?;
     for (name, help, value) in [
-        ("process_start_time_seconds", "When the process began", usage.started),
+        ("process_start_time_seconds", "Start time of the process, in seconds since the Unix epoch", usage.started),
         (
             "process_resident_memory_bytes",
-            "Bytes in memory; maps of the kernel are not among them",
+            "Resident memory in bytes; includes the config arrays but no other map",
             usage.resident,
         ),
-        ("process_virtual_memory_bytes", "Bytes of address space", usage.virtual_memory),
+        ("process_virtual_memory_bytes", "Virtual memory in bytes", usage.virtual_memory),
         ("process_open_fds", "Open file descriptors", usage.open_fds),
-        ("process_max_fds", "File descriptors that it may have open", usage.max_fds),
+        ("process_max_fds", "Maximum number of open file descriptors", usage.max_fds),
         ("process_threads", "Threads", usage.threads),
     ] {
         families.gauge(name, help, value)?;

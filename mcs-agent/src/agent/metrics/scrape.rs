@@ -1,4 +1,4 @@
-//! The answer to `/metrics`: what the report, the kernel's counters and the process say.
+//! The answer to `/metrics`, from the report, the kernel's counters and the process.
 
 use std::{
     collections::BTreeMap,
@@ -22,24 +22,23 @@ use crate::{
     model::{Capacity, ImportState},
 };
 
-/// Source clusters with a series of their own; the backends of all further ones, by name, are counted
-/// as [`OTHER`]'s.
+/// The most source clusters with their own series: the first by name. [`OTHER`] counts the backends of all others.
 const CLUSTERS: usize = 250;
 const OTHER: &str = "other";
-/// Of backends whose slice does not say where they are.
+/// Counts the backends whose slice names no source cluster.
 const UNKNOWN: &str = "unknown";
 
-/// How things stand, read when it is asked for.
+/// A scrape.
 ///
-/// It takes no lock that the control task waits for, and reads of the kernel what is bounded: the
-/// counters, the socket hooks, and the links of each device.
+/// It takes no lock that the control task waits for. From the kernel it reads only the counters, the socket hooks
+/// and the links of each device.
 pub(in crate::agent) struct Scrape<'a> {
     published: &'a Published,
     pins: &'a Pins,
 }
 
 impl<'a> Scrape<'a> {
-    /// Reads these.
+    /// A scrape of what the agent published and pinned.
     pub(in crate::agent) const fn new(published: &'a Published, pins: &'a Pins) -> Self {
         Self { published, pins }
     }
@@ -56,11 +55,11 @@ impl<'a> Scrape<'a> {
         families.extend(self.published.metrics.gather());
         families.gauge(
             "mcs_control_silence_seconds",
-            "Seconds since the control loop gave a sign of life; /livez has a limit for it",
+            "Seconds since the control loop last reported; /livez fails above --liveness-timeout",
             self.published.silence().as_secs_f64(),
         )?;
         if let Some(report) = self.published.report() {
-            standing(&mut families, &report)?;
+            realized(&mut families, &report)?;
             source(&mut families, &report)?;
             capacity(&mut families, &report)?;
             flows(&mut families, &report)?;
@@ -71,7 +70,7 @@ impl<'a> Scrape<'a> {
         if let Ok(counts) = read_counters(&self.pins.state()) {
             families.counters(
                 "mcs_datapath_events_total",
-                "What the programs did, by counter of `mcs-agent status`",
+                "Actions of the eBPF programs, by counter of `mcs-agent status`",
                 ["event"],
                 counts.into_iter().map(|(event, count)| ([event], count)),
             )?;
@@ -85,7 +84,7 @@ impl<'a> Scrape<'a> {
         let failings = failings(report, &attachments);
         families.gauges(
             "mcs_check_ok",
-            "1 if a check holds, else 0: those of /readyz, and source, that what was read can be followed",
+            "1 if the check passes, else 0: the checks of /readyz, and source (changes of the source arrive)",
             ["check"],
             Check::ALL.map(|check| {
                 ([check.name()], truth(failings.iter().all(|(failing, _)| *failing != check)))
@@ -94,7 +93,7 @@ impl<'a> Scrape<'a> {
         if report.socket_lb != SocketLb::Off {
             families.gauges(
                 "mcs_hook_attached",
-                "1 if a socket hook is attached where it belongs, as the kernel tells it, else 0",
+                "1 if the kernel lists the socket hook as attached to its cgroup, else 0",
                 ["hook"],
                 attachments.hooks.iter().map(|hook| {
                     ([hook.name.as_str()], truth(hook.cgroup_id == Some(report.cgroup_id)))
@@ -119,18 +118,18 @@ impl<'a> Scrape<'a> {
         }
         families.gauges(
             "mcs_devices",
-            "Network devices of the packet path, by what they are for and how they stand",
+            "Network devices of the packet path, by role and state",
             ["role", "state"],
             devices,
         )
     }
 }
 
-fn standing(families: &mut Families, report: &Report) -> Result<()> {
+fn realized(families: &mut Families, report: &Report) -> Result<()> {
     let imports = |state| report.imports.iter().filter(|import| import.state == state).count();
     families.gauges(
         "mcs_service_imports",
-        "ServiceImports, by what became of them",
+        "ServiceImports, by state",
         ["state"],
         ImportState::ALL.map(|state| ([state.to_string()], figure(imports(state)))),
     )?;
@@ -138,13 +137,13 @@ fn standing(families: &mut Families, report: &Report) -> Result<()> {
     let ready = report.usage.frontends.saturating_sub(report.refusing);
     families.gauges(
         "mcs_frontends",
-        "Frontends (address, port, protocol), by whether they have a usable backend",
+        "Frontends: ready, or refusing because there is no usable backend",
         ["state"],
         [(["ready"], figure(ready)), (["refusing"], figure(report.refusing))],
     )?;
     families.gauges(
         "mcs_backends",
-        "Backends of all frontends together, by source cluster",
+        "Backends of all frontends, by source cluster",
         ["source_cluster"],
         by_cluster(&report.backends),
     )?;
@@ -152,13 +151,13 @@ fn standing(families: &mut Families, report: &Report) -> Result<()> {
     let rejections = counts.map(|(reason, count)| ([reason.to_string()], figure(*count)));
     families.gauges(
         "mcs_rejections",
-        "What is turned down now, by reason; `mcs-agent status` names the objects",
+        "Objects, or parts of them, that are rejected now, by reason; `mcs-agent status` names them",
         ["reason"],
         rejections,
     )?;
     families.gauge(
         "mcs_pending",
-        "Wishes that are not in the maps yet, and tried again",
+        "Desired changes that are not in the maps yet; the agent tries again",
         figure(report.pending.len()),
     )
 }
@@ -177,7 +176,7 @@ fn source(families: &mut Families, report: &Report) -> Result<()> {
     let now = SystemTime::now();
     families.gauges(
         "mcs_source_last_contact_timestamp_seconds",
-        "Up to when a resource is known: now, unless it cannot be read",
+        "The time up to which the agent knows a resource: now, unless it cannot be read",
         ["resource"],
         resources.iter().map(|(resource, _)| {
             let lost = report.source_lost.get(*resource);
@@ -188,7 +187,7 @@ fn source(families: &mut Families, report: &Report) -> Result<()> {
     )?;
     families.gauge(
         "mcs_source_problems",
-        "What cannot be read now; `mcs-agent status` says why",
+        "Resources or files that cannot be read now; `mcs-agent status` says why",
         figure(report.source.problems.len()),
     )
 }
@@ -197,7 +196,7 @@ fn capacity(families: &mut Families, report: &Report) -> Result<()> {
     let usage = report.usage;
     families.gauges(
         "mcs_capacity_used",
-        "How much is in the maps that the agent writes",
+        "Entries in the config maps",
         ["resource"],
         [
             (["vips"], figure(usage.vips)),
@@ -208,25 +207,25 @@ fn capacity(families: &mut Families, report: &Report) -> Result<()> {
     )?;
     families.gauges(
         "mcs_capacity_room",
-        "How much these maps have room for now; they grow",
+        "Entries that the config maps have room for now; they grow up to the limit",
         ["resource"],
         by_resource(report.capacity),
     )?;
     families.gauges(
         "mcs_capacity_limit",
-        "How much there can be room for: --max-memory",
+        "Entries that the config maps can grow to within --max-memory",
         ["resource"],
         by_resource(report.max_capacity),
     )?;
     families.gauges(
         "mcs_map_bytes",
-        "Bytes of kernel memory that maps take, charged to the agent's cgroup",
+        "Kernel memory of the maps in bytes, charged to the agent's cgroup",
         ["maps"],
         [(["config"], bytes(report.config_map_bytes)), (["state"], bytes(report.state_map_bytes))],
     )
 }
 
-/// What others have done to what is ours.
+/// Repairs of what other processes changed, the audit, and the verification of the hooks.
 fn tampering(families: &mut Families, report: &Report) -> Result<()> {
     let repairs = |tampering| match tampering {
         Tampering::Device => report.tc.repairs,
@@ -234,7 +233,7 @@ fn tampering(families: &mut Families, report: &Report) -> Result<()> {
     };
     families.counters(
         "mcs_repairs_total",
-        "What was found removed, replaced or detached by somebody else and put right, by what it was",
+        "Repairs of pins, hooks, cgroups and devices that another process changed, by kind",
         ["what"],
         Tampering::ALL.map(|tampering| ([tampering.name()], repairs(tampering))),
     )?;
@@ -242,13 +241,13 @@ fn tampering(families: &mut Families, report: &Report) -> Result<()> {
     let repairs = |map: &str| audit.repairs.get(map).copied().unwrap_or(0);
     families.counters(
         "mcs_audit_repairs_total",
-        "Entries of maps that somebody else had changed, added or removed, and that were put right",
+        "Repairs of config map entries that another process changed, added or removed",
         ["map"],
         CONFIG_MAPS.map(|map| ([map], repairs(map))),
     )?;
     families.counters(
         "mcs_audit_passes_total",
-        "Times that all that the config maps hold was compared with what was written there",
+        "Complete comparisons of the config maps with what the agent wrote",
         [],
         [([] as [&str; 0], audit.passes)],
     )?;
@@ -263,7 +262,7 @@ fn tampering(families: &mut Families, report: &Report) -> Result<()> {
             ),
             (
                 "mcs_audit_longest_slice_seconds",
-                "Seconds of CPU time of its longest slice: no change of the maps waits longer for it",
+                "Seconds of CPU time of the longest slice of the latest pass: no change waits longer for the audit",
                 last.longest_seconds,
             ),
         ] {
@@ -273,7 +272,7 @@ fn tampering(families: &mut Families, report: &Report) -> Result<()> {
     let Some(attachment) = &report.attachment else { return Ok(()) };
     families.gauges(
         "mcs_attachment_cgroups",
-        "Cgroups for whose sockets the kernel says that all hooks run, or that one does not",
+        "Cgroups where the kernel runs every hook (effective), or not every one (without)",
         ["state"],
         [
             (["effective"], figure(attachment.coverage.effective())),
@@ -282,12 +281,12 @@ fn tampering(families: &mut Families, report: &Report) -> Result<()> {
     )?;
     families.gauge(
         "mcs_attachment_witness",
-        "1 if a process in a cgroup of its own was translated, 0 if not, -1 if none could be asked",
+        "Self-test: 1 if the programs refused its connection, 0 if not, -1 if there was no self-test",
         attachment.self_test.map_or(-1.0, truth),
     )
 }
 
-/// There is a VIP for each frontend at most.
+/// The number of VIPs has the limit of frontends: each VIP has at least one frontend.
 fn by_resource(capacity: Capacity) -> [([&'static str; 1], f64); 4] {
     [
         ("vips", capacity.frontends),
@@ -313,10 +312,10 @@ fn flows(families: &mut Families, report: &Report) -> Result<()> {
     )?;
     for (name, help, value) in [
         ("mcs_flows", "Flows of the packet path at the latest sweep", figure(usage.flows())),
-        ("mcs_flows_limit", "Flows for which there is room: --max-flows", f64::from(usage.max)),
+        ("mcs_flows_limit", "Flows that the table has room for: --max-flows", f64::from(usage.max)),
         (
             "mcs_flows_halved",
-            "Flows of which one entry was evicted, since the table is full",
+            "Flows that have lost one of their two entries because the table was full",
             figure(usage.halves),
         ),
         (
@@ -329,7 +328,7 @@ fn flows(families: &mut Families, report: &Report) -> Result<()> {
     }
     families.counters(
         "mcs_flows_forgotten_total",
-        "Flows that had no packet for as long as their state allows",
+        "Flows removed because their timeout passed without a packet",
         [],
         [([] as [&str; 0], usage.forgotten)],
     )
@@ -344,7 +343,7 @@ fn stale_udp(families: &mut Families, report: &Report) -> Result<()> {
     )?;
     families.counters(
         "mcs_stale_udp_sockets_total",
-        "UDP sockets connected to removed backends, by what became of them",
+        "UDP sockets connected to removed backends: destroyed, gone (closed before, or out of reach) or failed",
         ["result"],
         [(["destroyed"], stale.destroyed), (["gone"], stale.gone), (["failed"], stale.failed)],
     )?;
@@ -365,8 +364,8 @@ fn by_cluster(backends: &BTreeMap<String, usize>) -> Vec<([&str; 1], f64)> {
     backends.map(|(place, (cluster, count))| ([name(place, cluster)], figure(*count))).collect()
 }
 
-const fn truth(holds: bool) -> f64 {
-    if holds { 1.0 } else { 0.0 }
+const fn truth(value: bool) -> f64 {
+    if value { 1.0 } else { 0.0 }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "metrics are floating point")]

@@ -9,8 +9,7 @@ use prometheus::{
 
 use crate::engine::PendingChanges;
 
-/// What the control task does, under the names that kube-proxy has for it and in its buckets, and
-/// who asked how it does. Written without waiting.
+/// Metrics of rounds and of health requests, with kube-proxy's names and buckets. Updates do not wait.
 pub(in crate::agent) struct SyncMetrics {
     registry: Registry,
     duration: Histogram,
@@ -27,18 +26,18 @@ pub(in crate::agent) struct SyncMetrics {
 }
 
 impl SyncMetrics {
-    /// All at zero.
+    /// All metrics at zero.
     pub(in crate::agent) fn new() -> prometheus::Result<Self> {
         let registry = Registry::new();
         let of = Registrar { registry: &registry };
         let duration = HistogramOpts::new(
             "kubeproxy_sync_proxy_rules_duration_seconds",
-            "Seconds from the first rule to the last write of a round that makes the maps hold what is wanted",
+            "Seconds from the first rule to the last write of a round",
         )
         .buckets(exponential_buckets(0.001, 2.0, 15)?);
         let latency = HistogramOpts::new(
             "kubeproxy_network_programming_duration_seconds",
-            "Seconds from the last-change-trigger-time of a changed EndpointSlice to its being in the maps",
+            "Seconds from the last-change-trigger-time of a changed EndpointSlice until it is in the maps",
         )
         .buckets(latency_buckets());
         Ok(Self {
@@ -46,31 +45,31 @@ impl SyncMetrics {
             latency: of.add(Histogram::with_opts(latency)?)?,
             queued: of.add(Gauge::new(
                 "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds",
-                "When a change came last that the maps have to follow",
+                "Time of the last change, in seconds since the Unix epoch",
             )?)?,
             synced: of.add(Gauge::new(
                 "kubeproxy_sync_proxy_rules_last_timestamp_seconds",
-                "When the maps were last made to hold all that is wanted",
+                "Time when the maps last reached the desired state, in seconds since the Unix epoch",
             )?)?,
             endpoint_changes: of.add(IntCounter::new(
                 "kubeproxy_sync_proxy_rules_endpoint_changes_total",
-                "EndpointSlices that came, changed or went",
+                "EndpointSlices added, changed or deleted",
             )?)?,
             endpoint_changes_pending: of.add(IntGauge::new(
                 "kubeproxy_sync_proxy_rules_endpoint_changes_pending",
-                "Those of them that the maps do not hold yet",
+                "Changes of EndpointSlices that are not in the maps yet",
             )?)?,
             service_changes: of.add(IntCounter::new(
                 "kubeproxy_sync_proxy_rules_service_changes_total",
-                "ServiceImports that came, changed or went",
+                "ServiceImports added, changed or deleted",
             )?)?,
             service_changes_pending: of.add(IntGauge::new(
                 "kubeproxy_sync_proxy_rules_service_changes_pending",
-                "Those of them that the maps do not hold yet",
+                "Changes of ServiceImports that are not in the maps yet",
             )?)?,
             failures: of.add(IntCounter::new(
                 "mcs_sync_failures_total",
-                "Rounds after which the maps did not hold all that is wanted; each is tried again",
+                "Rounds after which the maps did not contain the desired state; the agent tries again",
             )?)?,
             healthz: of.add(IntCounterVec::new(
                 Opts::new("kubeproxy_proxy_healthz_total", "Answers to /healthz, by HTTP status"),
@@ -84,7 +83,7 @@ impl SyncMetrics {
         })
     }
 
-    /// Changes came that the maps have to follow.
+    /// Counts new changes. `all` are those that are not in the maps yet.
     pub(in crate::agent) fn queue(&self, imports: usize, slices: usize, all: &PendingChanges) {
         self.service_changes.inc_by(imports as u64);
         self.endpoint_changes.inc_by(slices as u64);
@@ -92,12 +91,12 @@ impl SyncMetrics {
         self.note_pending(all);
     }
 
-    /// The maps hold all that is wanted, at last with these changes.
+    /// Counts a round after which the maps contain the desired state. It wrote these changes.
     pub(in crate::agent) fn succeed(&self, took: Duration, written: &PendingChanges) {
         self.duration.observe(took.as_secs_f64());
         let now = SystemTime::now();
         for trigger in written.triggers() {
-            // A clock that is behind the one of the API server's machine.
+            // Zero if this clock is behind that of the API server's machine.
             let latency = now.duration_since(trigger).unwrap_or_default();
             self.latency.observe(latency.as_secs_f64());
         }
@@ -105,23 +104,23 @@ impl SyncMetrics {
         self.note_pending(&PendingChanges::default());
     }
 
-    /// They do not.
+    /// Counts a round after which the maps do not contain the desired state.
     pub(in crate::agent) fn fail(&self, took: Duration) {
         self.duration.observe(took.as_secs_f64());
         self.failures.inc();
     }
 
-    /// `/healthz` was answered.
+    /// Counts an answer to `/healthz`.
     pub(in crate::agent) fn count_healthz(&self, status: u16) {
         self.healthz.with_label_values(&[status.to_string()]).inc();
     }
 
-    /// `/livez` was answered.
+    /// Counts an answer to `/livez`.
     pub(in crate::agent) fn count_livez(&self, status: u16) {
         self.livez.with_label_values(&[status.to_string()]).inc();
     }
 
-    /// All of it.
+    /// The current values.
     pub(in crate::agent) fn gather(&self) -> Vec<MetricFamily> {
         self.registry.gather()
     }
@@ -143,7 +142,7 @@ impl Registrar<'_> {
     }
 }
 
-/// Those of kube-proxy: finer than a second below one, and coarser from a minute on.
+/// kube-proxy's buckets: finer than a second below one second, and coarser above a minute.
 fn latency_buckets() -> Vec<f64> {
     let seconds = |range: std::ops::RangeInclusive<u32>, step| range.step_by(step).map(f64::from);
     let minute = seconds(1..=59, 1);
@@ -155,7 +154,7 @@ fn latency_buckets() -> Vec<f64> {
         .collect()
 }
 
-/// As Prometheus writes a moment.
+/// A time as Prometheus writes it.
 pub(super) fn seconds_since_epoch(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }

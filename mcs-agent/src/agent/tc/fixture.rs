@@ -1,4 +1,4 @@
-//! Devices for tests.
+//! Reports and links of devices, for tests.
 
 use super::{DeviceReport, TcReport};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     loader::{Mechanism, TcLink},
 };
 
-/// Without hooks it is left alone. Program ids are ten times the index.
+/// A device. It is left alone if there are no hooks. Program ids are ten times the index.
 fn device(name: &str, index: u32, role: Role, hooks: &[&str]) -> DeviceReport {
     DeviceReport {
         name: name.to_owned(),
@@ -38,7 +38,7 @@ pub(crate) fn report() -> TcReport {
     }
 }
 
-/// Those of [`report`]: `to_pod`, `from_pod`, `uplink`.
+/// The links of the devices in [`report`]: `to_pod`, `from_pod`, `uplink`.
 pub(crate) fn links() -> Vec<TcLink> {
     let link =
         |device, hook| TcLink { hook, device, attached: true, link_id: 1, program_id: device * 10 };

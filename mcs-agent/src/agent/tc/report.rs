@@ -9,7 +9,7 @@ use crate::{
     loader::{Mechanism, TcLink},
 };
 
-/// All devices, when the agent checked them last.
+/// All devices, as of the latest check.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TcReport {
     /// `--tc`.
@@ -20,10 +20,10 @@ pub struct TcReport {
     pub looked: bool,
     /// Why the latest check failed, if it did.
     pub problem: Option<String>,
-    /// Programs that others had detached, and the agent attached again.
+    /// How many programs the agent has attached again after another process detached them.
     #[serde(default)]
     pub repairs: u64,
-    /// Every device that flags name, or that the agent would usually choose.
+    /// Every device that the flags name, or that the agent chooses by default.
     pub devices: Vec<DeviceReport>,
 }
 
@@ -39,7 +39,7 @@ impl TcReport {
         }
         let mut failings = Vec::new();
         if !self.looked {
-            failings.push("devices have not been looked at since the agent started".to_owned());
+            failings.push("the agent has not checked devices since it started".to_owned());
         }
         failings.extend(self.problem.iter().map(|problem| format!("devices: {problem}")));
         failings.extend(self.devices.iter().flat_map(|device| device.failings(links)));
@@ -54,19 +54,19 @@ pub struct DeviceReport {
     pub name: String,
     /// Its interface index.
     pub index: u32,
-    /// Its kind, as `ip link add type` names it; empty for hardware.
+    /// Its kind in the words of `ip link add type`; empty for hardware.
     pub kind: String,
-    /// Where it leads.
+    /// Whether it leads to a pod or is an uplink.
     pub role: Role,
-    /// The programs that belong on it; none if it gets none.
+    /// The programs that it should have; empty if it is left alone.
     pub hooks: Vec<String>,
-    /// How they are attached; absent if none is.
+    /// How its programs are attached; absent if none is.
     pub attached_by: Option<Mechanism>,
     /// The ids of the attached programs.
     pub programs: BTreeMap<String, u32>,
     /// Why it gets no programs.
     pub left_alone: Option<String>,
-    /// A program or filter that runs before our first one, and may take packets.
+    /// A program or filter of others that runs before ours, and may consume packets.
     #[serde(default)]
     pub ahead: Option<String>,
     /// Why a program cannot be attached or detached; the agent tries again.
@@ -79,7 +79,7 @@ impl DeviceReport {
         if self.hooks.is_empty() { "-".to_owned() } else { self.hooks.join(", ") }
     }
 
-    /// The link that the kernel has for one of its hooks.
+    /// The kernel's link for one of its hooks.
     pub fn link<'a>(&self, hook: &str, links: &'a [TcLink]) -> Option<&'a TcLink> {
         links.iter().find(|link| link.device == self.index && link.hook == hook)
     }
@@ -96,8 +96,8 @@ impl DeviceReport {
         error.chain(detached).collect()
     }
 
-    /// The hooks that the agent attached by tcx and that are no longer attached. (Filters can only be seen from the
-    /// agent's network namespace.)
+    /// The hooks that the agent attached by tcx and that are no longer attached. Filters are not checked: they are
+    /// visible only in the agent's network namespace.
     fn detached(&self, links: &[TcLink]) -> impl Iterator<Item = &String> {
         let by_tcx = self.attached_by == Some(Mechanism::Tcx);
         let hooks = self.programs.keys().filter(move |_| by_tcx);
@@ -126,7 +126,7 @@ mod tests {
         report.devices[0].error = Some("cannot attach".to_owned());
         report.looked = false;
         let said = report.failings(&links()).join("; ");
-        assert!(said.contains("not been looked at") && said.contains("cali1: cannot"), "{said}");
+        assert!(said.contains("has not checked devices") && said.contains("cali1: cannot"), "{said}");
         report.mode = TcMode::Off;
         assert!(report.failings(&[]).is_empty());
     }

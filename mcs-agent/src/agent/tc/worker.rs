@@ -19,10 +19,10 @@ use crate::{
     netlink::Events,
 };
 
-/// Changes of devices come in bursts: one check covers the changes of this time.
+/// One check covers the changes of this time, since devices change in bursts.
 const DEBOUNCE: Duration = Duration::from_millis(50);
-/// After a check the thread rests for this many times as long: however often devices change, checks take at most a
-/// fifth of its time.
+/// After a check the thread rests for this many times as long, so that checks take at most a fifth of its time
+/// however often devices change.
 const REST: u32 = 4;
 
 /// The thread that keeps programs on devices.
@@ -68,9 +68,9 @@ impl Worker {
 }
 
 /// The result of a check of all devices.
-struct Inspected {
+struct Inspection {
     devices: Vec<DeviceReport>,
-    /// Programs that others had detached, and this check attached again.
+    /// How many programs and pins this check restored after another process removed them.
     repairs: u64,
 }
 
@@ -89,7 +89,7 @@ impl Watcher {
     ) {
         let mut events = None;
         while !report.is_closed() {
-            // Before the look, so that nothing comes between.
+            // Listens before the check, so that no change between the two is missed.
             events = events.or_else(listen);
             let order = orders.borrow_and_update().clone();
             if let Some(order) = &order {
@@ -97,11 +97,11 @@ impl Watcher {
             }
             let started = Instant::now();
             let before = report.borrow().devices.clone();
-            let mut looked = self.look(&before).await;
-            if looked.is_err() {
-                looked = self.attacher.reconnect().and(looked);
+            let mut inspected = self.inspect(&before).await;
+            if inspected.is_err() {
+                inspected = self.attacher.reconnect().and(inspected);
             }
-            tell(report, looked);
+            publish(report, inspected);
             if let Some(order) = order {
                 done.send_replace(Some(order.number));
             }
@@ -114,8 +114,8 @@ impl Watcher {
         }
     }
 
-    /// Gives all devices the programs that they should have. `before`: the report of the former check.
-    async fn look(&self, before: &[DeviceReport]) -> Result<Inspected, TcError> {
+    /// Gives all devices the programs that they should have. `before` is the report of the previous check.
+    async fn inspect(&self, before: &[DeviceReport]) -> Result<Inspection, TcError> {
         let present = self.attacher.list_devices().await?;
         let found = self.attacher.look(&present).await?;
         let foreign =
@@ -144,10 +144,10 @@ impl Watcher {
         }
         self.leave_others(&present, &found, &devices).await;
         self.attacher.collect().await?;
-        Ok(Inspected { devices, repairs })
+        Ok(Inspection { devices, repairs })
     }
 
-    /// Returns `None` if the device was removed meanwhile.
+    /// Gives a device exactly these programs. `None` if it was removed meanwhile.
     async fn attach_exactly(
         &self,
         selected: &DeviceChoice,
@@ -190,7 +190,7 @@ impl Watcher {
                 continue;
             };
             match self.attacher.attach_exactly(device, &[], found).await.error {
-                None => tracing::info!("{}: nobody asks for it any more; detached", device.name),
+                None => tracing::info!("{}: no longer selected; detached", device.name),
                 Some(error) if error.is_no_device() => {}
                 Some(error) => {
                     tracing::warn!("{}: {:#}", device.name, anyhow::Error::new(error));
@@ -200,31 +200,31 @@ impl Watcher {
     }
 }
 
-/// Waits for a change of a device, or for [`POLL_INTERVAL`]. Returns the events if they continue.
+/// Waits for a change of a device, or for [`POLL_INTERVAL`]. Returns the events if the socket still works.
 async fn until_next(events: Option<Events>, rest: Duration) -> Option<Events> {
-    let Some(mut heard) = events else {
+    let Some(mut events) = events else {
         tokio::time::sleep(POLL_INTERVAL).await;
         return None;
     };
-    let change = tokio::time::timeout(POLL_INTERVAL.max(rest), heard.next()).await;
+    let change = tokio::time::timeout(POLL_INTERVAL.max(rest), events.next()).await;
     if let Ok(change) = change {
         tokio::time::sleep(rest).await;
-        heard.forget();
-        return change.map(|()| heard);
+        events.forget();
+        return change.map(|()| events);
     }
-    Some(heard)
+    Some(events)
 }
 
 fn listen() -> Option<Events> {
     let warn = |error| {
-        tracing::warn!("{:#}; looking every {POLL_INTERVAL:?}", anyhow::Error::new(error));
+        tracing::warn!("{:#}; checking devices every {POLL_INTERVAL:?}", anyhow::Error::new(error));
     };
     Events::open().map_err(warn).ok()
 }
 
-fn tell(report: &watch::Sender<TcReport>, looked: Result<Inspected, TcError>) {
-    let (devices, repairs, problem) = match looked {
-        Ok(Inspected { devices, repairs }) => (Some(devices), repairs, None),
+fn publish(report: &watch::Sender<TcReport>, inspected: Result<Inspection, TcError>) {
+    let (devices, repairs, problem) = match inspected {
+        Ok(Inspection { devices, repairs }) => (Some(devices), repairs, None),
         Err(error) => (None, 0, Some(format!("{:#}", anyhow::Error::new(error)))),
     };
     report.send_if_modified(|report| {
@@ -244,7 +244,7 @@ fn tell(report: &watch::Sender<TcReport>, looked: Result<Inspected, TcError>) {
     });
 }
 
-/// The programs that others have detached since the former check, and that still belong on the device.
+/// The programs that the device should have and that another process has detached since the previous check.
 fn lost<'a>(
     was: Option<&'a DeviceReport>,
     is: &DeviceReport,
@@ -258,13 +258,13 @@ fn lost<'a>(
 fn log_change(was: Option<&DeviceReport>, is: &DeviceReport, lost: &[&str]) {
     let name = &is.name;
     if !lost.is_empty() {
-        tracing::warn!("{name}: {} detached by somebody; attached again", lost.join(", "));
+        tracing::warn!("{name}: another process detached {}; attached again", lost.join(", "));
     }
     if was == Some(is) {
         return;
     }
     if let Some(ahead) = &is.ahead {
-        tracing::warn!("{name}: {ahead} runs before ours, and may take packets");
+        tracing::warn!("{name}: {ahead} runs before our programs and may consume packets");
     }
     match (&is.error, &is.left_alone, is.attached_by) {
         (Some(error), ..) => tracing::warn!("{name}: {error}; trying again"),

@@ -1,4 +1,4 @@
-//! The packet path in `status`: what the agent chose and why, and what the kernel says of it.
+//! The packet path in `status`: the devices that the agent chose and why, and what the kernel lists for them.
 
 use crate::{
     agent::{DeviceReport, TcReport},
@@ -17,12 +17,12 @@ pub(super) fn summary(report: &TcReport) -> String {
     let count = |matches: &dyn Fn(&DeviceReport) -> bool| {
         report.devices.iter().filter(|device| matches(device)).count()
     };
-    let asked = |role| move |device: &DeviceReport| device.role == role && !device.hooks.is_empty();
+    let selected = |role| move |device: &DeviceReport| device.role == role && !device.hooks.is_empty();
     format!(
         "{mode}, by {}; devices of pods {}, uplinks {}, left alone {}",
         report.attach,
-        count(&asked(Role::Pod)),
-        count(&asked(Role::Uplink)),
+        count(&selected(Role::Pod)),
+        count(&selected(Role::Uplink)),
         count(&|device| device.left_alone.is_some()),
     )
 }
@@ -47,11 +47,11 @@ pub(super) fn print_table(report: &TcReport, links: &[TcLink]) -> anyhow::Result
     )?;
     let ahead = report.devices.iter().filter_map(|device| Some((device, device.ahead.as_ref()?)));
     ahead
-        .map(|(device, ahead)| format!("  {}: {ahead} runs before ours", device.name))
+        .map(|(device, ahead)| format!("  {}: {ahead} runs before our programs", device.name))
         .try_for_each(|line| print(&line))
 }
 
-/// The ids of what is attached, in the order of the hooks.
+/// The ids of the attached programs, in the order of the hooks.
 fn programs(device: &DeviceReport, links: &[TcLink]) -> String {
     let ids = device.hooks.iter().map(|hook| {
         let id = match device.attached_by {
@@ -76,13 +76,13 @@ mod tests {
     use crate::agent::tc_fixture::{links, report};
 
     #[test]
-    fn devices_are_counted_by_what_they_are_for() {
+    fn the_summary_counts_devices_by_role() {
         assert_eq!(summary(&report()), "auto, by tcx; devices of pods 1, uplinks 1, left alone 1");
         assert_eq!(summary(&TcReport { mode: TcMode::Off, ..report() }), "off");
     }
 
     #[test]
-    fn the_kernel_has_the_last_word_on_program_ids() {
+    fn program_ids_come_from_the_kernel() {
         let mut links = links();
         links[0].program_id = 77;
         links[1].attached = false;

@@ -28,7 +28,7 @@ fn attachment(report: &AttachmentReport) -> Vec<String> {
         coverage.cgroups,
         age(report.at)
     )];
-    lines.extend(coverage.before.iter().map(|other| format!("  {other} runs before ours")));
+    lines.extend(coverage.before.iter().map(|other| format!("  {other} runs before our programs")));
     lines
 }
 
@@ -66,9 +66,9 @@ mod tests {
     };
 
     #[test]
-    fn repairs_are_counted_and_the_latest_told() {
+    fn repairs_are_counted_and_the_latest_are_listed() {
         assert!(repairs(&Repairs::default(), 0).is_empty());
-        let told = repairs(
+        let lines = repairs(
             &Repairs {
                 counts: [(Tampering::Pin, 2)].into(),
                 latest: [Repaired {
@@ -80,12 +80,12 @@ mod tests {
             },
             3,
         );
-        assert_eq!(told[0], "Repairs: pin 2, device 3");
-        assert!(told[1].ends_with("the pin x was removed; pinned again"), "{told:?}");
+        assert_eq!(lines[0], "Repairs: pin 2, device 3");
+        assert!(lines[1].ends_with("the pin x was removed; pinned again"), "{lines:?}");
     }
 
     #[test]
-    fn the_audit_tells_what_it_costs() {
+    fn the_audit_reports_its_cost() {
         assert_eq!(audit(&AuditReport::default()), None);
         let last = AuditPass {
             entries: 40_000,
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_before_ours_is_named() {
+    fn programs_that_run_before_ours_are_named() {
         let coverage = CgroupCoverage {
             cgroups: 3,
             before: vec!["program 7 (connect4, /a)".to_owned()],
@@ -122,6 +122,6 @@ mod tests {
             ),
             "{lines:?}"
         );
-        assert_eq!(lines[1], "  program 7 (connect4, /a) runs before ours");
+        assert_eq!(lines[1], "  program 7 (connect4, /a) runs before our programs");
     }
 }

@@ -108,7 +108,7 @@ fn is_shadowed(world: &mut World) -> anyhow::Result<()> {
         "{found}"
     );
     let degraded = site.agent.status()?["degraded"].to_string();
-    ensure!(degraded.contains("a process below is not translated"), "{degraded}");
+    ensure!(degraded.contains("attached, but the self-test failed"), "{degraded}");
     tell(format!("told after {took:.1?}: {}", found["witness_says"]));
     drop(thief);
     let (_, took) = told(&site, "all to be well", |attachment| attachment["witness"] == true)?;

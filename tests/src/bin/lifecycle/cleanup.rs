@@ -172,7 +172,7 @@ fn leaves_all_as_it_was(world: &World, mechanism: &str) -> anyhow::Result<()> {
     }
     scene.site.agent.kill()?;
     let said = succeeds(&scene.site.agent.cleanup()?)?;
-    ensure!(said.contains("it holds what is not the agent's"), "{said}");
+    ensure!(said.contains("it contains files of others"), "{said}");
     let mut left = scene.differences()?;
     left.retain(|place| !guests.iter().any(|guest| is_at(place, &scene.pins().join(guest))));
     ensure!(left.is_empty(), "beside what others pinned: {left:#?}");

@@ -354,7 +354,7 @@ fn repairs(world: &World, by: Mechanism) -> anyhow::Result<()> {
         }
     }
     let told = || -> anyhow::Result<usize> {
-        Ok(bench.site.agent.log()?.matches("from_pod detached by somebody").count())
+        Ok(bench.site.agent.log()?.matches("another process detached from_pod").count())
     };
     wait::until("the agent to notice", || {
         ensure!(told()? > 0, "it has not said so");
