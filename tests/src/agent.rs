@@ -1,4 +1,4 @@
-//! A process `mcs-agent run`, and what the other commands say about it.
+//! Starts, stops and queries an `mcs-agent run` process.
 
 use std::{
     collections::BTreeMap,
@@ -113,7 +113,7 @@ impl Agent {
         Ok(Self { binary, netns: netns.path(), config, child })
     }
 
-    /// Starts it anew after [`Agent::stop`] or [`Agent::kill`], with these flags.
+    /// Starts it again after [`Agent::stop`] or [`Agent::kill`], with these flags.
     pub fn start_again(&mut self, netns: &Namespace, flags: &[&str]) -> anyhow::Result<()> {
         self.config.flags = flags.iter().map(|&flag| flag.to_owned()).collect();
         self.child = spawn(&self.binary, netns, &self.config)?;
@@ -181,7 +181,7 @@ impl Agent {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
-    /// Waits until it has ended by itself, or by somebody else's doing.
+    /// Waits until it has ended, on its own or because something else ended it.
     pub fn wait_until_ended(&mut self) -> anyhow::Result<()> {
         wait::until("the agent to end", || {
             ensure!(self.child.try_wait()?.is_some(), "it runs");

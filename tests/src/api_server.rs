@@ -44,7 +44,7 @@ pub struct ControlPlane {
     directory: PathBuf,
 }
 
-/// An API server with a cluster of its own.
+/// An API server with its own cluster.
 pub struct ApiServer {
     process: Process,
     address: SocketAddr,
@@ -162,17 +162,17 @@ impl ApiServer {
         self.process.pid()
     }
 
-    /// Makes it stand still, with all its connections open.
+    /// Stops it (SIGSTOP), with all its connections open.
     pub fn freeze(&self) -> anyhow::Result<()> {
         self.process.signal(Signal::STOP)
     }
 
-    /// Lets it go on.
+    /// Lets it continue (SIGCONT).
     pub fn thaw(&self) -> anyhow::Result<()> {
         self.process.signal(Signal::CONT)
     }
 
-    /// Asks it as the administrator too, by connections of its own.
+    /// Another client as the administrator, with separate connections.
     pub fn another_client(&self) -> anyhow::Result<Api> {
         Api::new(self.api.netns(), &format!("https://{}", self.address), TOKEN)
     }

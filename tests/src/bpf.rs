@@ -1,4 +1,4 @@
-//! Small eBPF programs of somebody else, assembled by hand, and what the kernel tells of programs.
+//! Foreign eBPF programs, assembled by hand, and queries of programs and maps in the kernel.
 
 #![expect(unsafe_code, reason = "bpf(2)")]
 

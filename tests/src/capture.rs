@@ -1,4 +1,4 @@
-//! What crosses an interface.
+//! Captures the packets of an interface with tcpdump.
 
 use std::{
     fs::{self, File},
@@ -31,7 +31,7 @@ pub struct Packet {
     pub dst: IpAddr,
     /// An IP protocol number.
     pub protocol: u8,
-    /// Whether it is a piece of a packet.
+    /// Whether it is a fragment.
     pub fragment: bool,
     /// Bytes of the frame, as they were on the interface.
     pub length: u32,
@@ -63,7 +63,7 @@ impl IcmpError {
 }
 
 impl Packet {
-    /// Every address that stands in it.
+    /// Every address in the packet and in what it quotes.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         let quoted = self.error.into_iter().flat_map(|error| [error.src, error.dst]);
         [self.src, self.dst].into_iter().chain(quoted)

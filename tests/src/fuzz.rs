@@ -20,7 +20,7 @@ use crate::{
 /// How long to look for a smaller input that fails as well.
 const SHRINKING: Duration = Duration::from_mins(1);
 
-/// Where inputs that have failed are noted, as seeds, to be tried first from then on.
+/// The directory of the seeds of failed inputs. They are replayed first.
 #[derive(Clone, Copy, Debug)]
 pub struct Regressions(&'static str);
 

@@ -33,7 +33,7 @@ const MOST_INSTRUCTIONS: u64 = 1_000_000;
 const MOST_FRAMES: usize = 8;
 /// `MAX_BPF_STACK` of `include/linux/filter.h`.
 const STACK: usize = 512;
-/// What stands for a map in a register.
+/// The number that represents a map in a register.
 const MAP_HANDLE: u64 = 0xffff_ffff_0000_0000;
 
 /// What a program finds outside of itself.
@@ -46,7 +46,7 @@ pub trait Kernel {
         arguments: [u64; 5],
     ) -> anyhow::Result<u64>;
 
-    /// Where the only value of a map stands that the program refers to by address.
+    /// The address of the only value of a map that the program refers to by address.
     fn map_value(&self, map: u32) -> Option<u64>;
 }
 

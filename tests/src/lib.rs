@@ -1,7 +1,7 @@
-//! What the suites and the demo are made of: network namespaces, cgroups and bpffs directories of
-//! their own, an agent with its manifests, servers that say who they are, and a runner for cases.
+//! Building blocks of the suites and the demo: network namespaces, cgroups and bpffs directories, agents with
+//! their manifests, servers that say who they are, and a runner for cases.
 //!
-//! All but the scenarios works on the real kernel as root, and touches nothing that it has not made.
+//! All but the scenarios use the real kernel as root, and change nothing that they have not created.
 
 pub mod agent;
 #[cfg(all(feature = "clusters", feature = "suites"))]

@@ -94,7 +94,7 @@ impl Namespace {
         Ok(u32::try_from(index)?)
     }
 
-    /// Makes it forget the path MTUs that it was told.
+    /// Flushes the path MTUs that it has learned.
     pub fn forget_mtus(&self) -> anyhow::Result<()> {
         self.output("ip", &["-4", "route", "flush", "cache"])?;
         self.output("ip", &["-6", "route", "flush", "cache"]).map(drop)
@@ -111,7 +111,7 @@ impl Namespace {
         process::run(self.command(program).args(arguments), "")
     }
 
-    /// Runs `work` in the namespace, on a thread of its own. A panic goes on in the caller.
+    /// Runs `work` in the namespace, on a new thread. A panic of it resumes in the caller.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         thread::scope(|scope| {
             let worker = scope.spawn(|| {

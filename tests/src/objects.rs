@@ -1,4 +1,4 @@
-//! Objects as the agent's sources hand them over, made up by the thousand.
+//! Generates thousands of ServiceImports and EndpointSlices, as the agent's sources deliver them.
 
 use std::net::Ipv4Addr;
 

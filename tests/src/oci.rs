@@ -25,7 +25,7 @@ const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 /// An image of one layer, for this machine's architecture.
 #[derive(Debug)]
 pub struct Image<'a> {
-    /// Its whole name, with registry and tag.
+    /// Its full name, with registry and tag.
     pub name: &'a str,
     /// What is run in it.
     pub entrypoint: &'a [&'a str],

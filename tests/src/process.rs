@@ -1,4 +1,4 @@
-//! Running commands.
+//! Runs commands to their end.
 
 use std::{
     io::Write as _,

@@ -1,4 +1,4 @@
-//! What the kernel tells of processes and descriptors, a field on each line.
+//! Parses files of /proc about processes and descriptors.
 
 use std::{fs, io};
 

@@ -1,4 +1,4 @@
-//! One run of a suite or of the demo.
+//! The run of a suite or of the demo: its names, files and cgroup, and the removal of what it leaves.
 
 use std::{
     env, fs,

@@ -1,4 +1,4 @@
-//! An agent and all that it needs.
+//! An agent with its own cgroup, bpffs directory and manifests.
 
 use std::fs;
 
@@ -11,8 +11,8 @@ use crate::{
     run::Run,
 };
 
-/// An agent with a cgroup, a bpffs directory and manifests of its own. Nothing of it is left when
-/// this is dropped.
+/// An agent with its own cgroup, bpffs directory and manifests. All of it is removed when this is
+/// dropped.
 #[derive(Debug)]
 pub struct Site {
     /// The agent.

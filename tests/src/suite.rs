@@ -27,7 +27,7 @@ use clap::Parser;
 use libtest_mimic::{Arguments, Completion, Failed, FormatSetting, Trial};
 use parking_lot::Mutex;
 
-/// A case that takes at least this long says how long.
+/// The time of a case is printed if it is at least this long.
 const WORTH_SAYING: Duration = Duration::from_secs(1);
 
 /// Why a case cannot run here.
@@ -75,7 +75,7 @@ type Body<C> = Box<dyn Fn(&mut C) -> anyhow::Result<()> + Send>;
 
 struct Case<C> {
     name: String,
-    /// Whether it judges what all other cases have left in the context.
+    /// Whether it checks the results of all other cases.
     last: bool,
     body: Body<C>,
 }
@@ -101,7 +101,7 @@ impl<C: 'static> Suite<C> {
         self.cases.push(Case { name: name.into(), last: false, body: Box::new(body) });
     }
 
-    /// Adds a case that judges what all others have left in the context. It is skipped where one of them does not run
+    /// Adds a case that checks the results of all others. It is skipped if one of them does not run
     /// in the same process.
     pub fn last(
         &mut self,
@@ -183,7 +183,9 @@ impl<C: 'static> Case<C> {
     fn trial(self, all: Arc<AtomicBool>, is_pretty: bool) -> Trial {
         Trial::ignorable_test(self.name.clone(), move || {
             if self.last && !all.load(Ordering::Relaxed) {
-                return Ok(Completion::ignored_with("it judges all cases, and some do not run"));
+                return Ok(Completion::ignored_with(
+                    "it checks the results of all cases, and some do not run",
+                ));
             }
             let start = Instant::now();
             let outcome = SHARED.with_borrow_mut(|shared| {
@@ -203,7 +205,7 @@ impl<C: 'static> Case<C> {
             let _ = writeln!(PANICS.lock(), "{info}");
         }));
         let mut logged = None;
-        // What a case leaves half done in the context can fail the next cases, which is to be seen.
+        // A failed case may leave the context unfinished, so the next cases can fail too.
         let result = panic::catch_unwind(AssertUnwindSafe(|| {
             let (context, logs) = shared.get()?;
             logged = Some((logs.to_owned(), lengths(logs)));
@@ -234,7 +236,7 @@ fn outcome(
     }
 }
 
-/// Prints the notes of the case that has just run. They stand between its name and its outcome, on lines of their own.
+/// Prints the notes of the case that has just run, on separate lines between its name and its outcome.
 fn print_notes(time: Duration, is_pretty: bool) {
     let mut notes = std::mem::take(&mut *NOTES.lock());
     if time >= WORTH_SAYING {
@@ -268,7 +270,7 @@ fn lengths(directory: &Path) -> BTreeMap<PathBuf, usize> {
     log_files(directory).into_iter().map(file).map(|(length, path)| (path, length)).collect()
 }
 
-/// What the logs of a directory have got since they had these lengths.
+/// The text that was appended to the logs of a directory since they had these lengths.
 fn appended(directory: &Path, before: &BTreeMap<PathBuf, usize>) -> String {
     let mut text = String::new();
     for path in log_files(directory) {

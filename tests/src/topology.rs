@@ -1,4 +1,4 @@
-//! A node and what is behind it.
+//! Network namespaces of a node and of the hosts that are linked to it.
 
 use std::{
     fmt::Write as _,

@@ -1,4 +1,4 @@
-//! Clients on every CPU, while something happens.
+//! Load for suites: clients on every CPU, which check who answers.
 
 use std::{
     collections::BTreeSet,

@@ -11,7 +11,7 @@ const NEEDS_CSUM: u8 = 1;
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
 
-/// How much of its work the sender has left to the device.
+/// The work that the sender has left to the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mark {
     /// None.
@@ -80,7 +80,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Replaces what stands at `field` by the checksum from `start` on, with that in it.
+/// Writes the checksum of the bytes from `start` on to `field`. The old content of `field` is part of the sum.
 fn finish(bytes: &mut [u8], (start, field): (usize, usize)) -> anyhow::Result<()> {
     let summed = bytes.get(start..).context("the sum begins behind the end")?;
     let checksum = Sum16BitWords::new().add_slice(summed).to_ones_complement_with_no_zero();

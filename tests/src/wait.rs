@@ -1,4 +1,4 @@
-//! Waiting for what another process does.
+//! Waits with a limit for something that another process does.
 
 use std::{
     env,

@@ -1,4 +1,4 @@
-//! What stands between a virtual machine and its host: two tap or tun devices, and a thread that
+//! The link between a virtual machine and its host: two tap or tun devices, and a thread that
 //! carries packets from one to the other as they are, with checksums to finish and segments to cut.
 
 #![expect(unsafe_code, reason = "ioctl(2) of tap and tun devices")]

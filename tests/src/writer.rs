@@ -1,5 +1,5 @@
-//! The agent's engine in the process of a test, on the maps of an agent that has stopped: it changes
-//! them faster than an agent does that reads manifests.
+//! Runs the agent's engine in the process of a test, on the maps of a stopped agent. It changes them faster than an
+//! agent that reads manifests.
 
 use std::time::{Instant, SystemTime};
 

@@ -30,7 +30,7 @@ pub(crate) const DEV: Profile = Profile { name: "dev", output: "debug" };
 /// Static programs that name no directory of this machine: one build serves the suites and the image.
 pub(crate) const RELEASE: Profile = Profile { name: "release", output: "release" };
 
-/// Variables that would make another program of the same source.
+/// Variables that would change the built program.
 const CHANGES_THE_RESULT: &[&str] =
     &["CARGO_BUILD_", "CARGO_ENCODED_", "CARGO_INCREMENTAL", "CARGO_PROFILE_", "RUSTFLAGS"];
 
@@ -78,7 +78,7 @@ pub(crate) struct Args {
     /// Build the agent without optimisation, as target/debug/mcs-agent
     #[arg(long)]
     debug: bool,
-    /// Build what stands for another version of the agent in tests, with longer values in the config maps, as
+    /// Build an agent that acts as another version in tests, with longer values in the config maps, as
     /// mcs-agent-wide beside it
     #[arg(long)]
     wide: bool,
@@ -101,7 +101,7 @@ pub(crate) fn object(workspace: &Workspace) -> Result<PathBuf> {
     object_of(workspace, &[], "mcs-ebpf.o")
 }
 
-/// Builds an agent that stands for another version, with longer values in the config maps, and returns its path.
+/// Builds an agent that acts as another version in tests, with longer values in the config maps. Returns its path.
 pub(crate) fn wide(workspace: &Workspace, profile: Profile) -> Result<PathBuf> {
     const FEATURE: &[&str] = &["--features", "wide"];
     let object = object_of(workspace, FEATURE, "mcs-ebpf-wide.o")?;
@@ -162,7 +162,7 @@ pub(crate) fn run_suite(
     process::run(&mut command)
 }
 
-/// What to suspect where a static program does not link.
+/// Advice if a static program does not link.
 const STATIC: &str = "building failed (static programs need libc.a, of package libc6-dev)";
 
 fn agent_with(

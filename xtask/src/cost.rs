@@ -1,4 +1,4 @@
-//! `cargo xtask cost`: what the eBPF programs cost those who use no VIP.
+//! `cargo xtask cost`: the cost of the eBPF programs for traffic to no VIP.
 
 use std::process::ExitCode;
 

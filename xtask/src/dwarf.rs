@@ -1,7 +1,7 @@
-//! Takes the DWARF out of an eBPF object.
+//! Removes the DWARF debug information from an eBPF object.
 //!
 //! bpf-linker derives BTF, with its lines of source for the verifier's log, from debug information, and leaves that
-//! in the object, of which it is the most: nobody reads it, and every agent would carry it.
+//! in the object. It is most of the object's size, and nothing reads it at run time.
 
 use anyhow::{Context as _, Result};
 use object::{

@@ -31,7 +31,7 @@ enum Part {
     Objects,
     /// Packets, through the programs of the packet path (as root)
     Packets,
-    /// What the pinned maps hold when an agent starts (as root)
+    /// Random contents of the pinned maps when an agent starts (as root)
     Restore,
 }
 

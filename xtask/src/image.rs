@@ -24,7 +24,7 @@ mod elf;
 mod elsewhere;
 
 const NAME: &str = "localhost/mcs-agent";
-/// What the archive may have, in bytes.
+/// The largest size of the archive, in bytes.
 const LARGEST: u64 = 20_000_000;
 
 /// Write the container image, as an OCI archive that containerd, docker and kind load
@@ -115,7 +115,7 @@ fn make_parent(file: &Path) -> Result<()> {
     fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))
 }
 
-/// Makes a program as it is in an image, without symbols, and returns its path.
+/// Strips a program of its symbols, as in an image, and returns its path.
 fn strip(workspace: &Workspace, program: &Path) -> Result<PathBuf> {
     // Where deploy/Dockerfile finds it.
     let stripped =

@@ -58,17 +58,17 @@ pub(crate) struct Args {
     /// The suites; by default all
     #[arg(long = "suite", value_name = "SUITE", value_enum, value_delimiter = ',')]
     suites: Vec<Suite>,
-    /// What a run of all suites includes: every program is loaded on the oldest and on the newest kernel, and the
-    /// packet suite runs on the oldest
+    /// Only load every program on the oldest and the newest kernel, and run the packet suite on the oldest, as a run of
+    /// all suites does
     #[arg(long, conflicts_with_all = ["kernels", "suites"])]
     quick: bool,
     /// Fetch the newest kernels of their suites again
     #[arg(long)]
     renew: bool,
-    /// Minutes until a machine that is not done is stopped
+    /// Stop a machine that has not finished after this many minutes
     #[arg(long, value_name = "MINUTES", default_value_t = 40)]
     patience: u64,
-    /// Run what is built without optimisation
+    /// Use programs that are built without optimisation
     #[arg(long)]
     debug: bool,
     /// How the matrix is printed
@@ -96,11 +96,11 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     };
     let profile = if args.debug { build::DEV } else { build::RELEASE };
     let built = Built::new(workspace, profile, suites)?;
-    let lab = Lab { workspace, patience: Duration::from_mins(args.patience), built };
+    let runner = Runner { workspace, patience: Duration::from_mins(args.patience), built };
     let rows = if args.quick {
-        lab.boot_quickly()
+        runner.boot_quickly()
     } else {
-        lab.boot_chosen(&args.kernels, suites, args.renew)?
+        runner.boot_chosen(&args.kernels, suites, args.renew)?
     };
     let matrix = Matrix { rows: &rows, suites };
     match args.output {
@@ -110,13 +110,13 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     Ok(if matrix.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What the suites are made of.
+/// The built programs that the suites need.
 struct Built {
     object: PathBuf,
     agent: PathBuf,
     /// The directory of the suites' binaries.
     suites: PathBuf,
-    /// The agent of another version, for those that ask for it.
+    /// The agent of another version, for suites that need it.
     wide: Option<PathBuf>,
 }
 
@@ -142,15 +142,15 @@ impl Built {
     }
 }
 
-/// What every kernel is given.
-struct Lab<'a> {
+/// Runs suites on kernels.
+struct Runner<'a> {
     workspace: &'a Workspace,
     patience: Duration,
     built: Built,
 }
 
-impl Lab<'_> {
-    /// The oldest kernel and the newest, at once: the first waits for minutes until its packet suite can begin.
+impl Runner<'_> {
+    /// Boots the oldest and the newest kernel at once: the oldest needs minutes before its packet suite begins.
     fn boot_quickly(&self) -> Vec<Row> {
         let oldest = SOURCES.iter().take(1).map(|source| (source, QUICK_ON_OLDEST));
         let newest = SOURCES.iter().skip(1).next_back().map(|source| (source, QUICK_ON_NEWEST));
@@ -199,13 +199,13 @@ impl Lab<'_> {
         image.plan(plan(suites));
         let directory = self.workspace.target.join("kernels");
         fs::create_dir_all(&directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
+            .with_context(|| format!("cannot create {}", directory.display()))?;
         let file = directory.join(format!("{}.cpio", source.name));
         image.write(&file)?;
         eprintln!("kernels: booting {}", kernel.release);
         let progress = Progress::begin(source.name, self.patience);
         let outcomes = boot(&kernel, &file, self.patience, &mut |line| progress.show(line));
-        // Gone if another run had the same kernel; what came of this one stands all the same.
+        // Another run with the same kernel may have removed it. The outcomes are valid either way.
         let _ = fs::remove_file(&file);
         Ok(outcomes)
     }

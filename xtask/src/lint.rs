@@ -1,4 +1,4 @@
-//! `cargo xtask lint`: every check of the source that runs no code of it.
+//! `cargo xtask lint`: static checks of the source.
 
 use std::process::{Command, ExitCode};
 

@@ -1,4 +1,4 @@
-//! Running other programs, with the whole command in the message when one fails.
+//! Runs other programs. An error contains the full command.
 
 use std::{
     env,
@@ -32,7 +32,7 @@ pub(crate) fn printed(command: &mut Command) -> io::Result<String> {
     Ok(format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr)))
 }
 
-/// The file that `program` stands for on `PATH` or in the system directories.
+/// The file of `program` on `PATH` or in the system directories.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let system = SYSTEM_DIRECTORIES.iter().map(PathBuf::from);

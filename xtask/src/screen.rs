@@ -1,4 +1,4 @@
-//! What the person who runs a verb sees.
+//! Prints titles, progress and blocks of output for the person who runs a verb.
 
 use std::{
     env,

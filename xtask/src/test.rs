@@ -46,7 +46,7 @@ pub(crate) struct Args {
     #[arg(long)]
     no_budgets: bool,
     /// Two clusters for the end-to-end suite, which installs the agent there and removes it in the end
-    /// [default: clusters of its own]
+    /// [default: the suite starts two]
     #[arg(long, value_name = "FILE", requires = "suites")]
     kubeconfig: Vec<PathBuf>,
     /// Leave in place what the end-to-end suite has made

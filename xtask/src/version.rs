@@ -1,4 +1,4 @@
-//! Version numbers in what programs print about themselves.
+//! Parses version numbers from the output of programs.
 
 use std::{fmt, process::Command};
 

@@ -1,4 +1,4 @@
-//! Where things are: the repository, its target directory, the cache; and how cargo is called there.
+//! The directories of the repository, its target directory and the cache, and how cargo is called there.
 
 use std::{
     env,

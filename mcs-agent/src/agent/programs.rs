@@ -182,7 +182,12 @@ impl InstalledPrograms {
         if self.lock.is_of(root) {
             return Ok(Vec::new());
         }
-        let lost = || format!("the pins in {} are lost; the attached programs continue to run", root.display());
+        let lost = || {
+            format!(
+                "the pins in {} are lost; the attached programs continue to run",
+                root.display()
+            )
+        };
         self.pins.prepare(&self.bpffs).with_context(lost)?;
         let lock = DirectoryLock::try_take(root).with_context(lost)?;
         self.lock = lock.with_context(|| {

@@ -160,7 +160,7 @@ async fn followed(thread: &mut Option<Thread>, waiting: &mut Option<Waiting>) {
     let followed = done.wait_for(|done| *done >= Some(number));
     if tokio::time::timeout_at(until, followed).await.is_err() {
         tracing::warn!(
-            "the programs on devices were not switched within {PATIENCE:?}: the agent goes on \
+            "the programs on devices were not switched within {PATIENCE:?}: the agent continues \
              without waiting for them"
         );
     }

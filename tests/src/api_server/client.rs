@@ -1,4 +1,4 @@
-//! Asking an API server.
+//! A client of an API server.
 
 use std::{pin::pin, sync::Arc};
 
@@ -77,7 +77,7 @@ impl Api {
         self.ask(&Method::PATCH, &format!("{}?{strict}", path(object)?), Some(object)).map(drop)
     }
 
-    /// Replaces an object that there is, whatever it has become.
+    /// Replaces an existing object, whatever its version.
     pub fn replace(&self, object: &Value) -> anyhow::Result<()> {
         self.ask(&Method::PUT, &path(object)?, Some(object)).map(drop)
     }

@@ -1,4 +1,4 @@
-//! Classifiers of somebody else, which count packets by source and destination.
+//! Foreign tc programs, which count packets by source and destination.
 
 use std::{
     io,
@@ -17,7 +17,7 @@ use bytemuck::{Pod, Zeroable};
 const PROTOCOL: i16 = 16;
 /// Both ways to say that the next program decides: `TC_ACT_UNSPEC` and `TCX_NEXT`.
 const NEXT: i32 = -1;
-/// Pairs of addresses that are told apart.
+/// The number of address pairs that have a counter.
 const PAIRS: u32 = 256;
 
 /// Source and destination as in the header: 32 bytes of IPv6, or 8 of IPv4 and zeros.

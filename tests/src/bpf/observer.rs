@@ -1,4 +1,4 @@
-//! A socket address program of somebody else.
+//! A foreign cgroup program, which records the addresses that it sees.
 
 use std::{io, os::fd::BorrowedFd};
 

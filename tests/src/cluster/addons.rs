@@ -1,4 +1,4 @@
-//! What a cluster has beside itself: the types of the Multi-Cluster Services API, and DNS.
+//! Installs add-ons in a cluster: the types of the Multi-Cluster Services API, and DNS.
 
 use std::process::Command;
 

@@ -53,7 +53,7 @@ impl Authority {
         &self.directory
     }
 
-    /// The file of its own certificate.
+    /// The file of the authority's certificate.
     pub fn certificate(&self) -> PathBuf {
         self.directory.join("ca.crt")
     }

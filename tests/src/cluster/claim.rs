@@ -1,4 +1,4 @@
-//! One at a time.
+//! A lock on a set of clusters, so that one process at a time starts or removes it.
 
 use std::os::{
     linux::net::SocketAddrExt as _,

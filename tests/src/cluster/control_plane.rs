@@ -27,7 +27,7 @@ const NAMES: [&str; 4] = [
 
 const ADMINISTRATOR: User<'_> = User { name: "admin", group: Some("system:masters") };
 
-/// Starts the control plane of a cluster, in a network namespace of its own, and waits until its
+/// Starts the control plane of a cluster in a new network namespace, and waits until its
 /// API server is ready.
 pub(super) fn start(
     workshop: &Workshop<'_>,

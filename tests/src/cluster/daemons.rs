@@ -1,4 +1,4 @@
-//! Programs that run on after the process that has started them.
+//! Daemons: programs that outlive the process that started them.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_mins(3);
 const LOG_LINES: usize = 15;
 
 /// The daemons of one place. Each has a script that starts it, `<name>.sh`, a log beside it,
-/// `<name>.log`, and a cgroup of its own.
+/// `<name>.log`, and its own cgroup.
 pub(super) struct Daemons {
     directory: PathBuf,
     cgroup: PathBuf,

@@ -1,4 +1,4 @@
-//! etcd, which every control plane has to itself.
+//! The flags of etcd. Every control plane has its own.
 
 use std::path::Path;
 

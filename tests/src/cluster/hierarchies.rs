@@ -67,7 +67,7 @@ impl Hierarchies {
         self.v1.iter().map(move |hierarchy| hierarchy.mount.join(set.name()))
     }
 
-    /// Shell commands that mount the hierarchies anew where they are, as a new cgroup namespace
+    /// Shell commands that mount the hierarchies again in their places, as a new cgroup namespace
     /// shows them.
     pub(super) fn mount_commands(&self) -> String {
         let mount = |kind: &str, options: &str, path: &Path| {

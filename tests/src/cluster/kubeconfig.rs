@@ -1,4 +1,4 @@
-//! Files that tell a client where the API server is, and who the client is.
+//! Writes kubeconfigs: the address of an API server, and a client's certificate.
 
 use std::{fs, path::Path};
 

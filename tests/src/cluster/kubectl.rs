@@ -1,4 +1,4 @@
-//! Asking the API server of a cluster.
+//! Runs kubectl against a cluster.
 
 use std::{
     path::{Path, PathBuf},

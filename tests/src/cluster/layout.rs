@@ -1,4 +1,4 @@
-//! What everything of the clusters is called, and which addresses it has.
+//! Names and addresses of clusters, nodes and pods.
 
 use std::{
     ffi::OsStr,

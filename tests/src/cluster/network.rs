@@ -1,4 +1,4 @@
-//! The wide area network, and what is plugged into it.
+//! The wide area network between clusters, and the namespaces that are linked to it.
 //!
 //! ```text
 //! this machine        control planes and nodes, each a network namespace

@@ -1,4 +1,4 @@
-//! Finding the programs that a cluster is made of.
+//! Finds the programs that a cluster consists of.
 
 use std::{
     env,

@@ -7,8 +7,8 @@ use anyhow::Context as _;
 use super::{claim::Claim, hierarchies::Hierarchies};
 use crate::{cgroup, netns, process};
 
-/// Removes every process, cgroup, mount, namespace and file of a set. What is not there is no
-/// error: the set may have been interrupted at any point, or never have been.
+/// Removes every process, cgroup, mount, namespace and file of a set. A missing one is no
+/// error: the set may have been interrupted at any point, or may never have existed.
 pub fn remove(claim: &Claim) -> anyhow::Result<()> {
     let set = claim.set();
     // Killing comes first. The mounts of a node, and what it has pinned, go with its last process.

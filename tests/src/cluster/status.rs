@@ -1,4 +1,4 @@
-//! What is there of a set of clusters.
+//! Lists the running and stopped parts of a set of clusters.
 
 use std::{
     fs, io,

@@ -53,7 +53,7 @@ fn binary32(operation: u32, a: u32, b: u32) -> Option<u64> {
     }))
 }
 
-/// The lower `bits` of `a` as they stand in memory, read as little-endian or as big-endian.
+/// The lower `bits` of `a`, converted to or from little-endian or big-endian.
 pub(super) fn in_order(a: u64, bits: i32, to_big: bool) -> Option<u64> {
     let shift = match bits {
         16 | 32 | 64 => 64 - bits,

@@ -1,3 +1,5 @@
+//! The memory of a program: regions with bounds.
+
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, ensure};
@@ -50,7 +52,7 @@ impl Memory {
         self.write(address, &value.to_le_bytes()[..size])
     }
 
-    /// What stands there.
+    /// The bytes at an address.
     pub fn bytes(&self, address: u64, size: usize) -> anyhow::Result<&[u8]> {
         let (region, offset) = place(address);
         self.regions

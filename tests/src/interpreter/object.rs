@@ -1,3 +1,5 @@
+//! Links the programs and maps of an ELF object for the interpreter.
+
 use std::collections::{BTreeMap, HashMap};
 
 use anyhow::Context as _;
@@ -23,7 +25,7 @@ pub struct Map {
 pub struct Object {
     /// By name.
     pub programs: BTreeMap<String, Vec<bpf_insn>>,
-    /// By the number that stands for it in programs.
+    /// By the number that represents it in programs.
     pub maps: BTreeMap<u32, Map>,
 }
 

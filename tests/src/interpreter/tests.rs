@@ -1,3 +1,5 @@
+//! Tests of the interpreter.
+
 use anyhow::bail;
 use aya_obj::generated::{
     BPF_ADD, BPF_ALU, BPF_ALU64, BPF_AND, BPF_ARSH, BPF_ATOMIC, BPF_B, BPF_CALL, BPF_CMPXCHG,

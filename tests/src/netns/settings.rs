@@ -1,8 +1,10 @@
+//! Compares the settings, routes and rules of network namespaces.
+
 use std::{collections::BTreeMap, fs, path::Path};
 
 use super::Namespace;
 
-/// What belongs to a namespace: settings, routes, rules.
+/// The settings, routes and rules of a namespace.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Settings {
     settings: BTreeMap<String, Vec<u8>>,

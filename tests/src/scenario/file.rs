@@ -1,3 +1,5 @@
+//! Parses scenario files, and writes the outcomes into them.
+
 use std::{
     fs,
     path::{Path, PathBuf},

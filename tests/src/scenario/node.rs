@@ -1,3 +1,5 @@
+//! The node of a scenario: flags, capacity and addresses.
+
 use std::{collections::BTreeSet, net::IpAddr};
 
 use anyhow::Context as _;
@@ -5,7 +7,7 @@ use ipnet::IpNet;
 use mcs_agent::model::{Capacity, NodeContext};
 use serde::Deserialize;
 
-/// Small, so that what was let go is soon used anew.
+/// Small, so that freed ids and slots are reused soon.
 const CAPACITY: Capacity = Capacity { frontends: 16, endpoints: 32, clusters: 4 };
 
 /// The flags of `mcs-agent run` that the rules know, what there is room for, and the addresses of the
@@ -24,7 +26,7 @@ struct Description {
     addresses: BTreeSet<IpAddr>,
 }
 
-/// A node that is told nothing about itself.
+/// A node without flags.
 pub(super) fn plain() -> NodeContext {
     NodeContext { capacity: CAPACITY, ..NodeContext::default() }
 }

@@ -1,4 +1,4 @@
-//! Objects of every sort, in any order: from the bytes of manifests to the maps.
+//! Random objects in random order, from the bytes of manifests to the maps.
 
 use std::{fs, path::Path};
 
@@ -12,7 +12,7 @@ use super::{Backing, Faults, agent::Agent};
 
 /// Files that come and go.
 const FILES: [&str; 4] = ["a.json", "b.yaml", "c.yml", "d.json"];
-/// One that stays, with what must not be harmed.
+/// The file of the bystander: a service that no other object may affect.
 const BYSTANDER: &str = "bystander.json";
 const BYSTANDER_VIP: &str = "10.0.0.9";
 const BYSTANDER_PODS: [&str; 2] = ["10.9.0.1", "10.9.0.2"];
@@ -118,8 +118,8 @@ impl Story {
         )
     }
 
-    /// Lets it happen. Nothing panics, every write leaves each frontend whole, the bystander is served
-    /// all the time, and in the end the maps hold what an agent would write that comes only now.
+    /// Plays the events. Nothing panics, each frontend is consistent after every write, the bystander is always served,
+    /// and in the end the maps equal those of an agent that starts now.
     pub(super) fn play<M: Backing>(
         &self,
         new_maps: &impl Fn(Capacity) -> anyhow::Result<M>,
@@ -200,7 +200,7 @@ fn assert_unharmed<M: Backing>(agent: &Agent<M>) -> anyhow::Result<()> {
     let rest = rest.and_then(|rest| rest.split_once(BYSTANDER_VIEW)).map(|(_, rest)| rest);
     // Another backend would follow.
     let unharmed = rest.is_some_and(|rest| !rest.starts_with("    "));
-    ensure!(unharmed, "the bystander is harmed:\n{view}");
+    ensure!(unharmed, "the bystander is not served as before:\n{view}");
     Ok(())
 }
 

@@ -1,3 +1,5 @@
+//! Plays a scenario on an agent and maps.
+
 use std::{fmt::Write as _, fs, path::Path};
 
 use anyhow::{Context as _, ensure};
@@ -6,7 +8,7 @@ use mcs_agent::reconcile::MapView;
 
 use super::{Backing, Faults, Scenario, agent::Agent, file::Step};
 
-/// What came out at each `expect`, in order.
+/// The rendered outcome at each `expect`, in order.
 pub(super) type Outcomes = Vec<String>;
 
 /// Plays a scenario in an empty directory, on maps that nothing was written to.
@@ -35,22 +37,22 @@ pub(super) fn play<M: Backing>(
             Step::Crash => agent.crash().with_context(context)?,
             Step::Expect => {
                 agent.settle().with_context(context)?;
-                outcomes.push(tell(&agent)?);
+                outcomes.push(render(&agent)?);
                 positions = agent.view()?;
             }
             Step::ExpectNoChange => {
                 agent.settle().with_context(context)?;
-                let (told, now) = (tell(&agent)?, agent.view()?);
-                let same = outcomes.last() == Some(&told) && now == positions;
-                ensure!(same, "{}: {told}\n{now:?}\ninstead of\n{positions:?}", context());
+                let (outcome, now) = (render(&agent)?, agent.view()?);
+                let same = outcomes.last() == Some(&outcome) && now == positions;
+                ensure!(same, "{}: {outcome}\n{now:?}\ninstead of\n{positions:?}", context());
             }
         }
     }
     Ok(outcomes)
 }
 
-/// What clients find, and what `status` says.
-fn tell<M: Backing>(agent: &Agent<M>) -> anyhow::Result<String> {
+/// Renders what clients find, and what `status` says.
+fn render<M: Backing>(agent: &Agent<M>) -> anyhow::Result<String> {
     let mut text = agent.view()?.to_string();
     let mut line = |line: String| writeln!(text, "{line}");
     if !agent.engine.synced() {

@@ -1,4 +1,4 @@
-//! Checks of what clients find in the maps while an agent writes them.
+//! Checks that clients find consistent entries in the maps while an agent writes them.
 
 use anyhow::ensure;
 use mcs_agent::{
@@ -151,8 +151,8 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn tells_what_clients_find() {
-        let told = |steps: &[Step]| after(steps).unwrap().to_string();
+    fn renders_what_clients_find() {
+        let rendered = |steps: &[Step]| after(steps).unwrap().to_string();
         let attributes = Step::UpdateAttributes {
             index: 1,
             service: 1,
@@ -160,22 +160,22 @@ pub(super) mod tests {
             affinity_seconds: 60,
         };
         assert_eq!(
-            told(&[attributes]),
+            rendered(&[attributes]),
             "vip 10.96.0.1\n  80/TCP shop/web, affinity 60s\n    10.1.0.1:8080 east\n    \
              10.1.0.2:8080 east\n"
         );
         let nobody = Step::Flip { index: 1, extent: Extent::default() };
-        assert_eq!(told(&[nobody]), "vip 10.96.0.1\n  80/TCP shop/web\n    none: refused\n");
+        assert_eq!(rendered(&[nobody]), "vip 10.96.0.1\n  80/TCP shop/web\n    none: refused\n");
         assert_eq!(
-            told(&[Step::DeleteVip(vip())]),
+            rendered(&[Step::DeleteVip(vip())]),
             "without its vip 10.96.0.1:80/TCP shop/web\n    10.1.0.1:8080 east\n    10.1.0.2:8080 \
              east\n"
         );
-        assert_eq!(told(&[Step::DeleteFrontend(key())]), "vip 10.96.0.1\n");
+        assert_eq!(rendered(&[Step::DeleteFrontend(key())]), "vip 10.96.0.1\n");
     }
 
     #[test]
-    fn what_is_not_whole_is_an_error() {
+    fn contradicting_entries_are_an_error() {
         let write = |id, backend| Step::WriteBackend { id, backend };
         let cases = [
             ("a slot too many", Step::Flip { index: 1, extent: Extent { block: 0, count: 3 } }),
@@ -211,8 +211,8 @@ pub(super) mod tests {
     #[test]
     fn a_backend_that_changes_its_id_is_noticed() {
         let before = after(&[]).unwrap();
-        let anew = BackendRecord { generation: 2, ..backend(2) };
-        let moved = after(&[Step::WriteBackend { id: 2, backend: anew }]).unwrap();
+        let next = BackendRecord { generation: 2, ..backend(2) };
+        let moved = after(&[Step::WriteBackend { id: 2, backend: next }]).unwrap();
         check_keeps(&before, &before).unwrap();
         assert!(check_keeps(&moved, &before).is_err());
         check_keeps(&moved, &MapView::default()).unwrap();

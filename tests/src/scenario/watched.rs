@@ -1,4 +1,4 @@
-//! Maps under test: what clients find is looked up after every write.
+//! Maps under test: after every write, every client look-up is checked.
 
 use anyhow::{Context as _, ensure};
 use mcs_agent::{

@@ -1,4 +1,4 @@
-//! What is beyond a node: routers, and the pods of other clusters.
+//! The network beyond a node: routers, and pods of other clusters.
 
 use std::{
     fmt::Write as _,

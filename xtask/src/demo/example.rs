@@ -1,4 +1,4 @@
-//! What the manifests in deploy/examples describe, and the clusters that go with them.
+//! The service, pods and clusters that the manifests in deploy/examples describe.
 
 use std::{
     collections::BTreeSet,

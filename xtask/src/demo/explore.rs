@@ -1,4 +1,4 @@
-//! What to try when everything is left in place.
+//! Prints commands to try if `--keep` leaves everything in place.
 
 use std::path::Path;
 

@@ -54,7 +54,7 @@ impl Manifests {
     }
 }
 
-/// The slices without the endpoints of `pod`, each of which has a line of its own.
+/// The slices without the endpoints of `pod`, each of which is one line.
 fn without_pod(slices: &str, pod: &str) -> String {
     let target = format!("name: {pod}}}");
     slices.split_inclusive('\n').filter(|line| !line.contains(&target)).collect()

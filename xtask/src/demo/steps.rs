@@ -1,4 +1,4 @@
-//! What is shown, step by step. Each checks what it shows.
+//! The steps of the demonstration. Each checks what it shows.
 
 use std::collections::BTreeSet;
 

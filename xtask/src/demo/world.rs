@@ -1,4 +1,4 @@
-//! All that the demonstration makes. Nothing of it is left when it is dropped.
+//! Everything that the demonstration creates. It is removed when it is dropped.
 
 use std::{
     collections::BTreeSet,
@@ -69,7 +69,7 @@ pub(super) struct World {
     pub(super) agent: Agent,
     pub(super) manifests: Manifests,
     pub(super) bpffs: BpfDirectory,
-    /// Stands for the root cgroup of the node: the agent's programs are attached to it.
+    /// Acts as the root cgroup of the node: the agent's programs are attached to it.
     pub(super) cgroup: Cgroup,
     pub(super) clusters: Clusters,
     run: Run,

@@ -1,4 +1,4 @@
-//! What a program asks of the system that runs it.
+//! Checks that a program needs no interpreter and no library.
 
 use std::{fs, path::Path};
 

@@ -1,4 +1,4 @@
-//! Building the image a second time, where nothing lies at the same path.
+//! Builds the image a second time, at other paths, and compares the bytes.
 
 use std::{
     fs,

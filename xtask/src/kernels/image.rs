@@ -1,4 +1,4 @@
-//! What a machine boots from: one archive in memory, with the programs of this machine that the
+//! Builds what a virtual machine boots from: one archive in memory, with the programs of this machine that the
 //! suites call, their libraries, the suites, and modules of the machine's kernel.
 
 use std::{
@@ -221,7 +221,7 @@ fn content<W: Write>(header: Builder, bytes: &[u8], archive: W) -> io::Result<W>
     writer.finish()
 }
 
-/// The path that `/lib/x` stands for where `/lib` leads to `/usr/lib`.
+/// The path of `/lib/x` on systems where `/lib` is a link to `/usr/lib`.
 fn usr_merged(path: &Path) -> PathBuf {
     let mut components = path.components();
     let top: PathBuf = components.by_ref().take(2).collect();

@@ -1,4 +1,4 @@
-//! Kernels that run: in a virtual machine without any network, or as this machine's own.
+//! Runs suites on a kernel: in a virtual machine without a network, or on this machine.
 
 use std::{
     fmt::Write as _,
@@ -19,7 +19,7 @@ const EMULATOR: &str = "qemu-system-x86_64";
 const MEMORY_MIB: &str = "2048";
 /// How many times longer than usual everything may take in a machine: its processors are emulated.
 const SLOWNESS: u32 = 12;
-/// On a busy host the kernel's check of its timer finds none, since no tick comes in time.
+/// Skips the kernel's check of its timer, which fails on a busy host because no tick comes in time.
 const COMMAND_LINE: &str = "console=ttyS0 quiet oops=panic panic=-1 no_timer_check rdinit=/init";
 
 /// What a machine does when it is up.

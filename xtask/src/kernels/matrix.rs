@@ -1,4 +1,4 @@
-//! The table of kernels and suites.
+//! The matrix of kernels and suites, as text and JSON.
 
 use std::{collections::BTreeSet, fmt};
 

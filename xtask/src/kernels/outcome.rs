@@ -1,4 +1,4 @@
-//! What came of suites, read from what they print.
+//! Parses the outcomes of suites from their output.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,7 +7,7 @@ use std::{
 
 use super::suites::Suite;
 
-/// What came of one suite.
+/// The outcome of one suite.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub(super) passed: usize,
@@ -20,12 +20,12 @@ pub(super) struct Outcome {
     /// Absent if it did not end.
     pub(super) status: Option<i32>,
     pub(super) time: Duration,
-    /// Whether a case has begun whose outcome follows on a line of its own, below its notes.
+    /// Whether a case has begun whose outcome follows on a separate line, below its notes.
     is_open: bool,
 }
 
 impl Outcome {
-    /// Whether it ended, and everything held.
+    /// Whether it ended, and every case passed.
     pub(super) fn is_good(&self) -> bool {
         self.status == Some(0)
     }
@@ -67,13 +67,13 @@ impl Outcome {
     }
 }
 
-/// What came of the suites on one kernel.
+/// The outcomes of the suites on one kernel.
 #[derive(Debug, Default)]
 pub(super) struct Outcomes {
     /// As `uname -r` says, once it was up.
     pub(super) release: Option<String>,
     pub(super) suites: BTreeMap<Suite, Outcome>,
-    /// What kept the kernel from running its suites, or some of them.
+    /// Why the kernel could not run its suites, or some of them.
     pub(super) trouble: Option<String>,
     running: Option<(Suite, Instant)>,
 }

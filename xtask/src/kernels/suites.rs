@@ -1,4 +1,4 @@
-//! What is run on each kernel.
+//! The suites that run on kernels, and their commands.
 
 use std::{collections::BTreeSet, fmt};
 

@@ -1,4 +1,5 @@
-//! Which part of the agent may use what: imports that the compiler allows and the architecture does not.
+//! Checks which parts of the agent use aya, the map ABI, Kubernetes types and unsafe code: the compiler allows these
+//! imports everywhere, the architecture does not.
 //!
 //! The check reads identifiers, not types. It skips comments, and test code at the end of a file.
 
@@ -118,7 +119,7 @@ fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// What a file does against the rules. Notes the exceptions that it uses.
+/// The violations of the rules in a file. Notes the exceptions that it uses.
 fn violations(
     path: &str,
     text: &str,

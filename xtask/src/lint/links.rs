@@ -86,14 +86,14 @@ fn source_files(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Asserts that `judge` finds no problem in any line of prose.
-fn assert_none(judge: impl Fn(&Path, &str) -> Vec<String>) {
+/// Asserts that `check` finds no problem in any line of prose.
+fn assert_none(check: impl Fn(&Path, &str) -> Vec<String>) {
     let documents = documents();
     assert!(documents.len() > 5, "git lists {documents:?}");
     let mut problems = Vec::new();
     for document in &documents {
         let text = fs::read_to_string(root().join(document)).unwrap();
-        problems.extend(prose(&text).flat_map(|line| judge(document, line)));
+        problems.extend(prose(&text).flat_map(|line| check(document, line)));
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }

@@ -61,7 +61,7 @@ pub(super) fn install(workspace: &Workspace) -> Result<()> {
         format!("go mod download {module}: {}", described["Error"].as_str().unwrap_or_default())
     })?;
 
-    // Not to be found before it is whole.
+    // Moved to its place last, so that an incomplete toolchain is never found.
     let unfinished = directory.with_extension("unfinished");
     if unfinished.exists() {
         fs::remove_dir_all(&unfinished)?;

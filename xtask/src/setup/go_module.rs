@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::{Item, Purpose, Remedy, go};
 use crate::{process, workspace::Workspace};
 
-/// How often progress is printed where it cannot be written over.
+/// How often progress is printed if the output is no terminal.
 const INTERVAL: Duration = Duration::from_secs(15);
 
 /// A family of programs, which a directory below tests/programs pins by its go.mod: as its tools, in the versions that
@@ -27,7 +27,7 @@ pub(super) struct GoModule {
     purposes: &'static [Purpose],
 }
 
-/// Of `v1.36.3` the whole, `1` or `36`.
+/// A part of a version such as `v1.36.3`: all of it, `1` or `36`.
 enum Stamp {
     Version,
     Major,
@@ -140,7 +140,7 @@ impl GoModule {
         let mut build = go();
         build.args(["build", "-v", "-trimpath", "-buildvcs=false", &flags, "-o"]);
         watch(build.arg(bin.join("")).arg("tool"), name, packages)?;
-        // Written last: what is here is whole.
+        // Written last, so that it exists only if the build is complete.
         Ok(fs::write(directory.join("recipe"), self.recipe(&pinned))?)
     }
 

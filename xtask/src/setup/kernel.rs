@@ -1,5 +1,5 @@
-//! Debian's kernel packages, fetched by an apt that has lists and a state of its own: the machine's
-//! sources and packages stay as they are.
+//! Fetches Debian's kernel packages by an apt with separate lists and state: the machine's
+//! sources and packages do not change.
 
 use std::{
     fs,

@@ -14,11 +14,11 @@ use rustix::{
     io::Errno,
 };
 
-/// The right to install. It goes with its process, whatever becomes of that.
+/// The lock on installation. The kernel releases it when its process ends in any way.
 pub(super) struct Lock(#[expect(dead_code, reason = "it is held until it is dropped")] File);
 
 impl Lock {
-    /// Waits for it. If another process has it, `wait` is told which, once.
+    /// Takes the lock. If another process has it, calls `wait` once with that process, and waits.
     pub(super) fn take(directory: &Path, wait: &mut dyn FnMut(&str)) -> Result<Self> {
         let path = directory.join("lock");
         Self::open(&path, wait).with_context(|| format!("cannot lock {}", path.display()))

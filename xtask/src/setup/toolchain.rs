@@ -55,15 +55,15 @@ impl Toolchain {
 
     /// `cargo SUBCOMMAND` (of build, clippy and doc) for crates that are compiled for BPF.
     ///
-    /// It works in a target directory of its own, because another compiler invalidates what lies in the usual one,
-    /// and in the release profile, because the verifier refuses what is not optimised.
+    /// It uses a separate target directory, because another compiler invalidates the contents of the usual one,
+    /// and the release profile, because the verifier refuses unoptimised programs.
     pub(crate) fn cargo(&self, workspace: &Workspace, subcommand: &str) -> Command {
         let compiler = &self.compiler;
         let cargo = match compiler.source {
             Source::Nightly(_) => compiler.companion("cargo"),
             Source::Debian => workspace::cargo(),
         };
-        // rustup's cargo would start the clippy of its own toolchain.
+        // rustup's cargo would start the clippy of rustup's toolchain.
         let mut command = match subcommand {
             "clippy" => Command::new(compiler.companion("cargo-clippy")),
             _ => Command::new(&cargo),
@@ -84,7 +84,7 @@ impl Toolchain {
         command
     }
 
-    /// What to suspect when building for BPF fails.
+    /// Advice if building for BPF fails.
     pub(crate) fn suspicion(&self) -> String {
         format!(
             "the eBPF programs do not build (if bpf-linker rejects its input: {} may be built with an older LLVM than {})",

@@ -56,7 +56,7 @@ struct Built {
 /// A suite that can run, or the reason why not.
 pub(super) type Prepared = Result<Command, Outcome>;
 
-/// What came of a suite, and what it printed unless that went to the terminal.
+/// The outcome of a suite, and its output unless that went to the terminal.
 pub(super) struct Finished {
     pub(super) run: Run,
     pub(super) output: Option<PathBuf>,
@@ -176,10 +176,10 @@ impl<'a> Runner<'a> {
             Ok(mut command) => self.execute(suite, &mut command, crowd),
             Err(outcome) => (outcome, None),
         };
-        let is_judged = self.budgets && !matches!(outcome, Outcome::Skipped(_));
-        let budget = is_judged.then(|| suite.budget());
+        let has_budget = self.budgets && !matches!(outcome, Outcome::Skipped(_));
+        let budget = has_budget.then(|| suite.budget());
         let run = Run { suite: suite.name, outcome, time: start.elapsed(), budget };
-        Finished { run: run.judged(), output }
+        Finished { run: run.with_budget_enforced(), output }
     }
 
     fn execute(

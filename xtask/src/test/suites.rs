@@ -1,10 +1,10 @@
-//! The suites, as data.
+//! The list of suites: commands, requirements and budgets.
 
 use std::{fmt, time::Duration};
 
 use crate::setup::Purpose;
 
-/// What takes a build of its own.
+/// A build that only few suites need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extra {
     /// The agent's image, which the command finds in `MCS_IMAGE`, and the program of clients and servers, in
@@ -30,7 +30,7 @@ pub(super) enum Work {
 /// What else may run at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Company {
-    /// Nothing: it uses every CPU, or judges how long something takes.
+    /// Nothing: it uses every CPU, or asserts how long something takes.
     Alone,
     /// Other suites of this sort. Limits of time are longer then, by `MCS_PATIENCE`.
     Others,

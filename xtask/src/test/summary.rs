@@ -1,8 +1,8 @@
-//! What came of the suites, and how long each took.
+//! The outcome and the time of each suite.
 
 use std::{fmt, time::Duration};
 
-/// What came of one suite.
+/// The outcome of one suite.
 pub(super) struct Run {
     pub(super) suite: &'static str,
     pub(super) outcome: Outcome,
@@ -22,7 +22,7 @@ pub(super) enum Outcome {
 
 impl Run {
     /// The same, failed if it has passed but taken more than twice its budget.
-    pub(super) fn judged(mut self) -> Self {
+    pub(super) fn with_budget_enforced(mut self) -> Self {
         if let Some(budget) = self.budget
             && self.outcome == Outcome::Passed
             && self.time > 2 * budget
@@ -143,10 +143,10 @@ mod tests {
         let cases = [(120_000, BUDGET, true), (120_001, BUDGET, false), (120_001, None, true)];
         for (milliseconds, budget, good) in cases {
             let time = Duration::from_millis(milliseconds);
-            let run = Run { time, budget, ..passed("unit") }.judged();
+            let run = Run { time, budget, ..passed("unit") }.with_budget_enforced();
             assert_eq!(run.outcome == Outcome::Passed, good, "{run}");
         }
-        let late = Run { time: Duration::from_secs(121), ..failed("unit") }.judged();
+        let late = Run { time: Duration::from_secs(121), ..failed("unit") }.with_budget_enforced();
         assert_eq!(late.outcome, Outcome::Failed("exit status: 1".to_owned()));
     }
 

@@ -17,7 +17,11 @@ pub(super) fn collect(families: &mut Families) -> Result<()> {
         usage.cpu_seconds,
     )?;
     for (name, help, value) in [
-        ("process_start_time_seconds", "Start time of the process, in seconds since the Unix epoch", usage.started),
+        (
+            "process_start_time_seconds",
+            "Start time of the process, in seconds since the Unix epoch",
+            usage.started,
+        ),
         (
             "process_resident_memory_bytes",
             "Resident memory in bytes; includes the config arrays but no other map",

@@ -126,7 +126,10 @@ mod tests {
         report.devices[0].error = Some("cannot attach".to_owned());
         report.looked = false;
         let said = report.failings(&links()).join("; ");
-        assert!(said.contains("has not checked devices") && said.contains("cali1: cannot"), "{said}");
+        assert!(
+            said.contains("has not checked devices") && said.contains("cali1: cannot"),
+            "{said}"
+        );
         report.mode = TcMode::Off;
         assert!(report.failings(&[]).is_empty());
     }

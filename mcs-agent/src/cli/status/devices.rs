@@ -17,7 +17,8 @@ pub(super) fn summary(report: &TcReport) -> String {
     let count = |matches: &dyn Fn(&DeviceReport) -> bool| {
         report.devices.iter().filter(|device| matches(device)).count()
     };
-    let selected = |role| move |device: &DeviceReport| device.role == role && !device.hooks.is_empty();
+    let selected =
+        |role| move |device: &DeviceReport| device.role == role && !device.hooks.is_empty();
     format!(
         "{mode}, by {}; devices of pods {}, uplinks {}, left alone {}",
         report.attach,

@@ -1,4 +1,4 @@
-//! Agent and API server lose each other, and nobody notices.
+//! The agent or the API server is away, and clients notice nothing.
 
 use std::{
     thread,
@@ -27,7 +27,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("objects deleted and changed while the agent was away", agent_away);
     suite.case("a watch that is too old becomes a list", too_old);
     suite.case("the API server is killed under load", killed);
-    suite.case("the API server stands still under load", frozen);
+    suite.case("the API server is stopped under load", frozen);
     suite.case("an agent starts without an API server, under load", starts_alone);
 }
 
@@ -76,7 +76,7 @@ fn agent_away(world: &mut World) -> anyhow::Result<()> {
     three.wait(&world.site)
 }
 
-/// A new API server does not know what an older one told.
+/// A new API server does not have the events that an older one sent.
 fn too_old(world: &mut World) -> anyhow::Result<()> {
     let mut site = world.start("too-old", &["--log", "mcs_agent=debug"])?;
     site.wait_until_healthy()?;

@@ -1,4 +1,4 @@
-//! What changes in the cluster changes in the maps.
+//! Changes of objects reach the maps.
 
 use std::time::Duration;
 

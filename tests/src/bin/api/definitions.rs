@@ -1,4 +1,4 @@
-//! The types of the Multi-Cluster Services API come late, are of another version, or let anything in.
+//! CRDs of the Multi-Cluster Services API that come late, have another version, or validate nothing.
 
 use anyhow::ensure;
 use mcs_tests::{agent::Source, api_server::documents, suite::Suite, traffic, wait};

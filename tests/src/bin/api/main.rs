@@ -1,4 +1,4 @@
-//! The API suite: agents that follow a real API server, whatever becomes of it.
+//! The API suite: agents with a real API server, which fails in every way.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What the cluster says of the node, and which imports are followed.
+//! Node facts from the API server (zone, cluster id), and the choice of imports.
 
 use std::fs;
 

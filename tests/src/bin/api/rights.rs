@@ -1,4 +1,4 @@
-//! What the agent may do.
+//! The agent's RBAC rights: each is needed, and missing ones are reported.
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{agent::Source, suite::Suite, traffic};

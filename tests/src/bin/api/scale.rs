@@ -1,4 +1,4 @@
-//! Many objects at once.
+//! Thousands of imports and slices.
 
 use std::{
     fs,

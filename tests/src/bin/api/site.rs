@@ -31,7 +31,7 @@ use serde_json::Value;
 /// Longer than an agent waits between two attempts, and what an attempt takes.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// An agent with a cgroup and a bpffs directory of its own. Nothing of it is left when this is
+/// An agent with its own cgroup and bpffs directory. Nothing of it is left when this is
 /// dropped.
 pub(crate) struct Site {
     pub(crate) agent: Agent,
@@ -113,12 +113,12 @@ impl Site {
         self.wait_for_report("an agent without problems", |report| problems(report).is_empty())
     }
 
-    /// Makes it stand still.
+    /// Stops it (SIGSTOP).
     pub(crate) fn freeze(&self) -> anyhow::Result<()> {
         self.agent.signal(Signal::STOP)
     }
 
-    /// Lets it go on.
+    /// Lets it continue (SIGCONT).
     pub(crate) fn thaw(&self) -> anyhow::Result<()> {
         self.agent.signal(Signal::CONT)
     }
@@ -149,20 +149,19 @@ impl Site {
     }
 }
 
-/// A reader of where the backends of one frontend stand, which is the last thing that is written
-/// when they change.
+/// Reads the extent of one frontend, which is written last when its backends change.
 pub(crate) struct SetWatcher {
     states: Array<MapData, FrontendState>,
     index: u32,
 }
 
 impl SetWatcher {
-    /// Where they stand now.
+    /// The current extent.
     fn now(&self) -> anyhow::Result<Extent> {
         Ok(self.states.get(&self.index, 0)?.extent)
     }
 
-    /// How long it takes from the end of `write` until they stand elsewhere than before it.
+    /// The time from the end of `write` until the extent changes.
     pub(crate) fn time_after(
         &self,
         write: impl FnOnce() -> anyhow::Result<()>,

@@ -1,4 +1,4 @@
-//! The thread that keeps programs on devices stands still, and nothing else waits for it.
+//! The thread that keeps programs on devices is stopped, and nothing else waits for it.
 
 use std::{
     fs, thread,
@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use crate::{swing::Swing, world::World};
 
-/// How long it stands still: almost as long as the agent waits for it, and as an API server waits
+/// How long it is stopped: almost as long as the agent waits for it, and as an API server waits
 /// for the answer to a ping.
 const STALL: Duration = Duration::from_secs(9);
 /// How long a change may take meanwhile, and an answer of `/livez`.
@@ -33,10 +33,10 @@ const LARGE: u8 = 5;
 const ENDPOINTS: u16 = 1000;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
-    suite.case("the devices' thread stands still for 9 s while maps grow", stands_still);
+    suite.case("the devices' thread is stopped for 9 s while maps grow", is_stopped);
 }
 
-/// A thread of another process that stands still until this is dropped.
+/// A thread of another process that is stopped until this is dropped.
 struct Stopped(Pid);
 
 impl Stopped {
@@ -78,7 +78,7 @@ fn pending(report: &Value) -> Vec<&str> {
     report["pending"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-fn stands_still(world: &mut World) -> anyhow::Result<()> {
+fn is_stopped(world: &mut World) -> anyhow::Result<()> {
     let world = &*world;
     let health = format!("--health-address={HEALTH}");
     let flags = ["--tc=on", &health, "--metrics-address=off"];

@@ -1,4 +1,4 @@
-//! A service whose backends change to and fro.
+//! A service whose backends alternate between two sets.
 
 use std::time::Duration;
 

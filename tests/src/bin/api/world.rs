@@ -134,7 +134,7 @@ impl World {
         Ok((world, logs))
     }
 
-    /// A service with addresses of its own, and no endpoints.
+    /// A service with its own addresses and no endpoints.
     pub(crate) fn fresh(&self, name: &str) -> Target {
         let number = self.numbers.replace(self.numbers.get() + 1);
         let v4 = IpAddr::from([10, 78, 0, number]);

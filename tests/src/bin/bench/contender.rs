@@ -1,4 +1,4 @@
-//! Who is measured.
+//! The contenders: direct, mcs-agent and kube-proxy in their modes.
 
 use std::{fmt, time::Duration};
 

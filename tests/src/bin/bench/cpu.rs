@@ -1,4 +1,4 @@
-//! Which CPU does what.
+//! Assigns CPUs to clients and servers.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 

@@ -1,4 +1,4 @@
-//! What a daemon uses.
+//! The CPU time that a daemon uses.
 
 use std::{fs, thread, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What was measured, and what was not.
+//! Measured values, and the reasons of missing ones.
 
 use serde::Serialize;
 

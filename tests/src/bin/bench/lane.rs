@@ -96,7 +96,7 @@ impl Lane {
         let node = Node::named(run, &role("node"))?;
         let client = node.link_by(run, &role("client"), "client", CLIENT, &[2])?;
         let servers = node.link_by(run, &role("servers"), "servers", SERVERS, &BACKENDS)?;
-        // Strangers are told at once that there is nothing, as often as they ask.
+        // The servers refuse other ports at once, without a rate limit.
         node.netns.sysctl("ipv4/icmp_ratelimit", "0")?;
         node.netns
             .ip(&format!("route add unreachable {NOWHERE}\nroute add unreachable {VIPS}\n"))?;
@@ -133,7 +133,7 @@ impl Lane {
         }
     }
 
-    /// An agent with its defaults otherwise, but that it is told where pods and the uplink are.
+    /// An agent with default flags, except for the devices of pods and the uplink.
     fn agent(&self, run: &Run, control: &Control<'_>, flags: &[&str]) -> anyhow::Result<Agent> {
         const PLACE: [&str; 5] = [
             "--tc=auto",
@@ -168,12 +168,12 @@ impl Lane {
         Process::start(&programs, "env", &flags, &self.node, run.cgroup(), &directory)
     }
 
-    /// Makes its daemon stand still. What it has put into the kernel works on.
+    /// Stops its daemon (SIGSTOP). Its programs and rules in the kernel continue to work.
     pub(crate) fn freeze(&self) -> anyhow::Result<()> {
         self.signal(Signal::STOP)
     }
 
-    /// Lets it go on.
+    /// Lets it continue (SIGCONT).
     pub(crate) fn thaw(&self) -> anyhow::Result<()> {
         self.signal(Signal::CONT)
     }

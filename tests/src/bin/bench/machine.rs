@@ -1,4 +1,4 @@
-//! What is measured on.
+//! Describes the machine that the bench runs on.
 
 use std::{fmt, fs, thread};
 

@@ -113,8 +113,8 @@ fn bench(args: &Args) -> anyhow::Result<()> {
     for (case, note) in notes.chain([(GROWTH, GROWTH_NOTE)]) {
         println!("\n{note}\n{}", report::table::of_case(&figures, case));
     }
-    let judged = report::targets::judge(&figures);
-    println!("\n{}\n", report::targets::table(&judged));
+    let targets = report::targets::evaluate(&figures);
+    println!("\n{}\n", report::targets::table(&targets));
     for case in cases.iter().map(|case| case.name).chain([GROWTH]) {
         let file = args.output.join(format!("{case}.svg"));
         if report::plot::write(&figures, case, &file)? {
@@ -122,7 +122,7 @@ fn bench(args: &Args) -> anyhow::Result<()> {
         }
     }
     let file = args.output.join("results.json");
-    let document = report::json::document(&figures, &judged, &machine, &plan)?;
+    let document = report::json::document(&figures, &targets, &machine, &plan)?;
     fs::write(&file, format!("{document:#}\n"))
         .with_context(|| format!("cannot write {}", file.display()))?;
     println!("{}", file.display());
@@ -130,7 +130,7 @@ fn bench(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Daemons stand still most of the time: a signal that ends this process alone would leave them so.
+/// Daemons are stopped most of the time: a signal that ends this process alone would leave them stopped.
 fn end_on_signals() -> io::Result<()> {
     /// As shells have it.
     const INTERRUPTED: i32 = 130;

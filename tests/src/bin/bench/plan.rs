@@ -1,4 +1,4 @@
-//! How much is measured.
+//! The amount of work of a run: services, rounds, operations.
 
 use std::time::Duration;
 

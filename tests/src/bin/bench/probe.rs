@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_mins(5);
 pub(crate) struct Probe {
     service: Service,
     api: Api,
-    /// When this process was told of which endpoint.
+    /// When this process's watch received which endpoint.
     events: Receiver<anyhow::Result<(Instant, Ipv4Addr)>>,
 }
 
@@ -46,8 +46,8 @@ pub(crate) struct Probe {
 pub(crate) struct Change {
     /// From when it was sent to the API server until a client met it.
     pub(crate) from_write: Duration,
-    /// From when a watch of this process was told of it until then, in seconds. Whoever programs the
-    /// node may have been told before.
+    /// The time from this process's watch event until then, in seconds. The daemon may have got its
+    /// event before.
     pub(crate) from_event: f64,
 }
 
@@ -85,7 +85,7 @@ impl Probe {
         lane.thaw()?;
         let done = self.wait(lane).and_then(|()| daemon::wait_until_calm(lane)).and_then(|()| {
             let _visit = lane.cgroup.visit()?;
-            // Its watch may have to be opened anew.
+            // It may have to open its watch again.
             self.change(lane)?;
             thread::sleep(lane.contender.rests());
             work(self)
@@ -126,17 +126,17 @@ impl Probe {
             let seen = client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             anyhow::Ok((begin, seen))
         })?;
-        let told = loop {
-            let (told, address) =
+        let received = loop {
+            let (received, address) =
                 self.events.recv_timeout(Duration::from_secs(10)).context("no watch event")??;
             if address == other {
-                break told;
+                break received;
             }
         };
-        let early = told.saturating_duration_since(seen).as_secs_f64();
+        let early = received.saturating_duration_since(seen).as_secs_f64();
         Ok(Change {
             from_write: seen.saturating_duration_since(begin),
-            from_event: seen.saturating_duration_since(told).as_secs_f64() - early,
+            from_event: seen.saturating_duration_since(received).as_secs_f64() - early,
         })
     }
 

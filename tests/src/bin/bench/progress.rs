@@ -1,4 +1,4 @@
-//! How far it is, on standard error.
+//! Prints the progress of the bench to standard error.
 
 use std::{
     cell::Cell,

@@ -1,4 +1,4 @@
-//! What comes of a run.
+//! The results of a run: tables, plots, JSON and targets.
 
 pub(crate) mod json;
 pub(crate) mod plot;

@@ -18,7 +18,7 @@ use crate::{
     objects::{ACCEPT, APART, ECHO, HTTP, SINK, UDP_APART, UDP_ECHO, UDP_SINK, WHO},
 };
 
-/// Connections that wait to be accepted: more than a client makes while the server stands still.
+/// Connections that wait to be accepted: more than a client makes while the server is stopped.
 const BACKLOG: i32 = 4096;
 const BUFFER: usize = 256 * 1024;
 

@@ -1,4 +1,4 @@
-//! One case at one size.
+//! Runs one case with one number of services.
 
 use anyhow::{Context as _, anyhow};
 

@@ -64,7 +64,7 @@ pub(crate) fn connect_udp(to: SocketAddrV4) -> anyhow::Result<()> {
     connect(&socket, &to).with_context(|| format!("connect {to}/UDP"))
 }
 
-/// Asks an HTTP server on a connection of its own, up to the end of what it says.
+/// Asks an HTTP server on a new connection, and reads the answer to its end.
 pub(crate) fn ask_http(to: SocketAddrV4) -> anyhow::Result<()> {
     let mut stream = tcp(to)?;
     stream.write_all(REQUEST)?;

@@ -108,7 +108,7 @@ impl World {
 
     /// Makes it so many services, and waits until the last one is in effect for every contender.
     /// Returns how long each took for that, from when it was let go on with all of them there. All
-    /// daemons and the API server stand still in the end.
+    /// daemons and the API server are stopped in the end.
     pub(crate) fn grow(
         &mut self,
         services: u32,

@@ -1,5 +1,4 @@
-//! What a change takes of the agent, from the event to the maps: figures that do not depend on how much
-//! else there is.
+//! The cost of a change in the agent, from the event to the maps. It does not depend on the number of services.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},

@@ -1,3 +1,5 @@
+//! Measures the programs: instructions, verified instructions, executed instructions and helper calls.
+
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, ensure};

@@ -1,4 +1,4 @@
-//! What programs are run with.
+//! The inputs of the programs: sockets and packets to no VIP.
 
 use std::fmt;
 
@@ -68,7 +68,7 @@ impl Input {
         matches!(self, Self::Tcp(_) | Self::Udp(_))
     }
 
-    /// Whether the node has flows of its own.
+    /// Whether the node has flows.
     pub(crate) const fn has_flows(self) -> bool {
         matches!(self, Self::FrameAmongFlows(_))
     }

@@ -1,5 +1,5 @@
-//! The kernel, as far as programs look at it that have nothing to do: hash maps are empty, arrays
-//! hold zeros, no socket has storage.
+//! A simulated kernel for programs that have nothing to do: hash maps are empty, arrays contain zeros, and no socket
+//! has storage.
 
 use std::collections::BTreeMap;
 

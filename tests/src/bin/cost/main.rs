@@ -1,5 +1,5 @@
-//! The cost suite: what the programs cost those who use no VIP, and what a change takes of the agent, as
-//! figures that are the same on each run, against a budget.
+//! The cost suite: deterministic costs of the programs for traffic to no VIP, and of a change in the agent, against a
+//! budget.
 
 use std::{env, fs, path::PathBuf, process::ExitCode};
 

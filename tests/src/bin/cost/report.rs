@@ -1,3 +1,5 @@
+//! Prints the costs beside their budgets.
+
 use crate::figures::{Figures, MissFigure, SizeFigure};
 
 /// Prints every figure beside its budget. Returns whether all are within it.
@@ -6,11 +8,11 @@ pub(crate) fn print(figures: &Figures) -> bool {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     println!("{:<14} {:>14}  {:>16}", "PROGRAM", "INSTRUCTIONS", "VERIFIED");
     for SizeFigure { budget, instructions, verified } in &figures.sizes {
-        let mut judge = |value, most, what| judge(&mut over, budget.program, value, most, what);
-        let length = judge(*instructions, budget.instructions, "instructions");
+        let mut compare = |value, most, what| compare(&mut over, budget.program, value, most, what);
+        let length = compare(*instructions, budget.instructions, "instructions");
         let steps = verified.map_or_else(
-            || "not told".to_owned(),
-            |steps| judge(steps, budget.verified, "verified"),
+            || "unknown".to_owned(),
+            |steps| compare(steps, budget.verified, "verified"),
         );
         println!("{:<14} {length:>14}  {steps:>16}", budget.program);
     }
@@ -18,15 +20,15 @@ pub(crate) fn print(figures: &Figures) -> bool {
     for MissFigure { budget, executed, calls } in &figures.misses {
         let input = budget.input.to_string();
         let name = format!("{} with {input}", budget.program);
-        let mut judge = |value, most, what| judge(&mut over, &name, value, most, what);
-        let steps = judge(*executed, budget.executed, "executed");
-        let count = judge(calls.len() as u64, budget.calls, "calls");
+        let mut compare = |value, most, what| compare(&mut over, &name, value, most, what);
+        let steps = compare(*executed, budget.executed, "executed");
+        let count = compare(calls.len() as u64, budget.calls, "calls");
         let calls = calls.join(", ");
         println!("{:<14} {input:<31} {steps:>12}  {count:>6}  {calls}", budget.program);
     }
     println!(
         "
-Each figure stands beside what is allowed. Linux {release} verified the programs. Executed are
+Each figure is followed by its budget. Linux {release} verified the programs. Executed are
 instructions as in the object when there is nothing to do, and calls of helpers beside them: the
 kernel makes several instructions of one that reads the context, and puts instructions in place of
 look-ups in arrays and, in part, in hash maps."
@@ -41,7 +43,7 @@ look-ups in arrays and, in part, in hash maps."
 }
 
 /// A figure beside its budget, noted if it is over that.
-fn judge(over: &mut Vec<String>, name: &str, value: u64, most: u64, what: &str) -> String {
+fn compare(over: &mut Vec<String>, name: &str, value: u64, most: u64, what: &str) -> String {
     let text = format!("{value} / {most}");
     if value > most {
         over.push(format!("{name}: {text} {what}"));

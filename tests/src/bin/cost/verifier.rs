@@ -1,4 +1,4 @@
-//! What the kernel's verifier says.
+//! Asks the kernel's verifier how many instructions it checked.
 
 use std::{
     collections::BTreeMap,

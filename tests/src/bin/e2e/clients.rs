@@ -56,7 +56,7 @@ impl fmt::Display for Client<'_> {
 /// What a client got to know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Answer {
-    /// What it asked.
+    /// The address that it asked.
     pub(crate) asked: SocketAddr,
     /// Who answered, as the server says.
     pub(crate) by: SocketAddr,
@@ -65,7 +65,7 @@ pub(crate) struct Answer {
 }
 
 impl<'a> Client<'a> {
-    /// A client in a place that there is.
+    /// A client in a place that this cluster has.
     pub(crate) fn new(world: &'a World, member: &'a Member, place: Place) -> anyhow::Result<Self> {
         if place == Place::Node && (member.node.is_none() || world.clusters.traffic.is_none()) {
             return Err(suite::skip(format!("the node of {} is elsewhere", member.name)));
@@ -186,7 +186,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// A client that uses a target until it is told to end.
+/// A client that uses a target until it is stopped.
 pub(crate) struct Load<'a> {
     client: Client<'a>,
     child: Child,

@@ -1,4 +1,4 @@
-//! A program of somebody else on the node's cgroup that translates the same address.
+//! A foreign program on the node's cgroup that translates the same address.
 
 use std::{
     fs::File,

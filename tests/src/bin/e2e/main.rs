@@ -1,8 +1,8 @@
 //! The end-to-end suite: the agent as it is deployed, on the nodes of two real clusters, with pods
 //! as clients and servers.
 //!
-//! It needs nothing but two kubeconfigs; without them it starts clusters of its own. What only a
-//! process of this machine can do is left out on clusters that run elsewhere.
+//! It needs only two kubeconfigs. Without them it starts two clusters. On clusters that run elsewhere it
+//! skips what needs a process on their nodes.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -34,7 +34,7 @@ struct Args {
     #[command(flatten)]
     suite: suite::Args,
     /// Two clusters to run on, with flat routing between their pods; the suite installs the agent there, and removes it
-    /// in the end [default: clusters of its own]
+    /// in the end [default: the suite starts two]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Vec<PathBuf>,
     /// Values of the chart, such as where the agent's image is

@@ -1,4 +1,4 @@
-//! Entries of flows that nobody has, of 10.0.0.0/8 to 10.99.0.1:80.
+//! Made-up flows, from 10.0.0.0/8 to 10.99.0.1:80.
 
 use std::net::Ipv4Addr;
 

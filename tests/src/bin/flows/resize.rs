@@ -1,4 +1,4 @@
-//! Another `--max-flows`.
+//! A changed `--max-flows` keeps flows.
 
 use std::{collections::BTreeSet, fs};
 
@@ -12,7 +12,7 @@ use mcs_tests::{site::Site, suite::Suite};
 use crate::{
     World,
     entries::{SECOND, TCP, flow},
-    table::{Maps, add, open, whole},
+    table::{Maps, add, complete_flows, open},
 };
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
@@ -56,21 +56,21 @@ impl Resized {
 
 fn grows(world: &mut World) -> anyhow::Result<()> {
     let mut resized = Resized::start(world, "grows", 500)?;
-    let expected = whole(&open(&resized.pins.flows())?)?;
+    let expected = complete_flows(&open(&resized.pins.flows())?)?;
     assert_eq!(expected, (0..500).collect());
     let table = resized.restart(world, "4096")?;
-    assert_eq!(whole(&table)?, expected);
+    assert_eq!(complete_flows(&table)?, expected);
     // The same again changes nothing.
     let table = resized.restart(world, "4096")?;
-    assert_eq!(whole(&table)?, expected);
+    assert_eq!(complete_flows(&table)?, expected);
     Ok(())
 }
 
 fn shrinks(world: &mut World) -> anyhow::Result<()> {
     let mut resized = Resized::start(world, "shrinks", 900)?;
-    let before = whole(&open(&resized.pins.flows())?)?;
+    let before = complete_flows(&open(&resized.pins.flows())?)?;
     let table = resized.restart(world, "256")?;
-    let kept = whole(&table)?;
+    let kept = complete_flows(&table)?;
     // The kernel keeps some entries free for each CPU, and evicts for them.
     let last: BTreeSet<u32> = before.iter().rev().take(100).copied().collect();
     assert!(kept.is_superset(&last), "{kept:?}");
@@ -85,17 +85,17 @@ fn was_killed(world: &mut World) -> anyhow::Result<()> {
     // As if the agent had died after the first step, with a new table that is empty.
     fs::rename(resized.pins.flows(), resized.pins.old_flows())?;
     let table = resized.start_again(world, "2048")?;
-    assert_eq!(whole(&table)?, (0..500).collect());
+    assert_eq!(complete_flows(&table)?, (0..500).collect());
     // As if it had died before the last step, and got another flag then.
     resized.site.agent.kill()?;
     fs::rename(resized.pins.flows(), resized.pins.old_flows())?;
     let table = resized.start_again(world, "1024")?;
-    assert_eq!(whole(&table)?, (0..500).collect());
+    assert_eq!(complete_flows(&table)?, (0..500).collect());
     // As if it had been killed before that, too: the table before the last one is still there.
     resized.site.agent.kill()?;
     let other = Maps::create(world, "before", 256)?;
     fs::hard_link(other.pins().flows(), resized.pins.old_flows())?;
     let table = resized.start_again(world, "4096")?;
-    assert_eq!(whole(&table)?, (0..500).collect());
+    assert_eq!(complete_flows(&table)?, (0..500).collect());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Forgetting flows.
+//! Sweeps remove flows whose timeout has passed.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use mcs_tests::suite::{Suite, tell};
 use crate::{
     World,
     entries::{SECOND, TCP, UDP, flow},
-    table::{Maps, add, whole},
+    table::{Maps, add, complete_flows},
 };
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
@@ -37,7 +37,7 @@ fn forgets(world: &mut World) -> anyhow::Result<()> {
     assert_eq!((usage.max, usage.max_entries), (1024, 2048));
     let usage = sweep.sweep_at(221 * SECOND)?;
     assert_eq!((usage.entries, usage.halves, usage.forgotten), (4, 0, 2));
-    assert_eq!(whole(&table)?, [2, 3].into());
+    assert_eq!(complete_flows(&table)?, [2, 3].into());
     assert_eq!(usage.to_string(), "2 of 1024 (TCP: 1 established; UDP: 1 replied), 2 forgotten");
     let usage = sweep.sweep_at(7641 * SECOND)?;
     assert_eq!((usage.entries, usage.forgotten), (0, 4));
@@ -58,7 +58,7 @@ fn looks_again(world: &mut World) -> anyhow::Result<()> {
         }
         assert!(old.is_due(now));
         assert_eq!(table.forget(&old, now)?, 0);
-        assert_eq!(whole(&table)?, [1].into());
+        assert_eq!(complete_flows(&table)?, [1].into());
         let later = now + 120 * SECOND + Flow::TOUCH_NS;
         assert_eq!(table.forget(&old, later)?, 2);
         assert!(table.is_empty()?);
@@ -84,7 +84,7 @@ fn gate_follows(world: &mut World) -> anyhow::Result<()> {
     // What does not say that it is there is not looked for.
     add(&mut table, &flow(UDP, 1, 0))?;
     assert_eq!(sweep.sweep_at(2000 * SECOND)?.entries, 0);
-    assert_eq!(whole(&table)?, [1].into());
+    assert_eq!(complete_flows(&table)?, [1].into());
     Ok(())
 }
 
@@ -137,7 +137,7 @@ fn full_table(world: &mut World) -> anyhow::Result<()> {
         forgetting.forgotten,
         forgetting.sweep_micros / 1000
     ));
-    // On a thread of its own it may take its time, but not more than from one sweep to the next.
+    // It runs on a separate thread, so it only has to end before the next sweep.
     let limit = u64::try_from(Duration::from_secs(10).as_micros())?;
     assert!(counting.sweep_micros < limit && forgetting.sweep_micros < limit);
     Ok(())

@@ -1,4 +1,4 @@
-//! Walking the table.
+//! Walks over the flow table.
 
 use std::{
     collections::BTreeSet,
@@ -77,8 +77,8 @@ pub(crate) fn add(table: &mut FlowTable, flow: &FlowPair) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// The numbers of the flows that are there whole.
-pub(crate) fn whole(table: &FlowTable) -> anyhow::Result<BTreeSet<u32>> {
+/// The numbers of the flows that have both entries.
+pub(crate) fn complete_flows(table: &FlowTable) -> anyhow::Result<BTreeSet<u32>> {
     let flows = table.flows()?;
     Ok(flows.iter().filter(|flow| flow.entries().count() == 2).map(number).collect())
 }
@@ -89,13 +89,13 @@ fn finds_all(world: &mut World) -> anyhow::Result<()> {
     assert!(table.is_empty()?);
     assert_eq!(table.flows()?, []);
     for count in [1, 3000] {
-        for n in whole(&table)?.len()..count {
+        for n in complete_flows(&table)?.len()..count {
             add(&mut table, &flow(UDP, u32::try_from(n)?, SECOND))?;
         }
         let mut entries = 0;
         table.for_each(|_| entries += 1)?;
         assert_eq!(entries, 2 * count);
-        assert_eq!(whole(&table)?, (0..u32::try_from(count)?).collect());
+        assert_eq!(complete_flows(&table)?, (0..u32::try_from(count)?).collect());
         assert!(!table.is_empty()?);
     }
     Ok(())
@@ -132,7 +132,7 @@ fn walks_among_writers(world: &mut World) -> anyhow::Result<()> {
             let mut again = 0;
             let flows = {
                 table.for_each(|entry| again += usize::from(!seen.insert(entry.key)))?;
-                whole(&table)?
+                complete_flows(&table)?
             };
             ensure!(again == 0, "{again} entries were read twice");
             let there = flows.range(..STAY).count();

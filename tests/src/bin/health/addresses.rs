@@ -1,4 +1,4 @@
-//! Where it is served, and what happens when it cannot be.
+//! The addresses of the HTTP servers, also one that is in use.
 
 use std::net::TcpListener;
 
@@ -11,7 +11,7 @@ use crate::{
 };
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
-    suite.case("a port in use is told, and nothing else suffers", in_use);
+    suite.case("a port in use is reported, and everything else works", in_use);
     suite.case("one address serves both, of both families", both);
     suite.case("off is off", off);
 }
@@ -25,7 +25,7 @@ fn in_use(world: &mut World) -> anyhow::Result<()> {
     let mut site = Site::begin(&world.run, "taken", &netns, &flags, manifests)?;
     wait::until("the maps", || site.agent.wait_for(&web()))?;
     let problem = format!("cannot listen on {METRICS}");
-    wait::until("the problem to be told", || {
+    wait::until("the problem to be reported", || {
         let says = [
             "[-]addresses failed: ",
             &problem,

@@ -56,13 +56,13 @@ fn stuck(world: &mut World) -> anyhow::Result<()> {
     expect(&health(&netns, "/healthz")?, 503, &["\"healthy\":false"])?;
     ensure!(samples(&netns)?["mcs_control_silence_seconds"] > 10.0, "metrics know nothing of it");
 
-    // Told to end, it cannot; that it should is told all the same.
+    // It cannot end on SIGTERM, but /readyz reports that it should.
     expect(&health(&netns, "/readyz")?, 503, &["[-]control failed", "[+]shutdown ok"])?;
     site.agent.signal(Signal::TERM)?;
     wait::until("readyz to tell it", || {
         expect(&health(&netns, "/readyz")?, 503, &["[-]shutdown failed", "[+]hooks ok"])
     })?;
-    // Somebody reads: the control loop goes on, and ends.
+    // A reader unblocks the control loop, which ends.
     fs::read(pipe)?;
     wait::until("the agent to end", || {
         ensure!(health(&netns, "/livez").is_err(), "it answers");
@@ -115,7 +115,7 @@ fn away(world: &mut World) -> anyhow::Result<()> {
     site.agent.start_again_on(&netns, Source::Kubeconfig(kubeconfig))?;
     let since = Instant::now();
     let slices = "{resource=\"endpointslices.discovery.k8s.io\"}";
-    let contact = wait::until("the trouble to be told", || {
+    let contact = wait::until("the problem to be reported", || {
         expect(&health(&netns, "/readyz")?, 503, &["[-]sync failed", "[+]hooks ok", "[+]maps ok"])?;
         let figures = samples(&netns)?;
         ensure!(figures["mcs_source_problems"] > 0.0, "nothing is known of it");
@@ -130,7 +130,7 @@ fn away(world: &mut World) -> anyhow::Result<()> {
     let figures = samples(&netns)?;
     assert_eq!(figures[&format!("mcs_source_last_contact_timestamp_seconds{slices}")], contact);
     assert_eq!(figures[&format!("mcs_source_synced{slices}")], 0.0);
-    // What an earlier agent wrote goes on.
+    // The dataplane that an earlier agent wrote still works.
     site.agent.wait_for(&web())
 }
 

@@ -1,4 +1,4 @@
-//! Figures follow what happens.
+//! The values of metrics follow traffic and changes.
 
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
@@ -107,12 +107,15 @@ fn process(world: &mut World) -> anyhow::Result<()> {
     let figures = samples(&world.node.netns)?;
     let pid = world.site.agent.pid();
     let resident = f64::from(u32::try_from(Status::of(pid)?.number("VmRSS")?)?);
-    let told = figures["process_resident_memory_bytes"] / 1024.0;
+    let reported = figures["process_resident_memory_bytes"] / 1024.0;
     // The kernel counts in batches, and not the same ones.
-    ensure!((told / resident - 1.0).abs() < 0.2, "{told} KiB instead of {resident}");
+    ensure!((reported / resident - 1.0).abs() < 0.2, "{reported} KiB instead of {resident}");
     let open = fs::read_dir(format!("/proc/{pid}/fd"))?.count();
-    let told = figures["process_open_fds"];
-    ensure!((told - f64::from(u32::try_from(open)?)).abs() < 5.0, "{told} instead of {open}");
+    let reported = figures["process_open_fds"];
+    ensure!(
+        (reported - f64::from(u32::try_from(open)?)).abs() < 5.0,
+        "{reported} instead of {open}"
+    );
     ensure!(figures["process_cpu_seconds_total"] > 0.0, "no CPU time");
     Ok(())
 }
@@ -126,10 +129,10 @@ fn documented(world: &mut World) -> anyhow::Result<()> {
     ))?;
     world.wait_for_sample("mcs_rejections{reason=\"vip_forbidden\"}", 1.0)?;
     let text =
-        wait::within(Duration::from_mins(1), "a pass of the audit, and the witness", || {
+        wait::within(Duration::from_mins(1), "a pass of the audit, and the self-test", || {
             let text = scrape(&world.node.netns)?;
             ensure!(text.contains("\nmcs_audit_pass_seconds "), "no pass");
-            ensure!(text.contains("\nmcs_attachment_witness 1\n"), "no witness");
+            ensure!(text.contains("\nmcs_attachment_witness 1\n"), "no self-test");
             Ok(text)
         })?;
     world.site.manifests.remove("looped")?;

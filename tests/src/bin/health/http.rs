@@ -1,3 +1,5 @@
+//! HTTP requests to an agent, and the samples of `/metrics`.
+
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, ensure};
@@ -31,7 +33,7 @@ pub(crate) fn health(netns: &Namespace, path: &str) -> anyhow::Result<Answer> {
     ask(netns, &format!("{HEALTH}{path}"), &[])
 }
 
-/// It has this status, and says all of that.
+/// Fails unless the answer has this status, and contains all of these words.
 pub(crate) fn expect(answer: &Answer, status: u16, says: &[&str]) -> anyhow::Result<()> {
     ensure!(answer.status == status, "{} instead of {status}: {}", answer.status, answer.body);
     for words in says {

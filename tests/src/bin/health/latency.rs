@@ -1,4 +1,4 @@
-//! The time from what happened in a cluster to the maps of this node.
+//! The programming latency: from a change in a cluster to the maps of this node.
 
 use std::time::{Duration, SystemTime};
 

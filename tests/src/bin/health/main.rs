@@ -1,4 +1,4 @@
-//! The health suite: what an agent tells over HTTP of how it stands, and the alerts made of it.
+//! The health suite: what an agent serves over HTTP about its health, and the alerts on it.
 
 #![expect(clippy::float_cmp, reason = "samples that are compared are counts")]
 

@@ -1,4 +1,4 @@
-//! What Prometheus' own tool says of the metrics and of the alerts.
+//! Checks metrics and alerts with promtool of Prometheus.
 
 use std::{
     collections::BTreeSet,

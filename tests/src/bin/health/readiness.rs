@@ -1,4 +1,4 @@
-//! Ready is who has read everything and is attached; alive is who waits for it too.
+//! Readiness and liveness: an agent is ready once it is synced and attached, and alive while it waits for that too.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use crate::{
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a healthy agent answers", healthy);
-    suite.case("what is not served is not found", elsewhere);
+    suite.case("unknown paths get 404", elsewhere);
     suite.case("ready when everything was read", unsynced);
     suite.case("alive and not ready while another agent has the directory", waiting);
     suite.case("not ready while a hook is detached", detached);
@@ -66,7 +66,7 @@ fn unsynced(world: &mut World) -> anyhow::Result<()> {
     wait::until("the maps, without everything", || {
         site.agent.wait_for(&web())?;
         expect(&health(&netns, "/readyz")?, 503, &["[-]sync failed: not synced", "[+]hooks ok"])?;
-        // What is told comes later than the maps.
+        // The report follows the maps a little later.
         let problems = samples(&netns)?["mcs_source_problems"];
         ensure!(problems == 1.0, "{problems} problems");
         Ok(())

@@ -54,8 +54,8 @@ impl World {
         Ok((Self { site, _servers: servers, _remote: remote, node, run }, logs))
     }
 
-    /// An agent beside the main one, in a namespace of its own, which it does not wait for. It
-    /// answers at the usual addresses.
+    /// Starts another agent in a separate namespace, without waiting for it. It listens on the default
+    /// addresses.
     pub(crate) fn another(
         &self,
         role: &str,

@@ -1,4 +1,4 @@
-//! That programs are attached, and that they run for whom they should.
+//! Verification: the programs are attached, and run for every process below the cgroup.
 
 use std::{fs::File, time::Duration};
 
@@ -22,7 +22,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a program of others is before ours", is_shadowed);
 }
 
-/// A program for connect4: lets pass, and to another address if told so.
+/// A connect4 program that lets every connection pass, and redirects it to another address if `elsewhere`.
 fn connects(elsewhere: bool) -> anyhow::Result<Program> {
     const USER_IP4: i16 = 4;
     let mut program: Vec<Instruction> = Vec::new();
@@ -39,8 +39,8 @@ fn connects(elsewhere: bool) -> anyhow::Result<Program> {
     )?)
 }
 
-/// Waits for a report of the attachment.
-fn told(
+/// Waits for a report of a verification. Returns it, and how long that took.
+fn wait_for_verification(
     site: &Site,
     what: &str,
     is_it: impl Fn(&Value) -> bool,
@@ -63,20 +63,20 @@ fn is_proven(world: &mut World) -> anyhow::Result<()> {
         .iter()
         .map(|role| Cgroup::create(&world.run, role))
         .collect::<anyhow::Result<Vec<_>>>()?;
-    let (found, took) = told(&site, "the proof", |attachment| {
+    let (found, took) = wait_for_verification(&site, "the proof", |attachment| {
         attachment["witness"] == true && attachment["effect"]["cgroups"].as_u64() >= Some(4)
     })?;
     ensure!(found["effect"]["without"] == 0, "{found}");
     ensure!(found["effect"]["before"].as_array().is_some_and(Vec::is_empty), "{found}");
     let counted = site.agent.counters()?["refused_unknown_port"];
-    ensure!(counted == 0, "the witness was counted {counted} times");
-    tell(format!("{} cgroups, and a witness, after {took:.1?}", found["effect"]["cgroups"]));
+    ensure!(counted == 0, "the self-test was counted {counted} times");
+    tell(format!("{} cgroups, and a self-test, after {took:.1?}", found["effect"]["cgroups"]));
 
-    // Somebody's program further down is named: it runs before ours.
+    // `status` names a foreign program in a cgroup below, which runs before ours.
     let program = connects(false)?;
     let link = program
         .attach_to_cgroup(File::open(children[0].path())?, AttachType::BPF_CGROUP_INET4_CONNECT)?;
-    let (found, took) = told(&site, "the program to be named", |attachment| {
+    let (found, took) = wait_for_verification(&site, "the program to be named", |attachment| {
         attachment["effect"]["before"].as_array().is_some_and(|before| before.len() == 1)
     })?;
     let before = found["effect"]["before"][0].as_str().unwrap_or_default();
@@ -98,20 +98,23 @@ fn is_shadowed(world: &mut World) -> anyhow::Result<()> {
     let mut site = world.site("shadowed", &[], &target)?;
     site.agent.stop()?;
     ensure!(site.agent.cleanup()?.status.success());
-    let thief = connects(true)?
+    let redirecting = connects(true)?
         .attach_to_cgroup(File::open(site.cgroup.path())?, AttachType::BPF_CGROUP_INET4_CONNECT)?;
     site.agent.start_again(&world.node.netns, &[])?;
     let (found, took) =
-        told(&site, "the theft to be noticed", |attachment| attachment["witness"] == false)?;
+        wait_for_verification(&site, "the redirection to be noticed", |attachment| {
+            attachment["witness"] == false
+        })?;
     ensure!(
         found["effect"]["before"].as_array().is_some_and(|before| before.len() == 1),
         "{found}"
     );
     let degraded = site.agent.status()?["degraded"].to_string();
     ensure!(degraded.contains("attached, but the self-test failed"), "{degraded}");
-    tell(format!("told after {took:.1?}: {}", found["witness_says"]));
-    drop(thief);
-    let (_, took) = told(&site, "all to be well", |attachment| attachment["witness"] == true)?;
+    tell(format!("reported after {took:.1?}: {}", found["witness_says"]));
+    drop(redirecting);
+    let (_, took) =
+        wait_for_verification(&site, "all to be well", |attachment| attachment["witness"] == true)?;
     site.agent.wait_until_healthy()?;
     tell(format!("well again after {took:.1?}"));
     Ok(())

@@ -1,4 +1,4 @@
-//! Somebody else changes what the maps hold.
+//! Another process changes entries of the maps, and the audit restores them.
 
 use std::{
     process::Command,
@@ -25,7 +25,7 @@ use crate::{
     world::World,
 };
 
-/// The promise.
+/// The documented limit for a repair.
 const PASS: Duration = Duration::from_mins(5);
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
@@ -33,8 +33,8 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("what a pass of the audit costs, under load", costs);
 }
 
-/// Harm to a service that no client of the load uses, map by map.
-fn harms(dump: &MapContents, victim: &FrontendKey) -> anyhow::Result<Vec<Vec<Step>>> {
+/// Changes of the entries of a service that no client of the load uses, map by map.
+fn tamperings(dump: &MapContents, victim: &FrontendKey) -> anyhow::Result<Vec<Vec<Step>>> {
     let key = *victim;
     let index = *dump.frontends.get(&key).context("the victim is not in the maps")?;
     let state = dump.states[index as usize];
@@ -77,16 +77,16 @@ fn is_repaired(world: &mut World) -> anyhow::Result<()> {
     let dump = maps.read_all()?;
     let (ip, port, _) = *victim.frontends().keys().next().context("no frontend")?;
     let key = FrontendKey::new(ip.into(), port, 6);
-    let harms = harms(&dump, &key)?;
+    let tamperings = tamperings(&dump, &key)?;
     let mut slowest = Duration::ZERO;
     Load::of(&target).during(&world.pod, || {
         // Each by itself, and then all that go together.
-        for harm in &harms {
-            harm.iter().try_for_each(|step| maps.write(step))?;
-            ensure!(maps.read_all()? != dump, "{harm:?} did no harm");
+        for tampering in &tamperings {
+            tampering.iter().try_for_each(|step| maps.write(step))?;
+            ensure!(maps.read_all()? != dump, "{tampering:?} changed nothing");
             slowest = slowest.max(until_repaired(&maps, &dump)?);
         }
-        harms[1..6].iter().flatten().try_for_each(|step| maps.write(step))?;
+        tamperings[1..6].iter().flatten().try_for_each(|step| maps.write(step))?;
         slowest = slowest.max(until_repaired(&maps, &dump)?);
         let pair = key_of(dump.states[dump.frontends[&key] as usize].extent.block / 2);
         let pin = Pins::new(site.bpffs.path()).config().join("slots");
@@ -101,17 +101,18 @@ fn is_repaired(world: &mut World) -> anyhow::Result<()> {
         repairs.into_iter().flat_map(|maps| maps.values()).filter_map(Value::as_u64).sum()
     };
     // bpftool writes two slots.
-    let expected = harms.len() as u64 + 4 + 2;
-    wait::until("the repairs to be told", || {
-        let told = counted(&site.agent.status()?["report"]);
-        ensure!(told == expected, "{told} repairs instead of {expected}");
+    let expected = tamperings.len() as u64 + 4 + 2;
+    wait::until("the repairs to be reported", || {
+        let reported = counted(&site.agent.status()?["report"]);
+        ensure!(reported == expected, "{reported} repairs instead of {expected}");
         Ok(())
     })?;
     let log = site.agent.log()?;
-    let is_repair = |line: &str| line.contains("another process changed map") && line.contains("; repaired");
+    let is_repair =
+        |line: &str| line.contains("another process changed map") && line.contains("; repaired");
     ensure!(log.lines().any(is_repair), "not logged");
     site.agent.wait_for(&victim)?;
-    tell(format!("{expected} entries harmed, each put right within {slowest:.1?}"));
+    tell(format!("{expected} entries changed, each restored within {slowest:.1?}"));
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! More is wanted than `--max-memory` has room for.
+//! More objects than `--max-memory` has room for.
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::suite::{Suite, tell};
@@ -11,7 +11,7 @@ use crate::{
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case(
-        "what does not fit into --max-memory is rejected and harms nobody, under load",
+        "what does not fit into --max-memory is rejected, and nothing else is affected, under load",
         is_full,
     );
 }

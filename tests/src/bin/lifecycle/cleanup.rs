@@ -1,4 +1,4 @@
-//! `mcs-agent cleanup`: what is ours goes, and nothing else.
+//! `mcs-agent cleanup` removes the agent's programs, maps and files, and nothing else.
 
 use std::{
     fs,
@@ -163,7 +163,7 @@ fn leaves_all_as_it_was(world: &World, mechanism: &str) -> anyhow::Result<()> {
     ));
 
     (0..8).try_for_each(|one| scene.site.manifests.remove(large(one).name()))?;
-    // What others have among ours stays, and an agent goes on beside it.
+    // Files of others in our directory stay, and an agent works beside them.
     scene.start_again(&flags)?;
     scene.site.agent.wait_until_healthy()?;
     let guests = ["others", "config/others", "state/others", "links/others"];

@@ -1,4 +1,4 @@
-//! Writes to the maps that fail.
+//! Writes to the maps fail, and clients notice nothing.
 
 use std::time::{Duration, Instant};
 

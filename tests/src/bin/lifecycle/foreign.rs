@@ -1,4 +1,4 @@
-//! Somebody else removes, replaces or detaches what is the agent's.
+//! Another process removes, replaces or detaches pins and programs of the agent.
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +33,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the directory of pins is removed, under load", directory_goes);
     suite.case("bpffs is unmounted and mounted again, under load", bpffs_goes);
     suite.case("programs are detached", detached);
-    suite.case("the cgroup is made anew", cgroup_goes);
+    suite.case("the cgroup is recreated", cgroup_goes);
 }
 
 /// What a pin leads to, by its path: enough to tell one map or link from another.
@@ -87,9 +87,9 @@ fn repairs(agent: &Agent, tampering: Tampering) -> anyhow::Result<u64> {
 }
 
 fn wait_for_repairs(agent: &Agent, tampering: Tampering, count: u64) -> anyhow::Result<()> {
-    wait::until("the repairs to be told", || {
-        let told = repairs(agent, tampering)?;
-        ensure!(told == count, "{told} repairs ({tampering}) instead of {count}");
+    wait::until("the repairs to be reported", || {
+        let reported = repairs(agent, tampering)?;
+        ensure!(reported == count, "{reported} repairs ({tampering}) instead of {count}");
         Ok(())
     })
 }
@@ -135,7 +135,7 @@ fn pins_go(world: &mut World) -> anyhow::Result<()> {
     let is_map = |what: &&String| what.starts_with("map");
     let after = pinned(&root)?;
     ensure!(before.values().filter(is_map).eq(after.values().filter(is_map)), "other maps");
-    // What is not ours was moved aside.
+    // The agent has moved the foreign pins aside.
     let aside =
         entries(&root)?.into_iter().filter(|path| path.to_string_lossy().ends_with("-foreign"));
     ensure!(aside.flat_map(fs::remove_dir).count() == before.len());
@@ -158,7 +158,7 @@ fn directory_goes(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A BPF file system of its own.
+/// A separate BPF file system.
 struct Mount(PathBuf);
 
 impl Mount {
@@ -200,14 +200,14 @@ fn bpffs_goes(world: &mut World) -> anyhow::Result<()> {
     let _in_cgroup = cgroup.visit()?;
     let root = mount.0.join("mcs");
     let before = pinned(&root)?;
-    let (told, took) = Load::of(&target).during(&world.pod, || {
+    let (noticed, took) = Load::of(&target).during(&world.pod, || {
         mount.unmount()?;
         let start = Instant::now();
         wait::until("the agent to notice", || {
             ensure!(agent.log()?.contains("are lost"), "it has not said so");
             Ok(())
         })?;
-        let told = start.elapsed();
+        let noticed = start.elapsed();
         ensure!(!agent.is_healthy()?, "status knows of no trouble");
         // It does its work all the same.
         manifests.write(&late.service)?;
@@ -225,9 +225,9 @@ fn bpffs_goes(world: &mut World) -> anyhow::Result<()> {
         agent.start_again(&world.node.netns, &[])?;
         agent.wait_until_healthy()?;
         agent.wait_for(&late.service)?;
-        Ok((told, took))
+        Ok((noticed, took))
     })?;
-    tell(format!("told after {told:.1?}, pinned {took:.1?} after it was mounted again"));
+    tell(format!("reported after {noticed:.1?}, pinned {took:.1?} after it was mounted again"));
     Ok(())
 }
 

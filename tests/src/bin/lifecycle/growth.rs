@@ -1,4 +1,4 @@
-//! Maps that become larger while they are in use.
+//! Maps grow while they are in use.
 
 use std::{
     net::IpAddr,

@@ -1,4 +1,4 @@
-//! Maps that hold anything when an agent starts.
+//! Agents that start on maps with random contents.
 
 use std::{cell::RefCell, collections::BTreeMap, path::Path, thread, time::Duration};
 
@@ -82,7 +82,7 @@ struct Junk {
 enum Bytes {
     Random(Vec<u8>),
     All(u8),
-    /// Small numbers, which are indices and ids: of what is there, and of what is not.
+    /// Small numbers: indices and ids of existing and of missing entries.
     Words(Vec<u16>),
     /// What is there, with some bytes changed.
     Found {
@@ -191,7 +191,7 @@ impl Scene<'_> {
         let capacity = pins.capacity()?.context("no maps")?;
         let (_, findings) = Realized::restore(now, capacity);
         ensure!(findings.is_empty(), "the agent leaves {findings:?}");
-        // It goes on working.
+        // It still works.
         for set in [SETS[1], SETS[0]] {
             self.site.apply(&self.target.clone().with(set).service)?;
         }

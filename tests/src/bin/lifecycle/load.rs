@@ -1,4 +1,4 @@
-//! Clients on every CPU, while something happens: what they do, and how often it fails.
+//! Load: clients on every CPU, which count their failures.
 
 use std::{
     collections::BTreeSet,
@@ -36,11 +36,11 @@ pub(crate) struct Load<'a> {
     backends: BTreeSet<SocketAddr>,
     /// New TCP connections a second, of all clients together; else as many as they can.
     rate: Option<u32>,
-    /// Whether what has come of it is told.
-    told: bool,
+    /// Whether the tally is printed even if nothing failed.
+    prints: bool,
 }
 
-/// What came of it.
+/// Counts of connections, other uses and failures.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     connections: AtomicU64,
@@ -54,7 +54,7 @@ impl<'a> Load<'a> {
     /// time for the agent.
     pub(crate) fn of(target: &'a Target) -> Self {
         let rate = (wait::factor() > 1).then_some(SLOW_RATE);
-        Self { target, backends: backends(&SETS.concat()), rate, told: true }
+        Self { target, backends: backends(&SETS.concat()), rate, prints: true }
     }
 
     /// The same, at that many new TCP connections a second.
@@ -62,13 +62,13 @@ impl<'a> Load<'a> {
         Self { rate: Some(rate), ..self }
     }
 
-    /// The same, of which nothing is told unless it fails.
+    /// The same, but prints nothing unless something fails.
     pub(crate) fn silent(self) -> Self {
-        Self { told: false, ..self }
+        Self { prints: false, ..self }
     }
 
-    /// Does `work` while a client on each CPU goes through the load over and over, each with live
-    /// sockets of its own besides. Tells how often that failed, which is an error if it did.
+    /// Does `work` while a client on each CPU repeats the load. Each client also keeps long-lived sockets.
+    /// Prints the number of failures; any failure is an error.
     pub(crate) fn during<T>(
         &self,
         netns: &Namespace,
@@ -92,7 +92,7 @@ impl<'a> Load<'a> {
             }
             worked
         });
-        if self.told {
+        if self.prints {
             tell(tally.to_string());
         }
         let worked = worked?;
@@ -111,7 +111,7 @@ impl<'a> Load<'a> {
             let family = Family::ON_WIRE[turns as usize % Family::ON_WIRE.len()];
             turns += 1;
             tally.attempt(&tally.connections, "TCP", || self.connect(family));
-            // What is not paced takes turns; what is leaves the rest a tenth.
+            // Without a rate all uses alternate; with one, every tenth turn uses UDP and the live sockets too.
             if pause.is_none() || turns.is_multiple_of(10) {
                 tally.count("connected UDP", || self.ask_connected(family));
                 tally.count("unconnected UDP", || self.ask(&client::udp(family)?, family));

@@ -1,4 +1,4 @@
-//! The lifecycle suite: what becomes of clients while agents come and go, maps grow and writes fail.
+//! The lifecycle suite: clients under load while agents come and go, maps grow and writes fail.
 //! Each case counts failures under load from every CPU, and prints the count.
 
 use std::process::ExitCode;

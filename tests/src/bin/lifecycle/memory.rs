@@ -40,7 +40,7 @@ impl MemoryLimit {
         let (parent, version) = if let Some(v1) = memory_mount(&mounts) {
             (v1, &V1)
         } else {
-            // A cgroup with processes can give none of its own away, which the run's is.
+            // The run's cgroup has processes, so it cannot enable controllers for its children.
             let v2 = cgroup::mount_point()?;
             let controllers = fs::read_to_string(v2.join("cgroup.controllers"))?;
             if !controllers.split_whitespace().any(|name| name == "memory") {

@@ -1,4 +1,4 @@
-//! The node has no memory for the agent.
+//! The kernel kills the agent because its cgroup has no memory left.
 
 use anyhow::ensure;
 use mcs_tests::{
@@ -43,7 +43,7 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
             }
             there += SERVICES;
             wait::within(PATIENCE, "the kernel to kill the agent", || {
-                ensure!(limit.kills()? >= turn, "it goes on with {} bytes", limit.usage()?);
+                ensure!(limit.kills()? >= turn, "it still runs with {} bytes", limit.usage()?);
                 Ok(())
             })?;
             site.agent.wait_until_ended()?;

@@ -1,4 +1,4 @@
-//! What others have at the places where an agent works.
+//! Foreign programs and pins at the places where an agent works.
 
 use std::{fs::File, net::SocketAddr, os::fd::AsFd as _, path::Path};
 

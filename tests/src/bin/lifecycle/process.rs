@@ -1,4 +1,4 @@
-//! What a process takes.
+//! Memory, descriptors, threads and maps of a process.
 
 use std::{collections::BTreeMap, fmt, fs, io};
 

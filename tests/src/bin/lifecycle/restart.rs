@@ -1,4 +1,4 @@
-//! Agents end in any way, at any instant, and the next one goes on.
+//! Agents end in any way, at any instant, and the next one takes over.
 
 use std::{
     thread,

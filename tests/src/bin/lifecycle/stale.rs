@@ -26,7 +26,7 @@ use crate::{
     world::{SETS, Target, World, backends},
 };
 
-/// Within this a client knows.
+/// A client learns of the removal within this time.
 const PROMPT: Duration = Duration::from_secs(1);
 /// What lets an agent enter network namespaces.
 const ENTERS: &str = CAPABILITY_FOR_STALE_UDP;
@@ -81,7 +81,7 @@ fn destroys(world: &mut World) -> anyhow::Result<()> {
     let services = [&target.service, &other.service];
     let site = start(world, "stale", &[ENTERS], &[], &services)?;
     let _in_cgroup = site.cgroup.visit()?;
-    let (mut told, mut untouched, mut failures) = (0, 0, Vec::new());
+    let (mut aborted, mut untouched, mut failures) = (0, 0, Vec::new());
     let mut slowest = Duration::ZERO;
     Load::of(&other).during(&world.pod, || {
         for turn in 0..turns {
@@ -93,13 +93,13 @@ fn destroys(world: &mut World) -> anyhow::Result<()> {
             slowest = slowest.max(took);
             failures.extend(all.move_on(&target, &left));
             failures.extend(all.go_on(&target, &other, &left));
-            told += all.aborted();
+            aborted += all.aborted();
             untouched += all.untouched();
         }
         Ok(())
     })?;
     tell(format!(
-        "{told} sockets were told within {} ms, {untouched} others had nothing to do with it: {} \
+        "{aborted} sockets were aborted within {} ms, {untouched} others had nothing to do with it: {} \
          failures",
         slowest.as_millis(),
         failures.len()
@@ -110,7 +110,7 @@ fn destroys(world: &mut World) -> anyhow::Result<()> {
         failures.len(),
         failures[0]
     );
-    count(&site.agent, told)
+    count(&site.agent, aborted)
 }
 
 fn catches_up(world: &mut World) -> anyhow::Result<()> {
@@ -150,7 +150,7 @@ fn catches_up(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A process in a namespace of its own, which nothing else leads to. It connects to a VIP and waits.
+/// A process in an unnamed network namespace. It connects to a VIP and waits.
 struct Hermit(Child);
 
 impl Hermit {
@@ -223,7 +223,7 @@ fn says_why_not(world: &mut World) -> anyhow::Result<()> {
     let target = world.target("powerless");
     let cases: [(&str, &[&'static str], &[&str], &str); 2] = [
         ("powerless", &[], &[], "it takes CAP_SYS_ADMIN"),
-        ("told-not-to", &[ENTERS], &["--stale-udp=leave"], "--stale-udp=leave"),
+        ("flag-leave", &[ENTERS], &["--stale-udp=leave"], "--stale-udp=leave"),
     ];
     for (role, capabilities, flags, why) in cases {
         let site = start(world, role, capabilities, flags, &[&target.service])?;
@@ -243,7 +243,7 @@ fn says_why_not(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Nothing remembered leads to a backend that is gone.
+/// No remembered affinity leads to a removed backend.
 fn forgets_affinity(world: &mut World) -> anyhow::Result<()> {
     let mut target = world.target("sticky");
     target.service = target.service.affinity(600);

@@ -1,4 +1,4 @@
-//! What an agent could leave behind.
+//! Compares a node before and after an agent: pins, files, devices, programs, routes, settings.
 
 use std::{
     collections::BTreeMap,
@@ -60,7 +60,7 @@ impl Traces {
         Ok(last)
     }
 
-    /// How many places and settings there are.
+    /// The number of places and settings.
     pub(crate) fn count(&self) -> usize {
         self.by_place.len() + self.settings.iter().map(Settings::count).sum::<usize>()
     }

@@ -1,4 +1,4 @@
-//! Another version of the agent, which differs in a value of the config maps, and back again.
+//! Upgrade to a version of the agent with longer values in the config maps, and back.
 
 use std::{env, path::PathBuf};
 

@@ -66,7 +66,7 @@ pub(crate) fn backends(pods: &[u8]) -> BTreeSet<SocketAddr> {
     ips.flat_map(|ip| [TCP.1, UDP.1].map(|port| SocketAddr::new(ip, port))).collect()
 }
 
-/// A node of its own, with a pod and remote pods like those of the [`World`].
+/// A separate node, with a pod and remote pods like those of the [`World`].
 pub(crate) struct Network {
     _servers: Vec<Server>,
     pub(crate) pod: Namespace,
@@ -130,7 +130,7 @@ impl World {
         Ok((Self { _servers: servers, pod, _remote: remote, node, run, vips }, logs))
     }
 
-    /// A service with addresses of its own and the first set of remote pods.
+    /// A service with its own addresses and the first set of remote pods.
     pub(crate) fn target(&self, name: &str) -> Target {
         let number = self.vips.fetch_add(1, Ordering::Relaxed);
         let v4 = Ipv4Addr::new(10, 78, 1, number);
@@ -141,7 +141,7 @@ impl World {
         Target { service, v4, v6 }.with(SETS[0])
     }
 
-    /// A pod of the node, besides the one that there is. `number` is that of its subnet.
+    /// Another pod of the node. `number` is that of its subnet.
     pub(crate) fn another_pod(&self, role: &str, number: u8) -> anyhow::Result<Namespace> {
         self.node.link(&self.run, role, Subnet(number), &[2])
     }

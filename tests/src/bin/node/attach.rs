@@ -1,4 +1,4 @@
-//! Which devices get programs, and what happens to these when agents, devices and others come and go.
+//! Which devices get programs, and what becomes of the programs when agents, devices and foreign programs change.
 
 use std::{
     collections::BTreeMap,
@@ -52,11 +52,11 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
         case("devices of pods and uplinks get programs", chooses);
         case("the agent is killed under load", is_killed);
         case("pods come and go", follows_pods);
-        case("programs are detached by somebody", repairs);
+        case("another process detaches programs", repairs);
         case("the qdisc or the pins of links are removed", repairs_places);
         case("a program of others on a device", leaves_alone);
         case("the packet path is turned off", turns_off);
-        case("agents side by side", stand_each_other);
+        case("agents side by side", coexist);
         case("cleanup leaves what others have", cleans_up);
     }
     suite.case("from tcx to clsact and back under load", |world| {
@@ -80,7 +80,7 @@ fn can_attach(by: Mechanism) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A node of its own with two pods and an agent.
+/// A separate node with two pods and an agent.
 struct Bench {
     site: Site,
     target: Target,
@@ -309,7 +309,7 @@ fn follows_pods(world: &World, by: Mechanism) -> anyhow::Result<()> {
     reaches(bench.client()?, &bench.target)
 }
 
-/// Links whose pins are gone stay, so that not even a connection that is being made is harmed.
+/// Links whose pins are gone stay attached, so that not even a new connection fails.
 fn repairs_places(world: &World, by: Mechanism) -> anyhow::Result<()> {
     let bench = Bench::start(world, by, &[])?;
     let before = bench.links()?;
@@ -329,7 +329,7 @@ fn repairs_places(world: &World, by: Mechanism) -> anyhow::Result<()> {
             2
         }
     };
-    wait::until("the repairs to be told", || {
+    wait::until("the repairs to be reported", || {
         let status = bench.site.agent.status()?;
         let repairs = &status["report"]["tc"]["repairs"];
         ensure!(*repairs == lost, "{repairs} repairs instead of {lost}");
@@ -353,11 +353,11 @@ fn repairs(world: &World, by: Mechanism) -> anyhow::Result<()> {
             bench.node().output("tc", &["filter", "del", "dev", FIRST, "ingress"])?;
         }
     }
-    let told = || -> anyhow::Result<usize> {
+    let logged = || -> anyhow::Result<usize> {
         Ok(bench.site.agent.log()?.matches("another process detached from_pod").count())
     };
     wait::until("the agent to notice", || {
-        ensure!(told()? > 0, "it has not said so");
+        ensure!(logged()? > 0, "it has not logged so");
         Ok(())
     })?;
     wait::until("the agent to be healthy", || {
@@ -365,7 +365,7 @@ fn repairs(world: &World, by: Mechanism) -> anyhow::Result<()> {
         Ok(())
     })?;
     reaches(bench.client()?, &bench.target)?;
-    assert_eq!(told()?, 1);
+    assert_eq!(logged()?, 1);
     Ok(())
 }
 
@@ -422,7 +422,7 @@ fn turns_off(world: &World, by: Mechanism) -> anyhow::Result<()> {
 }
 
 /// Another agent is no stranger.
-fn stand_each_other(world: &World, by: Mechanism) -> anyhow::Result<()> {
+fn coexist(world: &World, by: Mechanism) -> anyhow::Result<()> {
     // Whose a program is takes CAP_SYS_ADMIN to know, so that `auto` leaves the other one's devices alone.
     let on = ["--tc=on"];
     let mut bench = Bench::start(world, by, &on)?;

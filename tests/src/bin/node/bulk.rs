@@ -1,5 +1,5 @@
-//! Bulk TCP through a VIP, across a hop that takes less than the pods' interfaces: both sides have to
-//! be told, and the client of the VIP alone.
+//! Bulk TCP through a VIP, across a hop with a smaller MTU than the pods' interfaces: both sides have to
+//! learn the MTU, the client for the VIP alone.
 
 use std::{
     collections::BTreeSet,
@@ -133,7 +133,7 @@ fn completes(
     check(&packets, vip.ip(), &backends, offload)
 }
 
-/// The client met the VIP and no backend, and was told how large a packet to the VIP may be.
+/// Fails unless the client saw only the VIP and no backend, and learned the path MTU for the VIP.
 fn check(
     packets: &[Packet],
     vip: IpAddr,
@@ -148,7 +148,7 @@ fn check(
     let of_vip = of_vip.count();
     let too_big = packets.iter().filter_map(|packet| packet.error).filter(IcmpError::is_too_big);
     let too_big: Vec<_> = too_big.collect();
-    ensure!(!too_big.is_empty(), "nobody told the client of the narrow hop");
+    ensure!(!too_big.is_empty(), "no ICMP error told the client about the narrow hop");
     ensure!(too_big.iter().all(|error| error.dst == vip), "of another packet: {too_big:?}");
     let uncut = packets.iter().filter(|packet| packet.length > FRAME).count();
     ensure!((uncut > 0) == (offload == Offload::All), "{uncut} packets are above the MTU");

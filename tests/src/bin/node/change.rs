@@ -1,4 +1,4 @@
-//! Backends that go while they are used.
+//! Backends are removed while clients use them.
 
 use std::{io, net::SocketAddr, time::Instant};
 

@@ -1,4 +1,4 @@
-//! Traffic to no VIP is as it would be without us.
+//! Traffic to addresses that are no VIP is not changed.
 
 use anyhow::ensure;
 use mcs_tests::{

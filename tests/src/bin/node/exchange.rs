@@ -1,4 +1,4 @@
-//! What clients send, and what they expect to come back.
+//! Exchanges of clients with echo servers.
 
 use std::{
     io::{self, BufRead as _, BufReader, Read as _, Write as _},

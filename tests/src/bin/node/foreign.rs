@@ -1,4 +1,4 @@
-//! Programs of others at the same interfaces: each goes on seeing every packet.
+//! Foreign programs on the same interfaces: each still sees every packet.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -115,7 +115,7 @@ fn see_what_they_saw(world: &World, mechanism: Mechanism, layout: Layout) -> any
     }
     passes_directly(pod, &observers).context("beside an agent")?;
     passes_translated(pod, &observers, &target, mechanism)?;
-    wait::until("what is before ours to be told", || {
+    wait::until("the program before ours to be reported", || {
         let status = site.agent.status()?;
         let devices = status["report"]["tc"]["devices"].as_array().context("no devices")?;
         let of_pod = devices.iter().find(|one| one["name"] == *pod.device).context("no device")?;
@@ -138,7 +138,7 @@ fn passes_directly(pod: &Pod, observers: &[Observer]) -> anyhow::Result<()> {
     for family in Family::ON_WIRE {
         let (own, backend) = addresses(pod, family);
         let seen = seen(observers, own, &[backend], || {
-            talk(pod, family, SocketAddr::new(backend, UDP.1))
+            exchange(pod, family, SocketAddr::new(backend, UDP.1))
         })?;
         for (Observer { spot, way, .. }, seen) in observers.iter().zip(seen) {
             ensure!(seen == [DATAGRAMS], "{spot:?}, {way:?}: {seen:?} packets, {family}");
@@ -157,7 +157,7 @@ fn passes_translated(
     for family in Family::ON_WIRE {
         let (own, backend) = addresses(pod, family);
         let vip = target.udp(family);
-        let seen = seen(observers, own, &[vip.ip(), backend], || talk(pod, family, vip))?;
+        let seen = seen(observers, own, &[vip.ip(), backend], || exchange(pod, family, vip))?;
         for (Observer { spot, way, .. }, seen) in observers.iter().zip(seen) {
             let meets_vip = (*way == Way::Ingress) != spot.is_after_ours(mechanism, *way);
             let expected = if meets_vip { [DATAGRAMS, 0] } else { [0, DATAGRAMS] };
@@ -177,7 +177,7 @@ fn addresses(pod: &Pod, family: Family) -> (IpAddr, IpAddr) {
     (family.address(pod.v4(), pod.v6(), 0).ip(), backend)
 }
 
-fn talk(pod: &Pod, family: Family, to: SocketAddr) -> anyhow::Result<()> {
+fn exchange(pod: &Pod, family: Family, to: SocketAddr) -> anyhow::Result<()> {
     pod.netns.run(|| {
         let socket = client::udp(family)?;
         (0..DATAGRAMS).try_for_each(|_| {

@@ -1,4 +1,4 @@
-//! Clients that are backends of the service they use, and backends on the client's node.
+//! Clients that are their own backend, and backends on the client's node.
 
 use std::net::SocketAddr;
 
@@ -90,7 +90,7 @@ fn reaches(
 /// A packet to a neighbour leaves the node by the bridge that it came from, so that the node tells
 /// the client of a shorter way. That way is to one backend, and what would go it is for all.
 fn is_not_redirected(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
-    // Nobody is told often. This one has not been a client yet.
+    // The kernel limits redirects per destination; this pod has not been a client yet.
     let (client, backend) = (world.place.peer(layout)?, world.place.pod(layout)?);
     let target = &world.own[&layout];
     let redirects = || world.place.node.redirects();
@@ -109,7 +109,7 @@ fn is_not_redirected(world: &World, layout: Layout, family: Family) -> anyhow::R
         ensure!(redirects()? > before, "it has sent none");
         Ok(())
     })?;
-    let told: Vec<_> = capture.finish()?.into_iter().filter_map(|packet| packet.error).collect();
-    ensure!(told.is_empty(), "the client was told {told:?}");
+    let errors: Vec<_> = capture.finish()?.into_iter().filter_map(|packet| packet.error).collect();
+    ensure!(errors.is_empty(), "the client received {errors:?}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What routers and backends say of packets to a VIP, and ping.
+//! ICMP errors of routers and backends about packets to a VIP, and ping.
 
 use std::{
     io::{self, IoSliceMut},

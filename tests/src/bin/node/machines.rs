@@ -1,4 +1,4 @@
-//! What the virtual machines of the other cases have seen.
+//! Checks the packets that the virtual machines of the other cases have received.
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
@@ -19,7 +19,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 /// Finished or not, in refusals and in what ICMP errors quote.
 fn were_right(world: &World, layout: Layout) -> anyhow::Result<()> {
     let pod = world.place.pod(layout)?;
-    // So that there is something when no other case was run.
+    // So that packets were checked even if no other case has run.
     for family in mcs_tests::client::Family::ON_WIRE {
         pod.netns.run(|| {
             let (stream, _) = crate::exchange::greeted(family, world.web.tcp(family))?;

@@ -1,4 +1,4 @@
-//! Connection tracking of the node: kube-proxy's rule against packets that belong to nothing, and
+//! The packet path with connection tracking on the node: kube-proxy's rule against invalid packets, and
 //! masquerading.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Where nothing answers, the client is told at once.
+//! Refusals: where no backend answers, the client learns it at once.
 
 use std::{
     io::{self, Read as _},

@@ -36,8 +36,8 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("maps grow, with open connections", grows);
 }
 
-/// The programs on devices are switched like the others: what was begun goes on, and they see what
-/// changes after it.
+/// The programs on devices are switched like the others: existing flows continue, and later changes
+/// reach the programs.
 fn grows(world: &mut World) -> anyhow::Result<()> {
     let place = world.new_place(&[(Layout::Routed, 1)])?;
     let pod = place.pod(Layout::Routed)?;

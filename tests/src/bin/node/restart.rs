@@ -1,4 +1,4 @@
-//! Agents come and go: flows go on, and the node is what it was.
+//! Agents stop and start: flows continue, and the node is unchanged.
 
 use std::{net::SocketAddr, thread, time::Duration};
 
@@ -85,14 +85,14 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
 
 fn changes_nothing(world: &mut World) -> anyhow::Result<()> {
     let place = world.new_place(&Layout::ALL.map(|layout| (layout, 1)))?;
-    let target = world.fresh("harmless").with_remote(Distance::Near, World::WEB);
+    let target = world.fresh("unchanged").with_remote(Distance::Near, World::WEB);
     let netns = &place.node.netns;
     let rules = "table inet mine {\nchain forward {\ntype filter hook forward priority 0;\n}\n}";
     netns.output("nft", &[rules])?;
     let qdiscs = || netns.output("tc", &["qdisc", "show"]);
     let (before, qdiscs_before) = (Settings::look_at(netns)?, qdiscs()?);
 
-    let mut site = Site::start(&world.run, "harmless", netns, FLAGS, &[&target.service])?;
+    let mut site = Site::start(&world.run, "unchanged", netns, FLAGS, &[&target.service])?;
     for pod in place.pods() {
         for family in Family::ON_WIRE {
             Clients::begin(pod, &target, family)?.go_on(pod, &target, family)?;

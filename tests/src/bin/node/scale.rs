@@ -36,8 +36,8 @@ const BATCH: usize = 50;
 /// Flows that a small table holds, and those that are to live at a time.
 const SMALL: &str = "1024";
 const LIVE: usize = 1_500;
-/// More than [`Flow::TOUCH_NS`](mcs_common::Flow::TOUCH_NS), for which an entry does not look after
-/// the other one of its flow; and the table is full anew much sooner.
+/// More than [`Flow::TOUCH_NS`](mcs_common::Flow::TOUCH_NS), the time for which an entry does not refresh
+/// the other one of its flow. The table fills up again much sooner.
 const REST: Duration = Duration::from_millis(300);
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
@@ -91,8 +91,8 @@ fn use_connections(connections: &[Live<TcpStream>]) -> anyhow::Result<()> {
             .read_exact(&mut received)
             .with_context(|| format!("connection {number}, to {backend}"))?;
         ensure!(received == expected.as_bytes(), "connection {number} got another's line");
-        // Else the server may repeat itself before it is told that all came. Where the flow was
-        // forgotten, that comes from somebody whom the client does not know, and is reset.
+        // Else the server may retransmit before it gets the last acknowledgement. If the flow was
+        // forgotten, the client sees the retransmission come from an unknown address, and resets it.
         set_tcp_quickack(socket, true)?;
     }
     Ok(())

@@ -277,7 +277,7 @@ impl World {
         Ok((world, logs))
     }
 
-    /// A service with addresses of its own, no endpoints, and no agent that knows it.
+    /// A service with its own addresses, no endpoints, and no agent that knows it.
     pub(crate) fn fresh(&self, name: &str) -> Target {
         fresh(&self.vips, name)
     }

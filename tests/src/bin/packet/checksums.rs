@@ -1,4 +1,4 @@
-//! Checksums: changed by the difference, to what a new one would be.
+//! Checksums: the programs update them by the difference, with the result of a new computation.
 
 use std::net::SocketAddr;
 
@@ -11,13 +11,13 @@ use mcs_tests::suite::Suite;
 use crate::{
     each,
     family::Family,
-    lab::{Hook, Lab},
+    fixture::{Fixture, Hook},
     one,
     packet::{Packet, Protocol},
-    talk::{Side, Talk},
+    test_flow::{Side, TestFlow},
 };
 
-pub(crate) fn cases(suite: &mut Suite<Lab>) {
+pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "checksums: a UDP checksum of 0 stays 0", none);
     each(suite, "checksums: one that becomes 0", becomes_zero);
     one(suite, "checksums: an IPv4 header's that becomes 0", Family::V4, header_becomes_zero);
@@ -25,22 +25,22 @@ pub(crate) fn cases(suite: &mut Suite<Lab>) {
     each(suite, "checksums: packets of all sorts", random);
 }
 
-fn talk(lab: &mut Lab, protocol: Protocol) -> anyhow::Result<Talk> {
-    lab.reset(lab.family, lab.medium)?;
-    let service = lab.service(protocol, lab.family.vip(1), &[lab.family.pod(1)])?;
-    Ok(Talk::new(lab.family.client(1), &service))
+fn flow(fixture: &mut Fixture, protocol: Protocol) -> anyhow::Result<TestFlow> {
+    fixture.reset(fixture.family, fixture.medium)?;
+    let service = fixture.service(protocol, fixture.family.vip(1), &[fixture.family.pod(1)])?;
+    Ok(TestFlow::new(fixture.family.client(1), &service))
 }
 
-fn none(lab: &mut Lab) -> anyhow::Result<()> {
-    let talk = talk(lab, Protocol::Udp)?;
-    lab.opens(&talk, &talk.first().without_checksum())?;
+fn none(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let flow = flow(fixture, Protocol::Udp)?;
+    fixture.opens(&flow, &flow.first().without_checksum())?;
     for side in Side::BOTH {
-        lab.carries(&talk, side, &talk.later(side).without_checksum())?;
+        fixture.carries(&flow, side, &flow.later(side).without_checksum())?;
     }
     Ok(())
 }
 
-/// Where the checksum of the payload's protocol stands in the packet, which has no options.
+/// The place of the checksum of the payload's protocol in a packet without options.
 fn checksum_at(packet: &Packet) -> usize {
     let header = if packet.src.is_ipv4() { 20 } else { 40 };
     header + if packet.protocol() == Protocol::Tcp.number() { 16 } else { 6 }
@@ -64,36 +64,36 @@ fn zeroed(
     Ok(packet)
 }
 
-fn becomes_zero(lab: &mut Lab) -> anyhow::Result<()> {
+fn becomes_zero(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let talk = talk(lab, protocol)?;
-        lab.established(&talk)?;
+        let flow = flow(fixture, protocol)?;
+        fixture.established(&flow)?;
         for side in Side::BOTH {
-            let with_word = |word: u16| talk.later(side).payload(&word.to_be_bytes());
+            let with_word = |word: u16| flow.later(side).payload(&word.to_be_bytes());
             let at = checksum_at(&with_word(0));
-            let becomes = zeroed(with_word, |packet| talk.translated(side, packet), at)?;
-            lab.carries(&talk, side, &becomes)?;
-            lab.carries(&talk, side, &zeroed(with_word, Packet::clone, at)?)?;
+            let becomes = zeroed(with_word, |packet| flow.translated(side, packet), at)?;
+            fixture.carries(&flow, side, &becomes)?;
+            fixture.carries(&flow, side, &zeroed(with_word, Packet::clone, at)?)?;
         }
     }
     Ok(())
 }
 
-fn header_becomes_zero(lab: &mut Lab) -> anyhow::Result<()> {
+fn header_becomes_zero(fixture: &mut Fixture) -> anyhow::Result<()> {
     const CHECKSUM: usize = 10;
 
-    let talk = talk(lab, Protocol::Udp)?;
-    lab.established(&talk)?;
+    let flow = flow(fixture, Protocol::Udp)?;
+    fixture.established(&flow)?;
     for side in Side::BOTH {
-        let with_word = |id: u16| talk.later(side).id(id.into());
-        let becomes = zeroed(with_word, |packet| talk.translated(side, packet), CHECKSUM)?;
-        lab.carries(&talk, side, &becomes)?;
-        lab.carries(&talk, side, &zeroed(with_word, Packet::clone, CHECKSUM)?)?;
+        let with_word = |id: u16| flow.later(side).id(id.into());
+        let becomes = zeroed(with_word, |packet| flow.translated(side, packet), CHECKSUM)?;
+        fixture.carries(&flow, side, &becomes)?;
+        fixture.carries(&flow, side, &zeroed(with_word, Packet::clone, CHECKSUM)?)?;
     }
     Ok(())
 }
 
-/// Makes the checksum at `at` wrong by `error`.
+/// Adds `error` to the checksum at `at`.
 pub(crate) fn spoil(bytes: &mut [u8], at: usize, error: u16) {
     let sum = Sum16BitWords::new().add_2bytes([bytes[at], bytes[at + 1]]);
     let sum = sum.add_2bytes(error.to_be_bytes());
@@ -109,49 +109,49 @@ fn spoilt(packet: &Packet, error: u16) -> Vec<u8> {
     bytes
 }
 
-fn wrong(lab: &mut Lab) -> anyhow::Result<()> {
+fn wrong(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let talk = talk(lab, protocol)?;
-        lab.established(&talk)?;
+        let flow = flow(fixture, protocol)?;
+        fixture.established(&flow)?;
         for side in Side::BOTH {
             for error in [1, 0x100, 0x8000, 0xfffe] {
-                let packet = talk.later(side);
+                let packet = flow.later(side);
                 let flags = packet.flags();
-                let out = spoilt(&talk.translated(side, &packet), error);
+                let out = spoilt(&flow.translated(side, &packet), error);
                 let expect =
-                    talk.carried(side, &out).writes(move |tables| talk.passes(tables, side, flags));
-                lab.expect(talk.hook(side), spoilt(&packet, error), expect)?;
+                    flow.carried(side, &out).writes(move |tables| flow.passes(tables, side, flags));
+                fixture.expect(flow.hook(side), spoilt(&packet, error), expect)?;
             }
         }
     }
     Ok(())
 }
 
-fn random(lab: &mut Lab) -> anyhow::Result<()> {
+fn random(fixture: &mut Fixture) -> anyhow::Result<()> {
     let mut rng = Rng::with_seed(0x6d63_7361);
     for _ in 0..100 {
         let protocol = rng.choice(Protocol::ALL).context("there are two")?;
-        lab.reset(lab.family, lab.medium)?;
+        fixture.reset(fixture.family, fixture.medium)?;
         let host = rng.u8(..);
         let mut port = |end: SocketAddr| SocketAddr::new(end.ip(), rng.u16(1..));
-        let (vip, pod) = (port(lab.family.vip(1)), port(lab.family.pod(9)));
-        let client = port(lab.family.client(host));
-        let service = lab.service(protocol, vip, &[pod])?;
-        let talk = Talk::new(client, &service);
+        let (vip, pod) = (port(fixture.family.vip(1)), port(fixture.family.pod(9)));
+        let client = port(fixture.family.client(host));
+        let service = fixture.service(protocol, vip, &[pod])?;
+        let flow = TestFlow::new(client, &service);
         let mut packet = |side| {
             let payload: Vec<_> = (0..rng.usize(..64)).map(|_| rng.u8(..)).collect();
-            talk.later(side).payload(&payload).id(rng.u16(..).into()).hops(rng.u8(1..))
+            flow.later(side).payload(&payload).id(rng.u16(..).into()).hops(rng.u8(1..))
         };
-        lab.opens(&talk, &packet(Side::Client))?;
+        fixture.opens(&flow, &packet(Side::Client))?;
         for _ in 0..4 {
             for side in Side::BOTH {
-                lab.carries(&talk, side, &packet(side))?;
+                fixture.carries(&flow, side, &packet(side))?;
             }
         }
     }
     // The last one stands for a packet that nobody asked for.
-    let stranger = Packet::udp(lab.family.pod(200), lab.family.client(200));
-    lab.ignores(Hook::ToPod, stranger)?;
-    assert_eq!(lab.tables.counters.get(Counter::PacketDroppedFailed.name()), Some(&0));
+    let stranger = Packet::udp(fixture.family.pod(200), fixture.family.client(200));
+    fixture.ignores(Hook::ToPod, stranger)?;
+    assert_eq!(fixture.tables.counters.get(Counter::PacketDroppedFailed.name()), Some(&0));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Which backend: always the same for a flow, evenly over flows, and by the client with affinity.
+//! The choice of a backend: stable for a flow, even over all flows, and by client with affinity.
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
@@ -8,14 +8,14 @@ use mcs_tests::suite::Suite;
 
 use crate::{
     each, each_on,
-    lab::{Lab, Pick, Service},
+    fixture::{Fixture, Pick, Service},
     medium::Medium,
     packet::{Packet, Protocol},
     tables::{Key as _, Time, Timed},
-    talk::{Side, Talk},
+    test_flow::{Side, TestFlow},
 };
 
-pub(crate) fn cases(suite: &mut Suite<Lab>) {
+pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "choice: the same again for a flow that was evicted", stable);
     let one = &[Medium::Ethernet];
     each_on(suite, "choice: evenly over flows", one, spread);
@@ -32,22 +32,22 @@ const fn from_port(client: SocketAddr, port: u16) -> SocketAddr {
     SocketAddr::new(client.ip(), port)
 }
 
-fn service(lab: &mut Lab, protocol: Protocol, pods: &[u8]) -> anyhow::Result<Service> {
-    lab.reset(lab.family, lab.medium)?;
-    let backends: Vec<_> = pods.iter().map(|pod| lab.family.pod(*pod)).collect();
-    lab.service(protocol, lab.family.vip(1), &backends)
+fn service(fixture: &mut Fixture, protocol: Protocol, pods: &[u8]) -> anyhow::Result<Service> {
+    fixture.reset(fixture.family, fixture.medium)?;
+    let backends: Vec<_> = pods.iter().map(|pod| fixture.family.pod(*pod)).collect();
+    fixture.service(protocol, fixture.family.vip(1), &backends)
 }
 
-fn stable(lab: &mut Lab) -> anyhow::Result<()> {
+fn stable(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let service = service(lab, protocol, &[1, 2, 3])?;
+        let service = service(fixture, protocol, &[1, 2, 3])?;
         for port in 50_000..50_050 {
-            let client = from_port(lab.family.client(1), port);
-            let (talk, packet) = lab.opens_somehow(client, &service)?;
-            lab.evict_flows()?;
-            lab.opens(&talk, &packet)?;
-            lab.evict_flows()?;
-            lab.opens(&talk, &talk.later(Side::Client))?;
+            let client = from_port(fixture.family.client(1), port);
+            let (flow, packet) = fixture.opens_with_any_choice(client, &service)?;
+            fixture.evict_flows()?;
+            fixture.opens(&flow, &packet)?;
+            fixture.evict_flows()?;
+            fixture.opens(&flow, &flow.later(Side::Client))?;
         }
     }
     Ok(())
@@ -69,29 +69,29 @@ fn assert_even(tally: &Tally, backends: usize, flows: usize) {
     }
 }
 
-fn spread(lab: &mut Lab) -> anyhow::Result<()> {
+fn spread(fixture: &mut Fixture) -> anyhow::Result<()> {
     const FLOWS: usize = 600;
-    let service = service(lab, Protocol::Udp, &[1, 2, 3, 4, 5, 6])?;
+    let service = service(fixture, Protocol::Udp, &[1, 2, 3, 4, 5, 6])?;
     let mut tally = Tally::new();
     // Ports as a client uses them: one after the other.
     for port in (20_000..).take(FLOWS) {
-        let client = from_port(lab.family.client(1), port);
-        let (talk, _) = lab.opens_somehow(client, &service)?;
-        *tally.entry(talk.pick.address).or_default() += 1;
-        lab.evict_flows()?;
+        let client = from_port(fixture.family.client(1), port);
+        let (flow, _) = fixture.opens_with_any_choice(client, &service)?;
+        *tally.entry(flow.pick.address).or_default() += 1;
+        fixture.evict_flows()?;
     }
     assert_even(&tally, 6, FLOWS);
     Ok(())
 }
 
-fn spread_of_clients(lab: &mut Lab) -> anyhow::Result<()> {
-    let service = service(lab, Protocol::Udp, &[1, 2, 3])?;
-    lab.stick(&service, Duration::from_secs(10))?;
+fn spread_of_clients(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let service = service(fixture, Protocol::Udp, &[1, 2, 3])?;
+    fixture.stick(&service, Duration::from_secs(10))?;
     let mut tally = Tally::new();
     for host in 0..=255 {
-        let talk = sticks(lab, lab.family.client(host), &service)?;
-        *tally.entry(talk.pick.address).or_default() += 1;
-        lab.evict_flows()?;
+        let flow = sticks(fixture, fixture.family.client(host), &service)?;
+        *tally.entry(flow.pick.address).or_default() += 1;
+        fixture.evict_flows()?;
     }
     assert_even(&tally, 3, 256);
     Ok(())
@@ -99,12 +99,16 @@ fn spread_of_clients(lab: &mut Lab) -> anyhow::Result<()> {
 
 /// A new flow of a client to a frontend with affinity, wherever that leads.
 #[track_caller]
-pub(crate) fn sticks(lab: &mut Lab, client: SocketAddr, service: &Service) -> anyhow::Result<Talk> {
+pub(crate) fn sticks(
+    fixture: &mut Fixture,
+    client: SocketAddr,
+    service: &Service,
+) -> anyhow::Result<TestFlow> {
     let packet = Packet::first(service.protocol, client, service.vip);
     let frontend = service.frontend;
-    lab.opens_with(service, &packet, move |tables, talk| {
+    fixture.opens_with(service, &packet, move |tables, flow| {
         let key = ClientKey { client: client.ip().into(), frontend, pad: 0 };
-        let value = Affinity { backend: talk.pick.chosen, last_used_ns: 0 };
+        let value = Affinity { backend: flow.pick.chosen, last_used_ns: 0 };
         tables.affinity.insert(key.sorted(), Timed { value, time: Time::Now });
     })
 }
@@ -112,28 +116,28 @@ pub(crate) fn sticks(lab: &mut Lab, client: SocketAddr, service: &Service) -> an
 /// As [`sticks`], where it has to lead to this backend.
 #[track_caller]
 fn sticks_to(
-    lab: &mut Lab,
+    fixture: &mut Fixture,
     client: SocketAddr,
     service: &Service,
     pick: Pick,
-) -> anyhow::Result<Talk> {
-    let talk = sticks(lab, client, service)?;
-    assert_eq!(talk.pick, pick, "the client's backend");
-    Ok(talk)
+) -> anyhow::Result<TestFlow> {
+    let flow = sticks(fixture, client, service)?;
+    assert_eq!(flow.pick, pick, "the client's backend");
+    Ok(flow)
 }
 
-fn one_client(lab: &mut Lab) -> anyhow::Result<()> {
+fn one_client(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let service = service(lab, protocol, &[1, 2, 3])?;
-        lab.stick(&service, Duration::from_secs(10))?;
-        let client = lab.family.client(1);
-        let first = sticks(lab, client, &service)?;
+        let service = service(fixture, protocol, &[1, 2, 3])?;
+        fixture.stick(&service, Duration::from_secs(10))?;
+        let client = fixture.family.client(1);
+        let first = sticks(fixture, client, &service)?;
         for port in 1..40 {
-            let talk = sticks_to(lab, from_port(client, 50_000 + port), &service, first.pick)?;
+            let flow = sticks_to(fixture, from_port(client, 50_000 + port), &service, first.pick)?;
             // Only a new flow counts.
-            lab.age_affinity(Duration::from_millis(10))?;
+            fixture.age_affinity(Duration::from_millis(10))?;
             for side in [Side::Backend, Side::Client] {
-                lab.carries(&talk, side, &talk.later(side))?;
+                fixture.carries(&flow, side, &flow.later(side))?;
             }
         }
     }
@@ -145,75 +149,76 @@ fn another(service: &Service, pick: Pick) -> anyhow::Result<Pick> {
     service.backends.iter().copied().find(|other| *other != pick).context("there is only one")
 }
 
-fn expiry(lab: &mut Lab) -> anyhow::Result<()> {
+fn expiry(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let service = service(lab, protocol, &[1, 2, 3])?;
-        lab.stick(&service, Duration::from_secs(10))?;
-        let client = lab.family.client(1);
-        let own = sticks(lab, client, &service)?.pick;
+        let service = service(fixture, protocol, &[1, 2, 3])?;
+        fixture.stick(&service, Duration::from_secs(10))?;
+        let client = fixture.family.client(1);
+        let own = sticks(fixture, client, &service)?.pick;
         // One that the client would not get by itself.
         let given = another(&service, own)?;
-        lab.give(client, &service, given)?;
+        fixture.give(client, &service, given)?;
         for port in 1..4 {
-            // The time begins anew with each flow.
-            lab.age_affinity(Duration::from_secs(5))?;
-            sticks_to(lab, from_port(client, port), &service, given)?;
+            // Each flow restarts the timeout.
+            fixture.age_affinity(Duration::from_secs(5))?;
+            sticks_to(fixture, from_port(client, port), &service, given)?;
         }
-        lab.age_affinity(Duration::from_secs(10))?;
-        sticks_to(lab, from_port(client, 4), &service, own)?;
-        sticks_to(lab, from_port(client, 5), &service, own)?;
+        fixture.age_affinity(Duration::from_secs(10))?;
+        sticks_to(fixture, from_port(client, 4), &service, own)?;
+        sticks_to(fixture, from_port(client, 5), &service, own)?;
     }
     Ok(())
 }
 
-fn backend_gone(lab: &mut Lab) -> anyhow::Result<()> {
+fn backend_gone(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let mut service = service(lab, protocol, &[1, 2, 3])?;
-        lab.stick(&service, Duration::from_secs(10))?;
-        let client = lab.family.client(1);
-        let gone = sticks(lab, client, &service)?.pick;
+        let mut service = service(fixture, protocol, &[1, 2, 3])?;
+        fixture.stick(&service, Duration::from_secs(10))?;
+        let client = fixture.family.client(1);
+        let gone = sticks(fixture, client, &service)?.pick;
         let left: Vec<_> = service.backends.iter().filter(|pick| **pick != gone).collect();
         let left: Vec<_> = left.iter().map(|pick| pick.address).collect();
-        lab.change(&mut service, &left)?;
-        let second = sticks(lab, from_port(client, 1), &service)?.pick;
+        fixture.change(&mut service, &left)?;
+        let second = sticks(fixture, from_port(client, 1), &service)?.pick;
         assert_ne!(second, gone);
-        sticks_to(lab, from_port(client, 2), &service, second)?;
+        sticks_to(fixture, from_port(client, 2), &service, second)?;
         // Its id comes back as another backend: not what was remembered.
-        lab.give(client, &service, gone)?;
-        lab.reuse(&mut service, gone, lab.family.pod(9))?;
-        let third = sticks(lab, from_port(client, 3), &service)?.pick;
+        fixture.give(client, &service, gone)?;
+        fixture.reuse(&mut service, gone, fixture.family.pod(9))?;
+        let third = sticks(fixture, from_port(client, 3), &service)?.pick;
         assert_ne!(third.chosen, gone.chosen);
-        sticks_to(lab, from_port(client, 4), &service, third)?;
+        sticks_to(fixture, from_port(client, 4), &service, third)?;
     }
     Ok(())
 }
 
-fn evicted(lab: &mut Lab) -> anyhow::Result<()> {
+fn evicted(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let service = service(lab, protocol, &[1, 2, 3])?;
-        lab.stick(&service, Duration::from_secs(10))?;
+        let service = service(fixture, protocol, &[1, 2, 3])?;
+        fixture.stick(&service, Duration::from_secs(10))?;
         for host in 1..30 {
-            let client = lab.family.client(host);
-            let pick = sticks(lab, client, &service)?.pick;
-            lab.evict_affinity()?;
-            sticks_to(lab, from_port(client, 7), &service, pick)?;
+            let client = fixture.family.client(host);
+            let pick = sticks(fixture, client, &service)?.pick;
+            fixture.evict_affinity()?;
+            sticks_to(fixture, from_port(client, 7), &service, pick)?;
         }
     }
     Ok(())
 }
 
-fn by_frontend(lab: &mut Lab) -> anyhow::Result<()> {
+fn by_frontend(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let service = service(lab, protocol, &[1, 2, 3])?;
-        let pods = [4, 5, 6].map(|pod| lab.family.pod(pod));
-        let other = lab.service(protocol, lab.family.vip(2), &pods)?;
+        let service = service(fixture, protocol, &[1, 2, 3])?;
+        let pods = [4, 5, 6].map(|pod| fixture.family.pod(pod));
+        let other = fixture.service(protocol, fixture.family.vip(2), &pods)?;
         for service in [&service, &other] {
-            lab.stick(service, Duration::from_secs(10))?;
+            fixture.stick(service, Duration::from_secs(10))?;
         }
-        let client = lab.family.client(1);
-        let picks = [sticks(lab, client, &service)?.pick, sticks(lab, client, &other)?.pick];
-        sticks_to(lab, from_port(client, 1), &other, picks[1])?;
-        sticks_to(lab, from_port(client, 2), &service, picks[0])?;
+        let client = fixture.family.client(1);
+        let picks =
+            [sticks(fixture, client, &service)?.pick, sticks(fixture, client, &other)?.pick];
+        sticks_to(fixture, from_port(client, 1), &other, picks[1])?;
+        sticks_to(fixture, from_port(client, 2), &service, picks[0])?;
     }
     Ok(())
 }

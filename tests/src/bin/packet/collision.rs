@@ -1,4 +1,4 @@
-//! Flows whose replies would look the same: one client, one port, one backend, two VIPs.
+//! Collisions: flows of one client and port to one backend through two VIPs, whose replies would look the same.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -8,12 +8,12 @@ use mcs_tests::suite::Suite;
 use crate::{
     each,
     expect::Expect,
-    lab::{Hook, Lab, Service},
+    fixture::{Fixture, Hook, Service},
     packet::{Packet, Protocol, flag},
-    talk::{FIRST_OTHER_PORT, Side, Talk},
+    test_flow::{FIRST_OTHER_PORT, Side, TestFlow},
 };
 
-pub(crate) fn cases(suite: &mut Suite<Lab>) {
+pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "collision: another backend is found", another_backend);
     each(suite, "collision: another source port is found", another_port);
     each(suite, "collision: of clients with affinity", with_affinity);
@@ -24,43 +24,48 @@ pub(crate) fn cases(suite: &mut Suite<Lab>) {
     each(suite, "collision: of other protocols", other_protocol);
 }
 
-fn service(lab: &mut Lab, protocol: Protocol, vip: u8, pods: &[u8]) -> anyhow::Result<Service> {
-    let backends: Vec<_> = pods.iter().map(|pod| lab.family.pod(*pod)).collect();
-    lab.service(protocol, lab.family.vip(vip), &backends)
+fn service(
+    fixture: &mut Fixture,
+    protocol: Protocol,
+    vip: u8,
+    pods: &[u8],
+) -> anyhow::Result<Service> {
+    let backends: Vec<_> = pods.iter().map(|pod| fixture.family.pod(*pod)).collect();
+    fixture.service(protocol, fixture.family.vip(vip), &backends)
 }
 
 /// A flow of the client to pod 1, through the first VIP.
-fn first(lab: &mut Lab, protocol: Protocol) -> anyhow::Result<Talk> {
-    lab.reset(lab.family, lab.medium)?;
-    let service = service(lab, protocol, 1, &[1])?;
-    let talk = Talk::new(lab.family.client(1), &service);
-    lab.established(&talk)?;
-    Ok(talk)
+fn first(fixture: &mut Fixture, protocol: Protocol) -> anyhow::Result<TestFlow> {
+    fixture.reset(fixture.family, fixture.medium)?;
+    let service = service(fixture, protocol, 1, &[1])?;
+    let flow = TestFlow::new(fixture.family.client(1), &service);
+    fixture.established(&flow)?;
+    Ok(flow)
 }
 
-/// All of them work, side by side.
+/// Sends packets of all flows, alternately.
 #[track_caller]
-fn chat(lab: &mut Lab, talks: &[Talk]) -> anyhow::Result<()> {
+fn exchange_on_all(fixture: &mut Fixture, flows: &[TestFlow]) -> anyhow::Result<()> {
     for side in [Side::Backend, Side::Client, Side::Backend] {
-        talks.iter().try_for_each(|talk| lab.carries(talk, side, &talk.later(side)))?;
+        flows.iter().try_for_each(|flow| fixture.carries(flow, side, &flow.later(side)))?;
     }
     Ok(())
 }
 
-fn another_backend(lab: &mut Lab) -> anyhow::Result<()> {
+fn another_backend(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        lab.reset(lab.family, lab.medium)?;
-        let one = service(lab, protocol, 1, &[1])?;
-        let three = service(lab, protocol, 2, &[1, 2, 3])?;
+        fixture.reset(fixture.family, fixture.medium)?;
+        let one = service(fixture, protocol, 1, &[1])?;
+        let three = service(fixture, protocol, 2, &[1, 2, 3])?;
         let mut collided = 0;
         for port in 50_000..50_040 {
-            let client = SocketAddr::new(lab.family.client(1).ip(), port);
-            // What it would be by itself.
-            let (alone, _) = lab.opens_somehow(client, &three)?;
-            lab.evict_flows()?;
-            let first = Talk::new(client, &one);
-            lab.established(&first)?;
-            let (second, _) = lab.opens_somehow(client, &three)?;
+            let client = SocketAddr::new(fixture.family.client(1).ip(), port);
+            // The backend that it would get without a collision.
+            let (alone, _) = fixture.opens_with_any_choice(client, &three)?;
+            fixture.evict_flows()?;
+            let first = TestFlow::new(client, &one);
+            fixture.established(&first)?;
+            let (second, _) = fixture.opens_with_any_choice(client, &three)?;
             assert_eq!(second.source, client, "it keeps its port");
             if alone.pick.address == first.pick.address {
                 assert_ne!(second.pick, alone.pick);
@@ -68,74 +73,74 @@ fn another_backend(lab: &mut Lab) -> anyhow::Result<()> {
             } else {
                 assert_eq!(second.pick, alone.pick);
             }
-            chat(lab, &[first, second])?;
+            exchange_on_all(fixture, &[first, second])?;
         }
         assert!(collided > 0, "no flow collided");
     }
     Ok(())
 }
 
-fn another_port(lab: &mut Lab) -> anyhow::Result<()> {
+fn another_port(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let mut talks = vec![first(lab, protocol)?];
+        let mut flows = vec![first(fixture, protocol)?];
         for vip in 2..6 {
-            let service = service(lab, protocol, vip, &[1])?;
-            let (talk, _) = lab.opens_somehow(lab.family.client(1), &service)?;
-            assert!(talk.source.port() >= FIRST_OTHER_PORT);
-            talks.push(talk);
+            let service = service(fixture, protocol, vip, &[1])?;
+            let (flow, _) = fixture.opens_with_any_choice(fixture.family.client(1), &service)?;
+            assert!(flow.source.port() >= FIRST_OTHER_PORT);
+            flows.push(flow);
         }
-        chat(lab, &talks)?;
+        exchange_on_all(fixture, &flows)?;
         let ports: std::collections::BTreeSet<_> =
-            talks.iter().map(|talk| talk.source.port()).collect();
-        assert_eq!(ports.len(), talks.len());
+            flows.iter().map(|flow| flow.source.port()).collect();
+        assert_eq!(ports.len(), flows.len());
     }
     Ok(())
 }
 
-fn with_affinity(lab: &mut Lab) -> anyhow::Result<()> {
+fn with_affinity(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let first = first(lab, protocol)?;
-        let service = service(lab, protocol, 2, &[1, 2, 3])?;
-        lab.stick(&service, Duration::from_secs(10))?;
-        lab.give(first.client, &service, service.backends[0])?;
-        let second = crate::choice::sticks(lab, first.client, &service)?;
+        let first = first(fixture, protocol)?;
+        let service = service(fixture, protocol, 2, &[1, 2, 3])?;
+        fixture.stick(&service, Duration::from_secs(10))?;
+        fixture.give(first.client, &service, service.backends[0])?;
+        let second = crate::choice::sticks(fixture, first.client, &service)?;
         assert_eq!(second.pick, service.backends[0], "the client's backend");
         assert_ne!(second.source, first.client);
-        chat(lab, &[first, second])?;
+        exchange_on_all(fixture, &[first, second])?;
     }
     Ok(())
 }
 
-fn nothing(lab: &mut Lab) -> anyhow::Result<()> {
+fn nothing(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let first = first(lab, protocol)?;
-        let other = service(lab, protocol, 3, &[1])?;
+        let first = first(fixture, protocol)?;
+        let other = service(fixture, protocol, 3, &[1])?;
         let all = (FIRST_OTHER_PORT..=u16::MAX).map(|port| {
-            let talk = Talk::new(first.client, &other).source_port(port);
-            (talk.key(Side::Backend), talk.entry(Side::Backend, Seen::ANY))
+            let flow = TestFlow::new(first.client, &other).source_port(port);
+            (flow.key(Side::Backend), flow.entry(Side::Backend, Seen::ANY))
         });
-        lab.plant(all)?;
-        let service = service(lab, protocol, 2, &[1])?;
+        fixture.plant(all)?;
+        let service = service(fixture, protocol, 2, &[1])?;
         let packet = Packet::first(protocol, first.client, service.vip);
-        lab.allow_refusals(0)?;
+        fixture.allow_refusals(0)?;
         let expect = Expect::dropped(Counter::PacketRefusedCollision);
-        lab.expect(Hook::FromPod, packet, expect.counts(&[Counter::RefusalLimited]))?;
+        fixture.expect(Hook::FromPod, packet, expect.counts(&[Counter::RefusalLimited]))?;
     }
     Ok(())
 }
 
 /// A flow to the same pod through the second VIP, which takes the place of one that is over.
 #[track_caller]
-fn takes_over(lab: &mut Lab, old: &Talk) -> anyhow::Result<Talk> {
-    let service = service(lab, old.protocol, 2, &[1])?;
-    let talk = Talk::new(old.client, &service);
+fn takes_over(fixture: &mut Fixture, old: &TestFlow) -> anyhow::Result<TestFlow> {
+    let service = service(fixture, old.protocol, 2, &[1])?;
+    let flow = TestFlow::new(old.client, &service);
     // With the port that it came with.
-    lab.opens(&talk, &talk.first())?;
-    chat(lab, &[talk])?;
-    Ok(talk)
+    fixture.opens(&flow, &flow.first())?;
+    exchange_on_all(fixture, &[flow])?;
+    Ok(flow)
 }
 
-fn ended_gives_way(lab: &mut Lab) -> anyhow::Result<()> {
+fn ended_gives_way(fixture: &mut Fixture) -> anyhow::Result<()> {
     let fin = flag::FIN | flag::ACK;
     let ends: [&[(Side, u8)]; 4] = [
         &[(Side::Client, fin), (Side::Backend, fin)],
@@ -144,83 +149,83 @@ fn ended_gives_way(lab: &mut Lab) -> anyhow::Result<()> {
         &[(Side::Backend, flag::RST | flag::ACK)],
     ];
     for end in ends {
-        let old = first(lab, Protocol::Tcp)?;
+        let old = first(fixture, Protocol::Tcp)?;
         for (side, flags) in end {
             let (from, to) = old.ends(*side);
-            lab.carries(&old, *side, &Packet::tcp(from, to, *flags))?;
+            fixture.carries(&old, *side, &Packet::tcp(from, to, *flags))?;
         }
-        takes_over(lab, &old)?;
+        takes_over(fixture, &old)?;
     }
     // Half closed is not over.
-    let old = first(lab, Protocol::Tcp)?;
+    let old = first(fixture, Protocol::Tcp)?;
     let (from, to) = old.ends(Side::Client);
-    lab.carries(&old, Side::Client, &Packet::tcp(from, to, fin))?;
-    let service = service(lab, Protocol::Tcp, 2, &[1])?;
-    let (talk, _) = lab.opens_somehow(old.client, &service)?;
-    assert_ne!(talk.source, old.client);
-    chat(lab, &[old, talk])
+    fixture.carries(&old, Side::Client, &Packet::tcp(from, to, fin))?;
+    let service = service(fixture, Protocol::Tcp, 2, &[1])?;
+    let (flow, _) = fixture.opens_with_any_choice(old.client, &service)?;
+    assert_ne!(flow.source, old.client);
+    exchange_on_all(fixture, &[old, flow])
 }
 
 /// Makes both entries of a flow older.
-fn age(lab: &mut Lab, talk: &Talk, by: Duration) -> anyhow::Result<()> {
-    Side::BOTH.iter().try_for_each(|side| lab.age_flow(&talk.key(*side), by))
+fn age(fixture: &mut Fixture, flow: &TestFlow, by: Duration) -> anyhow::Result<()> {
+    Side::BOTH.iter().try_for_each(|side| fixture.age_flow(&flow.key(*side), by))
 }
 
-fn silent_gives_way(lab: &mut Lab) -> anyhow::Result<()> {
+fn silent_gives_way(fixture: &mut Fixture) -> anyhow::Result<()> {
     // nf_conntrack's timeouts: UDP without and with a reply, TCP without one.
     let cases =
         [(Protocol::Udp, false, 30), (Protocol::Udp, true, 120), (Protocol::Tcp, false, 120)];
     for (protocol, replied, timeout) in cases {
         for silent in [timeout / 2, timeout] {
-            lab.reset(lab.family, lab.medium)?;
-            let one = service(lab, protocol, 1, &[1])?;
-            let old = Talk::new(lab.family.client(1), &one);
+            fixture.reset(fixture.family, fixture.medium)?;
+            let one = service(fixture, protocol, 1, &[1])?;
+            let old = TestFlow::new(fixture.family.client(1), &one);
             if replied {
-                lab.established(&old)?;
+                fixture.established(&old)?;
             } else {
-                lab.opens(&old, &old.first())?;
+                fixture.opens(&old, &old.first())?;
             }
-            age(lab, &old, Duration::from_secs(silent))?;
+            age(fixture, &old, Duration::from_secs(silent))?;
             if silent == timeout {
-                takes_over(lab, &old)?;
+                takes_over(fixture, &old)?;
                 continue;
             }
-            let two = service(lab, protocol, 2, &[1])?;
-            let (talk, _) = lab.opens_somehow(old.client, &two)?;
-            assert_ne!(talk.source, old.client, "silent for {silent} s");
+            let two = service(fixture, protocol, 2, &[1])?;
+            let (flow, _) = fixture.opens_with_any_choice(old.client, &two)?;
+            assert_ne!(flow.source, old.client, "silent for {silent} s");
         }
     }
     Ok(())
 }
 
-fn comes_back(lab: &mut Lab) -> anyhow::Result<()> {
+fn comes_back(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let old = first(lab, protocol)?;
+        let old = first(fixture, protocol)?;
         match protocol {
             Protocol::Tcp => {
                 for side in Side::BOTH {
                     let (from, to) = old.ends(side);
-                    lab.carries(&old, side, &Packet::tcp(from, to, flag::FIN | flag::ACK))?;
+                    fixture.carries(&old, side, &Packet::tcp(from, to, flag::FIN | flag::ACK))?;
                 }
             }
-            Protocol::Udp => age(lab, &old, Duration::from_mins(2))?,
+            Protocol::Udp => age(fixture, &old, Duration::from_mins(2))?,
         }
         let one =
             Service { vip: old.vip, protocol, frontend: old.frontend(), backends: vec![old.pick] };
-        let new = takes_over(lab, &old)?;
+        let new = takes_over(fixture, &old)?;
         // The client begins again where its old flow was. What the backend sees has to be another
         // flow than the one that has taken the old one's place.
-        let again = lab.opens_with(&one, &old.first(), |_, _| ())?;
+        let again = fixture.opens_with(&one, &old.first(), |_, _| ())?;
         assert_ne!(again.source, new.source);
-        chat(lab, &[new, again])?;
+        exchange_on_all(fixture, &[new, again])?;
     }
     Ok(())
 }
 
-fn other_protocol(lab: &mut Lab) -> anyhow::Result<()> {
-    let tcp = first(lab, Protocol::Tcp)?;
-    let service = service(lab, Protocol::Udp, 2, &[1])?;
-    let udp = Talk::new(tcp.client, &service);
-    lab.opens(&udp, &udp.first())?;
-    chat(lab, &[tcp, udp])
+fn other_protocol(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let tcp = first(fixture, Protocol::Tcp)?;
+    let service = service(fixture, Protocol::Udp, 2, &[1])?;
+    let udp = TestFlow::new(tcp.client, &service);
+    fixture.opens(&udp, &udp.first())?;
+    exchange_on_all(fixture, &[tcp, udp])
 }

@@ -1,4 +1,4 @@
-//! What the suite has covered.
+//! Records which programs, media, families and counters the suite has covered.
 
 use std::{cell::RefCell, collections::BTreeMap, fmt};
 
@@ -6,12 +6,12 @@ use anyhow::ensure;
 
 use mcs_common::Counter;
 
-use crate::{family::Family, lab::Hook, medium::Medium};
+use crate::{family::Family, fixture::Hook, medium::Medium};
 
-/// What only a kernel without memory brings about.
+/// Counters that only move if the kernel has no memory.
 const UNREACHABLE: &[Counter] = &[Counter::PacketDroppedFailed];
 
-/// A tally of what has run.
+/// The coverage so far.
 #[derive(Default)]
 pub(crate) struct Coverage(RefCell<Tally>);
 
@@ -24,19 +24,19 @@ struct Tally {
 }
 
 impl Coverage {
-    /// A case has held.
+    /// Notes a case that has passed.
     pub(crate) fn held(&self, name: &str, family: Family) {
         let theme = name.split(':').next().unwrap_or(name).to_owned();
         *self.0.borrow_mut().cases.entry(theme).or_default().entry(family).or_default() += 1;
     }
 
-    /// A program has run.
+    /// Notes a run of a program.
     pub(crate) fn ran(&self, hook: Hook, family: Family, medium: Medium) {
         let mut tally = self.0.borrow_mut();
         *tally.runs.entry(hook).or_default().entry((family, medium)).or_default() += 1;
     }
 
-    /// A counter was expected to move.
+    /// Notes a counter that a case expected to increase.
     pub(crate) fn counted(&self, counter: Counter) {
         *self.0.borrow_mut().counted.entry(counter.name()).or_default() += 1;
     }

@@ -1,4 +1,4 @@
-//! Ping, and other ICMP that is no error.
+//! Echo requests (ping), and other ICMP messages that are no errors.
 
 use anyhow::Context as _;
 use mcs_common::Counter;
@@ -8,11 +8,11 @@ use crate::{
     each,
     expect::Expect,
     family::Family,
-    lab::{Hook, Lab},
+    fixture::{Fixture, Hook},
     packet::{Extension, Packet, Protocol},
 };
 
-pub(crate) fn cases(suite: &mut Suite<Lab>) {
+pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "echo: a VIP answers", answered);
     each(suite, "echo: requests that are cut short or in pieces", broken);
     each(suite, "echo: other messages to a VIP", others);
@@ -26,17 +26,17 @@ const fn types(family: Family) -> (u8, u8) {
     }
 }
 
-fn furnish(lab: &mut Lab) -> anyhow::Result<()> {
-    lab.service(Protocol::Tcp, lab.family.vip(1), &[lab.family.pod(1)])?;
+fn furnish(fixture: &mut Fixture) -> anyhow::Result<()> {
+    fixture.service(Protocol::Tcp, fixture.family.vip(1), &[fixture.family.pod(1)])?;
     // No flow at all, and no port.
-    lab.vip(lab.family.vip(2))
+    fixture.vip(fixture.family.vip(2))
 }
 
-fn answered(lab: &mut Lab) -> anyhow::Result<()> {
-    furnish(lab)?;
-    let (request, reply) = types(lab.family);
-    let client = lab.family.client(1).ip();
-    for vip in [lab.family.vip(1).ip(), lab.family.vip(2).ip()] {
+fn answered(fixture: &mut Fixture) -> anyhow::Result<()> {
+    furnish(fixture)?;
+    let (request, reply) = types(fixture.family);
+    let client = fixture.family.client(1).ip();
+    for vip in [fixture.family.vip(1).ip(), fixture.family.vip(2).ip()] {
         for payload in [&[][..], b"a", b"odd", &[0x61; 56], &[0xff; 1400]] {
             let message = |src, dst, kind| {
                 let packet = Packet::icmp(src, dst, (kind, 0, [0x12, 0x34, 0, 7]), payload);
@@ -51,58 +51,61 @@ fn answered(lab: &mut Lab) -> anyhow::Result<()> {
             let replies = message(vip, client, reply);
             for (ping, pong) in message(client, vip, request).iter().zip(&replies) {
                 let expect = Expect::back(pong).counts(&[Counter::EchoAnswered]);
-                lab.expect(Hook::FromPod, ping, expect)
+                fixture
+                    .expect(Hook::FromPod, ping, expect)
                     .with_context(|| format!("{} bytes", payload.len()))?;
-                lab.ignores(Hook::ToPod, pong)?;
+                fixture.ignores(Hook::ToPod, pong)?;
             }
         }
     }
     Ok(())
 }
 
-fn broken(lab: &mut Lab) -> anyhow::Result<()> {
-    furnish(lab)?;
-    let (request, _) = types(lab.family);
-    let (client, vip) = (lab.family.client(1).ip(), lab.family.vip(1).ip());
+fn broken(fixture: &mut Fixture) -> anyhow::Result<()> {
+    furnish(fixture)?;
+    let (request, _) = types(fixture.family);
+    let (client, vip) = (fixture.family.client(1).ip(), fixture.family.vip(1).ip());
     for length in 0..8 {
         let bytes = &[request, 0, 0, 0, 0, 0, 0, 0][..length];
-        let ping = Packet::other(client, vip, lab.family.icmp(), bytes);
-        lab.expect(Hook::FromPod, ping, Expect::dropped(Counter::PacketDroppedMalformed))
+        let ping = Packet::other(client, vip, fixture.family.icmp(), bytes);
+        fixture
+            .expect(Hook::FromPod, ping, Expect::dropped(Counter::PacketDroppedMalformed))
             .with_context(|| format!("{length} bytes"))?;
     }
     let ping = Packet::icmp(client, vip, (request, 0, [0, 1, 0, 1]), &[1; 100]);
     let pieces = ping.pieces(&[56]);
     let reasons = [Counter::PacketDroppedIcmp, Counter::PacketDroppedFragment];
     for (piece, reason) in pieces.iter().zip(reasons) {
-        lab.expect(Hook::FromPod, piece, Expect::dropped(reason))?;
+        fixture.expect(Hook::FromPod, piece, Expect::dropped(reason))?;
     }
     Ok(())
 }
 
-fn others(lab: &mut Lab) -> anyhow::Result<()> {
-    furnish(lab)?;
-    let (client, vip) = (lab.family.client(1).ip(), lab.family.vip(1).ip());
-    // Replies, redirects, discovery, timestamps, and what nobody has heard of. Errors are elsewhere.
-    let kinds: &[u8] = match lab.family {
+fn others(fixture: &mut Fixture) -> anyhow::Result<()> {
+    furnish(fixture)?;
+    let (client, vip) = (fixture.family.client(1).ip(), fixture.family.vip(1).ip());
+    // Replies, redirects, discovery, timestamps, and unassigned types. errors.rs has the errors.
+    let kinds: &[u8] = match fixture.family {
         Family::V4 => &[0, 5, 9, 10, 13, 14, 15, 16, 17, 18, 30, 40, 42, 128, 255],
         Family::V6 => &[0, 5, 100, 127, 129, 130, 133, 134, 135, 136, 137, 143, 160, 255],
     };
     for kind in kinds {
         let message = Packet::icmp(client, vip, (*kind, 0, [0, 1, 0, 1]), &[0; 24]);
-        lab.expect(Hook::FromPod, message, Expect::dropped(Counter::PacketDroppedIcmp))
+        fixture
+            .expect(Hook::FromPod, message, Expect::dropped(Counter::PacketDroppedIcmp))
             .with_context(|| format!("type {kind}"))?;
     }
     Ok(())
 }
 
-fn to_pod(lab: &mut Lab) -> anyhow::Result<()> {
-    furnish(lab)?;
-    lab.set_flows_used(mcs_common::FlowsUsed::YES)?;
-    let (request, reply) = types(lab.family);
-    let (client, pod) = (lab.family.client(1).ip(), lab.family.pod(1).ip());
+fn to_pod(fixture: &mut Fixture) -> anyhow::Result<()> {
+    furnish(fixture)?;
+    fixture.set_flows_used(mcs_common::FlowsUsed::YES)?;
+    let (request, reply) = types(fixture.family);
+    let (client, pod) = (fixture.family.client(1).ip(), fixture.family.pod(1).ip());
     for kind in [request, reply] {
         let message = Packet::icmp(pod, client, (kind, 0, [0, 1, 0, 1]), b"ping");
-        lab.ignores(Hook::ToPod, message)?;
+        fixture.ignores(Hook::ToPod, message)?;
     }
     Ok(())
 }

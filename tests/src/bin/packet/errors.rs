@@ -1,4 +1,4 @@
-//! ICMP errors: with the packet inside as its sender knows it, and from where that sender thinks.
+//! ICMP errors: the programs translate the quoted packet and the source address to what the receiver knows.
 
 use std::net::IpAddr;
 
@@ -10,13 +10,13 @@ use crate::{
     each,
     expect::Expect,
     family::Family,
-    lab::{Hook, Lab},
+    fixture::{Fixture, Hook},
     one,
     packet::{Extension, Packet, Protocol, flag},
-    talk::{Side, Talk},
+    test_flow::{Side, TestFlow},
 };
 
-pub(crate) fn cases(suite: &mut Suite<Lab>) {
+pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "errors: of every type and code", every_kind);
     each(suite, "errors: about packets of every shape", shapes);
     one(suite, "errors: about packets with options", Family::V4, options);
@@ -40,7 +40,7 @@ type Kind = (u8, u8, [u8; 4]);
 
 const MTU: [u8; 4] = [0, 0, 0x05, 0];
 
-/// What is an error (RFC 792, 1191, 1812 and 4443).
+/// The types and codes of errors (RFC 792, 1191, 1812 and 4443).
 fn kinds(family: Family) -> Vec<Kind> {
     let codes = |kind, codes: std::ops::RangeInclusive<u8>, rest| {
         codes.map(move |code| (kind, code, rest)).collect::<Vec<_>>()
@@ -72,7 +72,7 @@ fn kinds(family: Family) -> Vec<Kind> {
     }
 }
 
-/// One that stands for all.
+/// A typical error, for cases that need only one.
 fn some(family: Family) -> Kind {
     match family {
         Family::V4 => (3, 4, MTU),
@@ -80,22 +80,22 @@ fn some(family: Family) -> Kind {
     }
 }
 
-fn talk(lab: &mut Lab, protocol: Protocol) -> anyhow::Result<Talk> {
-    lab.reset(lab.family, lab.medium)?;
-    let service = lab.service(protocol, lab.family.vip(1), &[lab.family.pod(1)])?;
-    let talk = Talk::new(lab.family.client(1), &service);
-    lab.established(&talk)?;
-    Ok(talk)
+fn flow(fixture: &mut Fixture, protocol: Protocol) -> anyhow::Result<TestFlow> {
+    fixture.reset(fixture.family, fixture.medium)?;
+    let service = fixture.service(protocol, fixture.family.vip(1), &[fixture.family.pod(1)])?;
+    let flow = TestFlow::new(fixture.family.client(1), &service);
+    fixture.established(&flow)?;
+    Ok(flow)
 }
 
 /// An error about a packet of a flow's side.
 #[derive(Clone, Copy)]
 struct Error {
-    talk: Talk,
-    /// Whose packet it is about.
+    flow: TestFlow,
+    /// The side whose packet it quotes.
     about: Side,
     kind: Kind,
-    /// Whether it comes from a router, and not from the far end itself.
+    /// Whether a router sends it, instead of the far end.
     from_router: bool,
 }
 
@@ -109,81 +109,86 @@ impl Error {
 
     /// The program that sees it: the one that sees packets from the far end.
     fn hook(&self) -> Hook {
-        self.talk.hook(self.receiver())
+        self.flow.hook(self.receiver())
     }
 
     fn router(&self) -> IpAddr {
-        Packet::family_of(self.talk.client.ip()).router()
+        Packet::family_of(self.flow.client.ip()).router()
     }
 
     /// The error as it is sent, with this inside.
     fn sent(&self, quote: &[u8]) -> Packet {
-        let (from, to) = self.talk.translated_ends(self.about);
+        let (from, to) = self.flow.translated_ends(self.about);
         let src = if self.from_router { self.router() } else { to.ip() };
         Packet::icmp(src, from.ip(), self.kind, quote)
     }
 
     /// The error as it has to arrive, with this inside.
     fn received(&self, quote: &[u8]) -> Packet {
-        let (from, to) = self.talk.ends(self.about);
+        let (from, to) = self.flow.ends(self.about);
         let src = if self.from_router { self.router() } else { to.ip() };
         Packet::icmp(src, from.ip(), self.kind, quote)
     }
 
     /// Sends it with so many bytes of the packet inside, or all of them.
     #[track_caller]
-    fn check(&self, lab: &mut Lab, packet: &Packet, quoted: Option<usize>) -> anyhow::Result<()> {
+    fn check(
+        &self,
+        fixture: &mut Fixture,
+        packet: &Packet,
+        quoted: Option<usize>,
+    ) -> anyhow::Result<()> {
         let cut = |packet: &Packet| {
             let mut bytes = packet.bytes();
             bytes.truncate(quoted.unwrap_or(bytes.len()));
             bytes
         };
-        let sent = self.sent(&cut(&self.talk.translated(self.about, packet)));
-        self.becomes(lab, &sent, self.received(&cut(packet)))
+        let sent = self.sent(&cut(&self.flow.translated(self.about, packet)));
+        self.becomes(fixture, &sent, self.received(&cut(packet)))
     }
 
     /// Sends one that has to arrive as that.
     #[track_caller]
     fn becomes(
         &self,
-        lab: &mut Lab,
+        fixture: &mut Fixture,
         sent: impl crate::expect::Wire,
         received: impl crate::expect::Wire,
     ) -> anyhow::Result<()> {
         let expect =
-            if self.talk.is_hairpin() { Expect::back(received) } else { Expect::next(received) };
-        lab.expect(self.hook(), sent, expect.counts(&[Counter::IcmpTranslated]))
+            if self.flow.is_hairpin() { Expect::back(received) } else { Expect::next(received) };
+        fixture.expect(self.hook(), sent, expect.counts(&[Counter::IcmpTranslated]))
     }
 }
 
 /// Every error about either side's packets, from the far end and from a router.
-fn every_error(talk: Talk, kinds: &[Kind]) -> Vec<Error> {
+fn every_error(flow: TestFlow, kinds: &[Kind]) -> Vec<Error> {
     let mut errors = Vec::new();
     for about in Side::BOTH {
         for from_router in [false, true] {
-            errors.extend(kinds.iter().map(|kind| Error { talk, about, kind: *kind, from_router }));
+            errors.extend(kinds.iter().map(|kind| Error { flow, about, kind: *kind, from_router }));
         }
     }
     errors
 }
 
-fn every_kind(lab: &mut Lab) -> anyhow::Result<()> {
+fn every_kind(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let talk = talk(lab, protocol)?;
-        for error in every_error(talk, &kinds(lab.family)) {
-            let packet = talk.later(error.about);
-            error.check(lab, &packet, None).with_context(|| format!("{:?}", error.kind))?;
-            error.check(lab, &packet.hops(1), None)?;
+        let flow = flow(fixture, protocol)?;
+        for error in every_error(flow, &kinds(fixture.family)) {
+            let packet = flow.later(error.about);
+            error.check(fixture, &packet, None).with_context(|| format!("{:?}", error.kind))?;
+            error.check(fixture, &packet.hops(1), None)?;
         }
     }
     Ok(())
 }
 
-fn shapes(lab: &mut Lab) -> anyhow::Result<()> {
+fn shapes(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let talk = talk(lab, protocol)?;
-        for error in every_error(talk, &[some(lab.family)]) {
-            let (from, to) = talk.ends(error.about);
+        let flow = flow(fixture, protocol)?;
+        for error in every_error(flow, &[some(fixture.family)]) {
+            let (from, to) = flow.ends(error.about);
             let packets = match protocol {
                 Protocol::Tcp => {
                     let flags =
@@ -196,31 +201,31 @@ fn shapes(lab: &mut Lab) -> anyhow::Result<()> {
                 }
             };
             for packet in packets {
-                error.check(lab, &packet, None)?;
-                error.check(lab, &packet.clone().payload(&[0x21; 1000]), None)?;
+                error.check(fixture, &packet, None)?;
+                error.check(fixture, &packet.clone().payload(&[0x21; 1000]), None)?;
                 // The word before the last bit of the checksum is odd.
-                error.check(lab, &packet.payload(&[0xff; 3]), None)?;
+                error.check(fixture, &packet.payload(&[0xff; 3]), None)?;
             }
         }
     }
     Ok(())
 }
 
-fn options(lab: &mut Lab) -> anyhow::Result<()> {
+fn options(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let talk = talk(lab, protocol)?;
-        for error in every_error(talk, &[some(lab.family)]) {
+        let flow = flow(fixture, protocol)?;
+        for error in every_error(flow, &[some(fixture.family)]) {
             for options in [&[1, 1, 1, 0][..], &[0x9e; 40]] {
-                let packet = talk.later(error.about).options(options);
-                error.check(lab, &packet, None)?;
-                error.check(lab, &packet, Some(20 + options.len() + 8))?;
+                let packet = flow.later(error.about).options(options);
+                error.check(fixture, &packet, None)?;
+                error.check(fixture, &packet, Some(20 + options.len() + 8))?;
             }
         }
     }
     Ok(())
 }
 
-fn extensions(lab: &mut Lab) -> anyhow::Result<()> {
+fn extensions(fixture: &mut Fixture) -> anyhow::Result<()> {
     let chains: [&[Extension]; 4] = [
         &[Extension::HopByHop],
         &[Extension::Atomic],
@@ -228,38 +233,38 @@ fn extensions(lab: &mut Lab) -> anyhow::Result<()> {
         &[Extension::HopByHop, Extension::Routing { segments_left: 0 }, Extension::Destination],
     ];
     for protocol in Protocol::ALL {
-        let talk = talk(lab, protocol)?;
-        for error in every_error(talk, &[some(lab.family)]) {
+        let flow = flow(fixture, protocol)?;
+        for error in every_error(flow, &[some(fixture.family)]) {
             for chain in chains {
-                let packet = talk.later(error.about).extensions(chain);
-                error.check(lab, &packet, None)?;
+                let packet = flow.later(error.about).extensions(chain);
+                error.check(fixture, &packet, None)?;
             }
         }
     }
     Ok(())
 }
 
-fn cut(lab: &mut Lab) -> anyhow::Result<()> {
-    let header = match lab.family {
+fn cut(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let header = match fixture.family {
         Family::V4 => 20,
         Family::V6 => 40,
     };
     for protocol in Protocol::ALL {
-        let talk = talk(lab, protocol)?;
-        for error in every_error(talk, &[some(lab.family)]) {
-            let packet = talk.later(error.about);
+        let flow = flow(fixture, protocol)?;
+        for error in every_error(flow, &[some(fixture.family)]) {
+            let packet = flow.later(error.about);
             // From the least that RFC 792 allows, past the checksum of TCP.
-            // Half a checksum says nothing.
+            // A truncated checksum is not changed.
             for quoted in (header + 8..header + 26).filter(|quoted| *quoted != header + 17) {
                 error
-                    .check(lab, &packet, Some(quoted))
+                    .check(fixture, &packet, Some(quoted))
                     .with_context(|| format!("{quoted} bytes"))?;
             }
-            // Too little to tell the flow.
+            // The quote is too short to identify the flow.
             for quoted in 0..header + 8 {
-                let mut quote = talk.translated(error.about, &packet).bytes();
+                let mut quote = flow.translated(error.about, &packet).bytes();
                 quote.truncate(quoted);
-                not_ours(lab, error.hook(), &error.sent(&quote))
+                not_ours(fixture, error.hook(), &error.sent(&quote))
                     .with_context(|| format!("{quoted} bytes"))?;
             }
         }
@@ -269,77 +274,81 @@ fn cut(lab: &mut Lab) -> anyhow::Result<()> {
 
 /// An error that belongs to no flow.
 #[track_caller]
-fn not_ours(lab: &mut Lab, hook: Hook, error: &Packet) -> anyhow::Result<()> {
+fn not_ours(fixture: &mut Fixture, hook: Hook, error: &Packet) -> anyhow::Result<()> {
     match hook {
-        Hook::FromPod => lab.expect(hook, error, Expect::dropped(Counter::PacketDroppedIcmp)),
-        Hook::ToPod | Hook::Uplink => lab.ignores(hook, error),
+        Hook::FromPod => fixture.expect(hook, error, Expect::dropped(Counter::PacketDroppedIcmp)),
+        Hook::ToPod | Hook::Uplink => fixture.ignores(hook, error),
     }
 }
 
-fn multipart(lab: &mut Lab) -> anyhow::Result<()> {
+fn multipart(fixture: &mut Fixture) -> anyhow::Result<()> {
     // RFC 4884: the quote is padded to 128 bytes, and its length is in the header.
     const QUOTED: usize = 128;
     let objects = [0x20, 0, 0xdf, 0xff, 0, 8, 1, 1, 0x12, 0x34, 0x50, 0x01];
-    let kind = match lab.family {
+    let kind = match fixture.family {
         Family::V4 => (11, 0, [0, 32, 0, 0]),
         Family::V6 => (3, 0, [16, 0, 0, 0]),
     };
     for protocol in Protocol::ALL {
-        let talk = talk(lab, protocol)?;
-        for error in every_error(talk, &[kind]) {
-            let packet = talk.later(error.about);
+        let flow = flow(fixture, protocol)?;
+        for error in every_error(flow, &[kind]) {
+            let packet = flow.later(error.about);
             let quote = |packet: &Packet| {
                 let mut bytes = packet.bytes();
                 bytes.resize(QUOTED, 0);
                 [&bytes[..], &objects].concat()
             };
-            let sent = error.sent(&quote(&talk.translated(error.about, &packet)));
-            error.becomes(lab, sent, error.received(&quote(&packet)))?;
+            let sent = error.sent(&quote(&flow.translated(error.about, &packet)));
+            error.becomes(fixture, sent, error.received(&quote(&packet)))?;
         }
     }
     Ok(())
 }
 
-fn wrong_checksum(lab: &mut Lab) -> anyhow::Result<()> {
-    let at = match lab.family {
+fn wrong_checksum(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let at = match fixture.family {
         Family::V4 => 22,
         Family::V6 => 42,
     };
     for protocol in Protocol::ALL {
-        let talk = talk(lab, protocol)?;
-        for error in every_error(talk, &[some(lab.family)]) {
-            let packet = talk.later(error.about);
-            let quote = talk.translated(error.about, &packet).bytes();
-            // The error's own: whoever reads it is to find it wrong.
+        let flow = flow(fixture, protocol)?;
+        for error in every_error(flow, &[some(fixture.family)]) {
+            let packet = flow.later(error.about);
+            let quote = flow.translated(error.about, &packet).bytes();
+            // The checksum of the error itself: it stays wrong, so that the receiver notices.
             let spoilt = |mut bytes: Vec<u8>| {
                 crate::checksums::spoil(&mut bytes, at, 0x0100);
                 bytes
             };
             let sent = spoilt(error.sent(&quote).bytes());
-            error.becomes(lab, sent, spoilt(error.received(&packet.bytes()).bytes()))?;
+            error.becomes(fixture, sent, spoilt(error.received(&packet.bytes()).bytes()))?;
         }
     }
     Ok(())
 }
 
-fn fragments(lab: &mut Lab) -> anyhow::Result<()> {
+fn fragments(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let talk = talk(lab, protocol)?;
-        for error in every_error(talk, &[some(lab.family)]) {
-            let packet = talk.later(error.about).payload(&[3; 100]);
-            let quotes = talk.translated(error.about, &packet).pieces(&[64]);
-            error.becomes(lab, error.sent(&quotes[0]), error.received(&packet.pieces(&[64])[0]))?;
+        let flow = flow(fixture, protocol)?;
+        for error in every_error(flow, &[some(fixture.family)]) {
+            let packet = flow.later(error.about).payload(&[3; 100]);
+            let quotes = flow.translated(error.about, &packet).pieces(&[64]);
+            error.becomes(
+                fixture,
+                error.sent(&quotes[0]),
+                error.received(&packet.pieces(&[64])[0]),
+            )?;
             // It has no ports.
-            not_ours(lab, error.hook(), &error.sent(&quotes[1]))?;
+            not_ours(fixture, error.hook(), &error.sent(&quotes[1]))?;
         }
     }
     Ok(())
 }
 
-fn in_fragments(lab: &mut Lab) -> anyhow::Result<()> {
-    let talk = talk(lab, Protocol::Udp)?;
-    for error in every_error(talk, &[some(lab.family)]) {
-        let quote = talk.translated(error.about, &talk.later(error.about)).bytes();
+fn in_fragments(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let flow = flow(fixture, Protocol::Udp)?;
+    for error in every_error(flow, &[some(fixture.family)]) {
+        let quote = flow.translated(error.about, &flow.later(error.about)).bytes();
         for (piece, reason) in error
             .sent(&quote)
             .pieces(&[24])
@@ -347,108 +356,109 @@ fn in_fragments(lab: &mut Lab) -> anyhow::Result<()> {
             .zip([Counter::PacketDroppedIcmp, Counter::PacketDroppedFragment])
         {
             match error.hook() {
-                Hook::FromPod => lab.expect(Hook::FromPod, piece, Expect::dropped(reason))?,
-                hook => lab.ignores(hook, piece)?,
+                Hook::FromPod => fixture.expect(Hook::FromPod, piece, Expect::dropped(reason))?,
+                hook => fixture.ignores(hook, piece)?,
             }
         }
     }
     Ok(())
 }
 
-fn hairpin(lab: &mut Lab) -> anyhow::Result<()> {
+fn hairpin(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        lab.reset(lab.family, lab.medium)?;
-        let client = lab.family.client(1);
+        fixture.reset(fixture.family, fixture.medium)?;
+        let client = fixture.family.client(1);
         let mut backend = client;
         backend.set_port(8080);
-        let service = lab.service(protocol, lab.family.vip(1), &[backend])?;
-        let talk = Talk::new(client, &service);
-        lab.established(&talk)?;
-        for error in every_error(talk, &kinds(lab.family)) {
-            let packet = talk.later(error.about);
-            error.check(lab, &packet, None)?;
+        let service = fixture.service(protocol, fixture.family.vip(1), &[backend])?;
+        let flow = TestFlow::new(client, &service);
+        fixture.established(&flow)?;
+        for error in every_error(flow, &kinds(fixture.family)) {
+            let packet = flow.later(error.about);
+            error.check(fixture, &packet, None)?;
             // What it has become comes by on its way into the pod.
-            lab.ignores(Hook::ToPod, error.received(&packet.bytes()))?;
+            fixture.ignores(Hook::ToPod, error.received(&packet.bytes()))?;
         }
     }
     Ok(())
 }
 
-fn other_port(lab: &mut Lab) -> anyhow::Result<()> {
+fn other_port(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        talk(lab, protocol)?;
-        let service = lab.service(protocol, lab.family.vip(2), &[lab.family.pod(1)])?;
-        let client = lab.family.client(1);
-        let (other, first) = lab.opens_somehow(client, &service)?;
+        flow(fixture, protocol)?;
+        let service = fixture.service(protocol, fixture.family.vip(2), &[fixture.family.pod(1)])?;
+        let client = fixture.family.client(1);
+        let (other, first) = fixture.opens_with_any_choice(client, &service)?;
         assert_ne!(other.source, client, "{first:?} has kept its port");
-        for error in every_error(other, &[some(lab.family)]) {
-            error.check(lab, &other.later(error.about), None)?;
+        for error in every_error(other, &[some(fixture.family)]) {
+            error.check(fixture, &other.later(error.about), None)?;
         }
     }
     Ok(())
 }
 
-fn unknown(lab: &mut Lab) -> anyhow::Result<()> {
-    lab.service(Protocol::Udp, lab.family.vip(1), &[lab.family.pod(1)])?;
-    lab.set_flows_used(FlowsUsed::YES)?;
-    let (client, vip, pod) = (lab.family.client(1), lab.family.vip(1), lab.family.pod(1));
-    for kind in kinds(lab.family) {
+fn unknown(fixture: &mut Fixture) -> anyhow::Result<()> {
+    fixture.service(Protocol::Udp, fixture.family.vip(1), &[fixture.family.pod(1)])?;
+    fixture.set_flows_used(FlowsUsed::YES)?;
+    let (client, vip, pod) =
+        (fixture.family.client(1), fixture.family.vip(1), fixture.family.pod(1));
+    for kind in kinds(fixture.family) {
         for protocol in Protocol::ALL {
             let quote = Packet::first(protocol, vip, client).bytes();
             let to_vip = Packet::icmp(client.ip(), vip.ip(), kind, &quote);
-            not_ours(lab, Hook::FromPod, &to_vip)?;
+            not_ours(fixture, Hook::FromPod, &to_vip)?;
             let quote = Packet::first(protocol, client, pod).bytes();
             let to_pod = Packet::icmp(pod.ip(), client.ip(), kind, &quote);
-            not_ours(lab, Hook::ToPod, &to_pod)?;
+            not_ours(fixture, Hook::ToPod, &to_pod)?;
         }
     }
     // About what has no ports.
     let quote = Packet::other(vip.ip(), client.ip(), 47, &[0; 16]).bytes();
-    let to_vip = Packet::icmp(client.ip(), vip.ip(), some(lab.family), &quote);
-    not_ours(lab, Hook::FromPod, &to_vip)
+    let to_vip = Packet::icmp(client.ip(), vip.ip(), some(fixture.family), &quote);
+    not_ours(fixture, Hook::FromPod, &to_vip)
 }
 
-/// Nobody but a liar sends an error to one address about a packet of another.
-fn other_vip(lab: &mut Lab) -> anyhow::Result<()> {
-    let talk = talk(lab, Protocol::Udp)?;
-    let other = lab.family.vip(2);
-    lab.service(Protocol::Udp, other, &[lab.family.pod(2)])?;
-    let quote = talk.translated(Side::Backend, &talk.later(Side::Backend)).bytes();
-    let error = Packet::icmp(talk.client.ip(), other.ip(), some(lab.family), &quote);
-    not_ours(lab, Hook::FromPod, &error)
+/// An error about a packet of an address other than the error's destination is forged.
+fn other_vip(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let flow = flow(fixture, Protocol::Udp)?;
+    let other = fixture.family.vip(2);
+    fixture.service(Protocol::Udp, other, &[fixture.family.pod(2)])?;
+    let quote = flow.translated(Side::Backend, &flow.later(Side::Backend)).bytes();
+    let error = Packet::icmp(flow.client.ip(), other.ip(), some(fixture.family), &quote);
+    not_ours(fixture, Hook::FromPod, &error)
 }
 
 /// An error to the VIP about a packet that the client has never had.
-fn foreign_view(lab: &mut Lab) -> anyhow::Result<()> {
-    let talk = talk(lab, Protocol::Udp)?;
-    let (client, vip) = (talk.client.ip(), talk.vip.ip());
+fn foreign_view(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let flow = flow(fixture, Protocol::Udp)?;
+    let (client, vip) = (flow.client.ip(), flow.vip.ip());
     let quotes = [
-        talk.translated(Side::Client, &talk.later(Side::Client)),
-        talk.later(Side::Backend),
-        talk.later(Side::Client),
+        flow.translated(Side::Client, &flow.later(Side::Client)),
+        flow.later(Side::Backend),
+        flow.later(Side::Client),
     ];
     for quote in quotes {
-        let error = Packet::icmp(client, vip, some(lab.family), &quote.bytes());
-        not_ours(lab, Hook::FromPod, &error)?;
+        let error = Packet::icmp(client, vip, some(fixture.family), &quote.bytes());
+        not_ours(fixture, Hook::FromPod, &error)?;
     }
     Ok(())
 }
 
-fn outer_headers(lab: &mut Lab) -> anyhow::Result<()> {
+fn outer_headers(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let talk = talk(lab, protocol)?;
-        for error in every_error(talk, &[some(lab.family)]) {
-            let packet = talk.later(error.about);
-            let quote = talk.translated(error.about, &packet).bytes();
+        let flow = flow(fixture, protocol)?;
+        for error in every_error(flow, &[some(fixture.family)]) {
+            let packet = flow.later(error.about);
+            let quote = flow.translated(error.about, &packet).bytes();
             let shape = |error: Packet| {
                 let error = error.hops(255);
-                match Packet::family_of(talk.client.ip()) {
+                match Packet::family_of(flow.client.ip()) {
                     Family::V4 => error.options(&[148, 4, 0, 0]),
                     Family::V6 => error.extensions(&[Extension::HopByHop, Extension::Destination]),
                 }
             };
             let received = shape(error.received(&packet.bytes()));
-            error.becomes(lab, shape(error.sent(&quote)), received)?;
+            error.becomes(fixture, shape(error.sent(&quote)), received)?;
         }
     }
     Ok(())
@@ -475,23 +485,23 @@ fn redirect(router: IpAddr, packet: &Packet, station: bool) -> Packet {
     }
 }
 
-fn redirects(lab: &mut Lab) -> anyhow::Result<()> {
+fn redirects(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let talk = talk(lab, protocol)?;
+        let flow = flow(fixture, protocol)?;
         for station in [false, true] {
-            // It is the way to one backend, which the client is not to know.
-            let packet = talk.translated(Side::Client, &talk.later(Side::Client));
-            let about_ours = redirect(lab.family.router(), &packet, station);
+            // The redirect is for one backend; the client must not learn its address.
+            let packet = flow.translated(Side::Client, &flow.later(Side::Client));
+            let about_ours = redirect(fixture.family.router(), &packet, station);
             let dropped = Expect::dropped(Counter::RedirectDropped);
-            lab.expect(Hook::ToPod, about_ours, dropped)?;
+            fixture.expect(Hook::ToPod, about_ours, dropped)?;
 
-            let packet = Packet::first(protocol, talk.client, lab.family.stranger());
-            let about_others = redirect(lab.family.router(), &packet, station);
-            lab.ignores(Hook::ToPod, about_others)?;
+            let packet = Packet::first(protocol, flow.client, fixture.family.stranger());
+            let about_others = redirect(fixture.family.router(), &packet, station);
+            fixture.ignores(Hook::ToPod, about_others)?;
 
-            let packet = talk.translated(Side::Backend, &talk.later(Side::Backend));
-            let to_vip = redirect(lab.family.client(1).ip(), &packet, station);
-            not_ours(lab, Hook::FromPod, &to_vip)?;
+            let packet = flow.translated(Side::Backend, &flow.later(Side::Backend));
+            let to_vip = redirect(fixture.family.client(1).ip(), &packet, station);
+            not_ours(fixture, Hook::FromPod, &to_vip)?;
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What a program is expected to do with a packet, to the last byte and table entry.
+//! The expected result of a program for a packet, compared byte by byte and entry by entry.
 
 use std::{fmt::Write as _, ops::RangeInclusive, panic::Location};
 
@@ -6,8 +6,8 @@ use anyhow::{Context as _, bail};
 use mcs_common::Counter;
 
 use crate::{
-    kernel::Ran,
-    lab::{Hook, Lab},
+    fixture::{Fixture, Hook},
+    kernel::RunResult,
     medium::Way,
     packet::Packet,
     tables::Tables,
@@ -20,22 +20,22 @@ pub(crate) const SHOT: i32 = 2;
 /// `TC_ACT_REDIRECT`.
 pub(crate) const REDIRECT: i32 = 7;
 
-/// Where a packet goes, as an IP packet without its link header.
+/// Where a packet goes. Packets are without a link header.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
-    /// On, as this.
+    /// It passes, as this.
     Next(Vec<u8>),
-    /// Back out of the device that it came from, to the station that sent it, as this.
+    /// It is sent back, out of the device and to the station that it came from, as this.
     Back(Vec<u8>),
-    /// On, as the frame that came.
+    /// It passes unchanged.
     Frame,
-    /// Nowhere.
+    /// It is dropped.
     Dropped,
 }
 
 type Effect = Box<dyn FnOnce(&mut Tables)>;
 
-/// What comes of a packet. What is not declared is not to happen.
+/// The expected result for a packet. Anything that is not declared here must not happen.
 pub(crate) struct Expect {
     outcome: Outcome,
     counters: Vec<Counter>,
@@ -47,7 +47,7 @@ impl Expect {
         Self { outcome, counters: Vec::new(), effects: Vec::new() }
     }
 
-    /// The packet goes on as this.
+    /// The packet passes, as this.
     pub(crate) fn next(packet: impl Wire) -> Self {
         Self::new(Outcome::Next(packet.wire()))
     }
@@ -62,7 +62,7 @@ impl Expect {
         Self::new(Outcome::Dropped).counts(&[reason])
     }
 
-    /// These counters are counted, each as often as it stands here.
+    /// These counters increase, each by the number of times that it is listed.
     pub(crate) fn counts(mut self, counters: &[Counter]) -> Self {
         self.counters.extend(counters);
         self
@@ -75,7 +75,7 @@ impl Expect {
     }
 }
 
-/// What can be put on a wire.
+/// A packet or a frame.
 pub(crate) trait Wire {
     fn wire(&self) -> Vec<u8>;
 }
@@ -98,13 +98,13 @@ impl<T: Wire + ?Sized> Wire for &T {
     }
 }
 
-/// A packet that has gone through a program.
+/// The result of a program for a packet.
 pub(crate) struct Sent {
     hook: Hook,
     place: &'static Location<'static>,
     frame: Vec<u8>,
-    ran: Ran,
-    /// When: nanoseconds of `CLOCK_MONOTONIC`.
+    ran: RunResult,
+    /// The time of the run, in nanoseconds of `CLOCK_MONOTONIC`.
     run: RangeInclusive<u64>,
 }
 
@@ -126,8 +126,8 @@ impl Sent {
     }
 }
 
-impl Lab {
-    /// Runs a program on a packet that is none of its business.
+impl Fixture {
+    /// Runs a program on a packet that it must ignore.
     #[track_caller]
     pub(crate) fn ignores(&mut self, hook: Hook, packet: impl Wire) -> anyhow::Result<()> {
         let expect = Expect::next(packet.wire());
@@ -146,14 +146,14 @@ impl Lab {
         self.compare(&sent, expect)
     }
 
-    /// As [`Lab::ignores`], on a frame that is there already.
+    /// As [`Fixture::ignores`], on a frame that is there already.
     #[track_caller]
     pub(crate) fn ignores_frame(&mut self, hook: Hook, frame: Vec<u8>) -> anyhow::Result<()> {
         let sent = self.send_frame(hook, frame)?;
         self.compare(&sent, Expect::new(Outcome::Frame))
     }
 
-    /// Runs a program on a packet. [`Lab::compare`] is due.
+    /// Runs a program on a packet. The caller has to call [`Fixture::compare`] afterwards.
     #[track_caller]
     pub(crate) fn send(&self, hook: Hook, packet: impl Wire) -> anyhow::Result<Sent> {
         self.send_frame(hook, self.medium.frame(&packet.wire(), Way::On))

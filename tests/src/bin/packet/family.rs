@@ -43,7 +43,7 @@ impl Family {
         self.host(3, 1)
     }
 
-    /// What has nothing to do with any VIP.
+    /// An address that is neither a VIP nor a backend.
     pub(crate) const fn stranger(self) -> SocketAddr {
         SocketAddr::new(self.host(4, 1), 443)
     }

@@ -4,72 +4,72 @@ use mcs_tests::suite::Suite;
 
 use crate::{
     each,
-    lab::{Hook, Lab},
+    fixture::{Fixture, Hook},
     packet::{Packet, Protocol, flag},
-    talk::{Side, Talk},
+    test_flow::{Side, TestFlow},
 };
 
-pub(crate) fn cases(suite: &mut Suite<Lab>) {
+pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "flow: TCP from SYN to FIN", tcp);
     each(suite, "flow: TCP that is reset", reset);
     each(suite, "flow: TCP that begins in the middle", middle);
     each(suite, "flow: UDP", udp);
 }
 
-fn talk(lab: &mut Lab, protocol: Protocol) -> anyhow::Result<Talk> {
-    let service = lab.service(protocol, lab.family.vip(1), &[lab.family.pod(1)])?;
-    Ok(Talk::new(lab.family.client(1), &service))
+fn flow(fixture: &mut Fixture, protocol: Protocol) -> anyhow::Result<TestFlow> {
+    let service = fixture.service(protocol, fixture.family.vip(1), &[fixture.family.pod(1)])?;
+    Ok(TestFlow::new(fixture.family.client(1), &service))
 }
 
-fn tcp(lab: &mut Lab) -> anyhow::Result<()> {
-    let talk = talk(lab, Protocol::Tcp)?;
-    lab.established(&talk)?;
+fn tcp(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let flow = flow(fixture, Protocol::Tcp)?;
+    fixture.established(&flow)?;
     let packet = |side, flags| {
-        let (from, to) = talk.ends(side);
+        let (from, to) = flow.ends(side);
         Packet::tcp(from, to, flags)
     };
-    lab.carries(&talk, Side::Client, &packet(Side::Client, flag::ACK))?;
+    fixture.carries(&flow, Side::Client, &packet(Side::Client, flag::ACK))?;
     for side in Side::BOTH {
-        lab.carries(&talk, side, &talk.later(side))?;
-        lab.carries(&talk, side, &talk.later(side).payload(&[0x5a; 1400]))?;
+        fixture.carries(&flow, side, &flow.later(side))?;
+        fixture.carries(&flow, side, &flow.later(side).payload(&[0x5a; 1400]))?;
     }
     for side in Side::BOTH {
-        lab.carries(&talk, side, &packet(side, flag::FIN | flag::ACK))?;
-        lab.carries(&talk, side, &packet(side, flag::ACK))?;
-    }
-    Ok(())
-}
-
-fn reset(lab: &mut Lab) -> anyhow::Result<()> {
-    for side in Side::BOTH {
-        lab.reset(lab.family, lab.medium)?;
-        let talk = talk(lab, Protocol::Tcp)?;
-        lab.established(&talk)?;
-        let (from, to) = talk.ends(side);
-        lab.carries(&talk, side, &Packet::tcp(from, to, flag::RST | flag::ACK))?;
-        // It was not believed.
-        lab.carries(&talk, side, &talk.later(side))?;
-        lab.carries(&talk, side, &Packet::tcp(from, to, flag::RST))?;
+        fixture.carries(&flow, side, &packet(side, flag::FIN | flag::ACK))?;
+        fixture.carries(&flow, side, &packet(side, flag::ACK))?;
     }
     Ok(())
 }
 
-fn middle(lab: &mut Lab) -> anyhow::Result<()> {
-    let talk = talk(lab, Protocol::Tcp)?;
-    lab.opens(&talk, &talk.later(Side::Client))?;
-    lab.carries(&talk, Side::Backend, &talk.later(Side::Backend))?;
-    lab.carries(&talk, Side::Client, &talk.later(Side::Client))
+fn reset(fixture: &mut Fixture) -> anyhow::Result<()> {
+    for side in Side::BOTH {
+        fixture.reset(fixture.family, fixture.medium)?;
+        let flow = flow(fixture, Protocol::Tcp)?;
+        fixture.established(&flow)?;
+        let (from, to) = flow.ends(side);
+        fixture.carries(&flow, side, &Packet::tcp(from, to, flag::RST | flag::ACK))?;
+        // The peer has ignored the reset.
+        fixture.carries(&flow, side, &flow.later(side))?;
+        fixture.carries(&flow, side, &Packet::tcp(from, to, flag::RST))?;
+    }
+    Ok(())
 }
 
-fn udp(lab: &mut Lab) -> anyhow::Result<()> {
-    let talk = talk(lab, Protocol::Udp)?;
-    // A reply to nobody.
-    lab.ignores(Hook::ToPod, talk.later(Side::Backend))?;
-    lab.established(&talk)?;
+fn middle(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let flow = flow(fixture, Protocol::Tcp)?;
+    fixture.opens(&flow, &flow.later(Side::Client))?;
+    fixture.carries(&flow, Side::Backend, &flow.later(Side::Backend))?;
+    fixture.carries(&flow, Side::Client, &flow.later(Side::Client))
+}
+
+fn udp(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let flow = flow(fixture, Protocol::Udp)?;
+    // A reply without a flow.
+    fixture.ignores(Hook::ToPod, flow.later(Side::Backend))?;
+    fixture.established(&flow)?;
     for side in Side::BOTH {
-        lab.carries(&talk, side, &talk.later(side))?;
-        lab.carries(&talk, side, &talk.later(side).payload(&[]))?;
-        lab.carries(&talk, side, &talk.later(side).payload(&[0xa5; 1401]))?;
+        fixture.carries(&flow, side, &flow.later(side))?;
+        fixture.carries(&flow, side, &flow.later(side).payload(&[]))?;
+        fixture.carries(&flow, side, &flow.later(side).payload(&[0xa5; 1401]))?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Packets of every sort, through every program.
+//! Random packets through every program.
 
 use std::cell::RefCell;
 
@@ -12,8 +12,8 @@ use proptest::{collection::vec, option, prelude::*, sample::Index, sample::selec
 
 use crate::{
     family::Family,
+    fixture::{Fixture, Hook},
     hostile::{furnish, is_runnable},
-    lab::{Hook, Lab},
     medium::Medium,
 };
 
@@ -22,11 +22,11 @@ const SERIES: u32 = 400;
 /// Packets of one series.
 const PACKETS: usize = 24;
 
-pub(crate) fn cases(suite: &mut Suite<Lab>) {
-    suite.case("fuzz: packets of every sort, through every program", |lab| {
-        let lab = RefCell::new(lab);
+pub(crate) fn cases(suite: &mut Suite<Fixture>) {
+    suite.case("fuzz: packets of every sort, through every program", |fixture| {
+        let fixture = RefCell::new(fixture);
         fuzz(Regressions::PACKETS, SERIES, &Series::any(), |series| {
-            series.run(&mut lab.borrow_mut())
+            series.run(&mut fixture.borrow_mut())
         })
     });
 }
@@ -39,16 +39,16 @@ struct Series {
     packets: Vec<Broken>,
 }
 
-/// A packet that was valid, or never was.
+/// A packet of a series: a changed valid packet, or noise.
 #[derive(Clone, Debug)]
 enum Broken {
-    /// One that is sent to a program, perhaps to another than that, with these changes.
+    /// A valid packet with these changes, for its own program or another one.
     Seed { seed: Index, hook: Option<Hook>, changes: Vec<Change>, summed: bool },
     /// Noise behind the version of IP.
     Noise { hook: Hook, bytes: Vec<u8> },
 }
 
-/// What is done to a packet. Places are within its headers, lengths within reason.
+/// A change of a packet.
 #[derive(Clone, Debug)]
 enum Change {
     Byte(Index, u8),
@@ -57,11 +57,11 @@ enum Change {
     Append(Vec<u8>),
     Insert(Index, Vec<u8>),
     Remove(Index, usize),
-    /// Makes its headers say how long it is.
+    /// Corrects the lengths in its headers.
     Lengths,
     /// The flags and the offset of a fragment of IPv4.
     Fragment(u16),
-    /// IPv6 extension headers in front of all others: kinds, and what stands in them.
+    /// IPv6 extension headers in front of all others: kinds and contents.
     Extensions(Vec<(u8, [u8; 7])>),
 }
 
@@ -78,10 +78,10 @@ impl Series {
             .prop_map(|(family, medium, packets)| Self { family, medium, packets })
     }
 
-    /// Runs the programs. Whatever comes of a packet is one of what may: [`Lab::judge`].
-    fn run(&self, lab: &mut Lab) -> anyhow::Result<()> {
-        lab.reset(self.family, self.medium)?;
-        let seeds = furnish(lab)?;
+    /// Runs the programs and checks each result with [`Fixture::check_invariants`].
+    fn run(&self, fixture: &mut Fixture) -> anyhow::Result<()> {
+        fixture.reset(self.family, self.medium)?;
+        let seeds = furnish(fixture)?;
         for (nth, broken) in self.packets.iter().enumerate() {
             let (hook, packet) = match broken {
                 Broken::Seed { seed, hook, changes, summed } => {
@@ -98,7 +98,7 @@ impl Series {
                 Broken::Noise { hook, bytes } => (*hook, noise(self.family, bytes)),
             };
             if is_runnable((self.family, self.medium), &packet) {
-                lab.judge(hook, &packet).with_context(|| format!("packet {nth}"))?;
+                fixture.check_invariants(hook, &packet).with_context(|| format!("packet {nth}"))?;
             }
         }
         Ok(())

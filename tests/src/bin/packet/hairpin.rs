@@ -1,4 +1,4 @@
-//! A pod that is a backend of the service it calls, and is chosen.
+//! Hairpin flows: a pod calls a service and is chosen as its own backend.
 
 use std::net::SocketAddr;
 
@@ -8,97 +8,99 @@ use mcs_tests::suite::Suite;
 use crate::{
     each,
     expect::Expect,
-    lab::{Hook, Lab},
+    fixture::{Fixture, Hook},
     packet::{Packet, Protocol, flag},
-    talk::{Side, Talk},
+    test_flow::{Side, TestFlow},
 };
 
-pub(crate) fn cases(suite: &mut Suite<Lab>) {
+pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "hairpin: both ways", both_ways);
     each(suite, "hairpin: two VIPs of one backend", two_vips);
     each(suite, "hairpin: among other backends", among_others);
 }
 
-/// The backend that the client itself is.
+/// The client as a backend.
 fn own_backend(client: SocketAddr) -> SocketAddr {
     SocketAddr::new(client.ip(), 8080)
 }
 
-fn talk(lab: &mut Lab, protocol: Protocol, vip: SocketAddr) -> anyhow::Result<Talk> {
-    let client = lab.family.client(1);
-    let service = lab.service(protocol, vip, &[own_backend(client)])?;
-    Ok(Talk::new(client, &service))
+fn flow(fixture: &mut Fixture, protocol: Protocol, vip: SocketAddr) -> anyhow::Result<TestFlow> {
+    let client = fixture.family.client(1);
+    let service = fixture.service(protocol, vip, &[own_backend(client)])?;
+    Ok(TestFlow::new(client, &service))
 }
 
-/// Data goes both ways, and nothing happens to it on its way into the pod.
+/// Sends data both ways, and checks that `to_pod` does not change it.
 #[track_caller]
-fn chat(lab: &mut Lab, talk: &Talk) -> anyhow::Result<()> {
+fn exchange_both_ways(fixture: &mut Fixture, flow: &TestFlow) -> anyhow::Result<()> {
     for side in Side::BOTH {
-        let packet = talk.later(side);
-        lab.carries(talk, side, &packet)?;
-        lab.ignores(Hook::ToPod, talk.translated(side, &packet))?;
+        let packet = flow.later(side);
+        fixture.carries(flow, side, &packet)?;
+        fixture.ignores(Hook::ToPod, flow.translated(side, &packet))?;
     }
     Ok(())
 }
 
-fn both_ways(lab: &mut Lab) -> anyhow::Result<()> {
+fn both_ways(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        lab.reset(lab.family, lab.medium)?;
-        let talk = talk(lab, protocol, lab.family.vip(1))?;
-        lab.established(&talk)?;
-        chat(lab, &talk)?;
+        fixture.reset(fixture.family, fixture.medium)?;
+        let flow = flow(fixture, protocol, fixture.family.vip(1))?;
+        fixture.established(&flow)?;
+        exchange_both_ways(fixture, &flow)?;
         // A packet from outside that looks like the pod's.
-        lab.ignores(Hook::ToPod, talk.later(Side::Backend))?;
+        fixture.ignores(Hook::ToPod, flow.later(Side::Backend))?;
         if protocol == Protocol::Tcp {
             for side in Side::BOTH {
-                let (from, to) = talk.ends(side);
-                lab.carries(&talk, side, &Packet::tcp(from, to, flag::FIN | flag::ACK))?;
+                let (from, to) = flow.ends(side);
+                fixture.carries(&flow, side, &Packet::tcp(from, to, flag::FIN | flag::ACK))?;
             }
         }
         // Without the flow, a packet of the pod to the VIP is that of a client.
-        lab.evict_flows()?;
-        lab.allow_refusals(0)?;
+        fixture.evict_flows()?;
+        fixture.allow_refusals(0)?;
         let dropped = Expect::dropped(Counter::PacketRefusedUnknownPort);
         let dropped = dropped.counts(&[Counter::RefusalLimited]);
-        lab.expect(Hook::FromPod, talk.later(Side::Backend), dropped)?;
+        fixture.expect(Hook::FromPod, flow.later(Side::Backend), dropped)?;
     }
     Ok(())
 }
 
-fn two_vips(lab: &mut Lab) -> anyhow::Result<()> {
+fn two_vips(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        lab.reset(lab.family, lab.medium)?;
+        fixture.reset(fixture.family, fixture.medium)?;
         // Each has its VIP as the source at the pod, so that they are never one.
-        let talks =
-            [talk(lab, protocol, lab.family.vip(1))?, talk(lab, protocol, lab.family.vip(2))?];
-        talks.iter().try_for_each(|talk| lab.established(talk))?;
-        talks.iter().try_for_each(|talk| chat(lab, talk))?;
+        let flows = [
+            flow(fixture, protocol, fixture.family.vip(1))?,
+            flow(fixture, protocol, fixture.family.vip(2))?,
+        ];
+        flows.iter().try_for_each(|flow| fixture.established(flow))?;
+        flows.iter().try_for_each(|flow| exchange_both_ways(fixture, flow))?;
         // Two ports of one VIP are.
-        let mut vip = lab.family.vip(1);
+        let mut vip = fixture.family.vip(1);
         vip.set_port(81);
-        let client = lab.family.client(1);
-        let service = lab.service(protocol, vip, &[own_backend(client)])?;
-        let (other, _) = lab.opens_somehow(client, &service)?;
+        let client = fixture.family.client(1);
+        let service = fixture.service(protocol, vip, &[own_backend(client)])?;
+        let (other, _) = fixture.opens_with_any_choice(client, &service)?;
         assert_ne!(other.source.port(), client.port());
-        chat(lab, &other)?;
-        talks.iter().try_for_each(|talk| chat(lab, talk))?;
+        exchange_both_ways(fixture, &other)?;
+        flows.iter().try_for_each(|flow| exchange_both_ways(fixture, flow))?;
     }
     Ok(())
 }
 
-fn among_others(lab: &mut Lab) -> anyhow::Result<()> {
+fn among_others(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        lab.reset(lab.family, lab.medium)?;
-        let client = lab.family.client(1);
-        let backends = [own_backend(client), lab.family.pod(1), lab.family.pod(2)];
-        let service = lab.service(protocol, lab.family.vip(1), &backends)?;
+        fixture.reset(fixture.family, fixture.medium)?;
+        let client = fixture.family.client(1);
+        let backends = [own_backend(client), fixture.family.pod(1), fixture.family.pod(2)];
+        let service = fixture.service(protocol, fixture.family.vip(1), &backends)?;
         let mut itself = 0;
         for port in 1..=60 {
             let client = SocketAddr::new(client.ip(), 30_000 + port);
-            let (talk, _) = lab.opens_somehow(client, &service)?;
-            itself += usize::from(talk.is_hairpin());
+            let (flow, _) = fixture.opens_with_any_choice(client, &service)?;
+            itself += usize::from(flow.is_hairpin());
             for side in [Side::Backend, Side::Client] {
-                lab.carries(&talk, side, &talk.later(side))?;
+                fixture.carries(&flow, side, &flow.later(side))?;
             }
         }
         assert!((5..=40).contains(&itself), "{itself} of 60 connections went to the pod itself");

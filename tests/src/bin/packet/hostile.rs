@@ -1,4 +1,4 @@
-//! Packets that are cut short, lie about their lengths, or are broken at random.
+//! Broken packets: cut short, with false lengths, or changed at random.
 
 use anyhow::Context as _;
 use fastrand::Rng;
@@ -8,13 +8,13 @@ use mcs_tests::suite::Suite;
 use crate::{
     each_on,
     family::Family,
-    lab::{Hook, Lab},
+    fixture::{Fixture, Hook},
     medium::Medium,
     packet::{Extension, Packet, Protocol, flag},
-    talk::{Side, Talk},
+    test_flow::{Side, TestFlow},
 };
 
-pub(crate) fn cases(suite: &mut Suite<Lab>) {
+pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     // Refusals cut the packet, which is more than the kernel's check of its sum allows for.
     let media = Medium::UNSUMMED;
     each_on(suite, "hostile: cut short at every byte", media, cut);
@@ -25,20 +25,20 @@ pub(crate) fn cases(suite: &mut Suite<Lab>) {
     each_on(suite, "hostile: broken at random", media, random);
 }
 
-/// What is sent to which program.
+/// A packet, and the program that gets it.
 pub(crate) type Seeds = Vec<(Hook, Vec<u8>)>;
 
 /// Flows to a pod, and valid packets of every sort.
-pub(crate) fn furnish(lab: &mut Lab) -> anyhow::Result<Seeds> {
-    lab.reset(lab.family, lab.medium)?;
-    let (family, mut seeds) = (lab.family, Seeds::new());
+pub(crate) fn furnish(fixture: &mut Fixture) -> anyhow::Result<Seeds> {
+    fixture.reset(fixture.family, fixture.medium)?;
+    let (family, mut seeds) = (fixture.family, Seeds::new());
     for protocol in Protocol::ALL {
-        let service = lab.service(protocol, family.vip(1), &[family.pod(1)])?;
-        let talk = Talk::new(family.client(1), &service);
-        lab.established(&talk)?;
-        seeds.extend(valid(&talk));
+        let service = fixture.service(protocol, family.vip(1), &[family.pod(1)])?;
+        let flow = TestFlow::new(family.client(1), &service);
+        fixture.established(&flow)?;
+        seeds.extend(valid(&flow));
     }
-    lab.set_flows_used(FlowsUsed::YES)?;
+    fixture.set_flows_used(FlowsUsed::YES)?;
     let (client, vip) = (family.client(1), family.vip(1));
     let mut unknown = vip;
     unknown.set_port(7);
@@ -56,11 +56,11 @@ pub(crate) fn furnish(lab: &mut Lab) -> anyhow::Result<Seeds> {
 }
 
 /// Packets of a flow, both ways.
-fn valid(talk: &Talk) -> Seeds {
-    let family = Packet::family_of(talk.client.ip());
+fn valid(flow: &TestFlow) -> Seeds {
+    let family = Packet::family_of(flow.client.ip());
     let mut seeds = Seeds::new();
     for side in Side::BOTH {
-        let packet = talk.later(side);
+        let packet = flow.later(side);
         let long = packet.clone().payload(&[0x6d; 90]);
         let (shaped, error) = match family {
             Family::V4 => (packet.clone().options(&[148, 4, 0, 0, 1, 1, 1, 0]), (3, 4)),
@@ -73,11 +73,11 @@ fn valid(talk: &Talk) -> Seeds {
                 (packet.clone().extensions(&chain), (2, 0))
             }
         };
-        let (from, to) = talk.translated_ends(side);
-        let quote = talk.translated(side, &packet).bytes();
+        let (from, to) = flow.translated_ends(side);
+        let quote = flow.translated(side, &packet).bytes();
         let error = Packet::icmp(to.ip(), from.ip(), (error.0, error.1, [0, 0, 5, 0]), &quote);
-        let hook = talk.hook(side);
-        let other = talk.hook(if side == Side::Client { Side::Backend } else { Side::Client });
+        let hook = flow.hook(side);
+        let other = flow.hook(if side == Side::Client { Side::Backend } else { Side::Client });
         let ours = [packet.clone(), packet.without_checksum(), shaped];
         seeds.extend(ours.iter().map(|packet| (hook, packet.bytes())));
         seeds.extend(long.pieces(&[48]).into_iter().map(|piece| (hook, piece)));
@@ -89,24 +89,27 @@ fn valid(talk: &Talk) -> Seeds {
 /// Flows that broken packets may make before the table is emptied.
 const FLOWS: usize = 200;
 
-/// Tries what `broken` makes of valid packets.
-fn try_all(lab: &mut Lab, mut broken: impl FnMut(&[u8]) -> Vec<Vec<u8>>) -> anyhow::Result<()> {
-    let seeds = furnish(lab)?;
+/// Sends the packets that `broken` makes of valid ones.
+fn try_all(
+    fixture: &mut Fixture,
+    mut broken: impl FnMut(&[u8]) -> Vec<Vec<u8>>,
+) -> anyhow::Result<()> {
+    let seeds = furnish(fixture)?;
     for (hook, seed) in &seeds {
         for (count, packet) in broken(seed).iter().enumerate() {
             if count % FLOWS == FLOWS - 1 {
-                furnish(lab)?;
+                furnish(fixture)?;
             }
-            lab.judge(*hook, packet)?;
+            fixture.check_invariants(*hook, packet)?;
         }
     }
     Ok(())
 }
 
-/// Whether `BPF_PROG_TEST_RUN` takes such a packet: it wants an IP header where the ethertype says
-/// so, and is told of bare packets as in [`Medium::Bare`].
-pub(crate) fn is_runnable(lab: (Family, Medium), packet: &[u8]) -> bool {
-    let (family, medium) = lab;
+/// Whether `BPF_PROG_TEST_RUN` accepts such a packet: it wants an IP header if the ethertype says
+/// so. [`Medium::Bare`] describes where it reads the ethertype of bare packets.
+pub(crate) fn is_runnable(fixture: (Family, Medium), packet: &[u8]) -> bool {
+    let (family, medium) = fixture;
     match medium {
         Medium::Vlan | Medium::DoubleVlan => true,
         Medium::Ethernet | Medium::Summed => match family {
@@ -118,9 +121,9 @@ pub(crate) fn is_runnable(lab: (Family, Medium), packet: &[u8]) -> bool {
     }
 }
 
-fn cut(lab: &mut Lab) -> anyhow::Result<()> {
-    let of = (lab.family, lab.medium);
-    try_all(lab, |packet| {
+fn cut(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let of = (fixture.family, fixture.medium);
+    try_all(fixture, |packet| {
         let cuts = (0..packet.len()).map(|length| packet[..length].to_vec());
         cuts.filter(|packet| is_runnable(of, packet)).collect()
     })
@@ -129,8 +132,8 @@ fn cut(lab: &mut Lab) -> anyhow::Result<()> {
 /// Bytes of a packet that are its headers, those inside an error included.
 const HEADERS: usize = 110;
 
-fn bytes(lab: &mut Lab) -> anyhow::Result<()> {
-    try_all(lab, |packet| {
+fn bytes(fixture: &mut Fixture) -> anyhow::Result<()> {
+    try_all(fixture, |packet| {
         let mut all = Vec::new();
         for at in 0..packet.len().min(HEADERS) {
             let old = packet[at];
@@ -145,16 +148,16 @@ fn bytes(lab: &mut Lab) -> anyhow::Result<()> {
     })
 }
 
-fn lengths(lab: &mut Lab) -> anyhow::Result<()> {
-    let header = if lab.family == Family::V4 { 20 } else { 40 };
+fn lengths(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let header = if fixture.family == Family::V4 { 20 } else { 40 };
     // The length of the packet; of UDP, TCP and the quote's; and the data offset of TCP.
     let inner = header + 8;
-    let words = match lab.family {
+    let words = match fixture.family {
         Family::V4 => [2, header + 4, inner + 2, inner + header + 4],
         Family::V6 => [4, header + 4, inner + 4, inner + header + 4],
     };
     let nibbles = [0, header + 12, inner, inner + header + 12];
-    try_all(lab, |packet| {
+    try_all(fixture, |packet| {
         let mut all = Vec::new();
         for at in words {
             let near = [0, 7, 8, 19, 20, 21, 39, 40, 41];
@@ -187,24 +190,26 @@ fn lengths(lab: &mut Lab) -> anyhow::Result<()> {
     })
 }
 
-fn nested(lab: &mut Lab) -> anyhow::Result<()> {
-    furnish(lab)?;
-    let (client, vip) = (lab.family.client(1), lab.family.vip(1));
-    let kind = if lab.family == Family::V4 { (3, 1, [0; 4]) } else { (1, 0, [0; 4]) };
+fn nested(fixture: &mut Fixture) -> anyhow::Result<()> {
+    furnish(fixture)?;
+    let (client, vip) = (fixture.family.client(1), fixture.family.vip(1));
+    let kind = if fixture.family == Family::V4 { (3, 1, [0; 4]) } else { (1, 0, [0; 4]) };
     // Errors about errors about errors.
     let mut packet = Packet::udp(vip, client);
     for depth in 0..6 {
         packet = Packet::icmp(client.ip(), vip.ip(), kind, &packet.bytes());
-        lab.judge(Hook::FromPod, &packet.bytes()).with_context(|| format!("depth {depth}"))?;
-        lab.judge(Hook::ToPod, &packet.bytes())?;
+        fixture
+            .check_invariants(Hook::FromPod, &packet.bytes())
+            .with_context(|| format!("depth {depth}"))?;
+        fixture.check_invariants(Hook::ToPod, &packet.bytes())?;
     }
     // IP in IP, and every chain of extension headers of up to eight.
     let inside = Packet::udp(client, vip).bytes();
     for protocol in [4, 41] {
         let packet = Packet::other(client.ip(), vip.ip(), protocol, &inside);
-        lab.judge(Hook::FromPod, &packet.bytes())?;
+        fixture.check_invariants(Hook::FromPod, &packet.bytes())?;
     }
-    if lab.family == Family::V4 {
+    if fixture.family == Family::V4 {
         return Ok(());
     }
     let kinds = [
@@ -220,20 +225,24 @@ fn nested(lab: &mut Lab) -> anyhow::Result<()> {
         for _ in 0..20 {
             let chain: Vec<_> = (0..length).filter_map(|_| rng.choice(kinds)).collect();
             let to_vip = Packet::udp(client, vip).extensions(&chain);
-            lab.judge(Hook::FromPod, &to_vip.bytes()).with_context(|| format!("{chain:?}"))?;
-            let reply = Packet::udp(lab.family.pod(1), client).extensions(&chain);
-            lab.judge(Hook::ToPod, &reply.bytes()).with_context(|| format!("{chain:?}"))?;
+            fixture
+                .check_invariants(Hook::FromPod, &to_vip.bytes())
+                .with_context(|| format!("{chain:?}"))?;
+            let reply = Packet::udp(fixture.family.pod(1), client).extensions(&chain);
+            fixture
+                .check_invariants(Hook::ToPod, &reply.bytes())
+                .with_context(|| format!("{chain:?}"))?;
         }
     }
     Ok(())
 }
 
-fn random(lab: &mut Lab) -> anyhow::Result<()> {
+fn random(fixture: &mut Fixture) -> anyhow::Result<()> {
     const TRIALS: usize = 40;
 
-    let of = (lab.family, lab.medium);
+    let of = (fixture.family, fixture.medium);
     let mut rng = Rng::with_seed(0x6d63_7372);
-    try_all(lab, |seed| {
+    try_all(fixture, |seed| {
         let packets = (0..TRIALS).map(|_| {
             let mut packet = seed.to_vec();
             for _ in 0..rng.usize(1..5) {

@@ -1,4 +1,4 @@
-//! `BPF_PROG_TEST_RUN`. aya's `TestRun` cannot ask for `CHECKSUM_COMPLETE`.
+//! Calls `BPF_PROG_TEST_RUN` directly, because aya's `TestRun` cannot set `CHECKSUM_COMPLETE`.
 
 #![expect(unsafe_code, reason = "bpf(2)")]
 
@@ -15,9 +15,9 @@ const BPF_F_TEST_SKB_CHECKSUM_COMPLETE: u32 = 1 << 2;
 /// Longer than any packet of the suite.
 const ROOM: usize = 4096;
 
-/// What came of a packet.
+/// The result of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Ran {
+pub(crate) struct RunResult {
     /// What the program returned.
     pub(crate) verdict: i32,
     /// The frame as the program left it.
@@ -50,7 +50,7 @@ pub(crate) fn run(
     frame: &[u8],
     segment: u32,
     summed: bool,
-) -> anyhow::Result<Ran> {
+) -> anyhow::Result<RunResult> {
     let mut out = vec![0; ROOM];
     let mut context = [0_u32; CONTEXT_WORDS];
     context[GSO_SIZE] = segment;
@@ -82,5 +82,5 @@ pub(crate) fn run(
     // SAFETY: as above.
     let test = unsafe { attr.test };
     out.truncate(usize::try_from(test.data_size_out)?);
-    Ok(Ran { verdict: test.retval.cast_signed(), frame: out })
+    Ok(RunResult { verdict: test.retval.cast_signed(), frame: out })
 }

@@ -14,15 +14,15 @@ mod echo;
 mod errors;
 mod expect;
 mod family;
+mod fixture;
 mod flows;
 mod fragments;
 mod fuzz;
 mod hairpin;
 mod headers;
 mod hostile;
-mod judge;
+mod invariants;
 mod kernel;
-mod lab;
 mod medium;
 mod misses;
 mod packet;
@@ -31,10 +31,10 @@ mod removal;
 mod segments;
 mod table;
 mod tables;
-mod talk;
+mod test_flow;
 mod uplink;
 
-use self::{coverage::Coverage, family::Family, lab::Lab, medium::Medium};
+use self::{coverage::Coverage, family::Family, fixture::Fixture, medium::Medium};
 
 fn main() -> ExitCode {
     let mut suite = Suite::default();
@@ -57,56 +57,58 @@ fn main() -> ExitCode {
     hostile::cases(&mut suite);
     fuzz::cases(&mut suite);
     suite.last("coverage: everything, once all cases have run", covered);
-    suite.main(|| Lab::begin(Coverage::default()))
+    suite.main(|| Fixture::begin(Coverage::default()))
 }
 
-/// Without them all cases leave out one medium.
-fn has_sums(lab: &mut Lab) -> anyhow::Result<()> {
-    if lab.has(Medium::Summed) {
+/// Reports whether this kernel supports `CHECKSUM_COMPLETE`; without it all cases leave out one medium.
+fn has_sums(fixture: &mut Fixture) -> anyhow::Result<()> {
+    if fixture.has(Medium::Summed) {
         return Ok(());
     }
-    Err(skip("BPF_PROG_TEST_RUN makes no packets with a known sum (CHECKSUM_COMPLETE) here"))
+    Err(skip(
+        "BPF_PROG_TEST_RUN of this kernel does not support packets with a known sum (CHECKSUM_COMPLETE)",
+    ))
 }
 
-/// Says what was covered, and fails if anything was not.
-fn covered(lab: &mut Lab) -> anyhow::Result<()> {
-    lab.coverage.to_string().lines().for_each(tell);
-    lab.coverage.check(|medium| lab.has(medium))
+/// Prints the coverage, and fails if something was not covered.
+fn covered(fixture: &mut Fixture) -> anyhow::Result<()> {
+    fixture.coverage.to_string().lines().for_each(tell);
+    fixture.coverage.check(|medium| fixture.has(medium))
 }
 
-/// What holds for packets of every family on every medium.
-type Check = fn(&mut Lab) -> anyhow::Result<()>;
+/// The check of a case. It runs for every family on every medium.
+type Check = fn(&mut Fixture) -> anyhow::Result<()>;
 
 /// Adds a case for each family. Its name is `theme: what`.
-fn each(suite: &mut Suite<Lab>, name: &'static str, check: Check) {
+fn each(suite: &mut Suite<Fixture>, name: &'static str, check: Check) {
     each_on(suite, name, &Medium::ALL, check);
 }
 
 /// Adds a case for each family, on some media.
-fn each_on(suite: &mut Suite<Lab>, name: &'static str, media: &'static [Medium], check: Check) {
+fn each_on(suite: &mut Suite<Fixture>, name: &'static str, media: &'static [Medium], check: Check) {
     for family in Family::ALL {
         add(suite, name, family, media, check);
     }
 }
 
 /// Adds a case for one family.
-fn one(suite: &mut Suite<Lab>, name: &'static str, family: Family, check: Check) {
+fn one(suite: &mut Suite<Fixture>, name: &'static str, family: Family, check: Check) {
     add(suite, name, family, &Medium::ALL, check);
 }
 
 fn add(
-    suite: &mut Suite<Lab>,
+    suite: &mut Suite<Fixture>,
     name: &'static str,
     family: Family,
     media: &'static [Medium],
     check: Check,
 ) {
-    suite.case(format!("{name}, {family}"), move |lab| {
-        for medium in media.iter().filter(|medium| lab.has(**medium)).collect::<Vec<_>>() {
-            lab.reset(family, *medium)?;
-            check(lab).with_context(|| medium.to_string())?;
+    suite.case(format!("{name}, {family}"), move |fixture| {
+        for medium in media.iter().filter(|medium| fixture.has(**medium)).collect::<Vec<_>>() {
+            fixture.reset(family, *medium)?;
+            check(fixture).with_context(|| medium.to_string())?;
         }
-        lab.coverage.held(name, family);
+        fixture.coverage.held(name, family);
         Ok(())
     });
 }

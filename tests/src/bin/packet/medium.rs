@@ -1,4 +1,4 @@
-//! How a device shows a packet.
+//! The forms in which a device passes a packet to the programs: link headers, tags, known checksums.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ const NODE: [u8; 6] = [0x02, 0, 0, 0, 0, 0x0b];
 /// What `BPF_PROG_TEST_RUN` wants at least: an IPv6 header behind an Ethernet header.
 const SHORTEST: usize = 54;
 
-/// What stands before the IP header, and what the kernel knows of the packet.
+/// The link header in front of the IP header, and whether the kernel knows the packet's sum.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Medium {
     Ethernet,
@@ -23,8 +23,8 @@ pub(crate) enum Medium {
     /// With a tag of a provider and one of a customer (802.1ad).
     DoubleVlan,
     /// Without a link header, and with something behind the packet where that is short.
-    /// `BPF_PROG_TEST_RUN` knows Ethernet only and takes for the ethertype what stands in its place,
-    /// which is why the addresses of the suite begin as they do.
+    /// `BPF_PROG_TEST_RUN` knows only Ethernet and reads the ethertype at its usual place. That is why the addresses of
+    /// the suite begin as they do.
     Bare,
 }
 
@@ -57,7 +57,7 @@ impl Medium {
         self.frame_of(ethertype, ip, way)
     }
 
-    /// The IP packet in a frame, with what stands behind it.
+    /// The IP packet in a frame, with the bytes behind it.
     pub(crate) fn packet(self, frame: &[u8]) -> &[u8] {
         let header = match self {
             Self::Bare => 0,

@@ -1,4 +1,4 @@
-//! What is not for a VIP: untouched, uncounted, unknown.
+//! Misses: the programs neither change nor count packets that are not for a VIP.
 
 use etherparse::{ArpHardwareId, ArpOperation, ArpPacket, EtherType};
 use mcs_common::FlowsUsed;
@@ -7,12 +7,12 @@ use mcs_tests::suite::Suite;
 use crate::{
     each, each_on,
     family::Family,
-    lab::{Hook, Lab},
+    fixture::{Fixture, Hook},
     medium::{Medium, Way, tagged},
     packet::{Packet, Protocol, built, flag},
 };
 
-pub(crate) fn cases(suite: &mut Suite<Lab>) {
+pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "miss: other destinations", destinations);
     each(suite, "miss: other protocols", protocols);
     // Without a link header there is no other.
@@ -21,53 +21,53 @@ pub(crate) fn cases(suite: &mut Suite<Lab>) {
     each(suite, "miss: a backend that is talked to directly", backend_directly);
 }
 
-/// The lab with a service and flows that are not to matter.
-fn furnish(lab: &mut Lab) -> anyhow::Result<()> {
-    let family = lab.family;
+/// Fills the fixture with a service and flows that must not matter.
+fn furnish(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let family = fixture.family;
     for protocol in Protocol::ALL {
-        lab.service(protocol, family.vip(1), &[family.pod(1)])?;
+        fixture.service(protocol, family.vip(1), &[family.pod(1)])?;
     }
-    lab.set_flows_used(FlowsUsed::YES)
+    fixture.set_flows_used(FlowsUsed::YES)
 }
 
-fn destinations(lab: &mut Lab) -> anyhow::Result<()> {
-    furnish(lab)?;
-    let (client, stranger) = (lab.family.client(1), lab.family.stranger());
+fn destinations(fixture: &mut Fixture) -> anyhow::Result<()> {
+    furnish(fixture)?;
+    let (client, stranger) = (fixture.family.client(1), fixture.family.stranger());
     for hook in Hook::ALL {
         for flags in [flag::SYN, flag::ACK, flag::FIN | flag::ACK, flag::RST] {
-            lab.ignores(hook, Packet::tcp(client, stranger, flags))?;
+            fixture.ignores(hook, Packet::tcp(client, stranger, flags))?;
         }
-        lab.ignores(hook, Packet::udp(client, stranger))?;
-        lab.ignores(hook, Packet::udp(client, stranger).without_checksum())?;
+        fixture.ignores(hook, Packet::udp(client, stranger))?;
+        fixture.ignores(hook, Packet::udp(client, stranger).without_checksum())?;
         for piece in Packet::udp(client, stranger).payload(&[7; 64]).pieces(&[16, 32]) {
-            lab.ignores(hook, piece)?;
+            fixture.ignores(hook, piece)?;
         }
     }
     Ok(())
 }
 
-fn protocols(lab: &mut Lab) -> anyhow::Result<()> {
-    furnish(lab)?;
-    let (client, stranger) = (lab.family.client(1).ip(), lab.family.stranger().ip());
-    let echo = match lab.family {
+fn protocols(fixture: &mut Fixture) -> anyhow::Result<()> {
+    furnish(fixture)?;
+    let (client, stranger) = (fixture.family.client(1).ip(), fixture.family.stranger().ip());
+    let echo = match fixture.family {
         Family::V4 => 8,
         Family::V6 => 128,
     };
     for hook in Hook::ALL {
         for protocol in [2, 4, 41, 47, 50, 51, 89, 132, 255] {
-            lab.ignores(hook, Packet::other(client, stranger, protocol, &[1; 40]))?;
+            fixture.ignores(hook, Packet::other(client, stranger, protocol, &[1; 40]))?;
         }
         let echo = Packet::icmp(client, stranger, (echo, 0, [0, 1, 0, 1]), b"ping");
-        lab.ignores(hook, echo)?;
+        fixture.ignores(hook, echo)?;
         // Shorter than what it claims to be.
-        lab.ignores(hook, Packet::other(client, stranger, 6, &[1; 3]))?;
-        lab.ignores(hook, Packet::other(client, stranger, 17, &[]))?;
+        fixture.ignores(hook, Packet::other(client, stranger, 6, &[1; 3]))?;
+        fixture.ignores(hook, Packet::other(client, stranger, 17, &[]))?;
     }
     Ok(())
 }
 
-fn ethertypes(lab: &mut Lab) -> anyhow::Result<()> {
-    furnish(lab)?;
+fn ethertypes(fixture: &mut Fixture) -> anyhow::Result<()> {
+    furnish(fixture)?;
     let arp = built(ArpPacket::new(
         ArpHardwareId::ETHERNET,
         EtherType::IPV4,
@@ -78,7 +78,7 @@ fn ethertypes(lab: &mut Lab) -> anyhow::Result<()> {
         // The VIP.
         &[8, 0, 99, 1],
     ));
-    let to_vip = Packet::syn(lab.family.client(1), lab.family.vip(1)).bytes();
+    let to_vip = Packet::syn(fixture.family.client(1), fixture.family.vip(1)).bytes();
     let payloads = [
         (EtherType::ARP, arp.to_bytes().as_slice().to_vec()),
         (EtherType(0x88cc), vec![0x55; 60]),
@@ -91,32 +91,32 @@ fn ethertypes(lab: &mut Lab) -> anyhow::Result<()> {
     ];
     for hook in Hook::ALL {
         for (ethertype, payload) in &payloads {
-            let frame = lab.medium.frame_of(*ethertype, payload, Way::On);
-            lab.ignores_frame(hook, frame)?;
+            let frame = fixture.medium.frame_of(*ethertype, payload, Way::On);
+            fixture.ignores_frame(hook, frame)?;
         }
     }
     Ok(())
 }
 
-fn three_tags(lab: &mut Lab) -> anyhow::Result<()> {
-    furnish(lab)?;
+fn three_tags(fixture: &mut Fixture) -> anyhow::Result<()> {
+    furnish(fixture)?;
     let tags = [EtherType::PROVIDER_BRIDGING, EtherType::VLAN_TAGGED_FRAME];
     let tags = [&tags[..], &[EtherType::VLAN_TAGGED_FRAME]].concat();
-    let ethertype = lab.family.ethertype();
-    let packet = Packet::syn(lab.family.client(1), lab.family.vip(1));
+    let ethertype = fixture.family.ethertype();
+    let packet = Packet::syn(fixture.family.client(1), fixture.family.vip(1));
     for hook in Hook::ALL {
-        lab.ignores_frame(hook, tagged(&tags, ethertype, &packet.bytes(), Way::On))?;
+        fixture.ignores_frame(hook, tagged(&tags, ethertype, &packet.bytes(), Way::On))?;
     }
     Ok(())
 }
 
-fn backend_directly(lab: &mut Lab) -> anyhow::Result<()> {
-    furnish(lab)?;
-    let (client, pod) = (lab.family.client(1), lab.family.pod(1));
+fn backend_directly(fixture: &mut Fixture) -> anyhow::Result<()> {
+    furnish(fixture)?;
+    let (client, pod) = (fixture.family.client(1), fixture.family.pod(1));
     for hook in Hook::ALL {
         for protocol in Protocol::ALL {
-            lab.ignores(hook, Packet::first(protocol, client, pod))?;
-            lab.ignores(hook, Packet::first(protocol, pod, client))?;
+            fixture.ignores(hook, Packet::first(protocol, client, pod))?;
+            fixture.ignores(hook, Packet::first(protocol, pod, client))?;
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Packets, built by etherparse from what they say: the independent side of every comparison.
+//! Builds packets with etherparse: the independent side of every comparison.
 
 use std::{
     fmt,
@@ -55,7 +55,7 @@ pub(crate) enum Extension {
         segments_left: u8,
     },
     Authentication,
-    /// A fragment header of a datagram that is whole (RFC 6946).
+    /// A fragment header of a datagram that is not fragmented (RFC 6946).
     Atomic,
 }
 
@@ -202,7 +202,7 @@ impl Packet {
         Self::new(src, dst, body)
     }
 
-    /// What begins a flow of this protocol.
+    /// The first packet of a flow of this protocol.
     pub(crate) fn first(protocol: Protocol, from: SocketAddr, to: SocketAddr) -> Self {
         match protocol {
             Protocol::Tcp => Self::syn(from, to),
@@ -210,7 +210,7 @@ impl Packet {
         }
     }
 
-    /// What goes on with a flow of this protocol.
+    /// A later packet of a flow of this protocol.
     pub(crate) fn later(protocol: Protocol, from: SocketAddr, to: SocketAddr) -> Self {
         match protocol {
             Protocol::Tcp => Self::data(from, to),
@@ -264,7 +264,7 @@ impl Packet {
         Self { extensions: extensions.to_vec(), ..self }
     }
 
-    /// The same; for UDP with a checksum of 0, which says that there is none.
+    /// The same packet; UDP gets a checksum of 0, which means none.
     pub(crate) fn without_checksum(mut self) -> Self {
         if let Body::Udp { checksum, .. } = &mut self.body {
             *checksum = false;
@@ -272,7 +272,7 @@ impl Packet {
         self
     }
 
-    /// The same between other ends.
+    /// The same packet with another source and destination.
     pub(crate) fn between(mut self, from: SocketAddr, to: SocketAddr) -> Self {
         (self.src, self.dst) = (from.ip(), to.ip());
         match &mut self.body {
@@ -320,7 +320,7 @@ impl Packet {
         }
     }
 
-    /// Bits of [`flag`] that flows take note of; 0 for what is not TCP.
+    /// The bits of [`flag`] that flows record; 0 for other protocols than TCP.
     pub(crate) fn flags(&self) -> u8 {
         let Body::Tcp { header, .. } = &self.body else { return 0 };
         let bits = [
@@ -332,7 +332,7 @@ impl Packet {
         bits.iter().filter(|(set, _)| *set).map(|(_, bit)| bit).sum()
     }
 
-    /// The packet, whole.
+    /// The packet in one piece.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let (next, payload) = self.chain(self.extensions.len());
         self.ip(next, &payload, None)
@@ -340,12 +340,12 @@ impl Packet {
 
     /// The packet in pieces, cut at these offsets (multiples of 8) into what can be cut.
     pub(crate) fn pieces(&self, cuts: &[usize]) -> Vec<Vec<u8>> {
-        let (next, whole) = self.chain(self.fragmentable);
-        let ends = cuts.iter().copied().chain([whole.len()]);
+        let (next, body) = self.chain(self.fragmentable);
+        let ends = cuts.iter().copied().chain([body.len()]);
         let begins = [0].into_iter().chain(cuts.iter().copied());
         begins
             .zip(ends)
-            .map(|(begin, end)| self.ip(next, &whole[begin..end], Some((begin, end < whole.len()))))
+            .map(|(begin, end)| self.ip(next, &body[begin..end], Some((begin, end < body.len()))))
             .collect()
     }
 
@@ -501,7 +501,7 @@ fn v6(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// What etherparse refuses to build is a mistake in the case.
+/// Panics if etherparse refuses to build the packet: that is a mistake in the case.
 #[track_caller]
 pub(crate) fn built<T, E: fmt::Debug>(result: Result<T, E>) -> T {
     result.unwrap_or_else(|error| panic!("no such packet: {error:?}"))

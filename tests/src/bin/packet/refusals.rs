@@ -1,4 +1,4 @@
-//! What goes nowhere: its sender is told so at once.
+//! Refusals: a client of a VIP without a usable backend gets an answer at once.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -11,14 +11,14 @@ use crate::{
     each,
     expect::{Expect, SHOT},
     family::Family,
-    lab::{Hook, Lab, REFUSALS_AT_ONCE, SEGMENT},
+    fixture::{Fixture, Hook, REFUSALS_AT_ONCE, SEGMENT},
     medium::Medium,
     one,
     packet::{Body, Extension, Packet, Protocol, flag},
-    talk::{Side, Talk},
+    test_flow::{Side, TestFlow},
 };
 
-pub(crate) fn cases(suite: &mut Suite<Lab>) {
+pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "refusals: TCP gets a reset", resets);
     each(suite, "refusals: UDP gets ICMP", unreachable);
     each(suite, "refusals: for every reason", reasons);
@@ -30,8 +30,8 @@ pub(crate) fn cases(suite: &mut Suite<Lab>) {
     each(suite, "refusals: of fragments", fragments);
     each(suite, "refusals: of packets with bytes behind", trailer);
     each(suite, "refusals: of segments to be cut by the device", segments);
-    each(suite, "refusals: so many and no more", limit);
-    each(suite, "refusals: a flow goes on without its frontend", known_flow);
+    each(suite, "refusals: the rate limit", limit);
+    each(suite, "refusals: a flow continues without its frontend", known_flow);
 }
 
 /// The reset that answers a segment, as RFC 9293, 3.10.7.1 has it, in the segment's place: with its
@@ -72,7 +72,7 @@ fn port_unreachable(packet: &Packet, quote: &[u8]) -> Packet {
 /// Bytes behind the header that are quoted.
 const QUOTED: usize = 8;
 
-impl Lab {
+impl Fixture {
     /// A packet whose header has so many bytes is refused for this reason.
     #[track_caller]
     fn refuses_with(
@@ -81,7 +81,7 @@ impl Lab {
         header: usize,
         reason: Counter,
     ) -> anyhow::Result<()> {
-        let whole = packet.bytes();
+        let bytes = packet.bytes();
         let answer = match (&packet.body, self.medium) {
             (Body::Tcp { .. }, _) => reset(packet),
             // The kernel would cut bytes off behind an Ethernet header that is not there: not to be
@@ -89,9 +89,9 @@ impl Lab {
             (_, Medium::Bare) => return Ok(()),
             // Tags would not stay in front of the error.
             (_, Medium::Vlan | Medium::DoubleVlan) => return self.refuses_silently(packet, reason),
-            _ => port_unreachable(packet, &whole[..header + QUOTED]),
+            _ => port_unreachable(packet, &bytes[..header + QUOTED]),
         };
-        let is_resized = whole.len() != header + steady_payload(&answer) + QUOTED;
+        let is_resized = bytes.len() != header + steady_payload(&answer) + QUOTED;
         let is_tcp = matches!(packet.body, Body::Tcp { .. });
         if self.medium == Medium::Summed && !is_tcp && is_resized {
             // The kernel gives up the sum of a packet whose length changes, and then finds it wrong.
@@ -104,7 +104,7 @@ impl Lab {
         self.ignores(Hook::ToPod, answer)
     }
 
-    /// As [`Lab::refuses_with`], without options or extensions.
+    /// As [`Fixture::refuses_with`], without options or extensions.
     #[track_caller]
     fn refuses(&mut self, packet: &Packet, reason: Counter) -> anyhow::Result<()> {
         let header = match self.family {
@@ -114,7 +114,7 @@ impl Lab {
         self.refuses_with(packet, header, reason)
     }
 
-    /// A packet is refused for this reason, and not answered.
+    /// Checks that a packet is refused for this reason, and not answered.
     #[track_caller]
     fn refuses_silently(&mut self, packet: &Packet, reason: Counter) -> anyhow::Result<()> {
         self.allow_refusals(1)?;
@@ -130,24 +130,25 @@ fn steady_payload(answer: &Packet) -> usize {
 }
 
 /// Where nothing listens.
-fn unknown_port(lab: &mut Lab) -> anyhow::Result<(SocketAddr, SocketAddr)> {
-    let mut vip = lab.family.vip(1);
+fn unknown_port(fixture: &mut Fixture) -> anyhow::Result<(SocketAddr, SocketAddr)> {
+    let mut vip = fixture.family.vip(1);
     for protocol in Protocol::ALL {
-        lab.service(protocol, vip, &[lab.family.pod(1)])?;
+        fixture.service(protocol, vip, &[fixture.family.pod(1)])?;
     }
-    lab.set_flows_used(FlowsUsed::YES)?;
+    fixture.set_flows_used(FlowsUsed::YES)?;
     vip.set_port(7);
-    Ok((lab.family.client(1), vip))
+    Ok((fixture.family.client(1), vip))
 }
 
-fn resets(lab: &mut Lab) -> anyhow::Result<()> {
-    let (client, vip) = unknown_port(lab)?;
+fn resets(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let (client, vip) = unknown_port(fixture)?;
     let (fin, syn, ack, psh) = (flag::FIN, flag::SYN, flag::ACK, flag::PSH);
     let (urgent, ecn) = (flag::URG | ack, flag::ECN | syn);
     for flags in [syn, ack, syn | ack, ack | psh, fin | ack, fin, 0, syn | fin, urgent, ecn] {
         for payload in [&[][..], b"x", b"even", &[0x99; 999]] {
             let packet = Packet::tcp(client, vip, flags).payload(payload);
-            lab.refuses(&packet, Counter::PacketRefusedUnknownPort)
+            fixture
+                .refuses(&packet, Counter::PacketRefusedUnknownPort)
                 .with_context(|| format!("flags {flags:#x}, {} bytes", payload.len()))?;
         }
     }
@@ -156,16 +157,16 @@ fn resets(lab: &mut Lab) -> anyhow::Result<()> {
     if let Body::Tcp { header, .. } = &mut packet.body {
         header.sequence_number = u32::MAX;
     }
-    lab.refuses(&packet, Counter::PacketRefusedUnknownPort)?;
-    let shaped = match lab.family {
+    fixture.refuses(&packet, Counter::PacketRefusedUnknownPort)?;
+    let shaped = match fixture.family {
         Family::V4 => packet.options(&[148, 4, 0, 0]),
         Family::V6 => packet.extensions(&[Extension::HopByHop, Extension::LongDestination]),
     };
-    lab.refuses(&shaped, Counter::PacketRefusedUnknownPort)
+    fixture.refuses(&shaped, Counter::PacketRefusedUnknownPort)
 }
 
-fn unreachable(lab: &mut Lab) -> anyhow::Result<()> {
-    let (client, vip) = unknown_port(lab)?;
+fn unreachable(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let (client, vip) = unknown_port(fixture)?;
     // The length that does not change while the error is made.
     let answer =
         port_unreachable(&Packet::udp(client, vip), &Packet::udp(client, vip).payload(&[]).bytes());
@@ -174,95 +175,96 @@ fn unreachable(lab: &mut Lab) -> anyhow::Result<()> {
         for port in [1, 40_001, 65_535] {
             let client = SocketAddr::new(client.ip(), port);
             let packet = Packet::udp(client, vip).payload(payload);
-            lab.refuses(&packet, Counter::PacketRefusedUnknownPort)?;
-            lab.refuses(&packet.without_checksum(), Counter::PacketRefusedUnknownPort)?;
+            fixture.refuses(&packet, Counter::PacketRefusedUnknownPort)?;
+            fixture.refuses(&packet.without_checksum(), Counter::PacketRefusedUnknownPort)?;
         }
     }
     Ok(())
 }
 
-fn reasons(lab: &mut Lab) -> anyhow::Result<()> {
+fn reasons(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let (client, mut vip) = (lab.family.client(1), lab.family.vip(1));
-        lab.reset(lab.family, lab.medium)?;
+        let (client, mut vip) = (fixture.family.client(1), fixture.family.vip(1));
+        fixture.reset(fixture.family, fixture.medium)?;
         let first = |vip| Packet::first(protocol, client, vip);
         // A VIP without any port.
-        lab.vip(vip)?;
-        lab.refuses(&first(vip), Counter::PacketRefusedUnknownPort)?;
+        fixture.vip(vip)?;
+        fixture.refuses(&first(vip), Counter::PacketRefusedUnknownPort)?;
         // A frontend of the other protocol.
         let [tcp, udp] = Protocol::ALL;
         let other = if protocol == tcp { udp } else { tcp };
-        lab.service(other, vip, &[lab.family.pod(1)])?;
-        lab.refuses(&first(vip), Counter::PacketRefusedUnknownPort)?;
+        fixture.service(other, vip, &[fixture.family.pod(1)])?;
+        fixture.refuses(&first(vip), Counter::PacketRefusedUnknownPort)?;
 
-        let mut empty = |lab: &mut Lab, backends: &[SocketAddr]| {
+        let mut empty = |fixture: &mut Fixture, backends: &[SocketAddr]| {
             vip.set_port(vip.port() + 1);
-            lab.service(protocol, vip, backends)
+            fixture.service(protocol, vip, backends)
         };
-        let service = empty(lab, &[])?;
-        lab.refuses(&first(service.vip), Counter::PacketRefusedNoBackend)?;
-        let service = empty(lab, &[lab.family.pod(1)])?;
-        lab.tear(&service)?;
-        lab.refuses(&first(service.vip), Counter::PacketRefusedNoBackend)?;
-        let service = empty(lab, &[lab.family.pod(1)])?;
-        lab.confuse(&service)?;
-        lab.refuses(&first(service.vip), Counter::PacketRefusedInconsistent)?;
+        let service = empty(fixture, &[])?;
+        fixture.refuses(&first(service.vip), Counter::PacketRefusedNoBackend)?;
+        let service = empty(fixture, &[fixture.family.pod(1)])?;
+        fixture.overrun_slots(&service)?;
+        fixture.refuses(&first(service.vip), Counter::PacketRefusedNoBackend)?;
+        let service = empty(fixture, &[fixture.family.pod(1)])?;
+        fixture.mismatch_state(&service)?;
+        fixture.refuses(&first(service.vip), Counter::PacketRefusedInconsistent)?;
     }
     Ok(())
 }
 
-fn sctp(lab: &mut Lab) -> anyhow::Result<()> {
-    let (client, mut vip) = unknown_port(lab)?;
+fn sctp(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let (client, mut vip) = unknown_port(fixture)?;
     for port in [7, 80] {
         vip.set_port(port);
         // An INIT chunk.
         let ports = [client.port().to_be_bytes(), vip.port().to_be_bytes()].concat();
         let init = [&ports[..], &[0; 4], &[0xab; 4], &[1, 0, 0, 20], &[0; 16]].concat();
         let packet = Packet::other(client.ip(), vip.ip(), 132, &init);
-        lab.refuses(&packet, Counter::PacketRefusedSctp)?;
+        fixture.refuses(&packet, Counter::PacketRefusedSctp)?;
         let cut = Packet::other(client.ip(), vip.ip(), 132, &init[..7]);
-        lab.refuses_silently(&cut, Counter::PacketRefusedSctp)?;
+        fixture.refuses_silently(&cut, Counter::PacketRefusedSctp)?;
     }
     Ok(())
 }
 
-fn protocols(lab: &mut Lab) -> anyhow::Result<()> {
-    let (client, vip) = unknown_port(lab)?;
+fn protocols(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let (client, vip) = unknown_port(fixture)?;
     // IGMP, IP in IP, IPv6 in IP, GRE, ESP, AH, no next header, OSPF, UDP-Lite, ICMP of the other
     // family, and what is reserved.
-    let other_icmp = match lab.family {
+    let other_icmp = match fixture.family {
         Family::V4 => 58,
         Family::V6 => 1,
     };
     for protocol in [2, 4, 41, 47, 50, 51, 59, 89, 136, other_icmp, 255] {
         let packet = Packet::other(client.ip(), vip.ip(), protocol, &[1; 40]);
-        lab.expect(Hook::FromPod, packet, Expect::dropped(Counter::PacketDroppedProtocol))
+        fixture
+            .expect(Hook::FromPod, packet, Expect::dropped(Counter::PacketDroppedProtocol))
             .with_context(|| format!("protocol {protocol}"))?;
     }
     Ok(())
 }
 
-fn reset_of_a_reset(lab: &mut Lab) -> anyhow::Result<()> {
-    let (client, vip) = unknown_port(lab)?;
+fn reset_of_a_reset(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let (client, vip) = unknown_port(fixture)?;
     for flags in [flag::RST, flag::RST | flag::ACK] {
         let packet = Packet::tcp(client, vip, flags);
-        lab.refuses_silently(&packet, Counter::PacketRefusedUnknownPort)?;
+        fixture.refuses_silently(&packet, Counter::PacketRefusedUnknownPort)?;
     }
     Ok(())
 }
 
-fn options(lab: &mut Lab) -> anyhow::Result<()> {
-    let (client, vip) = unknown_port(lab)?;
+fn options(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let (client, vip) = unknown_port(fixture)?;
     for options in [&[148, 4, 0, 0][..], &[0x9e; 40]] {
         let packet = Packet::udp(client, vip).options(options);
         let header = 20 + options.len();
-        lab.refuses_with(&packet, header, Counter::PacketRefusedUnknownPort)?;
+        fixture.refuses_with(&packet, header, Counter::PacketRefusedUnknownPort)?;
     }
     Ok(())
 }
 
-fn extensions(lab: &mut Lab) -> anyhow::Result<()> {
-    let (client, vip) = unknown_port(lab)?;
+fn extensions(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let (client, vip) = unknown_port(fixture)?;
     let chains: [(&[Extension], usize); 3] = [
         (&[Extension::HopByHop], 8),
         (&[Extension::HopByHop, Extension::Routing { segments_left: 0 }, Extension::Atomic], 24),
@@ -270,22 +272,22 @@ fn extensions(lab: &mut Lab) -> anyhow::Result<()> {
     ];
     for (chain, length) in chains {
         let packet = Packet::udp(client, vip).extensions(chain);
-        lab.refuses_with(&packet, 40 + length, Counter::PacketRefusedUnknownPort)?;
+        fixture.refuses_with(&packet, 40 + length, Counter::PacketRefusedUnknownPort)?;
     }
     // More than is quoted.
     let packet = Packet::udp(client, vip).extensions(&[Extension::LongDestination; 3]);
-    lab.refuses_silently(&packet, Counter::PacketRefusedUnknownPort)
+    fixture.refuses_silently(&packet, Counter::PacketRefusedUnknownPort)
 }
 
-fn fragments(lab: &mut Lab) -> anyhow::Result<()> {
-    let (client, vip) = unknown_port(lab)?;
+fn fragments(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let (client, vip) = unknown_port(fixture)?;
     for protocol in Protocol::ALL {
         let packet = Packet::later(protocol, client, vip).payload(&[4; 100]);
         let pieces = packet.pieces(&[64]);
         let header = pieces[0].len() - 64;
         let reason = Counter::PacketRefusedUnknownPort;
-        lab.allow_refusals(1)?;
-        let expect = match (protocol, lab.medium) {
+        fixture.allow_refusals(1)?;
+        let expect = match (protocol, fixture.medium) {
             // What the reset would have to acknowledge is not known.
             (Protocol::Tcp, _) | (Protocol::Udp, Medium::Vlan | Medium::DoubleVlan) => {
                 Some(Expect::dropped(reason).counts(&[Counter::RefusalSilent]))
@@ -298,59 +300,59 @@ fn fragments(lab: &mut Lab) -> anyhow::Result<()> {
             }
         };
         if let Some(expect) = expect {
-            lab.expect(Hook::FromPod, &pieces[0], expect)?;
+            fixture.expect(Hook::FromPod, &pieces[0], expect)?;
         }
         let dropped = Expect::dropped(Counter::PacketDroppedFragment);
-        lab.expect(Hook::FromPod, &pieces[1], dropped)?;
+        fixture.expect(Hook::FromPod, &pieces[1], dropped)?;
     }
     Ok(())
 }
 
-fn trailer(lab: &mut Lab) -> anyhow::Result<()> {
-    let (client, vip) = unknown_port(lab)?;
+fn trailer(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let (client, vip) = unknown_port(fixture)?;
     let reason = Counter::PacketRefusedUnknownPort;
     let padded = |packet: &Packet| [packet.bytes(), vec![0x77; 26]].concat();
     let syn = Packet::syn(client, vip).payload(b"x");
     let expect = Expect::back(padded(&reset(&syn))).counts(&[reason]);
-    lab.expect(Hook::FromPod, padded(&syn), expect)?;
-    if lab.medium == Medium::Ethernet {
+    fixture.expect(Hook::FromPod, padded(&syn), expect)?;
+    if fixture.medium == Medium::Ethernet {
         let packet = Packet::udp(client, vip).payload(&[]);
         let expect = Expect::back(port_unreachable(&packet, &packet.bytes())).counts(&[reason]);
-        lab.expect(Hook::FromPod, padded(&packet), expect)?;
+        fixture.expect(Hook::FromPod, padded(&packet), expect)?;
     }
     Ok(())
 }
 
-fn segments(lab: &mut Lab) -> anyhow::Result<()> {
-    let (client, vip) = unknown_port(lab)?;
-    lab.segment = SEGMENT;
+fn segments(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let (client, vip) = unknown_port(fixture)?;
+    fixture.segment = SEGMENT;
     let packet = Packet::data(client, vip).payload(&[5; 1400]);
-    lab.refuses_silently(&packet, Counter::PacketRefusedUnknownPort)
+    fixture.refuses_silently(&packet, Counter::PacketRefusedUnknownPort)
 }
 
-fn limit(lab: &mut Lab) -> anyhow::Result<()> {
-    let (client, vip) = unknown_port(lab)?;
+fn limit(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let (client, vip) = unknown_port(fixture)?;
     let reason = Counter::PacketRefusedUnknownPort;
     let packet = Packet::syn(client, vip);
     let answered = || Expect::back(reset(&packet)).counts(&[reason]);
     let silent = || Expect::dropped(reason).counts(&[Counter::RefusalLimited]);
     for _ in 0..3 {
-        lab.allow_refusals(0)?;
-        lab.expect(Hook::FromPod, &packet, silent())?;
+        fixture.allow_refusals(0)?;
+        fixture.expect(Hook::FromPod, &packet, silent())?;
     }
-    lab.allow_refusals(1)?;
-    lab.expect(Hook::FromPod, &packet, answered())?;
+    fixture.allow_refusals(1)?;
+    fixture.expect(Hook::FromPod, &packet, answered())?;
     // The credit of a long silence is that of a burst.
-    lab.allow_refusals(1000 * REFUSALS_AT_ONCE)?;
+    fixture.allow_refusals(1000 * REFUSALS_AT_ONCE)?;
     let begin = std::time::Instant::now();
     let mut count = 0;
     let limited = loop {
-        let sent = lab.send(Hook::FromPod, &packet)?;
+        let sent = fixture.send(Hook::FromPod, &packet)?;
         if sent.verdict() == SHOT {
-            lab.compare(&sent, silent())?;
+            fixture.compare(&sent, silent())?;
             break count;
         }
-        lab.compare(&sent, answered())?;
+        fixture.compare(&sent, answered())?;
         count += 1;
         if begin.elapsed() > Duration::from_secs(20) {
             return Err(skip("packets take longer here than the time that earns an answer"));
@@ -363,12 +365,13 @@ fn limit(lab: &mut Lab) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn known_flow(lab: &mut Lab) -> anyhow::Result<()> {
-    let service = lab.service(Protocol::Tcp, lab.family.vip(1), &[lab.family.pod(1)])?;
-    let talk = Talk::new(lab.family.client(1), &service);
-    lab.established(&talk)?;
-    lab.withdraw(&service)?;
-    lab.carries(&talk, Side::Client, &talk.later(Side::Client))?;
-    let other = Packet::syn(lab.family.client(2), talk.vip);
-    lab.refuses(&other, Counter::PacketRefusedUnknownPort)
+fn known_flow(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let service =
+        fixture.service(Protocol::Tcp, fixture.family.vip(1), &[fixture.family.pod(1)])?;
+    let flow = TestFlow::new(fixture.family.client(1), &service);
+    fixture.established(&flow)?;
+    fixture.withdraw(&service)?;
+    fixture.carries(&flow, Side::Client, &flow.later(Side::Client))?;
+    let other = Packet::syn(fixture.family.client(2), flow.vip);
+    fixture.refuses(&other, Counter::PacketRefusedUnknownPort)
 }

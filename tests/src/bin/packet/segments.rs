@@ -1,4 +1,4 @@
-//! Packets that the device is to cut into segments, as far as `BPF_PROG_TEST_RUN` has them.
+//! Packets that the device will cut into segments (GSO), as far as `BPF_PROG_TEST_RUN` supports them.
 
 use etherparse::Ipv4Header;
 use mcs_common::Counter;
@@ -7,31 +7,31 @@ use mcs_tests::suite::Suite;
 use crate::{
     each,
     expect::Expect,
-    lab::{Hook, Lab, SEGMENT},
+    fixture::{Fixture, Hook, SEGMENT},
     packet::{Protocol, built},
-    talk::{Side, Talk},
+    test_flow::{Side, TestFlow},
 };
 
-pub(crate) fn cases(suite: &mut Suite<Lab>) {
+pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "segments: translated as one packet", as_one);
     each(suite, "segments: more than a length can say", big);
     each(suite, "segments: a length of 0 without segments", no_segments);
 }
 
-fn talk(lab: &mut Lab, protocol: Protocol) -> anyhow::Result<Talk> {
-    lab.reset(lab.family, lab.medium)?;
-    let service = lab.service(protocol, lab.family.vip(1), &[lab.family.pod(1)])?;
-    let talk = Talk::new(lab.family.client(1), &service);
-    lab.established(&talk)?;
-    Ok(talk)
+fn flow(fixture: &mut Fixture, protocol: Protocol) -> anyhow::Result<TestFlow> {
+    fixture.reset(fixture.family, fixture.medium)?;
+    let service = fixture.service(protocol, fixture.family.vip(1), &[fixture.family.pod(1)])?;
+    let flow = TestFlow::new(fixture.family.client(1), &service);
+    fixture.established(&flow)?;
+    Ok(flow)
 }
 
-fn as_one(lab: &mut Lab) -> anyhow::Result<()> {
+fn as_one(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let talk = talk(lab, protocol)?;
-        lab.segment = SEGMENT;
+        let flow = flow(fixture, protocol)?;
+        fixture.segment = SEGMENT;
         for side in Side::BOTH {
-            lab.carries(&talk, side, &talk.later(side).payload(&[0x2d; 3000]))?;
+            fixture.carries(&flow, side, &flow.later(side).payload(&[0x2d; 3000]))?;
         }
     }
     Ok(())
@@ -49,24 +49,24 @@ fn without_length(mut bytes: Vec<u8>) -> Vec<u8> {
     [header.to_bytes().as_slice(), payload].concat()
 }
 
-fn big(lab: &mut Lab) -> anyhow::Result<()> {
-    let talk = talk(lab, Protocol::Tcp)?;
-    lab.segment = SEGMENT;
+fn big(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let flow = flow(fixture, Protocol::Tcp)?;
+    fixture.segment = SEGMENT;
     for side in Side::BOTH {
-        let packet = talk.later(side).payload(&[0x3a; 2900]);
+        let packet = flow.later(side).payload(&[0x3a; 2900]);
         let flags = packet.flags();
-        let out = without_length(talk.translated(side, &packet).bytes());
+        let out = without_length(flow.translated(side, &packet).bytes());
         let expect =
-            talk.carried(side, &out).writes(move |tables| talk.passes(tables, side, flags));
-        lab.expect(talk.hook(side), without_length(packet.bytes()), expect)?;
+            flow.carried(side, &out).writes(move |tables| flow.passes(tables, side, flags));
+        fixture.expect(flow.hook(side), without_length(packet.bytes()), expect)?;
     }
     Ok(())
 }
 
-fn no_segments(lab: &mut Lab) -> anyhow::Result<()> {
-    let talk = talk(lab, Protocol::Tcp)?;
-    let bytes = |side| without_length(talk.later(side).payload(&[0x3a; 900]).bytes());
+fn no_segments(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let flow = flow(fixture, Protocol::Tcp)?;
+    let bytes = |side| without_length(flow.later(side).payload(&[0x3a; 900]).bytes());
     let dropped = Expect::dropped(Counter::PacketDroppedMalformed);
-    lab.expect(Hook::FromPod, bytes(Side::Client), dropped)?;
-    lab.ignores(Hook::ToPod, bytes(Side::Backend))
+    fixture.expect(Hook::FromPod, bytes(Side::Client), dropped)?;
+    fixture.ignores(Hook::ToPod, bytes(Side::Backend))
 }

@@ -1,4 +1,4 @@
-//! The flow table: the mark that says whether it is in use, and entries that are evicted.
+//! The flow table: the mark that says whether there are flows, and evicted entries.
 
 use std::time::Duration;
 
@@ -7,72 +7,72 @@ use mcs_tests::suite::Suite;
 
 use crate::{
     each,
-    lab::{Hook, Lab},
+    fixture::{Fixture, Hook},
     packet::Protocol,
-    talk::{Side, Talk},
+    test_flow::{Side, TestFlow},
 };
 
-pub(crate) fn cases(suite: &mut Suite<Lab>) {
+pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "table: no look at replies while there is no flow", gate);
     each(suite, "table: the mark that it is ending", ending);
     each(suite, "table: the mark without a flow", refused);
     each(suite, "table: the time of the latest packet", times);
-    each(suite, "table: one entry of two is made anew", made_anew);
-    each(suite, "table: the client's entry is made anew by its packet", client_again);
+    each(suite, "table: one entry of two is recreated", made_anew);
+    each(suite, "table: the client's packet recreates its entry", client_again);
     each(suite, "table: both entries are gone", both_gone);
 }
 
-fn talk(lab: &mut Lab, protocol: Protocol) -> anyhow::Result<Talk> {
-    lab.reset(lab.family, lab.medium)?;
-    let service = lab.service(protocol, lab.family.vip(1), &[lab.family.pod(1)])?;
-    Ok(Talk::new(lab.family.client(1), &service))
+fn flow(fixture: &mut Fixture, protocol: Protocol) -> anyhow::Result<TestFlow> {
+    fixture.reset(fixture.family, fixture.medium)?;
+    let service = fixture.service(protocol, fixture.family.vip(1), &[fixture.family.pod(1)])?;
+    Ok(TestFlow::new(fixture.family.client(1), &service))
 }
 
-fn gate(lab: &mut Lab) -> anyhow::Result<()> {
+fn gate(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let talk = talk(lab, protocol)?;
-        let reply = talk.later(Side::Backend);
+        let flow = flow(fixture, protocol)?;
+        let reply = flow.later(Side::Backend);
         // An entry that nothing has announced.
-        lab.plant([(talk.key(Side::Backend), talk.entry(Side::Backend, 0))])?;
-        lab.ignores(Hook::ToPod, &reply)?;
-        lab.evict(&talk.key(Side::Backend))?;
+        fixture.plant([(flow.key(Side::Backend), flow.entry(Side::Backend, 0))])?;
+        fixture.ignores(Hook::ToPod, &reply)?;
+        fixture.evict(&flow.key(Side::Backend))?;
         // The first flow does.
-        lab.established(&talk)?;
-        assert_eq!(lab.tables.flows_used, FlowsUsed::YES);
-        lab.carries(&talk, Side::Backend, &reply)?;
-        lab.set_flows_used(FlowsUsed::NO)?;
-        lab.ignores(Hook::ToPod, &reply)?;
+        fixture.established(&flow)?;
+        assert_eq!(fixture.tables.flows_used, FlowsUsed::YES);
+        fixture.carries(&flow, Side::Backend, &reply)?;
+        fixture.set_flows_used(FlowsUsed::NO)?;
+        fixture.ignores(Hook::ToPod, &reply)?;
     }
     Ok(())
 }
 
-fn ending(lab: &mut Lab) -> anyhow::Result<()> {
+fn ending(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let talk = talk(lab, protocol)?;
-        lab.established(&talk)?;
-        lab.set_flows_used(FlowsUsed::ENDING)?;
+        let flow = flow(fixture, protocol)?;
+        fixture.established(&flow)?;
+        fixture.set_flows_used(FlowsUsed::ENDING)?;
         for side in Side::BOTH {
-            lab.carries(&talk, side, &talk.later(side))?;
+            fixture.carries(&flow, side, &flow.later(side))?;
         }
-        assert_eq!(lab.tables.flows_used, FlowsUsed::ENDING);
-        let client = lab.family.client(2);
-        let service = lab.service(protocol, lab.family.vip(2), &[lab.family.pod(2)])?;
+        assert_eq!(fixture.tables.flows_used, FlowsUsed::ENDING);
+        let client = fixture.family.client(2);
+        let service = fixture.service(protocol, fixture.family.vip(2), &[fixture.family.pod(2)])?;
         // Which says that the mark is `YES` again.
-        lab.established(&Talk::new(client, &service))?;
+        fixture.established(&TestFlow::new(client, &service))?;
     }
     Ok(())
 }
 
-fn refused(lab: &mut Lab) -> anyhow::Result<()> {
+fn refused(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        lab.reset(lab.family, lab.medium)?;
-        let service = lab.service(protocol, lab.family.vip(1), &[])?;
-        let packet = crate::packet::Packet::first(protocol, lab.family.client(1), service.vip);
-        lab.allow_refusals(0)?;
+        fixture.reset(fixture.family, fixture.medium)?;
+        let service = fixture.service(protocol, fixture.family.vip(1), &[])?;
+        let packet = crate::packet::Packet::first(protocol, fixture.family.client(1), service.vip);
+        fixture.allow_refusals(0)?;
         let refused = [Counter::PacketRefusedNoBackend];
         let expect = crate::expect::Expect::dropped(Counter::RefusalLimited).counts(&refused);
-        lab.expect(Hook::FromPod, packet, expect)?;
-        assert_eq!(lab.tables.flows_used, FlowsUsed::NO);
+        fixture.expect(Hook::FromPod, packet, expect)?;
+        assert_eq!(fixture.tables.flows_used, FlowsUsed::NO);
     }
     Ok(())
 }
@@ -80,16 +80,16 @@ fn refused(lab: &mut Lab) -> anyhow::Result<()> {
 /// Long enough for the time to be written again.
 const A_WHILE: Duration = Duration::from_nanos(Flow::TOUCH_NS);
 
-fn times(lab: &mut Lab) -> anyhow::Result<()> {
+fn times(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let talk = talk(lab, protocol)?;
-        lab.established(&talk)?;
+        let flow = flow(fixture, protocol)?;
+        fixture.established(&flow)?;
         for side in Side::BOTH {
             // Right away: not written. After a while: written.
-            lab.carries(&talk, side, &talk.later(side))?;
-            lab.age_flow(&talk.key(side), A_WHILE)?;
-            lab.carries(&talk, side, &talk.later(side))?;
-            lab.carries(&talk, side, &talk.later(side))?;
+            fixture.carries(&flow, side, &flow.later(side))?;
+            fixture.age_flow(&flow.key(side), A_WHILE)?;
+            fixture.carries(&flow, side, &flow.later(side))?;
+            fixture.carries(&flow, side, &flow.later(side))?;
         }
     }
     Ok(())
@@ -102,47 +102,47 @@ const fn other(side: Side) -> Side {
     }
 }
 
-fn made_anew(lab: &mut Lab) -> anyhow::Result<()> {
+fn made_anew(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
         for side in Side::BOTH {
-            let talk = talk(lab, protocol)?;
-            lab.established(&talk)?;
-            lab.evict(&talk.key(other(side)))?;
-            lab.age_flow(&talk.key(side), A_WHILE)?;
-            let packet = talk.later(side);
+            let flow = flow(fixture, protocol)?;
+            fixture.established(&flow)?;
+            fixture.evict(&flow.key(other(side)))?;
+            fixture.age_flow(&flow.key(side), A_WHILE)?;
+            let packet = flow.later(side);
             let flags = packet.flags();
-            let expect = talk.outcome(side, &packet).writes(move |tables| {
-                talk.passes(tables, side, flags);
-                talk.is_made(tables, other(side));
+            let expect = flow.outcome(side, &packet).writes(move |tables| {
+                flow.passes(tables, side, flags);
+                flow.is_made(tables, other(side));
             });
-            lab.expect(talk.hook(side), packet, expect)?;
+            fixture.expect(flow.hook(side), packet, expect)?;
             for side in Side::BOTH {
-                lab.carries(&talk, side, &talk.later(side))?;
+                fixture.carries(&flow, side, &flow.later(side))?;
             }
         }
     }
     Ok(())
 }
 
-fn client_again(lab: &mut Lab) -> anyhow::Result<()> {
+fn client_again(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let talk = talk(lab, protocol)?;
-        lab.established(&talk)?;
-        lab.evict(&talk.key(Side::Client))?;
-        lab.opens(&talk, &talk.later(Side::Client))?;
-        lab.carries(&talk, Side::Backend, &talk.later(Side::Backend))?;
+        let flow = flow(fixture, protocol)?;
+        fixture.established(&flow)?;
+        fixture.evict(&flow.key(Side::Client))?;
+        fixture.opens(&flow, &flow.later(Side::Client))?;
+        fixture.carries(&flow, Side::Backend, &flow.later(Side::Backend))?;
     }
     Ok(())
 }
 
-fn both_gone(lab: &mut Lab) -> anyhow::Result<()> {
+fn both_gone(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let talk = talk(lab, protocol)?;
-        lab.established(&talk)?;
-        lab.evict_flows()?;
-        lab.ignores(Hook::ToPod, talk.later(Side::Backend))?;
-        lab.opens(&talk, &talk.later(Side::Client))?;
-        lab.carries(&talk, Side::Backend, &talk.later(Side::Backend))?;
+        let flow = flow(fixture, protocol)?;
+        fixture.established(&flow)?;
+        fixture.evict_flows()?;
+        fixture.ignores(Hook::ToPod, flow.later(Side::Backend))?;
+        fixture.opens(&flow, &flow.later(Side::Client))?;
+        fixture.carries(&flow, Side::Backend, &flow.later(Side::Backend))?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What the programs have written, and what they were expected to write.
+//! The entries that the programs have written, compared with the expected ones.
 
 use std::{
     collections::BTreeMap,

@@ -7,20 +7,20 @@ use crate::{
     each,
     expect::Expect,
     family::Family,
-    lab::{Hook, Lab},
+    fixture::{Fixture, Hook},
     packet::{Extension, Packet, Protocol},
-    talk::{Side, Talk},
+    test_flow::{Side, TestFlow},
 };
 
-pub(crate) fn cases(suite: &mut Suite<Lab>) {
+pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "uplink: packets to a VIP", to_vip);
     each(suite, "uplink: packets that are translated", translated);
     each(suite, "uplink: a VIP elsewhere in a packet", elsewhere);
 }
 
-fn to_vip(lab: &mut Lab) -> anyhow::Result<()> {
-    let (client, vip) = (lab.family.client(1), lab.family.vip(1));
-    lab.service(Protocol::Tcp, vip, &[lab.family.pod(1)])?;
+fn to_vip(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let (client, vip) = (fixture.family.client(1), fixture.family.vip(1));
+    fixture.service(Protocol::Tcp, vip, &[fixture.family.pod(1)])?;
     let mut unknown = vip;
     unknown.set_port(7);
     let icmp = |kind| Packet::icmp(client.ip(), vip.ip(), (kind, 0, [0; 4]), &[0; 48]);
@@ -37,44 +37,44 @@ fn to_vip(lab: &mut Lab) -> anyhow::Result<()> {
     for protocol in [2, 4, 41, 47, 50, 132, 255] {
         packets.push(Packet::other(client.ip(), vip.ip(), protocol, &[1; 24]));
     }
-    packets.push(match lab.family {
+    packets.push(match fixture.family {
         Family::V4 => Packet::udp(client, vip).options(&[0x9e; 40]),
         Family::V6 => Packet::udp(client, vip).extensions(&[Extension::LongDestination; 9]),
     });
-    // What the other programs would find malformed.
+    // Packets that the other programs reject as malformed.
     packets.push(Packet::other(client.ip(), vip.ip(), 6, &[1; 3]));
     packets.push(Packet::other(client.ip(), vip.ip(), 17, &[]));
     for packet in &packets {
-        lab.expect(Hook::Uplink, packet, Expect::dropped(Counter::LeakPrevented))?;
+        fixture.expect(Hook::Uplink, packet, Expect::dropped(Counter::LeakPrevented))?;
     }
     for piece in Packet::udp(client, vip).payload(&[1; 100]).pieces(&[48, 96]) {
-        lab.expect(Hook::Uplink, piece, Expect::dropped(Counter::LeakPrevented))?;
+        fixture.expect(Hook::Uplink, piece, Expect::dropped(Counter::LeakPrevented))?;
     }
     Ok(())
 }
 
-fn translated(lab: &mut Lab) -> anyhow::Result<()> {
+fn translated(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        lab.reset(lab.family, lab.medium)?;
-        let service = lab.service(protocol, lab.family.vip(1), &[lab.family.pod(1)])?;
-        let talk = Talk::new(lab.family.client(1), &service);
-        lab.established(&talk)?;
+        fixture.reset(fixture.family, fixture.medium)?;
+        let service = fixture.service(protocol, fixture.family.vip(1), &[fixture.family.pod(1)])?;
+        let flow = TestFlow::new(fixture.family.client(1), &service);
+        fixture.established(&flow)?;
         for side in Side::BOTH {
-            let packet = talk.later(side);
-            lab.ignores(Hook::Uplink, talk.translated(side, &packet))?;
+            let packet = flow.later(side);
+            fixture.ignores(Hook::Uplink, flow.translated(side, &packet))?;
         }
     }
     Ok(())
 }
 
-fn elsewhere(lab: &mut Lab) -> anyhow::Result<()> {
-    let (client, vip) = (lab.family.client(1), lab.family.vip(1));
-    lab.service(Protocol::Tcp, vip, &[lab.family.pod(1)])?;
-    let stranger = lab.family.stranger();
-    lab.ignores(Hook::Uplink, Packet::syn(vip, stranger))?;
+fn elsewhere(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let (client, vip) = (fixture.family.client(1), fixture.family.vip(1));
+    fixture.service(Protocol::Tcp, vip, &[fixture.family.pod(1)])?;
+    let stranger = fixture.family.stranger();
+    fixture.ignores(Hook::Uplink, Packet::syn(vip, stranger))?;
     let quote = Packet::syn(client, vip).bytes();
     let kind = (3, 0, [0; 4]);
-    lab.ignores(Hook::Uplink, Packet::icmp(client.ip(), stranger.ip(), kind, &quote))?;
-    // A tunnel hides it.
-    lab.ignores(Hook::Uplink, Packet::other(client.ip(), stranger.ip(), 4, &quote))
+    fixture.ignores(Hook::Uplink, Packet::icmp(client.ip(), stranger.ip(), kind, &quote))?;
+    // A tunnel hides the VIP.
+    fixture.ignores(Hook::Uplink, Packet::other(client.ip(), stranger.ip(), 4, &quote))
 }

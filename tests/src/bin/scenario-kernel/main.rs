@@ -39,7 +39,7 @@ fn begin() -> anyhow::Result<(Kernel, PathBuf)> {
 struct Kernel {
     run: Run,
     features: Features,
-    /// How many there were so far. A play may need a second one while the first still stands.
+    /// The number of plays so far, for names. A play may need second maps while the first still exist.
     nodes: Cell<u32>,
 }
 
@@ -67,7 +67,7 @@ impl Backing for PinnedMaps {
         Ok(())
     }
 
-    /// As the agent does, but that there is no program to be switched.
+    /// As the agent does, but without programs to switch.
     fn grow(&mut self, capacity: Capacity) -> anyhow::Result<()> {
         let options = options(self.directory.path(), capacity, self.features);
         let mut programs = Programs::load_beside(&options)?;

@@ -10,8 +10,8 @@ use crate::{
     world::{PODS, Place, TCP, Target, UDP, World, backends},
 };
 
-/// Each port has an affinity of its own. That all choose as before by accident, with six backends,
-/// has a probability of 6^-20.
+/// Each port has a separate affinity. The probability that all choose as before by accident, with six
+/// backends, is 6^-20.
 const PORTS: std::ops::Range<u16> = 1000..1020;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
@@ -52,7 +52,7 @@ fn lasts(world: &mut World) -> anyhow::Result<()> {
     };
     let first = choices()?;
     for _ in 0..2 {
-        // Longer than the timeout in all, which each use starts anew.
+        // Longer than the timeout in total, but each use restarts it.
         thread::sleep(wait::scaled(Duration::from_millis(1200)));
         assert_eq!(choices()?, first, "within the timeout");
     }

@@ -1,4 +1,4 @@
-//! What an agent may not do without. All other cases have agents with [`CAPABILITIES`] alone.
+//! The capabilities that an agent needs. All other cases start agents with [`CAPABILITIES`] only.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Backend sets and VIPs change, and nobody notices.
+//! Backend sets and VIPs change, and clients notice nothing.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},

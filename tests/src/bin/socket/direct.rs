@@ -1,4 +1,4 @@
-//! What is not to a VIP, and servers: unchanged.
+//! Connections to other addresses, and servers: unchanged.
 
 use std::{
     io,

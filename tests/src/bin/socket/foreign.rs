@@ -1,4 +1,4 @@
-//! Programs of others on the same cgroup.
+//! Foreign programs on the same cgroup.
 
 use std::{fs::File, net::SocketAddr, os::fd::AsFd as _};
 
@@ -83,7 +83,7 @@ fn run_beside(world: &mut World) -> anyhow::Result<()> {
     assert_eq!(sights(&before, &since)?, [c4, c6, send, from], "before ours");
     assert_eq!(sights(&after, &never)?, [b4, b6, to, received], "after ours");
 
-    // What is not ours stays when ours goes.
+    // Foreign programs stay when ours are detached.
     site.agent.stop()?;
     site.agent.cleanup()?;
     world.at(Place::Pod, || {

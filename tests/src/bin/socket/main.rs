@@ -1,5 +1,5 @@
-//! The socket suite: every hook, family and protocol with real sockets, in namespaces and cgroups
-//! of its own.
+//! The socket suite: every hook, family and protocol with real sockets, in separate namespaces and
+//! cgroups.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! A socket that used a VIP goes elsewhere, or fails to.
+//! A socket that used a VIP connects to another address, or fails to.
 
 use std::{
     io,

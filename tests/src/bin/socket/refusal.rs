@@ -1,4 +1,4 @@
-//! No usable backend, or no such port: refused at once.
+//! Refusals: connections to a VIP without a usable backend, or to an unknown port, fail at once.
 
 use std::{
     io,
@@ -45,7 +45,7 @@ fn check(
         expect("UDP connect", errno, || udp_connected(family, udp_vip));
         let socket = udp(family)?;
         expect("UDP sendto", errno, || socket.send_to(b"anybody there", udp_vip));
-        // The socket is as good as before.
+        // The socket still works.
         assert_eq!(ask(&socket, world.web.udp(family))?.source, world.web.udp(family));
         Ok(())
     })

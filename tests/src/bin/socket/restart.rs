@@ -1,4 +1,4 @@
-//! Agents come and go, and nobody notices.
+//! Agents stop and start, and clients notice nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -62,8 +62,8 @@ fn changes_capacity(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What cannot be read holds back pruning, and nothing else: the programs are switched to maps of
-/// the new shape all the same, and go on following changes.
+/// An unreadable file delays pruning, and nothing else: the programs are still switched to maps of
+/// the new shape, and changes still reach them.
 fn cannot_read(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("unread");
     let mut site = start(world, "unread", &target)?;

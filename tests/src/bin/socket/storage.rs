@@ -15,7 +15,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("sockets without storage", works_without_storage);
 }
 
-/// A site of its own, since the node remembers that storage failed.
+/// Uses a separate site, because the node remembers that storage failed.
 fn works_without_storage(world: &mut World) -> anyhow::Result<()> {
     let netns = world.netns(Place::OtherPod);
     let site = Site::start(&world.run, "starved", &world.node.netns, &[], &[&world.web.service])?;

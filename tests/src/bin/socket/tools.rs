@@ -1,4 +1,4 @@
-//! The programs that people try first.
+//! Common tools (curl and the like) through a VIP.
 
 use std::{
     net::SocketAddr,

@@ -188,7 +188,7 @@ impl World {
         self.netns(place).run(client)?
     }
 
-    /// A service with addresses of its own, no endpoints, and no agent that knows it.
+    /// A service with its own addresses, no endpoints, and no agent that knows it.
     pub(crate) fn fresh(&self, name: &str) -> Target {
         fresh(&self.vips, name)
     }

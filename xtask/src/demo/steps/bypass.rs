@@ -1,4 +1,4 @@
-//! A pod that no socket hook serves.
+//! Shows the packet path: a pod that no socket hook serves.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ pub(super) fn show(stage: &Stage<'_>) -> Result<()> {
     }
     // Two protocols and two families, and what curl has asked.
     let requests = 4 * REQUESTS as u64 + 2;
-    // A UDP socket that gets the port of an earlier one goes on with its flow.
+    // A UDP socket that gets the port of an earlier one continues its flow.
     let (flows, connections) = (count("flow_created"), requests / 2);
     ensure!(flows > connections, "{connections} connections and as many sockets, {flows} flows");
     for name in ["packet_translated", "packet_reversed"] {

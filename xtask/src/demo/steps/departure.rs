@@ -1,4 +1,4 @@
-//! A pod goes away under load.
+//! Shows the removal of a pod under load.
 
 use std::{
     collections::BTreeSet,

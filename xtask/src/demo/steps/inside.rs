@@ -1,4 +1,4 @@
-//! What the agent and the kernel show.
+//! Shows the agent's commands, and a map as bpftool prints it.
 
 use std::{
     collections::BTreeSet,

@@ -1,4 +1,4 @@
-//! No backend, and a port that does not exist.
+//! Shows refusals: a service without a backend, and a port that it does not have.
 
 use std::{
     fmt::Write as _,
@@ -52,8 +52,8 @@ fn take_all(stage: &Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Clients of every kind, and one of a port that the service does not have. Returns what they were
-/// told, as lines of text.
+/// Clients of every kind, and one of a port that the service does not have. Returns their
+/// errors, as lines of text.
 fn attempts(stage: &Stage<'_>) -> Result<String> {
     let by_hooks = expected_error(stage)?;
     let others = [Place::Client, Place::Guest].map(|place| Way {
@@ -62,7 +62,7 @@ fn attempts(stage: &Stage<'_>) -> Result<String> {
         family: Family::V4,
     });
     let unknown = others.map(|way| (way, SocketAddr::new(way.family.vip(), UNKNOWN_PORT)));
-    // A socket that is not connected is not told of a refused datagram.
+    // The kernel reports a refused datagram only to connected sockets.
     let tcp = |way: &Way| way.protocol == Protocol::Tcp;
     let ways = Way::with_hooks().chain(Way::from(Place::Guest).filter(tcp));
     let mut lines = String::new();
@@ -78,7 +78,7 @@ fn attempts(stage: &Stage<'_>) -> Result<String> {
     Ok(lines)
 }
 
-/// What a client is told, and how soon.
+/// The error that a client gets, and how soon.
 fn refused(stage: &Stage<'_>, way: Way, frontend: SocketAddr) -> Result<(io::Error, Duration)> {
     let _visit = stage.world.visit(way.place)?;
     let (answer, time) = stage.world.netns(way.place).run(|| {

@@ -1,4 +1,4 @@
-//! Programs that a person would run.
+//! Runs programs as a person would, and shows what they print.
 
 use std::process::{Command, Output};
 

@@ -37,7 +37,7 @@ use crate::{contender::Contender, figures::Unit, plan::Plan, session::Session};
 
 pub(crate) const CASE: Case = Case {
     name: mcs_tests::subjects::COLD.name,
-    note: "The agent's own loop in a process of its own, with events made there; from the list to the last VIP in \
+    note: "The agent's own loop in a separate process, with events made there; from the list to the last VIP in \
            the maps. Resident memory includes the maps, which are mapped.",
     sizes: Sizes::Largest,
     contenders: &[Contender::Sockets],
@@ -159,12 +159,12 @@ fn mebibytes(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// Starts an agent in a process of its own.
+/// Starts an agent in a separate process.
 fn start(scale: &Scale) -> anyhow::Result<Start> {
     let mut child = Command::new(env::current_exe()?);
     child.arg(format!("--cold-start={},{}", scale.services, scale.endpoints));
-    let told = process::run(&mut child, "")?;
-    serde_json::from_str(&told).with_context(|| format!("{told:?} is no measurement"))
+    let output = process::run(&mut child, "")?;
+    serde_json::from_str(&output).with_context(|| format!("{output:?} is no measurement"))
 }
 
 /// What that process does: prints a [`Start`].
@@ -225,7 +225,7 @@ fn measure(
     // What it does at its start is over then.
     thread::sleep(Duration::from_secs(1));
     let batch = EventBatch { events: events(services, endpoints), ..EventBatch::default() };
-    // The peak begins anew (proc_pid_clear_refs(5)).
+    // Resets the peak (proc_pid_clear_refs(5)).
     fs::write("/proc/self/clear_refs", "5")?;
     let (begin, cpu) = (Instant::now(), cpu_time()?);
     sender.blocking_send(batch).ok().context("the agent has ended")?;
@@ -252,8 +252,9 @@ fn measure(
 
 /// Bytes that a pinned map takes, as the kernel tells it.
 fn locked(pin: &Path) -> anyhow::Result<u64> {
-    let told = bpf::describe_pin(pin)?;
-    procfs::number(&told, "memlock").with_context(|| format!("no memlock of {}", pin.display()))
+    let description = bpf::describe_pin(pin)?;
+    procfs::number(&description, "memlock")
+        .with_context(|| format!("no memlock of {}", pin.display()))
 }
 
 fn has(pin: &Path, vip: &Address) -> anyhow::Result<bool> {

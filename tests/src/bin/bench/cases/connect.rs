@@ -15,7 +15,7 @@ use crate::{
 
 pub(crate) const CASE: Case = Case {
     name: mcs_tests::subjects::CONNECT.name,
-    note: "By the service's VIP; direct goes to the pods in turn. iptables has tables of its own (legacy) where \
+    note: "By the service's VIP; direct goes to the pods in turn. iptables has separate tables (legacy) where \
            they are installed.",
     sizes: Sizes::Each,
     contenders: &Contender::ALL,

@@ -24,7 +24,7 @@ use crate::{
 pub(crate) const CASE: Case = Case {
     name: mcs_tests::subjects::PROGRAMMING.name,
     note: "A client connects every 50 us until another backend answers (later every 0.5 % of the time it \
-           waited); everybody else's daemon stands still. Between single changes kube-proxy has the second \
+           waited); all other daemons are stopped. Between single changes kube-proxy has the second \
            that it rests for after each. The watch is one of this process, which may be told later than the \
            daemon: from there is a lower bound. CPU is of the daemon and the programs it runs, for as long as \
            it has to do with the changes of a span, and in percent of that span.",

@@ -1,14 +1,14 @@
-//! What other programs read.
+//! The results as JSON.
 
 use serde_json::{Value, json};
 
-use super::targets::Judged;
+use super::targets::TargetResult;
 use crate::{contender::Contender, figures::Figures, machine::Machine, plan::Plan};
 
 /// Every figure with its rounds, medians and ratios, and what they were measured on.
 pub(crate) fn document(
     figures: &Figures,
-    judged: &[Judged],
+    targets: &[TargetResult],
     machine: &Machine,
     plan: &Plan,
 ) -> anyhow::Result<Value> {
@@ -24,7 +24,7 @@ pub(crate) fn document(
         "machine": machine,
         "rounds": plan.rounds,
         "services": plan.sizes,
-        "targets": judged,
+        "targets": targets,
         "figures": all,
     }))
 }

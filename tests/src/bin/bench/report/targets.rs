@@ -1,4 +1,4 @@
-//! What mcs-agent is meant to achieve, and whether it did in this run.
+//! Performance targets of mcs-agent, and whether this run met them.
 
 use serde::Serialize;
 
@@ -204,9 +204,9 @@ impl Verdict {
     }
 }
 
-/// A target and what became of it.
+/// A target and its result in this run.
 #[derive(Debug, Serialize)]
-pub(crate) struct Judged {
+pub(crate) struct TargetResult {
     target: &'static str,
     limit: String,
     services: Option<u32>,
@@ -215,12 +215,12 @@ pub(crate) struct Judged {
     verdict: Verdict,
 }
 
-/// Judges every target, with as many services as were measured.
-pub(crate) fn judge(figures: &Figures) -> Vec<Judged> {
-    TARGETS.iter().map(|target| judge_one(target, figures)).collect()
+/// Evaluates every target, with as many services as were measured.
+pub(crate) fn evaluate(figures: &Figures) -> Vec<TargetResult> {
+    TARGETS.iter().map(|target| evaluate_one(target, figures)).collect()
 }
 
-fn judge_one(target: &Target, figures: &Figures) -> Judged {
+fn evaluate_one(target: &Target, figures: &Figures) -> TargetResult {
     let sizes = figures.all().iter().filter_map(|figure| figure.key.services);
     let services = target.services.and_then(|wanted| sizes.filter(|size| *size <= wanted).max());
     let measured = value(target, target.contender, figures, services);
@@ -232,7 +232,7 @@ fn judge_one(target: &Target, figures: &Figures) -> Judged {
         Some(value) if target.limit.is_met(value) => Verdict::Met,
         Some(_) => Verdict::Missed,
     };
-    Judged {
+    TargetResult {
         target: target.about,
         limit: target.limit.show(target.unit),
         services,
@@ -276,10 +276,10 @@ fn value(
 }
 
 /// A table for a terminal.
-pub(crate) fn table(judged: &[Judged]) -> String {
+pub(crate) fn table(results: &[TargetResult]) -> String {
     let mut table = empty();
     table.set_header(["target", "limit", "measured", "peers", "services", "verdict"]);
-    for one in judged {
+    for one in results {
         let peers = one.peers.iter().map(|(peer, value)| format!("{peer} {}", number(*value)));
         table.add_row([
             one.target.to_owned(),
@@ -315,10 +315,10 @@ mod tests {
             (Figures::default(), Verdict::NotMeasured),
         ];
         for (figures, expected) in cases {
-            let judged = judge(&figures);
-            assert_eq!(judged[0].verdict, expected, "{judged:?}");
-            let others = judged[1..].iter().all(|one| one.verdict == Verdict::NotMeasured);
-            assert!(others, "{judged:?}");
+            let results = evaluate(&figures);
+            assert_eq!(results[0].verdict, expected, "{results:?}");
+            let others = results[1..].iter().all(|one| one.verdict == Verdict::NotMeasured);
+            assert!(others, "{results:?}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Sockets that a removal concerns, and all that look like them.
+//! UDP sockets that are connected to a removed backend, and similar ones that must not be affected.
 
 use std::{
     collections::BTreeSet,
@@ -86,7 +86,7 @@ impl<'a> Clients<'a> {
         Ok(Self { places: netns.iter().map(place).collect::<anyhow::Result<_>>()? })
     }
 
-    /// How many sockets are to be told.
+    /// How many sockets will be aborted.
     pub(super) fn aborted(&self) -> usize {
         self.places.iter().map(|place| place.stale.len()).sum()
     }
@@ -96,7 +96,7 @@ impl<'a> Clients<'a> {
         self.places.iter().map(|place| place.others.len()).sum()
     }
 
-    /// Waits until each stale socket has been told `ECONNABORTED`. Returns how long it took.
+    /// Waits until each stale socket has got `ECONNABORTED`. Returns how long it took.
     pub(super) fn wait_until_aborted(
         &self,
         patience: Duration,
@@ -116,7 +116,7 @@ impl<'a> Clients<'a> {
             thread::sleep(Duration::from_millis(1));
         }
         let took = began.elapsed();
-        failures.extend(waiting.iter().map(|stale| format!("{stale}: not told")));
+        failures.extend(waiting.iter().map(|stale| format!("{stale}: no ECONNABORTED")));
         took
     }
 
@@ -130,7 +130,7 @@ impl<'a> Clients<'a> {
         })
     }
 
-    /// Uses all others as before; what is not connected is answered by one of `left`.
+    /// Uses all other sockets as before. One of `left` answers the unconnected ones.
     pub(super) fn go_on(
         &self,
         target: &Target,

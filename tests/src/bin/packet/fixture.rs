@@ -1,4 +1,4 @@
-//! The programs with maps of their own, which the cases fill themselves.
+//! The fixture of the packet suite: the loaded programs, and maps that each case fills.
 
 use std::{
     collections::BTreeMap, env, fs, net::SocketAddr, ops::RangeInclusive, os::fd::AsFd as _,
@@ -26,7 +26,7 @@ use rustix::{
 use crate::{
     coverage::Coverage,
     family::Family,
-    kernel::{self, Ran},
+    kernel::{self, RunResult},
     medium::Medium,
     packet::Protocol,
     tables::{Key, Table, Tables, Time, Timed},
@@ -34,16 +34,16 @@ use crate::{
 
 /// Entries of each config map.
 const CONFIG_ENTRIES: u32 = 256;
-/// Entries of the LRU maps: more than any case makes, so that nothing is evicted by itself.
+/// Entries of the LRU maps: more than any case creates, so that the kernel evicts none.
 const LRU_ENTRIES: [(&str, u32); 3] =
     [(maps::FLOWS, 8192), (maps::FRAGMENTS, 512), (maps::CLIENT_AFFINITY, 1024)];
-/// A thousand refusals a second have an answer (`icmp_msgs_per_sec`), a hundred of them at once.
+/// The programs answer 1000 refusals a second (`icmp_msgs_per_sec`), in bursts of up to 100.
 pub(crate) const REFUSAL_NS: u64 = 1_000_000;
 pub(crate) const REFUSALS_AT_ONCE: u64 = 100;
-/// `BPF_NOEXIST` and `BPF_EXIST` are not meant.
+/// `BPF_ANY`: creates or updates an entry.
 const ANY: u64 = 0;
 
-/// Where a program sits.
+/// The hook of a program.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Hook {
     FromPod,
@@ -90,7 +90,7 @@ impl Service {
 }
 
 /// The config maps and how much of them the case has used.
-struct Config {
+struct ConfigMaps {
     vips: HashMap<MapData, Address, u32>,
     frontends: HashMap<MapData, FrontendKey, u32>,
     states: Array<MapData, FrontendState>,
@@ -101,37 +101,37 @@ struct Config {
     next_backend: u32,
 }
 
-/// What the programs write.
-struct Written {
+/// The maps that the programs write.
+struct StateMaps {
     counters: PerCpuArray<MapData, u64>,
     flows: HashMap<MapData, Tuple, Flow>,
     flows_used: Array<MapData, u32>,
     fragments: HashMap<MapData, FragmentKey, Fragment>,
     affinity: HashMap<MapData, ClientKey, Affinity>,
-    /// What limits the rate of refusals: nanoseconds of credit, and when it was filled up.
+    /// The rate limit of refusals: nanoseconds of credit, and when it was filled up.
     refusals: PerCpuArray<MapData, [u64; 2]>,
 }
 
-/// A usual payload of segments.
+/// A common payload size of segments, in bytes.
 pub(crate) const SEGMENT: u32 = 1_400;
 
-/// What the cases share. Each begins with empty maps.
-pub(crate) struct Lab {
+/// What the cases share. Each case begins with empty maps.
+pub(crate) struct Fixture {
     programs: Ebpf,
-    config: Config,
-    written: Written,
+    config: ConfigMaps,
+    written: StateMaps,
     pub(crate) family: Family,
     pub(crate) medium: Medium,
     /// The payload of the segments that the device is to cut packets into (`gso_size`), or 0.
     pub(crate) segment: u32,
-    /// What stands in the maps, after the last comparison.
+    /// The contents of the maps at the last comparison.
     pub(crate) tables: Tables,
     pub(crate) coverage: Coverage,
     /// Whether the kernel runs programs on packets whose sum it knows.
     sums: bool,
 }
 
-impl Lab {
+impl Fixture {
     /// Loads the programs.
     pub(crate) fn begin(coverage: Coverage) -> anyhow::Result<(Self, PathBuf)> {
         let path = env::var_os("MCS_EBPF_OBJECT").map(PathBuf::from).context(
@@ -140,16 +140,16 @@ impl Lab {
         stay_on_one_cpu()?;
         bpf::allow_locked_memory();
         let object = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let mut ebpf = loader().load(&object).context("cannot make the maps (it takes root)")?;
+        let mut ebpf = loader().load(&object).context("cannot create the maps (run as root)")?;
         for medium in [Medium::Ethernet, Medium::Bare] {
             for hook in Hook::ALL {
                 let name = hook.program(medium);
                 let program = ebpf.program_mut(name).with_context(|| format!("no {name}"))?;
                 let program: &mut SchedClassifier = program.try_into()?;
-                program.load().with_context(|| format!("the kernel does not take {name}"))?;
+                program.load().with_context(|| format!("the kernel refuses {name}"))?;
             }
         }
-        let config = Config {
+        let config = ConfigMaps {
             vips: map(&mut ebpf, maps::VIPS)?,
             frontends: map(&mut ebpf, maps::FRONTENDS)?,
             states: map(&mut ebpf, maps::STATES)?,
@@ -159,7 +159,7 @@ impl Lab {
             next_slot: 0,
             next_backend: 1,
         };
-        let written = Written {
+        let written = StateMaps {
             counters: map(&mut ebpf, maps::COUNTERS)?,
             flows: map(&mut ebpf, maps::FLOWS)?,
             flows_used: map(&mut ebpf, maps::FLOWS_USED)?,
@@ -167,7 +167,7 @@ impl Lab {
             affinity: map(&mut ebpf, maps::CLIENT_AFFINITY)?,
             refusals: map(&mut ebpf, "refusals")?,
         };
-        let mut lab = Self {
+        let mut fixture = Self {
             programs: ebpf,
             config,
             written,
@@ -178,12 +178,12 @@ impl Lab {
             coverage,
             sums: false,
         };
-        lab.sums = lab.can_sum()?;
-        // There are no logs, nor are there where the object is.
-        Ok((lab, path.with_file_name("")))
+        fixture.sums = fixture.can_sum()?;
+        // The suite writes no logs; the object's directory has none either.
+        Ok((fixture, path.with_file_name("")))
     }
 
-    /// Tries a packet that is none of ours.
+    /// Checks with a packet to no VIP whether the kernel supports `CHECKSUM_COMPLETE`.
     fn can_sum(&self) -> anyhow::Result<bool> {
         let program: &SchedClassifier =
             self.programs.program("uplink").context("no uplink")?.try_into()?;
@@ -267,7 +267,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Uses the id of a backend that is gone for another one of the frontend.
+    /// Reuses the id of a removed backend for another backend of the frontend.
     pub(crate) fn reuse(
         &mut self,
         service: &mut Service,
@@ -285,31 +285,31 @@ impl Lab {
         Ok(pick)
     }
 
-    /// Makes the frontend's clients stay with their backend.
+    /// Turns on session affinity for the frontend.
     pub(crate) fn stick(&mut self, service: &Service, affinity: Duration) -> anyhow::Result<()> {
         self.config.publish(service, u32::try_from(affinity.as_secs())?)
     }
 
-    /// Makes `frontends` lead to a state of another frontend.
-    pub(crate) fn confuse(&mut self, service: &Service) -> anyhow::Result<()> {
+    /// Gives the frontend's state the key of another frontend.
+    pub(crate) fn mismatch_state(&mut self, service: &Service) -> anyhow::Result<()> {
         let mut state = self.config.states.get(&service.frontend, 0)?;
         state.key.port += 1;
         Ok(self.config.states.set(service.frontend, state, ANY)?)
     }
 
-    /// Makes the extent longer than `slots`.
-    pub(crate) fn tear(&mut self, service: &Service) -> anyhow::Result<()> {
+    /// Moves the frontend's extent beyond the end of `slots`.
+    pub(crate) fn overrun_slots(&mut self, service: &Service) -> anyhow::Result<()> {
         let mut state = self.config.states.get(&service.frontend, 0)?;
         state.extent.block = 2 * CONFIG_ENTRIES;
         Ok(self.config.states.set(service.frontend, state, ANY)?)
     }
 
-    /// Runs a program on a frame, and tells from when to when (nanoseconds of `CLOCK_MONOTONIC`).
+    /// Runs a program on a frame. Returns the start and end too, in nanoseconds of `CLOCK_MONOTONIC`.
     pub(crate) fn run_frame(
         &self,
         hook: Hook,
         frame: &[u8],
-    ) -> anyhow::Result<(Ran, RangeInclusive<u64>)> {
+    ) -> anyhow::Result<(RunResult, RangeInclusive<u64>)> {
         let name = hook.program(self.medium);
         let program = self.programs.program(name).with_context(|| format!("no {name}"))?;
         let program: &SchedClassifier = program.try_into()?;
@@ -321,7 +321,7 @@ impl Lab {
         Ok((ran, begin..=now_ns()))
     }
 
-    /// What the programs have counted, on all CPUs.
+    /// The counters, summed over all CPUs.
     pub(crate) fn counters(&self) -> anyhow::Result<BTreeMap<&'static str, u64>> {
         Counter::ALL
             .iter()
@@ -340,7 +340,7 @@ impl Lab {
         }
     }
 
-    /// What the programs have written.
+    /// Reads everything that the programs have written.
     pub(crate) fn read(&self) -> anyhow::Result<Tables> {
         let written = &self.written;
         Ok(Tables {
@@ -366,7 +366,7 @@ impl Lab {
         self.note()
     }
 
-    /// Makes every first piece older.
+    /// Makes every remembered first fragment older.
     pub(crate) fn age_fragments(&mut self, by: Duration) -> anyhow::Result<()> {
         for entry in self.written.fragments.iter().collect::<Vec<_>>() {
             let (key, mut first) = entry?;
@@ -376,7 +376,7 @@ impl Lab {
         self.note()
     }
 
-    /// Makes every client's choice older.
+    /// Makes every client's affinity older.
     pub(crate) fn age_affinity(&mut self, by: Duration) -> anyhow::Result<()> {
         for entry in self.written.affinity.iter().collect::<Vec<_>>() {
             let (key, mut affinity) = entry?;
@@ -386,7 +386,7 @@ impl Lab {
         self.note()
     }
 
-    /// Makes a client remember this backend of the frontend, as of now.
+    /// Gives a client affinity to this backend of the frontend, last used now.
     pub(crate) fn give(
         &mut self,
         client: SocketAddr,
@@ -405,7 +405,7 @@ impl Lab {
         self.note()
     }
 
-    /// Evicts what is known of every client.
+    /// Evicts the affinity of every client.
     pub(crate) fn evict_affinity(&mut self) -> anyhow::Result<()> {
         clear(&mut self.written.affinity)?;
         self.note()
@@ -417,7 +417,7 @@ impl Lab {
         self.note()
     }
 
-    /// Makes every flow one of another device's.
+    /// Moves every flow to another device.
     pub(crate) fn hand_over(&mut self, device: u32) -> anyhow::Result<()> {
         let flows = self.written.flows.iter().collect::<Result<Vec<_>, _>>()?;
         clear(&mut self.written.flows)?;
@@ -428,7 +428,7 @@ impl Lab {
         self.note()
     }
 
-    /// Makes entries as of now.
+    /// Sets the last use of these entries to now.
     pub(crate) fn plant(
         &mut self,
         flows: impl IntoIterator<Item = (Tuple, Flow)>,
@@ -439,29 +439,29 @@ impl Lab {
         self.note()
     }
 
-    /// Says whether there are flows.
+    /// Sets the mark that says whether there are flows.
     pub(crate) fn set_flows_used(&mut self, used: u32) -> anyhow::Result<()> {
         self.written.flows_used.set(0, used, ANY)?;
         self.note()
     }
 
-    /// Lets so many refusals have an answer, and no more until the next packet is refused.
+    /// Allows this many answers to refusals, and no more until the next packet is refused.
     pub(crate) fn allow_refusals(&mut self, count: u64) -> anyhow::Result<()> {
         let credit_ns = count * REFUSAL_NS;
-        // As if it had been filled up in the future.
+        // A time in the future, so that no credit is added.
         let everywhere =
             vec![[credit_ns, u64::MAX]; aya::util::nr_cpus().map_err(|(_, error)| error)?];
         Ok(self.written.refusals.set(0, PerCpuValues::try_from(everywhere)?, ANY)?)
     }
 
-    /// Takes what the case has changed itself for known.
+    /// Notes the changes that the case itself has made, so that they are not reported as the program's.
     fn note(&mut self) -> anyhow::Result<()> {
         self.tables = self.read()?;
         Ok(())
     }
 }
 
-impl Config {
+impl ConfigMaps {
     fn backend(&mut self, address: SocketAddr, frontend: u32) -> anyhow::Result<Pick> {
         let id = self.next_backend;
         self.next_backend += 1;
@@ -563,7 +563,7 @@ fn table<K: Key + Pod + aya::Pod, V: Pod + aya::Pod>(
         .collect()
 }
 
-/// The limit of refusals is each CPU's own, and so are the free entries of an LRU map.
+/// Each CPU has its own limit of refusals, and its own free entries of an LRU map.
 fn stay_on_one_cpu() -> anyhow::Result<()> {
     let mut cpus = CpuSet::new();
     cpus.set(sched_getcpu());

@@ -1,4 +1,4 @@
-//! A client that talks to a VIP: its flow, and what each packet of it becomes.
+//! The flow of a client to a VIP, and the expected translation of each of its packets.
 
 use std::net::SocketAddr;
 
@@ -7,12 +7,12 @@ use mcs_common::{Counter, Flow, FlowFlags, FlowsUsed, Fragment, FragmentKey, See
 
 use crate::{
     expect::Expect,
-    lab::{Hook, Lab, Pick, Service},
+    fixture::{Fixture, Hook, Pick, Service},
     packet::{DEVICE, Packet, Protocol, flag, tuple},
     tables::{Tables, Time, Timed},
 };
 
-/// Source ports that flows get instead of their own begin here.
+/// The first source port that the programs substitute.
 pub(crate) const FIRST_OTHER_PORT: u16 = 61_000;
 
 /// A direction of a flow.
@@ -26,9 +26,9 @@ impl Side {
     pub(crate) const BOTH: [Self; 2] = [Self::Client, Self::Backend];
 }
 
-/// A flow as it should be.
+/// A flow as the programs should translate it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Talk {
+pub(crate) struct TestFlow {
     pub(crate) protocol: Protocol,
     pub(crate) client: SocketAddr,
     pub(crate) vip: SocketAddr,
@@ -38,7 +38,7 @@ pub(crate) struct Talk {
     pub(crate) source: SocketAddr,
 }
 
-impl Talk {
+impl TestFlow {
     /// A client's flow to the frontend's only backend.
     pub(crate) fn new(client: SocketAddr, service: &Service) -> Self {
         let [pick] = service.backends[..] else { panic!("there is more than one backend") };
@@ -48,11 +48,11 @@ impl Talk {
     /// A client's flow to this backend.
     pub(crate) fn with(client: SocketAddr, service: &Service, pick: Pick) -> Self {
         let Service { vip, protocol, frontend, .. } = *service;
-        let mut talk = Self { protocol, client, vip, frontend, pick, source: client };
-        if talk.is_hairpin() {
-            talk.source.set_ip(vip.ip());
+        let mut flow = Self { protocol, client, vip, frontend, pick, source: client };
+        if flow.is_hairpin() {
+            flow.source.set_ip(vip.ip());
         }
-        talk
+        flow
     }
 
     /// The same, with another source port at the backend.
@@ -107,24 +107,24 @@ impl Talk {
         packet.clone().between(from, to)
     }
 
-    /// The packet that begins it.
+    /// The first packet of the flow.
     pub(crate) fn first(&self) -> Packet {
         Packet::first(self.protocol, self.client, self.vip)
     }
 
-    /// A packet that goes on with it.
+    /// A later packet of the flow.
     pub(crate) fn later(&self, side: Side) -> Packet {
         let (from, to) = self.ends(side);
         Packet::later(self.protocol, from, to)
     }
 
-    /// Where such a packet goes.
+    /// The expected result of a packet of this side.
     pub(crate) fn outcome(&self, side: Side, packet: &Packet) -> Expect {
         let out = self.translated(side, packet);
         self.carried(side, &out.bytes())
     }
 
-    /// Where a packet of this side goes that has become this.
+    /// The expected result of a packet of this side whose translation is `out`.
     pub(crate) fn carried(&self, side: Side, out: &Vec<u8>) -> Expect {
         let expect = if self.is_hairpin() { Expect::back(out) } else { Expect::next(out) };
         expect.counts(&[match side {
@@ -139,7 +139,7 @@ impl Talk {
         reply | if self.is_hairpin() { FlowFlags::HAIRPIN } else { 0 }
     }
 
-    /// The entry of a side, when it is made.
+    /// The entry of a side when it is created.
     pub(crate) fn entry(&self, side: Side, seen: u32) -> Flow {
         let (from, to) = self.translated_ends(side);
         Flow {
@@ -153,7 +153,7 @@ impl Talk {
         }
     }
 
-    /// The flow is made, by a packet with these TCP flags.
+    /// Expects that a packet with these TCP flags creates both entries.
     pub(crate) fn begins(&self, tables: &mut Tables, flags: u8) {
         tables.flows_used = FlowsUsed::YES;
         let client = Timed { value: self.entry(Side::Client, seen(0, flags)), time: Time::Now };
@@ -161,13 +161,13 @@ impl Talk {
         self.is_made(tables, Side::Backend);
     }
 
-    /// One side's entry is made, without a packet of that side.
+    /// Expects that one side's entry is created, without a packet of that side.
     pub(crate) fn is_made(&self, tables: &mut Tables, side: Side) {
         let entry = Timed { value: self.entry(side, 0), time: Time::Now };
         tables.flows.insert(self.key(side), entry);
     }
 
-    /// The flow takes note of a packet with these TCP flags.
+    /// Expects that the entries record a packet with these TCP flags.
     pub(crate) fn passes(&self, tables: &mut Tables, side: Side, flags: u8) {
         let Some(entry) = tables.flows.get_mut(&self.key(side)) else { return };
         entry.value.seen = seen(entry.value.seen, flags);
@@ -176,7 +176,7 @@ impl Talk {
         }
     }
 
-    /// Its entries are gone; but UDP still has the one for what the backend has yet to answer.
+    /// Expects that the entries are removed. UDP keeps the backend's, for replies that are still to come.
     pub(crate) fn ends_in(&self, tables: &mut Tables) {
         tables.flows.remove(&self.key(Side::Client));
         if self.protocol == Protocol::Tcp {
@@ -184,7 +184,7 @@ impl Talk {
         }
     }
 
-    /// The first piece of a datagram is remembered.
+    /// Expects that the first fragment of a datagram is remembered.
     pub(crate) fn remembers(&self, tables: &mut Tables, side: Side, packet: &Packet) {
         let (from, to) = self.translated_ends(side);
         let is_v4 = packet.src.is_ipv4();
@@ -211,105 +211,105 @@ impl Talk {
     }
 }
 
-/// What an entry knows after a packet with these TCP flags, as the flow table defines it.
+/// The `seen` bits of an entry after a packet with these TCP flags, as the flow table defines them.
 fn seen(before: u32, flags: u8) -> u32 {
-    let told = [
+    let bits = [
         (flag::FIN, Seen::FIN),
         (flag::SYN, Seen::SYN),
         (flag::RST, Seen::RST),
         (flag::ACK, Seen::ACK),
     ];
-    let news: u32 = told.iter().filter(|(bit, _)| flags & bit != 0).map(|(_, seen)| seen).sum();
-    // Whoever goes on after a reset has not believed it.
+    let news: u32 = bits.iter().filter(|(bit, _)| flags & bit != 0).map(|(_, seen)| seen).sum();
+    // A sender that continues after a reset has ignored it.
     let goes_on = news & (Seen::RST | Seen::SYN) == 0;
     (if goes_on { before & !Seen::RST } else { before }) | news | Seen::ANY
 }
 
-impl Lab {
+impl Fixture {
     /// A packet that begins a flow.
     #[track_caller]
-    pub(crate) fn opens(&mut self, talk: &Talk, packet: &Packet) -> anyhow::Result<()> {
-        let (talk, flags) = (*talk, packet.flags());
-        let expect = talk
+    pub(crate) fn opens(&mut self, flow: &TestFlow, packet: &Packet) -> anyhow::Result<()> {
+        let (flow, flags) = (*flow, packet.flags());
+        let expect = flow
             .outcome(Side::Client, packet)
             .counts(&[Counter::FlowCreated])
-            .writes(move |tables| talk.begins(tables, flags));
+            .writes(move |tables| flow.begins(tables, flags));
         self.expect(Hook::FromPod, packet, expect)
     }
 
-    /// A first packet to a frontend whose choice is up to the program: any backend of the frontend,
-    /// and any source port. Returns the flow that it began, and the packet.
+    /// Sends a first packet to a frontend. The program may choose any backend of the frontend, and any source port.
+    /// Returns the new flow, and the packet.
     #[track_caller]
-    pub(crate) fn opens_somehow(
+    pub(crate) fn opens_with_any_choice(
         &mut self,
         client: SocketAddr,
         service: &Service,
-    ) -> anyhow::Result<(Talk, Packet)> {
+    ) -> anyhow::Result<(TestFlow, Packet)> {
         let packet = Packet::first(service.protocol, client, service.vip);
-        let talk = self.opens_with(service, &packet, |_, _| ())?;
-        Ok((talk, packet))
+        let flow = self.opens_with(service, &packet, |_, _| ())?;
+        Ok((flow, packet))
     }
 
-    /// As [`Lab::opens_somehow`], by this packet, with other changes of the tables.
+    /// As [`Fixture::opens_with_any_choice`], by this packet, with other changes of the tables.
     #[track_caller]
     pub(crate) fn opens_with(
         &mut self,
         service: &Service,
         packet: &Packet,
-        others: impl FnOnce(&mut Tables, &Talk) + 'static,
-    ) -> anyhow::Result<Talk> {
+        others: impl FnOnce(&mut Tables, &TestFlow) + 'static,
+    ) -> anyhow::Result<TestFlow> {
         let sent = self.send(Hook::FromPod, packet)?;
-        let talk = self.chosen(service, packet)?;
+        let flow = self.chosen(service, packet)?;
         let flags = packet.flags();
-        let mut expect = talk.outcome(Side::Client, packet).counts(&[Counter::FlowCreated]).writes(
+        let mut expect = flow.outcome(Side::Client, packet).counts(&[Counter::FlowCreated]).writes(
             move |tables| {
-                others(tables, &talk);
-                talk.begins(tables, flags);
+                others(tables, &flow);
+                flow.begins(tables, flags);
             },
         );
-        if talk.source.port() != talk.client.port() {
-            ensure!(talk.source.port() >= FIRST_OTHER_PORT, "{} is another port", talk.source);
+        if flow.source.port() != flow.client.port() {
+            ensure!(flow.source.port() >= FIRST_OTHER_PORT, "{} is another port", flow.source);
             expect = expect.counts(&[Counter::FlowPortChanged]);
         }
         self.compare(&sent, expect)?;
-        Ok(talk)
+        Ok(flow)
     }
 
-    /// What the program has chosen for a packet to a frontend.
-    fn chosen(&self, service: &Service, packet: &Packet) -> anyhow::Result<Talk> {
+    /// The flow that the program chose for a packet to a frontend.
+    fn chosen(&self, service: &Service, packet: &Packet) -> anyhow::Result<TestFlow> {
         let (client, _) = packet.ends();
         let entry = self.read()?.flows.remove(&packet.tuple()).context("no flow was made")?;
         let chosen = entry.value.chosen;
         let pick = service.backends.iter().find(|pick| pick.chosen == chosen);
         let pick = pick.with_context(|| format!("{chosen:?} is no backend of the frontend"))?;
         let port = entry.value.to.src_port;
-        Ok(Talk::with(client, service, *pick).source_port(port))
+        Ok(TestFlow::with(client, service, *pick).source_port(port))
     }
 
-    /// A packet of a flow that is there.
+    /// Sends a packet of an existing flow.
     #[track_caller]
     pub(crate) fn carries(
         &mut self,
-        talk: &Talk,
+        flow: &TestFlow,
         side: Side,
         packet: &Packet,
     ) -> anyhow::Result<()> {
-        let (talk, flags) = (*talk, packet.flags());
+        let (flow, flags) = (*flow, packet.flags());
         let expect =
-            talk.outcome(side, packet).writes(move |tables| talk.passes(tables, side, flags));
-        self.expect(talk.hook(side), packet, expect)
+            flow.outcome(side, packet).writes(move |tables| flow.passes(tables, side, flags));
+        self.expect(flow.hook(side), packet, expect)
     }
 
-    /// The client sends what begins a flow, and gets an answer.
+    /// Sends the first packet of a flow, and the answer.
     #[track_caller]
-    pub(crate) fn established(&mut self, talk: &Talk) -> anyhow::Result<()> {
-        let first = talk.first();
-        self.opens(talk, &first)?;
-        let (from, to) = talk.ends(Side::Backend);
-        let answer = match talk.protocol {
+    pub(crate) fn established(&mut self, flow: &TestFlow) -> anyhow::Result<()> {
+        let first = flow.first();
+        self.opens(flow, &first)?;
+        let (from, to) = flow.ends(Side::Backend);
+        let answer = match flow.protocol {
             Protocol::Tcp => Packet::tcp(from, to, flag::SYN | flag::ACK),
             Protocol::Udp => Packet::udp(from, to),
         };
-        self.carries(talk, Side::Backend, &answer)
+        self.carries(flow, Side::Backend, &answer)
     }
 }

@@ -1,4 +1,4 @@
-//! What may come of a packet that nobody has foreseen: the rules, checked by etherparse's reading of it.
+//! Invariants of every program for arbitrary packets: what a program may do with a packet, as etherparse parses it.
 
 use std::{collections::BTreeMap, net::IpAddr, ops::Range};
 
@@ -11,12 +11,12 @@ use mcs_common::{Counter, Tuple};
 
 use crate::{
     expect::{NEXT, REDIRECT, SHOT},
-    lab::{Hook, Lab},
+    fixture::{Fixture, Hook},
     medium::{Medium, Way},
     packet::{DEVICE, Protocol},
 };
 
-/// Counters of what became of a packet: each packet to a VIP moves one of them, once.
+/// Counters of the outcome of a packet: each packet to a VIP increments exactly one of them by one.
 const FATES: &[Counter] = &[
     Counter::PacketTranslated,
     Counter::PacketReversed,
@@ -34,7 +34,7 @@ const FATES: &[Counter] = &[
     Counter::PacketDroppedIcmp,
     Counter::LeakPrevented,
 ];
-/// Counters that come with one of the others.
+/// Counters that a program increments besides one of [`FATES`].
 const COMPANIONS: &[Counter] = &[
     Counter::FlowCreated,
     Counter::FlowPortChanged,
@@ -42,24 +42,24 @@ const COMPANIONS: &[Counter] = &[
     Counter::RefusalLimited,
 ];
 
-/// An IP packet as etherparse reads it: only what is well-formed is one.
-struct Read<'a> {
+/// A well-formed IP packet, as etherparse parses it.
+struct ParsedPacket<'a> {
     bytes: &'a [u8],
     src: IpAddr,
     dst: IpAddr,
     /// Where the addresses are.
     addresses: Range<usize>,
-    /// Where the header's checksum is, if it has one, and where that header is.
+    /// The places of the header's checksum, if it has one, and of that header.
     header_checksum: Option<(Range<usize>, Range<usize>)>,
     protocol: IpNumber,
-    /// Behind all headers, to the end by the length in the header.
+    /// From the end of all headers to the end that the length in the header gives.
     body: Range<usize>,
     is_first: bool,
     is_whole: bool,
 }
 
-impl<'a> Read<'a> {
-    /// Reads a packet. What one that is quoted says of its length is not that of the quote.
+impl<'a> ParsedPacket<'a> {
+    /// Parses a packet. A quoted packet may be shorter than the length in its header.
     fn new(bytes: &'a [u8], quoted: bool) -> anyhow::Result<Self> {
         match bytes.first().map(|first| first >> 4) {
             Some(4) => Self::ipv4(bytes, quoted),
@@ -144,7 +144,7 @@ impl<'a> Read<'a> {
         Protocol::ALL.iter().any(|protocol| protocol.number() == self.protocol.0)
     }
 
-    /// Where the checksum of the body is, in the packet. `None` where the quote ends before it.
+    /// The place of the body's checksum in the packet. `None` if the quote ends before it.
     fn checksum(&self) -> Option<Range<usize>> {
         let offset = match self.protocol {
             IpNumber::TCP => 16,
@@ -179,7 +179,7 @@ impl<'a> Read<'a> {
         Tuple::new(self.src.into(), port(0), self.dst.into(), port(2), self.protocol.0, DEVICE)
     }
 
-    /// What the body adds up to, with its pseudo-header: the same before and after, right or wrong.
+    /// The sum of the body with its pseudo-header. A translation does not change it, whether it is right or wrong.
     fn sum(&self) -> u16 {
         let mut sum = Sum16BitWords::new();
         if self.protocol != IpNumber::ICMP {
@@ -192,13 +192,13 @@ impl<'a> Read<'a> {
         sum.add_slice(self.body()).ones_complement()
     }
 
-    /// What the header adds up to, if it has a checksum.
+    /// The sum of the header, if it has a checksum.
     fn header_sum(&self) -> Option<u16> {
         let (_, header) = self.header_checksum.clone()?;
         Some(Sum16BitWords::new().add_slice(&self.bytes[header]).ones_complement())
     }
 
-    /// Everything that a translation may write, ports apart.
+    /// All bytes that a translation may change, except ports.
     fn writable(&self) -> Vec<Range<usize>> {
         let header = self.header_checksum.iter().map(|(checksum, _)| checksum.clone());
         header.chain([self.addresses.clone()]).chain(self.checksum()).collect()
@@ -215,17 +215,17 @@ fn same_but_for(old: &[u8], new: &[u8], written: &[Range<usize>]) -> anyhow::Res
     Ok(())
 }
 
-impl Lab {
-    /// Runs a program on an IP packet of any kind, and checks that what comes of it is allowed.
-    pub(crate) fn judge(&mut self, hook: Hook, ip: &[u8]) -> anyhow::Result<()> {
+impl Fixture {
+    /// Runs a program on any IP packet, and checks that the result is allowed.
+    pub(crate) fn check_invariants(&mut self, hook: Hook, ip: &[u8]) -> anyhow::Result<()> {
         let frame = self.medium.frame_of(self.family.ethertype(), ip, Way::On);
         let sent = self.send_frame(hook, frame.clone())?;
         let counts = self.counters()?;
         let before = std::mem::replace(&mut self.tables.counters, counts);
         let changes = changes(&before, &self.tables.counters);
         let (verdict, out) = (sent.verdict(), sent.frame_out());
-        Trial { lab: self, hook, frame: &frame, out, verdict, changes }
-            .judge()
+        Trial { fixture: self, hook, frame: &frame, out, verdict, changes }
+            .check_invariants()
             .with_context(|| sent.describe())
     }
 }
@@ -239,19 +239,19 @@ fn changes(
 }
 
 struct Trial<'a> {
-    lab: &'a Lab,
+    fixture: &'a Fixture,
     hook: Hook,
     frame: &'a [u8],
     out: &'a [u8],
     verdict: i32,
-    /// Counters that have moved.
+    /// Counters that have increased.
     changes: BTreeMap<&'static str, u64>,
 }
 
 impl Trial<'_> {
-    fn judge(&self) -> anyhow::Result<()> {
+    fn check_invariants(&self) -> anyhow::Result<()> {
         let fate = self.fate()?;
-        let before = self.lab.medium.packet(self.frame);
+        let before = self.fixture.medium.packet(self.frame);
         if self.hook != Hook::ToPod {
             let is_to_vip = self.is_to_vip(before);
             ensure!(fate.is_some() == is_to_vip, "to a VIP: {is_to_vip}, counted: {fate:?}");
@@ -271,14 +271,16 @@ impl Trial<'_> {
                 Ok(())
             }
             NEXT | REDIRECT => {
-                let before = Read::new(before, false).context("it was malformed")?;
+                let before = ParsedPacket::new(before, false).context("it was malformed")?;
                 let is_refused = fate.name().contains("refused");
-                if is_refused && self.lab.medium == Medium::Bare && before.protocol != IpNumber::TCP
+                if is_refused
+                    && self.fixture.medium == Medium::Bare
+                    && before.protocol != IpNumber::TCP
                 {
-                    // As in the cases of refusals: not to be had here.
+                    // As in the cases of refusals: BPF_PROG_TEST_RUN cannot do this.
                     return Ok(());
                 }
-                let after = Read::new(self.lab.medium.packet(self.out), false)
+                let after = ParsedPacket::new(self.fixture.medium.packet(self.out), false)
                     .context("it has become malformed")?;
                 self.passed(fate, &before, &after).with_context(|| format!("{fate:?}"))
             }
@@ -286,7 +288,7 @@ impl Trial<'_> {
         }
     }
 
-    /// The counter that says what became of the packet.
+    /// The counter of the packet's outcome.
     fn fate(&self) -> anyhow::Result<Option<Counter>> {
         let counted = |counters: &[Counter]| -> Vec<Counter> {
             let moved = |counter: &&Counter| self.changes.contains_key(counter.name());
@@ -304,15 +306,20 @@ impl Trial<'_> {
     }
 
     fn is_to_vip(&self, packet: &[u8]) -> bool {
-        let vip = self.lab.family.vip(1).ip();
+        let vip = self.fixture.family.vip(1).ip();
         match vip {
             IpAddr::V4(vip) => packet.get(16..20) == Some(&vip.octets()),
             IpAddr::V6(vip) => packet.get(24..40) == Some(&vip.octets()),
         }
     }
 
-    /// The packet goes on, or back.
-    fn passed(&self, fate: Counter, before: &Read<'_>, after: &Read<'_>) -> anyhow::Result<()> {
+    /// Checks a packet that the program passed on or sent back.
+    fn passed(
+        &self,
+        fate: Counter,
+        before: &ParsedPacket<'_>,
+        after: &ParsedPacket<'_>,
+    ) -> anyhow::Result<()> {
         match fate {
             Counter::PacketTranslated | Counter::PacketReversed => {
                 before.check_ports().context("it was malformed")?;
@@ -353,17 +360,21 @@ impl Trial<'_> {
         }
     }
 
-    fn is_translated(&self, before: &Read<'_>, after: &Read<'_>) -> anyhow::Result<()> {
+    fn is_translated(
+        &self,
+        before: &ParsedPacket<'_>,
+        after: &ParsedPacket<'_>,
+    ) -> anyhow::Result<()> {
         let mut written = before.writable();
         if before.is_first {
             let ports = before.body.start..before.body.start + 4;
             written.push(ports);
-            let flow = self.lab.flow(&before.tuple())?.context("it has no flow")?;
+            let flow = self.fixture.flow(&before.tuple())?.context("it has no flow")?;
             ensure!(after.tuple() == flow.to, "{:?} is not what the flow says", after.tuple());
         }
         same_but_for(before.bytes, after.bytes, &written)?;
         same_sums(before, after)?;
-        let vip = self.lab.family.vip(1).ip();
+        let vip = self.fixture.family.vip(1).ip();
         ensure!(after.dst != vip && (before.dst == vip || after.src == vip), "not between the two");
         let kept = match self.hook {
             Hook::ToPod => after.dst == before.dst,
@@ -374,27 +385,29 @@ impl Trial<'_> {
     }
 }
 
-fn is_between(packet: &Read<'_>, src: IpAddr, dst: IpAddr) -> anyhow::Result<()> {
+fn is_between(packet: &ParsedPacket<'_>, src: IpAddr, dst: IpAddr) -> anyhow::Result<()> {
     ensure!(packet.src == src && packet.dst == dst, "from {} to {}", packet.src, packet.dst);
     Ok(())
 }
 
-/// Checksums are as right, or as wrong, as they were.
-fn same_sums(before: &Read<'_>, after: &Read<'_>) -> anyhow::Result<()> {
+/// Fails unless the checksums are as right or as wrong as before.
+fn same_sums(before: &ParsedPacket<'_>, after: &ParsedPacket<'_>) -> anyhow::Result<()> {
     ensure!(before.header_sum() == after.header_sum(), "the header's checksum is another");
     let Some(checksum) = before.checksum() else { return Ok(()) };
-    let none =
-        |read: &Read<'_>| read.protocol == IpNumber::UDP && read.bytes[checksum.clone()] == [0, 0];
+    let none = |read: &ParsedPacket<'_>| {
+        read.protocol == IpNumber::UDP && read.bytes[checksum.clone()] == [0, 0]
+    };
     ensure!(none(before) == none(after), "a checksum has come or gone");
     ensure!(none(before) || before.sum() == after.sum(), "the checksum is another");
     Ok(())
 }
 
-fn is_error_translated(before: &Read<'_>, after: &Read<'_>) -> anyhow::Result<()> {
+fn is_error_translated(before: &ParsedPacket<'_>, after: &ParsedPacket<'_>) -> anyhow::Result<()> {
     ensure!(before.is_icmp() && before.is_whole && before.body.len() >= 8, "no error");
     let quote = before.body.start + 8;
-    let inner = Read::new(&before.bytes[quote..before.body.end], true).context("its quote")?;
-    let inner_after = Read::new(&after.bytes[quote..before.body.end], true)?;
+    let inner =
+        ParsedPacket::new(&before.bytes[quote..before.body.end], true).context("its quote")?;
+    let inner_after = ParsedPacket::new(&after.bytes[quote..before.body.end], true)?;
     ensure!(inner.has_ports() && inner.is_first, "its quote has no ports");
     let ports = inner.body.start..inner.body.start + 4;
     let moved = |range: Range<usize>| range.start + quote..range.end + quote;
