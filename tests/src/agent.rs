@@ -176,7 +176,7 @@ impl Agent {
         self.end(Signal::KILL)
     }
 
-    /// Sends it a signal, without waiting for anything.
+    /// Sends it a signal, and does not wait.
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
@@ -264,7 +264,7 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may already have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -246,7 +246,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Sends it a signal, without waiting for anything.
+    /// Sends it a signal, and does not wait.
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
@@ -261,7 +261,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may already have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

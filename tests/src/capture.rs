@@ -138,7 +138,7 @@ impl Capture {
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may already have ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -16,14 +16,14 @@ use crate::{run::Run, wait};
 const REMOVAL: Duration = Duration::from_secs(30);
 
 /// A cgroup of the run: socket programs attached to it see the sockets that are made by a process
-/// while it is in there. It goes when this is dropped.
+/// while it is in there. It is removed when this is dropped.
 #[derive(Debug)]
 pub struct Cgroup {
     path: PathBuf,
 }
 
 impl Cgroup {
-    /// Makes one that has no process.
+    /// Creates one without processes.
     pub fn create(run: &Run, role: &str) -> anyhow::Result<Self> {
         let path = run.cgroup().join(role);
         fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
@@ -54,7 +54,7 @@ impl Drop for Cgroup {
     }
 }
 
-/// This process is in another cgroup while this lives.
+/// A visit: this process is in another cgroup until this is dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct Visit {
@@ -62,8 +62,8 @@ pub struct Visit {
     _alone: ReentrantMutexGuard<'static, ()>,
 }
 
-/// A process is in one cgroup at a time. Visits that overlap would make sockets in each other's, and
-/// come home to each other's.
+/// A process is in one cgroup at a time. Overlapping visits would create sockets in the wrong cgroup, and return to
+/// the wrong one.
 static VISITS: ReentrantMutex<()> = ReentrantMutex::new(());
 
 impl Drop for Visit {
@@ -136,7 +136,7 @@ fn kill_all(cgroup: &Path) -> io::Result<()> {
     for line in fs::read_to_string(cgroup.join("cgroup.procs"))?.lines() {
         let pid = line.parse().ok().and_then(Pid::from_raw);
         if let Some(pid) = pid.filter(|pid| *pid != getpid()) {
-            // It may have ended by itself.
+            // It may already have ended.
             let _ = kill_process(pid, Signal::KILL);
         }
     }

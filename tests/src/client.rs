@@ -1,4 +1,4 @@
-//! Sockets as applications make them.
+//! Client sockets, as applications use them.
 
 use std::{
     fmt,
@@ -16,7 +16,7 @@ use rustix::net::{
 
 use crate::wait;
 
-/// Longer than anything takes that works; no case hangs.
+/// A timeout beyond which nothing succeeds any more, so that no case hangs.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A family of addresses, and of the socket that uses them.
@@ -33,7 +33,7 @@ pub enum Family {
 impl Family {
     /// Every family.
     pub const ALL: [Self; 3] = [Self::V4, Self::V6, Self::Mapped];
-    /// Those that differ in packets.
+    /// The families that differ on the wire.
     pub const ON_WIRE: [Self; 2] = [Self::V4, Self::V6];
 
     fn of_socket(self) -> AddressFamily {

@@ -1,9 +1,9 @@
-//! Real Kubernetes clusters on this machine, without Docker: etcd, the API server and all the rest
-//! run as they are, from archives of images that are made here.
+//! Real Kubernetes clusters on this machine, without Docker. All components are unmodified; the nodes get
+//! their images from archives that are built here.
 //!
-//! A control plane is a network namespace. A node has its mounts, cgroups and host name to itself
-//! as well. All of a set hangs on its name: its state lies in `/run/<name>`, and namespaces and
-//! cgroups are called so. What a crash has left is found by it.
+//! A control plane has a network namespace. A node also has separate mounts, cgroups and a host name. The name
+//! of a set is part of the names of its namespaces and cgroups, and its state is in `/run/<name>`, so that the
+//! next run finds what a crash has left.
 
 use std::{
     fmt, fs,
@@ -58,10 +58,10 @@ pub struct Plan {
     /// How many nodes in each; without any there is an API server alone
     #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = value_parser!(u8).range(..=i64::from(ClusterSet::MOST)))]
     pub nodes: u8,
-    /// How pods are connected to their node; of several, each cluster has another
+    /// How pods are connected to their node; if several are given, clusters take them in turn
     #[arg(long, value_enum, value_delimiter = ',', default_value = "ptp")]
     pub cni: Vec<Cni>,
-    /// How kube-proxy does its work; of several, each cluster has another
+    /// The mode of kube-proxy; if several are given, clusters take them in turn
     #[arg(long, value_enum, value_delimiter = ',', default_value = "nftables")]
     pub proxy: Vec<ProxyMode>,
 }
@@ -101,16 +101,16 @@ impl fmt::Display for ProxyMode {
     }
 }
 
-/// Whoever waits for clusters to start.
+/// Receives progress while clusters start.
 pub trait Observer: Sync {
-    /// Hears what has been done.
+    /// Reports a finished step.
     fn progress(&self, what: &str);
-    /// An error if it should not go on.
+    /// Returns an error to stop the start.
     fn check(&self) -> anyhow::Result<()>;
 }
 
-/// What starting a cluster takes.
-struct Workshop<'a> {
+/// The options and programs for the start of a cluster.
+struct ClusterSetup<'a> {
     plan: &'a Plan,
     programs: &'a Programs,
     observer: &'a dyn Observer,
@@ -119,8 +119,8 @@ struct Workshop<'a> {
     images: PathBuf,
 }
 
-/// Starts clusters, and returns when every node is ready and DNS answers. What is there of the set
-/// must not be in use; what an earlier one left is removed. After an error nothing is there.
+/// Starts clusters, and returns when every node is ready and DNS answers. The set must not
+/// be running. What an earlier run has left is removed first. After an error everything is removed.
 pub fn start(
     claim: &Claim,
     plan: &Plan,
@@ -155,12 +155,12 @@ fn start_clusters(
     }
     let wan = Wan::create(set, plan)?;
     let failures = Failures { observer, failures: Mutex::default() };
-    let workshop = Workshop { plan, programs, observer: &failures, hierarchies, wan, images };
+    let setup = ClusterSetup { plan, programs, observer: &failures, hierarchies, wan, images };
     thread::scope(|scope| {
         for cluster in set.clusters(plan.clusters) {
-            let (workshop, failures) = (&workshop, &failures);
+            let (setup, failures) = (&setup, &failures);
             scope.spawn(move || {
-                if let Err(error) = start_cluster(workshop, cluster) {
+                if let Err(error) = start_cluster(setup, cluster) {
                     failures.list().push(error);
                 }
             });
@@ -170,7 +170,7 @@ fn start_clusters(
     first.map_or(Ok(()), Err)
 }
 
-/// What went wrong, the first first. It ends the waiting of all.
+/// The errors, in order. An error ends the start of all clusters.
 struct Failures<'a> {
     observer: &'a dyn Observer,
     failures: Mutex<Vec<anyhow::Error>>,
@@ -193,25 +193,25 @@ impl Observer for Failures<'_> {
     }
 }
 
-fn start_cluster(workshop: &Workshop<'_>, cluster: Cluster) -> anyhow::Result<()> {
-    let observer = workshop.observer;
+fn start_cluster(setup: &ClusterSetup<'_>, cluster: Cluster) -> anyhow::Result<()> {
+    let observer = setup.observer;
     let pki = cluster.directory().join("pki");
     let authority = Authority::create(pki, &format!("{cluster} authority"))?;
-    let mut control_plane = control_plane::start(workshop, cluster, &authority)?;
+    let mut control_plane = control_plane::start(setup, cluster, &authority)?;
     observer.progress(&format!("{cluster}: the API server is ready"));
-    addons::install_types(workshop, cluster, &mut control_plane)?;
-    let start = |node| node::start(workshop, node, &authority);
+    addons::install_types(setup, cluster, &mut control_plane)?;
+    let start = |node| node::start(setup, node, &authority);
     let nodes: Vec<_> =
-        cluster.nodes(workshop.plan.nodes).map(start).collect::<anyhow::Result<_>>()?;
+        cluster.nodes(setup.plan.nodes).map(start).collect::<anyhow::Result<_>>()?;
     if nodes.is_empty() {
         return Ok(());
     }
-    addons::install_dns(workshop, cluster)?;
+    addons::install_dns(setup, cluster)?;
     for node in nodes {
-        node.wait(workshop)?;
+        node.wait(setup)?;
     }
     observer.progress(&format!("{cluster}: every node is ready"));
-    addons::wait_for_dns(workshop, cluster, &mut control_plane)?;
+    addons::wait_for_dns(setup, cluster, &mut control_plane)?;
     observer.progress(&format!("{cluster}: DNS answers"));
     Ok(())
 }

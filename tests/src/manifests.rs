@@ -114,7 +114,7 @@ impl Service {
         &self.name
     }
 
-    /// What an agent should make of it.
+    /// The frontends and backends that an agent should make of it.
     pub fn frontends(&self) -> Frontends {
         let mut frontends = Frontends::new();
         for vip in &self.vips {
@@ -195,14 +195,14 @@ impl Service {
     }
 }
 
-/// A directory that an agent reads. It goes when this is dropped.
+/// A directory that an agent reads. It is removed when this is dropped.
 #[derive(Debug)]
 pub struct Manifests {
     directory: TempDir,
 }
 
 impl Manifests {
-    /// An empty one.
+    /// Creates an empty directory.
     pub fn create(run: &Run) -> anyhow::Result<Self> {
         let directory =
             tempfile::Builder::new().prefix("manifests-").tempdir_in(run.directory())?;

@@ -38,7 +38,7 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Makes one that stays.
+    /// Creates one that is not removed when it is dropped.
     pub(crate) fn create_lasting(name: &str) -> anyhow::Result<Self> {
         process::run(Command::new("ip").args(["netns", "add", name]), "")?;
         let namespace = Self::open(name)?;
@@ -50,21 +50,21 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Makes one that routes.
+    /// Creates one with forwarding.
     pub fn router(run: &Run, role: &str) -> anyhow::Result<Self> {
         let namespace = Self::create(run, role)?;
         namespace.forward()?;
         Ok(namespace)
     }
 
-    /// One that is there. It stays.
+    /// An existing one. It is not removed when this is dropped.
     pub fn open(name: &str) -> anyhow::Result<Self> {
         let file = File::open(Path::new(DIRECTORY).join(name))
             .with_context(|| format!("cannot open the namespace {name}"))?;
         Ok(Self { name: name.to_owned(), file, owned: false })
     }
 
-    /// Makes it route.
+    /// Turns on forwarding.
     pub(crate) fn forward(&self) -> io::Result<()> {
         self.sysctl("ipv4/ip_forward", "1")?;
         self.sysctl("ipv6/conf/all/forwarding", "1")

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 pub struct Status(String);
 
 impl Status {
-    /// Looks at a process now.
+    /// Reads the current status of a process.
     pub fn of(pid: u32) -> io::Result<Self> {
         fs::read_to_string(format!("/proc/{pid}/status")).map(Self)
     }

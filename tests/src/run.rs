@@ -45,7 +45,7 @@ impl Run {
         self.directory.path()
     }
 
-    /// Lets that directory stay.
+    /// Keeps that directory when the run ends.
     pub fn keep_directory(&mut self) {
         self.directory.disable_cleanup(true);
     }

@@ -97,7 +97,7 @@ impl Server {
         self.address
     }
 
-    /// Who came since this was asked last, in order.
+    /// The clients since the last call, in order.
     pub fn seen(&self) -> Vec<SocketAddr> {
         std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -30,7 +30,7 @@ impl Subnet {
         Ipv6Addr::new(0xfd77, 0, 0, self.0 as u16, 0, 0, 0, host as u16)
     }
 
-    /// Both.
+    /// Both addresses of the host.
     pub fn both(self, host: u8) -> [IpAddr; 2] {
         [self.v4(host).into(), self.v6(host).into()]
     }

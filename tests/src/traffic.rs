@@ -17,7 +17,7 @@ use crate::{
     netns::Namespace,
 };
 
-/// A UDP connect goes through the hook and makes no packet, so there can be many.
+/// UDP connects per turn: they run the hook but send no packet, so there can be many.
 const CONNECTS: usize = 100;
 
 /// What the clients use.
@@ -28,12 +28,12 @@ pub struct Load {
     /// Frontends of UDP, each used by new sockets and by one that each client keeps, connected and
     /// not.
     pub udp: Vec<(Family, SocketAddr)>,
-    /// Who may answer.
+    /// The backends that may answer.
     pub backends: BTreeSet<SocketAddr>,
 }
 
-/// Does `work` while a client on each CPU goes through the load over and over. It is an error if
-/// anything fails, or is answered by another backend. Returns how often a backend answered.
+/// Does `work` while a client on each CPU repeats the load. Any failure, and any answer of another
+/// backend, is an error. Returns the number of answers.
 pub fn during(
     netns: &Namespace,
     load: &Load,

@@ -14,17 +14,17 @@ const ETHERNET: usize = 14;
 /// The work that the sender has left to the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mark {
-    /// None.
+    /// The sender has finished the packet.
     Finished,
-    /// The checksum.
+    /// The device has to finish the checksum.
     Unfinished,
-    /// The checksums of the segments that it has to be cut into.
+    /// The device has to cut the packet into segments, and finish their checksums.
     Uncut,
 }
 
 /// An IP packet, or another frame.
 pub struct Frame<'a> {
-    /// How ready it is.
+    /// The work that is left to the device.
     pub mark: Mark,
     /// What the mark says of the checksum: where the sum begins, and where it is to be written.
     checksum: (usize, usize),

@@ -49,7 +49,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// Both.
+    /// Both directions.
     pub const BOTH: [Self; 2] = [Self::Ingress, Self::Egress];
 
     const fn tcx(self) -> AttachType {
@@ -76,7 +76,7 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// Attaches one by tcx. It goes when this is dropped.
+    /// Attaches one by tcx. It is removed when this is dropped.
     pub fn by_tcx(netns: &Namespace, device: &str, way: Way, order: Order) -> anyhow::Result<Self> {
         let (map, program) = load()?;
         let index = netns.index(device)?;

@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::ensure;
 
 use super::{
-    Workshop, daemons::Daemons, images, kubectl::Kubectl, layout::Cluster, programs::Programs,
+    ClusterSetup, daemons::Daemons, images, kubectl::Kubectl, layout::Cluster, programs::Programs,
 };
 use crate::process;
 
@@ -22,39 +22,39 @@ pub fn mcs_definitions(programs: &Programs) -> anyhow::Result<String> {
 
 /// Installs the types, and says which cluster this is.
 pub(super) fn install_types(
-    workshop: &Workshop<'_>,
+    setup: &ClusterSetup<'_>,
     cluster: Cluster,
     control_plane: &mut Daemons,
 ) -> anyhow::Result<()> {
-    let kubectl = Kubectl::new(workshop.programs, cluster)?;
-    kubectl.apply(&mcs_definitions(workshop.programs)?)?;
+    let kubectl = Kubectl::new(setup.programs, cluster)?;
+    kubectl.apply(&mcs_definitions(setup.programs)?)?;
     kubectl.apply(CLUSTER_PROPERTIES)?;
 
     let properties =
         PROPERTIES.replace("$CLUSTER", &cluster.to_string()).replace("$SET", cluster.set.name());
-    control_plane.wait(&format!("{cluster} to serve the new types"), workshop.observer, || {
+    control_plane.wait(&format!("{cluster} to serve the new types"), setup.observer, || {
         kubectl.apply(&properties)
     })
 }
 
 /// Installs DNS, which takes a node to run on.
-pub(super) fn install_dns(workshop: &Workshop<'_>, cluster: Cluster) -> anyhow::Result<()> {
+pub(super) fn install_dns(setup: &ClusterSetup<'_>, cluster: Cluster) -> anyhow::Result<()> {
     let [v4, v6] = cluster.dns();
     let coredns = COREDNS
         .replace("$IMAGE", images::COREDNS)
         .replace("$DNS_V4", &v4.to_string())
         .replace("$DNS_V6", &v6.to_string());
-    Kubectl::new(workshop.programs, cluster)?.apply(&coredns)
+    Kubectl::new(setup.programs, cluster)?.apply(&coredns)
 }
 
 /// Waits until DNS is ready.
 pub(super) fn wait_for_dns(
-    workshop: &Workshop<'_>,
+    setup: &ClusterSetup<'_>,
     cluster: Cluster,
     control_plane: &mut Daemons,
 ) -> anyhow::Result<()> {
-    let kubectl = Kubectl::new(workshop.programs, cluster)?;
-    control_plane.wait(&format!("DNS of {cluster}"), workshop.observer, || {
+    let kubectl = Kubectl::new(setup.programs, cluster)?;
+    control_plane.wait(&format!("DNS of {cluster}"), setup.observer, || {
         let coredns = kubectl.get(&["deployment", "coredns", "--namespace", "kube-system"])?;
         let available = coredns["status"]["availableReplicas"].as_u64();
         ensure!(available.is_some_and(|count| count > 0), "no pod of coredns is available");

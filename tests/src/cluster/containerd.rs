@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::Context as _;
 
-use super::{Workshop, cni, daemons::Daemons, images, layout::Node, programs::Programs};
+use super::{ClusterSetup, cni, daemons::Daemons, images, layout::Node, programs::Programs};
 use crate::process;
 
 /// Where it listens, in the node's own `/run`.
@@ -20,8 +20,8 @@ pub(super) fn root(node: Node) -> PathBuf {
 }
 
 /// Its configuration.
-pub(super) fn config(workshop: &Workshop<'_>, node: Node) -> anyhow::Result<String> {
-    let plugins = workshop.programs.find(&workshop.plan.cni(node.cluster).to_string())?;
+pub(super) fn config(setup: &ClusterSetup<'_>, node: Node) -> anyhow::Result<String> {
+    let plugins = setup.programs.find(&setup.plan.cni(node.cluster).to_string())?;
     let plugins = plugins.parent().context("a program lies in a directory")?;
     Ok(format!(
         r#"version = 3
@@ -49,14 +49,14 @@ sandbox = "{pause}"
 
 /// Waits until it runs, and gives it the images.
 pub(super) fn wait(
-    workshop: &Workshop<'_>,
+    setup: &ClusterSetup<'_>,
     node: Node,
     daemons: &mut Daemons,
 ) -> anyhow::Result<()> {
-    daemons.wait(&format!("containerd of {node}"), workshop.observer, || {
-        process::run(ctr(workshop.programs, node)?.arg("version"), "")
+    daemons.wait(&format!("containerd of {node}"), setup.observer, || {
+        process::run(ctr(setup.programs, node)?.arg("version"), "")
     })?;
-    import(workshop.programs, node, &workshop.images)
+    import(setup.programs, node, &setup.images)
 }
 
 /// Gives a node that runs the images of an archive, as OCI or Docker has it.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{
-    Workshop,
+    ClusterSetup,
     certificates::{Authority, TokenKeys, User},
     daemons::Daemons,
     etcd, kubeconfig,
@@ -30,15 +30,15 @@ const ADMINISTRATOR: User<'_> = User { name: "admin", group: Some("system:master
 /// Starts the control plane of a cluster in a new network namespace, and waits until its
 /// API server is ready.
 pub(super) fn start(
-    workshop: &Workshop<'_>,
+    setup: &ClusterSetup<'_>,
     cluster: Cluster,
     authority: &Authority,
 ) -> anyhow::Result<Daemons> {
-    let netns = workshop.wan.control_plane(cluster)?;
+    let netns = setup.wan.control_plane(cluster)?;
     let cgroup = Path::new(cluster.set.name()).join(cluster.to_string());
     let mut daemons = Daemons::create(
         cluster.directory(),
-        workshop.hierarchies.unified.join(cgroup),
+        setup.hierarchies.unified.join(cgroup),
         Vec::new(),
         vec![
             "nsenter".into(),
@@ -51,7 +51,7 @@ pub(super) fn start(
     let file = |path: &Path| path.display().to_string();
 
     let flags = etcd::flags(&cluster.directory().join("etcd"), "warn");
-    daemons.start("etcd", &workshop.programs.find("etcd")?, flags)?;
+    daemons.start("etcd", &setup.programs.find("etcd")?, flags)?;
 
     let [address, _] = cluster.addresses();
     let addresses = cluster.addresses().into_iter().chain(cluster.kubernetes());
@@ -75,10 +75,10 @@ pub(super) fn start(
         "--enable-admission-plugins=NodeRestriction".to_owned(),
         "--allow-privileged".to_owned(),
     ];
-    daemons.start("kube-apiserver", &workshop.programs.find("kube-apiserver")?, flags)?;
+    daemons.start("kube-apiserver", &setup.programs.find("kube-apiserver")?, flags)?;
     kubeconfig::write(authority, cluster, &cluster.kubeconfig(), &ADMINISTRATOR)?;
-    let kubectl = Kubectl::new(workshop.programs, cluster)?;
-    daemons.wait(&format!("the API server of {cluster}"), workshop.observer, || {
+    let kubectl = Kubectl::new(setup.programs, cluster)?;
+    daemons.wait(&format!("the API server of {cluster}"), setup.observer, || {
         kubectl.run(&["get", "--raw", "/readyz"])
     })?;
 
@@ -98,10 +98,10 @@ pub(super) fn start(
         "--allocate-node-cidrs=false".to_owned(),
     ];
     let name = "kube-controller-manager";
-    daemons.start(name, &workshop.programs.find(name)?, user(name)?.into_iter().chain(flags))?;
+    daemons.start(name, &setup.programs.find(name)?, user(name)?.into_iter().chain(flags))?;
 
     let name = "kube-scheduler";
     let flags = ["--leader-elect=false".to_owned()];
-    daemons.start(name, &workshop.programs.find(name)?, user(name)?.into_iter().chain(flags))?;
+    daemons.start(name, &setup.programs.find(name)?, user(name)?.into_iter().chain(flags))?;
     Ok(daemons)
 }

@@ -15,7 +15,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::json;
 
 use super::{
-    Workshop,
+    ClusterSetup,
     certificates::{Authority, User},
     cni, containerd,
     daemons::Daemons,
@@ -47,31 +47,31 @@ pub(super) struct RunningNode {
 /// Starts a node of a cluster whose API server is ready, and waits until its containerd is ready
 /// too.
 pub(super) fn start(
-    workshop: &Workshop<'_>,
+    setup: &ClusterSetup<'_>,
     node: Node,
     authority: &Authority,
 ) -> anyhow::Result<RunningNode> {
     let directory = node.directory();
-    let mut daemons = hold(workshop, node)?;
+    let mut daemons = hold(setup, node)?;
 
     let config = directory.join("containerd.toml");
-    fs::write(&config, containerd::config(workshop, node)?)?;
-    cni::write(workshop.plan.cni(node.cluster), node)?;
+    fs::write(&config, containerd::config(setup, node)?)?;
+    cni::write(setup.plan.cni(node.cluster), node)?;
     let flags = ["--config".to_owned(), config.display().to_string()];
-    daemons.start("containerd", &workshop.programs.find("containerd")?, flags)?;
-    containerd::wait(workshop, node, &mut daemons)?;
+    daemons.start("containerd", &setup.programs.find("containerd")?, flags)?;
+    containerd::wait(setup, node, &mut daemons)?;
 
-    kubelet(workshop, node, authority, &mut daemons)?;
-    kube_proxy(workshop, node, authority, &mut daemons)?;
+    kubelet(setup, node, authority, &mut daemons)?;
+    kube_proxy(setup, node, authority, &mut daemons)?;
     Ok(RunningNode { node, daemons })
 }
 
 impl RunningNode {
     /// Waits until the cluster takes the node for ready.
-    pub(super) fn wait(mut self, workshop: &Workshop<'_>) -> anyhow::Result<()> {
+    pub(super) fn wait(mut self, setup: &ClusterSetup<'_>) -> anyhow::Result<()> {
         let name = self.node.to_string();
-        let kubectl = Kubectl::new(workshop.programs, self.node.cluster)?;
-        self.daemons.wait(&format!("{name} to be ready"), workshop.observer, || {
+        let kubectl = Kubectl::new(setup.programs, self.node.cluster)?;
+        self.daemons.wait(&format!("{name} to be ready"), setup.observer, || {
             let node = kubectl.get(&["node", &name])?;
             let conditions = node["status"]["conditions"].as_array().context("no conditions")?;
             let ready = conditions.iter().find(|condition| condition["type"] == "Ready");
@@ -83,25 +83,25 @@ impl RunningNode {
 }
 
 /// Makes the node's namespaces, and starts the process that holds them.
-fn hold(workshop: &Workshop<'_>, node: Node) -> anyhow::Result<Daemons> {
+fn hold(setup: &ClusterSetup<'_>, node: Node) -> anyhow::Result<Daemons> {
     let directory = node.directory();
-    let netns = workshop.wan.node(node)?;
+    let netns = setup.wan.node(node)?;
     let cgroup = Path::new(node.cluster.set.name()).join(node.to_string());
-    let join = workshop.hierarchies.create(&cgroup)?;
+    let join = setup.hierarchies.create(&cgroup)?;
     let net = format!("--net={}", netns.path().display());
     let enter = ["nsenter", &net, "unshare", "--mount", "--uts", "--cgroup"];
     let mut daemons = Daemons::create(
         directory.clone(),
-        workshop.hierarchies.unified.join(&cgroup),
+        setup.hierarchies.unified.join(&cgroup),
         join,
         enter.map(OsString::from).into(),
     )?;
     let script = directory.join("mounts");
-    fs::write(&script, mounts(workshop, node)?)?;
+    fs::write(&script, mounts(setup, node)?)?;
     let pid_file = directory.join("pid");
     let flags = ["-e".to_owned(), script.display().to_string(), pid_file.display().to_string()];
     daemons.start_above(HOLDER, Path::new("/bin/sh"), flags)?;
-    let pid = daemons.wait(&format!("the namespaces of {node}"), workshop.observer, || {
+    let pid = daemons.wait(&format!("the namespaces of {node}"), setup.observer, || {
         Ok(fs::read_to_string(&pid_file)?.trim().parse::<u32>()?)
     })?;
     let target = format!("--target={pid}");
@@ -109,7 +109,7 @@ fn hold(workshop: &Workshop<'_>, node: Node) -> anyhow::Result<Daemons> {
     daemons.enter_by(enter.map(OsString::from).into());
     daemons.write_entrance(&node.entrance())?;
     let mut path = OsString::from("PATH=");
-    path.push(workshop.programs.search_path()?);
+    path.push(setup.programs.search_path()?);
     let environment = ["env".into(), "-i".into(), path];
     daemons.enter_by(enter.map(OsString::from).into_iter().chain(environment).collect());
     Ok(daemons)
@@ -117,7 +117,7 @@ fn hold(workshop: &Workshop<'_>, node: Node) -> anyhow::Result<Daemons> {
 
 /// What the first process of the node does before it waits, as a shell script that takes the file
 /// to write its process id to.
-fn mounts(workshop: &Workshop<'_>, node: Node) -> anyhow::Result<String> {
+fn mounts(setup: &ClusterSetup<'_>, node: Node) -> anyhow::Result<String> {
     let (directory, set) = (node.directory(), node.cluster.set);
     let [own_run, log, sysctl] = ["run", "log", "sysctl"].map(|name| directory.join(name));
     for directory in [&own_run.join(set.name()), &log, &sysctl] {
@@ -146,18 +146,18 @@ fn mounts(workshop: &Workshop<'_>, node: Node) -> anyhow::Result<String> {
          echo 0 >{leaf}/cgroup.procs\n\
          echo $$ >\"$1\"\n\
          exec sleep infinity\n",
-        hierarchies = workshop.hierarchies.mount_commands(),
+        hierarchies = setup.hierarchies.mount_commands(),
         set = set.directory().display(),
         name = set.name(),
         own_run = own_run.display(),
         log = log.display(),
         root = containerd::root(node).display(),
-        leaf = workshop.hierarchies.unified.join(HOLDER).display(),
+        leaf = setup.hierarchies.unified.join(HOLDER).display(),
     ))
 }
 
 fn kubelet(
-    workshop: &Workshop<'_>,
+    setup: &ClusterSetup<'_>,
     node: Node,
     authority: &Authority,
     daemons: &mut Daemons,
@@ -198,11 +198,11 @@ fn kubelet(
         format!("--node-ip={}", list(node.addresses())),
         format!("--node-labels=topology.kubernetes.io/zone={}", node.zone()),
     ];
-    daemons.start("kubelet", &workshop.programs.find("kubelet")?, flags)
+    daemons.start("kubelet", &setup.programs.find("kubelet")?, flags)
 }
 
 fn kube_proxy(
-    workshop: &Workshop<'_>,
+    setup: &ClusterSetup<'_>,
     node: Node,
     authority: &Authority,
     daemons: &mut Daemons,
@@ -210,14 +210,14 @@ fn kube_proxy(
     let user = User { name: "system:kube-proxy", group: None };
     let flags = [
         identity(node, authority, "kube-proxy", &user)?,
-        format!("--proxy-mode={}", workshop.plan.proxy(node.cluster)),
+        format!("--proxy-mode={}", setup.plan.proxy(node.cluster)),
         format!("--cluster-cidr={}", list(node.cluster.pods())),
         format!("--hostname-override={node}"),
         // The size of the connection table is the machine's.
         "--conntrack-max-per-core=0".to_owned(),
         "--oom-score-adj=0".to_owned(),
     ];
-    daemons.start("kube-proxy", &workshop.programs.find("kube-proxy")?, flags)
+    daemons.start("kube-proxy", &setup.programs.find("kube-proxy")?, flags)
 }
 
 /// The flag with the kubeconfig of one of the node's daemons.

@@ -25,7 +25,7 @@ pub enum Distance {
 }
 
 impl Distance {
-    /// Both.
+    /// Every distance.
     pub const ALL: [Self; 2] = [Self::Near, Self::Far];
 
     const fn subnet(self) -> Subnet {
@@ -65,7 +65,7 @@ impl Backbone {
     /// The addresses of remote pods end in these numbers.
     pub const PODS: [u8; 6] = [11, 12, 13, 14, 15, 16];
 
-    /// Makes everything but nodes.
+    /// Creates everything except nodes.
     pub fn create(run: &Run) -> anyhow::Result<Self> {
         let router = Namespace::router(run, "router")?;
         let far_router = Namespace::router(run, "far-router")?;
@@ -109,7 +109,7 @@ impl Backbone {
         [(uplink.v4(2), uplink.v6(2)), (HOP.v4(2), HOP.v6(2))]
     }
 
-    /// Makes everybody forget the path MTUs found so far.
+    /// Flushes the path MTUs that all namespaces have learned.
     pub fn forget_mtus(&self) -> anyhow::Result<()> {
         [&self.router, &self.far_router, &self.near, &self.far]
             .into_iter()

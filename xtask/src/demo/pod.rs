@@ -68,7 +68,7 @@ impl Pod {
     /// Kills the process.
     pub(super) fn stop(&self) {
         if let Some(mut process) = self.process.take() {
-            // It may have ended by itself.
+            // It may already have ended.
             let _ = process.kill();
             let _ = process.wait();
         }

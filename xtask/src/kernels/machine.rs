@@ -161,7 +161,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may already have ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

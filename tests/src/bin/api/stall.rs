@@ -59,7 +59,7 @@ impl Stopped {
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        // The process may have ended.
+        // The process may already have ended.
         let _ = ptrace::detach(self.0, None);
     }
 }

@@ -87,7 +87,7 @@ pub(crate) fn backend(pod: u8) -> String {
     SocketAddr::new(REMOTE.v4(pod).into(), TCP.1).to_string()
 }
 
-// In the order in which they have to go.
+// They have to be removed in this order.
 pub(crate) struct World {
     /// Has the types of the Multi-Cluster Services API and the shipped rights.
     pub(crate) east: ApiServer,
@@ -105,7 +105,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Makes everything, and tells where logs are.
+    /// Creates everything. Returns the directory of the logs too.
     pub(crate) fn begin() -> anyhow::Result<(Self, PathBuf)> {
         let run =
             Run::begin("mcs-api").context("cannot make a cgroup to run in (it takes root)")?;
@@ -157,7 +157,7 @@ impl World {
         token_file(&self.run, cluster)
     }
 
-    /// Starts an agent more, without waiting for it. It follows `east`.
+    /// Starts another agent, without waiting for it. It follows `east`.
     pub(crate) fn start(&self, role: &str, flags: &[&str]) -> anyhow::Result<Site> {
         self.start_on(role, Source::Kubeconfig(self.kubeconfig("east")), flags)
     }

@@ -8,9 +8,9 @@ use serde::Serialize;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Contender {
-    /// The address of the pod itself, on a node where nobody does anything.
+    /// The address of the pod itself, on a node without translation.
     Direct,
-    /// mcs-agent as it comes: sockets are translated, packets are looked at.
+    /// mcs-agent with default flags: sockets are translated, packets are looked up.
     Sockets,
     /// mcs-agent without socket programs.
     Packets,

@@ -65,7 +65,7 @@ pub(crate) struct Figure {
     pub(crate) outcome: Outcome,
 }
 
-/// What came of measuring.
+/// The result of a measurement.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome {

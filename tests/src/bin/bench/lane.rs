@@ -56,7 +56,7 @@ pub(crate) fn pods(port: Port) -> Vec<SocketAddrV4> {
 
 /// `client -- node -- servers`, with the same addresses in every lane. The node alone reaches the
 /// control plane, and nothing leads out of the machine.
-// In the order in which they have to go.
+// They have to be removed in this order.
 pub(crate) struct Lane {
     pub(crate) contender: Contender,
     daemon: Option<Daemon>,

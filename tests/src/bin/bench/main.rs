@@ -146,7 +146,7 @@ fn end_on_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// The name of what is measured while services are added.
+/// The name of the case that is measured while services are added.
 const GROWTH: &str = "services";
 const GROWTH_NOTE: &str = "All objects are there when daemons are let go on, all at a time.";
 

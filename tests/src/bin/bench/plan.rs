@@ -23,7 +23,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// All of it.
+    /// The plan of a complete run.
     pub(crate) fn full() -> Self {
         Self {
             sizes: vec![10, 1000, 10_000],

@@ -76,7 +76,7 @@ impl Probe {
         Ok(Self { service, api, events })
     }
 
-    /// Lets a lane's daemon go on, waits until it has caught up, and does `work` in the lane's cgroup.
+    /// Lets a lane's daemon run, waits until it has caught up, and does `work` in the lane's cgroup.
     pub(crate) fn awake<T>(
         &mut self,
         lane: &Lane,
@@ -154,7 +154,7 @@ fn wait_for(to: SocketAddrV4, backend: Ipv4Addr) -> anyhow::Result<Instant> {
         match answer {
             Ok(who) if who == backend => return Ok(now),
             Ok(who) if waited > PATIENCE => bail!("{who} answers instead of {backend}"),
-            Err(error) if waited > PATIENCE => return Err(error).context("nobody answers"),
+            Err(error) if waited > PATIENCE => return Err(error).context("no backend answers"),
             _ => thread::sleep(INTERVAL.max(waited / SHARE)),
         }
     }

@@ -24,7 +24,7 @@ pub(crate) struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Lets the API server go on, and catch up, while `work` is done.
+    /// Lets the API server run, and catch up, while `work` is done.
     pub(crate) fn served(
         &mut self,
         work: impl FnOnce(&mut Self) -> anyhow::Result<()>,

@@ -41,7 +41,7 @@ const INTERVAL: Duration = Duration::from_millis(10);
 /// has translated.
 const ANSWER: Duration = Duration::from_millis(100);
 
-// In the order in which they have to go.
+// They have to be removed in this order.
 pub(crate) struct World {
     pub(crate) lanes: Vec<Lane>,
     pub(crate) server: ApiServer,

@@ -8,7 +8,7 @@ use crate::member::Member;
 /// The name of the release and of its DaemonSet, and their namespace.
 pub(crate) const NAME: &str = "mcs-agent";
 pub(crate) const NAMESPACE: &str = "mcs-system";
-/// What all its objects have.
+/// The label selector of all its objects.
 pub(crate) const SELECTOR: &str = "app.kubernetes.io/name=mcs-agent";
 
 /// The DaemonSet.

@@ -210,7 +210,7 @@ impl Load<'_> {
 
 impl Drop for Load<'_> {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may already have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

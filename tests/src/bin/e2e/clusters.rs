@@ -45,7 +45,7 @@ pub(crate) struct Clusters {
     own: Option<Own>,
 }
 
-/// Clusters that were started here. They go when this is dropped.
+/// Clusters that were started here. They are removed when this is dropped.
 struct Own {
     claim: Arc<Claim>,
     keep: bool,

@@ -19,7 +19,7 @@ use crate::{
     target::Target,
 };
 
-// In the order in which they have to go.
+// They have to be removed in this order.
 pub(crate) struct World {
     pub(crate) members: [Member; 2],
     pub(crate) release: Release,
@@ -29,7 +29,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Makes everything, and tells where logs are.
+    /// Creates everything. Returns the directory of the logs too.
     pub(crate) fn begin(args: &Args) -> anyhow::Result<(Self, PathBuf)> {
         let begin = Instant::now();
         let clusters = Clusters::begin(&args.kubeconfig, args.keep)?;
@@ -57,7 +57,7 @@ impl World {
         [(a, b), (b, a)]
     }
 
-    /// Every client that there can be in a cluster. Says which there cannot be.
+    /// Every client that is possible in a cluster. Prints which are not.
     pub(crate) fn clients<'a>(&'a self, member: &'a Member) -> Vec<Client<'a>> {
         if member.node.is_none() {
             tell(format!("without a process of the node: that of {} is elsewhere", member.name));

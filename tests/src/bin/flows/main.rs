@@ -1,5 +1,5 @@
 //! The flows suite: the flow table of the packet path as user space keeps it, on the kernel's maps.
-//! No packet is sent.
+//! No packets are sent.
 
 use std::{path::PathBuf, process::ExitCode};
 

@@ -81,7 +81,7 @@ fn gate_follows(world: &mut World) -> anyhow::Result<()> {
     assert_eq!(gate.get(), FlowsUsed::YES);
     sweep.sweep_at(1000 * SECOND)?;
     assert_eq!(gate.get(), FlowsUsed::NO);
-    // What does not say that it is there is not looked for.
+    // Without the mark, a sweep does not walk the table.
     add(&mut table, &flow(UDP, 1, 0))?;
     assert_eq!(sweep.sweep_at(2000 * SECOND)?.entries, 0);
     assert_eq!(complete_flows(&table)?, [1].into());
@@ -105,7 +105,7 @@ fn gate_stays_open(world: &mut World) -> anyhow::Result<()> {
     };
     assert!(!gate.end(look)?);
     assert_eq!(gate.get(), FlowsUsed::YES);
-    // A look that fails.
+    // A failed check.
     assert!(gate.end(|| Err(std::io::ErrorKind::Other.into())).is_err());
     assert_eq!(gate.get(), FlowsUsed::YES);
     assert!(gate.end(|| Ok(true))?);

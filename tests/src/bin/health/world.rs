@@ -29,7 +29,7 @@ pub(crate) const EMPTY: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
 pub(crate) const PODS: [u8; 2] = [11, 12];
 const REMOTE: Subnet = Subnet(9);
 
-// In the order in which they have to go.
+// They have to be removed in this order.
 pub(crate) struct World {
     /// The agent that most cases ask.
     pub(crate) site: Site,
@@ -40,7 +40,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Makes everything, and tells where logs are.
+    /// Creates everything. Returns the directory of the logs too.
     pub(crate) fn begin() -> anyhow::Result<(Self, PathBuf)> {
         let run =
             Run::begin("mcs-health").context("cannot make a cgroup to run in (it takes root)")?;

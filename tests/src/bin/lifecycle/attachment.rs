@@ -84,7 +84,7 @@ fn is_proven(world: &mut World) -> anyhow::Result<()> {
     ensure!(site.agent.is_healthy()?, "{}", site.agent.status()?["degraded"]);
     tell(format!("named after {took:.1?}: {before}"));
     drop(link);
-    // In the order in which they have to go.
+    // They have to be removed in this order.
     children.into_iter().rev().try_for_each(|child| {
         let path = child.path().to_owned();
         drop(child);

@@ -41,7 +41,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 
 /// A node with others on it, and an agent.
 struct Scene {
-    // In the order in which they have to go.
+    // They have to be removed in this order.
     site: Site,
     others: Others,
     _pins_of_others: BpfDirectory,

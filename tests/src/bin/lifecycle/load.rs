@@ -29,10 +29,10 @@ use crate::world::{SETS, Target, backends};
 /// New TCP connections a second where everything takes longer.
 const SLOW_RATE: u32 = 50;
 
-/// What clients do.
+/// The load of clients on a service.
 pub(crate) struct Load<'a> {
     target: &'a Target,
-    /// Who may answer.
+    /// The backends that may answer.
     backends: BTreeSet<SocketAddr>,
     /// New TCP connections a second, of all clients together; else as many as they can.
     rate: Option<u32>,

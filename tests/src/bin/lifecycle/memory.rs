@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use mcs_tests::{cgroup, run::Run, suite::skip, wait};
 
 /// A cgroup whose processes share a limit, by whichever version of cgroups counts memory here.
-/// It goes when this is dropped.
+/// It is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct MemoryLimit {
     path: PathBuf,
@@ -58,19 +58,19 @@ impl MemoryLimit {
         Ok(Self { path, version })
     }
 
-    /// Moves a process here. What it takes from now on counts.
+    /// Moves a process here. Memory that it allocates from now on counts.
     pub(crate) fn hold(&self, pid: u32) -> anyhow::Result<()> {
         fs::write(self.path.join("cgroup.procs"), pid.to_string())
             .with_context(|| format!("cannot move process {pid} to {}", self.path.display()))
     }
 
-    /// Allows so many bytes.
+    /// Sets the limit, in bytes.
     pub(crate) fn set(&self, bytes: u64) -> anyhow::Result<()> {
         fs::write(self.path.join(self.version.limit), bytes.to_string())
             .with_context(|| format!("cannot limit the memory of {}", self.path.display()))
     }
 
-    /// Bytes that count now.
+    /// The current usage in bytes.
     pub(crate) fn usage(&self) -> anyhow::Result<u64> {
         Ok(fs::read_to_string(self.path.join(self.version.usage))?.trim().parse()?)
     }

@@ -29,7 +29,7 @@ pub(crate) struct Footprint {
 }
 
 impl Footprint {
-    /// Looks at a process now.
+    /// Reads the current values of a process.
     pub(crate) fn of(pid: u32) -> anyhow::Result<Self> {
         let status = Status::of(pid)?;
         let held = Objects::held_by(pid)?;

@@ -128,7 +128,7 @@ fn catches_up(world: &mut World) -> anyhow::Result<()> {
     site.agent.start_again(&world.node.netns, &[])?;
     site.agent.wait_until_healthy()?;
     thread::sleep(PROMPT);
-    let failures = clients.still_go();
+    let failures = clients.still_work();
     ensure!(failures.is_empty(), "a backend that is there again: {failures:?}");
     count(&site.agent, 0)?;
 
@@ -231,12 +231,12 @@ fn says_why_not(world: &mut World) -> anyhow::Result<()> {
         let clients = Clients::begin(&[&world.pod], &target, &target)?;
         site.apply(&target.clone().with(SETS[1]).service)?;
         thread::sleep(PROMPT);
-        let failures = clients.still_go();
+        let failures = clients.still_work();
         ensure!(failures.is_empty(), "{failures:?}");
         let status = site.agent.command(&["status"])?;
         let said = String::from_utf8(status.stdout)?;
         let line = said.lines().find(|line| line.starts_with("Stale UDP: "));
-        let line = line.context("status says nothing of it")?;
+        let line = line.context("status has no line for it")?;
         ensure!(line.contains("sockets stay connected") && line.contains(why), "{line}");
         ensure!(status.status.success(), "it is degraded");
     }

@@ -106,7 +106,7 @@ fn serve(remote: &Namespace) -> anyhow::Result<Vec<Server>> {
     Ok(servers)
 }
 
-// In the order in which they have to go.
+// They have to be removed in this order.
 pub(crate) struct World {
     _servers: Vec<Server>,
     pub(crate) pod: Namespace,
@@ -117,7 +117,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Makes everything, and tells where logs are.
+    /// Creates everything. Returns the directory of the logs too.
     pub(crate) fn begin() -> anyhow::Result<(Self, PathBuf)> {
         let run =
             Run::begin("mcs-life").context("cannot make a cgroup to run in (it takes root)")?;

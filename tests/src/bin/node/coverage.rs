@@ -1,11 +1,11 @@
-//! What the programs have counted in all cases.
+//! Checks the counters after all cases.
 
 use anyhow::ensure;
 use mcs_tests::suite::{Suite, tell};
 
 use crate::world::World;
 
-/// What counts here has gone wrong.
+/// Counters of errors, which must stay 0.
 const NEVER: &[&str] = &[
     "packet_refused_inconsistent",
     "packet_refused_collision",

@@ -26,7 +26,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     each(suite, &Layout::ALL, "masqueraded on the uplink", is_masqueraded);
 }
 
-/// A table of the node. It goes when this is dropped.
+/// A table of the node. It is removed when this is dropped.
 struct Table<'a> {
     node: &'a Namespace,
 }

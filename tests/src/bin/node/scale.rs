@@ -1,4 +1,4 @@
-//! Thousands of flows at a time, and more than the table holds.
+//! Thousands of flows at a time, and more than the table has room for.
 
 use std::{
     collections::BTreeSet,
@@ -41,8 +41,8 @@ const LIVE: usize = 1_500;
 const REST: Duration = Duration::from_millis(300);
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
-    each(suite, &[Layout::Routed], "thousands of flows at a time", are_told_apart);
-    suite.case("more flows than the table holds", outlive_the_table);
+    each(suite, &[Layout::Routed], "thousands of flows at a time", stay_separate);
+    suite.case("more flows than the table holds", survive_eviction);
 }
 
 /// Room for the descriptors of a case.
@@ -145,7 +145,7 @@ fn backends_of<S>(live: &[Live<S>]) -> BTreeSet<SocketAddr> {
     live.iter().map(|live| live.backend).collect()
 }
 
-fn are_told_apart(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn stay_separate(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
     raise_limit()?;
     let (tcp, udp) = (world.web.tcp(family), world.web.udp(family));
     let (connections, sockets) = world.place.pod(layout)?.netns.run(|| {
@@ -168,7 +168,7 @@ fn are_told_apart(world: &World, layout: Layout, family: Family) -> anyhow::Resu
 
 /// A flow that was forgotten to make room finds its backend again with its client's next packet: the
 /// choice depends on the addresses and ports alone.
-fn outlive_the_table(world: &mut World) -> anyhow::Result<()> {
+fn survive_eviction(world: &mut World) -> anyhow::Result<()> {
     let place = world.new_place(&[(Layout::Routed, 1)])?;
     let target: Target = world.fresh("crowded").with_remote(Distance::Near, World::WEB);
     let flags = [FLAGS, &["--max-flows", SMALL]].concat();

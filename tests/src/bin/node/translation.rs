@@ -24,7 +24,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     each(suite, &Layout::ALL, "datagrams near the MTU and above", sends_large);
     each(suite, &Layout::ALL, "datagrams across a narrow hop", crosses);
     each(suite, &Layout::ALL, "datagrams cut into segments by the device", sends_segments);
-    each(suite, &Layout::ALL, "two VIPs with one backend, one source port", are_told_apart);
+    each(suite, &Layout::ALL, "two VIPs with one backend, one source port", stay_separate);
     each(suite, &Layout::CNI, "session affinity", keeps_backend);
 }
 
@@ -139,7 +139,7 @@ fn sends_segments(world: &World, layout: Layout, family: Family) -> anyhow::Resu
 }
 
 /// The replies of both have the same addresses and ports, unless the client's port is translated.
-fn are_told_apart(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn stay_separate(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
     const ROUNDS: usize = 3;
 
     let vips = world.twins.each_ref().map(|target| target.udp(family));

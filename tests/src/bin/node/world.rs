@@ -29,7 +29,7 @@ pub(crate) const TCP: (u16, u16) = (80, 8080);
 pub(crate) const UDP: (u16, u16) = (53, 5353);
 /// A port of a service, TCP and UDP, where its backends have no server.
 pub(crate) const DEAF: (u16, u16) = (99, 9999);
-/// What no service has.
+/// A port that no service has.
 pub(crate) const UNKNOWN_PORT: u16 = 7;
 
 /// The flags of an agent that serves pods of every layout, by packets alone.
@@ -185,7 +185,7 @@ impl Place {
     }
 }
 
-// In the order in which they have to go.
+// They have to be removed in this order.
 pub(crate) struct World {
     /// The agent that most cases use.
     pub(crate) site: Site,
@@ -220,7 +220,7 @@ impl World {
     /// The endpoints of `far`.
     pub(crate) const FAR: &[u8] = &[11, 12];
 
-    /// Makes everything, and tells where logs are.
+    /// Creates everything. Returns the directory of the logs too.
     pub(crate) fn begin() -> anyhow::Result<(Self, PathBuf)> {
         let run =
             Run::begin("mcs-node").context("cannot make a cgroup to run in (it takes root)")?;

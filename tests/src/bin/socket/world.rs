@@ -29,7 +29,7 @@ pub(crate) const UDP: (u16, u16) = (53, 5353);
 pub(crate) const HTTP: (u16, u16) = (81, 8081);
 /// A port of a service, TCP and UDP, where its backends have no server.
 pub(crate) const DEAF: (u16, u16) = (99, 9999);
-/// What no service has.
+/// A port that no service has.
 pub(crate) const UNKNOWN_PORT: u16 = 7;
 
 /// The remote pods, as host numbers.
@@ -116,7 +116,7 @@ pub(crate) fn identity(subnet: Subnet, host: u8, family: Family, port: u16) -> S
     }
 }
 
-// In the order in which they have to go.
+// They have to be removed in this order.
 pub(crate) struct World {
     _in_cgroup: Visit,
     /// The agent that most cases use. It runs in the node's namespace.
@@ -138,7 +138,7 @@ impl World {
     /// The endpoints of `web`.
     pub(crate) const WEB: &[u8] = &[11, 12, 13];
 
-    /// Makes everything, and tells where logs are.
+    /// Creates everything. Returns the directory of the logs too.
     pub(crate) fn begin() -> anyhow::Result<(Self, PathBuf)> {
         let run =
             Run::begin("mcs-socket").context("cannot make a cgroup to run in (it takes root)")?;

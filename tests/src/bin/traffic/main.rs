@@ -1,5 +1,5 @@
-//! What runs in the pods of the end-to-end suite, and beside them: servers that say who they are,
-//! and clients. It is built static, and is all that the pods' image has.
+//! The program in the pods of the end-to-end suite, and beside them: servers that say who they are,
+//! and clients. It is a static binary, and the only file of the pods' image.
 
 use std::{
     env, io,

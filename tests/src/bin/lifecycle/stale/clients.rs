@@ -147,7 +147,7 @@ impl<'a> Clients<'a> {
     }
 
     /// Uses the sockets that are connected to the VIP as if nothing had happened.
-    pub(super) fn still_go(&self) -> Vec<String> {
+    pub(super) fn still_work(&self) -> Vec<String> {
         let stale = self.places.iter().flat_map(|place| &place.stale);
         let attempt = |stale: &Stale| {
             expect(&stale.socket, stale.backend).map_err(|error| format!("{stale}: {error:#}"))
