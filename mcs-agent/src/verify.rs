@@ -1,7 +1,7 @@
-//! Whether the attached socket programs run. The kernel says for each cgroup which programs run there, and a process
-//! in a cgroup of its own (the self-test) finds out whether they run for it.
+//! Verifies that the attached socket programs run. The kernel lists the programs of each cgroup, and a process in a
+//! separate cgroup (the self-test) checks that they run for it.
 //!
-//! What is attached, and whether it is still attached where it belongs, the [`loader`](crate::loader) knows.
+//! The [`loader`](crate::loader) checks what is attached, and where.
 
 mod cgroups;
 mod report;

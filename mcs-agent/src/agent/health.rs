@@ -118,8 +118,8 @@ pub fn failings(report: &Report, attachments: &Attachments) -> Vec<(Check, Strin
     if report.outdated {
         fail(
             Check::Programs,
-            "the attached programs are an earlier agent's, whose maps no longer change: they are \
-             switched once the source is synced"
+            "the attached programs are those of an earlier agent, and their maps no longer change: \
+             the agent switches them once the source is synced"
                 .to_owned(),
         );
     }
@@ -162,7 +162,7 @@ fn unfollowed(source: &SourceStatus) -> Option<String> {
     let (resources, known): (Vec<_>, Vec<_>) = lost.unzip();
     let age = age(known.into_iter().min()?);
     Some(format!(
-        "{} cannot be followed, and is known as of {age} ago: what was read stays in force",
+        "{} cannot be followed: the agent uses the objects as of {age} ago",
         resources.join(", ")
     ))
 }

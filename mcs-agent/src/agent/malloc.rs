@@ -1,4 +1,4 @@
-//! The allocator of the C library.
+//! Settings of glibc's allocator, which keep the agent's resident memory small.
 
 #![cfg_attr(target_env = "gnu", expect(unsafe_code, reason = "mallopt and malloc_trim"))]
 

@@ -15,9 +15,9 @@ use super::{
     report::{ListenerReport, Report},
 };
 
-/// How often a start that waits for something gives a sign of life.
+/// How often an agent that waits during its start reports that it is alive.
 const STARTING_BEAT: Duration = Duration::from_secs(1);
-/// No change waits.
+/// The value if no change waits.
 const NONE: u64 = u64::MAX;
 
 /// The state of the agent that every thread may read. No lock is held longer than a copy takes.

@@ -1,4 +1,4 @@
-//! Since when the source cannot be read.
+//! Records since when each resource of the source cannot be read.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::model::SourceStatus;
 /// In [`super::Report::source_lost`], the one resource of a source that is no API server.
 pub(super) const MANIFESTS: &str = "manifests";
 
-/// The resources that cannot be read now, each since when, in seconds since the Unix epoch.
+/// The resources that cannot be read now, with the time of the failure in seconds since the Unix epoch.
 #[derive(Debug, Default)]
 pub(super) struct SourceLost(BTreeMap<String, u64>);
 

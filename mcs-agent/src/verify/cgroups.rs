@@ -1,4 +1,4 @@
-//! Asking the kernel for each cgroup which programs run there.
+//! Asks the kernel which programs run in each cgroup.
 
 use std::{
     collections::BTreeSet,
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::loader::Hook;
 
-/// Cgroups, or programs, that are named.
+/// The most cgroups and programs that the result names.
 const NAMED: usize = 8;
 
 /// Which programs run for the sockets of every cgroup, according to the kernel.
@@ -35,7 +35,7 @@ impl CgroupCoverage {
     }
 }
 
-/// A walk through a cgroup and all below, some at a time.
+/// A walk through a cgroup and all cgroups below, in steps.
 #[derive(Debug)]
 pub struct CgroupWalk {
     /// Cgroups to check, parents before children.

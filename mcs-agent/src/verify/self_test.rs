@@ -1,4 +1,4 @@
-//! The self-test: a process in a cgroup of its own connects to a VIP and expects a refusal.
+//! The self-test: a process in a separate cgroup connects to a VIP and expects a refusal.
 
 use std::{
     fs,
@@ -18,15 +18,15 @@ pub const COMMAND: &str = "self-test";
 const CGROUP: &str = "mcs-agent-self-test";
 /// The name that earlier agents gave that cgroup.
 const FORMER_CGROUP: &str = "mcs-agent-witness";
-/// No frontend has this port: the programs refuse a connection to it, and nobody else does.
+/// No frontend has this port: the programs refuse a connection to it, and nothing else does.
 const PORT: u16 = 0;
 
-/// What the self-test found.
+/// The result of a self-test.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum SelfTestResult {
-    /// The programs refused the connection, as they should.
+    /// The programs refused the connection: they run for the process.
     Refused,
-    /// They did not: they do not run for the process. With what it saw instead.
+    /// They did not refuse it, so they do not run for the process. The text is what it saw instead.
     NotRefused(String),
     /// There was no self-test, with the reason.
     NotRun(String),
@@ -116,7 +116,7 @@ pub fn run(args: &SelfTestArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `None` if there is no such family here.
+/// `None` if this node does not have the address family.
 fn connect(vip: IpAddr) -> anyhow::Result<Option<io::Result<()>>> {
     let any: SocketAddr = match vip {
         IpAddr::V4(_) => ([0, 0, 0, 0], 0).into(),

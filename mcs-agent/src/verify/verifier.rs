@@ -1,4 +1,4 @@
-//! When cgroups are checked and self-tests run.
+//! Runs the checks of cgroups and the self-test periodically.
 
 use std::{
     net::IpAddr,
@@ -16,10 +16,10 @@ use crate::loader::{CgroupRoot, Hook};
 
 /// How often all cgroups are checked and a self-test runs.
 const PERIOD: Duration = Duration::from_secs(30);
-/// Cgroups that are checked in one go, which takes less than a millisecond.
+/// The number of cgroups in one step, which takes less than a millisecond.
 const STEP: usize = 8;
 
-/// Checks again and again whether the attached programs are effective.
+/// Checks periodically whether the attached programs are effective.
 #[derive(Default)]
 pub(crate) struct Verifier {
     walk: Option<CgroupWalk>,

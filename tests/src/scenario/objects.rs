@@ -199,8 +199,8 @@ fn assert_unharmed<M: Backing>(agent: &Agent<M>) -> anyhow::Result<()> {
     let rest = view.split_once(&format!("vip {BYSTANDER_VIP}\n")).map(|(_, rest)| rest);
     let rest = rest.and_then(|rest| rest.split_once(BYSTANDER_VIEW)).map(|(_, rest)| rest);
     // Another backend would follow.
-    let unharmed = rest.is_some_and(|rest| !rest.starts_with("    "));
-    ensure!(unharmed, "the bystander is not served as before:\n{view}");
+    let unaffected = rest.is_some_and(|rest| !rest.starts_with("    "));
+    ensure!(unaffected, "the bystander is not served as before:\n{view}");
     Ok(())
 }
 

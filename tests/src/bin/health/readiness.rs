@@ -13,7 +13,7 @@ use crate::{
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a healthy agent answers", healthy);
-    suite.case("unknown paths get 404", elsewhere);
+    suite.case("unknown paths get 404, other methods 405", elsewhere);
     suite.case("ready when everything was read", unsynced);
     suite.case("alive and not ready while another agent has the directory", waiting);
     suite.case("not ready while a hook is detached", detached);

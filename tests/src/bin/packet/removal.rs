@@ -48,7 +48,7 @@ fn moved(
 
 /// Checks that the client's packet ends its flow and begins another one to a backend of the frontend.
 #[track_caller]
-fn begins_anew(
+fn starts_new_flow(
     fixture: &mut Fixture,
     old: TestFlow,
     service: &Service,
@@ -79,7 +79,7 @@ fn tcp_stays(fixture: &mut Fixture) -> anyhow::Result<()> {
 
 fn syn_moves(fixture: &mut Fixture) -> anyhow::Result<()> {
     let (flow, service) = moved(fixture, Protocol::Tcp, &[1], &[2])?;
-    let new = begins_anew(fixture, flow, &service, &flow.first())?;
+    let new = starts_new_flow(fixture, flow, &service, &flow.first())?;
     assert_ne!(new.pick, flow.pick);
     // The client does not know the old backend, so late packets of it are not translated.
     fixture.ignores(Hook::ToPod, flow.later(Side::Backend))
@@ -87,7 +87,7 @@ fn syn_moves(fixture: &mut Fixture) -> anyhow::Result<()> {
 
 fn udp_moves(fixture: &mut Fixture) -> anyhow::Result<()> {
     let (flow, service) = moved(fixture, Protocol::Udp, &[1], &[2, 3])?;
-    let new = begins_anew(fixture, flow, &service, &flow.later(Side::Client))?;
+    let new = starts_new_flow(fixture, flow, &service, &flow.later(Side::Client))?;
     assert_ne!(new.pick, flow.pick);
     fixture.carries(&new, Side::Client, &new.later(Side::Client))?;
     // Late replies of the old backend still come from the VIP.
@@ -119,7 +119,7 @@ fn id_used_again(fixture: &mut Fixture) -> anyhow::Result<()> {
                 fixture.carries(&flow, side, &flow.later(side))?;
             }
         }
-        let new = begins_anew(fixture, flow, &service, &flow.first())?;
+        let new = starts_new_flow(fixture, flow, &service, &flow.first())?;
         assert_eq!(new.pick, pick);
     }
     Ok(())
@@ -165,7 +165,7 @@ fn syn_after(fixture: &mut Fixture, end: &[(Side, u8)]) -> anyhow::Result<()> {
         fixture.carries(&flow, *side, &Packet::tcp(from, to, *flags))?;
     }
     let syn = Packet::tcp(flow.client, flow.vip, flag::SYN | flag::ECN);
-    let new = begins_anew(fixture, flow, &service, &syn)?;
+    let new = starts_new_flow(fixture, flow, &service, &syn)?;
     assert_eq!(new.pick, flow.pick, "the same tuple leads to the same backend");
     for side in Side::BOTH {
         fixture.carries(&new, side, &new.later(side))?;

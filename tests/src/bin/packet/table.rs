@@ -17,7 +17,7 @@ pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "table: the mark that it is ending", ending);
     each(suite, "table: the mark without a flow", refused);
     each(suite, "table: the time of the latest packet", times);
-    each(suite, "table: one entry of two is recreated", made_anew);
+    each(suite, "table: one entry of two is recreated", recreates_entry);
     each(suite, "table: the client's packet recreates its entry", client_again);
     each(suite, "table: both entries are gone", both_gone);
 }
@@ -102,7 +102,7 @@ const fn other(side: Side) -> Side {
     }
 }
 
-fn made_anew(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn recreates_entry(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
         for side in Side::BOTH {
             let flow = flow(fixture, protocol)?;
