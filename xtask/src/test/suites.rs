@@ -81,7 +81,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::UnitTests,
         company: Company::Alone,
-        budget: 60,
+        budget: 20,
         full: None,
     },
     Suite {
@@ -92,7 +92,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::Debug("scenario"),
         company: Company::Others,
-        budget: 60,
+        budget: 20,
         full: None,
     },
     Suite {
@@ -103,7 +103,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::Binary("cost"),
         company: Company::Others,
-        budget: 20,
+        budget: 5,
         full: None,
     },
     Suite {
@@ -114,7 +114,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::Binary("scenario-kernel"),
         company: Company::Others,
-        budget: 60,
+        budget: 25,
         full: None,
     },
     Suite {
@@ -125,7 +125,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::Binary("flows"),
         company: Company::Others,
-        budget: 40,
+        budget: 10,
         full: None,
     },
     Suite {
@@ -136,7 +136,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::Binary("socket"),
         company: Company::Others,
-        budget: 90,
+        budget: 70,
         full: None,
     },
     Suite {
@@ -147,7 +147,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::Binary("health"),
         company: Company::Others,
-        budget: 90,
+        budget: 70,
         full: None,
     },
     Suite {
@@ -158,7 +158,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::Binary("packet"),
         company: Company::Others,
-        budget: 60,
+        budget: 20,
         full: None,
     },
     Suite {
@@ -169,7 +169,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::Binary("node"),
         company: Company::Others,
-        budget: 180,
+        budget: 140,
         full: None,
     },
     Suite {
@@ -180,7 +180,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::Binary("api"),
         company: Company::Others,
-        budget: 280,
+        budget: 230,
         full: None,
     },
     Suite {
@@ -191,7 +191,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[Extra::Images],
         work: Work::Binary("e2e"),
         company: Company::Others,
-        budget: 240,
+        budget: 230,
         full: None,
     },
     Suite {
@@ -203,7 +203,7 @@ pub(super) const SUITES: &[Suite] = &[
         // Another place than that of the archive which the end-to-end suite reads.
         work: Work::Verb(&["image", "--output", "target/suites/mcs-agent.tar"]),
         company: Company::Others,
-        budget: 20,
+        budget: 5,
         full: Some(Work::Verb(&["image", "--check"])),
     },
     Suite {
@@ -214,7 +214,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::Verb(&["kernels", "--quick"]),
         company: Company::Others,
-        budget: 400,
+        budget: 320,
         full: Some(Work::Verb(&["kernels"])),
     },
     Suite {
@@ -225,7 +225,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::Verb(&["demo"]),
         company: Company::Others,
-        budget: 60,
+        budget: 15,
         full: None,
     },
     Suite {
