@@ -164,11 +164,11 @@ impl Listener {
                 Ok((stream, _)) => {
                     let (answers, serves) = (Arc::clone(&answers), self.serves);
                     let has_request = HasRequest::default();
-                    let served = has_request.clone();
+                    let flag = has_request.clone();
                     let task = tokio::spawn(async move {
                         // A client that is too slow, or gone.
                         let _ =
-                            timeout(PATIENCE, converse(stream, serves, &answers, &served)).await;
+                            timeout(PATIENCE, converse(stream, serves, &answers, &flag)).await;
                     });
                     connections.add(task, has_request);
                     // A request that has arrived is read before the next connection is accepted, which
@@ -222,7 +222,7 @@ mod tests {
         let answers = Answers {
             published: Arc::clone(&published),
             pins: Pins::new("/nonexistent".as_ref()),
-            patience: Duration::from_secs(60),
+            patience: Duration::from_mins(1),
         };
         let serves = Serves { health: true, metrics: false };
         let listener = Listener { address, serves, published };
