@@ -167,8 +167,7 @@ impl Listener {
                     let flag = has_request.clone();
                     let task = tokio::spawn(async move {
                         // A client that is too slow, or gone.
-                        let _ =
-                            timeout(PATIENCE, converse(stream, serves, &answers, &flag)).await;
+                        let _ = timeout(PATIENCE, converse(stream, serves, &answers, &flag)).await;
                     });
                     connections.add(task, has_request);
                     // A request that has arrived is read before the next connection is accepted, which
