@@ -39,16 +39,18 @@ use crate::{
         SourceStatus,
     },
     reconcile::{
-        DamagedFrontend, MapError, MapReader as _, Plan, Pruning, Realized, Step, apply,
+        DamagedFrontend, MapError, MapReader as _, Plan, Pruning, Realized, Step, Subject, apply,
         plan_within,
     },
     store::{Change, ChangeKind, ObjectStore},
 };
 
-/// A full round is followed by a rest of so many times its duration: imports that come one by one
-/// are evaluated some at a time.
-const RESTS_AFTER_FULL_ROUND: u32 = 3;
+/// A full round, or a round during growth, is followed by a rest of so many times its duration:
+/// changes that come one by one are evaluated some at a time.
+const RESTS_AFTER_ROUND: u32 = 3;
 const LONGEST_REST: Duration = Duration::from_secs(1);
+/// During growth every round plans everything. A change still has to reach the maps within a second.
+const LONGEST_REST_IN_GROWTH: Duration = Duration::from_millis(500);
 
 /// From batches of objects to the maps.
 #[derive(Debug)]
@@ -73,6 +75,7 @@ pub struct Engine {
     pending: Vec<String>,
     retry: Retry,
     full_rounds: Throttle,
+    growth_rounds: Throttle,
     /// When the move to larger maps began that is under way.
     growing_since: Option<Instant>,
 }
@@ -103,7 +106,8 @@ impl Engine {
             changes: PendingChanges::default(),
             pending: Vec::new(),
             retry: Retry::default(),
-            full_rounds: Throttle::new(RESTS_AFTER_FULL_ROUND, LONGEST_REST),
+            full_rounds: Throttle::new(RESTS_AFTER_ROUND, LONGEST_REST),
+            growth_rounds: Throttle::new(RESTS_AFTER_ROUND, LONGEST_REST_IN_GROWTH),
             growing_since: None,
         };
         Ok((engine, findings))
@@ -143,11 +147,12 @@ impl Engine {
         self.changes.imports() - before
     }
 
-    /// Until when to take more batches before the next round: a full round that would follow another
-    /// too soon waits. `None`: no longer than batches are there already.
+    /// Until when to take more batches before the next round: a full round, or a round during growth,
+    /// that would follow another too soon waits. `None`: no longer than batches are there already.
     pub fn gather_until(&self) -> Option<Instant> {
         let is_full = self.rules.needs_full_round(&self.store.snapshot(), self.store.dirty());
-        self.full_rounds.next().filter(|_| is_full)
+        let full = self.full_rounds.next().filter(|_| is_full);
+        full.max(self.growth_rounds.next().filter(|_| self.growing_since.is_some()))
     }
 
     /// Replaces the addresses of the node's interfaces. Returns whether a round is due.
@@ -180,12 +185,17 @@ impl Engine {
         clock: impl Fn() -> Instant,
     ) -> RoundSummary {
         let mut round = RoundSummary::begin(clock());
+        let was_growing = self.growing_since.is_some();
         let is_full = self.evaluate(&mut round);
         let settled = self.write(maps, &clock, &mut round);
         let ended = clock();
         round.took = ended.duration_since(round.started);
         if is_full {
             self.full_rounds.worked(ended, round.took);
+        }
+        // A round that makes maps takes long, and the changes after it need not wait for that.
+        if was_growing && round.moves.is_empty() {
+            self.growth_rounds.worked(ended, round.took);
         }
         self.conclude(&mut round, settled, ended);
         round
@@ -225,11 +235,14 @@ impl Engine {
                 round.plan = self.next_plan();
             }
         }
+        let is_settled = *settled.as_ref().unwrap_or(&true);
+        if !is_settled {
+            omit_incomplete_vips(&mut round.plan, &self.realized);
+        }
         round.removes_udp_backends = removes_udp_backends(&round.plan, &self.realized);
         let applied = apply(&round.plan, maps, &mut self.realized);
         let applied = applied.map_err(anyhow::Error::from);
         let filled = if applied.is_ok() && self.store.synced() { maps.filled() } else { Ok(()) };
-        let is_settled = *settled.as_ref().unwrap_or(&true);
         let results = [applied, filled, settled.map(drop)];
         round.failures.extend(results.into_iter().filter_map(Result::err));
         is_settled
@@ -377,6 +390,18 @@ fn shortage(plan: &Plan, have: Capacity) -> Capacity {
     plan.deferred
         .iter()
         .fold(Capacity::NONE, |need, deferred| need.at_least(deferred.shortage.more_than(have)))
+}
+
+/// Removes the insertions of VIPs with deferred frontends. Programs refuse the clients of a VIP that
+/// lacks a frontend, and the next plan inserts these VIPs.
+fn omit_incomplete_vips(plan: &mut Plan, realized: &Realized) {
+    let incomplete = plan.deferred.iter().filter_map(|deferred| match deferred.subject {
+        Subject::Frontend(id) => Some(id.ip),
+        Subject::Vip(_) => None,
+    });
+    let incomplete: BTreeSet<IpAddr> = incomplete.filter(|ip| !realized.has_vip(*ip)).collect();
+    plan.steps
+        .retain(|step| !matches!(step, Step::InsertVip(vip) if incomplete.contains(&vip.to_ip())));
 }
 
 /// Whether the plan removes a UDP backend that the maps contain.

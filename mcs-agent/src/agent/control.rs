@@ -220,7 +220,10 @@ impl Control {
                 self.published.written();
                 self.published.metrics.succeed(round.took, &changes);
             }
-            Outcome::Growing => self.published.changed(),
+            Outcome::Growing => {
+                self.published.changed();
+                self.published.metrics.grow(round.took);
+            }
             Outcome::Failed(delay) => {
                 for failure in &round.failures {
                     tracing::warn!("{failure:#}; trying again in {delay:?}");

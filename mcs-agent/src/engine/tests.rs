@@ -198,6 +198,28 @@ fn changes_go_on_in_both_maps_while_programs_are_being_switched() {
 }
 
 #[test]
+fn a_vip_is_inserted_only_with_its_frontends_while_programs_are_being_switched() {
+    let mut world = World::new(Capacity { frontends: 8, endpoints: 2, clusters: 1 });
+    world.take(lists(0..0, 0));
+    world.settle();
+    world.maps.is_stalled = true;
+    world.take([apply_import(web(0)), apply_slice(pods(0, 1, 3))]);
+    for _ in 0..2 {
+        let round = world.reconcile();
+        assert!(matches!(round.outcome, Outcome::Growing), "{round:?}");
+        assert!(world.maps.contents().vips.is_empty(), "a client would be refused");
+        assert_eq!(Some(world.maps.contents()), world.maps.next());
+    }
+    world.take([apply_import(web(1)), apply_slice(pods(1, 1, 2))]);
+    world.reconcile();
+    assert!(!world.engine.realized().has_vip("10.0.0.1".parse().unwrap()));
+    assert!(world.engine.realized().has_vip("10.0.0.2".parse().unwrap()), "it is complete");
+    world.maps.is_stalled = false;
+    world.settle();
+    assert_eq!((world.maps.contents().vips.len(), world.backends()), (2, 5));
+}
+
+#[test]
 fn a_switch_that_fails_is_tried_again() {
     let mut world = World::new(SMALL);
     world.maps.failing_switches = 3;
@@ -284,6 +306,32 @@ fn a_full_round_waits_for_three_times_the_last_ones_duration() {
     world.settle();
     world.take([apply_import(web(2))]);
     assert_eq!(world.engine.gather_until(), Some(world.now.get() + Duration::from_secs(1)));
+}
+
+#[test]
+fn each_round_during_growth_waits_for_three_times_the_last_ones_duration() {
+    let mut world = World::new(SMALL);
+    world.take(lists(0..1, 2));
+    world.settle();
+    world.maps.is_stalled = true;
+    world.tick = Duration::from_millis(10);
+    world.take([apply_import(web(1))]);
+    let round = world.reconcile();
+    assert!(matches!(round.outcome, Outcome::Growing), "{round:?}");
+    world.take([apply_slice(pods(0, 2, 2))]);
+    assert_eq!(world.engine.gather_until(), None, "maps were made in the round before");
+    let round = world.reconcile();
+    let until = world.now.get() + 3 * round.took;
+    world.take([apply_slice(pods(0, 3, 2))]);
+    assert_eq!(world.engine.gather_until(), Some(until));
+    world.tick = Duration::from_secs(10);
+    world.reconcile();
+    let until = world.now.get() + Duration::from_millis(500);
+    assert_eq!(world.engine.gather_until(), Some(until));
+    world.maps.is_stalled = false;
+    world.settle();
+    world.take([apply_slice(pods(0, 4, 2))]);
+    assert_eq!(world.engine.gather_until(), None, "the growth is complete");
 }
 
 #[test]

@@ -104,6 +104,11 @@ impl SyncMetrics {
         self.note_pending(&PendingChanges::default());
     }
 
+    /// Counts a round during growth: some changes wait for the programs to be switched.
+    pub(in crate::agent) fn grow(&self, took: Duration) {
+        self.duration.observe(took.as_secs_f64());
+    }
+
     /// Counts a round after which the maps do not contain the desired state.
     pub(in crate::agent) fn fail(&self, took: Duration) {
         self.duration.observe(took.as_secs_f64());
@@ -180,17 +185,18 @@ mod tests {
     }
 
     #[test]
-    fn a_round_that_failed_leaves_its_changes_pending() {
+    fn a_round_that_failed_or_made_larger_maps_leaves_its_changes_pending() {
         let metrics = SyncMetrics::new().unwrap();
         let mut pending = PendingChanges::default();
         pending.add_import();
         metrics.queue(1, 0, &pending);
         metrics.fail(Duration::from_millis(1));
+        metrics.grow(Duration::from_millis(1));
         assert_eq!(metrics.service_changes_pending.get(), 1);
         assert!(metrics.synced.get() < metrics.queued.get());
         metrics.succeed(Duration::from_millis(1), &pending);
         assert_eq!(metrics.service_changes_pending.get(), 0);
         assert!(metrics.synced.get() >= metrics.queued.get());
-        assert_eq!((metrics.failures.get(), metrics.duration.get_sample_count()), (1, 2));
+        assert_eq!((metrics.failures.get(), metrics.duration.get_sample_count()), (1, 3));
     }
 }
