@@ -1,7 +1,6 @@
 //! `cargo xtask clusters`: real Kubernetes clusters on this machine.
 
 use std::{
-    io::{self, Write as _},
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -13,7 +12,7 @@ use mcs_tests::cluster::{self, Claim, ClusterSet, Kubectl, Observer, Plan, Progr
 use crate::{
     interrupt::{INTERRUPTED, Interrupt},
     process,
-    screen::Screen,
+    screen::{Screen, say},
     setup::{self, Purpose},
     workspace::Workspace,
 };
@@ -83,7 +82,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         Verb::Up(plan) => up(workspace, set, plan),
         Verb::Down => {
             cluster::remove(&Claim::take(set)?)?;
-            println!("Nothing is left of the clusters.");
+            say("Nothing is left of the clusters.");
             Ok(ExitCode::SUCCESS)
         }
         Verb::Status => status(workspace, set),
@@ -91,7 +90,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         Verb::Kubeconfig { number } => {
             let running = cluster::clusters(set).find(|cluster| cluster.number == *number);
             let running = running.with_context(|| format!("there is no cluster {number}"))?;
-            println!("{}", running.kubeconfig().display());
+            say(running.kubeconfig().display());
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -128,7 +127,7 @@ fn status(workspace: &Workspace, set: ClusterSet) -> Result<ExitCode> {
     for place in &places {
         let ended: Vec<_> = place.ended.iter().map(|name| format!("{name} (ended)")).collect();
         let daemons = [place.running.as_slice(), &ended].concat().join(", ");
-        say(&format!("{:<12}{daemons}", place.name));
+        say(format_args!("{:<12}{daemons}", place.name));
     }
     let programs = programs(workspace)?;
     let mut complete = places.iter().all(|place| place.ended.is_empty());
@@ -137,16 +136,11 @@ fn status(workspace: &Workspace, set: ClusterSet) -> Result<ExitCode> {
         let mut command = Kubectl::new(&programs, cluster)?.command();
         command.args(["get", "nodes,pods", "--all-namespaces", "--output", "wide"]);
         if let Err(error) = process::run(&mut command) {
-            say(&format!("{cluster}: {error:#}"));
+            say(format_args!("{cluster}: {error:#}"));
             complete = false;
         }
     }
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// Prints a line. A reader who has seen enough (`| head`) does not end the verb.
-fn say(line: &str) {
-    let _ = writeln!(io::stdout(), "{line}");
 }
 
 fn load(workspace: &Workspace, set: ClusterSet, archive: &Path) -> Result<ExitCode> {
@@ -155,7 +149,7 @@ fn load(workspace: &Workspace, set: ClusterSet, archive: &Path) -> Result<ExitCo
     nodes.peek().context("there is no node")?;
     for node in nodes {
         cluster::import(&programs, node, archive)?;
-        println!("{node} has them");
+        say(format_args!("{node} has them"));
     }
     Ok(ExitCode::SUCCESS)
 }

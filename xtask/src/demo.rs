@@ -16,7 +16,7 @@ use self::{
 use crate::{
     build,
     interrupt::{INTERRUPTED, Interrupt},
-    screen::Screen,
+    screen::{Screen, say},
     setup::{self, Purpose},
     workspace::Workspace,
 };
@@ -59,7 +59,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     }
     if args.clean {
         remove_leftovers(PREFIX)?;
-        println!("Nothing is left of earlier runs.");
+        say("Nothing is left of earlier runs.");
         return Ok(ExitCode::SUCCESS);
     }
     setup::ensure(workspace, &[Purpose::Demo])?;

@@ -19,11 +19,15 @@ use signal_hook::{
 /// The exit status of what Ctrl-C has ended, as shells have it.
 pub(crate) const INTERRUPTED: u8 = 130;
 
+/// The exit status of what a closed output has ended, as shells have it.
+const OUTPUT_CLOSED: i32 = 128 + SIGPIPE;
+
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// Ends this process, as one that has succeeded, once nobody reads its output any more (`| head`).
+/// Ends this process once nobody reads its output any more (`| head`). No destructor runs.
 pub(crate) fn end_with_output() -> io::Result<()> {
-    flag::register_conditional_shutdown(SIGPIPE, 0, Arc::new(AtomicBool::new(true))).map(drop)
+    flag::register_conditional_shutdown(SIGPIPE, OUTPUT_CLOSED, Arc::new(AtomicBool::new(true)))
+        .map(drop)
 }
 
 /// Tells whether one of the signals has come that end a program. None of them does so any more.

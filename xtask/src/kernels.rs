@@ -20,6 +20,7 @@ use self::{
 };
 use crate::{
     build::{self, Profile},
+    screen::say,
     setup::{
         self, Purpose,
         kernel::{SOURCES, Source},
@@ -104,8 +105,8 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     };
     let matrix = Matrix { rows: &rows, suites };
     match args.output {
-        Format::Table => println!("\n{matrix}"),
-        Format::Json => println!("{:#}", matrix.json()),
+        Format::Table => say(format_args!("\n{matrix}")),
+        Format::Json => say(format_args!("{:#}", matrix.json())),
     }
     Ok(if matrix.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -230,7 +231,8 @@ impl<'a> Progress<'a> {
         Self { kernel, start: Instant::now(), patience }
     }
 
-    /// Prints a line, after the minutes gone and those that are left.
+    /// Prints a line, after the minutes gone and those that are left. Panics once nobody reads standard error
+    /// (`2>&1 | head`): unwinding stops the machine, and nobody sees the message.
     fn show(&self, line: &str) {
         if line.starts_with("@mcs ") {
             return;

@@ -51,7 +51,17 @@ enum Verb {
 impl Verb {
     /// Whether it has started things that it ends itself, also when nobody reads its output any more.
     fn cleans_up(&self) -> bool {
-        matches!(self, Self::Demo(_) | Self::Clusters(_) | Self::Test(_) | Self::Pod(_))
+        matches!(
+            self,
+            Self::Bench(_)
+                | Self::Clusters(_)
+                | Self::Cost(_)
+                | Self::Demo(_)
+                | Self::Fuzz(_)
+                | Self::Kernels(_)
+                | Self::Pod(_)
+                | Self::Test(_)
+        )
     }
 }
 

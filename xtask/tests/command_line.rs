@@ -67,3 +67,14 @@ fn a_closed_output_ends_it_quietly() {
         assert!(said.is_empty() && status.code() == Some(0), "{arguments:?}: {status}, {said}");
     }
 }
+
+#[test]
+fn a_closed_output_ends_a_verb_that_does_more_as_shells_have_it() {
+    let cache = tempfile::tempdir().unwrap();
+    let mut command = xtask(&["setup", "--check"]);
+    command.env("MCS_CACHE", cache.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.stderr.is_empty() && output.status.code() == Some(141), "{output:?}");
+}
