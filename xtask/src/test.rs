@@ -52,7 +52,7 @@ pub(crate) struct Args {
     /// Leave in place what the end-to-end suite has made
     #[arg(long, requires = "suites")]
     keep: bool,
-    /// Arguments for each of the suites, such as a filter of its cases
+    /// Arguments for each of the suites, such as a filter of its cases. A suite accepts one filter at most
     #[arg(last = true)]
     arguments: Vec<String>,
 }
