@@ -15,12 +15,6 @@ use super::{
 #[derive(Debug)]
 pub(crate) struct BpfObject {
     fd: OwnedFd,
-    id: ObjectId,
-}
-
-/// Tells an object from every other one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct ObjectId {
     kind: ObjectKind,
     /// The kernel numbers maps, programs and links separately.
     id: u32,
@@ -47,24 +41,35 @@ pub(crate) enum PinState {
 }
 
 impl BpfObject {
-    /// Asks the kernel for the id of an object.
-    pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
-        let id = object_id(fd.as_fd())?;
-        Ok(Self { fd, id })
-    }
-
     /// Opens the object that is pinned at a path.
     pub(crate) fn open(pin: &Path) -> io::Result<Self> {
-        Self::new(open_pin(pin)?)
+        let fd = open_pin(pin)?;
+        let kind = kind(fd.as_fd())?;
+        Self::new(fd, kind)
+    }
+
+    /// Takes a descriptor that leads to a link, as that of [`open_link`](super::open_link) does.
+    pub(crate) fn of_link(link: OwnedFd) -> io::Result<Self> {
+        Self::new(link, ObjectKind::Link)
+    }
+
+    fn new(fd: OwnedFd, kind: ObjectKind) -> io::Result<Self> {
+        let id = id(fd.as_fd())?;
+        Ok(Self { fd, kind, id })
     }
 
     /// Compares this object with the one that is pinned at a path.
     pub(crate) fn state_of(&self, pin: &Path) -> PinState {
-        match open_pin(pin).and_then(|other| object_id(other.as_fd())) {
-            Ok(id) if id == self.id => PinState::Intact,
+        match open_pin(pin).and_then(|other| self.is(other.as_fd())) {
+            Ok(true) => PinState::Intact,
             Err(error) if error.kind() == io::ErrorKind::NotFound => PinState::Removed,
-            Ok(_) | Err(_) => PinState::Replaced,
+            Ok(false) | Err(_) => PinState::Replaced,
         }
+    }
+
+    /// Whether a descriptor leads to this object. [`kind`] is called last, since it takes locks of the kernel.
+    fn is(&self, other: BorrowedFd<'_>) -> io::Result<bool> {
+        Ok(id(other)? == self.id && kind(other)? == self.kind)
     }
 
     /// Pins this object as [`replace_pin`] does, and makes the directories of the path.
@@ -82,16 +87,17 @@ impl AsFd for BpfObject {
     }
 }
 
-fn object_id(object: BorrowedFd<'_>) -> io::Result<ObjectId> {
+fn id(object: BorrowedFd<'_>) -> io::Result<u32> {
     // SAFETY: integers. `bpf_map_info`, `bpf_prog_info` and `bpf_link_info` begin with the type and the id.
     let [_, id]: [u32; 2] = unsafe { info(object)? };
-    Ok(ObjectId { kind: kind(object)?, id })
+    Ok(id)
 }
 
 /// Asks what a descriptor leads to. The information of [`info`] does not say: its first word is the type of a
 /// map, of a program or of a link, each numbered from 0 (3 is a map for tail calls, a program of tc and a link
 /// to a cgroup). The file of the descriptor under /proc has a line that only one of them has
 /// (`bpf_map_show_fdinfo`, `bpf_prog_show_fdinfo`, `bpf_link_show_fdinfo`; kernel/bpf/syscall.c, Linux 5.8).
+/// The kernel takes `cgroup_mutex` or RTNL to print the file of a link.
 pub(super) fn kind(object: BorrowedFd<'_>) -> io::Result<ObjectKind> {
     let file = fs::read_to_string(format!("/proc/self/fdinfo/{}", object.as_raw_fd()))?;
     let kind = |line: &str| match line.split_once(':')?.0 {

@@ -89,7 +89,7 @@ pub(super) fn attach(
     }
     let program = program.fd().map_err(attach_error)?.as_fd();
     attach_to_cgroup(program, cgroup.directory.as_fd(), hook.attach_type())
-        .and_then(BpfObject::new)
+        .and_then(BpfObject::of_link)
         .map(Some)
         .map_err(|source| AttachError::Create {
             hook: hook.name,
@@ -126,5 +126,5 @@ fn inspect_one(pins: &Pins, hook: &Hook) -> Result<AttachedHook, AttachError> {
 
 /// Opens the link that is pinned at a path; `None` if there is none.
 fn open(pin: &Path) -> io::Result<Option<BpfObject>> {
-    open_link(pin)?.map(BpfObject::new).transpose()
+    open_link(pin)?.map(BpfObject::of_link).transpose()
 }
