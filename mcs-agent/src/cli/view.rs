@@ -1,6 +1,6 @@
 //! What the reading commands read: the pinned maps, the agent's report, and their arguments.
 
-use std::io;
+use std::io::{self, Write as _};
 
 use anyhow::{bail, ensure};
 
@@ -30,9 +30,14 @@ fn advice(error: &MapError) -> &'static str {
     }
 }
 
-/// Every frontend in the maps, by import, then by address and port.
+/// Every frontend in the maps, by import, then by address and port. Prints inconsistent entries to standard error.
 pub(super) fn frontends(contents: &MapContents) -> Vec<FrontendView> {
-    let mut frontends: Vec<_> = MapView::of(contents).frontends.into_values().collect();
+    let view = MapView::of(contents);
+    for fault in &view.faults {
+        // The listing does not depend on it.
+        let _ = writeln!(io::stderr(), "mcs-agent: inconsistent entry in the maps: {fault}");
+    }
+    let mut frontends: Vec<_> = view.frontends.into_values().collect();
     frontends.sort_by(|a, b| (&a.import, a.frontend).cmp(&(&b.import, b.frontend)));
     frontends
 }

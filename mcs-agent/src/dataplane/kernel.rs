@@ -131,18 +131,20 @@ impl<A: Access> MapReader for PinnedMaps<A> {
 
     fn read_all(&self) -> Result<MapContents, MapError> {
         Ok(MapContents {
+            // Before the VIPs: the agent inserts a frontend before its VIP. In the other order, a frontend that is
+            // inserted between the two reads would lack its VIP and look inactive.
+            frontends: self
+                .frontends
+                .iter()
+                .collect::<io::Result<BTreeMap<_, _>>>()
+                .map_err(|error| MapError::reading(maps::FRONTENDS, "all", error))?
+                .into(),
             vips: self
                 .vips
                 .iter()
                 .map(|entry| entry.map(|(vip, _)| vip))
                 .collect::<io::Result<BTreeSet<_>>>()
                 .map_err(|error| MapError::reading(maps::VIPS, "all", error))?
-                .into(),
-            frontends: self
-                .frontends
-                .iter()
-                .collect::<io::Result<BTreeMap<_, _>>>()
-                .map_err(|error| MapError::reading(maps::FRONTENDS, "all", error))?
                 .into(),
             states: self.states.used().into(),
             slots: self.slots.used().into_iter().flatten().collect(),
