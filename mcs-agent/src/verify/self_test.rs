@@ -6,6 +6,7 @@ use std::{
     net::{IpAddr, SocketAddr, UdpSocket},
     path::{Path, PathBuf},
     process::{Command, ExitCode},
+    sync::Once,
     thread,
     time::Duration,
 };
@@ -34,6 +35,11 @@ pub(super) enum SelfTestResult {
 
 /// Starts the process in a cgroup below `root`, and waits until it has connected to these VIPs.
 pub(super) fn start(root: &Path, vips: &[IpAddr], errno: i32) -> SelfTestResult {
+    static FIRST: Once = Once::new();
+    FIRST.call_once(|| {
+        // An earlier agent that was killed during its self-test has left it.
+        let _ = fs::remove_dir(root.join(FORMER_CGROUP));
+    });
     let cgroup = root.join(CGROUP);
     match fs::create_dir(&cgroup) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
