@@ -81,7 +81,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::UnitTests,
         company: Company::Alone,
-        budget: 20,
+        budget: 30,
         full: None,
     },
     Suite {
