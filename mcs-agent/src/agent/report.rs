@@ -30,7 +30,7 @@ pub struct Report {
     pub agent: AgentInfo,
     /// Whether every kind has been read completely once since the agent started.
     pub synced: bool,
-    /// How the source stands.
+    /// The state of the source: what is synced, and what cannot be read.
     pub source: SourceStatus,
     /// `--node-name`.
     pub node_name: Option<String>,

@@ -1,5 +1,5 @@
 //! Health and metrics over HTTP, on a thread of its own: it answers whatever the control task does,
-//! and nothing waits for it. An address that cannot be had is tried again, and the agent goes on.
+//! and nothing waits for it. While an address is in use, the agent runs without it and tries again.
 
 mod answer;
 mod connections;

@@ -1,4 +1,4 @@
-//! Between the domain types and what stands in the maps.
+//! Converts between the domain types and the entries of the maps.
 
 use std::net::SocketAddr;
 

@@ -174,7 +174,7 @@ vip 10.0.0.2
     );
 }
 
-/// A large set would never be written if each failure meant to begin anew.
+/// A large set would never be written if each failure meant to start from the beginning.
 #[test]
 fn a_plan_that_stopped_is_gone_on_with() {
     let backends = [("10.1.0.1:80", "east"), ("10.1.0.2:80", "west"), ("10.1.0.3:80", "west")];

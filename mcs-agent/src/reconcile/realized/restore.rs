@@ -158,7 +158,7 @@ mod tests {
 
     type Harm = fn(&mut MapContents, FrontendKey);
 
-    /// What befalls the frontend `10.0.0.1:80`, and how that is told.
+    /// What each change does to the frontend `10.0.0.1:80`, and the damage that is reported.
     const CASES: [(Harm, Damage); 12] = [
         (|dump, key| dump.write(&at(key, 0)), Damage::Index(0)),
         (|dump, key| dump.write(&at(key, 5)), Damage::Index(5)),
