@@ -2,6 +2,7 @@
 
 mod access;
 mod decoder;
+mod exec_plugin;
 #[cfg(test)]
 mod scripted_server;
 mod state;

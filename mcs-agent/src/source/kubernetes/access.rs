@@ -4,7 +4,7 @@ use std::{
     collections::BTreeSet,
     io,
     net::{IpAddr, SocketAddr},
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -19,6 +19,7 @@ use hyper_util::{
     },
     rt::{TokioExecutor, TokioTimer},
 };
+use jiff::{SignedDuration, Timestamp};
 use kube::{
     Client, Config,
     client::{Body, ConfigExt as _},
@@ -28,7 +29,10 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tower::{Service, ServiceBuilder, service_fn, timeout::TimeoutLayer};
 
-use super::KubeconfigFile;
+use super::{
+    KubeconfigFile,
+    exec_plugin::{self, PluginError},
+};
 
 /// The time limit for the headers of an answer, connecting included. The body of a list or a watch may
 /// take longer.
@@ -37,6 +41,8 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// The time limit for the answer to a ping.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long before credentials expire the agent asks the exec plugin for new ones.
+const RENEWAL_MARGIN: SignedDuration = SignedDuration::from_mins(1);
 
 /// An error that leaves the agent without a client for the API server.
 #[derive(Debug, Error)]
@@ -59,6 +65,9 @@ pub enum AccessError {
     /// Certificates or credentials are invalid.
     #[error("cannot use the credentials for the API server")]
     Credentials(#[source] kube::Error),
+    /// The exec plugin of the kubeconfig gives no credentials.
+    #[error(transparent)]
+    Plugin(#[from] PluginError),
     /// `tls-server-name` of the kubeconfig is no server name.
     #[error("tls-server-name in the kubeconfig is {0:?}, which is no server name")]
     ServerName(String),
@@ -68,7 +77,10 @@ pub enum AccessError {
 pub(super) struct ApiAccess {
     /// Absent in a pod.
     kubeconfig: Option<KubeconfigFile>,
-    connection: Mutex<ApiConnection>,
+    /// `None` until the exec plugin of the kubeconfig has given credentials once.
+    connection: Mutex<Option<ApiConnection>>,
+    /// Held while a connection is made, so that at most one exec plugin runs.
+    renewal: tokio::sync::Mutex<()>,
     /// Every address that the server's name ever resolved to.
     servers: watch::Sender<BTreeSet<IpAddr>>,
 }
@@ -79,38 +91,90 @@ pub(super) struct ApiConnection {
     pub(super) client: Client,
     /// Counts the clients of this process, from 0.
     number: u64,
+    /// When the credentials of the exec plugin expire.
+    expires: Option<Timestamp>,
+}
+
+impl ApiConnection {
+    /// Whether the next request needs newer credentials.
+    pub(super) fn expires_soon(&self) -> bool {
+        self.expires.is_some_and(|time| Timestamp::now() + RENEWAL_MARGIN >= time)
+    }
 }
 
 impl ApiAccess {
-    /// Reads the configuration and makes a client, without a request. Also returns the API server's URL.
+    /// Reads the configuration, without a request. Also returns the API server's URL.
+    ///
+    /// It makes a client too, unless that takes an exec plugin: a plugin can fail or hang while the
+    /// API server is away, and then the agent starts all the same.
     pub(super) async fn new(
         kubeconfig: Option<KubeconfigFile>,
     ) -> Result<(Self, String), AccessError> {
         let servers = watch::Sender::default();
-        let config = config(kubeconfig.as_ref()).await?;
+        let mut config = config(kubeconfig.as_ref()).await?;
         let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-        let connection = ApiConnection { client: client(&config, &servers)?, number: 0 };
-        Ok((Self { kubeconfig, connection: Mutex::new(connection), servers }, url))
+        let needs_plugin = exec_plugin::take(&mut config.auth_info).is_some();
+        let client = client(&config, &servers)?;
+        let connection =
+            (!needs_plugin).then_some(ApiConnection { client, number: 0, expires: None });
+        let access = Self {
+            kubeconfig,
+            connection: Mutex::new(connection),
+            renewal: tokio::sync::Mutex::default(),
+            servers,
+        };
+        Ok((access, url))
     }
 
-    /// The current connection.
-    pub(super) fn connection(&self) -> ApiConnection {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The current connection, or a new one if its credentials expire soon.
+    pub(super) async fn connection(&self) -> Result<ApiConnection, AccessError> {
+        let current = self.current();
+        if let Some(connection) = current.as_ref().filter(|connection| !connection.expires_soon()) {
+            return Ok(connection.clone());
+        }
+        match (self.make(current.as_ref()).await, current) {
+            (Err(error), Some(current)) => {
+                let error = anyhow::Error::new(error);
+                tracing::warn!("cannot renew the credentials that expire soon: {error:#}");
+                Ok(current)
+            }
+            (made, _) => made,
+        }
     }
 
     /// Replaces a connection that failed, unless another watch has done so. It reads the configuration
     /// again, because certificates are renewed and API servers move.
     pub(super) async fn renew(&self, failed: &ApiConnection) -> Result<(), AccessError> {
-        if self.connection().number != failed.number {
-            return Ok(());
+        self.make(Some(failed)).await.map(drop)
+    }
+
+    /// Makes a connection in the place of `former`, unless another watch has done so.
+    async fn make(&self, former: Option<&ApiConnection>) -> Result<ApiConnection, AccessError> {
+        let _turn = self.renewal.lock().await;
+        let former = former.map(|former| former.number);
+        if let Some(current) = self.current().filter(|current| Some(current.number) != former) {
+            return Ok(current);
         }
-        let config = config(self.kubeconfig.as_ref()).await?;
+        let mut config = config(self.kubeconfig.as_ref()).await?;
+        let mut expires = None;
+        if let Some(plugin) = exec_plugin::take(&mut config.auth_info) {
+            let credentials = exec_plugin::run(&plugin).await?;
+            expires = credentials.expires();
+            credentials.store_in(&mut config.auth_info);
+        }
         let client = client(&config, &self.servers)?;
-        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        if connection.number == failed.number {
-            *connection = ApiConnection { client, number: failed.number + 1 };
-        }
-        Ok(())
+        let number = former.map_or(0, |number| number + 1);
+        let made = ApiConnection { client, number, expires };
+        *self.lock() = Some(made.clone());
+        Ok(made)
+    }
+
+    fn current(&self) -> Option<ApiConnection> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<ApiConnection>> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The addresses of the API server.
@@ -202,7 +266,7 @@ fn remember(servers: &watch::Sender<BTreeSet<IpAddr>>, found: impl IntoIterator<
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::source::kubernetes::scripted_server::{ScriptedAnswer, ScriptedServer, kubeconfig};
@@ -216,7 +280,7 @@ mod tests {
         assert_eq!(url, format!("http://localhost:{port}"));
         assert!(access.servers().borrow().is_empty());
         let request = http::Request::get("/version").body(Vec::new()).unwrap();
-        access.connection().client.request::<Value>(request).await.unwrap();
+        access.connection().await.unwrap().client.request::<Value>(request).await.unwrap();
         assert_eq!(script.asked().await, "/version");
         assert!(access.servers().borrow().contains(&script.address.ip()));
     }
@@ -226,14 +290,95 @@ mod tests {
         let file = kubeconfig("https://10.0.0.1:6443");
         let (access, _) = ApiAccess::new(Some(file.0)).await.unwrap();
         assert!(access.servers().borrow().contains(&"10.0.0.1".parse().unwrap()));
-        let first = access.connection();
+        let first = access.connection().await.unwrap();
         access.renew(&first).await.unwrap();
         access.renew(&first).await.unwrap();
-        assert_eq!(access.connection().number, 1);
+        assert_eq!(access.connection().await.unwrap().number, 1);
 
         std::fs::remove_file(file.1.path()).unwrap();
-        let error = access.renew(&access.connection()).await.unwrap_err();
+        let current = access.connection().await.unwrap();
+        let error = access.renew(&current).await.unwrap_err();
         assert!(error.to_string().starts_with("cannot use the kubeconfig "), "{error}");
-        assert_eq!(access.connection().number, 1);
+        assert_eq!(access.connection().await.unwrap().number, 1);
+    }
+
+    /// A kubeconfig whose plugin counts its runs in a file, then does the rest, and the file.
+    fn plugin(rest: &str) -> (KubeconfigFile, tempfile::TempDir) {
+        let directory = tempfile::tempdir().unwrap();
+        let runs = directory.path().join("runs");
+        let script = format!("echo run >> {}; {rest}", runs.display());
+        let exec = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/sh",
+            "args": ["-c", script]});
+        let content = json!({
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+            "clusters": [{"name": "k", "cluster": {"server": "https://10.0.0.1:6443"}}],
+            "users": [{"name": "u", "user": {"exec": exec}}],
+        });
+        let path = directory.path().join("kubeconfig");
+        std::fs::write(&path, content.to_string()).unwrap();
+        (KubeconfigFile { path, context: None }, directory)
+    }
+
+    fn runs(directory: &tempfile::TempDir) -> usize {
+        let runs = std::fs::read_to_string(directory.path().join("runs"));
+        runs.map_or(0, |runs| runs.lines().count())
+    }
+
+    fn token(expires: &str) -> String {
+        let status = json!({"token": "t", "expirationTimestamp": expires});
+        format!("echo '{}'", json!({"status": status}))
+    }
+
+    #[tokio::test]
+    async fn an_exec_plugin_runs_once_for_each_connection() {
+        let (file, directory) = plugin(&token("2100-01-01T00:00:00Z"));
+        let (access, _) = ApiAccess::new(Some(file)).await.unwrap();
+        assert_eq!(runs(&directory), 0, "the start does not wait for it");
+        let connections = tokio::join!(access.connection(), access.connection());
+        let [first, second] = <[_; 2]>::from(connections).map(Result::unwrap);
+        assert_eq!((first.number, second.number, runs(&directory)), (0, 0, 1));
+        let renewals = tokio::join!(access.renew(&first), access.renew(&second));
+        assert!(renewals.0.is_ok() && renewals.1.is_ok());
+        assert_eq!((access.connection().await.unwrap().number, runs(&directory)), (1, 2));
+    }
+
+    #[tokio::test]
+    async fn credentials_that_expire_soon_are_renewed() {
+        let (file, directory) = plugin(&token("2001-01-01T00:00:00Z"));
+        let (access, _) = ApiAccess::new(Some(file)).await.unwrap();
+        assert_eq!(access.connection().await.unwrap().number, 0);
+        assert_eq!(access.connection().await.unwrap().number, 1);
+        std::fs::remove_file(directory.path().join("kubeconfig")).unwrap();
+        assert_eq!(access.connection().await.unwrap().number, 1, "the former may still do");
+        assert_eq!(runs(&directory), 2);
+    }
+
+    #[tokio::test]
+    async fn a_plugin_that_hangs_stops_nothing_else() {
+        let (file, directory) = plugin("sleep 600");
+        let (access, _) = ApiAccess::new(Some(file)).await.unwrap();
+        let others = async {
+            // Connections wait for the plugin. This thread does not.
+            for _ in 0..20 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::select! {
+            _ = access.connection() => panic!("the plugin ended"),
+            _ = access.connection() => panic!("the plugin ended"),
+            () = others => {}
+        }
+        assert!(runs(&directory) <= 1, "one at a time");
+    }
+
+    #[tokio::test]
+    async fn an_error_of_the_plugin_is_told() {
+        let (file, _directory) = plugin("echo no network >&2; exit 1");
+        let (access, _) = ApiAccess::new(Some(file)).await.unwrap();
+        let error = format!("{:#}", anyhow::Error::new(access.connection().await.err().unwrap()));
+        let expected =
+            "the exec plugin \"/bin/sh\" of the kubeconfig failed (exit status: 1): no network";
+        assert_eq!(error, expected);
     }
 }

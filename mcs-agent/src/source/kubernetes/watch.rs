@@ -8,7 +8,6 @@
 mod tests;
 
 use std::{
-    convert::Infallible,
     pin::pin,
     time::{Duration, SystemTime},
 };
@@ -177,18 +176,21 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
     /// Runs until the receiver is dropped.
     pub(super) async fn run(mut self) {
         loop {
-            let connection = self.access.connection();
-            let Err(error) = self.list_and_watch(&connection).await;
-            if self.recover(error, &connection).await.is_err() {
+            let recovered = match self.access.connection().await {
+                Ok(connection) => match self.list_and_watch(&connection).await {
+                    Ok(()) => continue,
+                    Err(error) => self.recover(error, &connection).await,
+                },
+                Err(error) => self.wait_for_access(error).await,
+            };
+            if recovered.is_err() {
                 return;
             }
         }
     }
 
-    async fn list_and_watch(
-        &mut self,
-        connection: &ApiConnection,
-    ) -> Result<Infallible, WatchError> {
+    /// Returns when the connection's credentials expire soon.
+    async fn list_and_watch(&mut self, connection: &ApiConnection) -> Result<(), WatchError> {
         let api = &self.target.versions[self.version];
         let api = Api::<WatchedObject<D>>::all_with(connection.client.clone(), api);
         if !self.listed {
@@ -207,6 +209,9 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
             }
             let limit = Duration::from_secs(seconds.into()) + WATCH_MARGIN;
             self.process(pin!(events), limit, false).await?;
+            if connection.expires_soon() {
+                return Ok(());
+            }
         }
     }
 
@@ -367,16 +372,14 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
                         self.backoff = BACKOFF.build();
                     }
                     asked_for = retry_after(&error);
-                    let renewed = match code {
-                        None | Some(401) => self.access.renew(connection).await,
-                        Some(_) => Ok(()),
-                    };
-                    self.fail(outage, describe(error), renewed).await?;
+                    match code {
+                        None | Some(401) => self.renew(connection, outage, describe(error)).await?,
+                        Some(_) => self.fail(outage, describe(error)).await?,
+                    }
                 }
             },
             WatchError::Silent | WatchError::ListCut | WatchError::WatchCut => {
-                let renewed = self.access.renew(connection).await;
-                self.fail(Outage::NoAnswer, error.to_string(), renewed).await?;
+                self.renew(connection, Outage::NoAnswer, error.to_string()).await?;
             }
         }
         let delay = self.backoff.next().unwrap_or_default();
@@ -384,17 +387,37 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
         Ok(())
     }
 
-    async fn fail(
+    /// Reports that there is no connection, and waits until the next attempt.
+    async fn wait_for_access(&mut self, error: AccessError) -> Result<(), ReceiverDropped> {
+        self.fail(Outage::NoAnswer, format!("{:#}", anyhow::Error::new(error))).await?;
+        sleep(self.backoff.next().unwrap_or_default()).await;
+        Ok(())
+    }
+
+    /// Reports an error and renews the connection. An exec plugin may take long, so the first report of
+    /// an outage does not wait for it.
+    async fn renew(
         &mut self,
+        connection: &ApiConnection,
         outage: Outage,
         message: String,
-        renewed: Result<(), AccessError>,
     ) -> Result<(), ReceiverDropped> {
+        let is_first = self.outage.is_none();
+        if is_first {
+            self.fail(outage, message.clone()).await?;
+        }
+        match self.access.renew(connection).await {
+            Ok(()) if is_first => Ok(()),
+            Ok(()) => self.fail(outage, message).await,
+            Err(error) => {
+                let error = anyhow::Error::new(error);
+                self.fail(outage, format!("{message}; {error:#}")).await
+            }
+        }
+    }
+
+    async fn fail(&mut self, outage: Outage, reason: String) -> Result<(), ReceiverDropped> {
         self.outage = Some(outage);
-        let reason = match renewed {
-            Ok(()) => message,
-            Err(error) => format!("{message}; {:#}", anyhow::Error::new(error)),
-        };
         self.send(ResourceEvent::Failing { reason, last_heard: self.last_heard }).await
     }
 }

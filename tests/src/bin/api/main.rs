@@ -10,6 +10,7 @@ mod changes;
 mod definitions;
 mod deployment;
 mod place;
+mod plugin;
 mod rights;
 mod scale;
 mod site;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
     definitions::cases(&mut suite);
     rights::cases(&mut suite);
     deployment::cases(&mut suite);
+    plugin::cases(&mut suite);
     stall::cases(&mut suite);
     scale::cases(&mut suite);
     suite.main(World::begin)

@@ -144,8 +144,13 @@ impl Site {
         Ok(SetWatcher { states, index })
     }
 
+    /// Where it pins.
+    pub(crate) fn pins(&self) -> Pins {
+        Pins::new(self.bpffs.path())
+    }
+
     fn config_maps(&self) -> PathBuf {
-        Pins::new(self.bpffs.path()).config()
+        self.pins().config()
     }
 }
 
