@@ -30,6 +30,7 @@ mod candidate;
 mod capacity;
 mod claim;
 mod condition;
+mod coverage;
 mod eligibility;
 mod endpoint;
 mod full_round;

@@ -17,11 +17,11 @@ pub use capacity::Capacity;
 pub use desired::{DesiredChanges, DesiredState};
 pub use event::{EventBatch, KindStatus, ObjectEvent, SourceProblem, SourceStatus};
 pub use frontend::{Backend, ClusterRun, Frontend, FrontendId, Protocol};
-pub use import_report::{ImportReport, ImportState};
+pub use import_report::{ImportReport, ImportState, LeftAloneReason};
 pub use memory::{Memory, MemoryError};
 pub use node::{NodeContext, NodeFacts};
 pub use object::{
     Endpoint, EndpointAddress, EndpointSlice, Hints, ImportPort, Kind, Object, ObjectKey,
-    ObjectRef, ServiceImport, ServiceType, SlicePort, Timestamp,
+    ObjectRef, RecordedService, ServiceImport, ServiceType, SlicePort, Timestamp,
 };
 pub use rejection::{Rejection, RejectionReason};

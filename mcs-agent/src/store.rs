@@ -14,7 +14,7 @@ pub use snapshot::Snapshot;
 
 use crate::model::{EventBatch, Kind, Object, ObjectEvent, ObjectRef, SourceStatus};
 use change::ReplacedObjects;
-use intern::SliceInterner;
+use intern::Interner;
 use snapshot::{StoredObject, is_changed};
 
 /// The objects of a source. Only [`ObjectStore::apply`] changes them.
@@ -24,7 +24,7 @@ pub struct ObjectStore {
     synced: BTreeSet<Kind>,
     source: SourceStatus,
     dirty: DirtyObjects,
-    interner: SliceInterner,
+    interner: Interner,
 }
 
 impl ObjectStore {
@@ -86,9 +86,7 @@ impl ObjectStore {
     }
 
     fn put(&mut self, mut object: Object, replaced: &mut ReplacedObjects) {
-        if let Object::Slice(slice) = &mut object {
-            self.interner.intern(slice);
-        }
+        self.interner.intern(&mut object);
         let reference = object.reference();
         let version = match object {
             Object::Import(import) => StoredObject::Import(Arc::new(import)),

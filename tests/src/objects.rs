@@ -25,6 +25,7 @@ pub fn import(key: ObjectKey, vip: Ipv4Addr) -> Object {
         key,
         created: Some(Timestamp(0)),
         derived_service: None,
+        record_of: None,
         service_type: ServiceType::ClusterSetIp,
         ips: vec![vip.to_string()],
         ports: vec![ImportPort {
@@ -36,6 +37,7 @@ pub fn import(key: ObjectKey, vip: Ipv4Addr) -> Object {
         affinity_timeout_seconds: None,
         internal_traffic_policy: None,
         endpoint_slice_objects: None,
+        clusters: [].into(),
     })
 }
 

@@ -281,6 +281,7 @@ impl RunArgs {
                 zone: self.zone,
                 cluster_id: self.cluster_id,
                 api_servers: api_servers.into_iter().collect(),
+                ..NodeFacts::default()
             },
             vip_cidrs: self.vip_cidr,
             max_memory: self.max_memory,

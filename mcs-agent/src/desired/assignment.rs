@@ -144,7 +144,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        desired::claim::{ClaimResult, evaluate},
+        desired::{
+            claim::{ClaimResult, evaluate},
+            coverage::Coverage,
+        },
         model::{
             NodeContext, ServiceImport,
             fixture::{import, key},
@@ -154,7 +157,7 @@ mod tests {
     fn claimants(imports: &[ServiceImport]) -> Vec<Claimant<'_>> {
         let mut claimants: Vec<Claimant<'_>> = imports
             .iter()
-            .map(|import| match evaluate(import, true, &NodeContext::default()) {
+            .map(|import| match evaluate(import, &Coverage::Complete, &NodeContext::default()) {
                 (ClaimResult::Claimed(claim), problems) => Claimant { import, claim, problems },
                 other => panic!("{}: {other:?}", import.key),
             })

@@ -3,7 +3,10 @@
 use std::net::IpAddr;
 
 use super::{
-    affinity, eligibility, name,
+    affinity,
+    coverage::Coverage,
+    eligibility::{self, LeftAlone},
+    name,
     port::{self, Port},
     problem::ObjectProblem,
     traffic_policy::{LocalNode, TrafficPolicy},
@@ -48,7 +51,7 @@ impl Claim {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum ClaimResult {
     /// This node does not serve it, for this reason.
-    LeftAlone(String),
+    LeftAlone(LeftAlone),
     /// Nothing of it can be used.
     Rejected,
     Claimed(Claim),
@@ -60,10 +63,10 @@ pub(super) enum ClaimResult {
 /// than its author asked for, and nobody would notice. An invalid VIP or port is rejected alone.
 pub(super) fn evaluate(
     import: &ServiceImport,
-    has_slices: bool,
+    coverage: &Coverage,
     node: &NodeContext,
 ) -> (ClaimResult, Vec<ObjectProblem>) {
-    if let Some(why) = eligibility::why_left_alone(import, has_slices) {
+    if let Some(why) = eligibility::why_left_alone(import, coverage) {
         return (ClaimResult::LeftAlone(why), vec![]);
     }
     let checks = name::check_import(&import.key)
@@ -90,7 +93,7 @@ mod tests {
     use crate::model::{RejectionReason, fixture::import};
 
     fn evaluated(import: &ServiceImport) -> (ClaimResult, Vec<RejectionReason>) {
-        let (result, problems) = evaluate(import, true, &NodeContext::default());
+        let (result, problems) = evaluate(import, &Coverage::Complete, &NodeContext::default());
         (result, problems.iter().map(|r| r.reason).collect())
     }
 

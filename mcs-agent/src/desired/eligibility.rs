@@ -1,59 +1,150 @@
 //! Whether this node serves an import at all.
 
-use crate::model::{ServiceImport, ServiceType};
+use std::{fmt::Write as _, sync::Arc};
 
-/// The reason why this node does not serve a ServiceImport. It then claims nothing.
+use super::coverage::Coverage;
+use crate::model::{LeftAloneReason, ServiceImport, ServiceType};
+
+/// How many missing clusters a message names.
+const NAMED_CLUSTERS: usize = 3;
+/// How a controller hands an import with a derived Service to the agent.
+const PUBLISH: &str = "to hand it to the agent, let its controller publish the EndpointSlices of every cluster here \
+     (Cilium: annotation service.cilium.io/global-sync-endpoint-slices=true)";
+
+/// An import that this node does not serve on purpose. It then claims nothing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct LeftAlone {
+    pub(super) reason: LeftAloneReason,
+    /// Why, and what to do to hand it to the agent.
+    pub(super) message: String,
+}
+
+/// The reason why this node does not serve a ServiceImport, whatever its addresses are.
 ///
 /// `endpointSliceObjects: Absent` says that the endpoints are not in slices here (KEP-1645,
 /// "EndpointSlice"). kube-proxy serves an import that has a derived Service and no imported slices.
-pub(super) fn why_left_alone(import: &ServiceImport, has_slices: bool) -> Option<String> {
+/// Cilium 1.17 to 1.19 mirrors the slices of its own cluster alone and does not write that status. The
+/// derived Service leads to all clusters then.
+pub(super) fn why_left_alone(import: &ServiceImport, coverage: &Coverage) -> Option<LeftAlone> {
+    let left = |reason, message| Some(LeftAlone { reason, message });
+    if let Some(service) = import.record_of.as_deref() {
+        let message = format!(
+            "a record of the service {service}, which its controller keeps; nothing to do: the agent serves \
+             the ServiceImport of that name"
+        );
+        return left(LeftAloneReason::Record, message);
+    }
     if import.service_type == ServiceType::Headless {
-        return Some("headless: left to DNS".to_owned());
+        let message = "headless: left to DNS; to get a ClusterSetIP, export a Service that has a \
+                       ClusterIP";
+        return left(LeftAloneReason::Headless, message.to_owned());
     }
     if import.endpoint_slice_objects.as_deref() == Some("Absent") {
-        return Some(
-            "status.endpointSliceObjects is Absent: its endpoints are not published here"
-                .to_owned(),
+        let message = format!(
+            "status.endpointSliceObjects is Absent: its endpoints are not published here; {PUBLISH}"
         );
+        return left(LeftAloneReason::NotPublished, message);
     }
-    match import.derived_service.as_deref() {
-        Some(derived) if !derived.is_empty() && !has_slices => {
-            return Some(format!("no EndpointSlice: left to the derived Service {derived:?}"));
+    if let Some(derived) = import.derived_service.as_deref().filter(|name| !name.is_empty()) {
+        match coverage {
+            Coverage::NoSlices => {
+                let message =
+                    format!("no EndpointSlice: left to the derived Service {derived:?}; {PUBLISH}");
+                return left(LeftAloneReason::DerivedService, message);
+            }
+            Coverage::Missing(clusters) => {
+                let message = format!(
+                    "no EndpointSlice of {}, which status.clusters names: left to the derived Service \
+                     {derived:?}; {PUBLISH}",
+                    named(clusters)
+                );
+                return left(LeftAloneReason::SlicesIncomplete, message);
+            }
+            Coverage::Complete => {}
         }
-        _ => {}
     }
-    import.ips.is_empty().then(|| "no ClusterSetIP yet: spec.ips is empty".to_owned())
+    if import.ips.is_empty() {
+        let message = "no ClusterSetIP yet: spec.ips is empty; nothing to do if its controller assigns \
+                       one";
+        return left(LeftAloneReason::NoClusterSetIp, message.to_owned());
+    }
+    None
+}
+
+/// `cluster "west"`, or several, of which a few are named.
+fn named(clusters: &[Arc<str>]) -> String {
+    let mut text = String::from(if clusters.len() == 1 { "cluster " } else { "clusters " });
+    for (index, cluster) in clusters.iter().take(NAMED_CLUSTERS).enumerate() {
+        let separator = if index == 0 { "" } else { ", " };
+        // Writing to a string does not fail.
+        let _ = write!(text, "{separator}{cluster:?}");
+    }
+    let others = clusters.len().saturating_sub(NAMED_CLUSTERS);
+    if others > 0 {
+        let _ = write!(text, " and {others} more");
+    }
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::fixture::import;
+    use crate::model::{RecordedService, fixture::import};
+
+    fn web() -> ServiceImport {
+        import("shop/web").ip("10.0.0.1")
+    }
+
+    fn derived(name: &str) -> ServiceImport {
+        ServiceImport { derived_service: Some(name.to_owned()), ..web() }
+    }
+
+    fn missing(clusters: &[&str]) -> Coverage {
+        Coverage::Missing(clusters.iter().copied().map(Arc::from).collect())
+    }
 
     #[test]
     fn leaves_alone_what_others_serve() {
-        let web = || import("shop/web").ip("10.0.0.1");
+        use LeftAloneReason::{
+            DerivedService, Headless, NoClusterSetIp, NotPublished, Record, SlicesIncomplete,
+        };
         let headless = ServiceImport { service_type: ServiceType::Headless, ..web() };
         let published =
             |value: &str| ServiceImport { endpoint_slice_objects: Some(value.to_owned()), ..web() };
-        let derived =
-            |name: &str| ServiceImport { derived_service: Some(name.to_owned()), ..web() };
-        for (import, has_slices, expected) in [
-            (web(), true, None),
-            (web(), false, None),
-            (headless, true, Some("headless")),
-            (published("Absent"), true, Some("Absent")),
-            (published("Present"), false, None),
-            (derived("derived-abc"), false, Some("\"derived-abc\"")),
-            (derived("derived-abc"), true, None),
-            (derived(""), false, None),
-            (import("shop/web"), true, Some("spec.ips is empty")),
+        let service = RecordedService { namespace: None, name: "nginx".to_owned() };
+        let record = ServiceImport { record_of: Some(Box::new(service)), ..web() };
+        for (import, coverage, expected) in [
+            (web(), Coverage::Complete, None),
+            (web(), Coverage::NoSlices, None),
+            (record.clone(), Coverage::Complete, Some(Record)),
+            (record, Coverage::NoSlices, Some(Record)),
+            (headless, Coverage::Complete, Some(Headless)),
+            (published("Absent"), Coverage::Complete, Some(NotPublished)),
+            (published("Present"), Coverage::NoSlices, None),
+            (derived("derived-abc"), Coverage::NoSlices, Some(DerivedService)),
+            (derived("derived-abc"), Coverage::Complete, None),
+            (derived("derived-abc"), missing(&["west"]), Some(SlicesIncomplete)),
+            (derived(""), Coverage::NoSlices, None),
+            (derived(""), missing(&["west"]), None),
+            (import("shop/web"), Coverage::Complete, Some(NoClusterSetIp)),
         ] {
-            let why = why_left_alone(&import, has_slices);
-            match expected {
-                Some(part) => assert!(why.as_ref().is_some_and(|w| w.contains(part)), "{why:?}"),
-                None => assert_eq!(why, None, "{import:?}"),
+            let why = why_left_alone(&import, &coverage);
+            assert_eq!(why.as_ref().map(|why| why.reason), expected, "{import:?}");
+            if let Some(why) = why {
+                assert!(why.message.contains("; "), "it says what to do: {}", why.message);
             }
+        }
+    }
+
+    #[test]
+    fn names_a_few_of_the_missing_clusters() {
+        for (clusters, expected) in [
+            (vec!["c2"], "no EndpointSlice of cluster \"c2\", "),
+            (vec!["c2", "c3", "c4"], "no EndpointSlice of clusters \"c2\", \"c3\", \"c4\", "),
+            (vec!["c2", "c3", "c4", "c5"], "clusters \"c2\", \"c3\", \"c4\" and 1 more, "),
+        ] {
+            let why = why_left_alone(&derived("derived-abc"), &missing(&clusters)).unwrap();
+            assert!(why.message.contains(expected), "{}", why.message);
         }
     }
 }

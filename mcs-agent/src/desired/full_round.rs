@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 use super::{
     assignment, capacity,
     claim::{self, ClaimResult},
+    coverage::Coverage,
     precedence::{self, Claimant},
     problem::ObjectProblem,
     report,
@@ -105,20 +106,19 @@ fn claimants<'a>(
 ) -> Vec<Claimant<'a>> {
     let mut claimants = Vec::new();
     for import in snapshot.imports() {
-        let has_slices = snapshot.slices(&import.key).next().is_some();
-        let (result, problems) = claim::evaluate(import, has_slices, node);
-        let (state, message) = match result {
+        let coverage = Coverage::of(import, snapshot.slices(&import.key));
+        let (result, problems) = claim::evaluate(import, &coverage, node);
+        results.add_report(match result {
             ClaimResult::Claimed(claim) => {
                 claimants.push(Claimant { import, claim, problems });
                 continue;
             }
-            ClaimResult::LeftAlone(why) => (ImportState::LeftAlone, why),
+            ClaimResult::LeftAlone(why) => report::of_left_alone(&import.key, why),
             ClaimResult::Rejected => {
                 let first = problems.first().map(|problem| problem.message.clone());
-                (ImportState::Rejected, first.unwrap_or_default())
+                report::report(&import.key, ImportState::Rejected, first.unwrap_or_default())
             }
-        };
-        results.add_report(report::report(&import.key, state, message));
+        });
         results.reject(&import.key, problems);
     }
     claimants

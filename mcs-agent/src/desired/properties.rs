@@ -44,29 +44,34 @@ fn imports() -> impl Strategy<Value = ServiceImport> {
         prop::bool::weighted(0.1),
         option::weighted(0.2, text(&["None", "ClientIP", "Always"])),
         option::weighted(0.2, text(&["Cluster", "Local", "Nearby"])),
-        option::weighted(0.3, text(&["", "derived-abc"])),
+        (
+            option::weighted(0.3, text(&["", "derived-abc"])),
+            option::weighted(0.2, text(&["Present", "Absent"])),
+            select(vec![&[][..], &["east", "west"]]),
+        ),
     )
-        .prop_map(
-            |(name, created, ips, ports, headless, affinity, policy, derived_service)| {
-                let served = import(&name).port("http", 80);
-                let import = ports.into_iter().fold(served, |import, (name, port, protocol)| {
-                    import.port_of(&name, port, protocol.as_deref())
-                });
-                ServiceImport {
-                    created: created.map(Timestamp),
-                    ips,
-                    service_type: if headless {
-                        ServiceType::Headless
-                    } else {
-                        ServiceType::ClusterSetIp
-                    },
-                    session_affinity: affinity,
-                    internal_traffic_policy: policy,
-                    derived_service,
-                    ..import
-                }
-            },
-        )
+        .prop_map(|(name, created, ips, ports, headless, affinity, policy, publication)| {
+            let (derived_service, endpoint_slice_objects, clusters) = publication;
+            let served = import(&name).port("http", 80);
+            let import = ports.into_iter().fold(served, |import, (name, port, protocol)| {
+                import.port_of(&name, port, protocol.as_deref())
+            });
+            ServiceImport {
+                created: created.map(Timestamp),
+                ips,
+                service_type: if headless {
+                    ServiceType::Headless
+                } else {
+                    ServiceType::ClusterSetIp
+                },
+                session_affinity: affinity,
+                internal_traffic_policy: policy,
+                derived_service,
+                endpoint_slice_objects,
+                clusters: clusters.iter().copied().map(Arc::from).collect(),
+                ..import
+            }
+        })
 }
 
 fn endpoints() -> impl Strategy<Value = Endpoint> {

@@ -1,15 +1,25 @@
 //! The state of an import in `status`, and the reason for it.
 
-use super::service::Service;
+use super::{eligibility::LeftAlone, service::Service};
 use crate::model::{FrontendId, ImportReport, ImportState, ObjectKey, RejectionReason};
 
-/// The report of an import without a service.
+/// The report of an import that is not left alone.
 pub(super) fn report(
     import: &ObjectKey,
     state: ImportState,
     message: impl Into<String>,
 ) -> ImportReport {
-    ImportReport { import: import.clone(), state, message: message.into() }
+    ImportReport { import: import.clone(), state, message: message.into(), left_alone: None }
+}
+
+/// The report of an import that is left alone.
+pub(super) fn of_left_alone(import: &ObjectKey, why: LeftAlone) -> ImportReport {
+    ImportReport {
+        import: import.clone(),
+        state: ImportState::LeftAlone,
+        message: why.message,
+        left_alone: Some(why.reason),
+    }
 }
 
 /// The report of an import that has a service.

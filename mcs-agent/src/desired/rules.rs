@@ -1,6 +1,7 @@
 //! The rules and their latest result. Each round is full or partial.
 
 use super::{
+    coverage::Coverage,
     eligibility,
     full_round::{self, Evaluation},
     partial_round::PartialRound,
@@ -76,10 +77,11 @@ impl Rules {
 
     /// Whether an import's slices now change who serves it, or the reason why it is left alone.
     fn changes_eligibility(&self, import: &ServiceImport, snapshot: &Snapshot) -> bool {
-        let has_slices = snapshot.slices(&import.key).next().is_some();
+        let coverage = Coverage::of(import, snapshot.slices(&import.key));
         let is_left_alone = |report: &&ImportReport| report.state == ImportState::LeftAlone;
         let report = self.latest.desired.report(&import.key).filter(is_left_alone);
         let before = report.map(|report| &*report.message);
-        eligibility::why_left_alone(import, has_slices).as_deref() != before
+        let now = eligibility::why_left_alone(import, &coverage);
+        now.as_ref().map(|why| &*why.message) != before
     }
 }

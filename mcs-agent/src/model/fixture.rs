@@ -40,6 +40,7 @@ pub(crate) fn import(name: &str) -> ServiceImport {
         key: key(name),
         created: Some(Timestamp(0)),
         derived_service: None,
+        record_of: None,
         service_type: ServiceType::ClusterSetIp,
         ips: vec![],
         ports: vec![],
@@ -47,6 +48,7 @@ pub(crate) fn import(name: &str) -> ServiceImport {
         affinity_timeout_seconds: None,
         internal_traffic_policy: None,
         endpoint_slice_objects: None,
+        clusters: [].into(),
     }
 }
 

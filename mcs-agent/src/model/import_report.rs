@@ -13,8 +13,39 @@ pub struct ImportReport {
     pub import: ObjectKey,
     /// Whether clients reach its backends.
     pub state: ImportState,
-    /// The reason for `state`; empty if the import is ready.
+    /// The reason for `state`; empty if the import is ready. For an import that is left alone, also what
+    /// to do to hand it to the agent.
     pub message: String,
+    /// Why it is left alone; absent in every other state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_alone: Option<LeftAloneReason>,
+}
+
+/// Why the agent does not serve an import on purpose. The serialised names are stable.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LeftAloneReason {
+    /// A controller keeps it as a record of another import or Service.
+    Record,
+    /// DNS serves it.
+    Headless,
+    /// `status.endpointSliceObjects` is Absent.
+    NotPublished,
+    /// It has no slice, and kube-proxy serves its derived Service.
+    DerivedService,
+    /// Clusters lack slices here, and kube-proxy serves its derived Service.
+    SlicesIncomplete,
+    /// It has no slice, and a Service can have its VIP.
+    ServiceRange,
+    /// It has no VIP.
+    NoClusterSetIp,
+}
+
+impl fmt::Display for LeftAloneReason {
+    /// As serialised.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }
 
 /// Whether the clients of a ServiceImport reach its backends.
@@ -26,8 +57,7 @@ pub enum ImportState {
     Partial,
     /// No frontend has a usable backend. They refuse every client.
     Refusing,
-    /// The agent does not serve it: it is headless, has no VIP yet, its endpoints are not published
-    /// here, or kube-proxy serves its derived Service.
+    /// The agent does not serve it, for a [`LeftAloneReason`].
     LeftAlone,
     /// Nothing of it can be used.
     Rejected,

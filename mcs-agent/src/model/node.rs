@@ -22,6 +22,10 @@ pub struct NodeContext {
     pub node_addresses: BTreeSet<IpAddr>,
     /// The addresses of the API server. None of them can be a VIP.
     pub api_servers: BTreeSet<IpAddr>,
+    /// The ranges of the addresses of Services in this cluster; `None` while they are unknown.
+    pub service_ranges: Option<BTreeSet<IpNet>>,
+    /// The ranges of the pods on this node, as far as they are known. No address in one can be a VIP.
+    pub pod_ranges: BTreeSet<IpNet>,
     /// The limit of `--max-memory`.
     pub capacity: Capacity,
 }
@@ -35,6 +39,12 @@ pub struct NodeFacts {
     pub cluster_id: Option<String>,
     /// The addresses of the API server.
     pub api_servers: BTreeSet<IpAddr>,
+    /// The ranges of the addresses of Services in this cluster; `None` while they are unknown.
+    #[serde(default)]
+    pub service_ranges: Option<BTreeSet<IpNet>>,
+    /// The ranges of the pods on this node; empty while they are unknown.
+    #[serde(default)]
+    pub pod_ranges: BTreeSet<IpNet>,
 }
 
 impl NodeFacts {
@@ -46,6 +56,8 @@ impl NodeFacts {
             zone: self.zone.or(other.zone),
             cluster_id: self.cluster_id.or(other.cluster_id),
             api_servers: self.api_servers,
+            service_ranges: self.service_ranges.or(other.service_ranges),
+            pod_ranges: if self.pod_ranges.is_empty() { other.pod_ranges } else { self.pod_ranges },
         }
     }
 }
@@ -53,8 +65,15 @@ impl NodeFacts {
 impl NodeContext {
     /// Replaces the facts.
     pub fn learn(&mut self, facts: NodeFacts) {
-        let NodeFacts { zone, cluster_id, api_servers } = facts;
-        *self = Self { zone, cluster_id, api_servers, ..std::mem::take(self) };
+        let NodeFacts { zone, cluster_id, api_servers, service_ranges, pod_ranges } = facts;
+        *self = Self {
+            zone,
+            cluster_id,
+            api_servers,
+            service_ranges,
+            pod_ranges,
+            ..std::mem::take(self)
+        };
     }
 
     /// The facts without the flags and limits.
@@ -63,6 +82,14 @@ impl NodeContext {
             zone: self.zone.clone(),
             cluster_id: self.cluster_id.clone(),
             api_servers: self.api_servers.clone(),
+            service_ranges: self.service_ranges.clone(),
+            pod_ranges: self.pod_ranges.clone(),
         }
+    }
+
+    /// Whether a Service of this cluster can have this address. It can while the ranges are unknown.
+    pub fn may_be_service(&self, ip: IpAddr) -> bool {
+        let ranges = self.service_ranges.as_ref();
+        ranges.is_none_or(|ranges| ranges.iter().any(|range| range.contains(&ip)))
     }
 }

@@ -83,6 +83,8 @@ pub struct ServiceImport {
     pub created: Option<Timestamp>,
     /// Annotation `multicluster.kubernetes.io/derived-service`.
     pub derived_service: Option<String>,
+    /// The service that a controller keeps this record of; absent on an import.
+    pub record_of: Option<Box<RecordedService>>,
     /// `spec.type`.
     pub service_type: ServiceType,
     /// `spec.ips`.
@@ -97,6 +99,28 @@ pub struct ServiceImport {
     pub internal_traffic_policy: Option<String>,
     /// `status.endpointSliceObjects`.
     pub endpoint_slice_objects: Option<String>,
+    /// `status.clusters`, sorted. It is empty unless the import names a derived Service and has no
+    /// `status.endpointSliceObjects`: the rules compare it with the slices of those imports alone.
+    pub clusters: Box<[Arc<str>]>,
+}
+
+/// The service that a record is about. A controller that keeps its records as ServiceImports labels or
+/// annotates each with the name of its service (Submariner Lighthouse).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RecordedService {
+    /// `lighthouse.submariner.io/sourceNamespace`, as label or annotation.
+    pub namespace: Option<String>,
+    /// `multicluster.kubernetes.io/service-name`, as label or annotation.
+    pub name: String,
+}
+
+impl fmt::Display for RecordedService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(namespace) = &self.namespace {
+            write!(f, "{namespace}/")?;
+        }
+        f.write_str(&self.name)
+    }
 }
 
 /// An entry of `spec.ports` of a ServiceImport.

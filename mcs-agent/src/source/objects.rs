@@ -9,10 +9,13 @@ use service_import::ServiceImport;
 
 use crate::model::{Kind, Object, ObjectKey};
 
-/// On an imported EndpointSlice: the ServiceImport of the same namespace that it belongs to.
+/// On an imported EndpointSlice: the ServiceImport of the same namespace that it belongs to. On a
+/// ServiceImport with another name: the service of which it is a record.
 pub(super) const SERVICE_NAME_LABEL: &str = "multicluster.kubernetes.io/service-name";
 const TRIGGER_ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 const SOURCE_CLUSTER_LABEL: &str = "multicluster.kubernetes.io/source-cluster";
+/// On Submariner's records: the namespace of the service, as label or annotation.
+const SOURCE_NAMESPACE_KEY: &str = "lighthouse.submariner.io/sourceNamespace";
 const DERIVED_SERVICE_ANNOTATION: &str = "multicluster.kubernetes.io/derived-service";
 
 /// The error of an object that does not decode, with the path of the field.

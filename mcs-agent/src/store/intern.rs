@@ -2,18 +2,29 @@
 
 use std::{collections::HashSet, hash::Hash, sync::Arc};
 
-use crate::model::{EndpointSlice, Hints};
+use crate::model::{EndpointSlice, Hints, Object, ServiceImport};
 
-/// The names of nodes, clusters, namespaces and services, and the hints, that slices repeat.
+/// The names of nodes, clusters, namespaces and services, and the hints, that objects repeat.
 #[derive(Debug, Default)]
-pub(super) struct SliceInterner {
+pub(super) struct Interner {
     names: Pool<str>,
     hints: Pool<Hints>,
 }
 
-impl SliceInterner {
-    /// Replaces the names and hints of a slice with equal ones that are known already.
-    pub(super) fn intern(&mut self, slice: &mut EndpointSlice) {
+impl Interner {
+    /// Replaces the names and hints of an object with equal ones that are known already.
+    pub(super) fn intern(&mut self, object: &mut Object) {
+        match object {
+            Object::Import(import) => self.intern_import(import),
+            Object::Slice(slice) => self.intern_slice(slice),
+        }
+    }
+
+    fn intern_import(&mut self, import: &mut ServiceImport) {
+        import.clusters.iter_mut().for_each(|cluster| self.names.intern(cluster));
+    }
+
+    fn intern_slice(&mut self, slice: &mut EndpointSlice) {
         self.names.intern(&mut slice.key.namespace);
         self.names.intern(&mut slice.service);
         self.names.intern(&mut slice.source_cluster);
@@ -63,11 +74,11 @@ mod tests {
 
     #[test]
     fn slices_share_equal_names_and_hints() {
-        let mut interner = SliceInterner::default();
+        let mut interner = Interner::default();
         let [one, other] = [1, 2].map(|_| {
             let endpoint = endpoint("10.1.0.1").node("n1").for_zone("z1");
             let mut slice = slice("shop/web", "web").endpoint(endpoint);
-            interner.intern(&mut slice);
+            interner.intern_slice(&mut slice);
             slice
         });
         assert_eq!(one, other);

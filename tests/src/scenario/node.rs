@@ -46,5 +46,6 @@ pub(super) fn parse(text: &str) -> anyhow::Result<NodeContext> {
             endpoints: node.endpoints.unwrap_or(CAPACITY.endpoints),
             clusters: node.clusters.unwrap_or(CAPACITY.clusters),
         },
+        ..NodeContext::default()
     })
 }

@@ -62,7 +62,7 @@ fn render<M: Backing>(agent: &Agent<M>) -> anyhow::Result<String> {
         line(format!("pending {deferred}"))?;
     }
     for report in &agent.engine.desired().imports {
-        let ImportReport { import, state, message } = &**report;
+        let ImportReport { import, state, message, .. } = &**report;
         let colon = if message.is_empty() { "" } else { ": " };
         line(format!("import {import} {state}{colon}{message}"))?;
     }

@@ -144,6 +144,7 @@ impl ClusterState {
             zone: value(&self.zone),
             cluster_id: value(&self.cluster_id),
             api_servers: self.api_servers.clone(),
+            ..NodeFacts::default()
         }
     }
 

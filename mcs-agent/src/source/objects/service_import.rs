@@ -1,11 +1,13 @@
 //! ServiceImport of the CRD of sigs.k8s.io/mcs-api. v1alpha1 and v1beta1 have the same schema.
 
+use std::{collections::BTreeMap, sync::Arc};
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 
-use super::DERIVED_SERVICE_ANNOTATION;
-use crate::model::{self, ImportPort, ObjectKey, ServiceType, Timestamp};
+use super::{DERIVED_SERVICE_ANNOTATION, SERVICE_NAME_LABEL, SOURCE_NAMESPACE_KEY};
+use crate::model::{self, ImportPort, ObjectKey, RecordedService, ServiceType, Timestamp};
 
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize)]
 #[kube(
@@ -73,12 +75,16 @@ struct ClusterStatus {
 /// Converts to the domain type, with the key that the source uses for the object.
 pub(super) fn convert(import: ServiceImport, key: ObjectKey) -> model::ServiceImport {
     let ServiceImport { metadata, spec, status } = import;
+    let mut annotations = metadata.annotations.unwrap_or_default();
+    let derived_service = annotations.remove(DERIVED_SERVICE_ANNOTATION);
+    let (endpoint_slice_objects, clusters) =
+        status.map_or((None, None), |status| (status.endpoint_slice_objects, status.clusters));
+    let has_counted_clusters = derived_service.is_some() && endpoint_slice_objects.is_none();
     model::ServiceImport {
+        record_of: record_of(&key, [metadata.labels.unwrap_or_default(), annotations]),
         key,
         created: metadata.creation_timestamp.map(|time| Timestamp(time.0.as_second())),
-        derived_service: metadata
-            .annotations
-            .and_then(|mut annotations| annotations.remove(DERIVED_SERVICE_ANNOTATION)),
+        derived_service,
         service_type: match spec.service_type {
             ServiceImportType::ClusterSetIp => ServiceType::ClusterSetIp,
             ServiceImportType::Headless => ServiceType::Headless,
@@ -91,8 +97,30 @@ pub(super) fn convert(import: ServiceImport, key: ObjectKey) -> model::ServiceIm
             .and_then(|config| config.client_ip)
             .and_then(|client_ip| client_ip.timeout_seconds),
         internal_traffic_policy: spec.internal_traffic_policy,
-        endpoint_slice_objects: status.and_then(|status| status.endpoint_slice_objects),
+        endpoint_slice_objects,
+        clusters: names(clusters.filter(|_| has_counted_clusters)),
     }
+}
+
+/// The service that the labels or annotations name, unless it has the name of this import. The KEP has
+/// this key on EndpointSlices alone.
+fn record_of(
+    key: &ObjectKey,
+    mut maps: [BTreeMap<String, String>; 2],
+) -> Option<Box<RecordedService>> {
+    let mut values = maps.iter_mut().filter_map(|map| map.remove(SERVICE_NAME_LABEL));
+    let name = values.find(|name| !name.is_empty() && **name != *key.name)?;
+    let namespace = maps.iter_mut().find_map(|map| map.remove(SOURCE_NAMESPACE_KEY));
+    Some(Box::new(RecordedService { namespace, name }))
+}
+
+/// Sorted, since a controller can list them in any order.
+fn names(clusters: Option<Vec<ClusterStatus>>) -> Box<[Arc<str>]> {
+    let clusters = clusters.unwrap_or_default().into_iter();
+    let mut names: Vec<Arc<str>> = clusters.map(|status| status.cluster.into()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.into()
 }
 
 fn port(port: ServicePort) -> ImportPort {
@@ -150,6 +178,7 @@ mod tests {
                 key: ObjectKey::new("shop", "web"),
                 created: Some(Timestamp(60)),
                 derived_service: Some("derived-abc".to_owned()),
+                record_of: None,
                 service_type: ServiceType::ClusterSetIp,
                 ips: vec!["10.0.0.1".to_owned(), "fd00::1".to_owned()],
                 ports: vec![
@@ -164,6 +193,7 @@ mod tests {
                 affinity_timeout_seconds: Some(60),
                 internal_traffic_policy: Some("Local".to_owned()),
                 endpoint_slice_objects: Some("Present".to_owned()),
+                clusters: [].into(),
             })
         );
     }
@@ -174,6 +204,7 @@ mod tests {
             key: ObjectKey::new("shop", "web"),
             created: None,
             derived_service: None,
+            record_of: None,
             service_type: ServiceType::Headless,
             ips: Vec::new(),
             ports: Vec::new(),
@@ -181,6 +212,7 @@ mod tests {
             affinity_timeout_seconds: None,
             internal_traffic_policy: None,
             endpoint_slice_objects: None,
+            clusters: [].into(),
         });
         let absent = json!({"metadata": {}, "spec": {"type": "Headless", "ports": []}});
         let null = json!({
@@ -194,6 +226,49 @@ mod tests {
         });
         assert_eq!(decode(absent), expected);
         assert_eq!(decode(null), expected);
+    }
+
+    #[test]
+    fn a_service_name_other_than_its_own_makes_a_record() {
+        let record = |labels: serde_json::Value, annotations: serde_json::Value| {
+            let metadata = json!({"labels": labels, "annotations": annotations});
+            let spec = json!({"type": "ClusterSetIP", "ports": []});
+            let import = decode(json!({"metadata": metadata, "spec": spec})).unwrap();
+            import.record_of.map(|record| record.to_string())
+        };
+        let of = |name: &str| json!({"multicluster.kubernetes.io/service-name": name});
+        let placed = json!({
+            "multicluster.kubernetes.io/service-name": "nginx",
+            "lighthouse.submariner.io/sourceNamespace": "shop",
+        });
+        for (labels, annotations, expected) in [
+            (of("nginx"), json!({}), Some("nginx")),
+            (json!({}), of("nginx"), Some("nginx")),
+            (of("web"), of("nginx"), Some("nginx")),
+            (placed.clone(), json!(null), Some("shop/nginx")),
+            (json!(null), placed, Some("shop/nginx")),
+            (of("web"), of("web"), None),
+            (of(""), json!({}), None),
+            (json!(null), json!(null), None),
+        ] {
+            let record = record(labels.clone(), annotations.clone());
+            assert_eq!(record.as_deref(), expected, "{labels} {annotations}");
+        }
+    }
+
+    #[test]
+    fn clusters_are_kept_where_slices_are_compared_with_them() {
+        let clusters = |annotations: serde_json::Value, objects: serde_json::Value| {
+            let spec = json!({"type": "ClusterSetIP", "ports": []});
+            let clusters = json!([{"cluster": "west"}, {"cluster": "east"}, {"cluster": "west"}]);
+            let status = json!({"clusters": clusters, "endpointSliceObjects": objects});
+            let metadata = json!({"annotations": annotations});
+            decode(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap().clusters
+        };
+        let derived = || json!({"multicluster.kubernetes.io/derived-service": "derived-abc"});
+        assert_eq!(clusters(derived(), json!(null)), ["east", "west"].map(Arc::from).into());
+        assert_eq!(clusters(derived(), json!("Present")), [].into());
+        assert_eq!(clusters(json!({}), json!(null)), [].into());
     }
 
     #[test]
