@@ -19,7 +19,7 @@ crate::pod!(ServiceRecord);
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct ClusterRecord {
-    /// A label value (at most 63 bytes), then zeros.
+    /// The name, or its end and a hash if it is longer than 63 bytes, then zeros.
     pub name: [i8; 64],
 }
 

@@ -2,14 +2,14 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use super::condition::Conditions;
+use super::{condition::Conditions, name};
 use crate::model::{Backend, Endpoint};
 
 /// An endpoint that can become a backend, with its port.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate<'a> {
     pub(super) address: SocketAddr,
-    /// Empty if the slice names none.
+    /// The full name. Empty if the slice names none.
     pub(super) cluster: &'a Arc<str>,
     pub(super) endpoint: &'a Endpoint,
 }
@@ -20,7 +20,7 @@ impl Candidate<'_> {
     }
 
     pub(super) fn backend(&self) -> Backend {
-        Backend { address: self.address, cluster: Arc::clone(self.cluster) }
+        Backend { address: self.address, cluster: name::cluster_in_maps(self.cluster) }
     }
 }
 

@@ -1,21 +1,23 @@
 //! Length limits of names.
 
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
 use super::problem::ObjectProblem;
 use crate::model::{ObjectKey, RejectionReason};
 
 /// Bytes of a name in the maps. This is the length limit of DNS labels (RFC 1123) and of Kubernetes
 /// label values.
 const MAX_BYTES: usize = 63;
+/// Bytes of the hash in a shortened name, and its length in hexadecimal digits.
+const HASH_BYTES: usize = 8;
+const HASH_DIGITS: usize = 2 * HASH_BYTES;
 
 /// Rejects a namespace or name that is too long for the maps.
 pub(super) fn check_import(key: &ObjectKey) -> Result<(), ObjectProblem> {
     check("namespace", &key.namespace)?;
     check("name", &key.name)
-}
-
-/// Rejects a source cluster's name that is too long for the maps.
-pub(super) fn check_cluster(name: &str) -> Result<(), ObjectProblem> {
-    check("source cluster", name)
 }
 
 fn check(what: &str, name: &str) -> Result<(), ObjectProblem> {
@@ -26,6 +28,28 @@ fn check(what: &str, name: &str) -> Result<(), ObjectProblem> {
         RejectionReason::NameTooLong,
         format!("{what} {name:?} has {} bytes; use at most {MAX_BYTES}", name.len()),
     ))
+}
+
+/// The name of a source cluster as the maps hold it. A name that is too long becomes its end and a hash of all of
+/// it: `locations/l/memberships/east~0123456789abcdef`. Two names do not become the same one.
+pub(super) fn cluster_in_maps(name: &Arc<str>) -> Arc<str> {
+    if name.len() <= MAX_BYTES {
+        return Arc::clone(name);
+    }
+    let tail = tail(name, MAX_BYTES - HASH_DIGITS - 1);
+    let hash = Sha256::digest(name.as_bytes());
+    let hash: String = hash.iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect();
+    format!("{tail}~{hash}").into()
+}
+
+/// The end of a name that fits into so many bytes. It begins after a slash if there is one.
+fn tail(name: &str, bytes: usize) -> &str {
+    let fits = |start: usize| name.len() - start <= bytes;
+    let after_slash = name.match_indices('/').map(|(at, _)| at + 1);
+    let parts = after_slash.filter(|start| fits(*start) && *start < name.len());
+    let characters = name.char_indices().map(|(at, _)| at);
+    let start = parts.chain(characters.filter(|start| fits(*start))).next();
+    start.map_or("", |start| &name[start..])
 }
 
 #[cfg(test)]
@@ -51,7 +75,37 @@ mod tests {
                 assert!(problem.message.contains("64 bytes"), "{}", problem.message);
             }
         }
-        assert!(check_cluster(&fits).is_ok());
-        assert!(check_cluster(&long).is_err());
+    }
+
+    #[test]
+    fn a_long_cluster_name_becomes_its_end_and_a_hash() {
+        let short = |name: &str| cluster_in_maps(&name.into()).to_string();
+        let fits = "c".repeat(63);
+        assert_eq!(short(&fits), fits);
+        let gke = "projects/680206487583/locations/us-central1/memberships/gke-1";
+        assert_eq!(short(gke), gke, "61 bytes");
+        for (name, expected) in [
+            (format!("{gke}-blue"), "locations/us-central1/memberships/gke-1-blue~"),
+            (
+                format!("projects/p/{}", "c".repeat(60)),
+                "cccccccccccccccccccccccccccccccccccccccccccccc~",
+            ),
+            (format!("{}/", "c".repeat(70)), "ccccccccccccccccccccccccccccccccccccccccccccc/~"),
+            ("é".repeat(32), "ééééééééééééééééééééééé~"),
+        ] {
+            let found = short(&name);
+            let hash = found.strip_prefix(expected).unwrap_or_else(|| panic!("{found}"));
+            assert_eq!(hash.len(), HASH_DIGITS);
+            assert!(hash.bytes().all(|digit| digit.is_ascii_hexdigit()), "{found}");
+            assert!(found.len() <= MAX_BYTES);
+            assert_eq!(short(&name), found, "stable");
+        }
+        let of_project = |project: &str| short(&gke.replace("680206487583", project));
+        assert_ne!(of_project("680206487583999"), of_project("680206487584999"), "equal ends");
+        assert_eq!(
+            short(&format!("{gke}-blue")),
+            "locations/us-central1/memberships/gke-1-blue~927ae9a06fe2f808",
+            "the name in maps of other versions"
+        );
     }
 }

@@ -10,7 +10,6 @@ use super::{
     candidate::Candidate,
     endpoint,
     ip_family::IpFamily,
-    name,
     port::{self, Port},
     problem::ObjectProblem,
 };
@@ -93,15 +92,13 @@ impl<'a> UsableSlices<'a> {
 }
 
 impl<'a> UsableSlice<'a> {
-    /// A wrong address type or cluster name rejects the slice. A port or endpoint is rejected alone.
+    /// A wrong address type rejects the slice. A port or endpoint is rejected alone.
     fn read(
         slice: &'a EndpointSlice,
         vips: &BTreeMap<IpAddr, ObjectKey>,
     ) -> (Option<Self>, Vec<ObjectProblem>) {
         let cluster = &slice.source_cluster;
-        let checks = IpFamily::of_slice(&slice.address_type)
-            .and_then(|family| name::check_cluster(cluster).map(|()| family));
-        let family = match checks {
+        let family = match IpFamily::of_slice(&slice.address_type) {
             Ok(family) => family,
             Err(problem) => return (None, vec![problem]),
         };
@@ -205,20 +202,12 @@ mod tests {
 
     #[test]
     fn an_unusable_slice_is_rejected() {
-        let long = "c".repeat(64);
-        for (slice, reason) in [
-            (
-                EndpointSlice { address_type: "FQDN".to_owned(), ..slice("shop/a", "web") },
-                RejectionReason::AddressTypeUnsupported,
-            ),
-            (slice("shop/a", "web").cluster(&long), RejectionReason::NameTooLong),
-        ] {
-            let slices = [slice.address("10.1.0.1").address("nonsense").port("", 0)];
-            let (usable, reasons) = read(&slices);
-            assert_eq!(reasons, [reason]);
-            assert!(usable.has_slices);
-            assert_eq!(addresses(&usable, &port("", Protocol::Tcp), IpFamily::V4), [""; 0]);
-        }
+        let slice = EndpointSlice { address_type: "FQDN".to_owned(), ..slice("shop/a", "web") };
+        let slices = [slice.address("10.1.0.1").address("nonsense").port("", 0)];
+        let (usable, reasons) = read(&slices);
+        assert_eq!(reasons, [RejectionReason::AddressTypeUnsupported]);
+        assert!(usable.has_slices);
+        assert_eq!(addresses(&usable, &port("", Protocol::Tcp), IpFamily::V4), [""; 0]);
     }
 
     #[test]

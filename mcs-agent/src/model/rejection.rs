@@ -47,7 +47,7 @@ pub enum RejectionReason {
     EndpointIsVip,
     /// A port of the slice is 0 or above 65535.
     EndpointPortInvalid,
-    /// A cluster, namespace or service name is longer than a label can be.
+    /// A namespace or service name is longer than a label can be.
     NameTooLong,
     /// It does not fit into `--max-memory`.
     Capacity,
