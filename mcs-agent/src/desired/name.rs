@@ -10,9 +10,8 @@ use crate::model::{ObjectKey, RejectionReason};
 /// Bytes of a name in the maps. This is the length limit of DNS labels (RFC 1123) and of Kubernetes
 /// label values.
 const MAX_BYTES: usize = 63;
-/// Bytes of the hash in a shortened name, and its length in hexadecimal digits.
-const HASH_BYTES: usize = 8;
-const HASH_DIGITS: usize = 2 * HASH_BYTES;
+/// Hexadecimal digits of the hash in a shortened name: 64 bits.
+const HASH_DIGITS: usize = 16;
 
 /// Rejects a namespace or name that is too long for the maps.
 pub(super) fn check_import(key: &ObjectKey) -> Result<(), ObjectProblem> {
@@ -38,8 +37,8 @@ pub(super) fn cluster_in_maps(name: &Arc<str>) -> Arc<str> {
     }
     let tail = tail(name, MAX_BYTES - HASH_DIGITS - 1);
     let hash = Sha256::digest(name.as_bytes());
-    let hash: String = hash.iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect();
-    format!("{tail}~{hash}").into()
+    let hash = hash.first_chunk().map_or(0, |first| u64::from_be_bytes(*first));
+    format!("{tail}~{hash:0HASH_DIGITS$x}").into()
 }
 
 /// The end of a name that fits into so many bytes. It begins after a slash if there is one.
