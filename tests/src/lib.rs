@@ -19,7 +19,11 @@ pub mod cluster;
 pub mod fuzz;
 #[cfg(feature = "suites")]
 pub mod interpreter;
+#[cfg(all(feature = "clusters", feature = "suites"))]
+pub mod kube_proxy;
 pub mod manifests;
+#[cfg(all(feature = "clusters", feature = "suites"))]
+pub mod member;
 pub mod netns;
 #[cfg(feature = "suites")]
 pub mod objects;

@@ -52,7 +52,13 @@ impl Api {
         self.ask(&Method::PATCH, &applied(object)?, Some(object)).map(drop)
     }
 
-    /// The same for each.
+    /// Makes the status of an existing object what is given.
+    pub fn apply_status(&self, object: &Value) -> anyhow::Result<()> {
+        let path = format!("{}/status?fieldManager=suite&force=true", path(object)?);
+        self.ask(&Method::PATCH, &path, Some(object)).map(drop)
+    }
+
+    /// Applies each of them.
     pub fn apply_all<'a>(
         &self,
         objects: impl IntoIterator<Item = &'a Value>,

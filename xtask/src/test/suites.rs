@@ -184,6 +184,17 @@ pub(super) const SUITES: &[Suite] = &[
         full: None,
     },
     Suite {
+        name: "handover",
+        about: "VIPs pass between kube-proxy and the agent while clients use them; with --full for longer",
+        root: true,
+        needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters],
+        extras: &[],
+        work: Work::Binary("handover"),
+        company: Company::Others,
+        budget: 100,
+        full: None,
+    },
+    Suite {
         name: END_TO_END,
         about: "The DaemonSet on the nodes of two real clusters, with pods as clients and servers",
         root: true,

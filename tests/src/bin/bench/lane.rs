@@ -1,9 +1,7 @@
 //! A contender's own copy of everything: client, node and servers.
 
 use std::{
-    env, fs,
     net::{Ipv4Addr, Ipv6Addr, SocketAddrV4},
-    os::unix::fs::symlink,
     path::Path,
     sync::Arc,
 };
@@ -14,7 +12,8 @@ use mcs_tests::{
     api_server::Process,
     bpffs::BpfDirectory,
     cgroup::Cgroup,
-    cluster::Programs,
+    cluster::ProxyMode,
+    kube_proxy,
     netns::Namespace,
     run::Run,
     site,
@@ -128,8 +127,8 @@ impl Lane {
             Contender::Direct => Ok(None),
             Contender::Sockets => agent(&["--socket-lb=all"]),
             Contender::Packets => agent(&["--socket-lb=off"]),
-            Contender::Nftables => proxy("nftables"),
-            Contender::Iptables => proxy("iptables"),
+            Contender::Nftables => proxy(ProxyMode::Nftables),
+            Contender::Iptables => proxy(ProxyMode::Iptables),
         }
     }
 
@@ -149,23 +148,16 @@ impl Lane {
         Agent::start(&self.node, config)
     }
 
-    fn kube_proxy(&self, run: &Run, control: &Control<'_>, mode: &str) -> anyhow::Result<Process> {
-        let directory = run.directory().join(format!("{mode}-kube-proxy"));
-        fs::create_dir(&directory)?;
-        let programs = Programs::from_env();
-        let flags = [
-            // Where it looks for iptables.
-            format!("PATH={}", legacy_first(&programs, &directory.join("legacy"))?),
-            programs.find("kube-proxy")?.display().to_string(),
-            format!("--kubeconfig={}", control.kubeconfig.display()),
-            format!("--proxy-mode={mode}"),
-            format!("--hostname-override={NODE}"),
-            "--bind-address=127.0.0.1".to_owned(),
-            // The size of the connection table is the machine's.
-            "--conntrack-max-per-core=0".to_owned(),
-            "--oom-score-adj=0".to_owned(),
-        ];
-        Process::start(&programs, "env", &flags, &self.node, run.cgroup(), &directory)
+    fn kube_proxy(
+        &self,
+        run: &Run,
+        control: &Control<'_>,
+        mode: ProxyMode,
+    ) -> anyhow::Result<Process> {
+        let flags = ["--bind-address=127.0.0.1".to_owned()];
+        let kubeconfig = control.kubeconfig;
+        let config = kube_proxy::Config { node: NODE, mode, kubeconfig, flags: &flags };
+        kube_proxy::start(run, &format!("{mode}-kube-proxy"), &self.node, &config)
     }
 
     /// Stops its daemon (SIGSTOP). Its programs and rules in the kernel continue to work.
@@ -223,21 +215,6 @@ impl Lane {
             })?
             .with_context(|| format!("a client of {}", self.contender))
     }
-}
-
-/// A `PATH` in which those programs of iptables come first that have tables of their own, if they are
-/// installed: the others, on top of nftables, take minutes for thousands of services.
-fn legacy_first(programs: &Programs, directory: &Path) -> anyhow::Result<String> {
-    fs::create_dir(directory)?;
-    for family in ["iptables", "ip6tables"] {
-        for what in ["", "-save", "-restore"] {
-            if let Ok(legacy) = programs.find(&format!("{family}-legacy{what}")) {
-                symlink(legacy, directory.join(format!("{family}{what}")))?;
-            }
-        }
-    }
-    let path = env::var("PATH").context("no PATH")?;
-    Ok(format!("{}:{path}", directory.display()))
 }
 
 /// Links a node to the control plane.

@@ -1,0 +1,181 @@
+//! A process of clients in one place: long conversations, and a stream of new connections.
+//!
+//! It reads orders from standard input and answers each by a line of JSON. Without an order it exchanges
+//! tokens on every conversation, and makes new connections, over and over.
+
+use std::{
+    env,
+    io::{self, BufRead as _},
+    net::{Ipv4Addr, Ipv6Addr},
+    process::ExitCode,
+    sync::mpsc::{self, Receiver, TryRecvError},
+    thread,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use mcs_tests::{client::Family, manifests::Protocol, member};
+use serde_json::json;
+
+use crate::{
+    conversation::{Conversation, Kind},
+    tally::Tally,
+};
+
+/// The variable with the two VIPs. A process that has it is a client.
+pub(crate) const VARIABLE: &str = "MCS_HANDOVER_VIPS";
+/// Between two rounds: others are to have the CPU too.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// What a process of clients is asked for.
+pub(crate) mod order {
+    /// Begin a conversation of every kind and family.
+    pub(crate) const BEGIN: &str = "begin";
+    /// Tell the counts since the last time.
+    pub(crate) const TALLY: &str = "tally";
+    /// From now on backends may show their own addresses to conversations.
+    pub(crate) const NAMELESS: &str = "nameless";
+    /// End all conversations, and have names again.
+    pub(crate) const END: &str = "end";
+}
+
+/// The VIPs of both families.
+#[derive(Clone, Copy)]
+pub(crate) struct Vips {
+    v4: Ipv4Addr,
+    v6: Ipv6Addr,
+}
+
+/// The VIPs, if this process is to be a client.
+pub(crate) fn vips() -> Option<String> {
+    env::var(VARIABLE).ok()
+}
+
+/// What a client does.
+pub(crate) fn main(vips: String) -> ExitCode {
+    match parse(&vips).and_then(|vips| Clients::new(vips).run(&orders())) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(vips: &str) -> anyhow::Result<Vips> {
+    let (v4, v6) = vips.split_once(',').context("not two VIPs")?;
+    Ok(Vips { v4: v4.parse()?, v6: v6.parse()? })
+}
+
+/// The lines of standard input.
+fn orders() -> Receiver<String> {
+    let (sender, orders) = mpsc::channel();
+    thread::spawn(move || {
+        let lines = io::stdin().lock().lines().map_while(Result::ok);
+        // The other end goes with the process.
+        let _ = lines.map(|line| sender.send(line)).take_while(Result::is_ok).count();
+    });
+    orders
+}
+
+struct Clients {
+    vips: Vips,
+    conversations: Vec<Conversation>,
+    /// Whether conversations have to see the VIP as their peer.
+    named: bool,
+    tally: Tally,
+}
+
+impl Clients {
+    fn new(vips: Vips) -> Self {
+        Self { vips, conversations: Vec::new(), named: true, tally: Tally::default() }
+    }
+
+    fn run(&mut self, orders: &Receiver<String>) -> anyhow::Result<()> {
+        loop {
+            match orders.try_recv() {
+                Ok(order) => println!("{}", self.follow(&order)?),
+                Err(TryRecvError::Empty) => {
+                    self.round();
+                    thread::sleep(PAUSE);
+                }
+                Err(TryRecvError::Disconnected) => return Ok(()),
+            }
+        }
+    }
+
+    fn follow(&mut self, order: &str) -> anyhow::Result<serde_json::Value> {
+        match order {
+            order::BEGIN => self.begin(),
+            order::NAMELESS => self.named = false,
+            order::END => {
+                self.conversations.clear();
+                self.named = true;
+            }
+            order::TALLY => {
+                for conversation in &self.conversations {
+                    let counts = self.tally.of(conversation.kind, conversation.family);
+                    counts.conversations += 1;
+                }
+                return Ok(serde_json::to_value(std::mem::take(&mut self.tally))?);
+            }
+            _ => anyhow::bail!("{order:?} is no order"),
+        }
+        Ok(json!({}))
+    }
+
+    fn begin(&mut self) {
+        for (kind, family) in pairs() {
+            if let Some(conversation) = self.connect(kind, family) {
+                self.conversations.push(conversation);
+            }
+        }
+    }
+
+    /// Every conversation goes on; one that breaks is not tried again. Then there are new ones, which end at once.
+    fn round(&mut self) {
+        let (tally, named) = (&mut self.tally, self.named);
+        self.conversations.retain_mut(|conversation| {
+            let (kind, family) = (conversation.kind, conversation.family);
+            match conversation.exchange(named) {
+                Ok(remarks) => {
+                    let counts = tally.of(kind, family);
+                    counts.exchanges += 1;
+                    counts.moved += u32::from(remarks.moved);
+                    counts.lost += remarks.lost;
+                    true
+                }
+                Err(error) => {
+                    let counts = tally.of(kind, family);
+                    counts.conversations += 1;
+                    tally.fail(kind, family, format!("broken: {conversation}: {error:#}"));
+                    false
+                }
+            }
+        });
+        for (kind, family) in pairs() {
+            drop(self.connect(kind, family));
+        }
+    }
+
+    fn connect(&mut self, kind: Kind, family: Family) -> Option<Conversation> {
+        let port = match kind.protocol() {
+            Protocol::Tcp => member::TCP.0,
+            Protocol::Udp => member::UDP.0,
+        };
+        let vip = family.address(self.vips.v4, self.vips.v6, port);
+        self.tally.of(kind, family).new += 1;
+        match Conversation::begin(kind, family, vip) {
+            Ok(conversation) => Some(conversation),
+            Err(error) => {
+                self.tally.fail(kind, family, format!("new: {kind}, {family}: {error:#}"));
+                None
+            }
+        }
+    }
+}
+
+/// Every kind of client with every family.
+pub(crate) fn pairs() -> impl Iterator<Item = (Kind, Family)> {
+    Kind::ALL.into_iter().flat_map(|kind| Family::ALL.map(|family| (kind, family)))
+}

@@ -1,0 +1,25 @@
+//! The handover suite: addresses pass between kube-proxy and the agent, and back, while clients use them.
+
+use std::process::ExitCode;
+
+use mcs_tests::suite::Suite;
+
+mod client;
+mod clients;
+mod conversation;
+mod policy;
+mod tally;
+mod transitions;
+mod world;
+
+use self::world::World;
+
+fn main() -> ExitCode {
+    if let Some(vips) = client::vips() {
+        return client::main(vips);
+    }
+    let mut suite = Suite::default();
+    transitions::cases(&mut suite);
+    policy::cases(&mut suite);
+    suite.main(World::begin)
+}
