@@ -6,6 +6,7 @@
 
 mod capacity;
 mod clock;
+mod evictions;
 mod gate;
 mod migration;
 mod pair;
@@ -21,6 +22,7 @@ mod usage;
 
 pub use capacity::FlowCapacity;
 pub use clock::monotonic_ns;
+pub use evictions::EvictionRecord;
 pub use gate::FlowGate;
 pub use migration::FlowMigration;
 pub use pair::{FlowEntry, FlowPair, Pairing};

@@ -63,11 +63,13 @@ pub enum Counter {
     PacketDroppedFailed,
     /// Dropped on an uplink: a packet to a VIP that no hook translated.
     LeakPrevented,
+    /// A packet to a VIP, of a TCP connection that this node did not begin, passed unchanged.
+    PacketPassed,
 }
 
 impl Counter {
     /// Every counter, in index order.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::ConnectTranslated,
         Self::SendTranslated,
         Self::ReceiveReversed,
@@ -97,6 +99,7 @@ impl Counter {
         Self::PacketDroppedIcmp,
         Self::PacketDroppedFailed,
         Self::LeakPrevented,
+        Self::PacketPassed,
     ];
 
     /// The name that `status` and the metrics use.
@@ -132,6 +135,7 @@ impl Counter {
             Self::PacketDroppedIcmp => "packet_dropped_icmp",
             Self::PacketDroppedFailed => "packet_dropped_failed",
             Self::LeakPrevented => "leak_prevented",
+            Self::PacketPassed => "packet_passed",
         }
     }
 }

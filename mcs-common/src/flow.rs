@@ -102,6 +102,9 @@ impl FlowFlags {
     pub const REPLY: u32 = 1;
     /// Client and backend are the same pod. Its packets leave by the device they came from.
     pub const HAIRPIN: u32 = 2;
+    /// The connection began before the agent served the VIP, and whoever served the VIP then goes on. The
+    /// entry's [`Flow::to`] is its key: the packets stay as they are.
+    pub const PASSED: u32 = 4;
 }
 
 /// Bits of [`Flow::seen`]: flags of the TCP header, and [`Seen::ANY`].
@@ -268,6 +271,45 @@ impl FlowsUsed {
     pub const YES: u32 = 1;
     /// User space found no flow and looks a second time. Programs treat it as [`FlowsUsed::YES`].
     pub const ENDING: u32 = 2;
+}
+
+/// Value of the array `flow_evictions`: whether the kernel may have evicted flows. A packet of a TCP connection
+/// without a flow then belongs to an evicted one, and otherwise to whoever served the VIP before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
+#[repr(C, align(8))]
+pub struct FlowEvictions {
+    /// The most entries that `flows` may have. Programs add the entries that they make, and each sweep sets
+    /// it to what it counts. Two programs that add at the same time count once.
+    pub entries: u64,
+    /// The kernel evicts no entry while there are at most so many. 0 before the agent has set it.
+    pub limit: u64,
+    /// Nanoseconds of `CLOCK_MONOTONIC` when there were last more entries than [`FlowEvictions::limit`]; 0
+    /// for never.
+    pub latest_ns: u64,
+}
+
+const _: () = assert!(size_of::<FlowEvictions>() == 24);
+crate::pod!(FlowEvictions);
+
+impl FlowEvictions {
+    /// The [`FlowEvictions::limit`] of a table with so many entries.
+    ///
+    /// Each CPU takes up to 128 free entries for itself (`LOCAL_FREE_TARGET`, `kernel/bpf/bpf_lru_list.c`). When
+    /// no other entry is free, the kernel evicts. One sixteenth is room for entries that were not counted.
+    #[must_use]
+    pub const fn limit_of(entries: u32, cpus: u32) -> u64 {
+        let kept = entries / 16 + 128 * cpus;
+        entries.saturating_sub(kept) as u64
+    }
+
+    /// Whether a TCP connection may have lost its flow by `now_ns`: flows are removed after the timeout of an
+    /// established connection anyway.
+    #[inline(always)]
+    #[must_use]
+    pub const fn may_explain(latest_ns: u64, now_ns: u64) -> bool {
+        const TCP: u8 = 6;
+        latest_ns != 0 && now_ns.saturating_sub(latest_ns) < FlowState::Established.timeout_ns(TCP)
+    }
 }
 
 /// Key of the LRU map `fragments`: a fragmented datagram.

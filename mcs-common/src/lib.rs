@@ -69,7 +69,9 @@ pub use address::Address;
 pub use affinity::{Affinity, AffinityKey, ClientKey};
 pub use backend::{BackendRecord, BackendRef, BackendState, SlotPair};
 pub use counter::Counter;
-pub use flow::{Flow, FlowFlags, FlowState, FlowsUsed, Fragment, FragmentKey, Seen, Tuple};
+pub use flow::{
+    Flow, FlowEvictions, FlowFlags, FlowState, FlowsUsed, Fragment, FragmentKey, Seen, Tuple,
+};
 pub use frontend::{Extent, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey, FrontendState};
 pub use socket::{ConnectedValue, Connection, Peer, PinKey, ReverseKey, ReverseValue, SocketState};
 pub use text::{ClusterRecord, RunRecord, ServiceRecord, text};

@@ -41,6 +41,8 @@ pub const STORAGE_FALLBACK: &str = "storage_fallback";
 pub const FLOWS: &str = "flows";
 /// Array of one `u32`: a value of [`FlowsUsed`](crate::FlowsUsed).
 pub const FLOWS_USED: &str = "flows_used";
+/// Array of one [`FlowEvictions`](crate::FlowEvictions).
+pub const FLOW_EVICTIONS: &str = "flow_evictions";
 /// LRU hash: [`FragmentKey`](crate::FragmentKey) -> [`Fragment`](crate::Fragment).
 pub const FRAGMENTS: &str = "fragments";
 /// LRU hash: [`ClientKey`](crate::ClientKey) -> [`Affinity`](crate::Affinity).

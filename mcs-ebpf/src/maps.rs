@@ -10,8 +10,9 @@ use aya_ebpf::{
 use bytemuck::Pod;
 use mcs_common::{
     Address, Affinity, AffinityKey, BackendRecord, BackendRef, ClientKey, ClusterRecord,
-    ConnectedValue, Counter, Flow, Fragment, FragmentKey, FrontendKey, FrontendState, PinKey,
-    ReverseKey, ReverseValue, RunRecord, ServiceRecord, SlotPair, SocketState, Tuple,
+    ConnectedValue, Counter, Flow, FlowEvictions, Fragment, FragmentKey, FrontendKey,
+    FrontendState, PinKey, ReverseKey, ReverseValue, RunRecord, ServiceRecord, SlotPair,
+    SocketState, Tuple,
     select::{Arrays, Tables},
 };
 
@@ -53,6 +54,8 @@ pub(crate) static STORAGE_FALLBACK: Array<u32, 1> = Array::new();
 pub(crate) static FLOWS: LruHashMap<Tuple, Flow, LRU_ENTRIES> = LruHashMap::new();
 #[btf_map(name = "flows_used")]
 pub(crate) static FLOWS_USED: Array<u32, 1, MMAPABLE> = Array::new();
+#[btf_map(name = "flow_evictions")]
+pub(crate) static FLOW_EVICTIONS: Array<FlowEvictions, 1, MMAPABLE> = Array::new();
 #[btf_map(name = "fragments")]
 pub(crate) static FRAGMENTS: LruHashMap<FragmentKey, Fragment, FRAGMENT_ENTRIES> =
     LruHashMap::new();

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     dataplane::{KernelMaps, KernelMapsReader, Run, read_run_record, write_run_record},
     engine::{GrowableMaps, Mirror},
-    flows::FlowMigration,
+    flows::{EvictionRecord, FlowMigration},
     loader::{
         CgroupRoot, Classifiers, DirectoryLock, Features, Hook, LoadOptions, Pins, Programs,
         Repair, Tampering, capacity_within, ensure_capable, own_netns_cookie,
@@ -211,6 +211,7 @@ impl InstalledPrograms {
     fn begin_switch(&mut self) -> anyhow::Result<()> {
         let mut flows = FlowMigration::find(&self.pins.old_flows(), &self.pins.flows());
         flows.copy();
+        EvictionRecord::prepare(&self.pins.state()).context("cannot use the flow table")?;
         self.attach()?;
         self.switch = Some(flows);
         Ok(())

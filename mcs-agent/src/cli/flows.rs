@@ -26,7 +26,8 @@ use crate::{
 ///
 /// FLAGS: hairpin (the client is its own backend), port-changed (the backend sees another source
 /// port), backend-gone (a TCP connection to a backend that was removed), half (one of the flow's two
-/// entries was evicted because the table is full).
+/// entries was evicted because the table is full), passed (a TCP connection that is older than the
+/// agent's service of this VIP: its packets stay as they are).
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -110,11 +111,13 @@ impl FlowView {
             .filter(|name| !name.is_empty());
         let serves =
             backend.is_some_and(|backend| backend.still_serves(flow.frontend, flow.chosen));
+        let passed = flow.flags & FlowFlags::PASSED != 0;
         let flags = [
             ("hairpin", flow.flags & FlowFlags::HAIRPIN != 0),
             ("port-changed", client.src_port != translated.src_port),
-            ("backend-gone", !serves),
+            ("backend-gone", !serves && !passed),
             ("half", pair.entries().count() == 1),
+            ("passed", passed),
         ];
         Some(Self {
             import: service.map(|record| service_key(&record)),

@@ -4,13 +4,14 @@ use std::{io, path::Path, time::Instant};
 
 use mcs_common::{FlowsUsed, maps};
 
-use super::{FlowGate, FlowScan, FlowTable, FlowUsage, monotonic_ns};
+use super::{EvictionRecord, FlowGate, FlowScan, FlowTable, FlowUsage, monotonic_ns};
 
 /// Removes the flows that are over.
 #[derive(Debug)]
 pub struct FlowSweep {
     table: FlowTable,
     gate: FlowGate,
+    evictions: EvictionRecord,
     forgotten: u64,
 }
 
@@ -22,7 +23,7 @@ impl FlowSweep {
         if !table.is_empty()? {
             gate.used()?;
         }
-        Ok(Self { table, gate, forgotten: 0 })
+        Ok(Self { table, gate, evictions: EvictionRecord::open(state)?, forgotten: 0 })
     }
 
     /// Removes the flows that are over now, and counts the others.
@@ -33,6 +34,7 @@ impl FlowSweep {
     /// As [`FlowSweep::sweep`], at this instant of `CLOCK_MONOTONIC`.
     pub fn sweep_at(&mut self, now_ns: u64) -> io::Result<FlowUsage> {
         let start = Instant::now();
+        let before = self.evictions.get().entries;
         let mut scan = FlowScan::new(now_ns);
         if self.gate.get() != FlowsUsed::NO {
             self.table.for_each(|entry| scan.add(entry))?;
@@ -43,6 +45,7 @@ impl FlowSweep {
             totals.entries = totals.entries.saturating_sub(removed);
             self.forgotten += u64::from(removed > 0);
         }
+        self.evictions.counted(totals.entries as u64, before)?;
         if totals.entries == 0 && self.gate.get() != FlowsUsed::NO {
             self.gate.end(|| self.table.is_empty())?;
         }

@@ -6,8 +6,9 @@ use std::path::Path;
 use aya::maps::{MapInfo, MapType};
 use mcs_common::{
     Address, Affinity, AffinityKey, BackendRecord, BackendRef, ClientKey, ClusterRecord,
-    ConnectedValue, Counter, Flow, Fragment, FragmentKey, FrontendKey, FrontendState, PinKey,
-    ReverseKey, ReverseValue, RunRecord, ServiceRecord, SlotPair, SocketState, Tuple, maps,
+    ConnectedValue, Counter, Flow, FlowEvictions, Fragment, FragmentKey, FrontendKey,
+    FrontendState, PinKey, ReverseKey, ReverseValue, RunRecord, ServiceRecord, SlotPair,
+    SocketState, Tuple, maps,
 };
 
 use crate::{flows::FlowCapacity, model::Capacity};
@@ -120,7 +121,7 @@ pub(super) fn run() -> MapLayout {
 }
 
 /// The names of the maps that the programs write.
-pub(super) const STATE_NAMES: [&str; 11] = [
+pub(super) const STATE_NAMES: [&str; 12] = [
     maps::AFFINITY,
     maps::UDP_PINS,
     maps::UDP_REVERSE,
@@ -130,6 +131,7 @@ pub(super) const STATE_NAMES: [&str; 11] = [
     maps::STORAGE_FALLBACK,
     maps::FLOWS,
     maps::FLOWS_USED,
+    maps::FLOW_EVICTIONS,
     maps::FRAGMENTS,
     maps::CLIENT_AFFINITY,
 ];
@@ -163,6 +165,7 @@ pub(super) fn state(flows: FlowCapacity) -> [MapLayout; STATE_NAMES.len()] {
         MapLayout { flags: 0, ..array::<u32>(maps::STORAGE_FALLBACK, 1) },
         hash::<Tuple, Flow>(maps::FLOWS, MapType::LruHash, flows.entries()),
         array::<u32>(maps::FLOWS_USED, 1),
+        array::<FlowEvictions>(maps::FLOW_EVICTIONS, 1),
         hash::<FragmentKey, Fragment>(maps::FRAGMENTS, MapType::LruHash, maps::FRAGMENT_ENTRIES),
         hash::<ClientKey, Affinity>(maps::CLIENT_AFFINITY, MapType::LruHash, maps::LRU_ENTRIES),
     ]
@@ -188,6 +191,7 @@ mod tests {
             ("storage_fallback", MapType::Array, 4, 4),
             ("flows", MapType::LruHash, 48, 80),
             ("flows_used", MapType::Array, 4, 4),
+            ("flow_evictions", MapType::Array, 4, 24),
             ("fragments", MapType::LruHash, 48, 64),
             ("client_affinity", MapType::LruHash, 24, 16),
         ];

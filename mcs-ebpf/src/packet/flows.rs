@@ -12,7 +12,7 @@ use aya_ebpf::{
     helpers::bpf_ktime_get_ns,
 };
 use mcs_common::{
-    Counter, Flow, FlowFlags, FlowState, FlowsUsed, Seen, Tuple,
+    BackendRef, Counter, Flow, FlowEvictions, FlowFlags, FlowState, FlowsUsed, Seen, Tuple,
     select::{Choice, recall},
 };
 
@@ -20,7 +20,7 @@ use super::{affinity, ip::protocol};
 use crate::{
     affinity::has_affinity,
     counters::count,
-    maps::{ConfigMaps, FLOWS, FLOWS_USED, load_into},
+    maps::{ConfigMaps, FLOW_EVICTIONS, FLOWS, FLOWS_USED, load_into},
     per_cpu::Scratch,
 };
 
@@ -134,17 +134,65 @@ pub(crate) fn touch(scratch: &mut Scratch, entry: FlowPointer, flags: u32) -> bo
     }
 }
 
+/// The flow of a client's packet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClientFlow {
+    /// The packet continues it.
+    Found,
+    /// The packet is no part of it, and it has been deleted.
+    Ended,
+    /// There is none.
+    Unknown,
+}
+
 /// Finds the flow that a client's packet with these TCP flags continues and stores it in
-/// `Scratch::flow`. Returns whether there is one.
+/// `Scratch::flow`.
 #[inline(always)]
-pub(crate) fn find_for_client(scratch: &mut Scratch, flags: u32) -> bool {
-    let Some(entry) = find(&scratch.tuple) else { return false };
+pub(crate) fn find_for_client(scratch: &mut Scratch, flags: u32) -> ClientFlow {
+    let Some(entry) = find(&scratch.tuple) else { return ClientFlow::Unknown };
     entry.read(&mut scratch.flow);
     if continues(scratch, flags) && touch(scratch, entry, flags) {
-        return true;
+        return ClientFlow::Found;
     }
     forget(scratch);
-    false
+    ClientFlow::Ended
+}
+
+/// Whether a packet with these TCP flags and without a flow belongs to a connection that began before the
+/// agent served the VIP.
+#[inline(always)]
+pub(crate) fn is_foreign(scratch: &Scratch, flags: u32) -> bool {
+    scratch.tuple.protocol == protocol::TCP
+        && flags & (Seen::SYN | Seen::ACK) != Seen::SYN
+        && !may_be_evicted()
+}
+
+/// Whether the kernel may have evicted flows lately.
+#[inline(always)]
+fn may_be_evicted() -> bool {
+    let Some(evictions) = FLOW_EVICTIONS.get_ptr(0) else { return true };
+    // SAFETY: the pointer is to the array's only value.
+    let latest_ns = unsafe { (&raw const (*evictions).latest_ns).read_volatile() };
+    FlowEvictions::may_explain(latest_ns, now_ns())
+}
+
+/// Begins the flow of a connection that passes unchanged. With the flow it goes on to pass when the table
+/// fills later.
+#[inline(always)]
+pub(crate) fn pass(scratch: &mut Scratch, flags: u32) {
+    let now = now_ns();
+    mark_used(now);
+    scratch.flow.to = scratch.tuple;
+    scratch.flow.chosen = BackendRef { id: 0, generation: 0 };
+    scratch.flow.frontend = 0;
+    scratch.flow.flags = FlowFlags::PASSED;
+    scratch.flow.last_seen_ns = now;
+    scratch.flow.seen = Seen::after(0, flags);
+    scratch.flow.pad = 0;
+    scratch.fill_opposite(now);
+    // If there is no room for them, the next packet tries again.
+    let _ = FLOWS.insert(&scratch.opposite_key, &scratch.opposite, BPF_NOEXIST.into());
+    let _ = FLOWS.insert(&scratch.tuple, &scratch.flow, BPF_NOEXIST.into());
 }
 
 /// Finds the flow that a packet to a pod answers and stores it in `Scratch::flow`.
@@ -238,7 +286,7 @@ pub(crate) fn begin(scratch: &mut Scratch, attempt: u32, flags: u32) -> Result<b
     else {
         return Err(Counter::PacketRefusedNoBackend);
     };
-    mark_used();
+    mark_used(now);
     scratch.fill_flow(port, &choice, now);
     if !claim_reply(scratch, now)? {
         return Ok(false);
@@ -250,10 +298,20 @@ pub(crate) fn begin(scratch: &mut Scratch, attempt: u32, flags: u32) -> Result<b
     record(scratch)
 }
 
-/// Makes `to_pod` look up packets from now on. It must precede the insertion of a flow: user space
-/// resets the mark when it finds none, and then looks once more.
+/// Makes `to_pod` look up packets from now on, and counts the entries of a new flow. It must precede the
+/// insertion of a flow: user space resets the mark when it finds none, and then looks once more.
 #[inline(always)]
-fn mark_used() {
+fn mark_used(now: u64) {
+    if let Some(evictions) = FLOW_EVICTIONS.get_ptr_mut(0) {
+        // SAFETY: the pointer is to the array's only value.
+        unsafe {
+            let entries = (&raw const (*evictions).entries).read_volatile() + 2;
+            (&raw mut (*evictions).entries).write_volatile(entries);
+            if entries > (&raw const (*evictions).limit).read_volatile() {
+                (&raw mut (*evictions).latest_ns).write_volatile(now);
+            }
+        }
+    }
     if let Some(used) = FLOWS_USED.get_ptr_mut(0) {
         // SAFETY: as in `may_exist`.
         unsafe {

@@ -7,7 +7,8 @@ use mcs_common::{
 };
 
 use super::{
-    flows, fragments,
+    flows::{self, ClientFlow},
+    fragments,
     frame::{Frame, IPV4, IPV6, LinkLayer},
     icmp,
     ip::{FragmentPosition, IpHeader, IpVersion, Ipv4, Ipv6, protocol},
@@ -113,8 +114,13 @@ const AGAIN: u32 = u32::MAX - 1;
 #[inline(never)]
 extern "C" fn find(flags: u32) -> u32 {
     let Some(scratch) = scratch() else { return Counter::PacketDroppedFailed as u32 };
-    if flows::find_for_client(scratch, flags) {
-        return FOUND;
+    match flows::find_for_client(scratch, flags) {
+        ClientFlow::Found => return FOUND,
+        ClientFlow::Unknown if flows::is_foreign(scratch, flags) => {
+            flows::pass(scratch, flags);
+            return FOUND;
+        }
+        ClientFlow::Unknown | ClientFlow::Ended => {}
     }
     let Scratch { tuple, .. } = scratch;
     let key = FrontendKey::new(tuple.dst, tuple.dst_port, tuple.protocol);
@@ -142,11 +148,12 @@ extern "C" fn begin(attempt: u32, flags: u32) -> u32 {
     }
 }
 
-/// Counts a translated packet. A hairpin's replies are sent by a pod too, so the flow's flags decide.
+/// Counts a packet of a flow. A hairpin's replies are sent by a pod too, so the flow's flags decide.
 #[inline(always)]
 fn count_translated(flags: u32) {
     let reply = flags & FlowFlags::REPLY != 0;
-    count(if reply { Counter::PacketReversed } else { Counter::PacketTranslated });
+    let translated = if reply { Counter::PacketReversed } else { Counter::PacketTranslated };
+    count(if flags & FlowFlags::PASSED != 0 { Counter::PacketPassed } else { translated });
 }
 
 #[inline(always)]
@@ -154,6 +161,10 @@ fn translate<F: IpVersion, L: LinkLayer>(frame: &Frame<L>, header: &IpHeader) ->
     let Some(scratch) = scratch() else { return drop_counted(Counter::PacketDroppedFailed) };
     fragments::remember::<F>(header, scratch);
     let flow = &scratch.flow;
+    if flow.flags & FlowFlags::PASSED != 0 {
+        count(Counter::PacketPassed);
+        return NEXT;
+    }
     if rewrite::<F, L>(frame, header, &scratch.tuple, &flow.to).is_err() {
         return drop_counted(Counter::PacketDroppedFailed);
     }

@@ -44,9 +44,18 @@ pub(crate) fn to_vip<F: IpVersion, L: LinkLayer>(
     if !F::is_error(kind) {
         return drop_counted(Counter::PacketDroppedIcmp);
     }
-    let Some(inner) = find::<F, L>(frame, header, header.l4 + HEADER, scratch) else {
+    let Some(inner) = quoted::<F, L>(frame, header, header.l4 + HEADER, scratch) else {
         return drop_counted(Counter::PacketDroppedIcmp);
     };
+    let flow = flows::find(&scratch.opposite_key);
+    if let Some(flow) = flow {
+        flow.read(&mut scratch.flow);
+    }
+    // Whoever served the VIP before sent the quoted packet.
+    if flow.is_none() || scratch.flow.flags & FlowFlags::PASSED != 0 {
+        count(Counter::PacketPassed);
+        return NEXT;
+    }
     if translate::<F, L>(frame, header, scratch, &inner).is_err() {
         return drop_counted(Counter::PacketDroppedFailed);
     }
@@ -83,7 +92,8 @@ pub(crate) fn to_pod<F: IpVersion, L: LinkLayer>(
         return NEXT;
     };
     // An error about a hairpin flow was translated when the pod sent it.
-    if scratch.flow.flags & (FlowFlags::REPLY | FlowFlags::HAIRPIN) != FlowFlags::REPLY {
+    const IGNORED: u32 = FlowFlags::HAIRPIN | FlowFlags::PASSED;
+    if scratch.flow.flags & (FlowFlags::REPLY | IGNORED) != FlowFlags::REPLY {
         return NEXT;
     }
     if translate::<F, L>(frame, header, scratch, &inner).is_err() {
@@ -117,10 +127,24 @@ fn answer_echo<F: IpVersion, L: LinkLayer>(
     frame.send_back()
 }
 
-/// Reads the packet that a message quotes at offset `quote`. Returns its header, stores its ends in
-/// `scratch.inner` and its flow in `scratch.flow`: the entry for the opposite direction.
+/// Reads the packet that a message quotes as [`quoted`] does, and stores its flow in `scratch.flow`: the
+/// entry for the opposite direction.
 #[inline(always)]
 fn find<F: IpVersion, L: LinkLayer>(
+    frame: &Frame<L>,
+    header: &IpHeader,
+    quote: u32,
+    scratch: &mut Scratch,
+) -> Option<IpHeader> {
+    let inner = quoted::<F, L>(frame, header, quote, scratch)?;
+    flows::find(&scratch.opposite_key)?.read(&mut scratch.flow);
+    Some(inner)
+}
+
+/// Reads the packet that a message quotes at offset `quote`. Returns its header, stores its ends in
+/// `scratch.inner`, and reversed in `scratch.opposite_key`.
+#[inline(always)]
+fn quoted<F: IpVersion, L: LinkLayer>(
     frame: &Frame<L>,
     header: &IpHeader,
     quote: u32,
@@ -140,7 +164,6 @@ fn find<F: IpVersion, L: LinkLayer>(
     scratch.inner.src_port = u16::from_be(src);
     scratch.inner.dst_port = u16::from_be(dst);
     scratch.opposite_key = scratch.inner.reversed();
-    flows::find(&scratch.opposite_key)?.read(&mut scratch.flow);
     Some(inner)
 }
 

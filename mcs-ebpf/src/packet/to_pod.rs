@@ -1,7 +1,7 @@
 //! Program `to_pod`: a reply of a backend to a pod gets the VIP as its source.
 
 use aya_ebpf::programs::TcContext;
-use mcs_common::Counter;
+use mcs_common::{Counter, FlowFlags};
 
 use super::{
     flows, fragments,
@@ -55,6 +55,10 @@ fn untranslate<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
         return NEXT;
     };
     flows::touch(scratch, entry, flags);
+    if scratch.flow.flags & FlowFlags::PASSED != 0 {
+        fragments::forget::<F>(&header, scratch);
+        return NEXT;
+    }
     fragments::remember::<F>(&header, scratch);
     if rewrite::<F, L>(frame, &header, &scratch.tuple, &scratch.flow.to).is_err() {
         return drop_counted(Counter::PacketDroppedFailed);

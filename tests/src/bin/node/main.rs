@@ -20,6 +20,7 @@ mod refusal;
 mod resize;
 mod restart;
 mod scale;
+mod takeover;
 mod translation;
 mod world;
 
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
     change::cases(&mut suite);
     guard::cases(&mut suite);
     restart::cases(&mut suite);
+    takeover::cases(&mut suite);
     resize::cases(&mut suite);
     machines::cases(&mut suite);
     attach::cases(&mut suite);

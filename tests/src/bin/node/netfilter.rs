@@ -27,14 +27,14 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// A table of the node. It is removed when this is dropped.
-struct Table<'a> {
+pub(crate) struct Table<'a> {
     node: &'a Namespace,
 }
 
 impl<'a> Table<'a> {
     const NAME: &'static str = "mcs-test";
 
-    fn create(node: &'a Namespace, content: &str) -> anyhow::Result<Self> {
+    pub(crate) fn create(node: &'a Namespace, content: &str) -> anyhow::Result<Self> {
         let name = Self::NAME;
         node.output("nft", &[&format!("table inet {name} {{{content}\n}}")])?;
         Ok(Self { node })

@@ -132,6 +132,7 @@ fn random(fixture: &mut Fixture) -> anyhow::Result<()> {
     for _ in 0..100 {
         let protocol = rng.choice(Protocol::ALL).context("there are two")?;
         fixture.reset(fixture.family, fixture.medium)?;
+        fixture.set_evicted()?;
         let host = rng.u8(..);
         let mut port = |end: SocketAddr| SocketAddr::new(end.ip(), rng.u16(1..));
         let (vip, pod) = (port(fixture.family.vip(1)), port(fixture.family.pod(9)));

@@ -14,8 +14,8 @@ use aya::{
 use bytemuck::Pod;
 use mcs_common::{
     Address, Affinity, BackendRecord, BackendRef, BackendState, ClientKey, Counter, Extent,
-    FRONTEND_AFFINITY_CLIENT_IP, Flow, FlowsUsed, Fragment, FragmentKey, FrontendKey,
-    FrontendState, SlotPair, Tuple, maps,
+    FRONTEND_AFFINITY_CLIENT_IP, Flow, FlowEvictions, FlowsUsed, Fragment, FragmentKey,
+    FrontendKey, FrontendState, SlotPair, Tuple, maps,
 };
 use mcs_tests::bpf;
 use rustix::{
@@ -106,6 +106,7 @@ struct StateMaps {
     counters: PerCpuArray<MapData, u64>,
     flows: HashMap<MapData, Tuple, Flow>,
     flows_used: Array<MapData, u32>,
+    evictions: Array<MapData, FlowEvictions>,
     fragments: HashMap<MapData, FragmentKey, Fragment>,
     affinity: HashMap<MapData, ClientKey, Affinity>,
     /// The rate limit of refusals: nanoseconds of credit, and when it was filled up.
@@ -163,6 +164,7 @@ impl Fixture {
             counters: map(&mut ebpf, maps::COUNTERS)?,
             flows: map(&mut ebpf, maps::FLOWS)?,
             flows_used: map(&mut ebpf, maps::FLOWS_USED)?,
+            evictions: map(&mut ebpf, maps::FLOW_EVICTIONS)?,
             fragments: map(&mut ebpf, maps::FRAGMENTS)?,
             affinity: map(&mut ebpf, maps::CLIENT_AFFINITY)?,
             refusals: map(&mut ebpf, "refusals")?,
@@ -205,6 +207,7 @@ impl Fixture {
         clear(&mut self.written.fragments)?;
         clear(&mut self.written.affinity)?;
         self.written.flows_used.set(0, FlowsUsed::NO, ANY)?;
+        self.set_evictions(FlowEvictions::default())?;
         self.segment = 0;
         self.allow_refusals(REFUSALS_AT_ONCE)?;
         self.tables = self.read()?;
@@ -437,6 +440,27 @@ impl Fixture {
             self.written.flows.insert(tuple, Flow { last_seen_ns: now_ns(), ..flow }, ANY)?;
         }
         self.note()
+    }
+
+    /// Sets what says whether flows may have been evicted. Zeros: from the first flow on.
+    pub(crate) fn set_evictions(&mut self, evictions: FlowEvictions) -> anyhow::Result<()> {
+        Ok(self.written.evictions.set(0, evictions, ANY)?)
+    }
+
+    /// Says that flows may have been evicted just now.
+    pub(crate) fn set_evicted(&mut self) -> anyhow::Result<()> {
+        self.set_evicted_before(Duration::ZERO)
+    }
+
+    /// Says that flows may last have been evicted so long ago, and are not now.
+    pub(crate) fn set_evicted_before(&mut self, before: Duration) -> anyhow::Result<()> {
+        let latest_ns = earlier(now_ns(), before)?;
+        self.set_evictions(FlowEvictions { entries: 0, limit: u64::MAX, latest_ns })
+    }
+
+    /// What says whether flows may have been evicted.
+    pub(crate) fn evictions(&self) -> anyhow::Result<FlowEvictions> {
+        Ok(self.written.evictions.get(&0, 0)?)
     }
 
     /// Sets the mark that says whether there are flows.

@@ -12,7 +12,7 @@ use crate::{
 pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "flow: TCP from SYN to FIN", tcp);
     each(suite, "flow: TCP that is reset", reset);
-    each(suite, "flow: TCP that begins in the middle", middle);
+    each(suite, "flow: TCP whose flow was evicted", middle);
     each(suite, "flow: UDP", udp);
 }
 
@@ -56,6 +56,7 @@ fn reset(fixture: &mut Fixture) -> anyhow::Result<()> {
 
 fn middle(fixture: &mut Fixture) -> anyhow::Result<()> {
     let flow = flow(fixture, Protocol::Tcp)?;
+    fixture.set_evicted()?;
     fixture.opens(&flow, &flow.later(Side::Client))?;
     fixture.carries(&flow, Side::Backend, &flow.later(Side::Backend))?;
     fixture.carries(&flow, Side::Client, &flow.later(Side::Client))

@@ -33,6 +33,7 @@ const FATES: &[Counter] = &[
     Counter::PacketDroppedFragment,
     Counter::PacketDroppedIcmp,
     Counter::LeakPrevented,
+    Counter::PacketPassed,
 ];
 /// Counters that a program increments besides one of [`FATES`].
 const COMPANIONS: &[Counter] = &[
@@ -324,6 +325,10 @@ impl Trial<'_> {
             Counter::PacketTranslated | Counter::PacketReversed => {
                 before.check_ports().context("it was malformed")?;
                 self.is_translated(before, after)
+            }
+            Counter::PacketPassed => {
+                ensure!(before.bytes == after.bytes, "it was changed");
+                Ok(())
             }
             Counter::IcmpTranslated => is_error_translated(before, after),
             Counter::EchoAnswered => {

@@ -26,6 +26,7 @@ mod kernel;
 mod medium;
 mod misses;
 mod packet;
+mod passed;
 mod refusals;
 mod removal;
 mod segments;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
     table::cases(&mut suite);
     choice::cases(&mut suite);
     removal::cases(&mut suite);
+    passed::cases(&mut suite);
     collision::cases(&mut suite);
     segments::cases(&mut suite);
     hostile::cases(&mut suite);

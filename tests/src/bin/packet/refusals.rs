@@ -136,6 +136,8 @@ fn unknown_port(fixture: &mut Fixture) -> anyhow::Result<(SocketAddr, SocketAddr
         fixture.service(protocol, vip, &[fixture.family.pod(1)])?;
     }
     fixture.set_flows_used(FlowsUsed::YES)?;
+    // Packets without a SYN are then refused too.
+    fixture.set_evicted()?;
     vip.set_port(7);
     Ok((fixture.family.client(1), vip))
 }

@@ -1,0 +1,52 @@
+//! The record of whether the kernel may have evicted flows.
+
+use std::{io, mem::offset_of, path::Path};
+
+use mcs_common::{FlowEvictions, maps};
+
+use super::{FlowTable, monotonic_ns};
+use crate::bpf::{MappedArray, ReadWrite};
+
+/// The map `flow_evictions`. The programs add the entries that they make to its count, and each sweep corrects it.
+#[derive(Debug)]
+pub struct EvictionRecord(MappedArray<FlowEvictions, ReadWrite>);
+
+impl EvictionRecord {
+    /// Opens the map in the state directory.
+    pub fn open(state: &Path) -> io::Result<Self> {
+        MappedArray::open(&state.join(maps::FLOW_EVICTIONS)).map(Self)
+    }
+
+    /// Fits the record to the flow table in the state directory, before the programs use the two together.
+    ///
+    /// If the record is new, or the table has another size than before, flows may have been evicted or left
+    /// behind: unless the table is empty, the record then says that it was now.
+    pub fn prepare(state: &Path) -> io::Result<()> {
+        let table = FlowTable::open(&state.join(maps::FLOWS))?;
+        let cpus = aya::util::nr_cpus().map_err(|(_, error)| error)?;
+        let cpus = u32::try_from(cpus).unwrap_or(u32::MAX);
+        let limit = FlowEvictions::limit_of(table.capacity().entries(), cpus);
+        let mut record = Self::open(state)?;
+        let was = record.get();
+        if was.limit == limit {
+            return Ok(());
+        }
+        let mut entries = 0;
+        table.for_each(|_| entries += 1)?;
+        let latest_ns = if entries == 0 { was.latest_ns } else { monotonic_ns() };
+        record.0.write(0, &FlowEvictions { entries, limit, latest_ns })
+    }
+
+    /// What the map says.
+    pub fn get(&self) -> FlowEvictions {
+        self.0.read(0).unwrap_or_default()
+    }
+
+    /// Notes that a sweep has counted so many entries, and that [`FlowEvictions::entries`] was `before` when
+    /// the sweep began.
+    pub fn counted(&mut self, entries: u64, before: u64) -> io::Result<()> {
+        let added = self.get().entries.saturating_sub(before);
+        let offset = offset_of!(FlowEvictions, entries);
+        self.0.publish_word(0, offset, entries.saturating_add(added))
+    }
+}

@@ -1,0 +1,163 @@
+//! Connections that are older than the service of their VIP: they pass unchanged.
+
+use std::time::Duration;
+
+use mcs_common::{BackendRef, Counter, FlowEvictions, FlowFlags, FlowState, FlowsUsed};
+use mcs_tests::suite::Suite;
+
+use crate::{
+    each,
+    expect::Expect,
+    fixture::{Fixture, Hook, Pick, Service},
+    packet::{Packet, Protocol, flag},
+    tables::Tables,
+    test_flow::{Side, TestFlow},
+};
+
+pub(crate) fn cases(suite: &mut Suite<Fixture>) {
+    each(suite, "passed: TCP without a SYN", without_syn);
+    each(suite, "passed: to an unknown port, and without a backend", whatever_the_port);
+    each(suite, "passed: replies, and all later packets", whole_connection);
+    each(suite, "passed: fragments", fragments);
+    each(suite, "passed: not once flows may be evicted", evicted);
+    each(suite, "passed: again when no evicted flow is left", long_ago);
+    each(suite, "passed: a SYN begins a flow", syn_begins);
+}
+
+fn service(fixture: &mut Fixture, backends: &[u8]) -> anyhow::Result<Service> {
+    fixture.reset(fixture.family, fixture.medium)?;
+    fixture.set_evictions(FlowEvictions { entries: 0, limit: 1000, latest_ns: 0 })?;
+    let backends: Vec<_> = backends.iter().map(|pod| fixture.family.pod(*pod)).collect();
+    fixture.service(Protocol::Tcp, fixture.family.vip(1), &backends)
+}
+
+/// The flow of a connection that passes: its backend is the VIP itself.
+fn passing(fixture: &Fixture, service: &Service) -> TestFlow {
+    let pick = Pick { address: service.vip, chosen: BackendRef::default() };
+    TestFlow::with(fixture.family.client(1), &Service { frontend: 0, ..service.clone() }, pick)
+}
+
+/// Expects both entries of a connection that passes.
+fn begins(flow: TestFlow, flags: u8) -> impl FnOnce(&mut Tables) {
+    move |tables| {
+        flow.begins(tables, flags);
+        for side in Side::BOTH {
+            if let Some(entry) = tables.flows.get_mut(&flow.key(side)) {
+                entry.value.flags |= FlowFlags::PASSED;
+            }
+        }
+    }
+}
+
+fn passes(fixture: &mut Fixture, flow: TestFlow, packet: &Packet) -> anyhow::Result<()> {
+    let expect =
+        Expect::next(packet).counts(&[Counter::PacketPassed]).writes(begins(flow, packet.flags()));
+    fixture.expect(Hook::FromPod, packet, expect)
+}
+
+fn without_syn(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let ack = flag::ACK;
+    for flags in [ack, ack | flag::PSH, ack | flag::FIN, flag::RST, ack | flag::SYN, 0] {
+        let service = service(fixture, &[1, 2])?;
+        let flow = passing(fixture, &service);
+        let packet = Packet::tcp(flow.client, flow.vip, flags);
+        passes(fixture, flow, &packet)?;
+    }
+    Ok(())
+}
+
+fn whatever_the_port(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let empty = service(fixture, &[])?;
+    let flow = passing(fixture, &empty);
+    passes(fixture, flow, &flow.later(Side::Client))?;
+    let mut unknown = service(fixture, &[1])?;
+    unknown.vip.set_port(7);
+    let flow = passing(fixture, &unknown);
+    passes(fixture, flow, &flow.later(Side::Client))
+}
+
+/// Later packets pass by the flow, whatever is evicted meanwhile.
+fn whole_connection(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let service = service(fixture, &[1])?;
+    let flow = passing(fixture, &service);
+    passes(fixture, flow, &flow.later(Side::Client))?;
+    fixture.set_evicted()?;
+    for flags in [flag::ACK, flag::FIN | flag::ACK] {
+        for side in Side::BOTH {
+            let (from, to) = flow.ends(side);
+            let packet = Packet::tcp(from, to, flags).payload(&[3; 700]);
+            let expect = Expect::next(&packet).writes(move |tables| {
+                flow.passes(tables, side, flags);
+            });
+            match side {
+                Side::Client => {
+                    let expect = expect.counts(&[Counter::PacketPassed]);
+                    fixture.expect(Hook::FromPod, &packet, expect)?;
+                }
+                Side::Backend => fixture.expect(Hook::ToPod, &packet, expect)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn fragments(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let service = service(fixture, &[1])?;
+    let flow = passing(fixture, &service);
+    let packet = flow.later(Side::Client).payload(&[3; 100]);
+    let [first, later] = &packet.pieces(&[64])[..] else { panic!("not two pieces") };
+    let expect = Expect::next(first).counts(&[Counter::PacketPassed]);
+    let remembers = packet.clone();
+    let expect = expect.writes(begins(flow, packet.flags())).writes(move |tables| {
+        flow.remembers(tables, Side::Client, &remembers);
+        for entry in tables.fragments.values_mut() {
+            entry.value.flags |= FlowFlags::PASSED;
+        }
+    });
+    fixture.expect(Hook::FromPod, first, expect)?;
+    let expect = Expect::next(later).counts(&[Counter::PacketPassed]);
+    fixture.expect(Hook::FromPod, later, expect)
+}
+
+/// From one flow beyond the limit on.
+fn evicted(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let service = service(fixture, &[1])?;
+    fixture.set_evictions(FlowEvictions { entries: 0, limit: 4, latest_ns: 0 })?;
+    for (host, is_evicting) in [(2, false), (3, false), (4, true)] {
+        let flow = TestFlow::new(fixture.family.client(host), &service);
+        fixture.opens(&flow, &flow.first())?;
+        assert_eq!(fixture.evictions()?.latest_ns != 0, is_evicting, "{host}");
+    }
+    let flow = TestFlow::new(fixture.family.client(1), &service);
+    fixture.opens(&flow, &flow.later(Side::Client))
+}
+
+fn long_ago(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let service = service(fixture, &[1])?;
+    let timeout = Duration::from_nanos(FlowState::Established.timeout_ns(6));
+    fixture.set_evicted_before(timeout / 2)?;
+    let flow = TestFlow::new(fixture.family.client(2), &service);
+    fixture.opens(&flow, &flow.later(Side::Client))?;
+    fixture.set_evicted_before(timeout)?;
+    let flow = passing(fixture, &service);
+    passes(fixture, flow, &flow.later(Side::Client))
+}
+
+fn syn_begins(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let service = service(fixture, &[1])?;
+    let old = passing(fixture, &service);
+    passes(fixture, old, &old.later(Side::Client))?;
+    assert_eq!(fixture.tables.flows_used, FlowsUsed::YES);
+    let new = TestFlow::new(old.client, &service);
+    let flags = new.first().flags();
+    let expect = new.outcome(Side::Client, &new.first()).counts(&[Counter::FlowCreated]);
+    let expect = expect.writes(move |tables| {
+        old.ends_in(tables);
+        new.begins(tables, flags);
+    });
+    fixture.expect(Hook::FromPod, new.first(), expect)?;
+    for side in [Side::Backend, Side::Client] {
+        fixture.carries(&new, side, &new.later(side))?;
+    }
+    Ok(())
+}
