@@ -73,6 +73,12 @@ const AS_A_POD: &str = "account=$1 && shift && mount -t tmpfs none /var/run \
     && ln -s \"$account\" /var/run/secrets/kubernetes.io/serviceaccount && exec \"$@\"";
 
 impl Source {
+    /// Without an API server the agent is told where Services have addresses: where no import of a suite has one.
+    fn service_range(&self) -> Option<(&'static str, &'static str)> {
+        matches!(self, Self::Manifests(_))
+            .then_some(("MCS_SERVICE_CIDR", "172.30.0.0/16,fd30::/108"))
+    }
+
     /// `mcs-agent run`, which reads here.
     fn command(&self, binary: &Path, netns: &Namespace, more: &[&str]) -> Command {
         let limits = limit(&[&CAPABILITIES, more].concat());
@@ -308,6 +314,7 @@ fn spawn(binary: &Path, netns: &Namespace, config: &Config) -> anyhow::Result<Ch
         // What the suites of the socket path show must not be the packet path's doing; a flag says
         // otherwise.
         .env("MCS_TC", "off")
+        .envs(config.source.service_range())
         // Many agents run in one namespace; a flag gives one an address.
         .env("MCS_HEALTH_ADDRESS", "off")
         .env("MCS_METRICS_ADDRESS", "off")

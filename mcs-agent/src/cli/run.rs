@@ -1,6 +1,7 @@
 //! `mcs-agent run`: flags and their values.
 
 use std::{
+    collections::BTreeSet,
     net::{IpAddr, SocketAddr},
     path::PathBuf,
     process::ExitCode,
@@ -108,8 +109,15 @@ pub struct RunArgs {
 
     /// Accept only ClusterSetIPs in this range; repeatable [default: any]
     #[arg(long, env = "MCS_VIP_CIDR", value_name = "CIDR", value_delimiter = ',',
-        value_parser = vip_cidr)]
+        value_parser = range)]
     vip_cidr: Vec<IpNet>,
+
+    /// The range of the addresses of this cluster's Services; repeatable. An import without slices is left
+    /// alone if its address is in this range [default: from an API server, its ServiceCIDRs; unknown
+    /// otherwise]
+    #[arg(long, env = "MCS_SERVICE_CIDR", value_name = "CIDR", value_delimiter = ',',
+        value_parser = range)]
+    service_cidr: Vec<IpNet>,
 
     /// An address of the API server, which is never accepted as a ClusterSetIP; repeatable (the API server
     /// in use and `KUBERNETES_SERVICE_HOST` are always included)
@@ -249,8 +257,10 @@ impl RunArgs {
                 kubeconfig: kubeconfig.map(|path| KubeconfigFile { path, context: self.context }),
                 import_group: self.import_group,
                 import_selector: self.import_selector,
-                zone_of: self.node_name.clone().filter(|_| self.zone.is_none()),
+                node: self.node_name.clone(),
+                zone: self.zone.is_none(),
                 cluster_id: self.cluster_id.is_none(),
+                service_ranges: self.service_cidr.is_empty(),
             }),
         };
         Ok(Config {
@@ -281,7 +291,9 @@ impl RunArgs {
                 zone: self.zone,
                 cluster_id: self.cluster_id,
                 api_servers: api_servers.into_iter().collect(),
-                ..NodeFacts::default()
+                service_ranges: Some(self.service_cidr.into_iter().collect())
+                    .filter(|ranges: &BTreeSet<IpNet>| !ranges.is_empty()),
+                pod_ranges: BTreeSet::new(),
             },
             vip_cidrs: self.vip_cidr,
             max_memory: self.max_memory,
@@ -306,7 +318,7 @@ fn max_memory(text: &str) -> Result<Memory, String> {
 }
 
 /// Reads a range such as `10.96.0.0/16`.
-fn vip_cidr(text: &str) -> Result<IpNet, String> {
+fn range(text: &str) -> Result<IpNet, String> {
     match text.parse() {
         Ok(range) => Ok(range),
         Err(_) if text.parse::<IpAddr>().is_ok() => {
@@ -330,9 +342,9 @@ mod tests {
 
     #[test]
     fn a_range_needs_a_prefix_length() {
-        assert!(vip_cidr("10.96.0.0/16").is_ok());
-        let missing = vip_cidr("10.0.0.0").unwrap_err();
+        assert!(range("10.96.0.0/16").is_ok());
+        let missing = range("10.0.0.0").unwrap_err();
         assert_eq!(missing, "the prefix length is missing: write 10.0.0.0/N");
-        assert!(vip_cidr("ten").unwrap_err().starts_with("write an address"));
+        assert!(range("ten").unwrap_err().starts_with("write an address"));
     }
 }

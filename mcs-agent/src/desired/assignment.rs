@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     claim::ClaimedFrontend,
-    precedence::{self, Claimant},
+    precedence::{self, Claimant, Holder},
     problem::ObjectProblem,
     quota::{Limit, Quota},
 };
@@ -29,6 +29,8 @@ pub(super) struct Assignment {
     /// Whether a VIP is served because of this import. A VIP does not count if other imports hold
     /// every frontend that this import claims on it: it would be served without this import too.
     pub(super) has_vip: bool,
+    /// Whether other imports claim one of its frontends too. Who gets it depends on who has slices.
+    pub(super) is_contested: bool,
 }
 
 /// Assigns VIPs and frontends to the claimants, which are sorted by precedence. `max_frontends`
@@ -56,8 +58,7 @@ pub(super) fn assign<'a>(
 
 struct Assigner<'a> {
     claimants: Vec<&'a ObjectKey>,
-    /// The index of the claimant that holds each frontend.
-    holders: BTreeMap<FrontendId, usize>,
+    holders: BTreeMap<FrontendId, Holder>,
     vips: BTreeMap<IpAddr, &'a ObjectKey>,
     vip_quota: Quota<IpAddr>,
     frontend_quota: Quota<FrontendId>,
@@ -112,6 +113,10 @@ impl<'a> Assigner<'a> {
             }
             assignment.has_vip |= !all_taken;
         }
+        let is_contested =
+            |id| self.holders.get(&id).is_some_and(|holder: &Holder| holder.is_contested);
+        assignment.is_contested =
+            claimant.claim.frontends().any(|frontend| is_contested(frontend.id));
         (assignment, problems)
     }
 
@@ -127,8 +132,8 @@ impl<'a> Assigner<'a> {
 
     fn assign_frontend(&mut self, frontend: FrontendId, index: usize) -> Result<(), ObjectProblem> {
         match self.holders.get(&frontend) {
-            Some(&holder) if holder != index => {
-                Err(precedence::taken(frontend, self.claimants[holder]))
+            Some(holder) if holder.index != index => {
+                Err(precedence::taken(frontend, self.claimants[holder.index]))
             }
             _ if !self.frontend_quota.take(&frontend) => {
                 Err(self.frontend_quota.exceeded(&format!("frontend {frontend}")))
@@ -234,8 +239,8 @@ mod tests {
         let assignments = assign(&mut claimants, 100, &DesiredState::default());
         assert_eq!(
             claimants[1].problems[0].message,
-            "10.0.0.1:80/TCP is held by ServiceImport shop/old, which is older or comes first by \
-             name; give one of them another ClusterSetIP or port"
+            "10.0.0.1:80/TCP is held by ServiceImport shop/old, which goes first: one with slices before \
+             one without, then the older, then by name; give one of them another ClusterSetIP or port"
         );
         let vips: Vec<_> = assignments
             .vips

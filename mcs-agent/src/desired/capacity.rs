@@ -141,6 +141,7 @@ mod tests {
             frontends,
             has_vip: true,
             has_slices: true,
+            left_vips: vec![],
             problems: vec![],
             slice_rejections: vec![],
         }

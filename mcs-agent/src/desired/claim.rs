@@ -19,6 +19,10 @@ use crate::model::{FrontendId, NodeContext, ServiceImport};
 pub(super) struct Claim {
     /// Never empty; in the import's order, like `ports`.
     pub(super) vips: Vec<IpAddr>,
+    /// Valid VIPs that are left to the Services of the cluster, since the import has no slices.
+    pub(super) left_vips: Vec<IpAddr>,
+    /// Whether the import has slices.
+    pub(super) has_slices: bool,
     pub(super) ports: Vec<Port>,
     pub(super) affinity_seconds: Option<u32>,
     pub(super) policy: TrafficPolicy,
@@ -76,21 +80,29 @@ pub(super) fn evaluate(
         Err(problem) => return (ClaimResult::Rejected, vec![problem]),
     };
     let (vips, mut problems) = vip::vips(&import.ips, node);
+    let has_slices = coverage.has_slices();
+    let yields = eligibility::yields_to_services(import, has_slices);
+    let (left_vips, vips): (Vec<_>, Vec<_>) =
+        vips.into_iter().partition(|ip| yields && node.may_be_service(*ip));
     if vips.is_empty() {
-        return (ClaimResult::Rejected, problems);
+        let result = left_vips.first().map_or(ClaimResult::Rejected, |vip| {
+            ClaimResult::LeftAlone(eligibility::service_range(*vip, node))
+        });
+        return (result, problems);
     }
     let (ports, port_problems) = port::ports(&import.ports);
     problems.extend(port_problems);
     if policy == TrafficPolicy::Local {
         problems.extend(LocalNode::of(node).err());
     }
-    (ClaimResult::Claimed(Claim { vips, ports, affinity_seconds, policy }), problems)
+    let claim = Claim { vips, left_vips, has_slices, ports, affinity_seconds, policy };
+    (ClaimResult::Claimed(claim), problems)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{RejectionReason, fixture::import};
+    use crate::model::{LeftAloneReason, RejectionReason, fixture::import};
 
     fn evaluated(import: &ServiceImport) -> (ClaimResult, Vec<RejectionReason>) {
         let (result, problems) = evaluate(import, &Coverage::Complete, &NodeContext::default());
@@ -128,6 +140,49 @@ mod tests {
         let (result, reasons) = evaluated(&import);
         assert_eq!(result, evaluated(&web()).0);
         assert_eq!(reasons, [RejectionReason::VipForbidden, RejectionReason::PortInvalid]);
+    }
+
+    /// The VIPs that are claimed and those that are left to Services, or `None` if the import is left alone.
+    fn vips_without_slices(
+        import: &ServiceImport,
+        ranges: Option<&[&str]>,
+    ) -> Option<(usize, usize)> {
+        let ranges = ranges.map(|ranges| ranges.iter().map(|one| one.parse().unwrap()).collect());
+        let node = NodeContext { service_ranges: ranges, ..NodeContext::default() };
+        match evaluate(import, &Coverage::NoSlices, &node).0 {
+            ClaimResult::Claimed(claim) => Some((claim.vips.len(), claim.left_vips.len())),
+            ClaimResult::LeftAlone(why) => {
+                assert_eq!(why.reason, LeftAloneReason::ServiceRange);
+                assert_eq!(why.message.contains("--service-cidr"), node.service_ranges.is_none());
+                None
+            }
+            ClaimResult::Rejected => Some((0, 0)),
+        }
+    }
+
+    #[test]
+    fn a_vip_without_slices_is_claimed_only_where_no_service_can_have_it() {
+        let outside: &[&str] = &["10.96.0.0/16", "fd00::/108"];
+        let present = Some("Present".to_owned());
+        for (import, ranges, expected) in [
+            (web(), None, None),
+            (web(), Some(outside), Some((1, 0))),
+            (web(), Some(&["10.0.0.0/24"][..]), None),
+            (web().ip("10.96.0.1"), Some(outside), Some((1, 1))),
+            (web().ip("fd00::1"), Some(outside), Some((1, 1))),
+            (ServiceImport { endpoint_slice_objects: present, ..web() }, None, Some((1, 0))),
+            (import("shop/web").ip("127.0.0.1"), None, Some((0, 0))),
+        ] {
+            assert_eq!(vips_without_slices(&import, ranges), expected, "{import:?} {ranges:?}");
+        }
+    }
+
+    #[test]
+    fn with_slices_a_vip_in_the_service_range_is_claimed() {
+        let range = ["10.0.0.0/24".parse().unwrap()].into();
+        let node = NodeContext { service_ranges: Some(range), ..NodeContext::default() };
+        let (result, _) = evaluate(&web(), &Coverage::Complete, &node);
+        assert!(matches!(result, ClaimResult::Claimed(claim) if claim.left_vips.is_empty()));
     }
 
     #[test]

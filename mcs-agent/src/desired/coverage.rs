@@ -42,6 +42,11 @@ impl Coverage {
             import.clusters.iter().filter(|cluster| !here.contains(&***cluster)).cloned().collect();
         if missing.is_empty() { Self::Complete } else { Self::Missing(missing) }
     }
+
+    /// Whether the import has slices.
+    pub(super) fn has_slices(&self) -> bool {
+        *self != Self::NoSlices
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Whether this node serves an import at all.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::{fmt::Write as _, net::IpAddr, sync::Arc};
 
 use super::coverage::Coverage;
-use crate::model::{LeftAloneReason, ServiceImport, ServiceType};
+use crate::model::{LeftAloneReason, NodeContext, ServiceImport, ServiceType};
 
 /// How many missing clusters a message names.
 const NAMED_CLUSTERS: usize = 3;
@@ -69,6 +69,29 @@ pub(super) fn why_left_alone(import: &ServiceImport, coverage: &Coverage) -> Opt
         return left(LeftAloneReason::NoClusterSetIp, message.to_owned());
     }
     None
+}
+
+/// Whether an import claims only the VIPs that no Service of the cluster can have.
+///
+/// The controllers of Antrea and Istio write imports without imported slices. A Service of the cluster has
+/// the VIP, and kube-proxy serves it, refusals included. Nothing in the import says so.
+pub(super) fn yields_to_services(import: &ServiceImport, has_slices: bool) -> bool {
+    !has_slices && import.endpoint_slice_objects.as_deref() != Some("Present")
+}
+
+/// The reason why an import without slices is left alone: a Service can have each of its VIPs, of which this is
+/// the first.
+pub(super) fn service_range(vip: IpAddr, node: &NodeContext) -> LeftAlone {
+    let (place, flag) = match node.service_ranges {
+        Some(_) => ("is in the Service range", ""),
+        None => ("can be in the Service range, which is unknown", "set --service-cidr; or "),
+    };
+    let message = format!(
+        "no EndpointSlice, and ClusterSetIP {vip} {place}: left to the Service with that address; to hand it \
+         to the agent, {flag}let its controller publish EndpointSlices with the label \
+         multicluster.kubernetes.io/service-name"
+    );
+    LeftAlone { reason: LeftAloneReason::ServiceRange, message }
 }
 
 /// `cluster "west"`, or several, of which a few are named.

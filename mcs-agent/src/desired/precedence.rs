@@ -20,12 +20,31 @@ pub(super) fn sort(claimants: &mut [Claimant<'_>]) {
     });
 }
 
-/// The holder of every frontend: the index of the first claimant that claims it.
-pub(super) fn holders(claimants: &[Claimant<'_>]) -> BTreeMap<FrontendId, usize> {
-    let mut holders = BTreeMap::new();
+/// Who gets a frontend.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Holder {
+    /// The index of the claimant.
+    pub(super) index: usize,
+    /// Whether others claim it too.
+    pub(super) is_contested: bool,
+}
+
+/// The holder of every frontend: the first claimant that has slices, or else the first one.
+///
+/// An import without slices can be a controller's note of a service that another import leads to.
+pub(super) fn holders(claimants: &[Claimant<'_>]) -> BTreeMap<FrontendId, Holder> {
+    let mut holders: BTreeMap<FrontendId, Holder> = BTreeMap::new();
     for (index, claimant) in claimants.iter().enumerate() {
         for frontend in claimant.claim.frontends() {
-            holders.entry(frontend.id).or_insert(index);
+            holders
+                .entry(frontend.id)
+                .and_modify(|holder| {
+                    holder.is_contested = true;
+                    if claimant.claim.has_slices && !claimants[holder.index].claim.has_slices {
+                        holder.index = index;
+                    }
+                })
+                .or_insert(Holder { index, is_contested: false });
         }
     }
     holders
@@ -36,8 +55,8 @@ pub(super) fn taken(frontend: FrontendId, holder: &ObjectKey) -> ObjectProblem {
     ObjectProblem::new(
         RejectionReason::FrontendTaken,
         format!(
-            "{frontend} is held by ServiceImport {holder}, which is older or comes first by name; \
-             give one of them another ClusterSetIP or port"
+            "{frontend} is held by ServiceImport {holder}, which goes first: one with slices before one \
+             without, then the older, then by name; give one of them another ClusterSetIP or port"
         ),
     )
 }

@@ -143,13 +143,16 @@ fn nodes() -> impl Strategy<Value = NodeContext> {
         option::of(text(&["z1"])),
         option::of(text(&["east"])),
         prop_oneof![Just(Capacity::default()), capacity],
+        option::of(select(vec![&["172.30.0.0/16"][..], &["10.0.0.0/30", "fd00::/127"]])),
     )
-        .prop_map(|(node_name, zone, cluster_id, capacity)| NodeContext {
+        .prop_map(|(node_name, zone, cluster_id, capacity, service_ranges)| NodeContext {
             node_name,
             zone,
             cluster_id,
             capacity,
             node_addresses: [IpAddr::from([10, 0, 0, 2])].into(),
+            service_ranges: service_ranges
+                .map(|ranges| ranges.iter().map(|range| range.parse().unwrap()).collect()),
             ..NodeContext::default()
         })
 }
@@ -282,11 +285,15 @@ proptest! {
 
     #[test]
     fn a_rejected_object_might_as_well_not_be_there(mut events in events(), node in nodes()) {
-        // A slice that nothing can be used of still takes an import from its derived Service.
+        // A slice that nothing can be used of still takes an import from Services and from other imports.
         for event in &mut events {
             if let ObjectEvent::Apply(Object::Import(import)) = event {
                 import.derived_service = None;
             }
+        }
+        for name in ["shop/web", "shop/api", "shop/db", "other/web"] {
+            let service = key(name).name;
+            events.push(ObjectEvent::Apply(slice(&format!("{name}-empty"), &service).into()));
         }
         let with = compute(&snapshot(vec![events.clone()]), &node, &DesiredState::default());
         for object in rejected(&with) {

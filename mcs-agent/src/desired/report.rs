@@ -46,7 +46,10 @@ fn why_all_refuse(service: &Service<'_>) -> String {
         return first_problem(service).unwrap_or_else(|| "spec.ports is empty".to_owned());
     }
     if !service.has_slices {
-        return "no EndpointSlice".to_owned();
+        let left = service.left_vips.iter();
+        let left = left
+            .map(|vip| format!("; ClusterSetIP {vip} is left to the Service with that address"));
+        return format!("no EndpointSlice{}", left.collect::<String>());
     }
     service
         .problems
@@ -105,6 +108,7 @@ mod tests {
             frontends,
             has_vip: true,
             has_slices: true,
+            left_vips: vec![],
             problems: vec![],
             slice_rejections: vec![],
         };
@@ -146,6 +150,13 @@ mod tests {
         }
         let no_slices = outcome(&[0], |service| service.has_slices = false);
         assert_eq!(no_slices, (ImportState::Refusing, "no EndpointSlice".to_owned()));
+        let (_, message) = outcome(&[0], |service| {
+            service.has_slices = false;
+            service.left_vips.push([10, 96, 0, 1].into());
+        });
+        let left =
+            "no EndpointSlice; ClusterSetIP 10.96.0.1 is left to the Service with that address";
+        assert_eq!(message, left);
         let no_ports = outcome(&[], refuse(RejectionReason::PortInvalid, "because"));
         assert_eq!(no_ports, (ImportState::Refusing, "because".to_owned()));
     }

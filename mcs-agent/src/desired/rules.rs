@@ -6,10 +6,11 @@ use super::{
     full_round::{self, Evaluation},
     partial_round::PartialRound,
     round::{Round, new_rejections},
+    service::AssignedClaim,
     totals::Totals,
 };
 use crate::{
-    model::{DesiredChanges, DesiredState, ImportReport, ImportState, NodeContext, ServiceImport},
+    model::{DesiredChanges, DesiredState, LeftAloneReason, NodeContext, ServiceImport},
     store::{DirtyObjects, Snapshot},
 };
 
@@ -78,10 +79,31 @@ impl Rules {
     /// Whether an import's slices now change who serves it, or the reason why it is left alone.
     fn changes_eligibility(&self, import: &ServiceImport, snapshot: &Snapshot) -> bool {
         let coverage = Coverage::of(import, snapshot.slices(&import.key));
-        let is_left_alone = |report: &&ImportReport| report.state == ImportState::LeftAlone;
-        let report = self.latest.desired.report(&import.key).filter(is_left_alone);
-        let before = report.map(|report| &*report.message);
         let now = eligibility::why_left_alone(import, &coverage);
-        now.as_ref().map(|why| &*why.message) != before
+        if let Some(before) = self.latest.claims.get(&import.key) {
+            return now.is_some() || self.changes_claim(before, import, coverage.has_slices());
+        }
+        let before = self.latest.desired.report(&import.key);
+        match before.and_then(|report| report.left_alone.zip(Some(&report.message))) {
+            Some((LeftAloneReason::ServiceRange, _)) if now.is_none() => coverage.has_slices(),
+            Some((_, message)) => now.is_none_or(|now| now.message != *message),
+            None => now.is_some(),
+        }
+    }
+
+    /// Whether an import claims other VIPs or gets other frontends, since it has its first slice or has lost
+    /// its last one.
+    fn changes_claim(
+        &self,
+        before: &AssignedClaim,
+        import: &ServiceImport,
+        has_slices: bool,
+    ) -> bool {
+        let AssignedClaim { claim, assignment, .. } = before;
+        let yields = || eligibility::yields_to_services(import, has_slices);
+        claim.has_slices != has_slices
+            && (assignment.is_contested
+                || !claim.left_vips.is_empty()
+                || (yields() && claim.vips.iter().any(|vip| self.node.may_be_service(*vip))))
     }
 }

@@ -31,6 +31,8 @@ pub(super) struct Service<'a> {
     /// As in [`Assignment`].
     pub(super) has_vip: bool,
     pub(super) has_slices: bool,
+    /// As in [`Claim`].
+    pub(super) left_vips: Vec<IpAddr>,
     /// Of the import itself.
     pub(super) problems: Vec<ObjectProblem>,
     /// Of its slices.
@@ -74,6 +76,7 @@ impl AssignedClaim {
             frontends,
             has_vip: assignment.has_vip,
             has_slices: slices.has_slices,
+            left_vips: claim.left_vips.clone(),
             problems: problems.clone(),
             slice_rejections,
         }

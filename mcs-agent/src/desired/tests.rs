@@ -1,11 +1,11 @@
 //! Tests of all rules together: objects in, frontends and reports out.
 
-use super::compute;
+use super::{Rules, compute};
 use crate::{
     model::{
         Capacity, DesiredState, EndpointSlice, EventBatch, ImportState, Kind, NodeContext, Object,
         ObjectEvent, ObjectRef, RejectionReason, ServiceImport,
-        fixture::{endpoint, import, key, slice, snapshot},
+        fixture::{endpoint, import, key, plain_node, slice, snapshot},
     },
     store::ObjectStore,
 };
@@ -23,7 +23,7 @@ fn west() -> EndpointSlice {
 }
 
 fn desired(objects: impl IntoIterator<Item = Object>) -> DesiredState {
-    compute(&snapshot(objects), &NodeContext::default(), &DesiredState::default())
+    compute(&snapshot(objects), &plain_node(), &DesiredState::default())
 }
 
 /// One line per frontend: `VIP -> cluster/backend ...`.
@@ -162,7 +162,7 @@ fn a_rejected_update_withdraws_what_the_object_made() {
     let mut apply = |import: ServiceImport| {
         let events = vec![ObjectEvent::Apply(import.into())];
         store.apply(EventBatch { events, ..EventBatch::default() });
-        compute(&store.snapshot(), &NodeContext::default(), &DesiredState::default())
+        compute(&store.snapshot(), &plain_node(), &DesiredState::default())
     };
     assert_eq!(apply(web()).vips.len(), 1);
     let desired = apply(ServiceImport { session_affinity: Some("Always".to_owned()), ..web() });
@@ -189,7 +189,7 @@ fn reports_what_cannot_be_read() {
         malformed(Kind::ServiceImport, "shop/broken"),
     ];
     store.apply(EventBatch { events, ..EventBatch::default() });
-    let desired = compute(&store.snapshot(), &NodeContext::default(), &DesiredState::default());
+    let desired = compute(&store.snapshot(), &plain_node(), &DesiredState::default());
     assert_eq!(
         rejections(&desired),
         [
@@ -222,11 +222,8 @@ fn an_endpoint_that_is_a_vip_makes_way_for_the_next_best() {
 }
 
 #[test]
-fn an_endpoint_may_be_this_node() {
-    let node = NodeContext {
-        node_addresses: ["10.1.0.1".parse().unwrap()].into(),
-        ..NodeContext::default()
-    };
+fn an_endpoint_may_be_this_plain_node() {
+    let node = NodeContext { node_addresses: ["10.1.0.1".parse().unwrap()].into(), ..plain_node() };
     let objects: [Object; 2] = [web().into(), east().address("10.1.0.1").into()];
     let desired = compute(&snapshot(objects), &node, &DesiredState::default());
     assert_eq!(frontends(&desired), ["10.0.0.1:80/TCP -> east/10.1.0.1:8080"]);
@@ -253,7 +250,7 @@ fn local_without_identity_refuses_every_client() {
     let node = NodeContext {
         node_name: Some("n1".to_owned()),
         cluster_id: Some("east".to_owned()),
-        ..NodeContext::default()
+        ..plain_node()
     };
     let known = compute(&snapshot(objects()), &node, &DesiredState::default());
     assert_eq!(frontends(&known), ["10.0.0.1:80/TCP -> east/10.1.0.1:8080"]);
@@ -264,7 +261,7 @@ fn local_without_identity_refuses_every_client() {
 fn what_exceeds_the_capacity_affects_nothing_else() {
     let node = NodeContext {
         capacity: Capacity { frontends: 2, endpoints: 2, clusters: 2 },
-        ..NodeContext::default()
+        ..plain_node()
     };
     let objects: [Object; 5] = [
         web().created(1).into(),
@@ -304,4 +301,63 @@ fn reports_and_rejections_are_sorted() {
         ["a/web", "b/web"]
             .map(|name| (format!("ServiceImport {name}"), RejectionReason::VipForbidden))
     );
+}
+
+/// The holder of every frontend of the desired state, by round of the rules.
+fn holder(rules: &Rules) -> Vec<String> {
+    rules.desired().frontends.values().map(|frontend| frontend.import.to_string()).collect()
+}
+
+#[test]
+fn an_import_with_slices_goes_before_an_older_one_without() {
+    let old = import("broker/web").created(1).ip("10.0.0.1").port("http", 80);
+    let young = web().created(2);
+    let mut store = ObjectStore::default();
+    let mut rules = Rules::default();
+    let mut holder_after = |event: ObjectEvent| {
+        store.apply(EventBatch { events: vec![event], ..EventBatch::default() });
+        rules.evaluate(&store.snapshot(), &store.take_dirty(), &plain_node(), None);
+        holder(&rules)
+    };
+    let of_old = || slice("broker/web-a", "web").into();
+    let gone =
+        |name: &str| ObjectEvent::Delete(ObjectRef { kind: Kind::EndpointSlice, key: key(name) });
+    holder_after(ObjectEvent::Apply(young.into()));
+    assert_eq!(holder_after(ObjectEvent::Apply(old.into())), ["broker/web"], "none has slices");
+    assert_eq!(holder_after(ObjectEvent::Apply(east().into())), ["shop/web"], "the younger has");
+    assert_eq!(holder_after(ObjectEvent::Apply(of_old())), ["broker/web"], "both have");
+    assert_eq!(holder_after(gone("broker/web-a")), ["shop/web"], "the older has none again");
+    assert_eq!(holder_after(gone("shop/web-east")), ["broker/web"], "none has");
+}
+
+#[test]
+fn only_slices_that_change_who_serves_need_a_full_round() {
+    let first_slice = |import: ServiceImport, others: Vec<Object>, node: &NodeContext| {
+        let mut store = ObjectStore::default();
+        let mut rules = Rules::default();
+        let objects = others.into_iter().chain([import.into()]).map(ObjectEvent::Apply).collect();
+        store.apply(EventBatch { events: objects, ..EventBatch::default() });
+        rules.evaluate(&store.snapshot(), &store.take_dirty(), node, None);
+        let slice = ObjectEvent::Apply(east().into());
+        store.apply(EventBatch { events: vec![slice], ..EventBatch::default() });
+        rules.needs_full_round(&store.snapshot(), store.dirty())
+    };
+    let inside = NodeContext {
+        service_ranges: Some(["10.0.0.0/24".parse().unwrap()].into()),
+        ..NodeContext::default()
+    };
+    let derived = ServiceImport { derived_service: Some("derived".to_owned()), ..web() };
+    let same_vip = import("other/web").ip("10.0.0.1").port("http", 80);
+    for (import, others, node, expected) in [
+        (web(), vec![], plain_node(), false),
+        (web().ip("10.0.0.2"), vec![], plain_node(), false),
+        (derived, vec![], plain_node(), true),
+        (web(), vec![same_vip.into()], plain_node(), true),
+        (web(), vec![], inside.clone(), true),
+        (web().ip("10.96.0.1"), vec![], inside, true),
+        (web(), vec![], NodeContext::default(), true),
+    ] {
+        let needed = first_slice(import.clone(), others, &node);
+        assert_eq!(needed, expected, "{import:?} {:?}", node.service_ranges);
+    }
 }

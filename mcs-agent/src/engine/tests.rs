@@ -14,7 +14,7 @@ use super::{
 use crate::{
     model::{
         EndpointSlice, Object, ObjectEvent, ObjectRef, ServiceImport,
-        fixture::{import, key, slice},
+        fixture::{import, key, plain_node, slice},
     },
     reconcile::{MapContents, Pruning, plan},
 };
@@ -38,7 +38,7 @@ impl World {
 
     /// An agent that finds these maps.
     fn on(maps: GrowableMemoryMaps) -> Self {
-        let node = NodeContext { capacity: BOUND, ..NodeContext::default() };
+        let node = NodeContext { capacity: BOUND, ..plain_node() };
         let (engine, findings) = Engine::start(&maps, node, SystemTime::now()).expect("in memory");
         assert_eq!(findings, []);
         Self { engine, maps, now: Cell::new(Instant::now()), tick: Duration::ZERO }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use ipnet::IpNet;
+
 use super::{
     Endpoint, EndpointSlice, EventBatch, Hints, ImportPort, NodeContext, Object, ObjectEvent,
     ObjectKey, ServiceImport, ServiceType, SlicePort, Timestamp,
@@ -26,6 +28,12 @@ impl From<EndpointSlice> for Object {
     fn from(slice: EndpointSlice) -> Self {
         Self::Slice(slice)
     }
+}
+
+/// A node of a cluster whose Services have addresses that no test uses.
+pub(crate) fn plain_node() -> NodeContext {
+    let range: IpNet = "172.30.0.0/16".parse().expect("a range");
+    NodeContext { service_ranges: Some([range].into()), ..NodeContext::default() }
 }
 
 /// The key that displays as `name`.

@@ -35,10 +35,14 @@ pub struct KubernetesOptions {
     pub import_group: String,
     /// A label selector of ServiceImports.
     pub import_selector: Option<String>,
-    /// The Node whose zone is watched.
-    pub zone_of: Option<String>,
+    /// The Node whose zone and pod ranges are watched.
+    pub node: Option<String>,
+    /// Whether its zone is needed. If not, the right to read Nodes may be missing.
+    pub zone: bool,
     /// Whether the ClusterProperty with the cluster's id is watched (KEP-2149).
     pub cluster_id: bool,
+    /// Whether the ServiceCIDRs are watched. The cluster need not have them, and the right may be missing.
+    pub service_ranges: bool,
 }
 
 /// A kubeconfig and one of its contexts.
@@ -57,8 +61,8 @@ impl fmt::Display for KubeconfigFile {
     }
 }
 
-/// Watches the ServiceImports and imported EndpointSlices of a cluster, this node's zone and the
-/// cluster's id.
+/// Watches the ServiceImports and imported EndpointSlices of a cluster, this node's Node, the cluster's id
+/// and its ServiceCIDRs.
 ///
 /// It sends no object event before it has read everything once. While the API server does not answer, it
 /// sends no change: a missing answer is not an empty list.
@@ -72,22 +76,17 @@ pub struct KubernetesSource {
 struct WatchTargets {
     imports: WatchTarget,
     slices: WatchTarget,
-    zone: Option<WatchTarget>,
+    node: Option<WatchTarget>,
     cluster_id: Option<WatchTarget>,
+    service_ranges: Option<WatchTarget>,
 }
 
 impl KubernetesSource {
     /// A source that has made no request yet.
     pub async fn new(options: KubernetesOptions) -> Result<Self, AccessError> {
         let (access, url) = ApiAccess::new(options.kubeconfig.clone()).await?;
-        let targets = WatchTargets::new(options);
-        let state = ClusterState::new(
-            format!("Kubernetes at {url}"),
-            &targets.imports,
-            &targets.slices,
-            targets.zone.as_ref(),
-            targets.cluster_id.as_ref(),
-        );
+        let targets = WatchTargets::new(&options);
+        let state = ClusterState::new(format!("Kubernetes at {url}"), &targets);
         Ok(Self { access, state, targets })
     }
 
@@ -129,9 +128,16 @@ async fn watch(access: &ApiAccess, targets: WatchTargets, updates: mpsc::Sender<
     };
     let watches = async {
         sleep(START_SPREAD.mul_f64(fastrand::f64())).await;
-        let watch_zone = async {
-            if let Some(target) = targets.zone {
-                ResourceWatch::new(access, target, updates.clone(), ClusterUpdate::Zone)
+        let watch_node = async {
+            if let Some(target) = targets.node {
+                ResourceWatch::new(access, target, updates.clone(), ClusterUpdate::Node)
+                    .run()
+                    .await;
+            }
+        };
+        let watch_service_ranges = async {
+            if let Some(target) = targets.service_ranges {
+                ResourceWatch::new(access, target, updates.clone(), ClusterUpdate::ServiceRanges)
                     .run()
                     .await;
             }
@@ -148,17 +154,18 @@ async fn watch(access: &ApiAccess, targets: WatchTargets, updates: mpsc::Sender<
                 .run(),
             ResourceWatch::new(access, targets.slices, updates.clone(), ClusterUpdate::Slices)
                 .run(),
-            watch_zone,
+            watch_node,
             watch_cluster_id,
+            watch_service_ranges,
         );
     };
     tokio::join!(servers, watches);
 }
 
 impl WatchTargets {
-    fn new(options: KubernetesOptions) -> Self {
+    fn new(options: &KubernetesOptions) -> Self {
         const MCS_VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
-        let KubernetesOptions { import_group, import_selector, zone_of, cluster_id, .. } = options;
+        let KubernetesOptions { import_group, import_selector, node, zone, .. } = options;
         let all = |group: &str, versions: &[&str], kind: &str, plural: &str| {
             let version = |version: &&str| {
                 let kind = GroupVersionKind::gvk(group, version, kind);
@@ -168,25 +175,34 @@ impl WatchTargets {
                 versions: versions.iter().map(version).collect(),
                 labels: None,
                 fields: None,
+                without: None,
             }
         };
         let named = |name: &str| Some(format!("metadata.name={name}"));
         Self {
             imports: WatchTarget {
-                labels: import_selector,
-                ..all(&import_group, &MCS_VERSIONS, "ServiceImport", "serviceimports")
+                labels: import_selector.clone(),
+                ..all(import_group, &MCS_VERSIONS, "ServiceImport", "serviceimports")
             },
             slices: WatchTarget {
                 labels: Some(SERVICE_NAME_LABEL.to_owned()),
                 ..all("discovery.k8s.io", &["v1"], "EndpointSlice", "endpointslices")
             },
-            zone: zone_of.map(|node| WatchTarget {
-                fields: named(&node),
+            node: node.as_ref().map(|node| WatchTarget {
+                fields: named(node),
+                without: (!zone).then_some("the agent does not know the addresses of its pods"),
                 ..all("", &["v1"], "Node", "nodes")
             }),
-            cluster_id: cluster_id.then(|| WatchTarget {
+            cluster_id: options.cluster_id.then(|| WatchTarget {
                 fields: named("cluster.clusterset.k8s.io"),
                 ..all("about.k8s.io", &MCS_VERSIONS, "ClusterProperty", "clusterproperties")
+            }),
+            service_ranges: options.service_ranges.then(|| WatchTarget {
+                without: Some(
+                    "the Service range is unknown, so imports without EndpointSlices are left alone: \
+                     grant list and watch, or set --service-cidr",
+                ),
+                ..all("networking.k8s.io", &["v1"], "ServiceCIDR", "servicecidrs")
             }),
         }
     }

@@ -19,6 +19,9 @@ struct Description {
     zone: Option<String>,
     cluster_id: Option<String>,
     vip_cidr: Vec<IpNet>,
+    /// Without a range, it is unknown.
+    service_cidr: Option<BTreeSet<IpNet>>,
+    pod_cidr: BTreeSet<IpNet>,
     api_server: BTreeSet<IpAddr>,
     frontends: Option<u32>,
     endpoints: Option<u32>,
@@ -28,7 +31,17 @@ struct Description {
 
 /// A node without flags.
 pub(super) fn plain() -> NodeContext {
-    NodeContext { capacity: CAPACITY, ..NodeContext::default() }
+    NodeContext {
+        capacity: CAPACITY,
+        service_ranges: service_ranges(None),
+        ..NodeContext::default()
+    }
+}
+
+/// The ranges, or one in which no scenario has an address. `None` if the list is empty.
+fn service_ranges(listed: Option<BTreeSet<IpNet>>) -> Option<BTreeSet<IpNet>> {
+    let ranges = listed.unwrap_or_else(|| "172.30.0.0/16".parse().into_iter().collect());
+    (!ranges.is_empty()).then_some(ranges)
 }
 
 /// A node described in YAML.
@@ -46,6 +59,7 @@ pub(super) fn parse(text: &str) -> anyhow::Result<NodeContext> {
             endpoints: node.endpoints.unwrap_or(CAPACITY.endpoints),
             clusters: node.clusters.unwrap_or(CAPACITY.clusters),
         },
-        ..NodeContext::default()
+        service_ranges: service_ranges(node.service_cidr),
+        pod_ranges: node.pod_cidr,
     })
 }

@@ -170,6 +170,7 @@ impl Story {
             zone: Some("z1".to_owned()),
             cluster_id: Some("home".to_owned()),
             node_addresses: [[10, 0, 0, 66].into()].into(),
+            service_ranges: Some(["10.0.0.1/32".parse()?, "fd00::1/128".parse()?].into()),
             capacity: self.capacity,
             ..NodeContext::default()
         };

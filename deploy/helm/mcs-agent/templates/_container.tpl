@@ -126,6 +126,9 @@ httpGet:
 {{- range .Values.vipCidrs }}
 - --vip-cidr={{ . }}
 {{- end }}
+{{- range .Values.serviceCidrs }}
+- --service-cidr={{ . }}
+{{- end }}
 - --socket-lb={{ .Values.socketLb }}
 - --tc={{ .Values.tc.mode }}
 - --tc-attach={{ .Values.tc.attach }}

@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, fmt, marker::PhantomData};
 
+use ipnet::IpNet;
 use kube::{
     Resource,
     api::{ApiResource, ObjectMeta},
@@ -168,20 +169,46 @@ fn decode_object(kind: Kind, key: ObjectKey, object: &Value) -> Result<Option<Ob
     objects::decode(kind, key, object).map_err(|error| error.to_string())
 }
 
-/// Decodes a Node to its zone.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) struct ZoneDecoder;
-
-impl ZoneDecoder {
-    const LABEL: &str = "topology.kubernetes.io/zone";
+/// What the agent uses of its Node.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct NodeValues {
+    pub(super) zone: Option<String>,
+    pub(super) pod_ranges: Vec<IpNet>,
 }
 
-impl Decoder for ZoneDecoder {
-    type Value = Option<String>;
+/// Decodes a Node.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct NodeDecoder;
+
+impl NodeDecoder {
+    const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
+}
+
+impl Decoder for NodeDecoder {
+    type Value = NodeValues;
 
     fn decode(_: ObjectKey, node: &Value) -> Result<Self::Value, String> {
-        Ok(non_empty(&node["metadata"]["labels"][Self::LABEL]))
+        let zone = non_empty(&node["metadata"]["labels"][Self::ZONE_LABEL]);
+        Ok(NodeValues { zone, pod_ranges: ranges(&node["spec"]["podCIDRs"]) })
     }
+}
+
+/// Decodes a ServiceCIDR to its ranges.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct ServiceRangeDecoder;
+
+impl Decoder for ServiceRangeDecoder {
+    type Value = Vec<IpNet>;
+
+    fn decode(_: ObjectKey, object: &Value) -> Result<Self::Value, String> {
+        Ok(ranges(&object["spec"]["cidrs"]))
+    }
+}
+
+/// The API server has checked them.
+fn ranges(list: &Value) -> Vec<IpNet> {
+    let texts = list.as_array().into_iter().flatten().filter_map(Value::as_str);
+    texts.filter_map(|text| text.parse().ok()).collect()
 }
 
 /// Decodes a ClusterProperty (KEP-2149) to its value.
@@ -251,11 +278,25 @@ mod tests {
             (json!(null), None),
         ] {
             let node = json!({"metadata": {"name": "n1", "labels": labels}});
-            let read: WatchedObject<ZoneDecoder> = from_value(node).unwrap();
-            assert_eq!(read.decoded, Ok(zone.map(str::to_owned)), "{labels}");
+            let read: WatchedObject<NodeDecoder> = from_value(node).unwrap();
+            let expected = NodeValues { zone: zone.map(str::to_owned), pod_ranges: vec![] };
+            assert_eq!(read.decoded, Ok(expected), "{labels}");
         }
         let property = json!({"metadata": {"name": "id"}, "spec": {"value": "east"}});
         let read: WatchedObject<PropertyDecoder> = from_value(property).unwrap();
         assert_eq!(read.decoded, Ok(Some("east".to_owned())));
+    }
+
+    #[test]
+    fn ranges_of_pods_and_services_are_read() {
+        let listed = || json!(["10.244.3.0/24", "fd00:244:3::/64"]);
+        let expected: Vec<IpNet> =
+            ["10.244.3.0/24", "fd00:244:3::/64"].map(|range| range.parse().unwrap()).into();
+        let node = json!({"metadata": {"name": "n1"}, "spec": {"podCIDRs": listed()}});
+        let node: WatchedObject<NodeDecoder> = from_value(node).unwrap();
+        assert_eq!(node.decoded.unwrap().pod_ranges, expected);
+        let service = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": listed()}});
+        let service: WatchedObject<ServiceRangeDecoder> = from_value(service).unwrap();
+        assert_eq!(service.decoded, Ok(expected));
     }
 }

@@ -7,8 +7,14 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use ipnet::IpNet;
+
 use super::{
-    decoder::{Decoder, ImportDecoder, PropertyDecoder, SliceDecoder, WatchedObject, ZoneDecoder},
+    WatchTargets,
+    decoder::{
+        Decoder, ImportDecoder, NodeDecoder, NodeValues, PropertyDecoder, ServiceRangeDecoder,
+        SliceDecoder, WatchedObject,
+    },
     watch::{ResourceEvent, WatchTarget},
 };
 use crate::model::{
@@ -21,8 +27,9 @@ use crate::model::{
 pub(super) enum ClusterUpdate {
     Imports(ResourceEvent<ImportDecoder>),
     Slices(ResourceEvent<SliceDecoder>),
-    Zone(ResourceEvent<ZoneDecoder>),
+    Node(ResourceEvent<NodeDecoder>),
     ClusterId(ResourceEvent<PropertyDecoder>),
+    ServiceRanges(ResourceEvent<ServiceRangeDecoder>),
     ApiServers(BTreeSet<IpAddr>),
 }
 
@@ -35,9 +42,11 @@ pub(super) struct ClusterState {
     imports: ObjectList,
     slices: ObjectList,
     /// `None` if no Node is watched.
-    zone: Option<SingleValue>,
+    node: Option<ValueList<NodeValues>>,
     /// `None` if no ClusterProperty is watched.
-    cluster_id: Option<SingleValue>,
+    cluster_id: Option<ValueList<Option<String>>>,
+    /// `None` if no ServiceCIDR is watched.
+    service_ranges: Option<ValueList<Vec<IpNet>>>,
     api_servers: BTreeSet<IpAddr>,
     /// Whether the object events have begun.
     synced: bool,
@@ -53,8 +62,10 @@ struct WatchedResource {
     versions: Vec<String>,
     /// The version of the latest list.
     version: Option<String>,
-    /// Whether it was listed once.
+    /// Whether it was listed once, or is known to be unavailable and not needed.
     synced: bool,
+    /// As in [`WatchTarget`].
+    without: Option<&'static str>,
     /// Why it cannot be read now.
     failure: Option<String>,
     /// The time of the last answer before that failure.
@@ -69,27 +80,23 @@ struct ObjectList {
     objects: BTreeMap<ObjectKey, Result<Object, String>>,
 }
 
-/// A resource with one object, of which one value is used.
-struct SingleValue {
+/// A resource with few objects, of each of which one value is used. A cluster need not have it.
+struct ValueList<V> {
     resource: WatchedResource,
-    value: Option<String>,
+    values: BTreeMap<ObjectKey, V>,
 }
 
 impl ClusterState {
     /// The state before the first event.
-    pub(super) fn new(
-        name: String,
-        imports: &WatchTarget,
-        slices: &WatchTarget,
-        zone: Option<&WatchTarget>,
-        cluster_id: Option<&WatchTarget>,
-    ) -> Self {
+    pub(super) fn new(name: String, targets: &WatchTargets) -> Self {
+        let WatchTargets { imports, slices, node, cluster_id, service_ranges } = targets;
         Self {
             name,
             imports: ObjectList::new(Kind::ServiceImport, imports),
             slices: ObjectList::new(Kind::EndpointSlice, slices),
-            zone: zone.map(SingleValue::new),
-            cluster_id: cluster_id.map(SingleValue::new),
+            node: node.as_ref().map(ValueList::new),
+            cluster_id: cluster_id.as_ref().map(ValueList::new),
+            service_ranges: service_ranges.as_ref().map(ValueList::new),
             api_servers: BTreeSet::new(),
             synced: false,
             last: None,
@@ -102,17 +109,10 @@ impl ClusterState {
         let mut events = match update {
             ClusterUpdate::Imports(event) => self.imports.apply(event, synced),
             ClusterUpdate::Slices(event) => self.slices.apply(event, synced),
-            ClusterUpdate::Zone(event) => {
-                if let Some(zone) = &mut self.zone {
-                    zone.apply(event);
-                }
-                Vec::new()
-            }
-            ClusterUpdate::ClusterId(event) => {
-                if let Some(cluster_id) = &mut self.cluster_id {
-                    cluster_id.apply(event);
-                }
-                Vec::new()
+            ClusterUpdate::Node(event) => apply_values(self.node.as_mut(), event),
+            ClusterUpdate::ClusterId(event) => apply_values(self.cluster_id.as_mut(), event),
+            ClusterUpdate::ServiceRanges(event) => {
+                apply_values(self.service_ranges.as_mut(), event)
             }
             ClusterUpdate::ApiServers(addresses) => {
                 self.api_servers = addresses;
@@ -132,19 +132,26 @@ impl ClusterState {
     }
 
     fn resources(&self) -> impl Iterator<Item = &WatchedResource> {
-        let values = [&self.zone, &self.cluster_id].into_iter().flatten();
+        let values = [
+            self.node.as_ref().map(|node| &node.resource),
+            self.cluster_id.as_ref().map(|cluster_id| &cluster_id.resource),
+            self.service_ranges.as_ref().map(|ranges| &ranges.resource),
+        ];
         let lists = [&self.imports, &self.slices].map(|list| &list.resource);
-        lists.into_iter().chain(values.map(|value| &value.resource))
+        lists.into_iter().chain(values.into_iter().flatten())
     }
 
     fn node(&self) -> NodeFacts {
-        let value =
-            |value: &Option<SingleValue>| value.as_ref().and_then(|value| value.value.clone());
+        let node = self.node.as_ref().and_then(ValueList::first);
+        let ranges = self.service_ranges.iter().flat_map(|ranges| ranges.values.values());
+        let ranges: BTreeSet<IpNet> = ranges.flatten().copied().collect();
         NodeFacts {
-            zone: value(&self.zone),
-            cluster_id: value(&self.cluster_id),
+            zone: node.and_then(|node| node.zone.clone()),
+            cluster_id: self.cluster_id.as_ref().and_then(ValueList::first).cloned().flatten(),
             api_servers: self.api_servers.clone(),
-            ..NodeFacts::default()
+            // Every cluster has a range. Without an object, the API server has not written it yet.
+            service_ranges: (!ranges.is_empty()).then_some(ranges),
+            pod_ranges: node.into_iter().flat_map(|node| &node.pod_ranges).copied().collect(),
         }
     }
 
@@ -169,6 +176,7 @@ impl WatchedResource {
             versions: target.versions.iter().map(|api| api.version.clone()).collect(),
             version: None,
             synced: false,
+            without: target.without,
             failure: None,
             last_heard: None,
         }
@@ -184,9 +192,10 @@ impl WatchedResource {
             }
             ResourceEvent::Changed(_) | ResourceEvent::Deleted(_) => {}
             ResourceEvent::Recovered => self.failure = None,
-            ResourceEvent::Failing { reason, last_heard } => {
+            ResourceEvent::Failing { reason, is_forbidden, last_heard } => {
                 self.failure = Some(reason.clone());
                 self.last_heard = *last_heard;
+                self.synced |= *is_forbidden && self.without.is_some();
             }
             ResourceEvent::NotServed { last_heard } => {
                 let versions = self.versions.join(" or ");
@@ -213,10 +222,10 @@ impl WatchedResource {
     }
 
     fn problem(&self) -> Option<SourceProblem> {
-        let consequence = if self.synced {
-            "the agent keeps using what it last read"
-        } else {
-            "the agent changes nothing until it can read it"
+        let consequence = match (self.without, &self.version) {
+            (_, None) if !self.synced => "the agent changes nothing until it can read it",
+            (Some(without), None) => without,
+            _ => "the agent keeps using what it last read",
         };
         let failure = self.failure.as_ref()?;
         let message = format!("{failure}; {consequence}");
@@ -299,21 +308,44 @@ where
     Some((key, object.decoded.transpose()?))
 }
 
-impl SingleValue {
+/// Applies an event to a resource that is watched. None of its events is an object event.
+fn apply_values<D: Decoder>(
+    values: Option<&mut ValueList<D::Value>>,
+    event: ResourceEvent<D>,
+) -> Vec<ObjectEvent> {
+    if let Some(values) = values {
+        values.apply(event);
+    }
+    Vec::new()
+}
+
+impl<V> ValueList<V> {
     fn new(target: &WatchTarget) -> Self {
-        Self { resource: WatchedResource::new(target), value: None }
+        Self { resource: WatchedResource::new(target), values: BTreeMap::new() }
     }
 
-    fn apply<D: Decoder<Value = Option<String>>>(&mut self, event: ResourceEvent<D>) {
+    fn first(&self) -> Option<&V> {
+        self.values.values().next()
+    }
+
+    fn apply<D: Decoder<Value = V>>(&mut self, event: ResourceEvent<D>) {
         self.resource.record(&event);
         match event {
             ResourceEvent::Listed { objects, .. } => {
-                self.value = objects.into_iter().next().and_then(|one| one.decoded.ok()).flatten();
+                let value = |object: WatchedObject<D>| Some((object.key(), object.decoded.ok()?));
+                self.values = objects.into_iter().filter_map(value).collect();
             }
-            ResourceEvent::Changed(object) => self.value = object.decoded.ok().flatten(),
-            ResourceEvent::Deleted(_) => self.value = None,
-            // A cluster need not have the resource.
-            ResourceEvent::NotServed { .. } if self.value.is_none() => {
+            ResourceEvent::Changed(object) => {
+                let key = object.key();
+                match object.decoded {
+                    Ok(value) => self.values.insert(key, value),
+                    Err(_) => self.values.remove(&key),
+                };
+            }
+            ResourceEvent::Deleted(object) => {
+                self.values.remove(&object.key());
+            }
+            ResourceEvent::NotServed { .. } if self.values.is_empty() => {
                 self.resource.synced = true;
                 self.resource.failure = None;
             }
@@ -331,19 +363,36 @@ mod tests {
     use serde_json::{Value, from_value, json};
 
     use super::*;
-    use crate::source::kubernetes::{KubernetesOptions, WatchTargets};
+    use crate::source::kubernetes::KubernetesOptions;
 
-    fn state(zone: bool, cluster_id: bool) -> ClusterState {
-        let WatchTargets { imports, slices, zone: of_zone, cluster_id: of_cluster_id } =
-            WatchTargets::new(KubernetesOptions {
-                kubeconfig: None,
-                import_group: "multicluster.x-k8s.io".to_owned(),
-                import_selector: None,
-                zone_of: zone.then(|| "n1".to_owned()),
-                cluster_id,
-            });
-        let name = "Kubernetes".to_owned();
-        ClusterState::new(name, &imports, &slices, of_zone.as_ref(), of_cluster_id.as_ref())
+    fn state(node: bool, cluster_id: bool) -> ClusterState {
+        let options = KubernetesOptions {
+            kubeconfig: None,
+            import_group: "multicluster.x-k8s.io".to_owned(),
+            import_selector: None,
+            node: node.then(|| "n1".to_owned()),
+            zone: true,
+            cluster_id,
+            service_ranges: false,
+        };
+        ClusterState::new("Kubernetes".to_owned(), &WatchTargets::new(&options))
+    }
+
+    /// A state that needs neither the Node nor the ServiceCIDRs.
+    fn state_with_ranges() -> ClusterState {
+        let options = KubernetesOptions {
+            kubeconfig: None,
+            import_group: "multicluster.x-k8s.io".to_owned(),
+            import_selector: None,
+            node: Some("n1".to_owned()),
+            zone: false,
+            cluster_id: false,
+            service_ranges: true,
+        };
+        let mut state = ClusterState::new("Kubernetes".to_owned(), &WatchTargets::new(&options));
+        state.update(ClusterUpdate::Imports(listed([])));
+        state.update(ClusterUpdate::Slices(listed([])));
+        state
     }
 
     fn decode<D: Decoder>(object: Value) -> WatchedObject<D> {
@@ -409,10 +458,11 @@ mod tests {
         quiet(ClusterUpdate::Imports(ResourceEvent::Changed(import("late"))));
         quiet(ClusterUpdate::Slices(ResourceEvent::Failing {
             reason: "no".to_owned(),
+            is_forbidden: true,
             last_heard: None,
         }));
         quiet(ClusterUpdate::Slices(listed([slice("web-a", "web"), slice("none", "")])));
-        quiet(ClusterUpdate::Zone(listed([decode(json!({
+        quiet(ClusterUpdate::Node(listed([decode(json!({
             "metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zone": "z1"}},
         }))])));
         let batch =
@@ -459,6 +509,7 @@ mod tests {
             let last_heard = Some(UNIX_EPOCH + Duration::from_millis(7500));
             ClusterUpdate::Imports(ResourceEvent::Failing {
                 reason: "forbidden".to_owned(),
+                is_forbidden: true,
                 last_heard,
             })
         };
@@ -513,5 +564,61 @@ mod tests {
         assert_eq!(batch.node.api_servers, servers);
         assert_eq!(batch.status.name, "Kubernetes");
         assert_eq!(state.update(ClusterUpdate::ApiServers(servers)), None);
+    }
+
+    #[test]
+    fn ranges_of_services_and_pods_are_facts() {
+        let ranges = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        let service = |name: &str, range: &str| {
+            decode(json!({"metadata": {"name": name}, "spec": {"cidrs": [range]}}))
+        };
+        let mut state = state_with_ranges();
+        let listing = listed([service("kubernetes", "10.96.0.0/16")]);
+        assert_eq!(events(state.update(ClusterUpdate::ServiceRanges(listing))), [""; 0]);
+        let node = json!({"metadata": {"name": "n1"}, "spec": {"podCIDRs": ["10.244.1.0/24"]}});
+        let batch = state.update(ClusterUpdate::Node(listed([decode(node)]))).unwrap();
+        assert_eq!(batch.node.service_ranges, Some(ranges(&["10.96.0.0/16"])));
+        assert_eq!(batch.node.pod_ranges, ranges(&["10.244.1.0/24"]));
+        assert_eq!(batch.node.zone, None);
+        assert_eq!(batch.events.len(), 2, "everything was read");
+
+        let more = ResourceEvent::Changed(service("more", "10.112.0.0/16"));
+        let batch = state.update(ClusterUpdate::ServiceRanges(more)).unwrap();
+        assert_eq!(batch.node.service_ranges, Some(ranges(&["10.96.0.0/16", "10.112.0.0/16"])));
+        let gone = ResourceEvent::Deleted(service("more", "10.112.0.0/16"));
+        let batch = state.update(ClusterUpdate::ServiceRanges(gone)).unwrap();
+        assert_eq!(batch.node.service_ranges, Some(ranges(&["10.96.0.0/16"])));
+    }
+
+    #[test]
+    fn what_is_not_needed_may_be_forbidden_or_absent() {
+        let forbidden = || "servicecidrs is forbidden".to_owned();
+        let failing = |is_forbidden| {
+            let reason = forbidden();
+            let event = ResourceEvent::Failing { reason, is_forbidden, last_heard: None };
+            ClusterUpdate::ServiceRanges(event)
+        };
+        let node = || ClusterUpdate::Node(listed([]));
+        let absent = ClusterUpdate::ServiceRanges(ResourceEvent::NotServed { last_heard: None });
+        for (update, is_read, problems) in
+            [(failing(true), true, 1), (failing(false), false, 1), (absent, true, 0)]
+        {
+            let mut state = state_with_ranges();
+            state.update(node());
+            let batch = state.update(update.clone()).unwrap();
+            assert_eq!(!batch.events.is_empty(), is_read, "{update:?}");
+            assert_eq!(batch.node.service_ranges, None);
+            assert_eq!(batch.status.problems.len(), problems, "{update:?}");
+            let says = |part| batch.status.problems.iter().any(|one| one.message.contains(part));
+            assert_eq!(says("set --service-cidr"), is_read && problems > 0, "{update:?}");
+        }
+        // A right that is withdrawn takes nothing away.
+        let mut state = state_with_ranges();
+        state.update(node());
+        let range = json!({"metadata": {"name": "a"}, "spec": {"cidrs": ["10.96.0.0/16"]}});
+        state.update(ClusterUpdate::ServiceRanges(listed([decode(range)])));
+        let batch = state.update(failing(true)).unwrap();
+        assert!(batch.node.service_ranges.is_some());
+        assert!(batch.status.problems[0].message.contains("keeps using"));
     }
 }

@@ -63,6 +63,8 @@ pub(super) struct WatchTarget {
     pub(super) labels: Option<String>,
     /// The `fieldSelector` of the requests.
     pub(super) fields: Option<String>,
+    /// The consequence if the agent lacks the right to read it. `None`: the agent needs the right.
+    pub(super) without: Option<&'static str>,
 }
 
 /// What a watch reports about its resource.
@@ -88,6 +90,8 @@ pub(super) enum ResourceEvent<D: Decoder> {
     Failing {
         /// The error, for people.
         reason: String,
+        /// Whether the agent lacks the right.
+        is_forbidden: bool,
         /// The time of the last answer about the resource.
         last_heard: Option<SystemTime>,
     },
@@ -123,8 +127,10 @@ pub(super) struct ResourceWatch<'a, D: Decoder, U> {
 /// The kind of failure that keeps the resource from being read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outage {
-    /// The API server answers with an error.
+    /// The API server answers with another error.
     ErrorAnswer,
+    /// The agent lacks the right.
+    Forbidden,
     /// The API server does not answer.
     NoAnswer,
 }
@@ -365,9 +371,12 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
                     self.backoff = BACKOFF.build();
                 }
                 code => {
-                    let outage =
-                        if code.is_some() { Outage::ErrorAnswer } else { Outage::NoAnswer };
-                    if (self.outage, outage) == (Some(Outage::NoAnswer), Outage::ErrorAnswer) {
+                    let outage = match code {
+                        None => Outage::NoAnswer,
+                        Some(403) => Outage::Forbidden,
+                        Some(_) => Outage::ErrorAnswer,
+                    };
+                    if self.outage == Some(Outage::NoAnswer) && outage != Outage::NoAnswer {
                         // The API server is starting and will soon serve everything.
                         self.backoff = BACKOFF.build();
                     }
@@ -418,7 +427,8 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
 
     async fn fail(&mut self, outage: Outage, reason: String) -> Result<(), ReceiverDropped> {
         self.outage = Some(outage);
-        self.send(ResourceEvent::Failing { reason, last_heard: self.last_heard }).await
+        let (is_forbidden, last_heard) = (outage == Outage::Forbidden, self.last_heard);
+        self.send(ResourceEvent::Failing { reason, is_forbidden, last_heard }).await
     }
 }
 

@@ -36,6 +36,7 @@ impl RunningWatch {
             let target = WatchTarget {
                 versions: ["v1beta1", "v1alpha1"].map(version).into(),
                 labels: Some("a=b".to_owned()),
+                without: None,
                 fields: None,
             };
             ResourceWatch::new(&access, target, sender, |event| event).run().await;
