@@ -239,7 +239,7 @@ impl Engine {
         if !is_settled {
             omit_incomplete_vips(&mut round.plan, &self.realized);
         }
-        round.removes_udp_backends = removes_udp_backends(&round.plan, &self.realized);
+        round.may_leave_stale_udp = may_leave_stale_udp(&round.plan, &self.realized);
         let applied = apply(&round.plan, maps, &mut self.realized);
         let applied = applied.map_err(anyhow::Error::from);
         let filled = if applied.is_ok() && self.store.synced() { maps.filled() } else { Ok(()) };
@@ -351,7 +351,7 @@ impl Engine {
 
     /// How much of the maps it takes.
     pub fn usage(&self) -> Usage {
-        Usage::of(&self.rules)
+        Usage::of(&self.rules, &self.realized)
     }
 
     /// The engine's model of what the maps contain.
@@ -404,10 +404,13 @@ fn omit_incomplete_vips(plan: &mut Plan, realized: &Realized) {
         .retain(|step| !matches!(step, Step::InsertVip(vip) if incomplete.contains(&vip.to_ip())));
 }
 
-/// Whether the plan removes a UDP backend that the maps contain.
-fn removes_udp_backends(plan: &Plan, realized: &Realized) -> bool {
+/// Whether the plan retires a UDP backend, or creates a UDP frontend: sockets may have other backends of an
+/// import that was there before.
+fn may_leave_stale_udp(plan: &Plan, realized: &Realized) -> bool {
+    let is_udp = |protocol| protocol == Protocol::Udp.number();
     plan.steps.iter().any(|step| match step {
-        Step::RetireBackend { id } => realized.frontend_of(*id).protocol == Protocol::Udp.number(),
+        Step::RetireBackend { id } => is_udp(realized.frontend_of(*id).protocol),
+        Step::InsertFrontend { key, .. } => is_udp(key.protocol),
         _ => false,
     })
 }

@@ -1,4 +1,4 @@
-//! Connected UDP sockets whose backend was removed. The kernel would go on sending their datagrams there, since it
+//! Connected UDP sockets whose backend no longer serves. The kernel would go on sending their datagrams there, since it
 //! runs no hook for them. So the agent destroys these sockets, and their owners get `ECONNABORTED`.
 //!
 //! The agent destroys a socket only if the programs have listed its connection, by its cookie, as one to a VIP

@@ -14,8 +14,11 @@ impl BackendState {
     pub const FREE: u8 = 0;
     /// Slots of its frontend name it.
     pub const ACTIVE: u8 = 1;
-    /// No slot names it any more. Its connections continue, and it gets no new ones.
+    /// No slot names it any more. Its TCP connections continue, and it gets no new ones.
     pub const RETIRED: u8 = 2;
+    /// No slot names it any more, but it still serves: UDP sockets and flows stay with it, and it gets no
+    /// new ones. An earlier version takes this for a retired backend.
+    pub const KEPT: u8 = 3;
 }
 
 /// Value of the array `backends`, at a backend id. Id 0 is never used.
@@ -47,13 +50,24 @@ const _: () = {
 crate::pod!(BackendRecord);
 
 impl BackendRecord {
-    /// Whether `remembered` still names this backend, as an active backend of `frontend`.
+    /// Whether `remembered` still names this backend, as an active or kept backend of `frontend`.
     #[inline(always)]
     #[must_use]
     pub fn still_serves(&self, frontend: u32, remembered: BackendRef) -> bool {
-        self.state == BackendState::ACTIVE
-            && self.frontend == frontend
-            && self.generation == remembered.generation
+        (self.state == BackendState::ACTIVE || self.state == BackendState::KEPT)
+            && self.is(frontend, remembered)
+    }
+
+    /// Whether `remembered` still names this backend, as an active backend of `frontend`.
+    #[inline(always)]
+    #[must_use]
+    pub fn takes_new_clients(&self, frontend: u32, remembered: BackendRef) -> bool {
+        self.state == BackendState::ACTIVE && self.is(frontend, remembered)
+    }
+
+    #[inline(always)]
+    fn is(&self, frontend: u32, remembered: BackendRef) -> bool {
+        self.frontend == frontend && self.generation == remembered.generation
     }
 }
 

@@ -107,9 +107,23 @@ pub fn pick<T: Arrays>(tables: &T, extent: Extent, random: u32) -> Option<Choice
     Some(Choice { chosen: BackendRef { id, generation: backend.generation }, backend })
 }
 
-/// The remembered backend, if it is still an active one of the frontend.
+/// The remembered backend, if it is still an active or kept one of the frontend: for sockets and flows
+/// that have it.
 #[inline(always)]
 pub fn recall<T: Arrays>(tables: &T, frontend: u32, remembered: BackendRef) -> Option<Choice> {
     let backend = tables.backend(remembered.id)?;
     backend.still_serves(frontend, remembered).then_some(Choice { chosen: remembered, backend })
+}
+
+/// The remembered backend, if it is still an active one of the frontend: for new connections.
+#[inline(always)]
+pub fn recall_for_new<T: Arrays>(
+    tables: &T,
+    frontend: u32,
+    remembered: BackendRef,
+) -> Option<Choice> {
+    let backend = tables.backend(remembered.id)?;
+    backend
+        .takes_new_clients(frontend, remembered)
+        .then_some(Choice { chosen: remembered, backend })
 }

@@ -5,7 +5,7 @@ use core::ptr;
 use aya_ebpf::{bindings::BPF_NOEXIST, btf_maps::LruHashMap, helpers::bpf_ktime_get_ns};
 use mcs_common::{
     Affinity, FRONTEND_AFFINITY_CLIENT_IP,
-    select::{Choice, FrontendMatch, recall},
+    select::{Choice, FrontendMatch, recall_for_new},
 };
 
 use crate::maps::{ConfigMaps, LRU_ENTRIES, load};
@@ -17,7 +17,7 @@ pub(crate) fn has_affinity(frontend: &FrontendMatch) -> bool {
 }
 
 /// The backend that `map` remembers for `key`, or else the one that `choose` returns, which the map
-/// then remembers.
+/// then remembers. A kept backend does not count: kube-proxy's affinity knows usable endpoints only.
 #[inline(always)]
 pub(crate) fn recall_or_choose<K>(
     map: &LruHashMap<K, Affinity, LRU_ENTRIES>,
@@ -35,7 +35,7 @@ pub(crate) fn recall_or_choose<K>(
         // meanwhile, the backend's frontend and generation do not match.
         let affinity = unsafe { load(known) };
         if affinity.holds(now, frontend.state.affinity_seconds)
-            && let Some(choice) = recall(&ConfigMaps, frontend.index, affinity.backend)
+            && let Some(choice) = recall_for_new(&ConfigMaps, frontend.index, affinity.backend)
         {
             // SAFETY: as above.
             unsafe { (&raw mut (*known).last_used_ns).write_volatile(now) };
@@ -53,7 +53,7 @@ pub(crate) fn recall_or_choose<K>(
         // Another CPU chose for this client at the same time. Its choice is used.
         // SAFETY: as above.
         let first = unsafe { load(first) };
-        if let Some(choice) = recall(&ConfigMaps, frontend.index, first.backend) {
+        if let Some(choice) = recall_for_new(&ConfigMaps, frontend.index, first.backend) {
             return Some(choice);
         }
     }

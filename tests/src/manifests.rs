@@ -47,6 +47,18 @@ impl Port {
 /// Frontends, as address, port and protocol, and where each leads.
 pub type Frontends = BTreeMap<(IpAddr, u16, Protocol), BTreeSet<SocketAddr>>;
 
+/// Why new clients do not get an endpoint that serves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Aside {
+    /// Hints keep it for another zone than [`ZONE`].
+    OfOtherZone,
+    /// It terminates, and still serves.
+    Draining,
+}
+
+/// The zone of an agent for which [`Aside::OfOtherZone`] holds.
+pub const ZONE: &str = "here";
+
 /// A ServiceImport and its EndpointSlices.
 #[derive(Clone, Debug)]
 pub struct Service {
@@ -57,6 +69,7 @@ pub struct Service {
     affinity_seconds: Option<u32>,
     local: bool,
     endpoints: BTreeMap<String, Vec<IpAddr>>,
+    aside: BTreeMap<IpAddr, Aside>,
 }
 
 impl Service {
@@ -70,6 +83,7 @@ impl Service {
             affinity_seconds: None,
             local: false,
             endpoints: BTreeMap::new(),
+            aside: BTreeMap::new(),
         }
     }
 
@@ -109,6 +123,13 @@ impl Service {
         self
     }
 
+    /// Keeps new clients from these endpoints.
+    #[must_use]
+    pub fn aside(mut self, why: Aside, ips: impl IntoIterator<Item = IpAddr>) -> Self {
+        self.aside = ips.into_iter().map(|ip| (ip, why)).collect();
+        self
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -121,7 +142,7 @@ impl Service {
             for port in &self.ports {
                 let ips =
                     self.endpoints.values().flatten().filter(|ip| ip.is_ipv4() == vip.is_ipv4());
-                let ips = ips.filter(|_| !self.local);
+                let ips = ips.filter(|ip| !self.local && !self.aside.contains_key(ip));
                 let backends = ips.map(|ip| SocketAddr::new(*ip, port.target)).collect();
                 frontends.insert((*vip, port.number, port.protocol), backends);
             }
@@ -166,13 +187,27 @@ impl Service {
         })
     }
 
+    fn endpoint(&self, ip: &IpAddr) -> Value {
+        let mut endpoint = json!({"addresses": [ip]});
+        let aside = self.aside.get(ip);
+        if aside == Some(&Aside::Draining) {
+            endpoint["conditions"] = json!({"ready": false, "serving": true, "terminating": true});
+        }
+        // Hints count if every endpoint has some.
+        if self.aside.values().any(|aside| *aside == Aside::OfOtherZone) {
+            let zone = if aside.is_some() { "elsewhere" } else { ZONE };
+            endpoint["hints"] = json!({"forZones": [{"name": zone}]});
+        }
+        endpoint
+    }
+
     fn slice(&self, cluster: &str, family: &str, ips: &[&IpAddr]) -> Value {
         let ports: Vec<_> = self
             .ports
             .iter()
             .map(|port| json!({"name": port.name(), "protocol": port.protocol.name(), "port": port.target}))
             .collect();
-        let endpoints: Vec<_> = ips.iter().map(|ip| json!({"addresses": [ip]})).collect();
+        let endpoints: Vec<_> = ips.iter().map(|ip| self.endpoint(ip)).collect();
         let mut slice = json!({
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",

@@ -201,7 +201,7 @@ impl Control {
             log_move(moved);
             self.auditor.restart();
         }
-        if round.removes_udp_backends || round.became_synced {
+        if round.may_leave_stale_udp || round.became_synced {
             // After the first sync this covers backends that were removed while no agent ran.
             self.stale_udp.removed();
         }

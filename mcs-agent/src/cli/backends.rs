@@ -1,6 +1,6 @@
 //! `mcs-agent backends`: the backends of a ServiceImport.
 
-use std::process::ExitCode;
+use std::{iter, process::ExitCode};
 
 use anyhow::bail;
 use clap::Args;
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{loader::Pins, model::ObjectKey, reconcile::FrontendView};
 
-/// List the backends that clients of a ServiceImport are sent to.
+/// List the backends that clients of a ServiceImport are sent to, and those that UDP clients stay with (`kept`).
 #[derive(Debug, Args)]
 pub(super) struct BackendsArgs {
     /// The ServiceImport
@@ -31,7 +31,10 @@ pub(super) fn run(args: &BackendsArgs) -> anyhow::Result<ExitCode> {
     match args.read.output {
         Format::Json => output::json(&frontends)?,
         Format::Table => {
-            table(&["FRONTEND", "BACKEND", "CLUSTER", "ID"], frontends.iter().flat_map(rows))?;
+            table(
+                &["FRONTEND", "BACKEND", "CLUSTER", "ID", "STATE"],
+                frontends.iter().flat_map(rows),
+            )?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -39,8 +42,6 @@ pub(super) fn run(args: &BackendsArgs) -> anyhow::Result<ExitCode> {
 
 fn rows(frontend: &FrontendView) -> Vec<Vec<String>> {
     let name = frontend.frontend.to_string();
-    let ids = frontend.backends.iter().map(|backend| backend.id.to_string());
-    let ids = ids.chain(["-".to_owned()]);
-    let lines = frontend.backend_lines().into_iter().zip(ids);
-    lines.map(|([address, cluster], id)| vec![name.clone(), address, cluster, id]).collect()
+    let row = |line: [String; 4]| iter::once(name.clone()).chain(line).collect();
+    frontend.backend_lines().into_iter().map(row).collect()
 }

@@ -83,12 +83,16 @@ impl PinnedMaps<ReadWrite> {
                 let offset = offset_of!(FrontendState, extent);
                 self.states.publish_word(*index, offset, bytemuck::cast(*extent))
             }
-            Step::RetireBackend { id } => {
-                let backend = read(&self.backends, *id)?;
-                self.backends.write(*id, &BackendRecord { state: BackendState::RETIRED, ..backend })
-            }
+            Step::RetireBackend { id } => self.set_backend_state(*id, BackendState::RETIRED),
+            Step::KeepBackend { id } => self.set_backend_state(*id, BackendState::KEPT),
+            Step::ResumeBackend { id } => self.set_backend_state(*id, BackendState::ACTIVE),
             Step::WaitForReaders => self.readers.wait(),
         }
+    }
+
+    fn set_backend_state(&mut self, id: u32, state: u8) -> io::Result<()> {
+        let backend = read(&self.backends, id)?;
+        self.backends.write(id, &BackendRecord { state, ..backend })
     }
 
     /// Stores the word with the state and the generation last: a program that remembers the id from its former use must

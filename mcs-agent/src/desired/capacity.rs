@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{
     quota::{Limit, Quota},
-    service::Service,
+    service::{Service, note_dropped},
 };
 use crate::model::{Backend, Capacity, DesiredState, Frontend, FrontendId};
 
@@ -73,7 +73,8 @@ fn limit_endpoints(services: &mut [Service<'_>], allowed: u32, in_force: &Desire
                 used += count - base;
                 continue;
             }
-            keep(&mut frontend.backends, base, in_force.frontends.get(id));
+            let dropped = keep(&mut frontend.backends, base, in_force.frontends.get(id));
+            note_dropped(id, frontend, dropped);
             let what = match base {
                 0 => format!("frontend {id} with {count} endpoints does not fit"),
                 _ => format!("frontend {id} gets {base} of its {count} endpoints"),
@@ -90,17 +91,18 @@ fn base(id: &FrontendId, frontend: &Frontend, in_force: &DesiredState) -> usize 
     frontend.backends.len().min(has)
 }
 
-/// Keeps `count` of these backends. The ones that the frontend has in force come first.
-fn keep(backends: &mut Vec<Backend>, count: usize, former: Option<&Frontend>) {
+/// Keeps `count` of these backends and returns the others. The ones that the frontend has in force come
+/// first.
+fn keep(backends: &mut Vec<Backend>, count: usize, former: Option<&Frontend>) -> Vec<Backend> {
     let has = |backend: &Backend| {
         former.is_some_and(|former| former.backends.binary_search(backend).is_ok())
     };
     let (mut kept, new): (Vec<_>, Vec<_>) = backends.drain(..).partition(has);
-    kept.truncate(count);
-    let more = count - kept.len();
-    kept.extend(new.into_iter().take(more));
+    kept.extend(new);
+    let dropped = kept.split_off(count);
     kept.sort();
     *backends = kept;
+    dropped
 }
 
 #[cfg(test)]
@@ -132,6 +134,7 @@ mod tests {
                     port_name: String::new(),
                     affinity_seconds: None,
                     backends,
+                    also_serving: vec![],
                 };
                 (id, frontend)
             })
@@ -255,6 +258,7 @@ mod tests {
             port_name: String::new(),
             affinity_seconds: None,
             backends: vec![at(2), at(3)],
+            also_serving: vec![],
         };
         for (wanted, count, kept) in [
             (&[1, 2, 3][..], 2, &[2, 3][..]),
@@ -263,8 +267,9 @@ mod tests {
             (&[1, 2, 3], 1, &[2]),
         ] {
             let mut backends: Vec<_> = wanted.iter().map(|port| at(*port)).collect();
-            keep(&mut backends, count, Some(&former));
+            let dropped = keep(&mut backends, count, Some(&former));
             assert_eq!(backends, kept.iter().map(|port| at(*port)).collect::<Vec<_>>());
+            assert_eq!(dropped.len(), wanted.len() - count);
         }
     }
 }

@@ -20,6 +20,11 @@ impl Conditions {
         }
     }
 
+    /// Whether it answers its present clients, whether or not new ones get it.
+    pub(super) fn answers(self) -> bool {
+        self.ready || self.serving
+    }
+
     /// Whether it terminates and still answers. Such endpoints serve if none is ready (KEP-1669).
     pub(super) fn draining(self) -> bool {
         self.serving && self.terminating
@@ -53,6 +58,7 @@ mod tests {
                 (expected_ready, expected_draining),
                 "{ready:?} {serving:?} {terminating:?}"
             );
+            assert_eq!(conditions.answers(), ready != no || serving != no);
         }
     }
 }

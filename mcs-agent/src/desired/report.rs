@@ -99,6 +99,7 @@ mod tests {
                     port_name: String::new(),
                     affinity_seconds: None,
                     backends: vec![backend; *count],
+                    also_serving: vec![],
                 };
                 (id, frontend)
             })

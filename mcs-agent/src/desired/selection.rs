@@ -1,23 +1,52 @@
-//! Selects the backends of a frontend from the endpoints of its slices.
+//! Selects the backends of a frontend from the endpoints of its slices, and lists the others that serve.
 
 use super::{
     candidate::{self, Candidate},
     topology,
     traffic_policy::{LocalNode, TrafficPolicy},
 };
-use crate::model::{Backend, NodeContext};
+use crate::model::{Backend, NodeContext, Protocol};
 
-/// Selects the backends of a frontend. The order of the steps is that of kube-proxy's
+/// The endpoints of a port that serve. Both lists are sorted by address.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Selection {
+    pub(super) backends: Vec<Backend>,
+    /// As [`crate::model::Frontend::also_serving`].
+    pub(super) also_serving: Vec<Backend>,
+}
+
+/// Selects the backends of a port, and lists the other endpoints that serve: those of other zones or nodes,
+/// and those that terminate while others are ready.
+pub(super) fn select(
+    mut candidates: Vec<Candidate<'_>>,
+    protocol: Protocol,
+    policy: TrafficPolicy,
+    node: &NodeContext,
+) -> Selection {
+    candidate::keep_one_per_address(&mut candidates);
+    let answers = |candidate: &&Candidate<'_>| candidate.conditions().answers();
+    let mut others = match protocol {
+        Protocol::Udp => candidates.iter().filter(answers).copied().collect(),
+        // A TCP connection keeps its backend in any case.
+        Protocol::Tcp => Vec::new(),
+    };
+    let backends = backends(candidates, policy, node);
+    let is_backend = |address| backends.binary_search_by_key(&address, |one| one.address).is_ok();
+    others.retain(|candidate| !is_backend(candidate.address));
+    let also_serving = others.iter().map(Candidate::backend).collect();
+    Selection { backends, also_serving }
+}
+
+/// Selects the backends among candidates with one per address, by address. The order of the steps is that of kube-proxy's
 /// `CategorizeEndpoints`.
 ///
 /// Under `Local`, draining endpoints of other nodes do not count, and hints do not count. If the
 /// agent does not know its node and cluster, no endpoint is local, and every client is refused.
-pub(super) fn backends(
+fn backends(
     mut candidates: Vec<Candidate<'_>>,
     policy: TrafficPolicy,
     node: &NodeContext,
 ) -> Vec<Backend> {
-    candidate::keep_one_per_address(&mut candidates);
     if policy == TrafficPolicy::Local {
         let Ok(local) = LocalNode::of(node) else { return vec![] };
         candidates.retain(|c| local.hosts(c.cluster, c.endpoint.node_name.as_deref()));
@@ -50,15 +79,52 @@ mod tests {
         endpoint("").node("n2")
     }
 
+    fn selected(
+        protocol: Protocol,
+        policy: TrafficPolicy,
+        node: &NodeContext,
+        endpoints: &[(&str, Endpoint)],
+    ) -> [Vec<u16>; 2] {
+        let endpoints = of_clusters(endpoints);
+        let selection = select(numbered(&endpoints), protocol, policy, node);
+        [selection.backends, selection.also_serving]
+            .map(|list| list.iter().map(|b| b.address.port()).collect())
+    }
+
     /// The ports of the backends: endpoints are numbered from 1.
     fn chosen(
         policy: TrafficPolicy,
         node: &NodeContext,
         endpoints: &[(&str, Endpoint)],
     ) -> Vec<u16> {
-        let endpoints = of_clusters(endpoints);
-        let candidates = numbered(&endpoints);
-        backends(candidates, policy, node).iter().map(|b| b.address.port()).collect()
+        let [backends, others] = selected(Protocol::Tcp, policy, node, endpoints);
+        assert_eq!(others, [0; 0], "TCP");
+        backends
+    }
+
+    #[test]
+    fn udp_lists_the_others_that_serve() {
+        let unready = || elsewhere().conditions(false, true, false);
+        let gone = || elsewhere().conditions(false, false, true);
+        let near = || here().for_zone("z1");
+        let far = || here().for_zone("z2");
+        for (policy, endpoints, backends, others) in [
+            (TrafficPolicy::Cluster, vec![near(), far()], vec![1], vec![2]),
+            (TrafficPolicy::Cluster, vec![here(), here().draining()], vec![1], vec![2]),
+            (TrafficPolicy::Cluster, vec![here(), unready(), gone()], vec![1], vec![2]),
+            (TrafficPolicy::Cluster, vec![unready(), gone()], vec![], vec![1]),
+            (TrafficPolicy::Cluster, vec![gone()], vec![], vec![]),
+            (TrafficPolicy::Local, vec![elsewhere(), here()], vec![2], vec![1]),
+            (TrafficPolicy::Local, vec![elsewhere()], vec![], vec![1]),
+        ] {
+            let endpoints: Vec<_> = endpoints.into_iter().map(|e| ("east", e)).collect();
+            let found = selected(Protocol::Udp, policy, &node(), &endpoints);
+            assert_eq!(found, [backends, others], "{policy:?} {endpoints:?}");
+        }
+        let unknown = NodeContext { node_name: None, ..node() };
+        let endpoints = [("east", here()), ("west", here())];
+        let found = selected(Protocol::Udp, TrafficPolicy::Local, &unknown, &endpoints);
+        assert_eq!(found, [vec![], vec![1, 2]], "the node is not known");
     }
 
     #[test]

@@ -2,15 +2,22 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    mem,
     net::IpAddr,
 };
 
 use super::{
-    assignment::Assignment, claim::Claim, ip_family::IpFamily, problem::ObjectProblem, selection,
+    assignment::Assignment,
+    claim::Claim,
+    ip_family::IpFamily,
+    problem::ObjectProblem,
+    selection::{self, Selection},
     slice::UsableSlices,
 };
 use crate::{
-    model::{Backend, Frontend, FrontendId, NodeContext, ObjectKey, Rejection, ServiceImport},
+    model::{
+        Backend, Frontend, FrontendId, NodeContext, ObjectKey, Protocol, Rejection, ServiceImport,
+    },
     store::Snapshot,
 };
 
@@ -52,21 +59,23 @@ impl AssignedClaim {
         let Self { claim, assignment, problems } = self;
         let (slices, slice_rejections) = UsableSlices::read(snapshot.slices(&import.key), vips);
         // VIPs of one family share the backends of a port.
-        let mut backends: BTreeMap<(usize, IpFamily), Vec<Backend>> = BTreeMap::new();
+        let mut selections: BTreeMap<(usize, IpFamily), Selection> = BTreeMap::new();
         let frontends = assignment
             .frontends
             .iter()
             .map(|frontend| {
                 let (port, family) = (&claim.ports[frontend.port], IpFamily::of(frontend.id.ip));
-                let backends = backends.entry((frontend.port, family)).or_insert_with(|| {
-                    selection::backends(slices.candidates(port, family), claim.policy, node)
+                let selection = selections.entry((frontend.port, family)).or_insert_with(|| {
+                    let candidates = slices.candidates(port, family);
+                    selection::select(candidates, port.protocol, claim.policy, node)
                 });
-                let backends = backends.clone();
+                let Selection { backends, also_serving } = selection.clone();
                 let value = Frontend {
                     import: import.key.clone(),
                     port_name: port.name.clone(),
                     affinity_seconds: claim.affinity_seconds,
                     backends,
+                    also_serving,
                 };
                 (frontend.id, value)
             })
@@ -94,8 +103,19 @@ impl Service<'_> {
 
     /// Removes the backends of these source clusters.
     pub(super) fn drop_clusters(&mut self, clusters: &BTreeSet<String>) {
-        for (_, frontend) in &mut self.frontends {
-            frontend.backends.retain(|backend| !clusters.contains(&*backend.cluster));
+        for (id, frontend) in &mut self.frontends {
+            let all = mem::take(&mut frontend.backends).into_iter();
+            let (dropped, kept) = all.partition(|backend| clusters.contains(&*backend.cluster));
+            frontend.backends = kept;
+            note_dropped(id, frontend, dropped);
         }
+    }
+}
+
+/// Lists backends that did not fit among those that still serve: their UDP clients stay with them.
+pub(super) fn note_dropped(id: &FrontendId, frontend: &mut Frontend, dropped: Vec<Backend>) {
+    if id.protocol == Protocol::Udp && !dropped.is_empty() {
+        frontend.also_serving.extend(dropped);
+        frontend.also_serving.sort();
     }
 }

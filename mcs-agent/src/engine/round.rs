@@ -27,8 +27,8 @@ pub struct RoundSummary {
     pub rejected: Vec<Rejection>,
     /// The plan that was carried out, up to the first write that failed.
     pub plan: Plan,
-    /// Whether the plan removed backends of UDP frontends: their clients' sockets may be stale.
-    pub removes_udp_backends: bool,
+    /// Whether UDP sockets may be stale after the plan.
+    pub may_leave_stale_udp: bool,
     /// Moves to larger maps that were completed.
     pub moves: Vec<Move>,
     /// Damaged frontends that the maps contained after a move.
@@ -71,7 +71,7 @@ impl RoundSummary {
         Self {
             rejected: Vec::new(),
             plan: Plan { steps: Vec::new(), deferred: Vec::new() },
-            removes_udp_backends: false,
+            may_leave_stale_udp: false,
             moves: Vec::new(),
             findings: Vec::new(),
             became_synced: false,

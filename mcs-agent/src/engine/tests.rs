@@ -13,8 +13,8 @@ use super::{
 };
 use crate::{
     model::{
-        EndpointSlice, Object, ObjectEvent, ObjectRef, ServiceImport,
-        fixture::{import, key, plain_node, slice},
+        Endpoint, EndpointSlice, Object, ObjectEvent, ObjectRef, ServiceImport,
+        fixture::{endpoint, import, key, plain_node, slice},
     },
     reconcile::{MapContents, Pruning, plan},
 };
@@ -69,7 +69,7 @@ impl World {
         let Plan { mut steps, deferred } = plan(self.engine.desired(), &found, Pruning::On);
         // A backend that was written before a failure, and is not desired any more, stays active: no
         // slot names it, and its id is free.
-        steps.retain(|step| !matches!(step, Step::RetireBackend { .. }));
+        steps.retain(|step| !matches!(step, Step::RetireBackend { .. } | Step::KeepBackend { .. }));
         assert_eq!((steps, deferred), (vec![], vec![]));
     }
 
@@ -78,14 +78,20 @@ impl World {
     }
 }
 
-/// An import `shop/web-<n>` of one port.
+/// An import `shop/web-<n>` of one port. From the fifth on they are of UDP.
 fn web(number: usize) -> ServiceImport {
-    import(&format!("shop/web-{number}")).ip(&format!("10.0.0.{}", number + 1)).port("http", 80)
+    let import = import(&format!("shop/web-{number}")).ip(&format!("10.0.0.{}", number + 1));
+    import.port_of("http", 80, Some(protocol(number)))
+}
+
+fn protocol(number: usize) -> &'static str {
+    if number < 4 { "TCP" } else { "UDP" }
 }
 
 /// A slice of it with `count` endpoints, from `first` on.
 fn pods(number: usize, first: usize, count: usize) -> EndpointSlice {
-    let empty = slice(&format!("shop/web-{number}-a"), &format!("web-{number}")).port("http", 8080);
+    let empty = slice(&format!("shop/web-{number}-a"), &format!("web-{number}"));
+    let empty = empty.port_of("http", Some(8080), Some(protocol(number)));
     (first..first + count).fold(empty, |slice, pod| slice.address(&format!("10.1.{number}.{pod}")))
 }
 
@@ -335,7 +341,7 @@ fn each_round_during_growth_waits_for_three_times_the_last_ones_duration() {
 }
 
 #[test]
-fn only_removed_udp_backends_leave_stale_sockets() {
+fn only_changes_of_udp_leave_stale_sockets() {
     for (protocol, expected) in [("UDP", true), ("TCP", false)] {
         let mut world = World::new(BOUND);
         let dns = |addresses: &[&str]| {
@@ -345,10 +351,56 @@ fn only_removed_udp_backends_leave_stale_sockets() {
         let import = import("shop/dns").ip("10.0.0.1").port_of("dns", 53, Some(protocol));
         world.take(lists(0..0, 0));
         world.take([apply_import(import), dns(&["10.1.0.1", "10.1.0.2"])]);
-        assert!(!world.settle().removes_udp_backends);
+        assert_eq!(world.settle().may_leave_stale_udp, expected, "an import comes back");
+        world.take([dns(&["10.1.0.1", "10.1.0.2", "10.1.0.3"])]);
+        assert!(!world.settle().may_leave_stale_udp);
         world.take([dns(&["10.1.0.1"])]);
-        assert_eq!(world.settle().removes_udp_backends, expected, "{protocol}");
+        assert_eq!(world.settle().may_leave_stale_udp, expected, "{protocol}");
+        world.take([dns(&[])]);
+        assert!(!world.settle().may_leave_stale_udp || !expected, "no endpoint serves");
     }
+}
+
+/// A UDP service of two endpoints, of which the second terminates.
+fn draining() -> [ObjectEvent; 2] {
+    let import = import("shop/dns").ip("10.0.0.53").port_of("dns", 53, Some("UDP"));
+    let slice = slice("shop/dns-a", "dns").port_of("dns", Some(53), Some("UDP"));
+    let slice = slice.address("10.1.53.1").endpoint(endpoint("10.1.53.2").draining());
+    [apply_import(import), apply_slice(slice)]
+}
+
+/// The same before the second terminates.
+fn steady() -> ObjectEvent {
+    let slice = slice("shop/dns-a", "dns").port_of("dns", Some(53), Some("UDP"));
+    apply_slice(slice.address("10.1.53.1").address("10.1.53.2"))
+}
+
+#[test]
+fn a_kept_backend_survives_a_restart_and_larger_maps() {
+    let mut former = World::new(Capacity { frontends: 4, endpoints: 4, clusters: 1 });
+    former.take(lists(0..0, 0));
+    former.take(draining());
+    former.take([steady()]);
+    former.settle();
+    former.take(draining());
+    former.settle();
+    assert_eq!((former.backends(), former.engine.realized().kept_backends()), (1, 1));
+
+    let mut world = World::on(former.maps);
+    assert_eq!(world.engine.realized().kept_backends(), 1);
+    world.take([apply_import(web(0)), apply_slice(pods(0, 1, 9))]);
+    assert!(world.reconcile().is_written());
+    assert!(world.maps.capacity().endpoints > 4, "the maps grew");
+    assert_eq!(world.engine.realized().kept_backends(), 1, "before the source is synced");
+
+    world.take(lists(0..1, 9));
+    world.take(draining());
+    let round = world.settle();
+    assert!(round.became_synced && !round.may_leave_stale_udp, "{round:?}");
+    assert_eq!((world.backends(), world.engine.realized().kept_backends()), (10, 1));
+    world.take([steady()]);
+    world.settle();
+    assert_eq!((world.backends(), world.engine.realized().kept_backends()), (11, 0));
 }
 
 #[test]
@@ -374,7 +426,13 @@ fn change(random: &mut Rng) -> ObjectEvent {
             kind: Kind::ServiceImport,
             key: key(&format!("shop/web-{number}")),
         }),
-        _ => apply_slice(pods(number, random.usize(1..9), random.usize(0..9))),
+        _ => {
+            let mut slice = pods(number, random.usize(1..9), random.usize(0..9));
+            let endpoints = slice.endpoints.iter().cloned();
+            let some_drain = |one: Endpoint| if random.bool() { one.draining() } else { one };
+            slice.endpoints = endpoints.map(some_drain).collect();
+            apply_slice(slice)
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{desired::Rules, model::Capacity};
+use crate::{desired::Rules, model::Capacity, reconcile::Realized};
 
 /// How many entries of each sort the desired state has. Part of `mcs-agent status -o json`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -15,21 +15,25 @@ pub struct Usage {
     pub endpoints: usize,
     /// Source clusters.
     pub clusters: usize,
+    /// Backends that are kept for the UDP clients that have them. They take room that nothing else needs.
+    #[serde(default)]
+    pub kept: u32,
 }
 
 impl Usage {
-    /// That of the desired state.
-    pub(super) fn of(rules: &Rules) -> Self {
+    /// That of the desired state, and of the kept backends in the maps.
+    pub(super) fn of(rules: &Rules, realized: &Realized) -> Self {
         let (desired, totals) = (rules.desired(), rules.totals());
         Self {
             vips: desired.vips.len(),
             frontends: desired.frontends.len(),
             endpoints: totals.endpoints,
             clusters: totals.clusters.len(),
+            kept: realized.kept_backends(),
         }
     }
 
-    /// The least capacity that has room for it.
+    /// The least capacity that has room for what is desired.
     pub(super) fn capacity(self) -> Capacity {
         let count = |count| u32::try_from(count).unwrap_or(u32::MAX);
         Capacity {

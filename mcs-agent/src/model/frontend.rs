@@ -85,14 +85,41 @@ pub struct Frontend {
     pub affinity_seconds: Option<u32>,
     /// Sorted; each address comes once. If there are none, every client is refused.
     pub backends: Vec<Backend>,
+    /// Endpoints that serve and are not in `backends`: of another zone, or terminating. New clients do
+    /// not get them. A backend that leaves `backends` is kept while it is here. Sorted; empty for TCP.
+    pub also_serving: Vec<Backend>,
 }
 
 impl Frontend {
+    /// Whether any endpoint serves.
+    pub fn serves(&self) -> bool {
+        !self.backends.is_empty() || !self.also_serving.is_empty()
+    }
+
+    /// Whether the UDP clients of a backend stay with it. This is kube-proxy's rule
+    /// (`pkg/proxy/conntrack/cleanup.go`): what counts is whether the endpoint serves, and not whether new
+    /// clients get it. While no endpoint serves, every client stays where it is.
+    pub fn keeps(&self, address: SocketAddr) -> bool {
+        let mut serving = [&self.backends, &self.also_serving].into_iter();
+        !self.serves() || serving.any(|list| find(list, address).is_some())
+    }
+
+    /// The backend with this address, if new clients get it.
+    pub fn backend(&self, address: SocketAddr) -> Option<&Backend> {
+        find(&self.backends, address)
+    }
+
     /// The source clusters of its backends, in the order of the backends.
     pub fn clusters(&self) -> impl Iterator<Item = ClusterRun<'_>> {
         let runs = self.backends.chunk_by(|one, next| one.cluster == next.cluster);
         runs.map(|run| ClusterRun { cluster: &run[0].cluster, backends: run.len() })
     }
+}
+
+/// The backend with this address in a sorted list.
+fn find(list: &[Backend], address: SocketAddr) -> Option<&Backend> {
+    let index = list.binary_search_by_key(&address, |one| one.address).ok()?;
+    list.get(index)
 }
 
 /// Consecutive backends of one source cluster.
@@ -102,4 +129,31 @@ pub struct ClusterRun<'a> {
     pub cluster: &'a Arc<str>,
     /// How many there are.
     pub backends: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_stay_with_what_serves_and_where_nothing_does() {
+        let backend = |text: &&str| Backend { address: text.parse().unwrap(), cluster: "".into() };
+        let (selected, other, gone) = ("10.1.0.1:53", "10.1.0.2:53", "10.1.0.3:53");
+        for (backends, also_serving, expected) in [
+            (vec![selected], vec![], [true, false, false]),
+            (vec![selected], vec![other], [true, true, false]),
+            (vec![], vec![other], [false, true, false]),
+            (vec![], vec![], [true, true, true]),
+        ] {
+            let frontend = Frontend {
+                import: ObjectKey::new("shop", "dns"),
+                port_name: String::new(),
+                affinity_seconds: None,
+                backends: backends.iter().map(backend).collect(),
+                also_serving: also_serving.iter().map(backend).collect(),
+            };
+            let kept = [selected, other, gone].map(|one| frontend.keeps(one.parse().unwrap()));
+            assert_eq!(kept, expected, "{frontend:?}");
+        }
+    }
 }

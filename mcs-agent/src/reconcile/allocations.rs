@@ -44,6 +44,13 @@ impl Allocations {
         lists.iter().sum::<usize>() + self.services.released_runs() + self.clusters.released_runs()
     }
 
+    /// As they are once no program reads a released entry any more.
+    pub(super) fn after_wait(&self) -> Self {
+        let mut after = self.clone();
+        after.end_grace_period();
+        after
+    }
+
     /// No program reads a released entry any more: all of them are free.
     pub(super) fn end_grace_period(&mut self) {
         self.indices.end_grace_period();

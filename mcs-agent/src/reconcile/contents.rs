@@ -126,11 +126,15 @@ impl MapContents {
             Step::InsertVip(vip) => {
                 Arc::make_mut(&mut self.vips).insert(vip);
             }
-            Step::RetireBackend { id } => {
-                self.backends.entry(id as usize).state = BackendState::RETIRED;
-            }
+            Step::RetireBackend { id } => self.set_state(id, BackendState::RETIRED),
+            Step::KeepBackend { id } => self.set_state(id, BackendState::KEPT),
+            Step::ResumeBackend { id } => self.set_state(id, BackendState::ACTIVE),
             Step::WaitForReaders => {}
         }
+    }
+
+    fn set_state(&mut self, id: u32, state: u8) {
+        self.backends.entry(id as usize).state = state;
     }
 }
 

@@ -21,6 +21,7 @@ pub(crate) fn frontend(import: &str, backends: &[(&str, &str)]) -> Frontend {
         port_name: String::new(),
         affinity_seconds: None,
         backends: backends.iter().map(backend).collect(),
+        also_serving: vec![],
     }
 }
 

@@ -1,6 +1,7 @@
 //! What must hold whatever is wanted, whenever the agent dies and whichever writes fail: checked by
 //! the production reader after every single write.
 
+mod clients;
 mod script;
 mod view;
 mod watched;
@@ -8,6 +9,7 @@ mod watched;
 use proptest::prelude::*;
 
 use self::{
+    clients::Clients,
     script::{Event, capacity, desired, events, steady},
     watched::Watched,
 };
@@ -98,8 +100,9 @@ impl World {
     fn assert_known(&self) {
         let dump = self.maps.reader().read_all().expect("in memory");
         assert_eq!(MapView::of(self.realized.contents()), MapView::of(&dump));
-        let reachable = Realized::restore(dump, self.capacity).0.endpoints();
-        assert_eq!(self.realized.endpoints(), reachable);
+        let restored = Realized::restore(dump, self.capacity).0;
+        assert_eq!(self.realized.endpoints(), restored.endpoints());
+        assert!(self.realized.kept().eq(restored.kept()));
     }
 }
 
@@ -114,7 +117,14 @@ fn contents_after(mut world: World, events: &[Event], last: &DesiredState) -> St
         world.play(event);
     }
     world.converge(last);
-    MapView::of(&world.maps.reader().read_all().expect("in memory")).to_string()
+    for_new_clients(&world.maps.reader().read_all().expect("in memory"))
+}
+
+/// What new clients find: which backends are kept depends on what was wanted before.
+fn for_new_clients(contents: &MapContents) -> String {
+    let mut view = MapView::of(contents);
+    view.frontends.values_mut().for_each(|frontend| frontend.kept.clear());
+    view.to_string()
 }
 
 /// Five backends, each alone in the middle of nowhere: the longest run of free slots is 10.
@@ -182,6 +192,21 @@ proptest! {
     }
 
     #[test]
+    fn udp_clients_stay_with_what_serves(
+        events in prop::collection::vec((desired(), any::<bool>()), 1..8),
+    ) {
+        let mut world = World::new(capacity(), 0, 0);
+        let mut clients = Clients::default();
+        for (desired, restart) in &events {
+            if *restart {
+                world.restart();
+            }
+            world.converge(desired);
+            clients.look(world.realized.contents(), desired);
+        }
+    }
+
+    #[test]
     fn full_maps_can_be_changed(desired in prop::collection::vec(desired(), 2..6)) {
         let desired: Vec<DesiredState> =
             desired.into_iter().flat_map(|desired| [script::rotated(&desired), desired]).collect();
@@ -204,7 +229,7 @@ proptest! {
         }
         let (mut realized, _) = Realized::restore(found.contents().clone(), capacity());
         go(&wanted, &mut found, &mut realized);
-        let contents = MapView::of(found.contents()).to_string();
+        let contents = for_new_clients(found.contents());
         prop_assert_eq!(contents, fresh(&wanted, capacity()));
         let (realized, findings) = Realized::restore(found.contents().clone(), capacity());
         prop_assert_eq!(findings, []);

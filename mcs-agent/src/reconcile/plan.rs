@@ -30,7 +30,7 @@ type Wanted<'a> = BTreeMap<FrontendKey, (&'a FrontendId, &'a Frontend)>;
 /// Whether a plan deletes what `desired` does not have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pruning {
-    /// It deletes VIPs, frontends and backends.
+    /// It deletes VIPs and frontends, and retires backends.
     On,
     /// It only adds: the objects of the others may not have been read yet. A frontend keeps its backends.
     /// One that another import seems to have now stays as it is.
@@ -63,7 +63,7 @@ pub fn plan(desired: &DesiredState, realized: &Realized, pruning: Pruning) -> Pl
         desired.frontends.iter().map(|(id, frontend)| (frontend_key(id), (id, frontend))).collect();
     let vips: BTreeSet<Address> = desired.vips.iter().map(|&ip| ip.into()).collect();
 
-    let mut builder = PlanBuilder::new(realized);
+    let mut builder = PlanBuilder::new(desired, realized, pruning);
     builder.clear_no_name();
     if pruning.is_on() {
         builder.delete_vips(&vips);
@@ -94,14 +94,14 @@ fn plan_backends(desired: &DesiredState, realized: &Realized, ids: &BTreeSet<Fro
         .filter_map(|id| desired.frontends.get_key_value(id))
         .map(|(id, frontend)| (frontend_key(id), (id, frontend)))
         .collect();
-    let mut builder = PlanBuilder::new(realized);
+    let mut builder = PlanBuilder::new(desired, realized, Pruning::On);
     change(&mut builder, &wanted, Pruning::On);
     builder.finish()
 }
 
 /// Adds the steps that change and create frontends.
 fn change(builder: &mut PlanBuilder<'_>, wanted: &Wanted<'_>, pruning: Pruning) {
-    builder.retire();
+    builder.keep_or_retire();
     let (new, mut existing): (Vec<_>, Vec<_>) =
         changes(wanted, builder.realized(), pruning).into_iter().partition(FrontendChange::is_new);
     existing.sort_by_key(FrontendChange::growth);
@@ -112,6 +112,7 @@ fn change(builder: &mut PlanBuilder<'_>, wanted: &Wanted<'_>, pruning: Pruning) 
     for change in &new {
         builder.realize(change);
     }
+    builder.retire_kept(wanted.keys());
 }
 
 /// The desired frontends that differ from the realized ones.

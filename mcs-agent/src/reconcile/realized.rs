@@ -5,7 +5,7 @@ mod references;
 mod restore;
 mod unconfirmed;
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use bytemuck::Zeroable;
 use mcs_common::{
@@ -30,8 +30,10 @@ pub struct Realized {
     allocations: Allocations,
     /// How many backends a reader can reach.
     endpoints: u32,
-    /// Backends active in the map that no frontend refers to any more.
-    stale: BTreeSet<u32>,
+    /// Backends active in the map that no slot names any more: the next plan keeps or retires them.
+    undecided: BTreeSet<u32>,
+    /// Backends kept in the map, each after the index of its frontend.
+    kept: Arc<BTreeSet<(u32, u32)>>,
     /// Frontends in the map that lead nowhere. What they refer to is not in use.
     damaged: BTreeSet<FrontendKey>,
     unconfirmed: Unconfirmed,
@@ -49,7 +51,8 @@ impl Realized {
             contents,
             allocations,
             endpoints: 0,
-            stale: BTreeSet::new(),
+            undecided: BTreeSet::new(),
+            kept: Arc::default(),
             damaged: BTreeSet::new(),
             unconfirmed: Unconfirmed::default(),
         }
@@ -70,12 +73,17 @@ impl Realized {
         self.endpoints
     }
 
+    /// How many backends are kept for the UDP clients that have them.
+    pub fn kept_backends(&self) -> u32 {
+        u32::try_from(self.kept.len()).unwrap_or(u32::MAX)
+    }
+
     /// How much of the capacity is in use. Clusters are not counted.
     pub fn used(&self) -> Capacity {
         let count = |count| u32::try_from(count).unwrap_or(u32::MAX);
         Capacity {
             frontends: count(self.contents.vips.len().max(self.contents.frontends.len())),
-            endpoints: self.endpoints,
+            endpoints: self.endpoints.saturating_add(self.kept_backends()),
             clusters: 0,
         }
     }
@@ -89,8 +97,18 @@ impl Realized {
         &self.allocations
     }
 
-    pub(super) const fn stale(&self) -> &BTreeSet<u32> {
-        &self.stale
+    pub(super) const fn undecided(&self) -> &BTreeSet<u32> {
+        &self.undecided
+    }
+
+    /// All kept backends.
+    pub(super) fn kept(&self) -> impl Iterator<Item = u32> {
+        self.kept.iter().map(|(_, id)| *id)
+    }
+
+    /// The kept backends of the frontend at `index`.
+    pub(super) fn kept_of(&self, index: u32) -> impl Iterator<Item = u32> {
+        self.kept.range((index, 0)..=(index, u32::MAX)).map(|(_, id)| *id)
     }
 
     pub(super) const fn damaged(&self) -> &BTreeSet<FrontendKey> {
@@ -171,8 +189,14 @@ impl Realized {
                 self.leave_all_but(index, extent);
             }
             Step::RetireBackend { id } => {
-                if self.stale.remove(&id) {
+                if self.stop_keeping(id) || self.undecided.remove(&id) {
                     self.allocations.backends.release(one(id));
+                }
+            }
+            Step::KeepBackend { id } => self.keep(id),
+            Step::ResumeBackend { id } => {
+                if self.stop_keeping(id) {
+                    self.undecided.insert(id);
                 }
             }
             Step::WaitForReaders => self.allocations.end_grace_period(),

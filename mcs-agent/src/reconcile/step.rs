@@ -92,6 +92,16 @@ pub enum Step {
         /// Index into `backends`.
         id: u32,
     },
+    /// Stores `KEPT` to [`BackendRecord::state`]: sockets and flows of UDP that have the backend stay with it.
+    KeepBackend {
+        /// Index into `backends`.
+        id: u32,
+    },
+    /// Stores `ACTIVE` to the state of a kept backend, before slots name it again. Its generation stays.
+    ResumeBackend {
+        /// Index into `backends`.
+        id: u32,
+    },
     /// Waits until every program that runs now has ended (an RCU grace period). Entries released
     /// before may be overwritten after.
     WaitForReaders,
@@ -105,7 +115,10 @@ impl Step {
             Self::DeleteFrontend(_) | Self::InsertFrontend { .. } => Some(maps::FRONTENDS),
             Self::WriteService { .. } => Some(maps::SERVICES),
             Self::WriteCluster { .. } => Some(maps::CLUSTERS),
-            Self::WriteBackend { .. } | Self::RetireBackend { .. } => Some(maps::BACKENDS),
+            Self::WriteBackend { .. }
+            | Self::RetireBackend { .. }
+            | Self::KeepBackend { .. }
+            | Self::ResumeBackend { .. } => Some(maps::BACKENDS),
             Self::WriteSlots { .. } => Some(maps::SLOTS),
             Self::WriteState { .. } | Self::UpdateAttributes { .. } | Self::Flip { .. } => {
                 Some(maps::STATES)
@@ -136,6 +149,8 @@ impl fmt::Display for Step {
             }
             Self::InsertVip(vip) => write!(f, "insert {}", vip.to_ip()),
             Self::RetireBackend { id } => write!(f, "retire backend {id}"),
+            Self::KeepBackend { id } => write!(f, "keep backend {id}"),
+            Self::ResumeBackend { id } => write!(f, "resume backend {id}"),
             Self::WaitForReaders => f.write_str("wait for readers"),
         }
     }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use mcs_common::{
-    Address, BackendState, Extent, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey,
+    Address, BackendRecord, BackendState, Extent, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey,
     select::{self, FrontendMatch, Lookup, Tables as _},
 };
 use serde::Serialize;
@@ -57,6 +57,8 @@ pub struct FrontendView {
     pub state: FrontendStatus,
     /// Where its clients go, by address.
     pub backends: Vec<BackendView>,
+    /// Where UDP clients stay that are there, and new ones do not go. [`MapView::of`] lists them.
+    pub kept: Vec<BackendView>,
     /// Its index in `states`.
     #[serde(skip)]
     pub index: u32,
@@ -96,8 +98,10 @@ impl MapView {
     pub fn of(contents: &MapContents) -> Self {
         let vips = contents.vips.iter().map(Address::to_ip).collect();
         let mut view = Self { vips, ..Self::default() };
+        let mut kept = kept_backends(contents);
         for key in contents.frontends.keys() {
-            if let Some(frontend) = FrontendView::look_up(contents, key, &mut view.faults) {
+            if let Some(mut frontend) = FrontendView::look_up(contents, key, &mut view.faults) {
+                frontend.kept = kept.remove(&frontend.index).unwrap_or_default();
                 view.frontends.insert(frontend.frontend, frontend);
             }
         }
@@ -143,6 +147,7 @@ impl FrontendView {
             affinity_seconds: has_affinity.then_some(state.affinity_seconds),
             state: status,
             backends,
+            kept: Vec::new(),
             index,
             extent: state.extent,
         })
@@ -164,21 +169,47 @@ impl FrontendView {
         if counts.is_empty() { "-".to_owned() } else { counts.join(" ") }
     }
 
-    /// Address and source cluster of each backend; one line that says so if there is none.
-    pub fn backend_lines(&self) -> Vec<[String; 2]> {
-        if self.backends.is_empty() {
-            return vec![["none: refused".to_owned(), "-".to_owned()]];
-        }
-        let line =
-            |backend: &BackendView| [backend.address.to_string(), backend.cluster().to_owned()];
-        self.backends.iter().map(line).collect()
+    /// Address, source cluster, id and state of each backend; one line that says so if new clients get none.
+    pub fn backend_lines(&self) -> Vec<[String; 4]> {
+        let none = ["none: refused", "-", "-", "-"].map(str::to_owned);
+        let none = self.backends.is_empty().then_some(none);
+        let backends = self.backends.iter().map(|backend| backend.line("active"));
+        let kept = self.kept.iter().map(|backend| backend.line("kept"));
+        none.into_iter().chain(backends).chain(kept).collect()
     }
 }
 
 impl BackendView {
+    fn line(&self, state: &str) -> [String; 4] {
+        [self.address.to_string(), self.cluster().to_owned(), self.id.to_string(), state.to_owned()]
+    }
+
     /// The source cluster, or `unknown`.
     pub fn cluster(&self) -> &str {
         if self.cluster.is_empty() { "unknown" } else { &self.cluster }
+    }
+}
+
+/// The kept backends, by the index of their frontend and then by address.
+fn kept_backends(contents: &MapContents) -> BTreeMap<u32, Vec<BackendView>> {
+    let mut kept = BTreeMap::<u32, Vec<BackendView>>::new();
+    for (id, backend) in (0..).zip(contents.backends.iter()) {
+        if backend.state == BackendState::KEPT {
+            kept.entry(backend.frontend).or_default().push(backend_view(contents, id, backend));
+        }
+    }
+    for backends in kept.values_mut() {
+        backends.sort();
+    }
+    kept
+}
+
+fn backend_view(contents: &MapContents, id: u32, backend: &BackendRecord) -> BackendView {
+    BackendView {
+        address: backend_address(backend),
+        cluster: cluster_name(&contents.cluster(backend.cluster)),
+        id,
+        generation: backend.generation,
     }
 }
 
@@ -208,16 +239,11 @@ fn backends(
             continue;
         };
         let (chosen, backend) = (choice.chosen, choice.backend);
-        if select::recall(contents, frontend, chosen).is_none() {
+        if select::recall_for_new(contents, frontend, chosen).is_none() {
             fault(format!("slot {slot} names backend {}, which is not in use", chosen.id));
         }
         if backend.frontend == frontend && backend.state != BackendState::FREE {
-            backends.push(BackendView {
-                address: backend_address(&backend),
-                cluster: cluster_name(&contents.cluster(backend.cluster)),
-                id: chosen.id,
-                generation: chosen.generation,
-            });
+            backends.push(backend_view(contents, chosen.id, &backend));
         }
     }
     backends.sort();
@@ -253,9 +279,12 @@ impl fmt::Display for FrontendView {
         if self.affinity_seconds.is_some() {
             write!(f, ", affinity {}", self.affinity())?;
         }
-        self.backend_lines().iter().try_for_each(|[address, cluster]| match cluster.as_str() {
-            "-" => write!(f, "\n    {address}"),
-            _ => write!(f, "\n    {address} {cluster}"),
+        self.backend_lines().iter().try_for_each(|[address, cluster, _, state]| {
+            match state.as_str() {
+                "-" => write!(f, "\n    {address}"),
+                "kept" => write!(f, "\n    {address} {cluster} kept"),
+                _ => write!(f, "\n    {address} {cluster}"),
+            }
         })
     }
 }
@@ -330,6 +359,7 @@ vip fd00::1
                     {"address": "10.1.0.1:8080", "cluster": "", "id": 1},
                     {"address": "10.1.0.2:8080", "cluster": "", "id": 2},
                 ],
+                "kept": [],
             })
         );
         assert_eq!(view.faults, [] as [&str; 0]);

@@ -13,8 +13,10 @@ use crate::{
     reconcile::{Realized, convert},
 };
 
-/// The connections whose backend is neither desired for their VIP nor in the maps for it. A backend that was
-/// removed and has come back is not stale.
+/// The connections whose backend no longer serves, while another endpoint of their VIP does. As kube-proxy
+/// does it, zones, traffic policies and termination do not count, and neither a service without any serving
+/// endpoint nor one that has gone leaves stale connections. A backend that was removed and has come back is
+/// not stale.
 pub fn stale_connections(
     connections: Vec<UdpConnection>,
     desired: &DesiredState,
@@ -26,25 +28,20 @@ pub fn stale_connections(
     }
     let mut stale = Vec::new();
     for (vip, connections) in by_vip {
-        let served = served(vip, desired, realized);
+        let id = FrontendId { ip: vip.ip(), port: vip.port(), protocol: Protocol::Udp };
+        let Some(frontend) = desired.frontends.get(&id) else { continue };
+        // The agent may not know what the maps hold of the frontend.
+        let Some(in_maps) = realized.reachable_backends(&convert::frontend_key(&id)) else {
+            continue;
+        };
+        let in_maps: HashSet<SocketAddr> = in_maps.into_iter().collect();
         let is_stale = |connection: &UdpConnection| {
-            served.as_ref().is_some_and(|all| !all.contains(&address(&connection.key.backend)))
+            let backend = address(&connection.key.backend);
+            !frontend.keeps(backend) && !in_maps.contains(&backend)
         };
         stale.extend(connections.into_iter().filter(is_stale));
     }
     stale
-}
-
-/// Every backend of a frontend. `None` while the agent does not know what the maps hold of the frontend.
-fn served(
-    vip: SocketAddr,
-    desired: &DesiredState,
-    realized: &Realized,
-) -> Option<HashSet<SocketAddr>> {
-    let id = FrontendId { ip: vip.ip(), port: vip.port(), protocol: Protocol::Udp };
-    let wanted = desired.frontends.get(&id).into_iter().flat_map(|frontend| &frontend.backends);
-    let wanted = wanted.map(|backend| backend.address);
-    Some(wanted.chain(realized.reachable_backends(&convert::frontend_key(&id))?).collect())
 }
 
 fn address(peer: &Peer) -> SocketAddr {
@@ -86,6 +83,7 @@ mod tests {
             port_name: String::new(),
             affinity_seconds: None,
             backends: backends.iter().map(backend).collect(),
+            also_serving: vec![],
         };
         let id = FrontendId { ip: "10.0.0.1".parse().unwrap(), port: 53, protocol };
         DesiredState {
@@ -93,6 +91,15 @@ mod tests {
             frontends: [(id, frontend)].into(),
             ..DesiredState::default()
         }
+    }
+
+    /// The same, with a backend that serves and that new clients do not get.
+    fn beside(mut desired: DesiredState, backend: &str) -> DesiredState {
+        for frontend in desired.frontends.values_mut() {
+            frontend.also_serving =
+                vec![Backend { address: backend.parse().unwrap(), cluster: "".into() }];
+        }
+        desired
     }
 
     fn realized(all: &[&DesiredState]) -> Realized {
@@ -106,24 +113,37 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_neither_wanted_nor_served_is_stale() {
+    fn only_what_no_longer_serves_is_stale() {
         let (a, b) = ("10.1.0.1:53", "10.1.0.2:53");
         let of_a = desired(Protocol::Udp, &[a]);
         let of_b = desired(Protocol::Udp, &[b]);
         let none = DesiredState::default();
         let kept = connection("10.0.0.1:53", a);
         let gone = connection("10.0.0.1:53", b);
+        let both = desired(Protocol::Udp, &[a, b]);
+        let of_none = desired(Protocol::Udp, &[]);
+        let of_a_beside_b = beside(of_a.clone(), b);
+        let of_none_beside_b = beside(of_none.clone(), b);
+        // Nobody says who serves there.
         let other_port = connection("10.0.0.1:54", a);
         let cases = [
             // What is wanted, what is in the maps, and what is stale.
-            (&of_a, vec![&of_a], vec![gone, other_port]),
+            (&of_a, vec![&of_a], vec![gone]),
             // Wanted again, and not written yet.
-            (&of_b, vec![&of_a], vec![other_port]),
+            (&of_b, vec![&of_a], vec![]),
             // To go, and not gone yet.
-            (&none, vec![&of_a], vec![gone, other_port]),
-            (&of_a, vec![&of_b, &of_a], vec![gone, other_port]),
+            (&none, vec![&of_a], vec![]),
+            (&of_a, vec![&of_b, &of_a], vec![gone]),
+            // B serves, though new clients do not get it: it may be of another zone, or terminate.
+            (&of_a_beside_b, vec![&both, &of_a_beside_b], vec![]),
+            (&of_a_beside_b, vec![&of_a], vec![]),
+            (&of_none_beside_b, vec![&of_a, &of_none_beside_b], vec![kept]),
+            // No endpoint serves.
+            (&of_none, vec![&both, &of_none], vec![]),
+            // B has not served since before an empty moment.
+            (&of_a, vec![&both, &of_none, &of_a], vec![gone]),
             // The import has gone.
-            (&none, vec![&of_a, &none], vec![kept, gone, other_port]),
+            (&none, vec![&of_a, &none], vec![]),
         ];
         for (desired, history, expected) in cases {
             let mut found =
@@ -146,7 +166,8 @@ mod tests {
     fn nothing_is_stale_where_a_write_has_failed() {
         let wanted = desired(Protocol::Udp, &["10.1.0.1:53"]);
         let mut realized = realized(&[&wanted]);
-        let plan = plan(&DesiredState::default(), &realized, Pruning::On);
+        let other = desired(Protocol::Udp, &["10.1.0.3:53"]);
+        let plan = plan(&other, &realized, Pruning::On);
         let mut maps = FaultyMaps::new(MemoryMaps::new(CAPACITY), 1000, 0);
         for step in plan.steps {
             // Every write fails, and may have taken effect.
@@ -154,6 +175,6 @@ mod tests {
             apply(&one, &mut maps, &mut realized).unwrap_err();
         }
         let connection = connection("10.0.0.1:53", "10.1.0.2:53");
-        assert_eq!(stale_connections(vec![connection], &DesiredState::default(), &realized), []);
+        assert_eq!(stale_connections(vec![connection], &other, &realized), []);
     }
 }

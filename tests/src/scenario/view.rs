@@ -33,14 +33,14 @@ pub(super) fn check_made_of(view: &MapView, others: &[MapView]) -> anyhow::Resul
     Ok(())
 }
 
-/// Checks that every backend that stays in a frontend keeps the id and generation that clients
+/// Checks that every backend that stays in a frontend, or is kept, has the id and generation that clients
 /// remember.
 pub(super) fn check_keeps(view: &MapView, former: &MapView) -> anyhow::Result<()> {
     for (id, frontend) in &view.frontends {
         let Some(before) = former.frontends.get(id) else { continue };
-        for now in &frontend.backends {
+        for now in frontend.backends.iter().chain(&frontend.kept) {
             let place = (now.address, &now.cluster);
-            let mut former = before.backends.iter();
+            let mut former = before.backends.iter().chain(&before.kept);
             let former = former.find(|backend| (backend.address, &backend.cluster) == place);
             let same = former.is_none_or(|former| former == now);
             ensure!(same, "{id}: clients of {} would move", now.address);

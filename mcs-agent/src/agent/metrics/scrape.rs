@@ -205,6 +205,11 @@ fn capacity(families: &mut Families, report: &Report) -> Result<()> {
             (["clusters"], figure(usage.clusters)),
         ],
     )?;
+    families.gauge(
+        "mcs_kept_backends",
+        "Backends that still serve and get no new clients: UDP sockets and flows stay with them",
+        f64::from(usage.kept),
+    )?;
     families.gauges(
         "mcs_capacity_room",
         "Entries that the config maps have room for now; they grow up to the limit",

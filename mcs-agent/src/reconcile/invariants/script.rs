@@ -117,6 +117,7 @@ fn likely_harm() -> impl Strategy<Value = Step> {
         key.clone().prop_map(Step::DeleteFrontend),
         key.clone().prop_map(|key| Step::DeleteVip(key.vip)),
         id().prop_map(|id| Step::RetireBackend { id }),
+        id().prop_map(|id| Step::KeepBackend { id }),
         (0..80_u32, id()).prop_map(|(block, id)| Step::WriteSlots { block, ids: vec![id] }),
         (index(), extent.clone()).prop_map(|(index, extent)| Step::Flip { index, extent }),
         (index(), 0..99_u32, 0..4_u32, 0..99_u32).prop_map(
@@ -131,7 +132,7 @@ fn likely_harm() -> impl Strategy<Value = Step> {
             let state = FrontendState { key, extent, service, ..FrontendState::zeroed() };
             Step::WriteState { index, state: state.into() }
         }),
-        (id(), 0..3_u8, index(), 0..9_u32, any::<u32>()).prop_map(
+        (id(), 0..4_u8, index(), 0..9_u32, any::<u32>()).prop_map(
             |(id, state, frontend, cluster, generation)| {
                 let backend = mcs_common::BackendRecord {
                     state,
@@ -184,7 +185,10 @@ pub(super) fn desired() -> impl Strategy<Value = DesiredState> {
 fn frontends_by_index(chosen: BTreeMap<usize, Frontend>) -> BTreeMap<FrontendId, Frontend> {
     let ids = frontends();
     let of_family = |id: &FrontendId, mut frontend: Frontend| {
-        for backend in &mut frontend.backends {
+        if id.protocol == Protocol::Tcp {
+            frontend.also_serving.clear();
+        }
+        for backend in frontend.backends.iter_mut().chain(&mut frontend.also_serving) {
             if let (true, IpAddr::V4(v4)) = (id.ip.is_ipv6(), backend.address.ip()) {
                 backend.address.set_ip(v4.to_ipv6_compatible().into());
             }
@@ -198,17 +202,21 @@ fn frontend() -> impl Strategy<Value = Frontend> {
     let import = prop::sample::select(vec!["blog", "shop", "web"]);
     let affinity = prop::sample::select(vec![None, Some(60), Some(10_800)]);
     let cluster = prop::sample::select(vec!["", "east", "west"]);
-    let backends = collection::btree_map(1..=6_u8, cluster, 0..=6);
-    (import, affinity, backends).prop_map(|(import, affinity_seconds, backends)| Frontend {
-        import: ObjectKey::new("demo", import),
-        port_name: String::new(),
-        affinity_seconds,
-        backends: backends
-            .into_iter()
-            .map(|(n, cluster)| Backend {
-                address: SocketAddr::from(([10, 1, 0, n], 8080)),
-                cluster: cluster.into(),
-            })
-            .collect(),
+    let is_selected = prop::bool::weighted(0.7);
+    let endpoints = collection::btree_map(1..=6_u8, (cluster, is_selected), 0..=6);
+    (import, affinity, endpoints).prop_map(|(import, affinity_seconds, endpoints)| {
+        let (backends, also_serving): (Vec<_>, Vec<_>) =
+            endpoints.into_iter().partition(|(_, (_, is_selected))| *is_selected);
+        let backend = |(n, (cluster, _)): (u8, (&str, bool))| Backend {
+            address: SocketAddr::from(([10, 1, 0, n], 8080)),
+            cluster: cluster.into(),
+        };
+        Frontend {
+            import: ObjectKey::new("demo", import),
+            port_name: String::new(),
+            affinity_seconds,
+            backends: backends.into_iter().map(backend).collect(),
+            also_serving: also_serving.into_iter().map(backend).collect(),
+        }
     })
 }

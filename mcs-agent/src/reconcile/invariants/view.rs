@@ -144,7 +144,7 @@ pub(super) fn assert_usable(choices: &[Choice], index: u32) {
     assert_eq!(ids.len(), choices.len(), "each slot has its own backend");
     for Choice { chosen, backend } in choices {
         assert!(chosen.id != 0);
-        assert!([BackendState::ACTIVE, BackendState::RETIRED].contains(&backend.state));
+        assert!(backend.state != BackendState::FREE);
         assert_eq!(backend.frontend, index, "another frontend's backend");
     }
 }

@@ -9,15 +9,15 @@ use mcs_common::{
 };
 
 use super::{
-    Deferred, Plan, Shortage, Subject,
+    Deferred, Plan, Pruning, Shortage, Subject,
     frontend_change::{FrontendChange, Origin},
     placement::Placement,
 };
 use crate::{
-    model,
+    model::{self, DesiredState},
     reconcile::{
         Realized, Step,
-        convert::{attributes, cluster_record, service_record},
+        convert::{attributes, backend_address, cluster_record, service_record},
     },
 };
 
@@ -27,14 +27,16 @@ const MOST_RELEASED_RUNS: usize = 256;
 
 /// A plan in the making, and what the maps would hold after it.
 pub(super) struct PlanBuilder<'a> {
+    desired: &'a DesiredState,
+    pruning: Pruning,
     /// Copied at the first step.
     realized: Cow<'a, Realized>,
     plan: Plan,
 }
 
 impl<'a> PlanBuilder<'a> {
-    pub(super) fn new(realized: &'a Realized) -> Self {
-        Self { realized: Cow::Borrowed(realized), plan: Plan::default() }
+    pub(super) fn new(desired: &'a DesiredState, realized: &'a Realized, pruning: Pruning) -> Self {
+        Self { desired, pruning, realized: Cow::Borrowed(realized), plan: Plan::default() }
     }
 
     /// The realized state after the steps so far.
@@ -46,7 +48,7 @@ impl<'a> PlanBuilder<'a> {
         if !self.plan.steps.is_empty()
             && self.realized.allocations().released_runs() > MOST_RELEASED_RUNS
         {
-            self.retire();
+            self.keep_or_retire();
             self.push(Step::WaitForReaders);
         }
         self.plan
@@ -62,10 +64,56 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// Retires the backends that no frontend refers to any more. This comes before any wait: a program would
+    /// Keeps or retires the backends that no slot names any more. This comes before any wait: a program would
     /// still follow a remembered choice of an active backend, so its id must not become free.
-    pub(super) fn retire(&mut self) {
-        for id in self.realized.stale().clone() {
+    pub(super) fn keep_or_retire(&mut self) {
+        for id in self.realized.undecided().clone() {
+            let step =
+                if self.keeps(id) { Step::KeepBackend { id } } else { Step::RetireBackend { id } };
+            self.push(step);
+        }
+    }
+
+    /// Retires the kept backends of these frontends that no longer serve.
+    pub(super) fn retire_kept<'k>(&mut self, frontends: impl Iterator<Item = &'k FrontendKey>) {
+        if self.realized.kept_backends() == 0 {
+            return;
+        }
+        let indices = frontends.filter_map(|key| self.realized.index(key));
+        let kept = indices.flat_map(|index| self.realized.kept_of(index));
+        let gone: Vec<u32> = kept.filter(|id| !self.keeps(*id)).collect();
+        for id in gone {
+            self.push(Step::RetireBackend { id });
+        }
+    }
+
+    /// Whether the UDP clients of this backend stay with it.
+    ///
+    /// A frontend that is not desired is there only while not everything has been read.
+    fn keeps(&self, id: u32) -> bool {
+        let address = backend_address(&self.realized.backend(id));
+        self.realized.keeper(id).is_some_and(|frontend| {
+            let desired = self.desired.frontends.get(&frontend);
+            desired.is_none_or(|desired| !self.pruning.is_on() || desired.keeps(address))
+        })
+    }
+
+    /// Whether new clients are to get this backend.
+    fn is_desired(&self, id: u32) -> bool {
+        let backend = self.realized.backend(id);
+        let frontend = self.realized.keeper(id).and_then(|id| self.desired.frontends.get(&id));
+        let desired = frontend.and_then(|frontend| frontend.backend(backend_address(&backend)));
+        desired.is_some_and(|desired| {
+            cluster_record(&desired.cluster) == self.realized.cluster(backend.cluster)
+        })
+    }
+
+    /// Retires kept backends: `count` of them, those first that no longer serve. The ones that are about to
+    /// get new clients again stay.
+    fn retire_kept_for_room(&mut self, count: usize) {
+        let kept = self.realized.kept().filter(|id| !self.is_desired(*id));
+        let (serving, gone): (Vec<u32>, Vec<u32>) = kept.partition(|id| self.keeps(*id));
+        for id in gone.into_iter().chain(serving).take(count) {
             self.push(Step::RetireBackend { id });
         }
     }
@@ -99,7 +147,7 @@ impl<'a> PlanBuilder<'a> {
             self.push(Step::UpdateAttributes { index, service, flags, affinity_seconds });
             self.push(Step::InsertFrontend { key, index });
         }
-        self.retire();
+        self.keep_or_retire();
     }
 
     /// Inserts the missing VIPs, and those that a failed write may have inserted or deleted.
@@ -128,7 +176,7 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// Finds room. Waits for readers, or moves blocks, if that makes room.
+    /// Finds room. Retires kept backends, waits for readers, or moves blocks, if that makes room.
     fn place(&mut self, change: &FrontendChange<'_>) -> Result<Placement, Shortage> {
         let endpoints = i64::from(self.realized.endpoints()) + change.growth();
         if change.growth() > 0 && endpoints > i64::from(self.realized.capacity().endpoints) {
@@ -138,8 +186,20 @@ impl<'a> PlanBuilder<'a> {
         {
             return Ok(placement);
         }
-        let mut after_wait = self.realized.allocations().clone();
-        after_wait.end_grace_period();
+        let mut after_wait = self.realized.allocations().after_wait();
+        match Placement::find(&self.realized, &after_wait, change) {
+            Err(Shortage::Endpoints) => {
+                let added = change.added().count();
+                let free = after_wait.backends.each().take(added).count();
+                self.retire_kept_for_room(added - free);
+                after_wait = self.realized.allocations().after_wait();
+            }
+            Err(Shortage::Clusters) => {
+                self.retire_kept_for_room(usize::MAX);
+                after_wait = self.realized.allocations().after_wait();
+            }
+            _ => {}
+        }
         match Placement::find(&self.realized, &after_wait, change) {
             Ok(_) => self.push(Step::WaitForReaders),
             Err(Shortage::Slots) => self.compact(),
@@ -199,7 +259,7 @@ impl<'a> PlanBuilder<'a> {
             let (flags, affinity_seconds) = attributes(change.frontend);
             self.push(Step::UpdateAttributes { index, service, flags, affinity_seconds });
         }
-        self.retire();
+        self.keep_or_retire();
     }
 
     fn write_service(&mut self, change: &FrontendChange<'_>, id: u32) {
@@ -218,7 +278,11 @@ impl<'a> PlanBuilder<'a> {
         let mut ids = Vec::with_capacity(change.backends.len());
         for planned in &change.backends {
             match planned.origin {
-                Origin::Kept(id) => ids.push(id),
+                Origin::Own(id) => ids.push(id),
+                Origin::Kept(id) => {
+                    self.push(Step::ResumeBackend { id });
+                    ids.push(id);
+                }
                 Origin::Added(backend) => {
                     let Some(id) = free.next() else { continue };
                     let name = cluster_record(&backend.cluster).name;

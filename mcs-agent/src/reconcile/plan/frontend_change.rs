@@ -1,6 +1,6 @@
 //! A frontend that is to be created or changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mcs_common::{Address, FrontendKey};
 
@@ -36,6 +36,8 @@ type Place = (Address, u16);
 #[derive(Clone, Copy)]
 pub(super) enum Origin<'a> {
     /// The frontend has it already, with this id: remembered choices of it stay valid.
+    Own(u32),
+    /// So it is, but it is kept for those that have it: it gets new clients again.
     Kept(u32),
     /// It is new and needs an id.
     Added(&'a Backend),
@@ -44,7 +46,8 @@ pub(super) enum Origin<'a> {
 impl<'a> FrontendChange<'a> {
     /// Creates a frontend that is not in the maps.
     pub(super) fn new(id: &'a FrontendId, frontend: &'a Frontend) -> Self {
-        let backends = match_up(&frontend.backends, &mut BTreeMap::new(), |_, _| false);
+        let backends =
+            match_up(&frontend.backends, &mut BTreeMap::new(), &BTreeSet::new(), |_, _| false);
         Self { id, key: frontend_key(id), frontend, index: None, backends, former_count: 0 }
     }
 
@@ -79,21 +82,20 @@ impl<'a> FrontendChange<'a> {
         keep_all: bool,
     ) -> Self {
         let extent = realized.state(index).extent;
-        let mut own: BTreeMap<Place, u32> = realized
-            .ids(extent)
-            .map(|id| {
-                let backend = realized.backend(id);
-                ((backend.addr, backend.port), id)
-            })
-            .collect();
+        let at_place = |id| {
+            let backend = realized.backend(id);
+            ((backend.addr, backend.port), id)
+        };
+        let mut own: BTreeMap<Place, u32> = realized.ids(extent).map(at_place).collect();
+        let kept: BTreeSet<(Place, u32)> = realized.kept_of(index).map(at_place).collect();
         let same_cluster = |id, backend: &Backend| {
             realized.cluster(realized.backend(id).cluster) == cluster_record(&backend.cluster)
         };
-        let mut backends = match_up(&frontend.backends, &mut own, same_cluster);
+        let mut backends = match_up(&frontend.backends, &mut own, &kept, same_cluster);
         if keep_all {
             let rest = own.into_iter();
             backends
-                .extend(rest.map(|(place, id)| PlannedBackend { place, origin: Origin::Kept(id) }));
+                .extend(rest.map(|(place, id)| PlannedBackend { place, origin: Origin::Own(id) }));
         }
         backends.sort_by_key(|planned| planned.place);
         let key = frontend_key(id);
@@ -117,14 +119,15 @@ impl<'a> FrontendChange<'a> {
     /// The backends that need an id.
     pub(super) fn added(&self) -> impl Iterator<Item = &'a Backend> {
         self.backends.iter().filter_map(|planned| match planned.origin {
-            Origin::Kept(_) => None,
+            Origin::Own(_) | Origin::Kept(_) => None,
             Origin::Added(backend) => Some(backend),
         })
     }
 
     /// Whether it gets other backends than it has.
     pub(super) fn changes_backends(&self) -> bool {
-        self.count() != self.former_count || self.added().next().is_some()
+        let is_own = |planned: &PlannedBackend<'_>| matches!(planned.origin, Origin::Own(_));
+        self.count() != self.former_count || !self.backends.iter().all(is_own)
     }
 
     /// Whether it gets another import or affinity than it has.
@@ -141,21 +144,25 @@ impl<'a> FrontendChange<'a> {
     }
 }
 
-/// Finds each desired backend among the frontend's own, and removes those with a desired address from
-/// `own`.
+/// Finds each desired backend among the frontend's own and its kept ones, and removes those with a desired
+/// address from `own`.
 fn match_up<'a>(
     wanted: &'a [Backend],
     own: &mut BTreeMap<Place, u32>,
+    kept: &BTreeSet<(Place, u32)>,
     same_cluster: impl Fn(u32, &Backend) -> bool,
 ) -> Vec<PlannedBackend<'a>> {
     wanted
         .iter()
         .map(|backend| {
             let place = (backend.address.ip().into(), backend.address.port());
-            let origin = match own.remove(&place) {
-                Some(id) if same_cluster(id, backend) => Origin::Kept(id),
-                _ => Origin::Added(backend),
+            let is_same = |id: &u32| same_cluster(*id, backend);
+            let own = own.remove(&place).filter(is_same).map(Origin::Own);
+            let kept = || {
+                let mut ids = kept.range((place, 0)..=(place, u32::MAX)).map(|(_, id)| *id);
+                ids.find(is_same).map(Origin::Kept)
             };
+            let origin = own.or_else(kept).unwrap_or(Origin::Added(backend));
             PlannedBackend { place, origin }
         })
         .collect()

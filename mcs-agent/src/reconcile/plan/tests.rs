@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    model::Capacity,
+    model::{Capacity, Protocol},
     reconcile::{
         MapView, apply,
         fixtures::{address, desired, frontend, go, id, maps, pods, web},
@@ -302,4 +302,108 @@ fn what_shrinks_makes_room_for_what_grows() {
         go(&wanted(a, b), &mut maps, &mut realized);
         assert_eq!(realized.endpoints(), 8);
     }
+}
+
+/// A UDP frontend with these backends, and others that serve.
+fn dns(backends: &[(&str, &str)], also_serving: &[(&str, &str)]) -> DesiredState {
+    let also_serving = frontend("dns", also_serving).backends;
+    let id = FrontendId { protocol: Protocol::Udp, ..id("10.0.0.1", 53) };
+    desired([(id, Frontend { also_serving, ..frontend("dns", backends) })])
+}
+
+const ONE: (&str, &str) = ("10.1.0.1:53", "east");
+const TWO: (&str, &str) = ("10.1.0.2:53", "east");
+const THREE: (&str, &str) = ("10.1.0.3:53", "west");
+
+#[test]
+fn a_backend_of_udp_that_still_serves_is_kept_and_resumed() {
+    let (mut maps, mut realized) = maps(ROOMY, &[&dns(&[ONE, TWO], &[])]);
+    let mut go = |desired: &DesiredState| go(desired, &mut maps, &mut realized);
+    assert_eq!(
+        go(&dns(&[ONE], &[TWO, THREE])),
+        [
+            "slots: write 1 slots from 2",
+            "states: flip state 1 to 1 slots from 2",
+            "backends: keep backend 2",
+        ]
+    );
+    assert_eq!(go(&dns(&[ONE], &[TWO])), [""; 0], "backend 3 was never written");
+    assert_eq!(
+        go(&dns(&[TWO], &[ONE])),
+        [
+            "backends: resume backend 2",
+            "slots: write 1 slots from 3",
+            "states: flip state 1 to 1 slots from 3",
+            "backends: keep backend 1",
+        ]
+    );
+    assert_eq!(go(&dns(&[TWO], &[])), ["backends: retire backend 1"]);
+    // No endpoint serves: clients stay where they are, and new ones are refused.
+    assert_eq!(
+        go(&dns(&[], &[])),
+        ["states: flip state 1 to 0 slots from 0", "backends: keep backend 2"]
+    );
+    assert_eq!(
+        go(&dns(&[THREE], &[])),
+        [
+            "clusters: write entry 2",
+            "backends: write backend 3",
+            "slots: write 1 slots from 4",
+            "states: flip state 1 to 1 slots from 4",
+            "backends: retire backend 2",
+        ]
+    );
+    assert_eq!(
+        go(&DesiredState::default()),
+        [
+            "vips: delete 10.0.0.1",
+            "frontends: delete 10.0.0.1:53/UDP",
+            "backends: retire backend 3",
+        ]
+    );
+}
+
+#[test]
+fn a_kept_backend_goes_with_its_frontend() {
+    let kept = dns(&[ONE], &[TWO]);
+    let (mut maps, mut realized) = maps(ROOMY, &[&dns(&[ONE, TWO], &[]), &kept]);
+    let (restored, findings) = Realized::restore(maps.contents().clone(), ROOMY);
+    assert_eq!(findings, []);
+    assert_eq!(plan(&kept, &restored, Pruning::On), Plan::default());
+    assert_eq!(plan(&dns(&[ONE], &[]), &restored, Pruning::Off), Plan::default());
+    let steps = go(&DesiredState::default(), &mut maps, &mut realized);
+    assert_eq!(steps[2..], ["backends: retire backend 1", "backends: retire backend 2"]);
+}
+
+#[test]
+fn a_backend_of_tcp_is_not_kept() {
+    let former = web("web", &[("10.1.0.1:80", "")]);
+    let (mut maps, mut realized) = maps(ROOMY, &[&former]);
+    let steps = go(&web("web", &[]), &mut maps, &mut realized);
+    assert_eq!(steps[1..], ["backends: retire backend 1"]);
+}
+
+#[test]
+fn kept_backends_make_room_and_those_first_that_no_longer_serve() {
+    let capacity = Capacity { frontends: 2, endpoints: 4, clusters: 2 };
+    let udp = dns(&[ONE, TWO, THREE], &[]);
+    let with = |udp: &DesiredState, network| {
+        let web = Frontend { backends: pods(network, 3), ..frontend("web", &[]) };
+        let mut all = udp.clone();
+        all.frontends.insert(id("10.0.0.1", 80), web);
+        all
+    };
+    // The maps have room for four backends and as many ids again.
+    let shrunk = with(&dns(&[THREE], &[ONE, TWO]), 1);
+    let (mut maps, mut realized) = maps(capacity, &[&udp, &shrunk]);
+    assert_eq!(realized.kept_backends(), 2);
+    let replaced = with(&dns(&[THREE], &[ONE]), 2);
+    let steps = go(&replaced, &mut maps, &mut realized);
+    assert_eq!(
+        steps[..2],
+        ["backends: retire backend 2", "all: wait for readers"],
+        "ids are short by one"
+    );
+    assert_eq!(realized.kept_backends(), 1);
+    assert_eq!(plan(&replaced, &realized, Pruning::On), Plan::default());
 }

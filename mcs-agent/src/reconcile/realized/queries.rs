@@ -2,11 +2,11 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use mcs_common::{Address, FrontendKey};
+use mcs_common::{Address, BackendRecord, FrontendKey};
 
 use super::Realized;
 use crate::{
-    model::{Backend, DesiredState, Frontend},
+    model::{Backend, DesiredState, Frontend, FrontendId, Protocol},
     reconcile::convert::{backend_address, cluster_name, frontend_id, service_key},
 };
 
@@ -29,6 +29,7 @@ impl Realized {
                 port_name: String::new(),
                 affinity_seconds: (state.affinity_seconds > 0).then_some(state.affinity_seconds),
                 backends,
+                also_serving: Vec::new(),
             };
             Some((frontend_id(&key)?, frontend))
         });
@@ -39,14 +40,24 @@ impl Realized {
         }
     }
 
-    /// The backends that clients of this frontend can get: none if it is not in the maps. `None` while a failed
-    /// write leaves them uncertain.
+    /// The backends that clients of this frontend get or keep: none if it is not in the maps. `None` while a
+    /// failed write leaves them uncertain.
     pub fn reachable_backends(&self, key: &FrontendKey) -> Option<Vec<SocketAddr>> {
         if self.unconfirmed_frontends().contains(key) || self.damaged().contains(key) {
             return None;
         }
-        let extent = self.index(key).map(|index| self.state(index).extent).unwrap_or_default();
-        Some(self.ids(extent).map(|id| backend_address(&self.backend(id))).collect())
+        let Some(index) = self.index(key) else { return Some(Vec::new()) };
+        let ids = self.ids(self.state(index).extent).chain(self.kept_of(index));
+        Some(ids.map(|id| backend_address(&self.backend(id))).collect())
+    }
+
+    /// The UDP frontend in the maps that a backend belongs to, if that one may be kept.
+    pub(in crate::reconcile) fn keeper(&self, id: u32) -> Option<FrontendId> {
+        let BackendRecord { frontend, cluster, .. } = self.backend(id);
+        let key = self.state(frontend).key;
+        let is_intact =
+            self.index(&key) == Some(frontend) && cluster < self.capacity.cluster_entries();
+        frontend_id(&key).filter(|id| is_intact && id.protocol == Protocol::Udp)
     }
 
     /// The frontend that a backend in the maps serves or served last.

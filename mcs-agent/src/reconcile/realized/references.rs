@@ -1,6 +1,6 @@
 //! Counts references between entries: an entry is in use while a reader can reach it.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use mcs_common::{Extent, FrontendKey};
 
@@ -28,6 +28,10 @@ impl Realized {
         if let Some(index) = self.index(key) {
             for id in self.reachable(index) {
                 self.drop_backend(id);
+            }
+            for id in self.kept_of(index).collect::<Vec<_>>() {
+                self.stop_keeping(id);
+                self.undecided.insert(id);
             }
             for extent in self.extents(index) {
                 self.allocations.blocks.release(extent);
@@ -86,8 +90,33 @@ impl Realized {
         self.extents(index).into_iter().flat_map(|extent| self.ids(extent)).collect()
     }
 
+    /// The clients of this backend stay with it, though no slot names it.
+    pub(super) fn keep(&mut self, id: u32) {
+        let frontend = self.backend(id).frontend;
+        self.undecided.remove(&id);
+        if Arc::make_mut(&mut self.kept).insert((frontend, id)) {
+            self.take_backend(id);
+        }
+    }
+
+    /// Ends that, without a decision what follows. Returns whether the backend was kept.
+    pub(super) fn stop_keeping(&mut self, id: u32) -> bool {
+        let kept = (self.backend(id).frontend, id);
+        let was_kept = self.kept.contains(&kept);
+        if was_kept {
+            Arc::make_mut(&mut self.kept).remove(&kept);
+            self.release_cluster(id);
+        }
+        was_kept
+    }
+
     fn adopt_backend(&mut self, id: u32) {
         self.endpoints += 1;
+        self.undecided.remove(&id);
+        self.take_backend(id);
+    }
+
+    fn take_backend(&mut self, id: u32) {
         self.allocations.backends.take(one(id));
         let cluster = self.backend(id).cluster;
         self.allocations.clusters.acquire(cluster, self.cluster_name(cluster));
@@ -95,7 +124,11 @@ impl Realized {
 
     fn drop_backend(&mut self, id: u32) {
         self.endpoints -= 1;
-        self.stale.insert(id);
+        self.undecided.insert(id);
+        self.release_cluster(id);
+    }
+
+    fn release_cluster(&mut self, id: u32) {
         let cluster = self.backend(id).cluster;
         self.allocations.clusters.release(cluster, &self.cluster_name(cluster));
     }

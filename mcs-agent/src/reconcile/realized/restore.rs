@@ -1,7 +1,5 @@
 //! Takes over the maps that another agent left.
 
-use std::collections::BTreeSet;
-
 use mcs_common::{BackendState, FrontendKey, select::Arrays as _};
 
 use super::Realized;
@@ -72,7 +70,13 @@ impl Realized {
         for index in intact {
             realized.adopt(index);
         }
-        realized.stale = left_active(&realized);
+        for (id, is_kept) in without_slot(&realized) {
+            if is_kept && realized.keeper(id).is_some() {
+                realized.keep(id);
+            } else {
+                realized.undecided.insert(id);
+            }
+        }
         (realized, findings)
     }
 }
@@ -113,14 +117,16 @@ fn inspect(
     Ok(())
 }
 
-/// Backends that no frontend refers to, but that remembered choices still lead to.
-fn left_active(realized: &Realized) -> BTreeSet<u32> {
+/// Backends that no slot names, but that remembered choices still lead to, and whether each is kept.
+fn without_slot(realized: &Realized) -> Vec<(u32, bool)> {
     (1..realized.capacity.backend_entries())
         .zip(realized.contents.backends.iter().skip(1))
-        .filter(|(id, backend)| {
-            backend.state == BackendState::ACTIVE && !realized.allocations.backends.is_taken(*id)
+        .filter(|(id, _)| !realized.allocations.backends.is_taken(*id))
+        .filter_map(|(id, backend)| match backend.state {
+            BackendState::ACTIVE => Some((id, false)),
+            BackendState::KEPT => Some((id, true)),
+            _ => None,
         })
-        .map(|(id, _)| id)
         .collect()
 }
 

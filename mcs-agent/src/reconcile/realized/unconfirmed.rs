@@ -49,7 +49,13 @@ impl Realized {
                 self.unconfirmed.extents.entry(index).or_default().insert(former);
                 self.unconfirmed.frontends.insert(key);
             }
-            Step::RetireBackend { .. } | Step::WaitForReaders => {}
+            Step::RetireBackend { id } => {
+                if self.stop_keeping(id) {
+                    self.undecided.insert(id);
+                }
+            }
+            Step::ResumeBackend { .. } => self.record_success(step),
+            Step::KeepBackend { .. } | Step::WaitForReaders => {}
             Step::WriteService { .. }
             | Step::WriteCluster { .. }
             | Step::WriteBackend { .. }

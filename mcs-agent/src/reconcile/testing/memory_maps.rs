@@ -50,9 +50,10 @@ impl MemoryMaps {
             },
             Step::WriteService { id, .. } => array(id, 1, capacity.service_entries()),
             Step::WriteCluster { id, .. } => array(id, 1, capacity.cluster_entries()),
-            Step::WriteBackend { id, .. } | Step::RetireBackend { id } => {
-                array(id, 1, capacity.backend_entries())
-            }
+            Step::WriteBackend { id, .. }
+            | Step::RetireBackend { id }
+            | Step::KeepBackend { id }
+            | Step::ResumeBackend { id } => array(id, 1, capacity.backend_entries()),
             Step::WriteSlots { block, ref ids } => array(block, ids.len(), capacity.slot_entries()),
             Step::WriteState { index, .. }
             | Step::UpdateAttributes { index, .. }

@@ -12,13 +12,13 @@ use anyhow::{Context as _, ensure};
 use mcs_tests::{
     agent::{Agent, CAPABILITY_FOR_STALE_UDP},
     client::{Family, connected, identity, receive_nameless, udp_connected},
-    manifests::{Manifests, Protocol, Service},
+    manifests::{Aside, Manifests, Protocol, Service, ZONE},
     netns::Namespace,
     site::{Site, place},
     suite::{Suite, is_full, tell},
     wait,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use self::clients::Clients;
 use crate::{
@@ -33,6 +33,7 @@ const ENTERS: &str = CAPABILITY_FOR_STALE_UDP;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("UDP sockets of a removed backend are destroyed, and no others", destroys);
+    suite.case("UDP sockets stay with backends that serve, and where none does", stays);
     suite.case("backends that are removed while no agent runs", catches_up);
     suite.case("UDP sockets in a network namespace without a name", sees_processes);
     suite.case("without the right to, stale UDP sockets stay, and status says so", says_why_not);
@@ -113,6 +114,51 @@ fn destroys(world: &mut World) -> anyhow::Result<()> {
     count(&site.agent, aborted)
 }
 
+/// New clients do not get these backends; then nobody does; then others serve.
+fn stays(world: &mut World) -> anyhow::Result<()> {
+    let target = world.target("stays");
+    let other = world.target("beside").with(&SETS.concat());
+    let services = [&target.service, &other.service];
+    let site = start(world, "stays", &[ENTERS], &["--zone", ZONE], &services)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let [former, later] = SETS.map(backends);
+    let clients = Clients::begin(&[&world.pod, &world.node.netns], &target, &other)?;
+    let all = target.clone().with(&SETS.concat());
+    let changes = [
+        ("hints for another zone", all.clone().aside(Aside::OfOtherZone, SETS[0])),
+        ("draining", all.clone().aside(Aside::Draining, SETS[0])),
+        ("an empty moment", target.clone().with(&[])),
+    ];
+    for (what, changed) in &changes {
+        site.apply(&changed.service)?;
+        thread::sleep(PROMPT);
+        let mut failures = clients.still_work();
+        failures.extend(clients.go_on(&target, &other, &former));
+        ensure!(failures.is_empty(), "{what}: {failures:?}");
+        let new = world.pod.run(|| {
+            Family::ALL.map(|family| udp_connected(family, target.at(family, Protocol::Udp)))
+        })?;
+        for socket in new {
+            let is_right = match socket {
+                Ok(socket) => {
+                    socket.send(b"who are you")?;
+                    later.contains(&receive_nameless(&socket)?)
+                }
+                Err(_) => changed.service.slices()[0]["endpoints"] == json!([]),
+            };
+            ensure!(is_right, "{what}: a new client gets a backend of before");
+        }
+    }
+    count(&site.agent, 0)?;
+    let mut failures = Vec::new();
+    site.apply(&target.clone().with(SETS[1]).service)?;
+    clients.wait_until_aborted(PROMPT, &mut failures);
+    failures.extend(clients.go_on(&target, &other, &later));
+    tell(format!("{} sockets, {} failures", clients.aborted(), failures.len()));
+    ensure!(failures.is_empty(), "{failures:?}");
+    count(&site.agent, clients.aborted())
+}
+
 fn catches_up(world: &mut World) -> anyhow::Result<()> {
     let target = world.target("missed");
     let other = world.target("met").with(&SETS.concat());
@@ -141,9 +187,12 @@ fn catches_up(world: &mut World) -> anyhow::Result<()> {
     ensure!(failures.is_empty(), "{failures:?}");
     count(&site.agent, clients.aborted())?;
 
-    // The import goes, and its address with it.
+    // The import goes, and comes back with other backends.
     let clients = Clients::begin(&[&world.pod], &changed, &other)?;
     site.remove(&changed.service)?;
+    thread::sleep(PROMPT);
+    failures.extend(clients.still_work());
+    site.apply(&target.service)?;
     clients.wait_until_aborted(PROMPT, &mut failures);
     tell(format!("{} sockets, {} failures", 2 * clients.aborted(), failures.len()));
     ensure!(failures.is_empty(), "{failures:?}");

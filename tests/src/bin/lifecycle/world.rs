@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context as _;
 use mcs_tests::{
     client::Family,
-    manifests::{Protocol, Service},
+    manifests::{Aside, Protocol, Service},
     netns::Namespace,
     run::Run,
     server::Server,
@@ -56,6 +56,12 @@ impl Target {
     pub(crate) fn with(mut self, pods: &[u8]) -> Self {
         let ips = pods.iter().flat_map(|pod| REMOTE.both(*pod));
         self.service = self.service.endpoints("remote", ips);
+        self
+    }
+
+    /// The same, with some of the pods kept from new clients.
+    pub(crate) fn aside(mut self, why: Aside, pods: &[u8]) -> Self {
+        self.service = self.service.aside(why, pods.iter().flat_map(|pod| REMOTE.both(*pod)));
         self
     }
 }

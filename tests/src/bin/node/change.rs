@@ -25,9 +25,20 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
             let rest = |target: Target| target.with_remote(Distance::Near, AFTER);
             changes(world, layout, rest, moves)
         });
-        suite.case(format!("all backends go: TCP stays, UDP is refused, {layout}"), move |world| {
-            changes(world, layout, |target| target.with([]), is_refused)
-        });
+        suite.case(
+            format!("a backend terminates and serves: flows stay, {layout}"),
+            move |world| {
+                let both = [BEFORE, AFTER].concat();
+                let rest = |target: Target| {
+                    target.with_remote(Distance::Near, &both).draining(Distance::Near, BEFORE)
+                };
+                changes(world, layout, rest, stays)
+            },
+        );
+        suite.case(
+            format!("all backends go: flows stay, new ones are refused, {layout}"),
+            move |world| changes(world, layout, |target| target.with([]), is_refused),
+        );
     }
 }
 
@@ -66,10 +77,20 @@ fn moves(family: Family, target: &Target, clients: &Clients) -> anyhow::Result<(
     Ok(())
 }
 
+/// Flows that are there stay; a new client gets one of the others.
+fn stays(family: Family, target: &Target, clients: &Clients) -> anyhow::Result<()> {
+    clients.stay(family, target)?;
+    let new = ask(&client::udp(family)?, target.udp(family))?.backend;
+    ensure!(backends(Distance::Near, AFTER, family, UDP.1).contains(&new), "{new}");
+    Ok(())
+}
+
 fn is_refused(family: Family, target: &Target, clients: &Clients) -> anyhow::Result<()> {
+    clients.stay(family, target)?;
     let start = Instant::now();
-    clients.connected.send(b"anybody there")?;
-    let error = clients.connected.recv(&mut [0; 16]).err().context("answered")?;
+    let new = client::udp_connected(family, target.udp(family))?;
+    new.send(b"anybody there")?;
+    let error = new.recv(&mut [0; 16]).err().context("answered")?;
     let refused = io::ErrorKind::ConnectionRefused;
     ensure!(error.kind() == refused, "{error} after {:?}", start.elapsed());
     let error = client::connected(family, target.tcp(family)).err().context("connected")?;
@@ -94,6 +115,14 @@ impl Clients {
             expect(ask(socket, udp)?.backend, family, UDP.1)?;
         }
         Ok(Self { stream, connected, unconnected })
+    }
+
+    /// UDP is answered as before.
+    fn stay(&self, family: Family, target: &Target) -> anyhow::Result<()> {
+        for socket in [&self.connected, &self.unconnected] {
+            expect(ask(socket, target.udp(family))?.backend, family, UDP.1)?;
+        }
+        Ok(())
     }
 }
 

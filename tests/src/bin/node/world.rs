@@ -12,7 +12,7 @@ use std::{
 use anyhow::Context as _;
 use mcs_tests::{
     client::Family,
-    manifests::{Protocol, Service},
+    manifests::{Aside, Protocol, Service},
     run::Run,
     server::Server,
     site::Site,
@@ -89,6 +89,13 @@ impl Target {
     /// The same with remote pods.
     pub(crate) fn with_remote(self, distance: Distance, pods: &[u8]) -> Self {
         self.with(pods.iter().flat_map(|pod| distance.pod(*pod)))
+    }
+
+    /// The same, with some of its remote pods terminating and still serving.
+    pub(crate) fn draining(mut self, distance: Distance, pods: &[u8]) -> Self {
+        let ips = pods.iter().flat_map(|pod| distance.pod(*pod));
+        self.service = self.service.aside(Aside::Draining, ips);
+        self
     }
 
     /// The same with pods of the node.

@@ -182,6 +182,10 @@ fn backend_gone(fixture: &mut Fixture) -> anyhow::Result<()> {
         let second = sticks(fixture, from_port(client, 1), &service)?.pick;
         assert_ne!(second, gone);
         sticks_to(fixture, from_port(client, 2), &service, second)?;
+        // A kept backend gets no new client.
+        fixture.keep(&mut service, second)?;
+        let third = sticks(fixture, from_port(client, 5), &service)?.pick;
+        assert_ne!(third, second);
         // Its id comes back as another backend: not what was remembered.
         fixture.give(client, &service, gone)?;
         fixture.reuse(&mut service, gone, fixture.family.pod(9))?;

@@ -270,6 +270,14 @@ impl Fixture {
         Ok(())
     }
 
+    /// Takes a backend out of the frontend's slots, and keeps it for the clients that have it.
+    pub(crate) fn keep(&mut self, service: &mut Service, pick: Pick) -> anyhow::Result<()> {
+        let left: Vec<SocketAddr> = service.backends.iter().map(|pick| pick.address).collect();
+        let left: Vec<_> = left.into_iter().filter(|one| *one != pick.address).collect();
+        self.change(service, &left)?;
+        self.config.set_state(pick, BackendState::KEPT)
+    }
+
     /// Reuses the id of a removed backend for another backend of the frontend.
     pub(crate) fn reuse(
         &mut self,
@@ -495,9 +503,12 @@ impl ConfigMaps {
     }
 
     fn retire(&mut self, pick: Pick) -> anyhow::Result<()> {
+        self.set_state(pick, BackendState::RETIRED)
+    }
+
+    fn set_state(&mut self, pick: Pick, state: u8) -> anyhow::Result<()> {
         let backend = self.backends.get(&pick.chosen.id, 0)?;
-        let retired = BackendRecord { state: BackendState::RETIRED, ..backend };
-        Ok(self.backends.set(pick.chosen.id, retired, ANY)?)
+        Ok(self.backends.set(pick.chosen.id, BackendRecord { state, ..backend }, ANY)?)
     }
 
     /// Writes a block of slots, and then the state that leads to it.

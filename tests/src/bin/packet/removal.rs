@@ -17,6 +17,7 @@ pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "removal: TCP stays until it ends", tcp_stays);
     each(suite, "removal: a SYN starts a new flow", syn_moves);
     each(suite, "removal: UDP moves at once", udp_moves);
+    each(suite, "removal: UDP stays with a kept backend, and new flows go elsewhere", udp_stays);
     each(suite, "removal: of the last backend", last);
     each(suite, "removal: of a backend whose id is used again", id_used_again);
     each(suite, "removal: of another backend", of_another);
@@ -92,6 +93,22 @@ fn udp_moves(fixture: &mut Fixture) -> anyhow::Result<()> {
     fixture.carries(&new, Side::Client, &new.later(Side::Client))?;
     // Late replies of the old backend still come from the VIP.
     fixture.carries(&flow, Side::Backend, &flow.later(Side::Backend))
+}
+
+fn udp_stays(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let (flow, mut service) = moved(fixture, Protocol::Udp, &[1, 2], &[1, 2])?;
+    fixture.keep(&mut service, flow.pick)?;
+    for side in Side::BOTH {
+        fixture.carries(&flow, side, &flow.later(side))?;
+    }
+    let (other, _) = fixture.opens_with_any_choice(fixture.family.client(2), &service)?;
+    assert_ne!(other.pick, flow.pick);
+    fixture.keep(&mut service, other.pick)?;
+    assert!(service.backends.is_empty());
+    for side in Side::BOTH {
+        fixture.carries(&flow, side, &flow.later(side))?;
+    }
+    Ok(())
 }
 
 fn last(fixture: &mut Fixture) -> anyhow::Result<()> {

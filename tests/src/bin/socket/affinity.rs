@@ -2,12 +2,13 @@
 
 use std::{net::SocketAddr, thread, time::Duration};
 
+use anyhow::Context as _;
 use mcs_tests::{manifests::Protocol, suite::Suite, wait};
 
 use crate::{
     client::{Family, ask, connected, identity, udp, udp_connected},
     each_family,
-    world::{PODS, Place, TCP, Target, UDP, World, backends},
+    world::{PODS, Place, TCP, Target, UDP, World, backend, backends},
 };
 
 /// Each port has a separate affinity. The probability that all choose as before by accident, with six
@@ -102,6 +103,16 @@ fn holds_for_udp(world: &World, family: Family, place: Place) -> anyhow::Result<
             socket.send(b"who are you")?;
             assert_eq!(crate::client::receive(&socket)?.backend, first, "connected");
         }
+        let socket = udp(family)?;
+        assert_eq!(ask(&socket, target.udp(family))?.backend, first);
+        let is_first = |pod: &&u8| backend(**pod, family, UDP.1) == first;
+        let pod = PODS.iter().find(is_first).context("another pod")?;
+        world.site.apply(&target.clone().draining(&[*pod]).service)?;
+        assert_eq!(ask(&socket, target.udp(family))?.backend, first, "it stays");
+        let second = ask(&udp(family)?, target.udp(family))?.backend;
+        assert_ne!(second, first, "a new client");
+        assert_eq!(ask(&socket, target.udp(family))?.backend, first, "it stays");
+        assert_eq!(ask(&udp(family)?, target.udp(family))?.backend, second, "a new client");
         Ok(())
     })?;
     world.site.remove(&target.service)

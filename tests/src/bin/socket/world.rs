@@ -11,7 +11,7 @@ use std::{
 use anyhow::Context as _;
 use mcs_tests::{
     cgroup::Visit,
-    manifests::{Protocol, Service},
+    manifests::{Aside, Protocol, Service},
     netns::Namespace,
     run::Run,
     server::Server,
@@ -94,6 +94,13 @@ impl Target {
     pub(crate) fn with(mut self, pods: &[u8]) -> Self {
         let ips = pods.iter().flat_map(|pod| REMOTE.both(*pod));
         self.service = self.service.endpoints("remote", ips);
+        self
+    }
+
+    /// The same, with some of the pods terminating and still serving.
+    pub(crate) fn draining(mut self, pods: &[u8]) -> Self {
+        let ips = pods.iter().flat_map(|pod| REMOTE.both(*pod));
+        self.service = self.service.aside(Aside::Draining, ips);
         self
     }
 }

@@ -1,0 +1,57 @@
+//! UDP clients that remember their backends.
+
+use std::{collections::BTreeMap, net::SocketAddr};
+
+use mcs_common::{
+    BackendRef,
+    select::{self, Lookup},
+};
+
+use super::view::picks;
+use crate::{
+    model::{DesiredState, Frontend, FrontendId, Protocol},
+    reconcile::{
+        MapContents,
+        convert::{backend_address, frontend_key},
+    },
+};
+
+/// A client of every backend that any frontend of UDP has had.
+#[derive(Debug, Default)]
+pub(super) struct Clients(BTreeMap<FrontendId, BTreeMap<BackendRef, SocketAddr>>);
+
+impl Clients {
+    /// Every client stays with a backend that serves, and leaves others. New ones come to every backend.
+    pub(super) fn look(&mut self, contents: &MapContents, desired: &DesiredState) {
+        self.0.retain(|id, _| desired.frontends.contains_key(id));
+        for (id, frontend) in
+            desired.frontends.iter().filter(|(id, _)| id.protocol == Protocol::Udp)
+        {
+            let Lookup::Found(found) = select::lookup_port(contents, &frontend_key(id)) else {
+                panic!("{id} is not in the maps");
+            };
+            let clients = self.0.entry(*id).or_default();
+            clients.retain(|remembered, address| {
+                stays(contents, found.index, *remembered, *address, frontend)
+            });
+            for choice in picks(contents, found.state.extent) {
+                clients.insert(choice.chosen, backend_address(&choice.backend));
+            }
+        }
+    }
+}
+
+/// Whether the client stays with its backend.
+fn stays(
+    contents: &MapContents,
+    index: u32,
+    remembered: BackendRef,
+    address: SocketAddr,
+    frontend: &Frontend,
+) -> bool {
+    let stays = select::recall(contents, index, remembered).is_some();
+    assert_eq!(stays, frontend.keeps(address), "{address} of {frontend:?}");
+    let is_for_new = select::recall_for_new(contents, index, remembered).is_some();
+    assert!(!is_for_new || frontend.backend(address).is_some(), "a new client gets {address}");
+    stays
+}
