@@ -364,6 +364,7 @@ impl Control {
             synced: engine.synced(),
             source: engine.source().clone(),
             node_name: node.node_name.clone(),
+            vip_cidrs: node.vip_cidrs.clone(),
             node: node.facts(),
             socket_lb: installed.socket_lb,
             tc: installed.packets.report(),

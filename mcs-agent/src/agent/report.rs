@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -34,6 +35,9 @@ pub struct Report {
     pub source: SourceStatus,
     /// `--node-name`.
     pub node_name: Option<String>,
+    /// `--vip-cidr`; empty allows any address as a ClusterSetIP.
+    #[serde(default)]
+    pub vip_cidrs: Vec<IpNet>,
     /// What flags and source say of the node.
     pub node: NodeFacts,
     /// `--socket-lb`.

@@ -1,10 +1,12 @@
 //! `mcs-agent status`: the health of the agent, from the kernel and the status file.
 
 mod devices;
+mod imports;
 mod repairs;
 
 use std::process::ExitCode;
 
+use ipnet::IpNet;
 use serde::Serialize;
 
 use super::{
@@ -106,6 +108,22 @@ impl Status {
     }
 }
 
+/// Which addresses can be ClusterSetIPs, and which can be those of Services.
+fn addresses(report: &Report) -> String {
+    let list = |ranges: &mut dyn Iterator<Item = &IpNet>| {
+        ranges.map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    };
+    let allowed = match report.vip_cidrs.as_slice() {
+        [] => "any, since --vip-cidr is not set".to_owned(),
+        cidrs => list(&mut cidrs.iter()),
+    };
+    let services = match &report.node.service_ranges {
+        None => "unknown; set --service-cidr".to_owned(),
+        Some(ranges) => list(&mut ranges.iter()),
+    };
+    format!("ClusterSetIPs: {allowed}; Service range: {services}")
+}
+
 /// Problems with the lock of the bpffs directory: no agent has it, or a second one waits for it.
 fn contention(pins: &Pins, running: bool) -> Vec<&'static str> {
     let mut reasons = Vec::new();
@@ -140,6 +158,7 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
         or_none(report.node.zone.as_deref()),
         or_none(report.node.cluster_id.as_deref()),
     ))?;
+    print(&addresses(report))?;
     print(&format!(
         "Socket hooks: {} below {}; refusals return {refusal}",
         match report.socket_lb {
@@ -208,17 +227,7 @@ fn print_objects(report: &Report) -> anyhow::Result<()> {
     if report.rejections_omitted > 0 {
         print(&format!("and {} more rejections", report.rejections_omitted))?;
     }
-    let explained = report.imports.iter().filter(|import| !import.message.is_empty());
-    let rows: Vec<_> = explained
-        .map(|import| {
-            vec![import.import.to_string(), import.state.to_string(), import.message.clone()]
-        })
-        .collect();
-    if !rows.is_empty() {
-        print("\nServiceImports not fully served:")?;
-        table(&["NAME", "STATE", "WHY"], rows)?;
-    }
-    Ok(())
+    imports::print_tables(&report.imports)
 }
 
 fn kind_state(kind: &KindStatus) -> String {

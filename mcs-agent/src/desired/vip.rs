@@ -58,6 +58,10 @@ fn check(ip: IpAddr, node: &NodeContext) -> Result<IpAddr, ObjectProblem> {
         let why = "is an address of the API server; assign another";
         return Err(problem(RejectionReason::VipIsApiServer, ip, why));
     }
+    if let Some(range) = node.pod_ranges.iter().find(|range| range.contains(&ip)) {
+        let why = format!("is in the range {range} of the pods on this node; assign another");
+        return Err(problem(RejectionReason::VipIsPod, ip, &why));
+    }
     if !node.vip_cidrs.is_empty() && !node.vip_cidrs.iter().any(|cidr| cidr.contains(&ip)) {
         let allowed: Vec<String> = node.vip_cidrs.iter().map(ToString::to_string).collect();
         let why = format!(
@@ -81,6 +85,7 @@ mod tests {
         NodeContext {
             node_addresses: ["10.0.0.7".parse().unwrap(), "fd00::7".parse().unwrap()].into(),
             api_servers: ["10.0.0.1".parse().unwrap()].into(),
+            pod_ranges: ["10.0.8.0/24".parse().unwrap()].into(),
             vip_cidrs: vec!["10.0.0.0/16".parse().unwrap(), "fd00::/64".parse().unwrap()],
             ..NodeContext::default()
         }
@@ -110,6 +115,7 @@ mod tests {
             ("10.0.0.7", Some(RejectionReason::VipIsNode)),
             ("fd00::7", Some(RejectionReason::VipIsNode)),
             ("10.0.0.1", Some(RejectionReason::VipIsApiServer)),
+            ("10.0.8.1", Some(RejectionReason::VipIsPod)),
             ("10.1.0.1", Some(RejectionReason::VipOutsideCidr)),
             ("fd01::1", Some(RejectionReason::VipOutsideCidr)),
         ] {

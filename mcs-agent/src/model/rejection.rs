@@ -23,6 +23,8 @@ pub enum RejectionReason {
     VipIsNode,
     /// The VIP is an address of the API server.
     VipIsApiServer,
+    /// The VIP is in a pod range of this node.
+    VipIsPod,
     /// The VIP is outside every `--vip-cidr`.
     VipOutsideCidr,
     /// Another ServiceImport holds this VIP, port and protocol.

@@ -1,0 +1,82 @@
+//! The imports that are not fully served, and those that are left alone.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    cli::output::{print, table},
+    model::{ImportReport, LeftAloneReason},
+};
+
+/// How many left-alone imports with one reason are listed.
+const LISTED: usize = 10;
+
+/// Prints one line for each import that is not ready. Of many that are left alone for one reason, it
+/// prints some and counts the others.
+pub(super) fn print_tables(imports: &[Arc<ImportReport>]) -> anyhow::Result<()> {
+    let not_served: Vec<_> = imports
+        .iter()
+        .filter(|import| import.left_alone.is_none() && !import.message.is_empty())
+        .map(|import| row(import, &import.state.to_string()))
+        .collect();
+    if !not_served.is_empty() {
+        print("\nServiceImports not fully served:")?;
+        table(&["NAME", "STATE", "WHY"], not_served)?;
+    }
+    let (left_alone, others) = left_alone(imports);
+    if !left_alone.is_empty() {
+        print("\nServiceImports left alone:")?;
+        table(&["NAME", "REASON", "WHY"], left_alone)?;
+    }
+    for (reason, count) in others {
+        print(&format!("and {count} more: {reason}"))?;
+    }
+    Ok(())
+}
+
+/// A row for some imports of each reason, and how many more there are.
+fn left_alone(
+    imports: &[Arc<ImportReport>],
+) -> (Vec<Vec<String>>, BTreeMap<LeftAloneReason, usize>) {
+    let mut counts: BTreeMap<LeftAloneReason, usize> = BTreeMap::new();
+    let mut rows = Vec::new();
+    for import in imports {
+        let Some(reason) = import.left_alone else { continue };
+        let count = counts.entry(reason).or_default();
+        *count += 1;
+        if *count <= LISTED {
+            rows.push(row(import, &reason.to_string()));
+        }
+    }
+    let more = |count: usize| count.checked_sub(LISTED).filter(|more| *more > 0);
+    let others = counts.into_iter().filter_map(|(reason, count)| Some((reason, more(count)?)));
+    (rows, others.collect())
+}
+
+fn row(import: &ImportReport, state: &str) -> Vec<String> {
+    vec![import.import.to_string(), state.to_owned(), import.message.clone()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{ImportState, fixture::key};
+
+    #[test]
+    fn of_thousands_that_are_left_alone_a_few_are_listed() {
+        let report = |number: usize, reason| {
+            Arc::new(ImportReport {
+                import: key(&format!("shop/{number}")),
+                state: ImportState::LeftAlone,
+                message: "why; what to do".to_owned(),
+                left_alone: Some(reason),
+            })
+        };
+        let mut imports: Vec<_> = (0..5_000).map(|n| report(n, LeftAloneReason::Record)).collect();
+        imports.push(report(5_000, LeftAloneReason::Headless));
+        imports.extend((0..LISTED).map(|n| report(n, LeftAloneReason::ServiceRange)));
+        let (rows, others) = left_alone(&imports);
+        assert_eq!(rows.len(), 2 * LISTED + 1);
+        assert_eq!(rows[LISTED], ["shop/5000", "headless", "why; what to do"]);
+        assert_eq!(others, [(LeftAloneReason::Record, 5_000 - LISTED)].into());
+    }
+}
