@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use super::ip_family::IpFamily;
 use crate::model::{EndpointSlice, ServiceImport};
 
 /// Which of an import's slices are here. A slice without endpoints counts.
@@ -11,41 +12,77 @@ pub(super) enum Coverage {
     NoSlices,
     /// All, as far as the import and its slices tell.
     Complete,
+    /// None of this family, which a VIP has.
+    MissingFamily(IpFamily),
     /// Not those of these clusters, which `status.clusters` names. Never empty.
     Missing(Vec<Arc<str>>),
 }
 
 impl Coverage {
-    /// Compares the source clusters of the slices with [`ServiceImport::clusters`].
+    /// Compares the source clusters of the slices with [`ServiceImport::clusters`], and their families with
+    /// those of the VIPs.
     ///
     /// A slice without a source cluster can be of any, and one of a cluster that the import does not
-    /// name shows that its status lags. Then nothing counts as missing.
+    /// name shows that its status lags. Then no cluster counts as missing.
     pub(super) fn of<'a>(
         import: &ServiceImport,
         slices: impl Iterator<Item = &'a EndpointSlice>,
     ) -> Self {
-        let mut slices = slices.peekable();
-        if slices.peek().is_none() {
+        let (mut some, mut families, mut here) = (false, Families::default(), BTreeSet::new());
+        let mut clusters_are_known = !import.clusters.is_empty();
+        for slice in slices {
+            some = true;
+            families.insert(&slice.address_type);
+            clusters_are_known &= import.clusters.binary_search(&slice.source_cluster).is_ok();
+            if clusters_are_known {
+                here.insert(&*slice.source_cluster);
+            }
+        }
+        if !some {
             return Self::NoSlices;
         }
-        if import.clusters.is_empty() {
-            return Self::Complete;
-        }
-        let mut here = BTreeSet::new();
-        for slice in slices {
-            if import.clusters.binary_search(&slice.source_cluster).is_err() {
-                return Self::Complete;
+        if clusters_are_known {
+            let missing = import.clusters.iter().filter(|cluster| !here.contains(&***cluster));
+            let missing: Vec<Arc<str>> = missing.cloned().collect();
+            if !missing.is_empty() {
+                return Self::Missing(missing);
             }
-            here.insert(&*slice.source_cluster);
         }
-        let missing: Vec<Arc<str>> =
-            import.clusters.iter().filter(|cluster| !here.contains(&***cluster)).cloned().collect();
-        if missing.is_empty() { Self::Complete } else { Self::Missing(missing) }
+        families.missing(import).map_or(Self::Complete, Self::MissingFamily)
     }
 
     /// Whether the import has slices.
     pub(super) fn has_slices(&self) -> bool {
         *self != Self::NoSlices
+    }
+}
+
+/// The families of slices.
+#[derive(Clone, Copy, Default)]
+struct Families {
+    v4: bool,
+    v6: bool,
+}
+
+impl Families {
+    fn insert(&mut self, address_type: &str) {
+        match IpFamily::of_slice(address_type) {
+            Ok(IpFamily::V4) => self.v4 = true,
+            Ok(IpFamily::V6) => self.v6 = true,
+            Err(_) => {}
+        }
+    }
+
+    /// The family of a VIP that no slice has.
+    fn missing(self, import: &ServiceImport) -> Option<IpFamily> {
+        if self.v4 && self.v6 {
+            return None;
+        }
+        let mut vips = import.ips.iter().filter_map(|ip| ip.parse().ok()).map(IpFamily::of);
+        vips.find(|family| match family {
+            IpFamily::V4 => !self.v4,
+            IpFamily::V6 => !self.v6,
+        })
     }
 }
 
@@ -79,5 +116,22 @@ mod tests {
                 .collect();
             assert_eq!(Coverage::of(&import, slices.iter()), expected, "{clusters:?} {slices:?}");
         }
+    }
+    #[test]
+    fn a_family_of_a_vip_without_a_slice_is_missing() {
+        let of = |families: &[&str]| {
+            let import = import("shop/web").ip("10.0.0.1").ip("fd00::1");
+            let slices: Vec<EndpointSlice> = families
+                .iter()
+                .map(|family| EndpointSlice {
+                    address_type: (*family).to_owned(),
+                    ..slice("shop/web-a", "web")
+                })
+                .collect();
+            Coverage::of(&import, slices.iter())
+        };
+        assert_eq!(of(&["IPv4"]), Coverage::MissingFamily(IpFamily::V6));
+        assert_eq!(of(&["IPv6", "FQDN"]), Coverage::MissingFamily(IpFamily::V4));
+        assert_eq!(of(&["IPv6", "IPv4"]), Coverage::Complete);
     }
 }

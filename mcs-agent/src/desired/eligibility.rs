@@ -60,7 +60,17 @@ pub(super) fn why_left_alone(import: &ServiceImport, coverage: &Coverage) -> Opt
                 );
                 return left(LeftAloneReason::SlicesIncomplete, message);
             }
-            Coverage::Complete => {}
+            Coverage::MissingFamily(family)
+                if import.endpoint_slice_objects.as_deref() != Some("Present") =>
+            {
+                let message = format!(
+                    "no {} EndpointSlice for a ClusterSetIP of that family: left to the derived Service \
+                     {derived:?}; {PUBLISH}",
+                    family.name()
+                );
+                return left(LeftAloneReason::SlicesIncomplete, message);
+            }
+            Coverage::MissingFamily(_) | Coverage::Complete => {}
         }
     }
     if import.ips.is_empty() {
@@ -112,7 +122,10 @@ fn named(clusters: &[Arc<str>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{RecordedService, fixture::import};
+    use crate::{
+        desired::ip_family::IpFamily,
+        model::{RecordedService, fixture::import},
+    };
 
     fn web() -> ServiceImport {
         import("shop/web").ip("10.0.0.1")
@@ -149,6 +162,8 @@ mod tests {
             (derived("derived-abc"), missing(&["west"]), Some(SlicesIncomplete)),
             (derived(""), Coverage::NoSlices, None),
             (derived(""), missing(&["west"]), None),
+            (derived("derived-abc"), Coverage::MissingFamily(IpFamily::V6), Some(SlicesIncomplete)),
+            (web(), Coverage::MissingFamily(IpFamily::V6), None),
             (import("shop/web"), Coverage::Complete, Some(NoClusterSetIp)),
         ] {
             let why = why_left_alone(&import, &coverage);

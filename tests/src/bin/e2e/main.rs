@@ -22,6 +22,7 @@ mod member;
 mod neighbours;
 mod reach;
 mod release;
+mod submariner;
 mod target;
 mod uninstall;
 mod world;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
     let mut suite = Suite::default();
     reach::cases(&mut suite);
     neighbours::cases(&mut suite);
+    submariner::cases(&mut suite);
     foreign::cases(&mut suite);
     changes::cases(&mut suite);
     capabilities::cases(&mut suite);

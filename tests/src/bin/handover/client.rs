@@ -33,7 +33,7 @@ pub(crate) mod order {
     pub(crate) const BEGIN: &str = "begin";
     /// Tell the counts since the last time.
     pub(crate) const TALLY: &str = "tally";
-    /// From now on backends may show their own addresses to conversations.
+    /// From now on backends may show their own addresses.
     pub(crate) const NAMELESS: &str = "nameless";
     /// End all conversations, and have names again.
     pub(crate) const END: &str = "end";
@@ -81,7 +81,7 @@ fn orders() -> Receiver<String> {
 struct Clients {
     vips: Vips,
     conversations: Vec<Conversation>,
-    /// Whether conversations have to see the VIP as their peer.
+    /// Whether the VIP has to be what clients see as their peer.
     named: bool,
     tally: Tally,
 }
@@ -165,7 +165,7 @@ impl Clients {
         };
         let vip = family.address(self.vips.v4, self.vips.v6, port);
         self.tally.of(kind, family).new += 1;
-        match Conversation::begin(kind, family, vip) {
+        match Conversation::begin(kind, family, vip, self.named) {
             Ok(conversation) => Some(conversation),
             Err(error) => {
                 self.tally.fail(kind, family, format!("new: {kind}, {family}: {error:#}"));

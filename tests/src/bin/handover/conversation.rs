@@ -74,18 +74,23 @@ enum Socket {
 }
 
 impl Conversation {
-    /// Begins one, with an exchange.
-    pub(crate) fn begin(kind: Kind, family: Family, vip: SocketAddr) -> anyhow::Result<Self> {
+    /// Begins one, with an [`Conversation::exchange`].
+    pub(crate) fn begin(
+        kind: Kind,
+        family: Family,
+        vip: SocketAddr,
+        named: bool,
+    ) -> anyhow::Result<Self> {
         let socket = match kind {
             Kind::Tcp => Socket::Tcp(client::tcp(family)?),
             Kind::ConnectedUdp | Kind::UnconnectedUdp => Socket::Udp(client::udp(family)?),
         };
         let mut conversation = Self { kind, family, vip, socket, backend: None, exchanges: 0 };
-        conversation.open().context("cannot begin")?;
+        conversation.open(named).context("cannot begin")?;
         Ok(conversation)
     }
 
-    fn open(&mut self) -> anyhow::Result<()> {
+    fn open(&mut self, named: bool) -> anyhow::Result<()> {
         match &self.socket {
             Socket::Tcp(stream) => {
                 limit(stream)?;
@@ -101,7 +106,7 @@ impl Conversation {
                 }
             }
         }
-        self.exchange(true).map(drop)
+        self.exchange(named).map(drop)
     }
 
     /// Sends a token, and waits until it comes back. With `named` the backend has to have the name of the VIP.

@@ -212,14 +212,14 @@ impl World {
     }
 }
 
+/// The import with its status alone.
 fn status(service: &DerivedService, import: Import) -> Value {
-    let import_status = match import {
-        Import::Absent => json!({ "endpointSliceObjects": "Absent" }),
-        Import::Deleted | Import::WithoutSlices | Import::Complete => json!({}),
-    };
     let mut object = service.import();
     object.as_object_mut().map(|object| object.remove("spec"));
-    object["status"] = import_status;
+    object["status"] = json!({ "clusters": [{ "cluster": "remote" }] });
+    if import == Import::Absent {
+        object["status"]["endpointSliceObjects"] = "Absent".into();
+    }
     object
 }
 
