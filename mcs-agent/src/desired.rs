@@ -13,6 +13,7 @@
 //! | problem | consequence |
 //! |---|---|
 //! | object cannot be read; name too long; affinity or traffic policy invalid | the import gets no frontend |
+//! | affinity to a cluster or traffic distribution that is unknown | the import is used without it |
 //! | entry of `spec.ips` | that address is no VIP |
 //! | entry of `spec.ports` | the port is refused, like every unknown port of a VIP |
 //! | frontend that an older import holds | the holder keeps it; both imports keep the VIP |
@@ -45,12 +46,14 @@ mod properties;
 mod quota;
 mod report;
 mod round;
+mod routing;
 mod rules;
 mod selection;
 mod service;
 mod slice;
 #[cfg(test)]
 mod tests;
+mod tier;
 mod topology;
 mod totals;
 mod traffic_policy;

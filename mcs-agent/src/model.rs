@@ -21,7 +21,7 @@ pub use import_report::{ImportReport, ImportState, LeftAloneReason};
 pub use memory::{Memory, MemoryError};
 pub use node::{NodeContext, NodeFacts};
 pub use object::{
-    Endpoint, EndpointAddress, EndpointSlice, Hints, ImportPort, Kind, Object, ObjectKey,
+    Endpoint, EndpointAddress, EndpointSlice, Hints, ImportPort, Kind, Location, Object, ObjectKey,
     ObjectRef, RecordedService, ServiceImport, ServiceType, SlicePort, Timestamp,
 };
 pub use rejection::{Rejection, RejectionReason};

@@ -1,10 +1,10 @@
 //! Generates thousands of ServiceImports and EndpointSlices, as the agent's sources deliver them.
 
-use std::net::Ipv4Addr;
+use std::{net::Ipv4Addr, sync::Arc};
 
 use mcs_agent::model::{
-    Endpoint, EndpointAddress, EndpointSlice, ImportPort, Kind, Object, ObjectEvent, ObjectKey,
-    ServiceImport, ServiceType, SlicePort, Timestamp,
+    Endpoint, EndpointAddress, EndpointSlice, ImportPort, Kind, Location, Object, ObjectEvent,
+    ObjectKey, ServiceImport, ServiceType, SlicePort, Timestamp,
 };
 
 const PORT: &str = "http";
@@ -36,6 +36,8 @@ pub fn import(key: ObjectKey, vip: Ipv4Addr) -> Object {
         session_affinity: None,
         affinity_timeout_seconds: None,
         internal_traffic_policy: None,
+        traffic_distribution: None,
+        cilium_affinity: None,
         endpoint_slice_objects: None,
         clusters: [].into(),
     })
@@ -69,7 +71,10 @@ fn endpoint(address: u32) -> Endpoint {
         ready: Some(true),
         serving: Some(true),
         terminating: Some(false),
-        node_name: Some(format!("node-{}", address % NODES).into()),
+        location: Some(Arc::new(Location {
+            node_name: Some(format!("node-{}", address % NODES).into()),
+            zone: None,
+        })),
         hints: None,
     }
 }

@@ -97,7 +97,7 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_NODE_NAME", value_name = "NAME")]
     node_name: Option<String>,
 
-    /// This node's zone, for forZones hints [default: from an API server, the label
+    /// This node's zone, for forZones hints and trafficDistribution [default: from an API server, the label
     /// topology.kubernetes.io/zone of --node-name]
     #[arg(long, env = "MCS_ZONE", value_name = "ZONE")]
     zone: Option<String>,

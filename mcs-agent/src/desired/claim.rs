@@ -9,7 +9,7 @@ use super::{
     name,
     port::{self, Port},
     problem::ObjectProblem,
-    traffic_policy::{LocalNode, TrafficPolicy},
+    routing::Routing,
     vip,
 };
 use crate::model::{FrontendId, NodeContext, ServiceImport};
@@ -25,7 +25,7 @@ pub(super) struct Claim {
     pub(super) has_slices: bool,
     pub(super) ports: Vec<Port>,
     pub(super) affinity_seconds: Option<u32>,
-    pub(super) policy: TrafficPolicy,
+    pub(super) routing: Routing,
 }
 
 /// A frontend and the port of the import that asks for it.
@@ -74,8 +74,8 @@ pub(super) fn evaluate(
         return (ClaimResult::LeftAlone(why), vec![]);
     }
     let checks = name::check_import(&import.key)
-        .and_then(|()| Ok((affinity::seconds(import)?, TrafficPolicy::of(import)?)));
-    let (affinity_seconds, policy) = match checks {
+        .and_then(|()| Ok((affinity::seconds(import)?, Routing::of(import, node)?)));
+    let (affinity_seconds, (routing, routing_problems)) = match checks {
         Ok(checked) => checked,
         Err(problem) => return (ClaimResult::Rejected, vec![problem]),
     };
@@ -92,17 +92,18 @@ pub(super) fn evaluate(
     }
     let (ports, port_problems) = port::ports(&import.ports);
     problems.extend(port_problems);
-    if policy == TrafficPolicy::Local {
-        problems.extend(LocalNode::of(node).err());
-    }
-    let claim = Claim { vips, left_vips, has_slices, ports, affinity_seconds, policy };
+    problems.extend(routing_problems);
+    let claim = Claim { vips, left_vips, has_slices, ports, affinity_seconds, routing };
     (ClaimResult::Claimed(claim), problems)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{LeftAloneReason, RejectionReason, fixture::import};
+    use crate::{
+        desired::traffic_policy::TrafficPolicy,
+        model::{LeftAloneReason, RejectionReason, fixture::import},
+    };
 
     fn evaluated(import: &ServiceImport) -> (ClaimResult, Vec<RejectionReason>) {
         let (result, problems) = evaluate(import, &Coverage::Complete, &NodeContext::default());
@@ -198,7 +199,7 @@ mod tests {
         let (result, reasons) =
             evaluated(&ServiceImport { internal_traffic_policy: local, ..web() });
         assert!(
-            matches!(result, ClaimResult::Claimed(claim) if claim.policy == TrafficPolicy::Local)
+            matches!(result, ClaimResult::Claimed(claim) if claim.routing == TrafficPolicy::Local.into())
         );
         assert_eq!(reasons, [RejectionReason::TrafficPolicyNeedsIdentity]);
     }

@@ -8,8 +8,8 @@ use super::{Rules, Totals, address::forbidden, compute};
 use crate::{
     model::{
         Capacity, DesiredChanges, DesiredState, Endpoint, EndpointSlice, EventBatch, Hints,
-        ImportState, Kind, NodeContext, Object, ObjectEvent, ObjectKey, ObjectRef, RejectionReason,
-        ServiceImport, ServiceType, Timestamp,
+        ImportState, Kind, Location, NodeContext, Object, ObjectEvent, ObjectKey, ObjectRef,
+        RejectionReason, ServiceImport, ServiceType, Timestamp,
         fixture::{import, key, slice},
     },
     store::{ObjectStore, Snapshot},
@@ -49,47 +49,59 @@ fn imports() -> impl Strategy<Value = ServiceImport> {
             option::weighted(0.2, text(&["Present", "Absent"])),
             select(vec![&[][..], &["east", "west"]]),
         ),
+        (
+            option::weighted(0.3, text(&["PreferSameZone", "PreferSameNode", "PreferPlanet"])),
+            option::weighted(0.3, text(&["local", "remote", "nearby"])),
+        ),
     )
-        .prop_map(|(name, created, ips, ports, headless, affinity, policy, publication)| {
-            let (derived_service, endpoint_slice_objects, clusters) = publication;
-            let served = import(&name).port("http", 80);
-            let import = ports.into_iter().fold(served, |import, (name, port, protocol)| {
-                import.port_of(&name, port, protocol.as_deref())
-            });
-            ServiceImport {
-                created: created.map(Timestamp),
-                ips,
-                service_type: if headless {
-                    ServiceType::Headless
-                } else {
-                    ServiceType::ClusterSetIp
-                },
-                session_affinity: affinity,
-                internal_traffic_policy: policy,
-                derived_service,
-                endpoint_slice_objects,
-                clusters: clusters.iter().copied().map(Arc::from).collect(),
-                ..import
-            }
-        })
+        .prop_map(
+            |(name, created, ips, ports, headless, affinity, policy, publication, preferences)| {
+                let (derived_service, endpoint_slice_objects, clusters) = publication;
+                let (distribution, cilium_affinity) = preferences;
+                let served = import(&name).port("http", 80);
+                let import = ports.into_iter().fold(served, |import, (name, port, protocol)| {
+                    import.port_of(&name, port, protocol.as_deref())
+                });
+                ServiceImport {
+                    created: created.map(Timestamp),
+                    ips,
+                    service_type: if headless {
+                        ServiceType::Headless
+                    } else {
+                        ServiceType::ClusterSetIp
+                    },
+                    session_affinity: affinity,
+                    internal_traffic_policy: policy,
+                    traffic_distribution: distribution.map(Into::into),
+                    cilium_affinity: cilium_affinity.map(Into::into),
+                    derived_service,
+                    endpoint_slice_objects,
+                    clusters: clusters.iter().copied().map(Arc::from).collect(),
+                    ..import
+                }
+            },
+        )
 }
 
 fn endpoints() -> impl Strategy<Value = Endpoint> {
     (
         addresses(),
         (flag(), flag(), flag()),
-        option::of(text(&["n1", "n2"])),
+        (option::of(text(&["n1", "n2"])), option::of(text(&["z1", "z2"]))),
         vec(text(&["n1", "n2"]), 0..2),
         vec(text(&["z1", "z2"]), 0..2),
     )
-        .prop_map(|(address, conditions, node_name, nodes, zones)| {
+        .prop_map(|(address, conditions, (node_name, zone), nodes, zones)| {
             let (ready, serving, terminating) = conditions;
             Endpoint {
                 address: (&*address).into(),
                 ready,
                 serving,
                 terminating,
-                node_name: node_name.map(Into::into),
+                location: Some(Arc::new(Location {
+                    node_name: node_name.map(Into::into),
+                    zone: zone.map(Into::into),
+                })),
                 hints: Some(Arc::new(Hints { nodes, zones })),
             }
         })

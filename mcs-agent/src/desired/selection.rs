@@ -2,7 +2,8 @@
 
 use super::{
     candidate::{self, Candidate},
-    topology,
+    routing::Routing,
+    tier, topology,
     traffic_policy::{LocalNode, TrafficPolicy},
 };
 use crate::model::{Backend, NodeContext, Protocol};
@@ -20,7 +21,7 @@ pub(super) struct Selection {
 pub(super) fn select(
     mut candidates: Vec<Candidate<'_>>,
     protocol: Protocol,
-    policy: TrafficPolicy,
+    routing: &Routing,
     node: &NodeContext,
 ) -> Selection {
     candidate::keep_one_per_address(&mut candidates);
@@ -30,31 +31,34 @@ pub(super) fn select(
         // A TCP connection keeps its backend in any case.
         Protocol::Tcp => Vec::new(),
     };
-    let backends = backends(candidates, policy, node);
+    let backends = backends(candidates, routing, node);
     let is_backend = |address| backends.binary_search_by_key(&address, |one| one.address).is_ok();
     others.retain(|candidate| !is_backend(candidate.address));
     let also_serving = others.iter().map(Candidate::backend).collect();
     Selection { backends, also_serving }
 }
 
-/// Selects the backends among candidates with one per address, by address. The order of the steps is that of kube-proxy's
-/// `CategorizeEndpoints`.
+/// Selects the backends among candidates with one per address, by address. The order of the steps is that of
+/// kube-proxy's `CategorizeEndpoints`.
 ///
-/// Under `Local`, draining endpoints of other nodes do not count, and hints do not count. If the
-/// agent does not know its node and cluster, no endpoint is local, and every client is refused.
+/// Under `Local`, draining endpoints of other nodes do not count, and neither hints nor
+/// `trafficDistribution` count. If the agent does not know its node and cluster, no endpoint is local, and
+/// every client is refused.
 fn backends(
     mut candidates: Vec<Candidate<'_>>,
-    policy: TrafficPolicy,
+    routing: &Routing,
     node: &NodeContext,
 ) -> Vec<Backend> {
-    if policy == TrafficPolicy::Local {
+    let Routing { policy, tiers, distribution } = routing;
+    if *policy == TrafficPolicy::Local {
         let Ok(local) = LocalNode::of(node) else { return vec![] };
-        candidates.retain(|c| local.hosts(c.cluster, c.endpoint.node_name.as_deref()));
+        candidates.retain(|c| local.hosts(c.cluster, c.endpoint.node_name()));
     }
+    tier::prefer(&mut candidates, tiers, node);
     if candidates.iter().any(|candidate| candidate.conditions().ready) {
         candidates.retain(|candidate| candidate.conditions().ready);
-        if policy == TrafficPolicy::Cluster {
-            topology::prefer(&mut candidates, node);
+        if *policy == TrafficPolicy::Cluster {
+            topology::prefer(&mut candidates, *distribution, node);
         }
     } else {
         candidates.retain(|candidate| candidate.conditions().draining());
@@ -86,7 +90,7 @@ mod tests {
         endpoints: &[(&str, Endpoint)],
     ) -> [Vec<u16>; 2] {
         let endpoints = of_clusters(endpoints);
-        let selection = select(numbered(&endpoints), protocol, policy, node);
+        let selection = select(numbered(&endpoints), protocol, &policy.into(), node);
         [selection.backends, selection.also_serving]
             .map(|list| list.iter().map(|b| b.address.port()).collect())
     }

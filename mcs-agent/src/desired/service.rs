@@ -67,7 +67,7 @@ impl AssignedClaim {
                 let (port, family) = (&claim.ports[frontend.port], IpFamily::of(frontend.id.ip));
                 let selection = selections.entry((frontend.port, family)).or_insert_with(|| {
                     let candidates = slices.candidates(port, family);
-                    selection::select(candidates, port.protocol, claim.policy, node)
+                    selection::select(candidates, port.protocol, &claim.routing, node)
                 });
                 let Selection { backends, also_serving } = selection.clone();
                 let value = Frontend {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use super::{
-    Endpoint, EndpointSlice, EventBatch, Hints, ImportPort, NodeContext, Object, ObjectEvent,
-    ObjectKey, ServiceImport, ServiceType, SlicePort, Timestamp,
+    Endpoint, EndpointSlice, EventBatch, Hints, ImportPort, Location, NodeContext, Object,
+    ObjectEvent, ObjectKey, ServiceImport, ServiceType, SlicePort, Timestamp,
 };
 use crate::store::{ObjectStore, Snapshot};
 
@@ -55,6 +55,8 @@ pub(crate) fn import(name: &str) -> ServiceImport {
         session_affinity: None,
         affinity_timeout_seconds: None,
         internal_traffic_policy: None,
+        traffic_distribution: None,
+        cilium_affinity: None,
         endpoint_slice_objects: None,
         clusters: [].into(),
     }
@@ -163,7 +165,13 @@ impl Endpoint {
 
     /// Sets the node.
     pub(crate) fn node(mut self, name: &str) -> Self {
-        self.node_name = Some(name.into());
+        self.location().node_name = Some(name.into());
+        self
+    }
+
+    /// Sets the zone.
+    pub(crate) fn in_zone(mut self, name: &str) -> Self {
+        self.location().zone = Some(name.into());
         self
     }
 
@@ -177,6 +185,10 @@ impl Endpoint {
     pub(crate) fn for_zone(mut self, name: &str) -> Self {
         self.hints().zones.push(name.to_owned());
         self
+    }
+
+    fn location(&mut self) -> &mut Location {
+        Arc::make_mut(self.location.get_or_insert_default())
     }
 
     fn hints(&mut self) -> &mut Hints {

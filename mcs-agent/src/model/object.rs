@@ -97,6 +97,10 @@ pub struct ServiceImport {
     pub affinity_timeout_seconds: Option<i32>,
     /// `spec.internalTrafficPolicy`.
     pub internal_traffic_policy: Option<String>,
+    /// `spec.trafficDistribution`.
+    pub traffic_distribution: Option<Box<str>>,
+    /// Annotation `service.cilium.io/affinity`.
+    pub cilium_affinity: Option<Box<str>>,
     /// `status.endpointSliceObjects`.
     pub endpoint_slice_objects: Option<String>,
     /// `status.clusters`, sorted. It is empty unless the import names a derived Service and has no
@@ -183,8 +187,8 @@ pub struct Endpoint {
     pub serving: Option<bool>,
     /// `conditions.terminating`.
     pub terminating: Option<bool>,
-    /// `nodeName`, in the source cluster.
-    pub node_name: Option<Arc<str>>,
+    /// Where it runs; absent if it names neither node nor zone.
+    pub location: Option<Arc<Location>>,
     /// `hints`; absent if they are empty.
     pub hints: Option<Arc<Hints>>,
 }
@@ -207,6 +211,15 @@ impl From<&str> for EndpointAddress {
     }
 }
 
+/// Where an endpoint runs. The endpoints of one node share it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Location {
+    /// `nodeName`, in the source cluster.
+    pub node_name: Option<Box<str>>,
+    /// `zone`.
+    pub zone: Option<Box<str>>,
+}
+
 /// The nodes and zones whose clients should use an endpoint.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Hints {
@@ -217,6 +230,16 @@ pub struct Hints {
 }
 
 impl Endpoint {
+    /// The name of its node in the source cluster.
+    pub fn node_name(&self) -> Option<&str> {
+        self.location.as_ref()?.node_name.as_deref()
+    }
+
+    /// The zone of its node.
+    pub fn zone(&self) -> Option<&str> {
+        self.location.as_ref()?.zone.as_deref()
+    }
+
     /// The nodes of its hints.
     pub fn for_nodes(&self) -> &[String] {
         self.hints.as_ref().map_or(&[], |hints| &hints.nodes)
@@ -257,5 +280,15 @@ impl Object {
             }
             Self::Slice(slice) => ObjectRef { kind: Kind::EndpointSlice, key: slice.key.clone() },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn millions_of_endpoints_fit_into_memory() {
+        assert!(size_of::<Endpoint>() <= 48, "{} bytes", size_of::<Endpoint>());
     }
 }

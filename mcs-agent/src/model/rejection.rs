@@ -39,6 +39,12 @@ pub enum RejectionReason {
     TrafficPolicyInvalid,
     /// `internalTrafficPolicy: Local` needs `--cluster-id` and `--node-name`.
     TrafficPolicyNeedsIdentity,
+    /// The annotation `service.cilium.io/affinity` is neither local, remote nor none.
+    ClusterAffinityUnknown,
+    /// The annotation `service.cilium.io/affinity` needs `--cluster-id`.
+    ClusterAffinityNeedsIdentity,
+    /// The agent does not know this `trafficDistribution`.
+    TrafficDistributionUnknown,
     /// The slice's `addressType` is neither IPv4 nor IPv6.
     AddressTypeUnsupported,
     /// An endpoint's address does not fit the slice's `addressType`.

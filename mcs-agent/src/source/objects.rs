@@ -16,6 +16,8 @@ const TRIGGER_ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-ti
 const SOURCE_CLUSTER_LABEL: &str = "multicluster.kubernetes.io/source-cluster";
 /// On Submariner's records: the namespace of the service, as label or annotation.
 const SOURCE_NAMESPACE_KEY: &str = "lighthouse.submariner.io/sourceNamespace";
+/// On a ServiceImport: whether endpoints of this cluster or of the others are preferred (Cilium).
+const CILIUM_AFFINITY_ANNOTATION: &str = "service.cilium.io/affinity";
 const DERIVED_SERVICE_ANNOTATION: &str = "multicluster.kubernetes.io/derived-service";
 
 /// The error of an object that does not decode, with the path of the field.

@@ -2,17 +2,18 @@
 
 use std::{collections::HashSet, hash::Hash, sync::Arc};
 
-use crate::model::{EndpointSlice, Hints, Object, ServiceImport};
+use crate::model::{EndpointSlice, Hints, Location, Object, ServiceImport};
 
-/// The names of nodes, clusters, namespaces and services, and the hints, that objects repeat.
+/// The names of clusters, namespaces and services, the locations and the hints, that objects repeat.
 #[derive(Debug, Default)]
 pub(super) struct Interner {
     names: Pool<str>,
+    locations: Pool<Location>,
     hints: Pool<Hints>,
 }
 
 impl Interner {
-    /// Replaces the names and hints of an object with equal ones that are known already.
+    /// Replaces the names, locations and hints of an object with equal ones that are known already.
     pub(super) fn intern(&mut self, object: &mut Object) {
         match object {
             Object::Import(import) => self.intern_import(import),
@@ -29,8 +30,8 @@ impl Interner {
         self.names.intern(&mut slice.service);
         self.names.intern(&mut slice.source_cluster);
         for endpoint in &mut slice.endpoints {
-            if let Some(name) = &mut endpoint.node_name {
-                self.names.intern(name);
+            if let Some(location) = &mut endpoint.location {
+                self.locations.intern(location);
             }
             if let Some(hints) = &mut endpoint.hints {
                 self.hints.intern(hints);
@@ -85,9 +86,9 @@ mod tests {
         assert!(Arc::ptr_eq(&one.source_cluster, &other.source_cluster));
         let [one, other] = [&one, &other].map(|slice| &slice.endpoints[0]);
         assert!(
-            one.node_name
+            one.location
                 .as_ref()
-                .zip(other.node_name.as_ref())
+                .zip(other.location.as_ref())
                 .is_some_and(|(one, other)| Arc::ptr_eq(one, other))
         );
         assert!(

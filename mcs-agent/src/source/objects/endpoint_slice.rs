@@ -6,7 +6,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::discovery::v1;
 
 use super::{SERVICE_NAME_LABEL, SOURCE_CLUSTER_LABEL, TRIGGER_ANNOTATION};
-use crate::model::{Endpoint, EndpointAddress, EndpointSlice, Hints, ObjectKey, SlicePort};
+use crate::model::{
+    Endpoint, EndpointAddress, EndpointSlice, Hints, Location, ObjectKey, SlicePort,
+};
 
 /// Converts to the domain type, with the key that the source uses for the object. Returns `None` for a
 /// slice that is not imported: its service name label is absent or empty.
@@ -35,9 +37,14 @@ fn endpoint(endpoint: v1::Endpoint) -> Endpoint {
         ready: conditions.ready,
         serving: conditions.serving,
         terminating: conditions.terminating,
-        node_name: endpoint.node_name.map(Into::into),
+        location: location(endpoint.node_name, endpoint.zone),
         hints: endpoint.hints.map(hints).filter(|hints| *hints != Hints::default()).map(Arc::new),
     }
+}
+
+fn location(node_name: Option<String>, zone: Option<String>) -> Option<Arc<Location>> {
+    let location = Location { node_name: node_name.map(Into::into), zone: zone.map(Into::into) };
+    (location != Location::default()).then(|| Arc::new(location))
 }
 
 fn hints(hints: v1::EndpointHints) -> Hints {
@@ -102,7 +109,10 @@ mod tests {
                         ready: Some(false),
                         serving: Some(true),
                         terminating: Some(true),
-                        node_name: Some("node-1".into()),
+                        location: Some(Arc::new(Location {
+                            node_name: Some("node-1".into()),
+                            zone: Some("z1".into()),
+                        })),
                         hints: Some(Arc::new(Hints {
                             nodes: vec!["node-1".to_owned()],
                             zones: vec!["z1".to_owned(), "z2".to_owned()],

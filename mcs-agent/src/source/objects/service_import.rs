@@ -6,7 +6,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 
-use super::{DERIVED_SERVICE_ANNOTATION, SERVICE_NAME_LABEL, SOURCE_NAMESPACE_KEY};
+use super::{
+    CILIUM_AFFINITY_ANNOTATION, DERIVED_SERVICE_ANNOTATION, SERVICE_NAME_LABEL,
+    SOURCE_NAMESPACE_KEY,
+};
 use crate::model::{self, ImportPort, ObjectKey, RecordedService, ServiceType, Timestamp};
 
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize)]
@@ -77,6 +80,7 @@ pub(super) fn convert(import: ServiceImport, key: ObjectKey) -> model::ServiceIm
     let ServiceImport { metadata, spec, status } = import;
     let mut annotations = metadata.annotations.unwrap_or_default();
     let derived_service = annotations.remove(DERIVED_SERVICE_ANNOTATION);
+    let cilium_affinity = annotations.remove(CILIUM_AFFINITY_ANNOTATION);
     let (endpoint_slice_objects, clusters) =
         status.map_or((None, None), |status| (status.endpoint_slice_objects, status.clusters));
     let has_counted_clusters = derived_service.is_some() && endpoint_slice_objects.is_none();
@@ -97,6 +101,8 @@ pub(super) fn convert(import: ServiceImport, key: ObjectKey) -> model::ServiceIm
             .and_then(|config| config.client_ip)
             .and_then(|client_ip| client_ip.timeout_seconds),
         internal_traffic_policy: spec.internal_traffic_policy,
+        traffic_distribution: spec.traffic_distribution.map(Into::into),
+        cilium_affinity: cilium_affinity.map(Into::into),
         endpoint_slice_objects,
         clusters: names(clusters.filter(|_| has_counted_clusters)),
     }
@@ -148,7 +154,10 @@ mod tests {
             "metadata": {
                 "name": "web",
                 "creationTimestamp": "1970-01-01T00:01:00Z",
-                "annotations": {"multicluster.kubernetes.io/derived-service": "derived-abc"},
+                "annotations": {
+                    "multicluster.kubernetes.io/derived-service": "derived-abc",
+                    "service.cilium.io/affinity": "local",
+                },
             },
             "spec": {
                 "type": "ClusterSetIP",
@@ -192,6 +201,8 @@ mod tests {
                 session_affinity: Some("ClientIP".to_owned()),
                 affinity_timeout_seconds: Some(60),
                 internal_traffic_policy: Some("Local".to_owned()),
+                traffic_distribution: Some("PreferClose".into()),
+                cilium_affinity: Some("local".into()),
                 endpoint_slice_objects: Some("Present".to_owned()),
                 clusters: [].into(),
             })
@@ -211,6 +222,8 @@ mod tests {
             session_affinity: None,
             affinity_timeout_seconds: None,
             internal_traffic_policy: None,
+            traffic_distribution: None,
+            cilium_affinity: None,
             endpoint_slice_objects: None,
             clusters: [].into(),
         });
