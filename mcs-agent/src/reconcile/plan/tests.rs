@@ -364,6 +364,16 @@ fn a_backend_of_udp_that_still_serves_is_kept_and_resumed() {
 }
 
 #[test]
+fn a_backend_whose_cluster_changes_and_changes_back_is_resumed() {
+    let of = |cluster| dns(&[(ONE.0, cluster)], &[]);
+    let (mut maps, mut realized) = maps(ROOMY, &[&of("east"), &of("west")]);
+    assert_eq!(realized.kept_backends(), 1, "its address serves");
+    let steps = go(&of("east"), &mut maps, &mut realized);
+    assert_eq!(steps.first().map(String::as_str), Some("backends: resume backend 1"));
+    assert_eq!(steps.last().map(String::as_str), Some("backends: keep backend 2"));
+}
+
+#[test]
 fn a_kept_backend_goes_with_its_frontend() {
     let kept = dns(&[ONE], &[TWO]);
     let (mut maps, mut realized) = maps(ROOMY, &[&dns(&[ONE, TWO], &[]), &kept]);
