@@ -16,7 +16,7 @@
 //! | affinity to a cluster or traffic distribution that is unknown | the import is used without it |
 //! | entry of `spec.ips` | that address is no VIP |
 //! | entry of `spec.ports` | the port is refused, like every unknown port of a VIP |
-//! | frontend that an older import holds | the holder keeps it; both imports keep the VIP |
+//! | frontend that another import holds: one with slices, or else an older one | the holder keeps it; both imports keep the VIP |
 //! | `Local` without `--node-name` and `--cluster-id` | every client is refused |
 //! | slice of another address type, or with a cluster name too long | the slice is not used |
 //! | port or endpoint of a slice | that port or endpoint is not used |

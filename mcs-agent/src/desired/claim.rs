@@ -81,9 +81,11 @@ pub(super) fn evaluate(
     };
     let (vips, mut problems) = vip::vips(&import.ips, node);
     let has_slices = coverage.has_slices();
-    let yields = eligibility::yields_to_services(import, has_slices);
-    let (left_vips, vips): (Vec<_>, Vec<_>) =
-        vips.into_iter().partition(|ip| yields && node.may_be_service(*ip));
+    let (left_vips, vips) = if eligibility::yields_to_services(import, has_slices) {
+        vips.into_iter().partition(|ip| node.may_be_service(*ip))
+    } else {
+        (vec![], vips)
+    };
     if vips.is_empty() {
         let result = left_vips.first().map_or(ClaimResult::Rejected, |vip| {
             ClaimResult::LeftAlone(eligibility::service_range(*vip, node))
