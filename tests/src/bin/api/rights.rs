@@ -32,9 +32,11 @@ fn every_right_is_needed(world: &mut World) -> anyhow::Result<()> {
             let site = world.start_on(&role_name, source, &["--node-name", "n1"])?;
             site.wait_for_problem(&place, "is forbidden")?;
             // Without ServiceCIDRs the agent goes on, and says what it does not do.
-            let is_needed = place != "servicecidrs.networking.k8s.io";
-            let synced = site.report()?["synced"] == true;
-            ensure!(synced != is_needed, "synced: {synced}, without {verb} of {place}");
+            if place == "servicecidrs.networking.k8s.io" {
+                site.wait_for_report("an agent that is synced", |report| report["synced"] == true)?;
+            } else {
+                ensure!(site.report()?["synced"] == false, "synced without {verb} of {place}");
+            }
             server.api.apply(&role)?;
         }
     }
