@@ -73,5 +73,8 @@ pub use flow::{
     Flow, FlowEvictions, FlowFlags, FlowState, FlowsUsed, Fragment, FragmentKey, Seen, Tuple,
 };
 pub use frontend::{Extent, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey, FrontendState};
-pub use socket::{ConnectedValue, Connection, Peer, PinKey, ReverseKey, ReverseValue, SocketState};
+pub use socket::{
+    ConnectedValue, Connection, Peer, PinKey, ReverseKey, ReverseValue, SentPair, SentPairs,
+    SocketState,
+};
 pub use text::{ClusterRecord, RunRecord, ServiceRecord, text};

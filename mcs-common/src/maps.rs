@@ -33,6 +33,8 @@ pub const UDP_REVERSE: &str = "udp_reverse";
 pub const UDP_CONNECTED: &str = "udp_connected";
 /// Socket storage: [`SocketState`](crate::SocketState).
 pub const SOCKETS: &str = "sockets";
+/// Socket storage: [`SentPairs`](crate::SentPairs).
+pub const SENT_PAIRS: &str = "sent_pairs";
 /// Per-CPU array of `u64`, indexed by [`Counter`](crate::Counter).
 pub const COUNTERS: &str = "counters";
 /// Array of one `u32`: 1 after socket storage could not be allocated for a socket of this node, else 0.

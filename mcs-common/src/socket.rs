@@ -58,13 +58,43 @@ pub struct SocketState {
     pub current: Connection,
     /// The connection before it.
     pub previous: Connection,
-    /// 1 after the socket has sent to a VIP without connecting, else 0. With 1, `udp_reverse` may have
-    /// entries for it.
+    /// 1 after the socket has sent to a VIP without connecting, else 0. With 1, `sent_pairs` and
+    /// `udp_reverse` may have entries for it.
     pub unconnected: u64,
 }
 
 const _: () = assert!(size_of::<SocketState>() == 120);
 crate::pod!(SocketState);
+
+/// A VIP that an unconnected UDP socket sent to, and the backend that got the datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
+#[repr(C, align(8))]
+pub struct SentPair {
+    /// The destination of the application.
+    pub vip: Peer,
+    /// The destination that the kernel got instead; port 0 means no pair.
+    pub backend: Peer,
+}
+
+const _: () = assert!(size_of::<SentPair>() == 48);
+crate::pod!(SentPair);
+
+/// Value of the socket storage `sent_pairs`: the latest pairs of an unconnected UDP socket. `udp_reverse` has
+/// the earlier ones.
+///
+/// Two threads that send on one socket to different VIPs at once can mix a pair. The next datagram to that
+/// backend corrects it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
+#[repr(C, align(8))]
+pub struct SentPairs {
+    /// The latest pair that was new.
+    pub latest: SentPair,
+    /// The one before it.
+    pub previous: SentPair,
+}
+
+const _: () = assert!(size_of::<SentPairs>() == 96);
+crate::pod!(SentPairs);
 
 /// Key of the LRU map `udp_pins`: an unconnected UDP socket and the VIP it sends to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Pod, Zeroable)]

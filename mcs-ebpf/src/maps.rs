@@ -11,7 +11,7 @@ use bytemuck::Pod;
 use mcs_common::{
     Address, Affinity, AffinityKey, BackendRecord, BackendRef, ClientKey, ClusterRecord,
     ConnectedValue, Counter, Flow, FlowEvictions, Fragment, FragmentKey, FrontendKey,
-    FrontendState, PinKey, ReverseKey, ReverseValue, RunRecord, ServiceRecord, SlotPair,
+    FrontendState, PinKey, ReverseKey, ReverseValue, RunRecord, SentPairs, ServiceRecord, SlotPair,
     SocketState, Tuple,
     select::{Arrays, Tables},
 };
@@ -45,6 +45,8 @@ pub(crate) static UDP_CONNECTED: LruHashMap<ReverseKey, ConnectedValue, LRU_ENTR
     LruHashMap::new();
 #[btf_map(name = "sockets")]
 pub(crate) static SOCKETS: SkStorage<SocketState> = SkStorage::new();
+#[btf_map(name = "sent_pairs")]
+pub(crate) static SENT_PAIRS: SkStorage<SentPairs> = SkStorage::new();
 #[btf_map(name = "counters")]
 pub(crate) static COUNTERS: PerCpuArray<u64, { Counter::ALL.len() }> = PerCpuArray::new();
 #[btf_map(name = "storage_fallback")]

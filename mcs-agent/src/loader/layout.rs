@@ -7,7 +7,7 @@ use aya::maps::{MapInfo, MapType};
 use mcs_common::{
     Address, Affinity, AffinityKey, BackendRecord, BackendRef, ClientKey, ClusterRecord,
     ConnectedValue, Counter, Flow, FlowEvictions, Fragment, FragmentKey, FrontendKey,
-    FrontendState, PinKey, ReverseKey, ReverseValue, RunRecord, ServiceRecord, SlotPair,
+    FrontendState, PinKey, ReverseKey, ReverseValue, RunRecord, SentPairs, ServiceRecord, SlotPair,
     SocketState, Tuple, maps,
 };
 
@@ -80,6 +80,17 @@ const fn hash<K, V>(name: &'static str, kind: MapType, entries: u32) -> MapLayou
     MapLayout { name, kind, key: size_of::<K>(), value: size_of::<V>(), entries, flags: 0 }
 }
 
+const fn storage<T>(name: &'static str) -> MapLayout {
+    MapLayout {
+        name,
+        kind: MapType::SkStorage,
+        key: 4,
+        value: size_of::<T>(),
+        entries: 0,
+        flags: BPF_F_NO_PREALLOC,
+    }
+}
+
 /// The names of the maps that the agent writes.
 pub const CONFIG_NAMES: [&str; 7] = [
     maps::VIPS,
@@ -121,12 +132,13 @@ pub(super) fn run() -> MapLayout {
 }
 
 /// The names of the maps that the programs write.
-pub(super) const STATE_NAMES: [&str; 12] = [
+pub(super) const STATE_NAMES: [&str; 13] = [
     maps::AFFINITY,
     maps::UDP_PINS,
     maps::UDP_REVERSE,
     maps::UDP_CONNECTED,
     maps::SOCKETS,
+    maps::SENT_PAIRS,
     maps::COUNTERS,
     maps::STORAGE_FALLBACK,
     maps::FLOWS,
@@ -149,14 +161,8 @@ pub(super) fn state(flows: FlowCapacity) -> [MapLayout; STATE_NAMES.len()] {
             MapType::LruHash,
             maps::LRU_ENTRIES,
         ),
-        MapLayout {
-            name: maps::SOCKETS,
-            kind: MapType::SkStorage,
-            key: 4,
-            value: size_of::<SocketState>(),
-            entries: 0,
-            flags: BPF_F_NO_PREALLOC,
-        },
+        storage::<SocketState>(maps::SOCKETS),
+        storage::<SentPairs>(maps::SENT_PAIRS),
         MapLayout {
             kind: MapType::PerCpuArray,
             flags: 0,
@@ -187,6 +193,7 @@ mod tests {
             ("udp_reverse", MapType::LruHash, 32, 24),
             ("udp_connected", MapType::LruHash, 32, 32),
             ("sockets", MapType::SkStorage, 4, 120),
+            ("sent_pairs", MapType::SkStorage, 4, 96),
             ("counters", MapType::PerCpuArray, 4, 8),
             ("storage_fallback", MapType::Array, 4, 4),
             ("flows", MapType::LruHash, 48, 80),

@@ -92,8 +92,8 @@ pub(crate) fn to_pod<F: IpVersion, L: LinkLayer>(
         return NEXT;
     };
     // An error about a hairpin flow was translated when the pod sent it.
-    const IGNORED: u32 = FlowFlags::HAIRPIN | FlowFlags::PASSED;
-    if scratch.flow.flags & (FlowFlags::REPLY | IGNORED) != FlowFlags::REPLY {
+    let foreign = FlowFlags::HAIRPIN | FlowFlags::PASSED;
+    if scratch.flow.flags & (FlowFlags::REPLY | foreign) != FlowFlags::REPLY {
         return NEXT;
     }
     if translate::<F, L>(frame, header, scratch, &inner).is_err() {

@@ -16,7 +16,7 @@ pub(crate) fn getpeername<F: HookFamily>(ctx: &SocketContext<F>) -> i32 {
     let peer = ctx.peer();
     let mut vip = state::get(ctx).and_then(|state| state::connected_vip(state, &peer));
     if vip.is_none() && state::is_fallback() {
-        vip = state::sent_vip(ctx, &peer);
+        vip = state::tabled_vip(ctx, &peer);
     }
     if let Some(vip) = vip {
         ctx.set_peer(&vip.addr, vip.port);

@@ -2,7 +2,7 @@
 
 use aya_ebpf::bindings::BPF_NOEXIST;
 use mcs_common::{
-    Connection, Counter, Peer, PinKey, ReverseKey,
+    Connection, Counter, Peer, PinKey,
     select::{Choice, FrontendMatch, recall},
 };
 
@@ -14,7 +14,7 @@ use super::{
 use crate::{
     counters::count,
     log,
-    maps::{ConfigMaps, UDP_PINS, UDP_REVERSE, load},
+    maps::{ConfigMaps, UDP_PINS, load},
 };
 
 /// How many backends a socket tries. One that already answers it for another VIP is not used if
@@ -33,6 +33,11 @@ pub(crate) fn sendmsg<F: HookFamily>(ctx: &SocketContext<F>) -> i32 {
 
 #[inline(always)]
 fn translate<F: HookFamily>(ctx: &SocketContext<F>, vip: Peer, frontend: &FrontendMatch) -> i32 {
+    // It connected before the agent served the VIP, and receives from the VIP alone. An IPv6 socket with an
+    // IPv4 peer runs sendmsg4 with each send.
+    if ctx.is_connected_to(&vip) {
+        return ALLOW;
+    }
     let mut connection = connected(ctx, &vip, frontend);
     if connection.chosen.id == 0 {
         let Some(choice) = pinned(ctx, &vip, frontend) else {
@@ -42,7 +47,7 @@ fn translate<F: HookFamily>(ctx: &SocketContext<F>, vip: Peer, frontend: &Fronte
     }
     let Connection { backend, chosen, .. } = connection;
     state::sending(ctx);
-    state::remember_reverse(ctx, &backend, &vip);
+    state::remember_sent(ctx, &backend, &vip);
     ctx.set_peer(&backend.addr, backend.port);
     count(Counter::SendTranslated);
     log::send(ctx, frontend.index, chosen.id);
@@ -105,15 +110,10 @@ fn choose_unshared<F: HookFamily>(
     vip: &Peer,
     frontend: &FrontendMatch,
 ) -> Option<Choice> {
-    let cookie = ctx.socket_cookie();
     let mut choice = choose(ctx, frontend)?;
     for _ in 1..TRIES {
         let backend = Peer::new(choice.backend.addr, choice.backend.port);
-        // SAFETY: the pointer is to a value of the map.
-        let shared = UDP_REVERSE
-            .get_ptr(ReverseKey { cookie, backend })
-            .is_some_and(|value| unsafe { (*value).vip != *vip });
-        if !shared {
+        if !state::answers_another(ctx, &backend, vip) {
             break;
         }
         choice = choose(ctx, frontend)?;

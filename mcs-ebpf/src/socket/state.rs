@@ -1,6 +1,7 @@
 //! Stores which VIPs a socket uses, and which backends it got for them.
 //!
-//! Socket storage lives as long as the socket. When the kernel cannot allocate it (the socket's option
+//! Socket storage lives as long as the socket. It has the latest pairs of VIP and backend of unconnected
+//! sends too; `udp_reverse` has the earlier ones, and those that agents before this one left. When the kernel cannot allocate it (the socket's option
 //! memory is used up), `udp_reverse` holds the same under the socket's cookie. The flag
 //! `storage_fallback` then makes every reader look there. That costs sockets that never use a VIP too,
 //! so it is set only when the first allocation fails.
@@ -8,18 +9,18 @@
 use core::ptr;
 
 use aya_ebpf::{
-    bindings::{BPF_ANY, BPF_SK_STORAGE_GET_F_CREATE},
+    bindings::{BPF_ANY, BPF_SK_STORAGE_GET_F_CREATE, bpf_sock},
     helpers::generated::bpf_sk_storage_get,
 };
 use mcs_common::{
     Address, BackendRef, ConnectedValue, Connection, Counter, Peer, ReverseKey, ReverseValue,
-    SocketState,
+    SentPair, SentPairs, SocketState,
 };
 
 use super::context::{HookFamily, SocketContext};
 use crate::{
     counters::count,
-    maps::{SOCKETS, STORAGE_FALLBACK, UDP_CONNECTED, UDP_REVERSE},
+    maps::{SENT_PAIRS, SOCKETS, STORAGE_FALLBACK, UDP_CONNECTED, UDP_REVERSE},
 };
 
 /// The value of an unused connection: its backend's id is 0.
@@ -114,9 +115,54 @@ pub(crate) fn sending<F: HookFamily>(ctx: &SocketContext<F>) {
     }
 }
 
-/// Remembers the VIP that replies of `backend` come from.
+/// The latest pairs of a socket. With `BPF_SK_STORAGE_GET_F_CREATE` in `flags` they are created if it has none.
 #[inline(always)]
-pub(crate) fn remember_reverse<F: HookFamily>(ctx: &SocketContext<F>, backend: &Peer, vip: &Peer) {
+fn sent_pairs<'a>(socket: *mut bpf_sock, flags: u64) -> Option<&'a mut SentPairs> {
+    let map = (&raw const SENT_PAIRS).cast_mut().cast();
+    // SAFETY: as in `storage`.
+    unsafe {
+        bpf_sk_storage_get(map, socket.cast(), ptr::null_mut(), flags).cast::<SentPairs>().as_mut()
+    }
+}
+
+/// Remembers the VIP that replies of `backend` come from, in the socket's storage. The pair that leaves it goes
+/// to `udp_reverse`.
+#[inline(always)]
+pub(crate) fn remember_sent<F: HookFamily>(ctx: &SocketContext<F>, backend: &Peer, vip: &Peer) {
+    let Some(pairs) = sent_pairs(ctx.socket(), BPF_SK_STORAGE_GET_F_CREATE.into()) else {
+        remember_reverse(ctx, backend, vip);
+        return;
+    };
+    for pair in [&mut pairs.latest, &mut pairs.previous] {
+        if pair.backend == *backend {
+            if pair.vip != *vip {
+                count(Counter::ReverseShared);
+                pair.vip = *vip;
+            }
+            return;
+        }
+    }
+    let SentPair { vip: former, backend: left } = pairs.previous;
+    if left.port != 0 {
+        remember_reverse(ctx, &left, &former);
+    }
+    pairs.previous = pairs.latest;
+    pairs.latest = SentPair { vip: *vip, backend: *backend };
+}
+
+/// Whether `backend` answers this socket for another VIP.
+#[inline(always)]
+pub(crate) fn answers_another<F: HookFamily>(
+    ctx: &SocketContext<F>,
+    backend: &Peer,
+    vip: &Peer,
+) -> bool {
+    sent_vip(ctx, backend).is_some_and(|other| other != *vip)
+}
+
+/// Remembers in `udp_reverse` the VIP that replies of `backend` come from.
+#[inline(always)]
+fn remember_reverse<F: HookFamily>(ctx: &SocketContext<F>, backend: &Peer, vip: &Peer) {
     let key = ReverseKey { cookie: ctx.socket_cookie(), backend: *backend };
     if let Some(known) = UDP_REVERSE.get_ptr(key) {
         // SAFETY: the pointer is to a value of the map. A reused element is overwritten next time.
@@ -158,6 +204,19 @@ pub(crate) fn addressing_directly<F: HookFamily>(
         let key = ReverseKey { cookie: ctx.socket_cookie(), backend: *destination };
         // An absent entry counts as success.
         let _ = UDP_REVERSE.remove(key);
+        forget_pairs(ctx.socket(), destination);
+    }
+}
+
+/// Deletes the socket's pairs with this backend.
+#[inline(always)]
+fn forget_pairs(socket: *mut bpf_sock, backend: &Peer) {
+    if let Some(pairs) = sent_pairs(socket, 0) {
+        for pair in [&mut pairs.latest, &mut pairs.previous] {
+            if pair.backend == *backend {
+                pair.backend.port = 0;
+            }
+        }
     }
 }
 
@@ -175,6 +234,19 @@ pub(crate) fn connected_vip(state: &SocketState, peer: &Peer) -> Option<Peer> {
 /// The VIP that the application sent to, if the datagram went to `peer`.
 #[inline(always)]
 pub(crate) fn sent_vip<F: HookFamily>(ctx: &SocketContext<F>, peer: &Peer) -> Option<Peer> {
+    if let Some(pairs) = sent_pairs(ctx.socket(), 0) {
+        for pair in [&pairs.latest, &pairs.previous] {
+            if pair.backend == *peer {
+                return Some(pair.vip);
+            }
+        }
+    }
+    tabled_vip(ctx, peer)
+}
+
+/// As [`sent_vip`] and [`connected_vip`], for what is in `udp_reverse`.
+#[inline(always)]
+pub(crate) fn tabled_vip<F: HookFamily>(ctx: &SocketContext<F>, peer: &Peer) -> Option<Peer> {
     let key = ReverseKey { cookie: ctx.socket_cookie(), backend: *peer };
     // SAFETY: the pointer is to a value of the map. If the LRU map reuses it between look-up and copy,
     // the reply shows another VIP of the node.
