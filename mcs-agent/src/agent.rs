@@ -102,8 +102,8 @@ async fn run_on(
 /// The source that `config` names.
 async fn source(config: &Config, batches: mpsc::Sender<EventBatch>) -> anyhow::Result<Source> {
     Ok(match &config.source {
-        SourceConfig::Manifests(directory) => {
-            Box::pin(ManifestSource::new(directory.clone()).run(batches))
+        SourceConfig::Manifests(directory, scope) => {
+            Box::pin(ManifestSource::with_scope(directory.clone(), scope.clone()).run(batches))
         }
         SourceConfig::Kubernetes(options) => {
             Box::pin(KubernetesSource::new(options.clone()).await?.run(batches))

@@ -133,7 +133,7 @@ impl Engine {
         let before = self.changes.imports();
         for Change { object, kind } in changes {
             match object.kind {
-                Kind::ServiceImport => self.changes.add_import(),
+                Kind::ServiceImport | Kind::Service => self.changes.add_import(),
                 Kind::EndpointSlice if *kind == ChangeKind::Removed => {
                     self.changes.add_deletion(&object.key);
                 }

@@ -2,6 +2,7 @@
 //! state. No type here is one of the Kubernetes API or of the map ABI.
 
 mod capacity;
+mod controller;
 mod desired;
 mod event;
 #[cfg(test)]
@@ -14,6 +15,7 @@ mod object;
 mod rejection;
 
 pub use capacity::Capacity;
+pub use controller::{Adoptable, AdoptableObjects, Controller};
 pub use desired::{DesiredChanges, DesiredState};
 pub use event::{EventBatch, KindStatus, ObjectEvent, SourceProblem, SourceStatus};
 pub use frontend::{Backend, ClusterRun, Frontend, FrontendId, Protocol};

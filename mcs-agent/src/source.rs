@@ -1,9 +1,11 @@
 //! Where objects come from: an API server or a directory of manifests. A source sends [`EventBatch`](crate::model::EventBatch)es of events on domain
 //! types; no Kubernetes type and no file leaves this module. An agent runs exactly one source.
 
+mod adopt;
 mod kubernetes;
 mod manifests;
 mod objects;
 
 pub use kubernetes::{AccessError, KubeconfigFile, KubernetesOptions, KubernetesSource};
 pub use manifests::ManifestSource;
+pub use objects::ReadScope;

@@ -22,9 +22,11 @@ pub fn vip(service: u32) -> Ipv4Addr {
 /// An import with one port.
 pub fn import(key: ObjectKey, vip: Ipv4Addr) -> Object {
     Object::Import(ServiceImport {
+        kind: Kind::ServiceImport,
         key,
         created: Some(Timestamp(0)),
         derived_service: None,
+        adoptable: None,
         record_of: None,
         service_type: ServiceType::ClusterSetIp,
         ips: vec![vip.to_string()],

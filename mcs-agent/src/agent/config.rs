@@ -10,7 +10,7 @@ use crate::{
     flows::FlowCapacity,
     loader::capacity_within,
     model::{Memory, NodeContext, NodeFacts},
-    source::KubernetesOptions,
+    source::{KubernetesOptions, ReadScope},
 };
 
 /// How often the agent checks what changes without a notification: addresses of this node, devices.
@@ -72,8 +72,8 @@ impl Config {
 /// Where objects come from: `--manifests`, or an API server.
 #[derive(Clone, Debug)]
 pub enum SourceConfig {
-    /// `--manifests`.
-    Manifests(PathBuf),
+    /// `--manifests`, and which of its objects are read.
+    Manifests(PathBuf, ReadScope),
     /// `--kubeconfig`, or the pod's service account.
     Kubernetes(KubernetesOptions),
 }

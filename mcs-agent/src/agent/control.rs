@@ -448,7 +448,7 @@ fn log_change(change: &Change) {
         ChangeKind::Malformed => "malformed",
     };
     match change.object.kind {
-        Kind::ServiceImport => tracing::info!("{} {what}", change.object),
+        Kind::ServiceImport | Kind::Service => tracing::info!("{} {what}", change.object),
         Kind::EndpointSlice => tracing::debug!("{} {what}", change.object),
     }
 }

@@ -17,8 +17,8 @@ use crate::{
     agent::{self, Config, SocketLb, SourceConfig, TcAttach},
     devices::{DeviceOptions, DevicePattern, DevicePatterns, TcMode, Uplinks},
     flows::FlowCapacity,
-    model::{Memory, MemoryError, NodeFacts},
-    source::{KubeconfigFile, KubernetesOptions},
+    model::{Controller, Memory, MemoryError, NodeFacts},
+    source::{KubeconfigFile, KubernetesOptions, ReadScope},
     telemetry::{self, LogFilter, LogFormat},
 };
 
@@ -60,6 +60,10 @@ pub struct RunArgs {
     /// `shop=cart`, `tier in (web,api)`, `!legacy` [default: all]
     #[arg(long, env = "MCS_IMPORT_SELECTOR", value_name = "LABELS")]
     import_selector: Option<String>,
+
+    /// Serve the objects of these controllers too, which do not follow KEP-1645 [default: none]
+    #[arg(long, env = "MCS_ADOPT", value_name = "CONTROLLER", value_delimiter = ',')]
+    adopt: Vec<AdoptArg>,
 
     #[command(flatten)]
     bpffs: BpffsArg,
@@ -190,6 +194,23 @@ impl Listen {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
+enum AdoptArg {
+    /// GKE's ServiceImports (net.gke.io)
+    Gke,
+    /// Services of Karmada's multi-cluster services, and ServiceImports that Karmada propagates
+    Karmada,
+}
+
+impl From<AdoptArg> for Controller {
+    fn from(arg: AdoptArg) -> Self {
+        match arg {
+            AdoptArg::Gke => Self::Gke,
+            AdoptArg::Karmada => Self::Karmada,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
 enum SocketLbArg {
     /// Every process below the cgroup
     All,
@@ -248,14 +269,18 @@ impl RunArgs {
         let pods_own = std::env::var("KUBERNETES_SERVICE_HOST").ok();
         // A host name is resolved at each connection, so only an address can be excluded here.
         api_servers.extend(pods_own.as_ref().and_then(|host| host.parse::<IpAddr>().ok()));
+        let scope = ReadScope {
+            import_group: self.import_group,
+            adopt: self.adopt.into_iter().map(Controller::from).collect(),
+        };
         let source = match (self.manifests, self.kubeconfig) {
-            (Some(directory), _) => SourceConfig::Manifests(directory),
+            (Some(directory), _) => SourceConfig::Manifests(directory, scope),
             (None, None) if pods_own.is_none() => bail!(
                 "nothing to read objects from: give --manifests or --kubeconfig, or run in a pod"
             ),
             (None, kubeconfig) => SourceConfig::Kubernetes(KubernetesOptions {
                 kubeconfig: kubeconfig.map(|path| KubeconfigFile { path, context: self.context }),
-                import_group: self.import_group,
+                scope,
                 import_selector: self.import_selector,
                 node: self.node_name.clone(),
                 zone: self.zone.is_none(),

@@ -13,8 +13,8 @@ use super::{
 };
 use crate::{
     model::{
-        DesiredState, ImportReport, ImportState, Kind, NodeContext, ObjectKey, ObjectRef,
-        Rejection, RejectionReason,
+        DesiredState, ImportReport, ImportState, Kind, NodeContext, ObjectKey, Rejection,
+        RejectionReason, ServiceImport,
     },
     store::Snapshot,
 };
@@ -58,7 +58,7 @@ pub(super) fn evaluate(
     let mut frontends = BTreeMap::new();
     for service in services {
         results.add_report(report::of_service(&service));
-        results.reject(&service.import.key, service.problems);
+        results.reject(service.import, service.problems);
         results.rejections.extend(service.slice_rejections);
         frontends.extend(service.frontends);
     }
@@ -82,8 +82,8 @@ impl ObjectResults {
         self.reports.insert(report.import.clone(), Arc::new(report));
     }
 
-    fn reject(&mut self, import: &ObjectKey, problems: Vec<ObjectProblem>) {
-        let object = ObjectRef { kind: Kind::ServiceImport, key: import.clone() };
+    fn reject(&mut self, import: &ServiceImport, problems: Vec<ObjectProblem>) {
+        let object = import.read_from();
         self.rejections.extend(problems.into_iter().map(|problem| problem.of(&object)));
     }
 
@@ -119,7 +119,7 @@ fn claimants<'a>(
                 report::report(&import.key, ImportState::Rejected, first.unwrap_or_default())
             }
         });
-        results.reject(&import.key, problems);
+        results.reject(import, problems);
     }
     claimants
 }

@@ -72,7 +72,7 @@ impl<'a> PartialRound<'a> {
             if let Some(report) = desired.report_mut(import) {
                 *report = Arc::new(report::of_service(&service));
             }
-            let object = ObjectRef { kind: Kind::ServiceImport, key: import.clone() };
+            let object = service.import.read_from();
             rejections.extend(service.slice_rejections);
             rejections.extend(service.problems.into_iter().map(|problem| problem.of(&object)));
             evaluated.insert(object);

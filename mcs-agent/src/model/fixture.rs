@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use super::{
-    Endpoint, EndpointSlice, EventBatch, Hints, ImportPort, Location, NodeContext, Object,
+    Endpoint, EndpointSlice, EventBatch, Hints, ImportPort, Kind, Location, NodeContext, Object,
     ObjectEvent, ObjectKey, ServiceImport, ServiceType, SlicePort, Timestamp,
 };
 use crate::store::{ObjectStore, Snapshot};
@@ -45,9 +45,11 @@ pub(crate) fn key(name: &str) -> ObjectKey {
 /// A ClusterSetIP import without addresses and ports.
 pub(crate) fn import(name: &str) -> ServiceImport {
     ServiceImport {
+        kind: Kind::ServiceImport,
         key: key(name),
         created: Some(Timestamp(0)),
         derived_service: None,
+        adoptable: None,
         record_of: None,
         service_type: ServiceType::ClusterSetIp,
         ips: vec![],

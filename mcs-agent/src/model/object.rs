@@ -4,6 +4,8 @@ use std::{fmt, net::IpAddr, sync::Arc, time::SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+use super::Adoptable;
+
 /// Namespace and name. Displays as `namespace/name`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct ObjectKey {
@@ -31,8 +33,10 @@ impl fmt::Display for ObjectKey {
 pub enum Kind {
     /// `multicluster.x-k8s.io` ServiceImport.
     ServiceImport,
-    /// `discovery.k8s.io` EndpointSlice that carries the MCS service-name label.
+    /// `discovery.k8s.io` EndpointSlice that carries the MCS service-name label, or is adopted.
     EndpointSlice,
+    /// A Service that the agent adopts as an import.
+    Service,
 }
 
 impl fmt::Display for Kind {
@@ -40,6 +44,7 @@ impl fmt::Display for Kind {
         f.write_str(match self {
             Self::ServiceImport => "ServiceImport",
             Self::EndpointSlice => "EndpointSlice",
+            Self::Service => "Service",
         })
     }
 }
@@ -47,7 +52,7 @@ impl fmt::Display for Kind {
 /// A reference to an object. Displays as `ServiceImport namespace/name`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct ObjectRef {
-    /// ServiceImport or EndpointSlice.
+    /// ServiceImport, EndpointSlice or Service.
     pub kind: Kind,
     /// Flattened to `namespace` and `name` in JSON.
     #[serde(flatten)]
@@ -77,12 +82,16 @@ pub enum ServiceType {
 /// `desired` check them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServiceImport {
+    /// ServiceImport, or Service if the agent adopts one as an import.
+    pub kind: Kind,
     /// `metadata`.
     pub key: ObjectKey,
     /// `metadata.creationTimestamp`; a manifest can lack it.
     pub created: Option<Timestamp>,
     /// Annotation `multicluster.kubernetes.io/derived-service`.
     pub derived_service: Option<String>,
+    /// The Service that another controller has made for it, if labels or annotations show that.
+    pub adoptable: Option<Box<Adoptable>>,
     /// The service that a controller keeps this record of; absent on an import.
     pub record_of: Option<Box<RecordedService>>,
     /// `spec.type`.
@@ -155,6 +164,13 @@ pub struct EndpointSlice {
     pub ports: Vec<SlicePort>,
     /// Annotation `endpoints.kubernetes.io/last-change-trigger-time`.
     pub trigger_time: Option<SystemTime>,
+}
+
+impl ServiceImport {
+    /// The object that the import was read from.
+    pub fn read_from(&self) -> ObjectRef {
+        ObjectRef { kind: self.kind, key: self.key.clone() }
+    }
 }
 
 impl EndpointSlice {
@@ -272,7 +288,7 @@ pub enum Object {
 }
 
 impl Object {
-    /// Its kind and key.
+    /// Its kind in the store, and its key.
     pub fn reference(&self) -> ObjectRef {
         match self {
             Self::Import(import) => {

@@ -1,38 +1,50 @@
 //! The source that watches an API server.
 
 mod access;
+mod adoption;
 mod decoder;
 mod exec_plugin;
+mod object_list;
 #[cfg(test)]
 mod scripted_server;
 mod state;
 mod watch;
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, fmt, path::PathBuf, time::Duration};
 
 use kube::api::{ApiResource, GroupVersionKind};
-use tokio::{sync::mpsc, time::sleep};
+use tokio::{
+    sync::{mpsc, watch as latest},
+    time::sleep,
+};
 
 pub use self::access::AccessError;
 use self::{
     access::ApiAccess,
+    decoder::Decoder,
     state::{ClusterState, ClusterUpdate},
-    watch::{ResourceWatch, WatchTarget},
+    watch::{ResourceEvent, ResourceWatch, WatchTarget},
 };
-use crate::{model::EventBatch, source::objects::SERVICE_NAME_LABEL};
+use super::{
+    adopt,
+    objects::{MCS_GROUP, MCS_VERSIONS, ReadScope, SERVICE_NAME_LABEL},
+};
+use crate::model::{Controller, EventBatch};
 
 /// The longest delay before the first request, so that agents that start together spread their lists.
 const START_SPREAD: Duration = Duration::from_secs(2);
 /// How many updates may wait while the receiver is busy with a batch.
 const WAITING_UPDATES: usize = 64;
+/// How long the watch of local slices waits for more Services before it begins anew.
+const LOCAL_SLICES_DELAY: Duration = Duration::from_millis(200);
 
 /// Which API server and objects a [`KubernetesSource`] watches.
 #[derive(Clone, Debug)]
 pub struct KubernetesOptions {
     /// The kubeconfig; `None` uses the service account of the agent's pod.
     pub kubeconfig: Option<KubeconfigFile>,
-    /// The API group of ServiceImports.
-    pub import_group: String,
+    /// Which objects are read.
+    pub scope: ReadScope,
     /// A label selector of ServiceImports.
     pub import_selector: Option<String>,
     /// The Node whose zone and pod ranges are watched.
@@ -70,12 +82,21 @@ pub struct KubernetesSource {
     access: ApiAccess,
     state: ClusterState,
     targets: WatchTargets,
+    /// The Services whose local slices have to be watched.
+    local_services: latest::Receiver<BTreeSet<String>>,
 }
 
 /// The resources to watch.
 struct WatchTargets {
     imports: WatchTarget,
     slices: WatchTarget,
+    /// The controllers whose objects are adopted. The next four targets are for them.
+    adopt: BTreeSet<Controller>,
+    other_imports: Option<WatchTarget>,
+    services: Option<WatchTarget>,
+    adoptable_slices: Option<WatchTarget>,
+    /// Its label selector names Services, which are not known yet.
+    local_slices: Option<WatchTarget>,
     node: Option<WatchTarget>,
     cluster_id: Option<WatchTarget>,
     service_ranges: Option<WatchTarget>,
@@ -86,16 +107,17 @@ impl KubernetesSource {
     pub async fn new(options: KubernetesOptions) -> Result<Self, AccessError> {
         let (access, url) = ApiAccess::new(options.kubeconfig.clone()).await?;
         let targets = WatchTargets::new(&options);
-        let state = ClusterState::new(format!("Kubernetes at {url}"), &targets);
-        Ok(Self { access, state, targets })
+        let (wanted, local_services) = latest::channel(BTreeSet::new());
+        let state = ClusterState::new(format!("Kubernetes at {url}"), &targets, wanted);
+        Ok(Self { access, state, targets, local_services })
     }
 
     /// Sends a batch for each change, until the receiver is dropped. Errors are part of the batches'
     /// status.
     pub async fn run(self, batches: mpsc::Sender<EventBatch>) {
-        let Self { access, mut state, targets } = self;
+        let Self { access, mut state, targets, local_services } = self;
         let (updates, mut waiting) = mpsc::channel(WAITING_UPDATES);
-        let watch = watch(&access, targets, updates);
+        let watch = watch_all(&access, targets, local_services, updates);
         let send = async {
             while let Some(update) = waiting.recv().await {
                 if let Some(batch) = state.update(update)
@@ -114,7 +136,12 @@ impl KubernetesSource {
 }
 
 /// Watches all resources and sends what changes to `updates`.
-async fn watch(access: &ApiAccess, targets: WatchTargets, updates: mpsc::Sender<ClusterUpdate>) {
+async fn watch_all(
+    access: &ApiAccess,
+    targets: WatchTargets,
+    local_services: latest::Receiver<BTreeSet<String>>,
+    updates: mpsc::Sender<ClusterUpdate>,
+) {
     let servers = async {
         let mut servers = access.servers();
         loop {
@@ -128,44 +155,66 @@ async fn watch(access: &ApiAccess, targets: WatchTargets, updates: mpsc::Sender<
     };
     let watches = async {
         sleep(START_SPREAD.mul_f64(fastrand::f64())).await;
-        let watch_node = async {
-            if let Some(target) = targets.node {
-                ResourceWatch::new(access, target, updates.clone(), ClusterUpdate::Node)
-                    .run()
-                    .await;
-            }
-        };
-        let watch_service_ranges = async {
-            if let Some(target) = targets.service_ranges {
-                ResourceWatch::new(access, target, updates.clone(), ClusterUpdate::ServiceRanges)
-                    .run()
-                    .await;
-            }
-        };
-        let watch_cluster_id = async {
-            if let Some(target) = targets.cluster_id {
-                ResourceWatch::new(access, target, updates.clone(), ClusterUpdate::ClusterId)
-                    .run()
-                    .await;
-            }
-        };
         tokio::join!(
-            ResourceWatch::new(access, targets.imports, updates.clone(), ClusterUpdate::Imports)
-                .run(),
-            ResourceWatch::new(access, targets.slices, updates.clone(), ClusterUpdate::Slices)
-                .run(),
-            watch_node,
-            watch_cluster_id,
-            watch_service_ranges,
+            watch_one(access, Some(targets.imports), &updates, ClusterUpdate::Imports),
+            watch_one(access, Some(targets.slices), &updates, ClusterUpdate::Slices),
+            watch_one(access, targets.other_imports, &updates, ClusterUpdate::OtherImports),
+            watch_one(access, targets.services, &updates, ClusterUpdate::Services),
+            watch_one(access, targets.adoptable_slices, &updates, ClusterUpdate::AdoptableSlices),
+            watch_local_slices(access, targets.local_slices, local_services, &updates),
+            watch_one(access, targets.node, &updates, ClusterUpdate::Node),
+            watch_one(access, targets.cluster_id, &updates, ClusterUpdate::ClusterId),
+            watch_one(access, targets.service_ranges, &updates, ClusterUpdate::ServiceRanges),
         );
     };
     tokio::join!(servers, watches);
 }
 
+/// Watches a resource, if there is one.
+async fn watch_one<D: Decoder>(
+    access: &ApiAccess,
+    target: Option<WatchTarget>,
+    updates: &mpsc::Sender<ClusterUpdate>,
+    update: fn(ResourceEvent<D>) -> ClusterUpdate,
+) {
+    if let Some(target) = target {
+        ResourceWatch::new(access, target, updates.clone(), update).run().await;
+    }
+}
+
+/// Watches the slices that the own cluster's controllers keep for these Services, and begins anew when other Services
+/// are asked for.
+async fn watch_local_slices(
+    access: &ApiAccess,
+    target: Option<WatchTarget>,
+    mut services: latest::Receiver<BTreeSet<String>>,
+    updates: &mpsc::Sender<ClusterUpdate>,
+) {
+    let Some(target) = target else { return };
+    loop {
+        let names = services.borrow_and_update().clone();
+        let labels = adopt::local_slice_selector(&names);
+        let target =
+            (!names.is_empty()).then(|| WatchTarget { labels: Some(labels), ..target.clone() });
+        if updates.send(ClusterUpdate::LocalServices(names)).await.is_err() {
+            return;
+        }
+        let watch = async {
+            watch_one(access, target, updates, ClusterUpdate::LocalSlices).await;
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = watch => {}
+            changed = services.changed() => if changed.is_err() { return },
+        }
+        sleep(LOCAL_SLICES_DELAY).await;
+    }
+}
+
 impl WatchTargets {
     fn new(options: &KubernetesOptions) -> Self {
-        const MCS_VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
-        let KubernetesOptions { import_group, import_selector, node, zone, .. } = options;
+        let KubernetesOptions { scope, import_selector, node, zone, .. } = options;
+        let adopts_karmada = scope.adopt.contains(&Controller::Karmada);
         let all = |group: &str, versions: &[&str], kind: &str, plural: &str| {
             let version = |version: &&str| {
                 let kind = GroupVersionKind::gvk(group, version, kind);
@@ -175,19 +224,34 @@ impl WatchTargets {
                 versions: versions.iter().map(version).collect(),
                 labels: None,
                 fields: None,
+                purpose: None,
                 without: None,
             }
         };
+        let imports = |group: &str, versions: &[&str]| WatchTarget {
+            labels: import_selector.clone(),
+            ..all(group, versions, "ServiceImport", "serviceimports")
+        };
+        let slices = |labels: String| WatchTarget {
+            labels: Some(labels),
+            ..all("discovery.k8s.io", &["v1"], "EndpointSlice", "endpointslices")
+        };
         let named = |name: &str| Some(format!("metadata.name={name}"));
         Self {
-            imports: WatchTarget {
-                labels: import_selector.clone(),
-                ..all(import_group, &MCS_VERSIONS, "ServiceImport", "serviceimports")
-            },
-            slices: WatchTarget {
-                labels: Some(SERVICE_NAME_LABEL.to_owned()),
-                ..all("discovery.k8s.io", &["v1"], "EndpointSlice", "endpointslices")
-            },
+            imports: imports(&scope.import_group, import_versions(&scope.import_group)),
+            slices: slices(SERVICE_NAME_LABEL.to_owned()),
+            other_imports: scope
+                .reads_gke_beside()
+                .then(|| imports(adopt::GKE_GROUP, import_versions(adopt::GKE_GROUP))),
+            services: adopts_karmada.then(|| WatchTarget {
+                labels: Some(adopt::SERVICE_SELECTOR.to_owned()),
+                ..all("", &["v1"], "Service", "services")
+            }),
+            adoptable_slices: adopt::slice_selector(&scope.adopt)
+                .map(|labels| WatchTarget { purpose: Some("adopted"), ..slices(labels) }),
+            local_slices: adopts_karmada
+                .then(|| WatchTarget { purpose: Some("local"), ..slices(String::new()) }),
+            adopt: scope.adopt.clone(),
             node: node.as_ref().map(|node| WatchTarget {
                 fields: named(node),
                 without: (!zone).then_some("the agent does not know the addresses of its pods"),
@@ -205,5 +269,14 @@ impl WatchTargets {
                 ..all("networking.k8s.io", &["v1"], "ServiceCIDR", "servicecidrs")
             }),
         }
+    }
+}
+
+/// The versions of ServiceImports to ask for, the preferred one first.
+fn import_versions(group: &str) -> &'static [&'static str] {
+    match group {
+        MCS_GROUP => &MCS_VERSIONS,
+        adopt::GKE_GROUP => &adopt::GKE_VERSIONS,
+        _ => &["v1", "v1beta1", "v1alpha1"],
     }
 }

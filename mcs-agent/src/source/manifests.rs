@@ -17,6 +17,7 @@ use std::{
 use tokio::{sync::mpsc, task, time::sleep};
 
 use self::{directory::Fingerprint, state::DirectoryState, watch::DirectoryWatch};
+use super::ReadScope;
 use crate::model::EventBatch;
 
 /// How often the directory is checked without an inotify event. It may be replaced or created, or be on
@@ -36,10 +37,15 @@ pub struct ManifestSource {
 }
 
 impl ManifestSource {
-    /// A source for a directory, which need not exist yet.
+    /// A source of the objects of KEP-1645 in a directory, which need not exist yet.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self::with_scope(directory, ReadScope::default())
+    }
+
+    /// A source of these objects.
+    pub fn with_scope(directory: impl Into<PathBuf>, scope: ReadScope) -> Self {
         let directory = directory.into();
-        let state = DirectoryState::new(&directory);
+        let state = DirectoryState::new(&directory, scope);
         Self { directory, state }
     }
 

@@ -1,13 +1,17 @@
-//! Decodes ServiceImports and EndpointSlices into domain types, the same for every source.
+//! Decodes ServiceImports, EndpointSlices and Services, the same for every source.
 
 mod endpoint_slice;
 mod service_import;
 
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use serde::de::DeserializeOwned;
 use service_import::ServiceImport;
 
-use crate::model::{Kind, Object, ObjectKey};
+pub(super) use self::endpoint_slice::domain_slice;
+use super::adopt::{self, ForeignSlice, ReadObject};
+use crate::model::{Controller, Kind, Object, ObjectKey};
 
 /// On an imported EndpointSlice: the ServiceImport of the same namespace that it belongs to. On a
 /// ServiceImport with another name: the service of which it is a record.
@@ -23,25 +27,62 @@ const DERIVED_SERVICE_ANNOTATION: &str = "multicluster.kubernetes.io/derived-ser
 /// The error of an object that does not decode, with the path of the field.
 pub(super) type DecodeError = serde_path_to_error::Error<serde_json::Error>;
 
-/// The kind of this name, if the agent reads it. The two versions of ServiceImport have one schema
-/// (KEP-1645).
-pub(super) fn kind(api_version: &str, kind: &str) -> Option<Kind> {
-    match (api_version, kind) {
-        ("multicluster.x-k8s.io/v1beta1" | "multicluster.x-k8s.io/v1alpha1", "ServiceImport") => {
-            Some(Kind::ServiceImport)
-        }
-        ("discovery.k8s.io/v1", "EndpointSlice") => Some(Kind::EndpointSlice),
-        _ => None,
+/// The API group of the ServiceImports of KEP-1645.
+pub(super) const MCS_GROUP: &str = "multicluster.x-k8s.io";
+/// The versions that the agent can read, the preferred one first. They have one schema (KEP-1645).
+pub(super) const MCS_VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
+
+/// Which objects a source reads.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReadScope {
+    /// The API group of ServiceImports.
+    pub import_group: String,
+    /// The controllers whose objects are adopted.
+    pub adopt: BTreeSet<Controller>,
+}
+
+impl Default for ReadScope {
+    /// The objects of KEP-1645.
+    fn default() -> Self {
+        Self { import_group: MCS_GROUP.to_owned(), adopt: BTreeSet::new() }
     }
 }
 
-/// Decodes an object. Returns `None` for an EndpointSlice that is not imported.
+impl ReadScope {
+    /// The kind of this name, if the agent reads it.
+    pub(super) fn kind(&self, api_version: &str, kind: &str) -> Option<Kind> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        match (group, version, kind) {
+            (group, version, "ServiceImport") => {
+                let is_read = group == self.import_group && can_read(group, version)
+                    || self.reads_gke_beside() && (group, version) == (adopt::GKE_GROUP, "v1");
+                is_read.then_some(Kind::ServiceImport)
+            }
+            ("discovery.k8s.io", "v1", "EndpointSlice") => Some(Kind::EndpointSlice),
+            ("", "v1", "Service") if !self.adopt.is_empty() => Some(Kind::Service),
+            _ => None,
+        }
+    }
+
+    /// Whether GKE's imports are read in addition to those of the group.
+    pub(super) fn reads_gke_beside(&self) -> bool {
+        self.adopt.contains(&Controller::Gke) && self.import_group != adopt::GKE_GROUP
+    }
+}
+
+/// Whether the agent knows the schema of ServiceImports in this version. That of another group than the KEP's is the
+/// user's choice.
+pub(super) fn can_read(group: &str, version: &str) -> bool {
+    group != MCS_GROUP || MCS_VERSIONS.contains(&version)
+}
+
+/// Decodes an object of KEP-1645. Returns `None` for an EndpointSlice that is not imported.
 pub(super) fn decode(
     kind: Kind,
     key: ObjectKey,
     object: &serde_json::Value,
-) -> Result<Option<Object>, DecodeError> {
-    Ok(match kind {
+) -> Result<Option<ReadObject>, DecodeError> {
+    let read = match kind {
         Kind::ServiceImport => {
             let import: ServiceImport = typed(object)?;
             Some(Object::Import(service_import::convert(import, key)))
@@ -49,6 +90,28 @@ pub(super) fn decode(
         Kind::EndpointSlice => {
             let slice: EndpointSlice = typed(object)?;
             endpoint_slice::convert(slice, key).map(Object::Slice)
+        }
+        Kind::Service => return decode_adoptable(kind, key, object),
+    };
+    Ok(read.map(ReadObject::Standard))
+}
+
+/// Decodes an object that other controllers may have written. Returns `None` for an EndpointSlice that belongs to no
+/// Service, or has the label of an import.
+pub(super) fn decode_adoptable(
+    kind: Kind,
+    key: ObjectKey,
+    object: &serde_json::Value,
+) -> Result<Option<ReadObject>, DecodeError> {
+    Ok(match kind {
+        Kind::ServiceImport => decode(kind, key, object)?,
+        Kind::EndpointSlice => {
+            let slice: EndpointSlice = typed(object)?;
+            ForeignSlice::convert(slice, key).map(ReadObject::Slice)
+        }
+        Kind::Service => {
+            let service: Service = typed(object)?;
+            Some(ReadObject::Service(Box::new(adopt::Service::convert(service, key))))
         }
     })
 }
@@ -74,7 +137,35 @@ mod tests {
             ("discovery.k8s.io/v1beta1", "EndpointSlice", None),
             ("v1", "EndpointSlice", None),
         ] {
-            assert_eq!(kind(api_version, name), expected, "{api_version}/{name}");
+            assert_eq!(
+                ReadScope::default().kind(api_version, name),
+                expected,
+                "{api_version}/{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_groups_and_services_are_read_on_request() {
+        let scope = |group: &str, adopt: &[Controller]| ReadScope {
+            import_group: group.to_owned(),
+            adopt: adopt.iter().copied().collect(),
+        };
+        let karmada = scope(MCS_GROUP, &[Controller::Karmada]);
+        let gke = scope(MCS_GROUP, &[Controller::Gke]);
+        let other = scope("net.example.io", &[]);
+        let import = Some(Kind::ServiceImport);
+        for (scope, api_version, name, expected) in [
+            (&karmada, "v1", "Service", Some(Kind::Service)),
+            (&karmada, "net.gke.io/v1", "ServiceImport", None),
+            (&gke, "net.gke.io/v1", "ServiceImport", import),
+            (&gke, "net.gke.io/v1alpha1", "ServiceImport", None),
+            (&gke, "multicluster.x-k8s.io/v1beta1", "ServiceImport", import),
+            (&other, "net.example.io/v1", "ServiceImport", import),
+            (&other, "multicluster.x-k8s.io/v1beta1", "ServiceImport", None),
+            (&other, "v1", "Service", None),
+        ] {
+            assert_eq!(scope.kind(api_version, name), expected, "{scope:?} {api_version}/{name}");
         }
     }
 }

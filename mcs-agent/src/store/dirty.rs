@@ -19,7 +19,7 @@ pub struct DirtyObjects {
 impl DirtyObjects {
     /// Adds an object that changed, with its versions before and after the change.
     pub(super) fn add(&mut self, object: &ObjectRef, versions: [Option<&StoredObject>; 2]) {
-        if object.kind == Kind::ServiceImport {
+        if object.kind != Kind::EndpointSlice {
             self.imports = true;
             return;
         }

@@ -78,6 +78,7 @@ impl Snapshot {
         let readable: Vec<&ObjectKey> = match kind {
             Kind::ServiceImport => self.imports.keys().collect(),
             Kind::EndpointSlice => self.slices.keys().collect(),
+            Kind::Service => Vec::new(),
         };
         readable
             .into_iter()
@@ -90,6 +91,7 @@ impl Snapshot {
         let readable = match object.kind {
             Kind::ServiceImport => self.imports.get(&object.key).cloned().map(StoredObject::Import),
             Kind::EndpointSlice => self.slices.get(&object.key).cloned().map(StoredObject::Slice),
+            Kind::Service => None,
         };
         readable.or_else(|| self.malformed.get(object).cloned().map(StoredObject::Malformed))
     }

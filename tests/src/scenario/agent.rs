@@ -13,11 +13,12 @@ use mcs_agent::{
     reconcile::{
         Deferred, MapReader as _, MapView, Maps as _, Plan, Pruning, plan, testing::FaultyMaps,
     },
-    source::ManifestSource,
+    source::{ManifestSource, ReadScope},
 };
 
 use super::{
     Faults,
+    node::Node,
     view::view_of,
     watched::{Backing, Watched},
 };
@@ -29,6 +30,7 @@ const PATIENCE: u32 = 1000;
 pub(super) struct Agent<M> {
     manifests: PathBuf,
     node: NodeContext,
+    scope: ReadScope,
     source: ManifestSource,
     pub(super) engine: Engine,
     /// What the latest plan had no room for.
@@ -42,7 +44,7 @@ impl<M: Backing> Agent<M> {
     /// Starts an agent on new maps, which may grow to the capacity of the node.
     pub(super) fn start(
         manifests: PathBuf,
-        node: NodeContext,
+        Node { context: node, scope }: Node,
         new_maps: impl FnOnce(Capacity) -> anyhow::Result<M>,
         faults: Faults,
     ) -> anyhow::Result<Self> {
@@ -50,7 +52,8 @@ impl<M: Backing> Agent<M> {
         let maps = new_maps(capacity)?;
         let maps = FaultyMaps::new(Watched::new(maps, capacity)?, faults.per_mille, faults.seed);
         Ok(Self {
-            source: ManifestSource::new(&manifests),
+            source: ManifestSource::with_scope(&manifests, scope.clone()),
+            scope,
             manifests,
             engine: engine(&maps, node.clone())?,
             deferred: Vec::new(),
@@ -62,7 +65,9 @@ impl<M: Backing> Agent<M> {
     }
 
     /// The node is another from now on.
-    pub(super) fn set_node(&mut self, node: NodeContext) -> anyhow::Result<()> {
+    pub(super) fn set_node(&mut self, node: Node) -> anyhow::Result<()> {
+        let Node { context: node, scope } = node;
+        self.scope = scope;
         ensure!(node.capacity == self.node.capacity, "the maps keep their bound");
         self.node = node.clone();
         self.engine.set_node(node);
@@ -71,7 +76,7 @@ impl<M: Backing> Agent<M> {
 
     /// Another agent takes over what this one leaves.
     pub(super) fn restart(&mut self) -> anyhow::Result<()> {
-        self.source = ManifestSource::new(&self.manifests);
+        self.source = ManifestSource::with_scope(&self.manifests, self.scope.clone());
         self.maps.maps.reopen()?;
         self.engine = engine(&self.maps, self.node.clone())?;
         Ok(())

@@ -7,8 +7,10 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 
-use super::{node, play::Outcomes};
-use mcs_agent::model::NodeContext;
+use super::{
+    node::{self, Node},
+    play::Outcomes,
+};
 
 /// One situation, as its file tells it.
 #[derive(Debug)]
@@ -34,7 +36,7 @@ struct Section {
 #[derive(Debug)]
 pub(super) enum Step {
     /// The agent's flags and the node's addresses are these.
-    Node(NodeContext),
+    Node(Box<Node>),
     /// A manifest is written.
     Write { file: String, text: String },
     /// A manifest is deleted.
@@ -90,9 +92,9 @@ impl Scenario {
     }
 
     /// The node as the scenario begins.
-    pub(super) fn node(&self) -> NodeContext {
+    pub(super) fn node(&self) -> Node {
         match self.sections.first().map(|section| &section.step) {
-            Some(Step::Node(node)) => node.clone(),
+            Some(Step::Node(node)) => Node::clone(node),
             _ => node::plain(),
         }
     }
@@ -139,7 +141,7 @@ impl Scenario {
 impl Step {
     fn parse(marker: &str, body: &str) -> anyhow::Result<Self> {
         let step = match marker.split_whitespace().collect::<Vec<_>>()[..] {
-            ["node"] => return Ok(Self::Node(node::parse(body)?)),
+            ["node"] => return Ok(Self::Node(Box::new(node::parse(body)?))),
             ["write", file] => {
                 return Ok(Self::Write { file: file_name(file)?, text: body.to_owned() });
             }
@@ -224,7 +226,7 @@ vip 10.0.0.1
     #[test]
     fn a_file_is_a_sequence_of_steps() {
         let scenario = parse(TEXT).unwrap();
-        assert_eq!(scenario.node().zone.as_deref(), Some("a"));
+        assert_eq!(scenario.node().context.zone.as_deref(), Some("a"));
         let steps: Vec<_> = scenario.steps().collect();
         let [
             (3, Step::Node(_)),

@@ -4,11 +4,22 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use anyhow::Context as _;
 use ipnet::IpNet;
-use mcs_agent::model::{Capacity, NodeContext};
+use mcs_agent::{
+    model::{Capacity, Controller, NodeContext},
+    source::ReadScope,
+};
 use serde::Deserialize;
 
 /// Small, so that freed ids and slots are reused soon.
 const CAPACITY: Capacity = Capacity { frontends: 16, endpoints: 32, clusters: 4 };
+
+/// A node and the flags of its agent.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) context: NodeContext,
+    /// It counts from the next start.
+    pub(super) scope: ReadScope,
+}
 
 /// The flags of `mcs-agent run` that the rules know, what there is room for, and the addresses of the
 /// node's interfaces.
@@ -27,15 +38,18 @@ struct Description {
     endpoints: Option<u32>,
     clusters: Option<u32>,
     addresses: BTreeSet<IpAddr>,
+    import_group: Option<String>,
+    adopt: BTreeSet<Controller>,
 }
 
 /// A node without flags.
-pub(super) fn plain() -> NodeContext {
-    NodeContext {
+pub(super) fn plain() -> Node {
+    let context = NodeContext {
         capacity: CAPACITY,
         service_ranges: service_ranges(None),
         ..NodeContext::default()
-    }
+    };
+    Node { context, scope: ReadScope::default() }
 }
 
 /// The ranges, or one in which no scenario has an address. `None` if the list is empty.
@@ -45,9 +59,14 @@ fn service_ranges(listed: Option<BTreeSet<IpNet>>) -> Option<BTreeSet<IpNet>> {
 }
 
 /// A node described in YAML.
-pub(super) fn parse(text: &str) -> anyhow::Result<NodeContext> {
+pub(super) fn parse(text: &str) -> anyhow::Result<Node> {
     let node: Description = serde_saphyr::from_str(text).context("cannot read the node")?;
-    Ok(NodeContext {
+    let default = ReadScope::default();
+    let scope = ReadScope {
+        import_group: node.import_group.unwrap_or(default.import_group),
+        adopt: node.adopt,
+    };
+    let context = NodeContext {
         node_name: node.node_name,
         zone: node.zone,
         cluster_id: node.cluster_id,
@@ -61,5 +80,6 @@ pub(super) fn parse(text: &str) -> anyhow::Result<NodeContext> {
         },
         service_ranges: service_ranges(node.service_cidr),
         pod_ranges: node.pod_cidr,
-    })
+    };
+    Ok(Node { context, scope })
 }

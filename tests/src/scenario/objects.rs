@@ -3,12 +3,15 @@
 use std::{fs, path::Path};
 
 use anyhow::{Context as _, ensure};
-use mcs_agent::model::{Capacity, NodeContext};
+use mcs_agent::{
+    model::{Capacity, NodeContext},
+    source::ReadScope,
+};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-use super::{Backing, Faults, agent::Agent};
+use super::{Backing, Faults, agent::Agent, node::Node};
 
 /// Files that come and go.
 const FILES: [&str; 4] = ["a.json", "b.yaml", "c.yml", "d.json"];
@@ -165,7 +168,7 @@ impl Story {
         new_maps: impl FnOnce(Capacity) -> anyhow::Result<M>,
         faults: Faults,
     ) -> anyhow::Result<Agent<M>> {
-        let node = NodeContext {
+        let context = NodeContext {
             node_name: Some("n1".to_owned()),
             zone: Some("z1".to_owned()),
             cluster_id: Some("home".to_owned()),
@@ -174,6 +177,7 @@ impl Story {
             capacity: self.capacity,
             ..NodeContext::default()
         };
+        let node = Node { context, scope: ReadScope::default() };
         Agent::start(directory.to_owned(), node, new_maps, faults)
     }
 }

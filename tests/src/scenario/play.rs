@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use mcs_agent::model::{Capacity, ImportReport, Rejection, SourceProblem};
 use mcs_agent::reconcile::MapView;
 
-use super::{Backing, Faults, Scenario, agent::Agent, file::Step};
+use super::{Backing, Faults, Scenario, agent::Agent, file::Step, node::Node};
 
 /// The rendered outcome at each `expect`, in order.
 pub(super) type Outcomes = Vec<String>;
@@ -25,7 +25,7 @@ pub(super) fn play<M: Backing>(
     for (line, step) in scenario.steps() {
         let context = || scenario.at(line);
         match step {
-            Step::Node(node) => agent.set_node(node.clone()).with_context(context)?,
+            Step::Node(node) => agent.set_node(Node::clone(node)).with_context(context)?,
             Step::Write { file, text } => {
                 fs::write(directory.join(file), text).with_context(context)?;
             }

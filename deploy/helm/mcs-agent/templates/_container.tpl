@@ -120,6 +120,9 @@ httpGet:
 {{- with .Values.import.selector }}
 - {{ printf "--import-selector=%s" . | quote }}
 {{- end }}
+{{- with .Values.adopt }}
+- --adopt={{ join "," . }}
+{{- end }}
 {{- with .Values.clusterId }}
 - --cluster-id={{ . }}
 {{- end }}

@@ -15,8 +15,8 @@ use serde::{
 use serde_json::{Map, Value};
 
 use crate::{
-    model::{Kind, Object, ObjectKey},
-    source::objects,
+    model::{Kind, ObjectKey},
+    source::{adopt::ReadObject, objects},
 };
 
 /// Decodes the objects of one resource.
@@ -146,10 +146,10 @@ impl<D: Decoder> Resource for WatchedObject<D> {
 pub(super) struct ImportDecoder;
 
 impl Decoder for ImportDecoder {
-    type Value = Option<Object>;
+    type Value = Option<ReadObject>;
 
     fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
-        decode_object(Kind::ServiceImport, key, object)
+        objects::decode(Kind::ServiceImport, key, object).map_err(|error| error.to_string())
     }
 }
 
@@ -158,15 +158,36 @@ impl Decoder for ImportDecoder {
 pub(super) struct SliceDecoder;
 
 impl Decoder for SliceDecoder {
-    type Value = Option<Object>;
+    type Value = Option<ReadObject>;
 
     fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
-        decode_object(Kind::EndpointSlice, key, object)
+        objects::decode(Kind::EndpointSlice, key, object).map_err(|error| error.to_string())
     }
 }
 
-fn decode_object(kind: Kind, key: ObjectKey, object: &Value) -> Result<Option<Object>, String> {
-    objects::decode(kind, key, object).map_err(|error| error.to_string())
+/// Decodes EndpointSlices that other controllers may have written.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct AdoptableSliceDecoder;
+
+impl Decoder for AdoptableSliceDecoder {
+    type Value = Option<ReadObject>;
+
+    fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
+        let decoded = objects::decode_adoptable(Kind::EndpointSlice, key, object);
+        decoded.map_err(|error| error.to_string())
+    }
+}
+
+/// Decodes Services that other controllers may have written.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct ServiceDecoder;
+
+impl Decoder for ServiceDecoder {
+    type Value = Option<ReadObject>;
+
+    fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
+        objects::decode_adoptable(Kind::Service, key, object).map_err(|error| error.to_string())
+    }
 }
 
 /// What the agent uses of its Node.

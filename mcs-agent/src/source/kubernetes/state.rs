@@ -4,22 +4,24 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
-    time::{SystemTime, UNIX_EPOCH},
 };
 
 use ipnet::IpNet;
+use tokio::sync::watch;
 
 use super::{
     WatchTargets,
+    adoption::Adoption,
     decoder::{
-        Decoder, ImportDecoder, NodeDecoder, NodeValues, PropertyDecoder, ServiceRangeDecoder,
-        SliceDecoder, WatchedObject,
+        AdoptableSliceDecoder, Decoder, ImportDecoder, NodeDecoder, NodeValues, PropertyDecoder,
+        ServiceDecoder, ServiceRangeDecoder, SliceDecoder, WatchedObject,
     },
+    object_list::{ObjectList, WatchedResource},
     watch::{ResourceEvent, WatchTarget},
 };
-use crate::model::{
-    EventBatch, Kind, KindStatus, NodeFacts, Object, ObjectEvent, ObjectKey, ObjectRef,
-    SourceProblem, SourceStatus,
+use crate::{
+    model::{EventBatch, Kind, NodeFacts, ObjectEvent, ObjectKey, SourceStatus},
+    source::adopt::List,
 };
 
 /// An event of one of the watches, or the addresses of the API server.
@@ -27,6 +29,12 @@ use crate::model::{
 pub(super) enum ClusterUpdate {
     Imports(ResourceEvent<ImportDecoder>),
     Slices(ResourceEvent<SliceDecoder>),
+    OtherImports(ResourceEvent<ImportDecoder>),
+    Services(ResourceEvent<ServiceDecoder>),
+    AdoptableSlices(ResourceEvent<AdoptableSliceDecoder>),
+    /// The watch of local slices begins anew, for the Services of these names.
+    LocalServices(BTreeSet<String>),
+    LocalSlices(ResourceEvent<AdoptableSliceDecoder>),
     Node(ResourceEvent<NodeDecoder>),
     ClusterId(ResourceEvent<PropertyDecoder>),
     ServiceRanges(ResourceEvent<ServiceRangeDecoder>),
@@ -41,6 +49,7 @@ pub(super) struct ClusterState {
     name: String,
     imports: ObjectList,
     slices: ObjectList,
+    adoption: Adoption,
     /// `None` if no Node is watched.
     node: Option<ValueList<NodeValues>>,
     /// `None` if no ClusterProperty is watched.
@@ -54,32 +63,6 @@ pub(super) struct ClusterState {
     last: Option<(NodeFacts, SourceStatus)>,
 }
 
-/// The state of one watched resource.
-struct WatchedResource {
-    /// Plural and group, such as `serviceimports.multicluster.x-k8s.io`.
-    resource: String,
-    /// The versions that the agent can read.
-    versions: Vec<String>,
-    /// The version of the latest list.
-    version: Option<String>,
-    /// Whether it was listed once, or is known to be unavailable and not needed.
-    synced: bool,
-    /// As in [`WatchTarget`].
-    without: Option<&'static str>,
-    /// Why it cannot be read now.
-    failure: Option<String>,
-    /// The time of the last answer before that failure.
-    last_heard: Option<SystemTime>,
-}
-
-/// The objects of one kind, each decoded or with its error. It is empty once the object events have
-/// begun, since the receiver then has them.
-struct ObjectList {
-    resource: WatchedResource,
-    kind: Kind,
-    objects: BTreeMap<ObjectKey, Result<Object, String>>,
-}
-
 /// A resource with few objects, of each of which one value is used. A cluster need not have it.
 struct ValueList<V> {
     resource: WatchedResource,
@@ -87,13 +70,20 @@ struct ValueList<V> {
 }
 
 impl ClusterState {
-    /// The state before the first event.
-    pub(super) fn new(name: String, targets: &WatchTargets) -> Self {
-        let WatchTargets { imports, slices, node, cluster_id, service_ranges } = targets;
+    /// The state before the first event. The local slices of the Services in the channel have to be watched.
+    pub(super) fn new(
+        name: String,
+        targets: &WatchTargets,
+        local_services: watch::Sender<BTreeSet<String>>,
+    ) -> Self {
+        let WatchTargets { imports, slices, node, cluster_id, service_ranges, .. } = targets;
+        let imports = ObjectList::new(Kind::ServiceImport, imports);
         Self {
             name,
-            imports: ObjectList::new(Kind::ServiceImport, imports),
+            // Adopted Services need no CRD.
+            imports: if targets.adopt.is_empty() { imports } else { imports.optional() },
             slices: ObjectList::new(Kind::EndpointSlice, slices),
+            adoption: Adoption::new(targets, local_services),
             node: node.as_ref().map(ValueList::new),
             cluster_id: cluster_id.as_ref().map(ValueList::new),
             service_ranges: service_ranges.as_ref().map(ValueList::new),
@@ -107,8 +97,17 @@ impl ClusterState {
     pub(super) fn update(&mut self, update: ClusterUpdate) -> Option<EventBatch> {
         let synced = self.synced;
         let mut events = match update {
-            ClusterUpdate::Imports(event) => self.imports.apply(event, synced),
-            ClusterUpdate::Slices(event) => self.slices.apply(event, synced),
+            ClusterUpdate::Imports(event) => {
+                self.adoption.take_main(self.imports.apply(event, synced))
+            }
+            ClusterUpdate::Slices(event) => {
+                self.adoption.take_main(self.slices.apply(event, synced))
+            }
+            ClusterUpdate::OtherImports(event) => self.adoption.take(List::OtherImports, event),
+            ClusterUpdate::Services(event) => self.adoption.take(List::Services, event),
+            ClusterUpdate::AdoptableSlices(event) => self.adoption.take(List::Slices, event),
+            ClusterUpdate::LocalServices(services) => self.adoption.set_watched(services),
+            ClusterUpdate::LocalSlices(event) => self.adoption.take(List::LocalSlices, event),
             ClusterUpdate::Node(event) => apply_values(self.node.as_mut(), event),
             ClusterUpdate::ClusterId(event) => apply_values(self.cluster_id.as_mut(), event),
             ClusterUpdate::ServiceRanges(event) => {
@@ -119,9 +118,13 @@ impl ClusterState {
                 Vec::new()
             }
         };
-        if !synced && self.resources().all(|resource| resource.synced) {
-            self.synced = true;
-            events = [&mut self.imports, &mut self.slices].map(ObjectList::relist).concat();
+        if !synced {
+            events = Vec::new();
+            if self.resources().all(|resource| resource.synced) && self.adoption.is_complete() {
+                self.synced = true;
+                let lists = [&mut self.imports, &mut self.slices].map(ObjectList::relist);
+                events = self.adoption.take_main(lists.concat());
+            }
         }
         let facts = (self.node(), self.status());
         if events.is_empty() && self.last.as_ref() == Some(&facts) {
@@ -138,7 +141,8 @@ impl ClusterState {
             self.service_ranges.as_ref().map(|ranges| &ranges.resource),
         ];
         let lists = [&self.imports, &self.slices].map(|list| &list.resource);
-        lists.into_iter().chain(values.into_iter().flatten())
+        let lists = lists.into_iter().chain(self.adoption.resources());
+        lists.chain(values.into_iter().flatten())
     }
 
     fn node(&self) -> NodeFacts {
@@ -163,149 +167,6 @@ impl ClusterState {
             skipped: BTreeMap::new(),
         }
     }
-}
-
-impl WatchedResource {
-    fn new(target: &WatchTarget) -> Self {
-        let resource = target.versions.first().map(|api| match api.group.as_str() {
-            "" => api.plural.clone(),
-            group => format!("{}.{group}", api.plural),
-        });
-        Self {
-            resource: resource.unwrap_or_default(),
-            versions: target.versions.iter().map(|api| api.version.clone()).collect(),
-            version: None,
-            synced: false,
-            without: target.without,
-            failure: None,
-            last_heard: None,
-        }
-    }
-
-    /// Records what an event says beside objects.
-    fn record<D: Decoder>(&mut self, event: &ResourceEvent<D>) {
-        match event {
-            ResourceEvent::Listed { version, .. } => {
-                self.version = Some(version.clone());
-                self.synced = true;
-                self.failure = None;
-            }
-            ResourceEvent::Changed(_) | ResourceEvent::Deleted(_) => {}
-            ResourceEvent::Recovered => self.failure = None,
-            ResourceEvent::Failing { reason, is_forbidden, last_heard } => {
-                self.failure = Some(reason.clone());
-                self.last_heard = *last_heard;
-                self.synced |= *is_forbidden && self.without.is_some();
-            }
-            ResourceEvent::NotServed { last_heard } => {
-                let versions = self.versions.join(" or ");
-                self.failure = Some(format!(
-                    "the API server does not serve it as {versions}: install its CRD"
-                ));
-                self.last_heard = *last_heard;
-            }
-        }
-    }
-
-    fn status(&self) -> KindStatus {
-        KindStatus {
-            resource: self.resource.clone(),
-            version: self.version.clone(),
-            synced: self.synced,
-            known_until: self.known_until(),
-        }
-    }
-
-    fn known_until(&self) -> Option<u64> {
-        let last_heard = self.last_heard.filter(|_| self.synced && self.failure.is_some())?;
-        Some(last_heard.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
-    }
-
-    fn problem(&self) -> Option<SourceProblem> {
-        let consequence = match (self.without, &self.version) {
-            (_, None) if !self.synced => "the agent changes nothing until it can read it",
-            (Some(without), None) => without,
-            _ => "the agent keeps using what it last read",
-        };
-        let failure = self.failure.as_ref()?;
-        let message = format!("{failure}; {consequence}");
-        Some(SourceProblem { place: self.resource.clone(), message })
-    }
-}
-
-impl ObjectList {
-    fn new(kind: Kind, target: &WatchTarget) -> Self {
-        Self { resource: WatchedResource::new(target), kind, objects: BTreeMap::new() }
-    }
-
-    /// Applies an event of the watch. Returns the object events if the source is `synced`, and else
-    /// keeps the objects.
-    fn apply<D>(&mut self, event: ResourceEvent<D>, synced: bool) -> Vec<ObjectEvent>
-    where
-        D: Decoder<Value = Option<Object>>,
-    {
-        self.resource.record(&event);
-        match event {
-            ResourceEvent::Listed { objects, .. } => {
-                self.objects = objects.into_iter().filter_map(entry).collect();
-                if synced { self.relist() } else { Vec::new() }
-            }
-            ResourceEvent::Changed(object) => {
-                self.set(object.key(), entry(object).map(|(_, decoded)| decoded), synced)
-            }
-            ResourceEvent::Deleted(object) => self.set(object.key(), None, synced),
-            ResourceEvent::NotServed { .. }
-            | ResourceEvent::Failing { .. }
-            | ResourceEvent::Recovered => Vec::new(),
-        }
-    }
-
-    fn set(
-        &mut self,
-        key: ObjectKey,
-        decoded: Option<Result<Object, String>>,
-        synced: bool,
-    ) -> Vec<ObjectEvent> {
-        if !synced {
-            match decoded {
-                Some(decoded) => self.objects.insert(key, decoded),
-                None => self.objects.remove(&key),
-            };
-            return Vec::new();
-        }
-        let object = ObjectRef { kind: self.kind, key };
-        vec![match decoded {
-            Some(Ok(object)) => ObjectEvent::Apply(object),
-            Some(Err(message)) => ObjectEvent::Malformed { object, message },
-            None => ObjectEvent::Delete(object),
-        }]
-    }
-
-    /// Returns events with every object, and forgets the objects.
-    fn relist(&mut self) -> Vec<ObjectEvent> {
-        let mut objects = Vec::new();
-        let mut malformed = Vec::new();
-        for (key, decoded) in std::mem::take(&mut self.objects) {
-            match decoded {
-                Ok(object) => objects.push(object),
-                Err(message) => {
-                    let object = ObjectRef { kind: self.kind, key };
-                    malformed.push(ObjectEvent::Malformed { object, message });
-                }
-            }
-        }
-        let relist = ObjectEvent::Relist { kind: self.kind, objects };
-        std::iter::once(relist).chain(malformed).collect()
-    }
-}
-
-/// The key and value for [`ObjectList::objects`]; `None` for a slice that is not imported.
-fn entry<D>(object: WatchedObject<D>) -> Option<(ObjectKey, Result<Object, String>)>
-where
-    D: Decoder<Value = Option<Object>>,
-{
-    let key = object.key();
-    Some((key, object.decoded.transpose()?))
 }
 
 /// Applies an event to a resource that is watched. None of its events is an object event.
@@ -358,38 +219,46 @@ impl<V> ValueList<V> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, UNIX_EPOCH};
 
     use serde_json::{Value, from_value, json};
 
     use super::*;
-    use crate::source::kubernetes::KubernetesOptions;
+    use crate::{
+        model::Object,
+        source::{ReadScope, kubernetes::KubernetesOptions},
+    };
+
+    fn new(options: &KubernetesOptions) -> ClusterState {
+        let targets = WatchTargets::new(options);
+        ClusterState::new("Kubernetes".to_owned(), &targets, watch::Sender::default())
+    }
 
     fn state(node: bool, cluster_id: bool) -> ClusterState {
         let options = KubernetesOptions {
             kubeconfig: None,
-            import_group: "multicluster.x-k8s.io".to_owned(),
+            scope: ReadScope::default(),
             import_selector: None,
             node: node.then(|| "n1".to_owned()),
             zone: true,
             cluster_id,
             service_ranges: false,
         };
-        ClusterState::new("Kubernetes".to_owned(), &WatchTargets::new(&options))
+        new(&options)
     }
 
     /// A state that needs neither the Node nor the ServiceCIDRs.
     fn state_with_ranges() -> ClusterState {
         let options = KubernetesOptions {
             kubeconfig: None,
-            import_group: "multicluster.x-k8s.io".to_owned(),
+            scope: ReadScope::default(),
             import_selector: None,
             node: Some("n1".to_owned()),
             zone: false,
             cluster_id: false,
             service_ranges: true,
         };
-        let mut state = ClusterState::new("Kubernetes".to_owned(), &WatchTargets::new(&options));
+        let mut state = new(&options);
         state.update(ClusterUpdate::Imports(listed([])));
         state.update(ClusterUpdate::Slices(listed([])));
         state

@@ -63,6 +63,8 @@ pub(super) struct WatchTarget {
     pub(super) labels: Option<String>,
     /// The `fieldSelector` of the requests.
     pub(super) fields: Option<String>,
+    /// What the resource is read for, if more than one watch reads it.
+    pub(super) purpose: Option<&'static str>,
     /// The consequence if the agent lacks the right to read it. `None`: the agent needs the right.
     pub(super) without: Option<&'static str>,
 }

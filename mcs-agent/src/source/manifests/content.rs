@@ -9,8 +9,11 @@ use super::{
     yaml::{PARSER_STACK, YamlNode},
 };
 use crate::{
-    model::{Kind, Object, ObjectKey, ObjectRef},
-    source::objects,
+    model::{Kind, ObjectKey, ObjectRef},
+    source::{
+        adopt::ReadObject,
+        objects::{self, ReadScope},
+    },
 };
 
 /// The namespace of manifests without one, as with kubectl.
@@ -33,7 +36,7 @@ pub(super) struct Manifest {
     pub(super) object: ObjectRef,
     pub(super) position: FilePosition,
     /// The object, or why it does not decode as its kind.
-    pub(super) decoded: Result<Object, FileProblem>,
+    pub(super) decoded: Result<ReadObject, FileProblem>,
 }
 
 /// A part of a file that cannot be used.
@@ -60,18 +63,18 @@ impl fmt::Display for FilePosition {
 impl FileContent {
     /// Parses a file of YAML or JSON documents. An invalid object fails alone, and a syntax error fails
     /// the whole file. The outer error is a failure to start the parser's thread.
-    pub(super) fn parse(bytes: &[u8]) -> io::Result<Result<Self, FileProblem>> {
-        thread::scope(|scope| {
+    pub(super) fn parse(bytes: &[u8], scope: &ReadScope) -> io::Result<Result<Self, FileProblem>> {
+        thread::scope(|threads| {
             let parser =
                 thread::Builder::new().name("manifests".to_owned()).stack_size(PARSER_STACK);
-            let parser = parser.spawn_scoped(scope, || Self::parse_here(bytes))?;
+            let parser = parser.spawn_scoped(threads, || Self::parse_here(bytes, scope))?;
             Ok(parser.join().unwrap_or_else(|panic| panic::resume_unwind(panic)))
         })
     }
 
-    fn parse_here(bytes: &[u8]) -> Result<Self, FileProblem> {
+    fn parse_here(bytes: &[u8], scope: &ReadScope) -> Result<Self, FileProblem> {
         let text = str::from_utf8(bytes).map_err(|error| not_utf8(bytes, error.valid_up_to()))?;
-        let mut content = Self::default();
+        let mut content = Parser { scope, content: Self::default() };
         for document in documents(text.trim_start_matches('\u{feff}')) {
             let root = YamlNode::parse(document.text).map_err(|error| FileProblem {
                 position: Some(document.position(error.line)),
@@ -81,9 +84,17 @@ impl FileContent {
                 content.add(&document, &root, None);
             }
         }
-        Ok(content)
+        Ok(content.content)
     }
+}
 
+/// Collects the content of a file.
+struct Parser<'a> {
+    scope: &'a ReadScope,
+    content: FileContent,
+}
+
+impl Parser<'_> {
     /// Adds an object, or every object of a list. `implied` is the type that a list gives its items.
     fn add(&mut self, document: &Document<'_>, node: &YamlNode, implied: Option<TypeMeta<'_>>) {
         let Some(type_meta) = TypeMeta::of(node).or(implied) else {
@@ -94,9 +105,9 @@ impl FileContent {
             );
             return;
         };
-        if type_meta.is_list() {
-            self.add_list(document, node, type_meta.item());
-        } else if let Some(kind) = objects::kind(type_meta.api_version, type_meta.kind) {
+        if type_meta.is_list(self.scope) {
+            self.add_list(document, node, type_meta.item(self.scope));
+        } else if let Some(kind) = self.scope.kind(type_meta.api_version, type_meta.kind) {
             self.add_object(document, node, kind, type_meta);
         } else {
             self.skip(type_meta.to_string());
@@ -127,7 +138,8 @@ impl FileContent {
         kind: Kind,
         type_meta: TypeMeta<'_>,
     ) {
-        if kind == Kind::EndpointSlice && !may_be_imported(node) {
+        let is_standard = kind != Kind::EndpointSlice || may_be_imported(node);
+        if !is_standard && self.scope.adopt.is_empty() {
             self.skip_unlabelled(type_meta);
             return;
         }
@@ -139,7 +151,8 @@ impl FileContent {
             self.problem(document, node, &message);
             return;
         };
-        let decoded = match objects::decode(kind, key.clone(), &node.to_json()) {
+        let decode = if is_standard { objects::decode } else { objects::decode_adoptable };
+        let decoded = match decode(kind, key.clone(), &node.to_json()) {
             Ok(Some(object)) => Ok(object),
             Ok(None) => {
                 self.skip_unlabelled(type_meta);
@@ -150,7 +163,7 @@ impl FileContent {
                 message: with_path(error.path(), &error.inner().to_string()),
             }),
         };
-        self.manifests.push(Manifest {
+        self.content.manifests.push(Manifest {
             object: ObjectRef { kind, key },
             position: document.position(node.line()),
             decoded,
@@ -162,12 +175,12 @@ impl FileContent {
     }
 
     fn skip(&mut self, what: String) {
-        *self.skipped.entry(what).or_default() += 1;
+        *self.content.skipped.entry(what).or_default() += 1;
     }
 
     fn problem(&mut self, document: &Document<'_>, node: &YamlNode, message: &str) {
         let position = Some(document.position(node.line()));
-        self.problems.push(FileProblem { position, message: message.to_owned() });
+        self.content.problems.push(FileProblem { position, message: message.to_owned() });
     }
 }
 
@@ -194,14 +207,14 @@ impl<'a> TypeMeta<'a> {
     }
 
     /// Whether this is a list that may have objects for the agent.
-    fn is_list(self) -> bool {
-        (self.api_version, self.kind) == ("v1", "List") || self.item().is_some()
+    fn is_list(self, scope: &ReadScope) -> bool {
+        (self.api_version, self.kind) == ("v1", "List") || self.item(scope).is_some()
     }
 
     /// The type of the items of a list of one kind. The API server does not repeat it in each item.
-    fn item(self) -> Option<Self> {
+    fn item(self, scope: &ReadScope) -> Option<Self> {
         let kind = self.kind.strip_suffix("List")?;
-        objects::kind(self.api_version, kind)?;
+        scope.kind(self.api_version, kind)?;
         Some(Self { kind, ..self })
     }
 }
@@ -273,7 +286,7 @@ mod tests {
 
     /// One line per manifest, problem and skipped kind.
     fn summary(bytes: &[u8]) -> Vec<String> {
-        let content = match FileContent::parse(bytes).unwrap() {
+        let content = match FileContent::parse(bytes, &ReadScope::default()).unwrap() {
             Ok(content) => content,
             Err(problem) => return vec![format!("FILE {}", describe(&problem))],
         };

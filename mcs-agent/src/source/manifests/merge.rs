@@ -6,7 +6,10 @@ use std::{
 };
 
 use super::content::{FileContent, FilePosition, Manifest};
-use crate::model::{Kind, Object, ObjectEvent, ObjectRef, SourceProblem};
+use crate::{
+    model::{Kind, ObjectRef, SourceProblem},
+    source::adopt::{ReadEvent, ReadObject},
+};
 
 /// The objects of all files. If several manifests define one object, the first one is used.
 pub(super) struct MergedObjects<'a> {
@@ -23,7 +26,7 @@ struct MergedObject<'a> {
 
 #[derive(PartialEq)]
 enum DecodedObject<'a> {
-    Valid(&'a Object),
+    Valid(&'a ReadObject),
     Malformed(String),
 }
 
@@ -66,7 +69,7 @@ impl<'a> MergedObjects<'a> {
     }
 
     /// Events with the complete list of each kind.
-    pub(super) fn relist(&self) -> Vec<ObjectEvent> {
+    pub(super) fn relist(&self) -> Vec<ReadEvent> {
         let objects = |kind: Kind| {
             let of_kind = self.objects.iter().filter(|(object, _)| object.kind == kind);
             of_kind
@@ -76,8 +79,8 @@ impl<'a> MergedObjects<'a> {
                 })
                 .collect()
         };
-        let lists = [Kind::ServiceImport, Kind::EndpointSlice]
-            .map(|kind| ObjectEvent::Relist { kind, objects: objects(kind) });
+        let lists = [Kind::Service, Kind::ServiceImport, Kind::EndpointSlice]
+            .map(|kind| ReadEvent::Relist { kind, objects: objects(kind) });
         let malformed = self
             .objects
             .iter()
@@ -87,12 +90,12 @@ impl<'a> MergedObjects<'a> {
     }
 
     /// The events that lead from `before` to these objects.
-    pub(super) fn changes_since(&self, before: &MergedObjects<'_>) -> Vec<ObjectEvent> {
+    pub(super) fn changes_since(&self, before: &MergedObjects<'_>) -> Vec<ReadEvent> {
         let gone = before
             .objects
             .keys()
             .filter(|object| !self.objects.contains_key(*object))
-            .map(|object| ObjectEvent::Delete((*object).clone()));
+            .map(|object| ReadEvent::Delete((*object).clone()));
         let changed = self
             .objects
             .iter()
@@ -105,11 +108,11 @@ impl<'a> MergedObjects<'a> {
 }
 
 impl DecodedObject<'_> {
-    fn event(&self, object: &ObjectRef) -> ObjectEvent {
+    fn event(&self, object: &ObjectRef) -> ReadEvent {
         match self {
-            Self::Valid(object) => ObjectEvent::Apply((*object).clone()),
+            Self::Valid(object) => ReadEvent::Apply((*object).clone()),
             Self::Malformed(message) => {
-                ObjectEvent::Malformed { object: object.clone(), message: message.clone() }
+                ReadEvent::Malformed { object: object.clone(), message: message.clone() }
             }
         }
     }

@@ -14,7 +14,13 @@ use super::{
     directory::{DirectoryBytes, FileError},
     merge::{MergedObjects, place},
 };
-use crate::model::{EventBatch, SourceProblem, SourceStatus};
+use crate::{
+    model::{EventBatch, SourceProblem, SourceStatus},
+    source::{
+        ReadScope,
+        adopt::{Adopter, List},
+    },
+};
 
 /// How many problems the status lists. A file that is no manifest can have one per line.
 const MAX_PROBLEMS: usize = 200;
@@ -26,7 +32,9 @@ const MAX_PROBLEMS: usize = 200;
 #[derive(Debug)]
 pub(super) struct DirectoryState {
     directory: String,
+    scope: ReadScope,
     files: Files,
+    adopter: Adopter,
     /// Whether the complete lists were sent.
     synced: bool,
     /// The status of the latest batch.
@@ -47,9 +55,11 @@ struct ManifestFile {
 }
 
 impl DirectoryState {
-    pub(super) fn new(directory: &Path) -> Self {
+    pub(super) fn new(directory: &Path, scope: ReadScope) -> Self {
         Self {
             directory: directory.display().to_string(),
+            adopter: Adopter::new(scope.adopt.clone(), true),
+            scope,
             files: BTreeMap::new(),
             synced: false,
             status: None,
@@ -72,6 +82,8 @@ impl DirectoryState {
         } else {
             after.changes_since(&before)
         };
+        let events: Vec<_> =
+            events.into_iter().flat_map(|event| self.adopter.take(List::Main, event)).collect();
         let duplicates = after.duplicates;
         self.files = files;
         let status = self.status_with(unreadable, duplicates);
@@ -87,7 +99,7 @@ impl DirectoryState {
             .into_iter()
             .map(|(name, bytes)| {
                 let previous = self.files.get(&name).cloned().unwrap_or_default();
-                (name, previous.updated(bytes, &self.hasher))
+                (name, previous.updated(bytes, &self.hasher, &self.scope))
             })
             .collect()
     }
@@ -145,12 +157,17 @@ impl DirectoryState {
 }
 
 impl ManifestFile {
-    fn updated(self, bytes: Result<Vec<u8>, FileError>, hasher: &RandomState) -> Self {
+    fn updated(
+        self,
+        bytes: Result<Vec<u8>, FileError>,
+        hasher: &RandomState,
+        scope: &ReadScope,
+    ) -> Self {
         let hash = bytes.as_ref().ok().map(|bytes| hasher.hash_one(bytes));
         if hash.is_some() && hash == self.hash {
             return self;
         }
-        match bytes.and_then(|bytes| Ok(FileContent::parse(&bytes)?)) {
+        match bytes.and_then(|bytes| Ok(FileContent::parse(&bytes, scope)?)) {
             Ok(Ok(content)) => Self { hash, content: Some(Arc::new(content)), problem: None },
             Ok(Err(problem)) => Self { hash, content: self.content, problem: Some(problem) },
             Err(error) => {
@@ -202,7 +219,7 @@ mod tests {
 
     impl Directory {
         fn new() -> Self {
-            Self(DirectoryState::new(Path::new("/etc/mcs")))
+            Self(DirectoryState::new(Path::new("/etc/mcs"), ReadScope::default()))
         }
 
         fn read(&mut self, files: &[(&str, &str)]) -> Option<EventBatch> {

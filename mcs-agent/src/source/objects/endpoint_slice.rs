@@ -13,19 +13,30 @@ use crate::model::{
 /// Converts to the domain type, with the key that the source uses for the object. Returns `None` for a
 /// slice that is not imported: its service name label is absent or empty.
 pub(super) fn convert(slice: v1::EndpointSlice, key: ObjectKey) -> Option<EndpointSlice> {
+    let labels = slice.metadata.labels.as_ref()?;
+    let label = |name: &str| labels.get(name).cloned().unwrap_or_default();
+    let (service, cluster) = (label(SERVICE_NAME_LABEL), label(SOURCE_CLUSTER_LABEL));
+    (!service.is_empty()).then(|| domain_slice(slice, key, service, cluster))
+}
+
+/// The domain type of a slice that belongs to `service`.
+pub(in crate::source) fn domain_slice(
+    slice: v1::EndpointSlice,
+    key: ObjectKey,
+    service: String,
+    source_cluster: String,
+) -> EndpointSlice {
     let trigger = slice.metadata.annotations.as_ref().and_then(|all| all.get(TRIGGER_ANNOTATION));
     let trigger = trigger.and_then(|text| text.parse::<Timestamp>().ok()).map(SystemTime::from);
-    let mut labels = slice.metadata.labels.unwrap_or_default();
-    let service = labels.remove(SERVICE_NAME_LABEL).filter(|service| !service.is_empty())?;
-    Some(EndpointSlice {
+    EndpointSlice {
         key,
         service: service.into(),
-        source_cluster: labels.remove(SOURCE_CLUSTER_LABEL).unwrap_or_default().into(),
+        source_cluster: source_cluster.into(),
         address_type: slice.address_type,
         endpoints: slice.endpoints.unwrap_or_default().into_iter().map(endpoint).collect(),
         ports: slice.ports.unwrap_or_default().into_iter().map(port).collect(),
         trigger_time: trigger,
-    })
+    }
 }
 
 fn endpoint(endpoint: v1::Endpoint) -> Endpoint {

@@ -10,7 +10,12 @@ use super::{
     CILIUM_AFFINITY_ANNOTATION, DERIVED_SERVICE_ANNOTATION, SERVICE_NAME_LABEL,
     SOURCE_NAMESPACE_KEY,
 };
-use crate::model::{self, ImportPort, ObjectKey, RecordedService, ServiceType, Timestamp};
+use crate::{
+    model::{
+        self, Controller, ImportPort, Kind, ObjectKey, RecordedService, ServiceType, Timestamp,
+    },
+    source::adopt,
+};
 
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize)]
 #[kube(
@@ -79,13 +84,23 @@ struct ClusterStatus {
 pub(super) fn convert(import: ServiceImport, key: ObjectKey) -> model::ServiceImport {
     let ServiceImport { metadata, spec, status } = import;
     let mut annotations = metadata.annotations.unwrap_or_default();
+    let labels = metadata.labels.unwrap_or_default();
     let derived_service = annotations.remove(DERIVED_SERVICE_ANNOTATION);
     let cilium_affinity = annotations.remove(CILIUM_AFFINITY_ANNOTATION);
+    let adoptable = match derived_service {
+        Some(_) => None,
+        None => adopt::of_import(&key.name, &labels, &annotations).map(Box::new),
+    };
     let (endpoint_slice_objects, clusters) =
         status.map_or((None, None), |status| (status.endpoint_slice_objects, status.clusters));
     let has_counted_clusters = derived_service.is_some() && endpoint_slice_objects.is_none();
+    // GKE names its Service, which serves the import until the agent adopts it.
+    let of_gke = adoptable.as_ref().filter(|one| one.controller == Controller::Gke);
+    let derived_service = derived_service.or_else(|| of_gke.map(|one| one.service.clone()));
     model::ServiceImport {
-        record_of: record_of(&key, [metadata.labels.unwrap_or_default(), annotations]),
+        kind: Kind::ServiceImport,
+        adoptable,
+        record_of: record_of(&key, [labels, annotations]),
         key,
         created: metadata.creation_timestamp.map(|time| Timestamp(time.0.as_second())),
         derived_service,
@@ -184,6 +199,8 @@ mod tests {
         assert_eq!(
             import,
             Ok(model::ServiceImport {
+                kind: Kind::ServiceImport,
+                adoptable: None,
                 key: ObjectKey::new("shop", "web"),
                 created: Some(Timestamp(60)),
                 derived_service: Some("derived-abc".to_owned()),
@@ -212,6 +229,8 @@ mod tests {
     #[test]
     fn optional_fields_may_be_absent_or_null() {
         let expected = Ok(model::ServiceImport {
+            kind: Kind::ServiceImport,
+            adoptable: None,
             key: ObjectKey::new("shop", "web"),
             created: None,
             derived_service: None,

@@ -38,6 +38,7 @@ impl RunningWatch {
                 labels: Some("a=b".to_owned()),
                 without: None,
                 fields: None,
+                purpose: None,
             };
             ResourceWatch::new(&access, target, sender, |event| event).run().await;
             drop(file);

@@ -17,6 +17,7 @@ use mcs_agent::{
     flows::FlowCapacity,
     loader::{CONFIG_MAPS, Pins},
     model::{EventBatch, Memory, NodeFacts, ObjectEvent, ObjectKey},
+    source::ReadScope,
 };
 use mcs_common::{Address, maps};
 use mcs_tests::{
@@ -191,7 +192,7 @@ fn config(run: &Run, bpffs: &Path) -> Config {
     let nowhere =
         DeviceOptions { mode: TcMode::Off, pods: DevicePatterns(vec![]), uplinks: Uplinks::None };
     Config {
-        source: SourceConfig::Manifests(run.directory().to_owned()),
+        source: SourceConfig::Manifests(run.directory().to_owned(), ReadScope::default()),
         bpffs: bpffs.to_owned(),
         cgroup_root: Some(run.cgroup().to_owned()),
         socket_lb: SocketLb::All,

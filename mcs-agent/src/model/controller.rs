@@ -1,0 +1,52 @@
+//! The multi-cluster controllers whose objects the agent can adopt.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A multi-cluster controller whose objects the agent serves with `--adopt`. They lack the labels of
+/// KEP-1645, or have another API group.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Controller {
+    /// Multi-cluster Services of GKE: ServiceImports of the group `net.gke.io`.
+    Gke,
+    /// Karmada: Services of a `MultiClusterService`, and ServiceImports that it propagates.
+    Karmada,
+}
+
+impl Controller {
+    /// All controllers, in the order of their words.
+    pub const ALL: [Self; 2] = [Self::Gke, Self::Karmada];
+}
+
+impl fmt::Display for Controller {
+    /// The word of `--adopt`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+/// The Service that a controller has made for an import, by a convention of its own.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Adoptable {
+    /// The controller.
+    pub controller: Controller,
+    /// The Service's name, in the namespace of the import.
+    pub service: String,
+}
+
+/// Objects of a controller that `--adopt` would make the agent serve. Part of `mcs-agent status -o json`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AdoptableObjects {
+    /// The word of `--adopt`.
+    pub controller: Controller,
+    /// What shows that they exist.
+    pub seen: String,
+}
+
+impl fmt::Display for AdoptableObjects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; the agent serves them with --adopt={}", self.seen, self.controller)
+    }
+}

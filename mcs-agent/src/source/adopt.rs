@@ -1,0 +1,78 @@
+//! Adopts the objects of controllers that do not follow KEP-1645 (`--adopt`): makes imports and imported slices of
+//! what they leave in a cluster.
+//!
+//! It stands between the decoder and the store. Rules and store see the result alone.
+
+mod gke;
+mod group;
+mod karmada;
+mod objects;
+mod service;
+mod slice;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(super) use self::{
+    gke::{GROUP as GKE_GROUP, VERSIONS as GKE_VERSIONS},
+    karmada::SERVICE_SELECTOR,
+    objects::{Adopter, List, ReadEvent},
+    service::Service,
+    slice::ForeignSlice,
+};
+use crate::model::{Adoptable, Controller, Object};
+
+/// On a slice: the Service that it belongs to.
+const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+/// On a slice: the controller that keeps it.
+const MANAGED_BY_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
+
+/// An object as a source reads it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum ReadObject {
+    /// An object of KEP-1645. An import may be another controller's all the same.
+    Standard(Object),
+    /// A Service that may belong to another controller's import.
+    Service(Box<Service>),
+    /// A slice without the label of an import.
+    Slice(ForeignSlice),
+}
+
+/// The other controller that an import belongs to, and its Service.
+pub(super) fn of_import(
+    name: &str,
+    labels: &BTreeMap<String, String>,
+    annotations: &BTreeMap<String, String>,
+) -> Option<Adoptable> {
+    gke::of_import(annotations).or_else(|| karmada::of_import(name, labels))
+}
+
+/// The label selector of the slices that these controllers write, but for those with the label of an import.
+/// `None`: they write none.
+pub(super) fn slice_selector(controllers: &BTreeSet<Controller>) -> Option<String> {
+    let managers: Vec<&str> = controllers
+        .iter()
+        .flat_map(|controller| match controller {
+            Controller::Gke => gke::MANAGERS,
+            Controller::Karmada => karmada::MANAGERS,
+        })
+        .copied()
+        .collect();
+    (!managers.is_empty()).then(|| {
+        format!(
+            "{MANAGED_BY_LABEL} in ({}),!{}",
+            managers.join(","),
+            super::objects::SERVICE_NAME_LABEL
+        )
+    })
+}
+
+/// The label selector of the slices that the own cluster's controllers keep for these Services.
+pub(super) fn local_slice_selector(services: &BTreeSet<String>) -> String {
+    let services: Vec<&str> = services.iter().map(String::as_str).collect();
+    format!(
+        "{SERVICE_LABEL} in ({}),{MANAGED_BY_LABEL} notin ({}),!{}",
+        services.join(","),
+        karmada::MANAGERS.join(","),
+        super::objects::SERVICE_NAME_LABEL
+    )
+}

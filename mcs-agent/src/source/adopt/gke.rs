@@ -1,0 +1,22 @@
+//! GKE's multi-cluster Services: ServiceImports of `net.gke.io`, each with a Service and Endpoints of another name.
+//! Kubernetes mirrors the Endpoints, which have the pods of all clusters, to slices. They name no source cluster.
+
+use std::collections::BTreeMap;
+
+use crate::model::{Adoptable, Controller};
+
+/// The API group of GKE's ServiceImports.
+pub(in crate::source) const GROUP: &str = "net.gke.io";
+/// Its versions, the preferred one first.
+pub(in crate::source) const VERSIONS: [&str; 1] = ["v1"];
+/// Who keeps the slices.
+pub(super) const MANAGERS: &[&str] = &["endpointslicemirroring-controller.k8s.io"];
+
+/// On a ServiceImport: the name of its Service.
+const SERVICE_ANNOTATION: &str = "net.gke.io/derived-service";
+
+/// Whether GKE has made this import.
+pub(super) fn of_import(annotations: &BTreeMap<String, String>) -> Option<Adoptable> {
+    let service = annotations.get(SERVICE_ANNOTATION).filter(|service| !service.is_empty())?;
+    Some(Adoptable { controller: Controller::Gke, service: service.clone() })
+}

@@ -1,0 +1,87 @@
+//! Karmada. A `MultiClusterService` leaves no import in a member cluster: a Service of its name has the VIP, and Karmada
+//! dispatches slices of the other clusters to it. A ServiceImport that Karmada propagates has a Service `derived-NAME`
+//! with the slices of all clusters.
+
+use std::collections::BTreeMap;
+
+use crate::model::{Adoptable, Controller};
+
+/// Who keeps Karmada's slices.
+pub(super) const MANAGERS: &[&str] = &[DISPATCHER, COLLECTOR];
+/// Keeps slices of a `MultiClusterService`, in every cluster but their own.
+const DISPATCHER: &str = "endpointslice-dispatch-controller.karmada.io";
+/// Keeps slices of a ServiceImport.
+const COLLECTOR: &str = "endpointslice-controller.karmada.io";
+
+/// The label selector of Services.
+pub(in crate::source) const SERVICE_SELECTOR: &str = "karmada.io/managed=true";
+/// On everything that Karmada propagates.
+const MANAGED_LABEL: &str = "karmada.io/managed";
+/// On dispatched slices: the cluster of their endpoints.
+const PROVIDER_ANNOTATION: &str = "endpointslice.karmada.io/provision-cluster";
+/// On everything that Karmada propagates: `karmada-es-` and the name of the member cluster.
+const WORK_NAMESPACE_ANNOTATION: &str = "work.karmada.io/namespace";
+const WORK_NAMESPACE_PREFIX: &str = "karmada-es-";
+
+/// What Karmada uses a slice for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Role {
+    /// It is of another cluster, for a `MultiClusterService`.
+    Dispatched,
+    /// It is of any cluster, for a ServiceImport.
+    Imported,
+}
+
+/// The role of a slice with this manager.
+pub(super) fn role(manager: &str) -> Option<Role> {
+    match manager {
+        DISPATCHER => Some(Role::Dispatched),
+        COLLECTOR => Some(Role::Imported),
+        _ => None,
+    }
+}
+
+/// Whether Karmada has propagated this import.
+pub(in crate::source) fn of_import(
+    name: &str,
+    labels: &BTreeMap<String, String>,
+) -> Option<Adoptable> {
+    let is_managed = labels.get(MANAGED_LABEL).is_some_and(|value| value == "true");
+    is_managed
+        .then(|| Adoptable { controller: Controller::Karmada, service: format!("derived-{name}") })
+}
+
+/// The cluster of a dispatched slice.
+pub(super) fn provider(annotations: &BTreeMap<String, String>) -> Option<&str> {
+    annotations.get(PROVIDER_ANNOTATION).map(String::as_str)
+}
+
+/// The name that Karmada has for the cluster in which this object is.
+pub(super) fn own_cluster(annotations: &BTreeMap<String, String>) -> Option<&str> {
+    annotations.get(WORK_NAMESPACE_ANNOTATION)?.strip_prefix(WORK_NAMESPACE_PREFIX)
+}
+
+/// The cluster of an imported slice. Its name is `import-CLUSTER-SLICE`, and Kubernetes names slices `SERVICE-SUFFIX`.
+pub(super) fn cluster_of_imported<'a>(slice: &'a str, service: &str) -> Option<&'a str> {
+    let rest = slice.strip_prefix("import-")?;
+    let end = rest.rfind(&format!("-{service}-"))?;
+    Some(&rest[..end]).filter(|cluster| !cluster.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_imported_slice_names_its_cluster() {
+        for (slice, service, cluster) in [
+            ("import-member1-web-x7f2k", "web", Some("member1")),
+            ("import-eu-west-web-1-web-1-x7f2k", "web-1", Some("eu-west-web-1")),
+            ("import-member1-other-x7f2k", "web", None),
+            ("member1-web-x7f2k", "web", None),
+            ("import--web-x7f2k", "web", None),
+        ] {
+            assert_eq!(cluster_of_imported(slice, service), cluster, "{slice}");
+        }
+    }
+}

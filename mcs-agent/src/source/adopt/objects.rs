@@ -1,0 +1,451 @@
+//! Keeps what other controllers have written, and says how the store's objects change with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{ReadObject, group::Group};
+use crate::model::{Controller, Kind, Object, ObjectEvent, ObjectKey, ObjectRef};
+
+/// A list of objects. The lists of a source can overlap, and each is complete by itself.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(in crate::source) enum List {
+    /// The ServiceImports of the group of `--import-group`, and the slices with the label of an import; everything in a
+    /// directory of manifests.
+    Main,
+    /// The ServiceImports of another group.
+    OtherImports,
+    /// Services.
+    Services,
+    /// The slices that other controllers write.
+    Slices,
+    /// The slices of the own cluster, for the Services of [`Adopter::local_services`].
+    LocalSlices,
+}
+
+/// A change of a list.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in crate::source) enum ReadEvent {
+    /// The object exists with this content.
+    Apply(ReadObject),
+    /// The object is not in the list any more.
+    Delete(ObjectRef),
+    /// The object cannot be read as its kind.
+    Malformed {
+        /// The object.
+        object: ObjectRef,
+        /// The error and its place.
+        message: String,
+    },
+    /// The complete list, but for what cannot be read.
+    Relist {
+        /// The kind.
+        kind: Kind,
+        /// Every object that can be read.
+        objects: Vec<ReadObject>,
+    },
+}
+
+/// An object in a list.
+type Id = (ObjectRef, List);
+
+/// What an object of the store is made of.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Origin {
+    /// The object of this list, as it is.
+    Object(List),
+    /// The objects that belong to this Service.
+    Service(ObjectKey),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Version<T> {
+    Valid(T),
+    Malformed(String),
+}
+
+/// Turns the events of lists into those of the store.
+///
+/// Objects of KEP-1645 pass. The objects of the controllers of `--adopt` are kept here, with those of the store that
+/// follow from them. If an object comes from several lists, that of KEP-1645 is used.
+#[derive(Debug)]
+pub(in crate::source) struct Adopter {
+    controllers: BTreeSet<Controller>,
+    /// The Services whose local slices have been listed, by name; `None`: all have.
+    with_local_slices: Option<BTreeSet<String>>,
+    /// The objects that pass.
+    passed: BTreeSet<ObjectRef>,
+    kept: BTreeMap<Id, Version<ReadObject>>,
+    /// The kept objects by the Service that they belong to.
+    groups: BTreeMap<ObjectKey, BTreeSet<Id>>,
+    /// The objects for the store that follow from the kept ones. The first one of each is in force.
+    results: BTreeMap<ObjectRef, BTreeMap<Origin, Version<Object>>>,
+    /// The results that each Service has.
+    of_group: BTreeMap<ObjectKey, BTreeSet<ObjectRef>>,
+}
+
+/// What has to be evaluated again after changes of kept objects.
+#[derive(Default)]
+struct Touched {
+    groups: BTreeSet<ObjectKey>,
+    results: BTreeSet<ObjectRef>,
+}
+
+impl Adopter {
+    /// Adopts the objects of these controllers. `reads_all_slices` says that one list has all slices of all Services.
+    pub(in crate::source) fn new(
+        controllers: BTreeSet<Controller>,
+        reads_all_slices: bool,
+    ) -> Self {
+        Self {
+            controllers,
+            with_local_slices: (!reads_all_slices).then(BTreeSet::new),
+            passed: BTreeSet::new(),
+            kept: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            results: BTreeMap::new(),
+            of_group: BTreeMap::new(),
+        }
+    }
+
+    /// The names of the Services whose local slices are needed.
+    pub(in crate::source) fn local_services(&self) -> BTreeSet<String> {
+        let needed = |group: &&ObjectKey| {
+            let group = self.group(group);
+            group.service.is_some() && group.has_dispatched_slices()
+        };
+        let keys = self.groups.keys().filter(needed);
+        keys.map(|key| key.name.to_string()).collect()
+    }
+
+    /// The local slices of these Services, and of no others, have been listed.
+    pub(in crate::source) fn set_with_local_slices(
+        &mut self,
+        services: &BTreeSet<String>,
+    ) -> Vec<ObjectEvent> {
+        let before = self.with_local_slices.replace(services.clone()).unwrap_or_default();
+        let differ: BTreeSet<&String> = before.symmetric_difference(services).collect();
+        let groups =
+            self.groups.keys().filter(|key| differ.iter().any(|name| ***name == *key.name));
+        let touched = Touched { groups: groups.cloned().collect(), ..Touched::default() };
+        self.settle(touched)
+    }
+
+    /// Takes an event of a list. Returns the events for the store.
+    pub(in crate::source) fn take(&mut self, list: List, event: ReadEvent) -> Vec<ObjectEvent> {
+        if self.controllers.is_empty() {
+            return event.standard().into_iter().collect();
+        }
+        match event {
+            ReadEvent::Apply(ReadObject::Standard(object)) if self.passes(list, &object) => {
+                self.pass(object)
+            }
+            ReadEvent::Apply(object) => {
+                let reference = object.reference();
+                let mut touched = self.keep((reference.clone(), list), Version::Valid(object));
+                if list == List::Main && self.passed.remove(&reference) {
+                    touched.results.insert(reference);
+                }
+                self.settle(touched)
+            }
+            ReadEvent::Delete(reference) => {
+                let mut touched = self.forget(&(reference.clone(), list));
+                if list == List::Main && self.passed.remove(&reference) {
+                    touched.of_import(&reference);
+                    touched.results.insert(reference);
+                }
+                self.settle(touched)
+            }
+            ReadEvent::Malformed { object, message }
+                if list == List::Main && object.kind != Kind::Service =>
+            {
+                let mut touched = self.forget(&(object.clone(), list));
+                touched.of_import(&object);
+                self.passed.insert(object.clone());
+                let mut events = self.settle(touched);
+                events.push(ObjectEvent::Malformed { object, message });
+                events
+            }
+            ReadEvent::Malformed { object, message } => {
+                let touched = self.keep((object, list), Version::Malformed(message));
+                self.settle(touched)
+            }
+            ReadEvent::Relist { kind, objects } => self.relist(list, kind, objects),
+        }
+    }
+
+    fn relist(&mut self, list: List, kind: Kind, objects: Vec<ReadObject>) -> Vec<ObjectEvent> {
+        let mut touched = Touched::default();
+        let mut passing = Vec::new();
+        let mut listed = BTreeSet::new();
+        for object in objects {
+            match object {
+                ReadObject::Standard(object) if self.passes(list, &object) => passing.push(object),
+                object => {
+                    let reference = object.reference();
+                    listed.insert(reference.clone());
+                    touched.extend(self.keep((reference, list), Version::Valid(object)));
+                }
+            }
+        }
+        let is_gone = |(reference, of): &&Id| {
+            *of == list && reference.kind == kind && !listed.contains(reference)
+        };
+        let gone: Vec<Id> = self.kept.keys().filter(is_gone).cloned().collect();
+        for id in gone {
+            touched.extend(self.forget(&id));
+        }
+        if list != List::Main || kind == Kind::Service {
+            return self.settle(touched);
+        }
+        let before: Vec<ObjectRef> =
+            self.passed.iter().filter(|reference| reference.kind == kind).cloned().collect();
+        for reference in &before {
+            self.passed.remove(reference);
+        }
+        let now = passing.iter().map(Object::reference);
+        self.passed.extend(now.clone());
+        before.into_iter().chain(now).for_each(|reference| touched.of_import(&reference));
+        // The relist has all of the kind.
+        let is_of_other = |event: &ObjectEvent| match event {
+            ObjectEvent::Apply(object) => object.reference().kind != kind,
+            ObjectEvent::Delete(object) | ObjectEvent::Malformed { object, .. } => {
+                object.kind != kind
+            }
+            ObjectEvent::Relist { .. } => true,
+        };
+        let mut events: Vec<_> = self.settle(touched).into_iter().filter(is_of_other).collect();
+        let mut malformed = Vec::new();
+        for (reference, results) in
+            self.results.iter().filter(|(reference, _)| reference.kind == kind)
+        {
+            if self.passed.contains(reference) {
+                continue;
+            }
+            match results.values().next() {
+                Some(Version::Valid(object)) => passing.push(object.clone()),
+                Some(Version::Malformed(message)) => malformed.push(ObjectEvent::Malformed {
+                    object: reference.clone(),
+                    message: message.clone(),
+                }),
+                None => {}
+            }
+        }
+        events.push(ObjectEvent::Relist { kind, objects: passing });
+        events.extend(malformed);
+        events
+    }
+
+    /// Whether an object passes; else it is kept.
+    fn passes(&self, list: List, object: &Object) -> bool {
+        let adoptable = match object {
+            Object::Import(import) => import.adoptable.as_ref(),
+            Object::Slice(_) => None,
+        };
+        list == List::Main
+            && adoptable.is_none_or(|adoptable| !self.controllers.contains(&adoptable.controller))
+    }
+
+    fn pass(&mut self, object: Object) -> Vec<ObjectEvent> {
+        let reference = object.reference();
+        let mut touched = self.forget(&(reference.clone(), List::Main));
+        touched.of_import(&reference);
+        self.passed.insert(reference);
+        let mut events = self.settle(touched);
+        events.push(ObjectEvent::Apply(object));
+        events
+    }
+
+    fn keep(&mut self, id: Id, version: Version<ReadObject>) -> Touched {
+        let mut touched = self.forget(&id);
+        touched.of_import(&id.0);
+        match &version {
+            Version::Valid(object) if let Some(group) = object.group() => {
+                self.groups.entry(group.clone()).or_default().insert(id.clone());
+                touched.groups.insert(group);
+            }
+            // Nothing follows from a Service alone.
+            Version::Malformed(_) if id.0.kind == Kind::Service => {}
+            version => {
+                let result = match version {
+                    Version::Valid(ReadObject::Standard(object)) => Version::Valid(object.clone()),
+                    Version::Malformed(message) => Version::Malformed(message.clone()),
+                    Version::Valid(_) => return touched,
+                };
+                self.results.entry(id.0.clone()).or_default().insert(Origin::Object(id.1), result);
+                touched.results.insert(id.0.clone());
+            }
+        }
+        self.kept.insert(id, version);
+        touched
+    }
+
+    fn forget(&mut self, id: &Id) -> Touched {
+        let mut touched = Touched::default();
+        let Some(version) = self.kept.remove(id) else { return touched };
+        touched.of_import(&id.0);
+        if let Version::Valid(object) = &version
+            && let Some(group) = object.group()
+        {
+            if let Some(members) = self.groups.get_mut(&group) {
+                members.remove(id);
+                if members.is_empty() {
+                    self.groups.remove(&group);
+                }
+            }
+            touched.groups.insert(group);
+        } else {
+            self.remove_result(&id.0, &Origin::Object(id.1));
+            touched.results.insert(id.0.clone());
+        }
+        touched
+    }
+
+    fn remove_result(&mut self, object: &ObjectRef, origin: &Origin) {
+        if let Some(results) = self.results.get_mut(object) {
+            results.remove(origin);
+            if results.is_empty() {
+                self.results.remove(object);
+            }
+        }
+    }
+
+    /// Evaluates what was touched. Returns the events for the store.
+    fn settle(&mut self, mut touched: Touched) -> Vec<ObjectEvent> {
+        for key in std::mem::take(&mut touched.groups) {
+            self.evaluate(&key, &mut touched.results);
+        }
+        let unpassed = touched.results.into_iter().filter(|object| !self.passed.contains(object));
+        unpassed
+            .map(|object| {
+                let results = self.results.get(&object);
+                match results.and_then(|results| results.values().next()) {
+                    Some(Version::Valid(result)) => ObjectEvent::Apply(result.clone()),
+                    Some(Version::Malformed(message)) => {
+                        ObjectEvent::Malformed { object, message: message.clone() }
+                    }
+                    None => ObjectEvent::Delete(object),
+                }
+            })
+            .collect()
+    }
+
+    /// Replaces the results of a Service. Adds those that differ to `changed`.
+    fn evaluate(&mut self, key: &ObjectKey, changed: &mut BTreeSet<ObjectRef>) {
+        let origin = Origin::Service(key.clone());
+        let now: BTreeMap<ObjectRef, Object> =
+            self.objects(key).into_iter().map(|object| (object.reference(), object)).collect();
+        let before = self.of_group.remove(key).unwrap_or_default();
+        for gone in before.iter().filter(|object| !now.contains_key(*object)) {
+            self.remove_result(gone, &origin);
+            changed.insert(gone.clone());
+        }
+        if !now.is_empty() {
+            self.of_group.insert(key.clone(), now.keys().cloned().collect());
+        }
+        for (reference, object) in now {
+            let version = Some(Version::Valid(object));
+            let results = self.results.entry(reference.clone()).or_default();
+            if results.get(&origin) != version.as_ref() {
+                results.extend(version.map(|version| (origin.clone(), version)));
+                changed.insert(reference);
+            }
+        }
+    }
+
+    fn objects(&self, key: &ObjectKey) -> Vec<Object> {
+        let group = self.group(key);
+        if !group.imports.is_empty() {
+            return group.objects();
+        }
+        let is_listed =
+            self.with_local_slices.as_ref().is_none_or(|names| names.contains(&*key.name));
+        let adopts = self.controllers.contains(&Controller::Karmada);
+        if adopts && is_listed && !self.has_import(key) {
+            group.multi_cluster_service()
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Whether there is an import of this name, whose slices a Service would get otherwise.
+    fn has_import(&self, key: &ObjectKey) -> bool {
+        let import = ObjectRef { kind: Kind::ServiceImport, key: key.clone() };
+        let lists = [List::Main, List::OtherImports];
+        self.passed.contains(&import)
+            || lists.iter().any(|list| self.kept.contains_key(&(import.clone(), *list)))
+    }
+
+    fn group(&self, key: &ObjectKey) -> Group<'_> {
+        let mut group = Group::default();
+        for id in self.groups.get(key).into_iter().flatten() {
+            match self.kept.get(id) {
+                Some(Version::Valid(ReadObject::Standard(Object::Import(import)))) => {
+                    group.imports.push(import);
+                }
+                Some(Version::Valid(ReadObject::Service(service))) => group.service = Some(service),
+                Some(Version::Valid(ReadObject::Slice(slice))) => group.slices.push(slice),
+                _ => {}
+            }
+        }
+        group
+    }
+}
+
+impl ReadEvent {
+    /// The event for the store if nothing is adopted.
+    fn standard(self) -> Option<ObjectEvent> {
+        let object = |object| match object {
+            ReadObject::Standard(object) => Some(object),
+            ReadObject::Service(_) | ReadObject::Slice(_) => None,
+        };
+        Some(match self {
+            Self::Apply(read) => ObjectEvent::Apply(object(read)?),
+            Self::Delete(object) => ObjectEvent::Delete(object),
+            Self::Malformed { object, message } => ObjectEvent::Malformed { object, message },
+            Self::Relist { kind: Kind::Service, .. } => return None,
+            Self::Relist { kind, objects } => ObjectEvent::Relist {
+                kind,
+                objects: objects.into_iter().filter_map(object).collect(),
+            },
+        })
+    }
+}
+
+impl ReadObject {
+    /// Its kind and key.
+    pub(in crate::source) fn reference(&self) -> ObjectRef {
+        match self {
+            Self::Standard(object) => object.reference(),
+            Self::Service(service) => ObjectRef { kind: Kind::Service, key: service.key.clone() },
+            Self::Slice(slice) => {
+                ObjectRef { kind: Kind::EndpointSlice, key: slice.slice.key.clone() }
+            }
+        }
+    }
+
+    /// The Service that it belongs to.
+    fn group(&self) -> Option<ObjectKey> {
+        match self {
+            Self::Standard(Object::Import(import)) => {
+                let service = import.adoptable.as_ref()?.service.as_str();
+                Some(ObjectKey::new(import.key.namespace.clone(), service))
+            }
+            Self::Standard(Object::Slice(_)) => None,
+            Self::Service(service) => Some(service.key.clone()),
+            Self::Slice(slice) => Some(slice.slice.import()),
+        }
+    }
+}
+
+impl Touched {
+    fn extend(&mut self, other: Self) {
+        self.groups.extend(other.groups);
+        self.results.extend(other.results);
+    }
+
+    /// An import comes or goes: a Service of its name may be one, or not any more.
+    fn of_import(&mut self, object: &ObjectRef) {
+        if object.kind == Kind::ServiceImport {
+            self.groups.insert(object.key.clone());
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The lists of an API server that adoption needs beside those of KEP-1645.
+
+use std::collections::BTreeSet;
+
+use tokio::sync::watch;
+
+use super::{
+    WatchTarget, WatchTargets,
+    decoder::Decoder,
+    object_list::{ObjectList, WatchedResource},
+    watch::ResourceEvent,
+};
+use crate::{
+    model::{Kind, ObjectEvent},
+    source::adopt::{Adopter, List, ReadEvent, ReadObject},
+};
+
+/// What is adopted, and from which lists.
+pub(super) struct Adoption {
+    adopter: Adopter,
+    other_imports: Option<ObjectList>,
+    services: Option<ObjectList>,
+    slices: Option<ObjectList>,
+    local_slices: Option<LocalSlices>,
+}
+
+/// The slices of the own cluster for some Services. Their names are part of the watch's label selector, so that the
+/// slices of all other Services stay unread.
+struct LocalSlices {
+    list: ObjectList,
+    /// The Services that the watch has to ask for.
+    wanted: watch::Sender<BTreeSet<String>>,
+    /// The Services that it asks for.
+    watched: BTreeSet<String>,
+    /// The Services whose slices were listed.
+    listed: BTreeSet<String>,
+}
+
+impl Adoption {
+    /// Adoption by these targets. The local slices of the Services in the channel have to be watched.
+    pub(super) fn new(targets: &WatchTargets, wanted: watch::Sender<BTreeSet<String>>) -> Self {
+        let list = |kind, target: &Option<WatchTarget>| {
+            target.as_ref().map(|target| ObjectList::new(kind, target))
+        };
+        let local_slices = list(Kind::EndpointSlice, &targets.local_slices);
+        Self {
+            adopter: Adopter::new(targets.adopt.clone(), false),
+            other_imports: list(Kind::ServiceImport, &targets.other_imports)
+                .map(ObjectList::optional),
+            services: list(Kind::Service, &targets.services),
+            slices: list(Kind::EndpointSlice, &targets.adoptable_slices),
+            local_slices: local_slices.map(|list| LocalSlices {
+                list,
+                wanted,
+                watched: BTreeSet::new(),
+                listed: BTreeSet::new(),
+            }),
+        }
+    }
+
+    /// The lists, for `status`.
+    pub(super) fn resources(&self) -> impl Iterator<Item = &WatchedResource> {
+        let lists = [&self.other_imports, &self.services, &self.slices];
+        let local = self.local_slices.iter().map(|local| &local.list);
+        lists.into_iter().flatten().chain(local).map(|list| &list.resource)
+    }
+
+    /// Whether the local slices of every Service have been listed that needs them.
+    pub(super) fn is_complete(&self) -> bool {
+        self.local_slices
+            .as_ref()
+            .is_none_or(|local| self.adopter.local_services().is_subset(&local.listed))
+    }
+
+    /// Takes events of the lists of KEP-1645.
+    pub(super) fn take_main(&mut self, events: Vec<ReadEvent>) -> Vec<ObjectEvent> {
+        events.into_iter().flat_map(|event| self.adopter.take(List::Main, event)).collect()
+    }
+
+    /// Takes an event of the watch of a list.
+    pub(super) fn take<D>(&mut self, list: List, event: ResourceEvent<D>) -> Vec<ObjectEvent>
+    where
+        D: Decoder<Value = Option<ReadObject>>,
+    {
+        let is_local_list =
+            list == List::LocalSlices && matches!(event, ResourceEvent::Listed { .. });
+        let objects = match list {
+            List::Main => None,
+            List::OtherImports => self.other_imports.as_mut(),
+            List::Services => self.services.as_mut(),
+            List::Slices => self.slices.as_mut(),
+            List::LocalSlices => self.local_slices.as_mut().map(|local| &mut local.list),
+        };
+        let Some(objects) = objects else { return Vec::new() };
+        let mut changes = Vec::new();
+        for event in objects.apply(event, true) {
+            changes.extend(self.adopter.take(list, event));
+        }
+        if is_local_list {
+            changes.extend(self.set_listed());
+        }
+        self.want();
+        changes
+    }
+
+    /// The watch of local slices asks for these Services from now on.
+    pub(super) fn set_watched(&mut self, services: BTreeSet<String>) -> Vec<ObjectEvent> {
+        let Some(local) = &mut self.local_slices else { return Vec::new() };
+        local.watched = services;
+        if !local.watched.is_empty() {
+            return Vec::new();
+        }
+        local.list.resource.set_unneeded();
+        let none = ReadEvent::Relist { kind: Kind::EndpointSlice, objects: Vec::new() };
+        let mut changes = self.adopter.take(List::LocalSlices, none);
+        changes.extend(self.set_listed());
+        changes
+    }
+
+    fn set_listed(&mut self) -> Vec<ObjectEvent> {
+        let Some(local) = &mut self.local_slices else { return Vec::new() };
+        local.listed.clone_from(&local.watched);
+        self.adopter.set_with_local_slices(&local.listed)
+    }
+
+    fn want(&self) {
+        if let Some(local) = &self.local_slices {
+            let services = self.adopter.local_services();
+            local.wanted.send_if_modified(|wanted| {
+                let differs = *wanted != services;
+                if differs {
+                    *wanted = services;
+                }
+                differs
+            });
+        }
+    }
+}
