@@ -8,6 +8,7 @@ use super::{Kind, NodeFacts, Object, ObjectRef};
 
 /// A change of objects. All sources report changes in this form.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(clippy::large_enum_variant, reason = "most events carry an object")]
 pub enum ObjectEvent {
     /// The object exists with this content.
     Apply(Object),

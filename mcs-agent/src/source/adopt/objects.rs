@@ -23,6 +23,7 @@ pub(in crate::source) enum List {
 
 /// A change of a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(clippy::large_enum_variant, reason = "most events carry an object")]
 pub(in crate::source) enum ReadEvent {
     /// The object exists with this content.
     Apply(ReadObject),
