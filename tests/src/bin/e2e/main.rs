@@ -31,6 +31,8 @@ use self::world::World;
 
 /// Run the end-to-end suite
 #[derive(Parser)]
+// Another group has the name of this struct.
+#[group(skip)]
 struct Args {
     #[command(flatten)]
     suite: suite::Args,

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::{
     agents,
-    clients::Client,
+    clients::{Client, Place},
     member::{self, Member, NAMESPACE, PATIENCE, SERVER},
     target::{TCP, UDP},
     world::World,
@@ -34,8 +34,13 @@ const VIPS: &str = "243.0.0.0/8";
 const TIMES: u32 = 40;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
-    suite.case("Submariner's ClusterSet VIPs, by sockets", |world| check(world, "all"));
-    suite.case("Submariner's ClusterSet VIPs, by packets", |world| check(world, "off"));
+    suite.case("Submariner's ClusterSet VIPs, by sockets", |world| {
+        check(world, "all", &[Place::Pod, Place::HostNetworkPod])
+    });
+    // Nothing translates packets of the host.
+    suite.case("Submariner's ClusterSet VIPs, by packets", |world| {
+        check(world, "off", &[Place::Pod])
+    });
 }
 
 /// A Service that both clusters export.
@@ -45,14 +50,14 @@ struct Exported<'a> {
     cluster_ips: [Ipv4Addr; 2],
 }
 
-fn check(world: &mut World, socket_lb: &str) -> anyhow::Result<()> {
+fn check(world: &mut World, socket_lb: &str, places: &[Place]) -> anyhow::Result<()> {
     let exported = Exported::create(world)?;
     for member in &world.members {
         let range = format!("vipCidrs={{{VIPS}}}");
         world.release.install(member, &[&format!("socketLb={socket_lb}"), &range])?;
     }
     exported.publish()?;
-    let served = exported.is_served(world);
+    let served = exported.is_served(world, places);
     exported.withdraw()?;
     for member in &world.members {
         world.release.install(member, &[])?;
@@ -100,9 +105,10 @@ impl<'a> Exported<'a> {
     }
 
     /// Clients of both clusters reach the servers of both by the VIP, and those of their own by its ClusterIP.
-    fn is_served(&self, world: &World) -> anyhow::Result<()> {
+    fn is_served(&self, world: &World, places: &[Place]) -> anyhow::Result<()> {
         for (member, own_ip) in self.members.iter().zip(self.cluster_ips) {
-            for client in world.clients(member) {
+            for place in places {
+                let client = Client::new(world, member, *place)?;
                 for (protocol, port) in [("tcp", TCP), ("udp", UDP)] {
                     self.all_answer(&client, protocol, SocketAddr::new(VIP.into(), port))?;
                     let own = member.backends()?;
@@ -112,7 +118,7 @@ impl<'a> Exported<'a> {
                     })?;
                 }
             }
-            self.servers_reach_it(member)?;
+            servers_reach_it(member)?;
             let left_alone = agents::ask(member, &["services"])?.concat();
             let record = record_name(member);
             ensure!(left_alone.contains(&record), "{record} is not listed:\n{left_alone}");
@@ -143,19 +149,19 @@ impl<'a> Exported<'a> {
             Ok(())
         })
     }
+}
 
-    /// A server asks at the VIP, and kube-proxy may choose that server itself.
-    fn servers_reach_it(&self, member: &Member) -> anyhow::Result<()> {
-        let deployment = format!("deployment/{SERVER}");
-        let times = TIMES.to_string();
-        for (protocol, port) in [("tcp", TCP), ("udp", UDP)] {
-            let vip = SocketAddr::new(VIP.into(), port).to_string();
-            let words = ["exec", &deployment, "--", "/traffic", "ask", protocol, &vip, &times];
-            let answers = member.run(&words)?;
-            ensure!(answers.lines().count() == TIMES as usize, "{answers}");
-        }
-        Ok(())
+/// A server asks at the VIP, and kube-proxy may choose that server itself.
+fn servers_reach_it(member: &Member) -> anyhow::Result<()> {
+    let deployment = format!("deployment/{SERVER}");
+    let times = TIMES.to_string();
+    for (protocol, port) in [("tcp", TCP), ("udp", UDP)] {
+        let vip = SocketAddr::new(VIP.into(), port).to_string();
+        let words = ["exec", &deployment, "--", "/traffic", "ask", protocol, &vip, &times];
+        let answers = member.run(&words)?;
+        ensure!(answers.lines().count() == TIMES as usize, "{answers}");
     }
+    Ok(())
 }
 
 /// A route from every node of a cluster to the ClusterIPs of another one, by a node of that.

@@ -52,8 +52,8 @@ pub(crate) fn vips() -> Option<String> {
 }
 
 /// What a client does.
-pub(crate) fn main(vips: String) -> ExitCode {
-    match parse(&vips).and_then(|vips| Clients::new(vips).run(&orders())) {
+pub(crate) fn main(vips: &str) -> ExitCode {
+    match parse(vips).and_then(|vips| Clients::new(vips).run(&orders())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error:#}");

@@ -144,7 +144,7 @@ impl Conversation {
                 Kind::Tcp | Kind::ConnectedUdp => socket.send(token.as_bytes()),
             }
             .context("send")?;
-            if let Some((text, source)) = self.receive(socket, token)? {
+            if let Some((text, source)) = receive(socket, token)? {
                 if named {
                     ensure!(source == self.vip, "the answer comes from {source}");
                 }
@@ -153,27 +153,6 @@ impl Conversation {
             }
         }
         bail!("no answer to {ATTEMPTS} datagrams")
-    }
-
-    /// The answer with that token, without those to earlier datagrams.
-    fn receive(
-        &self,
-        socket: &UdpSocket,
-        token: &str,
-    ) -> anyhow::Result<Option<(String, SocketAddr)>> {
-        let mut buffer = [0; 256];
-        loop {
-            match socket.recv_from(&mut buffer) {
-                Ok((length, source)) => {
-                    let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
-                    if text.ends_with(token) {
-                        return Ok(Some((text, source)));
-                    }
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
-                Err(error) => return Err(error).context("receive"),
-            }
-        }
     }
 }
 
@@ -198,4 +177,21 @@ fn exchange_by_tcp(mut stream: &TcpStream, token: &str) -> anyhow::Result<Remark
 fn limit(socket: impl std::os::fd::AsFd) -> anyhow::Result<()> {
     set_socket_timeout(socket, Timeout::Recv, Some(wait::scaled(ANSWER)))?;
     Ok(())
+}
+
+/// The answer with that token, without those to earlier datagrams.
+fn receive(socket: &UdpSocket, token: &str) -> anyhow::Result<Option<(String, SocketAddr)>> {
+    let mut buffer = [0; 256];
+    loop {
+        match socket.recv_from(&mut buffer) {
+            Ok((length, source)) => {
+                let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
+                if text.ends_with(token) {
+                    return Ok(Some((text, source)));
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error).context("receive"),
+        }
+    }
 }

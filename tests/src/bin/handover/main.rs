@@ -16,7 +16,7 @@ use self::world::World;
 
 fn main() -> ExitCode {
     if let Some(vips) = client::vips() {
-        return client::main(vips);
+        return client::main(&vips);
     }
     let mut suite = Suite::default();
     transitions::cases(&mut suite);

@@ -1,18 +1,18 @@
 //! Who serves an address changes while clients use it.
 
-use mcs_tests::suite::Suite;
+use mcs_tests::{member::ProxiedNode, suite::Suite};
 
-use crate::world::{Import, World};
+use crate::world::{Import, Programs, World};
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the agent is installed", |world| {
         world.set_agent(false)?;
         world.set_import(Import::Complete)?;
-        world.under_load(true, |world| world.set_agent(true))
+        world.under_load(Programs::Attached, |world| world.set_agent(true))
     });
     suite.case("the agent is restarted", |world| {
         begin(world, Import::Complete)?;
-        world.under_load(true, |world| {
+        world.under_load(Programs::Attached, |world| {
             world.on_each(|node| {
                 node.stop()?;
                 node.start_again()
@@ -21,37 +21,36 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     });
     suite.case("the agent is stopped", |world| {
         begin(world, Import::Complete)?;
-        world.under_load(true, |world| world.on_each(|node| node.stop()))?;
-        world.on_each(|node| node.start_again())
+        world.under_load(Programs::Attached, |world| world.on_each(ProxiedNode::stop))?;
+        world.on_each(ProxiedNode::start_again)
     });
     suite.case("the last slice goes", |world| {
         begin(world, Import::Complete)?;
-        world.under_load(true, |world| world.set_import(Import::WithoutSlices))
+        world.under_load(Programs::Attached, |world| world.set_import(Import::WithoutSlices))
     });
     suite.case("the first slice comes", |world| {
         begin(world, Import::WithoutSlices)?;
-        world.under_load(true, |world| world.set_import(Import::Complete))
+        world.under_load(Programs::Attached, |world| world.set_import(Import::Complete))
     });
     suite.case("the import's status becomes Absent", |world| {
         begin(world, Import::Complete)?;
-        world.under_load(true, |world| world.set_import(Import::Absent))
+        world.under_load(Programs::Attached, |world| world.set_import(Import::Absent))
     });
     suite.case("the import's status is Absent no more", |world| {
         begin(world, Import::Absent)?;
-        world.under_load(true, |world| world.set_import(Import::Complete))
+        world.under_load(Programs::Attached, |world| world.set_import(Import::Complete))
     });
     suite.case("the import is deleted, its derived Service stays", |world| {
         begin(world, Import::Complete)?;
-        world.under_load(true, |world| world.set_import(Import::Deleted))
+        world.under_load(Programs::Attached, |world| world.set_import(Import::Deleted))
     });
     suite.case("the import is created", |world| {
         begin(world, Import::Deleted)?;
-        world.under_load(true, |world| world.set_import(Import::Complete))
+        world.under_load(Programs::Attached, |world| world.set_import(Import::Complete))
     });
     suite.case("the agent is uninstalled", |world| {
         begin(world, Import::Complete)?;
-        // Sockets that the agent has translated are connected to their backends, as then shows.
-        world.under_load(false, |world| world.set_agent(false))
+        world.under_load(Programs::Removed, |world| world.set_agent(false))
     });
 }
 

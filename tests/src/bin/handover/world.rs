@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use crate::{
     client::{order, pairs},
     clients::Clients,
+    conversation::Kind,
     tally::{Tally, row},
 };
 
@@ -37,6 +38,15 @@ pub(crate) enum SocketLb {
     All,
     /// None: packets of pods are translated, and clients of the host are left to kube-proxy.
     Off,
+}
+
+/// What is left of the agent after a transition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Programs {
+    /// They show the VIP to clients, and translate the packets of their flows.
+    Attached,
+    /// None: what was connected to a backend shows it, and TCP connections of the packet path end.
+    Removed,
 }
 
 /// A node, with its clients.
@@ -163,18 +173,17 @@ impl World {
         })
     }
 
-    /// Does `work` while clients everywhere use the service. Nothing may fail. `named` says whether conversations
-    /// have to see the VIP as their peer afterwards.
+    /// Does `work` while clients everywhere use the service. Nothing may fail.
     pub(crate) fn under_load(
         &mut self,
-        named: bool,
+        programs: Programs,
         work: impl FnOnce(&mut Self) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         self.order(order::BEGIN)?;
         thread::sleep(wait::scaled(BEFORE));
         let before = self.tallies()?;
-        ensure_nothing_failed("before the transition", &before)?;
-        if !named {
+        self.ensure_nothing_failed(Programs::Attached, "before the transition", &before)?;
+        if programs == Programs::Removed {
             self.order(order::NAMELESS)?;
         }
         let worked = work(self);
@@ -183,7 +192,24 @@ impl World {
         self.order(order::END)?;
         tell(table(&tallies));
         worked?;
-        ensure_nothing_failed("in the transition", &tallies)
+        self.ensure_nothing_failed(programs, "in the transition", &tallies)
+    }
+
+    fn ensure_nothing_failed(
+        &self,
+        programs: Programs,
+        when: &str,
+        tallies: &[(String, Tally)],
+    ) -> anyhow::Result<()> {
+        let failed = self.nodes.iter().zip(tallies).map(|(proxied, (_, tally))| {
+            let ended = programs == Programs::Removed && proxied.socket_lb == SocketLb::Off;
+            if ended { tally.failed_but(Kind::Tcp) } else { tally.total().failed }
+        });
+        let failed: u32 = failed.sum();
+        let texts: Vec<_> =
+            tallies.iter().flat_map(|(_, tally)| &tally.failures).map(String::as_str).collect();
+        ensure!(failed == 0, "{failed} failed {when}:\n{}", texts.join("\n"));
+        Ok(())
     }
 
     fn order(&mut self, order: &str) -> anyhow::Result<()> {
@@ -221,14 +247,6 @@ fn status(service: &DerivedService, import: Import) -> Value {
         object["status"]["endpointSliceObjects"] = "Absent".into();
     }
     object
-}
-
-fn ensure_nothing_failed(when: &str, tallies: &[(String, Tally)]) -> anyhow::Result<()> {
-    let failed: u32 = tallies.iter().map(|(_, tally)| tally.total().failed).sum();
-    let texts: Vec<_> =
-        tallies.iter().flat_map(|(_, tally)| &tally.failures).map(String::as_str).collect();
-    ensure!(failed == 0, "{failed} failed {when}:\n{}", texts.join("\n"));
-    Ok(())
 }
 
 /// Kinds and families by node: conversations / new connections / failed.
