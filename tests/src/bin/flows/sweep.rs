@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use mcs_agent::flows::{FlowEntry, FlowGate, FlowSweep};
+use mcs_agent::flows::{EvictionRecord, FlowEntry, FlowGate, FlowSweep};
 use mcs_common::{Flow, FlowsUsed};
 use mcs_tests::suite::{Suite, tell};
 
@@ -19,6 +19,8 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("packets to pods are looked up while there is a flow", gate_follows);
     suite.case("a flow that begins meanwhile keeps the gate open", gate_stays_open);
     suite.case("a full table is swept in time", full_table);
+    suite.case("a sweep corrects how many entries there may be", counts);
+    suite.case("from a new table nothing was evicted", new_table);
 }
 
 fn forgets(world: &mut World) -> anyhow::Result<()> {
@@ -140,5 +142,45 @@ fn full_table(world: &mut World) -> anyhow::Result<()> {
     // It runs on a separate thread, so it only has to end before the next sweep.
     let limit = u64::try_from(Duration::from_secs(10).as_micros())?;
     assert!(counting.sweep_micros < limit && forgetting.sweep_micros < limit);
+    Ok(())
+}
+
+/// The programs count what they add, and a sweep corrects the count.
+fn counts(world: &mut World) -> anyhow::Result<()> {
+    let maps = Maps::create(world, "counted", 1024)?;
+    let state = maps.pins().state();
+    let mut table = maps.table()?;
+    add(&mut table, &flow(TCP, 1, 0))?;
+    // A record that is new, beside a table that is not: flows may have been evicted.
+    EvictionRecord::prepare(&state)?;
+    let mut record = EvictionRecord::open(&state)?;
+    let found = record.get();
+    assert_eq!(found.entries, 2);
+    assert!(found.limit > 0 && found.limit < 2048, "{found:?}");
+    assert_ne!(found.latest_ns, 0);
+    // Again, with the same table: nothing has changed.
+    EvictionRecord::prepare(&state)?;
+    assert_eq!(record.get(), found);
+    // Programs have added three flows, one of them during a sweep that has found one flow.
+    record.counted(6, 2)?;
+    assert_eq!(record.get().entries, 6);
+    record.counted(2, 4)?;
+    assert_eq!(record.get().entries, 4);
+    let mut sweep = FlowSweep::open(&state)?;
+    sweep.sweep_at(SECOND)?;
+    assert_eq!(record.get().entries, 2);
+    sweep.sweep_at(8000 * SECOND)?;
+    assert_eq!(record.get().entries, 0);
+    Ok(())
+}
+
+/// Nothing can have been evicted from a new table.
+fn new_table(world: &mut World) -> anyhow::Result<()> {
+    let maps = Maps::create(world, "new", 1024)?;
+    let state = maps.pins().state();
+    EvictionRecord::prepare(&state)?;
+    let found = EvictionRecord::open(&state)?.get();
+    assert_eq!((found.entries, found.latest_ns), (0, 0));
+    assert!(found.limit > 0, "{found:?}");
     Ok(())
 }

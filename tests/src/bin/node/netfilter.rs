@@ -1,21 +1,24 @@
 //! The packet path with connection tracking on the node: kube-proxy's rule against invalid packets, and
 //! masquerading.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
     client::{self, Family, ask},
     netns::Namespace,
     suite::{Suite, skip, tell},
-    topology::pod::{Layout, Pod},
+    topology::{
+        backbone::Distance,
+        pod::{Layout, Pod},
+    },
 };
 use serde_json::Value;
 
 use crate::{
     each,
     exchange::{ask_until_known, bulk, greeted},
-    world::{Target, World},
+    world::{Target, UDP, World, backends},
 };
 
 const BYTES: usize = 2_000_000;
@@ -24,6 +27,7 @@ const CONNECTIONS: usize = 40;
 pub(crate) fn cases(suite: &mut Suite<World>) {
     each(suite, &Layout::ALL, "with a rule that drops INVALID packets", is_valid);
     each(suite, &Layout::ALL, "masqueraded on the uplink", is_masqueraded);
+    each(suite, &[Layout::Routed], "a backend that a rule forbids", is_forbidden);
 }
 
 /// A table of the node. It is removed when this is dropped.
@@ -148,5 +152,36 @@ fn is_masqueraded(world: &World, layout: Layout, family: Family) -> anyhow::Resu
     // One for each connection.
     let masqueraded = table.counters()?["masqueraded"];
     ensure!(masqueraded > 2 * CONNECTIONS as u64, "{masqueraded} connections were masqueraded");
+    Ok(())
+}
+
+/// A rule by address, as of a network policy, sees the backend of packets that are translated.
+fn is_forbidden(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+    let pod = world.place.pod(layout)?;
+    let forbidden = family.address(pod.v4(), pod.v6(), 0).ip();
+    let header = if family == Family::V4 { "ip" } else { "ip6" };
+    let all = backends(Distance::Near, World::WEB, family, UDP.1);
+    let backend = all.first().context("there is no backend")?;
+    let rule = format!("{header} saddr {forbidden} {header} daddr {} drop", backend.ip());
+    let _table = Table::create(
+        &world.place.node.netns,
+        &format!("chain forward {{\ntype filter hook forward priority filter;\n{rule}\n}}"),
+    )?;
+    let (mut answered, mut lost) = (0, 0);
+    pod.netns.run(|| {
+        for _ in 0..CONNECTIONS {
+            let socket = client::udp(family)?;
+            socket.set_read_timeout(Some(Duration::from_millis(50)))?;
+            match ask(&socket, world.web.udp(family)) {
+                Ok(reply) => {
+                    ensure!(reply.backend != *backend, "the forbidden backend answered");
+                    answered += 1;
+                }
+                Err(_) => lost += 1,
+            }
+        }
+        anyhow::Ok(())
+    })??;
+    ensure!(answered > 0 && lost > 0, "{answered} answered, {lost} lost");
     Ok(())
 }
