@@ -34,7 +34,10 @@ use crate::{
     engine::{Engine, GrowableMaps as _, Move, Outcome, RoundSummary, Taken, throttle::Throttle},
     flows::{FlowSweeper, FlowUsage},
     loader::{config_memory, state_bytes},
-    model::{DesiredState, EventBatch, ImportReport, Kind, Memory, Rejection, RejectionReason},
+    model::{
+        Controller, DesiredState, EventBatch, ImportReport, Kind, Memory, Rejection,
+        RejectionReason,
+    },
     reconcile::{DamagedFrontend, MapReader},
     stale::{StaleUdp, StaleUdpEvent, UdpConnection, stale_connections},
     store::{Change, ChangeKind},
@@ -178,7 +181,13 @@ impl Control {
 
     fn take(&mut self, batch: EventBatch) {
         self.source_lost.update(&batch.status, seconds_since_epoch());
+        let known: BTreeSet<Controller> =
+            self.engine.source().adoptable.iter().map(|objects| objects.controller).collect();
         let Taken { changes, imports, problems } = self.engine.take(batch);
+        let adoptable = &self.engine.source().adoptable;
+        for objects in adoptable.iter().filter(|objects| !known.contains(&objects.controller)) {
+            tracing::info!("{objects}");
+        }
         for problem in problems {
             tracing::warn!("{}: {}", problem.place, problem.message);
         }

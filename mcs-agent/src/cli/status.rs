@@ -149,6 +149,9 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
     for kind in &report.source.kinds {
         print(&format!("  {}: {}", kind.resource, kind_state(kind)))?;
     }
+    for objects in &report.source.adoptable {
+        print(&format!("  {objects}"))?;
+    }
     for (kind, count) in &report.source.skipped {
         print(&format!("  ignored: {count} {kind}"))?;
     }

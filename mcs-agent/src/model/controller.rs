@@ -15,11 +15,6 @@ pub enum Controller {
     Karmada,
 }
 
-impl Controller {
-    /// All controllers, in the order of their words.
-    pub const ALL: [Self; 2] = [Self::Gke, Self::Karmada];
-}
-
 impl fmt::Display for Controller {
     /// The word of `--adopt`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -41,12 +36,16 @@ pub struct Adoptable {
 pub struct AdoptableObjects {
     /// The word of `--adopt`.
     pub controller: Controller,
-    /// What shows that they exist.
-    pub seen: String,
+    /// The number of its ServiceImports that were read.
+    pub imports: usize,
 }
 
 impl fmt::Display for AdoptableObjects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; the agent serves them with --adopt={}", self.seen, self.controller)
+        let Self { controller, imports } = self;
+        write!(
+            f,
+            "{imports} ServiceImports of {controller}: the agent serves them with --adopt={controller}"
+        )
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, NodeFacts, Object, ObjectRef};
+use super::{AdoptableObjects, Kind, NodeFacts, Object, ObjectRef};
 
 /// A change of objects. All sources report changes in this form.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,6 +50,9 @@ pub struct SourceStatus {
     pub kinds: Vec<KindStatus>,
     /// The current problems.
     pub problems: Vec<SourceProblem>,
+    /// Objects that were read and that `--adopt` would make the agent serve.
+    #[serde(default)]
+    pub adoptable: Vec<AdoptableObjects>,
     /// The number of objects of other kinds, which the agent ignores, by `apiVersion/kind`.
     pub skipped: BTreeMap<String, u64>,
 }

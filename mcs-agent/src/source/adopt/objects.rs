@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{ReadObject, group::Group};
-use crate::model::{Controller, Kind, Object, ObjectEvent, ObjectKey, ObjectRef};
+use crate::model::{AdoptableObjects, Controller, Kind, Object, ObjectEvent, ObjectKey, ObjectRef};
 
 /// A list of objects. The lists of a source can overlap, and each is complete by itself.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -70,6 +70,8 @@ enum Version<T> {
 #[derive(Debug)]
 pub(in crate::source) struct Adopter {
     controllers: BTreeSet<Controller>,
+    /// The imports of other controllers.
+    adoptable: BTreeMap<ObjectKey, Controller>,
     /// The Services whose local slices have been listed, by name; `None`: all have.
     with_local_slices: Option<BTreeSet<String>>,
     /// The objects that pass.
@@ -98,6 +100,7 @@ impl Adopter {
     ) -> Self {
         Self {
             controllers,
+            adoptable: BTreeMap::new(),
             with_local_slices: (!reads_all_slices).then(BTreeSet::new),
             passed: BTreeSet::new(),
             kept: BTreeMap::new(),
@@ -132,6 +135,9 @@ impl Adopter {
 
     /// Takes an event of a list. Returns the events for the store.
     pub(in crate::source) fn take(&mut self, list: List, event: ReadEvent) -> Vec<ObjectEvent> {
+        if list == List::Main {
+            self.note_adoptable(&event);
+        }
         if self.controllers.is_empty() {
             return event.standard().into_iter().collect();
         }
@@ -170,6 +176,41 @@ impl Adopter {
                 self.settle(touched)
             }
             ReadEvent::Relist { kind, objects } => self.relist(list, kind, objects),
+        }
+    }
+
+    /// The objects of controllers that are not adopted.
+    pub(in crate::source) fn adoptable(&self) -> Vec<AdoptableObjects> {
+        let mut imports = BTreeMap::new();
+        for controller in self.adoptable.values() {
+            *imports.entry(*controller).or_default() += 1;
+        }
+        let objects = |(controller, imports)| AdoptableObjects { controller, imports };
+        imports.into_iter().map(objects).collect()
+    }
+
+    fn note_adoptable(&mut self, event: &ReadEvent) {
+        let objects: &[ReadObject] = match event {
+            ReadEvent::Apply(object) => std::slice::from_ref(object),
+            ReadEvent::Delete(object) | ReadEvent::Malformed { object, .. } => {
+                if object.kind == Kind::ServiceImport {
+                    self.adoptable.remove(&object.key);
+                }
+                &[]
+            }
+            ReadEvent::Relist { kind: Kind::ServiceImport, objects } => {
+                self.adoptable.clear();
+                objects
+            }
+            ReadEvent::Relist { .. } => &[],
+        };
+        for object in objects {
+            let ReadObject::Standard(Object::Import(import)) = object else { continue };
+            let controller = import.adoptable.as_ref().map(|adoptable| adoptable.controller);
+            match controller.filter(|controller| !self.controllers.contains(controller)) {
+                Some(controller) => self.adoptable.insert(import.key.clone(), controller),
+                None => self.adoptable.remove(&import.key),
+            };
         }
     }
 

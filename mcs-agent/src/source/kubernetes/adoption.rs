@@ -11,7 +11,7 @@ use super::{
     watch::ResourceEvent,
 };
 use crate::{
-    model::{Kind, ObjectEvent},
+    model::{AdoptableObjects, Kind, ObjectEvent},
     source::adopt::{Adopter, List, ReadEvent, ReadObject},
 };
 
@@ -63,6 +63,11 @@ impl Adoption {
         let lists = [&self.other_imports, &self.services, &self.slices];
         let local = self.local_slices.iter().map(|local| &local.list);
         lists.into_iter().flatten().chain(local).map(|list| &list.resource)
+    }
+
+    /// The objects of controllers that are not adopted.
+    pub(super) fn adoptable(&self) -> Vec<AdoptableObjects> {
+        self.adopter.adoptable()
     }
 
     /// Whether the local slices of every Service have been listed that needs them.

@@ -164,6 +164,7 @@ impl ClusterState {
             name: self.name.clone(),
             kinds: self.resources().map(WatchedResource::status).collect(),
             problems: self.resources().filter_map(WatchedResource::problem).collect(),
+            adoptable: self.adoption.adoptable(),
             skipped: BTreeMap::new(),
         }
     }
@@ -225,7 +226,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        model::Object,
+        model::{Controller, Object},
         source::{ReadScope, kubernetes::KubernetesOptions},
     };
 
@@ -489,5 +490,55 @@ mod tests {
         let batch = state.update(failing(true)).unwrap();
         assert!(batch.node.service_ranges.is_some());
         assert!(batch.status.problems[0].message.contains("keeps using"));
+    }
+
+    /// A Service is adopted once its local slices were listed, and not before.
+    #[test]
+    fn an_adopted_service_waits_for_its_local_slices() {
+        let options = KubernetesOptions {
+            kubeconfig: None,
+            scope: ReadScope { adopt: [Controller::Karmada].into(), ..ReadScope::default() },
+            import_selector: None,
+            node: None,
+            zone: false,
+            cluster_id: false,
+            service_ranges: false,
+        };
+        let (wanted, services) = watch::channel(BTreeSet::new());
+        let targets = WatchTargets::new(&options);
+        let mut state = ClusterState::new("Kubernetes".to_owned(), &targets, wanted);
+        let adoptable = |name: &str, manager: &str| {
+            decode::<AdoptableSliceDecoder>(json!({
+                "metadata": {"namespace": "shop", "name": name, "labels": {
+                    "kubernetes.io/service-name": "web",
+                    "endpointslice.kubernetes.io/managed-by": manager,
+                }},
+                "addressType": "IPv4", "endpoints": [],
+            }))
+        };
+        let dispatched = || adoptable("m1-web", "endpointslice-dispatch-controller.karmada.io");
+        let own = || adoptable("web-x", "endpointslice-controller.k8s.io");
+        let service: WatchedObject<ServiceDecoder> = decode(json!({
+            "metadata": {"namespace": "shop", "name": "web"},
+            "spec": {"clusterIP": "10.96.0.7", "ports": [{"port": 80}]},
+        }));
+        let mut quiet = |update| assert_eq!(events(state.update(update)), [""; 0]);
+        quiet(ClusterUpdate::LocalServices(BTreeSet::new()));
+        quiet(ClusterUpdate::Imports(ResourceEvent::NotServed { last_heard: None }));
+        quiet(ClusterUpdate::Slices(listed([])));
+        quiet(ClusterUpdate::Services(listed([service])));
+        quiet(ClusterUpdate::AdoptableSlices(listed([dispatched()])));
+        let names = services.borrow().clone();
+        assert_eq!(names, ["web".to_owned()].into());
+        quiet(ClusterUpdate::LocalServices(names));
+        assert_eq!(
+            events(state.update(ClusterUpdate::LocalSlices(listed([own()])))),
+            ["ServiceImports: web", "EndpointSlices: m1-web web-x"]
+        );
+        let gone = ClusterUpdate::AdoptableSlices(ResourceEvent::Deleted(dispatched()));
+        let mut gone = events(state.update(gone));
+        gone.sort();
+        assert_eq!(gone, ["delete m1-web", "delete web", "delete web-x"]);
+        assert!(services.borrow().is_empty());
     }
 }

@@ -127,6 +127,7 @@ impl DirectoryState {
             name: format!("manifests in {}", self.directory),
             kinds: Vec::new(),
             problems,
+            adoptable: self.adopter.adoptable(),
             skipped: skipped(&self.files),
         }
     }
