@@ -195,6 +195,17 @@ pub(super) const SUITES: &[Suite] = &[
         full: None,
     },
     Suite {
+        name: "interop",
+        about: "What works with the objects of 18 systems and kube-proxy alone works with the agent",
+        root: true,
+        needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters],
+        extras: &[],
+        work: Work::Binary("interop"),
+        company: Company::Others,
+        budget: 40,
+        full: None,
+    },
+    Suite {
         name: END_TO_END,
         about: "The DaemonSet on the nodes of two real clusters, with pods as clients and servers",
         root: true,

@@ -1,0 +1,113 @@
+//! A member cluster with the objects of every system, and a node that kube-proxy serves.
+
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
+
+use anyhow::{Context as _, ensure};
+use comfy_table::{Table, presets::NOTHING};
+use mcs_tests::{
+    cluster::ProxyMode,
+    member::{DerivedService, Member, Place, ProxiedNode},
+    run::Run,
+    suite::{Suite, tell},
+};
+use serde_json::Value;
+
+use crate::{
+    reach::Reach,
+    system::{self, System},
+};
+
+/// It asks for fewer backends than kube-proxy serves.
+const PREFERS: &str = "cilium-affinity";
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("what works without the agent works with it", works_with_it);
+}
+
+// They have to be removed in this order.
+pub(crate) struct World {
+    node: ProxiedNode,
+    systems: Vec<System>,
+    _member: Member,
+    _run: Run,
+}
+
+impl World {
+    /// Creates everything. Returns the directory of the logs too.
+    pub(crate) fn begin() -> anyhow::Result<(Self, PathBuf)> {
+        let run =
+            Run::begin("mcs-iop").context("cannot make a cgroup to run in (it takes root)")?;
+        let member = Member::start(&run)?;
+        let systems = system::all()?;
+        for system in &systems {
+            create(&member, system).with_context(|| system.name.clone())?;
+        }
+        // kube-proxy writes all at once, so that all is there when the last one is.
+        let last = DerivedService::new("last", 1, &ProxiedNode::REMOTE_PODS);
+        member.server.api.apply(&last.derived())?;
+        member.server.api.apply_all(&last.slices())?;
+        let node = ProxiedNode::create(&run, &member, 1, ProxyMode::Nftables, &[])?;
+        node.wait_until_served(&last)?;
+        let logs = run.directory().to_owned();
+        Ok((Self { node, systems, _member: member, _run: run }, logs))
+    }
+
+    /// By system, address and place of the client.
+    fn reach(&self) -> anyhow::Result<BTreeMap<(String, IpAddr, &'static str), Reach>> {
+        let mut all = BTreeMap::new();
+        for system in &self.systems {
+            for ip in &system.addresses {
+                for (place, name) in [(Place::Pod, "pod"), (Place::Host, "host")] {
+                    let reach = self.node.as_client(place, || Reach::of(*ip))?;
+                    all.insert((system.name.clone(), *ip, name), reach);
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn create(member: &Member, system: &System) -> anyhow::Result<()> {
+    let api = &member.server.api;
+    for object in &system.objects {
+        let mut spec = object.clone();
+        let status = spec.as_object_mut().and_then(|fields| fields.remove("status"));
+        api.apply(&spec).with_context(|| object["kind"].to_string())?;
+        if let Some(status) = status {
+            spec["status"] = status;
+            spec.as_object_mut().map(|fields| fields.remove("spec"));
+            api.apply_status(&spec)?;
+        }
+    }
+    Ok(())
+}
+
+fn works_with_it(world: &mut World) -> anyhow::Result<()> {
+    let before = world.reach()?;
+    world.node.install()?;
+    let after = world.reach()?;
+    let services: Value = world.node.agent()?.services()?;
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table.set_header(["system", "address", "from", "backends without agent", "with"]);
+    let (mut worked, mut harmed) = (0, Vec::new());
+    for (key, before) in &before {
+        let ((system, ip, place), after) = (key, &after[key]);
+        let [ip, place] = [ip.to_string(), (*place).to_owned()];
+        let row = [system.clone(), ip, place, before.to_string(), after.to_string()];
+        if before.works() {
+            worked += 1;
+            let keeps = before.backends.is_subset(&after.backends) || system == PREFERS;
+            if !after.works() || !keeps {
+                harmed.push(row.join(" "));
+            }
+        }
+        table.add_row(row);
+    }
+    tell(table.trim_fmt());
+    tell(format!("{worked} addresses worked without the agent, {} do not with it", harmed.len()));
+    ensure!(worked > 0, "nothing worked without the agent");
+    ensure!(services.to_string().contains("10.96."), "the agent serves nothing: {services}");
+    ensure!(harmed.is_empty(), "harmed:\n{}", harmed.join("\n"));
+    world.node.uninstall()
+}
