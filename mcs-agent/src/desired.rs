@@ -32,6 +32,7 @@ mod capacity;
 mod claim;
 mod condition;
 mod coverage;
+mod departure;
 mod eligibility;
 mod endpoint;
 mod full_round;

@@ -4,6 +4,7 @@
 //! It does no I/O of its own and reads no clock: the maps and the time are arguments. So tests drive
 //! the same code as the agent.
 
+mod departed;
 mod maps;
 mod mirror;
 mod pending;
@@ -17,26 +18,29 @@ pub(crate) mod throttle;
 mod usage;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     time::{Duration, Instant, SystemTime},
 };
 
 use anyhow::Context as _;
 
+use self::{departed::DepartedVips, retry::Retry, throttle::Throttle};
 pub use self::{
+    departed::REFUSED_FOR,
     maps::GrowableMaps,
     mirror::Mirror,
     pending::PendingChanges,
     round::{Move, Outcome, RoundSummary, Taken},
     usage::Usage,
 };
-use self::{retry::Retry, throttle::Throttle};
+use mcs_common::VipMode;
+
 use crate::{
     desired::{Rules, Totals},
     model::{
-        Capacity, DesiredChanges, DesiredState, EventBatch, Kind, NodeContext, NodeFacts, Protocol,
-        SourceStatus,
+        Capacity, Departure, DesiredChanges, DesiredState, EventBatch, Kind, NodeContext,
+        NodeFacts, Protocol, SourceStatus,
     },
     reconcile::{
         DamagedFrontend, MapError, MapReader as _, Plan, Pruning, Realized, Step, Subject, apply,
@@ -70,6 +74,7 @@ pub struct Engine {
     /// Where the maps may differ from the desired state.
     unplanned: DesiredChanges,
     realized: Realized,
+    departed: DepartedVips,
     synced: bool,
     changes: PendingChanges,
     pending: Vec<String>,
@@ -99,6 +104,7 @@ impl Engine {
             node,
             began,
             rules: Rules::default(),
+            departed: DepartedVips::restore(&realized.departed()),
             found: realized.in_force(),
             unplanned: DesiredChanges::Everything,
             realized,
@@ -209,7 +215,43 @@ impl Engine {
         round.rejected = evaluated.new_rejections;
         let is_full = evaluated.changes == DesiredChanges::Everything;
         self.unplanned.extend(evaluated.changes);
+        if is_full {
+            self.note_departures(evaluated.departures);
+        }
         is_full
+    }
+
+    /// Notes which VIPs are not served any more, and which are served again. Those that are have precedence over those
+    /// that were.
+    fn note_departures(&mut self, departures: BTreeMap<IpAddr, Departure>) {
+        // Missing is not empty: until the source is synced, the import of a VIP may not have been read yet.
+        if self.store.synced() {
+            departures.into_iter().for_each(|(ip, departure)| self.departed.add(ip, departure));
+        }
+        for ip in self.rules.taken(self.departed.gone(), &self.store.snapshot()) {
+            self.departed.add(ip, Departure::HandedBack);
+        }
+        let served = &self.rules.desired().vips;
+        self.departed.remove_served(served);
+        let room = self.node.capacity.frontends.max(self.realized.capacity().frontends) as usize;
+        self.departed.limit(room.saturating_sub(served.len()));
+        self.rules.set_departed(self.departed.departures());
+    }
+
+    /// Ends what is over for VIPs that are not served any more: `in_use` has the VIPs that flows used at some time after
+    /// `looked_from`. Returns whether a round is due.
+    pub fn note_flows(
+        &mut self,
+        in_use: &BTreeSet<IpAddr>,
+        looked_from: Instant,
+        now: Instant,
+    ) -> bool {
+        let changed = self.departed.expire(in_use, looked_from, now);
+        if changed {
+            self.rules.set_departed(self.departed.departures());
+            self.unplanned = DesiredChanges::Everything;
+        }
+        changed
     }
 
     /// Writes what differs, after a move to larger maps if there is no room. Returns whether no move
@@ -294,6 +336,10 @@ impl Engine {
 
     /// Decides what follows from the round.
     fn conclude(&mut self, round: &mut RoundSummary, is_settled: bool, now: Instant) {
+        if !self.departed.is_empty() {
+            self.departed.written(&self.realized, now);
+            self.rules.set_departed(self.departed.departures());
+        }
         let synced = self.store.synced();
         let deferred = &round.plan.deferred;
         let is_growing = !is_settled && round.failures.is_empty();
@@ -401,7 +447,7 @@ fn omit_incomplete_vips(plan: &mut Plan, realized: &Realized) {
     });
     let incomplete: BTreeSet<IpAddr> = incomplete.filter(|ip| !realized.has_vip(*ip)).collect();
     plan.steps
-        .retain(|step| !matches!(step, Step::InsertVip(vip) if incomplete.contains(&vip.to_ip())));
+        .retain(|step| !matches!(step, Step::InsertVip(vip) | Step::SetVipMode { vip, mode: VipMode::SERVED } if incomplete.contains(&vip.to_ip())));
 }
 
 /// Whether the plan retires a UDP backend, or creates a UDP frontend: sockets may have other backends of an

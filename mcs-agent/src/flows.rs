@@ -28,6 +28,6 @@ pub use migration::FlowMigration;
 pub use pair::{FlowEntry, FlowPair, Pairing};
 pub use scan::{FlowScan, ScanTotals};
 pub use sweep::FlowSweep;
-pub use sweeper::FlowSweeper;
+pub use sweeper::{FlowSweeper, Swept};
 pub use table::{CopiedFlows, FlowTable};
 pub use usage::FlowUsage;

@@ -3,6 +3,7 @@
 
 mod capacity;
 mod controller;
+mod departure;
 mod desired;
 mod event;
 #[cfg(test)]
@@ -16,6 +17,7 @@ mod rejection;
 
 pub use capacity::Capacity;
 pub use controller::{Adoptable, AdoptableObjects, Controller};
+pub use departure::Departure;
 pub use desired::{DesiredChanges, DesiredState};
 pub use event::{EventBatch, KindStatus, ObjectEvent, SourceProblem, SourceStatus};
 pub use frontend::{Backend, ClusterRun, Frontend, FrontendId, Protocol};

@@ -19,6 +19,8 @@ pub enum Counter {
     RefusedUnknownPort,
     /// Refused: the config maps contradicted each other twice in a row.
     RefusedInconsistent,
+    /// Refused: the VIP's import was deleted.
+    RefusedGone,
     /// Socket storage could not be allocated. The LRU map `udp_reverse` has the socket's state instead.
     StorageFailed,
     /// Two VIPs of one socket share a backend. Replies show the VIP used last.
@@ -45,6 +47,8 @@ pub enum Counter {
     PacketRefusedInconsistent,
     /// Refused with RST or ICMP: other flows have the tuple of replies for every backend and port tried.
     PacketRefusedCollision,
+    /// Refused with RST or ICMP, by `from_pod` or at an uplink: the VIP's import was deleted.
+    PacketRefusedGone,
     /// Refused with ICMP: SCTP, which is not translated.
     PacketRefusedSctp,
     /// A refused packet got no answer: the CPU's limit for answers was reached.
@@ -69,7 +73,7 @@ pub enum Counter {
 
 impl Counter {
     /// Every counter, in index order.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 32] = [
         Self::ConnectTranslated,
         Self::SendTranslated,
         Self::ReceiveReversed,
@@ -77,6 +81,7 @@ impl Counter {
         Self::RefusedNoBackend,
         Self::RefusedUnknownPort,
         Self::RefusedInconsistent,
+        Self::RefusedGone,
         Self::StorageFailed,
         Self::ReverseShared,
         Self::PacketTranslated,
@@ -90,6 +95,7 @@ impl Counter {
         Self::PacketRefusedUnknownPort,
         Self::PacketRefusedInconsistent,
         Self::PacketRefusedCollision,
+        Self::PacketRefusedGone,
         Self::PacketRefusedSctp,
         Self::RefusalLimited,
         Self::RefusalSilent,
@@ -113,6 +119,7 @@ impl Counter {
             Self::RefusedNoBackend => "refused_no_backend",
             Self::RefusedUnknownPort => "refused_unknown_port",
             Self::RefusedInconsistent => "refused_inconsistent",
+            Self::RefusedGone => "refused_gone",
             Self::StorageFailed => "storage_failed",
             Self::ReverseShared => "reverse_shared",
             Self::PacketTranslated => "packet_translated",
@@ -126,6 +133,7 @@ impl Counter {
             Self::PacketRefusedUnknownPort => "packet_refused_unknown_port",
             Self::PacketRefusedInconsistent => "packet_refused_inconsistent",
             Self::PacketRefusedCollision => "packet_refused_collision",
+            Self::PacketRefusedGone => "packet_refused_gone",
             Self::PacketRefusedSctp => "packet_refused_sctp",
             Self::RefusalLimited => "refusal_limited",
             Self::RefusalSilent => "refusal_silent",

@@ -64,6 +64,7 @@ pub mod maps;
 pub mod select;
 mod socket;
 mod text;
+mod vip;
 
 pub use address::Address;
 pub use affinity::{Affinity, AffinityKey, ClientKey};
@@ -78,3 +79,4 @@ pub use socket::{
     SocketState,
 };
 pub use text::{ClusterRecord, RunRecord, ServiceRecord, text};
+pub use vip::VipMode;

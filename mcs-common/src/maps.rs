@@ -6,7 +6,7 @@ pub const LRU_ENTRIES: u32 = 65_536;
 /// The entries of [`FRAGMENTS`]: one for each fragmented datagram on its way.
 pub const FRAGMENT_ENTRIES: u32 = 8_192;
 
-/// Hash: [`Address`](crate::Address) -> flags (`u32`, 0 so far).
+/// Hash: [`Address`](crate::Address) -> a value of [`VipMode`](crate::VipMode).
 pub const VIPS: &str = "vips";
 /// Hash: [`FrontendKey`](crate::FrontendKey) -> index into [`STATES`].
 pub const FRONTENDS: &str = "frontends";

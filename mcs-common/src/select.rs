@@ -3,6 +3,7 @@
 
 use crate::{
     Address, BackendRecord, BackendRef, Connection, Extent, FrontendKey, FrontendState, Peer,
+    VipMode,
 };
 
 /// Read access to the arrays among the config maps. A value is returned as a copy of volatile reads,
@@ -19,8 +20,8 @@ pub trait Arrays {
 
 /// Read access to all config maps that a look-up needs.
 pub trait Tables: Arrays {
-    /// Whether the address is a VIP.
-    fn is_vip(&self, address: &Address) -> bool;
+    /// `vips[address]`: a value of [`VipMode`]. `None` if the address is no VIP.
+    fn vip(&self, address: &Address) -> Option<u32>;
     /// `frontends[key]`: an index into `states`.
     fn frontend(&self, key: &FrontendKey) -> Option<u32>;
 }
@@ -37,8 +38,10 @@ pub struct FrontendMatch {
 /// The result of a look-up.
 #[derive(Clone, Copy, Debug)]
 pub enum Lookup {
-    /// The address is no VIP.
+    /// The address is no VIP, or was handed back.
     Miss,
+    /// The address is a VIP whose import has gone.
+    Gone,
     /// The address is a VIP without this port and protocol.
     UnknownPort,
     /// The maps contradicted each other twice in a row.
@@ -54,13 +57,14 @@ pub enum Lookup {
 /// concurrent change from a fault.
 #[inline(always)]
 pub fn lookup<T: Tables>(tables: &T, key: &FrontendKey) -> Lookup {
-    if !tables.is_vip(&key.vip) {
-        return Lookup::Miss;
+    match tables.vip(&key.vip) {
+        Some(VipMode::SERVED) => lookup_port(tables, key),
+        Some(VipMode::GONE) => Lookup::Gone,
+        _ => Lookup::Miss,
     }
-    lookup_port(tables, key)
 }
 
-/// Looks up the frontend as [`lookup`] does, for an address that is known to be a VIP.
+/// Looks up the frontend as [`lookup`] does, for an address that is known to be a VIP which is served.
 #[inline(always)]
 pub fn lookup_port<T: Tables>(tables: &T, key: &FrontendKey) -> Lookup {
     for _ in 0..2 {

@@ -90,8 +90,10 @@ pub(crate) struct ConfigMaps;
 
 impl Tables for ConfigMaps {
     #[inline(always)]
-    fn is_vip(&self, address: &Address) -> bool {
-        VIPS.get_ptr(address).is_some()
+    fn vip(&self, address: &Address) -> Option<u32> {
+        // SAFETY: the pointer is to a value of the map. If the map reuses the element meanwhile, this is the
+        // mode of another VIP, for one packet or connection.
+        VIPS.get_ptr(address).map(|mode| unsafe { ptr::read_volatile(mode) })
     }
 
     #[inline(always)]

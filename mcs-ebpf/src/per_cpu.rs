@@ -12,6 +12,10 @@ pub(crate) const QUOTED_WORDS: usize = 24;
 pub(crate) struct Scratch {
     /// The packet as it arrived.
     pub(crate) tuple: Tuple,
+    /// The mode of the VIP that the packet is to: a value of `VipMode`.
+    pub(crate) mode: u32,
+    /// Zero.
+    pub(crate) pad: u32,
     /// The packet that an ICMP error quotes.
     pub(crate) inner: Tuple,
     /// The flow that the packet belongs to: the entry for packets of this direction.

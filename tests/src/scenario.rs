@@ -13,6 +13,12 @@
 //!
 //! -- delete web.yaml --
 //!
+//! # Flows use these VIPs from now on, and no others: none at first.
+//! -- flows 10.96.0.1 --
+//!
+//! # So many seconds pass.
+//! -- wait 300 --
+//!
 //! # The agent ends, or dies halfway; another takes over.
 //! -- restart --
 //! -- crash --

@@ -32,7 +32,7 @@ use super::{
 use crate::{
     dataplane::{KernelMaps, StorageFallback},
     engine::{Engine, GrowableMaps as _, Move, Outcome, RoundSummary, Taken, throttle::Throttle},
-    flows::{FlowSweeper, FlowUsage},
+    flows::{FlowSweeper, FlowUsage, Swept},
     loader::{config_memory, state_bytes},
     model::{
         Controller, DesiredState, EventBatch, ImportReport, Kind, Memory, Rejection,
@@ -316,10 +316,13 @@ impl Control {
         }
     }
 
-    fn note_flows(&mut self, swept: io::Result<FlowUsage>) {
+    fn note_flows(&mut self, swept: io::Result<Swept>) {
         match swept {
-            Ok(usage) => {
+            Ok(Swept { usage, vips, began }) => {
                 self.flows = Some(usage);
+                if self.engine.note_flows(&vips, began, std::time::Instant::now()) {
+                    self.reconcile();
+                }
                 self.report_soon();
             }
             Err(error) => tracing::warn!("cannot sweep the flow table: {error}; trying again"),

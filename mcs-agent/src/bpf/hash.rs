@@ -61,6 +61,11 @@ impl<K: Pod + aya::Pod, V: Pod + aya::Pod> PinnedHash<K, V> {
         }
     }
 
+    /// Adds an entry, or replaces the one that is there.
+    pub(crate) fn set(&mut self, key: &K, value: V) -> io::Result<()> {
+        self.map.insert(key, value, 0).map_err(into_io)
+    }
+
     /// Removes an entry. An absent entry counts as success.
     pub(crate) fn remove(&mut self, key: &K) -> io::Result<()> {
         self.map.remove(key).map_err(into_io).or_else(|error| absent(error, ()))

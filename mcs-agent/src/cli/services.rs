@@ -1,6 +1,11 @@
 //! `mcs-agent services`: every frontend, and every import that has none.
 
-use std::{collections::BTreeSet, process::ExitCode, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    process::ExitCode,
+    sync::Arc,
+};
 
 use serde::Serialize;
 
@@ -11,8 +16,8 @@ use super::{
 };
 use crate::{
     loader::Pins,
-    model::{ImportReport, ObjectKey},
-    reconcile::FrontendView,
+    model::{Departure, ImportReport, ObjectKey},
+    reconcile::{FrontendView, MapView},
 };
 
 /// `services -o json`: fields are added, never renamed.
@@ -22,14 +27,18 @@ struct Services {
     frontends: Vec<FrontendView>,
     /// Every ServiceImport and its state, from the status file.
     imports: Arc<Vec<Arc<ImportReport>>>,
+    /// Addresses that were VIPs, which the maps keep for a while.
+    departed: BTreeMap<IpAddr, Departure>,
 }
 
 pub(super) fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
     let pins = Pins::new(&args.bpffs.bpffs);
-    let frontends = view::frontends(&view::read_maps(&pins)?);
+    let maps = view::read_maps(&pins)?;
+    let frontends = view::frontends(&maps);
+    let departed = MapView::of(&maps).departed;
     // Without a report, only the imports that have no frontend are missing.
     let imports = view::read_report(&pins).map(|report| report.imports).unwrap_or_default();
-    let services = Services { frontends, imports };
+    let services = Services { frontends, imports, departed };
     match args.output {
         Format::Json => output::json(&services)?,
         Format::Table => services.print()?,
@@ -58,9 +67,15 @@ impl Services {
                 row[6] = format!("{}: {}", import.state, import.message);
                 row
             });
+        let departed = self.departed.iter().map(|(vip, departure)| {
+            let mut row = vec!["-".to_owned(); 7];
+            row[1] = vip.to_string();
+            row[6] = format!("{departure}: {}", departure.meaning());
+            row
+        });
         table(
             &["NAME", "VIP", "PORT", "PROTOCOL", "AFFINITY", "BACKENDS", "STATE"],
-            frontends.chain(others),
+            frontends.chain(others).chain(departed),
         )
     }
 }

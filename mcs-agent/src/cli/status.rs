@@ -18,7 +18,7 @@ use crate::{
     agent::{Attachments, Report, SocketLb, age, failings},
     dataplane::{Counts, read_counters},
     loader::{AttachedHook, Pins, TcLink, is_held},
-    model::KindStatus,
+    model::{Departure, KindStatus},
 };
 
 /// `status -o json`: fields are added, never renamed.
@@ -201,6 +201,13 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
         max.endpoints,
         max.clusters,
     ))?;
+    for (count, departure) in
+        [(usage.handed_back, Departure::HandedBack), (usage.gone, Departure::Gone)]
+    {
+        if count > 0 {
+            print(&format!("VIPs {departure}: {count}: {}", departure.meaning()))?;
+        }
+    }
     if let Some(flows) = &report.flows {
         print(&format!("Flows: {flows}"))?;
     }

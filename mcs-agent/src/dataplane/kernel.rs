@@ -1,16 +1,11 @@
 //! The config maps in the kernel: a [`KernelMaps`] writes them, a [`KernelMapsReader`] only reads.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io,
-    mem::offset_of,
-    path::Path,
-};
+use std::{collections::BTreeMap, io, mem::offset_of, path::Path};
 
 use bytemuck::Pod;
 use mcs_common::{
     Address, BackendRecord, BackendState, ClusterRecord, FrontendKey, FrontendState, ServiceRecord,
-    SlotPair, maps, select::Arrays,
+    SlotPair, VipMode, maps, select::Arrays,
 };
 
 use crate::{
@@ -57,7 +52,8 @@ impl PinnedMaps<ReadWrite> {
     fn do_step(&mut self, step: &Step) -> io::Result<()> {
         match step {
             Step::DeleteVip(vip) => self.vips.remove(vip),
-            Step::InsertVip(vip) => insert(&mut self.vips, vip, 0),
+            Step::InsertVip(vip) => insert(&mut self.vips, vip, VipMode::SERVED),
+            Step::SetVipMode { vip, mode } => self.vips.set(vip, *mode),
             Step::DeleteFrontend(key) => self.frontends.remove(key),
             Step::InsertFrontend { key, index } => insert(&mut self.frontends, key, *index),
             Step::WriteService { id, record } => self.services.write(*id, record),
@@ -146,8 +142,7 @@ impl<A: Access> MapReader for PinnedMaps<A> {
             vips: self
                 .vips
                 .iter()
-                .map(|entry| entry.map(|(vip, _)| vip))
-                .collect::<io::Result<BTreeSet<_>>>()
+                .collect::<io::Result<BTreeMap<_, _>>>()
                 .map_err(|error| MapError::reading(maps::VIPS, "all", error))?
                 .into(),
             states: self.states.used().into(),
@@ -158,10 +153,9 @@ impl<A: Access> MapReader for PinnedMaps<A> {
         })
     }
 
-    fn has_vip(&self, vip: &Address) -> Result<bool, MapError> {
+    fn vip_mode(&self, vip: &Address) -> Result<Option<u32>, MapError> {
         self.vips
             .get(vip)
-            .map(|found| found.is_some())
             .map_err(|error| MapError::reading(maps::VIPS, vip.to_ip().to_string(), error))
     }
 

@@ -49,7 +49,9 @@ pub(super) fn evaluate(
     for (Claimant { import, claim, problems }, assignment) in
         claimants.into_iter().zip(assignments.imports)
     {
-        let claim = AssignedClaim { claim, assignment, problems };
+        let derived_service = import.derived_service.as_deref();
+        let has_derived_service = derived_service.is_some_and(|derived| !derived.is_empty());
+        let claim = AssignedClaim { claim, assignment, has_derived_service, problems };
         services.push(claim.service(import, snapshot, &vips, node));
         claims.insert(import.key.clone(), claim);
     }
@@ -65,8 +67,13 @@ pub(super) fn evaluate(
     let ObjectResults { reports, mut rejections } = results;
     rejections.sort();
     let imports = reports.into_values().collect();
-    let desired =
-        DesiredState { vips: vips.keys().copied().collect(), frontends, imports, rejections };
+    let desired = DesiredState {
+        vips: vips.keys().copied().collect(),
+        frontends,
+        imports,
+        rejections,
+        ..DesiredState::default()
+    };
     Evaluation { desired, claims, vips, is_limited }
 }
 

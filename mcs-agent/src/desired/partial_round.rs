@@ -1,6 +1,10 @@
 //! A partial round: the rules evaluate only the imports whose slices changed.
 
-use std::{collections::BTreeSet, iter, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    iter,
+    sync::Arc,
+};
 
 use super::{
     full_round::Evaluation,
@@ -86,7 +90,11 @@ impl<'a> PartialRound<'a> {
         rejections.sort();
         let new_rejections = new_rejections(&desired.rejections, &rejections);
         replace_rejections(&mut desired.rejections, &evaluated, rejections);
-        Round { changes: DesiredChanges::Backends(changed), new_rejections }
+        Round {
+            changes: DesiredChanges::Backends(changed),
+            new_rejections,
+            departures: BTreeMap::new(),
+        }
     }
 }
 

@@ -266,7 +266,7 @@ proptest! {
     #[test]
     fn what_is_desired_can_be_done(events in events(), node in nodes()) {
         let imports = events.iter().map(reference).filter(|o| o.kind == Kind::ServiceImport).count();
-        let DesiredState { vips, frontends, imports: reports, rejections } =
+        let DesiredState { vips, frontends, imports: reports, rejections, .. } =
             compute(&snapshot(vec![events]), &node, &DesiredState::default());
 
         for vip in &vips {

@@ -1,6 +1,8 @@
 //! What one round of the rules changed.
 
-use crate::model::{DesiredChanges, Rejection, RejectionReason};
+use std::{collections::BTreeMap, net::IpAddr};
+
+use crate::model::{Departure, DesiredChanges, Rejection, RejectionReason};
 
 /// What one round changed, compared with the round before.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -9,6 +11,8 @@ pub struct Round {
     pub changes: DesiredChanges,
     /// The rejections that the round before did not have.
     pub new_rejections: Vec<Rejection>,
+    /// VIPs in force that are not served any more.
+    pub departures: BTreeMap<IpAddr, Departure>,
 }
 
 /// The rejections in `after` that are not in `before`. Both are sorted.

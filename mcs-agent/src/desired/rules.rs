@@ -1,8 +1,13 @@
 //! The rules and their latest result. Each round is full or partial.
 
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
 use super::{
     coverage::Coverage,
-    eligibility,
+    departure, eligibility,
     full_round::{self, Evaluation},
     partial_round::PartialRound,
     round::{Round, new_rejections},
@@ -10,7 +15,7 @@ use super::{
     totals::Totals,
 };
 use crate::{
-    model::{DesiredChanges, DesiredState, LeftAloneReason, NodeContext, ServiceImport},
+    model::{Departure, DesiredChanges, DesiredState, LeftAloneReason, NodeContext, ServiceImport},
     store::{DirtyObjects, Snapshot},
 };
 
@@ -32,6 +37,26 @@ impl Rules {
     /// came. If not everything fits, frontends in force keep their room, and new ones are rejected.
     pub const fn desired(&self) -> &DesiredState {
         &self.latest.desired
+    }
+
+    /// Sets what the programs do with VIPs that are not served any more. A full round clears it.
+    pub fn set_departed(&mut self, departed: BTreeMap<IpAddr, Departure>) {
+        self.latest.desired.departed = departed;
+    }
+
+    /// The addresses among these that others than the agent can have now.
+    pub fn taken(&self, ips: BTreeSet<IpAddr>, snapshot: &Snapshot) -> BTreeSet<IpAddr> {
+        if ips.is_empty() {
+            return ips;
+        }
+        let listed = departure::listed(snapshot);
+        let endpoints = departure::endpoints(&self.latest.desired);
+        let is_taken = |ip: &IpAddr| {
+            listed.contains(ip)
+                || endpoints.contains(ip)
+                || departure::may_be_taken(*ip, &self.node)
+        };
+        ips.into_iter().filter(is_taken).collect()
     }
 
     /// The totals of all frontends after the latest round.
@@ -68,12 +93,13 @@ impl Rules {
         let latest = full_round::evaluate(snapshot, node, in_force);
         let new_rejections =
             new_rejections(&self.latest.desired.rejections, &latest.desired.rejections);
+        let departures = departure::departures(&self.latest, &latest, snapshot, node, in_force);
         self.totals = Totals::of(&latest.desired);
         self.latest = latest;
         if self.node != *node {
             self.node.clone_from(node);
         }
-        Round { changes: DesiredChanges::Everything, new_rejections }
+        Round { changes: DesiredChanges::Everything, new_rejections, departures }
     }
 
     /// Whether an import's slices now change who serves it, or the reason why it is left alone.

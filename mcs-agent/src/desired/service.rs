@@ -26,6 +26,8 @@ use crate::{
 pub(super) struct AssignedClaim {
     pub(super) claim: Claim,
     pub(super) assignment: Assignment,
+    /// Whether the import names a derived Service.
+    pub(super) has_derived_service: bool,
     /// Of the import itself.
     pub(super) problems: Vec<ObjectProblem>,
 }
@@ -56,7 +58,7 @@ impl AssignedClaim {
         vips: &BTreeMap<IpAddr, ObjectKey>,
         node: &NodeContext,
     ) -> Service<'a> {
-        let Self { claim, assignment, problems } = self;
+        let Self { claim, assignment, problems, .. } = self;
         let (slices, slice_rejections) = UsableSlices::read(snapshot.slices(&import.key), vips);
         // VIPs of one family share the backends of a port.
         let mut selections: BTreeMap<(usize, IpFamily), Selection> = BTreeMap::new();

@@ -42,6 +42,11 @@ fn parse(text: &str) -> Result<IpAddr, ObjectProblem> {
     }
 }
 
+/// Whether the address can be a VIP on this node.
+pub(super) fn is_allowed(ip: IpAddr, node: &NodeContext) -> bool {
+    check(ip, node).is_ok()
+}
+
 fn check(ip: IpAddr, node: &NodeContext) -> Result<IpAddr, ObjectProblem> {
     if let Some(class) = forbidden(ip) {
         let why = format!("is {class}; assign a unicast address");

@@ -2,7 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{desired::Rules, model::Capacity, reconcile::Realized};
+use crate::{
+    desired::Rules,
+    model::{Capacity, Departure},
+    reconcile::Realized,
+};
 
 /// How many entries of each sort the desired state has. Part of `mcs-agent status -o json`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -18,26 +22,37 @@ pub struct Usage {
     /// Backends that are kept for the UDP clients that have them. They take room that nothing else needs.
     #[serde(default)]
     pub kept: u32,
+    /// Addresses in the maps that were VIPs and were handed back.
+    #[serde(default)]
+    pub handed_back: usize,
+    /// Addresses in the maps whose imports were deleted: they are refused.
+    #[serde(default)]
+    pub gone: usize,
 }
 
 impl Usage {
     /// That of the desired state, and of the kept backends in the maps.
     pub(super) fn of(rules: &Rules, realized: &Realized) -> Self {
         let (desired, totals) = (rules.desired(), rules.totals());
+        let departed = |departure| {
+            desired.departed.values().filter(|departed| **departed == departure).count()
+        };
         Self {
             vips: desired.vips.len(),
             frontends: desired.frontends.len(),
             endpoints: totals.endpoints,
             clusters: totals.clusters.len(),
             kept: realized.kept_backends(),
+            handed_back: departed(Departure::HandedBack),
+            gone: departed(Departure::Gone),
         }
     }
 
-    /// The least capacity that has room for what is desired.
+    /// The least capacity that has room for what is desired, and for the VIPs that have departed.
     pub(super) fn capacity(self) -> Capacity {
         let count = |count| u32::try_from(count).unwrap_or(u32::MAX);
         Capacity {
-            frontends: count(self.vips.max(self.frontends)),
+            frontends: count((self.vips + self.handed_back + self.gone).max(self.frontends)),
             endpoints: count(self.endpoints),
             clusters: count(self.clusters),
         }

@@ -1,6 +1,11 @@
 //! Counting the entries of the flow table.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use mcs_common::FlowFlags;
 
 use super::{FlowEntry, FlowPair, Pairing};
 use crate::model::Protocol;
@@ -14,6 +19,8 @@ pub struct ScanTotals {
     pub halves: usize,
     /// Flows by protocol and by state.
     pub states: BTreeMap<String, BTreeMap<String, usize>>,
+    /// The VIPs that flows use which are not over.
+    pub vips: BTreeSet<IpAddr>,
     /// Flows that are over.
     pub due: Vec<FlowPair>,
 }
@@ -56,6 +63,9 @@ impl ScanTotals {
         if flow.is_due(now_ns) {
             self.due.push(*flow);
             return;
+        }
+        if flow.flow().flags & FlowFlags::PASSED == 0 {
+            self.vips.insert(flow.client().dst.to_ip());
         }
         let protocol = flow.client().protocol;
         let protocol = Protocol::from_number(protocol)

@@ -1,6 +1,6 @@
 //! One pass over the flow table: it removes the flows that are over and counts the others.
 
-use std::{io, path::Path, time::Instant};
+use std::{collections::BTreeSet, io, net::IpAddr, path::Path, time::Instant};
 
 use mcs_common::{FlowsUsed, maps};
 
@@ -13,6 +13,7 @@ pub struct FlowSweep {
     gate: FlowGate,
     evictions: EvictionRecord,
     forgotten: u64,
+    vips: BTreeSet<IpAddr>,
 }
 
 impl FlowSweep {
@@ -23,12 +24,18 @@ impl FlowSweep {
         if !table.is_empty()? {
             gate.used()?;
         }
-        Ok(Self { table, gate, evictions: EvictionRecord::open(state)?, forgotten: 0 })
+        let evictions = EvictionRecord::open(state)?;
+        Ok(Self { table, gate, evictions, forgotten: 0, vips: BTreeSet::new() })
     }
 
     /// Removes the flows that are over now, and counts the others.
     pub fn sweep(&mut self) -> io::Result<FlowUsage> {
         self.sweep_at(monotonic_ns())
+    }
+
+    /// The VIPs that flows used at the latest sweep.
+    pub const fn vips(&self) -> &BTreeSet<IpAddr> {
+        &self.vips
     }
 
     /// As [`FlowSweep::sweep`], at this instant of `CLOCK_MONOTONIC`.
@@ -40,6 +47,7 @@ impl FlowSweep {
             self.table.for_each(|entry| scan.add(entry))?;
         }
         let mut totals = scan.finish();
+        self.vips = std::mem::take(&mut totals.vips);
         for flow in &totals.due {
             let removed = self.table.forget(flow, now_ns)?;
             totals.entries = totals.entries.saturating_sub(removed);

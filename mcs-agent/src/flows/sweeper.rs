@@ -1,7 +1,9 @@
 //! The regular sweep of the flow table.
 
 use std::{
+    collections::BTreeSet,
     io,
+    net::IpAddr,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -14,11 +16,22 @@ use super::{FlowSweep, FlowUsage};
 /// As long as the shortest timeout of a flow.
 const INTERVAL: Duration = Duration::from_secs(10);
 
+/// What a sweep found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Swept {
+    /// How full the table is.
+    pub usage: FlowUsage,
+    /// The VIPs that flows use.
+    pub vips: BTreeSet<IpAddr>,
+    /// When the sweep began.
+    pub began: std::time::Instant,
+}
+
 /// Sweeps the flow table every ten seconds, on a thread of its own: a sweep of a full table takes longer than
 /// the control task may wait.
 pub struct FlowSweeper {
     sweep: Arc<Mutex<FlowSweep>>,
-    running: Option<JoinHandle<io::Result<FlowUsage>>>,
+    running: Option<JoinHandle<io::Result<Swept>>>,
     at: Instant,
 }
 
@@ -30,7 +43,7 @@ impl FlowSweeper {
     }
 
     /// Waits for the end of the next sweep. If the future is dropped before, the next call waits for the same sweep.
-    pub async fn next(&mut self) -> io::Result<FlowUsage> {
+    pub async fn next(&mut self) -> io::Result<Swept> {
         if self.running.is_none() {
             tokio::time::sleep_until(self.at).await;
         }
@@ -38,7 +51,10 @@ impl FlowSweeper {
         let running = self.running.get_or_insert_with(|| {
             let sweep = Arc::clone(sweep);
             tokio::task::spawn_blocking(move || {
-                sweep.lock().unwrap_or_else(PoisonError::into_inner).sweep()
+                let mut sweep = sweep.lock().unwrap_or_else(PoisonError::into_inner);
+                let began = std::time::Instant::now();
+                let usage = sweep.sweep()?;
+                Ok(Swept { usage, vips: sweep.vips().clone(), began })
             })
         });
         let result = running.await;

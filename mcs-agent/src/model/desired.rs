@@ -6,13 +6,15 @@ use std::{
     sync::Arc,
 };
 
-use super::{Frontend, FrontendId, ImportReport, ObjectKey, Rejection};
+use super::{Departure, Frontend, FrontendId, ImportReport, ObjectKey, Rejection};
 
 /// The VIPs and frontends that the objects ask for, and what the rules say about the objects.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DesiredState {
     /// The agent serves these addresses, and refuses every port of them that is no frontend.
     pub vips: BTreeSet<IpAddr>,
+    /// Addresses that are no VIPs any more, and that the maps keep for a while if they have them.
+    pub departed: BTreeMap<IpAddr, Departure>,
     /// The address of each is in `vips`.
     pub frontends: BTreeMap<FrontendId, Frontend>,
     /// One per ServiceImport, sorted by name.

@@ -4,7 +4,7 @@
 use std::{mem, ops::Bound};
 
 use bytemuck::Zeroable;
-use mcs_common::{Address, FrontendKey, FrontendState, select::Tables as _};
+use mcs_common::{Address, FrontendKey, FrontendState, VipMode, select::Tables as _};
 
 use super::{MapContents, MapError, MapReader, Step, pages::Pages};
 use crate::model::Capacity;
@@ -133,7 +133,7 @@ impl<W: Default> Audit<W> {
                 }
                 Part::ForeignVips => {
                     let found = maps.next_vips(&mut self.walk)?;
-                    slice.delete_foreign(found, |vip| !expected.is_vip(vip), Step::DeleteVip)
+                    slice.delete_foreign(found, |vip| expected.vip(vip).is_none(), Step::DeleteVip)
                 }
                 array => self.compare_array(array, expected, maps, capacity, room, &mut slice),
             };
@@ -200,9 +200,11 @@ impl<W: Default> Audit<W> {
     ) -> Result<bool, MapError> {
         let from = self.last_vip.map_or(Bound::Unbounded, Bound::Excluded);
         let before = slice.entries;
-        for &vip in expected.vips.range((from, Bound::Unbounded)).take(room) {
-            if !maps.has_vip(&vip)? {
-                slice.repairs.push(Step::InsertVip(vip));
+        for (&vip, &mode) in expected.vips.range((from, Bound::Unbounded)).take(room) {
+            match maps.vip_mode(&vip)? {
+                Some(found) if found == mode => {}
+                None if mode == VipMode::SERVED => slice.repairs.push(Step::InsertVip(vip)),
+                _ => slice.repairs.push(Step::SetVipMode { vip, mode }),
             }
             self.last_vip = Some(vip);
             slice.entries += 1;

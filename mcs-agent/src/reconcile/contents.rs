@@ -1,13 +1,11 @@
 //! A copy of the config maps in memory.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytemuck::Zeroable;
 use mcs_common::{
     Address, BackendRecord, BackendState, ClusterRecord, FrontendKey, FrontendState, ServiceRecord,
+    VipMode,
     select::{Arrays, Tables},
 };
 
@@ -20,8 +18,8 @@ use crate::model::Capacity;
 /// pages until one of them is written.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct MapContents {
-    /// `vips`.
-    pub vips: Arc<BTreeSet<Address>>,
+    /// `vips`: the mode of each address.
+    pub vips: Arc<BTreeMap<Address, u32>>,
     /// `frontends`.
     pub frontends: Arc<BTreeMap<FrontendKey, u32>>,
     /// `states`, by index.
@@ -83,8 +81,21 @@ impl MapContents {
                 .take(room)
                 .map(|(key, index)| Step::InsertFrontend { key: *key, index: *index }),
         );
-        steps.extend(self.vips.iter().take(room).map(|vip| Step::InsertVip(*vip)));
+        let served = self.vips_of_mode(|mode| mode == VipMode::SERVED);
+        let departed = self.vips_of_mode(|mode| mode != VipMode::SERVED);
+        let vips = served.map(|(vip, _)| Step::InsertVip(vip));
+        let vips = vips.chain(departed.map(|(vip, mode)| Step::SetVipMode { vip, mode }));
+        steps.extend(vips.take(room));
         steps
+    }
+
+    /// The VIPs whose mode is one of these.
+    pub fn vips_of_mode(
+        &self,
+        is_one: impl Fn(u32) -> bool,
+    ) -> impl Iterator<Item = (Address, u32)> {
+        let vips = self.vips.iter().map(|(vip, mode)| (*vip, *mode));
+        vips.filter(move |(_, mode)| is_one(*mode))
     }
 
     /// The entry of `services`.
@@ -124,7 +135,10 @@ impl MapContents {
                 Arc::make_mut(&mut self.frontends).insert(key, index);
             }
             Step::InsertVip(vip) => {
-                Arc::make_mut(&mut self.vips).insert(vip);
+                Arc::make_mut(&mut self.vips).insert(vip, VipMode::SERVED);
+            }
+            Step::SetVipMode { vip, mode } => {
+                Arc::make_mut(&mut self.vips).insert(vip, mode);
             }
             Step::RetireBackend { id } => self.set_state(id, BackendState::RETIRED),
             Step::KeepBackend { id } => self.set_state(id, BackendState::KEPT),
@@ -144,8 +158,8 @@ fn used<T: Copy + Zeroable>(array: &Pages<T>, entries: u32) -> impl Iterator<Ite
 }
 
 impl Tables for MapContents {
-    fn is_vip(&self, address: &Address) -> bool {
-        self.vips.contains(address)
+    fn vip(&self, address: &Address) -> Option<u32> {
+        self.vips.get(address).copied()
     }
 
     fn frontend(&self, key: &FrontendKey) -> Option<u32> {

@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 
 use mcs_common::{
-    BackendRecord, ClusterRecord, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey, ServiceRecord, text,
+    BackendRecord, ClusterRecord, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey, ServiceRecord, VipMode,
+    text,
 };
 
-use crate::model::{Frontend, FrontendId, ObjectKey, Protocol};
+use crate::model::{Departure, Frontend, FrontendId, ObjectKey, Protocol};
 
 /// The key of a frontend.
 pub fn frontend_key(id: &FrontendId) -> FrontendKey {
@@ -25,6 +26,23 @@ pub fn key_text(key: &FrontendKey) -> String {
         || format!("{}/{}", SocketAddr::new(key.vip.to_ip(), key.port), key.protocol),
         |id| id.to_string(),
     )
+}
+
+/// The mode of a VIP that has departed.
+pub const fn mode(departure: Departure) -> u32 {
+    match departure {
+        Departure::HandedBack => VipMode::HANDED_BACK,
+        Departure::Gone => VipMode::GONE,
+    }
+}
+
+/// What a mode stands for; `None` for a VIP that is served.
+pub const fn departure(mode: u32) -> Option<Departure> {
+    match mode {
+        VipMode::SERVED => None,
+        VipMode::GONE => Some(Departure::Gone),
+        _ => Some(Departure::HandedBack),
+    }
 }
 
 /// `FrontendState::flags` and `FrontendState::affinity_seconds`.

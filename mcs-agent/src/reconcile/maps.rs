@@ -33,8 +33,8 @@ pub trait MapReader: Arrays {
 
     /// Everything the maps hold. Not a snapshot: the agent may write between two reads.
     fn read_all(&self) -> Result<MapContents, MapError>;
-    /// Whether `vips` has this entry.
-    fn has_vip(&self, vip: &Address) -> Result<bool, MapError>;
+    /// The mode at this key of `vips`.
+    fn vip_mode(&self, vip: &Address) -> Result<Option<u32>, MapError>;
     /// The index at this key of `frontends`.
     fn index_of(&self, key: &FrontendKey) -> Result<Option<u32>, MapError>;
     /// The next entries of `vips`, at least one; `None` at the end.

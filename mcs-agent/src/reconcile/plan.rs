@@ -51,7 +51,7 @@ impl Pruning {
 /// Plans the steps from `realized` to `desired`. There are none if both are equal.
 ///
 /// The order:
-/// 1. Deletions, which make room.
+/// 1. Deletions, which make room. A VIP that has departed gets its new mode.
 /// 2. Frontends that get fewer backends: no more backends are in use at any time than before or after.
 /// 3. Frontends that get more.
 /// 4. New frontends: an insertion that keeps failing does not delay the changes above.
@@ -65,9 +65,8 @@ pub fn plan(desired: &DesiredState, realized: &Realized, pruning: Pruning) -> Pl
 
     let mut builder = PlanBuilder::new(desired, realized, pruning);
     builder.clear_no_name();
-    if pruning.is_on() {
-        builder.delete_vips(&vips);
-    }
+    let departed = &desired.departed;
+    builder.withdraw_vips(&vips, |vip| departed.get(&vip.to_ip()).copied(), pruning);
     builder.delete_frontends(|key| pruning.is_on() && !wanted.contains_key(key));
     change(&mut builder, &wanted, pruning);
     builder.insert_vips(&vips);

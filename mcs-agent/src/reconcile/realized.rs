@@ -5,11 +5,16 @@ mod references;
 mod restore;
 mod unconfirmed;
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use bytemuck::Zeroable;
 use mcs_common::{
     Address, BackendRecord, ClusterRecord, Extent, FrontendKey, FrontendState, ServiceRecord,
+    VipMode,
     select::{Arrays as _, Tables as _},
 };
 
@@ -18,9 +23,10 @@ use self::unconfirmed::Unconfirmed;
 use super::{
     MapContents, Step,
     allocations::Allocations,
+    convert,
     free_list::{FreeList, one},
 };
-use crate::model::Capacity;
+use crate::model::{Capacity, Departure};
 
 /// What the maps hold as far as the agent knows, and which entries are free.
 #[derive(Clone, Debug)]
@@ -63,9 +69,25 @@ impl Realized {
         &self.contents
     }
 
-    /// Whether the address is a VIP in the maps.
+    /// Whether the address is a VIP in the maps that is served.
     pub fn has_vip(&self, ip: IpAddr) -> bool {
-        self.contents.vips.contains(&Address::from(ip))
+        self.contents.vip(&ip.into()) == Some(VipMode::SERVED)
+    }
+
+    /// Whether the maps have the address, served or not.
+    pub fn knows_vip(&self, ip: IpAddr) -> bool {
+        self.contents.vips.contains_key(&Address::from(ip))
+    }
+
+    /// What the maps say of an address that was a VIP.
+    pub fn departure(&self, ip: IpAddr) -> Option<Departure> {
+        self.contents.vip(&ip.into()).and_then(convert::departure)
+    }
+
+    /// Every VIP in the maps that is not served any more.
+    pub fn departed(&self) -> BTreeMap<IpAddr, Departure> {
+        let vips = self.contents.vips.iter();
+        vips.filter_map(|(vip, mode)| Some((vip.to_ip(), convert::departure(*mode)?))).collect()
     }
 
     /// How many backends a reader can reach, in all frontends together.
@@ -78,11 +100,13 @@ impl Realized {
         u32::try_from(self.kept.len()).unwrap_or(u32::MAX)
     }
 
-    /// How much of the capacity is in use. Clusters are not counted.
+    /// How much of the capacity is in use. Clusters are not counted, and neither are VIPs that have departed: they make
+    /// room.
     pub fn used(&self) -> Capacity {
         let count = |count| u32::try_from(count).unwrap_or(u32::MAX);
+        let served = self.contents.vips_of_mode(|mode| mode == VipMode::SERVED).count();
         Capacity {
-            frontends: count(self.contents.vips.len().max(self.contents.frontends.len())),
+            frontends: count(served.max(self.contents.frontends.len())),
             endpoints: self.endpoints.saturating_add(self.kept_backends()),
             clusters: 0,
         }
@@ -173,7 +197,7 @@ impl Realized {
     /// Updates the model after a step that succeeded.
     pub(super) fn record_success(&mut self, step: &Step) {
         match *step {
-            Step::DeleteVip(vip) | Step::InsertVip(vip) => {
+            Step::DeleteVip(vip) | Step::InsertVip(vip) | Step::SetVipMode { vip, .. } => {
                 self.unconfirmed.vips.remove(&vip);
             }
             Step::DeleteFrontend(key) => self.withdraw(&key),

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use mcs_common::{
-    Address, BackendRecord, ClusterRecord, Extent, FrontendKey, FrontendState, ServiceRecord, maps,
+    Address, BackendRecord, ClusterRecord, Extent, FrontendKey, FrontendState, ServiceRecord,
+    VipMode, maps,
 };
 
 /// One write to the maps, as plain data.
@@ -84,8 +85,16 @@ pub enum Step {
         /// Index into `states`, complete.
         index: u32,
     },
-    /// Inserts into `vips`, never over an entry (`BPF_NOEXIST`). A present entry counts as success.
+    /// Inserts into `vips` as served, never over an entry (`BPF_NOEXIST`). The same entry counts as success.
     InsertVip(Address),
+    /// Stores the mode of an address in `vips`, or inserts it. A look-up that runs meanwhile can miss the entry: for
+    /// one packet or connection the address is no VIP.
+    SetVipMode {
+        /// The address.
+        vip: Address,
+        /// A value of [`VipMode`].
+        mode: u32,
+    },
     /// Stores `RETIRED` to [`BackendRecord::state`]: the rest stays, since readers that hold
     /// the former block still use it.
     RetireBackend {
@@ -111,7 +120,7 @@ impl Step {
     /// The map written, by its name in [`mcs_common::maps`]; `None` for [`Step::WaitForReaders`].
     pub const fn map(&self) -> Option<&'static str> {
         match self {
-            Self::DeleteVip(_) | Self::InsertVip(_) => Some(maps::VIPS),
+            Self::DeleteVip(_) | Self::InsertVip(_) | Self::SetVipMode { .. } => Some(maps::VIPS),
             Self::DeleteFrontend(_) | Self::InsertFrontend { .. } => Some(maps::FRONTENDS),
             Self::WriteService { .. } => Some(maps::SERVICES),
             Self::WriteCluster { .. } => Some(maps::CLUSTERS),
@@ -148,6 +157,11 @@ impl fmt::Display for Step {
                 write!(f, "insert {} at index {index}", super::convert::key_text(key))
             }
             Self::InsertVip(vip) => write!(f, "insert {}", vip.to_ip()),
+            Self::SetVipMode { vip, mode } => match *mode {
+                VipMode::SERVED => write!(f, "serve {}", vip.to_ip()),
+                VipMode::GONE => write!(f, "refuse {}", vip.to_ip()),
+                _ => write!(f, "hand back {}", vip.to_ip()),
+            },
             Self::RetireBackend { id } => write!(f, "retire backend {id}"),
             Self::KeepBackend { id } => write!(f, "keep backend {id}"),
             Self::ResumeBackend { id } => write!(f, "resume backend {id}"),

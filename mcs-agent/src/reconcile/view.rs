@@ -8,16 +8,16 @@ use std::{
 };
 
 use mcs_common::{
-    Address, BackendRecord, BackendState, Extent, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey,
+    BackendRecord, BackendState, Extent, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey, VipMode,
     select::{self, FrontendMatch, Lookup, Tables as _},
 };
 use serde::Serialize;
 
 use super::{
     MapContents,
-    convert::{backend_address, cluster_name, frontend_id, key_text, service_key},
+    convert::{backend_address, cluster_name, departure, frontend_id, key_text, service_key},
 };
-use crate::model::{FrontendId, ObjectKey};
+use crate::model::{Departure, FrontendId, ObjectKey};
 
 /// What clients find in the config maps. Displays without positions (index, slots, ids, generations);
 /// equality includes them.
@@ -32,8 +32,10 @@ use crate::model::{FrontendId, ObjectKey};
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MapView {
-    /// All VIPs, also those without ports.
+    /// All VIPs that are served, also those without ports.
     pub vips: BTreeSet<IpAddr>,
+    /// The addresses that were VIPs.
+    pub departed: BTreeMap<IpAddr, Departure>,
     /// The frontends whose entries are consistent.
     pub frontends: BTreeMap<FrontendId, FrontendView>,
     /// Entries that contradict each other, in words. A reader that is not the agent may see some that
@@ -96,8 +98,13 @@ pub struct BackendView {
 impl MapView {
     /// Looks up every frontend.
     pub fn of(contents: &MapContents) -> Self {
-        let vips = contents.vips.iter().map(Address::to_ip).collect();
-        let mut view = Self { vips, ..Self::default() };
+        let mut view = Self::default();
+        for (vip, mode) in contents.vips.iter() {
+            match departure(*mode) {
+                None => _ = view.vips.insert(vip.to_ip()),
+                Some(departure) => _ = view.departed.insert(vip.to_ip(), departure),
+            }
+        }
         let mut kept = kept_backends(contents);
         for key in contents.frontends.keys() {
             if let Some(mut frontend) = FrontendView::look_up(contents, key, &mut view.faults) {
@@ -128,7 +135,7 @@ impl FrontendView {
                 fault("the state at its index is not its own".to_owned());
                 return None;
             }
-            Lookup::Miss | Lookup::UnknownPort => return None,
+            Lookup::Miss | Lookup::Gone | Lookup::UnknownPort => return None,
         };
         let import = service_key(&contents.service(state.service));
         if import.name.is_empty() {
@@ -136,7 +143,7 @@ impl FrontendView {
         }
         let backends = backends(contents, index, state.extent, fault);
         let status = match backends.is_empty() {
-            _ if !contents.is_vip(&key.vip) => FrontendStatus::Inactive,
+            _ if contents.vip(&key.vip) != Some(VipMode::SERVED) => FrontendStatus::Inactive,
             true => FrontendStatus::Refusing,
             false => FrontendStatus::Ready,
         };
@@ -263,6 +270,9 @@ impl fmt::Display for MapView {
             for (id, frontend) in self.frontends.iter().filter(|(id, _)| id.ip == *vip) {
                 writeln!(f, "  {}/{} {frontend}", id.port, id.protocol)?;
             }
+        }
+        for (vip, departure) in &self.departed {
+            writeln!(f, "{departure} {vip}")?;
         }
         for (id, frontend) in &self.frontends {
             if frontend.state == FrontendStatus::Inactive {

@@ -13,6 +13,7 @@ use aya_ebpf::{
 };
 use mcs_common::{
     BackendRef, Counter, Flow, FlowEvictions, FlowFlags, FlowState, FlowsUsed, Seen, Tuple,
+    VipMode,
     select::{Choice, recall},
 };
 
@@ -221,11 +222,14 @@ pub(crate) fn find_for_pod(scratch: &mut Scratch, flags: u32) -> Option<FlowPoin
 /// Whether a packet with these TCP flags continues the flow in `scratch`.
 ///
 /// A TCP connection keeps a removed backend until it ends. A SYN, and any UDP datagram, needs a backend
-/// of the current set.
+/// of the current set. A VIP that is not served has no set: see [`continues_departed`].
 #[inline(always)]
 fn continues(scratch: &mut Scratch, flags: u32) -> bool {
     if scratch.flow.is_reply() {
         return true;
+    }
+    if scratch.mode != VipMode::SERVED {
+        return continues_departed(scratch, flags);
     }
     if scratch.flow.to.protocol == protocol::TCP {
         if flags & (Seen::SYN | Seen::ACK) != Seen::SYN {
@@ -246,6 +250,21 @@ fn continues(scratch: &mut Scratch, flags: u32) -> bool {
     // Flows outlive the config maps. Config maps that were replaced assign the same ids again.
     let to = &scratch.flow.to;
     choice.backend.addr == to.dst && choice.backend.port == to.dst_port
+}
+
+/// Whether a packet continues the flow in `scratch`, which is to a VIP that was handed back or has gone.
+///
+/// A TCP connection goes on until it ends; a SYN begins another. UDP goes on while the backend answers: nobody
+/// tells the agent any more when the backend ends.
+#[inline(always)]
+fn continues_departed(scratch: &mut Scratch, flags: u32) -> bool {
+    let protocol = scratch.flow.to.protocol;
+    if protocol == protocol::TCP {
+        return flags & (Seen::SYN | Seen::ACK) != Seen::SYN;
+    }
+    let OppositeEntry::SameFlow(reply) = find_opposite(scratch) else { return false };
+    let state = FlowState::of(protocol, scratch.flow.seen, reply.seen());
+    now_ns().saturating_sub(reply.last_seen_ns()) < state.timeout_ns(protocol)
 }
 
 /// Deletes the flow in `scratch`, so that another one can begin with the same tuple.

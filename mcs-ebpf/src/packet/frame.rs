@@ -44,6 +44,9 @@ pub(crate) const fn bytes_of<T>() -> u32 {
     bytes
 }
 
+/// What [`Frame::redirect_back`] returns if the link addresses cannot be swapped: no verdict of `bpf_redirect`.
+pub(crate) const NOT_REDIRECTED: i32 = 0;
+
 /// The kernel could not read or write the packet at this offset.
 pub(crate) struct OutOfBounds;
 
@@ -147,14 +150,27 @@ impl<L: LinkLayer> Frame<L> {
     /// Sends the packet back out of its device, to the link address it came from. Returns the verdict.
     #[inline(always)]
     pub(crate) fn send_back(&self) -> Result<i32, OutOfBounds> {
+        match self.redirect_back(0) {
+            NOT_REDIRECTED => Err(OutOfBounds),
+            verdict => Ok(verdict),
+        }
+    }
+
+    /// Swaps the link addresses and redirects the packet to its device: out of it, or with `BPF_F_INGRESS` into
+    /// the node as if the device had received it. Returns the verdict, or [`NOT_REDIRECTED`]. (Not a `Result`: LLVM
+    /// copies registers that a failure never set, and the verifier rejects that.)
+    #[inline(always)]
+    pub(crate) fn redirect_back(&self, flags: u64) -> i32 {
         if L::HEADER != 0 {
             // Destination and source address, six bytes each.
-            let [to, from]: [[u16; 3]; 2] = self.load(0)?;
-            self.store(0, &[from, to], 0)?;
+            let Ok([to, from]) = self.load::<[[u16; 3]; 2]>(0) else { return NOT_REDIRECTED };
+            if self.store(0, &[from, to], 0).is_err() {
+                return NOT_REDIRECTED;
+            }
         }
         // SAFETY: the helper takes no pointer.
         #[expect(clippy::cast_possible_truncation, reason = "an action")]
-        let verdict = unsafe { bpf_redirect(self.device(), 0) } as i32;
-        Ok(verdict)
+        let verdict = unsafe { bpf_redirect(self.device(), flags) } as i32;
+        verdict
     }
 }

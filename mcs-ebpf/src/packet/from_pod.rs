@@ -2,7 +2,7 @@
 
 use aya_ebpf::programs::TcContext;
 use mcs_common::{
-    Counter, FlowFlags, FrontendKey,
+    Counter, FlowFlags, FrontendKey, VipMode,
     select::{Lookup, Tables as _, lookup_port},
 };
 
@@ -15,7 +15,7 @@ use super::{
     refuse::refuse,
     rewrite::rewrite,
     transport,
-    verdict::{NEXT, drop_counted},
+    verdict::{NEXT, drop_counted, drop_or_pass},
 };
 use crate::{
     counters::count,
@@ -37,17 +37,21 @@ pub(crate) fn from_pod<L: LinkLayer>(ctx: TcContext) -> i32 {
 #[inline(always)]
 fn check_destination<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
     match F::destination(frame) {
-        Ok(destination) if ConfigMaps.is_vip(&destination) => to_vip::<F, L>(frame),
-        _ => NEXT,
+        Ok(destination) => match ConfigMaps.vip(&destination) {
+            Some(mode) => to_vip::<F, L>(frame, mode),
+            None => NEXT,
+        },
+        Err(_) => NEXT,
     }
 }
 
 #[inline(always)]
-fn to_vip<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
+fn to_vip<F: IpVersion, L: LinkLayer>(frame: &Frame<L>, mode: u32) -> i32 {
     let Some(scratch) = scratch() else { return drop_counted(Counter::PacketDroppedFailed) };
     let Ok(header) = F::parse(frame, frame.l3, false, &mut scratch.tuple) else {
-        return drop_counted(Counter::PacketDroppedMalformed);
+        return drop_or_pass(mode, Counter::PacketDroppedMalformed);
     };
+    scratch.mode = mode;
     let (header, l3) = header.reload(frame.l3, &mut scratch.header);
     let frame = &frame.at(l3);
     if header.fragment == FragmentPosition::Later {
@@ -57,26 +61,29 @@ fn to_vip<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
                 verdict
             }
             Some(Err(_)) => drop_counted(Counter::PacketDroppedFailed),
-            None => drop_counted(Counter::PacketDroppedFragment),
+            None => drop_or_pass(mode, Counter::PacketDroppedFragment),
         };
     }
     if header.protocol == F::ICMP {
-        return icmp::to_vip::<F, L>(frame, &header, scratch);
+        return icmp::to_vip::<F, L>(frame, &header, scratch, mode);
     }
     let mut flags = 0;
     let answer = match header.protocol {
         protocol::TCP | protocol::UDP => {
             let Ok(read) = transport::read(frame, &header, &mut scratch.tuple) else {
-                return drop_counted(Counter::PacketDroppedMalformed);
+                return drop_or_pass(mode, Counter::PacketDroppedMalformed);
             };
             flags = read;
             resolve(flags)
         }
-        protocol::SCTP => Counter::PacketRefusedSctp as u32,
-        _ => return drop_counted(Counter::PacketDroppedProtocol),
+        protocol::SCTP if !VipMode::passes(mode) => Counter::PacketRefusedSctp as u32,
+        _ => return drop_or_pass(mode, Counter::PacketDroppedProtocol),
     };
     if answer == FOUND {
         translate::<F, L>(frame, &header)
+    } else if answer == PASS {
+        fragments::forget::<F>(&header, scratch);
+        NEXT
     } else {
         refuse::<F, L>(frame, &header, flags, answer)
     }
@@ -105,6 +112,8 @@ extern "C" fn resolve(flags: u32) -> u32 {
 const FOUND: u32 = u32::MAX;
 /// Their return value when another attempt may begin a flow.
 const AGAIN: u32 = u32::MAX - 1;
+/// The return value of [`find`] when the packet passes unchanged.
+const PASS: u32 = u32::MAX - 2;
 
 /// Stores the packet's flow in `Scratch::flow`, or else its frontend in `Scratch::frontend`. Returns
 /// [`FOUND`], [`AGAIN`], or the [`Counter`] of the failure.
@@ -116,11 +125,20 @@ extern "C" fn find(flags: u32) -> u32 {
     let Some(scratch) = scratch() else { return Counter::PacketDroppedFailed as u32 };
     match flows::find_for_client(scratch, flags) {
         ClientFlow::Found => return FOUND,
-        ClientFlow::Unknown if flows::is_foreign(scratch, flags) => {
+        ClientFlow::Unknown
+            if scratch.mode == VipMode::SERVED && flows::is_foreign(scratch, flags) =>
+        {
             flows::pass(scratch, flags);
             return FOUND;
         }
         ClientFlow::Unknown | ClientFlow::Ended => {}
+    }
+    if scratch.mode != VipMode::SERVED {
+        return if VipMode::passes(scratch.mode) {
+            PASS
+        } else {
+            Counter::PacketRefusedGone as u32
+        };
     }
     let Scratch { tuple, .. } = scratch;
     let key = FrontendKey::new(tuple.dst, tuple.dst_port, tuple.protocol);
@@ -130,7 +148,9 @@ extern "C" fn find(flags: u32) -> u32 {
             AGAIN
         }
         Lookup::Inconsistent => Counter::PacketRefusedInconsistent as u32,
-        Lookup::Miss | Lookup::UnknownPort => Counter::PacketRefusedUnknownPort as u32,
+        Lookup::Miss | Lookup::Gone | Lookup::UnknownPort => {
+            Counter::PacketRefusedUnknownPort as u32
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use core::borrow::Borrow as _;
 
-use mcs_common::{Counter, FlowFlags, Tuple};
+use mcs_common::{Counter, FlowFlags, Tuple, VipMode};
 
 use super::{
     flows,
@@ -10,7 +10,7 @@ use super::{
     ip::{FragmentPosition, IpHeader, IpVersion, checksum_difference, fold, protocol},
     rewrite::{addresses, ports, replace_l4},
     transport::checksum_offset,
-    verdict::{NEXT, drop_counted},
+    verdict::{NEXT, drop_counted, drop_or_pass},
 };
 use crate::{counters::count, per_cpu::Scratch};
 
@@ -25,14 +25,15 @@ pub(crate) fn to_vip<F: IpVersion, L: LinkLayer>(
     frame: &Frame<L>,
     header: &IpHeader,
     scratch: &mut Scratch,
+    mode: u32,
 ) -> i32 {
     if header.fragment != FragmentPosition::Unfragmented {
-        return drop_counted(Counter::PacketDroppedIcmp);
+        return drop_or_pass(mode, Counter::PacketDroppedIcmp);
     }
     let Ok(kind) = kind(frame, header) else {
-        return drop_counted(Counter::PacketDroppedMalformed);
+        return drop_or_pass(mode, Counter::PacketDroppedMalformed);
     };
-    if kind == F::ECHO_REQUEST {
+    if kind == F::ECHO_REQUEST && mode == VipMode::SERVED {
         return match answer_echo::<F, L>(frame, header, &scratch.tuple) {
             Ok(verdict) => {
                 count(Counter::EchoAnswered);
@@ -42,10 +43,10 @@ pub(crate) fn to_vip<F: IpVersion, L: LinkLayer>(
         };
     }
     if !F::is_error(kind) {
-        return drop_counted(Counter::PacketDroppedIcmp);
+        return drop_or_pass(mode, Counter::PacketDroppedIcmp);
     }
     let Some(inner) = quoted::<F, L>(frame, header, header.l4 + HEADER, scratch) else {
-        return drop_counted(Counter::PacketDroppedIcmp);
+        return drop_or_pass(mode, Counter::PacketDroppedIcmp);
     };
     let flow = flows::find(&scratch.opposite_key);
     if let Some(flow) = flow {

@@ -5,14 +5,14 @@ use core::{borrow::Borrow as _, ptr};
 
 use aya_ebpf::{
     EbpfContext as _,
-    bindings::{BPF_F_RECOMPUTE_CSUM, bpf_adj_room_mode::BPF_ADJ_ROOM_MAC},
+    bindings::{BPF_F_INGRESS, BPF_F_RECOMPUTE_CSUM, bpf_adj_room_mode::BPF_ADJ_ROOM_MAC},
     helpers::{bpf_skb_adjust_room, bpf_skb_change_tail},
 };
 use mcs_common::{Counter, Seen, Tuple};
 
 use super::{
     flows::now_ns,
-    frame::{Frame, LinkLayer, OutOfBounds, bytes_of},
+    frame::{Frame, LinkLayer, NOT_REDIRECTED, OutOfBounds, bytes_of},
     ip::{FragmentPosition, IpHeader, IpVersion, checksum_difference, fold, protocol},
     rewrite::{addresses, replace_l4},
     verdict::DROP,
@@ -38,6 +38,30 @@ pub(crate) fn refuse<F: IpVersion, L: LinkLayer>(
     flags: u32,
     reason: u32,
 ) -> i32 {
+    answer_into::<F, L>(frame, header, flags, reason, 0)
+}
+
+/// Answers a packet that leaves the node as [`refuse`] does. The answer enters the node as if the device had
+/// received it: connection tracking assigns it to the packet's connection, and reverses a masquerade.
+#[inline(always)]
+pub(crate) fn refuse_leaving<F: IpVersion, L: LinkLayer>(
+    frame: &Frame<L>,
+    header: &IpHeader,
+    flags: u32,
+    reason: u32,
+) -> i32 {
+    answer_into::<F, L>(frame, header, flags, reason, BPF_F_INGRESS.into())
+}
+
+/// Answers a packet, by a redirect with these flags.
+#[inline(always)]
+fn answer_into<F: IpVersion, L: LinkLayer>(
+    frame: &Frame<L>,
+    header: &IpHeader,
+    flags: u32,
+    reason: u32,
+    redirect: u64,
+) -> i32 {
     count_at(reason);
     let Some(scratch) = scratch() else { return DROP };
     let tcp = header.protocol == protocol::TCP;
@@ -58,8 +82,11 @@ pub(crate) fn refuse<F: IpVersion, L: LinkLayer>(
     } else {
         unreachable::<F, L>(frame, header, scratch)
     };
-    if let Ok(verdict) = answer.and_then(|()| frame.send_back()) {
-        return verdict;
+    if answer.is_ok() {
+        let verdict = frame.redirect_back(redirect);
+        if verdict != NOT_REDIRECTED {
+            return verdict;
+        }
     }
     count(Counter::RefusalSilent);
     DROP

@@ -1,31 +1,62 @@
-//! Program `uplink`: no packet to a VIP leaves the node.
+//! Program `uplink`: no packet to a VIP of ours leaves the node.
 
 use aya_ebpf::programs::TcContext;
-use mcs_common::{Counter, select::Tables as _};
+use mcs_common::{Counter, VipMode, select::Tables as _};
 
 use super::{
     frame::{Frame, IPV4, IPV6, LinkLayer},
-    ip::{IpVersion, Ipv4, Ipv6},
+    ip::{FragmentPosition, IpVersion, Ipv4, Ipv6, protocol},
+    refuse::refuse_leaving,
+    transport,
     verdict::{NEXT, drop_counted},
 };
-use crate::maps::ConfigMaps;
+use crate::maps::{ConfigMaps, scratch};
 
 /// Decides about a packet that leaves the node.
 #[inline(always)]
 pub(crate) fn uplink<L: LinkLayer>(ctx: TcContext) -> i32 {
     let frame = Frame::<L>::new(ctx);
     match frame.ethertype {
-        IPV4 => drop_vip::<Ipv4, L>(&frame),
-        IPV6 => drop_vip::<Ipv6, L>(&frame),
+        IPV4 => check_destination::<Ipv4, L>(&frame),
+        IPV6 => check_destination::<Ipv6, L>(&frame),
         _ => NEXT,
     }
 }
 
 /// Drops a packet to a VIP: no hook has translated it, and no router outside knows the address.
+///
+/// A packet to a VIP that was handed back passes: a dataplane outside of this node may serve the address.
 #[inline(always)]
-fn drop_vip<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
-    match F::destination(frame) {
-        Ok(destination) if ConfigMaps.is_vip(&destination) => drop_counted(Counter::LeakPrevented),
+fn check_destination<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
+    let Ok(destination) = F::destination(frame) else { return NEXT };
+    match ConfigMaps.vip(&destination) {
+        Some(VipMode::SERVED) => drop_counted(Counter::LeakPrevented),
+        Some(VipMode::GONE) => refuse_gone::<F, L>(frame),
         _ => NEXT,
     }
+}
+
+/// Refuses a packet to a VIP whose import has gone. What cannot be answered is dropped.
+#[inline(always)]
+fn refuse_gone<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
+    let Some(scratch) = scratch() else { return drop_counted(Counter::LeakPrevented) };
+    let Ok(header) = F::parse(frame, frame.l3, false, &mut scratch.tuple) else {
+        return drop_counted(Counter::LeakPrevented);
+    };
+    let (header, l3) = header.reload(frame.l3, &mut scratch.header);
+    let frame = &frame.at(l3);
+    if header.fragment == FragmentPosition::Later {
+        return drop_counted(Counter::LeakPrevented);
+    }
+    let flags = match header.protocol {
+        protocol::TCP | protocol::UDP => {
+            let Ok(flags) = transport::read(frame, &header, &mut scratch.tuple) else {
+                return drop_counted(Counter::LeakPrevented);
+            };
+            flags
+        }
+        protocol::SCTP => 0,
+        _ => return drop_counted(Counter::LeakPrevented),
+    };
+    refuse_leaving::<F, L>(frame, &header, flags, Counter::PacketRefusedGone as u32)
 }

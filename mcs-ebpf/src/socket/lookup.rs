@@ -26,6 +26,7 @@ pub(crate) fn frontend<F: HookFamily>(
             Err(ALLOW)
         }
         _ if ctx.is_left_alone() => Err(ALLOW),
+        Lookup::Gone => Err(refuse(Counter::RefusedGone)),
         // The agent's self-test connects to port 0 and expects a refusal.
         Lookup::UnknownPort if destination.port == 0 => Err(refuse_uncounted()),
         Lookup::UnknownPort => Err(refuse(Counter::RefusedUnknownPort)),

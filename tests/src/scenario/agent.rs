@@ -1,8 +1,10 @@
 //! The agent without its threads: the engine between a manifests directory and watched maps.
 
 use std::{
+    collections::BTreeSet,
+    net::IpAddr,
     path::PathBuf,
-    time::{Instant, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use anyhow::{bail, ensure};
@@ -25,6 +27,8 @@ use super::{
 
 /// Rounds after which a change must have arrived.
 const PATIENCE: u32 = 1000;
+/// How long the agent takes to look at the flows.
+const SWEEP: Duration = Duration::from_secs(1);
 
 /// The engine, with what it reads and what it writes.
 pub(super) struct Agent<M> {
@@ -36,6 +40,8 @@ pub(super) struct Agent<M> {
     /// What the latest plan had no room for.
     pub(super) deferred: Vec<Deferred>,
     maps: FaultyMaps<Watched<M>>,
+    /// The VIPs that flows use.
+    pub(super) flows: BTreeSet<IpAddr>,
     now: Instant,
     random: Rng,
 }
@@ -59,6 +65,7 @@ impl<M: Backing> Agent<M> {
             deferred: Vec::new(),
             node,
             maps,
+            flows: BTreeSet::new(),
             now: Instant::now(),
             random: Rng::with_seed(faults.seed),
         })
@@ -72,6 +79,11 @@ impl<M: Backing> Agent<M> {
         self.node = node.clone();
         self.engine.set_node(node);
         Ok(())
+    }
+
+    /// Time passes.
+    pub(super) fn wait(&mut self, time: Duration) {
+        self.now += time;
     }
 
     /// Another agent takes over what this one leaves.
@@ -95,7 +107,11 @@ impl<M: Backing> Agent<M> {
             if round.plan.steps.is_empty() {
                 ensure!(rest.steps.is_empty(), "something was left out of a plan: {rest:?}");
                 ensure!(self.view()? == self.believed()?, "the agent errs");
-                return Ok(());
+                self.now += SWEEP;
+                if !self.engine.note_flows(&self.flows, self.now, self.now) {
+                    return Ok(());
+                }
+                continue;
             }
             if round.plan.deferred.is_empty() {
                 ensure!(rest == Plan::default(), "a plan leaves something to do: {rest:?}");

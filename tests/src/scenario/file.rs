@@ -1,8 +1,11 @@
 //! Parses scenario files, and writes the outcomes into them.
 
 use std::{
+    collections::BTreeSet,
     fs,
+    net::IpAddr,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::{Context as _, bail, ensure};
@@ -47,6 +50,10 @@ pub(super) enum Step {
     Restart,
     /// The agent dies at one of the writes that what happened calls for, and a new one takes over.
     Crash,
+    /// Flows of the packet path use these VIPs from now on, and no others.
+    Flows { vips: BTreeSet<IpAddr> },
+    /// Time passes.
+    Wait(Duration),
     /// The agent has done all it can: this is what there is now.
     Expect,
     /// The agent has done all it can: all is as it was at the last [`Step::Expect`].
@@ -147,13 +154,21 @@ impl Step {
             }
             ["expect"] => return Ok(Self::Expect),
             ["delete", file] => Self::Delete { file: file_name(file)? },
+            ["flows", ref vips @ ..] => {
+                let vips = vips.iter().map(|vip| vip.parse()).collect::<Result<_, _>>();
+                Self::Flows { vips: vips.context("a VIP is no address")? }
+            }
+            ["wait", seconds] => {
+                let seconds = seconds.parse().context("`wait` takes seconds")?;
+                Self::Wait(Duration::from_secs(seconds))
+            }
             ["try", "once"] => Self::TryOnce,
             ["restart"] => Self::Restart,
             ["crash"] => Self::Crash,
             ["expect", "no", "change"] => Self::ExpectNoChange,
             _ => bail!(
-                "`{marker}` is none of node, write FILE, delete FILE, try once, restart, crash, \
-                 expect and expect no change"
+                "`{marker}` is none of node, write FILE, delete FILE, flows VIP..., wait SECONDS, try \
+                 once, restart, crash, expect and expect no change"
             ),
         };
         ensure!(body.is_empty(), "`{marker}` takes no text");

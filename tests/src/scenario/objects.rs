@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use anyhow::{Context as _, ensure};
+use mcs_agent::engine::REFUSED_FOR;
 use mcs_agent::{
     model::{Capacity, NodeContext},
     source::ReadScope,
@@ -148,6 +149,9 @@ impl Story {
                 let _ = fs::remove_file(directory.path().join(file));
             }
         }
+        agent.settle()?;
+        // The fresh agent knows no VIP that has gone.
+        agent.wait(REFUSED_FOR);
         agent.settle()?;
         assert_unharmed(&agent)?;
         if self.capacity != AMPLE || !agent.engine.source().problems.is_empty() {

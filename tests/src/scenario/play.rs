@@ -32,6 +32,8 @@ pub(super) fn play<M: Backing>(
             Step::Delete { file } => {
                 fs::remove_file(directory.join(file)).with_context(context)?;
             }
+            Step::Flows { vips } => agent.flows.clone_from(vips),
+            Step::Wait(time) => agent.wait(*time),
             Step::TryOnce => agent.try_once().with_context(context)?,
             Step::Restart => agent.restart().with_context(context)?,
             Step::Crash => agent.crash().with_context(context)?,

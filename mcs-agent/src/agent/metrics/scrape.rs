@@ -19,7 +19,7 @@ use crate::{
     dataplane::read_counters,
     devices::Role,
     loader::{CONFIG_MAPS, Pins, Tampering},
-    model::{Capacity, ImportState},
+    model::{Capacity, Departure, ImportState},
 };
 
 /// The most source clusters with their own series: the first by name. [`OTHER`] counts the backends of all others.
@@ -134,6 +134,15 @@ fn realized(families: &mut Families, report: &Report) -> Result<()> {
         ImportState::ALL.map(|state| ([state.to_string()], figure(imports(state)))),
     )?;
     families.gauge("mcs_vips", "ClusterSetIPs in the maps", figure(report.usage.vips))?;
+    families.gauges(
+        "mcs_vips_departed",
+        "Addresses in the maps that were ClusterSetIPs: handed back, or refused since their import has gone",
+        ["state"],
+        [
+            ([Departure::HandedBack.name()], figure(report.usage.handed_back)),
+            ([Departure::Gone.name()], figure(report.usage.gone)),
+        ],
+    )?;
     let ready = report.usage.frontends.saturating_sub(report.refusing);
     families.gauges(
         "mcs_frontends",

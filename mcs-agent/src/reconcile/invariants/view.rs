@@ -6,7 +6,7 @@ use std::{
 };
 
 use mcs_common::{
-    Address, BackendState, Extent, FrontendKey,
+    Address, BackendState, Extent, FrontendKey, VipMode,
     select::{self, Choice, Lookup, Tables},
 };
 
@@ -45,7 +45,7 @@ impl View {
     pub(super) fn of(dump: &MapContents) -> Self {
         let entry = |key: &FrontendKey| (*key, Entry::of(dump, key));
         Self {
-            vips: dump.vips.as_ref().clone(),
+            vips: dump.vips_of_mode(|mode| mode == VipMode::SERVED).map(|(vip, _)| vip).collect(),
             entries: dump.frontends.keys().map(entry).collect(),
         }
     }
@@ -115,7 +115,7 @@ impl Entry {
 /// What the production reader makes of a destination.
 pub(super) fn outcome(tables: &impl Tables, dump: &MapContents, key: &FrontendKey) -> Outcome {
     match select::lookup(tables, key) {
-        Lookup::Miss => Outcome::Miss,
+        Lookup::Miss | Lookup::Gone => Outcome::Miss,
         Lookup::UnknownPort => Outcome::UnknownPort,
         Lookup::Inconsistent => Outcome::Inconsistent,
         Lookup::Found(found) => {

@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::BTreeSet};
 use bytemuck::Zeroable;
 use mcs_common::{
     Address, BackendRecord, BackendState, ClusterRecord, Extent, FrontendKey, FrontendState,
-    ServiceRecord,
+    ServiceRecord, VipMode, select::Tables as _,
 };
 
 use super::{
@@ -14,10 +14,10 @@ use super::{
     placement::Placement,
 };
 use crate::{
-    model::{self, DesiredState},
+    model::{self, Departure, DesiredState},
     reconcile::{
         Realized, Step,
-        convert::{attributes, backend_address, cluster_record, service_record},
+        convert::{self, attributes, backend_address, cluster_record, service_record},
     },
 };
 
@@ -118,13 +118,26 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// Deletes all VIPs but these.
-    pub(super) fn delete_vips(&mut self, wanted: &BTreeSet<Address>) {
-        let gone: Vec<Address> =
-            self.realized.contents().vips.difference(wanted).copied().collect();
-        for vip in gone {
-            self.push(Step::DeleteVip(vip));
-        }
+    /// Deletes all VIPs but these and the departed ones, and sets the mode of the departed ones. Without pruning,
+    /// served VIPs stay served. A write that failed is repeated: the frontends go only after it.
+    pub(super) fn withdraw_vips(
+        &mut self,
+        wanted: &BTreeSet<Address>,
+        departed: impl Fn(&Address) -> Option<Departure>,
+        pruning: Pruning,
+    ) {
+        let unconfirmed = self.realized.unconfirmed_vips();
+        let may_change = |mode| pruning.is_on() || mode != VipMode::SERVED;
+        let vips = self.realized.contents().vips_of_mode(may_change);
+        let steps: Vec<Step> = vips
+            .filter(|(vip, _)| !wanted.contains(vip))
+            .filter_map(|(vip, mode)| match departed(&vip).map(convert::mode) {
+                Some(wanted) if wanted == mode && !unconfirmed.contains(&vip) => None,
+                Some(mode) => Some(Step::SetVipMode { vip, mode }),
+                None => Some(Step::DeleteVip(vip)),
+            })
+            .collect();
+        steps.into_iter().for_each(|step| self.push(step));
     }
 
     /// Deletes the frontends for which `is_gone`, and all damaged ones: a refusal is better than a wrong
@@ -150,16 +163,22 @@ impl<'a> PlanBuilder<'a> {
         self.keep_or_retire();
     }
 
-    /// Inserts the missing VIPs, and those that a failed write may have inserted or deleted.
+    /// Inserts the missing VIPs, and repeats failed writes of VIPs that may have taken effect.
     pub(super) fn insert_vips(&mut self, wanted: &BTreeSet<Address>) {
         for vip in self.realized.unconfirmed_vips().clone() {
-            self.push(Step::InsertVip(vip));
+            if let Some(mode) = self.realized.contents().vip(&vip) {
+                self.push(Step::SetVipMode { vip, mode });
+            }
         }
-        let missing: Vec<Address> =
-            wanted.difference(&self.realized.contents().vips).copied().collect();
-        for vip in missing {
+        for &vip in wanted {
+            let mode = self.realized.contents().vip(&vip);
             let vips = self.realized.contents().vips.len();
-            if vips < self.realized.capacity().frontends as usize {
+            if mode == Some(VipMode::SERVED) {
+                continue;
+            }
+            if mode.is_some() {
+                self.push(Step::SetVipMode { vip, mode: VipMode::SERVED });
+            } else if vips < self.realized.capacity().frontends as usize {
                 self.push(Step::InsertVip(vip));
             } else {
                 self.defer(Subject::Vip(vip.to_ip()), Shortage::Vips);

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use mcs_common::{Address, BackendRecord, FrontendKey};
+use mcs_common::{BackendRecord, FrontendKey, VipMode};
 
 use super::Realized;
 use crate::{
@@ -34,7 +34,12 @@ impl Realized {
             Some((frontend_id(&key)?, frontend))
         });
         DesiredState {
-            vips: self.contents.vips.iter().map(Address::to_ip).collect(),
+            vips: self
+                .contents
+                .vips_of_mode(|mode| mode == VipMode::SERVED)
+                .map(|(vip, _)| vip.to_ip())
+                .collect(),
+            departed: self.departed(),
             frontends: frontends.collect(),
             ..DesiredState::default()
         }

@@ -27,7 +27,7 @@ impl Realized {
             Step::DeleteVip(vip) => {
                 self.unconfirmed.vips.insert(vip);
             }
-            Step::InsertVip(vip) => {
+            Step::InsertVip(vip) | Step::SetVipMode { vip, .. } => {
                 self.record_success(step);
                 self.unconfirmed.vips.insert(vip);
             }

@@ -4,7 +4,7 @@ use std::io;
 
 use bytemuck::Zeroable;
 use mcs_common::{
-    Address, BackendRecord, ClusterRecord, FrontendKey, FrontendState, ServiceRecord,
+    Address, BackendRecord, ClusterRecord, FrontendKey, FrontendState, ServiceRecord, VipMode,
     select::{Arrays, Tables},
 };
 
@@ -41,8 +41,14 @@ impl MemoryMaps {
     fn check(&self, step: &Step) -> io::Result<()> {
         let capacity = self.capacity;
         match *step {
-            Step::InsertVip(vip) => {
-                hash(self.contents.vips.len(), self.contents.vips.contains(&vip), capacity)
+            Step::InsertVip(vip) => match self.contents.vip(&vip) {
+                Some(mode) if mode != VipMode::SERVED => {
+                    Err(io::Error::from_raw_os_error(libc::EEXIST))
+                }
+                found => hash(self.contents.vips.len(), found.is_some(), capacity),
+            },
+            Step::SetVipMode { vip, .. } => {
+                hash(self.contents.vips.len(), self.contents.vip(&vip).is_some(), capacity)
             }
             Step::InsertFrontend { key, index } => match self.contents.frontends.get(&key) {
                 Some(&found) if found != index => Err(io::Error::from_raw_os_error(libc::EEXIST)),
@@ -99,8 +105,8 @@ impl MapReader for MemoryMaps {
         Ok(self.contents.clone())
     }
 
-    fn has_vip(&self, vip: &Address) -> Result<bool, MapError> {
-        Ok(self.contents.is_vip(vip))
+    fn vip_mode(&self, vip: &Address) -> Result<Option<u32>, MapError> {
+        Ok(self.contents.vip(vip))
     }
 
     fn index_of(&self, key: &FrontendKey) -> Result<Option<u32>, MapError> {
@@ -109,7 +115,7 @@ impl MapReader for MemoryMaps {
 
     fn next_vips(&self, walk: &mut usize) -> Result<Option<Vec<Address>>, MapError> {
         *walk += 1;
-        Ok(self.contents.vips.iter().nth(*walk - 1).map(|vip| vec![*vip]))
+        Ok(self.contents.vips.iter().nth(*walk - 1).map(|(vip, _)| vec![*vip]))
     }
 
     fn next_frontends(&self, walk: &mut usize) -> Result<Option<Vec<FrontendKey>>, MapError> {
@@ -145,8 +151,8 @@ impl Arrays for MemoryMaps {
 }
 
 impl Tables for MemoryMaps {
-    fn is_vip(&self, address: &Address) -> bool {
-        self.contents.is_vip(address)
+    fn vip(&self, address: &Address) -> Option<u32> {
+        self.contents.vip(address)
     }
 
     fn frontend(&self, key: &FrontendKey) -> Option<u32> {

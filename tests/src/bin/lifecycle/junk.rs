@@ -211,7 +211,7 @@ impl Served {
     fn by(dump: &MapContents) -> Self {
         let mut keys: BTreeMap<&'static str, Vec<Vec<u8>>> = BTreeMap::new();
         let mut add = |map, key: &[u8]| keys.entry(map).or_default().push(key.to_vec());
-        for vip in &*dump.vips {
+        for vip in dump.vips.keys() {
             add("config/vips", bytes_of(vip));
         }
         for (key, index) in &*dump.frontends {

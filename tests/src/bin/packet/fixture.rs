@@ -239,6 +239,11 @@ impl Fixture {
         Ok(self.config.vips.insert(Address::from(vip.ip()), 0, ANY)?)
     }
 
+    /// Changes the mode of a VIP.
+    pub(crate) fn set_mode(&mut self, vip: SocketAddr, mode: u32) -> anyhow::Result<()> {
+        Ok(self.config.vips.insert(Address::from(vip.ip()), mode, ANY)?)
+    }
+
     /// Removes the frontend, and retires its backends.
     pub(crate) fn withdraw(&mut self, service: &Service) -> anyhow::Result<()> {
         self.config.frontends.remove(&service.key())?;

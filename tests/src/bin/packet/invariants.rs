@@ -27,6 +27,7 @@ const FATES: &[Counter] = &[
     Counter::PacketRefusedUnknownPort,
     Counter::PacketRefusedInconsistent,
     Counter::PacketRefusedCollision,
+    Counter::PacketRefusedGone,
     Counter::PacketRefusedSctp,
     Counter::PacketDroppedProtocol,
     Counter::PacketDroppedMalformed,

@@ -10,6 +10,7 @@ mod checksums;
 mod choice;
 mod collision;
 mod coverage;
+mod departed;
 mod echo;
 mod errors;
 mod expect;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
     choice::cases(&mut suite);
     removal::cases(&mut suite);
     passed::cases(&mut suite);
+    departed::cases(&mut suite);
     collision::cases(&mut suite);
     segments::cases(&mut suite);
     hostile::cases(&mut suite);

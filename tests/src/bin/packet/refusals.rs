@@ -36,7 +36,7 @@ pub(crate) fn cases(suite: &mut Suite<Fixture>) {
 
 /// The reset that answers a segment, as RFC 9293, 3.10.7.1 has it, in the segment's place: with its
 /// options and its payload.
-fn reset(packet: &Packet) -> Packet {
+pub(crate) fn reset(packet: &Packet) -> Packet {
     let (from, to) = packet.ends();
     let mut answer = packet.clone().between(to, from);
     let Body::Tcp { header, payload } = &mut answer.body else { panic!("not TCP") };
