@@ -34,8 +34,6 @@ pub use self::{
     round::{Move, Outcome, RoundSummary, Taken},
     usage::Usage,
 };
-use mcs_common::VipMode;
-
 use crate::{
     desired::{Rules, Totals},
     model::{
@@ -226,7 +224,9 @@ impl Engine {
     fn note_departures(&mut self, departures: BTreeMap<IpAddr, Departure>) {
         // Missing is not empty: until the source is synced, the import of a VIP may not have been read yet.
         if self.store.synced() {
-            departures.into_iter().for_each(|(ip, departure)| self.departed.add(ip, departure));
+            for (ip, departure) in departures {
+                self.departed.add(ip, departure);
+            }
         }
         for ip in self.rules.taken(self.departed.gone(), &self.store.snapshot()) {
             self.departed.add(ip, Departure::HandedBack);
@@ -447,7 +447,7 @@ fn omit_incomplete_vips(plan: &mut Plan, realized: &Realized) {
     });
     let incomplete: BTreeSet<IpAddr> = incomplete.filter(|ip| !realized.has_vip(*ip)).collect();
     plan.steps
-        .retain(|step| !matches!(step, Step::InsertVip(vip) | Step::SetVipMode { vip, mode: VipMode::SERVED } if incomplete.contains(&vip.to_ip())));
+        .retain(|step| step.served_vip().is_none_or(|vip| !incomplete.contains(&vip.to_ip())));
 }
 
 /// Whether the plan retires a UDP backend, or creates a UDP frontend: sockets may have other backends of an

@@ -30,7 +30,9 @@ impl DepartedVips {
     /// Those that an earlier agent left in the maps. Their time starts anew.
     pub(super) fn restore(found: &BTreeMap<IpAddr, Departure>) -> Self {
         let mut departed = Self::default();
-        found.iter().for_each(|(&ip, &departure)| departed.add(ip, departure));
+        for (&ip, &departure) in found {
+            departed.add(ip, departure);
+        }
         departed
     }
 

@@ -51,7 +51,7 @@ fn a_deleted_import_is_refused_for_a_while_and_its_flows_go_on() {
     world.take([delete(0), delete(1)]);
     world.settle();
     assert_eq!(world.departed(), [(ip(0), Gone), (ip(1), Gone)]);
-    world.sweep(REFUSED_FOR - SECOND, &[0]);
+    world.sweep(REFUSED_FOR.saturating_sub(SECOND), &[0]);
     assert_eq!(world.departed(), [(ip(0), Gone), (ip(1), Gone)]);
     world.sweep(SECOND, &[0]);
     assert_eq!(world.departed(), [(ip(0), HandedBack)], "a flow goes on");

@@ -137,7 +137,9 @@ impl<'a> PlanBuilder<'a> {
                 None => Some(Step::DeleteVip(vip)),
             })
             .collect();
-        steps.into_iter().for_each(|step| self.push(step));
+        for step in steps {
+            self.push(step);
+        }
     }
 
     /// Deletes the frontends for which `is_gone`, and all damaged ones: a refusal is better than a wrong

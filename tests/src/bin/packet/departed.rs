@@ -92,7 +92,7 @@ fn gone(fixture: &mut Fixture) -> anyhow::Result<()> {
         fixture.allow_refusals(1)?;
         let syn = Packet::syn(client, vip);
         let expect =
-            Expect::back(&crate::refusals::reset(&syn)).counts(&[Counter::PacketRefusedGone]);
+            Expect::back(crate::refusals::reset(&syn)).counts(&[Counter::PacketRefusedGone]);
         fixture.expect(hook, &syn, expect)?;
     }
     let other = Packet::other(client.ip(), vip.ip(), 47, &[1; 24]);
