@@ -16,7 +16,7 @@ mod object;
 mod rejection;
 
 pub use capacity::Capacity;
-pub use controller::{Adoptable, AdoptableObjects, Controller};
+pub use controller::{Adoptable, AdoptableGroup, AdoptableObjects, Controller};
 pub use departure::Departure;
 pub use desired::{DesiredChanges, DesiredState};
 pub use event::{EventBatch, KindStatus, ObjectEvent, SourceProblem, SourceStatus};

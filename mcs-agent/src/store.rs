@@ -149,6 +149,17 @@ mod tests {
     }
 
     #[test]
+    fn changes_name_an_adopted_service() {
+        let mut store = ObjectStore::default();
+        let service = || ServiceImport { kind: Kind::Service, ..import("shop/web") };
+        let named = || ObjectRef { kind: Kind::Service, key: key("shop/web") };
+        let changes = store.apply(batch([apply_import(service())]));
+        assert_eq!(changes, [change(named(), ChangeKind::Added)]);
+        let changes = store.apply(batch([ObjectEvent::Delete(import_ref("shop/web"))]));
+        assert_eq!(changes, [change(named(), ChangeKind::Removed)]);
+    }
+
+    #[test]
     fn reports_what_a_batch_changed() {
         let mut store = ObjectStore::default();
         let web = || import("shop/web").ip("10.0.0.1");

@@ -183,10 +183,15 @@ impl Control {
         self.source_lost.update(&batch.status, seconds_since_epoch());
         let known: BTreeSet<Controller> =
             self.engine.source().adoptable.iter().map(|objects| objects.controller).collect();
+        let known_groups = self.engine.source().adoptable_groups.clone();
         let Taken { changes, imports, problems } = self.engine.take(batch);
         let adoptable = &self.engine.source().adoptable;
         for objects in adoptable.iter().filter(|objects| !known.contains(&objects.controller)) {
             tracing::info!("{objects}");
+        }
+        let groups = &self.engine.source().adoptable_groups;
+        for group in groups.iter().filter(|group| !known_groups.contains(group)) {
+            tracing::info!("{group}");
         }
         for problem in problems {
             tracing::warn!("{}: {}", problem.place, problem.message);

@@ -152,6 +152,9 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
     for objects in &report.source.adoptable {
         print(&format!("  {objects}"))?;
     }
+    for group in &report.source.adoptable_groups {
+        print(&format!("  {group}"))?;
+    }
     for (kind, count) in &report.source.skipped {
         print(&format!("  ignored: {count} {kind}"))?;
     }

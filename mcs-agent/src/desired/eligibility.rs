@@ -1,9 +1,9 @@
 //! Whether this node serves an import at all.
 
-use std::{fmt::Write as _, net::IpAddr, sync::Arc};
+use std::{borrow::Cow, fmt::Write as _, net::IpAddr, sync::Arc};
 
 use super::coverage::Coverage;
-use crate::model::{LeftAloneReason, NodeContext, ServiceImport, ServiceType};
+use crate::model::{Adoptable, LeftAloneReason, NodeContext, ServiceImport, ServiceType};
 
 /// How many missing clusters a message names.
 const NAMED_CLUSTERS: usize = 3;
@@ -46,16 +46,17 @@ pub(super) fn why_left_alone(import: &ServiceImport, coverage: &Coverage) -> Opt
         return left(LeftAloneReason::NotPublished, message);
     }
     if let Some(derived) = import.derived_service.as_deref().filter(|name| !name.is_empty()) {
+        let remedy = remedy(import);
         match coverage {
             Coverage::NoSlices => {
                 let message =
-                    format!("no EndpointSlice: left to the derived Service {derived:?}; {PUBLISH}");
+                    format!("no EndpointSlice: left to the derived Service {derived:?}; {remedy}");
                 return left(LeftAloneReason::DerivedService, message);
             }
             Coverage::Missing(clusters) => {
                 let message = format!(
                     "no EndpointSlice of {}, which status.clusters names: left to the derived Service \
-                     {derived:?}; {PUBLISH}",
+                     {derived:?}; {remedy}",
                     named(clusters)
                 );
                 return left(LeftAloneReason::SlicesIncomplete, message);
@@ -65,7 +66,7 @@ pub(super) fn why_left_alone(import: &ServiceImport, coverage: &Coverage) -> Opt
             {
                 let message = format!(
                     "no {} EndpointSlice for a ClusterSetIP of that family: left to the derived Service \
-                     {derived:?}; {PUBLISH}",
+                     {derived:?}; {remedy}",
                     family.name()
                 );
                 return left(LeftAloneReason::SlicesIncomplete, message);
@@ -79,6 +80,19 @@ pub(super) fn why_left_alone(import: &ServiceImport, coverage: &Coverage) -> Opt
         return left(LeftAloneReason::NoClusterSetIp, message.to_owned());
     }
     None
+}
+
+/// What hands an import with a derived Service to the agent.
+fn remedy(import: &ServiceImport) -> Cow<'static, str> {
+    match import.adoptable.as_deref() {
+        None => PUBLISH.into(),
+        Some(adoptable) if adoptable.is_adopted => {
+            "nothing to do: the agent serves it as soon as that Service has EndpointSlices".into()
+        }
+        Some(Adoptable { controller, .. }) => {
+            format!("to hand it to the agent, set --adopt={controller}").into()
+        }
+    }
 }
 
 /// Whether an import claims only the VIPs that no Service of the cluster can have.

@@ -29,6 +29,8 @@ pub struct Adoptable {
     pub controller: Controller,
     /// The Service's name, in the namespace of the import.
     pub service: String,
+    /// Whether `--adopt` names the controller.
+    pub is_adopted: bool,
 }
 
 /// Objects of a controller that `--adopt` would make the agent serve. Part of `mcs-agent status -o json`.
@@ -47,5 +49,26 @@ impl fmt::Display for AdoptableObjects {
             f,
             "{imports} ServiceImports of {controller}: the agent serves them with --adopt={controller}"
         )
+    }
+}
+
+/// An API group that the API server has, and the value of `--adopt` for its objects. Part of
+/// `mcs-agent status -o json`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct AdoptableGroup {
+    /// The word of `--adopt`.
+    pub controller: Controller,
+    /// The group, such as `net.gke.io`.
+    pub group: String,
+}
+
+impl fmt::Display for AdoptableGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { controller, group } = self;
+        let objects = match controller {
+            Controller::Gke => "its ServiceImports",
+            Controller::Karmada => "the Services and ServiceImports that Karmada propagates",
+        };
+        write!(f, "the API server has the group {group}: --adopt={controller} serves {objects}")
     }
 }

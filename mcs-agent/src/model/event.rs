@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{AdoptableObjects, Kind, NodeFacts, Object, ObjectRef};
+use super::{AdoptableGroup, AdoptableObjects, Kind, NodeFacts, Object, ObjectRef};
 
 /// A change of objects. All sources report changes in this form.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,6 +53,9 @@ pub struct SourceStatus {
     /// Objects that were read and that `--adopt` would make the agent serve.
     #[serde(default)]
     pub adoptable: Vec<AdoptableObjects>,
+    /// API groups whose objects `--adopt` would make the agent serve. They are not read.
+    #[serde(default)]
+    pub adoptable_groups: Vec<AdoptableGroup>,
     /// The number of objects of other kinds, which the agent ignores, by `apiVersion/kind`.
     pub skipped: BTreeMap<String, u64>,
 }

@@ -19,7 +19,14 @@ pub(super) use self::{
     service::Service,
     slice::ForeignSlice,
 };
-use crate::model::{Adoptable, Controller, Object};
+use crate::model::{Adoptable, AdoptableGroup, Controller, Object};
+
+/// Groups whose presence shows a controller.
+const GROUPS: [(&str, Controller); 3] = [
+    (gke::GROUP, Controller::Gke),
+    ("networking.karmada.io", Controller::Karmada),
+    ("work.karmada.io", Controller::Karmada),
+];
 
 /// On a slice: the Service that it belongs to.
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
@@ -44,6 +51,20 @@ pub(super) fn of_import(
     annotations: &BTreeMap<String, String>,
 ) -> Option<Adoptable> {
     gke::of_import(annotations).or_else(|| karmada::of_import(name, labels))
+}
+
+/// The groups among these that show a controller that is not `adopted`, one of each.
+pub(super) fn adoptable_groups<'a>(
+    groups: impl Iterator<Item = &'a str>,
+    adopted: &BTreeSet<Controller>,
+) -> Vec<AdoptableGroup> {
+    let groups: BTreeSet<&str> = groups.collect();
+    let mut shown = adopted.clone();
+    GROUPS
+        .into_iter()
+        .filter(|(group, controller)| groups.contains(group) && shown.insert(*controller))
+        .map(|(group, controller)| AdoptableGroup { controller, group: group.to_owned() })
+        .collect()
 }
 
 /// The label selector of the slices that these controllers write, but for those with the label of an import.

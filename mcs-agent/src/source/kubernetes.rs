@@ -3,6 +3,7 @@
 mod access;
 mod adoption;
 mod decoder;
+mod discovery;
 mod exec_plugin;
 mod object_list;
 #[cfg(test)]
@@ -22,6 +23,7 @@ pub use self::access::AccessError;
 use self::{
     access::ApiAccess,
     decoder::Decoder,
+    discovery::ApiGroups,
     state::{ClusterState, ClusterUpdate},
     watch::{ResourceEvent, ResourceWatch, WatchTarget},
 };
@@ -138,7 +140,7 @@ impl KubernetesSource {
 /// Watches all resources and sends what changes to `updates`.
 async fn watch_all(
     access: &ApiAccess,
-    targets: WatchTargets,
+    mut targets: WatchTargets,
     local_services: latest::Receiver<BTreeSet<String>>,
     updates: mpsc::Sender<ClusterUpdate>,
 ) {
@@ -153,8 +155,9 @@ async fn watch_all(
             }
         }
     };
+    let (first, first_groups) = latest::channel(None);
     let watches = async {
-        sleep(START_SPREAD.mul_f64(fastrand::f64())).await;
+        targets.prefer_served(&discovery::first_answer(first_groups).await);
         tokio::join!(
             watch_one(access, Some(targets.imports), &updates, ClusterUpdate::Imports),
             watch_one(access, Some(targets.slices), &updates, ClusterUpdate::Slices),
@@ -167,7 +170,11 @@ async fn watch_all(
             watch_one(access, targets.service_ranges, &updates, ClusterUpdate::ServiceRanges),
         );
     };
-    tokio::join!(servers, watches);
+    let requests = async {
+        sleep(START_SPREAD.mul_f64(fastrand::f64())).await;
+        tokio::join!(discovery::follow(access, first, &updates), watches);
+    };
+    tokio::join!(servers, requests);
 }
 
 /// Watches a resource, if there is one.
@@ -268,6 +275,14 @@ impl WatchTargets {
                 ),
                 ..all("networking.k8s.io", &["v1"], "ServiceCIDR", "servicecidrs")
             }),
+        }
+    }
+
+    /// Asks for the versions first that the API server serves.
+    fn prefer_served(&mut self, groups: &ApiGroups) {
+        let imports = [Some(&mut self.imports), self.other_imports.as_mut()];
+        for target in imports.into_iter().chain([self.cluster_id.as_mut()]).flatten() {
+            discovery::prefer_served(target, groups);
         }
     }
 }

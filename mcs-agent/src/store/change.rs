@@ -8,7 +8,8 @@ use crate::model::ObjectRef;
 /// The change of one object by a batch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Change {
-    /// The object, whether it still exists or not.
+    /// The object, whether it still exists or not. Its kind is that of the object in the source: an import can be
+    /// an adopted Service.
     pub object: ObjectRef,
     /// How it changed.
     pub kind: ChangeKind,
@@ -41,10 +42,13 @@ impl ReplacedObjects {
     pub(super) fn changes(self, now: &Snapshot) -> Vec<Change> {
         self.0
             .into_iter()
-            .filter_map(|(object, before)| {
+            .filter_map(|(mut object, before)| {
                 let now = now.version(&object);
                 if !is_changed(before.as_ref(), now.as_ref()) {
                     return None;
+                }
+                if let Some(StoredObject::Import(import)) = now.as_ref().or(before.as_ref()) {
+                    object.kind = import.kind;
                 }
                 let kind = match (before, now) {
                     (_, None) => ChangeKind::Removed,

@@ -18,5 +18,5 @@ const SERVICE_ANNOTATION: &str = "net.gke.io/derived-service";
 /// Whether GKE has made this import.
 pub(super) fn of_import(annotations: &BTreeMap<String, String>) -> Option<Adoptable> {
     let service = annotations.get(SERVICE_ANNOTATION).filter(|service| !service.is_empty())?;
-    Some(Adoptable { controller: Controller::Gke, service: service.clone() })
+    Some(Adoptable { controller: Controller::Gke, service: service.clone(), is_adopted: false })
 }

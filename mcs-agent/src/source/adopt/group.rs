@@ -31,9 +31,12 @@ impl Group<'_> {
         let Some(adoptable) = &import.adoptable else {
             return vec![Object::Import(import.clone())];
         };
-        let Adoptable { controller, service } = &**adoptable;
-        let mut adopted =
-            ServiceImport { derived_service: Some(service.clone()), ..import.clone() };
+        let Adoptable { controller, service, .. } = &**adoptable;
+        let mut adopted = ServiceImport {
+            derived_service: Some(service.clone()),
+            adoptable: Some(Box::new(Adoptable { is_adopted: true, ..(**adoptable).clone() })),
+            ..import.clone()
+        };
         if let Some(service) = self.service.filter(|_| import.ips.is_empty()) {
             adopted.ips.clone_from(&service.import.ips);
         }

@@ -47,8 +47,11 @@ pub(in crate::source) fn of_import(
     labels: &BTreeMap<String, String>,
 ) -> Option<Adoptable> {
     let is_managed = labels.get(MANAGED_LABEL).is_some_and(|value| value == "true");
-    is_managed
-        .then(|| Adoptable { controller: Controller::Karmada, service: format!("derived-{name}") })
+    is_managed.then(|| Adoptable {
+        controller: Controller::Karmada,
+        service: format!("derived-{name}"),
+        is_adopted: false,
+    })
 }
 
 /// The cluster of a dispatched slice.

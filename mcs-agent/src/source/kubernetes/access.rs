@@ -83,6 +83,8 @@ pub(super) struct ApiAccess {
     renewal: tokio::sync::Mutex<()>,
     /// Every address that the server's name ever resolved to.
     servers: watch::Sender<BTreeSet<IpAddr>>,
+    /// Notified of each connection that replaces another.
+    renewals: watch::Sender<()>,
 }
 
 /// A client that all watches share, and with it one connection.
@@ -122,6 +124,7 @@ impl ApiAccess {
             connection: Mutex::new(connection),
             renewal: tokio::sync::Mutex::default(),
             servers,
+            renewals: watch::Sender::default(),
         };
         Ok((access, url))
     }
@@ -166,6 +169,7 @@ impl ApiAccess {
         let number = former.map_or(0, |number| number + 1);
         let made = ApiConnection { client, number, expires };
         *self.lock() = Some(made.clone());
+        self.renewals.send_replace(());
         Ok(made)
     }
 
@@ -180,6 +184,11 @@ impl ApiAccess {
     /// The addresses of the API server.
     pub(super) fn servers(&self) -> watch::Receiver<BTreeSet<IpAddr>> {
         self.servers.subscribe()
+    }
+
+    /// Changes with each connection that replaces another.
+    pub(super) fn renewals(&self) -> watch::Receiver<()> {
+        self.renewals.subscribe()
     }
 }
 

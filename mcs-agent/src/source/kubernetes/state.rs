@@ -16,12 +16,16 @@ use super::{
         AdoptableSliceDecoder, Decoder, ImportDecoder, NodeDecoder, NodeValues, PropertyDecoder,
         ServiceDecoder, ServiceRangeDecoder, SliceDecoder, WatchedObject,
     },
+    discovery::ApiGroups,
     object_list::{ObjectList, WatchedResource},
     watch::{ResourceEvent, WatchTarget},
 };
 use crate::{
-    model::{EventBatch, Kind, NodeFacts, ObjectEvent, ObjectKey, SourceStatus},
-    source::adopt::List,
+    model::{
+        AdoptableGroup, Controller, EventBatch, Kind, NodeFacts, ObjectEvent, ObjectKey,
+        SourceStatus,
+    },
+    source::adopt::{self, List},
 };
 
 /// An event of one of the watches, or the addresses of the API server.
@@ -39,6 +43,7 @@ pub(super) enum ClusterUpdate {
     ClusterId(ResourceEvent<PropertyDecoder>),
     ServiceRanges(ResourceEvent<ServiceRangeDecoder>),
     ApiServers(BTreeSet<IpAddr>),
+    Groups(ApiGroups),
 }
 
 /// The state of the cluster, as far as the watches have reported it.
@@ -57,6 +62,9 @@ pub(super) struct ClusterState {
     /// `None` if no ServiceCIDR is watched.
     service_ranges: Option<ValueList<Vec<IpNet>>>,
     api_servers: BTreeSet<IpAddr>,
+    adopt: BTreeSet<Controller>,
+    /// Groups of controllers that are not adopted.
+    adoptable_groups: Vec<AdoptableGroup>,
     /// Whether the object events have begun.
     synced: bool,
     /// What the latest batch said beside its events.
@@ -88,6 +96,8 @@ impl ClusterState {
             cluster_id: cluster_id.as_ref().map(ValueList::new),
             service_ranges: service_ranges.as_ref().map(ValueList::new),
             api_servers: BTreeSet::new(),
+            adopt: targets.adopt.clone(),
+            adoptable_groups: Vec::new(),
             synced: false,
             last: None,
         }
@@ -115,6 +125,11 @@ impl ClusterState {
             }
             ClusterUpdate::ApiServers(addresses) => {
                 self.api_servers = addresses;
+                Vec::new()
+            }
+            ClusterUpdate::Groups(groups) => {
+                let names = groups.keys().map(String::as_str);
+                self.adoptable_groups = adopt::adoptable_groups(names, &self.adopt);
                 Vec::new()
             }
         };
@@ -165,6 +180,7 @@ impl ClusterState {
             kinds: self.resources().map(WatchedResource::status).collect(),
             problems: self.resources().filter_map(WatchedResource::problem).collect(),
             adoptable: self.adoption.adoptable(),
+            adoptable_groups: self.adoptable_groups.clone(),
             skipped: BTreeMap::new(),
         }
     }
@@ -226,7 +242,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        model::{Controller, Object},
+        model::Object,
         source::{ReadScope, kubernetes::KubernetesOptions},
     };
 
@@ -434,6 +450,30 @@ mod tests {
         assert_eq!(batch.node.api_servers, servers);
         assert_eq!(batch.status.name, "Kubernetes");
         assert_eq!(state.update(ClusterUpdate::ApiServers(servers)), None);
+    }
+
+    #[test]
+    fn groups_of_controllers_that_are_not_adopted_are_named() {
+        let groups = |names: &[&str]| {
+            let versions = |name: &&str| ((*name).to_owned(), vec!["v1".to_owned()]);
+            ClusterUpdate::Groups(names.iter().map(versions).collect())
+        };
+        let mut state = state(false, false);
+        let known = ["apps", "net.gke.io", "networking.karmada.io", "work.karmada.io"];
+        let batch = state.update(groups(&known)).unwrap();
+        let lines: Vec<_> = batch.status.adoptable_groups.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            lines,
+            [
+                "the API server has the group net.gke.io: --adopt=gke serves its ServiceImports",
+                "the API server has the group networking.karmada.io: --adopt=karmada serves the \
+                 Services and ServiceImports that Karmada propagates",
+            ]
+        );
+        assert_eq!(state.update(groups(&known)), None);
+        state.adopt = [Controller::Gke].into();
+        let batch = state.update(groups(&known[..2])).unwrap();
+        assert_eq!(batch.status.adoptable_groups, []);
     }
 
     #[test]

@@ -128,6 +128,7 @@ impl DirectoryState {
             kinds: Vec::new(),
             problems,
             adoptable: self.adopter.adoptable(),
+            adoptable_groups: Vec::new(),
             skipped: skipped(&self.files),
         }
     }

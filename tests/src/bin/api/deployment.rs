@@ -24,6 +24,7 @@ imagePullSecrets: [{name: registry}]
 capacity: {memory: 1Gi, flows: 256}
 import: {group: example.org, selector: "shop=cart,tier in (web,api)"}
 clusterId: east
+adopt: [gke, karmada]
 vipCidrs: [10.99.0.0/16, "fd99::/64"]
 serviceCidrs: [10.96.0.0/16, "fd96::/108"]
 apiServer: {host: api.example, port: 6443}
@@ -148,7 +149,7 @@ fn chart_refuses(_: &mut World) -> anyhow::Result<()> {
 }
 
 /// The chart's objects, by kind and name.
-fn helm(arguments: &[&str]) -> anyhow::Result<BTreeMap<String, Value>> {
+pub(crate) fn helm(arguments: &[&str]) -> anyhow::Result<BTreeMap<String, Value>> {
     let mut helm = Command::new(Programs::from_env().find("helm")?);
     helm.args(["template", "mcs-agent", "deploy/helm/mcs-agent", "--namespace", NAMESPACE]);
     objects(helm.args(arguments))

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use mcs_tests::suite::Suite;
 
+mod adoption;
 mod away;
 mod calls;
 mod changes;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
     away::cases(&mut suite);
     definitions::cases(&mut suite);
     rights::cases(&mut suite);
+    adoption::cases(&mut suite);
     deployment::cases(&mut suite);
     plugin::cases(&mut suite);
     stall::cases(&mut suite);

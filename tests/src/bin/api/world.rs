@@ -82,9 +82,14 @@ impl Target {
     }
 }
 
+/// The IPv4 address of a remote pod.
+pub(crate) fn pod_address(pod: u8) -> IpAddr {
+    REMOTE.v4(pod).into()
+}
+
 /// Where a remote pod answers TCP over IPv4.
 pub(crate) fn backend(pod: u8) -> String {
-    SocketAddr::new(REMOTE.v4(pod).into(), TCP.1).to_string()
+    SocketAddr::new(pod_address(pod), TCP.1).to_string()
 }
 
 // They have to be removed in this order.
