@@ -9,8 +9,9 @@ use std::{
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
     client::{self, Family},
+    netns::Namespace,
     suite::Suite,
-    topology::pod::Layout,
+    topology::{backbone::Distance, pod::Layout},
     wait,
 };
 use rustix::net::{
@@ -45,6 +46,14 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
         let deaf = world.web.at(family, DEAF.0);
         refused(world, layout, family, deaf, deaf)
     });
+    each(suite, &Layout::ALL, "refused: the import has gone", |world, layout, family| {
+        gone(world, &world.place.pod(layout)?.netns, family)
+    });
+    // The node's own processes have no hook here: their packets reach the uplink.
+    suite.case("refused at the uplink: the import has gone", |world| {
+        let node = &world.place.node.netns;
+        Family::ON_WIRE.into_iter().try_for_each(|family| gone(world, node, family))
+    });
     each(suite, &Layout::ALL, "refused: SCTP", no_sctp);
     each(suite, &Layout::ALL, "dropped: a protocol without ports", no_other_protocol);
 }
@@ -76,7 +85,16 @@ fn refused(
     tcp: SocketAddr,
     udp: SocketAddr,
 ) -> anyhow::Result<()> {
-    world.place.pod(layout)?.netns.run(|| {
+    refused_in(&world.place.pod(layout)?.netns, family, tcp, udp)
+}
+
+fn refused_in(
+    netns: &Namespace,
+    family: Family,
+    tcp: SocketAddr,
+    udp: SocketAddr,
+) -> anyhow::Result<()> {
+    netns.run(|| {
         at_once(|| client::connected(family, tcp).map(drop)).context("TCP")?;
         // The second would have to be cut.
         for size in [1, 4_000] {
@@ -100,6 +118,15 @@ fn at_once(attempt: impl FnOnce() -> io::Result<()>) -> anyhow::Result<()> {
     ensure!(error.kind() == io::ErrorKind::ConnectionRefused, "{error} after {time:?}");
     ensure!(time < wait::scaled(AT_ONCE), "after {time:?}");
     Ok(())
+}
+
+fn gone(world: &World, netns: &Namespace, family: Family) -> anyhow::Result<()> {
+    let target = world.fresh("gone").with_remote(Distance::Near, World::WEB);
+    world.site.apply(&target.service)?;
+    world.site.remove(&target.service)?;
+    let counted = Counted::begin(world, "packet_refused_gone")?;
+    refused_in(netns, family, target.tcp(family), target.udp(family))?;
+    counted.end(world)
 }
 
 fn not_local(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
