@@ -64,6 +64,17 @@ impl Family {
     }
 }
 
+impl Family {
+    /// The address to which a socket that listens everywhere is bound.
+    pub fn any(self, port: u16) -> SocketAddr {
+        let ip = match self {
+            Self::V4 => Ipv4Addr::UNSPECIFIED.into(),
+            Self::V6 | Self::Mapped => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        SocketAddr::new(ip, port)
+    }
+}
+
 impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -134,12 +134,14 @@ fn flags_first(world: &mut World) -> anyhow::Result<()> {
     let api = &world.east.api;
     api.apply_all(&[node("b"), cluster_id("remote")])?;
     let flags = ["--node-name", "n1", "--zone", "z", "--cluster-id", "own"];
-    let mut site = world.start("flags", &flags)?;
+    let range = ["--service-cidr", "10.96.0.0/16"];
+    let mut site = world.start("flags", &[&flags[..], &range].concat())?;
     site.wait_until_healthy()?;
     let report = site.report()?;
     ensure!(report["node"]["zone"] == "z" && report["node"]["cluster_id"] == "own", "{report}");
+    // No flag has the pod ranges of the Node.
     let followed = report["source"]["kinds"].as_array().map(Vec::len);
-    ensure!(followed == Some(2), "it follows {}", report["source"]["kinds"]);
+    ensure!(followed == Some(3), "it follows {}", report["source"]["kinds"]);
     api.delete(&cluster_id("remote"))?;
     api.delete(&node("b"))
 }

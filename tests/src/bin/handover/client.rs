@@ -6,7 +6,9 @@
 use std::{
     env,
     io::{self, BufRead as _},
+    iter::Cycle,
     net::{Ipv4Addr, Ipv6Addr},
+    ops::Range,
     process::ExitCode,
     sync::mpsc::{self, Receiver, TryRecvError},
     thread,
@@ -24,6 +26,9 @@ use crate::{
 
 /// The variable with the two VIPs. A process that has it is a client.
 pub(crate) const VARIABLE: &str = "MCS_HANDOVER_VIPS";
+/// The ports of new UDP sockets, one after the other, below those of the kernel's choice. The packet path confuses a
+/// socket that is connected to a backend with an earlier flow from the same port to a VIP (deploy/limits.md).
+const PORTS: Range<u16> = 2_000..32_000;
 /// Between two rounds: others are to have the CPU too.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -84,11 +89,12 @@ struct Clients {
     /// Whether the VIP has to be what clients see as their peer.
     named: bool,
     tally: Tally,
+    ports: Cycle<Range<u16>>,
 }
 
 impl Clients {
     fn new(vips: Vips) -> Self {
-        Self { vips, conversations: Vec::new(), named: true, tally: Tally::default() }
+        Self { vips, conversations: Vec::new(), named: true, tally: Tally::default(), ports: PORTS.cycle() }
     }
 
     fn run(&mut self, orders: &Receiver<String>) -> anyhow::Result<()> {
@@ -126,7 +132,7 @@ impl Clients {
 
     fn begin(&mut self) {
         for (kind, family) in pairs() {
-            if let Some(conversation) = self.connect(kind, family) {
+            if let Some(conversation) = self.connect(kind, family, None) {
                 self.conversations.push(conversation);
             }
         }
@@ -154,18 +160,19 @@ impl Clients {
             }
         });
         for (kind, family) in pairs() {
-            drop(self.connect(kind, family));
+            let port = self.ports.next();
+            drop(self.connect(kind, family, port));
         }
     }
 
-    fn connect(&mut self, kind: Kind, family: Family) -> Option<Conversation> {
-        let port = match kind.protocol() {
+    fn connect(&mut self, kind: Kind, family: Family, port: Option<u16>) -> Option<Conversation> {
+        let vip_port = match kind.protocol() {
             Protocol::Tcp => member::TCP.0,
             Protocol::Udp => member::UDP.0,
         };
-        let vip = family.address(self.vips.v4, self.vips.v6, port);
+        let vip = family.address(self.vips.v4, self.vips.v6, vip_port);
         self.tally.of(kind, family).new += 1;
-        match Conversation::begin(kind, family, vip, self.named) {
+        match Conversation::begin(kind, family, vip, self.named, port) {
             Ok(conversation) => Some(conversation),
             Err(error) => {
                 self.tally.fail(kind, family, format!("new: {kind}, {family}: {error:#}"));

@@ -74,16 +74,23 @@ enum Socket {
 }
 
 impl Conversation {
-    /// Begins one, with an [`Conversation::exchange`].
+    /// Begins one, with an [`Conversation::exchange`]. A UDP socket gets this port, or one of the kernel's choice.
     pub(crate) fn begin(
         kind: Kind,
         family: Family,
         vip: SocketAddr,
         named: bool,
+        port: Option<u16>,
     ) -> anyhow::Result<Self> {
         let socket = match kind {
             Kind::Tcp => Socket::Tcp(client::tcp(family)?),
-            Kind::ConnectedUdp | Kind::UnconnectedUdp => Socket::Udp(client::udp(family)?),
+            Kind::ConnectedUdp | Kind::UnconnectedUdp => {
+                let socket = client::udp(family)?;
+                if let Some(port) = port {
+                    rustix::net::bind(&socket, &family.any(port)).context("bind")?;
+                }
+                Socket::Udp(socket)
+            }
         };
         let mut conversation = Self { kind, family, vip, socket, backend: None, exchanges: 0 };
         conversation.open(named).context("cannot begin")?;
@@ -152,7 +159,7 @@ impl Conversation {
                 return Ok((identity.parse().with_context(|| text.clone())?, lost));
             }
         }
-        bail!("no answer to {ATTEMPTS} datagrams")
+        bail!("no answer to {ATTEMPTS} datagrams from {}", socket.local_addr()?)
     }
 }
 
