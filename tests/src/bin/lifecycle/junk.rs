@@ -185,8 +185,10 @@ impl Scene<'_> {
         self.site.agent.wait_until_healthy()?;
         self.site.agent.wait_for(&self.target.service)?;
         let now = dump(&pins)?;
-        let (contents, former) =
-            (MapView::of(&now).to_string(), MapView::of(&expected).to_string());
+        // An address that junk makes a departed VIP stays until a sweep finds no flow to it.
+        let served =
+            |maps| MapView { departed: BTreeMap::new(), ..MapView::of(maps) }.to_string();
+        let (contents, former) = (served(&now), served(&expected));
         ensure!(contents == former, "the maps hold\n{contents}\ninstead of\n{former}");
         let capacity = pins.capacity()?.context("no maps")?;
         let (_, findings) = Realized::restore(now, capacity);
