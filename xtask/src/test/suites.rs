@@ -92,7 +92,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::Debug("scenario"),
         company: Company::Others,
-        budget: 20,
+        budget: 30,
         full: None,
     },
     Suite {
@@ -114,7 +114,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::Binary("scenario-kernel"),
         company: Company::Others,
-        budget: 25,
+        budget: 40,
         full: None,
     },
     Suite {
@@ -169,7 +169,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::Binary("node"),
         company: Company::Others,
-        budget: 140,
+        budget: 150,
         full: None,
     },
     Suite {
@@ -180,7 +180,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::Binary("api"),
         company: Company::Others,
-        budget: 230,
+        budget: 240,
         full: None,
     },
     Suite {
@@ -191,7 +191,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::Binary("handover"),
         company: Company::Others,
-        budget: 100,
+        budget: 70,
         full: None,
     },
     Suite {

@@ -94,7 +94,13 @@ struct Clients {
 
 impl Clients {
     fn new(vips: Vips) -> Self {
-        Self { vips, conversations: Vec::new(), named: true, tally: Tally::default(), ports: PORTS.cycle() }
+        Self {
+            vips,
+            conversations: Vec::new(),
+            named: true,
+            tally: Tally::default(),
+            ports: PORTS.cycle(),
+        }
     }
 
     fn run(&mut self, orders: &Receiver<String>) -> anyhow::Result<()> {
