@@ -91,7 +91,8 @@ fn after_ours(world: &mut World) -> anyhow::Result<()> {
     let _links = rivals.attach()?;
     rivals.ours_has_it()?;
     target.withdraw(importer)?;
-    rivals.theirs_has_it()
+    // Nothing tells the agent that somebody else has the address.
+    rivals.clients.iter().try_for_each(|client| client.is_refused(target))
 }
 
 fn before_ours(world: &mut World) -> anyhow::Result<()> {
