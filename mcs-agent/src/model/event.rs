@@ -6,12 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{AdoptableGroup, AdoptableObjects, Kind, NodeFacts, Object, ObjectRef};
 
-/// A change of objects. All sources report changes in this form.
+/// A change of objects. All sources report changes in this form. `T`: what an object was read as.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[expect(clippy::large_enum_variant, reason = "most events carry an object")]
-pub enum ObjectEvent {
+pub enum ObjectEvent<T = Object> {
     /// The object exists with this content.
-    Apply(Object),
+    Apply(T),
     /// The object does not exist any more.
     Delete(ObjectRef),
     /// The object exists but cannot be read as its kind. The agent stops using it and reports it.
@@ -26,7 +25,7 @@ pub enum ObjectEvent {
         /// The kind.
         kind: Kind,
         /// Every object of this kind that can be read.
-        objects: Vec<Object>,
+        objects: Vec<T>,
     },
 }
 

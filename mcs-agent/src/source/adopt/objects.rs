@@ -22,28 +22,7 @@ pub(in crate::source) enum List {
 }
 
 /// A change of a list.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[expect(clippy::large_enum_variant, reason = "most events carry an object")]
-pub(in crate::source) enum ReadEvent {
-    /// The object exists with this content.
-    Apply(ReadObject),
-    /// The object is not in the list any more.
-    Delete(ObjectRef),
-    /// The object cannot be read as its kind.
-    Malformed {
-        /// The object.
-        object: ObjectRef,
-        /// The error and its place.
-        message: String,
-    },
-    /// The complete list, but for what cannot be read.
-    Relist {
-        /// The kind.
-        kind: Kind,
-        /// Every object that can be read.
-        objects: Vec<ReadObject>,
-    },
-}
+pub(in crate::source) type ReadEvent = ObjectEvent<ReadObject>;
 
 /// An object in a list.
 type Id = (ObjectRef, List);
