@@ -29,6 +29,8 @@ impl Release {
     pub(crate) fn install(&self, member: &Member, values: &[&str]) -> anyhow::Result<()> {
         let mut helm = member.helm(&self.helm);
         helm.args(["upgrade", "--install", "--create-namespace", "--namespace", NAMESPACE]);
+        // Without values helm would take those of the release before.
+        helm.arg("--reset-values");
         // What kustomize has installed is replaced.
         helm.args(["--take-ownership", "--wait", "--timeout", "120s", NAME, CHART]);
         for file in &self.values {
