@@ -1,0 +1,50 @@
+//! Conditions of ServiceExports and ServiceImports, with the types and reasons of the API.
+
+use std::fmt;
+
+/// An entry of `status.conditions`, without times: the writer keeps `lastTransitionTime` while `status` stays.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Condition {
+    /// `type`.
+    pub condition_type: ConditionType,
+    /// `status`.
+    pub status: ConditionStatus,
+    /// `reason`: a word of the API or several with commas between.
+    pub reason: String,
+    /// `message`.
+    pub message: String,
+}
+
+/// `type` of a condition.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum ConditionType {
+    /// The ServiceExport names a Service that can be exported.
+    Valid,
+    /// The Service is exported; or the ServiceImport can be used.
+    Ready,
+    /// The clusters that export the service disagree.
+    Conflict,
+}
+
+impl fmt::Display for ConditionType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// `status` of a condition.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum ConditionStatus {
+    /// It holds.
+    True,
+    /// It does not hold.
+    False,
+    /// Not known yet.
+    Unknown,
+}
+
+impl fmt::Display for ConditionStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}

@@ -1,0 +1,101 @@
+//! EndpointSlices: those of a source cluster, and their copies in an importing one.
+
+use std::{
+    collections::hash_map::DefaultHasher,
+    hash::{Hash, Hasher as _},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use super::{ClusterId, IpFamily, Protocol, ServiceName};
+
+/// A slice of an exported Service in its source cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SourceSlice {
+    /// `metadata.name` in the source cluster.
+    pub name: Arc<str>,
+    /// `metadata.generation` in the source cluster.
+    pub generation: i64,
+    /// `addressType`. Slices of names are not exported.
+    pub family: IpFamily,
+    /// `ports`.
+    pub ports: Vec<SlicePort>,
+    /// `endpoints`. A service can have thousands.
+    pub endpoints: Vec<Endpoint>,
+    /// Annotation `endpoints.kubernetes.io/last-change-trigger-time`, as written.
+    pub trigger_time: Option<Arc<str>>,
+}
+
+/// The copy of a slice in this cluster.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ImportedSlice {
+    /// The import that it belongs to; the slice is in its namespace.
+    pub service: ServiceName,
+    /// `metadata.name`.
+    pub name: Arc<str>,
+    /// Label `multicluster.kubernetes.io/source-cluster`.
+    pub cluster: ClusterId,
+    /// Annotation `clusterset.mcs-agent.io/source-slice`.
+    pub source_name: Arc<str>,
+    /// Annotation `clusterset.mcs-agent.io/source-generation`.
+    pub source_generation: i64,
+    /// `addressType`.
+    pub family: IpFamily,
+    /// `ports`, without those that lost a conflict.
+    pub ports: Vec<SlicePort>,
+    /// `endpoints`, without those that this cluster refuses.
+    pub endpoints: Vec<Endpoint>,
+    /// Whether each endpoint has the hint `forZones` with its own zone.
+    pub has_zone_hints: bool,
+    /// Annotation `endpoints.kubernetes.io/last-change-trigger-time`.
+    pub trigger_time: Option<Arc<str>>,
+}
+
+impl ImportedSlice {
+    /// A number for the content. It is the same for equal slices within one process, and small enough to keep
+    /// for each slice that the cluster has.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// An entry of `ports` of a slice.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct SlicePort {
+    /// Empty if unnamed.
+    pub name: Arc<str>,
+    /// TCP if absent.
+    pub protocol: Protocol,
+    /// The port of the pod; absent means all.
+    pub port: Option<u16>,
+    /// The application protocol.
+    pub app_protocol: Option<Arc<str>>,
+}
+
+/// An entry of `endpoints` of a slice.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Endpoint {
+    /// The first of `addresses`. As kube-proxy does, this project ignores the others.
+    pub address: IpAddr,
+    /// `conditions`.
+    pub conditions: EndpointConditions,
+    /// `hostname`: the pod's name below a headless service.
+    pub hostname: Option<Arc<str>>,
+    /// `zone`.
+    pub zone: Option<Arc<str>>,
+    /// `nodeName`, a node of the source cluster.
+    pub node: Option<Arc<str>>,
+}
+
+/// `conditions` of an endpoint, as written.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct EndpointConditions {
+    /// It accepts traffic; absent means yes.
+    pub ready: Option<bool>,
+    /// It accepts traffic but for its termination.
+    pub serving: Option<bool>,
+    /// It terminates.
+    pub terminating: Option<bool>,
+}

@@ -1,0 +1,27 @@
+//! Names of groups, labels and annotations that the controller reads and writes.
+
+/// The group of this project's own resources, and the prefix of its annotations.
+pub const GROUP: &str = "clusterset.mcs-agent.io";
+
+/// Label of an imported slice: the ServiceImport that it belongs to.
+pub const SERVICE_NAME: &str = "multicluster.kubernetes.io/service-name";
+/// Label of an imported slice: the cluster that its endpoints run in.
+pub const SOURCE_CLUSTER: &str = "multicluster.kubernetes.io/source-cluster";
+/// Label of a slice: the controller that writes it.
+pub const SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+/// Label of a ServiceImport: the controller that writes it.
+pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// The value of both managed-by labels.
+pub const CONTROLLER: &str = "mcs-controller";
+/// Label of an imported slice. kube-proxy leaves slices with it out of its memory.
+pub const HEADLESS: &str = "service.kubernetes.io/headless";
+
+/// Annotation of a slice: when the change of endpoints happened.
+pub const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+/// Annotation of an imported slice: the slice of the source cluster that it is a copy of.
+pub const SOURCE_SLICE: &str = "clusterset.mcs-agent.io/source-slice";
+/// Annotation of an imported slice: `metadata.generation` of the slice that it is a copy of.
+pub const SOURCE_GENERATION: &str = "clusterset.mcs-agent.io/source-generation";
+/// Annotation of a ServiceExport: the clusters that the export is for, with commas between. Without it,
+/// the export is for all clusters.
+pub const AUDIENCE: &str = "clusterset.mcs-agent.io/audience";

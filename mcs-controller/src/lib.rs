@@ -1,0 +1,16 @@
+//! mcs-controller: it makes a Service that one cluster exports available in all clusters of a clusterset
+//! (KEP-1645).
+//!
+//! Data flows one way:
+//!
+//! ```text
+//!  ServiceExports, Services, slices of this cluster, and what peers publish
+//!       |  Export, SourceSlice
+//!       v
+//!  resolve: merge, VIPs, slices                        clusterset/  pure
+//!       |  Wanted
+//!       v
+//!  plan: ordered writes, plain data                    plan/        pure
+//! ```
+
+pub mod clusterset;
