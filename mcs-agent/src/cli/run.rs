@@ -195,6 +195,8 @@ impl Listen {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum AdoptArg {
+    /// Antrea's ServiceImports, for clusters that export pod addresses (`endpointIPType: PodIP`)
+    Antrea,
     /// GKE's ServiceImports (net.gke.io)
     Gke,
     /// Services of Karmada's multi-cluster services, and ServiceImports that Karmada propagates
@@ -204,6 +206,7 @@ enum AdoptArg {
 impl From<AdoptArg> for Controller {
     fn from(arg: AdoptArg) -> Self {
         match arg {
+            AdoptArg::Antrea => Self::Antrea,
             AdoptArg::Gke => Self::Gke,
             AdoptArg::Karmada => Self::Karmada,
         }

@@ -1,9 +1,11 @@
 //! Which of an import's slices are here.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+
+use ipnet::IpNet;
 
 use super::ip_family::IpFamily;
-use crate::model::{EndpointSlice, ServiceImport};
+use crate::model::{Controller, EndpointAddress, EndpointSlice, NodeContext, ServiceImport};
 
 /// Which of an import's slices are here. A slice without endpoints counts.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,6 +18,8 @@ pub(super) enum Coverage {
     MissingFamily(IpFamily),
     /// Not those of these clusters, which `status.clusters` names. Never empty.
     Missing(Vec<Arc<str>>),
+    /// They lead to Services instead of pods: this endpoint is the ClusterIP of one.
+    OfServices(IpAddr),
 }
 
 impl Coverage {
@@ -27,11 +31,16 @@ impl Coverage {
     pub(super) fn of<'a>(
         import: &ServiceImport,
         slices: impl Iterator<Item = &'a EndpointSlice>,
+        node: &NodeContext,
     ) -> Self {
         let (mut some, mut families, mut here) = (false, Families::default(), BTreeSet::new());
+        let service_ranges = node.service_ranges.as_ref().filter(|_| may_lead_to_services(import));
         let mut clusters_are_known = !import.clusters.is_empty();
         for slice in slices {
             some = true;
+            if let Some(ip) = service_ranges.and_then(|ranges| first_within(slice, ranges)) {
+                return Self::OfServices(ip);
+            }
             families.insert(&slice.address_type);
             clusters_are_known &= import.clusters.binary_search(&slice.source_cluster).is_ok();
             if clusters_are_known {
@@ -55,6 +64,22 @@ impl Coverage {
     pub(super) fn has_slices(&self) -> bool {
         *self != Self::NoSlices
     }
+}
+
+/// Whether the endpoints can be ClusterIPs, which the controller's own gateways alone lead to. Antrea exports
+/// ClusterIPs by default.
+fn may_lead_to_services(import: &ServiceImport) -> bool {
+    let adoptable = import.adoptable.as_ref().filter(|adoptable| adoptable.is_adopted);
+    adoptable.is_some_and(|adoptable| adoptable.controller == Controller::Antrea)
+}
+
+/// The first endpoint in one of the ranges.
+fn first_within(slice: &EndpointSlice, ranges: &BTreeSet<IpNet>) -> Option<IpAddr> {
+    let mut ips = slice.endpoints.iter().filter_map(|endpoint| match endpoint.address {
+        EndpointAddress::Ip(ip) => Some(ip),
+        EndpointAddress::Absent | EndpointAddress::Other(_) => None,
+    });
+    ips.find(|ip| ranges.iter().any(|range| range.contains(ip)))
 }
 
 /// The families of slices.
@@ -114,7 +139,11 @@ mod tests {
                 .into_iter()
                 .map(|cluster| slice("shop/web-a", "web").cluster(cluster))
                 .collect();
-            assert_eq!(Coverage::of(&import, slices.iter()), expected, "{clusters:?} {slices:?}");
+            assert_eq!(
+                Coverage::of(&import, slices.iter(), &NodeContext::default()),
+                expected,
+                "{clusters:?} {slices:?}"
+            );
         }
     }
     #[test]
@@ -128,7 +157,7 @@ mod tests {
                     ..slice("shop/web-a", "web")
                 })
                 .collect();
-            Coverage::of(&import, slices.iter())
+            Coverage::of(&import, slices.iter(), &NodeContext::default())
         };
         assert_eq!(of(&["IPv4"]), Coverage::MissingFamily(IpFamily::V6));
         assert_eq!(of(&["IPv6", "FQDN"]), Coverage::MissingFamily(IpFamily::V4));

@@ -71,6 +71,13 @@ pub(super) fn why_left_alone(import: &ServiceImport, coverage: &Coverage) -> Opt
                 );
                 return left(LeftAloneReason::SlicesIncomplete, message);
             }
+            Coverage::OfServices(ip) => {
+                let message = format!(
+                    "its endpoint {ip} is in the Service range: left to the derived Service {derived:?}; to hand it \
+                     to the agent, let its controller export pod addresses (Antrea: endpointIPType: PodIP)"
+                );
+                return left(LeftAloneReason::ClusterIpEndpoints, message);
+            }
             Coverage::MissingFamily(_) | Coverage::Complete => {}
         }
     }

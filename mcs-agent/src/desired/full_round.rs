@@ -113,7 +113,7 @@ fn claimants<'a>(
 ) -> Vec<Claimant<'a>> {
     let mut claimants = Vec::new();
     for import in snapshot.imports() {
-        let coverage = Coverage::of(import, snapshot.slices(&import.key));
+        let coverage = Coverage::of(import, snapshot.slices(&import.key), node);
         let (result, problems) = claim::evaluate(import, &coverage, node);
         results.add_report(match result {
             ClaimResult::Claimed(claim) => {

@@ -104,7 +104,7 @@ impl Rules {
 
     /// Whether an import's slices now change who serves it, or the reason why it is left alone.
     fn changes_eligibility(&self, import: &ServiceImport, snapshot: &Snapshot) -> bool {
-        let coverage = Coverage::of(import, snapshot.slices(&import.key));
+        let coverage = Coverage::of(import, snapshot.slices(&import.key), &self.node);
         let now = eligibility::why_left_alone(import, &coverage);
         if let Some(before) = self.latest.claims.get(&import.key) {
             return now.is_some() || self.changes_claim(before, import, coverage.has_slices());

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Controller {
+    /// Antrea Multi-cluster: ServiceImports whose Service `antrea-mc-NAME` has the addresses of pods.
+    Antrea,
     /// Multi-cluster Services of GKE: ServiceImports of the group `net.gke.io`.
     Gke,
     /// Karmada: Services of a `MultiClusterService`, and ServiceImports that it propagates.
@@ -66,6 +68,9 @@ impl fmt::Display for AdoptableGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { controller, group } = self;
         let objects = match controller {
+            Controller::Antrea => {
+                "its ServiceImports, if it exports pod addresses (endpointIPType: PodIP)"
+            }
             Controller::Gke => "its ServiceImports",
             Controller::Karmada => "the Services and ServiceImports that Karmada propagates",
         };

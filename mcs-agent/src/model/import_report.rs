@@ -35,6 +35,8 @@ pub enum LeftAloneReason {
     DerivedService,
     /// Clusters lack slices here, and kube-proxy serves its derived Service.
     SlicesIncomplete,
+    /// Its endpoints are ClusterIPs, and kube-proxy serves its derived Service.
+    ClusterIpEndpoints,
     /// It has no slice, and a Service can have its VIP.
     ServiceRange,
     /// It has no VIP.

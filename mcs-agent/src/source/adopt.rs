@@ -3,6 +3,7 @@
 //!
 //! It stands between the decoder and the store. Rules and store see the result alone.
 
+mod antrea;
 mod gke;
 mod group;
 mod karmada;
@@ -22,7 +23,8 @@ pub(super) use self::{
 use crate::model::{Adoptable, AdoptableGroup, Controller, Object};
 
 /// Groups whose presence shows a controller.
-const GROUPS: [(&str, Controller); 3] = [
+const GROUPS: [(&str, Controller); 4] = [
+    (antrea::GROUP, Controller::Antrea),
     (gke::GROUP, Controller::Gke),
     ("networking.karmada.io", Controller::Karmada),
     ("work.karmada.io", Controller::Karmada),
@@ -70,14 +72,16 @@ pub(super) fn adoptable_groups<'a>(
 /// The label selector of the slices that these controllers write, but for those with the label of an import.
 /// `None`: they write none.
 pub(super) fn slice_selector(controllers: &BTreeSet<Controller>) -> Option<String> {
-    let managers: Vec<&str> = controllers
+    let managers: BTreeSet<&str> = controllers
         .iter()
         .flat_map(|controller| match controller {
+            Controller::Antrea => antrea::MANAGERS,
             Controller::Gke => gke::MANAGERS,
             Controller::Karmada => karmada::MANAGERS,
         })
         .copied()
         .collect();
+    let managers: Vec<&str> = managers.into_iter().collect();
     (!managers.is_empty()).then(|| {
         format!(
             "{MANAGED_BY_LABEL} in ({}),!{}",

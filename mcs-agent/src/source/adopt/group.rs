@@ -32,6 +32,9 @@ impl Group<'_> {
             return vec![Object::Import(import.clone())];
         };
         let Adoptable { controller, service, .. } = &**adoptable;
+        if *controller == Controller::Antrea && !self.has_mirrored_slices() {
+            return vec![Object::Import(ServiceImport { adoptable: None, ..import.clone() })];
+        }
         let mut adopted = ServiceImport {
             derived_service: Some(service.clone()),
             adoptable: Some(Box::new(Adoptable { is_adopted: true, ..(**adoptable).clone() })),
@@ -42,7 +45,9 @@ impl Group<'_> {
         }
         let name = &adopted.key.name;
         let slices = self.slices.iter().filter_map(|foreign| match (controller, foreign.origin) {
-            (Controller::Gke, SliceOrigin::Mirrored) => Some(imported(&foreign.slice, name, None)),
+            (Controller::Antrea | Controller::Gke, SliceOrigin::Mirrored) => {
+                Some(imported(&foreign.slice, name, None))
+            }
             (Controller::Karmada, SliceOrigin::Karmada(Role::Imported)) => {
                 let cluster = karmada::cluster_of_imported(&foreign.slice.key.name, name);
                 Some(imported(&foreign.slice, name, cluster))
@@ -51,6 +56,11 @@ impl Group<'_> {
         });
         let slices: Vec<Object> = slices.map(Object::Slice).collect();
         std::iter::once(Object::Import(adopted)).chain(slices).collect()
+    }
+
+    /// Whether Kubernetes mirrors slices of the Service.
+    fn has_mirrored_slices(&self) -> bool {
+        self.slices.iter().any(|foreign| foreign.origin == SliceOrigin::Mirrored)
     }
 
     /// Whether Karmada dispatches slices of other clusters to the Service.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{ReadObject, group::Group};
+use super::{ReadObject, antrea, group::Group};
 use crate::model::{AdoptableObjects, Controller, Kind, Object, ObjectEvent, ObjectKey, ObjectRef};
 
 /// A list of objects. The lists of a source can overlap, and each is complete by itself.
@@ -113,9 +113,12 @@ impl Adopter {
     }
 
     /// Takes an event of a list. Returns the events for the store.
-    pub(in crate::source) fn take(&mut self, list: List, event: ReadEvent) -> Vec<ObjectEvent> {
+    pub(in crate::source) fn take(&mut self, list: List, mut event: ReadEvent) -> Vec<ObjectEvent> {
         if list == List::Main {
             self.note_adoptable(&event);
+        }
+        if self.controllers.contains(&Controller::Antrea) {
+            mark_those_of_antrea(&mut event);
         }
         if self.controllers.is_empty() {
             return event.standard().into_iter().collect();
@@ -408,6 +411,22 @@ impl Adopter {
             }
         }
         group
+    }
+}
+
+/// Marks the imports that can be Antrea's. They are kept with the slices that show whether they are.
+fn mark_those_of_antrea(event: &mut ReadEvent) {
+    let objects: &mut [ReadObject] = match event {
+        ReadEvent::Apply(object) => std::slice::from_mut(object),
+        ReadEvent::Relist { kind: Kind::ServiceImport, objects } => objects,
+        ReadEvent::Relist { .. } | ReadEvent::Delete(_) | ReadEvent::Malformed { .. } => return,
+    };
+    for object in objects {
+        if let ReadObject::Standard(Object::Import(import)) = object
+            && let Some(adoptable) = antrea::may_be_of(import)
+        {
+            import.adoptable = Some(Box::new(adoptable));
+        }
     }
 }
 

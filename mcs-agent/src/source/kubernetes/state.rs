@@ -459,20 +459,28 @@ mod tests {
             ClusterUpdate::Groups(names.iter().map(versions).collect())
         };
         let mut state = state(false, false);
-        let known = ["apps", "net.gke.io", "networking.karmada.io", "work.karmada.io"];
+        let known = [
+            "apps",
+            "multicluster.crd.antrea.io",
+            "net.gke.io",
+            "networking.karmada.io",
+            "work.karmada.io",
+        ];
         let batch = state.update(groups(&known)).unwrap();
         let lines: Vec<_> = batch.status.adoptable_groups.iter().map(ToString::to_string).collect();
         assert_eq!(
             lines,
             [
+                "the API server has the group multicluster.crd.antrea.io: --adopt=antrea serves its \
+                 ServiceImports, if it exports pod addresses (endpointIPType: PodIP)",
                 "the API server has the group net.gke.io: --adopt=gke serves its ServiceImports",
                 "the API server has the group networking.karmada.io: --adopt=karmada serves the \
                  Services and ServiceImports that Karmada propagates",
             ]
         );
         assert_eq!(state.update(groups(&known)), None);
-        state.adopt = [Controller::Gke].into();
-        let batch = state.update(groups(&known[..2])).unwrap();
+        state.adopt = [Controller::Antrea, Controller::Gke].into();
+        let batch = state.update(groups(&known[..3])).unwrap();
         assert_eq!(batch.status.adoptable_groups, []);
     }
 

@@ -20,13 +20,13 @@ const DISPATCHER: &str = "endpointslice-dispatch-controller.karmada.io";
 const LOCAL: &str = "endpointslice-controller.k8s.io";
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
-    suite.case("objects of GKE and Karmada are adopted", adopts);
+    suite.case("objects of Antrea, GKE and Karmada are adopted", adopts);
 }
 
 fn adopts(world: &mut World) -> anyhow::Result<()> {
     let api = &world.east.api;
-    let chart = helm(&["--set=adopt={gke,karmada}"])?;
-    let flag = "--adopt=gke,karmada";
+    let chart = helm(&["--set=adopt={antrea,gke,karmada}"])?;
+    let flag = "--adopt=antrea,gke,karmada";
     let daemon_set = chart.get("DaemonSet mcs-agent").context("the chart has no DaemonSet")?;
     ensure!(daemon_set.to_string().contains(flag), "the chart does not set {flag}");
     api.apply(chart.get("ClusterRole mcs-agent").context("the chart has no ClusterRole")?)?;
@@ -38,7 +38,10 @@ fn adopts(world: &mut World) -> anyhow::Result<()> {
     let import = gke_import(&of_gke);
     api.wait_for_kind(&import)?;
     api.apply(&import)?;
-    api.apply_all(&mirrored(&of_gke))?;
+    api.apply_all(&mirrored(&of_gke, &derived(&of_gke)))?;
+    let of_antrea = world.fresh("of-antrea").with(&[12]).service;
+    api.apply(&of_antrea.import())?;
+    api.apply_all(&mirrored(&of_antrea, "antrea-mc-of-antrea"))?;
     api.apply_all(&[web.object(), late.object()])?;
     api.apply_all(&web.slices("m1"))?;
     api.apply_all(&web.slices("own"))?;
@@ -53,13 +56,14 @@ fn adopts(world: &mut World) -> anyhow::Result<()> {
     let mut site = world.start("adopts", &[flag])?;
     site.wait_until_healthy()?;
     site.wait_for(&of_gke)?;
+    site.wait_for(&of_antrea)?;
     site.wait_for(&web.service)?;
     ensure!(site.agent.frontends("dispatched-later")?.is_empty(), "an ordinary Service is served");
     site.wait_until_content()?;
     ensure!(site.report()?["source"]["adoptable_groups"] == json!([]), "it adopts GKE's already");
 
     let changed = of_gke.clone().endpoints("remote", [pod_address(12)]);
-    api.apply_all(&mirrored(&changed))?;
+    api.apply_all(&mirrored(&changed, &derived(&of_gke)))?;
     site.wait_for(&changed)?;
     let web = web.remote(&[12]);
     api.apply_all(&web.slices("m1"))?;
@@ -79,6 +83,8 @@ fn adopts(world: &mut World) -> anyhow::Result<()> {
     site.wait_for(&changed)?;
     site.wait_until_content()?;
 
+    api.delete(&of_antrea.import())?;
+    site.agent.wait_until_gone("of-antrea")?;
     api.delete(&import)?;
     site.agent.wait_until_gone("of-gke")?;
     api.delete(&gke_definition())?;
@@ -168,10 +174,10 @@ fn gke_import(service: &Service) -> Value {
     import
 }
 
-/// Its slices, as Kubernetes mirrors them from Endpoints.
-fn mirrored(service: &Service) -> Vec<Value> {
+/// Slices as Kubernetes mirrors them from the Endpoints of the Service `name`.
+fn mirrored(service: &Service, name: &str) -> Vec<Value> {
     let slices = service.slices().into_iter();
-    slices.map(|slice| of_service(slice, &derived(service), MIRRORING, "")).collect()
+    slices.map(|slice| of_service(slice, name, MIRRORING, "")).collect()
 }
 
 fn derived(service: &Service) -> String {

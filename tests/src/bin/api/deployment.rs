@@ -24,7 +24,7 @@ imagePullSecrets: [{name: registry}]
 capacity: {memory: 1Gi, flows: 256}
 import: {group: example.org, selector: "shop=cart,tier in (web,api)"}
 clusterId: east
-adopt: [gke, karmada]
+adopt: [antrea, gke, karmada]
 vipCidrs: [10.99.0.0/16, "fd99::/64"]
 serviceCidrs: [10.96.0.0/16, "fd96::/108"]
 apiServer: {host: api.example, port: 6443}

@@ -1,0 +1,24 @@
+//! Antrea Multi-cluster. An import has the ClusterIP of a Service `antrea-mc-NAME`, and nothing that names it. Kubernetes
+//! mirrors the Endpoints of that Service to slices. They name no source cluster.
+
+use crate::model::{Adoptable, Controller, ServiceImport};
+
+/// The API group of Antrea's own objects.
+pub(super) const GROUP: &str = "multicluster.crd.antrea.io";
+/// Who keeps the slices.
+pub(super) const MANAGERS: &[&str] = super::gke::MANAGERS;
+
+/// Before the name of an import: the name of its Service.
+const SERVICE_PREFIX: &str = "antrea-mc-";
+
+/// What Antrea may have made of this import: only slices of that Service show that it has.
+pub(super) fn may_be_of(import: &ServiceImport) -> Option<Adoptable> {
+    let is_of_another = import.derived_service.is_some()
+        || import.adoptable.is_some()
+        || import.record_of.is_some();
+    (!is_of_another && !import.ips.is_empty()).then(|| Adoptable {
+        controller: Controller::Antrea,
+        service: format!("{SERVICE_PREFIX}{}", import.key.name),
+        is_adopted: false,
+    })
+}
