@@ -30,7 +30,7 @@ impl LogFilter {
     pub(crate) fn parse(text: &str) -> Result<Self, ParseError> {
         let directives = match text.parse::<LevelFilter>() {
             Ok(level) => format!(
-                "warn,netlink_proto=off,netlink_packet_route=off,kube_client=off,mcs_agent={level},mcs_ebpf=debug"
+                "warn,netlink_proto=off,netlink_packet_route=off,kube_client=off,mcs_agent={level},mcs_kube={level},mcs_ebpf=debug"
             ),
             Err(_) => text.to_owned(),
         };

@@ -2,31 +2,10 @@
 
 use std::{fmt, net::IpAddr, sync::Arc, time::SystemTime};
 
+pub use mcs_kube::ObjectKey;
 use serde::{Deserialize, Serialize};
 
 use super::Adoptable;
-
-/// Namespace and name. Displays as `namespace/name`.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-pub struct ObjectKey {
-    /// Never empty.
-    pub namespace: Arc<str>,
-    /// Never empty.
-    pub name: Arc<str>,
-}
-
-impl ObjectKey {
-    /// Joins the two parts.
-    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
-    }
-}
-
-impl fmt::Display for ObjectKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
 
 /// The kinds that the agent reads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]

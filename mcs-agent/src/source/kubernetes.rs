@@ -1,32 +1,24 @@
 //! The source that watches an API server.
 
-mod access;
 mod adoption;
-mod decoder;
-mod discovery;
-mod exec_plugin;
+mod decoders;
 mod object_list;
-#[cfg(test)]
-mod scripted_server;
 mod state;
-mod watch;
 
-use std::{collections::BTreeSet, fmt, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use kube::api::{ApiResource, GroupVersionKind};
+pub use mcs_kube::{AccessError, KubeconfigFile};
+use mcs_kube::{
+    ApiAccess, Decoder, ResourceEvent, ResourceWatch, WatchTarget,
+    discovery::{self, ApiGroups},
+};
 use tokio::{
     sync::{mpsc, watch as latest},
     time::sleep,
 };
 
-pub use self::access::AccessError;
-use self::{
-    access::ApiAccess,
-    decoder::Decoder,
-    discovery::ApiGroups,
-    state::{ClusterState, ClusterUpdate},
-    watch::{ResourceEvent, ResourceWatch, WatchTarget},
-};
+use self::state::{ClusterState, ClusterUpdate};
 use super::{
     adopt,
     objects::{MCS_GROUP, MCS_VERSIONS, ReadScope, SERVICE_NAME_LABEL},
@@ -57,22 +49,6 @@ pub struct KubernetesOptions {
     pub cluster_id: bool,
     /// Whether the ServiceCIDRs are watched. The cluster need not have them, and the right may be missing.
     pub service_ranges: bool,
-}
-
-/// A kubeconfig and one of its contexts.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct KubeconfigFile {
-    /// The file.
-    pub path: PathBuf,
-    /// `None` is the file's `current-context`.
-    pub context: Option<String>,
-}
-
-impl fmt::Display for KubeconfigFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.path.display().fmt(f)?;
-        self.context.iter().try_for_each(|context| write!(f, " (context {context})"))
-    }
 }
 
 /// Watches the ServiceImports and imported EndpointSlices of a cluster, this node's Node, the cluster's id
@@ -172,7 +148,7 @@ async fn watch_all(
     };
     let requests = async {
         sleep(START_SPREAD.mul_f64(fastrand::f64())).await;
-        tokio::join!(discovery::follow(access, first, &updates), watches);
+        tokio::join!(discovery::follow(access, first, &updates, ClusterUpdate::Groups), watches);
     };
     tokio::join!(servers, requests);
 }

@@ -43,7 +43,10 @@ const RULES: &[Rule] = &[
     },
     Rule {
         what: "a Kubernetes type: source/ turns objects into the model's",
-        is_use: |word, rest| matches!(word, "k8s_openapi" | "kube") && rest.starts_with("::"),
+        is_use: |word, rest| {
+            matches!(word, "k8s_openapi" | "kube") && rest.starts_with("::")
+                || word == "mcs_kube" && names(rest).any(|name| !VALUES.contains(&name))
+        },
         only: &[],
         rooms: &[("source", "it reads objects")],
     },
@@ -68,8 +71,8 @@ const RULES: &[Rule] = &[
     },
 ];
 
-/// What of mcs-common is a plain value.
-const VALUES: &[&str] = &["Address", "text"];
+/// What of mcs-common and mcs-kube is a plain value.
+const VALUES: &[&str] = &["Address", "ObjectKey", "text"];
 
 /// Maps in memory and faults on purpose, with the file that declares their module. The release build has none of them.
 const DOUBLES: &[(&str, &str)] = &[("engine.rs", "mod testing;"), ("reconcile.rs", "mod testing;")];
@@ -240,6 +243,8 @@ mod tests {
             ("cli/status.rs", "use k8s_openapi::api::core::v1::Node;", 1),
             ("desired.rs", "fn f(client: &kube::Client) {}", 1),
             ("source/objects.rs", "use kube::Client;", 0),
+            ("model/object.rs", "pub use mcs_kube::ObjectKey;", 0),
+            ("agent/config.rs", "use mcs_kube::ApiAccess;", 1),
             ("netlink.rs", "let id = unsafe { libc::getpid() };", 2),
             ("netlink.rs", "let family = libc::AF_INET;", 0),
             ("bpf/pin.rs", "let id = unsafe { libc::getpid() };", 0),

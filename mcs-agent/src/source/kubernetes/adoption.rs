@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use mcs_kube::{Decoder, ResourceEvent, WatchTarget};
 use tokio::sync::watch;
 
 use super::{
-    WatchTarget, WatchTargets,
-    decoder::Decoder,
+    WatchTargets,
     object_list::{ObjectList, WatchedResource},
-    watch::ResourceEvent,
 };
 use crate::{
     model::{AdoptableObjects, Kind, ObjectEvent},

@@ -5,10 +5,8 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use super::{
-    decoder::{Decoder, WatchedObject},
-    watch::{ResourceEvent, WatchTarget},
-};
+use mcs_kube::{Decoder, ResourceEvent, WatchTarget, WatchedObject};
+
 use crate::{
     model::{Kind, KindStatus, ObjectKey, ObjectRef, SourceProblem},
     source::adopt::{ReadEvent, ReadObject},

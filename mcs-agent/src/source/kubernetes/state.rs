@@ -7,18 +7,19 @@ use std::{
 };
 
 use ipnet::IpNet;
+use mcs_kube::{
+    Decoder, PropertyDecoder, ResourceEvent, WatchTarget, WatchedObject, discovery::ApiGroups,
+};
 use tokio::sync::watch;
 
 use super::{
     WatchTargets,
     adoption::Adoption,
-    decoder::{
-        AdoptableSliceDecoder, Decoder, ImportDecoder, NodeDecoder, NodeValues, PropertyDecoder,
-        ServiceDecoder, ServiceRangeDecoder, SliceDecoder, WatchedObject,
+    decoders::{
+        AdoptableSliceDecoder, ImportDecoder, NodeDecoder, NodeValues, ServiceDecoder,
+        ServiceRangeDecoder, SliceDecoder,
     },
-    discovery::ApiGroups,
     object_list::{ObjectList, WatchedResource},
-    watch::{ResourceEvent, WatchTarget},
 };
 use crate::{
     model::{

@@ -24,12 +24,12 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{
+use crate::{
     access::{AccessError, ApiAccess, ApiConnection},
     decoder::{Decoder, WatchedObject},
 };
 
-/// How long a watch lasts, in seconds. It is a range so that agents that started together do not
+/// How long a watch lasts, in seconds. It is a range so that programs that started together do not
 /// start their watches again together.
 const WATCH_SECONDS: std::ops::RangeInclusive<u32> = 240..=300;
 /// How much longer than requested a watch may last before it counts as failed.
@@ -39,7 +39,7 @@ const WATCH_MARGIN: Duration = Duration::from_secs(10);
 const LIST_TIMEOUT: Duration = Duration::from_secs(70);
 /// A watch that ends sooner, without an event, has failed.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
-/// The longest `Retry-After` that the agent respects.
+/// The longest `Retry-After` that a watch respects.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
 /// The cause of the error of a server that has not reached the requested resource version.
 const VERSION_TOO_LARGE: &str = "ResourceVersionTooLarge";
@@ -47,7 +47,7 @@ const VERSION_TOO_LARGE: &str = "ResourceVersionTooLarge";
 const LIST_END: &str = "k8s.io/initial-events-end";
 
 /// The delays between attempts: 0.25 to 0.5 s first, twice as long each time, and 7.5 to 15 s at most.
-/// backon adds a random part, so agents that failed together do not retry together.
+/// backon adds a random part, so programs that failed together do not retry together.
 const BACKOFF: ExponentialBuilder = ExponentialBuilder::new()
     .with_min_delay(Duration::from_millis(250))
     .with_max_delay(Duration::from_millis(7_500))
@@ -56,22 +56,22 @@ const BACKOFF: ExponentialBuilder = ExponentialBuilder::new()
 
 /// The resource that a watch reads.
 #[derive(Clone, Debug)]
-pub(super) struct WatchTarget {
-    /// The resource in each version that the agent can read, the preferred one first.
-    pub(super) versions: Vec<ApiResource>,
+pub struct WatchTarget {
+    /// The resource in each version that the program can read, the preferred one first.
+    pub versions: Vec<ApiResource>,
     /// The `labelSelector` of the requests.
-    pub(super) labels: Option<String>,
+    pub labels: Option<String>,
     /// The `fieldSelector` of the requests.
-    pub(super) fields: Option<String>,
+    pub fields: Option<String>,
     /// What the resource is read for, if more than one watch reads it.
-    pub(super) purpose: Option<&'static str>,
-    /// The consequence if the agent lacks the right to read it. `None`: the agent needs the right.
-    pub(super) without: Option<&'static str>,
+    pub purpose: Option<&'static str>,
+    /// The consequence if the program lacks the right to read it. `None`: it needs the right.
+    pub without: Option<&'static str>,
 }
 
 /// What a watch reports about its resource.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum ResourceEvent<D: Decoder> {
+pub enum ResourceEvent<D: Decoder> {
     /// The complete list of objects.
     Listed {
         /// The API version, such as `v1beta1`.
@@ -92,7 +92,7 @@ pub(super) enum ResourceEvent<D: Decoder> {
     Failing {
         /// The error, for people.
         reason: String,
-        /// Whether the agent lacks the right.
+        /// Whether the program lacks the right.
         is_forbidden: bool,
         /// The time of the last answer about the resource.
         last_heard: Option<SystemTime>,
@@ -103,7 +103,7 @@ pub(super) enum ResourceEvent<D: Decoder> {
 
 /// Reads a resource until the receiver of its events is dropped. `U` is the type of the receiver's
 /// messages.
-pub(super) struct ResourceWatch<'a, D: Decoder, U> {
+pub struct ResourceWatch<'a, D: Decoder, U> {
     access: &'a ApiAccess,
     target: WatchTarget,
     updates: mpsc::Sender<U>,
@@ -131,7 +131,7 @@ pub(super) struct ResourceWatch<'a, D: Decoder, U> {
 enum Outage {
     /// The API server answers with another error.
     ErrorAnswer,
-    /// The agent lacks the right.
+    /// The program lacks the right.
     Forbidden,
     /// The API server does not answer.
     NoAnswer,
@@ -159,7 +159,7 @@ enum WatchError {
 
 impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
     /// A watch that begins with the preferred version and a streamed list.
-    pub(super) fn new(
+    pub fn new(
         access: &'a ApiAccess,
         target: WatchTarget,
         updates: mpsc::Sender<U>,
@@ -182,7 +182,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
     }
 
     /// Runs until the receiver is dropped.
-    pub(super) async fn run(mut self) {
+    pub async fn run(mut self) {
         loop {
             let recovered = match self.access.connection().await {
                 Ok(connection) => match self.list_and_watch(&connection).await {
@@ -334,7 +334,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
 
     /// The oldest resource version that a list may have, by the rule of client-go
     /// (`relistResourceVersion`). The API server may answer from its cache, but not with an older
-    /// state than the agent has seen. An empty version requests the latest state (a quorum read).
+    /// state than the watch has seen. An empty version requests the latest state (a quorum read).
     fn oldest(&self) -> &str {
         if self.needs_quorum_read { "" } else { self.resource_version.as_deref().unwrap_or("0") }
     }

@@ -5,11 +5,9 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::source::kubernetes::{
+use crate::{
     decoder::PropertyDecoder,
-    scripted_server::{
-        ScriptedAnswer, ScriptedServer, bookmark, error_event, event, kubeconfig, list_end,
-    },
+    testing::{ScriptedAnswer, ScriptedServer, bookmark, error_event, event, kubeconfig, list_end},
 };
 
 /// The time limit of each step, long enough for a slow machine.

@@ -1,4 +1,5 @@
 //! A test double of an API server, which gives scripted answers.
+#![expect(clippy::unwrap_used, reason = "it is used by tests alone")]
 
 use std::{io, net::SocketAddr};
 
@@ -11,10 +12,10 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::KubeconfigFile;
+use crate::access::KubeconfigFile;
 
 /// The answer to one request.
-pub(super) struct ScriptedAnswer {
+pub struct ScriptedAnswer {
     status: u16,
     lines: Vec<Value>,
     holds: bool,
@@ -22,28 +23,29 @@ pub(super) struct ScriptedAnswer {
 
 impl ScriptedAnswer {
     /// A watch with these events, which then ends.
-    pub(super) fn watch(events: impl IntoIterator<Item = Value>) -> Self {
+    pub fn watch(events: impl IntoIterator<Item = Value>) -> Self {
         Self { status: 200, lines: events.into_iter().collect(), holds: false }
     }
 
     /// Keeps the connection open after the answer.
-    pub(super) fn held(self) -> Self {
+    #[must_use]
+    pub fn held(self) -> Self {
         Self { holds: true, ..self }
     }
 
     /// A list.
-    pub(super) fn list(version: &str, items: impl IntoIterator<Item = Value>) -> Self {
+    pub fn list(version: &str, items: impl IntoIterator<Item = Value>) -> Self {
         let items: Vec<_> = items.into_iter().collect();
         Self::watch([json!({"metadata": {"resourceVersion": version}, "items": items})])
     }
 
     /// An error.
-    pub(super) fn error(status: u16) -> Self {
+    pub fn error(status: u16) -> Self {
         Self { lines: vec![failure(status)], status, holds: false }
     }
 
     /// The error of a server that has not reached the requested resource version.
-    pub(super) fn version_too_large() -> Self {
+    pub fn version_too_large() -> Self {
         let mut status = failure(504);
         let causes = [json!({"reason": "ResourceVersionTooLarge"})];
         status["details"] = json!({"causes": causes, "retryAfterSeconds": 1});
@@ -56,12 +58,12 @@ fn failure(status: u16) -> Value {
 }
 
 /// An event of a watch.
-pub(super) fn event(kind: &str, object: &Value) -> Value {
+pub fn event(kind: &str, object: &Value) -> Value {
     json!({"type": kind, "object": object})
 }
 
 /// A bookmark.
-pub(super) fn bookmark(version: &str) -> Value {
+pub fn bookmark(version: &str) -> Value {
     event(
         "BOOKMARK",
         &json!({"kind": "", "apiVersion": "", "metadata": {"resourceVersion": version}}),
@@ -69,19 +71,19 @@ pub(super) fn bookmark(version: &str) -> Value {
 }
 
 /// The bookmark that ends a streamed list.
-pub(super) fn list_end(version: &str) -> Value {
+pub fn list_end(version: &str) -> Value {
     let annotations = json!({"k8s.io/initial-events-end": "true"});
     let metadata = json!({"resourceVersion": version, "annotations": annotations});
     event("BOOKMARK", &json!({"kind": "", "apiVersion": "", "metadata": metadata}))
 }
 
 /// An error within a watch.
-pub(super) fn error_event(status: u16) -> Value {
+pub fn error_event(status: u16) -> Value {
     event("ERROR", &failure(status))
 }
 
 /// A kubeconfig without credentials for the API server at this URL, and its file.
-pub(super) fn kubeconfig(server: &str) -> (KubeconfigFile, NamedTempFile) {
+pub fn kubeconfig(server: &str) -> (KubeconfigFile, NamedTempFile) {
     let content = json!({
         "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
@@ -94,14 +96,16 @@ pub(super) fn kubeconfig(server: &str) -> (KubeconfigFile, NamedTempFile) {
 }
 
 /// Answers requests in the order of their arrival and reports what they asked for.
-pub(super) struct ScriptedServer {
-    pub(super) address: SocketAddr,
+pub struct ScriptedServer {
+    /// Where it listens.
+    pub address: SocketAddr,
     requests: mpsc::UnboundedReceiver<String>,
     task: JoinHandle<io::Result<()>>,
 }
 
 impl ScriptedServer {
-    pub(super) async fn play(answers: impl IntoIterator<Item = ScriptedAnswer>) -> Self {
+    /// Gives these answers, then none.
+    pub async fn play(answers: impl IntoIterator<Item = ScriptedAnswer>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, requests) = mpsc::unbounded_channel();
@@ -123,7 +127,7 @@ impl ScriptedServer {
     }
 
     /// The path and query of the next request.
-    pub(super) async fn asked(&mut self) -> String {
+    pub async fn asked(&mut self) -> String {
         self.requests.recv().await.unwrap()
     }
 }

@@ -1,7 +1,7 @@
 //! Credentials from the exec plugin of a kubeconfig, with a time limit.
 //!
 //! kube runs the plugin in the calling thread and without a limit (checked in 5.0.0), so a plugin that
-//! hangs would stop the control loop. The protocol is client.authentication.k8s.io.
+//! hangs would stop everything else in it. The protocol is client.authentication.k8s.io.
 
 use std::{io, pin::pin, process::Stdio, time::Duration};
 
@@ -57,7 +57,7 @@ struct ExecCredential {
 /// `status` of an `ExecCredential`.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Credentials {
+pub(crate) struct Credentials {
     expiration_timestamp: Option<Timestamp>,
     token: Option<String>,
     client_certificate_data: Option<String>,
@@ -66,7 +66,7 @@ pub(super) struct Credentials {
 
 impl Credentials {
     /// When they expire. `None` means never.
-    pub(super) fn expires(&self) -> Option<Timestamp> {
+    pub(crate) fn expires(&self) -> Option<Timestamp> {
         self.expiration_timestamp
     }
 
@@ -76,7 +76,7 @@ impl Credentials {
     }
 
     /// Stores them as credentials of the kubeconfig itself.
-    pub(super) fn store_in(self, user: &mut AuthInfo) {
+    pub(crate) fn store_in(self, user: &mut AuthInfo) {
         user.token = self.token.map(Into::into);
         if let (Some(certificate), Some(key)) = (self.client_certificate_data, self.client_key_data)
         {
@@ -94,7 +94,7 @@ fn base64(pem: String) -> String {
 
 /// Takes the plugin out of the user, so that kube does not run it. `None`: there is none, or other
 /// credentials precede it as they do in kube.
-pub(super) fn take(user: &mut AuthInfo) -> Option<ExecConfig> {
+pub(crate) fn take(user: &mut AuthInfo) -> Option<ExecConfig> {
     let plugin = user.exec.take()?;
     let has_others = user.token.is_some()
         || user.token_file.is_some()
@@ -104,7 +104,7 @@ pub(super) fn take(user: &mut AuthInfo) -> Option<ExecConfig> {
 }
 
 /// Runs the plugin. Dropping the future kills it.
-pub(super) async fn run(plugin: &ExecConfig) -> Result<Credentials, PluginError> {
+pub(crate) async fn run(plugin: &ExecConfig) -> Result<Credentials, PluginError> {
     let run = run_within(plugin, LIMIT).await;
     let command = || plugin.command.clone().unwrap_or_default();
     run.map_err(|reason| PluginError { command: command(), reason })
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_plugin_ends_with_the_agent() {
+    async fn a_plugin_ends_with_who_runs_it() {
         let directory = tempfile::tempdir().unwrap();
         let pid = directory.path().join("pid");
         let plugin = script(&format!("echo $$ > {} && sleep 600", pid.display()));

@@ -2,8 +2,9 @@
 
 use std::{
     collections::BTreeSet,
-    io,
+    fmt, io,
     net::{IpAddr, SocketAddr},
+    path::PathBuf,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -29,10 +30,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tower::{Service, ServiceBuilder, service_fn, timeout::TimeoutLayer};
 
-use super::{
-    KubeconfigFile,
-    exec_plugin::{self, PluginError},
-};
+use crate::exec_plugin::{self, PluginError};
 
 /// The time limit for the headers of an answer, connecting included. The body of a list or a watch may
 /// take longer.
@@ -41,10 +39,26 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// The time limit for the answer to a ping.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long before credentials expire the agent asks the exec plugin for new ones.
+/// How long before credentials expire the exec plugin is asked for new ones.
 const RENEWAL_MARGIN: SignedDuration = SignedDuration::from_mins(1);
 
-/// An error that leaves the agent without a client for the API server.
+/// A kubeconfig and one of its contexts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KubeconfigFile {
+    /// The file.
+    pub path: PathBuf,
+    /// `None` is the file's `current-context`.
+    pub context: Option<String>,
+}
+
+impl fmt::Display for KubeconfigFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.path.display().fmt(f)?;
+        self.context.iter().try_for_each(|context| write!(f, " (context {context})"))
+    }
+}
+
+/// An error that leaves the program without a client for the API server.
 #[derive(Debug, Error)]
 pub enum AccessError {
     /// The kubeconfig cannot be read or is invalid.
@@ -74,7 +88,7 @@ pub enum AccessError {
 }
 
 /// The client of the API server, and what it takes to make a new one.
-pub(super) struct ApiAccess {
+pub struct ApiAccess {
     /// Absent in a pod.
     kubeconfig: Option<KubeconfigFile>,
     /// `None` until the exec plugin of the kubeconfig has given credentials once.
@@ -89,8 +103,9 @@ pub(super) struct ApiAccess {
 
 /// A client that all watches share, and with it one connection.
 #[derive(Clone)]
-pub(super) struct ApiConnection {
-    pub(super) client: Client,
+pub struct ApiConnection {
+    /// The client.
+    pub client: Client,
     /// Counts the clients of this process, from 0.
     number: u64,
     /// When the credentials of the exec plugin expire.
@@ -99,7 +114,7 @@ pub(super) struct ApiConnection {
 
 impl ApiConnection {
     /// Whether the next request needs newer credentials.
-    pub(super) fn expires_soon(&self) -> bool {
+    pub fn expires_soon(&self) -> bool {
         self.expires.is_some_and(|time| Timestamp::now() + RENEWAL_MARGIN >= time)
     }
 }
@@ -108,10 +123,8 @@ impl ApiAccess {
     /// Reads the configuration, without a request. Also returns the API server's URL.
     ///
     /// It makes a client too, unless that takes an exec plugin: a plugin can fail or hang while the
-    /// API server is away, and then the agent starts all the same.
-    pub(super) async fn new(
-        kubeconfig: Option<KubeconfigFile>,
-    ) -> Result<(Self, String), AccessError> {
+    /// API server is away, and then the program starts all the same.
+    pub async fn new(kubeconfig: Option<KubeconfigFile>) -> Result<(Self, String), AccessError> {
         let servers = watch::Sender::default();
         let mut config = config(kubeconfig.as_ref()).await?;
         let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
@@ -130,7 +143,7 @@ impl ApiAccess {
     }
 
     /// The current connection, or a new one if its credentials expire soon.
-    pub(super) async fn connection(&self) -> Result<ApiConnection, AccessError> {
+    pub async fn connection(&self) -> Result<ApiConnection, AccessError> {
         let current = self.current();
         if let Some(connection) = current.as_ref().filter(|connection| !connection.expires_soon()) {
             return Ok(connection.clone());
@@ -147,7 +160,7 @@ impl ApiAccess {
 
     /// Replaces a connection that failed, unless another watch has done so. It reads the configuration
     /// again, because certificates are renewed and API servers move.
-    pub(super) async fn renew(&self, failed: &ApiConnection) -> Result<(), AccessError> {
+    pub async fn renew(&self, failed: &ApiConnection) -> Result<(), AccessError> {
         self.make(Some(failed)).await.map(drop)
     }
 
@@ -182,12 +195,12 @@ impl ApiAccess {
     }
 
     /// The addresses of the API server.
-    pub(super) fn servers(&self) -> watch::Receiver<BTreeSet<IpAddr>> {
+    pub fn servers(&self) -> watch::Receiver<BTreeSet<IpAddr>> {
         self.servers.subscribe()
     }
 
     /// Changes with each connection that replaces another.
-    pub(super) fn renewals(&self) -> watch::Receiver<()> {
+    pub fn renewals(&self) -> watch::Receiver<()> {
         self.renewals.subscribe()
     }
 }
@@ -278,7 +291,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::source::kubernetes::scripted_server::{ScriptedAnswer, ScriptedServer, kubeconfig};
+    use crate::testing::{ScriptedAnswer, ScriptedServer, kubeconfig};
 
     #[tokio::test]
     async fn addresses_that_the_servers_name_resolves_to_are_remembered() {

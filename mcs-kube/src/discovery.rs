@@ -1,6 +1,6 @@
 //! Asks the API server which API groups it has and which versions of them it serves.
 //!
-//! Every account may ask (`system:discovery`). Without an answer the agent goes on: a watch tries the versions of its
+//! Every account may ask (`system:discovery`). Without an answer the program goes on: a watch tries the versions of its
 //! resource in turn.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -11,26 +11,27 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{access::ApiAccess, state::ClusterUpdate, watch::WatchTarget};
+use crate::{access::ApiAccess, watch::WatchTarget};
 
 /// The served versions of each API group.
-pub(super) type ApiGroups = BTreeMap<String, Vec<String>>;
+pub type ApiGroups = BTreeMap<String, Vec<String>>;
 
 /// The time limit for an answer.
 const LIMIT: Duration = Duration::from_secs(30);
 /// How long the watches wait for the first answer.
 const FIRST_ANSWER: Duration = Duration::from_secs(1);
-/// How long after an answer the agent asks again, in seconds: CRDs come and go.
+/// How long after an answer to ask again, in seconds: CRDs come and go.
 const INTERVAL_SECONDS: std::ops::RangeInclusive<u64> = 240..=300;
-/// How long the agent waits after a request that failed.
+/// How long to wait after a request that failed.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// Sends the groups at first, at each new connection and every few minutes, until the receiver is dropped. `first`
+/// Sends the groups, as `update` wraps them, at first, at each new connection and every few minutes, until the receiver is dropped. `first`
 /// gets the first result, which is empty if there was no answer.
-pub(super) async fn follow(
+pub async fn follow<U>(
     access: &ApiAccess,
     first: watch::Sender<Option<ApiGroups>>,
-    updates: &mpsc::Sender<ClusterUpdate>,
+    updates: &mpsc::Sender<U>,
+    update: fn(ApiGroups) -> U,
 ) {
     let mut renewals = access.renewals();
     loop {
@@ -47,7 +48,7 @@ pub(super) async fn follow(
             None => RETRY,
         };
         if let Some(groups) = groups
-            && updates.send(ClusterUpdate::Groups(groups)).await.is_err()
+            && updates.send(update(groups)).await.is_err()
         {
             return;
         }
@@ -81,13 +82,13 @@ async fn groups(client: &Client) -> kube::Result<ApiGroups> {
 }
 
 /// The first result, if it comes soon, and else nothing.
-pub(super) async fn first_answer(mut first: watch::Receiver<Option<ApiGroups>>) -> ApiGroups {
+pub async fn first_answer(mut first: watch::Receiver<Option<ApiGroups>>) -> ApiGroups {
     let answer = timeout(FIRST_ANSWER, first.wait_for(Option::is_some)).await;
     answer.ok().and_then(|answer| answer.ok()?.clone()).unwrap_or_default()
 }
 
 /// Moves the versions that are served to the front. Their order stays, and no version is dropped: one may come.
-pub(super) fn prefer_served(target: &mut WatchTarget, groups: &ApiGroups) {
+pub fn prefer_served(target: &mut WatchTarget, groups: &ApiGroups) {
     let is_served = |api: &ApiResource| {
         groups.get(&api.group).is_some_and(|versions| versions.contains(&api.version))
     };
@@ -100,7 +101,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::source::kubernetes::scripted_server::{ScriptedAnswer, ScriptedServer, kubeconfig};
+    use crate::testing::{ScriptedAnswer, ScriptedServer, kubeconfig};
 
     /// The time limit of each step, long enough for a slow machine.
     const PATIENCE: Duration = Duration::from_secs(20);
@@ -113,10 +114,10 @@ mod tests {
         ScriptedAnswer::watch([json!({"kind": "APIGroupList", "groups": [group]})])
     }
 
-    async fn next_group(updates: &mut mpsc::Receiver<ClusterUpdate>) -> String {
+    async fn next_group(updates: &mut mpsc::Receiver<ApiGroups>) -> String {
         match timeout(PATIENCE, updates.recv()).await.expect("an answer") {
-            Some(ClusterUpdate::Groups(groups)) => groups.into_keys().collect(),
-            other => panic!("{other:?}"),
+            Some(groups) => groups.into_keys().collect(),
+            None => panic!("it ended"),
         }
     }
 
@@ -144,7 +145,7 @@ mod tests {
             assert_eq!(next_group(&mut sent).await, "net.gke.io");
         };
         tokio::select! {
-            () = follow(&access, first, &updates) => panic!("it ended"),
+            () = follow(&access, first, &updates, |groups| groups) => panic!("it ended"),
             () = steps => {}
         }
     }
@@ -157,7 +158,7 @@ mod tests {
         let (updates, _sent) = mpsc::channel(1);
         let (first, first_groups) = watch::channel(None);
         tokio::select! {
-            () = follow(&access, first, &updates) => panic!("it ended"),
+            () = follow(&access, first, &updates, |groups| groups) => panic!("it ended"),
             groups = first_answer(first_groups) => assert!(groups.is_empty()),
         }
         let (_silent, first_groups) = watch::channel(None);

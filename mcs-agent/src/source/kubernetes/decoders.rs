@@ -1,0 +1,164 @@
+//! Decodes the objects that the agent watches into domain types.
+
+use ipnet::IpNet;
+use mcs_kube::Decoder;
+use serde_json::Value;
+
+use crate::{
+    model::{Kind, ObjectKey},
+    source::{adopt::ReadObject, objects},
+};
+
+/// Decodes ServiceImports.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct ImportDecoder;
+
+impl Decoder for ImportDecoder {
+    type Value = Option<ReadObject>;
+
+    fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
+        objects::decode(Kind::ServiceImport, key, object).map_err(|error| error.to_string())
+    }
+}
+
+/// Decodes imported EndpointSlices; `None` is a slice that is not imported.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct SliceDecoder;
+
+impl Decoder for SliceDecoder {
+    type Value = Option<ReadObject>;
+
+    fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
+        objects::decode(Kind::EndpointSlice, key, object).map_err(|error| error.to_string())
+    }
+}
+
+/// Decodes EndpointSlices that other controllers may have written.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct AdoptableSliceDecoder;
+
+impl Decoder for AdoptableSliceDecoder {
+    type Value = Option<ReadObject>;
+
+    fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
+        let decoded = objects::decode_adoptable(Kind::EndpointSlice, key, object);
+        decoded.map_err(|error| error.to_string())
+    }
+}
+
+/// Decodes Services that other controllers may have written.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct ServiceDecoder;
+
+impl Decoder for ServiceDecoder {
+    type Value = Option<ReadObject>;
+
+    fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
+        objects::decode_adoptable(Kind::Service, key, object).map_err(|error| error.to_string())
+    }
+}
+
+/// What the agent uses of its Node.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct NodeValues {
+    pub(super) zone: Option<String>,
+    pub(super) pod_ranges: Vec<IpNet>,
+}
+
+/// Decodes a Node.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct NodeDecoder;
+
+impl NodeDecoder {
+    const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
+}
+
+impl Decoder for NodeDecoder {
+    type Value = NodeValues;
+
+    fn decode(_: ObjectKey, node: &Value) -> Result<Self::Value, String> {
+        let zone = non_empty(&node["metadata"]["labels"][Self::ZONE_LABEL]);
+        Ok(NodeValues { zone, pod_ranges: ranges(&node["spec"]["podCIDRs"]) })
+    }
+}
+
+/// Decodes a ServiceCIDR to its ranges.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct ServiceRangeDecoder;
+
+impl Decoder for ServiceRangeDecoder {
+    type Value = Vec<IpNet>;
+
+    fn decode(_: ObjectKey, object: &Value) -> Result<Self::Value, String> {
+        Ok(ranges(&object["spec"]["cidrs"]))
+    }
+}
+
+/// The API server has checked them.
+fn ranges(list: &Value) -> Vec<IpNet> {
+    let texts = list.as_array().into_iter().flatten().filter_map(Value::as_str);
+    texts.filter_map(|text| text.parse().ok()).collect()
+}
+
+fn non_empty(value: &Value) -> Option<String> {
+    value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use mcs_kube::WatchedObject;
+    use serde_json::{from_value, json};
+
+    use super::*;
+
+    #[test]
+    fn an_object_that_does_not_decode_is_no_error_of_the_watch() {
+        let read: WatchedObject<ImportDecoder> = from_value(json!({
+            "metadata": {"namespace": "shop", "name": "web", "resourceVersion": "7"},
+            "spec": {"type": "ClusterSetIP", "ports": [{"port": "http"}]},
+        }))
+        .unwrap();
+        assert_eq!(read.key(), ObjectKey::new("shop", "web"));
+        assert_eq!(read.version(), Some("7"));
+        let error = read.decoded.unwrap_err();
+        assert!(error.starts_with("spec.ports[0].port: "), "{error}");
+    }
+
+    #[test]
+    fn a_slice_without_a_service_name_is_not_imported() {
+        let read: WatchedObject<SliceDecoder> = from_value(json!({
+            "metadata": {"namespace": "shop", "name": "web-a", "labels": {}},
+            "addressType": "IPv4", "endpoints": [],
+        }))
+        .unwrap();
+        assert_eq!(read.decoded, Ok(None));
+    }
+
+    #[test]
+    fn the_zone_may_be_absent() {
+        for (labels, zone) in [
+            (json!({"topology.kubernetes.io/zone": "a"}), Some("a")),
+            (json!({"topology.kubernetes.io/zone": ""}), None),
+            (json!({}), None),
+            (json!(null), None),
+        ] {
+            let node = json!({"metadata": {"name": "n1", "labels": labels}});
+            let read: WatchedObject<NodeDecoder> = from_value(node).unwrap();
+            let expected = NodeValues { zone: zone.map(str::to_owned), pod_ranges: vec![] };
+            assert_eq!(read.decoded, Ok(expected), "{labels}");
+        }
+    }
+
+    #[test]
+    fn ranges_of_pods_and_services_are_read() {
+        let listed = || json!(["10.244.3.0/24", "fd00:244:3::/64"]);
+        let expected: Vec<IpNet> =
+            ["10.244.3.0/24", "fd00:244:3::/64"].map(|range| range.parse().unwrap()).into();
+        let node = json!({"metadata": {"name": "n1"}, "spec": {"podCIDRs": listed()}});
+        let node: WatchedObject<NodeDecoder> = from_value(node).unwrap();
+        assert_eq!(node.decoded.unwrap().pod_ranges, expected);
+        let service = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": listed()}});
+        let service: WatchedObject<ServiceRangeDecoder> = from_value(service).unwrap();
+        assert_eq!(service.decoded, Ok(expected));
+    }
+}

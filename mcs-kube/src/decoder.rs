@@ -1,0 +1,183 @@
+//! Decodes the API server's objects into a program's own types as they arrive.
+
+use std::{borrow::Cow, fmt, marker::PhantomData};
+
+use kube::{
+    Resource,
+    api::{ApiResource, ObjectMeta},
+    core::DynamicResourceScope,
+};
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, Visitor},
+};
+use serde_json::{Map, Value};
+
+use crate::ObjectKey;
+
+/// Decodes the objects of one resource.
+pub trait Decoder: Clone + fmt::Debug + Send + 'static {
+    /// The decoded form of an object.
+    type Value: Clone + fmt::Debug + PartialEq + Send;
+
+    /// Decodes an object. The error says which field is wrong.
+    fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String>;
+}
+
+/// An object of the API server, decoded as it arrived. An object that does not decode is no error of
+/// the watch, which goes on. Memory holds the decoded form alone.
+#[derive(Clone, PartialEq, Debug)]
+pub struct WatchedObject<D: Decoder> {
+    metadata: ObjectMeta,
+    /// The decoded form, or the error that says which field is wrong.
+    pub decoded: Result<D::Value, String>,
+    decoder: PhantomData<D>,
+}
+
+impl<D: Decoder> WatchedObject<D> {
+    /// The namespace, which is empty if there is none, and the name.
+    pub fn key(&self) -> ObjectKey {
+        key(&self.metadata)
+    }
+
+    /// `metadata.resourceVersion`.
+    pub fn version(&self) -> Option<&str> {
+        self.metadata.resource_version.as_deref()
+    }
+}
+
+fn key(metadata: &ObjectMeta) -> ObjectKey {
+    let text = |field: &Option<String>| field.clone().unwrap_or_default();
+    ObjectKey::new(text(&metadata.namespace), text(&metadata.name))
+}
+
+impl<'de, D: Decoder> Deserialize<'de> for WatchedObject<D> {
+    fn deserialize<S: Deserializer<'de>>(deserializer: S) -> Result<Self, S::Error> {
+        let object = SkipField(&["metadata", "managedFields"]).deserialize(deserializer)?;
+        let MetadataFields { namespace, name, resource_version } =
+            MetadataFields::deserialize(&object["metadata"]).map_err(S::Error::custom)?;
+        let metadata = ObjectMeta { namespace, name, resource_version, ..ObjectMeta::default() };
+        let decoded = D::decode(key(&metadata), &object);
+        Ok(Self { metadata, decoded, decoder: PhantomData })
+    }
+}
+
+/// The fields of `metadata` that a watch needs.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct MetadataFields {
+    namespace: Option<String>,
+    name: Option<String>,
+    resource_version: Option<String>,
+}
+
+/// Reads a map and skips the field at the end of this path. `metadata.managedFields` can be most of an
+/// object, and the programs do not use it.
+struct SkipField(&'static [&'static str]);
+
+impl<'de> DeserializeSeed<'de> for SkipField {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for SkipField {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut kept = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            match self.0.split_first() {
+                Some((first, [])) if *first == key => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+                Some((first, rest)) if *first == key => {
+                    kept.insert(key, map.next_value_seed(SkipField(rest))?);
+                }
+                _ => {
+                    kept.insert(key, map.next_value()?);
+                }
+            }
+        }
+        Ok(Value::Object(kept))
+    }
+}
+
+impl<D: Decoder> Resource for WatchedObject<D> {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+
+    fn kind(resource: &ApiResource) -> Cow<'_, str> {
+        resource.kind.as_str().into()
+    }
+
+    fn group(resource: &ApiResource) -> Cow<'_, str> {
+        resource.group.as_str().into()
+    }
+
+    fn version(resource: &ApiResource) -> Cow<'_, str> {
+        resource.version.as_str().into()
+    }
+
+    fn plural(resource: &ApiResource) -> Cow<'_, str> {
+        resource.plural.as_str().into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// Decodes a ClusterProperty (KEP-2149) to its value.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PropertyDecoder;
+
+impl Decoder for PropertyDecoder {
+    type Value = Option<String>;
+
+    fn decode(_: ObjectKey, property: &Value) -> Result<Self::Value, String> {
+        Ok(non_empty(&property["spec"]["value"]))
+    }
+}
+
+fn non_empty(value: &Value) -> Option<String> {
+    value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_value, json};
+
+    use super::*;
+
+    #[test]
+    fn managed_fields_are_skipped() {
+        let text = r#"{
+            "metadata": {"managedFields": [{"fieldsV1": {}}], "name": "web", "labels": {"a": "b"}},
+            "managedFields": 1
+        }"#;
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let read =
+            SkipField(&["metadata", "managedFields"]).deserialize(&mut deserializer).unwrap();
+        let kept = json!({"metadata": {"name": "web", "labels": {"a": "b"}}, "managedFields": 1});
+        assert_eq!(read, kept);
+    }
+
+    #[test]
+    fn the_value_of_a_property_is_read() {
+        let property = json!({"metadata": {"name": "id"}, "spec": {"value": "east"}});
+        let read: WatchedObject<PropertyDecoder> = from_value(property).unwrap();
+        assert_eq!(read.decoded, Ok(Some("east".to_owned())));
+        assert_eq!(read.key(), ObjectKey::new("", "id"));
+    }
+}

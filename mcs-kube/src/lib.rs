@@ -1,0 +1,29 @@
+//! Access to an API server, for every program of this project: connections and credentials, lists and watches that go on
+//! after errors, and decoding of objects as they arrive.
+//!
+//! ```text
+//!  kubeconfig, service account, exec plugin
+//!       |  ApiConnection                       access
+//!       v
+//!  list and watch, with back-off               watch, discovery
+//!       |  WatchedObject, decoded              decoder
+//!       v
+//!  ResourceEvent
+//! ```
+//!
+//! A missing answer is never an empty list: a watch reports what it has read, and why it cannot read now.
+
+pub mod access;
+pub mod decoder;
+pub mod discovery;
+mod exec_plugin;
+mod object_key;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod watch;
+
+pub use access::{AccessError, ApiAccess, ApiConnection, KubeconfigFile};
+pub use decoder::{Decoder, PropertyDecoder, WatchedObject};
+pub use exec_plugin::PluginError;
+pub use object_key::ObjectKey;
+pub use watch::{ResourceEvent, ResourceWatch, WatchTarget};
