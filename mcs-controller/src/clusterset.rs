@@ -1,21 +1,41 @@
 //! The rules of a clusterset: from what the clusters export to what this cluster imports. The rules are
 //! pure functions without Kubernetes types, clock and I/O.
 
+mod actual;
 mod condition;
 mod conflict;
+mod copy;
 mod export;
+mod export_status;
 mod import;
+mod merge;
 mod name;
+mod namespaces;
 mod property;
+mod resolve;
 mod slice;
+mod spec;
+mod trust;
+mod vips;
 pub mod well_known;
 
+pub use actual::{Actual, ActualImport, ActualSlice, Owner};
 pub use condition::{Condition, ConditionStatus, ConditionType};
 pub use conflict::{Conflict, ConflictReason};
+pub use copy::{SliceCopier, SliceCopy, slice_name};
 pub use export::{Audience, Export, ExportSource, Timestamp};
-pub use import::{EndpointSliceObjects, Import, ImportSpec, ImportStatus};
+pub use export_status::{Publication, export_conditions, is_exportable};
+pub use import::{EndpointSliceObjects, Import, ImportStatus};
+pub use merge::{Contribution, Merged, merge};
 pub use name::{ClusterId, NameError, ServiceName};
+pub use namespaces::NamespaceRules;
 pub use property::{
     InternalTrafficPolicy, IpFamily, Protocol, ServicePort, ServiceType, SessionAffinity,
 };
+pub use resolve::{
+    Importer, Known, KnownExport, SourceRules, Wanted, WantedImport, resolve, vip_order,
+};
 pub use slice::{Endpoint, EndpointConditions, ImportedSlice, SlicePort, SourceSlice};
+pub use spec::ServiceSpec;
+pub use trust::{EndpointRules, Refusal};
+pub use vips::{NoFreeVip, VipRanges, VipsInUse};

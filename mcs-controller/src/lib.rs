@@ -14,3 +14,4 @@
 //! ```
 
 pub mod clusterset;
+pub mod plan;

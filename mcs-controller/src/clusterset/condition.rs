@@ -48,3 +48,14 @@ impl fmt::Display for ConditionStatus {
         fmt::Debug::fmt(self, f)
     }
 }
+
+impl Condition {
+    pub(super) fn new(
+        condition_type: ConditionType,
+        status: ConditionStatus,
+        reason: impl ToString,
+        message: impl Into<String>,
+    ) -> Self {
+        Self { condition_type, status, reason: reason.to_string(), message: message.into() }
+    }
+}

@@ -9,8 +9,8 @@ use super::ClusterId;
 pub struct Conflict {
     /// The reason of the condition.
     pub reason: ConflictReason,
-    /// The cluster with the oldest export; absent if the ServiceImport's own record decides, because a cluster
-    /// that it names cannot be read.
+    /// The cluster with the oldest export; absent if the ServiceImport decides, because it names a cluster
+    /// that cannot be read.
     pub decided_by: Option<ClusterId>,
     /// The value that counts.
     pub value: String,
@@ -18,6 +18,21 @@ pub struct Conflict {
     pub disagree: Vec<ClusterId>,
     /// The number of clusters that export the service.
     pub clusters: usize,
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { reason, decided_by, value, disagree, clusters } = self;
+        write!(f, "{}: {} of {clusters} clusters disagree (", reason.field(), disagree.len())?;
+        for (index, cluster) in disagree.iter().enumerate() {
+            write!(f, "{}{cluster}", if index == 0 { "" } else { ", " })?;
+        }
+        match decided_by {
+            Some(cluster) => write!(f, "); cluster {cluster} has the oldest export")?,
+            None => write!(f, "); the ServiceImport keeps what it has")?,
+        }
+        write!(f, ", so the clusterset uses {value}")
+    }
 }
 
 /// `reason` of the condition `Conflict`.
@@ -41,6 +56,23 @@ pub enum ConflictReason {
     TrafficDistributionConflict,
     /// `ipFamilies`.
     IPFamilyConflict,
+}
+
+impl ConflictReason {
+    /// The field, as users know it.
+    pub const fn field(self) -> &'static str {
+        match self {
+            Self::PortConflict => "ports",
+            Self::TypeConflict => "type",
+            Self::SessionAffinityConflict => "sessionAffinity",
+            Self::SessionAffinityConfigConflict => "sessionAffinityConfig",
+            Self::LabelsConflict => "exportedLabels",
+            Self::AnnotationsConflict => "exportedAnnotations",
+            Self::InternalTrafficPolicyConflict => "internalTrafficPolicy",
+            Self::TrafficDistributionConflict => "trafficDistribution",
+            Self::IPFamilyConflict => "ipFamilies",
+        }
+    }
 }
 
 impl fmt::Display for ConflictReason {

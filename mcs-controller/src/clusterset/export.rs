@@ -1,13 +1,10 @@
 //! What one cluster exports under one name.
 
-use std::{collections::BTreeMap, collections::BTreeSet, net::IpAddr, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    ClusterId, InternalTrafficPolicy, IpFamily, ServiceName, ServicePort, ServiceType,
-    SessionAffinity,
-};
+use super::{ClusterId, ServiceName, ServiceSpec};
 
 /// Seconds since the Unix epoch, the resolution of `metadata.creationTimestamp`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -25,20 +22,6 @@ pub struct Export {
     pub created: Timestamp,
     /// What the ServiceExport names.
     pub source: ExportSource,
-    /// `spec.ports` of the Service.
-    pub ports: Vec<ServicePort>,
-    /// `spec.sessionAffinity` of the Service.
-    pub session_affinity: SessionAffinity,
-    /// `spec.internalTrafficPolicy` of the Service.
-    pub internal_traffic_policy: InternalTrafficPolicy,
-    /// `spec.trafficDistribution` of the Service.
-    pub traffic_distribution: Option<Arc<str>>,
-    /// `spec.ipFamilies` of the Service.
-    pub ip_families: Vec<IpFamily>,
-    /// `spec.exportedLabels` of the ServiceExport.
-    pub labels: BTreeMap<Arc<str>, Arc<str>>,
-    /// `spec.exportedAnnotations` of the ServiceExport.
-    pub annotations: BTreeMap<Arc<str>, Arc<str>>,
     /// `spec.ips` of the ServiceImport in the exporting cluster.
     pub vips: Vec<IpAddr>,
     /// The clusters that the export is for.
@@ -51,6 +34,14 @@ impl Export {
         (self.created, &self.cluster)
     }
 
+    /// The properties of the Service; absent if there is nothing to export.
+    pub const fn spec(&self) -> Option<&ServiceSpec> {
+        match &self.source {
+            ExportSource::Service(spec) => Some(spec),
+            ExportSource::ExternalName | ExportSource::Missing => None,
+        }
+    }
+
     /// Whether `cluster` gets the export. The exporting cluster always does.
     pub fn reaches(&self, cluster: &ClusterId) -> bool {
         self.cluster == *cluster || self.audience.contains(cluster)
@@ -58,10 +49,10 @@ impl Export {
 }
 
 /// What a ServiceExport names.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ExportSource {
     /// A Service of a type that can be exported.
-    Service(ServiceType),
+    Service(ServiceSpec),
     /// A Service of type ExternalName, which has no endpoints.
     ExternalName,
     /// There is no Service of this name.

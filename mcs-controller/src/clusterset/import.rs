@@ -1,15 +1,8 @@
 //! A ServiceImport as this cluster should have it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-    sync::Arc,
-};
+use std::{collections::BTreeSet, net::IpAddr};
 
-use super::{
-    ClusterId, Condition, InternalTrafficPolicy, IpFamily, ServiceName, ServicePort, ServiceType,
-    SessionAffinity,
-};
+use super::{ClusterId, Condition, ServiceName, ServiceSpec};
 
 /// A ServiceImport without its status.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -19,28 +12,7 @@ pub struct Import {
     /// `spec.ips`, one for each entry of `spec.ip_families` and in the same order. A headless import has none.
     pub ips: Vec<IpAddr>,
     /// What the exports agree on.
-    pub spec: ImportSpec,
-}
-
-/// The properties that the exports agree on.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ImportSpec {
-    /// `spec.type`.
-    pub service_type: ServiceType,
-    /// `spec.ports`.
-    pub ports: Vec<ServicePort>,
-    /// `spec.ipFamilies`.
-    pub ip_families: Vec<IpFamily>,
-    /// `spec.sessionAffinity` and `spec.sessionAffinityConfig`.
-    pub session_affinity: SessionAffinity,
-    /// `spec.internalTrafficPolicy`.
-    pub internal_traffic_policy: InternalTrafficPolicy,
-    /// `spec.trafficDistribution`.
-    pub traffic_distribution: Option<Arc<str>>,
-    /// Exported labels.
-    pub labels: BTreeMap<Arc<str>, Arc<str>>,
-    /// Exported annotations.
-    pub annotations: BTreeMap<Arc<str>, Arc<str>>,
+    pub spec: ServiceSpec,
 }
 
 /// `status` of a ServiceImport. It has no times: a change of an import costs every node of the cluster a full

@@ -25,3 +25,10 @@ pub const SOURCE_GENERATION: &str = "clusterset.mcs-agent.io/source-generation";
 /// Annotation of a ServiceExport: the clusters that the export is for, with commas between. Without it,
 /// the export is for all clusters.
 pub const AUDIENCE: &str = "clusterset.mcs-agent.io/audience";
+
+/// Whether a label or annotation belongs to controllers of ServiceImports, so that no export can set it.
+pub(super) fn is_reserved(key: &str) -> bool {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    key == MANAGED_BY
+        || ["multicluster.kubernetes.io", "multicluster.x-k8s.io", GROUP].contains(&domain)
+}

@@ -1,0 +1,46 @@
+//! What this cluster has of one service.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{ClusterId, Condition, Import, ImportStatus};
+
+/// The objects of one service in this cluster.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Actual {
+    /// The ServiceImport.
+    pub import: Option<ActualImport>,
+    /// The slices that this controller wrote, by `metadata.name`.
+    pub slices: BTreeMap<Arc<str>, ActualSlice>,
+    /// `status.conditions` of the ServiceExport, without conditions of other types; absent if this cluster has
+    /// no ServiceExport.
+    pub export_conditions: Option<Vec<Condition>>,
+}
+
+/// A ServiceImport of this cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ActualImport {
+    /// Who writes it.
+    pub owner: Owner,
+    /// Its content. Of labels and annotations, only those that this controller applied: others may add theirs.
+    pub import: Import,
+    /// Its status.
+    pub status: ImportStatus,
+}
+
+/// Who writes a ServiceImport.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Owner {
+    /// This controller.
+    Us,
+    /// Another controller or a person.
+    Other,
+}
+
+/// A slice that this controller wrote.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ActualSlice {
+    /// The cluster that its endpoints run in.
+    pub cluster: ClusterId,
+    /// [`ImportedSlice::fingerprint`](super::ImportedSlice::fingerprint) of its content.
+    pub fingerprint: u64,
+}

@@ -1,0 +1,105 @@
+//! Copies the slices of a source cluster for this one: one copy for each slice, so that one change costs one write.
+
+use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
+
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    ClusterId, Contribution, Endpoint, EndpointRules, ImportedSlice, Merged, Refusal, ServiceName,
+    ServiceType, SourceSlice,
+};
+
+/// The copy of a slice, and how many endpoints it lacks because this cluster refuses them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SliceCopy {
+    /// The copy.
+    pub slice: ImportedSlice,
+    /// The number of refused endpoints by reason.
+    pub refused: BTreeMap<Refusal, usize>,
+}
+
+/// What the copies of one cluster's slices of one service have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct SliceCopier<'a> {
+    /// The service.
+    pub name: &'a ServiceName,
+    /// The cluster whose slices are copied.
+    pub source: &'a ClusterId,
+    /// The cluster that imports.
+    pub importer: &'a ClusterId,
+    /// The merged exports.
+    pub merged: &'a Merged,
+    /// The endpoints that are refused.
+    pub rules: &'a EndpointRules,
+}
+
+impl SliceCopier<'_> {
+    /// The copy of one slice. None if the import does not have the slice's family, or nothing of the cluster.
+    pub fn copy(&self, slice: &SourceSlice) -> Option<SliceCopy> {
+        let contribution = self.merged.contributions.get(self.source)?;
+        if !self.merged.spec.ip_families.contains(&slice.family) {
+            return None;
+        }
+        let mut refused = BTreeMap::new();
+        let endpoints =
+            slice.endpoints.iter().filter(|endpoint| self.accepts(endpoint, slice, &mut refused));
+        let copy = ImportedSlice {
+            service: self.name.clone(),
+            name: slice_name(self.name, self.source, &slice.name),
+            cluster: self.source.clone(),
+            source_name: Arc::clone(&slice.name),
+            source_generation: slice.generation,
+            family: slice.family,
+            ports: reached_ports(slice, contribution),
+            endpoints: endpoints.map(|endpoint| self.copy_endpoint(endpoint)).collect(),
+            has_zone_hints: self.merged.spec.prefers_same_zone(),
+            trigger_time: slice.trigger_time.clone(),
+        };
+        Some(SliceCopy { slice: copy, refused })
+    }
+
+    fn accepts(
+        &self,
+        endpoint: &Endpoint,
+        slice: &SourceSlice,
+        refused: &mut BTreeMap<Refusal, usize>,
+    ) -> bool {
+        let is_of_family = super::IpFamily::of(endpoint.address) == slice.family;
+        let refusal = if is_of_family {
+            self.rules.refusal(endpoint.address)
+        } else {
+            Some(Refusal::NoPodAddress)
+        };
+        refusal.inspect(|refusal| *refused.entry(*refusal).or_default() += 1).is_none()
+    }
+
+    /// Names of nodes repeat across clusters, and host names have a meaning for headless services alone.
+    fn copy_endpoint(&self, endpoint: &Endpoint) -> Endpoint {
+        let is_own = self.source == self.importer;
+        let is_headless = self.merged.spec.service_type == ServiceType::Headless;
+        Endpoint {
+            hostname: endpoint.hostname.clone().filter(|_| is_headless),
+            node: endpoint.node.clone().filter(|_| is_own),
+            ..endpoint.clone()
+        }
+    }
+}
+
+/// The ports that clients reach. A port that lost a conflict has the name or the number of another one, so
+/// clients of that one would reach it.
+fn reached_ports(slice: &SourceSlice, contribution: &Contribution) -> Vec<super::SlicePort> {
+    slice.ports.iter().filter(|port| contribution.ports.contains(&port.name)).cloned().collect()
+}
+
+/// `<service>-<cluster>-<hash>`: at most 63 + 63 + 10 characters and two dashes. It depends on names alone, so
+/// a copy keeps its name when the controller restarts.
+pub fn slice_name(service: &ServiceName, source: &ClusterId, slice: &str) -> Arc<str> {
+    // A `/` is in none of the names. Without it, a-b of c would be a of b-c.
+    let hash = Sha256::digest(format!("{}/{source}/{slice}", service.name()).as_bytes());
+    let mut name = format!("{}-{source}-", service.name());
+    for byte in hash.iter().take(5) {
+        // Writing to a String cannot fail.
+        let _ = write!(name, "{byte:02x}");
+    }
+    name.into()
+}

@@ -1,0 +1,116 @@
+//! Merges the exports of one service (KEP-1645, "Constraints and Conflict Resolution").
+//!
+//! The result depends only on the exports. So every cluster that gets the same ones computes the same.
+
+mod families;
+mod ports;
+mod voice;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::{ClusterId, Conflict, ConflictReason, Export, ServiceSpec, well_known};
+use voice::{Voice, disagreement};
+
+/// What the exports of one service amount to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Merged {
+    /// The properties of the import.
+    pub spec: ServiceSpec,
+    /// What each cluster contributes. A cluster whose families nobody shares contributes nothing.
+    pub contributions: BTreeMap<ClusterId, Contribution>,
+    /// Everything that the clusters disagree about, sorted by reason.
+    pub conflicts: Vec<Conflict>,
+}
+
+/// What the import takes from one cluster.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Contribution {
+    /// The names of its ports that clients reach. Its slices lose the others.
+    pub ports: BTreeSet<Arc<str>>,
+}
+
+/// Merges the exports that reach a cluster. The order of `exports` does not matter. `record` is the import as
+/// the cluster has it, if that names a cluster which cannot be read: it counts as the oldest export.
+///
+/// None if nothing is exported.
+pub fn merge<'a>(
+    exports: impl IntoIterator<Item = &'a Export>,
+    record: Option<&'a ServiceSpec>,
+) -> Option<Merged> {
+    let all = voice::voices(exports, record);
+    let mut conflicts = Vec::new();
+    let (ip_families, voices) = families::intersect(&all, &mut conflicts);
+    let oldest = voices.first()?.spec;
+    let (ports, contributions) = ports::unite(&voices, &mut conflicts);
+    conflicts.extend(other_conflicts(&voices));
+    conflicts.sort_by_key(|conflict| conflict.reason);
+    let spec = ServiceSpec {
+        ports,
+        ip_families,
+        labels: not_reserved(&oldest.labels),
+        annotations: not_reserved(&oldest.annotations),
+        ..oldest.clone()
+    };
+    Some(Merged { spec, contributions, conflicts })
+}
+
+/// A ServiceExport must not say which controller owns an import, or how implementations read it.
+fn not_reserved(map: &BTreeMap<Arc<str>, Arc<str>>) -> BTreeMap<Arc<str>, Arc<str>> {
+    let pairs = map.iter().filter(|(key, _)| !well_known::is_reserved(key));
+    pairs.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// The properties that the oldest export decides alone.
+fn other_conflicts<'a>(voices: &'a [Voice<'a>]) -> impl Iterator<Item = Conflict> + 'a {
+    use ConflictReason as Reason;
+    [
+        disagreement(voices, Reason::TypeConflict, |spec| spec.service_type, ToString::to_string),
+        disagreement(
+            voices,
+            Reason::SessionAffinityConflict,
+            |spec| spec.session_affinity.name(),
+            ToString::to_string,
+        ),
+        affinity_config(voices),
+        disagreement(
+            voices,
+            Reason::InternalTrafficPolicyConflict,
+            |spec| spec.internal_traffic_policy,
+            ToString::to_string,
+        ),
+        disagreement(
+            voices,
+            Reason::TrafficDistributionConflict,
+            |spec| spec.distribution(),
+            |value| value.unwrap_or("none").to_owned(),
+        ),
+        disagreement(voices, Reason::LabelsConflict, |spec| &spec.labels, |map| shown(map)),
+        disagreement(
+            voices,
+            Reason::AnnotationsConflict,
+            |spec| &spec.annotations,
+            |map| shown(map),
+        ),
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// Only clusters with affinity have a configuration of it.
+fn affinity_config(voices: &[Voice<'_>]) -> Option<Conflict> {
+    let oldest = voices.first()?.spec.session_affinity.timeout_seconds()?;
+    disagreement(
+        voices,
+        ConflictReason::SessionAffinityConfigConflict,
+        |spec| spec.session_affinity.timeout_seconds().unwrap_or(oldest),
+        |seconds| format!("clientIP.timeoutSeconds {seconds}"),
+    )
+}
+
+fn shown(map: &BTreeMap<Arc<str>, Arc<str>>) -> String {
+    let pairs: Vec<_> = map.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    if pairs.is_empty() { "none".to_owned() } else { pairs.join(", ") }
+}

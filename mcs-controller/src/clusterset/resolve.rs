@@ -1,0 +1,286 @@
+//! Decides what this cluster should have of one service.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use ipnet::IpNet;
+
+use super::{
+    Actual, ActualImport, ClusterId, Condition, ConditionStatus, ConditionType, Conflict,
+    EndpointRules, EndpointSliceObjects, Export, Import, ImportStatus, ImportedSlice, IpFamily,
+    Merged, NamespaceRules, NoFreeVip, Owner, Refusal, ServiceName, ServiceSpec, ServiceType,
+    SliceCopier, SourceSlice, VipRanges, VipsInUse, merge, vips::VipSources,
+};
+
+/// The cluster that imports.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Importer {
+    /// Its id.
+    pub cluster: ClusterId,
+    /// The IP families of its Services.
+    pub families: Vec<IpFamily>,
+    /// Where new VIPs come from.
+    pub vip_ranges: VipRanges,
+    /// Addresses that no new VIP can have: Services, pods and nodes of the cluster.
+    pub reserved: Vec<IpNet>,
+    /// Whether ServiceImports of others become this controller's. They keep their VIPs.
+    pub adopts: bool,
+}
+
+/// What this cluster accepts from a cluster.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SourceRules {
+    /// The namespaces that it can export.
+    pub namespaces: NamespaceRules,
+    /// The addresses of its endpoints.
+    pub endpoints: EndpointRules,
+}
+
+/// The export of one cluster, with what is known of its slices.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownExport<'a> {
+    /// The export.
+    pub export: &'a Export,
+    /// The slices of its Service.
+    pub slices: &'a [Arc<SourceSlice>],
+    /// What this cluster accepts from the exporting one.
+    pub rules: &'a SourceRules,
+}
+
+/// What is known of one service.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// The service.
+    pub name: &'a ServiceName,
+    /// Whether this cluster has the namespace.
+    pub has_namespace: bool,
+    /// All exports, one for each cluster, whether they reach this cluster or not.
+    pub exports: &'a [KnownExport<'a>],
+    /// Clusters that may export more than is known: a list of theirs, or their publication, is not complete.
+    /// A cluster that is no peer any more is not among them.
+    pub incomplete: &'a BTreeSet<ClusterId>,
+}
+
+/// What this cluster should have of one service.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wanted {
+    /// The ServiceImport.
+    pub import: WantedImport,
+    /// The slices, by `metadata.name`.
+    pub slices: BTreeMap<Arc<str>, ImportedSlice>,
+    /// Clusters whose slices stay although they are not in `slices`, because the clusters are incomplete.
+    pub keep: BTreeSet<ClusterId>,
+    /// What the clusters disagree about.
+    pub conflicts: Vec<Conflict>,
+    /// The number of refused endpoints by cluster and reason.
+    pub refused: BTreeMap<(ClusterId, Refusal), usize>,
+    /// `status.conditions` of the ServiceExport, if this cluster has one. The caller sets it.
+    pub export_conditions: Option<Vec<Condition>>,
+}
+
+/// The ServiceImport that a cluster should have.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum WantedImport {
+    /// None: nothing that reaches the cluster is exported, or it has no such namespace.
+    Absent,
+    /// The one that is there, with its slices: another controller writes it.
+    LeftAlone,
+    /// This one.
+    Present(Box<Import>, ImportStatus),
+}
+
+impl Wanted {
+    fn without_import(import: WantedImport, known: &Known<'_>) -> Self {
+        Self {
+            import,
+            slices: BTreeMap::new(),
+            keep: known.incomplete.clone(),
+            conflicts: vec![],
+            refused: BTreeMap::new(),
+            export_conditions: None,
+        }
+    }
+
+    /// The VIPs of the ServiceImport. The caller adds them to [`VipsInUse`], and publishes them with the
+    /// cluster's own export.
+    pub fn vips(&self) -> &[IpAddr] {
+        match &self.import {
+            WantedImport::Present(import, _) => &import.ips,
+            WantedImport::Absent | WantedImport::LeftAlone => &[],
+        }
+    }
+}
+
+/// The order in which services get their VIPs: two services with one hash then get the same VIPs in every
+/// cluster. None if nothing is exported.
+pub fn vip_order<'a>(exports: &[KnownExport<'a>]) -> Option<impl Ord + use<'a>> {
+    exports.iter().map(|known| (known.export.precedence(), &known.export.name)).min()
+}
+
+/// Decides about one service. Equal exports give equal imports in every cluster, up to its IP families.
+pub fn resolve(
+    importer: &Importer,
+    known: &Known<'_>,
+    actual: &Actual,
+    in_use: &VipsInUse,
+) -> Wanted {
+    let current = actual.import.as_ref();
+    if !known.has_namespace {
+        return Wanted::without_import(WantedImport::Absent, known);
+    }
+    let accepted = accepted(importer, known);
+    let exports = accepted.iter().map(|known| known.export);
+    let record = record(importer, known, actual);
+    let Some(mut merged) = merge(exports, record.spec) else {
+        return Wanted::without_import(WantedImport::Absent, known);
+    };
+    let supported = own_families(&mut merged.spec, importer);
+    let conflicts = merged.conflicts.clone();
+    if current.is_some_and(|current| !importer.may_write(current)) {
+        let wanted = Wanted::without_import(WantedImport::LeftAlone, known);
+        return Wanted { conflicts, ..wanted };
+    }
+    let (slices, refused) = copies(importer, known.name, &merged, &accepted);
+    let vips = VipSources {
+        ranges: &importer.vip_ranges,
+        reserved: &importer.reserved,
+        in_use,
+        existing: current.map_or(&[], |current| &current.import.ips),
+        preferred: oldest_vips(&accepted),
+    };
+    let (import, ready) = import(known.name, &merged, supported, &vips);
+    let clusters = merged.contributions.into_keys().chain(record.clusters).collect();
+    let status = ImportStatus {
+        clusters,
+        endpoint_slice_objects: Some(EndpointSliceObjects::Present),
+        conditions: vec![ready],
+    };
+    Wanted {
+        import: WantedImport::Present(Box::new(import), status),
+        slices,
+        keep: known.incomplete.clone(),
+        conflicts,
+        refused,
+        export_conditions: None,
+    }
+}
+
+impl Importer {
+    fn may_write(&self, current: &ActualImport) -> bool {
+        self.adopts || current.owner == Owner::Us
+    }
+}
+
+/// The exports that reach this cluster and that it accepts.
+fn accepted<'a>(importer: &Importer, known: &Known<'a>) -> Vec<KnownExport<'a>> {
+    let namespace = known.name.namespace();
+    let is_accepted = |known: &&KnownExport<'_>| {
+        known.export.reaches(&importer.cluster) && known.rules.namespaces.allows(namespace)
+    };
+    known.exports.iter().filter(is_accepted).copied().collect()
+}
+
+/// What the import says of clusters that cannot be read.
+struct Record<'a> {
+    /// Absent if every cluster that the import names can be read.
+    spec: Option<&'a ServiceSpec>,
+    /// These clusters.
+    clusters: BTreeSet<ClusterId>,
+}
+
+/// While a cluster that contributes cannot be read, the import keeps what it has: nobody knows which part of
+/// it is that cluster's.
+fn record<'a>(importer: &Importer, known: &Known<'_>, actual: &'a Actual) -> Record<'a> {
+    let ours = actual.import.as_ref().filter(|current| importer.may_write(current));
+    let Some(current) = ours else {
+        return Record { spec: None, clusters: BTreeSet::new() };
+    };
+    let of_slices = actual.slices.values().map(|slice| &slice.cluster);
+    let is_unread = |cluster: &&ClusterId| {
+        known.incomplete.contains(cluster)
+            && !known.exports.iter().any(|known| known.export.cluster == **cluster)
+    };
+    let clusters: BTreeSet<_> =
+        current.status.clusters.iter().chain(of_slices).filter(is_unread).cloned().collect();
+    // A controller that was stopped before it wrote the status has not said which clusters contribute.
+    let is_unsaid = current.status.clusters.is_empty() && !known.incomplete.is_empty();
+    let spec = (is_unsaid || !clusters.is_empty()).then_some(&current.import.spec);
+    Record { spec, clusters }
+}
+
+/// Leaves out the families that this cluster's Services do not have. False if none is left: then the import
+/// keeps all, and gets no VIPs.
+fn own_families(spec: &mut ServiceSpec, importer: &Importer) -> bool {
+    let is_ours = |family: &IpFamily| importer.families.contains(family);
+    let supported = spec.ip_families.iter().any(is_ours);
+    if supported {
+        spec.ip_families.retain(is_ours);
+    }
+    supported
+}
+
+fn oldest_vips<'a>(accepted: &[KnownExport<'a>]) -> &'a [IpAddr] {
+    let services = accepted.iter().map(|known| known.export).filter(|e| e.spec().is_some());
+    services.min_by_key(|export| export.precedence()).map_or(&[], |export| &export.vips)
+}
+
+type Copies = (BTreeMap<Arc<str>, ImportedSlice>, BTreeMap<(ClusterId, Refusal), usize>);
+
+fn copies(
+    importer: &Importer,
+    name: &ServiceName,
+    merged: &Merged,
+    accepted: &[KnownExport<'_>],
+) -> Copies {
+    let (mut slices, mut refused) = Copies::default();
+    for known in accepted {
+        let source = &known.export.cluster;
+        let copier = SliceCopier {
+            name,
+            source,
+            importer: &importer.cluster,
+            merged,
+            rules: &known.rules.endpoints,
+        };
+        for copy in known.slices.iter().filter_map(|slice| copier.copy(slice)) {
+            slices.insert(Arc::clone(&copy.slice.name), copy.slice);
+            for (reason, count) in copy.refused {
+                *refused.entry((source.clone(), reason)).or_default() += count;
+            }
+        }
+    }
+    (slices, refused)
+}
+
+/// The import and its condition `Ready`.
+fn import(
+    name: &ServiceName,
+    merged: &Merged,
+    supported: bool,
+    vips: &VipSources<'_>,
+) -> (Import, Condition) {
+    let spec = merged.spec.clone();
+    let needs_vips = spec.service_type == ServiceType::ClusterSetIp;
+    let families: &[_] = if supported && needs_vips { &spec.ip_families } else { &[] };
+    let (ips, problem) = vips.choose(name, families);
+    let ready = readiness(&spec, supported, problem);
+    (Import { name: name.clone(), ips, spec }, ready)
+}
+
+fn readiness(spec: &ServiceSpec, supported: bool, problem: Option<NoFreeVip>) -> Condition {
+    let (status, reason, message) = if !supported {
+        let families: Vec<_> = spec.ip_families.iter().map(ToString::to_string).collect();
+        let message =
+            format!("the Services of this cluster have no addresses of {}", families.join(", "));
+        (ConditionStatus::False, "IPFamilyNotSupported", message)
+    } else if let Some(problem) = problem {
+        (ConditionStatus::False, "Pending", problem.to_string())
+    } else {
+        let message = "the import has its addresses and all slices".to_owned();
+        (ConditionStatus::True, "Ready", message)
+    };
+    Condition::new(ConditionType::Ready, status, reason, message)
+}

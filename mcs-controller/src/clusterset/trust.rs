@@ -1,0 +1,107 @@
+//! Which endpoints of a cluster are refused: a peer must not draw clients to addresses that are not its pods'.
+
+use std::{fmt, net::IpAddr};
+
+use ipnet::IpNet;
+use serde::Serialize;
+
+/// The addresses that endpoints of one cluster can have.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct EndpointRules {
+    /// The pod ranges of a peer. Absent for this cluster itself.
+    pub pod_ranges: Option<Vec<IpNet>>,
+    /// Addresses that no endpoint of a peer can have: the VIP ranges, the Services and the API server of this
+    /// cluster.
+    pub reserved: Vec<IpNet>,
+}
+
+/// Why an endpoint is refused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// Its address is outside the pod ranges of its ClusterPeer.
+    OutsidePodRanges,
+    /// Its address belongs to every machine: loopback, link-local, metadata, multicast.
+    NoPodAddress,
+    /// Its address belongs to this cluster: a VIP, a Service or the API server.
+    Reserved,
+}
+
+impl Refusal {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::OutsidePodRanges, Self::NoPodAddress, Self::Reserved];
+}
+
+impl fmt::Display for Refusal {
+    /// The name that metrics use.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+impl EndpointRules {
+    /// Why the address is refused; none if it is not.
+    pub fn refusal(&self, address: IpAddr) -> Option<Refusal> {
+        let is_in = |nets: &[IpNet]| nets.iter().any(|net| net.contains(&address));
+        if !can_be_a_pod(address) {
+            return Some(Refusal::NoPodAddress);
+        }
+        if is_in(&self.reserved) {
+            return Some(Refusal::Reserved);
+        }
+        match &self.pod_ranges {
+            Some(ranges) if !is_in(ranges) => Some(Refusal::OutsidePodRanges),
+            _ => None,
+        }
+    }
+}
+
+/// The metadata service of AWS over IPv6. Over IPv4, and elsewhere, it is link-local.
+const METADATA: IpAddr = IpAddr::V6(std::net::Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254));
+
+fn can_be_a_pod(address: IpAddr) -> bool {
+    let is_local = match address {
+        IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast() || ip.octets()[0] == 0,
+        // An IPv4-mapped address would pass the checks of IPv6 and reach an IPv4 one.
+        IpAddr::V6(ip) => ip.is_unicast_link_local() || ip.to_ipv4_mapped().is_some(),
+    };
+    !(is_local
+        || address.is_loopback()
+        || address.is_unspecified()
+        || address.is_multicast()
+        || address == METADATA)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_of_a_peer_are_its_pods() {
+        let nets = |texts: &[&str]| texts.iter().map(|text| text.parse().expect("a net")).collect();
+        let peer = EndpointRules {
+            pod_ranges: Some(nets(&["10.2.0.0/16", "fd00::/8", "127.0.0.0/8", "169.254.0.0/16"])),
+            reserved: nets(&["10.2.255.0/24"]),
+        };
+        let own = EndpointRules::default();
+        for (address, of_peer, of_own) in [
+            ("10.2.3.4", None, None),
+            ("fd00:2::1", None, None),
+            ("10.1.3.4", Some(Refusal::OutsidePodRanges), None),
+            ("2001:db8::1", Some(Refusal::OutsidePodRanges), None),
+            ("10.2.255.1", Some(Refusal::Reserved), None),
+            ("127.0.0.1", Some(Refusal::NoPodAddress), Some(Refusal::NoPodAddress)),
+            ("169.254.169.254", Some(Refusal::NoPodAddress), Some(Refusal::NoPodAddress)),
+            ("fd00:ec2::254", Some(Refusal::NoPodAddress), Some(Refusal::NoPodAddress)),
+            ("fe80::1", Some(Refusal::NoPodAddress), Some(Refusal::NoPodAddress)),
+            ("::ffff:10.2.3.4", Some(Refusal::NoPodAddress), Some(Refusal::NoPodAddress)),
+            ("::1", Some(Refusal::NoPodAddress), Some(Refusal::NoPodAddress)),
+            ("0.0.0.0", Some(Refusal::NoPodAddress), Some(Refusal::NoPodAddress)),
+            ("224.0.0.1", Some(Refusal::NoPodAddress), Some(Refusal::NoPodAddress)),
+        ] {
+            let address = address.parse().expect("an address");
+            assert_eq!(peer.refusal(address), of_peer, "{address}");
+            assert_eq!(own.refusal(address), of_own, "{address}");
+        }
+    }
+}

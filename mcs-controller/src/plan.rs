@@ -1,0 +1,84 @@
+//! Orders the writes that lead from what this cluster has of a service to what it should have.
+//!
+//! After any number of these writes, clients of the service lose nothing:
+//! - Slices are written before the import, and the import before the status that says that slices are there.
+//! - Deletions are last. The import goes before its slices.
+//! - Nothing of an incomplete cluster is deleted, and nothing of an import that another controller writes.
+
+use std::sync::Arc;
+
+use crate::clusterset::{
+    Actual, Condition, Import, ImportStatus, ImportedSlice, Owner, ServiceName, Wanted,
+    WantedImport,
+};
+
+/// One write to the API server of this cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Write {
+    /// Creates or replaces a slice.
+    ApplySlice(ImportedSlice),
+    /// Creates or replaces a ServiceImport.
+    ApplyImport(Import),
+    /// Replaces `status` of a ServiceImport.
+    SetImportStatus(ServiceName, ImportStatus),
+    /// Replaces `status.conditions` of a ServiceExport.
+    SetExportConditions(ServiceName, Vec<Condition>),
+    /// Deletes a ServiceImport.
+    DeleteImport(ServiceName),
+    /// Deletes a slice of a service, by `metadata.name`.
+    DeleteSlice(ServiceName, Arc<str>),
+}
+
+/// The writes for one service. It is empty if the cluster has what it should have.
+pub fn plan(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Write> {
+    let mut writes = Vec::new();
+    if wanted.import != WantedImport::LeftAlone {
+        writes.extend(changed_slices(actual, wanted));
+        writes.extend(import_writes(name, actual, wanted));
+    }
+    if let (Some(now), Some(then)) = (&actual.export_conditions, &wanted.export_conditions)
+        && now != then
+    {
+        writes.push(Write::SetExportConditions(name.clone(), then.clone()));
+    }
+    if wanted.import != WantedImport::LeftAlone {
+        writes.extend(deletions(name, actual, wanted));
+    }
+    writes
+}
+
+fn changed_slices<'a>(
+    actual: &'a Actual,
+    wanted: &'a Wanted,
+) -> impl Iterator<Item = Write> + use<'a> {
+    let is_changed = |slice: &&ImportedSlice| {
+        actual.slices.get(&slice.name).is_none_or(|now| now.fingerprint != slice.fingerprint())
+    };
+    wanted.slices.values().filter(is_changed).cloned().map(Write::ApplySlice)
+}
+
+fn import_writes(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Write> {
+    let WantedImport::Present(import, status) = &wanted.import else {
+        return vec![];
+    };
+    let now = actual.import.as_ref();
+    let is_written = now.is_some_and(|now| now.owner == Owner::Us && now.import == **import);
+    let has_status = now.is_some_and(|now| now.status == *status);
+    let import = (!is_written).then(|| Write::ApplyImport(Import::clone(import)));
+    let status = (!has_status).then(|| Write::SetImportStatus(name.clone(), status.clone()));
+    import.into_iter().chain(status).collect()
+}
+
+fn deletions(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Write> {
+    let is_ours = actual.import.as_ref().is_some_and(|now| now.owner == Owner::Us);
+    let import = (is_ours && wanted.import == WantedImport::Absent)
+        .then(|| Write::DeleteImport(name.clone()));
+    let slices = actual
+        .slices
+        .iter()
+        .filter(|(slice, now)| {
+            !wanted.slices.contains_key(*slice) && !wanted.keep.contains(&now.cluster)
+        })
+        .map(|(slice, _)| Write::DeleteSlice(name.clone(), Arc::clone(slice)));
+    import.into_iter().chain(slices).collect()
+}
