@@ -5,7 +5,7 @@ use std::{
     fmt, io,
     net::{IpAddr, SocketAddr},
     path::PathBuf,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -82,15 +82,49 @@ pub enum AccessError {
     /// The exec plugin of the kubeconfig gives no credentials.
     #[error(transparent)]
     Plugin(#[from] PluginError),
+    /// The content that was given as a kubeconfig is none.
+    #[error("cannot use the kubeconfig of {name}")]
+    Content {
+        /// Where it is from.
+        name: String,
+        /// The error of kube.
+        #[source]
+        source: KubeconfigError,
+    },
+    /// A kubeconfig that names files or programs of this machine, and is not from this machine.
+    #[error("the kubeconfig of {name} has {field}: write the certificate or token into it")]
+    NotSelfContained {
+        /// Where it is from.
+        name: String,
+        /// The field.
+        field: &'static str,
+    },
     /// `tls-server-name` of the kubeconfig is no server name.
     #[error("tls-server-name in the kubeconfig is {0:?}, which is no server name")]
     ServerName(String),
 }
 
+/// A kubeconfig that is not a file, such as the content of a Secret. It can be replaced at any time.
+#[derive(Clone, Debug)]
+pub struct KubeconfigContent {
+    /// Where it is from, for messages.
+    pub name: String,
+    /// The text. It names no file and no program.
+    pub content: watch::Receiver<Arc<str>>,
+}
+
+/// What leads to the API server.
+enum ApiSource {
+    ServiceAccount,
+    File(KubeconfigFile),
+    Content(KubeconfigContent),
+}
+
 /// The client of the API server, and what it takes to make a new one.
 pub struct ApiAccess {
-    /// Absent in a pod.
-    kubeconfig: Option<KubeconfigFile>,
+    source: ApiSource,
+    /// The text of the kubeconfig that was last used or found invalid, if it can be replaced.
+    tried: Mutex<Option<Arc<str>>>,
     /// `None` until the exec plugin of the kubeconfig has given credentials once.
     connection: Mutex<Option<ApiConnection>>,
     /// Held while a connection is made, so that at most one exec plugin runs.
@@ -125,15 +159,26 @@ impl ApiAccess {
     /// It makes a client too, unless that takes an exec plugin: a plugin can fail or hang while the
     /// API server is away, and then the program starts all the same.
     pub async fn new(kubeconfig: Option<KubeconfigFile>) -> Result<(Self, String), AccessError> {
+        Self::from(kubeconfig.map_or(ApiSource::ServiceAccount, ApiSource::File)).await
+    }
+
+    /// As [`ApiAccess::new`], for a kubeconfig that is not a file. Watches use another content at once.
+    pub async fn from_content(content: KubeconfigContent) -> Result<(Self, String), AccessError> {
+        Self::from(ApiSource::Content(content)).await
+    }
+
+    async fn from(source: ApiSource) -> Result<(Self, String), AccessError> {
         let servers = watch::Sender::default();
-        let mut config = config(kubeconfig.as_ref()).await?;
+        let content = source.content();
+        let mut config = source.config(content.as_deref()).await?;
         let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let needs_plugin = exec_plugin::take(&mut config.auth_info).is_some();
         let client = client(&config, &servers)?;
         let connection =
             (!needs_plugin).then_some(ApiConnection { client, number: 0, expires: None });
         let access = Self {
-            kubeconfig,
+            source,
+            tried: Mutex::new(content),
             connection: Mutex::new(connection),
             renewal: tokio::sync::Mutex::default(),
             servers,
@@ -145,7 +190,9 @@ impl ApiAccess {
     /// The current connection, or a new one if its credentials expire soon.
     pub async fn connection(&self) -> Result<ApiConnection, AccessError> {
         let current = self.current();
-        if let Some(connection) = current.as_ref().filter(|connection| !connection.expires_soon()) {
+        if let Some(connection) = current.as_ref().filter(|connection| !connection.expires_soon())
+            && !self.has_other_content()
+        {
             return Ok(connection.clone());
         }
         match (self.make(current.as_ref()).await, current) {
@@ -171,7 +218,9 @@ impl ApiAccess {
         if let Some(current) = self.current().filter(|current| Some(current.number) != former) {
             return Ok(current);
         }
-        let mut config = config(self.kubeconfig.as_ref()).await?;
+        let content = self.source.content();
+        self.tried().clone_from(&content);
+        let mut config = self.source.config(content.as_deref()).await?;
         let mut expires = None;
         if let Some(plugin) = exec_plugin::take(&mut config.auth_info) {
             let credentials = exec_plugin::run(&plugin).await?;
@@ -184,6 +233,25 @@ impl ApiAccess {
         *self.lock() = Some(made.clone());
         self.renewals.send_replace(());
         Ok(made)
+    }
+
+    /// Returns when the kubeconfig is another one than that of the current connection. Never for a file.
+    pub async fn replaced(&self) {
+        let ApiSource::Content(KubeconfigContent { content, .. }) = &self.source else {
+            return std::future::pending().await;
+        };
+        let mut content = content.clone();
+        if content.wait_for(|content| self.tried().as_ref() != Some(content)).await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    fn has_other_content(&self) -> bool {
+        self.source.content().is_some_and(|content| self.tried().as_ref() != Some(&content))
+    }
+
+    fn tried(&self) -> MutexGuard<'_, Option<Arc<str>>> {
+        self.tried.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn current(&self) -> Option<ApiConnection> {
@@ -205,15 +273,56 @@ impl ApiAccess {
     }
 }
 
-async fn config(kubeconfig: Option<&KubeconfigFile>) -> Result<Config, AccessError> {
-    let Some(file) = kubeconfig else {
-        return Config::incluster().map_err(AccessError::InCluster);
-    };
-    let error = |source| AccessError::Kubeconfig { file: file.clone(), source };
-    let content = Kubeconfig::read_from(&file.path).map_err(error)?;
-    let options =
-        KubeConfigOptions { context: file.context.clone(), ..KubeConfigOptions::default() };
-    Config::from_custom_kubeconfig(content, &options).await.map_err(error)
+impl ApiSource {
+    /// The text of the kubeconfig, if it can be replaced.
+    fn content(&self) -> Option<Arc<str>> {
+        match self {
+            Self::Content(content) => Some(Arc::clone(&content.content.borrow())),
+            Self::ServiceAccount | Self::File(_) => None,
+        }
+    }
+
+    async fn config(&self, content: Option<&str>) -> Result<Config, AccessError> {
+        match self {
+            Self::ServiceAccount => Config::incluster().map_err(AccessError::InCluster),
+            Self::File(file) => {
+                let error = |source| AccessError::Kubeconfig { file: file.clone(), source };
+                let content = Kubeconfig::read_from(&file.path).map_err(error)?;
+                let options = KubeConfigOptions {
+                    context: file.context.clone(),
+                    ..KubeConfigOptions::default()
+                };
+                Config::from_custom_kubeconfig(content, &options).await.map_err(error)
+            }
+            Self::Content(KubeconfigContent { name, .. }) => {
+                let error = |source| AccessError::Content { name: name.clone(), source };
+                let content = Kubeconfig::from_yaml(content.unwrap_or_default()).map_err(error)?;
+                if let Some(field) = of_this_machine(&content) {
+                    return Err(AccessError::NotSelfContained { name: name.clone(), field });
+                }
+                let options = KubeConfigOptions::default();
+                Config::from_custom_kubeconfig(content, &options).await.map_err(error)
+            }
+        }
+    }
+}
+
+/// A field that names a file or a program. Whoever writes a Secret must not read the files of this machine.
+fn of_this_machine(kubeconfig: &Kubeconfig) -> Option<&'static str> {
+    let users = kubeconfig.auth_infos.iter().filter_map(|user| user.auth_info.as_ref());
+    let of_users = users.flat_map(|user| {
+        [
+            user.exec.as_ref().map(|_| "exec"),
+            user.auth_provider.as_ref().map(|_| "auth-provider"),
+            user.token_file.as_ref().map(|_| "tokenFile"),
+            user.client_certificate.as_ref().map(|_| "client-certificate"),
+            user.client_key.as_ref().map(|_| "client-key"),
+        ]
+    });
+    let clusters = kubeconfig.clusters.iter().filter_map(|cluster| cluster.cluster.as_ref());
+    let of_clusters = clusters
+        .map(|cluster| cluster.certificate_authority.as_ref().map(|_| "certificate-authority"));
+    of_users.chain(of_clusters).flatten().next()
 }
 
 fn client(
@@ -305,6 +414,42 @@ mod tests {
         access.connection().await.unwrap().client.request::<Value>(request).await.unwrap();
         assert_eq!(script.asked().await, "/version");
         assert!(access.servers().borrow().contains(&script.address.ip()));
+    }
+
+    #[tokio::test]
+    async fn another_content_leads_to_another_connection() {
+        let text = |server: &str, user: Value| -> Arc<str> {
+            let content = json!({
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+                "clusters": [{"name": "k", "cluster": {"server": server}}],
+                "users": [{"name": "u", "user": user}],
+            });
+            content.to_string().into()
+        };
+        let (sender, content) =
+            watch::channel(text("https://10.0.0.1:6443", json!({"token": "a"})));
+        let content = KubeconfigContent { name: "Secret a/b".to_owned(), content };
+        let (access, _) = ApiAccess::from_content(content).await.unwrap();
+        let first = access.connection().await.unwrap();
+        assert_eq!(access.connection().await.unwrap().number, first.number);
+        sender.send(text("https://10.0.0.2:6443", json!({"token": "b"}))).unwrap();
+        tokio::time::timeout(Duration::from_secs(1), access.replaced()).await.unwrap();
+        assert_eq!(access.connection().await.unwrap().number, 1);
+        let expected: BTreeSet<IpAddr> =
+            ["10.0.0.1", "10.0.0.2"].map(|ip| ip.parse().unwrap()).into();
+        assert_eq!(*access.servers().borrow(), expected);
+        for (user, field) in [
+            (json!({"exec": {"command": "sh"}}), "exec"),
+            (json!({"tokenFile": "/etc/shadow"}), "tokenFile"),
+        ] {
+            sender.send(text("https://10.0.0.2:6443", user)).unwrap();
+            // The former connection goes on.
+            assert_eq!(access.connection().await.unwrap().number, 1);
+            assert!(tokio::time::timeout(Duration::ZERO, access.replaced()).await.is_err());
+            let error = access.renew(&access.connection().await.unwrap()).await.unwrap_err();
+            assert!(error.to_string().contains(field), "{error}");
+        }
     }
 
     #[tokio::test]

@@ -179,6 +179,7 @@ mod tests {
         ] {
             let mut target = WatchTarget {
                 versions: ["v1beta1", "v1alpha1"].iter().map(version).collect(),
+                namespace: None,
                 labels: None,
                 fields: None,
                 purpose: None,

@@ -22,7 +22,7 @@ mod object_key;
 pub mod testing;
 pub mod watch;
 
-pub use access::{AccessError, ApiAccess, ApiConnection, KubeconfigFile};
+pub use access::{AccessError, ApiAccess, ApiConnection, KubeconfigContent, KubeconfigFile};
 pub use decoder::{Decoder, PropertyDecoder, WatchedObject};
 pub use exec_plugin::PluginError;
 pub use object_key::ObjectKey;

@@ -16,7 +16,7 @@ use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use futures_util::{Stream, StreamExt as _};
 use kube::{
     Api,
-    api::{ApiResource, ListParams, WatchEvent, WatchParams},
+    api::{ApiResource, GroupVersionKind, ListParams, WatchEvent, WatchParams},
 };
 use thiserror::Error;
 use tokio::{
@@ -59,6 +59,8 @@ const BACKOFF: ExponentialBuilder = ExponentialBuilder::new()
 pub struct WatchTarget {
     /// The resource in each version that the program can read, the preferred one first.
     pub versions: Vec<ApiResource>,
+    /// The namespace of the requests; `None` means all, and objects of the whole cluster.
+    pub namespace: Option<String>,
     /// The `labelSelector` of the requests.
     pub labels: Option<String>,
     /// The `fieldSelector` of the requests.
@@ -67,6 +69,24 @@ pub struct WatchTarget {
     pub purpose: Option<&'static str>,
     /// The consequence if the program lacks the right to read it. `None`: it needs the right.
     pub without: Option<&'static str>,
+}
+
+impl WatchTarget {
+    /// All objects of a kind, in these versions of its group.
+    pub fn all(group: &str, versions: &[&str], kind: &str, plural: &str) -> Self {
+        let version = |version: &&str| {
+            let kind = GroupVersionKind::gvk(group, version, kind);
+            ApiResource::from_gvk_with_plural(&kind, plural)
+        };
+        Self {
+            versions: versions.iter().map(version).collect(),
+            namespace: None,
+            labels: None,
+            fields: None,
+            purpose: None,
+            without: None,
+        }
+    }
 }
 
 /// What a watch reports about its resource.
@@ -108,7 +128,7 @@ pub struct ResourceWatch<'a, D: Decoder, U> {
     target: WatchTarget,
     updates: mpsc::Sender<U>,
     /// Wraps an event in the receiver's type.
-    update: fn(ResourceEvent<D>) -> U,
+    update: Box<dyn Fn(ResourceEvent<D>) -> U + Send + Sync + 'a>,
     /// The index of the target's version that is in use.
     version: usize,
     /// Whether lists are streamed (KEP-3157).
@@ -153,6 +173,8 @@ enum WatchError {
     ListCut,
     #[error("the API server ends watches at once")]
     WatchCut,
+    #[error("the kubeconfig was replaced")]
+    Replaced,
     #[error(transparent)]
     ReceiverDropped(#[from] ReceiverDropped),
 }
@@ -163,13 +185,13 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
         access: &'a ApiAccess,
         target: WatchTarget,
         updates: mpsc::Sender<U>,
-        update: fn(ResourceEvent<D>) -> U,
+        update: impl Fn(ResourceEvent<D>) -> U + Send + Sync + 'a,
     ) -> Self {
         Self {
             access,
             target,
             updates,
-            update,
+            update: Box::new(update),
             version: 0,
             streams: true,
             resource_version: None,
@@ -199,8 +221,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
 
     /// Returns when the connection's credentials expire soon.
     async fn list_and_watch(&mut self, connection: &ApiConnection) -> Result<(), WatchError> {
-        let api = &self.target.versions[self.version];
-        let api = Api::<WatchedObject<D>>::all_with(connection.client.clone(), api);
+        let api = self.api(connection);
         if !self.listed {
             if self.streams {
                 self.stream(&api).await?;
@@ -220,6 +241,15 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
             if connection.expires_soon() {
                 return Ok(());
             }
+        }
+    }
+
+    fn api(&self, connection: &ApiConnection) -> Api<WatchedObject<D>> {
+        let resource = &self.target.versions[self.version];
+        let client = connection.client.clone();
+        match &self.target.namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, resource),
+            None => Api::all_with(client, resource),
         }
     }
 
@@ -289,7 +319,10 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
     ) -> Result<(), WatchError> {
         let begin = Instant::now();
         loop {
-            let event = timeout(limit, events.next()).await.map_err(|_| WatchError::Silent)?;
+            let event = tokio::select! {
+                event = timeout(limit, events.next()) => event.map_err(|_| WatchError::Silent)?,
+                () = self.access.replaced() => return Err(WatchError::Replaced),
+            };
             let Some(event) = event else {
                 let is_short = !had_events && begin.elapsed() < SHORTEST_WATCH;
                 if is_short {
@@ -389,19 +422,29 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
                     }
                 }
             },
+            WatchError::Replaced => return Ok(()),
             WatchError::Silent | WatchError::ListCut | WatchError::WatchCut => {
                 self.renew(connection, Outage::NoAnswer, error.to_string()).await?;
             }
         }
         let delay = self.backoff.next().unwrap_or_default();
-        sleep(delay + asked_for).await;
+        self.pause(delay + asked_for).await;
         Ok(())
+    }
+
+    /// Waits, but not longer than until there is another kubeconfig.
+    async fn pause(&mut self, delay: Duration) {
+        tokio::select! {
+            () = sleep(delay) => {}
+            () = self.access.replaced() => self.backoff = BACKOFF.build(),
+        }
     }
 
     /// Reports that there is no connection, and waits until the next attempt.
     async fn wait_for_access(&mut self, error: AccessError) -> Result<(), ReceiverDropped> {
         self.fail(Outage::NoAnswer, format!("{:#}", anyhow::Error::new(error))).await?;
-        sleep(self.backoff.next().unwrap_or_default()).await;
+        let delay = self.backoff.next().unwrap_or_default();
+        self.pause(delay).await;
         Ok(())
     }
 

@@ -7,7 +7,6 @@ mod state;
 
 use std::{collections::BTreeSet, time::Duration};
 
-use kube::api::{ApiResource, GroupVersionKind};
 pub use mcs_kube::{AccessError, KubeconfigFile};
 use mcs_kube::{
     ApiAccess, Decoder, ResourceEvent, ResourceWatch, WatchTarget,
@@ -198,26 +197,13 @@ impl WatchTargets {
     fn new(options: &KubernetesOptions) -> Self {
         let KubernetesOptions { scope, import_selector, node, zone, .. } = options;
         let adopts_karmada = scope.adopt.contains(&Controller::Karmada);
-        let all = |group: &str, versions: &[&str], kind: &str, plural: &str| {
-            let version = |version: &&str| {
-                let kind = GroupVersionKind::gvk(group, version, kind);
-                ApiResource::from_gvk_with_plural(&kind, plural)
-            };
-            WatchTarget {
-                versions: versions.iter().map(version).collect(),
-                labels: None,
-                fields: None,
-                purpose: None,
-                without: None,
-            }
-        };
         let imports = |group: &str, versions: &[&str]| WatchTarget {
             labels: import_selector.clone(),
-            ..all(group, versions, "ServiceImport", "serviceimports")
+            ..WatchTarget::all(group, versions, "ServiceImport", "serviceimports")
         };
         let slices = |labels: String| WatchTarget {
             labels: Some(labels),
-            ..all("discovery.k8s.io", &["v1"], "EndpointSlice", "endpointslices")
+            ..WatchTarget::all("discovery.k8s.io", &["v1"], "EndpointSlice", "endpointslices")
         };
         let named = |name: &str| Some(format!("metadata.name={name}"));
         Self {
@@ -228,7 +214,7 @@ impl WatchTargets {
                 .then(|| imports(adopt::GKE_GROUP, import_versions(adopt::GKE_GROUP))),
             services: adopts_karmada.then(|| WatchTarget {
                 labels: Some(adopt::SERVICE_SELECTOR.to_owned()),
-                ..all("", &["v1"], "Service", "services")
+                ..WatchTarget::all("", &["v1"], "Service", "services")
             }),
             adoptable_slices: adopt::slice_selector(&scope.adopt)
                 .map(|labels| WatchTarget { purpose: Some("adopted"), ..slices(labels) }),
@@ -238,18 +224,18 @@ impl WatchTargets {
             node: node.as_ref().map(|node| WatchTarget {
                 fields: named(node),
                 without: (!zone).then_some("the agent does not know the addresses of its pods"),
-                ..all("", &["v1"], "Node", "nodes")
+                ..WatchTarget::all("", &["v1"], "Node", "nodes")
             }),
             cluster_id: options.cluster_id.then(|| WatchTarget {
                 fields: named("cluster.clusterset.k8s.io"),
-                ..all("about.k8s.io", &MCS_VERSIONS, "ClusterProperty", "clusterproperties")
+                ..WatchTarget::all("about.k8s.io", &MCS_VERSIONS, "ClusterProperty", "clusterproperties")
             }),
             service_ranges: options.service_ranges.then(|| WatchTarget {
                 without: Some(
                     "the Service range is unknown, so imports without EndpointSlices are left alone: \
                      grant list and watch, or set --service-cidr",
                 ),
-                ..all("networking.k8s.io", &["v1"], "ServiceCIDR", "servicecidrs")
+                ..WatchTarget::all("networking.k8s.io", &["v1"], "ServiceCIDR", "servicecidrs")
             }),
         }
     }

@@ -33,6 +33,7 @@ impl RunningWatch {
             };
             let target = WatchTarget {
                 versions: ["v1beta1", "v1alpha1"].map(version).into(),
+                namespace: None,
                 labels: Some("a=b".to_owned()),
                 without: None,
                 fields: None,
