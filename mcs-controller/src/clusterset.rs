@@ -7,6 +7,8 @@ mod conflict;
 mod copy;
 mod export;
 mod export_status;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod import;
 mod merge;
 mod name;
@@ -39,3 +41,8 @@ pub use slice::{Endpoint, EndpointConditions, ImportedSlice, SlicePort, SourceSl
 pub use spec::ServiceSpec;
 pub use trust::{EndpointRules, Refusal};
 pub use vips::{NoFreeVip, VipRanges, VipsInUse};
+
+#[cfg(test)]
+pub(crate) use merge::tests::any_spec;
+#[cfg(test)]
+pub(crate) use resolve::tests::World;

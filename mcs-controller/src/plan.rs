@@ -82,3 +82,6 @@ fn deletions(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Write>
         .map(|(slice, _)| Write::DeleteSlice(name.clone(), Arc::clone(slice)));
     import.into_iter().chain(slices).collect()
 }
+
+#[cfg(test)]
+mod properties;

@@ -53,9 +53,9 @@ impl Condition {
     pub(super) fn new(
         condition_type: ConditionType,
         status: ConditionStatus,
-        reason: impl ToString,
+        reason: impl Into<String>,
         message: impl Into<String>,
     ) -> Self {
-        Self { condition_type, status, reason: reason.to_string(), message: message.into() }
+        Self { condition_type, status, reason: reason.into(), message: message.into() }
     }
 }

@@ -103,3 +103,22 @@ pub fn slice_name(service: &ServiceName, source: &ClusterId, slice: &str) -> Arc
     }
     name.into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_copies_are_stable_and_distinct() {
+        let long = "x".repeat(63);
+        let copy = |service: &str, cluster: &str, slice: &str| {
+            let service = ServiceName::new("shop", service).expect("a name");
+            slice_name(&service, &cluster.parse().expect("an id"), slice)
+        };
+        // The names are in clusters: another one would replace every slice.
+        assert_eq!(&*copy("web", "c1", "web-abcde"), "web-c1-e76973f8ab");
+        assert!(copy(&long, &long, &"y".repeat(253)).len() <= 253);
+        assert_ne!(copy("a-b", "c", "s"), copy("a", "b-c", "s"));
+        assert_ne!(copy("web", "c1", "s"), copy("web", "c1", "t"));
+    }
+}

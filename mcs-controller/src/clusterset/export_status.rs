@@ -103,3 +103,64 @@ fn bounded(mut message: String) -> String {
     }
     message
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clusterset::{
+        fixture::{export, map, name, port, spec},
+        merge,
+    };
+
+    /// `type=status/reason` of each condition.
+    fn told(export: &Export, publication: &Publication, conflicts: &[Conflict]) -> Vec<String> {
+        let rules = NamespaceRules::default();
+        let conditions = export_conditions(export, &rules, publication, conflicts);
+        assert_eq!(is_exportable(export, &rules), conditions[0].status == True);
+        let told =
+            |one: &Condition| format!("{}={}/{}", one.condition_type, one.status, one.reason);
+        conditions.iter().map(told).collect()
+    }
+
+    #[test]
+    fn an_export_is_valid_published_and_without_conflict() {
+        let export = export("c1", 1, spec());
+        for (publication, ready) in [
+            (Publication::Published, "Ready=True/Exported"),
+            (Publication::Pending, "Ready=Unknown/Pending"),
+            (Publication::Failed("403".to_owned()), "Ready=False/Failed"),
+        ] {
+            let expected = ["Valid=True/Valid", ready, "Conflict=False/NoConflicts"];
+            assert_eq!(told(&export, &publication, &[]), expected);
+        }
+    }
+
+    #[test]
+    fn an_export_that_is_not_valid_has_no_conflict_condition() {
+        let mut export = export("c1", 1, spec());
+        let mut check = |source: Option<ExportSource>, namespace: &str, reason: &str| {
+            export.source = source.unwrap_or_else(|| export.source.clone());
+            export.name = name(&format!("{namespace}/web"));
+            let expected = [format!("Valid=False/{reason}"), "Ready=False/Pending".to_owned()];
+            assert_eq!(told(&export, &Publication::Published, &[]), expected);
+        };
+        check(None, "kube-system", "NamespaceNotExportable");
+        check(Some(ExportSource::Missing), "shop", "NoService");
+        check(Some(ExportSource::ExternalName), "shop", "InvalidServiceType");
+    }
+
+    #[test]
+    fn all_reasons_of_conflicts_are_joined() {
+        let mut other = spec();
+        other.ports = vec![port("http", 81)];
+        other.labels = map(&[("text", &"ä".repeat(20_000))]);
+        let mut oldest = spec();
+        oldest.labels = map(&[("text", &"ö".repeat(20_000))]);
+        let exports = [export("c1", 1, oldest), export("c2", 2, other)];
+        let merged = merge(&exports, None).expect("a merge");
+        let told = told(&exports[0], &Publication::Published, &merged.conflicts);
+        assert_eq!(told[2], "Conflict=True/PortConflict,LabelsConflict");
+        let message = &conflict(&merged.conflicts).message;
+        assert!(message.len() <= 32_768 && message.ends_with("..."), "{}", message.len());
+    }
+}

@@ -114,3 +114,6 @@ fn shown(map: &BTreeMap<Arc<str>, Arc<str>>) -> String {
     let pairs: Vec<_> = map.iter().map(|(key, value)| format!("{key}={value}")).collect();
     if pairs.is_empty() { "none".to_owned() } else { pairs.join(", ") }
 }
+
+#[cfg(test)]
+pub(super) mod tests;

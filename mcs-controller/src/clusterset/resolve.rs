@@ -284,3 +284,6 @@ fn readiness(spec: &ServiceSpec, supported: bool, problem: Option<NoFreeVip>) ->
     };
     Condition::new(ConditionType::Ready, status, reason, message)
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,277 @@
+//! What a cluster should have of one service.
+
+use super::*;
+use crate::clusterset::{
+    ActualSlice, Audience, Endpoint, Protocol, SlicePort,
+    fixture::{cluster, endpoint, export, importer, ip, map, name, port, slice, spec},
+};
+
+/// Exports with slices, of peers that may use all of 10.0.0.0/8.
+pub(crate) struct World {
+    pub(crate) exports: Vec<(Export, Vec<Arc<SourceSlice>>)>,
+    pub(crate) incomplete: BTreeSet<ClusterId>,
+    pub(crate) has_namespace: bool,
+}
+
+impl World {
+    pub(crate) fn new(exports: Vec<(Export, Vec<SourceSlice>)>) -> Self {
+        let shared = |slices: Vec<SourceSlice>| slices.into_iter().map(Arc::new).collect();
+        let exports =
+            exports.into_iter().map(|(export, slices)| (export, shared(slices))).collect();
+        Self { exports, incomplete: BTreeSet::new(), has_namespace: true }
+    }
+
+    pub(crate) fn incomplete(mut self, ids: &[&str]) -> Self {
+        self.incomplete = ids.iter().map(|id| cluster(id)).collect();
+        self
+    }
+
+    pub(crate) fn wanted_by(&self, importer: &Importer, actual: &Actual) -> Wanted {
+        let rules = SourceRules {
+            endpoints: EndpointRules {
+                pod_ranges: Some(vec!["10.0.0.0/8".parse().expect("a range")]),
+                reserved: vec![],
+            },
+            ..SourceRules::default()
+        };
+        let exports: Vec<_> = self
+            .exports
+            .iter()
+            .map(|(export, slices)| KnownExport { export, slices, rules: &rules })
+            .collect();
+        let service = self.exports.first().map_or(name("shop/web"), |(e, _)| e.name.clone());
+        let known = Known {
+            name: &service,
+            has_namespace: self.has_namespace,
+            exports: &exports,
+            incomplete: &self.incomplete,
+        };
+        resolve(importer, &known, actual, &VipsInUse::default())
+    }
+
+    fn wanted(&self) -> Wanted {
+        self.wanted_by(&importer("c1"), &Actual::default())
+    }
+}
+
+fn present(wanted: &Wanted) -> (&Import, &ImportStatus) {
+    match &wanted.import {
+        WantedImport::Present(import, status) => (import, status),
+        other => panic!("no import: {other:?}"),
+    }
+}
+
+/// The cluster after it has everything that it should have.
+pub(crate) fn actual(wanted: &Wanted) -> Actual {
+    let import = match &wanted.import {
+        WantedImport::Present(import, status) => Some(ActualImport {
+            owner: Owner::Us,
+            import: Import::clone(import),
+            status: status.clone(),
+        }),
+        WantedImport::Absent | WantedImport::LeftAlone => None,
+    };
+    let slices = wanted.slices.values().map(|slice| {
+        let actual =
+            ActualSlice { cluster: slice.cluster.clone(), fingerprint: slice.fingerprint() };
+        (slice.name.clone(), actual)
+    });
+    Actual { import, slices: slices.collect(), export_conditions: None }
+}
+
+fn two() -> World {
+    World::new(vec![
+        (export("c1", 1, spec()), vec![slice("web-a", &["10.1.0.1"])]),
+        (export("c2", 2, spec()), vec![slice("web-a", &["10.2.0.1"])]),
+    ])
+}
+
+fn ready(status: &ImportStatus) -> (ConditionStatus, &str) {
+    (status.conditions[0].status, &status.conditions[0].reason)
+}
+
+#[test]
+fn an_import_has_the_slices_of_all_clusters() {
+    let wanted = two().wanted();
+    let (import, status) = present(&wanted);
+    assert_eq!(import.ips, [ip("241.210.94.96")]);
+    assert_eq!(import.spec, spec());
+    assert_eq!(status.clusters, [cluster("c1"), cluster("c2")].into());
+    assert_eq!(status.endpoint_slice_objects, Some(EndpointSliceObjects::Present));
+    assert_eq!(ready(status), (ConditionStatus::True, "Ready"));
+    let names: Vec<_> = wanted.slices.keys().map(|name| &**name).collect();
+    assert_eq!(names, ["web-c1-429e0b73a6", "web-c2-44f656da47"]);
+}
+
+#[test]
+fn a_copy_keeps_what_has_a_meaning_here() {
+    let mut source = slice("web-a", &["10.2.0.1", "192.0.2.1", "127.0.0.1"]);
+    source.generation = 7;
+    source.trigger_time = Some("2026-01-02T03:04:05Z".into());
+    source.endpoints[0].zone = None;
+    let mut near = spec();
+    near.traffic_distribution = Some("PreferClose".into());
+    let of_pods = |world: &World, id: &str| {
+        let wanted = world.wanted_by(&importer(id), &Actual::default());
+        let slice = wanted.slices.into_values().next().expect("a slice");
+        (slice, wanted.refused)
+    };
+    let world = World::new(vec![(export("c2", 1, near), vec![source.clone()])]);
+    let (copy, refused) = of_pods(&world, "c1");
+    assert_eq!((copy.source_generation, &*copy.source_name), (7, "web-a"));
+    assert_eq!(copy.trigger_time, source.trigger_time);
+    assert!(copy.has_zone_hints);
+    let expected = Endpoint { hostname: None, node: None, zone: None, ..endpoint("10.2.0.1") };
+    assert_eq!(copy.endpoints, [expected], "peer");
+    let reasons = [Refusal::OutsidePodRanges, Refusal::NoPodAddress];
+    assert_eq!(refused, reasons.map(|reason| ((cluster("c2"), reason), 1)).into());
+
+    let (copy, _) = of_pods(&world, "c2");
+    assert_eq!(copy.endpoints[0].node.as_deref(), Some("node-1"), "the own cluster");
+
+    let mut headless = spec();
+    headless.service_type = ServiceType::Headless;
+    let world = World::new(vec![(export("c2", 1, headless), vec![source])]);
+    let (copy, _) = of_pods(&world, "c1");
+    assert_eq!(copy.endpoints[0].hostname.as_deref(), Some("pod-0"), "headless");
+    assert!(!copy.has_zone_hints);
+}
+
+#[test]
+fn a_port_that_lost_is_in_no_slice() {
+    let mut rival = spec();
+    rival.ports = vec![port("http", 81), port("admin", 82)];
+    let mut source = slice("web-a", &["10.2.0.1"]);
+    let admin = SlicePort {
+        name: "admin".into(),
+        protocol: Protocol::Tcp,
+        port: Some(9000),
+        app_protocol: None,
+    };
+    source.ports.push(admin.clone());
+    let world =
+        World::new(vec![(export("c1", 1, spec()), vec![]), (export("c2", 2, rival), vec![source])]);
+    let wanted = world.wanted();
+    let ports: Vec<_> = wanted.slices.values().flat_map(|slice| slice.ports.clone()).collect();
+    assert_eq!(ports, [admin]);
+    assert_eq!(wanted.conflicts.len(), 1);
+}
+
+#[test]
+fn a_headless_import_has_no_vip() {
+    let mut headless = spec();
+    headless.service_type = ServiceType::Headless;
+    let wanted = World::new(vec![(export("c1", 1, headless), vec![])]).wanted();
+    assert_eq!(present(&wanted).0.ips, Vec::<IpAddr>::new());
+    assert_eq!(ready(present(&wanted).1), (ConditionStatus::True, "Ready"));
+}
+
+#[test]
+fn families_that_this_cluster_lacks_get_no_vip() {
+    let mut dual = spec();
+    dual.ip_families = vec![IpFamily::V6, IpFamily::V4];
+    let world = World::new(vec![(export("c2", 1, dual), vec![])]);
+    let mut importer = importer("c1");
+    let wanted = world.wanted_by(&importer, &Actual::default());
+    let vips: Vec<_> = wanted.vips().iter().map(|ip| IpFamily::of(*ip)).collect();
+    assert_eq!(vips, [IpFamily::V6, IpFamily::V4]);
+    importer.families = vec![IpFamily::V4];
+    let wanted = world.wanted_by(&importer, &Actual::default());
+    assert_eq!(present(&wanted).0.spec.ip_families, [IpFamily::V4]);
+    assert_eq!(wanted.vips().len(), 1);
+    importer.families = vec![];
+    let wanted = world.wanted_by(&importer, &Actual::default());
+    assert_eq!(wanted.vips(), Vec::<IpAddr>::new());
+    assert_eq!(ready(present(&wanted).1), (ConditionStatus::False, "IPFamilyNotSupported"));
+}
+
+#[test]
+fn a_full_range_leaves_the_import_pending() {
+    let mut importer = importer("c1");
+    importer.reserved = vec!["241.0.0.0/8".parse().expect("a range")];
+    importer.vip_ranges.v4 = "241.0.0.0/24".parse().expect("a range");
+    let wanted = two().wanted_by(&importer, &Actual::default());
+    assert_eq!(ready(present(&wanted).1), (ConditionStatus::False, "Pending"));
+    assert_eq!(present(&wanted).0.ips, Vec::<IpAddr>::new());
+}
+
+#[test]
+fn an_export_reaches_its_audience_and_its_own_cluster() {
+    let mut world = two();
+    world.exports[1].0.audience = Audience::Only([cluster("c3")].into());
+    for (id, clusters) in [("c1", vec!["c1"]), ("c2", vec!["c1", "c2"]), ("c3", vec!["c1", "c2"])] {
+        let wanted = world.wanted_by(&importer(id), &Actual::default());
+        let expected: BTreeSet<_> = clusters.iter().map(|id| cluster(id)).collect();
+        assert_eq!(present(&wanted).1.clusters, expected, "{id}");
+    }
+}
+
+#[test]
+fn nothing_is_imported_without_the_namespace_or_from_a_denied_one() {
+    let mut world = two();
+    world.has_namespace = false;
+    assert_eq!(world.wanted().import, WantedImport::Absent);
+    let mut world = two();
+    for (export, _) in &mut world.exports {
+        export.name = name("kube-system/web");
+    }
+    assert_eq!(world.wanted().import, WantedImport::Absent);
+}
+
+#[test]
+fn an_import_of_another_controller_is_left_alone_or_adopted() {
+    let mut there = actual(&two().wanted());
+    let import = there.import.as_mut().expect("an import");
+    import.owner = Owner::Other;
+    import.import.ips = vec![ip("172.16.0.1")];
+    let mut importer = importer("c1");
+    assert_eq!(two().wanted_by(&importer, &there).import, WantedImport::LeftAlone);
+    importer.adopts = true;
+    let wanted = two().wanted_by(&importer, &there);
+    assert_eq!(present(&wanted).0.ips, [ip("172.16.0.1")], "clients know this VIP");
+}
+
+#[test]
+fn an_import_keeps_what_an_unreadable_cluster_contributes() {
+    let mut older = spec();
+    older.ports = vec![port("http", 81)];
+    older.labels = map(&[("team", "shop")]);
+    let both = || {
+        vec![
+            (export("c2", 1, older.clone()), vec![slice("web-a", &["10.2.0.1"])]),
+            (export("c1", 2, spec()), vec![slice("web-a", &["10.1.0.1"])]),
+        ]
+    };
+    let before = World::new(both()).wanted();
+    let there = actual(&before);
+    let only_own = || World::new(both().split_off(1));
+
+    let silent = only_own().incomplete(&["c2"]).wanted_by(&importer("c1"), &there);
+    assert_eq!(present(&silent), present(&before), "the import stays, with c2");
+    let own: Vec<_> = silent.slices.values().collect();
+    assert_eq!(own[0].ports, [], "port 80 of c1 must not serve clients of 81");
+
+    let gone = only_own().wanted_by(&importer("c1"), &there);
+    assert_eq!(present(&gone).0.spec, spec());
+    assert_eq!(present(&gone).0.ips, present(&before).0.ips, "the VIP stays");
+    assert_eq!(present(&gone).1.clusters, [cluster("c1")].into());
+}
+
+#[test]
+fn an_import_without_status_stays_while_a_peer_is_unread() {
+    let mut there = actual(&two().wanted());
+    let import = there.import.as_mut().expect("an import");
+    import.status = ImportStatus::default();
+    there.slices.clear();
+    let none = World::new(vec![]).incomplete(&["c3"]);
+    let wanted = none.wanted_by(&importer("c1"), &there);
+    assert_eq!(present(&wanted).0.spec, spec());
+}
+
+#[test]
+fn the_oldest_service_gets_its_vip_first() {
+    let rules = SourceRules::default();
+    let (young, old) = (export("c1", 5, spec()), export("c2", 4, spec()));
+    let known = |export| [KnownExport { export, slices: &[], rules: &rules }];
+    assert!(vip_order(&known(&old)) < vip_order(&known(&young)));
+}

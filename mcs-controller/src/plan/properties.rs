@@ -1,0 +1,231 @@
+//! What holds after any number of writes of a plan.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::clusterset::{
+    Actual, ActualImport, ActualSlice, Audience, ClusterId, EndpointSliceObjects, ServiceSpec,
+    ServiceType, SourceSlice, World, any_spec,
+    fixture::{cluster, export, importer, name, slice},
+};
+
+const CLUSTERS: [&str; 3] = ["c1", "c2", "c3"];
+
+/// One cluster's part of a world.
+#[derive(Clone, Debug)]
+struct Part {
+    spec: ServiceSpec,
+    created: i64,
+    slices: Vec<(usize, u8)>,
+    only_c1: bool,
+}
+
+fn any_part() -> impl Strategy<Value = Option<Part>> {
+    let slices = prop::collection::vec((0..3_usize, 0..3_u8), 0..3);
+    let part = (any_spec(), 0..3_i64, slices, any::<bool>())
+        .prop_map(|(spec, created, slices, only_c1)| Part { spec, created, slices, only_c1 });
+    prop::option::of(part)
+}
+
+fn any_parts() -> impl Strategy<Value = [Option<Part>; 3]> {
+    [any_part(), any_part(), any_part()]
+}
+
+fn any_incomplete() -> impl Strategy<Value = Vec<&'static str>> {
+    prop::sample::subsequence(vec!["c2", "c3"], 0..=2)
+}
+
+fn slices(part: &Part) -> Vec<SourceSlice> {
+    let of = |(number, last): &(usize, u8)| {
+        slice(&format!("web-{number}"), &[&*format!("10.0.0.{last}")])
+    };
+    part.slices.iter().map(of).collect()
+}
+
+fn world(parts: &[Option<Part>; 3], incomplete: &[&str]) -> World {
+    let exports = CLUSTERS.iter().zip(parts).filter_map(|(id, part)| {
+        let part = part.as_ref()?;
+        let mut export = export(id, part.created, part.spec.clone());
+        if part.only_c1 {
+            export.audience = Audience::Only([cluster("c1")].into());
+        }
+        Some((export, slices(part)))
+    });
+    World::new(exports.collect()).incomplete(incomplete)
+}
+
+fn wanted(world: &World, actual: &Actual) -> Wanted {
+    world.wanted_by(&importer("c1"), actual)
+}
+
+/// What the API server does with a write.
+fn apply(actual: &mut Actual, write: Write) {
+    match write {
+        Write::ApplySlice(slice) => {
+            let fingerprint = slice.fingerprint();
+            actual.slices.insert(slice.name, ActualSlice { cluster: slice.cluster, fingerprint });
+        }
+        Write::ApplyImport(import) => {
+            let status = actual.import.take().map(|now| now.status).unwrap_or_default();
+            actual.import = Some(ActualImport { owner: Owner::Us, import, status });
+        }
+        Write::SetImportStatus(_, status) => {
+            actual.import.as_mut().expect("a status belongs to an import").status = status;
+        }
+        Write::SetExportConditions(_, conditions) => actual.export_conditions = Some(conditions),
+        Write::DeleteImport(_) => {
+            assert!(actual.import.take().is_some(), "an import that is there");
+        }
+        Write::DeleteSlice(_, slice) => {
+            assert!(actual.slices.remove(&slice).is_some(), "a slice that is there");
+        }
+    }
+}
+
+fn follow(actual: &mut Actual, writes: Vec<Write>) {
+    for write in writes {
+        apply(actual, write);
+    }
+}
+
+fn planned(world: &World, actual: &Actual) -> Vec<Write> {
+    plan(&name("shop/web"), actual, &wanted(world, actual))
+}
+
+/// An import has its VIPs. Once its status says that new slices are there, they are.
+fn check_import(actual: &Actual, before: &Actual, wanted: &Wanted) -> Result<(), TestCaseError> {
+    let Some(now) = &actual.import else {
+        prop_assert!(before.import.is_none() || wanted.import == WantedImport::Absent);
+        return Ok(());
+    };
+    let import = &now.import;
+    if import.spec.service_type == ServiceType::ClusterSetIp {
+        prop_assert_eq!(import.ips.len(), import.spec.ip_families.len());
+    }
+    if let Some(earlier) = &before.import {
+        let same_family =
+            |ip: &std::net::IpAddr| import.ips.iter().find(|other| other.is_ipv4() == ip.is_ipv4());
+        for ip in &earlier.import.ips {
+            prop_assert!(same_family(ip).is_none_or(|other| other == ip), "a VIP changed");
+        }
+    }
+    if let WantedImport::Present(_, status) = &wanted.import
+        && now.status == *status
+        && before.import.as_ref().is_none_or(|earlier| earlier.status != *status)
+    {
+        prop_assert_eq!(status.endpoint_slice_objects, Some(EndpointSliceObjects::Present));
+        let is_there = |slice: &Arc<str>| actual.slices.contains_key(slice);
+        prop_assert!(wanted.slices.keys().all(is_there), "Present without a slice");
+    }
+    Ok(())
+}
+
+/// A slice goes only if nobody wants it and its cluster is complete, after everything else.
+fn check_slices(
+    actual: &Actual,
+    before: &Actual,
+    wanted: &Wanted,
+    incomplete: &BTreeSet<ClusterId>,
+) -> Result<(), TestCaseError> {
+    let gone = before.slices.iter().filter(|(slice, _)| !actual.slices.contains_key(*slice));
+    for (slice, earlier) in gone {
+        prop_assert!(!wanted.slices.contains_key(slice), "a slice went that is wanted");
+        prop_assert!(
+            !incomplete.contains(&earlier.cluster),
+            "a slice of an incomplete cluster went"
+        );
+        let is_current = |slice: &ImportedSlice| {
+            actual.slices.get(&slice.name).is_some_and(|now| now.fingerprint == slice.fingerprint())
+        };
+        prop_assert!(wanted.slices.values().all(is_current), "a slice went before others came");
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn every_prefix_leaves_vips_and_whole_slices(
+        first in any_parts(),
+        second in any_parts(),
+        incomplete in any_incomplete(),
+        stop in 0..20_usize,
+    ) {
+        let mut before = Actual::default();
+        let start = planned(&world(&first, &[]), &before);
+        follow(&mut before, start.into_iter().take(stop).collect());
+
+        let then = world(&second, &incomplete);
+        let wanted = wanted(&then, &before);
+        let mut actual = before.clone();
+        for write in planned(&then, &before) {
+            apply(&mut actual, write);
+            check_import(&actual, &before, &wanted)?;
+            check_slices(&actual, &before, &wanted, &then.incomplete)?;
+        }
+    }
+
+    #[test]
+    fn a_plan_that_was_stopped_is_continued(
+        first in any_parts(),
+        second in any_parts(),
+        incomplete in any_incomplete(),
+        stop in 0..20_usize,
+    ) {
+        let mut actual = Actual::default();
+        let start = planned(&world(&first, &[]), &actual);
+        follow(&mut actual, start);
+        let then = world(&second, &incomplete);
+        let prefix = planned(&then, &actual).into_iter().take(stop).collect();
+        follow(&mut actual, prefix);
+        let rest = planned(&then, &actual);
+        follow(&mut actual, rest);
+        prop_assert_eq!(planned(&then, &actual), vec![]);
+    }
+
+    #[test]
+    fn silence_deletes_nothing(first in any_parts(), own in any_part()) {
+        let mut before = Actual::default();
+        let start = planned(&world(&first, &[]), &before);
+        follow(&mut before, start);
+        let silent = world(&[own, None, None], &["c2", "c3"]);
+        let writes = planned(&silent, &before);
+        let had_peers = before.slices.values().any(|slice| slice.cluster != cluster("c1"));
+        for write in writes {
+            match write {
+                Write::DeleteImport(_) => prop_assert!(!had_peers),
+                Write::DeleteSlice(_, slice) => {
+                    prop_assert_eq!(&before.slices[&slice].cluster, &cluster("c1"));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn every_cluster_has_the_same_import(mut parts in any_parts()) {
+        parts.iter_mut().flatten().for_each(|part| part.only_c1 = false);
+        let world = world(&parts, &[]);
+        let of = |id| world.wanted_by(&importer(id), &Actual::default());
+        prop_assert_eq!(of("c1").import, of("c2").import);
+        prop_assert_eq!(of("c1").conflicts, of("c3").conflicts);
+    }
+
+    #[test]
+    fn a_rebuilt_cluster_gets_the_same_vips(mut parts in any_parts(), later in any_part()) {
+        parts.iter_mut().flatten().for_each(|part| part.only_c1 = false);
+        let mut then = world(&parts, &[]);
+        let vips = wanted(&then, &Actual::default()).vips().to_vec();
+        for (export, _) in &mut then.exports {
+            export.vips.clone_from(&vips);
+        }
+        if let (Some(part), Some((export, _))) = (later, then.exports.last_mut()) {
+            export.created.0 = part.created + 3;
+        }
+        let again = wanted(&then, &Actual::default());
+        for (one, other) in again.vips().iter().flat_map(|one| vips.iter().map(move |other| (one, other))) {
+            prop_assert!(one == other || one.is_ipv4() != other.is_ipv4());
+        }
+    }
+}
