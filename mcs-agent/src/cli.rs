@@ -3,6 +3,7 @@
 
 mod backends;
 mod cleanup;
+mod cleanup_nodes;
 mod flows;
 mod output;
 mod run;
@@ -53,6 +54,7 @@ enum Command {
     /// Rejected objects do not change the exit code.
     Status(ReadArgs),
     Cleanup(cleanup::CleanupArgs),
+    CleanupNodes(cleanup_nodes::CleanupNodesArgs),
     /// Used by `run` itself
     #[command(name = verify::SELF_TEST, hide = true)]
     SelfTest(verify::SelfTestArgs),
@@ -96,6 +98,7 @@ pub fn main() -> ExitCode {
         Command::Flows(args) => flows::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Cleanup(args) => cleanup::run(&args),
+        Command::CleanupNodes(args) => cleanup_nodes::run(&args),
         Command::SelfTest(args) => verify::run_self_test(&args),
     };
     result.unwrap_or_else(|error| {

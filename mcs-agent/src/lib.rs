@@ -30,6 +30,7 @@ pub mod loader;
 pub mod model;
 pub mod netlink;
 pub mod reconcile;
+mod rollout;
 pub mod source;
 pub mod stale;
 pub mod store;

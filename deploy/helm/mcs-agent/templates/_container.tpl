@@ -9,13 +9,8 @@ env:
     valueFrom:
       fieldRef:
         fieldPath: spec.nodeName
-  {{- with .Values.apiServer.host }}
-  - name: KUBERNETES_SERVICE_HOST
-    value: {{ . | quote }}
-  {{- end }}
-  {{- with .Values.apiServer.port }}
-  - name: KUBERNETES_SERVICE_PORT
-    value: {{ . | quote }}
+  {{- with include "mcs-agent.apiserver" . }}
+  {{- . | nindent 2 }}
   {{- end }}
   {{- with .Values.extraEnv }}
   {{- toYaml . | nindent 2 }}
@@ -75,6 +70,11 @@ volumeMounts:
   {{- end }}
   - name: run
     mountPath: {{ .Values.host.runDirectory | default "/run/mcs-agent" }}
+  {{- if not .Values.cleanup }}
+  {{- with .Values.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- end }}
 {{- end }}
 
 {{- define "mcs-agent.listening" -}}
@@ -150,5 +150,17 @@ httpGet:
 - --log={{ .Values.log.filter }}
 {{- with .Values.extraArgs }}
 {{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* Where the API server is, unless the variables of the pod's own Services say so. */ -}}
+{{- define "mcs-agent.apiserver" -}}
+{{- with .Values.apiServer.host -}}
+- name: KUBERNETES_SERVICE_HOST
+  value: {{ . | quote }}
+{{- end }}
+{{- with .Values.apiServer.port }}
+- name: KUBERNETES_SERVICE_PORT
+  value: {{ . | quote }}
 {{- end }}
 {{- end }}

@@ -21,6 +21,10 @@ const NAMESPACE: &str = "mcs-system";
 const VALUES: &str = r#"
 image: {repository: registry.example/mcs-agent, digest: "sha256:0000000000000000000000000000000000000000000000000000000000000000"}
 imagePullSecrets: [{name: registry}]
+nameOverride: dataplane
+fullnameOverride: clusterset-dataplane
+commonLabels: {example.org/team: network}
+uninstall: {timeoutSeconds: 60}
 capacity: {memory: 1Gi, flows: 256}
 import: {group: example.org, selector: "shop=cart,tier in (web,api)"}
 clusterId: east
@@ -51,19 +55,25 @@ podLabels: {team: network}
 podAnnotations: {example.org/note: "yes"}
 extraArgs: [--log-programs]
 extraEnv: [{name: MCS_ZONE, value: a}]
-serviceAccount: {annotations: {example.org/role: reader}}
+extraVolumes: [{name: manifests, configMap: {name: imports}}]
+extraVolumeMounts: [{name: manifests, mountPath: /etc/mcs}]
+minReadySeconds: 5
+serviceAccount: {name: reader, annotations: {example.org/role: reader}}
 "#;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the chart and the kustomize bases are the same objects", bases_are_the_chart);
     suite.case("the chart passes the API server, whatever its values", chart_is_valid);
+    suite.case("two releases of the chart share no object", releases_coexist);
+    suite.case("a release without account and rights has neither", without_rights);
     suite.case("the chart's memory follows the capacity", memory_follows);
     suite.case("the chart refuses values that it does not know", chart_refuses);
 }
 
 fn bases_are_the_chart(_: &mut World) -> anyhow::Result<()> {
     let base = kustomize("base")?;
-    ensure!(base == helm(&["--set=namespace.create=true"])?);
+    // Helm alone runs the hooks.
+    ensure!(base == helm(&["--set=namespace.create=true", "--no-hooks"])?);
     let daemonset = |objects: BTreeMap<String, Value>| {
         objects
             .into_iter()
@@ -93,9 +103,13 @@ fn chart_is_valid(world: &mut World) -> anyhow::Result<()> {
     let values = world.run.directory().join("values.yaml");
     std::fs::write(&values, VALUES)?;
     let values = format!("--values={}", values.display());
-    for arguments in
-        [&[][..], &["--set=cleanup=true"], &[&values], &[&values, "--set=cleanup=true"]]
-    {
+    for arguments in [
+        &[][..],
+        &["--set=cleanup=true"],
+        &["--set=uninstall.cleanup=false"],
+        &[&values],
+        &[&values, "--set=cleanup=true"],
+    ] {
         let objects = helm(arguments)?;
         ensure!(objects.len() >= 4, "{objects:?}");
         for object in objects.values() {
@@ -104,6 +118,36 @@ fn chart_is_valid(world: &mut World) -> anyhow::Result<()> {
     }
     // It is the only one without a namespace that has to be there.
     world.east.api.would_apply(&helm(&["--set=namespace.create=true"])?["Namespace mcs-system"])
+}
+
+fn releases_coexist(_: &mut World) -> anyhow::Result<()> {
+    let main = release("mcs-agent", &[])?;
+    let canary = release("canary", &["--set=nodeSelector.pool=canary"])?;
+    let shared: Vec<_> = canary.keys().filter(|name| main.contains_key(*name)).collect();
+    ensure!(shared.is_empty(), "both releases have {shared:?}");
+    ensure!(canary.contains_key("DaemonSet canary-mcs-agent"), "{:?}", canary.keys());
+    let selector = |objects: &BTreeMap<String, Value>, name: &str| {
+        objects[name]["spec"]["selector"]["matchLabels"].clone()
+    };
+    let selectors =
+        [selector(&main, "DaemonSet mcs-agent"), selector(&canary, "DaemonSet canary-mcs-agent")];
+    ensure!(selectors[0] != selectors[1], "both select {}", selectors[0]);
+    // A pod of the hook is no pod of the DaemonSet.
+    let job = &main["Job mcs-agent-cleanup"]["spec"]["template"]["metadata"]["labels"];
+    let name = "app.kubernetes.io/name";
+    ensure!(job[name] != selectors[0][name], "{job}");
+    Ok(())
+}
+
+fn without_rights(_: &mut World) -> anyhow::Result<()> {
+    let objects = helm(&[
+        "--set=serviceAccount.create=false,serviceAccount.name=own,rbac.create=false",
+        "--no-hooks",
+    ])?;
+    ensure!(objects.len() == 1, "{:?}", objects.keys());
+    let pod = &objects["DaemonSet mcs-agent"]["spec"]["template"]["spec"];
+    ensure!(pod["serviceAccountName"] == "own", "{pod}");
+    Ok(())
 }
 
 fn memory_follows(_: &mut World) -> anyhow::Result<()> {
@@ -141,6 +185,7 @@ fn chart_refuses(_: &mut World) -> anyhow::Result<()> {
         "capacity.memory=1.5Gi",
         "tc.mode=maybe",
         "imag.tag=1",
+        "fullnameOverride=Upper",
     ] {
         let refused = helm(&[&format!("--set={value}")]);
         ensure!(refused.is_err(), "{value} is taken");
@@ -150,8 +195,15 @@ fn chart_refuses(_: &mut World) -> anyhow::Result<()> {
 
 /// The chart's objects, by kind and name.
 pub(crate) fn helm(arguments: &[&str]) -> anyhow::Result<BTreeMap<String, Value>> {
+    release("mcs-agent", arguments)
+}
+
+/// The objects of a release of that name.
+fn release(name: &str, arguments: &[&str]) -> anyhow::Result<BTreeMap<String, Value>> {
     let mut helm = Command::new(Programs::from_env().find("helm")?);
-    helm.args(["template", "mcs-agent", "deploy/helm/mcs-agent", "--namespace", NAMESPACE]);
+    helm.args(["template", name, "deploy/helm/mcs-agent", "--namespace", NAMESPACE]);
+    // helm's own default depends on who built it.
+    helm.args(["--kube-version", "1.36.0"]);
     objects(helm.args(arguments))
 }
 

@@ -8,6 +8,7 @@ mod adoption;
 mod away;
 mod calls;
 mod changes;
+mod cleanup_nodes;
 mod definitions;
 mod deployment;
 mod place;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
     rights::cases(&mut suite);
     adoption::cases(&mut suite);
     deployment::cases(&mut suite);
+    cleanup_nodes::cases(&mut suite);
     plugin::cases(&mut suite);
     stall::cases(&mut suite);
     scale::cases(&mut suite);

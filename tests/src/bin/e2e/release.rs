@@ -68,15 +68,9 @@ impl Release {
         if !self.is_installed(member)? {
             return Ok(());
         }
-        self.install(member, &["cleanup=true"])?;
-        self.uninstall(member)
-    }
-
-    /// Removes its objects, and nothing from nodes.
-    pub(crate) fn uninstall(&self, member: &Member) -> anyhow::Result<()> {
         let mut helm = member.helm(&self.helm);
-        helm.args(["uninstall", "--namespace", NAMESPACE, "--wait", "--timeout", "60s", NAME]);
-        process::run(&mut helm, "")?;
+        helm.args(["uninstall", "--namespace", NAMESPACE, "--wait", "--timeout", "120s", NAME]);
+        process::run(&mut helm, "").with_context(|| agents::explain(member))?;
         wait::within(PATIENCE, "the agent's pods to be gone", || {
             let pods = agents::pods(member)?;
             ensure!(pods.is_empty(), "{} are there", pods.len());

@@ -1,0 +1,110 @@
+{{- define "mcs-agent.daemonset.spec" -}}
+selector:
+  matchLabels:
+    {{- include "mcs-agent.selector" . | nindent 4 }}
+{{- if and .Values.minReadySeconds (not .Values.cleanup) }}
+minReadySeconds: {{ int64 .Values.minReadySeconds }}
+{{- end }}
+updateStrategy:
+  {{- if .Values.cleanup }}
+  # Cleaned nodes serve no VIP, so all can be cleaned at once.
+  type: RollingUpdate
+  rollingUpdate:
+    maxUnavailable: 100%
+    maxSurge: 0
+  {{- else }}
+  {{- toYaml .Values.updateStrategy | nindent 2 }}
+  {{- end }}
+template:
+  metadata:
+    labels:
+      {{- include "mcs-agent.labels" . | nindent 6 }}
+      {{- with .Values.podLabels }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
+    {{- with .Values.podAnnotations }}
+    annotations:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+  spec:
+    serviceAccountName: {{ include "mcs-agent.serviceAccount" . }}
+    {{- if .Values.cleanup }}
+    automountServiceAccountToken: false
+    {{- end }}
+    # The agent manages the node's devices and routes.
+    hostNetwork: true
+    # The node's resolver: the cluster's may need the agent.
+    dnsPolicy: Default
+    enableServiceLinks: false
+    {{- with .Values.priorityClassName }}
+    priorityClassName: {{ . }}
+    {{- end }}
+    {{- with .Values.imagePullSecrets }}
+    imagePullSecrets:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+    {{- with .Values.tolerations }}
+    tolerations:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+    {{- with .Values.nodeSelector }}
+    nodeSelector:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+    {{- with .Values.affinity }}
+    affinity:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+    # Traffic continues without the agent.
+    terminationGracePeriodSeconds: 10
+    {{- if .Values.cleanup }}
+    initContainers:
+      - name: cleanup
+        args: [cleanup]
+        {{- include "mcs-agent.container" . | nindent 8 }}
+    {{- end }}
+    containers:
+      - name: mcs-agent
+        {{- if .Values.cleanup }}
+        # Starts when the node is clean, so the DaemonSet is ready when all nodes are clean.
+        args: [cleanup, --wait]
+        {{- else }}
+        args:
+          - run
+          {{- include "mcs-agent.arguments" . | nindent 10 }}
+        {{- end }}
+        {{- include "mcs-agent.container" . | nindent 8 }}
+        {{- if not .Values.cleanup }}
+        {{- include "mcs-agent.listening" . | nindent 8 }}
+        {{- end }}
+    volumes:
+      - name: bpffs
+        hostPath:
+          path: {{ .Values.host.bpffs }}
+          type: Directory
+      - name: cgroup
+        hostPath:
+          path: {{ .Values.host.cgroup }}
+          type: Directory
+      {{- if and .Values.staleUdp.enabled (not .Values.cleanup) }}
+      - name: netns
+        hostPath:
+          path: {{ .Values.staleUdp.namespaces }}
+          type: DirectoryOrCreate
+      {{- end }}
+      - name: run
+        {{- if .Values.host.runDirectory }}
+        hostPath:
+          path: {{ .Values.host.runDirectory }}
+          type: DirectoryOrCreate
+        {{- else }}
+        emptyDir:
+          medium: Memory
+          sizeLimit: 16Mi
+        {{- end }}
+      {{- if not .Values.cleanup }}
+      {{- with .Values.extraVolumes }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
+      {{- end }}
+{{- end }}

@@ -1,0 +1,41 @@
+//! `mcs-agent cleanup-nodes`: cleans all nodes of a DaemonSet before it is deleted.
+
+use std::{process::ExitCode, time::Duration};
+
+use anyhow::Context as _;
+use clap::Args;
+use serde_json::Value;
+
+use super::{output::print, view::parse_key};
+use crate::{model::ObjectKey, rollout};
+
+/// Make a DaemonSet of the agent clean its nodes, and wait until every node is clean
+///
+/// The chart's pre-delete hook runs this. It asks the API server of `$KUBECONFIG` or of the pod's service account.
+/// Exits with 1 and names the nodes that are not clean in time.
+#[derive(Debug, Args)]
+pub(super) struct CleanupNodesArgs {
+    /// The DaemonSet
+    #[arg(long, env = "MCS_DAEMON_SET", value_name = "NAMESPACE/NAME", value_parser = parse_key)]
+    daemon_set: ObjectKey,
+
+    /// The JSON merge patch that makes its pods run `mcs-agent cleanup`
+    #[arg(long, env = "MCS_PATCH", value_name = "JSON", value_parser = |text: &str| text.parse::<Value>())]
+    patch: Value,
+
+    /// How long to wait
+    #[arg(long, env = "MCS_TIMEOUT", value_name = "SECONDS", default_value_t = 240)]
+    timeout: u64,
+}
+
+pub(super) fn run(args: &CleanupNodesArgs) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    // Whoever reads the output does not matter to the nodes.
+    let tell = |text: &str| drop(print(text));
+    let timeout = Duration::from_secs(args.timeout);
+    runtime.block_on(rollout::clean_nodes(&args.daemon_set, &args.patch, timeout, tell))?;
+    Ok(ExitCode::SUCCESS)
+}
