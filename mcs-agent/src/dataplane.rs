@@ -2,11 +2,13 @@
 
 mod counters;
 mod fallback;
+mod hand_back;
 mod kernel;
 mod run;
 
 pub use crate::bpf::{Access, ReadOnly, ReadWrite};
 pub use counters::{Counts, read as read_counters};
 pub use fallback::StorageFallback;
+pub use hand_back::hand_back_vips;
 pub use kernel::{KernelMaps, KernelMapsReader, PinnedMaps};
 pub use run::{Run, read_run_record, write_run_record};

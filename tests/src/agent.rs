@@ -1,5 +1,7 @@
 //! Starts, stops and queries an `mcs-agent run` process.
 
+mod cleanup;
+
 use std::{
     collections::BTreeMap,
     env,
@@ -14,6 +16,7 @@ use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+pub use self::cleanup::Cleanup;
 use crate::{
     manifests::{Frontends, Protocol, Service},
     netns::Namespace,
@@ -250,11 +253,22 @@ impl Agent {
         })
     }
 
-    /// `mcs-agent cleanup`, in the network namespace where the agent was started first.
+    /// `mcs-agent cleanup`, which does not wait for connections.
     pub fn cleanup(&self) -> anyhow::Result<Output> {
+        self.output(self.cleanup_command().arg("--drain=0"))
+    }
+
+    /// Begins a cleanup that waits for connections.
+    pub fn begin_cleanup(&self) -> anyhow::Result<Cleanup> {
+        Cleanup::start(self.cleanup_command().arg("--bpffs").arg(&self.config.bpffs))
+    }
+
+    /// `mcs-agent cleanup`, in the network namespace where the agent was started first.
+    fn cleanup_command(&self) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={}", self.netns.display())).arg("--").arg(&self.binary);
-        self.output(command.arg("cleanup"))
+        command.arg("cleanup");
+        command
     }
 
     /// Runs one of the commands that take nothing but `--bpffs`.

@@ -1,6 +1,8 @@
 //! `mcs-agent cleanup`: removes the agent's programs and maps from the kernel.
 
-use std::{path::Path, process::ExitCode};
+mod drain;
+
+use std::{path::Path, process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, bail};
 use clap::{Args, builder::BoolishValueParser};
@@ -15,12 +17,19 @@ use crate::{
 
 /// Detach every program and remove every map of the agent, and nothing else.
 ///
-/// ClusterSetIPs stop working. Connections of the socket path continue; connections of the packet path
-/// break. Filters (--tc-attach=clsact) are removed only in the network namespace of this command.
+/// ClusterSetIPs lead where they lead without the agent. Connections of the socket path continue. Those of the packet
+/// path get --drain to end. Filters (--tc-attach=clsact) are removed only in the network namespace of this command.
 #[derive(Debug, Args)]
 pub(super) struct CleanupArgs {
     #[command(flatten)]
     bpffs: BpffsArg,
+
+    /// Wait this long for TCP connections of the packet path, which end with the programs; new ones already go where
+    /// they go without the agent. 0: do not wait. After SIGTERM or SIGINT in this time nothing is removed, and an agent
+    /// can take over
+    #[arg(long, env = "MCS_DRAIN", value_name = "SECONDS", default_value_t = 180,
+        value_parser = clap::value_parser!(u64).range(..=86_400))]
+    drain: u64,
 
     /// Keep running until SIGTERM or SIGINT: a `DaemonSet` restarts a container that exits
     #[arg(long, env = "MCS_WAIT", value_parser = BoolishValueParser::new())]
@@ -33,7 +42,7 @@ pub(super) fn run(args: &CleanupArgs) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start the runtime")?;
     runtime.block_on(async {
-        clean(&args.bpffs.bpffs).await?;
+        clean(&args.bpffs.bpffs, Duration::from_secs(args.drain)).await?;
         if args.wait {
             agent::until_signal().await?;
         }
@@ -41,7 +50,7 @@ pub(super) fn run(args: &CleanupArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-async fn clean(bpffs: &Path) -> anyhow::Result<()> {
+async fn clean(bpffs: &Path, drain: Duration) -> anyhow::Result<()> {
     let pins = Pins::new(bpffs);
     let root = pins.root().display();
     if !pins.root().exists() {
@@ -54,6 +63,7 @@ async fn clean(bpffs: &Path) -> anyhow::Result<()> {
         let holder = run.map_or_else(|| "an mcs-agent".to_owned(), |run| run.to_string());
         bail!("{root} belongs to {holder}: stop it first");
     }
+    drain::drain(&pins, drain).await?;
     if let Some(run) = run {
         remove_report(&run, &pins);
     }

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use mcs_common::{Flow, FlowState, Tuple};
+use mcs_common::{Flow, FlowFlags, FlowState, Tuple};
+
+use crate::model::Protocol;
 
 /// An entry of the flow table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,6 +85,15 @@ impl FlowPair {
     pub fn is_due(&self, now_ns: u64) -> bool {
         let timeout = self.state().timeout_ns(self.client().protocol);
         now_ns.saturating_sub(self.last_seen_ns()) >= timeout + Flow::TOUCH_NS
+    }
+
+    /// Whether it is a TCP connection that has not ended and that the programs translate.
+    pub fn is_open_connection(&self, now_ns: u64) -> bool {
+        let ended = [FlowState::Closed, FlowState::Reset];
+        self.client().protocol == Protocol::Tcp.number()
+            && self.flow().flags & FlowFlags::PASSED == 0
+            && !ended.contains(&self.state())
+            && !self.is_due(now_ns)
     }
 
     /// Nanoseconds of `CLOCK_MONOTONIC` at the latest packet, in either direction; it may have come

@@ -83,6 +83,29 @@ fn a_flow_is_due_after_the_timeout_of_its_state() {
 }
 
 #[test]
+fn connections_that_the_programs_translate_are_open_until_they_end() {
+    const SYN: u32 = Seen::ANY | Seen::SYN;
+    for (protocol, flags, client_seen, reply_seen, seconds, is_open) in [
+        (TCP, 0, SYN, 0, 1, true),
+        (TCP, 0, SYN, SYN, 7000, true),
+        (TCP, 0, SYN, SYN, 7500, false),
+        (TCP, 0, SYN | Seen::FIN, SYN, 1, true),
+        (TCP, 0, SYN | Seen::FIN, SYN | Seen::FIN, 1, false),
+        (TCP, 0, SYN, SYN | Seen::RST, 1, false),
+        (TCP, FlowFlags::PASSED, SYN, SYN, 1, false),
+        (UDP, 0, Seen::ANY, Seen::ANY, 1, false),
+    ] {
+        let [mut client, mut reply] = flow(protocol, 40_000);
+        client.flow.seen = client_seen;
+        reply.flow.seen = reply_seen;
+        client.flow.flags |= flags;
+        reply.flow.flags |= flags;
+        let found = FlowPair::new(client, Some(reply)).is_open_connection(seconds * SECOND);
+        assert_eq!(found, is_open, "{protocol} {flags} {client_seen} {reply_seen} {seconds}");
+    }
+}
+
+#[test]
 fn the_later_packet_of_both_directions_counts() {
     for (client_seen, reply_seen) in [(100, 3), (3, 100)] {
         let [mut client, mut reply] = flow(UDP, 40_000);

@@ -65,6 +65,11 @@ impl Pins {
         self.root.join("config-old")
     }
 
+    /// Every directory of config maps that a program may read.
+    pub fn all_config(&self) -> [PathBuf; 4] {
+        [self.config(), self.next_config(), self.new_config(), self.old_config()]
+    }
+
     /// The maps that the programs write.
     pub fn state(&self) -> PathBuf {
         self.root.join("state")
@@ -141,8 +146,7 @@ impl Pins {
         let links = self.remove_links()? + self.tc().clean()?;
         remove_directory(&self.links())?;
         let mut maps = remove_files([self.run()].into_iter())?;
-        let all = [self.config(), self.next_config(), self.new_config(), self.old_config()];
-        for directory in all {
+        for directory in self.all_config() {
             maps += Self::remove_config(&directory)?;
         }
         maps += remove_files(layout::STATE_NAMES.iter().map(|name| self.state().join(name)))?;

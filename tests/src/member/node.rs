@@ -16,7 +16,7 @@ use super::{
     service::{DerivedService, TCP, UDP},
 };
 use crate::{
-    agent::{Agent, CAPABILITY_FOR_STALE_UDP, Config, Source},
+    agent::{Agent, CAPABILITY_FOR_STALE_UDP, Cleanup, Config, Source},
     api_server::Process,
     bpffs::BpfDirectory,
     cgroup::Cgroup,
@@ -71,6 +71,7 @@ impl fmt::Display for Place {
 /// A node of a [`Member`]. The agent is not there before [`ProxiedNode::install`].
 // They have to be removed in this order.
 pub struct ProxiedNode {
+    cleanup: Option<Cleanup>,
     agent: Option<Agent>,
     config: Config,
     _bpffs: BpfDirectory,
@@ -128,6 +129,7 @@ impl ProxiedNode {
         let proxy = kube_proxy::start(run, &format!("kube-proxy-{number}"), &netns, &proxy)?;
         let (config, cgroup, bpffs) = place_of_agent(run, kubeconfig, &name, flags)?;
         Ok(Self {
+            cleanup: None,
             agent: None,
             config,
             _bpffs: bpffs,
@@ -157,6 +159,24 @@ impl ProxiedNode {
         let output = agent.cleanup()?;
         let complaint = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "cleanup: {}", complaint.trim());
+        Ok(())
+    }
+
+    /// Begins to remove everything of the agent, which has been stopped. The cleanup waits for connections.
+    pub fn begin_cleanup(&mut self) -> anyhow::Result<()> {
+        self.cleanup = Some(self.agent()?.begin_cleanup()?);
+        Ok(())
+    }
+
+    /// The cleanup, which has to be under way.
+    pub fn cleanup(&mut self) -> anyhow::Result<Cleanup> {
+        self.cleanup.take().context("no cleanup is under way")
+    }
+
+    /// Waits until the cleanup has removed everything of the agent.
+    pub fn end_cleanup(&mut self) -> anyhow::Result<()> {
+        self.cleanup()?.wait()?;
+        self.agent = None;
         Ok(())
     }
 

@@ -60,7 +60,7 @@ template:
     {{- if .Values.cleanup }}
     initContainers:
       - name: cleanup
-        args: [cleanup]
+        args: [cleanup, --drain={{ int64 .Values.uninstall.drainSeconds }}]
         {{- include "mcs-agent.container" . | nindent 8 }}
     {{- end }}
     containers:

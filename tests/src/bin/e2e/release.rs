@@ -33,6 +33,8 @@ impl Release {
         helm.arg("--reset-values");
         // What kustomize has installed is replaced.
         helm.args(["--take-ownership", "--wait", "--timeout", "120s", NAME, CHART]);
+        // Connections of cases before this one can be left.
+        helm.args(["--set", "uninstall.drainSeconds=20"]);
         for file in &self.values {
             helm.arg("--values").arg(file);
         }

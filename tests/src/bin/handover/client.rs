@@ -40,6 +40,8 @@ pub(crate) mod order {
     pub(crate) const TALLY: &str = "tally";
     /// From now on backends may show their own addresses.
     pub(crate) const NAMELESS: &str = "nameless";
+    /// End the conversations of TCP.
+    pub(crate) const END_TCP: &str = "end TCP";
     /// End all conversations, and have names again.
     pub(crate) const END: &str = "end";
 }
@@ -119,21 +121,34 @@ impl Clients {
     fn follow(&mut self, order: &str) -> anyhow::Result<serde_json::Value> {
         match order {
             order::BEGIN => self.begin(),
+            order::END_TCP => {
+                let (ended, others) = std::mem::take(&mut self.conversations)
+                    .into_iter()
+                    .partition(|conversation| conversation.kind == Kind::Tcp);
+                self.conversations = others;
+                self.count(&ended);
+            }
             order::NAMELESS => self.named = false,
             order::END => {
                 self.conversations.clear();
                 self.named = true;
             }
             order::TALLY => {
-                for conversation in &self.conversations {
-                    let counts = self.tally.of(conversation.kind, conversation.family);
-                    counts.conversations += 1;
-                }
+                let conversations = std::mem::take(&mut self.conversations);
+                self.count(&conversations);
+                self.conversations = conversations;
                 return Ok(serde_json::to_value(std::mem::take(&mut self.tally))?);
             }
             _ => anyhow::bail!("{order:?} is no order"),
         }
         Ok(json!({}))
+    }
+
+    /// Counts conversations that went on.
+    fn count(&mut self, conversations: &[Conversation]) {
+        for conversation in conversations {
+            self.tally.of(conversation.kind, conversation.family).conversations += 1;
+        }
     }
 
     fn begin(&mut self) {

@@ -74,13 +74,6 @@ impl Tally {
         self.failures.extend(other.failures.iter().map(|text| format!("{who}: {text}")));
     }
 
-    /// What failed of all kinds but one.
-    pub(crate) fn failed_but(&self, kind: Kind) -> u32 {
-        let ended = Family::ALL.map(|family| row(kind, family));
-        let others = self.rows.iter().filter(|(row, _)| !ended.contains(row));
-        others.map(|(_, counts)| counts.failed).sum()
-    }
-
     /// The sum of all rows.
     pub(crate) fn total(&self) -> Counts {
         let mut total = Counts::default();

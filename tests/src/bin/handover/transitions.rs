@@ -1,8 +1,10 @@
 //! Who serves an address changes while clients use it.
 
+use anyhow::ensure;
 use mcs_tests::{member::ProxiedNode, suite::Suite};
+use rustix::process::Signal;
 
-use crate::world::{Import, Programs, World};
+use crate::world::{Import, Programs, SocketLb, World};
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the agent is installed", |world| {
@@ -50,7 +52,31 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     });
     suite.case("the agent is uninstalled", |world| {
         begin(world, Import::Complete)?;
-        world.under_load(Programs::Removed, |world| world.set_agent(false))
+        world.under_load(Programs::Removed, |world| {
+            world.on_each(|node| {
+                node.stop()?;
+                node.begin_cleanup()
+            })?;
+            World::watch();
+            world.end_tcp()?;
+            world.on_each(ProxiedNode::end_cleanup)
+        })
+    });
+    suite.case("the uninstallation is cut short, and the agent comes back", |world| {
+        begin(world, Import::Complete)?;
+        world.under_load(Programs::Removed, |world| {
+            world.on_each(ProxiedNode::stop)?;
+            for signal in [Signal::KILL, Signal::TERM] {
+                world.on_each(ProxiedNode::begin_cleanup)?;
+                world.nodes.iter_mut().try_for_each(|proxied| {
+                    let cleanup = proxied.node.cleanup()?;
+                    ensure!(cleanup.waits() == (proxied.socket_lb == SocketLb::Off), "{proxied}");
+                    cleanup.interrupt(signal)
+                })?;
+            }
+            world.on_each(ProxiedNode::start_again)?;
+            world.set_import(Import::Complete)
+        })
     });
 }
 

@@ -22,7 +22,6 @@ use serde_json::{Value, json};
 use crate::{
     client::{order, pairs},
     clients::Clients,
-    conversation::Kind,
     tally::{Tally, row},
 };
 
@@ -45,7 +44,7 @@ pub(crate) enum SocketLb {
 pub(crate) enum Programs {
     /// They show the VIP to clients, and translate the packets of their flows.
     Attached,
-    /// None: what was connected to a backend shows it, and TCP connections of the packet path end.
+    /// None: what was connected to a backend shows it.
     Removed,
 }
 
@@ -182,34 +181,27 @@ impl World {
         self.order(order::BEGIN)?;
         thread::sleep(wait::scaled(BEFORE));
         let before = self.tallies()?;
-        self.ensure_nothing_failed(Programs::Attached, "before the transition", &before)?;
+        ensure_nothing_failed("before the transition", &before)?;
         if programs == Programs::Removed {
             self.order(order::NAMELESS)?;
         }
         let worked = work(self);
-        thread::sleep(if is_full() { AFTER_FULL } else { AFTER });
+        Self::watch();
         let tallies = self.tallies()?;
         self.order(order::END)?;
         tell(table(&tallies));
         worked?;
-        self.ensure_nothing_failed(programs, "in the transition", &tallies)
+        ensure_nothing_failed("in the transition", &tallies)
     }
 
-    fn ensure_nothing_failed(
-        &self,
-        programs: Programs,
-        when: &str,
-        tallies: &[(String, Tally)],
-    ) -> anyhow::Result<()> {
-        let failed = self.nodes.iter().zip(tallies).map(|(proxied, (_, tally))| {
-            let ended = programs == Programs::Removed && proxied.socket_lb == SocketLb::Off;
-            if ended { tally.failed_but(Kind::Tcp) } else { tally.total().failed }
-        });
-        let failed: u32 = failed.sum();
-        let texts: Vec<_> =
-            tallies.iter().flat_map(|(_, tally)| &tally.failures).map(String::as_str).collect();
-        ensure!(failed == 0, "{failed} failed {when}:\n{}", texts.join("\n"));
-        Ok(())
+    /// Lets clients go on for a while.
+    pub(crate) fn watch() {
+        thread::sleep(if is_full() { AFTER_FULL } else { AFTER });
+    }
+
+    /// Ends the TCP connections of all clients.
+    pub(crate) fn end_tcp(&mut self) -> anyhow::Result<()> {
+        self.order(order::END_TCP)
     }
 
     fn order(&mut self, order: &str) -> anyhow::Result<()> {
@@ -236,6 +228,14 @@ impl World {
         }
         Ok(tallies)
     }
+}
+
+fn ensure_nothing_failed(when: &str, tallies: &[(String, Tally)]) -> anyhow::Result<()> {
+    let failed: u32 = tallies.iter().map(|(_, tally)| tally.total().failed).sum();
+    let texts: Vec<_> =
+        tallies.iter().flat_map(|(_, tally)| &tally.failures).map(String::as_str).collect();
+    ensure!(failed == 0, "{failed} failed {when}:\n{}", texts.join("\n"));
+    Ok(())
 }
 
 /// The import with its status alone.

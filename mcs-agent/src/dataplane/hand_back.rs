@@ -1,0 +1,20 @@
+//! Hands VIPs back without an agent: before its programs are removed.
+
+use std::{io, path::Path};
+
+use mcs_common::{Address, VipMode, maps};
+
+use crate::bpf::PinnedHash;
+
+/// Hands back every VIP that the maps in this directory serve: the programs leave all but the packets of flows to others.
+/// A directory without maps counts as success.
+pub fn hand_back_vips(directory: &Path) -> io::Result<()> {
+    let pin = directory.join(maps::VIPS);
+    if !pin.exists() {
+        return Ok(());
+    }
+    let mut vips: PinnedHash<Address, u32> = PinnedHash::open(&pin)?;
+    let mut served = Vec::new();
+    vips.for_each(|vip, mode| served.extend((mode == VipMode::SERVED).then_some(vip)))?;
+    served.iter().try_for_each(|vip| vips.set(vip, VipMode::HANDED_BACK))
+}
