@@ -1,4 +1,4 @@
-//! `cargo xtask deploy`: the manifests that are made from the chart.
+//! `cargo xtask deploy`: the manifests that are made from the charts.
 
 use std::{
     fs,
@@ -16,16 +16,26 @@ use crate::{
 
 mod values;
 
-const CHART: &str = "deploy/helm/mcs-agent";
+/// A chart below deploy/helm, with the namespace that its manifests name.
+#[derive(Clone, Copy)]
+struct Chart {
+    name: &'static str,
+    namespace: &'static str,
+}
+
+const AGENT: Chart = Chart { name: "mcs-agent", namespace: "mcs-system" };
+const CONTROLLER: Chart = Chart { name: "mcs-controller", namespace: "mcs-controller" };
+const CHARTS: [Chart; 2] = [AGENT, CONTROLLER];
+
 /// The Kubernetes version that templates are rendered for. helm's own default depends on who built it.
 const KUBERNETES: &str = "1.36.0";
 /// The last line of the chart's README that people write.
 const GENERATED: &str = "<!-- `cargo xtask deploy` writes this table from values.yaml. -->\n";
-const NAMESPACE: &str = "mcs-system";
 
-/// Write the manifests in deploy/kustomize and the chart's README, from the chart in deploy/helm
+/// Write the manifests in deploy/kustomize and the charts' READMEs, from the charts in deploy/helm
 ///
-/// The manifests are the chart with its default values, in the namespace mcs-system. The README lists the values.
+/// The manifests are the charts with their default values, in the namespaces mcs-system and mcs-controller. The READMEs
+/// list the values.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only compare, and exit with 1 if they differ; `cargo xtask lint deploy` does so too
@@ -35,21 +45,53 @@ pub(crate) struct Args {
 
 /// A file below deploy/kustomize.
 struct Manifest {
+    chart: Chart,
     path: &'static str,
-    template: &'static str,
+    part: Part,
     values: &'static [&'static str],
 }
 
+/// What of a chart a manifest is.
+#[derive(Clone, Copy)]
+enum Part {
+    Template(&'static str),
+    ResourceTypes,
+}
+
 const MANIFESTS: &[Manifest] = &[
+    agent("base/namespace.yaml", "namespace", &["namespace.create=true"]),
+    agent("base/rbac.yaml", "rbac", &[]),
+    agent("base/daemonset.yaml", "daemonset", &[]),
+    agent("cleanup/daemonset.yaml", "daemonset", &["cleanup=true"]),
     Manifest {
-        path: "base/namespace.yaml",
-        template: "namespace",
-        values: &["namespace.create=true"],
+        chart: CONTROLLER,
+        path: "controller/crds.yaml",
+        part: Part::ResourceTypes,
+        values: &[],
     },
-    Manifest { path: "base/rbac.yaml", template: "rbac", values: &[] },
-    Manifest { path: "base/daemonset.yaml", template: "daemonset", values: &[] },
-    Manifest { path: "cleanup/daemonset.yaml", template: "daemonset", values: &["cleanup=true"] },
+    controller("controller/namespace.yaml", "namespace", &["namespace.create=true"]),
+    controller("controller/rbac.yaml", "rbac", &[]),
+    controller("controller/mailbox.yaml", "mailbox", &[]),
+    controller("controller/admission.yaml", "admission", &[]),
+    controller("controller/roles.yaml", "roles", &[]),
+    controller("controller/deployment.yaml", "deployment", &[]),
 ];
+
+const fn agent(
+    path: &'static str,
+    template: &'static str,
+    values: &'static [&'static str],
+) -> Manifest {
+    Manifest { chart: AGENT, path, part: Part::Template(template), values }
+}
+
+const fn controller(
+    path: &'static str,
+    template: &'static str,
+    values: &'static [&'static str],
+) -> Manifest {
+    Manifest { chart: CONTROLLER, path, part: Part::Template(template), values }
+}
 
 /// Runs the verb.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
@@ -64,24 +106,18 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
         println!("{}", file.display());
     }
-    let (file, text) = readme(workspace)?;
-    fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
-    println!("{}", file.display());
+    for chart in CHARTS {
+        let (file, text) = chart.readme(workspace)?;
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        println!("{}", file.display());
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Fails unless the chart is sound, of this version, and what the manifests are made from.
+/// Fails unless the charts are sound, of this version, and what the manifests are made from.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
-    let mut lint = helm(workspace)?;
-    process::run(lint.args(["lint", "--strict", "--quiet", "--kube-version", KUBERNETES, CHART]))?;
-    let chart = fs::read_to_string(workspace.root.join(CHART).join("Chart.yaml"))?;
-    for field in ["version", "appVersion"] {
-        let expected = format!("{field}: {}", env!("CARGO_PKG_VERSION"));
-        ensure!(
-            chart.lines().any(|line| line == expected),
-            "{CHART}/Chart.yaml has another {field} than the workspace, {}",
-            env!("CARGO_PKG_VERSION")
-        );
+    for chart in CHARTS {
+        chart.check(workspace)?;
     }
     for manifest in MANIFESTS {
         let file = manifest.file(workspace);
@@ -89,22 +125,46 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
             bail!("{} is not what the chart makes: run `cargo xtask deploy`", file.display());
         }
     }
-    let (file, text) = readme(workspace)?;
-    if fs::read_to_string(&file).ok() != Some(text) {
-        bail!("{} is not what values.yaml says: run `cargo xtask deploy`", file.display());
-    }
     Ok(())
 }
 
-/// The chart's README, with the table of values.
-fn readme(workspace: &Workspace) -> Result<(PathBuf, String)> {
-    let chart = workspace.root.join(CHART);
-    let file = chart.join("README.md");
-    let text = fs::read_to_string(&file)?;
-    let (written, _) =
-        text.split_once(GENERATED).with_context(|| format!("{} has no table", file.display()))?;
-    let table = values::table(&fs::read_to_string(chart.join("values.yaml"))?)?;
-    Ok((file, format!("{written}{GENERATED}\n{table}")))
+impl Chart {
+    fn path(&self) -> String {
+        format!("deploy/helm/{}", self.name)
+    }
+
+    fn check(&self, workspace: &Workspace) -> Result<()> {
+        let path = self.path();
+        let mut lint = helm(workspace)?;
+        lint.args(["lint", "--strict", "--quiet", "--kube-version", KUBERNETES, &path]);
+        process::run(&mut lint)?;
+        let chart = fs::read_to_string(workspace.root.join(&path).join("Chart.yaml"))?;
+        for field in ["version", "appVersion"] {
+            let expected = format!("{field}: {}", env!("CARGO_PKG_VERSION"));
+            ensure!(
+                chart.lines().any(|line| line == expected),
+                "{path}/Chart.yaml has another {field} than the workspace, {}",
+                env!("CARGO_PKG_VERSION")
+            );
+        }
+        let (file, text) = self.readme(workspace)?;
+        if fs::read_to_string(&file).ok() != Some(text) {
+            bail!("{} is not what values.yaml says: run `cargo xtask deploy`", file.display());
+        }
+        Ok(())
+    }
+
+    /// The chart's README, with the table of values.
+    fn readme(&self, workspace: &Workspace) -> Result<(PathBuf, String)> {
+        let chart = workspace.root.join(self.path());
+        let file = chart.join("README.md");
+        let text = fs::read_to_string(&file)?;
+        let (written, _) = text
+            .split_once(GENERATED)
+            .with_context(|| format!("{} has no table", file.display()))?;
+        let table = values::table(&fs::read_to_string(chart.join("values.yaml"))?)?;
+        Ok((file, format!("{written}{GENERATED}\n{table}")))
+    }
 }
 
 impl Manifest {
@@ -113,11 +173,19 @@ impl Manifest {
     }
 
     fn render(&self, workspace: &Workspace) -> Result<String> {
+        let Self { chart, part, values, .. } = self;
         let mut template = helm(workspace)?;
-        template.args(["template", "mcs-agent", CHART, "--namespace", NAMESPACE]);
-        template.args(["--kube-version", KUBERNETES]);
-        template.arg("--show-only").arg(format!("templates/{}.yaml", self.template));
-        template.args(self.values.iter().flat_map(|value| ["--set", value]));
+        match part {
+            Part::ResourceTypes => {
+                template.args(["show", "crds", &chart.path()]);
+            }
+            Part::Template(name) => {
+                template.args(["template", chart.name, &chart.path()]);
+                template.args(["--namespace", chart.namespace, "--kube-version", KUBERNETES]);
+                template.arg("--show-only").arg(format!("templates/{name}.yaml"));
+                template.args(values.iter().flat_map(|value| ["--set", value]));
+            }
+        }
         let output = template.output().context("cannot start helm")?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "{}: {}", process::describe(&template), said.trim());
