@@ -123,6 +123,12 @@ pub struct RunArgs {
         value_parser = range)]
     service_cidr: Vec<IpNet>,
 
+    /// A range of the addresses of pods, of this cluster or another; repeatable. No ClusterSetIP in it is accepted
+    /// (from an API server, the podCIDRs of --node-name are always included)
+    #[arg(long, env = "MCS_POD_CIDR", value_name = "CIDR", value_delimiter = ',',
+        value_parser = range)]
+    pod_cidr: Vec<IpNet>,
+
     /// An address of the API server, which is never accepted as a ClusterSetIP; repeatable (the API server
     /// in use and `KUBERNETES_SERVICE_HOST` are always included)
     #[arg(long, env = "MCS_API_SERVER", value_name = "IP", value_delimiter = ',')]
@@ -321,7 +327,7 @@ impl RunArgs {
                 api_servers: api_servers.into_iter().collect(),
                 service_ranges: Some(self.service_cidr.into_iter().collect())
                     .filter(|ranges: &BTreeSet<IpNet>| !ranges.is_empty()),
-                pod_ranges: BTreeSet::new(),
+                pod_ranges: self.pod_cidr.into_iter().collect(),
             },
             vip_cidrs: self.vip_cidr,
             max_memory: self.max_memory,

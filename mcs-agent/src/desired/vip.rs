@@ -64,7 +64,7 @@ fn check(ip: IpAddr, node: &NodeContext) -> Result<IpAddr, ObjectProblem> {
         return Err(problem(RejectionReason::VipIsApiServer, ip, why));
     }
     if let Some(range) = node.pod_ranges.iter().find(|range| range.contains(&ip)) {
-        let why = format!("is in the range {range} of the pods on this node; assign another");
+        let why = format!("is in the range {range} of pods; assign another");
         return Err(problem(RejectionReason::VipIsPod, ip, &why));
     }
     if !node.vip_cidrs.is_empty() && !node.vip_cidrs.iter().any(|cidr| cidr.contains(&ip)) {

@@ -24,7 +24,7 @@ pub struct NodeContext {
     pub api_servers: BTreeSet<IpAddr>,
     /// The ranges of the addresses of Services in this cluster; `None` while they are unknown.
     pub service_ranges: Option<BTreeSet<IpNet>>,
-    /// The ranges of the pods on this node, as far as they are known. No address in one can be a VIP.
+    /// The ranges of pods, as far as they are known. No address in one can be a VIP.
     pub pod_ranges: BTreeSet<IpNet>,
     /// The limit of `--max-memory`.
     pub capacity: Capacity,
@@ -42,22 +42,23 @@ pub struct NodeFacts {
     /// The ranges of the addresses of Services in this cluster; `None` while they are unknown.
     #[serde(default)]
     pub service_ranges: Option<BTreeSet<IpNet>>,
-    /// The ranges of the pods on this node; empty while they are unknown.
+    /// The ranges of pods: those of this node, and those of a flag.
     #[serde(default)]
     pub pod_ranges: BTreeSet<IpNet>,
 }
 
 impl NodeFacts {
-    /// Takes missing facts from `other`, and adds its addresses of the API server.
+    /// Takes missing facts from `other`, and adds its addresses of the API server and its ranges of pods.
     #[must_use]
     pub fn or(mut self, other: Self) -> Self {
         self.api_servers.extend(other.api_servers);
+        self.pod_ranges.extend(other.pod_ranges);
         Self {
             zone: self.zone.or(other.zone),
             cluster_id: self.cluster_id.or(other.cluster_id),
             api_servers: self.api_servers,
             service_ranges: self.service_ranges.or(other.service_ranges),
-            pod_ranges: if self.pod_ranges.is_empty() { other.pod_ranges } else { self.pod_ranges },
+            pod_ranges: self.pod_ranges,
         }
     }
 }
@@ -91,5 +92,20 @@ impl NodeContext {
     pub fn may_be_service(&self, ip: IpAddr) -> bool {
         let ranges = self.service_ranges.as_ref();
         ranges.is_none_or(|ranges| ranges.iter().any(|range| range.contains(&ip)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_pods_of_flags_and_source_add_up() {
+        let facts = |ranges: &[&str]| NodeFacts {
+            pod_ranges: ranges.iter().map(|range| range.parse().unwrap()).collect(),
+            ..NodeFacts::default()
+        };
+        let both = facts(&["10.244.0.0/16"]).or(facts(&["10.244.1.0/24", "fd44::/64"]));
+        assert_eq!(both, facts(&["10.244.0.0/16", "10.244.1.0/24", "fd44::/64"]));
     }
 }

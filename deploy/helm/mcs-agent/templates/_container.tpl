@@ -132,6 +132,9 @@ httpGet:
 {{- range .Values.serviceCidrs }}
 - --service-cidr={{ . }}
 {{- end }}
+{{- range .Values.podCidrs }}
+- --pod-cidr={{ . }}
+{{- end }}
 - --socket-lb={{ .Values.socketLb }}
 - --tc={{ .Values.tc.mode }}
 - --tc-attach={{ .Values.tc.attach }}

@@ -31,6 +31,7 @@ clusterId: east
 adopt: [antrea, gke, karmada]
 vipCidrs: [10.99.0.0/16, "fd99::/64"]
 serviceCidrs: [10.96.0.0/16, "fd96::/108"]
+podCidrs: [10.244.0.0/16, "fd44::/64"]
 apiServer: {host: api.example, port: 6443}
 socketLb: "off"
 tc: {mode: "on", devices: ["cali*", "!veth0*"], attach: clsact}
