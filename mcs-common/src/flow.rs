@@ -147,7 +147,7 @@ pub struct Flow {
     /// Bits of [`FlowFlags`].
     pub flags: u32,
     /// Nanoseconds of `CLOCK_MONOTONIC` at the latest packet of this direction, or at the entry's creation.
-    /// It is updated when it is [`Flow::TOUCH_NS`] old.
+    /// It is updated before it is [`Flow::TOUCH_NS`] old.
     pub last_seen_ns: u64,
     /// Bits of [`Seen`], of all packets of this direction.
     pub seen: u32,
@@ -161,6 +161,17 @@ crate::pod!(Flow);
 impl Flow {
     /// How much [`Flow::last_seen_ns`] may be out of date, in nanoseconds.
     pub const TOUCH_NS: u64 = SECOND_NS / 4;
+    /// The most that the programs' clock is late, in nanoseconds: it shows the latest tick, and a kernel has at least
+    /// 100 ticks a second (`CONFIG_HZ`).
+    pub const TICK_NS: u64 = SECOND_NS / 100;
+
+    /// Whether a packet updates [`Flow::last_seen_ns`]. One that comes up to a tick later may still find the time of
+    /// this one.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_outdated(last_seen_ns: u64, now_ns: u64) -> bool {
+        now_ns.saturating_sub(last_seen_ns) >= Self::TOUCH_NS - Self::TICK_NS
+    }
 
     /// Whether this entry translates replies.
     #[inline(always)]

@@ -84,36 +84,42 @@ fn getpeername6(ctx: SockAddrContext) -> i32 {
 
 /// Translates packets that a pod sends to a VIP: tc ingress of the host side of its interface.
 #[classifier]
+#[inline(always)]
 fn from_pod(ctx: TcContext) -> i32 {
     from_pod::from_pod::<Ethernet>(ctx)
 }
 
 /// Translates replies to a pod: tc egress of the host side of its interface.
 #[classifier]
+#[inline(always)]
 fn to_pod(ctx: TcContext) -> i32 {
     to_pod::to_pod::<Ethernet>(ctx)
 }
 
 /// Drops packets to a VIP that leave the node: tc egress of an uplink.
 #[classifier]
+#[inline(always)]
 fn uplink(ctx: TcContext) -> i32 {
     uplink::uplink::<Ethernet>(ctx)
 }
 
 /// `from_pod` for a device without Ethernet headers.
 #[classifier]
+#[inline(always)]
 fn from_pod_bare(ctx: TcContext) -> i32 {
     from_pod::from_pod::<RawIp>(ctx)
 }
 
 /// `to_pod` for a device without Ethernet headers.
 #[classifier]
+#[inline(always)]
 fn to_pod_bare(ctx: TcContext) -> i32 {
     to_pod::to_pod::<RawIp>(ctx)
 }
 
 /// `uplink` for a device without Ethernet headers.
 #[classifier]
+#[inline(always)]
 fn uplink_bare(ctx: TcContext) -> i32 {
     uplink::uplink::<RawIp>(ctx)
 }

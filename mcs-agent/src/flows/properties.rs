@@ -43,7 +43,7 @@ impl Model {
         let flags = if one.key.protocol == TCP { flags } else { 0 };
         if let Some(flow) = self.table.get_mut(&one.key) {
             flow.seen = Seen::after(flow.seen, flags);
-            if now - flow.last_seen_ns >= Flow::TOUCH_NS {
+            if Flow::is_outdated(flow.last_seen_ns, now) {
                 flow.last_seen_ns = now;
                 self.insert(&other, now, 0);
             }

@@ -159,6 +159,7 @@ impl Programs {
         fs::create_dir_all(&directory).map_err(pin_error("make", &directory))?;
 
         let have_set_retval = u8::from(options.features.set_retval);
+        let have_coarse_clock = u8::from(options.features.coarse_clock);
         let log_level = if options.log_programs { Level::Debug as u8 } else { 0 };
         let only_netns = options.only_netns.unwrap_or(0);
         let mut loader = EbpfLoader::new();
@@ -166,6 +167,7 @@ impl Programs {
             // The programs have no relocations by the kernel's types, which take megabytes.
             .btf(None)
             .override_global("HAVE_SET_RETVAL", &have_set_retval, true)
+            .override_global("HAVE_COARSE_CLOCK", &have_coarse_clock, true)
             .override_global("AYA_LOG_LEVEL", &log_level, true)
             .override_global("ONLY_NETNS", &only_netns, true);
         for map in config {

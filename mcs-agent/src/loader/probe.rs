@@ -26,6 +26,10 @@ pub struct Features {
     /// Maps are charged to the cgroup of their maker (5.11); else to the locked memory of a process.
     #[serde(default)]
     pub memory_cgroups: bool,
+    /// Programs can ask for the time of the latest tick (`bpf_ktime_get_coarse_ns`, 5.11); else packets of flows read
+    /// the clock.
+    #[serde(default)]
+    pub coarse_clock: bool,
 }
 
 impl Features {
@@ -36,6 +40,7 @@ impl Features {
             tcx: has_tcx()?,
             netns_cookie: own_netns_cookie().is_ok(),
             memory_cgroups: has_memory_cgroups()?,
+            coarse_clock: has_coarse_clock()?,
         })
     }
 
@@ -46,6 +51,7 @@ impl Features {
             (self.tcx, "tcx (devices have filters on a clsact qdisc)"),
             (self.netns_cookie, "SO_NETNS_COOKIE (no --socket-lb=host)"),
             (self.memory_cgroups, "memory cgroups of maps (they count as locked memory)"),
+            (self.coarse_clock, "bpf_ktime_get_coarse_ns (packets of flows read the clock)"),
         ];
         fallbacks.into_iter().filter(|(has, _)| !has).map(|(_, fallback)| fallback).collect()
     }
@@ -57,6 +63,10 @@ fn has_set_retval() -> io::Result<bool> {
 
 /// Looks for a helper of the same release, since no call shows how maps are charged.
 fn has_memory_cgroups() -> io::Result<bool> {
+    has_coarse_clock()
+}
+
+fn has_coarse_clock() -> io::Result<bool> {
     can_call(BpfHelper::BPF_FUNC_ktime_get_coarse_ns)
 }
 
@@ -81,8 +91,13 @@ mod tests {
 
     #[test]
     fn what_is_lacking_is_told() {
-        let all =
-            Features { set_retval: true, tcx: true, netns_cookie: true, memory_cgroups: true };
+        let all = Features {
+            set_retval: true,
+            tcx: true,
+            netns_cookie: true,
+            memory_cgroups: true,
+            coarse_clock: true,
+        };
         assert!(all.fallbacks().is_empty());
         let fallbacks = Features { tcx: false, ..all }.fallbacks();
         assert_eq!(fallbacks, ["tcx (devices have filters on a clsact qdisc)"]);

@@ -7,21 +7,18 @@
 
 use core::ptr;
 
-use aya_ebpf::{
-    bindings::{BPF_ANY, BPF_NOEXIST},
-    helpers::bpf_ktime_get_ns,
-};
+use aya_ebpf::bindings::{BPF_ANY, BPF_NOEXIST};
 use mcs_common::{
-    BackendRef, Counter, Flow, FlowEvictions, FlowFlags, FlowState, FlowsUsed, Seen, Tuple,
-    VipMode,
-    select::{Choice, recall},
+    BackendRef, Counter, Flow, FlowEvictions, FlowFlags, FlowState, FlowsUsed, FrontendKey, Seen,
+    Tuple, VipMode,
+    select::{Arrays as _, Choice, recall},
 };
 
-use super::{affinity, ip::protocol};
+use super::{affinity, clock::tick_ns, ip::protocol, rewrite::header_ports};
 use crate::{
     affinity::has_affinity,
     counters::count,
-    maps::{ConfigMaps, FLOW_EVICTIONS, FLOWS, FLOWS_USED, load_into},
+    maps::{ConfigMaps, FLOW_EVICTIONS, FLOWS, FLOWS_USED, load, load_into},
     per_cpu::Scratch,
 };
 
@@ -80,6 +77,55 @@ impl FlowPointer {
         // SAFETY: as in `read`.
         unsafe { ptr::read_volatile(&raw const (*self.0).last_seen_ns) }
     }
+
+    /// Bits of [`FlowFlags`].
+    #[inline(always)]
+    pub(crate) fn flags(self) -> u32 {
+        // SAFETY: as in `read`.
+        unsafe { ptr::read_volatile(&raw const (*self.0).flags) }
+    }
+
+    /// [`Flow::to`], in the map.
+    #[inline(always)]
+    pub(crate) const fn to(self) -> *const Tuple {
+        // SAFETY: as in `read`.
+        unsafe { &raw const (*self.0).to }
+    }
+
+    /// Both ports of [`Flow::to`], as a header holds them.
+    #[inline(always)]
+    pub(crate) fn ports(self) -> u32 {
+        // SAFETY: as in `read`.
+        let (src, dst) = unsafe {
+            let to = self.to();
+            (
+                (&raw const (*to).src_port).read_volatile(),
+                (&raw const (*to).dst_port).read_volatile(),
+            )
+        };
+        header_ports(src, dst)
+    }
+
+    /// Whether [`touch`] would write nothing after a packet with these TCP flags.
+    #[inline(always)]
+    pub(crate) fn stays(self, flags: u32) -> bool {
+        let seen = self.seen();
+        Seen::after(seen, flags) == seen && !Flow::is_outdated(self.last_seen_ns(), tick_ns())
+    }
+
+    /// Whether the flow's backend still serves its frontend, which is that of a client's packet with this tuple.
+    #[inline(always)]
+    pub(crate) fn is_served(self, tuple: &Tuple) -> bool {
+        // SAFETY: as in `read`.
+        let (frontend, chosen, to) = unsafe {
+            let frontend = ptr::read_volatile(&raw const (*self.0).frontend);
+            (frontend, load(&raw const (*self.0).chosen), load(&raw const (*self.0).to))
+        };
+        // A frontend that was removed has left its index to another one, or to none.
+        let key = FrontendKey::new(tuple.dst, tuple.dst_port, tuple.protocol);
+        ConfigMaps.state(frontend).is_some_and(|state| state.key == key)
+            && serves(frontend, chosen, &to)
+    }
 }
 
 /// The entry under a flow's key for the opposite direction.
@@ -104,7 +150,7 @@ fn find_opposite(scratch: &mut Scratch) -> OppositeEntry {
     }
 }
 
-/// Records the TCP flags of a packet of the flow, and every [`Flow::TOUCH_NS`] the time.
+/// Records the TCP flags of a packet of the flow, and the time if that is due.
 ///
 /// With the time it also looks up the opposite entry, so that the LRU map does not evict one while
 /// the other is in use, and inserts it again if it is gone. Returns `false` if another flow has taken
@@ -116,8 +162,8 @@ pub(crate) fn touch(scratch: &mut Scratch, entry: FlowPointer, flags: u32) -> bo
         // SAFETY: the pointer is to a value of the map.
         unsafe { (&raw mut (*entry.0).seen).write_volatile(seen) };
     }
-    let now = now_ns();
-    if now.saturating_sub(scratch.flow.last_seen_ns) < Flow::TOUCH_NS {
+    let now = tick_ns();
+    if !Flow::is_outdated(scratch.flow.last_seen_ns, now) {
         return true;
     }
     // SAFETY: as above.
@@ -163,9 +209,7 @@ pub(crate) fn find_for_client(scratch: &mut Scratch, flags: u32) -> ClientFlow {
 /// agent served the VIP.
 #[inline(always)]
 pub(crate) fn is_foreign(scratch: &Scratch, flags: u32) -> bool {
-    scratch.tuple.protocol == protocol::TCP
-        && flags & (Seen::SYN | Seen::ACK) != Seen::SYN
-        && !may_be_evicted()
+    scratch.tuple.protocol == protocol::TCP && !opens(flags) && !may_be_evicted()
 }
 
 /// Whether the kernel may have evicted flows lately.
@@ -174,14 +218,14 @@ fn may_be_evicted() -> bool {
     let Some(evictions) = FLOW_EVICTIONS.get_ptr(0) else { return true };
     // SAFETY: the pointer is to the array's only value.
     let latest_ns = unsafe { (&raw const (*evictions).latest_ns).read_volatile() };
-    FlowEvictions::may_explain(latest_ns, now_ns())
+    FlowEvictions::may_explain(latest_ns, tick_ns())
 }
 
 /// Begins the flow of a connection that passes unchanged. With the flow it goes on to pass when the table
 /// fills later.
 #[inline(always)]
 pub(crate) fn pass(scratch: &mut Scratch, flags: u32) {
-    let now = now_ns();
+    let now = tick_ns();
     mark_used(now);
     scratch.flow.to = scratch.tuple;
     scratch.flow.chosen = BackendRef { id: 0, generation: 0 };
@@ -232,7 +276,7 @@ fn continues(scratch: &mut Scratch, flags: u32) -> bool {
         return continues_departed(scratch, flags);
     }
     if scratch.flow.to.protocol == protocol::TCP {
-        if flags & (Seen::SYN | Seen::ACK) != Seen::SYN {
+        if !opens(flags) {
             return true;
         }
         let replied = match find_opposite(scratch) {
@@ -244,12 +288,21 @@ fn continues(scratch: &mut Scratch, flags: u32) -> bool {
             return false;
         }
     }
-    let Some(choice) = recall(&ConfigMaps, scratch.flow.frontend, scratch.flow.chosen) else {
-        return false;
-    };
+    serves(scratch.flow.frontend, scratch.flow.chosen, &scratch.flow.to)
+}
+
+/// Whether the backend that a flow remembers still serves the frontend, with the ends `to` of the flow's packets.
+#[inline(always)]
+fn serves(frontend: u32, chosen: BackendRef, to: &Tuple) -> bool {
     // Flows outlive the config maps. Config maps that were replaced assign the same ids again.
-    let to = &scratch.flow.to;
-    choice.backend.addr == to.dst && choice.backend.port == to.dst_port
+    recall(&ConfigMaps, frontend, chosen)
+        .is_some_and(|choice| choice.backend.addr == to.dst && choice.backend.port == to.dst_port)
+}
+
+/// Whether a TCP segment with these flags opens a connection: it has a SYN, and is no answer.
+#[inline(always)]
+const fn opens(flags: u32) -> bool {
+    flags & (Seen::SYN | Seen::ACK) == Seen::SYN
 }
 
 /// Whether a packet continues the flow in `scratch`, which is to a VIP that was handed back or has gone.
@@ -260,11 +313,11 @@ fn continues(scratch: &mut Scratch, flags: u32) -> bool {
 fn continues_departed(scratch: &mut Scratch, flags: u32) -> bool {
     let protocol = scratch.flow.to.protocol;
     if protocol == protocol::TCP {
-        return flags & (Seen::SYN | Seen::ACK) != Seen::SYN;
+        return !opens(flags);
     }
     let OppositeEntry::SameFlow(reply) = find_opposite(scratch) else { return false };
     let state = FlowState::of(protocol, scratch.flow.seen, reply.seen());
-    now_ns().saturating_sub(reply.last_seen_ns()) < state.timeout_ns(protocol)
+    tick_ns().saturating_sub(reply.last_seen_ns()) < state.timeout_ns(protocol)
 }
 
 /// Deletes the flow in `scratch`, so that another one can begin with the same tuple.
@@ -285,7 +338,7 @@ fn forget(scratch: &mut Scratch) {
 /// Returns `false` if another flow has the same tuple of replies; another attempt may then succeed.
 #[inline(always)]
 pub(crate) fn begin(scratch: &mut Scratch, attempt: u32, flags: u32) -> Result<bool, Counter> {
-    let now = now_ns();
+    let now = tick_ns();
     let spread = scratch.tuple.spread();
     let mut random = spread;
     let mut port = scratch.tuple.src_port;
@@ -424,10 +477,4 @@ fn record(scratch: &mut Scratch) -> Result<bool, Counter> {
     }
     first.read(&mut scratch.flow);
     Ok(true)
-}
-
-#[inline(always)]
-pub(super) fn now_ns() -> u64 {
-    // SAFETY: the helper takes no argument.
-    unsafe { bpf_ktime_get_ns() }
 }

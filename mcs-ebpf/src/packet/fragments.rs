@@ -8,7 +8,7 @@ use aya_ebpf::bindings::BPF_ANY;
 use mcs_common::FlowFlags;
 
 use super::{
-    flows::now_ns,
+    clock::tick_ns,
     frame::{Frame, LinkLayer, OutOfBounds},
     ip::{FragmentPosition, IpHeader, IpVersion},
     rewrite::rewrite,
@@ -40,7 +40,7 @@ pub(crate) fn remember<F: IpVersion>(header: &IpHeader, scratch: &mut Scratch) {
     }
     set_key::<F>(header, scratch);
     scratch.fragment.to = scratch.flow.to;
-    scratch.fragment.first_seen_ns = now_ns();
+    scratch.fragment.first_seen_ns = tick_ns();
     scratch.fragment.flags = scratch.flow.flags;
     scratch.fragment.pad = 0;
     // If it fails, the later fragments are dropped, and the datagram is lost.
@@ -70,7 +70,7 @@ pub(crate) fn follow<F: IpVersion, L: LinkLayer>(
     // fragment goes to a wrong place and its datagram is never reassembled.
     unsafe { load_into(&mut scratch.fragment, FRAGMENTS.get_ptr(&scratch.fragment_key)?) };
     let first = &scratch.fragment;
-    if !first.holds(now_ns()) {
+    if !first.holds(tick_ns()) {
         return None;
     }
     if let Err(error) = rewrite::<F, L>(frame, header, &scratch.tuple, &first.to) {

@@ -114,16 +114,27 @@ impl<L: LinkLayer> Frame<L> {
     #[inline(always)]
     pub(crate) fn load<T: bytemuck::AnyBitPattern>(&self, offset: u32) -> Result<T, OutOfBounds> {
         let mut value = MaybeUninit::<T>::uninit();
-        // SAFETY: the helper writes `size_of::<T>()` bytes or fails, and any bytes are a `T`.
+        // SAFETY: any bytes are a `T`.
         unsafe {
-            let result = bpf_skb_load_bytes(
-                self.ctx.as_ptr(),
-                offset,
-                value.as_mut_ptr().cast(),
-                bytes_of::<T>(),
-            );
-            if result == 0 { Ok(value.assume_init()) } else { Err(OutOfBounds) }
+            self.load_to(offset, value.as_mut_ptr(), bytes_of::<T>())?;
+            Ok(value.assume_init())
         }
+    }
+
+    /// Reads `length` bytes at `offset`.
+    ///
+    /// # Safety
+    /// There is room for them at `to`.
+    #[inline(always)]
+    pub(crate) unsafe fn load_to<T>(
+        &self,
+        offset: u32,
+        to: *mut T,
+        length: u32,
+    ) -> Result<(), OutOfBounds> {
+        // SAFETY: the helper writes `length` bytes or fails.
+        let result = unsafe { bpf_skb_load_bytes(self.ctx.as_ptr(), offset, to.cast(), length) };
+        if result == 0 { Ok(()) } else { Err(OutOfBounds) }
     }
 
     /// Writes `value` at `offset`.
@@ -134,13 +145,25 @@ impl<L: LinkLayer> Frame<L> {
         value: &T,
         flags: u64,
     ) -> Result<(), OutOfBounds> {
-        // SAFETY: the helper reads `size_of::<T>()` bytes.
+        self.store_from(offset, value, 0, flags)
+    }
+
+    /// Writes what is in `value` behind its first `skipped` bytes at `offset`.
+    #[inline(always)]
+    pub(crate) fn store_from<T: bytemuck::NoUninit>(
+        &self,
+        offset: u32,
+        value: &T,
+        skipped: u32,
+        flags: u64,
+    ) -> Result<(), OutOfBounds> {
+        // SAFETY: the helper reads `size_of::<T>() - skipped` bytes.
         let result = unsafe {
             bpf_skb_store_bytes(
                 self.ctx.as_ptr().cast(),
                 offset,
-                ptr::from_ref(value).cast(),
-                bytes_of::<T>(),
+                ptr::from_ref(value).cast::<u8>().add(skipped as usize).cast(),
+                bytes_of::<T>() - skipped,
                 flags,
             )
         };

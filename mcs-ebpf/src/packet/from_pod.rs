@@ -12,6 +12,7 @@ use super::{
     frame::{Frame, IPV4, IPV6, LinkLayer},
     icmp,
     ip::{FragmentPosition, IpHeader, IpVersion, Ipv4, Ipv6, protocol},
+    plain,
     refuse::refuse,
     rewrite::rewrite,
     transport,
@@ -28,9 +29,17 @@ use crate::{
 pub(crate) fn from_pod<L: LinkLayer>(ctx: TcContext) -> i32 {
     let frame = Frame::<L>::new(ctx);
     match frame.ethertype {
-        IPV4 => check_destination::<Ipv4, L>(&frame),
-        IPV6 => check_destination::<Ipv6, L>(&frame),
+        IPV4 => decide::<Ipv4, L>(&frame),
+        IPV6 => decide::<Ipv6, L>(&frame),
         _ => NEXT,
+    }
+}
+
+#[inline(always)]
+fn decide<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
+    match plain::from_pod::<F, L>(frame) {
+        Some(verdict) => verdict,
+        None => check_destination::<F, L>(frame),
     }
 }
 

@@ -11,7 +11,7 @@ use aya_ebpf::{
 use mcs_common::{Counter, Seen, Tuple};
 
 use super::{
-    flows::now_ns,
+    clock::now_ns,
     frame::{Frame, LinkLayer, NOT_REDIRECTED, OutOfBounds, bytes_of},
     ip::{FragmentPosition, IpHeader, IpVersion, checksum_difference, fold, protocol},
     rewrite::{addresses, replace_l4},

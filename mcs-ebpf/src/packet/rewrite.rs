@@ -30,23 +30,38 @@ pub(crate) fn rewrite<F: IpVersion, L: LinkLayer>(
     let difference = checksum_difference(old.borrow(), new.borrow());
     if header.fragment != FragmentPosition::Later {
         let at = header.l4 + checksum_offset(header.protocol);
-        let udp = header.protocol == protocol::UDP;
         let (old, new) = (ports(from), ports(to));
-        if udp && frame.load::<u16>(at)? == 0 {
+        if header.protocol == protocol::UDP && frame.load::<u16>(at)? == 0 {
             // There is no UDP checksum whose change would cancel out that of the ports in a sum over
             // the whole packet (`CHECKSUM_COMPLETE`), so the kernel computes that sum again.
             frame.store(header.l4, &new, u64::from(BPF_F_RECOMPUTE_CSUM))?;
         } else {
-            // A UDP checksum that becomes 0 is sent as 0xffff.
-            let mangled = if udp { u64::from(BPF_F_MARK_MANGLED_0) } else { 0 };
-            replace_l4(frame, at, 0, difference, mangled | u64::from(BPF_F_PSEUDO_HDR))?;
+            replace_checksum(frame, header.protocol, at, difference, [old, new])?;
             if old != new {
-                replace_l4(frame, at, old.into(), new.into(), mangled | 4)?;
                 frame.store(header.l4, &new, 0)?;
             }
         }
     }
     addresses::<F, L>(frame, frame.l3, difference, new.borrow())
+}
+
+/// Changes the checksum at `at` of a TCP or UDP packet, whose addresses change by `difference`, and whose ports change
+/// from the first to the second of `ports`.
+#[inline(always)]
+pub(crate) fn replace_checksum<L: LinkLayer>(
+    frame: &Frame<L>,
+    protocol: u8,
+    at: u32,
+    difference: u64,
+    [old, new]: [u32; 2],
+) -> Result<(), OutOfBounds> {
+    // A UDP checksum that becomes 0 is sent as 0xffff.
+    let mangled = if protocol == protocol::UDP { u64::from(BPF_F_MARK_MANGLED_0) } else { 0 };
+    replace_l4(frame, at, 0, difference, mangled | u64::from(BPF_F_PSEUDO_HDR))?;
+    if old == new {
+        return Ok(());
+    }
+    replace_l4(frame, at, old.into(), new.into(), mangled | 4)
 }
 
 /// Writes the addresses of the IP header at `l3`, whose checksum changes by `difference`.
@@ -86,6 +101,12 @@ pub(crate) fn replace_l4<L: LinkLayer>(
 /// Both ports as a header holds them: source and destination, each in network order.
 #[inline(always)]
 pub(crate) const fn ports(tuple: &Tuple) -> u32 {
-    let (src, dst) = (tuple.src_port.to_be() as u32, tuple.dst_port.to_be() as u32);
+    header_ports(tuple.src_port, tuple.dst_port)
+}
+
+/// Two ports in host order, as a header holds them.
+#[inline(always)]
+pub(crate) const fn header_ports(src: u16, dst: u16) -> u32 {
+    let (src, dst) = (src.to_be() as u32, dst.to_be() as u32);
     if cfg!(target_endian = "little") { src | (dst << 16) } else { (src << 16) | dst }
 }

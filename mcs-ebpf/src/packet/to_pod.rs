@@ -8,6 +8,7 @@ use super::{
     frame::{Frame, IPV4, IPV6, LinkLayer},
     icmp,
     ip::{FragmentPosition, IpVersion, Ipv4, Ipv6, protocol},
+    plain,
     rewrite::rewrite,
     transport,
     verdict::{NEXT, drop_counted},
@@ -22,9 +23,17 @@ pub(crate) fn to_pod<L: LinkLayer>(ctx: TcContext) -> i32 {
     }
     let frame = Frame::<L>::new(ctx);
     match frame.ethertype {
-        IPV4 => untranslate::<Ipv4, L>(&frame),
-        IPV6 => untranslate::<Ipv6, L>(&frame),
+        IPV4 => decide::<Ipv4, L>(&frame),
+        IPV6 => decide::<Ipv6, L>(&frame),
         _ => NEXT,
+    }
+}
+
+#[inline(always)]
+fn decide<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
+    match plain::to_pod::<F, L>(frame) {
+        Some(verdict) => verdict,
+        None => untranslate::<F, L>(frame),
     }
 }
 

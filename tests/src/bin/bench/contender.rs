@@ -10,6 +10,8 @@ use serde::Serialize;
 pub(crate) enum Contender {
     /// The address of the pod itself, on a node without translation.
     Direct,
+    /// The same, with a program that does nothing at every hook of mcs-agent: the least that any programs there cost.
+    Empty,
     /// mcs-agent with default flags: sockets are translated, packets are looked up.
     Sockets,
     /// mcs-agent without socket programs.
@@ -21,10 +23,13 @@ pub(crate) enum Contender {
 }
 
 impl Contender {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Direct, Self::Sockets, Self::Packets, Self::Nftables, Self::Iptables];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Direct, Self::Empty, Self::Sockets, Self::Packets, Self::Nftables, Self::Iptables];
     /// All but the one that is measured for new connections alone.
-    pub(crate) const MOST: [Self; 4] = [Self::Direct, Self::Sockets, Self::Packets, Self::Nftables];
+    pub(crate) const MOST: [Self; 5] =
+        [Self::Direct, Self::Empty, Self::Sockets, Self::Packets, Self::Nftables];
+    /// Those with programs of mcs-agent's hooks, and the one without any.
+    pub(crate) const OURS: [Self; 4] = [Self::Direct, Self::Empty, Self::Sockets, Self::Packets];
     /// Those that are waited for while objects change.
     pub(crate) const FOLLOWING: [Self; 3] = [Self::Sockets, Self::Packets, Self::Nftables];
 
@@ -32,14 +37,20 @@ impl Contender {
     /// meanwhile would be measured with the rest of that. kube-proxy rests for `minSyncPeriod`.
     pub(crate) const fn rests(self) -> Duration {
         match self {
-            Self::Direct | Self::Sockets | Self::Packets => Duration::ZERO,
+            Self::Direct | Self::Empty | Self::Sockets | Self::Packets => Duration::ZERO,
             Self::Nftables | Self::Iptables => Duration::from_millis(1200),
         }
+    }
+
+    /// Whether a client goes to the pods by their own addresses.
+    pub(crate) const fn is_direct(self) -> bool {
+        matches!(self, Self::Direct | Self::Empty)
     }
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
+            Self::Empty => "empty",
             Self::Sockets => "sockets",
             Self::Packets => "packets",
             Self::Nftables => "nftables",

@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use mcs_tests::{
     agent::{Agent, Source},
     api_server::Process,
+    bpf::Link,
     bpffs::BpfDirectory,
     cgroup::Cgroup,
     cluster::ProxyMode,
@@ -24,7 +25,7 @@ use rustix::process::Signal;
 use crate::{
     contender::Contender,
     cpu::{self, Cpus},
-    daemon,
+    daemon, hooks,
     objects::{NOWHERE, Port, VIPS, VIPS_V6},
     servers,
 };
@@ -59,6 +60,8 @@ pub(crate) fn pods(port: Port) -> Vec<SocketAddrV4> {
 pub(crate) struct Lane {
     pub(crate) contender: Contender,
     daemon: Option<Daemon>,
+    /// The programs of [`Contender::Empty`].
+    empties: Vec<Link>,
     bpffs: BpfDirectory,
     pub(crate) cgroup: Cgroup,
     pub(crate) client: Namespace,
@@ -115,8 +118,13 @@ impl Lane {
         servers::start_apart(&servers, cpus.server)?;
         let bpffs = BpfDirectory::create(run, contender.name())?;
         let node = Arc::new(node.netns);
-        let mut lane = Self { contender, daemon: None, bpffs, cgroup, client, servers, node, cpus };
+        let (daemon, empties) = (None, Vec::new());
+        let mut lane =
+            Self { contender, daemon, empties, bpffs, cgroup, client, servers, node, cpus };
         lane.daemon = lane.start(run, control)?;
+        if contender == Contender::Empty {
+            lane.empties = hooks::attach_empties(&lane)?;
+        }
         Ok(lane)
     }
 
@@ -124,7 +132,7 @@ impl Lane {
         let proxy = |mode| self.kube_proxy(run, control, mode).map(Daemon::KubeProxy).map(Some);
         let agent = |flags| self.agent(run, control, flags).map(Daemon::Agent).map(Some);
         match self.contender {
-            Contender::Direct => Ok(None),
+            Contender::Direct | Contender::Empty => Ok(None),
             Contender::Sockets => agent(&["--socket-lb=all"]),
             Contender::Packets => agent(&["--socket-lb=off"]),
             Contender::Nftables => proxy(ProxyMode::Nftables),
@@ -194,10 +202,10 @@ impl Lane {
     /// Where a client of this lane reaches a service with this VIP: there, or without anybody at the
     /// backends, one after the other.
     pub(crate) fn reach(&self, vip: Ipv4Addr, port: Port) -> Vec<SocketAddrV4> {
-        match self.contender {
-            Contender::Direct => pods(port),
-            _ => vec![SocketAddrV4::new(vip, port.frontend)],
+        if self.contender.is_direct() {
+            return pods(port);
         }
+        vec![SocketAddrV4::new(vip, port.frontend)]
     }
 
     /// Runs `work` as a client of this lane on a CPU: in the namespace of the client, and in the

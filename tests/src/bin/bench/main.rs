@@ -33,6 +33,7 @@ mod contender;
 mod cpu;
 mod daemon;
 mod figures;
+mod hooks;
 mod lane;
 mod machine;
 mod objects;
@@ -108,7 +109,11 @@ fn bench(args: &Args) -> anyhow::Result<()> {
     end_on_signals().context("cannot handle signals")?;
     let (figures, failures) = measure(&plan, &cases)?;
     let machine = machine.at_the_end()?;
-    println!("{machine}; medians of {} rounds (quartiles), x: to direct", plan.rounds);
+    println!(
+        "{machine}; TCP with {}; medians of {} rounds (quartiles), x: to direct",
+        traffic::CONGESTION,
+        plan.rounds
+    );
     let notes = cases.iter().map(|case| (case.name, case.note));
     for (case, note) in notes.chain([(GROWTH, GROWTH_NOTE)]) {
         println!("\n{note}\n{}", report::table::of_case(&figures, case));

@@ -16,6 +16,7 @@ use crate::{
     cpu,
     lane::{backends, backends_v6},
     objects::{ACCEPT, APART, ECHO, HTTP, SINK, UDP_APART, UDP_ECHO, UDP_SINK, WHO},
+    traffic,
 };
 
 /// Connections that wait to be accepted: more than a client makes while the server is stopped.
@@ -100,6 +101,7 @@ fn spawn(cpu: usize, work: impl FnOnce() + Send + 'static) {
 fn bind_tcp(port: u16) -> io::Result<TcpListener> {
     // It takes both families.
     let socket = socket(AddressFamily::INET6, SocketType::STREAM, None)?;
+    traffic::set_congestion(&socket)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     bind(&socket, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?;
     listen(&socket, BACKLOG)?;

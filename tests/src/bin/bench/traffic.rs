@@ -1,20 +1,25 @@
 //! What a client does over and over while its time is taken.
 
 use std::{
-    io::{Read as _, Write as _},
+    io::{self, Read as _, Write as _},
     net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket},
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, bail, ensure};
 use rustix::net::{
     AddressFamily, SocketType, connect, socket,
-    sockopt::{Timeout, set_socket_linger, set_socket_timeout, set_tcp_nodelay},
+    sockopt::{
+        Timeout, set_socket_linger, set_socket_timeout, set_tcp_congestion, set_tcp_nodelay,
+    },
 };
 
 use crate::statistics::quantile;
 
+/// The congestion control of all TCP sockets. The default of some systems, BBR, sends at a pace: that hides what a
+/// packet costs.
+pub(crate) const CONGESTION: &str = "reno";
 /// Nothing takes as long that works.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n";
@@ -45,9 +50,15 @@ pub(crate) fn connect_tcp(to: SocketAddrV4) -> anyhow::Result<()> {
 
 fn tcp(to: SocketAddrV4) -> anyhow::Result<TcpStream> {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    set_congestion(&socket)?;
     set_socket_linger(&socket, Some(Duration::ZERO))?;
     connect(&socket, &to).with_context(|| format!("connect {to}/TCP"))?;
     Ok(socket.into())
+}
+
+/// Sets [`CONGESTION`] for a socket, and for the connections that it accepts.
+pub(crate) fn set_congestion(socket: impl AsFd) -> io::Result<()> {
+    Ok(set_tcp_congestion(socket, CONGESTION)?)
 }
 
 fn patient_tcp(to: SocketAddrV4) -> anyhow::Result<TcpStream> {

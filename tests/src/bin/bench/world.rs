@@ -143,7 +143,7 @@ impl World {
             }
             thread::sleep(INTERVAL);
         };
-        let waiting = self.lanes.iter().filter(|lane| lane.contender != Contender::Direct);
+        let waiting = self.lanes.iter().filter(|lane| !lane.contender.is_direct());
         let mut times: Vec<_> = thread::scope(|scope| {
             let waits: Vec<_> =
                 waiting.map(|lane| (lane.contender, scope.spawn(move || wait(lane)))).collect();

@@ -13,8 +13,12 @@ use crate::{
 };
 
 /// As the agent sets them on a recent kernel, without `--log-programs` and `--socket-lb=host`.
-pub(crate) const GLOBALS: [(&str, &[u8]); 3] =
-    [("HAVE_SET_RETVAL", &[1]), ("AYA_LOG_LEVEL", &[0]), ("ONLY_NETNS", &[0; 8])];
+pub(crate) const GLOBALS: [(&str, &[u8]); 4] = [
+    ("HAVE_SET_RETVAL", &[1]),
+    ("HAVE_COARSE_CLOCK", &[1]),
+    ("AYA_LOG_LEVEL", &[0]),
+    ("ONLY_NETNS", &[0; 8]),
+];
 
 /// All that is measured.
 pub(crate) struct Figures {

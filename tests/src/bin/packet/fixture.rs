@@ -12,6 +12,7 @@ use aya::{
     programs::SchedClassifier,
 };
 use bytemuck::Pod;
+use mcs_agent::loader::Features;
 use mcs_common::{
     Address, Affinity, BackendRecord, BackendRef, BackendState, ClientKey, Counter, Extent,
     FRONTEND_AFFINITY_CLIENT_IP, Flow, FlowEvictions, FlowsUsed, Fragment, FragmentKey,
@@ -141,7 +142,9 @@ impl Fixture {
         stay_on_one_cpu()?;
         bpf::allow_locked_memory();
         let object = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let mut ebpf = loader().load(&object).context("cannot create the maps (run as root)")?;
+        let features = Features::probe().context("cannot probe the kernel's eBPF features")?;
+        let mut ebpf =
+            loader(features).load(&object).context("cannot create the maps (run as root)")?;
         for medium in [Medium::Ethernet, Medium::Bare] {
             for hook in Hook::ALL {
                 let name = hook.program(medium);
@@ -330,7 +333,7 @@ impl Fixture {
         let program = self.programs.program(name).with_context(|| format!("no {name}"))?;
         let program: &SchedClassifier = program.try_into()?;
         let fd = program.fd()?;
-        let begin = now_ns();
+        let begin = tick_ns();
         let summed = self.medium == Medium::Summed;
         let ran = kernel::run(fd.as_fd(), frame, self.segment, summed)?;
         self.coverage.ran(hook, self.family, self.medium);
@@ -450,7 +453,7 @@ impl Fixture {
         flows: impl IntoIterator<Item = (Tuple, Flow)>,
     ) -> anyhow::Result<()> {
         for (tuple, flow) in flows {
-            self.written.flows.insert(tuple, Flow { last_seen_ns: now_ns(), ..flow }, ANY)?;
+            self.written.flows.insert(tuple, Flow { last_seen_ns: tick_ns(), ..flow }, ANY)?;
         }
         self.note()
     }
@@ -467,7 +470,7 @@ impl Fixture {
 
     /// Says that flows may last have been evicted so long ago, and are not now.
     pub(crate) fn set_evicted_before(&mut self, before: Duration) -> anyhow::Result<()> {
-        let latest_ns = earlier(now_ns(), before)?;
+        let latest_ns = earlier(tick_ns(), before)?;
         self.set_evictions(FlowEvictions { entries: 0, limit: u64::MAX, latest_ns })
     }
 
@@ -537,10 +540,12 @@ impl ConfigMaps {
     }
 }
 
-fn loader() -> EbpfLoader<'static> {
+fn loader(features: Features) -> EbpfLoader<'static> {
+    let have_coarse_clock: &u8 = if features.coarse_clock { &1 } else { &0 };
     let mut loader = EbpfLoader::new();
     loader
         .override_global("HAVE_SET_RETVAL", &0_u8, true)
+        .override_global("HAVE_COARSE_CLOCK", have_coarse_clock, true)
         .override_global("AYA_LOG_LEVEL", &0_u8, true)
         .override_global("ONLY_NETNS", &0_u64, true);
     let config = [
@@ -616,9 +621,18 @@ fn earlier(time: u64, by: Duration) -> anyhow::Result<u64> {
     time.checked_sub(by).ok_or_else(young)
 }
 
-/// `CLOCK_MONOTONIC`, as the programs read it.
+/// The time that the programs read at the earliest: that of the latest tick.
+fn tick_ns() -> u64 {
+    nanoseconds(ClockId::MonotonicCoarse)
+}
+
+/// The time that they read at the latest, on kernels without `bpf_ktime_get_coarse_ns`.
 fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
+    nanoseconds(ClockId::Monotonic)
+}
+
+fn nanoseconds(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
     let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
     seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or_default()
 }

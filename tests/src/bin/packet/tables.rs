@@ -28,8 +28,8 @@ impl Time {
             Self::Now => run.contains(&actual),
             Self::Touched(before) => {
                 let touched = run.contains(&actual);
-                let is_due = run.end().saturating_sub(before) >= Flow::TOUCH_NS;
-                let was_due = run.start().saturating_sub(before) >= Flow::TOUCH_NS;
+                let is_due = Flow::is_outdated(before, *run.end());
+                let was_due = Flow::is_outdated(before, *run.start());
                 (touched && is_due) || (actual == before && !was_due)
             }
         }

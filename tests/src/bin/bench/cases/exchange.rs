@@ -6,7 +6,7 @@ use super::{Case, Sizes};
 use crate::{
     contender::Contender,
     figures::Unit,
-    lane::Lane,
+    lane::{Lane, pods},
     objects::{ECHO, Port, SINK, UDP_ECHO},
     plan::Plan,
     session::Session,
@@ -16,7 +16,7 @@ use crate::{
 pub(crate) const CASE: Case = Case {
     name: mcs_tests::subjects::EXCHANGE.name,
     note: "Request and response on one CPU: what counts is the work, not how soon another CPU wakes up. \
-           Throughput is the median of five connections.",
+           Throughput is the median of five connections. Daemons are stopped, so that flows stay.",
     sizes: Sizes::Each,
     contenders: &Contender::MOST,
     time,
@@ -36,8 +36,12 @@ const KINDS: [(&str, Port, Work); 3] = [
     ("UDP request/response, not connected", UDP_ECHO, traffic::exchange_unconnected),
 ];
 
+/// The same to a pod's own address, while the client has a flow to the VIP.
+pub(crate) const TCP_BESIDE_FLOWS: &str = "TCP request/response, no VIP, flows exist";
+pub(crate) const BULK_BESIDE_FLOWS: &str = "TCP throughput, no VIP, flows exist";
+
 fn time(plan: &Plan, _: u32) -> Duration {
-    (Duration::from_micros(100) * plan.operations + plan.bulk * 2) * plan.rounds * 4
+    (Duration::from_micros(100) * plan.operations + plan.bulk * 2) * plan.rounds * 7
 }
 
 fn run(session: &mut Session<'_>) {
@@ -51,6 +55,20 @@ fn run(session: &mut Session<'_>) {
     let span = session.plan.bulk;
     session.rounds(BULK, Unit::GigabitsPerSecond, CASE.contenders, |lane: &Lane| {
         let to = lane.reach(target.vip, SINK)[0];
+        lane.as_client(lane.cpus.client, || traffic::send_bulk(to, span))
+    });
+    let begin_flow = |lane: &Lane| {
+        let vip = lane.reach(target.vip, ECHO)[0];
+        lane.as_client(lane.cpus.client, || traffic::exchange_tcp(vip, 1))
+    };
+    session.rounds(TCP_BESIDE_FLOWS, Unit::PerSecond, &Contender::OURS, |lane: &Lane| {
+        begin_flow(lane)?;
+        let to = pods(ECHO)[0];
+        lane.as_client(lane.cpus.server, || traffic::exchange_tcp(to, operations))
+    });
+    session.rounds(BULK_BESIDE_FLOWS, Unit::GigabitsPerSecond, &Contender::OURS, |lane: &Lane| {
+        begin_flow(lane)?;
+        let to = pods(SINK)[0];
         lane.as_client(lane.cpus.client, || traffic::send_bulk(to, span))
     });
 }

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::targets::TargetResult;
-use crate::{contender::Contender, figures::Figures, machine::Machine, plan::Plan};
+use crate::{
+    contender::Contender, figures::Figures, machine::Machine, plan::Plan, traffic::CONGESTION,
+};
 
 /// Every figure with its rounds, medians and ratios, and what they were measured on.
 pub(crate) fn document(
@@ -22,6 +24,7 @@ pub(crate) fn document(
     let all = figures.all().iter().map(figure).collect::<anyhow::Result<Vec<_>>>()?;
     Ok(json!({
         "machine": machine,
+        "tcp_congestion_control": CONGESTION,
         "rounds": plan.rounds,
         "services": plan.sizes,
         "targets": targets,

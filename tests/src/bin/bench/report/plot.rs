@@ -88,6 +88,7 @@ fn find_or_add<T>(all: &mut Vec<T>, is_meant: impl Fn(&T) -> bool, new: impl Fn(
 const fn color(contender: Contender) -> RGBColor {
     match contender {
         Contender::Direct => RGBColor(90, 90, 90),
+        Contender::Empty => RGBColor(170, 170, 170),
         Contender::Sockets => RGBColor(0, 114, 178),
         Contender::Packets => RGBColor(0, 158, 115),
         Contender::Nftables => RGBColor(213, 94, 0),

@@ -267,7 +267,7 @@ fn value(
         What::WorstMiss => {
             let more = programs::misses().map(|(quantity, contender)| {
                 let key = key(programs::CASE.name, &quantity);
-                Some(median(&key, contender)? - median(&key, Contender::Direct)?)
+                Some(median(&key, contender)? - median(&key, Contender::Empty)?)
             });
             let more: Option<Vec<f64>> = more.collect();
             more?.into_iter().max_by(f64::total_cmp)
