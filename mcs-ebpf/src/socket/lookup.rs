@@ -29,6 +29,8 @@ pub(crate) fn frontend<F: HookFamily>(
         Lookup::Gone => Err(refuse(Counter::RefusedGone)),
         // The agent's self-test connects to port 0 and expects a refusal.
         Lookup::UnknownPort if destination.port == 0 => Err(refuse_uncounted()),
+        // It connected before the agent served the VIP, as in `sendmsg`.
+        Lookup::UnknownPort if !connects && ctx.is_connected_to(destination) => Err(ALLOW),
         Lookup::UnknownPort => Err(refuse(Counter::RefusedUnknownPort)),
         Lookup::Inconsistent => Err(refuse(Counter::RefusedInconsistent)),
         Lookup::Found(frontend) => Ok(frontend),

@@ -10,6 +10,9 @@ use crate::{
     world::{POD, PODS, Place, Target, UDP, World, backend},
 };
 
+/// A port that the import lacks.
+const OTHER_PORT: u16 = 9;
+
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("UDP sockets that connected before the import came", go_on);
 }
@@ -19,35 +22,42 @@ fn go_on(world: &mut World) -> anyhow::Result<()> {
     // The agent leads to other endpoints than the rules.
     let target = world.fresh("earlier").with(&PODS[1..3]);
     let rules = Rules::create(world, &target)?;
-    let sockets = world
-        .at(Place::Pod, || Family::ALL.into_iter().map(|family| begin(&target, family)).collect());
-    let sockets: Vec<(UdpSocket, Family)> = sockets?;
+    let vips = Family::ALL.map(|family| target.udp(family));
+    let others = vips.map(|vip| SocketAddr::new(vip.ip(), OTHER_PORT));
+    let sockets = world.at(Place::Pod, || {
+        let families = Family::ALL.into_iter().cycle();
+        families
+            .zip(vips.into_iter().chain(others))
+            .map(|(family, vip)| begin(family, vip))
+            .collect()
+    });
+    let sockets: Vec<(UdpSocket, SocketAddr)> = sockets?;
     world.site.apply(&target.service)?;
     let before = world.site.agent.counters()?;
-    for (socket, family) in &sockets {
-        exchange(socket, &target, *family).with_context(|| family.to_string())?;
+    for (socket, vip) in &sockets {
+        exchange(socket, *vip).with_context(|| vip.to_string())?;
     }
     assert_eq!(world.site.agent.counters()?, before, "their datagrams are not the agent's");
     drop(rules);
     // A connect is the agent's.
     world.at(Place::Pod, || {
         for family in Family::ALL {
-            exchange(&udp_connected(family, target.udp(family))?, &target, family)?;
+            let vip = target.udp(family);
+            exchange(&udp_connected(family, vip)?, vip)?;
         }
         Ok(())
     })?;
     world.site.remove(&target.service)
 }
 
-fn begin(target: &Target, family: Family) -> anyhow::Result<(UdpSocket, Family)> {
-    let socket = udp_connected(family, target.udp(family))?;
-    exchange(&socket, target, family).with_context(|| format!("{family}, before"))?;
-    Ok((socket, family))
+fn begin(family: Family, vip: SocketAddr) -> anyhow::Result<(UdpSocket, SocketAddr)> {
+    let socket = udp_connected(family, vip)?;
+    exchange(&socket, vip).with_context(|| format!("{family}, {vip}, before"))?;
+    Ok((socket, vip))
 }
 
 /// By send(2), for which an IPv6 socket with an IPv4 peer runs a hook, and by sendto(2).
-fn exchange(socket: &UdpSocket, target: &Target, family: Family) -> anyhow::Result<()> {
-    let vip = target.udp(family);
+fn exchange(socket: &UdpSocket, vip: SocketAddr) -> anyhow::Result<()> {
     for _ in 0..3 {
         socket.send(b"who are you")?;
         assert_eq!(receive(socket)?.source, vip);
@@ -70,7 +80,8 @@ impl<'a> Rules<'a> {
         ] {
             let (vip, to) = (target.udp(family), backend(PODS[0], family, UDP.1));
             let (address, port) = (vip.ip(), vip.port());
-            let rule = format!("{word} daddr {address} udp dport {port} dnat {word} to {to}\n");
+            let ports = format!("{{ {port}, {OTHER_PORT} }}");
+            let rule = format!("{word} daddr {address} udp dport {ports} dnat {word} to {to}\n");
             rules.push_str(&rule);
             let (address, via) = (address.to_string(), via.ip().to_string());
             pod.output("ip", &[ip, "route", "add", &address, "via", &via])?;
