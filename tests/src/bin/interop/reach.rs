@@ -7,14 +7,22 @@ use std::{
     time::Duration,
 };
 
-use mcs_tests::client::{Family, connect, identity, tcp};
+use mcs_tests::{
+    client::{Family, connect, identity, receive, tcp, udp},
+    manifests::Protocol,
+    member,
+};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 /// A set of three backends is missed by less than one run in a million.
 const CONNECTIONS: u32 = 40;
+/// So many are made also if fewer show all backends.
+const LEAST: u32 = 10;
+/// How long an answer may take where there was one before, and elsewhere.
 const LIMIT: Duration = Duration::from_secs(1);
+const LIMIT_OF_UNKNOWN: Duration = Duration::from_millis(200);
 
-/// What became of connections to one address.
+/// What became of connections to one address, or of UDP sockets.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Reach {
     pub(crate) backends: BTreeSet<SocketAddr>,
@@ -22,15 +30,13 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// Connects often. An address where the first connection fails is not tried again.
-    pub(crate) fn of(ip: IpAddr) -> anyhow::Result<Self> {
+    /// Connects often, until the backends of `enough` have answered. An address where the first connection fails is
+    /// not tried again.
+    pub(crate) fn of(ip: IpAddr, protocol: Protocol, enough: Option<&Self>) -> Self {
         let mut reach = Self::default();
-        for _ in 0..CONNECTIONS {
-            let stream = tcp(Family::V4)?;
-            set_socket_timeout(&stream, Timeout::Recv, Some(LIMIT))?;
-            set_socket_timeout(&stream, Timeout::Send, Some(LIMIT))?;
-            let answer = connect(&stream, SocketAddr::new(ip, 80)).ok();
-            if let Some(backend) = answer.and_then(|()| identity(&stream).ok()) {
+        let limit = if enough.is_some_and(Self::works) { LIMIT } else { LIMIT_OF_UNKNOWN };
+        for number in 0..CONNECTIONS {
+            if let Ok(backend) = answer(ip, protocol, limit) {
                 reach.backends.insert(backend);
             } else {
                 reach.failed += 1;
@@ -38,12 +44,37 @@ impl Reach {
                     break;
                 }
             }
+            let has_all = enough.is_some_and(|enough| enough.backends.is_subset(&reach.backends));
+            if has_all && number >= LEAST {
+                break;
+            }
         }
-        Ok(reach)
+        reach
     }
 
     pub(crate) fn works(&self) -> bool {
         self.failed == 0
+    }
+}
+
+/// The backend that answers a new socket.
+fn answer(ip: IpAddr, protocol: Protocol, limit: Duration) -> anyhow::Result<SocketAddr> {
+    let family = if ip.is_ipv4() { Family::V4 } else { Family::V6 };
+    match protocol {
+        Protocol::Tcp => {
+            let stream = tcp(family)?;
+            set_socket_timeout(&stream, Timeout::Recv, Some(limit))?;
+            set_socket_timeout(&stream, Timeout::Send, Some(limit))?;
+            connect(&stream, SocketAddr::new(ip, member::TCP.0))?;
+            identity(&stream)
+        }
+        Protocol::Udp => {
+            let socket = udp(family)?;
+            set_socket_timeout(&socket, Timeout::Recv, Some(limit))?;
+            connect(&socket, SocketAddr::new(ip, member::UDP.0))?;
+            socket.send(b"who are you")?;
+            Ok(receive(&socket)?.backend)
+        }
     }
 }
 

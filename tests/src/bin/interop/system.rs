@@ -1,11 +1,16 @@
 //! One system's objects, from its scenario, with addresses and a namespace of their own.
 
-use std::{collections::BTreeSet, fs, net::IpAddr, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    path::Path,
+};
 
 use anyhow::Context as _;
 use mcs_tests::{
     api_server::documents,
-    member::{Member, ProxiedNode},
+    member::{Member, ProxiedNode, TCP, UDP},
 };
 use serde_json::{Value, json};
 
@@ -33,12 +38,16 @@ pub(crate) fn all() -> anyhow::Result<Vec<System>> {
         scenarios.extend(name.map(|name| (name.to_owned(), directory.join(&file))));
     }
     scenarios.sort();
-    let systems = scenarios.into_iter().zip(1..);
-    systems.map(|((name, path), number)| System::read(name, &path, number)).collect()
+    let both = scenarios.into_iter().flat_map(|(name, path)| {
+        [(format!("{name}, IPv6"), path.clone(), true), (name, path, false)]
+    });
+    both.zip(1..)
+        .map(|((name, path, is_v6), number)| System::read(name, &path, number, is_v6))
+        .collect()
 }
 
 impl System {
-    fn read(name: String, path: &Path, number: u8) -> anyhow::Result<Self> {
+    fn read(name: String, path: &Path, number: u8, is_v6: bool) -> anyhow::Result<Self> {
         let text = fs::read_to_string(path)?;
         let (_, rest) = text.split_once("-- write objects.yaml --\n").context("no objects")?;
         let (yaml, _) = rest.split_once("\n-- expect --").context("no end of the objects")?;
@@ -53,6 +62,10 @@ impl System {
         let slices: Vec<_> =
             objects.iter().filter_map(|object| unserved(object, &objects)).collect();
         objects.extend(slices);
+        objects.iter_mut().for_each(add_udp);
+        if is_v6 {
+            objects.iter_mut().try_for_each(in_ipv6)?;
+        }
         let fields = |object: &Value| {
             let ips = object["spec"]["ips"].as_array().cloned().unwrap_or_default();
             [vec![object["spec"]["clusterIP"].clone()], ips].concat()
@@ -86,6 +99,53 @@ fn on_this_node(yaml: &str, number: u8) -> String {
         .replace("10.1.0.1", &pod(11))
         .replace("10.1.0.2", &pod(12))
         .replace("10.2.0.1", &pod(13))
+}
+
+/// Adds a UDP port, under the names that several ports need.
+fn add_udp(object: &mut Value) {
+    let is_slice = object["kind"] == "EndpointSlice";
+    let ports = if is_slice { &mut object["ports"] } else { &mut object["spec"]["ports"] };
+    let Some(ports) = ports.as_array_mut() else { return };
+    ports.iter_mut().for_each(|port| port["name"] = "http".into());
+    let leads_to_pods = is_slice && ports[0]["port"] == TCP.1;
+    let port = if leads_to_pods { UDP.1 } else { UDP.0 };
+    ports.push(json!({"name": "dns", "protocol": "UDP", "port": port}));
+    if object["kind"] == "Service" {
+        object["spec"]["ports"][1]["targetPort"] = UDP.1.into();
+    }
+}
+
+/// The same object in a cluster of IPv6.
+fn in_ipv6(object: &mut Value) -> anyhow::Result<()> {
+    match object {
+        Value::String(text) if text == "IPv4" => "IPv6".clone_into(text),
+        Value::String(text) => {
+            if let Ok(ip) = text.parse::<Ipv4Addr>() {
+                *text = ipv6_of(ip).to_string();
+            }
+        }
+        Value::Array(values) => values.iter_mut().try_for_each(in_ipv6)?,
+        Value::Object(fields) => {
+            fields.values_mut().try_for_each(in_ipv6)?;
+            if fields.get("kind").is_some_and(|kind| kind == "Service") {
+                let spec = fields.get_mut("spec").context("a Service without spec")?;
+                spec["ipFamilies"] = json!(["IPv6"]);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+    Ok(())
+}
+
+/// That of the same pod, or else one that nothing else has.
+fn ipv6_of(ip: Ipv4Addr) -> Ipv6Addr {
+    let mut pods = [11, 12, 13, 14].map(ProxiedNode::remote_pod).into_iter();
+    if let Some([_, IpAddr::V6(v6)]) = pods.find(|[v4, _]| *v4 == ip) {
+        return v6;
+    }
+    let [a, b, c, d] = ip.octets();
+    let range = if [a, b] == [10, 96] { 0xfd96 } else { 0xfd00 | u16::from(a) };
+    Ipv6Addr::new(range, 0, 0, 0, 0, 0, 0, 0x4000 ^ u16::from_be_bytes([c, d]))
 }
 
 /// Pods stand for the ClusterIPs of other clusters, and have another port than a Service.

@@ -6,6 +6,7 @@ use anyhow::{Context as _, ensure};
 use comfy_table::{Table, presets::NOTHING};
 use mcs_tests::{
     cluster::ProxyMode,
+    manifests::Protocol,
     member::{DerivedService, Member, Place, ProxiedNode},
     run::Run,
     suite::{Suite, tell},
@@ -20,13 +21,16 @@ use crate::{
 /// It asks for fewer backends than kube-proxy serves.
 const PREFERS: &str = "cilium-affinity";
 
+/// By system, address, protocol and client.
+type Reached = BTreeMap<(String, IpAddr, &'static str, String), Reach>;
+
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("what works without the agent works with it", works_with_it);
 }
 
 // They have to be removed in this order.
 pub(crate) struct World {
-    node: ProxiedNode,
+    nodes: Vec<ProxiedNode>,
     systems: Vec<System>,
     _member: Member,
     _run: Run,
@@ -46,24 +50,39 @@ impl World {
         let last = DerivedService::new("last", 1, &ProxiedNode::REMOTE_PODS);
         member.server.api.apply(&last.derived())?;
         member.server.api.apply_all(&last.slices())?;
-        let node = ProxiedNode::create(&run, &member, 1, ProxyMode::Nftables, &[])?;
-        node.wait_until_served(&last)?;
+        let modes = [ProxyMode::Nftables, ProxyMode::Iptables].into_iter().zip(1..);
+        let nodes =
+            modes.map(|(mode, number)| ProxiedNode::create(&run, &member, number, mode, &[]));
+        let nodes: Vec<_> = nodes.collect::<Result<_, _>>()?;
+        nodes.iter().try_for_each(|node| node.wait_until_served(&last))?;
         let logs = run.directory().to_owned();
-        Ok((Self { node, systems, _member: member, _run: run }, logs))
+        Ok((Self { nodes, systems, _member: member, _run: run }, logs))
     }
 
-    /// By system, address and place of the client.
-    fn reach(&self) -> anyhow::Result<BTreeMap<(String, IpAddr, &'static str), Reach>> {
-        let mut all = BTreeMap::new();
-        for system in &self.systems {
-            for ip in &system.addresses {
-                for (place, name) in [(Place::Pod, "pod"), (Place::Host, "host")] {
-                    let reach = self.node.as_client(place, || Reach::of(*ip))?;
-                    all.insert((system.name.clone(), *ip, name), reach);
-                }
+    /// What clients reach everywhere. `before`: what they reached before.
+    fn reach(&self, before: Option<&Reached>) -> anyhow::Result<Reached> {
+        let mut all = Reached::new();
+        for node in &self.nodes {
+            for place in Place::BOTH {
+                let of_node = || self.reach_from(&format!("{place}, {}", node.mode), before);
+                all.extend(node.as_client(place, || Ok(of_node()))?);
             }
         }
         Ok(all)
+    }
+
+    fn reach_from(&self, client: &str, before: Option<&Reached>) -> Reached {
+        let mut all = Reached::new();
+        for system in &self.systems {
+            for ip in &system.addresses {
+                for protocol in [Protocol::Tcp, Protocol::Udp] {
+                    let key = (system.name.clone(), *ip, protocol.name(), client.to_owned());
+                    let enough = before.and_then(|before| before.get(&key));
+                    all.insert(key, Reach::of(*ip, protocol, enough));
+                }
+            }
+        }
+        all
     }
 }
 
@@ -83,21 +102,22 @@ fn create(member: &Member, system: &System) -> anyhow::Result<()> {
 }
 
 fn works_with_it(world: &mut World) -> anyhow::Result<()> {
-    let before = world.reach()?;
-    world.node.install()?;
-    let after = world.reach()?;
-    let services: Value = world.node.agent()?.services()?;
+    let before = world.reach(None)?;
+    world.nodes.iter_mut().try_for_each(ProxiedNode::install)?;
+    let after = world.reach(Some(&before))?;
+    let services: Value = world.nodes[0].agent()?.services()?;
     let mut table = Table::new();
     table.load_style(NOTHING);
-    table.set_header(["system", "address", "from", "backends without agent", "with"]);
+    table.set_header(["system", "address", "", "from", "backends without agent", "with"]);
     let (mut worked, mut harmed) = (0, Vec::new());
     for (key, before) in &before {
-        let ((system, ip, place), after) = (key, &after[key]);
-        let [ip, place] = [ip.to_string(), (*place).to_owned()];
-        let row = [system.clone(), ip, place, before.to_string(), after.to_string()];
+        let ((system, ip, protocol, client), after) = (key, &after[key]);
+        let (ip, protocol) = (ip.to_string(), (*protocol).to_owned());
+        let row =
+            [system.clone(), ip, protocol, client.clone(), before.to_string(), after.to_string()];
         if before.works() {
             worked += 1;
-            let keeps = before.backends.is_subset(&after.backends) || system == PREFERS;
+            let keeps = before.backends.is_subset(&after.backends) || system.starts_with(PREFERS);
             if !after.works() || !keeps {
                 harmed.push(row.join(" "));
             }
@@ -109,5 +129,5 @@ fn works_with_it(world: &mut World) -> anyhow::Result<()> {
     ensure!(worked > 0, "nothing worked without the agent");
     ensure!(services.to_string().contains("10.96."), "the agent serves nothing: {services}");
     ensure!(harmed.is_empty(), "harmed:\n{}", harmed.join("\n"));
-    world.node.uninstall()
+    world.nodes.iter_mut().try_for_each(ProxiedNode::uninstall)
 }
