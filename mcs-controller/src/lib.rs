@@ -13,5 +13,15 @@
 //!  plan: ordered writes, plain data                    plan/        pure
 //! ```
 
+pub mod apply;
+pub mod cli;
 pub mod clusterset;
+pub mod controller;
+pub mod exports;
+pub mod leases;
+pub mod mailbox;
+pub mod objects;
+pub mod peers;
 pub mod plan;
+pub mod status;
+mod telemetry;

@@ -242,7 +242,7 @@ impl ApiAccess {
         };
         let mut content = content.clone();
         if content.wait_for(|content| self.tried().as_ref() != Some(content)).await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 

@@ -32,3 +32,16 @@ pub(super) fn is_reserved(key: &str) -> bool {
     key == MANAGED_BY
         || ["multicluster.kubernetes.io", "multicluster.x-k8s.io", GROUP].contains(&domain)
 }
+
+/// Label of the copy of a slice in a mailbox: the namespace of its service.
+pub const MAILBOX_NAMESPACE: &str = "clusterset.mcs-agent.io/namespace";
+/// Label of the copy of a slice in a mailbox: the name of its service.
+pub const MAILBOX_SERVICE: &str = "clusterset.mcs-agent.io/service";
+/// The Lease in a mailbox that says whether what is there is complete.
+pub const PUBLISHER_LEASE: &str = "publisher";
+/// Annotation of that Lease: the publisher's run that wrote it.
+pub const EPOCH: &str = "clusterset.mcs-agent.io/epoch";
+/// Annotation of that Lease: `true` once everything of that run is published.
+pub const COMPLETE: &str = "clusterset.mcs-agent.io/complete";
+/// Annotation of that Lease: the number of ExportedServices in the mailbox.
+pub const PUBLISHED: &str = "clusterset.mcs-agent.io/exported-services";

@@ -1,0 +1,138 @@
+//! Writes to API servers: server-side apply with one field manager, and deletions.
+
+mod request;
+
+use std::time::Duration;
+
+use kube::{
+    Api,
+    api::{
+        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams,
+        Preconditions,
+    },
+};
+use mcs_kube::{AccessError, ApiAccess};
+use serde_json::Value;
+use thiserror::Error;
+use tokio::time::timeout;
+
+pub use self::request::{mailbox_request, own_request};
+use crate::objects::FIELD_MANAGER;
+
+/// The time limit of a write.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// One request that writes an object.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The group, version, kind and plural.
+    pub resource: ApiResource,
+    /// `None` for an object of the whole cluster.
+    pub namespace: Option<String>,
+    /// The name of the object.
+    pub name: String,
+    /// What to do.
+    pub action: Action,
+}
+
+/// What to do with an object.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Creates it, or changes the fields that this controller applies. `force` takes over fields of others.
+    Apply {
+        /// The fields.
+        object: Value,
+        /// Whether to take over fields that others have applied.
+        force: bool,
+    },
+    /// Changes `status`.
+    ApplyStatus(Value),
+    /// Deletes it, if it has this uid.
+    Delete {
+        /// `metadata.uid`; `None` means whatever it is.
+        uid: Option<String>,
+    },
+}
+
+/// A write that failed.
+#[derive(Debug, Error)]
+pub enum ApplyError {
+    /// There is no connection.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// The API server does not take it.
+    #[error("{}", reason(.0))]
+    Refused(#[from] kube::Error),
+    /// No answer.
+    #[error("the API server does not answer")]
+    Silent,
+}
+
+impl Request {
+    /// A request for a resource with the usual plural.
+    pub fn new(
+        api: (&str, &str, &str, &str),
+        namespace: Option<&str>,
+        name: &str,
+        action: Action,
+    ) -> Self {
+        let (group, version, kind, plural) = api;
+        let kind = GroupVersionKind::gvk(group, version, kind);
+        Self {
+            resource: ApiResource::from_gvk_with_plural(&kind, plural),
+            namespace: namespace.map(str::to_owned),
+            name: name.to_owned(),
+            action,
+        }
+    }
+
+    /// Sends it. An object that is already gone counts as deleted.
+    pub async fn send(&self, access: &ApiAccess) -> Result<(), ApplyError> {
+        let connection = access.connection().await?;
+        let client = connection.client.clone();
+        let api: Api<DynamicObject> = match &self.namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &self.resource),
+            None => Api::all_with(client, &self.resource),
+        };
+        let sent = timeout(LIMIT, self.send_to(&api)).await.map_err(|_| ApplyError::Silent)?;
+        if matches!(&sent, Err(kube::Error::Api(status)) if status.code == 401) {
+            // The next attempt has new credentials, if there are any.
+            access.renew(&connection).await?;
+        }
+        Ok(sent?)
+    }
+
+    async fn send_to(&self, api: &Api<DynamicObject>) -> kube::Result<()> {
+        let params = |force| PatchParams {
+            force,
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        match &self.action {
+            Action::Apply { object, force } => {
+                api.patch_metadata(&self.name, &params(*force), &Patch::Apply(object)).await?;
+            }
+            Action::ApplyStatus(object) => {
+                api.patch_status(&self.name, &params(true), &Patch::Apply(object)).await?;
+            }
+            Action::Delete { uid } => {
+                let preconditions =
+                    uid.clone().map(|uid| Preconditions { uid: Some(uid), resource_version: None });
+                let params = DeleteParams { preconditions, ..DeleteParams::default() };
+                match api.delete(&self.name, &params).await {
+                    Err(kube::Error::Api(status)) if status.code == 404 => {}
+                    other => drop(other?),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The API server's own words.
+fn reason(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,86 @@
+//! The requests that carry out planned writes.
+
+use jiff::Timestamp;
+
+use super::{Action, Request};
+use crate::{
+    clusterset::{Owner, well_known},
+    exports::OwnCluster,
+    mailbox::MailboxWrite,
+    objects::{
+        MCS_GROUP, OWN_VERSION, export_status, exported_name, exported_service, import,
+        import_status, imported_slice, mailbox_slice, mailbox_slice_name,
+    },
+    plan::Write,
+};
+
+const SLICES: (&str, &str, &str, &str) =
+    ("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices");
+
+/// The request for a write to this cluster. `adopts`: ServiceImports of others become this controller's.
+pub fn own_request(write: &Write, own: &OwnCluster, adopts: bool) -> Request {
+    let now = Timestamp::now();
+    let (exports, imports) = (own.export_version(), own.import_version());
+    let imports_api = (MCS_GROUP, imports, "ServiceImport", "serviceimports");
+    match write {
+        Write::ApplySlice(slice) => {
+            let action = Action::Apply { object: imported_slice(slice), force: true };
+            Request::new(SLICES, Some(slice.service.namespace()), &slice.name, action)
+        }
+        Write::ApplyImport(wanted) => {
+            let current = own.import_object(&wanted.name);
+            let is_ours = current.is_some_and(|object| object.actual.owner == Owner::Us);
+            // Another controller may just have created it.
+            let action =
+                Action::Apply { object: import(imports, wanted), force: is_ours || adopts };
+            Request::new(imports_api, Some(wanted.name.namespace()), wanted.name.name(), action)
+        }
+        Write::SetImportStatus(name, status) => {
+            let former = own.import_object(name).map_or(&[][..], |object| &object.conditions);
+            let status = import_status(imports, name, status, former, now);
+            let action = Action::ApplyStatus(status);
+            Request::new(imports_api, Some(name.namespace()), name.name(), action)
+        }
+        Write::SetExportConditions(name, conditions) => {
+            let former = own.export_object(name).map_or(&[][..], |object| &object.conditions);
+            let status = export_status(exports, name, conditions, former, now);
+            let api = (MCS_GROUP, exports, "ServiceExport", "serviceexports");
+            let action = Action::ApplyStatus(status);
+            Request::new(api, Some(name.namespace()), name.name(), action)
+        }
+        Write::DeleteImport(name) => {
+            let uid = own.import_object(name).map(|object| object.uid.clone());
+            let action = Action::Delete { uid };
+            Request::new(imports_api, Some(name.namespace()), name.name(), action)
+        }
+        Write::DeleteSlice(service, name) => {
+            let action = Action::Delete { uid: None };
+            Request::new(SLICES, Some(service.namespace()), name, action)
+        }
+    }
+}
+
+/// The request for a write to a mailbox. `None`: there is nothing to write.
+pub fn mailbox_request(write: &MailboxWrite, mailbox: &str) -> Option<Request> {
+    let services = (well_known::GROUP, OWN_VERSION, "ExportedService", "exportedservices");
+    Some(match write {
+        MailboxWrite::ApplySlice(service, slice) => {
+            let name = mailbox_slice_name(service.namespace(), &slice.name);
+            let object = mailbox_slice(mailbox, service, slice);
+            Request::new(SLICES, Some(mailbox), &name, Action::Apply { object, force: true })
+        }
+        MailboxWrite::ApplyService(exported) => {
+            let object = exported_service(mailbox, exported)?;
+            let name = exported_name(&exported.export.name);
+            Request::new(services, Some(mailbox), &name, Action::Apply { object, force: true })
+        }
+        MailboxWrite::DeleteService(service) => {
+            let action = Action::Delete { uid: None };
+            Request::new(services, Some(mailbox), &exported_name(service), action)
+        }
+        MailboxWrite::DeleteSlice(service, slice) => {
+            let name = mailbox_slice_name(service.namespace(), slice);
+            Request::new(SLICES, Some(mailbox), &name, Action::Delete { uid: None })
+        }
+    })
+}

@@ -1,0 +1,140 @@
+//! `mcs-controller run`: flags and their values.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use ipnet::IpNet;
+use mcs_kube::KubeconfigFile;
+
+use crate::{
+    clusterset::{ClusterId, NamespaceRules},
+    controller::{self, Settings},
+    telemetry::{self, LogFilter, LogFormat},
+};
+
+/// Run the controller.
+///
+/// Publishes the Services that this cluster exports, and imports those of its peers: it writes ServiceImports, imported
+/// EndpointSlices and the status of ServiceExports. When it ends, what it has written stays.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mcs-controller run
+  mcs-controller run --kubeconfig east.conf --cluster-id east --clusterset shop
+  mcs-controller run --mailbox-kubeconfig hub.conf --mailbox mcs-east")]
+pub struct RunArgs {
+    /// Follow the API server that this file leads to [default: that of the pod's service account]
+    #[arg(long, env = "MCS_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// The context of --kubeconfig to use [default: the current one]
+    #[arg(long, env = "MCS_CONTEXT", value_name = "NAME", requires = "kubeconfig")]
+    context: Option<String>,
+
+    /// This cluster's id, one DNS label [default: the ClusterProperty cluster.clusterset.k8s.io]
+    #[arg(long, env = "MCS_CLUSTER_ID", value_name = "ID")]
+    cluster_id: Option<ClusterId>,
+
+    /// The name of the clusterset, from which its range of IPv6 VIPs follows. All clusters need the same
+    /// [default: the ClusterProperty clusterset.k8s.io, or else `clusterset`]
+    #[arg(long, env = "MCS_CLUSTERSET", value_name = "NAME")]
+    clusterset: Option<String>,
+
+    /// The controller's own namespace, with the Secrets that ClusterPeers name
+    #[arg(long, env = "MCS_NAMESPACE", value_name = "NAMESPACE", default_value = "mcs-controller")]
+    namespace: String,
+
+    /// The namespace in which this cluster publishes what it exports
+    #[arg(long, env = "MCS_MAILBOX", value_name = "NAMESPACE", default_value = "mcs-mailbox")]
+    mailbox: String,
+
+    /// Publish on the API server that this file leads to, a hub [default: in this cluster]
+    #[arg(long, env = "MCS_MAILBOX_KUBECONFIG", value_name = "FILE")]
+    mailbox_kubeconfig: Option<PathBuf>,
+
+    /// Only these namespaces can be exported; a `*` at the end stands for any rest [default: all but those of
+    /// --no-export-namespaces]
+    #[arg(long, env = "MCS_EXPORT_NAMESPACES", value_name = "PATTERN", value_delimiter = ',')]
+    export_namespaces: Vec<String>,
+
+    /// None of these namespaces can be exported
+    #[arg(
+        long,
+        env = "MCS_NO_EXPORT_NAMESPACES",
+        value_name = "PATTERN",
+        value_delimiter = ',',
+        default_value = "default,kube-*"
+    )]
+    no_export_namespaces: Vec<String>,
+
+    /// The range of new VIPs, one for each family. All clusters need the same [default: 241.0.0.0/8, and an
+    /// IPv6 range that follows from the name of the clusterset]
+    #[arg(long, env = "MCS_VIP_CIDR", value_name = "CIDR", value_delimiter = ',')]
+    vip_cidr: Vec<IpNet>,
+
+    /// Take over ServiceImports that others have written. They keep their VIPs
+    #[arg(long, env = "MCS_ADOPT")]
+    adopt: bool,
+
+    /// The name of this replica. With it, replicas elect a leader by a Lease, and only that one writes [default:
+    /// this replica writes]
+    #[arg(long, env = "MCS_POD_NAME", value_name = "NAME")]
+    replica: Option<String>,
+
+    /// How to log, on standard error
+    #[arg(long, env = "MCS_LOG_FORMAT", value_name = "FORMAT", default_value = "human")]
+    log_format: LogFormat,
+
+    /// What to log: error, warn, info, debug, trace, or directives (`warn,mcs_controller=debug`)
+    #[arg(long, env = "MCS_LOG", value_name = "FILTER", default_value = "info",
+        value_parser = LogFilter::parse)]
+    log: LogFilter,
+}
+
+pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
+    telemetry::init(args.log_format, &args.log);
+    let settings = args.into_settings()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let result = runtime.block_on(controller::run(settings));
+    // A name lookup that still runs would delay the exit.
+    runtime.shutdown_background();
+    result.map(|()| ExitCode::SUCCESS)
+}
+
+impl RunArgs {
+    fn into_settings(self) -> anyhow::Result<Settings> {
+        let (mut vips_v4, mut vips_v6) = (None, None);
+        for range in self.vip_cidr {
+            let former = match range {
+                IpNet::V4(range) => vips_v4.replace(range).is_some(),
+                IpNet::V6(range) => vips_v6.replace(range).is_some(),
+            };
+            if former {
+                bail!("--vip-cidr has two ranges of one family: give one for each");
+            }
+        }
+        let context = self.context;
+        Ok(Settings {
+            kubeconfig: self.kubeconfig.map(|path| KubeconfigFile { path, context }),
+            cluster: self.cluster_id,
+            clusterset: self.clusterset,
+            namespace: self.namespace,
+            mailbox: self.mailbox,
+            mailbox_kubeconfig: self
+                .mailbox_kubeconfig
+                .map(|path| KubeconfigFile { path, context: None }),
+            exports: NamespaceRules {
+                allow: self.export_namespaces,
+                deny: self.no_export_namespaces,
+            },
+            vips_v4,
+            vips_v6,
+            adopt: self.adopt,
+            identity: self.replica,
+        })
+    }
+}

@@ -1,0 +1,70 @@
+//! The control task: it waits for events, asks the rules, and carries out what they plan.
+
+mod queue;
+mod run;
+mod state;
+
+use std::sync::Arc;
+
+use ipnet::{Ipv4Net, Ipv6Net};
+use mcs_kube::{KubeconfigFile, ResourceEvent};
+
+pub use self::run::run;
+use crate::{
+    clusterset::{ClusterId, NamespaceRules},
+    exports::OwnEvent,
+    mailbox::MailboxEvent,
+    objects::{PeerDecoder, SecretDecoder},
+    peers::PeerName,
+};
+
+/// What the controller is told on its command line.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Leads to this cluster's API server; `None` uses the service account of the pod.
+    pub kubeconfig: Option<KubeconfigFile>,
+    /// This cluster's id; `None`: as its ClusterProperty says.
+    pub cluster: Option<ClusterId>,
+    /// The name of the clusterset; `None`: as the ClusterProperty says.
+    pub clusterset: Option<String>,
+    /// The controller's own namespace, with the Secrets of its peers.
+    pub namespace: String,
+    /// The namespace in which it publishes.
+    pub mailbox: String,
+    /// Leads to the API server with that namespace; `None`: this cluster's.
+    pub mailbox_kubeconfig: Option<KubeconfigFile>,
+    /// The namespaces that can be exported.
+    pub exports: NamespaceRules,
+    /// The range of new IPv4 VIPs, if it is not the default one.
+    pub vips_v4: Option<Ipv4Net>,
+    /// The range of new IPv6 VIPs, if it is not the default one.
+    pub vips_v6: Option<Ipv6Net>,
+    /// Whether ServiceImports of other controllers become this one's.
+    pub adopt: bool,
+    /// The name of this replica, if it takes part in an election.
+    pub identity: Option<String>,
+}
+
+/// A mailbox that is watched.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MailboxId {
+    /// That of this cluster.
+    Own,
+    /// That of a peer, with the number of its connection.
+    Peer(PeerName, u64),
+}
+
+/// An event of one of the watches.
+#[derive(Clone, Debug)]
+pub enum Update {
+    /// In this cluster.
+    Own(OwnEvent),
+    /// Of the ClusterPeers.
+    Peers(ResourceEvent<PeerDecoder>),
+    /// Of the Secrets of peers.
+    Secrets(ResourceEvent<SecretDecoder>),
+    /// In a mailbox.
+    Mailbox(MailboxId, MailboxEvent),
+    /// Whether a peer's kubeconfig can be used.
+    Access(Arc<str>, u64, Option<String>),
+}

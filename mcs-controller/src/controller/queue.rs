@@ -1,0 +1,79 @@
+//! Services that wait for their turn, each once.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    time::{Duration, Instant},
+};
+
+use crate::clusterset::ServiceName;
+
+/// The delays after failures: half a second at first, twice as long each time, a minute at most.
+const FIRST_DELAY: Duration = Duration::from_millis(500);
+const LONGEST_DELAY: Duration = Duration::from_mins(1);
+
+/// A queue of services. A service is at most once in it, and not handed out while it is busy.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    waiting: VecDeque<ServiceName>,
+    queued: HashSet<ServiceName>,
+    busy: HashSet<ServiceName>,
+    /// Failures in a row, and when to try again.
+    failed: HashMap<ServiceName, (u32, Instant)>,
+}
+
+impl Queue {
+    /// Adds a service, unless it waits already.
+    pub(super) fn add(&mut self, name: ServiceName) {
+        if self.queued.insert(name.clone()) {
+            self.waiting.push_back(name);
+        }
+    }
+
+    /// The next service that is not busy.
+    pub(super) fn next(&mut self) -> Option<ServiceName> {
+        let place = self.waiting.iter().position(|name| !self.busy.contains(name))?;
+        let name = self.waiting.remove(place)?;
+        self.queued.remove(&name);
+        Some(name)
+    }
+
+    /// Its writes are under way.
+    pub(super) fn begin(&mut self, name: ServiceName) {
+        self.busy.insert(name);
+    }
+
+    /// Its writes have ended. After a failure it comes again later.
+    pub(super) fn end(&mut self, name: &ServiceName, failed: bool, now: Instant) {
+        self.busy.remove(name);
+        if failed {
+            let failures = self.failed.get(name).map_or(0, |(failures, _)| *failures);
+            let delay = FIRST_DELAY.saturating_mul(1 << failures.min(10)).min(LONGEST_DELAY);
+            self.failed.insert(name.clone(), (failures + 1, now + delay));
+        } else {
+            self.failed.remove(name);
+        }
+    }
+
+    /// Adds the services whose delay is over.
+    pub(super) fn retry(&mut self, now: Instant) {
+        let due: Vec<_> = self
+            .failed
+            .iter()
+            .filter(|(name, (_, at))| *at <= now && !self.busy.contains(*name))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in due {
+            self.add(name);
+        }
+    }
+
+    /// The number of services whose writes are under way.
+    pub(super) fn busy(&self) -> usize {
+        self.busy.len()
+    }
+
+    /// Whether nothing waits and nothing is under way, except for what failed.
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.busy.is_empty()
+    }
+}

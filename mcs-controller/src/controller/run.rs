@@ -1,0 +1,401 @@
+//! The loop of the control task, with everything that waits or writes.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use mcs_kube::{ApiAccess, Decoder, ResourceEvent, ResourceWatch, WatchTarget};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::{mpsc, watch},
+    time::{MissedTickBehavior, interval},
+};
+
+use super::{MailboxId, Settings, Update, state::State};
+use crate::{
+    apply::{ApplyError, Request, mailbox_request, own_request},
+    clusterset::{ClusterId, ServiceName},
+    exports::{self, OwnCluster, OwnEvent},
+    leases::{Election, PublisherTerm},
+    peers::{PeerName, connection::Connection, peers_target, secrets_target},
+    plan::Write,
+    status::{peer_status_request, peer_statuses},
+};
+
+/// How many updates may wait while the control task is busy.
+const WAITING_UPDATES: usize = 1024;
+/// How many services are written at a time, in this cluster and in the mailbox each.
+const AT_A_TIME: usize = 16;
+/// How often the control task looks at clocks.
+const TICK: Duration = Duration::from_secs(1);
+
+/// A write that is under way.
+type Task = Pin<Box<dyn Future<Output = Done> + Send>>;
+
+/// How a write has ended.
+enum Done {
+    Import(ServiceName, Vec<Write>, Result<(), ApplyError>),
+    Publication(ServiceName, Result<(), ApplyError>),
+    Lease(Result<(), ApplyError>),
+    PeerStatus(PeerName, Result<(), ApplyError>),
+}
+
+struct Control {
+    state: State,
+    access: Arc<ApiAccess>,
+    mailbox_access: Arc<ApiAccess>,
+    settings: Settings,
+    updates: mpsc::Sender<Update>,
+    connections: HashMap<PeerName, (u64, Connection)>,
+    tasks: FuturesUnordered<Task>,
+    term: PublisherTerm,
+    is_leader: bool,
+    /// Peers whose status is being written.
+    reporting: BTreeSet<PeerName>,
+    said_synced: bool,
+}
+
+/// Runs until SIGTERM or SIGINT.
+pub async fn run(settings: Settings) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
+    tokio::select! {
+        result = control(settings) => result,
+        _ = terminate.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
+    }
+}
+
+async fn control(settings: Settings) -> anyhow::Result<()> {
+    let (access, url) = ApiAccess::new(settings.kubeconfig.clone()).await?;
+    tracing::info!("following the API server at {url}");
+    let access = Arc::new(access);
+    let mailbox_access = match &settings.mailbox_kubeconfig {
+        None => Arc::clone(&access),
+        Some(file) => {
+            let (access, url) = ApiAccess::new(Some(file.clone())).await?;
+            tracing::info!("publishing in namespace {} of {url}", settings.mailbox);
+            Arc::new(access)
+        }
+    };
+    let (updates, mut waiting) = mpsc::channel(WAITING_UPDATES);
+    watch_own(&access, &updates);
+    let mut own = OwnCluster::new();
+    let cluster = identify(&settings, &mut own, &mut waiting).await?;
+    tracing::info!("this is cluster {cluster}");
+    spawn(&access, peers_target(), &updates, Update::Peers);
+    spawn(&access, secrets_target(&settings.namespace), &updates, Update::Secrets);
+    let election = Election::start(&settings, Arc::clone(&access));
+    let outbox = Connection::with_access(
+        Arc::clone(&mailbox_access),
+        settings.mailbox.clone(),
+        MailboxId::Own,
+        updates.clone(),
+    );
+    let control = Control {
+        state: State::new(settings.clone(), cluster, own),
+        access,
+        mailbox_access,
+        settings,
+        updates,
+        connections: HashMap::new(),
+        tasks: FuturesUnordered::new(),
+        term: PublisherTerm::new(),
+        is_leader: false,
+        reporting: BTreeSet::new(),
+        said_synced: false,
+    };
+    let result = control.run(waiting, election.leads()).await;
+    drop(outbox);
+    result
+}
+
+/// Waits until the cluster's id is known.
+async fn identify(
+    settings: &Settings,
+    own: &mut OwnCluster,
+    updates: &mut mpsc::Receiver<Update>,
+) -> anyhow::Result<ClusterId> {
+    while !own.has_properties() {
+        if let Some(Update::Own(event)) = updates.recv().await {
+            own.apply(event);
+        }
+    }
+    let said = own.cluster_id();
+    match (&settings.cluster, said) {
+        (Some(given), Some(said)) if given.as_str() != said => bail!(
+            "--cluster-id is {given}, and the ClusterProperty cluster.clusterset.k8s.io says {said}: \
+             give one of them, or make them agree"
+        ),
+        (Some(given), _) => Ok(given.clone()),
+        (None, Some(said)) => said
+            .parse()
+            .context("the ClusterProperty cluster.clusterset.k8s.io cannot be used as cluster id"),
+        (None, None) => bail!(
+            "this cluster has no id: create the ClusterProperty cluster.clusterset.k8s.io \
+             (about.k8s.io), or give --cluster-id"
+        ),
+    }
+}
+
+fn watch_own(access: &Arc<ApiAccess>, updates: &mpsc::Sender<Update>) {
+    let [exports, services, slices, namespaces, properties, imports, imported, ranges] =
+        exports::targets();
+    spawn(access, exports, updates, |event| Update::Own(OwnEvent::Exports(event)));
+    spawn(access, services, updates, |event| Update::Own(OwnEvent::Services(event)));
+    spawn(access, slices, updates, |event| Update::Own(OwnEvent::Slices(event)));
+    spawn(access, namespaces, updates, |event| Update::Own(OwnEvent::Namespaces(event)));
+    spawn(access, properties, updates, |event| Update::Own(OwnEvent::Properties(event)));
+    spawn(access, imports, updates, |event| Update::Own(OwnEvent::Imports(event)));
+    spawn(access, imported, updates, |event| Update::Own(OwnEvent::ImportedSlices(event)));
+    spawn(access, ranges, updates, |event| Update::Own(OwnEvent::Ranges(event)));
+}
+
+/// Watches a resource as long as the control task runs.
+fn spawn<D: Decoder + Sync>(
+    access: &Arc<ApiAccess>,
+    target: WatchTarget,
+    updates: &mpsc::Sender<Update>,
+    update: fn(ResourceEvent<D>) -> Update,
+) where
+    D::Value: Sync,
+{
+    let (access, updates) = (Arc::clone(access), updates.clone());
+    tokio::spawn(async move { ResourceWatch::new(&access, target, updates, update).run().await });
+}
+
+impl Control {
+    async fn run(
+        mut self,
+        mut waiting: mpsc::Receiver<Update>,
+        mut leads: watch::Receiver<bool>,
+    ) -> anyhow::Result<()> {
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                update = waiting.recv() => {
+                    let Some(update) = update else { bail!("every watch has ended") };
+                    self.take(update);
+                    while let Ok(update) = waiting.try_recv() {
+                        self.take(update);
+                    }
+                }
+                Some(done) = self.tasks.next() => self.finish(done),
+                changed = leads.changed() => {
+                    if changed.is_err() {
+                        bail!("the election has ended");
+                    }
+                }
+                _ = ticks.tick() => self.tick(),
+            }
+            self.lead(*leads.borrow());
+            self.start_writes();
+        }
+    }
+
+    fn take(&mut self, update: Update) {
+        for peer in self.state.update(update) {
+            self.connect(&peer);
+        }
+        if !self.said_synced && self.state.is_synced() {
+            self.said_synced = true;
+            self.state.queue_all();
+            tracing::info!("everything of this cluster was read");
+        }
+    }
+
+    /// Makes, changes or ends the connection to a peer.
+    fn connect(&mut self, name: &PeerName) {
+        let Some(peer) = self.state.peers.all().get(name) else {
+            self.connections.remove(name);
+            return;
+        };
+        let number = peer.number;
+        let mailbox = peer.object.mailbox.clone();
+        let secret = &peer.object.secret;
+        let namespace = &self.settings.namespace;
+        let is_elsewhere = secret.namespace.as_ref().is_some_and(|other| other != namespace);
+        let kubeconfig = self.state.peers.kubeconfig(secret).filter(|_| !is_elsewhere).cloned();
+        let Some(kubeconfig) = kubeconfig else {
+            let (name_of_secret, key) = (&secret.name, &secret.key);
+            let problem = if is_elsewhere {
+                format!("kubeconfigSecretRef.namespace has to be {namespace}, or absent")
+            } else {
+                format!("Secret {namespace}/{name_of_secret} has no key {key}, or is not there")
+            };
+            self.state.peers.note_access(name, number, Some(problem));
+            return;
+        };
+        if let Some((used, connection)) = self.connections.get(name)
+            && *used == number
+            && connection.replace(&kubeconfig)
+        {
+            tracing::info!("peer {name} has other credentials");
+            self.state.peers.note_access(name, number, None);
+            return;
+        }
+        let id = (Arc::clone(name), number);
+        let (secret, updates) = (secret.name.clone(), self.updates.clone());
+        let connection = Connection::with_kubeconfig(kubeconfig, secret, mailbox, id, updates);
+        self.connections.insert(Arc::clone(name), (number, connection));
+    }
+
+    fn lead(&mut self, leads: bool) {
+        if leads == self.is_leader {
+            return;
+        }
+        self.is_leader = leads;
+        if leads {
+            tracing::info!("this replica leads");
+            self.term = PublisherTerm::new();
+            self.state.queue_all();
+        } else {
+            tracing::info!("another replica leads");
+        }
+    }
+
+    fn start_writes(&mut self) {
+        if !self.is_leader || !self.state.is_synced() {
+            return;
+        }
+        while self.state.imports.busy() < AT_A_TIME
+            && let Some(name) = self.state.imports.next()
+        {
+            self.import(name);
+        }
+        while self.state.outbox.is_listed()
+            && self.state.publications.busy() < AT_A_TIME
+            && let Some(name) = self.state.publications.next()
+        {
+            self.publish(name);
+        }
+        self.renew_lease();
+    }
+
+    fn import(&mut self, name: ServiceName) {
+        let writes = self.state.plan(&name);
+        if writes.is_empty() {
+            self.state.imports.end(&name, false, Instant::now());
+            return;
+        }
+        let adopts = self.settings.adopt;
+        let requests: Vec<_> =
+            writes.iter().map(|write| own_request(write, &self.state.own, adopts)).collect();
+        self.state.imports.begin(name.clone());
+        let access = Arc::clone(&self.access);
+        self.tasks.push(Box::pin(async move {
+            let result = send_all(&access, &requests).await;
+            Done::Import(name, writes, result)
+        }));
+    }
+
+    fn publish(&mut self, name: ServiceName) {
+        let writes = self.state.plan_publication(&name);
+        let mailbox = &self.settings.mailbox;
+        let requests: Vec<_> =
+            writes.iter().filter_map(|write| mailbox_request(write, mailbox)).collect();
+        if requests.is_empty() {
+            self.state.publications.end(&name, false, Instant::now());
+            self.state.note_publication(&name, None);
+            return;
+        }
+        self.state.publications.begin(name.clone());
+        let access = Arc::clone(&self.mailbox_access);
+        self.tasks.push(Box::pin(async move {
+            let result = send_all(&access, &requests).await;
+            Done::Publication(name, result)
+        }));
+    }
+
+    /// Tells readers that the mailbox is complete, and that this publisher lives.
+    fn renew_lease(&mut self) {
+        let is_settled = self.state.outbox.is_listed() && self.state.publications.is_idle();
+        let services = self.state.outbox.seen().len();
+        let cluster = self.state.cluster();
+        let mailbox = &self.settings.mailbox;
+        if let Some(request) = self.term.next(mailbox, cluster, services, is_settled) {
+            let access = Arc::clone(&self.mailbox_access);
+            self.tasks.push(Box::pin(async move { Done::Lease(request.send(&access).await) }));
+        }
+    }
+
+    fn finish(&mut self, done: Done) {
+        let now = Instant::now();
+        match done {
+            Done::Import(name, writes, result) => {
+                if let Err(error) = &result {
+                    tracing::warn!("cannot import {name}: {error}; trying again");
+                } else {
+                    for write in &writes {
+                        if let Write::ApplyImport(import) = write {
+                            self.state.own.note_applied(import);
+                        }
+                    }
+                }
+                self.state.imports.end(&name, result.is_err(), now);
+            }
+            Done::Publication(name, result) => {
+                let failed = result.is_err();
+                let error = result.err().map(|error| error.to_string());
+                if let Some(error) = &error {
+                    tracing::warn!("cannot publish {name}: {error}; trying again");
+                }
+                self.state.note_publication(&name, error);
+                self.state.publications.end(&name, failed, now);
+            }
+            Done::Lease(result) => {
+                if let Err(error) = &result {
+                    let mailbox = &self.settings.mailbox;
+                    tracing::warn!(
+                        "cannot renew the Lease publisher of mailbox {mailbox}: {error}"
+                    );
+                }
+                self.term.written(result.is_ok());
+            }
+            Done::PeerStatus(peer, result) => {
+                self.reporting.remove(&peer);
+                if let Err(error) = result {
+                    tracing::debug!("cannot write the status of ClusterPeer {peer}: {error}");
+                }
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        let now = Instant::now();
+        self.state.imports.retry(now);
+        self.state.publications.retry(now);
+        if !self.is_leader {
+            return;
+        }
+        for (name, status) in peer_statuses(&self.state.peers, self.state.cluster(), now) {
+            let Some(peer) = self.state.peers.all().get(&name) else { continue };
+            let Some(request) = peer_status_request(&name, &status, &peer.object.status) else {
+                continue;
+            };
+            if !self.reporting.insert(Arc::clone(&name)) {
+                continue;
+            }
+            let access = Arc::clone(&self.access);
+            self.tasks.push(Box::pin(async move {
+                let result = request.send(&access).await;
+                Done::PeerStatus(name, result)
+            }));
+        }
+    }
+}
+
+/// Sends them one after the other, because their order matters. The first failure ends it.
+async fn send_all(access: &ApiAccess, requests: &[Request]) -> Result<(), ApplyError> {
+    for request in requests {
+        request.send(access).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,278 @@
+//! What is known of all clusters, and what follows from it for one service. No I/O.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use ipnet::IpNet;
+
+use super::{MailboxId, Settings, Update, queue::Queue};
+use crate::{
+    clusterset::{
+        ClusterId, Importer, Known, KnownExport, Publication, ServiceName, SourceRules,
+        SourceSlice, VipRanges, VipsInUse, Wanted, export_conditions, is_exportable, resolve,
+    },
+    exports::OwnCluster,
+    mailbox::{MailboxView, MailboxWrite, Outgoing, plan_publication},
+    peers::{PeerName, Peers},
+    plan::{Write, plan},
+};
+
+/// Everything that the controller knows.
+pub(super) struct State {
+    settings: Settings,
+    pub(super) own: OwnCluster,
+    cluster: ClusterId,
+    pub(super) peers: Peers,
+    /// This cluster's own mailbox.
+    pub(super) outbox: MailboxView,
+    in_use: VipsInUse,
+    /// The VIPs of each service, as far as they are in `in_use`.
+    vips: HashMap<ServiceName, Vec<IpAddr>>,
+    /// Services to import.
+    pub(super) imports: Queue,
+    /// Services to publish.
+    pub(super) publications: Queue,
+    /// Why a service could not be published.
+    publication_errors: HashMap<ServiceName, String>,
+}
+
+impl State {
+    /// The state of a cluster with this id.
+    pub(super) fn new(settings: Settings, cluster: ClusterId, own: OwnCluster) -> Self {
+        Self {
+            settings,
+            own,
+            peers: Peers::default(),
+            outbox: MailboxView::new(cluster.clone()),
+            cluster,
+            in_use: VipsInUse::default(),
+            vips: HashMap::new(),
+            imports: Queue::default(),
+            publications: Queue::default(),
+            publication_errors: HashMap::new(),
+        }
+    }
+
+    /// This cluster's id.
+    pub(super) const fn cluster(&self) -> &ClusterId {
+        &self.cluster
+    }
+
+    /// Whether everything of this cluster was read: nothing is written before.
+    pub(super) fn is_synced(&self) -> bool {
+        self.own.feeds().are_synced() && self.peers.are_listed()
+    }
+
+    /// Applies an update. Returns the peers whose connections have to change.
+    pub(super) fn update(&mut self, update: Update) -> BTreeSet<PeerName> {
+        match update {
+            Update::Own(event) => {
+                let changes = self.own.apply(event);
+                if changes.all {
+                    self.queue_all();
+                }
+                for name in changes.services {
+                    self.note_vips(&name);
+                    self.publications.add(name.clone());
+                    self.imports.add(name);
+                }
+            }
+            Update::Peers(event) => {
+                let changes = self.peers.apply(event, &self.reserved());
+                if changes.all {
+                    self.queue_all();
+                }
+                return changes.connections;
+            }
+            Update::Secrets(event) => return self.peers.apply_secrets(event),
+            Update::Mailbox(MailboxId::Own, event) => {
+                for name in self.outbox.apply_to_own(event) {
+                    self.publications.add(name.clone());
+                    self.imports.add(name);
+                }
+            }
+            Update::Mailbox(MailboxId::Peer(peer, number), event) => {
+                let changes = self.peers.apply_mailbox(&peer, number, event);
+                if changes.all {
+                    self.queue_all();
+                }
+                for name in changes.services {
+                    self.imports.add(name);
+                }
+            }
+            Update::Access(peer, number, problem) => {
+                self.peers.note_access(&peer, number, problem);
+            }
+        }
+        BTreeSet::new()
+    }
+
+    /// The VIPs of an import that this cluster has are in use, whoever writes it.
+    fn note_vips(&mut self, name: &ServiceName) {
+        let vips = self.own.vips(name).to_vec();
+        self.set_vips(name, vips);
+    }
+
+    fn set_vips(&mut self, name: &ServiceName, vips: Vec<IpAddr>) {
+        if self.vips.get(name).map_or(&[][..], Vec::as_slice) == vips {
+            return;
+        }
+        if let Some(former) = self.vips.remove(name) {
+            self.in_use.remove(name, former);
+        }
+        self.in_use.add(name, vips.iter().copied());
+        self.vips.insert(name.clone(), vips);
+    }
+
+    /// Queues every service, those with the oldest exports first: they get their VIPs in the same order in every cluster.
+    pub(super) fn queue_all(&mut self) {
+        let mut names: BTreeSet<ServiceName> = self.own.exported().cloned().collect();
+        names.extend(self.own.imported().cloned());
+        for peer in self.peers.all().values() {
+            names.extend(peer.view.believed().keys().cloned());
+        }
+        let mut ordered: Vec<_> = names.into_iter().map(|name| (self.age(&name), name)).collect();
+        ordered.sort();
+        for (_, name) in ordered {
+            self.imports.add(name);
+        }
+        let published = self.own.exported().chain(self.outbox.seen().keys());
+        let published: BTreeSet<_> = published.chain(self.outbox.with_slices()).cloned().collect();
+        for name in published {
+            self.publications.add(name);
+        }
+    }
+
+    /// The creation of the oldest export and its cluster.
+    fn age(&self, name: &ServiceName) -> Option<(i64, ClusterId)> {
+        let own = self.own.export(name, &self.cluster);
+        let peers = self.peers.by_cluster(&self.cluster);
+        let of_peers = peers.values().filter_map(|peer| peer.view.believed().get(name));
+        let exports = own.iter().chain(of_peers.map(|believed| &believed.export));
+        exports.map(|export| (export.created.0, export.cluster.clone())).min()
+    }
+
+    /// Addresses that no new VIP and no endpoint of a peer can have.
+    fn reserved(&self) -> Vec<IpNet> {
+        let ranges = self.vip_ranges();
+        self.own.service_ranges().chain([ranges.v4.into(), ranges.v6.into()]).collect()
+    }
+
+    fn vip_ranges(&self) -> VipRanges {
+        let name = self.settings.clusterset.as_deref().or(self.own.clusterset());
+        let default = VipRanges::for_clusterset(name.unwrap_or("clusterset"));
+        VipRanges {
+            v4: self.settings.vips_v4.unwrap_or(default.v4),
+            v6: self.settings.vips_v6.unwrap_or(default.v6),
+        }
+    }
+
+    fn importer(&self) -> Importer {
+        Importer {
+            cluster: self.cluster.clone(),
+            families: self.own.families(),
+            vip_ranges: self.vip_ranges(),
+            reserved: self.own.service_ranges().collect(),
+            adopts: self.settings.adopt,
+        }
+    }
+
+    /// The export of this cluster, if peers get it.
+    fn outgoing(&self, name: &ServiceName) -> Option<Outgoing> {
+        let mut export = self.own.export(name, &self.cluster)?;
+        if !is_exportable(&export, &self.settings.exports) {
+            return None;
+        }
+        export.vips = self.vips.get(name).cloned().unwrap_or_default();
+        let slices = self.own.slices(name).cloned().unwrap_or_default();
+        Some(Outgoing { export, slices })
+    }
+
+    /// The writes to this cluster for one service.
+    pub(super) fn plan(&mut self, name: &ServiceName) -> Vec<Write> {
+        let actual = self.own.actual(name);
+        let outgoing = self.outgoing(name);
+        let mut wanted = self.wanted(name, outgoing.as_ref(), &actual);
+        if let Some(export) = self.own.export(name, &self.cluster) {
+            let publication = self.publication(name, outgoing.as_ref());
+            let rules = &self.settings.exports;
+            wanted.export_conditions =
+                Some(export_conditions(&export, rules, &publication, &wanted.conflicts));
+        }
+        if !wanted.vips().is_empty() {
+            self.set_vips(name, wanted.vips().to_vec());
+        }
+        plan(name, &actual, &wanted)
+    }
+
+    fn wanted(
+        &self,
+        name: &ServiceName,
+        outgoing: Option<&Outgoing>,
+        actual: &crate::clusterset::Actual,
+    ) -> Wanted {
+        let own_rules =
+            SourceRules { namespaces: self.settings.exports.clone(), ..SourceRules::default() };
+        let own_slices: Vec<Arc<SourceSlice>> =
+            outgoing.iter().flat_map(|outgoing| outgoing.slices.values().cloned()).collect();
+        let own = outgoing.map(|outgoing| KnownExport {
+            export: &outgoing.export,
+            slices: &own_slices,
+            rules: &own_rules,
+        });
+        let peers = self.peers.by_cluster(&self.cluster);
+        let of_peers = peers.values().filter_map(|peer| {
+            let believed = peer.view.believed().get(name)?;
+            let (export, slices) = (&believed.export, &*believed.slices);
+            Some(KnownExport { export, slices, rules: &peer.rules })
+        });
+        let exports: Vec<_> = own.into_iter().chain(of_peers).collect();
+        let incomplete = peers
+            .iter()
+            .filter(|(_, peer)| !peer.view.is_known())
+            .map(|(cluster, _)| (*cluster).clone())
+            .collect();
+        let known = Known {
+            name,
+            has_namespace: self.own.has_namespace(name.namespace()),
+            exports: &exports,
+            incomplete: &incomplete,
+        };
+        resolve(&self.importer(), &known, actual, &self.in_use)
+    }
+
+    /// Whether peers can read the export.
+    fn publication(&self, name: &ServiceName, outgoing: Option<&Outgoing>) -> Publication {
+        if let Some(error) = self.publication_errors.get(name) {
+            return Publication::Failed(error.clone());
+        }
+        let writes = plan_publication(name, outgoing, &self.outbox);
+        let is_missing = |write: &MailboxWrite| matches!(write, MailboxWrite::ApplyService(_));
+        // A slice that just changed is on its way. The service as such stays published.
+        let was_published = self.outbox.seen().contains_key(name);
+        if was_published || !writes.iter().any(is_missing) {
+            Publication::Published
+        } else {
+            Publication::Pending
+        }
+    }
+
+    /// The writes to this cluster's mailbox for one service.
+    pub(super) fn plan_publication(&self, name: &ServiceName) -> Vec<MailboxWrite> {
+        plan_publication(name, self.outgoing(name).as_ref(), &self.outbox)
+    }
+
+    /// Notes how the publication of a service ended.
+    pub(super) fn note_publication(&mut self, name: &ServiceName, error: Option<String>) {
+        let changed = match error {
+            Some(error) => self.publication_errors.insert(name.clone(), error).is_none(),
+            None => self.publication_errors.remove(name).is_some(),
+        };
+        if changed {
+            self.imports.add(name.clone());
+        }
+    }
+}

@@ -1,0 +1,506 @@
+//! This cluster's side: what it exports, what it has imported, and who it is.
+
+mod feed;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use ipnet::IpNet;
+use mcs_kube::{Decoder, ObjectKey, PropertyDecoder, ResourceEvent, WatchTarget, WatchedObject};
+
+pub(crate) use self::feed::{Change, changes};
+pub use self::feed::{Feed, Feeds};
+use crate::{
+    clusterset::{
+        Actual, ActualSlice, ClusterId, Export, ExportSource, Import, IpFamily, Owner, ServiceName,
+        SourceSlice, well_known,
+    },
+    objects::{
+        ExportDecoder, ExportObject, ImportDecoder, ImportObject, ImportedSliceDecoder, LocalSlice,
+        LocalSliceDecoder, MCS_GROUP, MCS_VERSIONS, NamespaceDecoder, RangeDecoder, ServiceDecoder,
+    },
+};
+
+/// An event of one of the watches of this cluster.
+#[derive(Clone, PartialEq, Debug)]
+pub enum OwnEvent {
+    /// ServiceExports.
+    Exports(ResourceEvent<ExportDecoder>),
+    /// Services.
+    Services(ResourceEvent<ServiceDecoder>),
+    /// Slices of Services.
+    Slices(ResourceEvent<LocalSliceDecoder>),
+    /// Namespaces.
+    Namespaces(ResourceEvent<NamespaceDecoder>),
+    /// ClusterProperties.
+    Properties(ResourceEvent<PropertyDecoder>),
+    /// ServiceImports.
+    Imports(ResourceEvent<ImportDecoder>),
+    /// Slices that this controller imported.
+    ImportedSlices(ResourceEvent<ImportedSliceDecoder>),
+    /// ServiceCIDRs.
+    Ranges(ResourceEvent<RangeDecoder>),
+}
+
+/// ClusterProperty with the id of the cluster (KEP-2149).
+const CLUSTER_ID: &str = "cluster.clusterset.k8s.io";
+/// ClusterProperty with the name of the clusterset (KEP-2149).
+const CLUSTERSET: &str = "clusterset.k8s.io";
+
+/// The watches of this cluster, in the order of [`OwnEvent`].
+pub fn targets() -> [WatchTarget; 8] {
+    let slices = |labels: String| WatchTarget {
+        labels: Some(labels),
+        ..WatchTarget::all("discovery.k8s.io", &["v1"], "EndpointSlice", "endpointslices")
+    };
+    let (service, managed_by) = (well_known::SERVICE_NAME, well_known::SLICE_MANAGED_BY);
+    [
+        WatchTarget::all(MCS_GROUP, &MCS_VERSIONS, "ServiceExport", "serviceexports"),
+        WatchTarget::all("", &["v1"], "Service", "services"),
+        WatchTarget {
+            purpose: Some("local"),
+            ..slices(format!("kubernetes.io/service-name,!{service}"))
+        },
+        WatchTarget::all("", &["v1"], "Namespace", "namespaces"),
+        WatchTarget {
+            without: Some("the id of the cluster has to be given"),
+            ..WatchTarget::all(
+                "about.k8s.io",
+                &MCS_VERSIONS,
+                "ClusterProperty",
+                "clusterproperties",
+            )
+        },
+        WatchTarget::all(MCS_GROUP, &MCS_VERSIONS, "ServiceImport", "serviceimports"),
+        WatchTarget {
+            purpose: Some("imported"),
+            ..slices(format!("{managed_by}={},{service}", well_known::CONTROLLER))
+        },
+        WatchTarget {
+            without: Some("the ranges of Services are unknown"),
+            ..WatchTarget::all("networking.k8s.io", &["v1"], "ServiceCIDR", "servicecidrs")
+        },
+    ]
+}
+
+/// The objects of one service that this controller writes.
+#[derive(Default, Debug)]
+struct Imported {
+    import: Option<ImportObject>,
+    slices: BTreeMap<Arc<str>, ActualSlice>,
+    /// Keys of the labels and annotations that this controller applied last. Others may have added theirs.
+    applied: Option<[BTreeSet<Arc<str>>; 2]>,
+}
+
+/// What was read of this cluster.
+#[derive(Debug)]
+pub struct OwnCluster {
+    feeds: Feeds<8>,
+    exports: BTreeMap<ServiceName, ExportObject>,
+    services: HashMap<ServiceName, ExportSource>,
+    slices: HashMap<ServiceName, BTreeMap<Arc<str>, Arc<SourceSlice>>>,
+    namespaces: BTreeSet<Arc<str>>,
+    properties: BTreeMap<Arc<str>, String>,
+    imported: HashMap<ServiceName, Imported>,
+    /// The import that a slice belongs to, by namespace and name.
+    slice_owners: HashMap<ObjectKey, ServiceName>,
+    ranges: BTreeMap<Arc<str>, Vec<IpNet>>,
+}
+
+/// What an event changes.
+#[derive(Default, Debug)]
+pub struct OwnChanges {
+    /// These services.
+    pub services: BTreeSet<ServiceName>,
+    /// Everything: namespaces or ranges.
+    pub all: bool,
+}
+
+impl OwnChanges {
+    const ALL: Self = Self { services: BTreeSet::new(), all: true };
+
+    fn of(services: impl IntoIterator<Item = ServiceName>) -> Self {
+        Self { services: services.into_iter().collect(), all: false }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.services.extend(other.services);
+        self.all |= other.all;
+    }
+}
+
+impl OwnCluster {
+    /// Nothing was read yet.
+    pub fn new() -> Self {
+        Self {
+            feeds: Feeds::new(targets()),
+            exports: BTreeMap::new(),
+            services: HashMap::new(),
+            slices: HashMap::new(),
+            namespaces: BTreeSet::new(),
+            properties: BTreeMap::new(),
+            imported: HashMap::new(),
+            slice_owners: HashMap::new(),
+            ranges: BTreeMap::new(),
+        }
+    }
+
+    /// Applies an event, and returns what it changes.
+    pub fn apply(&mut self, event: OwnEvent) -> OwnChanges {
+        match event {
+            OwnEvent::Exports(event) => self.take(0, event, Self::change_export),
+            OwnEvent::Services(event) => self.take(1, event, Self::change_service),
+            OwnEvent::Slices(event) => self.take(2, event, Self::change_slice),
+            OwnEvent::Namespaces(event) => self.take(3, event, Self::change_namespace),
+            OwnEvent::Properties(event) => self.take(4, event, Self::change_property),
+            OwnEvent::Imports(event) => self.take(5, event, Self::change_import),
+            OwnEvent::ImportedSlices(event) => self.take(6, event, Self::change_imported_slice),
+            OwnEvent::Ranges(event) => self.take(7, event, Self::change_range),
+        }
+    }
+
+    fn take<D: Decoder>(
+        &mut self,
+        feed: usize,
+        event: ResourceEvent<D>,
+        change: fn(&mut Self, Change<D>) -> OwnChanges,
+    ) -> OwnChanges {
+        self.feeds.record(feed, &event);
+        let mut all = OwnChanges::default();
+        for one in changes(event) {
+            all.add(change(self, one));
+        }
+        all
+    }
+
+    fn change_export(&mut self, change: Change<ExportDecoder>) -> OwnChanges {
+        let name = match change {
+            Change::Clear => {
+                return OwnChanges::of(std::mem::take(&mut self.exports).into_keys());
+            }
+            Change::Remove(object) => {
+                service_name(&object.key()).filter(|name| self.exports.remove(name).is_some())
+            }
+            Change::Set(object) => named("ServiceExport", object).map(|(name, export)| {
+                self.exports.insert(name.clone(), export);
+                name
+            }),
+        };
+        OwnChanges::of(name)
+    }
+
+    fn change_service(&mut self, change: Change<ServiceDecoder>) -> OwnChanges {
+        let name = match change {
+            Change::Clear => {
+                return OwnChanges::of(std::mem::take(&mut self.services).into_keys());
+            }
+            Change::Remove(object) => {
+                service_name(&object.key()).filter(|name| self.services.remove(name).is_some())
+            }
+            Change::Set(object) => named("Service", object).and_then(|(name, service)| {
+                let former = self.services.insert(name.clone(), service);
+                (former.as_ref() != self.services.get(&name)).then_some(name)
+            }),
+        };
+        self.if_exported(name)
+    }
+
+    /// Most Services are not exported.
+    fn if_exported(&self, name: Option<ServiceName>) -> OwnChanges {
+        OwnChanges::of(name.filter(|name| self.exports.contains_key(name)))
+    }
+
+    fn change_slice(&mut self, change: Change<LocalSliceDecoder>) -> OwnChanges {
+        let name = match change {
+            Change::Clear => {
+                return OwnChanges::of(std::mem::take(&mut self.slices).into_keys());
+            }
+            Change::Remove(object) => local_slice(object).and_then(|(name, slice)| {
+                self.slices.get_mut(&name)?.remove(&slice.name)?;
+                Some(name)
+            }),
+            Change::Set(object) => local_slice(object).map(|(name, slice)| {
+                let slices = self.slices.entry(name.clone()).or_default();
+                slices.insert(Arc::clone(&slice.name), slice);
+                name
+            }),
+        };
+        self.if_exported(name)
+    }
+
+    fn change_namespace(&mut self, change: Change<NamespaceDecoder>) -> OwnChanges {
+        match change {
+            Change::Clear => self.namespaces.clear(),
+            Change::Remove(object) => {
+                self.namespaces.remove(&object.key().name);
+            }
+            Change::Set(object) => {
+                let name = object.key().name;
+                let changed = match object.decoded {
+                    Ok(true) => self.namespaces.insert(name),
+                    _ => self.namespaces.remove(&name),
+                };
+                if !changed {
+                    return OwnChanges::default();
+                }
+            }
+        }
+        OwnChanges::ALL
+    }
+
+    fn change_property(&mut self, change: Change<PropertyDecoder>) -> OwnChanges {
+        match change {
+            Change::Clear => self.properties.clear(),
+            Change::Remove(object) => {
+                self.properties.remove(&object.key().name);
+            }
+            Change::Set(object) => {
+                if let Ok(Some(value)) = object.decoded.clone() {
+                    self.properties.insert(object.key().name, value);
+                }
+            }
+        }
+        OwnChanges::default()
+    }
+
+    fn change_import(&mut self, change: Change<ImportDecoder>) -> OwnChanges {
+        let name = match change {
+            Change::Clear => {
+                let had = self
+                    .imported
+                    .iter_mut()
+                    .filter_map(|(name, imported)| imported.import.take().map(|_| name.clone()));
+                return OwnChanges::of(had.collect::<Vec<_>>());
+            }
+            Change::Remove(object) => service_name(&object.key()).filter(|name| {
+                let imported = self.imported.get_mut(name);
+                imported.is_some_and(|imported| imported.import.take().is_some())
+            }),
+            Change::Set(object) => named("ServiceImport", object).and_then(|(name, import)| {
+                let imported = self.imported.entry(name.clone()).or_default();
+                if imported.import.as_ref() == Some(&import) {
+                    return None;
+                }
+                imported.import = Some(import);
+                Some(name)
+            }),
+        };
+        OwnChanges::of(name)
+    }
+
+    fn change_imported_slice(&mut self, change: Change<ImportedSliceDecoder>) -> OwnChanges {
+        let (object, stays) = match change {
+            Change::Clear => {
+                self.slice_owners.clear();
+                let had = self.imported.iter_mut().filter_map(|(name, imported)| {
+                    let slices = std::mem::take(&mut imported.slices);
+                    (!slices.is_empty()).then(|| name.clone())
+                });
+                return OwnChanges::of(had.collect::<Vec<_>>());
+            }
+            Change::Set(object) => (object, true),
+            Change::Remove(object) => (object, false),
+        };
+        let key = object.key();
+        let mut changes = OwnChanges::default();
+        // The label of its service may be another one than before.
+        if let Some(owner) = self.slice_owners.remove(&key) {
+            if let Some(imported) = self.imported.get_mut(&owner) {
+                imported.slices.remove(&key.name);
+            }
+            changes.services.insert(owner);
+        }
+        let decoded = object.decoded.unwrap_or_default().filter(|_| stays);
+        if let Some(slice) = decoded {
+            let fingerprint = slice.fingerprint();
+            let imported = self.imported.entry(slice.service.clone()).or_default();
+            let actual = ActualSlice { cluster: slice.cluster, fingerprint };
+            imported.slices.insert(Arc::clone(&key.name), actual);
+            changes.services.insert(slice.service.clone());
+            self.slice_owners.insert(key, slice.service);
+        }
+        changes
+    }
+
+    fn change_range(&mut self, change: Change<RangeDecoder>) -> OwnChanges {
+        match change {
+            Change::Clear => self.ranges.clear(),
+            Change::Remove(object) => {
+                self.ranges.remove(&object.key().name);
+            }
+            Change::Set(object) => {
+                let name = object.key().name;
+                self.ranges.insert(name, object.decoded.unwrap_or_default());
+            }
+        }
+        OwnChanges::ALL
+    }
+
+    /// The states of the watches.
+    pub const fn feeds(&self) -> &Feeds<8> {
+        &self.feeds
+    }
+
+    /// The version in which ServiceExports are served.
+    pub fn export_version(&self) -> &str {
+        self.feeds.all()[0].version.as_deref().unwrap_or(MCS_VERSIONS[0])
+    }
+
+    /// The version in which ServiceImports are served.
+    pub fn import_version(&self) -> &str {
+        self.feeds.all()[5].version.as_deref().unwrap_or(MCS_VERSIONS[0])
+    }
+
+    /// Whether the ClusterProperties were read, or are not served.
+    pub fn has_properties(&self) -> bool {
+        let feed = &self.feeds.all()[4];
+        feed.synced || feed.absent
+    }
+
+    /// The id of the cluster as its ClusterProperty says it.
+    pub fn cluster_id(&self) -> Option<&str> {
+        self.properties.get(CLUSTER_ID).map(String::as_str)
+    }
+
+    /// The name of the clusterset as its ClusterProperty says it.
+    pub fn clusterset(&self) -> Option<&str> {
+        self.properties.get(CLUSTERSET).map(String::as_str)
+    }
+
+    /// Whether the namespace exists.
+    pub fn has_namespace(&self, namespace: &str) -> bool {
+        self.namespaces.contains(namespace)
+    }
+
+    /// The ranges of the cluster's Services.
+    pub fn service_ranges(&self) -> impl Iterator<Item = IpNet> {
+        self.ranges.values().flatten().copied()
+    }
+
+    /// The IP families of the cluster's Services. Without ServiceCIDRs, those of the Service of the API server.
+    pub fn families(&self) -> Vec<IpFamily> {
+        let mut families: Vec<_> =
+            self.service_ranges().map(|range| IpFamily::of(range.addr())).collect();
+        families.sort_unstable();
+        families.dedup();
+        if families.is_empty() {
+            let service = ServiceName::new("default", "kubernetes").ok();
+            let source = service.and_then(|name| self.services.get(&name));
+            if let Some(ExportSource::Service(spec)) = source {
+                families.clone_from(&spec.ip_families);
+            }
+        }
+        if families.is_empty() { vec![IpFamily::V4] } else { families }
+    }
+
+    /// The ServiceExport of this name.
+    pub fn export_object(&self, name: &ServiceName) -> Option<&ExportObject> {
+        self.exports.get(name)
+    }
+
+    /// The names of the ServiceExports.
+    pub fn exported(&self) -> impl Iterator<Item = &ServiceName> {
+        self.exports.keys()
+    }
+
+    /// The export of this cluster, with the VIPs that its import has.
+    pub fn export(&self, name: &ServiceName, cluster: &ClusterId) -> Option<Export> {
+        let object = self.exports.get(name)?;
+        let source = match self.services.get(name) {
+            None => ExportSource::Missing,
+            Some(ExportSource::Service(spec)) => {
+                let mut spec = spec.clone();
+                spec.labels.clone_from(&object.labels);
+                spec.annotations.clone_from(&object.annotations);
+                ExportSource::Service(spec)
+            }
+            Some(other) => other.clone(),
+        };
+        Some(Export {
+            cluster: cluster.clone(),
+            name: name.clone(),
+            created: object.created,
+            source,
+            vips: self.vips(name).to_vec(),
+            audience: object.audience.clone(),
+        })
+    }
+
+    /// The slices of a Service of this cluster.
+    pub fn slices(&self, name: &ServiceName) -> Option<&BTreeMap<Arc<str>, Arc<SourceSlice>>> {
+        self.slices.get(name)
+    }
+
+    /// The ServiceImport of this name.
+    pub fn import_object(&self, name: &ServiceName) -> Option<&ImportObject> {
+        self.imported.get(name)?.import.as_ref()
+    }
+
+    /// The services that this cluster has a ServiceImport or imported slices of.
+    pub fn imported(&self) -> impl Iterator<Item = &ServiceName> {
+        self.imported.keys()
+    }
+
+    /// The VIPs of a ServiceImport, whoever writes it.
+    pub fn vips(&self, name: &ServiceName) -> &[IpAddr] {
+        self.import_object(name).map_or(&[], |object| &object.actual.import.ips)
+    }
+
+    /// What this cluster has of one service.
+    pub fn actual(&self, name: &ServiceName) -> Actual {
+        let imported = self.imported.get(name);
+        let import = imported.and_then(|imported| {
+            let mut actual = imported.import.as_ref()?.actual.clone();
+            if let (Owner::Us, Some([labels, annotations])) = (&actual.owner, &imported.applied) {
+                actual.import.spec.labels.retain(|key, _| labels.contains(key));
+                actual.import.spec.annotations.retain(|key, _| annotations.contains(key));
+            }
+            Some(actual)
+        });
+        Actual {
+            import,
+            slices: imported.map(|imported| imported.slices.clone()).unwrap_or_default(),
+            export_conditions: self.exports.get(name).map(ExportObject::known_conditions),
+        }
+    }
+
+    /// This controller applied an import with these labels and annotations.
+    pub fn note_applied(&mut self, import: &Import) {
+        let keys = |map: &BTreeMap<Arc<str>, Arc<str>>| map.keys().cloned().collect();
+        let imported = self.imported.entry(import.name.clone()).or_default();
+        imported.applied = Some([keys(&import.spec.labels), keys(&import.spec.annotations)]);
+    }
+}
+
+impl Default for OwnCluster {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn service_name(key: &ObjectKey) -> Option<ServiceName> {
+    ServiceName::new(&key.namespace, &key.name).ok()
+}
+
+/// The name and content of an object that can be used.
+fn named<D: Decoder>(kind: &str, object: WatchedObject<D>) -> Option<(ServiceName, D::Value)> {
+    let key = object.key();
+    match object.decoded {
+        Ok(value) => Some((service_name(&key)?, value)),
+        Err(error) => {
+            tracing::warn!("{kind} {key} is ignored: {error}");
+            None
+        }
+    }
+}
+
+fn local_slice(
+    object: WatchedObject<LocalSliceDecoder>,
+) -> Option<(ServiceName, Arc<SourceSlice>)> {
+    let key = object.key();
+    let LocalSlice { service, slice } = object.decoded.ok()??;
+    Some((ServiceName::new(&key.namespace, &service).ok()?, slice))
+}

@@ -1,0 +1,392 @@
+//! What a reader sees in a mailbox, and what it believes of that.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fmt,
+    sync::Arc,
+};
+
+use mcs_kube::{ResourceEvent, WatchedObject};
+
+use crate::{
+    clusterset::{ClusterId, Export, ServiceName, SourceSlice},
+    objects::{
+        Exported, ExportedServiceDecoder, MailboxSlice, MailboxSliceDecoder, PublisherLease,
+        PublisherLeaseDecoder,
+    },
+};
+
+/// An event of one of the watches of a mailbox.
+#[derive(Clone, PartialEq, Debug)]
+pub enum MailboxEvent {
+    /// Of the ExportedServices.
+    Services(ResourceEvent<ExportedServiceDecoder>),
+    /// Of the copies of slices.
+    Slices(ResourceEvent<MailboxSliceDecoder>),
+    /// Of the Lease.
+    Lease(ResourceEvent<PublisherLeaseDecoder>),
+}
+
+/// An export that counts.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Believed {
+    /// The export.
+    pub export: Export,
+    /// Its slices.
+    pub slices: Vec<Arc<SourceSlice>>,
+}
+
+/// Why a mailbox cannot be read, or is not believed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MailboxProblem {
+    /// A resource cannot be read now.
+    Unreadable {
+        /// Its plural.
+        resource: &'static str,
+        /// What the API server answered.
+        reason: String,
+    },
+    /// No publisher has written its Lease.
+    NoPublisher,
+    /// The mailbox is another cluster's.
+    OtherCluster(String),
+    /// The publisher has not published everything yet.
+    Incomplete,
+    /// The mailbox has another number of services than the publisher says.
+    Count {
+        /// As many as the reader sees.
+        seen: usize,
+        /// As many as the Lease says.
+        said: usize,
+    },
+}
+
+impl fmt::Display for MailboxProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { resource, reason } => write!(f, "cannot read {resource}: {reason}"),
+            Self::NoPublisher => f.write_str(
+                "the mailbox has no Lease publisher: is a controller running in that cluster?",
+            ),
+            Self::OtherCluster(other) => write!(f, "the mailbox belongs to cluster {other:?}"),
+            Self::Incomplete => f.write_str("the publisher has not published everything yet"),
+            Self::Count { seen, said } => {
+                write!(f, "the mailbox has {seen} ExportedServices, and the publisher says {said}")
+            }
+        }
+    }
+}
+
+/// What one watch of the mailbox says beside objects.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+struct Feed {
+    listed: bool,
+    failure: Option<String>,
+}
+
+type Slices = HashMap<ServiceName, BTreeMap<Arc<str>, Arc<SourceSlice>>>;
+
+/// The contents of a mailbox as a reader sees them, and what of that counts.
+#[derive(Debug)]
+pub struct MailboxView {
+    cluster: ClusterId,
+    services: BTreeMap<ServiceName, Exported>,
+    slices: Slices,
+    lease: Option<PublisherLease>,
+    feeds: [Feed; 3],
+    /// Whether everything was published and read once.
+    known: bool,
+    believed: BTreeMap<ServiceName, Believed>,
+    /// The number of events of the Lease.
+    beats: u64,
+}
+
+impl MailboxView {
+    /// A mailbox of this cluster, of which nothing is known.
+    pub fn new(cluster: ClusterId) -> Self {
+        Self {
+            cluster,
+            services: BTreeMap::new(),
+            slices: HashMap::new(),
+            lease: None,
+            feeds: Default::default(),
+            known: false,
+            believed: BTreeMap::new(),
+            beats: 0,
+        }
+    }
+
+    /// Applies an event. Returns the services of which something else is believed now.
+    pub fn apply(&mut self, event: MailboxEvent) -> BTreeSet<ServiceName> {
+        let touched = match event {
+            MailboxEvent::Services(event) => self.take_services(event),
+            MailboxEvent::Slices(event) => self.take_slices(event),
+            MailboxEvent::Lease(event) => {
+                self.take_lease(event);
+                BTreeSet::new()
+            }
+        };
+        self.believe(touched)
+    }
+
+    /// As [`MailboxView::apply`], for the mailbox that this cluster itself writes. Returns the services whose objects
+    /// are other ones now.
+    pub fn apply_to_own(&mut self, event: MailboxEvent) -> BTreeSet<ServiceName> {
+        match event {
+            MailboxEvent::Services(event) => self.take_services(event),
+            MailboxEvent::Slices(event) => self.take_slices(event),
+            MailboxEvent::Lease(event) => {
+                self.take_lease(event);
+                BTreeSet::new()
+            }
+        }
+    }
+
+    fn take_services(
+        &mut self,
+        event: ResourceEvent<ExportedServiceDecoder>,
+    ) -> BTreeSet<ServiceName> {
+        self.feeds[0].record(&event);
+        match event {
+            ResourceEvent::Listed { objects, .. } => {
+                let before = std::mem::take(&mut self.services);
+                let exported = objects.into_iter().filter_map(|object| self.exported(object));
+                self.services = exported.map(|one| (one.export.name.clone(), one)).collect();
+                before.into_keys().chain(self.services.keys().cloned()).collect()
+            }
+            ResourceEvent::Changed(object) => {
+                let Some(exported) = self.exported(object) else { return BTreeSet::new() };
+                let name = exported.export.name.clone();
+                self.services.insert(name.clone(), exported);
+                BTreeSet::from([name])
+            }
+            ResourceEvent::Deleted(object) => {
+                let Some(exported) = self.exported(object) else { return BTreeSet::new() };
+                self.services.remove(&exported.export.name);
+                BTreeSet::from([exported.export.name])
+            }
+            _ => BTreeSet::new(),
+        }
+    }
+
+    /// An ExportedService of another cluster does not count.
+    fn exported(&self, object: WatchedObject<ExportedServiceDecoder>) -> Option<Exported> {
+        let key = object.key();
+        match object.decoded {
+            Ok(exported) if exported.export.cluster == self.cluster => Some(exported),
+            Ok(exported) => {
+                let other = exported.export.cluster;
+                tracing::warn!("ExportedService {key} is ignored: it is of cluster {other}");
+                None
+            }
+            Err(error) => {
+                tracing::warn!("ExportedService {key} is ignored: {error}");
+                None
+            }
+        }
+    }
+
+    fn take_slices(&mut self, event: ResourceEvent<MailboxSliceDecoder>) -> BTreeSet<ServiceName> {
+        self.feeds[1].record(&event);
+        match event {
+            ResourceEvent::Listed { objects, .. } => {
+                let before = std::mem::take(&mut self.slices);
+                for MailboxSlice { service, slice } in objects.into_iter().filter_map(mailbox_slice)
+                {
+                    let slices = self.slices.entry(service).or_default();
+                    slices.insert(Arc::clone(&slice.name), slice);
+                }
+                before.into_keys().chain(self.slices.keys().cloned()).collect()
+            }
+            ResourceEvent::Changed(object) => {
+                let Some(MailboxSlice { service, slice }) = mailbox_slice(object) else {
+                    return BTreeSet::new();
+                };
+                let slices = self.slices.entry(service.clone()).or_default();
+                slices.insert(Arc::clone(&slice.name), slice);
+                BTreeSet::from([service])
+            }
+            ResourceEvent::Deleted(object) => {
+                let Some(MailboxSlice { service, slice }) = mailbox_slice(object) else {
+                    return BTreeSet::new();
+                };
+                if let Some(slices) = self.slices.get_mut(&service) {
+                    slices.remove(&slice.name);
+                    if slices.is_empty() {
+                        self.slices.remove(&service);
+                    }
+                }
+                BTreeSet::from([service])
+            }
+            _ => BTreeSet::new(),
+        }
+    }
+
+    fn take_lease(&mut self, event: ResourceEvent<PublisherLeaseDecoder>) {
+        self.feeds[2].record(&event);
+        let lease = match event {
+            ResourceEvent::Listed { objects, .. } => objects.into_iter().next(),
+            ResourceEvent::Changed(object) => Some(object),
+            ResourceEvent::Deleted(_) => None,
+            _ => return,
+        };
+        let lease = lease.and_then(|object| object.decoded.ok());
+        let renewed =
+            |lease: &Option<PublisherLease>| lease.as_ref().map(|lease| lease.renewed.clone());
+        if lease.is_some() && renewed(&lease) != renewed(&self.lease) {
+            self.beats += 1;
+        }
+        self.lease = lease;
+    }
+
+    /// Believes what can be believed. Returns the services of which something else is believed now.
+    fn believe(&mut self, touched: BTreeSet<ServiceName>) -> BTreeSet<ServiceName> {
+        let is_complete = self.doubt().is_none();
+        if !is_complete && !self.known {
+            return BTreeSet::new();
+        }
+        if self.identity_problem().is_some() {
+            return BTreeSet::new();
+        }
+        let was_known = std::mem::replace(&mut self.known, true);
+        let mut changed = BTreeSet::new();
+        let candidates = if was_known { touched } else { self.services.keys().cloned().collect() };
+        for name in candidates {
+            let Some(exported) = self.services.get(&name) else { continue };
+            let believed = self.believed_of(exported);
+            if self.believed.get(&name) != Some(&believed) {
+                self.believed.insert(name.clone(), believed);
+                changed.insert(name);
+            }
+        }
+        if is_complete && self.believed.len() > self.services.len() {
+            self.believed.retain(|name, _| {
+                let stays = self.services.contains_key(name);
+                if !stays {
+                    changed.insert(name.clone());
+                }
+                stays
+            });
+        }
+        changed
+    }
+
+    /// The slices that the ExportedService names: as they are, else as they were.
+    fn believed_of(&self, exported: &Exported) -> Believed {
+        let name = &exported.export.name;
+        let seen = self.slices.get(name);
+        let former = self.believed.get(name).map_or(&[][..], |believed| &believed.slices);
+        let slice = |slice: &Arc<str>| {
+            let seen = seen.and_then(|seen| seen.get(slice));
+            seen.or_else(|| former.iter().find(|former| former.name == *slice)).cloned()
+        };
+        Believed {
+            export: exported.export.clone(),
+            slices: exported.slices.iter().filter_map(slice).collect(),
+        }
+    }
+
+    /// Why nothing may be taken away now.
+    pub fn doubt(&self) -> Option<MailboxProblem> {
+        if let Some(problem) = self.unreadable() {
+            return Some(problem);
+        }
+        if !self.feeds.iter().all(|feed| feed.listed) {
+            return Some(MailboxProblem::Incomplete);
+        }
+        if let Some(problem) = self.identity_problem() {
+            return Some(problem);
+        }
+        let Some(lease) = &self.lease else { return Some(MailboxProblem::NoPublisher) };
+        if !lease.complete {
+            return Some(MailboxProblem::Incomplete);
+        }
+        let (seen, said) = (self.services.len(), lease.services);
+        (seen != said).then_some(MailboxProblem::Count { seen, said })
+    }
+
+    /// Why a resource cannot be read now.
+    pub fn unreadable(&self) -> Option<MailboxProblem> {
+        let resources = ["exportedservices", "endpointslices", "leases"];
+        let mut feeds = self.feeds.iter().zip(resources);
+        feeds.find_map(|(feed, resource)| {
+            let reason = feed.failure.clone()?;
+            Some(MailboxProblem::Unreadable { resource, reason })
+        })
+    }
+
+    /// Whether the mailbox is another cluster's.
+    pub fn identity_problem(&self) -> Option<MailboxProblem> {
+        let lease = self.lease.as_ref()?;
+        (lease.cluster != self.cluster.as_str())
+            .then(|| MailboxProblem::OtherCluster(lease.cluster.clone()))
+    }
+
+    /// Whether every resource was listed once.
+    pub fn is_listed(&self) -> bool {
+        self.feeds.iter().all(|feed| feed.listed)
+    }
+
+    /// Whether everything was published and read once.
+    pub const fn is_known(&self) -> bool {
+        self.known
+    }
+
+    /// The exports that count.
+    pub const fn believed(&self) -> &BTreeMap<ServiceName, Believed> {
+        &self.believed
+    }
+
+    /// The Lease.
+    pub const fn lease(&self) -> Option<&PublisherLease> {
+        self.lease.as_ref()
+    }
+
+    /// Changes with each renewal of the Lease.
+    pub const fn beats(&self) -> u64 {
+        self.beats
+    }
+
+    /// The ExportedServices that are there.
+    pub const fn seen(&self) -> &BTreeMap<ServiceName, Exported> {
+        &self.services
+    }
+
+    /// The slices of a service that are there.
+    pub fn seen_slices(
+        &self,
+        service: &ServiceName,
+    ) -> Option<&BTreeMap<Arc<str>, Arc<SourceSlice>>> {
+        self.slices.get(service)
+    }
+
+    /// The services that have slices there.
+    pub fn with_slices(&self) -> impl Iterator<Item = &ServiceName> {
+        self.slices.keys()
+    }
+}
+
+impl Feed {
+    fn record<D: mcs_kube::Decoder>(&mut self, event: &ResourceEvent<D>) {
+        match event {
+            ResourceEvent::Listed { .. } => {
+                self.listed = true;
+                self.failure = None;
+            }
+            ResourceEvent::Recovered => self.failure = None,
+            ResourceEvent::NotServed { .. } => {
+                self.failure = Some("the API server does not serve it: install its CRD".to_owned());
+            }
+            ResourceEvent::Failing { reason, .. } => self.failure = Some(reason.clone()),
+            ResourceEvent::Changed(_) | ResourceEvent::Deleted(_) => {}
+        }
+    }
+}
+
+fn mailbox_slice(object: WatchedObject<MailboxSliceDecoder>) -> Option<MailboxSlice> {
+    let key = object.key();
+    object.decoded.unwrap_or_else(|error| {
+        tracing::warn!("EndpointSlice {key} of a mailbox is ignored: {error}");
+        None
+    })
+}

@@ -1,0 +1,65 @@
+//! The Kubernetes objects that the controller reads and writes, and their conversion from and to the types of the rules.
+
+mod cluster_peer;
+mod conditions;
+mod exported_service;
+mod namespace;
+mod publisher_lease;
+mod range;
+mod secret;
+mod service;
+mod service_export;
+mod service_import;
+mod slice;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+pub use self::{
+    cluster_peer::{
+        ClusterPeerSpec, ClusterPeerStatus, PeerCondition, PeerDecoder, PeerObject,
+        SecretReference,
+    },
+    exported_service::{
+        Exported, ExportedServiceDecoder, ExportedServiceSpec, exported_name,
+        exported_service,
+    },
+    namespace::NamespaceDecoder,
+    publisher_lease::{PublisherLease, PublisherLeaseDecoder, publisher_lease},
+    range::RangeDecoder,
+    secret::{SecretDecoder, SecretObject},
+    service::ServiceDecoder,
+    service_export::{ExportDecoder, ExportObject, export_status},
+    service_import::{ImportDecoder, ImportObject, import, import_status},
+    slice::{
+        ImportedSliceDecoder, LocalSlice, LocalSliceDecoder, MailboxSlice, MailboxSliceDecoder,
+        imported_slice, mailbox_slice, mailbox_slice_name,
+    },
+};
+
+/// The API group of KEP-1645 and its versions, the preferred one first. They have one schema.
+pub const MCS_GROUP: &str = "multicluster.x-k8s.io";
+/// See [`MCS_GROUP`].
+pub const MCS_VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
+/// The version of the controller's own resources.
+pub const OWN_VERSION: &str = "v1alpha1";
+
+/// Who applies the objects.
+pub const FIELD_MANAGER: &str = crate::clusterset::well_known::CONTROLLER;
+
+type Map = BTreeMap<Arc<str>, Arc<str>>;
+
+fn map(strings: Option<BTreeMap<String, String>>) -> Map {
+    let strings = strings.unwrap_or_default();
+    strings.into_iter().map(|(key, value)| (key.into(), value.into())).collect()
+}
+
+/// Decodes twice if it fails: only errors need the path of the field.
+fn typed<T: DeserializeOwned>(object: &Value) -> Result<T, String> {
+    T::deserialize(object).or_else(|_| {
+        serde_path_to_error::deserialize(object)
+            .map_err(|error: serde_path_to_error::Error<serde_json::Error>| error.to_string())
+    })
+}

@@ -1,0 +1,205 @@
+//! `ClusterPeer`: another cluster of the clusterset, as the operator of this one describes it.
+
+use std::time::Duration;
+
+use ipnet::IpNet;
+use mcs_kube::{Decoder, ObjectKey};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::typed;
+use crate::clusterset::{ClusterId, NamespaceRules};
+
+/// `spec` of a ClusterPeer. `deploy/helm/mcs-controller/crds` has its schema.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterPeerSpec {
+    /// The id of the cluster: the value of its ClusterProperty cluster.clusterset.k8s.io.
+    pub cluster_id: String,
+    /// The Secret with the kubeconfig of the API server that has the mailbox.
+    pub kubeconfig_secret_ref: SecretReference,
+    /// The namespace in which the cluster publishes what it exports.
+    #[serde(default = "default_mailbox")]
+    pub mailbox: String,
+    /// The namespaces that are imported from it.
+    #[serde(default)]
+    pub namespaces: NamespacePatterns,
+    /// The addresses of its pods. Endpoints outside are refused. Empty means any.
+    #[serde(default, rename = "podCIDRs", skip_serializing_if = "Vec::is_empty")]
+    pub pod_cidrs: Vec<String>,
+    /// After how long without a sign of life the peer counts as stale, such as `40s`. Its endpoints stay.
+    #[serde(default = "default_stale_after")]
+    pub stale_after: String,
+}
+
+/// Names of namespaces. A `*` at the end stands for any rest.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct NamespacePatterns {
+    /// Only these; empty means all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow: Vec<String>,
+    /// None of these.
+    #[serde(default = "default_deny")]
+    pub deny: Vec<String>,
+}
+
+impl Default for NamespacePatterns {
+    fn default() -> Self {
+        Self { allow: Vec::new(), deny: default_deny() }
+    }
+}
+
+/// A key of a Secret.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SecretReference {
+    /// The controller's own namespace, if given at all: the controller has no rights elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// `metadata.name`.
+    pub name: String,
+    /// The key of the kubeconfig.
+    #[serde(default = "default_key")]
+    pub key: String,
+}
+
+fn default_mailbox() -> String {
+    "mcs-mailbox".to_owned()
+}
+
+fn default_deny() -> Vec<String> {
+    NamespaceRules::default().deny
+}
+
+fn default_stale_after() -> String {
+    "40s".to_owned()
+}
+
+fn default_key() -> String {
+    "kubeconfig".to_owned()
+}
+
+/// What the controller knows of the peer.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterPeerStatus {
+    /// Connected, Synced, Fresh, IdentityMatches, CIDRsDisjoint.
+    #[serde(default)]
+    pub conditions: Vec<PeerCondition>,
+    /// The number of services that the peer exports to this cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub services: Option<u32>,
+    /// The number of their endpoints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoints: Option<u32>,
+    /// The number of endpoints that this cluster refuses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused_endpoints: Option<u32>,
+    /// When the token of its kubeconfig expires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_expires: Option<String>,
+}
+
+/// A condition of a ClusterPeer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PeerCondition {
+    /// Connected, Synced, Fresh, IdentityMatches or CIDRsDisjoint.
+    #[serde(rename = "type")]
+    pub condition_type: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// A word for programs.
+    pub reason: String,
+    /// What is the case, for people.
+    pub message: String,
+    /// When `status` last changed.
+    pub last_transition_time: String,
+}
+
+/// A ClusterPeer as the controller uses it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PeerObject {
+    /// Its id.
+    pub cluster: ClusterId,
+    /// The Secret with the kubeconfig.
+    pub secret: SecretReference,
+    /// The namespace of the mailbox.
+    pub mailbox: String,
+    /// The namespaces that are imported.
+    pub namespaces: NamespaceRules,
+    /// The ranges of its pods; `None` means any.
+    pub pod_ranges: Option<Vec<IpNet>>,
+    /// After how long it is stale.
+    pub stale_after: Duration,
+    /// `status` as written.
+    pub status: ClusterPeerStatus,
+}
+
+#[derive(Deserialize)]
+struct Fields {
+    spec: ClusterPeerSpec,
+    #[serde(default)]
+    status: ClusterPeerStatus,
+}
+
+/// Decodes ClusterPeers.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PeerDecoder;
+
+impl Decoder for PeerDecoder {
+    type Value = PeerObject;
+
+    fn decode(_: ObjectKey, object: &Value) -> Result<PeerObject, String> {
+        let Fields { spec, status } = typed(object)?;
+        let range = |text: &String| {
+            text.parse::<IpNet>().map_err(|_| format!("spec.podCIDRs: {text:?} is no range"))
+        };
+        let ranges = spec.pod_cidrs.iter().map(range).collect::<Result<Vec<_>, _>>()?;
+        Ok(PeerObject {
+            cluster: spec.cluster_id.parse().map_err(|error| format!("spec.clusterId: {error}"))?,
+            secret: spec.kubeconfig_secret_ref,
+            mailbox: spec.mailbox,
+            namespaces: NamespaceRules { allow: spec.namespaces.allow, deny: spec.namespaces.deny },
+            pod_ranges: (!ranges.is_empty()).then_some(ranges),
+            stale_after: duration(&spec.stale_after).ok_or_else(|| {
+                format!("spec.staleAfter: {:?} is no duration such as 40s or 5m", spec.stale_after)
+            })?,
+            status,
+        })
+    }
+}
+
+/// Reads a duration such as `1m30s`.
+fn duration(text: &str) -> Option<Duration> {
+    let mut seconds: u64 = 0;
+    let mut number = String::new();
+    for c in text.chars() {
+        let unit = match c {
+            '0'..='9' => {
+                number.push(c);
+                continue;
+            }
+            's' => 1,
+            'm' => 60,
+            'h' => 3600,
+            _ => return None,
+        };
+        let count: u64 = std::mem::take(&mut number).parse().ok()?;
+        seconds = seconds.checked_add(count.checked_mul(unit)?)?;
+    }
+    (number.is_empty() && !text.is_empty()).then(|| Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read() {
+        for (text, seconds) in
+            [("40s", Some(40)), ("1m30s", Some(90)), ("2h", Some(7200)), ("40", None), ("s", None), ("", None)]
+        {
+            assert_eq!(duration(text), seconds.map(Duration::from_secs), "{text}");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Secrets with the kubeconfigs of peers.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use k8s_openapi::api::core::v1::Secret;
+use mcs_kube::{Decoder, ObjectKey};
+use serde_json::Value;
+
+use super::typed;
+
+/// The texts in a Secret. They are not shown by `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretObject {
+    /// The texts by key. What is no text is left out.
+    pub texts: BTreeMap<String, Arc<str>>,
+}
+
+impl fmt::Debug for SecretObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretObject")
+    }
+}
+
+/// Decodes Secrets.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SecretDecoder;
+
+impl Decoder for SecretDecoder {
+    type Value = SecretObject;
+
+    fn decode(_: ObjectKey, object: &Value) -> Result<Self::Value, String> {
+        let secret: Secret = typed(object)?;
+        let data = secret.data.unwrap_or_default().into_iter();
+        let texts = data.filter_map(|(key, bytes)| Some((key, String::from_utf8(bytes.0).ok()?.into())));
+        Ok(SecretObject { texts: texts.collect() })
+    }
+}

@@ -1,0 +1,93 @@
+//! Services of this cluster.
+
+use k8s_openapi::api::core::v1::{Service, ServicePort as PortObject, ServiceSpec as SpecObject};
+use mcs_kube::{Decoder, ObjectKey};
+use serde_json::Value;
+
+use super::typed;
+use crate::clusterset::{
+    ExportSource, InternalTrafficPolicy, IpFamily, Protocol, ServicePort, ServiceSpec, ServiceType,
+    SessionAffinity,
+};
+
+/// Decodes a Service to what an export of it would name. Exported labels and annotations are those of the
+/// ServiceExport, so they are absent here.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ServiceDecoder;
+
+impl Decoder for ServiceDecoder {
+    type Value = ExportSource;
+
+    fn decode(_: ObjectKey, object: &Value) -> Result<ExportSource, String> {
+        let service: Service = typed(object)?;
+        Ok(source(service.spec.unwrap_or_default()))
+    }
+}
+
+fn source(spec: SpecObject) -> ExportSource {
+    if spec.type_.as_deref() == Some("ExternalName") {
+        return ExportSource::ExternalName;
+    }
+    let is_headless = spec.cluster_ip.as_deref() == Some("None");
+    let families = spec.ip_families.unwrap_or_default();
+    ExportSource::Service(ServiceSpec {
+        service_type: if is_headless { ServiceType::Headless } else { ServiceType::ClusterSetIp },
+        ports: spec.ports.unwrap_or_default().into_iter().filter_map(port).collect(),
+        ip_families: families.iter().filter_map(|family| ip_family(family)).collect(),
+        session_affinity: session_affinity(
+            spec.session_affinity.as_deref(),
+            spec.session_affinity_config
+                .and_then(|config| config.client_ip)
+                .and_then(|client_ip| client_ip.timeout_seconds),
+        ),
+        internal_traffic_policy: internal_traffic_policy(spec.internal_traffic_policy.as_deref()),
+        traffic_distribution: spec.traffic_distribution.map(Into::into),
+        labels: super::Map::new(),
+        annotations: super::Map::new(),
+    })
+}
+
+fn port(port: PortObject) -> Option<ServicePort> {
+    Some(ServicePort {
+        name: port.name.unwrap_or_default().into(),
+        protocol: protocol(port.protocol.as_deref())?,
+        port: u16::try_from(port.port).ok()?,
+        app_protocol: port.app_protocol.map(Into::into),
+    })
+}
+
+pub(super) fn protocol(name: Option<&str>) -> Option<Protocol> {
+    match name {
+        None | Some("" | "TCP") => Some(Protocol::Tcp),
+        Some("UDP") => Some(Protocol::Udp),
+        Some("SCTP") => Some(Protocol::Sctp),
+        Some(_) => None,
+    }
+}
+
+pub(super) fn ip_family(name: &str) -> Option<IpFamily> {
+    match name {
+        "IPv4" => Some(IpFamily::V4),
+        "IPv6" => Some(IpFamily::V6),
+        _ => None,
+    }
+}
+
+pub(super) fn session_affinity(
+    name: Option<&str>,
+    timeout_seconds: Option<i32>,
+) -> SessionAffinity {
+    match name {
+        Some("ClientIP") => SessionAffinity::ClientIp {
+            timeout_seconds: timeout_seconds.unwrap_or(SessionAffinity::DEFAULT_TIMEOUT_SECONDS),
+        },
+        _ => SessionAffinity::None,
+    }
+}
+
+pub(super) fn internal_traffic_policy(name: Option<&str>) -> InternalTrafficPolicy {
+    match name {
+        Some("Local") => InternalTrafficPolicy::Local,
+        _ => InternalTrafficPolicy::Cluster,
+    }
+}

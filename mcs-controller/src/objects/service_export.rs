@@ -1,0 +1,98 @@
+//! ServiceExports of this cluster (KEP-1645).
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp as Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1;
+use mcs_kube::{Decoder, ObjectKey};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{MCS_GROUP, Map, conditions, map, typed};
+use crate::clusterset::{Audience, Condition, ServiceName, Timestamp, well_known};
+
+/// A ServiceExport.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ExportObject {
+    /// `metadata.creationTimestamp`.
+    pub created: Timestamp,
+    /// `spec.exportedLabels`.
+    pub labels: Map,
+    /// `spec.exportedAnnotations`.
+    pub annotations: Map,
+    /// The clusters that it is for.
+    pub audience: Audience,
+    /// `status.conditions`, with their times.
+    pub conditions: Vec<v1::Condition>,
+}
+
+#[derive(Deserialize)]
+struct Fields {
+    metadata: v1::ObjectMeta,
+    #[serde(default)]
+    spec: SpecFields,
+    #[serde(default)]
+    status: StatusFields,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SpecFields {
+    exported_labels: Option<BTreeMap<String, String>>,
+    exported_annotations: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Default, Deserialize)]
+struct StatusFields {
+    conditions: Option<Vec<v1::Condition>>,
+}
+
+/// Decodes ServiceExports.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ExportDecoder;
+
+impl Decoder for ExportDecoder {
+    type Value = ExportObject;
+
+    fn decode(_: ObjectKey, object: &Value) -> Result<ExportObject, String> {
+        let Fields { metadata, spec, status } = typed(object)?;
+        let created = metadata.creation_timestamp.map_or(0, |time| time.0.as_second());
+        let annotations = metadata.annotations.unwrap_or_default();
+        Ok(ExportObject {
+            created: Timestamp(created),
+            labels: map(spec.exported_labels),
+            annotations: map(spec.exported_annotations),
+            audience: audience(annotations.get(well_known::AUDIENCE)),
+            conditions: status.conditions.unwrap_or_default(),
+        })
+    }
+}
+
+impl ExportObject {
+    /// The conditions of the API's types.
+    pub fn known_conditions(&self) -> Vec<Condition> {
+        conditions::decode(&self.conditions)
+    }
+}
+
+/// A name that cannot be a cluster's is nobody's.
+fn audience(annotation: Option<&String>) -> Audience {
+    let Some(list) = annotation else { return Audience::All };
+    Audience::Only(list.split(',').filter_map(|id| id.trim().parse().ok()).collect())
+}
+
+/// `status` as the controller applies it.
+pub fn export_status(
+    version: &str,
+    name: &ServiceName,
+    wanted: &[Condition],
+    former: &[v1::Condition],
+    now: Time,
+) -> Value {
+    json!({
+        "apiVersion": format!("{MCS_GROUP}/{version}"),
+        "kind": "ServiceExport",
+        "metadata": {"namespace": name.namespace(), "name": name.name()},
+        "status": {"conditions": conditions::encode(wanted, former, now)},
+    })
+}

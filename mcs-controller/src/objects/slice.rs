@@ -1,0 +1,377 @@
+//! EndpointSlices: those of exported Services, their copies in a mailbox, and the imported ones.
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+
+use k8s_openapi::{api::discovery::v1, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use mcs_kube::{Decoder, ObjectKey};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    service::{ip_family, protocol},
+    typed,
+};
+use crate::clusterset::{
+    ClusterId, Endpoint, EndpointConditions, ImportedSlice, IpFamily, ServiceName, SlicePort,
+    SourceSlice, well_known,
+};
+
+/// On a slice of this cluster: its Service.
+const SERVICE: &str = "kubernetes.io/service-name";
+/// The longest name of an object.
+const LONGEST_NAME: usize = 253;
+/// On an imported slice: endpoints have hints with their own zones. Endpoints without a zone do not show it.
+const ZONE_HINTS: &str = "clusterset.mcs-agent.io/zone-hints";
+
+/// A slice of this cluster, and the Service that it belongs to.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LocalSlice {
+    /// `metadata.name` of the Service.
+    pub service: Arc<str>,
+    /// The slice.
+    pub slice: Arc<SourceSlice>,
+}
+
+/// A copy of a slice in a mailbox.
+#[derive(Clone, PartialEq, Debug)]
+pub struct MailboxSlice {
+    /// The exported service that it belongs to.
+    pub service: ServiceName,
+    /// The slice as it is in its source cluster.
+    pub slice: Arc<SourceSlice>,
+}
+
+/// Decodes the slices of this cluster's Services. `None`: it has no Service, or names instead of addresses.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LocalSliceDecoder;
+
+impl Decoder for LocalSliceDecoder {
+    type Value = Option<LocalSlice>;
+
+    fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
+        let slice: v1::EndpointSlice = typed(object)?;
+        let Some(service) = label(&slice.metadata, SERVICE) else { return Ok(None) };
+        let generation = slice.metadata.generation.unwrap_or_default();
+        let slice = source_slice(slice, key.name, generation);
+        Ok(slice.map(|slice| LocalSlice { service: service.into(), slice: Arc::new(slice) }))
+    }
+}
+
+/// Decodes the copies in a mailbox. `None`: it is none.
+#[derive(Clone, PartialEq, Debug)]
+pub struct MailboxSliceDecoder;
+
+impl Decoder for MailboxSliceDecoder {
+    type Value = Option<MailboxSlice>;
+
+    fn decode(_: ObjectKey, object: &Value) -> Result<Self::Value, String> {
+        let slice: v1::EndpointSlice = typed(object)?;
+        let (Some(namespace), Some(service), Some(name)) = (
+            label(&slice.metadata, well_known::MAILBOX_NAMESPACE),
+            label(&slice.metadata, well_known::MAILBOX_SERVICE),
+            annotation(&slice.metadata, well_known::SOURCE_SLICE),
+        ) else {
+            return Ok(None);
+        };
+        let service = ServiceName::new(&namespace, &service).map_err(|error| error.to_string())?;
+        let generation = source_generation(&slice.metadata);
+        let slice = source_slice(slice, name.into(), generation);
+        Ok(slice.map(|slice| MailboxSlice { service, slice: Arc::new(slice) }))
+    }
+}
+
+/// Decodes the slices that this controller imported. `None`: it is none.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ImportedSliceDecoder;
+
+impl Decoder for ImportedSliceDecoder {
+    type Value = Option<ImportedSlice>;
+
+    fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
+        let slice: v1::EndpointSlice = typed(object)?;
+        let metadata = &slice.metadata;
+        let (Some(service), Some(cluster)) = (
+            label(metadata, well_known::SERVICE_NAME),
+            label(metadata, well_known::SOURCE_CLUSTER).and_then(|id| id.parse().ok()),
+        ) else {
+            return Ok(None);
+        };
+        let service =
+            ServiceName::new(&key.namespace, &service).map_err(|error| error.to_string())?;
+        let cluster: ClusterId = cluster;
+        let source_name = annotation(metadata, well_known::SOURCE_SLICE).unwrap_or_default();
+        let has_zone_hints = annotation(metadata, ZONE_HINTS).is_some();
+        let generation = source_generation(metadata);
+        let Some(slice) = source_slice(slice, source_name.into(), generation) else {
+            return Ok(None);
+        };
+        Ok(Some(ImportedSlice {
+            service,
+            name: key.name,
+            cluster,
+            source_name: slice.name,
+            source_generation: slice.generation,
+            family: slice.family,
+            ports: slice.ports,
+            endpoints: slice.endpoints,
+            has_zone_hints,
+            trigger_time: slice.trigger_time,
+        }))
+    }
+}
+
+fn label(metadata: &ObjectMeta, name: &str) -> Option<String> {
+    metadata.labels.as_ref()?.get(name).filter(|value| !value.is_empty()).cloned()
+}
+
+fn annotation(metadata: &ObjectMeta, name: &str) -> Option<String> {
+    metadata.annotations.as_ref()?.get(name).cloned()
+}
+
+fn source_generation(metadata: &ObjectMeta) -> i64 {
+    let text = annotation(metadata, well_known::SOURCE_GENERATION);
+    text.and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+fn source_slice(slice: v1::EndpointSlice, name: Arc<str>, generation: i64) -> Option<SourceSlice> {
+    Some(SourceSlice {
+        name,
+        generation,
+        family: ip_family(&slice.address_type)?,
+        ports: slice.ports.unwrap_or_default().into_iter().filter_map(port).collect(),
+        endpoints: slice.endpoints.unwrap_or_default().into_iter().filter_map(endpoint).collect(),
+        trigger_time: annotation(&slice.metadata, well_known::TRIGGER_TIME).map(Into::into),
+    })
+}
+
+fn port(port: v1::EndpointPort) -> Option<SlicePort> {
+    Some(SlicePort {
+        name: port.name.unwrap_or_default().into(),
+        protocol: protocol(port.protocol.as_deref())?,
+        port: port.port.map(u16::try_from).transpose().ok()?,
+        app_protocol: port.app_protocol.map(Into::into),
+    })
+}
+
+fn endpoint(endpoint: v1::Endpoint) -> Option<Endpoint> {
+    let conditions = endpoint.conditions.unwrap_or_default();
+    Some(Endpoint {
+        address: endpoint.addresses.first()?.parse::<IpAddr>().ok()?,
+        conditions: EndpointConditions {
+            ready: conditions.ready,
+            serving: conditions.serving,
+            terminating: conditions.terminating,
+        },
+        hostname: endpoint.hostname.map(Into::into),
+        zone: endpoint.zone.map(Into::into),
+        node: endpoint.node_name.map(Into::into),
+    })
+}
+
+/// The name of the copy of a slice in a mailbox, which holds the slices of all namespaces.
+pub fn mailbox_slice_name(namespace: &str, slice: &str) -> String {
+    // A namespace has no dot, so two slices never share a name.
+    let name = format!("{namespace}.{slice}");
+    if name.len() <= LONGEST_NAME {
+        return name;
+    }
+    let hash = Sha256::digest(name.as_bytes());
+    let digits: String = hash.iter().take(20).map(|byte| format!("{byte:02x}")).collect();
+    format!("{namespace}.{digits}")
+}
+
+/// The copy of a slice in a mailbox, as the controller applies it. It lacks the standard label of a Service's
+/// slices: CoreDNS and kube-proxy of the cluster with the mailbox do not use it.
+pub fn mailbox_slice(mailbox: &str, service: &ServiceName, slice: &SourceSlice) -> Value {
+    let labels = json!({
+        well_known::MAILBOX_NAMESPACE: service.namespace(),
+        well_known::MAILBOX_SERVICE: service.name(),
+        well_known::SLICE_MANAGED_BY: well_known::CONTROLLER,
+        well_known::HEADLESS: "",
+    });
+    let metadata = json!({
+        "namespace": mailbox,
+        "name": mailbox_slice_name(service.namespace(), &slice.name),
+        "labels": labels,
+        "annotations": annotations(&slice.name, slice.generation, slice.trigger_time.as_deref()),
+    });
+    object(metadata, slice.family, &slice.ports, &slice.endpoints, false)
+}
+
+/// An imported slice, as the controller applies it.
+pub fn imported_slice(slice: &ImportedSlice) -> Value {
+    let labels = json!({
+        well_known::SERVICE_NAME: slice.service.name(),
+        well_known::SOURCE_CLUSTER: slice.cluster,
+        well_known::SLICE_MANAGED_BY: well_known::CONTROLLER,
+        well_known::HEADLESS: "",
+    });
+    let trigger_time = slice.trigger_time.as_deref();
+    let mut annotations = annotations(&slice.source_name, slice.source_generation, trigger_time);
+    if slice.has_zone_hints {
+        annotations.insert(ZONE_HINTS, "true".to_owned());
+    }
+    let metadata = json!({
+        "namespace": slice.service.namespace(),
+        "name": slice.name,
+        "labels": labels,
+        "annotations": annotations,
+    });
+    object(metadata, slice.family, &slice.ports, &slice.endpoints, slice.has_zone_hints)
+}
+
+fn annotations(
+    source: &str,
+    generation: i64,
+    trigger_time: Option<&str>,
+) -> BTreeMap<&'static str, String> {
+    let mut annotations = BTreeMap::from([
+        (well_known::SOURCE_SLICE, source.to_owned()),
+        (well_known::SOURCE_GENERATION, generation.to_string()),
+    ]);
+    if let Some(time) = trigger_time {
+        annotations.insert(well_known::TRIGGER_TIME, time.to_owned());
+    }
+    annotations
+}
+
+fn object(
+    metadata: Value,
+    family: IpFamily,
+    ports: &[SlicePort],
+    endpoints: &[Endpoint],
+    has_zone_hints: bool,
+) -> Value {
+    let ports: Vec<_> = ports.iter().map(port_object).collect();
+    let endpoints: Vec<_> =
+        endpoints.iter().map(|endpoint| endpoint_object(endpoint, has_zone_hints)).collect();
+    json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": metadata,
+        "addressType": family,
+        "ports": ports,
+        "endpoints": endpoints,
+    })
+}
+
+fn port_object(port: &SlicePort) -> Value {
+    let mut object = json!({"name": port.name, "protocol": port.protocol});
+    if let Some(number) = port.port {
+        object["port"] = json!(number);
+    }
+    if let Some(protocol) = &port.app_protocol {
+        object["appProtocol"] = json!(protocol);
+    }
+    object
+}
+
+fn endpoint_object(endpoint: &Endpoint, has_zone_hints: bool) -> Value {
+    let EndpointConditions { ready, serving, terminating } = endpoint.conditions;
+    let conditions = [("ready", ready), ("serving", serving), ("terminating", terminating)];
+    let conditions: BTreeMap<_, _> =
+        conditions.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+    let mut object = json!({"addresses": [endpoint.address], "conditions": conditions});
+    let texts =
+        [("hostname", &endpoint.hostname), ("zone", &endpoint.zone), ("nodeName", &endpoint.node)];
+    for (name, text) in texts {
+        if let Some(text) = text {
+            object[name] = json!(text);
+        }
+    }
+    if let Some(zone) = endpoint.zone.as_ref().filter(|_| has_zone_hints) {
+        object["hints"] = json!({"forZones": [{"name": zone}]});
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slice() -> SourceSlice {
+        SourceSlice {
+            name: "web-x".into(),
+            generation: 7,
+            family: IpFamily::V4,
+            ports: vec![
+                SlicePort {
+                    name: "http".into(),
+                    protocol: crate::clusterset::Protocol::Tcp,
+                    port: Some(8080),
+                    app_protocol: Some("kubernetes.io/h2c".into()),
+                },
+                SlicePort {
+                    name: "".into(),
+                    protocol: crate::clusterset::Protocol::Sctp,
+                    port: None,
+                    app_protocol: None,
+                },
+            ],
+            endpoints: vec![
+                Endpoint {
+                    address: "10.1.0.1".parse().unwrap(),
+                    conditions: EndpointConditions {
+                        ready: Some(false),
+                        serving: Some(true),
+                        terminating: None,
+                    },
+                    hostname: Some("web-0".into()),
+                    zone: Some("a".into()),
+                    node: Some("n1".into()),
+                },
+                Endpoint {
+                    address: "10.1.0.2".parse().unwrap(),
+                    conditions: EndpointConditions::default(),
+                    hostname: None,
+                    zone: None,
+                    node: None,
+                },
+            ],
+            trigger_time: Some("2026-01-02T03:04:05Z".into()),
+        }
+    }
+
+    #[test]
+    fn a_copy_in_a_mailbox_is_read_as_the_slice_that_it_is_of() {
+        let service = ServiceName::new("shop", "web").unwrap();
+        let object = mailbox_slice("mcs-mailbox", &service, &slice());
+        assert!(object["metadata"]["labels"].get(SERVICE).is_none());
+        let key = ObjectKey::new("mcs-mailbox", "shop.web-x");
+        let read = MailboxSliceDecoder::decode(key, &object).unwrap();
+        assert_eq!(read, Some(MailboxSlice { service, slice: Arc::new(slice()) }));
+    }
+
+    #[test]
+    fn an_imported_slice_is_read_as_it_was_written() {
+        for has_zone_hints in [false, true] {
+            let SourceSlice { name, generation, family, ports, endpoints, trigger_time } = slice();
+            let slice = ImportedSlice {
+                service: ServiceName::new("shop", "web").unwrap(),
+                name: "web-east-0".into(),
+                cluster: "east".parse().unwrap(),
+                source_name: name,
+                source_generation: generation,
+                family,
+                ports,
+                endpoints,
+                has_zone_hints,
+                trigger_time,
+            };
+            let object = imported_slice(&slice);
+            let zone = &object["endpoints"][0]["hints"]["forZones"][0]["name"];
+            assert_eq!(zone.as_str(), has_zone_hints.then_some("a"));
+            let key = ObjectKey::new("shop", "web-east-0");
+            let read = ImportedSliceDecoder::decode(key, &object).unwrap().unwrap();
+            assert_eq!(read.fingerprint(), slice.fingerprint());
+            assert_eq!(read, slice);
+        }
+    }
+
+    #[test]
+    fn names_in_a_mailbox_are_short_enough() {
+        assert_eq!(mailbox_slice_name("shop", "web-x"), "shop.web-x");
+        let long = mailbox_slice_name("shop", &"x".repeat(253));
+        assert!(long.len() <= LONGEST_NAME && long.starts_with("shop."), "{long}");
+    }
+}

@@ -1,0 +1,117 @@
+//! The connections to mailboxes: watches that run until they are dropped.
+
+use std::sync::Arc;
+
+use mcs_kube::{ApiAccess, Decoder, KubeconfigContent, ResourceEvent, ResourceWatch, WatchTarget};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinHandle,
+};
+
+use super::PeerName;
+use crate::{
+    controller::{MailboxId, Update},
+    mailbox::{MailboxEvent, lease_target, services_target, slices_target},
+};
+
+/// Watches a mailbox. They end when this is dropped.
+#[derive(Debug)]
+pub struct Connection {
+    task: JoinHandle<()>,
+    /// The kubeconfig, if it comes from a Secret.
+    content: Option<watch::Sender<Arc<str>>>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Connection {
+    /// Watches a mailbox of the API server of `access`.
+    pub fn with_access(
+        access: Arc<ApiAccess>,
+        mailbox: String,
+        id: MailboxId,
+        updates: mpsc::Sender<Update>,
+    ) -> Self {
+        let task =
+            tokio::spawn(async move { watch_mailbox(&access, &mailbox, &id, &updates).await });
+        Self { task, content: None }
+    }
+
+    /// Watches a peer's mailbox with a kubeconfig that can be replaced.
+    pub fn with_kubeconfig(
+        kubeconfig: Arc<str>,
+        secret: String,
+        mailbox: String,
+        (peer, number): (PeerName, u64),
+        updates: mpsc::Sender<Update>,
+    ) -> Self {
+        let (sender, content) = watch::channel(kubeconfig);
+        let task = tokio::spawn(async move {
+            let mut changes = content.clone();
+            loop {
+                changes.mark_unchanged();
+                let content = KubeconfigContent {
+                    name: format!("Secret {secret}"),
+                    content: content.clone(),
+                };
+                let (access, problem) = match ApiAccess::from_content(content).await {
+                    Ok((access, _)) => (Some(access), None),
+                    Err(error) => (None, Some(format!("{:#}", anyhow::Error::new(error)))),
+                };
+                let _ = updates.send(Update::Access(Arc::clone(&peer), number, problem)).await;
+                if let Some(access) = access {
+                    let id = MailboxId::Peer(Arc::clone(&peer), number);
+                    watch_mailbox(&access, &mailbox, &id, &updates).await;
+                    return;
+                }
+                if changes.changed().await.is_err() {
+                    return;
+                }
+            }
+        });
+        Self { task, content: Some(sender) }
+    }
+
+    /// Uses this kubeconfig from now on. False if the connection uses none.
+    pub fn replace(&self, kubeconfig: &Arc<str>) -> bool {
+        self.content.as_ref().is_some_and(|content| {
+            content.send_if_modified(|current| {
+                let differs = current != kubeconfig;
+                if differs {
+                    current.clone_from(kubeconfig);
+                }
+                differs
+            });
+            true
+        })
+    }
+}
+
+/// Sends what happens in a mailbox, until the receiver is dropped.
+async fn watch_mailbox(
+    access: &ApiAccess,
+    mailbox: &str,
+    id: &MailboxId,
+    updates: &mpsc::Sender<Update>,
+) {
+    tokio::join!(
+        watch_one(access, services_target(mailbox), id, updates, MailboxEvent::Services),
+        watch_one(access, slices_target(mailbox), id, updates, MailboxEvent::Slices),
+        watch_one(access, lease_target(mailbox), id, updates, MailboxEvent::Lease),
+    );
+}
+
+async fn watch_one<D: Decoder>(
+    access: &ApiAccess,
+    target: WatchTarget,
+    id: &MailboxId,
+    updates: &mpsc::Sender<Update>,
+    event: fn(ResourceEvent<D>) -> MailboxEvent,
+) {
+    let update = |one| Update::Mailbox(id.clone(), event(one));
+    ResourceWatch::new(access, target, updates.clone(), update).run().await;
+}

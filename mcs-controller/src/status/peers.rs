@@ -1,0 +1,211 @@
+//! The status of a ClusterPeer.
+
+use std::time::Instant;
+
+use ipnet::IpNet;
+use jiff::Timestamp;
+use serde_json::json;
+
+use crate::{
+    apply::{Action, Request},
+    clusterset::{ClusterId, well_known},
+    mailbox::MailboxProblem,
+    objects::{ClusterPeerStatus, OWN_VERSION, PeerCondition},
+    peers::{Peer, PeerName, Peers},
+};
+
+/// The status of every peer as it should be, without times.
+pub fn peer_statuses(
+    peers: &Peers,
+    own: &ClusterId,
+    now: Instant,
+) -> Vec<(PeerName, ClusterPeerStatus)> {
+    let all = peers.all();
+    all.iter().map(|(name, peer)| (name.clone(), status(name, peer, peers, own, now))).collect()
+}
+
+fn status(
+    name: &PeerName,
+    peer: &Peer,
+    peers: &Peers,
+    own: &ClusterId,
+    now: Instant,
+) -> ClusterPeerStatus {
+    let believed = peer.view.believed();
+    let endpoints: usize =
+        believed.values().flat_map(|one| &one.slices).map(|slice| slice.endpoints.len()).sum();
+    let count = |number: usize| Some(u32::try_from(number).unwrap_or(u32::MAX));
+    ClusterPeerStatus {
+        conditions: vec![
+            connected(peer),
+            synced(peer),
+            fresh(peer, now),
+            identity(peer, own),
+            disjoint(name, peer, peers),
+        ],
+        services: count(believed.len()),
+        endpoints: count(endpoints),
+        refused_endpoints: None,
+        token_expires: None,
+    }
+}
+
+fn condition(
+    condition_type: &str,
+    holds: Option<bool>,
+    reason: &str,
+    message: String,
+) -> PeerCondition {
+    let status = match holds {
+        Some(true) => "True",
+        Some(false) => "False",
+        None => "Unknown",
+    };
+    PeerCondition {
+        condition_type: condition_type.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        last_transition_time: String::new(),
+    }
+}
+
+fn connected(peer: &Peer) -> PeerCondition {
+    let kind = "Connected";
+    if let Some(problem) = &peer.access_problem {
+        return condition(kind, Some(false), "NoCredentials", problem.clone());
+    }
+    match peer.view.unreadable() {
+        Some(problem) => condition(kind, Some(false), "Unreadable", problem.to_string()),
+        None if peer.view.is_listed() => {
+            condition(kind, Some(true), "Connected", "the mailbox can be read".to_owned())
+        }
+        None => condition(kind, None, "Pending", "the mailbox is being read".to_owned()),
+    }
+}
+
+fn synced(peer: &Peer) -> PeerCondition {
+    let kind = "Synced";
+    match peer.view.doubt() {
+        None => {
+            let message = "everything that the cluster exports was read".to_owned();
+            condition(kind, Some(true), "Synced", message)
+        }
+        Some(problem) => {
+            let reason = match problem {
+                MailboxProblem::Unreadable { .. } => "Unreadable",
+                MailboxProblem::NoPublisher => "NoPublisher",
+                MailboxProblem::OtherCluster(_) => "OtherCluster",
+                MailboxProblem::Incomplete => "Incomplete",
+                MailboxProblem::Count { .. } => "CountDiffers",
+            };
+            let message = format!("{problem}. What was imported stays");
+            condition(kind, Some(false), reason, message)
+        }
+    }
+}
+
+fn fresh(peer: &Peer, now: Instant) -> PeerCondition {
+    let kind = "Fresh";
+    let silence = now.saturating_duration_since(peer.last_beat);
+    let limit = peer.object.stale_after;
+    if silence > limit {
+        let message = format!(
+            "the publisher has given no sign of life for more than {} s. Its endpoints stay",
+            limit.as_secs()
+        );
+        return condition(kind, Some(false), "Stale", message);
+    }
+    if peer.view.lease().is_none() {
+        let message = "no sign of life of the publisher yet".to_owned();
+        return condition(kind, None, "Pending", message);
+    }
+    condition(kind, Some(true), "Fresh", "the publisher renews its Lease".to_owned())
+}
+
+fn identity(peer: &Peer, own: &ClusterId) -> PeerCondition {
+    let kind = "IdentityMatches";
+    let expected = &peer.object.cluster;
+    if expected == own {
+        let message = format!("{own} is this cluster itself: correct spec.clusterId");
+        return condition(kind, Some(false), "OwnId", message);
+    }
+    match (peer.view.identity_problem(), peer.view.lease()) {
+        (Some(problem), _) => {
+            let message =
+                format!("{problem}, and spec.clusterId is {expected}. Nothing of it is used");
+            condition(kind, Some(false), "OtherCluster", message)
+        }
+        (None, Some(_)) => {
+            condition(kind, Some(true), "Matches", format!("the mailbox is that of {expected}"))
+        }
+        (None, None) => {
+            condition(kind, None, "Pending", "the mailbox does not say whose it is".to_owned())
+        }
+    }
+}
+
+fn disjoint(name: &PeerName, peer: &Peer, peers: &Peers) -> PeerCondition {
+    let kind = "CIDRsDisjoint";
+    let ranges = peer.object.pod_ranges.as_deref().unwrap_or_default();
+    let overlap = peers
+        .all()
+        .iter()
+        .filter(|(other, other_peer)| {
+            *other != name && other_peer.object.cluster != peer.object.cluster
+        })
+        .find_map(|(other, other_peer)| {
+            let others = other_peer.object.pod_ranges.as_deref().unwrap_or_default();
+            let range =
+                ranges.iter().find(|range| others.iter().any(|net| overlaps(range, net)))?;
+            Some((other, range))
+        });
+    match overlap {
+        Some((other, range)) => {
+            let message = format!("{range} overlaps with a range of ClusterPeer {other}");
+            condition(kind, Some(false), "Overlap", message)
+        }
+        None if ranges.is_empty() => {
+            let message = "spec.podCIDRs is empty: endpoints can have any address".to_owned();
+            condition(kind, None, "NoRanges", message)
+        }
+        None => {
+            let message = "no other peer has addresses of these ranges".to_owned();
+            condition(kind, Some(true), "Disjoint", message)
+        }
+    }
+}
+
+fn overlaps(one: &IpNet, other: &IpNet) -> bool {
+    one.contains(other) || other.contains(one)
+}
+
+/// The write of a status. `None`: it is as it should be.
+pub fn peer_status_request(
+    name: &str,
+    wanted: &ClusterPeerStatus,
+    actual: &ClusterPeerStatus,
+) -> Option<Request> {
+    let former = |one: &PeerCondition| {
+        actual.conditions.iter().find(|former| former.condition_type == one.condition_type)
+    };
+    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let conditions = wanted.conditions.iter().map(|one| {
+        let same = former(one).filter(|former| former.status == one.status);
+        let last_transition_time =
+            same.map_or_else(|| now.clone(), |same| same.last_transition_time.clone());
+        PeerCondition { last_transition_time, ..one.clone() }
+    });
+    let wanted = ClusterPeerStatus { conditions: conditions.collect(), ..wanted.clone() };
+    if wanted == *actual {
+        return None;
+    }
+    let object = json!({
+        "apiVersion": format!("{}/{OWN_VERSION}", well_known::GROUP),
+        "kind": "ClusterPeer",
+        "metadata": {"name": name},
+        "status": wanted,
+    });
+    let api = (well_known::GROUP, OWN_VERSION, "ClusterPeer", "clusterpeers");
+    Some(Request::new(api, None, name, Action::ApplyStatus(object)))
+}
