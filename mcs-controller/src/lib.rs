@@ -23,5 +23,6 @@ pub mod mailbox;
 pub mod objects;
 pub mod peers;
 pub mod plan;
+pub mod server;
 pub mod status;
 mod telemetry;

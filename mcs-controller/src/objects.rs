@@ -19,12 +19,10 @@ use serde_json::Value;
 
 pub use self::{
     cluster_peer::{
-        ClusterPeerSpec, ClusterPeerStatus, PeerCondition, PeerDecoder, PeerObject,
-        SecretReference,
+        ClusterPeerSpec, ClusterPeerStatus, PeerCondition, PeerDecoder, PeerObject, SecretReference,
     },
     exported_service::{
-        Exported, ExportedServiceDecoder, ExportedServiceSpec, exported_name,
-        exported_service,
+        Exported, ExportedServiceDecoder, ExportedServiceSpec, exported_name, exported_service,
     },
     namespace::NamespaceDecoder,
     publisher_lease::{PublisherLease, PublisherLeaseDecoder, publisher_lease},

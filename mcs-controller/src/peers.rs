@@ -15,9 +15,7 @@ use crate::{
     clusterset::{ClusterId, EndpointRules, ServiceName, SourceRules, well_known},
     exports::{Change, changes},
     mailbox::{MailboxEvent, MailboxView},
-    objects::{
-        OWN_VERSION, PeerDecoder, PeerObject, SecretDecoder, SecretObject, SecretReference,
-    },
+    objects::{OWN_VERSION, PeerDecoder, PeerObject, SecretDecoder, SecretObject, SecretReference},
 };
 
 /// The name of a ClusterPeer.

@@ -1,6 +1,6 @@
 //! `mcs-controller run`: flags and their values.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -10,6 +10,7 @@ use mcs_kube::KubeconfigFile;
 use crate::{
     clusterset::{ClusterId, NamespaceRules},
     controller::{self, Settings},
+    server::{self, Published},
     telemetry::{self, LogFilter, LogFormat},
 };
 
@@ -82,6 +83,16 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_POD_NAME", value_name = "NAME")]
     replica: Option<String>,
 
+    /// Serve /livez and /readyz here, or `off`. Each address serves all paths
+    #[arg(long, env = "MCS_HEALTH_ADDRESS", value_name = "IP:PORT", default_value = "127.0.0.1:16460",
+        value_parser = Listen::parse)]
+    health_address: Listen,
+
+    /// Serve /metrics here, or `off`
+    #[arg(long, env = "MCS_METRICS_ADDRESS", value_name = "IP:PORT", default_value = "127.0.0.1:16461",
+        value_parser = Listen::parse)]
+    metrics_address: Listen,
+
     /// How to log, on standard error
     #[arg(long, env = "MCS_LOG_FORMAT", value_name = "FORMAT", default_value = "human")]
     log_format: LogFormat,
@@ -92,14 +103,31 @@ pub struct RunArgs {
     log: LogFilter,
 }
 
+/// An address to listen on, or none.
+#[derive(Clone, Copy, Debug)]
+struct Listen(Option<SocketAddr>);
+
+impl Listen {
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        if text == "off" {
+            return Ok(Self(None));
+        }
+        let address = text.parse().context("write it as 127.0.0.1:16460, [::]:16460 or off")?;
+        Ok(Self(Some(address)))
+    }
+}
+
 pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     telemetry::init(args.log_format, &args.log);
+    let published = Arc::new(Published::new()?);
+    published.beat();
+    server::start(args.health_address.0, args.metrics_address.0, &published)?;
     let settings = args.into_settings()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    let result = runtime.block_on(controller::run(settings));
+    let result = runtime.block_on(controller::run(settings, published));
     // A name lookup that still runs would delay the exit.
     runtime.shutdown_background();
     result.map(|()| ExitCode::SUCCESS)

@@ -67,6 +67,11 @@ impl Queue {
         }
     }
 
+    /// The number of services that wait.
+    pub(super) fn waiting(&self) -> i64 {
+        i64::try_from(self.waiting.len()).unwrap_or(i64::MAX)
+    }
+
     /// The number of services whose writes are under way.
     pub(super) fn busy(&self) -> usize {
         self.busy.len()

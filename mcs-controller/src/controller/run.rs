@@ -14,7 +14,7 @@ use mcs_kube::{ApiAccess, Decoder, ResourceEvent, ResourceWatch, WatchTarget};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{mpsc, watch},
-    time::{MissedTickBehavior, interval},
+    time::{MissedTickBehavior, interval, timeout},
 };
 
 use super::{MailboxId, Settings, Update, state::State};
@@ -25,6 +25,7 @@ use crate::{
     leases::{Election, PublisherTerm},
     peers::{PeerName, connection::Connection, peers_target, secrets_target},
     plan::Write,
+    server::Published,
     status::{peer_status_request, peer_statuses},
 };
 
@@ -59,20 +60,28 @@ struct Control {
     /// Peers whose status is being written.
     reporting: BTreeSet<PeerName>,
     said_synced: bool,
+    published: Arc<Published>,
 }
 
 /// Runs until SIGTERM or SIGINT.
-pub async fn run(settings: Settings) -> anyhow::Result<()> {
+pub async fn run(settings: Settings, published: Arc<Published>) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
+    let stopping = Arc::clone(&published);
     tokio::select! {
-        result = control(settings) => result,
-        _ = terminate.recv() => Ok(()),
-        _ = interrupt.recv() => Ok(()),
+        result = control(settings, published) => result,
+        _ = terminate.recv() => {
+            stopping.stop();
+            Ok(())
+        }
+        _ = interrupt.recv() => {
+            stopping.stop();
+            Ok(())
+        }
     }
 }
 
-async fn control(settings: Settings) -> anyhow::Result<()> {
+async fn control(settings: Settings, published: Arc<Published>) -> anyhow::Result<()> {
     let (access, url) = ApiAccess::new(settings.kubeconfig.clone()).await?;
     tracing::info!("following the API server at {url}");
     let access = Arc::new(access);
@@ -87,7 +96,7 @@ async fn control(settings: Settings) -> anyhow::Result<()> {
     let (updates, mut waiting) = mpsc::channel(WAITING_UPDATES);
     watch_own(&access, &updates);
     let mut own = OwnCluster::new();
-    let cluster = identify(&settings, &mut own, &mut waiting).await?;
+    let cluster = identify(&settings, &mut own, &mut waiting, &published).await?;
     tracing::info!("this is cluster {cluster}");
     spawn(&access, peers_target(), &updates, Update::Peers);
     spawn(&access, secrets_target(&settings.namespace), &updates, Update::Secrets);
@@ -110,6 +119,7 @@ async fn control(settings: Settings) -> anyhow::Result<()> {
         is_leader: false,
         reporting: BTreeSet::new(),
         said_synced: false,
+        published,
     };
     let result = control.run(waiting, election.leads()).await;
     drop(outbox);
@@ -121,9 +131,11 @@ async fn identify(
     settings: &Settings,
     own: &mut OwnCluster,
     updates: &mut mpsc::Receiver<Update>,
+    published: &Published,
 ) -> anyhow::Result<ClusterId> {
     while !own.has_properties() {
-        if let Some(Update::Own(event)) = updates.recv().await {
+        published.beat();
+        if let Ok(Some(Update::Own(event))) = timeout(TICK, updates.recv()).await {
             own.apply(event);
         }
     }
@@ -206,6 +218,7 @@ impl Control {
         }
         if !self.said_synced && self.state.is_synced() {
             self.said_synced = true;
+            self.published.set_synced();
             self.state.queue_all();
             tracing::info!("everything of this cluster was read");
         }
@@ -252,6 +265,7 @@ impl Control {
             return;
         }
         self.is_leader = leads;
+        self.published.metrics.leader.set(leads.into());
         if leads {
             tracing::info!("this replica leads");
             self.term = PublisherTerm::new();
@@ -330,6 +344,7 @@ impl Control {
         let now = Instant::now();
         match done {
             Done::Import(name, writes, result) => {
+                self.count("cluster", &result);
                 if let Err(error) = &result {
                     tracing::warn!("cannot import {name}: {error}; trying again");
                 } else {
@@ -342,6 +357,7 @@ impl Control {
                 self.state.imports.end(&name, result.is_err(), now);
             }
             Done::Publication(name, result) => {
+                self.count("mailbox", &result);
                 let failed = result.is_err();
                 let error = result.err().map(|error| error.to_string());
                 if let Some(error) = &error {
@@ -368,14 +384,27 @@ impl Control {
         }
     }
 
+    fn count(&self, target: &str, result: &Result<(), ApplyError>) {
+        let result = if result.is_ok() { "ok" } else { "error" };
+        self.published.metrics.writes.with_label_values(&[target, result]).inc();
+    }
+
     fn tick(&mut self) {
         let now = Instant::now();
+        self.published.beat();
         self.state.imports.retry(now);
         self.state.publications.retry(now);
+        let waiting = &self.published.metrics.waiting;
+        for (target, queue) in
+            [("cluster", &self.state.imports), ("mailbox", &self.state.publications)]
+        {
+            waiting.with_label_values(&[target]).set(queue.waiting());
+        }
         if !self.is_leader {
             return;
         }
         for (name, status) in peer_statuses(&self.state.peers, self.state.cluster(), now) {
+            self.published.metrics.set_peer(&name, &status);
             let Some(peer) = self.state.peers.all().get(&name) else { continue };
             let Some(request) = peer_status_request(&name, &status, &peer.object.status) else {
                 continue;

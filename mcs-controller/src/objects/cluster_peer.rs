@@ -196,9 +196,14 @@ mod tests {
 
     #[test]
     fn durations_are_read() {
-        for (text, seconds) in
-            [("40s", Some(40)), ("1m30s", Some(90)), ("2h", Some(7200)), ("40", None), ("s", None), ("", None)]
-        {
+        for (text, seconds) in [
+            ("40s", Some(40)),
+            ("1m30s", Some(90)),
+            ("2h", Some(7200)),
+            ("40", None),
+            ("s", None),
+            ("", None),
+        ] {
             assert_eq!(duration(text), seconds.map(Duration::from_secs), "{text}");
         }
     }

@@ -31,7 +31,8 @@ impl Decoder for SecretDecoder {
     fn decode(_: ObjectKey, object: &Value) -> Result<Self::Value, String> {
         let secret: Secret = typed(object)?;
         let data = secret.data.unwrap_or_default().into_iter();
-        let texts = data.filter_map(|(key, bytes)| Some((key, String::from_utf8(bytes.0).ok()?.into())));
+        let texts =
+            data.filter_map(|(key, bytes)| Some((key, String::from_utf8(bytes.0).ok()?.into())));
         Ok(SecretObject { texts: texts.collect() })
     }
 }
