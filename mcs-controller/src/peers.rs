@@ -66,7 +66,7 @@ pub struct Peer {
 /// All peers.
 #[derive(Debug, Default)]
 pub struct Peers {
-    peers: BTreeMap<PeerName, Peer>,
+    by_name: BTreeMap<PeerName, Peer>,
     secrets: BTreeMap<Arc<str>, SecretObject>,
     listed: bool,
     secrets_listed: bool,
@@ -107,7 +107,7 @@ impl Peers {
         }
         if is_list {
             let gone: Vec<_> =
-                self.peers.keys().filter(|name| !named.contains(*name)).cloned().collect();
+                self.by_name.keys().filter(|name| !named.contains(*name)).cloned().collect();
             for name in gone {
                 changed.add(self.remove(&name));
             }
@@ -116,7 +116,7 @@ impl Peers {
     }
 
     fn remove(&mut self, name: &PeerName) -> PeerChanges {
-        let removed = self.peers.remove(name).is_some();
+        let removed = self.by_name.remove(name).is_some();
         PeerChanges {
             all: removed,
             connections: removed.then(|| Arc::clone(name)).into_iter().collect(),
@@ -132,7 +132,7 @@ impl Peers {
                 reserved: reserved.to_owned(),
             },
         };
-        if let Some(peer) = self.peers.get_mut(&name)
+        if let Some(peer) = self.by_name.get_mut(&name)
             && peer.object.address() == object.address()
             && peer.object.cluster == object.cluster
         {
@@ -152,12 +152,13 @@ impl Peers {
             last_beat: Instant::now(),
             beats: 0,
         };
-        self.peers.insert(Arc::clone(&name), peer);
+        self.by_name.insert(Arc::clone(&name), peer);
         PeerChanges { all: true, connections: [name].into(), ..PeerChanges::default() }
     }
 
     /// Applies an event of the Secrets. Returns the peers whose connections have to change.
     pub fn apply_secrets(&mut self, event: ResourceEvent<SecretDecoder>) -> BTreeSet<PeerName> {
+        let is_first = !self.secrets_listed;
         self.secrets_listed |= matches!(event, ResourceEvent::Listed { .. });
         let before = self.secrets.clone();
         for change in changes(event) {
@@ -177,9 +178,9 @@ impl Peers {
         }
         let has_other = |peer: &Peer| {
             let name = &*peer.object.secret.name;
-            before.get(name) != self.secrets.get(name)
+            is_first || before.get(name) != self.secrets.get(name)
         };
-        self.peers
+        self.by_name
             .iter()
             .filter(|(_, peer)| has_other(peer))
             .map(|(name, _)| name.clone())
@@ -193,7 +194,7 @@ impl Peers {
         number: u64,
         event: MailboxEvent,
     ) -> PeerChanges {
-        let Some(peer) = self.peers.get_mut(name).filter(|peer| peer.number == number) else {
+        let Some(peer) = self.by_name.get_mut(name).filter(|peer| peer.number == number) else {
             return PeerChanges::default();
         };
         let was_known = peer.view.is_known();
@@ -215,7 +216,7 @@ impl Peers {
 
     /// Notes whether a peer's API server can be asked.
     pub fn note_access(&mut self, name: &PeerName, number: u64, problem: Option<String>) {
-        if let Some(peer) = self.peers.get_mut(name).filter(|peer| peer.number == number) {
+        if let Some(peer) = self.by_name.get_mut(name).filter(|peer| peer.number == number) {
             if let Some(problem) = &problem
                 && peer.access_problem.as_ref() != Some(problem)
             {
@@ -232,7 +233,7 @@ impl Peers {
         number: u64,
         event: ResourceEvent<PropertyDecoder>,
     ) {
-        let Some(peer) = self.peers.get_mut(name).filter(|peer| peer.number == number) else {
+        let Some(peer) = self.by_name.get_mut(name).filter(|peer| peer.number == number) else {
             return;
         };
         for change in changes(event) {
@@ -250,7 +251,7 @@ impl Peers {
 
     /// The peers by name.
     pub const fn all(&self) -> &BTreeMap<PeerName, Peer> {
-        &self.peers
+        &self.by_name
     }
 
     /// The kubeconfig in a Secret.
@@ -261,7 +262,7 @@ impl Peers {
     /// One peer for each cluster other than `own`: one that is known, if there is one.
     pub fn by_cluster(&self, own: &ClusterId) -> BTreeMap<&ClusterId, &Peer> {
         let mut chosen: BTreeMap<&ClusterId, &Peer> = BTreeMap::new();
-        for peer in self.peers.values().filter(|peer| peer.object.cluster != *own) {
+        for peer in self.by_name.values().filter(|peer| peer.object.cluster != *own) {
             let entry = chosen.entry(&peer.object.cluster).or_insert(peer);
             if !entry.view.is_known() && peer.view.is_known() {
                 *entry = peer;

@@ -237,6 +237,9 @@ impl Control {
         let is_elsewhere = secret.namespace.as_ref().is_some_and(|other| other != namespace);
         let kubeconfig = self.state.peers.kubeconfig(secret).filter(|_| !is_elsewhere).cloned();
         let Some(kubeconfig) = kubeconfig else {
+            if !self.state.peers.are_listed() {
+                return;
+            }
             let (name_of_secret, key) = (&secret.name, &secret.key);
             let problem = if is_elsewhere {
                 format!("kubeconfigSecretRef.namespace has to be {namespace}, or absent")

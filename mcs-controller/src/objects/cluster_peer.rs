@@ -82,7 +82,7 @@ fn default_key() -> String {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterPeerStatus {
-    /// Connected, Synced, Fresh, IdentityMatches, CIDRsDisjoint.
+    /// `Connected`, `Synced`, `Fresh`, `IdentityMatches` and `CIDRsDisjoint`.
     #[serde(default)]
     pub conditions: Vec<PeerCondition>,
     /// The number of services that the peer exports to this cluster.
@@ -103,7 +103,7 @@ pub struct ClusterPeerStatus {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PeerCondition {
-    /// Connected, Synced, Fresh, IdentityMatches or CIDRsDisjoint.
+    /// `Connected`, `Synced`, `Fresh`, `IdentityMatches` or `CIDRsDisjoint`.
     #[serde(rename = "type")]
     pub condition_type: String,
     /// `True`, `False` or `Unknown`.

@@ -1,6 +1,6 @@
 //! EndpointSlices: those of exported Services, their copies in a mailbox, and the imported ones.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+use std::{collections::BTreeMap, fmt::Write as _, net::IpAddr, sync::Arc};
 
 use k8s_openapi::{api::discovery::v1, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use mcs_kube::{Decoder, ObjectKey};
@@ -176,8 +176,12 @@ pub fn mailbox_slice_name(namespace: &str, slice: &str) -> String {
         return name;
     }
     let hash = Sha256::digest(name.as_bytes());
-    let digits: String = hash.iter().take(20).map(|byte| format!("{byte:02x}")).collect();
-    format!("{namespace}.{digits}")
+    let mut name = format!("{namespace}.");
+    for byte in hash.iter().take(20) {
+        // Writing to a String cannot fail.
+        let _ = write!(name, "{byte:02x}");
+    }
+    name
 }
 
 /// The copy of a slice in a mailbox, as the controller applies it. It lacks the standard label of a Service's
@@ -195,7 +199,7 @@ pub fn mailbox_slice(mailbox: &str, service: &ServiceName, slice: &SourceSlice) 
         "labels": labels,
         "annotations": annotations(&slice.name, slice.generation, slice.trigger_time.as_deref()),
     });
-    object(metadata, slice.family, &slice.ports, &slice.endpoints, false)
+    object(&metadata, slice.family, &slice.ports, &slice.endpoints, false)
 }
 
 /// An imported slice, as the controller applies it.
@@ -217,7 +221,7 @@ pub fn imported_slice(slice: &ImportedSlice) -> Value {
         "labels": labels,
         "annotations": annotations,
     });
-    object(metadata, slice.family, &slice.ports, &slice.endpoints, slice.has_zone_hints)
+    object(&metadata, slice.family, &slice.ports, &slice.endpoints, slice.has_zone_hints)
 }
 
 fn annotations(
@@ -236,7 +240,7 @@ fn annotations(
 }
 
 fn object(
-    metadata: Value,
+    metadata: &Value,
     family: IpFamily,
     ports: &[SlicePort],
     endpoints: &[Endpoint],

@@ -98,11 +98,10 @@ async fn watch_mailbox(
     id: &MailboxId,
     updates: &mpsc::Sender<Update>,
 ) {
-    tokio::join!(
-        watch_one(access, services_target(mailbox), id, updates, MailboxEvent::Services),
-        watch_one(access, slices_target(mailbox), id, updates, MailboxEvent::Slices),
-        watch_one(access, lease_target(mailbox), id, updates, MailboxEvent::Lease),
-    );
+    let services = watch_one(access, services_target(mailbox), id, updates, MailboxEvent::Services);
+    let slices = watch_one(access, slices_target(mailbox), id, updates, MailboxEvent::Slices);
+    let lease = watch_one(access, lease_target(mailbox), id, updates, MailboxEvent::Lease);
+    tokio::join!(Box::pin(services), Box::pin(slices), Box::pin(lease));
 }
 
 async fn watch_one<D: Decoder>(
