@@ -3,6 +3,7 @@
 mod counters;
 mod fallback;
 mod hand_back;
+mod hints;
 mod kernel;
 mod run;
 
@@ -10,5 +11,6 @@ pub use crate::bpf::{Access, ReadOnly, ReadWrite};
 pub use counters::{Counts, read as read_counters};
 pub use fallback::StorageFallback;
 pub use hand_back::hand_back_vips;
+pub use hints::{FormerHints, KnownHints};
 pub use kernel::{KernelMaps, KernelMapsReader, PinnedMaps};
 pub use run::{Run, read_run_record, write_run_record};

@@ -60,6 +60,7 @@ mod backend;
 mod counter;
 mod flow;
 mod frontend;
+mod hint;
 pub mod maps;
 pub mod select;
 mod socket;
@@ -74,6 +75,7 @@ pub use flow::{
     Flow, FlowEvictions, FlowFlags, FlowState, FlowsUsed, Fragment, FragmentKey, Seen, Tuple,
 };
 pub use frontend::{Extent, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey, FrontendState};
+pub use hint::{HINTS_PER_WORD, Hint, HintBucket};
 pub use socket::{
     ConnectedValue, Connection, Peer, PinKey, ReverseKey, ReverseValue, SentPair, SentPairs,
     SocketState,

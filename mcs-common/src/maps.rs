@@ -20,6 +20,10 @@ pub const BACKENDS: &str = "backends";
 pub const SERVICES: &str = "services";
 /// Array of [`ClusterRecord`](crate::ClusterRecord). Index 0 is never used.
 pub const CLUSTERS: &str = "clusters";
+/// Array of 64-bit words with [`HINTS_PER_WORD`](crate::HINTS_PER_WORD) buckets each: the
+/// [`Hint`](crate::Hint) of every [`HintBucket`](crate::HintBucket). Pinned as `<bpffs>/mcs/hints`, apart from the
+/// config maps: versions without it do not know that it belongs to them.
+pub const HINTS: &str = "hints";
 /// Array of one [`RunRecord`](crate::RunRecord), pinned as `<bpffs>/mcs/run`.
 pub const RUN: &str = "run";
 

@@ -2,7 +2,7 @@
 //! do the tests of the writer, on a model of the maps.
 
 use crate::{
-    Address, BackendRecord, BackendRef, Connection, Extent, FrontendKey, FrontendState, Peer,
+    Address, BackendRecord, BackendRef, Connection, Extent, FrontendKey, FrontendState, Hint, Peer,
     VipMode,
 };
 
@@ -20,6 +20,8 @@ pub trait Arrays {
 
 /// Read access to all config maps that a look-up needs.
 pub trait Tables: Arrays {
+    /// What `hints` says of an address. [`Hint::ANY`] if there are no hints.
+    fn hint(&self, address: &Address) -> Hint;
     /// `vips[address]`: a value of [`VipMode`]. `None` if the address is no VIP.
     fn vip(&self, address: &Address) -> Option<u32>;
     /// `frontends[key]`: an index into `states`.
@@ -57,6 +59,12 @@ pub enum Lookup {
 /// concurrent change from a fault.
 #[inline(always)]
 pub fn lookup<T: Tables>(tables: &T, key: &FrontendKey) -> Lookup {
+    if tables.hint(&key.vip).may_be_vip() { lookup_hinted(tables, key) } else { Lookup::Miss }
+}
+
+/// Looks up the frontend as [`lookup`] does, for an address that may be a VIP.
+#[inline(always)]
+pub fn lookup_hinted<T: Tables>(tables: &T, key: &FrontendKey) -> Lookup {
     match tables.vip(&key.vip) {
         Some(VipMode::SERVED) => lookup_port(tables, key),
         Some(VipMode::GONE) => Lookup::Gone,

@@ -36,9 +36,11 @@ pub struct RunRecord {
     pub host: [i8; 72],
     /// The agent's process id, in its own PID namespace.
     pub pid: u64,
+    /// 1 if the agent keeps the pinned `hints` right, else 0. The value of versions without `hints` ends before this.
+    pub keeps_hints: u64,
 }
 
-const _: () = assert!(size_of::<RunRecord>() == 272);
+const _: () = assert!(size_of::<RunRecord>() == 280);
 crate::pod!(RunRecord);
 
 /// Converts text for a record: signed bytes, which BTF calls `char`, followed by zeros.

@@ -3,6 +3,7 @@
 use core::ptr;
 
 use aya_ebpf::{
+    Global,
     bindings::BPF_F_MMAPABLE,
     btf_maps::{Array, HashMap, LruHashMap, PerCpuArray, SkStorage},
     macros::btf_map,
@@ -11,8 +12,8 @@ use bytemuck::Pod;
 use mcs_common::{
     Address, Affinity, AffinityKey, BackendRecord, BackendRef, ClientKey, ClusterRecord,
     ConnectedValue, Counter, Flow, FlowEvictions, Fragment, FragmentKey, FrontendKey,
-    FrontendState, PinKey, ReverseKey, ReverseValue, RunRecord, SentPairs, ServiceRecord, SlotPair,
-    SocketState, Tuple,
+    FrontendState, Hint, HintBucket, PinKey, ReverseKey, ReverseValue, RunRecord, SentPairs,
+    ServiceRecord, SlotPair, SocketState, Tuple,
     select::{Arrays, Tables},
 };
 
@@ -32,6 +33,13 @@ static STATES: Array<FrontendState, 1, MMAPABLE> = Array::new();
 static SLOTS: Array<SlotPair, 1, MMAPABLE> = Array::new();
 #[btf_map(name = "backends")]
 static BACKENDS: Array<BackendRecord, 1, MMAPABLE> = Array::new();
+
+#[btf_map(name = "hints")]
+static HINTS: Array<u64, 1, MMAPABLE> = Array::new();
+
+/// How many buckets `hints` has; 0 means that there are no hints.
+#[unsafe(no_mangle)]
+static HINT_BUCKETS: Global<u32> = Global::new(0);
 
 #[btf_map(name = "affinity")]
 pub(crate) static AFFINITY: LruHashMap<AffinityKey, Affinity, LRU_ENTRIES> = LruHashMap::new();
@@ -89,6 +97,18 @@ pub(crate) fn scratch<'a>() -> Option<&'a mut Scratch> {
 pub(crate) struct ConfigMaps;
 
 impl Tables for ConfigMaps {
+    #[inline(always)]
+    fn hint(&self, address: &Address) -> Hint {
+        let buckets = HINT_BUCKETS.load();
+        if buckets == 0 {
+            return Hint::ANY;
+        }
+        let bucket = HintBucket::of(address, buckets);
+        // SAFETY: the pointer is to a value of the array.
+        let word = HINTS.get_ptr(bucket.word()).map(|word| unsafe { ptr::read_volatile(word) });
+        word.map_or(Hint::ANY, |word| bucket.hint(word))
+    }
+
     #[inline(always)]
     fn vip(&self, address: &Address) -> Option<u32> {
         // SAFETY: the pointer is to a value of the map. If the map reuses the element meanwhile, this is the

@@ -48,7 +48,7 @@ impl Writer {
         let pins = Pins::new(site.bpffs.path());
         let lock = DirectoryLock::try_take(pins.root())?.context("the agent still runs")?;
         let capacity = pins.capacity()?.context("the agent has left no maps")?;
-        let maps = KernelMaps::open(&pins.config())?;
+        let maps = KernelMaps::open(&pins.config(), &pins.hints())?;
         let maps = FixedMaps {
             maps: FaultyMaps::in_bursts(maps, faults.per_mille, faults.length, 6),
             capacity,

@@ -15,7 +15,9 @@ use super::{
     tc::{self, PacketPath},
 };
 use crate::{
-    dataplane::{KernelMaps, KernelMapsReader, Run, read_run_record, write_run_record},
+    dataplane::{
+        FormerHints, KernelMaps, KernelMapsReader, Run, read_run_record, write_run_record,
+    },
     engine::{GrowableMaps, Mirror},
     flows::{EvictionRecord, FlowMigration},
     loader::{
@@ -50,6 +52,8 @@ pub(super) struct InstalledPrograms {
     /// Whether the maps contain everything that the maps of the attached programs contain. If they were
     /// filled from those, each write goes to both.
     complete: bool,
+    /// Whether the pinned hints are right.
+    keeps_hints: bool,
     pub(super) packets: PacketPath,
     pub(super) socket_lb: SocketLb,
     lock: DirectoryLock,
@@ -102,8 +106,15 @@ impl InstalledPrograms {
             tc_hooks: tc::hooks(config),
             log_programs: config.log_programs,
         };
+        let has_state = pins.has_state();
+        let keeps_hints = read_run_record(&pins.run()).is_ok_and(|run| run.keeps_hints);
         let mut programs = Programs::load(&options)?;
-        let maps = KernelMaps::open(programs.config())?;
+        let mut maps = KernelMaps::open(programs.config(), programs.hints())?;
+        maps.prepare_hints(&match (has_state, keeps_hints) {
+            (false, _) => FormerHints::None,
+            (true, false) => FormerHints::Unknown,
+            (true, true) => FormerHints::open(&pins.hints()),
+        })?;
         let classifiers = Arc::new(programs.take_classifiers());
         let packets = PacketPath::start(config, &pins, features).await?;
         let run_directory = run_directory(config, &pins)?;
@@ -118,6 +129,7 @@ impl InstalledPrograms {
             run_directory,
             host,
             complete: !programs.is_staged(),
+            keeps_hints,
             options,
             programs,
             classifiers,
@@ -127,9 +139,11 @@ impl InstalledPrograms {
             bpffs: config.bpffs.clone(),
             cgroup_root: config.cgroup_root.clone(),
         };
-        installed.record_run()?;
         installed.follow_program_log()?;
         installed.carry_over();
+        // What is written from now on is in the pinned hints only if the maps of the attached programs are written.
+        installed.keeps_hints &= installed.complete;
+        installed.record_run()?;
         if installed.complete {
             installed.begin_switch()?;
             installed.packets.attached().await;
@@ -224,6 +238,10 @@ impl InstalledPrograms {
             flows.copy();
         }
         self.programs.commit()?;
+        if !self.keeps_hints {
+            self.keeps_hints = true;
+            self.record_run()?;
+        }
         self.switch = None;
         self.maps.advance();
         self.capacity = self.options.capacity;
@@ -272,6 +290,7 @@ impl InstalledPrograms {
             directory: self.run_directory.clone(),
             host: self.host.clone(),
             pid: u64::from(std::process::id()),
+            keeps_hints: self.keeps_hints,
         };
         let directory = self.run_directory.to_string_lossy();
         ensure!(
@@ -309,7 +328,8 @@ impl GrowableMaps for InstalledPrograms {
     fn grow(&mut self, capacity: Capacity) -> anyhow::Result<()> {
         let options = LoadOptions { capacity, ..self.options.clone() };
         let mut programs = Programs::load_beside(&options)?;
-        let mut maps = KernelMaps::open(programs.config())?;
+        let mut maps = KernelMaps::open(programs.config(), programs.hints())?;
+        maps.carry_hints(self.maps.reader())?;
         copy(self.maps.reader().read_all()?, &mut maps, capacity)?;
         programs.stage()?;
         self.classifiers = Arc::new(programs.take_classifiers());

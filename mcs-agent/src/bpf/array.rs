@@ -88,6 +88,11 @@ impl<T, A> MappedArray<T, A> {
         size_of::<T>().div_ceil(8)
     };
 
+    /// How many entries it has.
+    pub(crate) const fn entries(&self) -> u32 {
+        self.entries
+    }
+
     const fn bytes(&self) -> usize {
         self.entries as usize * self.stride * 8
     }
@@ -199,6 +204,20 @@ impl MappedArray<[u32; 2], ReadWrite> {
         // SAFETY: in bounds, and aligned to 4; nothing else in this process refers to it.
         let entry = unsafe { AtomicU32::from_ptr(pair.cast::<u32>().add(number as usize % 2)) };
         entry.store(value, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl MappedArray<u64, ReadWrite> {
+    /// Sets bits of entry `index`, before all writes after it that other methods make at once.
+    pub(crate) fn set_bits(&mut self, index: u32, bits: u64) -> io::Result<()> {
+        let word = self.entry_mut(index)?;
+        // SAFETY: in bounds, and aligned to 8; nothing else in this process refers to it.
+        let word = unsafe { AtomicU64::from_ptr(word) };
+        // Most are set already: other CPUs keep the line.
+        if word.load(Ordering::Relaxed) & bits != bits {
+            word.fetch_or(bits, Ordering::SeqCst);
+        }
         Ok(())
     }
 }

@@ -4,10 +4,11 @@ use std::{collections::BTreeMap, io, mem::offset_of, path::Path};
 
 use bytemuck::Pod;
 use mcs_common::{
-    Address, BackendRecord, BackendState, ClusterRecord, FrontendKey, FrontendState, ServiceRecord,
-    SlotPair, VipMode, maps, select::Arrays,
+    Address, BackendRecord, BackendState, ClusterRecord, FrontendKey, FrontendState, Hint,
+    ServiceRecord, SlotPair, VipMode, maps, select::Arrays,
 };
 
+use super::hints::{FormerHints, HintMap};
 use crate::{
     bpf::{Access, HashWalk, MappedArray, PinnedHash, ReadOnly, ReadWrite},
     reconcile::{MapContents, MapError, MapReader, Maps, Step, convert::key_text},
@@ -23,6 +24,8 @@ pub struct PinnedMaps<A: Access> {
     backends: MappedArray<BackendRecord, A>,
     services: MappedArray<ServiceRecord, A>,
     clusters: MappedArray<ClusterRecord, A>,
+    /// Of the agent's maps alone.
+    hints: Option<HintMap<A>>,
     readers: A::Barrier,
 }
 
@@ -33,9 +36,9 @@ pub type KernelMaps = PinnedMaps<ReadWrite>;
 pub type KernelMapsReader = PinnedMaps<ReadOnly>;
 
 impl<A: Access> PinnedMaps<A> {
-    /// Opens the maps pinned in a directory.
-    pub fn open(directory: &Path) -> Result<Self, MapError> {
+    fn open_with(directory: &Path, hints: Option<HintMap<A>>) -> Result<Self, MapError> {
         Ok(Self {
+            hints,
             vips: open_hash(directory, maps::VIPS)?,
             frontends: open_hash(directory, maps::FRONTENDS)?,
             states: open_array(directory, maps::STATES)?,
@@ -48,12 +51,55 @@ impl<A: Access> PinnedMaps<A> {
     }
 }
 
+impl PinnedMaps<ReadOnly> {
+    /// Opens the maps pinned in a directory.
+    pub fn open(directory: &Path) -> Result<Self, MapError> {
+        Self::open_with(directory, None)
+    }
+}
+
 impl PinnedMaps<ReadWrite> {
+    /// Opens the maps pinned in a directory, and their hints.
+    pub fn open(directory: &Path, hints: &Path) -> Result<Self, MapError> {
+        Self::open_with(directory, Some(HintMap::open(hints)?))
+    }
+
+    /// Makes new hints right: for the VIPs and backends in these maps, and for the backends that sockets and flows
+    /// of an earlier agent may have.
+    pub fn prepare_hints(&mut self, former: &FormerHints) -> Result<(), MapError> {
+        let error = |error| MapError::reading(maps::HINTS, "all", error);
+        let Some(hints) = &mut self.hints else { return Ok(()) };
+        hints.carry_over(former).map_err(error)?;
+        for vip in self.vips.iter() {
+            let (vip, _) = vip.map_err(error)?;
+            hints.set(&vip, Hint::VIP).map_err(error)?;
+        }
+        let backends = self.backends.used();
+        backends.iter().try_for_each(|one| hints.set(&one.addr, Hint::BACKEND)).map_err(error)
+    }
+
+    /// Takes over what the hints of other maps say of backends.
+    pub fn carry_hints(&mut self, from: &Self) -> Result<(), MapError> {
+        let (Some(hints), Some(from)) = (&mut self.hints, &from.hints) else { return Ok(()) };
+        hints.carry(from).map_err(|error| MapError::reading(maps::HINTS, "all", error))
+    }
+
+    fn set_hint(&mut self, address: &Address, hint: Hint) -> io::Result<()> {
+        self.hints.as_mut().map_or(Ok(()), |hints| hints.set(address, hint))
+    }
+
     fn do_step(&mut self, step: &Step) -> io::Result<()> {
         match step {
             Step::DeleteVip(vip) => self.vips.remove(vip),
-            Step::InsertVip(vip) => insert(&mut self.vips, vip, VipMode::SERVED),
-            Step::SetVipMode { vip, mode } => self.vips.set(vip, *mode),
+            Step::InsertVip(vip) => {
+                self.set_hint(vip, Hint::VIP)?;
+                insert(&mut self.vips, vip, VipMode::SERVED)
+            }
+            Step::SetVipMode { vip, mode } => {
+                self.set_hint(vip, Hint::VIP)?;
+                self.vips.set(vip, *mode)
+            }
+            Step::SetHint { address, hint } => self.set_hint(address, *hint),
             Step::DeleteFrontend(key) => self.frontends.remove(key),
             Step::InsertFrontend { key, index } => insert(&mut self.frontends, key, *index),
             Step::WriteService { id, record } => self.services.write(*id, record),
@@ -96,6 +142,7 @@ impl PinnedMaps<ReadWrite> {
     fn write_backend(&mut self, id: u32, backend: &BackendRecord) -> io::Result<()> {
         const STATE: usize = offset_of!(BackendRecord, port) / 8;
         const { assert!(offset_of!(BackendRecord, state) / 8 == STATE) };
+        self.set_hint(&backend.addr, Hint::BACKEND)?;
         let words: [u64; size_of::<BackendRecord>() / 8] = bytemuck::cast(*backend);
         for word in (0..words.len()).filter(|word| *word != STATE).chain([STATE]) {
             self.backends.publish_word(id, word * 8, words[word])?;
@@ -157,6 +204,10 @@ impl<A: Access> MapReader for PinnedMaps<A> {
         self.vips
             .get(vip)
             .map_err(|error| MapError::reading(maps::VIPS, vip.to_ip().to_string(), error))
+    }
+
+    fn hint(&self, address: &Address) -> Hint {
+        self.hints.as_ref().map_or(Hint::ANY, |hints| hints.get(address))
     }
 
     fn index_of(&self, key: &FrontendKey) -> Result<Option<u32>, MapError> {

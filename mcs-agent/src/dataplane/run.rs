@@ -22,6 +22,8 @@ pub struct Run {
     pub host: String,
     /// Its process id, in its own PID namespace.
     pub pid: u64,
+    /// Whether it keeps the pinned hints right. Versions before them do not.
+    pub keeps_hints: bool,
 }
 
 impl Run {
@@ -47,6 +49,7 @@ pub fn read_run_record(pin: &Path) -> Result<Run, MapError> {
         directory: string(&record.directory).into(),
         host: string(&record.host),
         pid: record.pid,
+        keeps_hints: record.keeps_hints != 0,
     })
 }
 
@@ -56,6 +59,7 @@ pub fn write_run_record(pin: &Path, run: &Run) -> Result<(), MapError> {
         directory: text(&run.directory.to_string_lossy()),
         host: text(&run.host),
         pid: run.pid,
+        keeps_hints: run.keeps_hints.into(),
     };
     MappedArray::<_, ReadWrite>::open(pin)
         .and_then(|mut map| map.write(0, &record))

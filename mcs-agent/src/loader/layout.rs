@@ -7,8 +7,8 @@ use aya::maps::{MapInfo, MapType};
 use mcs_common::{
     Address, Affinity, AffinityKey, BackendRecord, BackendRef, ClientKey, ClusterRecord,
     ConnectedValue, Counter, Flow, FlowEvictions, Fragment, FragmentKey, FrontendKey,
-    FrontendState, PinKey, ReverseKey, ReverseValue, RunRecord, SentPairs, ServiceRecord, SlotPair,
-    SocketState, Tuple, maps,
+    FrontendState, HINTS_PER_WORD, PinKey, ReverseKey, ReverseValue, RunRecord, SentPairs,
+    ServiceRecord, SlotPair, SocketState, Tuple, maps,
 };
 
 use crate::{flows::FlowCapacity, model::Capacity};
@@ -113,6 +113,11 @@ pub(super) fn config(capacity: Capacity) -> [MapLayout; CONFIG_NAMES.len()] {
         array::<ServiceRecord>(maps::SERVICES, capacity.service_entries()),
         array::<ClusterRecord>(maps::CLUSTERS, capacity.cluster_entries()),
     ]
+}
+
+/// The map that says which addresses may be VIPs or backends.
+pub(super) fn hints(capacity: Capacity) -> MapLayout {
+    array::<u64>(maps::HINTS, capacity.hint_buckets().div_ceil(HINTS_PER_WORD))
 }
 
 /// The capacity that config maps of this shape, and of these sizes, are made for. `None` if one is

@@ -12,7 +12,7 @@ use aya::{
     programs::{CgroupSockAddr, ProgramError, SchedClassifier},
 };
 use aya_log::Level;
-use mcs_common::maps;
+use mcs_common::{HINTS_PER_WORD, maps};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use thiserror::Error;
 
@@ -103,9 +103,13 @@ pub struct Programs {
     classifiers: Classifiers,
     pins: Pins,
     config: PathBuf,
+    /// Where the hints are pinned now.
+    hints: PathBuf,
     staged: bool,
     /// The config maps, by name.
     config_maps: Vec<(&'static str, BpfObject)>,
+    /// The hints.
+    hint_map: BpfObject,
     /// The state maps and the run record, by name.
     state_maps: Vec<(&'static str, BpfObject)>,
     /// The attachments, by hook.
@@ -114,7 +118,8 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Loads the programs with the maps that are pinned, or with new ones.
+    /// Loads the programs with the maps that are pinned, or with new ones. The hints are new, and the caller fills
+    /// them before [`Programs::attach`].
     ///
     /// If the pinned config maps have another shape (another capacity, another version, a damaged pin) and
     /// programs may be running with them, this makes new ones beside them. The attached programs use the old
@@ -126,7 +131,7 @@ impl Programs {
         let state = layout::state(options.flows);
         let staged = prepare(&pins, &config, &state)?;
         let directory = if staged { pins.new_config() } else { pins.config() };
-        Self::load_into(options, directory, staged)
+        Self::load_into(options, directory, pins.new_hints(), staged)
     }
 
     /// Loads the programs with new config maps, beside those of the attached programs and beside staged ones.
@@ -134,7 +139,9 @@ impl Programs {
     pub fn load_beside(options: &LoadOptions) -> Result<Self, LoadError> {
         let directory = options.pins.next_config();
         Pins::remove_config(&directory).map_err(pin_error("remove", &directory))?;
-        Self::load_into(options, directory, false)
+        let hints = options.pins.next_hints();
+        remove_file(&hints).map_err(pin_error("remove", &hints))?;
+        Self::load_into(options, directory, hints, false)
     }
 
     /// Stages the new config maps, in the place of those that were staged before.
@@ -143,13 +150,23 @@ impl Programs {
         Pins::remove_config(&new).map_err(pin_error("remove", &new))?;
         fs::rename(&self.config, &new).map_err(pin_error("move", &self.config))?;
         self.config = new;
+        self.move_hints(self.pins.new_hints())?;
         self.staged = true;
+        Ok(())
+    }
+
+    fn move_hints(&mut self, to: PathBuf) -> Result<(), LoadError> {
+        if self.hints != to {
+            fs::rename(&self.hints, &to).map_err(pin_error("move", &self.hints))?;
+            self.hints = to;
+        }
         Ok(())
     }
 
     fn load_into(
         options: &LoadOptions,
         directory: PathBuf,
+        hints: PathBuf,
         staged: bool,
     ) -> Result<Self, LoadError> {
         let object = OBJECT.ok_or(LoadError::NoObject)?;
@@ -162,6 +179,8 @@ impl Programs {
         let have_coarse_clock = u8::from(options.features.coarse_clock);
         let log_level = if options.log_programs { Level::Debug as u8 } else { 0 };
         let only_netns = options.only_netns.unwrap_or(0);
+        let hint_layout = layout::hints(options.capacity);
+        let hint_buckets = hint_layout.entries * HINTS_PER_WORD;
         let mut loader = EbpfLoader::new();
         loader
             // The programs have no relocations by the kernel's types, which take megabytes.
@@ -169,7 +188,10 @@ impl Programs {
             .override_global("HAVE_SET_RETVAL", &have_set_retval, true)
             .override_global("HAVE_COARSE_CLOCK", &have_coarse_clock, true)
             .override_global("AYA_LOG_LEVEL", &log_level, true)
-            .override_global("ONLY_NETNS", &only_netns, true);
+            .override_global("ONLY_NETNS", &only_netns, true)
+            .override_global("HINT_BUCKETS", &hint_buckets, true)
+            .map_max_entries(maps::HINTS, hint_layout.entries)
+            .map_pin_path(maps::HINTS, &hints);
         for map in config {
             loader.map_max_entries(map.name, map.entries);
             loader.map_pin_path(map.name, directory.join(map.name));
@@ -203,6 +225,8 @@ impl Programs {
         Ok(Self {
             ebpf,
             classifiers,
+            hint_map: BpfObject::open(&hints).map_err(pin_error("hold", &hints))?,
+            hints,
             config_maps: config_maps.into_iter().collect::<Result<_, _>>()?,
             state_maps: state_maps.collect::<Result<_, _>>()?,
             links: BTreeMap::new(),
@@ -221,6 +245,11 @@ impl Programs {
     /// Where the config maps of these programs are pinned now.
     pub fn config(&self) -> &Path {
         &self.config
+    }
+
+    /// Where the hints of these programs are pinned now.
+    pub fn hints(&self) -> &Path {
+        &self.hints
     }
 
     /// Whether the config maps are new ones beside those of the attached programs. The caller fills them, then
@@ -287,9 +316,10 @@ impl Programs {
         let place =
             |name| if name == maps::RUN { self.pins.run() } else { self.pins.state().join(name) };
         let state = self.state_maps.iter().map(|(name, map)| (place(*name), map));
+        let hints = [(self.hints.clone(), &self.hint_map)];
         let links = self.links.iter().map(|(hook, link)| (self.pins.link(hook), link));
         let mut repairs = Vec::new();
-        for (pin, held) in config.chain(state).chain(links) {
+        for (pin, held) in config.chain(hints).chain(state).chain(links) {
             let was = match held.state_of(&pin) {
                 PinState::Intact => continue,
                 PinState::Removed => "removed",
@@ -311,14 +341,18 @@ impl Programs {
         HOOKS.iter().filter_map(id).collect()
     }
 
-    /// Puts new config maps in the place of the old ones, which no program reads any more, and lets
+    /// Puts new config maps and hints in the place of the old ones, which no program reads any more, and lets
     /// go of [`Pins::old_flows`].
     pub fn commit(&mut self) -> Result<(), LoadError> {
         let old_flows = self.pins.old_flows();
         remove_file(&old_flows).map_err(pin_error("remove", &old_flows))?;
-        if !self.staged {
-            return Ok(());
+        if self.staged {
+            self.commit_config()?;
         }
+        self.move_hints(self.pins.hints())
+    }
+
+    fn commit_config(&mut self) -> Result<(), LoadError> {
         let (live, new, old) = (self.pins.config(), self.pins.new_config(), self.pins.old_config());
         match fs::rename(&live, &old) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -396,6 +430,10 @@ fn prepare(
     let live = pins.config();
     for leftover in [pins.next_config(), pins.new_config(), pins.old_config()] {
         Pins::remove_config(&leftover).map_err(pin_error("remove", &leftover))?;
+    }
+    // Whatever was written since they were made is in the pinned hints too.
+    for leftover in [pins.next_hints(), pins.new_hints()] {
+        remove_file(&leftover).map_err(pin_error("remove", &leftover))?;
     }
     let states = state.iter().map(|map| (*map, pins.state().join(map.name)));
     for (map, pin) in states.chain([(layout::run(), pins.run())]) {

@@ -70,6 +70,26 @@ impl Pins {
         [self.config(), self.next_config(), self.new_config(), self.old_config()]
     }
 
+    /// The hints of the config maps.
+    pub fn hints(&self) -> PathBuf {
+        self.root.join(maps::HINTS)
+    }
+
+    /// Hints of [`Pins::next_config`].
+    pub(super) fn next_hints(&self) -> PathBuf {
+        self.root.join("hints-next")
+    }
+
+    /// Hints that take the place of [`Pins::hints`] once the programs run with them. Every start makes new ones.
+    pub(super) fn new_hints(&self) -> PathBuf {
+        self.root.join("hints-new")
+    }
+
+    /// Whether an earlier agent has left maps that the programs write.
+    pub fn has_state(&self) -> bool {
+        layout::STATE_NAMES.iter().any(|name| self.state().join(name).exists())
+    }
+
     /// The maps that the programs write.
     pub fn state(&self) -> PathBuf {
         self.root.join("state")
@@ -145,7 +165,8 @@ impl Pins {
     pub fn clean(&self) -> io::Result<CleanupSummary> {
         let links = self.remove_links()? + self.tc().clean()?;
         remove_directory(&self.links())?;
-        let mut maps = remove_files([self.run()].into_iter())?;
+        let hints = [self.hints(), self.next_hints(), self.new_hints()];
+        let mut maps = remove_files([self.run()].into_iter().chain(hints))?;
         for directory in self.all_config() {
             maps += Self::remove_config(&directory)?;
         }

@@ -65,6 +65,11 @@ impl Capacity {
         if few / 16 <= FINE { few } else { half - half / 17 }
     }
 
+    /// Buckets of `hints`, so many that few addresses share one. A pod is often the endpoint of several ports.
+    pub const fn hint_buckets(self) -> u32 {
+        self.frontends.saturating_add(self.backend_entries()).saturating_mul(8)
+    }
+
     /// Entries of `services`. A frontend can go to another import while the old entry is still in use.
     /// Index 0 is never used.
     pub const fn service_entries(self) -> u32 {

@@ -4,7 +4,9 @@
 use std::{mem, ops::Bound};
 
 use bytemuck::Zeroable;
-use mcs_common::{Address, FrontendKey, FrontendState, VipMode, select::Tables as _};
+use mcs_common::{
+    Address, BackendState, FrontendKey, FrontendState, Hint, VipMode, select::Tables as _,
+};
 
 use super::{MapContents, MapError, MapReader, Step, pages::Pages};
 use crate::model::Capacity;
@@ -202,7 +204,7 @@ impl<W: Default> Audit<W> {
         let before = slice.entries;
         for (&vip, &mode) in expected.vips.range((from, Bound::Unbounded)).take(room) {
             match maps.vip_mode(&vip)? {
-                Some(found) if found == mode => {}
+                Some(found) if found == mode => slice.compare_hint(vip, Hint::VIP, maps),
                 None if mode == VipMode::SERVED => slice.repairs.push(Step::InsertVip(vip)),
                 _ => slice.repairs.push(Step::SetVipMode { vip, mode }),
             }
@@ -232,10 +234,12 @@ impl AuditSlice {
                 expected_if_different(&expected.clusters, index, maps.cluster(index))
                     .map(|record| Step::WriteCluster { id: index, record: record.into() }),
             ),
-            Part::Backends => repairs.extend(
-                expected_if_different(&expected.backends, index, maps.backend(index))
-                    .map(|backend| Step::WriteBackend { id: index, backend }),
-            ),
+            Part::Backends => {
+                match expected_if_different(&expected.backends, index, maps.backend(index)) {
+                    Some(backend) => repairs.push(Step::WriteBackend { id: index, backend }),
+                    None => self.compare_hint_of_backend(index, expected, maps),
+                }
+            }
             Part::Slots => repairs.extend(
                 expected_if_different(&expected.slots, index, maps.slot(index))
                     .map(|id| Step::WriteSlots { block: index, ids: vec![id] }),
@@ -246,6 +250,21 @@ impl AuditSlice {
                     .flat_map(|state| write_live_state(index, state)),
             ),
             _ => {}
+        }
+    }
+
+    /// Looks for the hint of an address. Hints that should not be there cost look-ups, and may be those of former
+    /// backends.
+    fn compare_hint(&mut self, address: Address, hint: Hint, maps: &impl MapReader) {
+        if !maps.hint(&address).includes(hint) {
+            self.repairs.push(Step::SetHint { address, hint });
+        }
+    }
+
+    fn compare_hint_of_backend(&mut self, id: u32, expected: &MapContents, maps: &impl MapReader) {
+        let backend = expected.backends.get(id as usize);
+        if let Some(backend) = backend.filter(|backend| backend.state != BackendState::FREE) {
+            self.compare_hint(backend.addr, Hint::BACKEND, maps);
         }
     }
 
@@ -381,6 +400,16 @@ mod tests {
                 assert_eq!(rest, [], "{number}");
             }
         }
+    }
+
+    #[test]
+    fn missing_hints_are_set_again() {
+        let (maps, tables) = world();
+        let mut maps = maps.without_hints();
+        let (_, repairs) = pass(&mut maps, &tables, 3);
+        assert!(repairs.iter().all(|step| step.map() == Some("hints")), "{repairs:?}");
+        assert_eq!(repairs.len(), 5, "two VIPs and three backends");
+        assert_eq!(pass(&mut maps, &tables, 3).1, []);
     }
 
     #[test]

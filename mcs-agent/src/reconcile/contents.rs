@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bytemuck::Zeroable;
 use mcs_common::{
-    Address, BackendRecord, BackendState, ClusterRecord, FrontendKey, FrontendState, ServiceRecord,
-    VipMode,
+    Address, BackendRecord, BackendState, ClusterRecord, FrontendKey, FrontendState, Hint,
+    ServiceRecord, VipMode,
     select::{Arrays, Tables},
 };
 
@@ -143,7 +143,7 @@ impl MapContents {
             Step::RetireBackend { id } => self.set_state(id, BackendState::RETIRED),
             Step::KeepBackend { id } => self.set_state(id, BackendState::KEPT),
             Step::ResumeBackend { id } => self.set_state(id, BackendState::ACTIVE),
-            Step::WaitForReaders => {}
+            Step::SetHint { .. } | Step::WaitForReaders => {}
         }
     }
 
@@ -158,6 +158,11 @@ fn used<T: Copy + Zeroable>(array: &Pages<T>, entries: u32) -> impl Iterator<Ite
 }
 
 impl Tables for MapContents {
+    /// A copy has no hints.
+    fn hint(&self, _: &Address) -> Hint {
+        Hint::ANY
+    }
+
     fn vip(&self, address: &Address) -> Option<u32> {
         self.vips.get(address).copied()
     }

@@ -5,7 +5,7 @@ use std::{
     io,
 };
 
-use mcs_common::{Address, ClusterRecord, FrontendKey, ServiceRecord, select::Arrays};
+use mcs_common::{Address, ClusterRecord, FrontendKey, Hint, ServiceRecord, select::Arrays};
 
 use super::{MapContents, Step};
 
@@ -35,6 +35,8 @@ pub trait MapReader: Arrays {
     fn read_all(&self) -> Result<MapContents, MapError>;
     /// The mode at this key of `vips`.
     fn vip_mode(&self, vip: &Address) -> Result<Option<u32>, MapError>;
+    /// What `hints` says of an address.
+    fn hint(&self, address: &Address) -> Hint;
     /// The index at this key of `frontends`.
     fn index_of(&self, key: &FrontendKey) -> Result<Option<u32>, MapError>;
     /// The next entries of `vips`, at least one; `None` at the end.

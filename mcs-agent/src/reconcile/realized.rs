@@ -228,7 +228,8 @@ impl Realized {
             | Step::WriteCluster { .. }
             | Step::WriteBackend { .. }
             | Step::WriteSlots { .. }
-            | Step::WriteState { .. } => {}
+            | Step::WriteState { .. }
+            | Step::SetHint { .. } => {}
         }
         self.contents.write(step);
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use mcs_common::{
-    Address, BackendRecord, ClusterRecord, Extent, FrontendKey, FrontendState, ServiceRecord,
+    Address, BackendRecord, ClusterRecord, Extent, FrontendKey, FrontendState, Hint, ServiceRecord,
     VipMode, maps,
 };
 
@@ -111,6 +111,13 @@ pub enum Step {
         /// Index into `backends`.
         id: u32,
     },
+    /// Sets a hint of an address. The steps that write a VIP or a backend do so too, before: this is a repair.
+    SetHint {
+        /// The address.
+        address: Address,
+        /// What it is.
+        hint: Hint,
+    },
     /// Waits until every program that runs now has ended (an RCU grace period). Entries released
     /// before may be overwritten after.
     WaitForReaders,
@@ -140,6 +147,7 @@ impl Step {
             Self::WriteState { .. } | Self::UpdateAttributes { .. } | Self::Flip { .. } => {
                 Some(maps::STATES)
             }
+            Self::SetHint { .. } => Some(maps::HINTS),
             Self::WaitForReaders => None,
         }
     }
@@ -173,6 +181,10 @@ impl fmt::Display for Step {
             Self::RetireBackend { id } => write!(f, "retire backend {id}"),
             Self::KeepBackend { id } => write!(f, "keep backend {id}"),
             Self::ResumeBackend { id } => write!(f, "resume backend {id}"),
+            Self::SetHint { address, hint } => {
+                let what = if hint.may_be_vip() { "VIP" } else { "backend" };
+                write!(f, "hint that {} is a {what}", address.to_ip())
+            }
             Self::WaitForReaders => f.write_str("wait for readers"),
         }
     }

@@ -1,12 +1,12 @@
 //! getpeername(2): the application sees the VIP that it connected to.
 
-use mcs_common::Counter;
+use mcs_common::{Counter, select::Tables as _};
 
 use super::{
     context::{ALLOW, HookFamily, SocketContext},
     state,
 };
-use crate::counters::count;
+use crate::{counters::count, maps::ConfigMaps};
 
 /// Replaces the peer's name by the VIP.
 ///
@@ -14,6 +14,9 @@ use crate::counters::count;
 #[inline(always)]
 pub(crate) fn getpeername<F: HookFamily>(ctx: &SocketContext<F>) -> i32 {
     let peer = ctx.peer();
+    if !ConfigMaps.hint(&peer.addr).may_be_backend() {
+        return ALLOW;
+    }
     let mut vip = state::get(ctx).and_then(|state| state::connected_vip(state, &peer));
     if vip.is_none() && state::is_fallback() {
         vip = state::tabled_vip(ctx, &peer);

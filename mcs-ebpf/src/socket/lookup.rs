@@ -2,7 +2,7 @@
 
 use mcs_common::{
     Counter, Peer,
-    select::{FrontendMatch, Lookup, lookup},
+    select::{FrontendMatch, Lookup, Tables as _, lookup_hinted},
 };
 
 use super::{
@@ -20,7 +20,15 @@ pub(crate) fn frontend<F: HookFamily>(
     destination: &Peer,
     connects: bool,
 ) -> Result<FrontendMatch, i32> {
-    match lookup(&ConfigMaps, &ctx.frontend_key(destination)) {
+    let hint = ConfigMaps.hint(&destination.addr);
+    if !hint.may_be_vip() {
+        // No socket has another address for a backend.
+        if hint.may_be_backend() {
+            state::addressing_directly(ctx, destination, connects);
+        }
+        return Err(ALLOW);
+    }
+    match lookup_hinted(&ConfigMaps, &ctx.frontend_key(destination)) {
         Lookup::Miss => {
             state::addressing_directly(ctx, destination, connects);
             Err(ALLOW)

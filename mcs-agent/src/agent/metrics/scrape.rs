@@ -18,7 +18,7 @@ use crate::{
     },
     dataplane::read_counters,
     devices::Role,
-    loader::{CONFIG_MAPS, Pins, Tampering},
+    loader::{CONFIG_MAPS, HINTS_MAP, Pins, Tampering},
     model::{Capacity, Departure, ImportState},
 };
 
@@ -257,7 +257,7 @@ fn tampering(families: &mut Families, report: &Report) -> Result<()> {
         "mcs_audit_repairs_total",
         "Repairs of config map entries that another process changed, added or removed",
         ["map"],
-        CONFIG_MAPS.map(|map| ([map], repairs(map))),
+        CONFIG_MAPS.into_iter().chain([HINTS_MAP]).map(|map| ([map], repairs(map))),
     )?;
     families.counters(
         "mcs_audit_passes_total",

@@ -1,10 +1,11 @@
 //! The config maps in memory, with the sizes and errors of the kernel's.
 
-use std::io;
+use std::{collections::BTreeSet, io};
 
 use bytemuck::Zeroable;
 use mcs_common::{
-    Address, BackendRecord, ClusterRecord, FrontendKey, FrontendState, ServiceRecord, VipMode,
+    Address, BackendRecord, ClusterRecord, FrontendKey, FrontendState, Hint, ServiceRecord,
+    VipMode,
     select::{Arrays, Tables},
 };
 
@@ -19,17 +20,57 @@ use crate::{
 pub struct MemoryMaps {
     capacity: Capacity,
     contents: MapContents,
+    hints: Hints,
+}
+
+/// The hints of exactly the addresses that they were set for.
+#[derive(Clone, Debug, Default)]
+struct Hints {
+    vips: BTreeSet<Address>,
+    backends: BTreeSet<Address>,
+}
+
+impl Hints {
+    fn of(contents: &MapContents) -> Self {
+        Self {
+            vips: contents.vips.keys().copied().collect(),
+            backends: contents.backends.iter().map(|backend| backend.addr).collect(),
+        }
+    }
+
+    fn set(&mut self, address: Address, hint: Hint) {
+        if hint.may_be_vip() {
+            self.vips.insert(address);
+        }
+        if hint.may_be_backend() {
+            self.backends.insert(address);
+        }
+    }
+
+    fn get(&self, address: &Address) -> Hint {
+        let hint = |set: &BTreeSet<Address>, hint| {
+            if set.contains(address) { hint } else { Hint::NONE }
+        };
+        hint(&self.vips, Hint::VIP) | hint(&self.backends, Hint::BACKEND)
+    }
 }
 
 impl MemoryMaps {
     /// New maps, without entries.
     pub fn new(capacity: Capacity) -> Self {
-        Self { capacity, contents: MapContents::default() }
+        Self::with_contents(capacity, MapContents::default())
     }
 
     /// Maps that hold these entries.
-    pub const fn with_contents(capacity: Capacity, contents: MapContents) -> Self {
-        Self { capacity, contents }
+    pub fn with_contents(capacity: Capacity, contents: MapContents) -> Self {
+        Self { capacity, hints: Hints::of(&contents), contents }
+    }
+
+    /// The same maps, without any hint.
+    #[cfg(test)]
+    pub(crate) fn without_hints(mut self) -> Self {
+        self.hints = Hints::default();
+        self
     }
 
     /// Their entries.
@@ -64,7 +105,10 @@ impl MemoryMaps {
             Step::WriteState { index, .. }
             | Step::UpdateAttributes { index, .. }
             | Step::Flip { index, .. } => array(index, 1, capacity.state_entries()),
-            Step::DeleteVip(_) | Step::DeleteFrontend(_) | Step::WaitForReaders => Ok(()),
+            Step::DeleteVip(_)
+            | Step::DeleteFrontend(_)
+            | Step::SetHint { .. }
+            | Step::WaitForReaders => Ok(()),
         }
     }
 }
@@ -88,6 +132,12 @@ impl Maps for MemoryMaps {
 
     fn write(&mut self, step: &Step) -> Result<(), MapError> {
         self.check(step).map_err(|source| MapError::writing(step, source))?;
+        match *step {
+            Step::InsertVip(vip) | Step::SetVipMode { vip, .. } => self.hints.set(vip, Hint::VIP),
+            Step::WriteBackend { backend, .. } => self.hints.set(backend.addr, Hint::BACKEND),
+            Step::SetHint { address, hint } => self.hints.set(address, hint),
+            _ => {}
+        }
         self.contents.write(step);
         Ok(())
     }
@@ -107,6 +157,10 @@ impl MapReader for MemoryMaps {
 
     fn vip_mode(&self, vip: &Address) -> Result<Option<u32>, MapError> {
         Ok(self.contents.vip(vip))
+    }
+
+    fn hint(&self, address: &Address) -> Hint {
+        self.hints.get(address)
     }
 
     fn index_of(&self, key: &FrontendKey) -> Result<Option<u32>, MapError> {
@@ -151,6 +205,10 @@ impl Arrays for MemoryMaps {
 }
 
 impl Tables for MemoryMaps {
+    fn hint(&self, address: &Address) -> Hint {
+        self.hints.get(address)
+    }
+
     fn vip(&self, address: &Address) -> Option<u32> {
         self.contents.vip(address)
     }

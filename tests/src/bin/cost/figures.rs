@@ -13,11 +13,13 @@ use crate::{
 };
 
 /// As the agent sets them on a recent kernel, without `--log-programs` and `--socket-lb=host`.
-pub(crate) const GLOBALS: [(&str, &[u8]); 4] = [
+pub(crate) const GLOBALS: [(&str, &[u8]); 5] = [
     ("HAVE_SET_RETVAL", &[1]),
     ("HAVE_COARSE_CLOCK", &[1]),
     ("AYA_LOG_LEVEL", &[0]),
     ("ONLY_NETNS", &[0; 8]),
+    // One word.
+    ("HINT_BUCKETS", &[32, 0, 0, 0]),
 ];
 
 /// All that is measured.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use mcs_common::Hint;
+
 /// An address family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Family {
@@ -25,6 +27,10 @@ pub(crate) enum Input {
     Tcp(Family),
     /// A datagram socket.
     Udp(Family),
+    /// A stream socket, with an address that may be a backend.
+    TcpToBackend(Family),
+    /// A datagram socket, with an address that may be a backend.
+    UdpToBackend(Family),
     /// A packet with an Ethernet header, on a node without flows.
     Frame(Family),
     /// A packet with an Ethernet header, on a node that has flows.
@@ -38,6 +44,8 @@ impl fmt::Display for Input {
         match self {
             Self::Tcp(family) => write!(f, "{family} TCP socket"),
             Self::Udp(family) => write!(f, "{family} UDP socket"),
+            Self::TcpToBackend(family) => write!(f, "{family} TCP socket, to a backend"),
+            Self::UdpToBackend(family) => write!(f, "{family} UDP socket, to a backend"),
             Self::Frame(family) | Self::Bare(family) => write!(f, "{family} TCP packet"),
             Self::FrameAmongFlows(family) => {
                 write!(f, "{family} TCP packet, flows exist")
@@ -58,6 +66,8 @@ impl Input {
         match self {
             Self::Tcp(family)
             | Self::Udp(family)
+            | Self::TcpToBackend(family)
+            | Self::UdpToBackend(family)
             | Self::Frame(family)
             | Self::FrameAmongFlows(family)
             | Self::Bare(family) => family,
@@ -65,7 +75,15 @@ impl Input {
     }
 
     const fn is_socket(self) -> bool {
-        matches!(self, Self::Tcp(_) | Self::Udp(_))
+        matches!(self, Self::Tcp(_) | Self::Udp(_) | Self::TcpToBackend(_) | Self::UdpToBackend(_))
+    }
+
+    /// What is hinted of every address.
+    pub(crate) const fn hint(self) -> Hint {
+        match self {
+            Self::TcpToBackend(_) | Self::UdpToBackend(_) => Hint::BACKEND,
+            _ => Hint::NONE,
+        }
     }
 
     /// Whether the node has flows.
@@ -117,7 +135,8 @@ impl Input {
         const SIZE: usize = 72;
         let family: u32 = if self.family() == Family::V4 { 2 } else { 10 };
         // SOCK_STREAM and SOCK_DGRAM, with their protocols.
-        let (kind, protocol) = if matches!(self, Self::Tcp(_)) { (1, 6) } else { (2, 17_u32) };
+        let (kind, protocol) =
+            if matches!(self, Self::Tcp(_) | Self::TcpToBackend(_)) { (1, 6) } else { (2, 17_u32) };
         let mut context = vec![0; SIZE];
         let mut put = |offset: usize, bytes: &[u8]| {
             context[offset..offset + bytes.len()].copy_from_slice(bytes);

@@ -46,6 +46,9 @@ impl<'a> Node<'a> {
                 values.insert(*number, memory.add_constant(map.data.clone()));
             } else if map.kind == ARRAY || map.kind == PER_CPU_ARRAY {
                 let value = memory.add(vec![0; map.value_size as usize]);
+                if map.name == maps::HINTS {
+                    memory.store(value, 8, input.hint().everywhere())?;
+                }
                 if map.name == maps::FLOWS_USED && input.has_flows() {
                     memory.store(value, 4, FlowsUsed::YES.into())?;
                 }

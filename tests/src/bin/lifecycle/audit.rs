@@ -1,17 +1,19 @@
 //! Another process changes entries of the maps, and the audit restores them.
 
 use std::{
+    path::Path,
     process::Command,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, ensure};
+use aya::maps::{Array, Map, MapData};
 use mcs_agent::{
     dataplane::KernelMaps,
     loader::Pins,
     reconcile::{MapContents, MapReader as _, Maps as _, Step},
 };
-use mcs_common::{BackendState, FrontendKey};
+use mcs_common::{Address, BackendState, FrontendKey, HINTS_PER_WORD, Hint, HintBucket};
 use mcs_tests::{
     process,
     suite::{Suite, is_full, tell},
@@ -73,7 +75,8 @@ fn is_repaired(world: &mut World) -> anyhow::Result<()> {
     let site = world.site("audited", &[], &target)?;
     let _in_cgroup = site.cgroup.visit()?;
     site.apply(&victim)?;
-    let mut maps = KernelMaps::open(&Pins::new(site.bpffs.path()).config())?;
+    let pins = Pins::new(site.bpffs.path());
+    let mut maps = KernelMaps::open(&pins.config(), &pins.hints())?;
     let dump = maps.read_all()?;
     let (ip, port, _) = *victim.frontends().keys().next().context("no frontend")?;
     let key = FrontendKey::new(ip.into(), port, 6);
@@ -88,8 +91,15 @@ fn is_repaired(world: &mut World) -> anyhow::Result<()> {
         }
         tamperings[1..6].iter().flatten().try_for_each(|step| maps.write(step))?;
         slowest = slowest.max(until_repaired(&maps, &dump)?);
+        clear_hint(&pins.hints(), &key.vip)?;
+        ensure!(!maps.hint(&key.vip).may_be_vip(), "the hint of the VIP is still there");
+        slowest = slowest.max(until_repaired(&maps, &dump)?);
+        wait::within(PASS, "the hint of the VIP", || {
+            ensure!(maps.hint(&key.vip).may_be_vip(), "programs miss the VIP");
+            Ok(())
+        })?;
         let pair = key_of(dump.states[dump.frontends[&key] as usize].extent.block / 2);
-        let pin = Pins::new(site.bpffs.path()).config().join("slots");
+        let pin = pins.config().join("slots");
         let mut update = Command::new("bpftool");
         update.args(["map", "update", "pinned"]).arg(pin).arg("key").args(pair);
         process::run(update.arg("value").args(["9"; 8]), "")?;
@@ -100,8 +110,8 @@ fn is_repaired(world: &mut World) -> anyhow::Result<()> {
         let repairs = report["audit"]["repairs"].as_object();
         repairs.into_iter().flat_map(|maps| maps.values()).filter_map(Value::as_u64).sum()
     };
-    // bpftool writes two slots.
-    let expected = tamperings.len() as u64 + 4 + 2;
+    // A hint, and bpftool writes two slots.
+    let expected = tamperings.len() as u64 + 4 + 1 + 2;
     wait::until("the repairs to be reported", || {
         let reported = counted(&site.agent.status()?["report"]);
         ensure!(reported == expected, "{reported} repairs instead of {expected}");
@@ -114,6 +124,15 @@ fn is_repaired(world: &mut World) -> anyhow::Result<()> {
     site.agent.wait_for(&victim)?;
     tell(format!("{expected} entries changed, each restored within {slowest:.1?}"));
     Ok(())
+}
+
+/// Clears what hints that an address is a VIP.
+fn clear_hint(pin: &Path, vip: &Address) -> anyhow::Result<()> {
+    let map = MapData::from_pin(pin)?;
+    let bucket = HintBucket::of(vip, map.info()?.max_entries() * HINTS_PER_WORD);
+    let mut words = Array::<_, u64>::try_from(Map::Array(map))?;
+    let others = words.get(&bucket.word(), 0)? & !bucket.bits(Hint::VIP);
+    Ok(words.set(bucket.word(), others, 0)?)
 }
 
 /// The bytes of a key, for bpftool.

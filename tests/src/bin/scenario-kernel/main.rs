@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use mcs_agent::{
-    dataplane::KernelMaps,
+    dataplane::{FormerHints, KernelMaps},
     flows::FlowCapacity,
     loader::{Features, LoadOptions, Pins, Programs},
     model::Capacity,
@@ -71,7 +71,8 @@ impl Backing for PinnedMaps {
     fn grow(&mut self, capacity: Capacity) -> anyhow::Result<()> {
         let options = options(self.directory.path(), capacity, self.features);
         let mut programs = Programs::load_beside(&options)?;
-        let mut maps = KernelMaps::open(programs.config())?;
+        let mut maps = KernelMaps::open(programs.config(), programs.hints())?;
+        maps.carry_hints(self.maps.reader())?;
         for step in self.maps.reader().read_all()?.copy(capacity) {
             maps.write(&step)?;
         }
@@ -97,10 +98,15 @@ impl Maps for PinnedMaps {
 fn load(bpffs: &Path, capacity: Capacity, features: Features) -> anyhow::Result<KernelMaps> {
     let pins = Pins::new(bpffs);
     pins.prepare(bpffs)?;
-    let programs =
+    let former =
+        if pins.has_state() { FormerHints::open(&pins.hints()) } else { FormerHints::None };
+    let mut programs =
         Programs::load(&options(bpffs, capacity, features)).context("cannot load the programs")?;
     ensure!(!programs.is_staged(), "the pinned maps are not taken over");
-    Ok(KernelMaps::open(programs.config())?)
+    let mut maps = KernelMaps::open(programs.config(), programs.hints())?;
+    maps.prepare_hints(&former)?;
+    programs.commit()?;
+    Ok(maps)
 }
 
 fn options(bpffs: &Path, capacity: Capacity, features: Features) -> LoadOptions {

@@ -12,6 +12,7 @@ mod counters;
 mod direct;
 mod earlier;
 mod foreign;
+mod hints;
 mod modes;
 mod pairs;
 mod reconnect;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
     capabilities::cases(&mut suite);
     change::cases(&mut suite);
     restart::cases(&mut suite);
+    hints::cases(&mut suite);
     suite.main(World::begin)
 }
 

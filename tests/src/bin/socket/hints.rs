@@ -1,0 +1,119 @@
+//! Sockets whose backends the config maps no longer have, across agents with right, missing and wrong hints.
+
+use std::{
+    fs,
+    net::{TcpStream, UdpSocket},
+};
+
+use anyhow::{Context as _, ensure};
+use aya::maps::{Array, Map, MapData};
+use mcs_agent::{
+    dataplane::{KernelMapsReader, Run, read_run_record, write_run_record},
+    loader::Pins,
+    reconcile::MapReader as _,
+};
+use mcs_tests::{
+    site::Site,
+    suite::Suite,
+    writer::{WriteFaults, Writer, batch},
+};
+
+use crate::{
+    client::{Family, connected, receive, udp_connected},
+    world::{PODS, Place, TCP, Target, World, backend},
+};
+
+/// Changes after which the ids of the first backends are those of others.
+const CHANGES: usize = 1_000;
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("sockets of former backends, when agents find right, no or wrong hints", survive);
+}
+
+/// Sockets that use a VIP, of one family.
+struct Sockets {
+    family: Family,
+    tcp: TcpStream,
+    udp: UdpSocket,
+}
+
+impl Sockets {
+    fn begin(target: &Target, family: Family) -> anyhow::Result<Self> {
+        let (tcp, udp) = (target.tcp(family), target.udp(family));
+        Ok(Self { family, tcp: connected(family, tcp)?, udp: udp_connected(family, udp)? })
+    }
+
+    fn show_vips(&self, target: &Target) -> anyhow::Result<()> {
+        let vip = target.udp(self.family);
+        assert_eq!(self.tcp.peer_addr()?, target.tcp(self.family));
+        assert_eq!(self.udp.peer_addr()?, vip);
+        // The pod still answers.
+        self.udp.send(b"who are you")?;
+        assert_eq!(receive(&self.udp)?.source, vip);
+        Ok(())
+    }
+}
+
+fn survive(world: &mut World) -> anyhow::Result<()> {
+    let target = world.fresh("hinted");
+    let first = target.clone().with(&PODS[..1]);
+    let flags = ["--stale-udp=leave", "--max-memory=64Ki"];
+    let mut site = Site::start(&world.run, "hinted", &world.node.netns, &flags, &[&first.service])?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let sockets: anyhow::Result<Vec<Sockets>> = world.at(Place::Pod, || {
+        Family::ALL.into_iter().map(|family| Sockets::begin(&target, family)).collect()
+    });
+    let sockets = sockets?;
+    let check = || sockets.iter().try_for_each(|sockets| sockets.show_vips(&target));
+    check()?;
+    forget_backends(world, &mut site, &target)?;
+    check().context("after the change")?;
+
+    let pins = Pins::new(site.bpffs.path());
+    let restart = |site: &mut Site, flags: &[&str]| {
+        site.agent.start_again(&world.node.netns, flags)?;
+        site.agent.wait_until_healthy()
+    };
+    // Right ones, of another size.
+    site.manifests.write(&target.clone().with(&PODS[3..5]).service)?;
+    for memory in ["512Ki", "128Ki"] {
+        restart(&mut site, &["--stale-udp=leave", "--max-memory", memory])?;
+        check().context("with other hints")?;
+        site.agent.kill()?;
+    }
+    // None, as versions before them leave it.
+    fs::remove_file(pins.hints())?;
+    restart(&mut site, &["--stale-udp=leave"])?;
+    check().context("without hints")?;
+    // Wrong ones: a version that does not know them has changed the maps.
+    site.agent.kill()?;
+    let run = read_run_record(&pins.run())?;
+    ensure!(run.keeps_hints, "the agent does not say that it keeps them");
+    write_run_record(&pins.run(), &Run { keeps_hints: false, ..run })?;
+    let mut words = Array::<_, u64>::try_from(Map::Array(MapData::from_pin(pins.hints())?))?;
+    (0..words.len()).try_for_each(|word| words.set(word, 0, 0))?;
+    restart(&mut site, &["--stale-udp=leave"])?;
+    check().context("with wrong hints")?;
+    // New connections and servers are as always.
+    world.at(Place::Pod, || {
+        Family::ALL
+            .into_iter()
+            .try_for_each(|family| Sockets::begin(&target, family)?.show_vips(&target))
+    })
+}
+
+/// Stops the agent, and changes the endpoints until no config map has the first ones.
+fn forget_backends(world: &World, site: &mut Site, target: &Target) -> anyhow::Result<()> {
+    let pins = Pins::new(site.bpffs.path());
+    let mut writer = Writer::take_over(site, WriteFaults::default())?;
+    let maps = KernelMapsReader::open(&pins.config())?;
+    let first = [Family::V4, Family::V6].map(|family| backend(PODS[0], family, TCP.1).ip().into());
+    let sets = [&PODS[1..3], &PODS[3..5]].map(|set| target.clone().with(set).service);
+    for set in sets.iter().cycle().take(CHANGES) {
+        writer.write(&batch(&world.run, [set])?)?;
+        if !maps.read_all()?.backends.iter().any(|backend| first.contains(&backend.addr)) {
+            return Ok(());
+        }
+    }
+    anyhow::bail!("the maps still have the first backends")
+}
