@@ -8,7 +8,7 @@ mod kernel;
 mod run;
 
 pub use crate::bpf::{Access, ReadOnly, ReadWrite};
-pub use counters::{Counts, read as read_counters};
+pub use counters::{Counts, meaning as counter_meaning, read as read_counters};
 pub use fallback::StorageFallback;
 pub use hand_back::hand_back_vips;
 pub use hints::{FormerHints, KnownHints};

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     agent::{Attachments, Report, SocketLb, age, failings},
-    dataplane::{Counts, read_counters},
+    dataplane::{Counts, counter_meaning, read_counters},
     loader::{AttachedHook, Pins, TcLink, is_held},
     model::{Departure, KindStatus},
 };
@@ -100,12 +100,23 @@ impl Status {
             devices::print_table(&report.tc, &self.tc_links)?;
             print_objects(report)?;
         }
-        print("\nCounters:")?;
-        table(
-            &["NAME", "COUNT"],
-            self.counters.iter().map(|(name, count)| vec![name.clone(), count.to_string()]),
-        )
+        print_counters(&self.counters)
     }
+}
+
+/// Prints the counters that are not zero.
+fn print_counters(counters: &Counts) -> anyhow::Result<()> {
+    let counted: Vec<_> = counters.iter().filter(|(_, count)| **count > 0).collect();
+    if counted.is_empty() {
+        return print("\nCounters: all are zero");
+    }
+    print("\nCounters:")?;
+    table(
+        &["NAME", "COUNT", "MEANING"],
+        counted.into_iter().map(|(name, count)| {
+            vec![name.clone(), count.to_string(), counter_meaning(name).to_owned()]
+        }),
+    )
 }
 
 /// Which addresses can be ClusterSetIPs, and which can be those of Services.

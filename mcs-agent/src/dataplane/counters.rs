@@ -34,3 +34,90 @@ fn sum(map: &PerCpuArray<MapData, u64>, counter: Counter) -> io::Result<u64> {
     // Programs wrap around too, and the map may hold anything.
     Ok(values.iter().fold(0, |sum, value| sum.wrapping_add(*value)))
 }
+
+/// What a counter counts, as deploy/metrics.md says it too.
+pub fn meaning(name: &str) -> &'static str {
+    Counter::ALL.iter().find(|counter| counter.name() == name).map_or("", |counter| text(*counter))
+}
+
+const fn text(counter: Counter) -> &'static str {
+    match counter {
+        Counter::ConnectTranslated => "connects sent to a backend",
+        Counter::SendTranslated => "datagrams of unconnected sockets sent to a backend",
+        Counter::ReceiveReversed => "received datagrams whose source was shown as the VIP",
+        Counter::PeerReversed => "peer names shown as the VIP",
+        Counter::RefusedNoBackend => "sockets refused: no usable backend",
+        Counter::RefusedUnknownPort => "sockets refused: the VIP has no such port",
+        Counter::RefusedInconsistent => {
+            "sockets refused: the maps were in a state that no reader should see"
+        }
+        Counter::RefusedGone => {
+            "sockets refused: the VIP's import was deleted less than five minutes ago"
+        }
+        Counter::StorageFailed => {
+            "sockets without room for storage; a table holds their state instead"
+        }
+        Counter::ReverseShared => {
+            "two VIPs of one socket share a backend: replies are shown as from the VIP used last"
+        }
+        Counter::PacketTranslated => "packets to a VIP sent to a backend",
+        Counter::PacketReversed => "replies whose source became the VIP",
+        Counter::FlowCreated => "new flows",
+        Counter::FlowPortChanged => {
+            "flows that got another source port, because their replies would look like those of another flow"
+        }
+        Counter::IcmpTranslated => "ICMP errors translated, with the packet inside",
+        Counter::EchoAnswered => "echo requests to a VIP that the node answered",
+        Counter::RedirectDropped => "redirects about translated packets",
+        Counter::PacketRefusedNoBackend => "packets refused with RST or ICMP: no usable backend",
+        Counter::PacketRefusedUnknownPort => "the same: the VIP has no such port",
+        Counter::PacketRefusedInconsistent => {
+            "the same: the maps were in a state that no reader should see"
+        }
+        Counter::PacketRefusedCollision => {
+            "the same: no source port would distinguish the replies from those of another flow"
+        }
+        Counter::PacketRefusedGone => {
+            "packets refused with RST or ICMP, on a pod's device or an uplink: the VIP's import was deleted less than five minutes ago"
+        }
+        Counter::PacketRefusedSctp => "SCTP packets refused with ICMP",
+        Counter::RefusalLimited => {
+            "refused packets without an answer: beyond 1000 a second and CPU"
+        }
+        Counter::RefusalSilent => {
+            "refused packets without an answer: the packet was an answer itself, or too large to become one"
+        }
+        Counter::PacketDroppedProtocol => "packets to a VIP of a protocol without ports",
+        Counter::PacketDroppedMalformed => {
+            "packets to a VIP whose headers are cut short, contradictory or nested too deep"
+        }
+        Counter::PacketDroppedFragment => {
+            "later fragments to a VIP whose first fragment was not seen"
+        }
+        Counter::PacketDroppedIcmp => "ICMP to a VIP that belongs to no flow",
+        Counter::PacketDroppedFailed => {
+            "packets dropped because the packet or the flow table could not be written"
+        }
+        Counter::LeakPrevented => {
+            "packets to a VIP dropped on an uplink: no hook had translated them"
+        }
+        Counter::PacketPassed => {
+            "packets to a VIP left unchanged: of TCP connections that are older than the agent's service of this VIP, and ICMP errors about no flow"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_has_every_counter_with_its_meaning() {
+        let document = include_str!("../../../deploy/metrics.md");
+        let (_, events) = document.split_once("\n## Events\n").unwrap();
+        let rows: Vec<_> = events.lines().filter(|line| line.starts_with("| `")).collect();
+        let expected =
+            Counter::ALL.map(|counter| format!("| `{}` | {} |", counter.name(), text(counter)));
+        assert_eq!(rows, expected);
+    }
+}

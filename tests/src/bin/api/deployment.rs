@@ -17,6 +17,9 @@ use crate::world::World;
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const NAMESPACE: &str = "mcs-system";
 
+/// The API of the Prometheus Operator.
+const OPERATOR: &str = "monitoring.coreos.com/v1";
+
 /// Values other than the chart's own, of every kind that a template asks for.
 const VALUES: &str = r#"
 image: {repository: registry.example/mcs-agent, digest: "sha256:0000000000000000000000000000000000000000000000000000000000000000"}
@@ -39,7 +42,9 @@ uplinks: [none]
 staleUdp: {enabled: false, namespaces: /run/docker/netns}
 log: {format: human, filter: "warn,mcs_agent=debug"}
 health: {address: "off"}
-metrics: {address: "[::]:16451"}
+metrics: {address: "[::]:16451", podMonitor: {enabled: true, labels: {release: prometheus}}}
+alerts: {enabled: true, labels: {release: prometheus}}
+dashboard: {enabled: true, annotations: {grafana_folder: Networking}}
 host: {bpffs: /run/bpf, cgroup: /run/cgroup2, runDirectory: /run/mcs-agent}
 cgroup: /kubepods
 extraCapabilities: [SYS_RESOURCE]
@@ -66,6 +71,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the chart and the kustomize bases are the same objects", bases_are_the_chart);
     suite.case("the chart passes the API server, whatever its values", chart_is_valid);
     suite.case("two releases of the chart share no object", releases_coexist);
+    suite.case("monitoring has the job that the alerts ask for", monitoring);
     suite.case("a release without account and rights has neither", without_rights);
     suite.case("the chart's memory follows the capacity", memory_follows);
     suite.case("the chart refuses values that it does not know", chart_refuses);
@@ -113,7 +119,8 @@ fn chart_is_valid(world: &mut World) -> anyhow::Result<()> {
     ] {
         let objects = helm(arguments)?;
         ensure!(objects.len() >= 4, "{objects:?}");
-        for object in objects.values() {
+        // Nobody here has the types of the Prometheus Operator.
+        for object in objects.values().filter(|object| object["apiVersion"] != OPERATOR) {
             world.east.api.would_apply(object).with_context(|| format!("{arguments:?}"))?;
         }
     }
@@ -137,6 +144,29 @@ fn releases_coexist(_: &mut World) -> anyhow::Result<()> {
     let job = &main["Job mcs-agent-cleanup"]["spec"]["template"]["metadata"]["labels"];
     let name = "app.kubernetes.io/name";
     ensure!(job[name] != selectors[0][name], "{job}");
+    Ok(())
+}
+
+fn monitoring(_: &mut World) -> anyhow::Result<()> {
+    let all = ["metrics.podMonitor.enabled", "alerts.enabled", "dashboard.enabled"]
+        .map(|value| format!("--set={value}=true"));
+    let all: Vec<_> = all.iter().map(String::as_str).collect();
+    let unreachable = helm(&all).err().context("metrics on loopback are scraped")?.to_string();
+    ensure!(unreachable.contains("set metrics.address=[::]:16451"), "{unreachable}");
+    let objects = helm(&[&all[..], &["--set=metrics.address=[::]:16451"]].concat())?;
+    let endpoint = &objects["PodMonitor mcs-agent"]["spec"]["podMetricsEndpoints"][0];
+    let ports =
+        &objects["DaemonSet mcs-agent"]["spec"]["template"]["spec"]["containers"][0]["ports"];
+    ensure!(endpoint["port"] == ports[0]["name"], "{endpoint} and {ports}");
+    let job = &endpoint["relabelings"][0];
+    ensure!(job["targetLabel"] == "job", "{job}");
+    let rules = objects["PrometheusRule mcs-agent"]["spec"].to_string();
+    let jobs: Vec<_> =
+        rules.split("job=\\\"").skip(1).filter_map(|rest| rest.split('\\').next()).collect();
+    ensure!(jobs.len() > 3 && jobs.iter().all(|asked| job["replacement"] == *asked), "{jobs:?}");
+    let dashboard = objects["ConfigMap mcs-agent-dashboard"]["data"]["mcs-agent.json"].as_str();
+    let dashboard: Value = serde_json::from_str(dashboard.context("no dashboard")?)?;
+    ensure!(dashboard["title"] == "mcs-agent", "{dashboard}");
     Ok(())
 }
 

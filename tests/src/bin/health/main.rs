@@ -12,6 +12,7 @@ mod figures;
 mod http;
 mod latency;
 mod promtool;
+mod queries;
 mod readiness;
 mod world;
 
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
     figures::cases(&mut suite);
     latency::cases(&mut suite);
     promtool::cases(&mut suite);
+    queries::cases(&mut suite);
     addresses::cases(&mut suite);
     failing::cases(&mut suite);
     suite.main(World::begin)
