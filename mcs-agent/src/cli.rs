@@ -8,19 +8,27 @@ mod flows;
 mod output;
 mod run;
 mod services;
+mod shell;
 mod status;
+mod suggest;
 mod view;
 
-use std::{env, ffi::OsStr, path::PathBuf, process::ExitCode};
-
-use clap::{
-    Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
-    builder::Resettable,
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    path::PathBuf,
+    process::ExitCode,
 };
 
+use clap::{
+    Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, builder::Resettable,
+    error::ErrorKind,
+};
+
+use output::{OutputArgs, Style};
 pub use run::RunArgs;
 
-use crate::verify;
+use crate::{model::ObjectKey, verify};
 
 /// An eBPF dataplane for the Kubernetes Multi-Cluster Services API: a kube-proxy for ClusterSetIPs.
 #[derive(Debug, Parser)]
@@ -33,7 +41,7 @@ pub struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   mcs-agent run --manifests /etc/mcs --cluster-id east
-  mcs-agent services
+  mcs-agent services --namespace shop --watch
   mcs-agent backends shop/cart -o json
   mcs-agent flows shop/cart
   mcs-agent status || echo degraded
@@ -44,8 +52,7 @@ Every flag can be given by its environment variable instead, as a DaemonSet does
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<RunArgs>),
-    /// List every frontend: its ServiceImport, VIP, port, affinity, and backends by source cluster
-    Services(ReadArgs),
+    Services(services::ServicesArgs),
     Backends(backends::BackendsArgs),
     Flows(flows::FlowsArgs),
     /// Show agent health: hooks, devices, source, capacity, rejected objects with the reason, counters
@@ -55,6 +62,9 @@ enum Command {
     Status(ReadArgs),
     Cleanup(cleanup::CleanupArgs),
     CleanupNodes(cleanup_nodes::CleanupNodesArgs),
+    Completion(shell::CompletionArgs),
+    #[command(hide = true)]
+    Man(shell::ManArgs),
     /// Used by `run` itself
     #[command(name = verify::SELF_TEST, hide = true)]
     SelfTest(verify::SelfTestArgs),
@@ -69,42 +79,72 @@ struct BpffsArg {
     bpffs: PathBuf,
 }
 
-/// The output format of a reading command.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Format {
-    /// For people
-    Table,
-    /// For programs; fields are added, never renamed
-    Json,
-}
-
 /// The arguments of every reading command.
 #[derive(Clone, Debug, Args)]
 struct ReadArgs {
     #[command(flatten)]
     bpffs: BpffsArg,
-    /// Output format
-    #[arg(short, long, env = "MCS_OUTPUT", value_name = "FORMAT", default_value = "table")]
-    output: Format,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// The namespace of ServiceImports.
+#[derive(Clone, Debug, Args)]
+struct NamespaceArg {
+    /// Only ServiceImports of this namespace; a NAME without a namespace is of it too
+    #[arg(short, long, env = "MCS_NAMESPACE", value_name = "NAMESPACE")]
+    namespace: Option<String>,
+}
+
+impl NamespaceArg {
+    fn has(&self, import: &ObjectKey) -> bool {
+        self.namespace.as_ref().is_none_or(|namespace| **namespace == *import.namespace)
+    }
+
+    /// The import that `NAMESPACE/NAME`, or a name alone, means. Ends the process if it means none.
+    fn import(&self, text: &str) -> ObjectKey {
+        let full = match &self.namespace {
+            Some(namespace) if !text.contains('/') => format!("{namespace}/{text}"),
+            _ => text.to_owned(),
+        };
+        view::parse_key(&full).unwrap_or_else(|error| {
+            let what = format!("invalid value '{text}': {error}, or give --namespace");
+            command().error(ErrorKind::ValueValidation, what).exit()
+        })
+    }
 }
 
 /// Runs the command line of the process. Usage errors exit with 2 (clap), others with 1.
 pub fn main() -> ExitCode {
-    let cli = Cli::from_arg_matches(&command().get_matches());
-    let result = match cli.unwrap_or_else(|error| error.format(&mut command()).exit()).command {
-        Command::Run(args) => run::run(*args),
+    let arguments: Vec<_> = env::args_os().collect();
+    let matches = command().try_get_matches_from(&arguments);
+    let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = cli.unwrap_or_else(|error| refuse(&error.format(&mut command()), &arguments));
+    let misspelt = suggest::misspelt_variables(&command());
+    let result = match cli.command {
+        Command::Run(args) => run::run(*args, &misspelt),
         Command::Services(args) => services::run(&args),
         Command::Backends(args) => backends::run(&args),
         Command::Flows(args) => flows::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Cleanup(args) => cleanup::run(&args),
         Command::CleanupNodes(args) => cleanup_nodes::run(&args),
+        Command::Completion(args) => Ok(shell::complete(&args, command())),
+        Command::Man(args) => shell::man(&args, command()),
         Command::SelfTest(args) => verify::run_self_test(&args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("mcs-agent: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// Prints a usage error, with the variable that the wrong value is from, and ends the process.
+fn refuse(error: &clap::Error, arguments: &[OsString]) -> ! {
+    if let Some(name) = suggest::variable_of(error, &command(), arguments) {
+        eprintln!("note: the value is from the environment variable {name}");
+    }
+    error.exit()
 }
 
 /// The command line. An empty environment variable counts as unset, because manifests set all of them.

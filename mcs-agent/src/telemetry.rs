@@ -1,11 +1,18 @@
 //! Logs.
 
-use std::io::IsTerminal as _;
+use std::{
+    fmt::{self, Debug},
+    io::IsTerminal as _,
+};
 
 use clap::ValueEnum;
-use tracing::level_filters::LevelFilter;
+use tracing::{field::Field, level_filters::LevelFilter};
 use tracing_subscriber::{
-    EnvFilter, filter::ParseError, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+    EnvFilter,
+    filter::ParseError,
+    fmt::format::{Writer, debug_fn},
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
 };
 
 /// How to log.
@@ -46,7 +53,19 @@ pub(crate) fn init(format: LogFormat, filter: &LogFilter) {
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     match format {
-        LogFormat::Human => registry.with(writer.with_target(false)).init(),
-        LogFormat::Json => registry.with(writer.json()).init(),
+        LogFormat::Human => {
+            registry.with(writer.fmt_fields(debug_fn(write_field)).with_target(false)).init();
+        }
+        // `message`, `namespace` and `name` beside `level`, as log pipelines expect them.
+        LogFormat::Json => registry.with(writer.json().flatten_event(true)).init(),
+    }
+}
+
+/// Writes a field for people: the message names the object already.
+fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Result {
+    match field.name() {
+        "message" => write!(writer, "{value:?}"),
+        "namespace" | "name" => Ok(()),
+        name => write!(writer, " {name}={value:?}"),
     }
 }

@@ -62,13 +62,12 @@ impl fmt::Display for KubeconfigFile {
 #[derive(Debug, Error)]
 pub enum AccessError {
     /// The kubeconfig cannot be read or is invalid.
-    #[error("cannot use the kubeconfig {file}")]
+    #[error("cannot use the kubeconfig {file}: {problem}")]
     Kubeconfig {
         /// The file and context.
         file: KubeconfigFile,
-        /// The error of kube.
-        #[source]
-        source: KubeconfigError,
+        /// What is wrong, and what to do.
+        problem: String,
     },
     /// The service account of a pod is not mounted.
     #[error("cannot use this pod's service account (outside of a pod, give --kubeconfig)")]
@@ -286,13 +285,20 @@ impl ApiSource {
         match self {
             Self::ServiceAccount => Config::incluster().map_err(AccessError::InCluster),
             Self::File(file) => {
-                let error = |source| AccessError::Kubeconfig { file: file.clone(), source };
-                let content = Kubeconfig::read_from(&file.path).map_err(error)?;
+                let error = |source: KubeconfigError, contexts: &[String]| {
+                    let problem = problem(&source, contexts);
+                    AccessError::Kubeconfig { file: file.clone(), problem }
+                };
+                let content =
+                    Kubeconfig::read_from(&file.path).map_err(|source| error(source, &[]))?;
+                let contexts: Vec<_> =
+                    content.contexts.iter().map(|context| context.name.clone()).collect();
                 let options = KubeConfigOptions {
                     context: file.context.clone(),
                     ..KubeConfigOptions::default()
                 };
-                Config::from_custom_kubeconfig(content, &options).await.map_err(error)
+                let config = Config::from_custom_kubeconfig(content, &options).await;
+                config.map_err(|source| error(source, &contexts))
             }
             Self::Content(KubeconfigContent { name, .. }) => {
                 let error = |source| AccessError::Content { name: name.clone(), source };
@@ -304,6 +310,21 @@ impl ApiSource {
                 Config::from_custom_kubeconfig(content, &options).await.map_err(error)
             }
         }
+    }
+}
+
+/// What is wrong with a kubeconfig, and what to do.
+fn problem(error: &KubeconfigError, contexts: &[String]) -> String {
+    let known = if contexts.is_empty() { "none".to_owned() } else { contexts.join(", ") };
+    match error {
+        KubeconfigError::ReadConfig(error, _) => error.to_string(),
+        KubeconfigError::CurrentContextNotSet => {
+            format!("it has no current-context: set one, or give --context (it has: {known})")
+        }
+        KubeconfigError::LoadContext(name) => {
+            format!("it has no context {name} (it has: {known})")
+        }
+        error => error.to_string(),
     }
 }
 
@@ -414,6 +435,27 @@ mod tests {
         access.connection().await.unwrap().client.request::<Value>(request).await.unwrap();
         assert_eq!(script.asked().await, "/version");
         assert!(access.servers().borrow().contains(&script.address.ip()));
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_cannot_be_used_is_explained() {
+        let refused = async |file: KubeconfigFile| {
+            let error = ApiAccess::new(Some(file)).await.err().unwrap();
+            format!("{:#}", anyhow::Error::new(error))
+        };
+        let absent = KubeconfigFile { path: "/nope".into(), context: None };
+        assert_eq!(
+            refused(absent).await,
+            "cannot use the kubeconfig /nope: No such file or directory (os error 2)"
+        );
+        let (file, _directory) = kubeconfig("https://10.0.0.1:6443");
+        let wrong = KubeconfigFile { context: Some("nope".to_owned()), ..file.clone() };
+        let said = refused(wrong).await;
+        assert!(said.contains("(context nope): it has no context nope (it has: "), "{said}");
+        let text = std::fs::read_to_string(&file.path).unwrap();
+        std::fs::write(&file.path, text.replace("current-context", "other")).unwrap();
+        let said = refused(file).await;
+        assert!(said.contains("set one, or give --context (it has: "), "{said}");
     }
 
     #[tokio::test]

@@ -141,6 +141,11 @@ impl Agent {
         &self.binary
     }
 
+    /// Its `--bpffs`.
+    pub fn bpffs(&self) -> &Path {
+        &self.config.bpffs
+    }
+
     /// Has another program started from now on.
     pub fn set_binary(&mut self, binary: &Path) {
         binary.clone_into(&mut self.binary);

@@ -35,8 +35,8 @@ use crate::{
     flows::{FlowSweeper, FlowUsage, Swept},
     loader::{config_memory, state_bytes},
     model::{
-        Controller, DesiredState, EventBatch, ImportReport, Kind, Memory, Rejection,
-        RejectionReason,
+        Controller, DesiredState, EventBatch, ImportReport, Kind, Memory, ObjectKey, ObjectRef,
+        Rejection, RejectionReason, SourceProblem, SourceStatus,
     },
     reconcile::{DamagedFrontend, MapReader},
     stale::{StaleUdp, StaleUdpEvent, UdpConnection, stale_connections},
@@ -193,9 +193,7 @@ impl Control {
         for group in groups.iter().filter(|group| !known_groups.contains(group)) {
             tracing::info!("{group}");
         }
-        for problem in problems {
-            tracing::warn!("{}: {}", problem.place, problem.message);
-        }
+        log_problems(self.engine.source(), &problems);
         if self.engine.synced() {
             changes.iter().for_each(log_change);
         }
@@ -434,6 +432,24 @@ impl ReportedObjects {
     }
 }
 
+/// Logs new problems. An API server that is away is one fault, however many resources it has.
+fn log_problems(source: &SourceStatus, problems: &[SourceProblem]) {
+    for (index, problem) in problems.iter().enumerate() {
+        let SourceProblem { place, message } = problem;
+        if source.is_directory() {
+            tracing::warn!("{place}: {message}");
+            continue;
+        }
+        let earlier = source.problems.iter().filter(|one| !problems.contains(one));
+        let is_known = earlier.chain(&problems[..index]).any(|one| one.message == *message);
+        if is_known {
+            tracing::debug!("{}: {place}: {message}", source.name);
+        } else {
+            tracing::warn!("{}: {place}: {message}", source.name);
+        }
+    }
+}
+
 fn log_findings(findings: &[DamagedFrontend]) {
     for finding in findings {
         tracing::warn!("in the pinned maps: {finding}; repairing");
@@ -464,9 +480,13 @@ fn log_change(change: &Change) {
         ChangeKind::Removed => "removed",
         ChangeKind::Malformed => "malformed",
     };
-    match change.object.kind {
-        Kind::ServiceImport | Kind::Service => tracing::info!("{} {what}", change.object),
-        Kind::EndpointSlice => tracing::debug!("{} {what}", change.object),
+    let ObjectRef { kind, key: ObjectKey { namespace, name } } = &change.object;
+    match (kind, change.kind) {
+        // A controller removes a slice when a cluster withdraws: rare, and often the reason for a question.
+        (Kind::ServiceImport | Kind::Service, _) | (Kind::EndpointSlice, ChangeKind::Removed) => {
+            tracing::info!(%namespace, %name, "{} {what}", change.object);
+        }
+        (Kind::EndpointSlice, _) => tracing::debug!(%namespace, %name, "{} {what}", change.object),
     }
 }
 

@@ -115,6 +115,9 @@ pub fn failings(report: &Report, attachments: &Attachments) -> Vec<(Check, Strin
     if let Some(lost) = unfollowed(&report.source) {
         fail(Check::Source, lost);
     }
+    for problem in report.source.problems.iter().filter(|_| report.source.is_directory()) {
+        fail(Check::Source, format!("{}: {}", problem.place, problem.message));
+    }
     if report.outdated {
         fail(
             Check::Programs,

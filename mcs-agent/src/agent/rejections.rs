@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{Rejection, RejectionReason};
+use crate::model::{ObjectKey, Rejection, RejectionReason};
 
 /// Lines that `status` has room for.
 const REPORTED: usize = 1000;
@@ -62,10 +62,11 @@ impl ListedRejections {
 pub(super) fn log(rejections: &[Rejection]) {
     let ListedRejections { lines, omitted, .. } = ListedRejections::new(rejections, LOGGED);
     for Rejection { object, reason, message } in lines {
-        tracing::info!(%reason, "{object} rejected: {message}");
+        let ObjectKey { namespace, name } = &object.key;
+        tracing::warn!(%reason, %namespace, %name, "{object} rejected: {message}");
     }
     if omitted > 0 {
-        tracing::info!(
+        tracing::warn!(
             "{omitted} more rejections are not logged; see `mcs-agent status` and the metric \
              mcs_rejections"
         );

@@ -2,42 +2,38 @@
 
 use std::{iter, process::ExitCode};
 
-use anyhow::bail;
 use clap::Args;
 
-use super::{
-    Format, ReadArgs,
-    output::{self, table},
-    view::{self, parse_key},
-};
-use crate::{loader::Pins, model::ObjectKey, reconcile::FrontendView};
+use super::{NamespaceArg, ReadArgs, Style, view};
+use crate::{loader::Pins, reconcile::FrontendView};
 
 /// List the backends that clients of a ServiceImport are sent to, and those that UDP clients stay with (`kept`).
 #[derive(Debug, Args)]
 pub(super) struct BackendsArgs {
-    /// The ServiceImport
-    #[arg(value_name = "NAMESPACE/NAME", value_parser = parse_key)]
-    import: ObjectKey,
+    /// The ServiceImport; with --namespace its NAME is enough
+    #[arg(value_name = "NAMESPACE/NAME")]
+    import: String,
+    #[command(flatten)]
+    namespace: NamespaceArg,
     #[command(flatten)]
     read: ReadArgs,
 }
 
 pub(super) fn run(args: &BackendsArgs) -> anyhow::Result<ExitCode> {
-    let mut frontends = view::frontends(&view::read_maps(&Pins::new(&args.read.bpffs.bpffs))?);
-    frontends.retain(|frontend| frontend.import == args.import);
-    if frontends.is_empty() {
-        bail!("{} has no frontend in the maps; `mcs-agent services` lists all", args.import);
-    }
-    match args.read.output {
-        Format::Json => output::json(&frontends)?,
-        Format::Table => {
-            table(
-                &["FRONTEND", "BACKEND", "CLUSTER", "ID", "STATE"],
-                frontends.iter().flat_map(rows),
-            )?;
-        }
-    }
-    Ok(ExitCode::SUCCESS)
+    let import = args.namespace.import(&args.import);
+    let pins = Pins::new(&args.read.bpffs.bpffs);
+    let read = || {
+        let mut frontends = view::frontends(&view::read_maps(&pins)?);
+        view::expect_import(&import, &frontends, &pins)?;
+        frontends.retain(|frontend| frontend.import == import);
+        Ok(frontends)
+    };
+    args.read.output.print(read, |frontends, style| print(frontends, style))
+}
+
+fn print(frontends: &[FrontendView], style: Style) -> anyhow::Result<()> {
+    let header = ["FRONTEND", "BACKEND", "CLUSTER", "ID", "STATE"];
+    style.table(&header, frontends.iter().flat_map(rows))
 }
 
 fn rows(frontend: &FrontendView) -> Vec<Vec<String>> {

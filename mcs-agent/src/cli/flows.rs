@@ -2,16 +2,12 @@
 
 use std::{net::SocketAddr, process::ExitCode};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::Args;
 use mcs_common::{Address, FlowFlags};
 use serde::Serialize;
 
-use super::{
-    Format, ReadArgs,
-    output::{self, table},
-    view::{self, parse_key},
-};
+use super::{NamespaceArg, ReadArgs, Style, view};
 use crate::{
     flows::{FlowPair, FlowTable, monotonic_ns},
     loader::Pins,
@@ -35,9 +31,11 @@ Examples:
   mcs-agent flows shop/cart
   mcs-agent flows -o json | jq -r '.[] | select(.state == \"established\") | .backend'")]
 pub(super) struct FlowsArgs {
-    /// Only flows to this ServiceImport
-    #[arg(value_name = "NAMESPACE/NAME", value_parser = parse_key)]
-    import: Option<ObjectKey>,
+    /// Only flows to this ServiceImport; with --namespace its NAME is enough
+    #[arg(value_name = "NAMESPACE/NAME")]
+    import: Option<String>,
+    #[command(flatten)]
+    namespace: NamespaceArg,
     #[command(flatten)]
     read: ReadArgs,
 }
@@ -56,37 +54,45 @@ struct FlowView {
     /// The backend's source cluster; null if its slice names none, or the backend was removed.
     cluster: Option<String>,
     state: &'static str,
-    #[serde(rename = "idleSeconds")]
     idle_seconds: u64,
     /// As the help text describes.
     flags: Vec<&'static str>,
 }
 
 pub(super) fn run(args: &FlowsArgs) -> anyhow::Result<ExitCode> {
+    let import = args.import.as_ref().map(|import| args.namespace.import(import));
     let pins = Pins::new(&args.read.bpffs.bpffs);
-    let contents = view::read_maps(&pins)?;
+    let read = || {
+        let contents = view::read_maps(&pins)?;
+        let mut flows = read_flows(&pins, &contents)?;
+        if let Some(import) = &import {
+            view::expect_import(import, &view::frontends(&contents), &pins)?;
+            flows.retain(|flow| flow.import.as_ref() == Some(import));
+        } else if args.namespace.namespace.is_some() {
+            flows.retain(|flow| {
+                flow.import.as_ref().is_some_and(|import| args.namespace.has(import))
+            });
+        }
+        flows.sort();
+        Ok(flows)
+    };
+    args.read.output.print(read, |flows, style| print(flows, style))
+}
+
+fn read_flows(pins: &Pins, contents: &MapContents) -> anyhow::Result<Vec<FlowView>> {
     let pin = pins.flows();
     let flows = FlowTable::open(&pin)
         .and_then(|table| table.flows())
         .with_context(|| format!("cannot read the flow table {}", pin.display()))?;
     let now_ns = monotonic_ns();
-    let mut flows: Vec<_> =
-        flows.iter().filter_map(|flow| FlowView::new(&contents, flow, now_ns)).collect();
-    if let Some(import) = &args.import {
-        if !view::frontends(&contents).iter().any(|frontend| frontend.import == *import) {
-            bail!("{import} has no frontend in the maps; `mcs-agent services` lists all");
-        }
-        flows.retain(|flow| flow.import.as_ref() == Some(import));
-    }
-    flows.sort();
-    match args.read.output {
-        Format::Json => output::json(&flows)?,
-        Format::Table => table(
-            &["CLIENT", "VIP", "BACKEND", "CLUSTER", "SERVICE", "STATE", "IDLE", "FLAGS"],
-            flows.iter().map(FlowView::row),
-        )?,
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(flows.iter().filter_map(|flow| FlowView::new(contents, flow, now_ns)).collect())
+}
+
+fn print(flows: &[FlowView], style: Style) -> anyhow::Result<()> {
+    style.table(
+        &["CLIENT", "VIP", "BACKEND", "CLUSTER", "SERVICE", "STATE", "IDLE", "FLAGS"],
+        flows.iter().map(FlowView::row),
+    )
 }
 
 impl FlowView {

@@ -39,12 +39,12 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_MANIFESTS", value_name = "DIR", conflicts_with_all = ["kubeconfig", "import_selector"])]
     manifests: Option<PathBuf>,
 
-    /// Follow the API server that this file leads to [default: that of the pod's service account]
+    /// Follow the API server that this file leads to [default: $KUBECONFIG, or the pod's service account]
     #[arg(long, env = "MCS_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
     /// The context of --kubeconfig to use [default: the current one]
-    #[arg(long, env = "MCS_CONTEXT", value_name = "NAME", requires = "kubeconfig")]
+    #[arg(long, env = "MCS_CONTEXT", value_name = "NAME")]
     context: Option<String>,
 
     /// The API group of ServiceImports
@@ -258,9 +258,12 @@ enum StaleUdpArg {
     Leave,
 }
 
-pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: RunArgs, misspelt: &[String]) -> anyhow::Result<ExitCode> {
     agent::share_heap();
     telemetry::init(args.log_format, &args.log);
+    for variable in misspelt {
+        tracing::warn!("{variable}");
+    }
     let config = args.into_config()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -282,10 +285,20 @@ impl RunArgs {
             import_group: self.import_group,
             adopt: self.adopt.into_iter().map(Controller::from).collect(),
         };
-        let source = match (self.manifests, self.kubeconfig) {
+        let kubeconfig = match self.kubeconfig {
+            None if self.manifests.is_none() => kubeconfig_of_environment()?,
+            given => given,
+        };
+        if self.context.is_some() && kubeconfig.is_none() {
+            bail!("--context needs --kubeconfig or KUBECONFIG");
+        }
+        let source = match (self.manifests, kubeconfig) {
+            (Some(file), _) if file.is_file() => {
+                bail!("--manifests {} is a file: give its directory", file.display())
+            }
             (Some(directory), _) => SourceConfig::Manifests(directory, scope),
             (None, None) if pods_own.is_none() => bail!(
-                "nothing to read objects from: give --manifests or --kubeconfig, or run in a pod"
+                "nothing to read objects from: give --manifests or --kubeconfig, set KUBECONFIG, or run in a pod"
             ),
             (None, kubeconfig) => SourceConfig::Kubernetes(KubernetesOptions {
                 kubeconfig: kubeconfig.map(|path| KubeconfigFile { path, context: self.context }),
@@ -297,6 +310,12 @@ impl RunArgs {
                 service_ranges: self.service_cidr.is_empty(),
             }),
         };
+        if matches!(source, SourceConfig::Kubernetes(_)) && self.node_name.is_none() {
+            tracing::warn!(
+                "--node-name is not given: topology hints, trafficDistribution and internalTrafficPolicy: Local do not \
+                 know this node, nor its zone unless --zone gives it"
+            );
+        }
         Ok(Config {
             source,
             bpffs: self.bpffs.bpffs,
@@ -340,6 +359,19 @@ impl RunArgs {
             log_programs: self.log_programs,
         })
     }
+}
+
+/// `$KUBECONFIG`, if it names a file.
+fn kubeconfig_of_environment() -> anyhow::Result<Option<PathBuf>> {
+    let Some(paths) = std::env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty()) else {
+        return Ok(None);
+    };
+    let mut paths = std::env::split_paths(&paths);
+    let first = paths.next();
+    if paths.next().is_some() {
+        bail!("KUBECONFIG names several files: give one of them by --kubeconfig");
+    }
+    Ok(first)
 }
 
 /// At least enough for one service, and at most what 32-bit indices reach.

@@ -7,13 +7,10 @@ use std::{
     sync::Arc,
 };
 
+use clap::Args;
 use serde::Serialize;
 
-use super::{
-    Format, ReadArgs,
-    output::{self, table},
-    view,
-};
+use super::{NamespaceArg, ReadArgs, Style, view};
 use crate::{
     loader::Pins,
     model::{Departure, ImportReport, ObjectKey},
@@ -31,24 +28,38 @@ struct Services {
     departed: BTreeMap<IpAddr, Departure>,
 }
 
-pub(super) fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
-    let pins = Pins::new(&args.bpffs.bpffs);
-    let maps = view::read_maps(&pins)?;
-    let frontends = view::frontends(&maps);
-    let departed = MapView::of(&maps).departed;
-    // Without a report, only the imports that have no frontend are missing.
-    let imports = view::read_report(&pins).map(|report| report.imports).unwrap_or_default();
-    let services = Services { frontends, imports, departed };
-    match args.output {
-        Format::Json => output::json(&services)?,
-        Format::Table => services.print()?,
-    }
-    Ok(ExitCode::SUCCESS)
+/// List every frontend: its ServiceImport, VIP, port, affinity, and backends by source cluster; and imports without one
+#[derive(Debug, Args)]
+pub(super) struct ServicesArgs {
+    #[command(flatten)]
+    namespace: NamespaceArg,
+    #[command(flatten)]
+    read: ReadArgs,
+}
+
+pub(super) fn run(args: &ServicesArgs) -> anyhow::Result<ExitCode> {
+    let pins = Pins::new(&args.read.bpffs.bpffs);
+    args.read.output.print(|| Services::read(&pins, &args.namespace), Services::print)
 }
 
 impl Services {
-    fn print(&self) -> anyhow::Result<()> {
+    fn read(pins: &Pins, namespace: &NamespaceArg) -> anyhow::Result<Self> {
+        let maps = view::read_maps(pins)?;
+        let mut frontends = view::frontends(&maps);
+        frontends.retain(|frontend| namespace.has(&frontend.import));
+        // Without a report, only the imports that have no frontend are missing.
+        let imports = view::read_report(pins).map(|report| report.imports).unwrap_or_default();
+        let of_namespace = imports.iter().filter(|import| namespace.has(&import.import)).cloned();
+        // No namespace has an address that departed.
+        let mut departed = MapView::of(&maps).departed;
+        departed.retain(|_, _| namespace.namespace.is_none());
+        Ok(Self { frontends, imports: Arc::new(of_namespace.collect()), departed })
+    }
+
+    fn print(&self, style: Style) -> anyhow::Result<()> {
         let served: BTreeSet<&ObjectKey> = self.frontends.iter().map(|one| &one.import).collect();
+        let reasons: BTreeMap<_, _> =
+            self.imports.iter().map(|import| (&import.import, import.message.as_str())).collect();
         let frontends = self.frontends.iter().map(|one| {
             vec![
                 one.import.to_string(),
@@ -58,24 +69,30 @@ impl Services {
                 one.affinity(),
                 one.clusters(),
                 one.state.to_string(),
+                reasons.get(&one.import).copied().unwrap_or_default().to_owned(),
             ]
         });
-        let others =
-            self.imports.iter().filter(|import| !served.contains(&import.import)).map(|import| {
-                let mut row = vec!["-".to_owned(); 7];
-                row[0] = import.import.to_string();
-                row[6] = format!("{}: {}", import.state, import.message);
-                row
-            });
-        let departed = self.departed.iter().map(|(vip, departure)| {
-            let mut row = vec!["-".to_owned(); 7];
-            row[1] = vip.to_string();
-            row[6] = format!("{departure}: {}", departure.meaning());
+        let others = self.imports.iter().filter(|import| !served.contains(&import.import));
+        let others = others.map(|import| {
+            let mut row = unserved(import.state.to_string(), import.message.clone());
+            row[0] = import.import.to_string();
             row
         });
-        table(
-            &["NAME", "VIP", "PORT", "PROTOCOL", "AFFINITY", "BACKENDS", "STATE"],
+        let departed = self.departed.iter().map(|(vip, departure)| {
+            let mut row = unserved(departure.to_string(), departure.meaning().to_owned());
+            row[1] = vip.to_string();
+            row
+        });
+        style.table(
+            &["NAME", "VIP", "PORT", "PROTOCOL", "AFFINITY", "BACKENDS", "STATE", "REASON"],
             frontends.chain(others).chain(departed),
         )
     }
+}
+
+/// A row without a frontend.
+fn unserved(state: String, reason: String) -> Vec<String> {
+    let mut row = vec!["-".to_owned(); 6];
+    row.extend([state, reason]);
+    row
 }

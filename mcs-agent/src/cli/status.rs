@@ -4,16 +4,12 @@ mod devices;
 mod imports;
 mod repairs;
 
-use std::process::ExitCode;
+use std::{io, process::ExitCode};
 
 use ipnet::IpNet;
 use serde::Serialize;
 
-use super::{
-    Format, ReadArgs,
-    output::{self, print, table},
-    view,
-};
+use super::{ReadArgs, Style, output::print, view};
 use crate::{
     agent::{Attachments, Report, SocketLb, age, failings},
     dataplane::{Counts, counter_meaning, read_counters},
@@ -41,11 +37,8 @@ struct Status {
 }
 
 pub(super) fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
-    let status = Status::read(&Pins::new(&args.bpffs.bpffs));
-    match args.output {
-        Format::Json => output::json(&status)?,
-        Format::Table => status.print()?,
-    }
+    let pins = Pins::new(&args.bpffs.bpffs);
+    let status = args.output.show(|| Ok(Status::read(&pins)), Status::print)?;
     Ok(if status.degraded.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -59,15 +52,23 @@ impl Status {
                 running = locked;
                 degraded.extend(contention(pins, running).into_iter().map(str::to_owned));
                 match view::read_report(pins) {
-                    Ok(found) => report = Some(found),
+                    Ok(found) => {
+                        if !running {
+                            let reported = age(found.agent.updated);
+                            degraded.push(format!("what follows is as of {reported} ago"));
+                        }
+                        report = Some(found);
+                    }
                     Err(error) => degraded.push(format!("{error:#}")),
                 }
             }
-            Err(error) => degraded.push(format!(
-                "cannot read {}: {error}: start `mcs-agent run` as root, or name the agent's \
-                 --bpffs",
-                pins.root().display()
-            )),
+            Err(error) => {
+                let advice = match error.kind() {
+                    io::ErrorKind::PermissionDenied => "run as root",
+                    _ => "start `mcs-agent run`, or give the agent's --bpffs",
+                };
+                degraded.push(format!("cannot read {}: {error}; {advice}", pins.root().display()));
+            }
         }
         let attachments = Attachments::read(pins);
         let failings = match &report {
@@ -81,7 +82,7 @@ impl Status {
         Self { state, degraded, running, hooks, tc_links, counters, report }
     }
 
-    fn print(&self) -> anyhow::Result<()> {
+    fn print(&self, style: Style) -> anyhow::Result<()> {
         print(&format!("State: {}", self.state))?;
         for reason in &self.degraded {
             print(&format!("  {reason}"))?;
@@ -89,29 +90,35 @@ impl Status {
         if let Some(report) = &self.report {
             print_report(report)?;
         }
-        print("\nHooks:")?;
-        table(
-            &["NAME", "CGROUP", "PROGRAM"],
-            self.hooks.iter().map(|hook| {
-                vec![hook.name.clone(), or_none(hook.cgroup_id), or_none(hook.program_id)]
-            }),
-        )?;
-        if let Some(report) = &self.report {
-            devices::print_table(&report.tc, &self.tc_links)?;
-            print_objects(report)?;
+        if !self.hooks.is_empty() {
+            print("\nHooks:")?;
+            style.table(
+                &["NAME", "CGROUP", "PROGRAM"],
+                self.hooks.iter().map(|hook| {
+                    vec![hook.name.clone(), or_none(hook.cgroup_id), or_none(hook.program_id)]
+                }),
+            )?;
         }
-        print_counters(&self.counters)
+        if let Some(report) = &self.report {
+            devices::print_table(&report.tc, &self.tc_links, style)?;
+            print_objects(report, style)?;
+        }
+        print_counters(&self.counters, style)
     }
 }
 
-/// Prints the counters that are not zero.
-fn print_counters(counters: &Counts) -> anyhow::Result<()> {
-    let counted: Vec<_> = counters.iter().filter(|(_, count)| **count > 0).collect();
+/// Prints the counters that are not zero, or all of them.
+fn print_counters(counters: &Counts, style: Style) -> anyhow::Result<()> {
+    let counted: Vec<_> = counters.iter().filter(|(_, count)| style.wide || **count > 0).collect();
+    if counters.is_empty() {
+        // They cannot be read.
+        return Ok(());
+    }
     if counted.is_empty() {
         return print("\nCounters: all are zero");
     }
     print("\nCounters:")?;
-    table(
+    style.table(
         &["NAME", "COUNT", "MEANING"],
         counted.into_iter().map(|(name, count)| {
             vec![name.clone(), count.to_string(), counter_meaning(name).to_owned()]
@@ -228,7 +235,7 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
     repairs::lines(report).iter().try_for_each(|line| print(line))
 }
 
-fn print_objects(report: &Report) -> anyhow::Result<()> {
+fn print_objects(report: &Report, style: Style) -> anyhow::Result<()> {
     if !report.source.problems.is_empty() {
         print("\nCannot be read:")?;
         for problem in &report.source.problems {
@@ -237,7 +244,7 @@ fn print_objects(report: &Report) -> anyhow::Result<()> {
     }
     if !report.rejections.is_empty() {
         print("\nRejected:")?;
-        table(
+        style.table(
             &["OBJECT", "REASON", "MESSAGE"],
             report.rejections.iter().map(|rejection| {
                 vec![
@@ -251,7 +258,9 @@ fn print_objects(report: &Report) -> anyhow::Result<()> {
     if report.rejections_omitted > 0 {
         print(&format!("and {} more rejections", report.rejections_omitted))?;
     }
-    imports::print_tables(&report.imports)
+    let rejected =
+        report.rejections.iter().map(|rejection| (&rejection.object.key, &*rejection.message));
+    imports::print_tables(&report.imports, &rejected.collect(), style)
 }
 
 fn kind_state(kind: &KindStatus) -> String {

@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 
 use anyhow::{bail, ensure};
 
+use super::suggest;
 use crate::{
     agent::Report,
     dataplane::{KernelMapsReader, read_run_record},
@@ -40,6 +41,29 @@ pub(super) fn frontends(contents: &MapContents) -> Vec<FrontendView> {
     let mut frontends: Vec<_> = view.frontends.into_values().collect();
     frontends.sort_by(|a, b| (&a.import, a.frontend).cmp(&(&b.import, b.frontend)));
     frontends
+}
+
+/// An error that says why, unless the import has a frontend.
+pub(super) fn expect_import(
+    import: &ObjectKey,
+    frontends: &[FrontendView],
+    pins: &Pins,
+) -> anyhow::Result<()> {
+    if frontends.iter().any(|frontend| frontend.import == *import) {
+        return Ok(());
+    }
+    let imports = read_report(pins).map(|report| report.imports).unwrap_or_default();
+    if let Some(known) = imports.iter().find(|known| known.import == *import) {
+        bail!("{import} has no frontend: {}: {}", known.state, known.message);
+    }
+    let known = frontends.iter().map(|frontend| &frontend.import);
+    let known: Vec<_> =
+        known.chain(imports.iter().map(|known| &known.import)).map(ToString::to_string).collect();
+    let given = import.to_string();
+    match suggest::closest(&given, known.iter().map(String::as_str)) {
+        Some(meant) => bail!("there is no {import}: did you mean {meant}?"),
+        None => bail!("there is no {import}; `mcs-agent services` lists all"),
+    }
 }
 
 /// Parses the `NAMESPACE/NAME` of a ServiceImport.

@@ -70,12 +70,14 @@ const fn text(counter: Counter) -> &'static str {
         Counter::EchoAnswered => "echo requests to a VIP that the node answered",
         Counter::RedirectDropped => "redirects about translated packets",
         Counter::PacketRefusedNoBackend => "packets refused with RST or ICMP: no usable backend",
-        Counter::PacketRefusedUnknownPort => "the same: the VIP has no such port",
+        Counter::PacketRefusedUnknownPort => {
+            "packets refused with RST or ICMP: the VIP has no such port"
+        }
         Counter::PacketRefusedInconsistent => {
-            "the same: the maps were in a state that no reader should see"
+            "packets refused with RST or ICMP: the maps were in a state that no reader should see"
         }
         Counter::PacketRefusedCollision => {
-            "the same: no source port would distinguish the replies from those of another flow"
+            "packets refused with RST or ICMP: no source port would distinguish the replies from those of another flow"
         }
         Counter::PacketRefusedGone => {
             "packets refused with RST or ICMP, on a pod's device or an uplink: the VIP's import was deleted less than five minutes ago"
@@ -115,9 +117,11 @@ mod tests {
     fn the_document_has_every_counter_with_its_meaning() {
         let document = include_str!("../../../deploy/metrics.md");
         let (_, events) = document.split_once("\n## Events\n").unwrap();
-        let rows: Vec<_> = events.lines().filter(|line| line.starts_with("| `")).collect();
-        let expected =
+        let mut rows: Vec<_> = events.lines().filter(|line| line.starts_with("| `")).collect();
+        let mut expected =
             Counter::ALL.map(|counter| format!("| `{}` | {} |", counter.name(), text(counter)));
+        rows.sort_unstable();
+        expected.sort_unstable();
         assert_eq!(rows, expected);
     }
 }

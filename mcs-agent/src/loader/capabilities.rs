@@ -20,7 +20,7 @@ pub enum CapabilityError {
     /// Some capabilities are missing.
     #[error(
         "this process lacks {0}, without which programs cannot be loaded and attached: run it as \
-         root, in a container with BPF, NET_ADMIN and PERFMON among its added capabilities"
+         root, or in a container with BPF, NET_ADMIN and PERFMON among its added capabilities"
     )]
     Missing(String),
     /// The kernel does not return the capabilities.

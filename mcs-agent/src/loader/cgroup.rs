@@ -37,7 +37,10 @@ pub enum CgroupError {
         path: PathBuf,
     },
     /// The cgroup that a flag names is not on cgroup v2.
-    #[error("--cgroup-root {path} is not on a cgroup v2 file system")]
+    #[error(
+        "--cgroup-root {path} is not on a cgroup v2 file system: name a directory below its mount point \
+         (`findmnt -t cgroup2`)"
+    )]
     NotCgroup2 {
         /// The directory.
         path: PathBuf,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// What the programs do with an address that was a VIP. Packets of its flows go on to their backends.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "snake_case")]
 pub enum Departure {
     /// Another dataplane may serve the address: the programs leave everything else to it.
     HandedBack,

@@ -59,6 +59,13 @@ pub struct SourceStatus {
     pub skipped: BTreeMap<String, u64>,
 }
 
+impl SourceStatus {
+    /// Whether it is a directory of manifests, not an API server.
+    pub fn is_directory(&self) -> bool {
+        self.kinds.is_empty()
+    }
+}
+
 /// The status of a kind that a source watches.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct KindStatus {

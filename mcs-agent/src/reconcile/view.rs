@@ -53,7 +53,6 @@ pub struct FrontendView {
     #[serde(flatten)]
     pub frontend: FrontendId,
     /// Seconds of ClientIP affinity.
-    #[serde(rename = "affinitySeconds")]
     pub affinity_seconds: Option<u32>,
     /// What its clients get.
     pub state: FrontendStatus,
@@ -364,7 +363,7 @@ vip fd00::1
             json!({
                 "namespace": "demo", "name": "web",
                 "ip": "10.0.0.1", "port": 80, "protocol": "TCP",
-                "affinitySeconds": null, "state": "ready",
+                "affinity_seconds": null, "state": "ready",
                 "backends": [
                     {"address": "10.1.0.1:8080", "cluster": "", "id": 1},
                     {"address": "10.1.0.2:8080", "cluster": "", "id": 2},

@@ -2,7 +2,7 @@
 
 use crate::{
     agent::{DeviceReport, TcReport},
-    cli::output::{print, table},
+    cli::output::{Style, print},
     devices::{Role, TcMode},
     loader::{Mechanism, TcLink},
 };
@@ -28,12 +28,12 @@ pub(super) fn summary(report: &TcReport) -> String {
     )
 }
 
-pub(super) fn print_table(report: &TcReport, links: &[TcLink]) -> anyhow::Result<()> {
+pub(super) fn print_table(report: &TcReport, links: &[TcLink], style: Style) -> anyhow::Result<()> {
     if report.devices.is_empty() {
         return Ok(());
     }
     print("\nDevices:")?;
-    table(
+    style.table(
         &["DEVICE", "ROLE", "HOOKS", "ATTACHED BY", "PROGRAMS", "WHY NOT"],
         report.devices.iter().map(|device| {
             vec![

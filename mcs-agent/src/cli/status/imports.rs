@@ -1,31 +1,39 @@
 //! The imports that are not fully served, and those that are left alone.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use crate::{
-    cli::output::{print, table},
-    model::{ImportReport, LeftAloneReason},
+    cli::output::{Style, print},
+    model::{ImportReport, LeftAloneReason, ObjectKey},
 };
 
 /// How many left-alone imports with one reason are listed.
 const LISTED: usize = 10;
 
-/// Prints one line for each import that is not ready. Of many that are left alone for one reason, it
+/// Prints one line for each import that is not ready, unless the reason is a message of `rejected`. Of many that are left alone for one reason, it
 /// prints some and counts the others.
-pub(super) fn print_tables(imports: &[Arc<ImportReport>]) -> anyhow::Result<()> {
+pub(super) fn print_tables(
+    imports: &[Arc<ImportReport>],
+    rejected: &BTreeSet<(&ObjectKey, &str)>,
+    style: Style,
+) -> anyhow::Result<()> {
     let not_served: Vec<_> = imports
         .iter()
         .filter(|import| import.left_alone.is_none() && !import.message.is_empty())
+        .filter(|import| !rejected.contains(&(&import.import, &*import.message)))
         .map(|import| row(import, &import.state.to_string()))
         .collect();
     if !not_served.is_empty() {
         print("\nServiceImports not fully served:")?;
-        table(&["NAME", "STATE", "WHY"], not_served)?;
+        style.table(&["NAME", "STATE", "WHY"], not_served)?;
     }
     let (left_alone, others) = left_alone(imports);
     if !left_alone.is_empty() {
         print("\nServiceImports left alone:")?;
-        table(&["NAME", "REASON", "WHY"], left_alone)?;
+        style.table(&["NAME", "REASON", "WHY"], left_alone)?;
     }
     for (reason, count) in others {
         print(&format!("and {count} more: {reason}"))?;

@@ -81,9 +81,14 @@ impl WatchedResource {
             }
             ResourceEvent::NotServed { last_heard } => {
                 let versions = self.versions.join(" or ");
-                self.failure = Some(format!(
-                    "the API server does not serve it as {versions}: install its CRD"
-                ));
+                // Groups of Kubernetes itself end alike, and have no CRD.
+                let is_built_in = self.resource.ends_with(".k8s.io")
+                    && !self.resource.ends_with(".x-k8s.io")
+                    && !self.resource.ends_with(".about.k8s.io");
+                let advice =
+                    if is_built_in { "it needs a newer Kubernetes" } else { "install its CRD" };
+                self.failure =
+                    Some(format!("the API server does not serve it as {versions}: {advice}"));
                 self.last_heard = *last_heard;
             }
         }

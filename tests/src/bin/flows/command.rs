@@ -65,7 +65,7 @@ fn lists(world: &mut World) -> anyhow::Result<()> {
         let mut flows: Value = serde_json::from_slice(&output.stdout)
             .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
         for flow in flows.as_array_mut().context("no list")? {
-            let idle = flow["idleSeconds"].take();
+            let idle = flow["idle_seconds"].take();
             assert!((5..30).contains(&idle.as_u64().context("no number")?), "idle {idle}");
         }
         Ok(flows)
@@ -75,7 +75,7 @@ fn lists(world: &mut World) -> anyhow::Result<()> {
             "namespace": "default", "name": "web",
             "ip": "10.99.0.1", "port": 80, "protocol": "TCP",
             "client": client, "backend": "10.77.1.10:8080", "cluster": cluster,
-            "state": state, "idleSeconds": null, "flags": flags,
+            "state": state, "idle_seconds": null, "flags": flags,
         })
     };
     let expected = json!([

@@ -140,6 +140,8 @@ fn documented(world: &mut World) -> anyhow::Result<()> {
     let served: BTreeSet<&str> = typed.filter_map(|line| line.split(' ').next()).collect();
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/metrics.md");
     let document = fs::read_to_string(&document).with_context(|| document.display().to_string())?;
+    // The events are values of a label.
+    let (document, _) = document.split_once("\n## Events\n").context("no events")?;
     let rows = document.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
     let names: BTreeSet<&str> = rows.map(|name| name.split('{').next().unwrap_or(name)).collect();
     // Only the packet path has flows, and only with traffic.

@@ -11,9 +11,11 @@ mod failing;
 mod figures;
 mod http;
 mod latency;
+mod mistakes;
 mod promtool;
 mod queries;
 mod readiness;
+mod schema;
 mod world;
 
 use self::world::World;
@@ -25,6 +27,8 @@ fn main() -> ExitCode {
     latency::cases(&mut suite);
     promtool::cases(&mut suite);
     queries::cases(&mut suite);
+    schema::cases(&mut suite);
+    mistakes::cases(&mut suite);
     addresses::cases(&mut suite);
     failing::cases(&mut suite);
     suite.main(World::begin)
