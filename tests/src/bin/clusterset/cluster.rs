@@ -1,0 +1,272 @@
+//! A cluster of the set: an API server with everything that is shipped, and its controller.
+
+use std::{fs, path::PathBuf, sync::Arc};
+
+use anyhow::{Context as _, bail, ensure};
+use mcs_tests::{
+    api_server::{Api, ApiServer, ControlPlane},
+    cluster::CLUSTER_PROPERTIES,
+    netns::Namespace,
+    run::Run,
+    wait,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    controller::{Controller, MAILBOX, NAMESPACE},
+    objects::{self, namespaced},
+};
+
+/// As they are shipped.
+const SHIPPED: [&str; 5] = [
+    include_str!("../../../../deploy/kustomize/controller/crds.yaml"),
+    include_str!("../../../../deploy/kustomize/controller/rbac.yaml"),
+    include_str!("../../../../deploy/kustomize/controller/mailbox.yaml"),
+    include_str!("../../../../deploy/kustomize/controller/admission.yaml"),
+    include_str!("../../../../deploy/kustomize/controller/roles.yaml"),
+];
+
+/// The ranges of ClusterIPs: clusters are alike.
+const SERVICES: &str = "--service-cluster-ip-range=10.96.0.0/16,fd96::/112";
+
+/// A cluster. The API server and the controller go when this is dropped.
+pub(crate) struct Cluster {
+    pub(crate) id: &'static str,
+    pub(crate) controller: Controller,
+    pub(crate) server: ApiServer,
+    directory: PathBuf,
+    netns: Arc<Namespace>,
+}
+
+impl Cluster {
+    /// Starts the API server and the controller.
+    pub(crate) fn start(
+        run: &Run,
+        control: &ControlPlane,
+        netns: &Arc<Namespace>,
+        id: &'static str,
+        number: u16,
+    ) -> anyhow::Result<Self> {
+        let server = control.api_server(id, 6440 + number, &[SERVICES])?;
+        control.install_types(&server)?;
+        server.api.apply_yaml(CLUSTER_PROPERTIES)?;
+        server.api.apply(&namespace(NAMESPACE))?;
+        for shipped in SHIPPED {
+            server.api.apply_yaml(shipped)?;
+        }
+        for (name, value) in [("cluster.clusterset.k8s.io", id), ("clusterset.k8s.io", "tests")] {
+            let property = json!({
+                "apiVersion": "about.k8s.io/v1beta1", "kind": "ClusterProperty",
+                "metadata": { "name": name }, "spec": { "value": value },
+            });
+            wait::until("ClusterProperties", || server.api.apply(&property))?;
+        }
+        let directory = run.directory().join(id);
+        let account = namespaced("v1", "ServiceAccount", NAMESPACE, "mcs-controller");
+        let token = directory.join("controller.token");
+        fs::write(&token, token_of(&server.api, &account)?)?;
+        let kubeconfig = directory.join("controller.kubeconfig");
+        server.write_kubeconfig(&kubeconfig, &token)?;
+        let controller =
+            Controller::start(Arc::clone(netns), &directory, kubeconfig, &[])?;
+        Ok(Self { id, controller, server, directory, netns: Arc::clone(netns) })
+    }
+
+    /// Asks its API server as the administrator.
+    pub(crate) const fn api(&self) -> &Api {
+        &self.server.api
+    }
+
+    /// Asks it as a user who has rights in one namespace: `edit`, and the right to write slices and imports.
+    pub(crate) fn tenant(&self, namespace: &str) -> anyhow::Result<Api> {
+        let account = namespaced("v1", "ServiceAccount", namespace, "tenant");
+        self.api().apply(&account)?;
+        let mut role =
+            namespaced("rbac.authorization.k8s.io/v1", "Role", namespace, "writes-endpoints");
+        role["rules"] = json!([
+            { "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["*"] },
+            {
+                "apiGroups": ["multicluster.x-k8s.io"],
+                "resources": ["serviceimports", "serviceimports/status"],
+                "verbs": ["*"],
+            },
+        ]);
+        self.api().apply(&role)?;
+        for (kind, role) in [("ClusterRole", "edit"), ("Role", "writes-endpoints")] {
+            let mut binding =
+                namespaced("rbac.authorization.k8s.io/v1", "RoleBinding", namespace, role);
+            binding["roleRef"] = json!({
+                "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role,
+            });
+            binding["subjects"] =
+                json!([{ "kind": "ServiceAccount", "name": "tenant", "namespace": namespace }]);
+            self.api().apply(&binding)?;
+        }
+        let url = format!("https://{}", self.server.address());
+        Api::new(Arc::clone(&self.netns), &url, &token_of(self.api(), &account)?)
+    }
+
+    /// The kubeconfig of whoever may read its mailbox, for the cluster `reader`.
+    pub(crate) fn credentials_for(&self, reader: &str) -> anyhow::Result<String> {
+        let account = namespaced("v1", "ServiceAccount", MAILBOX, reader);
+        self.api().apply(&account)?;
+        let mut binding =
+            namespaced("rbac.authorization.k8s.io/v1", "RoleBinding", MAILBOX, reader);
+        binding["roleRef"] = json!({
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "mcs-mailbox-reader",
+        });
+        binding["subjects"] =
+            json!([{ "kind": "ServiceAccount", "name": reader, "namespace": MAILBOX }]);
+        self.api().apply(&binding)?;
+        let authority = fs::read(self.server.authority())?;
+        let config = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "peer",
+            "contexts": [{ "name": "peer", "context": { "cluster": "peer", "user": "peer" } }],
+            "clusters": [{ "name": "peer", "cluster": {
+                "server": format!("https://{}", self.server.address()),
+                "certificate-authority-data": k8s_openapi::ByteString(authority),
+            } }],
+            "users": [{ "name": "peer", "user": { "token": token_of(self.api(), &account)? } }],
+        });
+        Ok(config.to_string())
+    }
+
+    /// A kubeconfig of the administrator.
+    pub(crate) fn administrator(&self) -> anyhow::Result<PathBuf> {
+        let [kubeconfig, token] =
+            ["administrator.kubeconfig", "administrator.token"].map(|name| self.directory.join(name));
+        fs::write(&token, mcs_tests::api_server::TOKEN)?;
+        self.server.write_kubeconfig(&kubeconfig, &token)?;
+        Ok(kubeconfig)
+    }
+
+    /// Where files of this cluster lie.
+    pub(crate) fn directory(&self) -> &PathBuf {
+        &self.directory
+    }
+
+    /// Makes a namespace.
+    pub(crate) fn add_namespace(&self, name: &str) -> anyhow::Result<()> {
+        self.api().apply(&namespace(name))
+    }
+
+    /// Creates the service of a case with its slice, and exports it.
+    pub(crate) fn export(&self, service: &Value, slice: Option<&Value>) -> anyhow::Result<()> {
+        let namespace = service["metadata"]["namespace"].as_str().context("a namespace")?;
+        self.api().apply(service)?;
+        self.api().apply_all(slice)?;
+        self.api().apply(&objects::export(namespace))
+    }
+
+    /// Deletes the export of a case.
+    pub(crate) fn unexport(&self, namespace: &str) -> anyhow::Result<()> {
+        self.api().delete(&objects::export(namespace))
+    }
+
+    /// The import of a case, if there is one.
+    pub(crate) fn import(&self, namespace: &str) -> anyhow::Result<Option<Value>> {
+        let path = format!(
+            "/apis/multicluster.x-k8s.io/v1beta1/namespaces/{namespace}/serviceimports?fieldSelector=metadata.name%3D{}",
+            objects::NAME
+        );
+        Ok(self.api().get(&path)?["items"].get(0).cloned())
+    }
+
+    /// Waits for an import of a case that `check` is content with.
+    pub(crate) fn wait_for_import(
+        &self,
+        namespace: &str,
+        check: impl Fn(&Value) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Value> {
+        wait::until(&format!("the import of {} in {namespace}", self.id), || {
+            let import = self.import(namespace)?.context("there is no import")?;
+            check(&import).with_context(|| import.to_string())?;
+            Ok(import)
+        })
+    }
+
+    /// Waits until there is no import of a case, and no imported slice.
+    pub(crate) fn wait_for_nothing(&self, namespace: &str) -> anyhow::Result<()> {
+        wait::until(&format!("no import of {} in {namespace}", self.id), || {
+            ensure!(self.import(namespace)?.is_none(), "there is an import");
+            ensure!(self.imported_slices(namespace)?.is_empty(), "there are slices");
+            Ok(())
+        })
+    }
+
+    /// The imported slices of a case.
+    pub(crate) fn imported_slices(&self, namespace: &str) -> anyhow::Result<Vec<Value>> {
+        let selector = "labelSelector=multicluster.kubernetes.io/service-name";
+        let path =
+            format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices?{selector}");
+        Ok(self.api().get(&path)?["items"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// Waits for imported slices with exactly these addresses, sorted.
+    pub(crate) fn wait_for_addresses(
+        &self,
+        namespace: &str,
+        expected: &[&str],
+    ) -> anyhow::Result<Vec<Value>> {
+        wait::until(&format!("endpoints of {} in {namespace}", self.id), || {
+            let slices = self.imported_slices(namespace)?;
+            let mut found: Vec<_> =
+                slices.iter().flat_map(addresses).collect();
+            found.sort();
+            ensure!(found == expected, "there are {found:?}");
+            Ok(slices)
+        })
+    }
+
+    /// Waits until the export of a case has these conditions, as `Type=Status/Reason`.
+    pub(crate) fn wait_for_conditions(
+        &self,
+        namespace: &str,
+        expected: &[&str],
+    ) -> anyhow::Result<()> {
+        let path = format!(
+            "/apis/multicluster.x-k8s.io/v1beta1/namespaces/{namespace}/serviceexports/{}",
+            objects::NAME
+        );
+        wait::until(&format!("conditions of the export of {} in {namespace}", self.id), || {
+            let export = self.api().get(&path)?;
+            let found = conditions(&export);
+            for one in expected {
+                if !found.iter().any(|condition| condition == one) {
+                    bail!("there are {found:?}, not {one}");
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// `Type=Status/Reason` of each condition.
+pub(crate) fn conditions(object: &Value) -> Vec<String> {
+    let all = object["status"]["conditions"].as_array().into_iter().flatten();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    all.map(|one| format!("{}={}/{}", text(&one["type"]), text(&one["status"]), text(&one["reason"])))
+        .collect()
+}
+
+/// The addresses of a slice.
+pub(crate) fn addresses(slice: &Value) -> Vec<String> {
+    let endpoints = slice["endpoints"].as_array().into_iter().flatten();
+    endpoints.filter_map(|one| Some(one["addresses"][0].as_str()?.to_owned())).collect()
+}
+
+fn namespace(name: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
+}
+
+fn token_of(api: &Api, account: &Value) -> anyhow::Result<String> {
+    let request = json!({
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": { "expirationSeconds": 7200 },
+    });
+    let answer = api.create_below(account, "token", &request)?;
+    Ok(answer["status"]["token"].as_str().context("no token")?.to_owned())
+}

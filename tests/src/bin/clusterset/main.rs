@@ -1,0 +1,28 @@
+//! The clusterset suite: controllers on real API servers, which export and import between two and three clusters.
+
+use std::process::ExitCode;
+
+use mcs_tests::suite::Suite;
+
+mod cluster;
+mod conformance;
+mod connectivity;
+mod controller;
+mod dns;
+mod objects;
+mod peering;
+mod silence;
+mod tenants;
+mod world;
+
+use self::world::World;
+
+fn main() -> ExitCode {
+    let mut suite = Suite::default();
+    tenants::cases(&mut suite);
+    conformance::cases(&mut suite);
+    dns::cases(&mut suite);
+    connectivity::cases(&mut suite);
+    silence::cases(&mut suite);
+    suite.main(World::begin)
+}

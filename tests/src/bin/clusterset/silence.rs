@@ -1,0 +1,282 @@
+//! Silence is not emptiness: what a cluster keeps while another one cannot be read.
+
+use std::{collections::BTreeMap, thread::sleep, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::suite::{Suite, tell};
+use serde_json::{Value, json};
+
+use crate::{
+    controller::MAILBOX,
+    objects::{namespaced, service},
+    peering,
+    world::{POD_RANGES, World, slice_of},
+};
+
+/// How long a case looks whether something is deleted: a few rounds of everything that is repeated.
+const A_WHILE: Duration = Duration::from_secs(3);
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("a controller that ends leaves everything", ends);
+    suite.case("an API server that is gone", api_server_gone);
+    suite.case("an importer that starts while a peer is gone", starts_alone);
+    suite.case("rights that are missing (403)", forbidden);
+    suite.case("a mailbox without its type", type_gone);
+    suite.case("a publisher that was killed half way through", half_way);
+    suite.case("a peer that says another id", another_id);
+    suite.case("a cluster that is rebuilt has the same addresses", rebuilt);
+    suite.case("a peer that is removed takes its endpoints along", removed);
+    suite.case("endpoints outside the ranges of a peer", outside);
+    suite.case("a third cluster", third);
+}
+
+/// The uids of what the second cluster has imported.
+type Imported = BTreeMap<String, String>;
+
+fn imported(world: &World, namespace: &str) -> anyhow::Result<Imported> {
+    let import = world.second().import(namespace)?;
+    let slices = world.second().imported_slices(namespace)?;
+    let uid = |object: &Value| {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let name = format!("{} {}", text(&object["kind"]), text(&object["metadata"]["name"]));
+        (name, text(&object["metadata"]["uid"]))
+    };
+    Ok(import.iter().chain(&slices).map(uid).collect())
+}
+
+/// A service of the first cluster that the second one has imported.
+fn imported_service(world: &World) -> anyhow::Result<(String, Imported)> {
+    let namespace = world.fresh()?;
+    world.first().export(&service(&namespace), Some(&slice_of(&namespace, 0, 2)))?;
+    let second = world.second();
+    second.wait_for_addresses(&namespace, &["10.77.9.17", "10.77.9.18"])?;
+    second.wait_for_import(&namespace, |import| {
+        ensure!(import["status"]["endpointSliceObjects"] == "Present", "no slices yet");
+        Ok(())
+    })?;
+    let before = imported(world, &namespace)?;
+    ensure!(before.len() == 2, "{before:?}");
+    Ok((namespace, before))
+}
+
+/// Nothing that was there is deleted, or made anew, for a while.
+fn stays(world: &World, namespace: &str, before: &Imported) -> anyhow::Result<()> {
+    sleep(A_WHILE);
+    let after = imported(world, namespace)?;
+    ensure!(after == *before, "there was {before:?}, now {after:?}");
+    Ok(())
+}
+
+/// The second cluster follows the first one again.
+fn follows_again(world: &World, namespace: &str) -> anyhow::Result<()> {
+    world.first().api().apply(&slice_of(namespace, 0, 1))?;
+    world.second().wait_for_addresses(namespace, &["10.77.9.17"])?;
+    world.first().unexport(namespace)?;
+    world.second().wait_for_nothing(namespace)
+}
+
+fn ends(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, before) = imported_service(world)?;
+    for number in [0, 1] {
+        world.clusters[number].controller.kill()?;
+        stays(world, &namespace, &before)?;
+        world.clusters[number].controller.start_again()?;
+    }
+    stays(world, &namespace, &before)?;
+    follows_again(world, &namespace)
+}
+
+fn api_server_gone(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, before) = imported_service(world)?;
+    world.clusters[0].server.kill()?;
+    stays(world, &namespace, &before)?;
+    world.clusters[0].server.start_again()?;
+    stays(world, &namespace, &before)?;
+    follows_again(world, &namespace)
+}
+
+fn starts_alone(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, before) = imported_service(world)?;
+    world.clusters[1].controller.kill()?;
+    world.clusters[0].server.kill()?;
+    world.clusters[1].controller.start_again()?;
+    stays(world, &namespace, &before)?;
+    world.clusters[0].server.start_again()?;
+    stays(world, &namespace, &before)?;
+    follows_again(world, &namespace)
+}
+
+fn forbidden(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, before) = imported_service(world)?;
+    let binding = namespaced(
+        "rbac.authorization.k8s.io/v1",
+        "RoleBinding",
+        MAILBOX,
+        world.second().id,
+    );
+    world.first().api().delete(&binding)?;
+    world.clusters[1].controller.kill()?;
+    world.clusters[1].controller.start_again()?;
+    stays(world, &namespace, &before)?;
+    world.first().credentials_for(world.second().id)?;
+    stays(world, &namespace, &before)?;
+    follows_again(world, &namespace)
+}
+
+fn type_gone(world: &mut World) -> anyhow::Result<()> {
+    const NAME: &str = "exportedservices.clusterset.mcs-agent.io";
+    let (namespace, before) = imported_service(world)?;
+    world.clusters[0].controller.kill()?;
+    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{NAME}");
+    let mut definition = world.first().api().get(&path)?;
+    world.first().api().delete(&definition)?;
+    stays(world, &namespace, &before)?;
+    world.clusters[1].controller.kill()?;
+    world.clusters[1].controller.start_again()?;
+    stays(world, &namespace, &before)?;
+    definition["metadata"] = json!({ "name": NAME });
+    definition.as_object_mut().map(|fields| fields.remove("status"));
+    world.first().api().apply(&definition)?;
+    world.clusters[0].controller.start_again()?;
+    stays(world, &namespace, &before)?;
+    follows_again(world, &namespace)
+}
+
+/// The Lease of the first cluster's mailbox.
+fn lease(world: &World) -> anyhow::Result<Value> {
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{MAILBOX}/leases");
+    let leases = world.first().api().get(&path)?;
+    let mut lease = leases["items"].get(0).cloned().context("the mailbox has no Lease")?;
+    lease["apiVersion"] = json!("coordination.k8s.io/v1");
+    lease["kind"] = json!("Lease");
+    let metadata = &lease["metadata"];
+    lease["metadata"] = json!({
+        "namespace": MAILBOX, "name": metadata["name"], "annotations": metadata["annotations"],
+    });
+    Ok(lease)
+}
+
+fn half_way(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, before) = imported_service(world)?;
+    world.clusters[0].controller.kill()?;
+    // What a publisher leaves that has begun anew and has published nothing yet.
+    let mut lease = lease(world)?;
+    let annotations = lease["metadata"]["annotations"].as_object_mut().context("annotations")?;
+    for (name, value) in annotations.iter_mut() {
+        let word = name.rsplit('/').next().unwrap_or_default().to_owned();
+        match word.as_str() {
+            "epoch" => *value = json!("another"),
+            "complete" => *value = json!("false"),
+            _ => *value = json!("0"),
+        }
+    }
+    world.first().api().apply(&lease)?;
+    let exported = namespaced(
+        "clusterset.mcs-agent.io/v1alpha1",
+        "ExportedService",
+        MAILBOX,
+        &format!("{namespace}.hello"),
+    );
+    world.first().api().delete(&exported)?;
+    stays(world, &namespace, &before)?;
+    world.clusters[1].controller.kill()?;
+    world.clusters[1].controller.start_again()?;
+    stays(world, &namespace, &before)?;
+    world.clusters[0].controller.start_again()?;
+    stays(world, &namespace, &before)?;
+    follows_again(world, &namespace)
+}
+
+fn another_id(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, before) = imported_service(world)?;
+    world.clusters[0].controller.kill()?;
+    let right = lease(world)?;
+    let mut wrong = right.clone();
+    wrong["spec"]["holderIdentity"] = json!("somebody-else");
+    world.first().api().apply(&wrong)?;
+    world.clusters[1].controller.kill()?;
+    world.clusters[1].controller.start_again()?;
+    stays(world, &namespace, &before)?;
+    world.first().api().apply(&right)?;
+    world.clusters[0].controller.start_again()?;
+    stays(world, &namespace, &before)?;
+    follows_again(world, &namespace)
+}
+
+fn rebuilt(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, _) = imported_service(world)?;
+    let vips = |world: &World| -> anyhow::Result<Value> {
+        let import = world.second().wait_for_import(&namespace, |import| {
+            ensure!(import["spec"]["ips"][0].is_string(), "no addresses");
+            Ok(())
+        })?;
+        Ok(import["spec"]["ips"].clone())
+    };
+    let before = vips(world)?;
+    world.clusters[1].controller.kill()?;
+    let import = crate::objects::import(&namespace);
+    world.second().api().delete(&import)?;
+    for mut slice in world.second().imported_slices(&namespace)? {
+        slice["apiVersion"] = json!("discovery.k8s.io/v1");
+        slice["kind"] = json!("EndpointSlice");
+        world.second().api().delete(&slice)?;
+    }
+    world.clusters[1].controller.start_again()?;
+    let after = vips(world)?;
+    tell(format!("{before} before and {after} after"));
+    ensure!(before == after, "{before} before and {after} after");
+    follows_again(world, &namespace)
+}
+
+fn removed(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, _) = imported_service(world)?;
+    let peer = peering::peer(world.first(), POD_RANGES[0]);
+    world.second().api().delete(&peer)?;
+    world.second().wait_for_nothing(&namespace)?;
+    world.second().api().apply(&peer)?;
+    world.second().wait_for_addresses(&namespace, &["10.77.9.17", "10.77.9.18"])?;
+    follows_again(world, &namespace)
+}
+
+fn outside(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, _) = imported_service(world)?;
+    let mut slice = slice_of(&namespace, 0, 1);
+    slice["endpoints"] = ["10.77.9.17", "10.77.9.33", "169.254.169.254", "10.96.0.1"]
+        .into_iter()
+        .map(|address| json!({ "addresses": [address] }))
+        .collect();
+    // Kubernetes itself accepts no link-local address.
+    let accepted = world.first().api().apply(&slice);
+    if accepted.is_err() {
+        slice["endpoints"].as_array_mut().map(|endpoints| endpoints.remove(2));
+        world.first().api().apply(&slice)?;
+    }
+    world.second().wait_for_addresses(&namespace, &["10.77.9.17"])?;
+    follows_again(world, &namespace)
+}
+
+fn third(world: &mut World) -> anyhow::Result<()> {
+    world.add_third()?;
+    let namespace = world.fresh()?;
+    for (cluster, number) in world.clusters.iter().zip(0..) {
+        cluster.export(&service(&namespace), Some(&slice_of(&namespace, number, 1)))?;
+    }
+    let mut vips = Vec::new();
+    for cluster in &world.clusters {
+        cluster.wait_for_addresses(&namespace, &["10.77.9.17", "10.77.9.33", "10.77.9.49"])?;
+        let import = cluster.wait_for_import(&namespace, |import| {
+            let clusters = import["status"]["clusters"].as_array().map_or(0, Vec::len);
+            ensure!(clusters == 3, "{clusters} clusters");
+            Ok(())
+        })?;
+        vips.push(import["spec"]["ips"].clone());
+    }
+    ensure!(vips.iter().all(|ips| *ips == vips[0]), "{vips:?}");
+    let path = "/apis/clusterset.mcs-agent.io/v1alpha1/clusterpeers";
+    let peers = world.second().api().get(path)?;
+    let peers = peers["items"].as_array().into_iter().flatten();
+    for peer in peers {
+        tell(format!("{}: {:?}", peer["metadata"]["name"], crate::cluster::conditions(peer)));
+    }
+    Ok(())
+}

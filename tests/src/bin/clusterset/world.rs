@@ -1,0 +1,96 @@
+//! What the cases share: two clusters that are peers of each other, and pods that servers play.
+
+use std::{cell::Cell, net::Ipv4Addr, path::PathBuf, sync::Arc};
+
+use anyhow::Context as _;
+use mcs_tests::{
+    api_server::ControlPlane,
+    netns::Namespace,
+    run::Run,
+    topology::{Node, Subnet},
+};
+
+use crate::{cluster::Cluster, objects, peering};
+
+const CONTROL: Subnet = Subnet(5);
+/// The pods of all clusters.
+pub(crate) const PODS: Subnet = Subnet(9);
+/// The range of one cluster's pods, by the cluster's place.
+pub(crate) const POD_RANGES: [&str; 3] = ["10.77.9.16/28", "10.77.9.32/28", "10.77.9.48/28"];
+
+// They have to be removed in this order.
+pub(crate) struct World {
+    pub(crate) clusters: Vec<Cluster>,
+    control: ControlPlane,
+    pub(crate) controllers: Arc<Namespace>,
+    pub(crate) node: Node,
+    pub(crate) run: Run,
+    numbers: Cell<u8>,
+}
+
+impl World {
+    /// Starts two clusters. Returns the directory of the logs too.
+    pub(crate) fn begin() -> anyhow::Result<(Self, PathBuf)> {
+        let run =
+            Run::begin("mcs-set").context("cannot make a cgroup to run in (it takes root)")?;
+        let node = Node::create(&run)?;
+        let netns = node.link(&run, "control", CONTROL, &[2])?;
+        netns.ip("link set lo up\n")?;
+        let controllers = Arc::new(Namespace::open(netns.name())?);
+        let control = ControlPlane::start(&run, netns, CONTROL.v4(2))?;
+        let clusters = ["c1", "c2"]
+            .into_iter()
+            .zip(1..)
+            .map(|(id, number)| Cluster::start(&run, &control, &controllers, id, number))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        peering::connect(&clusters[0], &clusters[1], POD_RANGES[1])?;
+        peering::connect(&clusters[1], &clusters[0], POD_RANGES[0])?;
+        let logs = run.directory().to_owned();
+        let numbers = Cell::new(1);
+        Ok((Self { clusters, control, controllers, node, run, numbers }, logs))
+    }
+
+    /// A namespace of both clusters that no other case uses.
+    pub(crate) fn fresh(&self) -> anyhow::Result<String> {
+        let name = format!("case-{}", self.numbers.replace(self.numbers.get() + 1));
+        for cluster in &self.clusters {
+            cluster.add_namespace(&name)?;
+        }
+        Ok(name)
+    }
+
+    /// Starts a third cluster, which is a peer of both.
+    pub(crate) fn add_third(&mut self) -> anyhow::Result<()> {
+        if self.clusters.len() > 2 {
+            return Ok(());
+        }
+        let third = Cluster::start(&self.run, &self.control, &self.controllers, "c3", 3)?;
+        for (other, range) in self.clusters.iter().zip(POD_RANGES) {
+            peering::connect(other, &third, POD_RANGES[2])?;
+            peering::connect(&third, other, range)?;
+        }
+        self.clusters.push(third);
+        Ok(())
+    }
+
+    /// Where an administrator's commands run.
+    pub(crate) fn first(&self) -> &Cluster {
+        &self.clusters[0]
+    }
+
+    /// The other cluster.
+    pub(crate) fn second(&self) -> &Cluster {
+        &self.clusters[1]
+    }
+}
+
+/// The address of a pod, by the places of its cluster and of the pod, from 0.
+pub(crate) fn pod(cluster: u8, pod: u8) -> Ipv4Addr {
+    PODS.v4(16 * (cluster + 1) + 1 + pod)
+}
+
+/// The slice of a cluster's pods.
+pub(crate) fn slice_of(namespace: &str, cluster: u8, pods: u8) -> serde_json::Value {
+    let addresses: Vec<_> = (0..pods).map(|number| pod(cluster, number).to_string()).collect();
+    objects::slice(namespace, &addresses, objects::PORTS)
+}
