@@ -134,6 +134,14 @@ pub(crate) fn agent(workspace: &Workspace, object: &Path, profile: Profile) -> R
     agent_with(workspace, object, profile, &[], "mcs-agent")
 }
 
+/// Builds the controller and returns its path.
+pub(crate) fn controller(workspace: &Workspace, profile: Profile) -> Result<PathBuf> {
+    announce(workspace, profile);
+    let mut build = profile.cargo(workspace);
+    process::run(build.args(["--package", "mcs-controller"])).context(STATIC)?;
+    Ok(profile.directory(workspace).join("mcs-controller"))
+}
+
 /// Builds binaries of mcs-tests; [`suite`] says where they are.
 pub(crate) fn suites(
     workspace: &Workspace,

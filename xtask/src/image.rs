@@ -1,4 +1,4 @@
-//! `cargo xtask image`: the agent as a container image.
+//! `cargo xtask image`: the agent and the controller as a container image.
 
 use std::{
     collections::BTreeMap,
@@ -29,8 +29,8 @@ const LARGEST: u64 = 21_000_000;
 
 /// Write the container image, as an OCI archive that containerd, docker and kind load
 ///
-/// No daemon is needed. The image has nothing but the agent, as a static program with the eBPF programs inside, and its
-/// licence. The same source and compilers make the same bytes, wherever they lie. The last line is the archive's path.
+/// No daemon is needed. The image has nothing but two static programs and their licence: the agent, with the eBPF programs
+/// inside, and the controller. The same source and compilers make the same bytes, wherever they lie. The last line is the archive's path.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Where to write it [default: target/container/mcs-agent.tar]
@@ -75,28 +75,33 @@ pub(crate) fn traffic(workspace: &Workspace) -> Result<PathBuf> {
     strip(workspace, &build::suite(workspace, RELEASE, "traffic"))
 }
 
-/// Builds the agent, writes its image, and returns the archive's path.
+/// Builds both programs, writes their image, and returns the archive's path.
 pub(crate) fn agent(workspace: &Workspace) -> Result<PathBuf> {
     let archive = directory(workspace).join("mcs-agent.tar");
     write(workspace, NAME, &archive)?;
     Ok(archive)
 }
 
-/// Builds the agent and writes the archive.
+/// Builds both programs and writes the archive.
 fn write(workspace: &Workspace, name: &str, archive: &Path) -> Result<()> {
     let object = build::object(workspace)?;
-    let program = strip(workspace, &build::release(workspace, &object)?)?;
+    let agent = strip(workspace, &build::release(workspace, &object)?)?;
+    let controller = strip(workspace, &build::controller(workspace, RELEASE)?)?;
     let name = format!("{name}:{}", env!("CARGO_PKG_VERSION"));
     let labels = BTreeMap::from([
         ("org.opencontainers.image.title", "mcs-agent"),
-        ("org.opencontainers.image.description", "A kube-proxy for ClusterSetIPs"),
+        (
+            "org.opencontainers.image.description",
+            "A kube-proxy for ClusterSetIPs, and a controller that makes them",
+        ),
         ("org.opencontainers.image.version", env!("CARGO_PKG_VERSION")),
         ("org.opencontainers.image.licenses", "Apache-2.0 AND (MIT OR GPL-2.0-only)"),
     ]);
     let files = vec![
         ("usr".into(), Content::Directory),
         ("usr/bin".into(), Content::Directory),
-        ("usr/bin/mcs-agent".into(), Content::Program(program)),
+        ("usr/bin/mcs-agent".into(), Content::Program(agent)),
+        ("usr/bin/mcs-controller".into(), Content::Program(controller)),
         ("usr/share".into(), Content::Directory),
         ("usr/share/doc".into(), Content::Directory),
         ("usr/share/doc/mcs-agent".into(), Content::Directory),

@@ -43,6 +43,7 @@ pub(super) struct Runner<'a> {
     unit_tests: Option<Result<()>>,
     images: Option<Result<Variables>>,
     other_version: Option<Result<Variables>>,
+    controller: Option<Result<Variables>>,
 }
 
 /// Names of variables, and paths.
@@ -79,6 +80,7 @@ impl<'a> Runner<'a> {
             unit_tests: None,
             images: None,
             other_version: None,
+            controller: None,
         }
     }
 
@@ -98,7 +100,9 @@ impl<'a> Runner<'a> {
 
     /// Builds what `suite` needs and no suite before it has needed.
     fn build(&mut self, suite: &Suite) -> Result<(), String> {
-        let Self { workspace, builds, built, unit_tests, images, other_version, .. } = self;
+        let Self {
+            workspace, builds, built, unit_tests, images, other_version, controller, ..
+        } = self;
         let workspace = *workspace;
         if matches!(suite.work(self.full), Work::UnitTests | Work::Debug(_)) {
             once(unit_tests, builds, "unit tests", || unit(workspace))?;
@@ -114,6 +118,9 @@ impl<'a> Runner<'a> {
                 })?,
                 Extra::OtherVersion => once(other_version, builds, "other version", || {
                     Ok(vec![("MCS_AGENT_WIDE", build::wide(workspace, RELEASE)?)])
+                })?,
+                Extra::Controller => once(controller, builds, "controller", || {
+                    Ok(vec![("MCS_CONTROLLER", build::controller(workspace, RELEASE)?)])
                 })?,
             }
         }
@@ -152,6 +159,7 @@ impl<'a> Runner<'a> {
             let variables = match extra {
                 Extra::Images => &self.images,
                 Extra::OtherVersion => &self.other_version,
+                Extra::Controller => &self.controller,
             };
             let variables = variables.iter().flatten().flatten();
             command.envs(variables.map(|(name, path)| (name, path)));

@@ -10,6 +10,8 @@ pub(super) enum Extra {
     /// The agent's image, which the command finds in `MCS_IMAGE`, and the program of clients and servers, in
     /// `MCS_TRAFFIC`.
     Images,
+    /// The controller, which the command finds in `MCS_CONTROLLER`.
+    Controller,
     /// The agent of another version, which the command finds in `MCS_AGENT_WIDE`.
     OtherVersion,
 }
@@ -203,6 +205,17 @@ pub(super) const SUITES: &[Suite] = &[
         work: Work::Binary("interop"),
         company: Company::Others,
         budget: 40,
+        full: None,
+    },
+    Suite {
+        name: "clusterset",
+        about: "Controllers of two and three clusters: conformance, DNS, connections, silence, rights",
+        root: true,
+        needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters],
+        extras: &[Extra::Controller],
+        work: Work::Binary("clusterset"),
+        company: Company::Others,
+        budget: 80,
         full: None,
     },
     Suite {

@@ -67,8 +67,7 @@ impl Cluster {
         fs::write(&token, token_of(&server.api, &account)?)?;
         let kubeconfig = directory.join("controller.kubeconfig");
         server.write_kubeconfig(&kubeconfig, &token)?;
-        let controller =
-            Controller::start(Arc::clone(netns), &directory, kubeconfig, &[])?;
+        let controller = Controller::start(Arc::clone(netns), &directory, kubeconfig, &[])?;
         Ok(Self { id, controller, server, directory, netns: Arc::clone(netns) })
     }
 
@@ -92,7 +91,13 @@ impl Cluster {
             },
         ]);
         self.api().apply(&role)?;
-        for (kind, role) in [("ClusterRole", "edit"), ("Role", "writes-endpoints")] {
+        for (kind, role) in [
+            ("ClusterRole", "edit"),
+            // The controller manager, which no case runs, adds these to `edit`.
+            ("ClusterRole", "mcs-developer"),
+            ("ClusterRole", "mcs-viewer"),
+            ("Role", "writes-endpoints"),
+        ] {
             let mut binding =
                 namespaced("rbac.authorization.k8s.io/v1", "RoleBinding", namespace, role);
             binding["roleRef"] = json!({
@@ -135,8 +140,8 @@ impl Cluster {
 
     /// A kubeconfig of the administrator.
     pub(crate) fn administrator(&self) -> anyhow::Result<PathBuf> {
-        let [kubeconfig, token] =
-            ["administrator.kubeconfig", "administrator.token"].map(|name| self.directory.join(name));
+        let [kubeconfig, token] = ["administrator.kubeconfig", "administrator.token"]
+            .map(|name| self.directory.join(name));
         fs::write(&token, mcs_tests::api_server::TOKEN)?;
         self.server.write_kubeconfig(&kubeconfig, &token)?;
         Ok(kubeconfig)
@@ -212,8 +217,7 @@ impl Cluster {
     ) -> anyhow::Result<Vec<Value>> {
         wait::until(&format!("endpoints of {} in {namespace}", self.id), || {
             let slices = self.imported_slices(namespace)?;
-            let mut found: Vec<_> =
-                slices.iter().flat_map(addresses).collect();
+            let mut found: Vec<_> = slices.iter().flat_map(addresses).collect();
             found.sort();
             ensure!(found == expected, "there are {found:?}");
             Ok(slices)
@@ -247,8 +251,10 @@ impl Cluster {
 pub(crate) fn conditions(object: &Value) -> Vec<String> {
     let all = object["status"]["conditions"].as_array().into_iter().flatten();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    all.map(|one| format!("{}={}/{}", text(&one["type"]), text(&one["status"]), text(&one["reason"])))
-        .collect()
+    all.map(|one| {
+        format!("{}={}/{}", text(&one["type"]), text(&one["status"]), text(&one["reason"]))
+    })
+    .collect()
 }
 
 /// The addresses of a slice.

@@ -15,7 +15,8 @@ use crate::{
 /// Longer than the resolution of `creationTimestamp`.
 const ANOTHER_SECOND: Duration = Duration::from_millis(1_100);
 /// What the two clusters have when they agree.
-const EXPORTED: [&str; 3] = ["Valid=True/Valid", "Ready=True/Exported", "Conflict=False/NoConflicts"];
+const EXPORTED: [&str; 3] =
+    ["Valid=True/Valid", "Ready=True/Exported", "Conflict=False/NoConflicts"];
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a ServiceImport should only exist as long as there is an exporting cluster", lives);
@@ -57,9 +58,10 @@ fn everywhere(
     namespace: &str,
     check: impl Fn(&Value) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    world.clusters.iter().try_for_each(|cluster| {
-        cluster.wait_for_import(namespace, &check).map(drop)
-    })
+    world
+        .clusters
+        .iter()
+        .try_for_each(|cluster| cluster.wait_for_import(namespace, &check).map(drop))
 }
 
 /// Waits until both exports have a conflict for this reason.
@@ -137,11 +139,14 @@ fn union_of_ports(world: &mut World) -> anyhow::Result<()> {
         ]);
     })?;
     everywhere(world, &namespace, |import| {
-        has(&import["spec"]["ports"], &json!([
-            { "name": "tcp", "port": 42, "protocol": "TCP" },
-            { "name": "udp", "port": 42, "protocol": "UDP" },
-            { "name": "stcp", "port": 142, "protocol": "SCTP" },
-        ]))
+        has(
+            &import["spec"]["ports"],
+            &json!([
+                { "name": "tcp", "port": 42, "protocol": "TCP" },
+                { "name": "udp", "port": 42, "protocol": "UDP" },
+                { "name": "stcp", "port": 142, "protocol": "SCTP" },
+            ]),
+        )
     })?;
     conflict(world, &namespace, "PortConflict")
 }
@@ -151,10 +156,13 @@ fn conflicting_ports(world: &mut World) -> anyhow::Result<()> {
     export_both(world, &namespace, |other| other["spec"]["ports"][0]["port"] = json!(43))?;
     conflict(world, &namespace, "PortConflict")?;
     everywhere(world, &namespace, |import| {
-        has(&import["spec"]["ports"], &json!([
-            { "name": "tcp", "port": 42, "protocol": "TCP" },
-            { "name": "udp", "port": 42, "protocol": "UDP" },
-        ]))
+        has(
+            &import["spec"]["ports"],
+            &json!([
+                { "name": "tcp", "port": 42, "protocol": "TCP" },
+                { "name": "udp", "port": 42, "protocol": "UDP" },
+            ]),
+        )
     })?;
     // Clients of port 42 must not reach what the second cluster has at 43.
     for cluster in &world.clusters {
@@ -223,10 +231,14 @@ fn internal_traffic_policy(world: &mut World) -> anyhow::Result<()> {
 }
 
 fn session_affinity(world: &mut World) -> anyhow::Result<()> {
-    matches(world, |_| {}, |spec| {
-        has(&spec["sessionAffinity"], &json!("ClientIP"))?;
-        has(&spec["sessionAffinityConfig"], &json!({ "clientIP": { "timeoutSeconds": 10 } }))
-    })
+    matches(
+        world,
+        |_| {},
+        |spec| {
+            has(&spec["sessionAffinity"], &json!("ClientIP"))?;
+            has(&spec["sessionAffinityConfig"], &json!({ "clientIP": { "timeoutSeconds": 10 } }))
+        },
+    )
 }
 
 fn traffic_distribution(world: &mut World) -> anyhow::Result<()> {
@@ -238,12 +250,19 @@ fn traffic_distribution(world: &mut World) -> anyhow::Result<()> {
 }
 
 fn ports(world: &mut World) -> anyhow::Result<()> {
-    matches(world, |_| {}, |spec| {
-        has(&spec["ports"], &json!([
-            { "name": "tcp", "port": 42, "protocol": "TCP" },
-            { "name": "udp", "port": 42, "protocol": "UDP" },
-        ]))
-    })
+    matches(
+        world,
+        |_| {},
+        |spec| {
+            has(
+                &spec["ports"],
+                &json!([
+                    { "name": "tcp", "port": 42, "protocol": "TCP" },
+                    { "name": "udp", "port": 42, "protocol": "UDP" },
+                ]),
+            )
+        },
+    )
 }
 
 fn external_name(world: &mut World) -> anyhow::Result<()> {

@@ -40,7 +40,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// Pods of both clusters, and a node of each with the agent.
-struct Dataplane {
+pub(crate) struct Dataplane {
     nodes: Vec<AgentNode>,
     _servers: Vec<Server>,
     _pods: Namespace,
@@ -65,7 +65,7 @@ impl AgentNode {
 }
 
 impl Dataplane {
-    fn start(world: &World) -> anyhow::Result<Self> {
+    pub(crate) fn start(world: &World) -> anyhow::Result<Self> {
         let hosts = [pod(0, 0), pod(1, 0)].map(|address| address.octets()[3]);
         let pods = world.node.link(&world.run, "pods", PODS, &hosts)?;
         let servers = [pod(0, 0), pod(1, 0)]
@@ -79,7 +79,12 @@ impl Dataplane {
     }
 
     /// Who answers clients in a cluster. Nobody does where the connection is refused.
-    fn answers(&self, world: &World, node: usize, to: SocketAddr) -> anyhow::Result<BTreeSet<String>> {
+    fn answers(
+        &self,
+        world: &World,
+        node: usize,
+        to: SocketAddr,
+    ) -> anyhow::Result<BTreeSet<String>> {
         let _in_cgroup = self.nodes[node].cgroup.visit()?;
         let answers = world.node.netns.run(|| (0..TIMES).map(|_| ask(to)).collect::<Vec<_>>())?;
         Ok(answers.into_iter().flatten().collect())
@@ -93,7 +98,8 @@ impl Dataplane {
         port: u16,
         clusters: &[u8],
     ) -> anyhow::Result<()> {
-        let expected: BTreeSet<_> = clusters.iter().map(|number| pod(*number, 0).to_string()).collect();
+        let expected: BTreeSet<_> =
+            clusters.iter().map(|number| pod(*number, 0).to_string()).collect();
         for (node, cluster) in world.clusters[..2].iter().enumerate() {
             let vip = vip(cluster, namespace)?;
             wait::until(&format!("clients of {} at port {port}", cluster.id), || {
@@ -126,7 +132,7 @@ fn vip(cluster: &Cluster, namespace: &str) -> anyhow::Result<IpAddr> {
 
 fn not_exported(world: &mut World) -> anyhow::Result<()> {
     let namespace = world.fresh()?;
-    let dataplane = Dataplane::start(world)?;
+    let dataplane = world.dataplane()?;
     world.first().export(&service(&namespace), Some(&slice_of(&namespace, 0, 1)))?;
     let vip = vip(world.second(), &namespace)?;
     world.first().unexport(&namespace)?;
@@ -140,14 +146,14 @@ fn not_exported(world: &mut World) -> anyhow::Result<()> {
 
 fn exported(world: &mut World) -> anyhow::Result<()> {
     let namespace = world.fresh()?;
-    let dataplane = Dataplane::start(world)?;
+    let dataplane = world.dataplane()?;
     world.first().export(&service(&namespace), Some(&slice_of(&namespace, 0, 1)))?;
     dataplane.reach(world, &namespace, 42, &[0])
 }
 
 fn exported_by_one(world: &mut World) -> anyhow::Result<()> {
     let namespace = world.fresh()?;
-    let dataplane = Dataplane::start(world)?;
+    let dataplane = world.dataplane()?;
     world.second().api().apply(&service(&namespace))?;
     world.second().api().apply(&slice_of(&namespace, 1, 1))?;
     world.first().export(&service(&namespace), Some(&slice_of(&namespace, 0, 1)))?;
@@ -173,7 +179,7 @@ fn export_ports(world: &World, namespace: &str, ports: [(&str, u16); 2]) -> anyh
 
 fn one_name_two_numbers(world: &mut World) -> anyhow::Result<()> {
     let namespace = world.fresh()?;
-    let dataplane = Dataplane::start(world)?;
+    let dataplane = world.dataplane()?;
     export_ports(world, &namespace, [("tcp", 42), ("tcp", 43)])?;
     world.second().wait_for_conditions(&namespace, &["Conflict=True/PortConflict"])?;
     dataplane.reach(world, &namespace, 42, &[0])?;
@@ -182,7 +188,7 @@ fn one_name_two_numbers(world: &mut World) -> anyhow::Result<()> {
 
 fn names_of_their_own(world: &mut World) -> anyhow::Result<()> {
     let namespace = world.fresh()?;
-    let dataplane = Dataplane::start(world)?;
+    let dataplane = world.dataplane()?;
     export_ports(world, &namespace, [("first", 42), ("second", 43)])?;
     dataplane.reach(world, &namespace, 42, &[0])?;
     dataplane.reach(world, &namespace, 43, &[1])

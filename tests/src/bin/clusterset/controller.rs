@@ -2,15 +2,14 @@
 
 use std::{
     env,
-    fs::{self, File},
+    fs::File,
     path::{Path, PathBuf},
     process::{Child, Stdio},
     sync::Arc,
 };
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{netns::Namespace, wait};
-use rustix::process::{Pid, Signal, kill_process};
+use anyhow::Context as _;
+use mcs_tests::netns::Namespace;
 
 /// The variable with the controller's path.
 const VARIABLE: &str = "MCS_CONTROLLER";
@@ -34,7 +33,7 @@ impl Controller {
         netns: Arc<Namespace>,
         directory: &Path,
         kubeconfig: PathBuf,
-            flags: &[&str],
+        flags: &[&str],
     ) -> anyhow::Result<Self> {
         let log = directory.join("mcs-controller.log");
         let flags = flags.iter().map(|&flag| flag.to_owned()).collect();
@@ -53,6 +52,7 @@ impl Controller {
             .arg("run")
             .arg(format!("--kubeconfig={}", self.kubeconfig.display()))
             .args(["--namespace", NAMESPACE, "--mailbox", MAILBOX])
+            .args(["--health-address=off", "--metrics-address=off"])
             .arg("--log=info,mcs_controller=debug")
             .args(&self.flags)
             .stdin(Stdio::null())
@@ -69,43 +69,6 @@ impl Controller {
             child.wait()?;
         }
         Ok(())
-    }
-
-    /// Stops it (SIGSTOP), with its connections open.
-    pub(crate) fn freeze(&self) -> anyhow::Result<()> {
-        self.signal(Signal::STOP)
-    }
-
-    /// Lets it continue (SIGCONT).
-    pub(crate) fn thaw(&self) -> anyhow::Result<()> {
-        self.signal(Signal::CONT)
-    }
-
-    /// An error if it has ended.
-    pub(crate) fn check(&mut self) -> anyhow::Result<()> {
-        let child = self.child.as_mut().context("the controller is not started")?;
-        let ended = child.try_wait()?;
-        ensure!(ended.is_none(), "the controller ended: see {}", self.log.display());
-        Ok(())
-    }
-
-    /// Waits until its log has a line with this text, from now on.
-    pub(crate) fn wait_for_log(&self, from: usize, text: &str) -> anyhow::Result<()> {
-        wait::until(&format!("a line with {text:?} in {}", self.log.display()), || {
-            let said = fs::read_to_string(&self.log)?;
-            ensure!(said.get(from..).is_some_and(|said| said.contains(text)), "it is not there");
-            Ok(())
-        })
-    }
-
-    /// How much it has logged.
-    pub(crate) fn logged(&self) -> anyhow::Result<usize> {
-        Ok(fs::read_to_string(&self.log)?.len())
-    }
-
-    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        let child = self.child.as_ref().context("the controller is not started")?;
-        Ok(kill_process(Pid::from_child(child), signal)?)
     }
 }
 

@@ -14,7 +14,9 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use mcs_tests::{cluster::Programs, netns::Namespace, suite::Suite, wait};
 use serde_json::json;
-use simple_dns::{CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE, TYPE, rdata::RData};
+use simple_dns::{
+    CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE, TYPE, rdata::RData,
+};
 
 use crate::{
     cluster::Cluster,
@@ -93,7 +95,7 @@ impl Dns {
         kind: TYPE,
         expected: &BTreeSet<Record>,
     ) -> anyhow::Result<()> {
-        wait::within(Duration::from_secs(60), &format!("records of {name}"), || {
+        wait::within(Duration::from_mins(1), &format!("records of {name}"), || {
             let found: BTreeSet<_> = self.ask(name, kind)?.into_iter().collect();
             ensure!(found == *expected, "there are {found:?}, not {expected:?}");
             Ok(())
@@ -161,7 +163,9 @@ fn configuration(kubeconfig: &Path) -> String {
         text.push_str(&line.replace(":53 {", &format!(":{PORT} {{")));
         text.push('\n');
         if word == "kubernetes" {
-            text.push_str(&format!("        kubeconfig {}\n", kubeconfig.display()));
+            text.push_str("        kubeconfig ");
+            text.push_str(&kubeconfig.to_string_lossy());
+            text.push('\n');
         }
     }
     text
@@ -240,7 +244,9 @@ fn two_each(world: &World, namespace: &str) -> anyhow::Result<Dns> {
 }
 
 fn pods() -> Vec<IpAddr> {
-    (0..2).flat_map(|cluster| (0..2).map(move |pod| crate::world::pod(cluster, pod).into())).collect()
+    (0..2)
+        .flat_map(|cluster| (0..2).map(move |pod| crate::world::pod(cluster, pod).into()))
+        .collect()
 }
 
 fn headless_pods(world: &mut World) -> anyhow::Result<()> {
@@ -259,9 +265,8 @@ fn srv_of_headless(world: &mut World) -> anyhow::Result<()> {
     let dns = two_each(world, &namespace)?;
     let name = in_clusterset(&namespace);
     let target = |cluster: &str, pod: u8| format!("hello-{pod}.{cluster}.{name}");
-    let expected = ["c1", "c2"].into_iter().flat_map(|cluster| {
-        (0..2).map(move |pod| (cluster, pod))
-    });
+    let expected =
+        ["c1", "c2"].into_iter().flat_map(|cluster| (0..2).map(move |pod| (cluster, pod)));
     let expected = expected
         .map(|(cluster, pod)| Record::Service { port: 4242, target: target(cluster, pod) })
         .collect();

@@ -60,9 +60,9 @@ pub(crate) fn slice(namespace: &str, addresses: &[String], ports: &[(&str, &str,
         "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
     });
     slice["addressType"] = json!("IPv4");
-    let ports = ports.iter().map(|(name, protocol, port)| {
-        json!({ "name": name, "protocol": protocol, "port": port })
-    });
+    let ports = ports
+        .iter()
+        .map(|(name, protocol, port)| json!({ "name": name, "protocol": protocol, "port": port }));
     slice["ports"] = ports.collect();
     let endpoints = addresses.iter().enumerate().map(|(number, address)| {
         json!({

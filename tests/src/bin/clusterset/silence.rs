@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// How long a case looks whether something is deleted: a few rounds of everything that is repeated.
-const A_WHILE: Duration = Duration::from_secs(3);
+const A_WHILE: Duration = Duration::from_secs(2);
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a controller that ends leaves everything", ends);
@@ -108,12 +108,8 @@ fn starts_alone(world: &mut World) -> anyhow::Result<()> {
 
 fn forbidden(world: &mut World) -> anyhow::Result<()> {
     let (namespace, before) = imported_service(world)?;
-    let binding = namespaced(
-        "rbac.authorization.k8s.io/v1",
-        "RoleBinding",
-        MAILBOX,
-        world.second().id,
-    );
+    let binding =
+        namespaced("rbac.authorization.k8s.io/v1", "RoleBinding", MAILBOX, world.second().id);
     world.first().api().delete(&binding)?;
     world.clusters[1].controller.kill()?;
     world.clusters[1].controller.start_again()?;
@@ -163,8 +159,8 @@ fn half_way(world: &mut World) -> anyhow::Result<()> {
     let mut lease = lease(world)?;
     let annotations = lease["metadata"]["annotations"].as_object_mut().context("annotations")?;
     for (name, value) in annotations.iter_mut() {
-        let word = name.rsplit('/').next().unwrap_or_default().to_owned();
-        match word.as_str() {
+        let last = name.rsplit('/').next().unwrap_or_default().to_owned();
+        match last.as_str() {
             "epoch" => *value = json!("another"),
             "complete" => *value = json!("false"),
             _ => *value = json!("0"),

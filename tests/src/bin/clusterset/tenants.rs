@@ -22,10 +22,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 fn a_tenant_exports(world: &mut World) -> anyhow::Result<()> {
     let namespace = world.fresh()?;
     let tenant = world.first().tenant(&namespace)?;
-    // The roles `edit` and `view` get the shipped rights within moments.
-    wait::until("the rights of edit", || {
-        tenant.would_apply(&objects::export(&namespace))
-    })?;
+    wait::until("the rights of a developer", || tenant.would_apply(&objects::export(&namespace)))?;
     let path = format!("/apis/multicluster.x-k8s.io/v1beta1/namespaces/{namespace}/serviceimports");
     tenant.get(&path)?;
     Ok(())

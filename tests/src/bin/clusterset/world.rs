@@ -1,6 +1,11 @@
 //! What the cases share: two clusters that are peers of each other, and pods that servers play.
 
-use std::{cell::Cell, net::Ipv4Addr, path::PathBuf, sync::Arc};
+use std::{
+    cell::{Cell, OnceCell},
+    net::Ipv4Addr,
+    path::PathBuf,
+    sync::Arc,
+};
 
 use anyhow::Context as _;
 use mcs_tests::{
@@ -10,7 +15,7 @@ use mcs_tests::{
     topology::{Node, Subnet},
 };
 
-use crate::{cluster::Cluster, objects, peering};
+use crate::{cluster::Cluster, connectivity::Dataplane, objects, peering};
 
 const CONTROL: Subnet = Subnet(5);
 /// The pods of all clusters.
@@ -20,6 +25,7 @@ pub(crate) const POD_RANGES: [&str; 3] = ["10.77.9.16/28", "10.77.9.32/28", "10.
 
 // They have to be removed in this order.
 pub(crate) struct World {
+    dataplane: OnceCell<Dataplane>,
     pub(crate) clusters: Vec<Cluster>,
     control: ControlPlane,
     pub(crate) controllers: Arc<Namespace>,
@@ -47,7 +53,8 @@ impl World {
         peering::connect(&clusters[1], &clusters[0], POD_RANGES[0])?;
         let logs = run.directory().to_owned();
         let numbers = Cell::new(1);
-        Ok((Self { clusters, control, controllers, node, run, numbers }, logs))
+        let dataplane = OnceCell::new();
+        Ok((Self { dataplane, clusters, control, controllers, node, run, numbers }, logs))
     }
 
     /// A namespace of both clusters that no other case uses.
@@ -57,6 +64,15 @@ impl World {
             cluster.add_namespace(&name)?;
         }
         Ok(name)
+    }
+
+    /// Agents of both clusters and what plays their pods.
+    pub(crate) fn dataplane(&self) -> anyhow::Result<&Dataplane> {
+        if self.dataplane.get().is_none() {
+            // Nobody else has set it meanwhile.
+            let _ = self.dataplane.set(Dataplane::start(self)?);
+        }
+        self.dataplane.get().context("no dataplane")
     }
 
     /// Starts a third cluster, which is a peer of both.
