@@ -1,9 +1,15 @@
 //! The command line.
 
+mod check;
+mod cluster;
+mod link;
+mod output;
 mod run;
+mod status;
 
 use std::{env, ffi::OsStr, process::ExitCode};
 
+use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, builder::Resettable};
 
 pub use self::run::RunArgs;
@@ -19,12 +25,19 @@ pub struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   mcs-controller run --kubeconfig /etc/kubernetes/controller.conf --cluster-id east
+  mcs-controller link east.conf west.conf
+  mcs-controller check east.conf west.conf
+  mcs-controller status
 
 Every flag can be given by its environment variable instead, as a Deployment does.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<RunArgs>),
+    Link(link::LinkCommand),
+    Unlink(link::UnlinkCommand),
+    Check(check::CheckCommand),
+    Status(status::StatusCommand),
 }
 
 /// Runs the command line of the process. Usage errors exit with 2 (clap), others with 1.
@@ -32,11 +45,24 @@ pub fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&command().get_matches());
     let result = match cli.unwrap_or_else(|error| error.format(&mut command()).exit()).command {
         Command::Run(args) => run::run(*args),
+        Command::Link(command) => link::link(&command),
+        Command::Unlink(command) => link::unlink(&command),
+        Command::Check(command) => check::run(&command),
+        Command::Status(command) => status::run(&command),
     };
     result.unwrap_or_else(|error| {
         eprintln!("mcs-controller: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// Runs a command that asks API servers.
+fn block_on<T>(command: impl Future<Output = T>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    Ok(runtime.block_on(command))
 }
 
 /// The command line. An empty environment variable counts as unset, because manifests set all of them.

@@ -1,6 +1,7 @@
 //! The other clusters of the clusterset: what their ClusterPeers say, and what their mailboxes hold.
 
 pub mod connection;
+pub mod token;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,8 +10,9 @@ use std::{
 };
 
 use ipnet::IpNet;
-use mcs_kube::{PropertyDecoder, ResourceEvent, WatchTarget};
+use mcs_kube::{ResourceEvent, WatchTarget};
 
+use self::token::TokenClaims;
 use crate::{
     clusterset::{ClusterId, EndpointRules, ServiceName, SourceRules, well_known},
     exports::{Change, changes},
@@ -56,8 +58,6 @@ pub struct Peer {
     pub number: u64,
     /// Why there is no connection.
     pub access_problem: Option<String>,
-    /// The id that the ClusterProperty of the peer's API server says, if it can be read.
-    pub said_id: Option<String>,
     /// When its publisher last gave a sign of life.
     pub last_beat: Instant,
     beats: u64,
@@ -148,7 +148,6 @@ impl Peers {
             rules,
             number: self.number,
             access_problem: None,
-            said_id: None,
             last_beat: Instant::now(),
             beats: 0,
         };
@@ -226,24 +225,6 @@ impl Peers {
         }
     }
 
-    /// Notes the id that a peer's ClusterProperty says.
-    pub fn note_identity(
-        &mut self,
-        name: &PeerName,
-        number: u64,
-        event: ResourceEvent<PropertyDecoder>,
-    ) {
-        let Some(peer) = self.by_name.get_mut(name).filter(|peer| peer.number == number) else {
-            return;
-        };
-        for change in changes(event) {
-            match change {
-                Change::Set(object) => peer.said_id = object.decoded.ok().flatten(),
-                Change::Clear | Change::Remove(_) => peer.said_id = None,
-            }
-        }
-    }
-
     /// Whether the ClusterPeers and the Secrets were listed.
     pub const fn are_listed(&self) -> bool {
         self.listed && self.secrets_listed
@@ -257,6 +238,11 @@ impl Peers {
     /// The kubeconfig in a Secret.
     pub fn kubeconfig(&self, secret: &SecretReference) -> Option<&Arc<str>> {
         self.secrets.get(&*secret.name)?.texts.get(&secret.key)
+    }
+
+    /// What the token of a peer's kubeconfig says of itself.
+    pub fn token(&self, peer: &Peer) -> Option<TokenClaims> {
+        TokenClaims::of(self.kubeconfig(&peer.object.secret)?)
     }
 
     /// One peer for each cluster other than `own`: one that is known, if there is one.

@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use jiff::Timestamp;
 use mcs_kube::{ApiAccess, Decoder, ResourceEvent, ResourceWatch, WatchTarget};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -23,7 +24,7 @@ use crate::{
     clusterset::{ClusterId, ServiceName},
     exports::{self, OwnCluster, OwnEvent},
     leases::{Election, PublisherTerm},
-    peers::{PeerName, connection::Connection, peers_target, secrets_target},
+    peers::{PeerName, connection::Connection, peers_target, secrets_target, token},
     plan::Write,
     server::Published,
     status::{peer_status_request, peer_statuses},
@@ -36,6 +37,9 @@ const AT_A_TIME: usize = 16;
 /// How often the control task looks at clocks.
 const TICK: Duration = Duration::from_secs(1);
 
+/// How long to wait before a token is renewed again.
+const TOKEN_RETRY: Duration = Duration::from_secs(30);
+
 /// A write that is under way.
 type Task = Pin<Box<dyn Future<Output = Done> + Send>>;
 
@@ -45,6 +49,7 @@ enum Done {
     Publication(ServiceName, Result<(), ApplyError>),
     Lease(Result<(), ApplyError>),
     PeerStatus(PeerName, Result<(), ApplyError>),
+    Token(PeerName, anyhow::Result<Timestamp>),
 }
 
 struct Control {
@@ -59,6 +64,8 @@ struct Control {
     is_leader: bool,
     /// Peers whose status is being written.
     reporting: BTreeSet<PeerName>,
+    /// When the token of a peer is renewed at the earliest.
+    renewals: HashMap<PeerName, Instant>,
     said_synced: bool,
     published: Arc<Published>,
 }
@@ -118,6 +125,7 @@ async fn control(settings: Settings, published: Arc<Published>) -> anyhow::Resul
         term: PublisherTerm::new(),
         is_leader: false,
         reporting: BTreeSet::new(),
+        renewals: HashMap::new(),
         said_synced: false,
         published,
     };
@@ -378,12 +386,37 @@ impl Control {
                 }
                 self.term.written(result.is_ok());
             }
+            Done::Token(peer, Ok(expires)) => {
+                tracing::info!("the token of peer {peer} is renewed, and expires at {expires}");
+            }
+            Done::Token(peer, Err(error)) => {
+                tracing::warn!("cannot renew the token of peer {peer}: {error:#}; trying again");
+            }
             Done::PeerStatus(peer, result) => {
                 self.reporting.remove(&peer);
                 if let Err(error) = result {
                     tracing::debug!("cannot write the status of ClusterPeer {peer}: {error}");
                 }
             }
+        }
+    }
+
+    /// Renews the tokens of which half the life is over.
+    fn renew_tokens(&mut self, now: Instant) {
+        let clock = Timestamp::now();
+        for (name, peer) in self.state.peers.all() {
+            let is_due = self.state.peers.token(peer).is_some_and(|token| token.is_due(clock));
+            if !is_due || self.renewals.get(name).is_some_and(|at| now < *at) {
+                continue;
+            }
+            let secret = peer.object.secret.clone();
+            let Some(kubeconfig) = self.state.peers.kubeconfig(&secret).cloned() else { continue };
+            self.renewals.insert(Arc::clone(name), now + TOKEN_RETRY);
+            let (access, namespace) = (Arc::clone(&self.access), self.settings.namespace.clone());
+            let name = Arc::clone(name);
+            self.tasks.push(Box::pin(async move {
+                Done::Token(name, token::renew(&access, &namespace, &secret, kubeconfig).await)
+            }));
         }
     }
 
@@ -406,6 +439,7 @@ impl Control {
         if !self.is_leader {
             return;
         }
+        self.renew_tokens(now);
         for (name, status) in peer_statuses(&self.state.peers, self.state.cluster(), now) {
             self.published.metrics.set_peer(&name, &status);
             let Some(peer) = self.state.peers.all().get(&name) else { continue };

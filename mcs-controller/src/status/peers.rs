@@ -46,7 +46,7 @@ fn status(
         services: count(believed.len()),
         endpoints: count(endpoints),
         refused_endpoints: None,
-        token_expires: None,
+        token_expires: peers.token(peer).map(|token| token.expires.to_string()),
     }
 }
 

@@ -1,0 +1,205 @@
+//! `mcs-controller check`: what a clusterset needs, and what to do about what is missing.
+
+mod dns;
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Args;
+use jiff::Timestamp;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use kube::{Api, api::PostParams};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{
+    cluster::{Cluster, EXPORTS, IMPORTS, Kind, KubeconfigArg, LEASES, PEERS},
+    output::{self, Format},
+};
+use crate::clusterset::{ClusterId, well_known};
+
+/// How old the Lease of a publisher may be, in seconds, if clocks differ a little.
+const OLDEST_LEASE: i64 = 60;
+
+/// Check that clusters can export to and import from each other.
+///
+/// Asks each cluster for its id, types, controller, peers and DNS. Each failure says what to do. Exits with 1 if
+/// anything is missing.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mcs-controller check east.conf west.conf
+  mcs-controller check ~/.kube/config:east -o json")]
+pub(super) struct CheckCommand {
+    /// Kubeconfigs, one for each cluster: `FILE` or `FILE:CONTEXT` [default: KUBECONFIG, ~/.kube/config, or the service
+    /// account of the pod]
+    #[arg(value_name = "KUBECONFIG")]
+    kubeconfigs: Vec<KubeconfigArg>,
+
+    /// The namespace in which each cluster publishes
+    #[arg(long, env = "MCS_MAILBOX", value_name = "NAMESPACE", default_value = "mcs-mailbox")]
+    mailbox: String,
+
+    /// Output format
+    #[arg(short, long, env = "MCS_OUTPUT", value_name = "FORMAT", default_value = "table")]
+    output: Format,
+}
+
+/// The result of one check.
+#[derive(Debug, Serialize)]
+struct Finding {
+    cluster: ClusterId,
+    check: &'static str,
+    ok: bool,
+    message: String,
+}
+
+/// The checks of one cluster. An error is what to do.
+struct Checks<'a> {
+    cluster: &'a Cluster,
+    findings: Vec<Finding>,
+}
+
+impl Checks<'_> {
+    fn add(&mut self, check: &'static str, result: anyhow::Result<String>) {
+        let (ok, message) = match result {
+            Ok(message) => (true, message),
+            Err(error) => (false, format!("{error:#}")),
+        };
+        self.findings.push(Finding { cluster: self.cluster.id.clone(), check, ok, message });
+    }
+}
+
+pub(super) fn run(command: &CheckCommand) -> anyhow::Result<ExitCode> {
+    let findings = super::block_on(check_all(command))??;
+    match command.output {
+        Format::Json => output::json(&findings)?,
+        Format::Table => {
+            let rows = findings.iter().map(|one| {
+                let result = if one.ok { "ok" } else { "FAILED" };
+                let cluster = one.cluster.to_string();
+                vec![cluster, one.check.to_owned(), result.to_owned(), one.message.clone()]
+            });
+            output::table(&["CLUSTER", "CHECK", "RESULT", "MESSAGE"], rows)?;
+        }
+    }
+    let is_fine = findings.iter().all(|finding| finding.ok);
+    Ok(if is_fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn check_all(command: &CheckCommand) -> anyhow::Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for cluster in Cluster::open_all(&command.kubeconfigs).await? {
+        let mut checks = Checks { cluster: &cluster, findings: Vec::new() };
+        checks.add("id", Ok(format!("the cluster is {} at {}", cluster.id, cluster.server)));
+        checks.add("types", types(&cluster).await);
+        checks.add("controller", controller(&cluster, &command.mailbox).await);
+        for (check, result) in peers(&cluster).await {
+            checks.add(check, result);
+        }
+        for (check, result) in dns::checks(&cluster).await {
+            checks.add(check, result);
+        }
+        findings.append(&mut checks.findings);
+    }
+    Ok(findings)
+}
+
+/// Whether the API server serves what the controller needs. CoreDNS asks for v1alpha1.
+async fn types(cluster: &Cluster) -> anyhow::Result<String> {
+    let alpha: Kind = ("multicluster.x-k8s.io", "v1alpha1", "ServiceImport", "serviceimports");
+    for (kind, advice) in [
+        (EXPORTS, "install the CRDs of sigs.k8s.io/mcs-api v0.5.1 or newer"),
+        (IMPORTS, "install the CRDs of sigs.k8s.io/mcs-api v0.5.1 or newer"),
+        (alpha, "CoreDNS reads this version: let the CRD serve it"),
+        (PEERS, "install the chart mcs-controller"),
+    ] {
+        let (group, version, _, plural) = kind;
+        cluster
+            .list(kind)
+            .await
+            .with_context(|| format!("{plural}.{group} cannot be read as {version}: {advice}"))?;
+    }
+    Ok("ServiceExport, ServiceImport and ClusterPeer are served".to_owned())
+}
+
+/// Whether the controller runs, by the Lease of the mailbox.
+async fn controller(cluster: &Cluster, mailbox: &str) -> anyhow::Result<String> {
+    let name = well_known::PUBLISHER_LEASE;
+    let lease = cluster.get(LEASES, Some(mailbox), name).await?;
+    let lease = lease.with_context(|| {
+        format!("there is no Lease {mailbox}/{name}: is the controller installed and running?")
+    })?;
+    let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
+    anyhow::ensure!(
+        holder == cluster.id.as_str(),
+        "the mailbox {mailbox} is that of cluster {holder:?}: give the clusters different mailboxes"
+    );
+    let renewed = lease["spec"]["renewTime"].as_str().and_then(|text| text.parse().ok());
+    let renewed: Timestamp = renewed.context("the Lease of the mailbox has no time")?;
+    let age = Timestamp::now().as_second() - renewed.as_second();
+    anyhow::ensure!(
+        age <= OLDEST_LEASE,
+        "the controller has not renewed its Lease for {age} s: see its log"
+    );
+    let services = &lease["metadata"]["annotations"][well_known::PUBLISHED];
+    Ok(format!("it runs, and publishes {} services", services.as_str().unwrap_or("0")))
+}
+
+/// Whether every condition of every peer holds.
+async fn peers(cluster: &Cluster) -> Vec<(&'static str, anyhow::Result<String>)> {
+    let peers = match cluster.list(PEERS).await {
+        Ok(peers) if peers.is_empty() => {
+            let advice = "there is no ClusterPeer: run `mcs-controller link` with the kubeconfigs of all clusters";
+            return vec![("peers", Err(anyhow::anyhow!(advice)))];
+        }
+        Ok(peers) => peers,
+        Err(error) => return vec![("peers", Err(error))],
+    };
+    peers.iter().map(|peer| ("peer", peer_result(peer))).collect()
+}
+
+fn peer_result(peer: &Value) -> anyhow::Result<String> {
+    let name = peer["metadata"]["name"].as_str().unwrap_or_default();
+    let conditions = peer["status"]["conditions"].as_array();
+    let conditions = conditions
+        .with_context(|| format!("{name}: no controller has looked at it: is one running?"))?;
+    let failing: Vec<_> = conditions
+        .iter()
+        .filter(|one| one["status"] == "False")
+        .map(|one| {
+            let text = |field: &str| one[field].as_str().unwrap_or_default();
+            format!("{} is False: {}", text("type"), text("message"))
+        })
+        .collect();
+    anyhow::ensure!(failing.is_empty(), "{name}: {}", failing.join("; "));
+    Ok(format!("{name} is connected, synced and fresh"))
+}
+
+/// Whether a ServiceAccount may list a resource in all namespaces.
+async fn may_list(
+    cluster: &Cluster,
+    account: &str,
+    group: &str,
+    resource: &str,
+) -> anyhow::Result<bool> {
+    let reviews: Api<SubjectAccessReview> = Api::all(cluster.client().await?);
+    let attributes = ResourceAttributes {
+        group: Some(group.to_owned()),
+        resource: Some(resource.to_owned()),
+        verb: Some("list".to_owned()),
+        ..ResourceAttributes::default()
+    };
+    let review = SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: Some(account.to_owned()),
+            resource_attributes: Some(attributes),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    };
+    let answer = reviews.create(&PostParams::default(), &review).await?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
+}

@@ -1,0 +1,233 @@
+//! A cluster that a command is about, reached by a kubeconfig of its administrator.
+
+use std::{path::PathBuf, str::FromStr};
+
+use anyhow::{Context as _, bail};
+use k8s_openapi::ByteString;
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
+    config::Kubeconfig,
+};
+use mcs_kube::{ApiAccess, KubeconfigFile};
+use serde_json::{Value, json};
+
+use crate::{
+    apply::{Action, Request},
+    clusterset::ClusterId,
+    objects::MCS_VERSIONS,
+};
+
+/// Group, version, kind and plural.
+pub(super) type Kind = (&'static str, &'static str, &'static str, &'static str);
+
+pub(super) const ACCOUNTS: Kind = ("", "v1", "ServiceAccount", "serviceaccounts");
+pub(super) const SECRETS: Kind = ("", "v1", "Secret", "secrets");
+pub(super) const ROLES: Kind = ("rbac.authorization.k8s.io", "v1", "Role", "roles");
+pub(super) const BINDINGS: Kind =
+    ("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings");
+pub(super) const PEERS: Kind =
+    ("clusterset.mcs-agent.io", "v1alpha1", "ClusterPeer", "clusterpeers");
+pub(super) const EXPORTS: Kind =
+    ("multicluster.x-k8s.io", "v1beta1", "ServiceExport", "serviceexports");
+pub(super) const IMPORTS: Kind =
+    ("multicluster.x-k8s.io", "v1beta1", "ServiceImport", "serviceimports");
+pub(super) const LEASES: Kind = ("coordination.k8s.io", "v1", "Lease", "leases");
+pub(super) const CONFIG_MAPS: Kind = ("", "v1", "ConfigMap", "configmaps");
+pub(super) const NODES: Kind = ("", "v1", "Node", "nodes");
+
+/// A kubeconfig on the command line: `FILE` or `FILE:CONTEXT`.
+#[derive(Clone, Debug)]
+pub(super) struct KubeconfigArg {
+    file: PathBuf,
+    context: Option<String>,
+}
+
+impl FromStr for KubeconfigArg {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text.rsplit_once(':') {
+            Some((file, context)) if !context.contains('/') && !context.is_empty() => {
+                Self { file: file.into(), context: Some(context.to_owned()) }
+            }
+            _ => Self { file: text.into(), context: None },
+        })
+    }
+}
+
+/// A cluster that a command is about.
+pub(super) struct Cluster {
+    pub(super) id: ClusterId,
+    /// The URL of its API server, as the kubeconfig has it.
+    pub(super) server: String,
+    /// The certificate of its authority, in base64.
+    pub(super) authority: Option<String>,
+    access: ApiAccess,
+}
+
+impl Cluster {
+    /// Opens the clusters of these kubeconfigs. Without any, that of the environment.
+    pub(super) async fn open_all(arguments: &[KubeconfigArg]) -> anyhow::Result<Vec<Self>> {
+        let mut clusters = Vec::new();
+        for argument in arguments {
+            clusters.push(Self::open(argument).await?);
+        }
+        if clusters.is_empty() {
+            clusters.push(match default_kubeconfig() {
+                Some(file) => Self::open(&KubeconfigArg { file, context: None }).await?,
+                None => Self::own().await?,
+            });
+        }
+        Ok(clusters)
+    }
+
+    /// The cluster of the pod.
+    async fn own() -> anyhow::Result<Self> {
+        let (access, server) = ApiAccess::new(None).await?;
+        let id = id(&access.connection().await?.client).await?;
+        Ok(Self { id, server, authority: None, access })
+    }
+
+    /// Reads the kubeconfig and asks the cluster for its id.
+    pub(super) async fn open(argument: &KubeconfigArg) -> anyhow::Result<Self> {
+        let name = argument.file.display();
+        let (server, authority) =
+            endpoint(argument).with_context(|| format!("kubeconfig {name}"))?;
+        let KubeconfigArg { file, context } = argument.clone();
+        let (access, _) = ApiAccess::new(Some(KubeconfigFile { path: file, context })).await?;
+        let client = access.connection().await?.client;
+        let id = id(&client).await.with_context(|| format!("the cluster at {server}"))?;
+        Ok(Self { id, server, authority, access })
+    }
+
+    pub(super) async fn client(&self) -> anyhow::Result<Client> {
+        Ok(self.access.connection().await?.client)
+    }
+
+    /// Sends a write.
+    pub(super) async fn send(&self, request: Request) -> anyhow::Result<()> {
+        let what = format!("{} {}", request.resource.kind, request.name);
+        let sent = request.send(&self.access).await;
+        sent.with_context(|| format!("cluster {}: {what}", self.id))
+    }
+
+    /// Creates or changes an object. Its name and namespace are in its metadata.
+    pub(super) async fn apply(&self, kind: Kind, mut object: Value) -> anyhow::Result<()> {
+        let (group, version, name, _) = kind;
+        object["apiVersion"] =
+            if group.is_empty() { json!(version) } else { json!(format!("{group}/{version}")) };
+        object["kind"] = json!(name);
+        let text = |field: &str| object["metadata"][field].as_str().map(str::to_owned);
+        let (namespace, name) = (text("namespace"), text("name").unwrap_or_default());
+        let action = Action::Apply { object, force: true };
+        self.send(Request::new(kind, namespace.as_deref(), &name, action)).await
+    }
+
+    /// Deletes an object, if it is there.
+    pub(super) async fn delete(
+        &self,
+        kind: Kind,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> anyhow::Result<()> {
+        self.send(Request::new(kind, namespace, name, Action::Delete { uid: None })).await
+    }
+
+    /// An object, if it is there.
+    pub(super) async fn get(
+        &self,
+        kind: Kind,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> anyhow::Result<Option<Value>> {
+        let found = self.api(kind, namespace).await?.get_opt(name).await;
+        let found = found.with_context(|| format!("cluster {}: {} {name}", self.id, kind.2))?;
+        Ok(found.map(serde_json::to_value).transpose()?)
+    }
+
+    /// All objects of a kind.
+    pub(super) async fn list(&self, kind: Kind) -> anyhow::Result<Vec<Value>> {
+        let list = self.api(kind, None).await?.list(&ListParams::default()).await;
+        let list = list.with_context(|| format!("cluster {}: {}", self.id, kind.3))?;
+        Ok(list.items.into_iter().map(serde_json::to_value).collect::<Result<_, _>>()?)
+    }
+
+    async fn api(&self, kind: Kind, namespace: Option<&str>) -> anyhow::Result<Api<DynamicObject>> {
+        Ok(api(self.client().await?, kind, namespace))
+    }
+}
+
+fn api(client: Client, kind: Kind, namespace: Option<&str>) -> Api<DynamicObject> {
+    let (group, version, name, plural) = kind;
+    let resource =
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, name), plural);
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+        None => Api::all_with(client, &resource),
+    }
+}
+
+/// The file that kubectl would use, if there is one.
+fn default_kubeconfig() -> Option<PathBuf> {
+    let named = std::env::var_os("KUBECONFIG").filter(|file| !file.is_empty()).map(PathBuf::from);
+    named.or_else(|| {
+        let file = PathBuf::from(std::env::var_os("HOME")?).join(".kube/config");
+        file.exists().then_some(file)
+    })
+}
+
+/// The id that the ClusterProperty says.
+async fn id(client: &Client) -> anyhow::Result<ClusterId> {
+    for version in MCS_VERSIONS {
+        let kind = ("about.k8s.io", version, "ClusterProperty", "clusterproperties");
+        let api = api(client.clone(), kind, None);
+        if let Some(property) = api.get_opt("cluster.clusterset.k8s.io").await? {
+            let id = property.data["spec"]["value"].as_str().unwrap_or_default();
+            return Ok(id.parse()?);
+        }
+    }
+    bail!(
+        "it has no id: create the ClusterProperty cluster.clusterset.k8s.io (about.k8s.io) with the id as spec.value"
+    )
+}
+
+/// The URL of the API server, and the certificate of its authority in base64.
+fn endpoint(argument: &KubeconfigArg) -> anyhow::Result<(String, Option<String>)> {
+    let config = Kubeconfig::read_from(&argument.file)?;
+    let context = argument.context.as_ref().or(config.current_context.as_ref());
+    let context = context.context("it has no current context: write FILE:CONTEXT")?;
+    let named = config.contexts.iter().find(|one| one.name == *context);
+    let named = named.and_then(|one| one.context.as_ref());
+    let name = &named.with_context(|| format!("it has no context {context}"))?.cluster;
+    let cluster = config.clusters.iter().find(|one| one.name == *name);
+    let cluster = cluster.and_then(|one| one.cluster.as_ref());
+    let cluster = cluster.with_context(|| format!("it has no cluster {name}"))?;
+    let authority = match (&cluster.certificate_authority_data, &cluster.certificate_authority) {
+        (Some(data), _) => Some(data.clone()),
+        (None, Some(file)) => {
+            let bytes = std::fs::read(file).with_context(|| format!("cannot read {file}"))?;
+            serde_json::to_value(ByteString(bytes))?.as_str().map(str::to_owned)
+        }
+        (None, None) => None,
+    };
+    Ok((cluster.server.clone().context("its cluster has no server")?, authority))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_follows_the_file() {
+        for (text, file, context) in [
+            ("east.conf", "east.conf", None),
+            ("/etc/east.conf:admin", "/etc/east.conf", Some("admin")),
+            ("/etc/a:b/east.conf", "/etc/a:b/east.conf", None),
+        ] {
+            let Ok(argument) = text.parse::<KubeconfigArg>();
+            assert_eq!(argument.file, PathBuf::from(file));
+            assert_eq!(argument.context.as_deref(), context);
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! `mcs-controller link` and `unlink`: the credentials with which clusters read each other's mailboxes.
+
+use std::{collections::BTreeMap, process::ExitCode};
+
+use anyhow::{bail, ensure};
+use clap::Args;
+use ipnet::IpNet;
+use k8s_openapi::ByteString;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{
+    cluster::{
+        ACCOUNTS, BINDINGS, CONFIG_MAPS, Cluster, KubeconfigArg, NODES, PEERS, ROLES, SECRETS,
+    },
+    output::{self, Format},
+};
+use crate::{
+    clusterset::{ClusterId, well_known},
+    peers::token::token_for,
+};
+
+/// The Role that the chart makes in the namespace of the mailbox.
+const READER: &str = "mcs-mailbox-reader";
+
+/// The clusters and namespaces of a link.
+#[derive(Debug, Args)]
+struct LinkArgs {
+    /// Kubeconfigs of administrators, one for each cluster: `FILE` or `FILE:CONTEXT`
+    #[arg(required = true, num_args = 2.., value_name = "KUBECONFIG")]
+    kubeconfigs: Vec<KubeconfigArg>,
+
+    /// The namespace of the controllers
+    #[arg(long, env = "MCS_NAMESPACE", value_name = "NAMESPACE", default_value = "mcs-controller")]
+    namespace: String,
+
+    /// The namespace in which each cluster publishes
+    #[arg(long, env = "MCS_MAILBOX", value_name = "NAMESPACE", default_value = "mcs-mailbox")]
+    mailbox: String,
+
+    /// Output format
+    #[arg(short, long, env = "MCS_OUTPUT", value_name = "FORMAT", default_value = "table")]
+    output: Format,
+}
+
+/// Let clusters import from each other.
+///
+/// For each pair and in both directions it makes a ServiceAccount that may read one mailbox and renew its own token,
+/// stores its kubeconfig as a Secret in the other cluster, and makes a ClusterPeer there. The controllers need to be
+/// installed. Run it again to add a cluster or to replace credentials.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mcs-controller link east.conf west.conf
+  mcs-controller link ~/.kube/config:east ~/.kube/config:west ~/.kube/config:south
+  mcs-controller link east.conf west.conf --pod-cidr east=10.1.0.0/16 --server east=https://east.example:6443")]
+pub(super) struct LinkCommand {
+    #[command(flatten)]
+    link: LinkArgs,
+
+    /// The pod range of a cluster; repeatable. Endpoints outside are refused [default: podSubnet of kubeadm, or else
+    /// the ranges that its nodes have now]
+    #[arg(long, value_name = "ID=CIDR", value_parser = pair::<IpNet>)]
+    pod_cidr: Vec<(ClusterId, IpNet)>,
+
+    /// How other clusters reach the API server of a cluster [default: as its kubeconfig says]
+    #[arg(long, value_name = "ID=URL", value_parser = pair::<String>)]
+    server: Vec<(ClusterId, String)>,
+
+    /// How long a token lives, in seconds. The controllers renew tokens at half that time
+    #[arg(long, value_name = "SECONDS", default_value_t = 86_400,
+        value_parser = clap::value_parser!(i64).range(600..))]
+    token_seconds: i64,
+}
+
+/// End what `link` began.
+///
+/// Deletes the ClusterPeers and Secrets, and the ServiceAccounts with their rights. What clusters had imported from each
+/// other goes.
+#[derive(Debug, Args)]
+pub(super) struct UnlinkCommand {
+    #[command(flatten)]
+    link: LinkArgs,
+}
+
+/// What was done for one direction of a link.
+#[derive(Debug, Serialize)]
+struct Done {
+    reader: ClusterId,
+    publisher: ClusterId,
+    account: String,
+    secret: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pod_ranges: Vec<IpNet>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warning: Option<String>,
+}
+
+fn pair<T>(text: &str) -> Result<(ClusterId, T), String>
+where
+    T: std::str::FromStr,
+    T::Err: std::fmt::Display,
+{
+    let (id, value) = text.split_once('=').ok_or("write it as ID=VALUE")?;
+    let id = id.parse::<ClusterId>().map_err(|error| error.to_string())?;
+    Ok((id, value.parse().map_err(|error: T::Err| error.to_string())?))
+}
+
+pub(super) fn link(command: &LinkCommand) -> anyhow::Result<ExitCode> {
+    let done = super::block_on(link_all(command))??;
+    show(command.link.output, &done)
+}
+
+pub(super) fn unlink(command: &UnlinkCommand) -> anyhow::Result<ExitCode> {
+    let done = super::block_on(unlink_all(&command.link))??;
+    show(command.link.output, &done)
+}
+
+fn show(format: Format, done: &[Done]) -> anyhow::Result<ExitCode> {
+    if format == Format::Json {
+        output::json(&done)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let rows = done.iter().map(|one| {
+        let ranges: Vec<_> = one.pod_ranges.iter().map(ToString::to_string).collect();
+        let Done { reader, publisher, account, secret, .. } = one;
+        vec![
+            reader.to_string(),
+            publisher.to_string(),
+            account.clone(),
+            secret.clone(),
+            ranges.join(","),
+        ]
+    });
+    output::table(&["CLUSTER", "READS", "SERVICE ACCOUNT", "SECRET", "POD RANGES"], rows)?;
+    for warning in done.iter().filter_map(|one| one.warning.as_ref()) {
+        eprintln!("mcs-controller: {warning}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Opens the clusters, which have different ids.
+async fn open(kubeconfigs: &[KubeconfigArg]) -> anyhow::Result<Vec<Cluster>> {
+    let mut clusters: Vec<Cluster> = Vec::new();
+    for argument in kubeconfigs {
+        let cluster = Cluster::open(argument).await?;
+        if let Some(same) = clusters.iter().find(|other| other.id == cluster.id) {
+            bail!(
+                "the clusters at {} and {} have the same id {}: every cluster needs its own",
+                same.server,
+                cluster.server,
+                cluster.id
+            );
+        }
+        clusters.push(cluster);
+    }
+    Ok(clusters)
+}
+
+/// Every cluster with each of the others.
+fn pairs(clusters: &[Cluster]) -> impl Iterator<Item = (&Cluster, &Cluster)> {
+    clusters.iter().flat_map(move |reader| {
+        let others = clusters.iter().filter(|other| other.id != reader.id);
+        others.map(move |publisher| (reader, publisher))
+    })
+}
+
+async fn link_all(command: &LinkCommand) -> anyhow::Result<Vec<Done>> {
+    let clusters = open(&command.link.kubeconfigs).await?;
+    let named = command.pod_cidr.iter().map(|(id, _)| id);
+    for id in named.chain(command.server.iter().map(|(id, _)| id)) {
+        let is_known = clusters.iter().any(|cluster| cluster.id == *id);
+        ensure!(is_known, "no cluster among these has the id {id}");
+    }
+    let mut ranges = BTreeMap::new();
+    for cluster in &clusters {
+        let given: Vec<_> = command.pod_cidr.iter().filter(|(id, _)| *id == cluster.id).collect();
+        let found = if given.is_empty() {
+            pod_ranges(cluster).await?
+        } else {
+            (given.into_iter().map(|(_, range)| *range).collect(), None)
+        };
+        ranges.insert(cluster.id.clone(), found);
+    }
+    let mut done = Vec::new();
+    for (reader, publisher) in pairs(&clusters) {
+        let (pods, warning) = ranges.get(&publisher.id).cloned().unwrap_or_default();
+        done.push(link_one(command, reader, publisher, pods, warning).await?);
+    }
+    Ok(done)
+}
+
+async fn link_one(
+    command: &LinkCommand,
+    reader: &Cluster,
+    publisher: &Cluster,
+    pod_ranges: Vec<IpNet>,
+    warning: Option<String>,
+) -> anyhow::Result<Done> {
+    let LinkArgs { namespace, mailbox, .. } = &command.link;
+    let account = reader.id.as_str();
+    give_rights(publisher, mailbox, account).await?;
+    let client = publisher.client().await?;
+    let token = token_for(client, mailbox, account, command.token_seconds).await?;
+    let given = command.server.iter().find(|(id, _)| *id == publisher.id);
+    let server = given.map_or(&publisher.server, |(_, url)| url);
+    let kubeconfig = kubeconfig(server, publisher.authority.as_deref(), &token);
+    let secret = secret_name(&publisher.id);
+    let labels = json!({well_known::MANAGED_BY: well_known::CONTROLLER});
+    let content = ByteString(kubeconfig.to_string().into_bytes());
+    reader
+        .apply(
+            SECRETS,
+            json!({
+                "metadata": {"namespace": namespace, "name": secret, "labels": labels},
+                "type": "Opaque",
+                "data": {"kubeconfig": content},
+            }),
+        )
+        .await?;
+    reader
+        .apply(
+            PEERS,
+            json!({
+                "metadata": {"name": publisher.id},
+                "spec": {
+                    "clusterId": publisher.id,
+                    "kubeconfigSecretRef": {"name": secret},
+                    "mailbox": mailbox,
+                    "podCIDRs": pod_ranges,
+                },
+            }),
+        )
+        .await?;
+    Ok(Done {
+        reader: reader.id.clone(),
+        publisher: publisher.id.clone(),
+        account: format!("{mailbox}/{account}"),
+        secret: format!("{namespace}/{secret}"),
+        pod_ranges,
+        warning,
+    })
+}
+
+fn secret_name(publisher: &ClusterId) -> String {
+    format!("peer-{publisher}")
+}
+
+/// The Role with which a reader renews its own token.
+fn renewal_role(account: &str) -> String {
+    format!("mcs-renew-token-{account}")
+}
+
+/// Makes the ServiceAccount of a reader. It may read the mailbox, and get tokens of its own.
+async fn give_rights(publisher: &Cluster, mailbox: &str, account: &str) -> anyhow::Result<()> {
+    let reader = publisher.get(ROLES, Some(mailbox), READER).await?;
+    ensure!(
+        reader.is_some(),
+        "cluster {} has no Role {mailbox}/{READER}: install the chart mcs-controller there first",
+        publisher.id
+    );
+    let labels = json!({well_known::MANAGED_BY: well_known::CONTROLLER});
+    let metadata = |name: &str| json!({"namespace": mailbox, "name": name, "labels": labels});
+    publisher.apply(ACCOUNTS, json!({"metadata": metadata(account)})).await?;
+    let renewal = renewal_role(account);
+    let rule = json!({
+        "apiGroups": [""], "resources": ["serviceaccounts/token"],
+        "resourceNames": [account], "verbs": ["create"],
+    });
+    publisher.apply(ROLES, json!({"metadata": metadata(&renewal), "rules": [rule]})).await?;
+    for (name, role) in [(account, READER), (&*renewal, &*renewal)] {
+        let binding = json!({
+            "metadata": metadata(name),
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": mailbox}],
+        });
+        publisher.apply(BINDINGS, binding).await?;
+    }
+    Ok(())
+}
+
+fn kubeconfig(server: &str, authority: Option<&str>, token: &str) -> Value {
+    let mut cluster = json!({"server": server});
+    if let Some(authority) = authority {
+        cluster["certificate-authority-data"] = json!(authority);
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "peer",
+        "contexts": [{"name": "peer", "context": {"cluster": "peer", "user": "reader"}}],
+        "clusters": [{"name": "peer", "cluster": cluster}],
+        "users": [{"name": "reader", "user": {"token": token}}],
+    })
+}
+
+/// The pod ranges of a cluster, and a warning if they may not be all.
+async fn pod_ranges(cluster: &Cluster) -> anyhow::Result<(Vec<IpNet>, Option<String>)> {
+    let kubeadm = cluster.get(CONFIG_MAPS, Some("kube-system"), "kubeadm-config").await?;
+    let of_kubeadm = kubeadm.as_ref().map(subnets).unwrap_or_default();
+    if !of_kubeadm.is_empty() {
+        return Ok((of_kubeadm, None));
+    }
+    let nodes = cluster.list(NODES).await?;
+    let texts = nodes.iter().filter_map(|node| node["spec"]["podCIDRs"].as_array()).flatten();
+    let ranges: Vec<IpNet> = texts.filter_map(|text| text.as_str()?.parse().ok()).collect();
+    let ranges = IpNet::aggregate(&ranges);
+    let id = &cluster.id;
+    ensure!(
+        !ranges.is_empty(),
+        "the pod range of cluster {id} is unknown: give --pod-cidr {id}=CIDR"
+    );
+    let warning = format!(
+        "the pod range of cluster {id} is that of its nodes now, and endpoints on new nodes would be refused: \
+         give --pod-cidr {id}=CIDR"
+    );
+    Ok((ranges, Some(warning)))
+}
+
+/// `networking.podSubnet` of kubeadm.
+fn subnets(config: &Value) -> Vec<IpNet> {
+    let text = config["data"]["ClusterConfiguration"].as_str().unwrap_or_default();
+    let parsed: Value = serde_saphyr::from_str(text).unwrap_or_default();
+    let subnets = parsed["networking"]["podSubnet"].as_str().unwrap_or_default();
+    subnets.split(',').filter_map(|one| one.trim().parse().ok()).collect()
+}
+
+async fn unlink_all(link: &LinkArgs) -> anyhow::Result<Vec<Done>> {
+    let clusters = open(&link.kubeconfigs).await?;
+    let mut done = Vec::new();
+    for (reader, publisher) in pairs(&clusters) {
+        let (account, secret) = (reader.id.as_str(), secret_name(&publisher.id));
+        let LinkArgs { namespace, mailbox, .. } = link;
+        reader.delete(PEERS, None, publisher.id.as_str()).await?;
+        reader.delete(SECRETS, Some(namespace), &secret).await?;
+        let renewal = renewal_role(account);
+        for name in [account, &renewal] {
+            publisher.delete(BINDINGS, Some(mailbox), name).await?;
+        }
+        publisher.delete(ROLES, Some(mailbox), &renewal).await?;
+        publisher.delete(ACCOUNTS, Some(mailbox), account).await?;
+        done.push(Done {
+            reader: reader.id.clone(),
+            publisher: publisher.id.clone(),
+            account: format!("{mailbox}/{account}"),
+            secret: format!("{namespace}/{secret}"),
+            pod_ranges: vec![],
+            warning: None,
+        });
+    }
+    Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pod_ranges_of_kubeadm_are_read() {
+        let config = |text: &str| json!({"data": {"ClusterConfiguration": text}});
+        let found = subnets(&config("networking:\n  podSubnet: 10.1.0.0/16,fd01::/48\n"));
+        let expected: Vec<IpNet> =
+            ["10.1.0.0/16", "fd01::/48"].map(|one| one.parse().unwrap()).into();
+        assert_eq!(found, expected);
+        assert!(subnets(&config("networking: {}")).is_empty());
+        assert!(subnets(&json!({})).is_empty());
+    }
+
+    #[test]
+    fn a_value_of_a_cluster_names_it() {
+        let (id, range) = pair::<IpNet>("east=10.1.0.0/16").unwrap();
+        assert_eq!((id.as_str(), range.to_string()), ("east", "10.1.0.0/16".to_owned()));
+        assert!(pair::<IpNet>("10.1.0.0/16").is_err());
+        assert!(pair::<IpNet>("East=10.1.0.0/16").is_err());
+    }
+}
