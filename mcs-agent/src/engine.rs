@@ -37,8 +37,8 @@ pub use self::{
 use crate::{
     desired::{Rules, Totals},
     model::{
-        Capacity, Departure, DesiredChanges, DesiredState, EventBatch, Kind, NodeContext,
-        NodeFacts, Protocol, SourceStatus,
+        AdoptableGroup, AdoptableObjects, Capacity, Departure, DesiredChanges, DesiredState,
+        EventBatch, Kind, NodeContext, NodeFacts, Protocol, SourceProblem, SourceStatus,
     },
     reconcile::{
         DamagedFrontend, MapError, MapReader as _, Plan, Pruning, Realized, Step, Subject, apply,
@@ -119,16 +119,22 @@ impl Engine {
 
     /// Takes a batch into the store. A round is due, see [`Engine::gather_until`].
     pub fn take(&mut self, batch: EventBatch) -> Taken {
-        let known = &self.store.source().problems;
-        let problems = batch.status.problems.iter().filter(|problem| !known.contains(problem));
-        let problems = problems.cloned().collect();
+        let (known, now) = (self.store.source(), &batch.status);
+        let is_new = |problem: &&SourceProblem| !known.problems.contains(problem);
+        let problems = now.problems.iter().filter(is_new).cloned().collect();
+        let is_new = |objects: &&AdoptableObjects| {
+            known.adoptable.iter().all(|one| one.controller != objects.controller)
+        };
+        let adoptable = now.adoptable.iter().filter(is_new).cloned().collect();
+        let is_new = |group: &&AdoptableGroup| !known.adoptable_groups.contains(group);
+        let adoptable_groups = now.adoptable_groups.iter().filter(is_new).cloned().collect();
         if batch.node != self.learned {
             self.learned = batch.node.clone();
             self.combine_facts();
         }
         let changes = self.store.apply(batch);
         let imports = self.note(&changes);
-        Taken { changes, imports, problems }
+        Taken { changes, imports, problems, adoptable, adoptable_groups }
     }
 
     /// Adds to the pending changes. Returns how many are of ServiceImports.
@@ -336,8 +342,7 @@ impl Engine {
 
     /// Decides what follows from the round.
     fn conclude(&mut self, round: &mut RoundSummary, is_settled: bool, now: Instant) {
-        if !self.departed.is_empty() {
-            self.departed.written(&self.realized, now);
+        if self.departed.written(&self.realized, now) {
             self.rules.set_departed(self.departed.departures());
         }
         let synced = self.store.synced();

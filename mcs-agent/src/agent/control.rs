@@ -35,7 +35,7 @@ use crate::{
     flows::{FlowSweeper, FlowUsage, Swept},
     loader::{config_memory, state_bytes},
     model::{
-        Controller, DesiredState, EventBatch, ImportReport, Kind, Memory, ObjectKey, ObjectRef,
+        DesiredState, EventBatch, ImportReport, Kind, Memory, ObjectKey, ObjectRef,
         Rejection, RejectionReason, SourceProblem, SourceStatus,
     },
     reconcile::{DamagedFrontend, MapReader},
@@ -181,16 +181,12 @@ impl Control {
 
     fn take(&mut self, batch: EventBatch) {
         self.source_lost.update(&batch.status, seconds_since_epoch());
-        let known: BTreeSet<Controller> =
-            self.engine.source().adoptable.iter().map(|objects| objects.controller).collect();
-        let known_groups = self.engine.source().adoptable_groups.clone();
-        let Taken { changes, imports, problems } = self.engine.take(batch);
-        let adoptable = &self.engine.source().adoptable;
-        for objects in adoptable.iter().filter(|objects| !known.contains(&objects.controller)) {
+        let Taken { changes, imports, problems, adoptable, adoptable_groups } =
+            self.engine.take(batch);
+        for objects in adoptable {
             tracing::info!("{objects}");
         }
-        let groups = &self.engine.source().adoptable_groups;
-        for group in groups.iter().filter(|group| !known_groups.contains(group)) {
+        for group in adoptable_groups {
             tracing::info!("{group}");
         }
         log_problems(self.engine.source(), &problems);

@@ -55,11 +55,6 @@ impl DepartedVips {
         gone.map(|(ip, _)| *ip).collect()
     }
 
-    /// Whether there is none.
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Removes the oldest ones that the maps have no room for.
     pub(super) fn limit(&mut self, room: usize) {
         let excess = self.0.len().saturating_sub(room);
@@ -74,14 +69,17 @@ impl DepartedVips {
         }
     }
 
-    /// Starts the time of those that the maps have got. Drops those that they never had.
-    pub(super) fn written(&mut self, realized: &Realized, now: Instant) {
+    /// Starts the time of those that the maps have got. Drops those that they never had, and returns whether there were
+    /// any.
+    pub(super) fn written(&mut self, realized: &Realized, now: Instant) -> bool {
+        let before = self.0.len();
         self.0.retain(|ip, _| realized.knows_vip(*ip));
         for (ip, departed) in &mut self.0 {
             if realized.departure(*ip) == Some(departed.departure) {
                 departed.since.get_or_insert(now);
             }
         }
+        self.0.len() < before
     }
 
     /// Ends what is over. `in_use` has the VIPs that flows used at some time after `looked_from`. Returns whether

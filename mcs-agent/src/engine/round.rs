@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::PendingChanges;
 use crate::{
-    model::{Capacity, Rejection, SourceProblem},
+    model::{AdoptableGroup, AdoptableObjects, Capacity, Rejection, SourceProblem},
     reconcile::{DamagedFrontend, Plan},
     store::Change,
 };
@@ -18,6 +18,10 @@ pub struct Taken {
     pub imports: usize,
     /// What the source cannot read now and could read before.
     pub problems: Vec<SourceProblem>,
+    /// What `--adopt` would serve, as far as it was not known before.
+    pub adoptable: Vec<AdoptableObjects>,
+    /// The API groups of which that is so.
+    pub adoptable_groups: Vec<AdoptableGroup>,
 }
 
 /// What a round did.

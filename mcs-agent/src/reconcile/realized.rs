@@ -100,13 +100,11 @@ impl Realized {
         u32::try_from(self.kept.len()).unwrap_or(u32::MAX)
     }
 
-    /// How much of the capacity is in use. Clusters are not counted, and neither are VIPs that have departed: they make
-    /// room.
+    /// How much of the capacity is in use. Clusters are not counted.
     pub fn used(&self) -> Capacity {
         let count = |count| u32::try_from(count).unwrap_or(u32::MAX);
-        let served = self.contents.vips_of_mode(|mode| mode == VipMode::SERVED).count();
         Capacity {
-            frontends: count(served.max(self.contents.frontends.len())),
+            frontends: count(self.contents.vips.len().max(self.contents.frontends.len())),
             endpoints: self.endpoints.saturating_add(self.kept_backends()),
             clusters: 0,
         }
