@@ -33,34 +33,40 @@ pub(super) fn departures(
         .flat_map(|claim| &claim.claim.vips)
         .copied()
         .collect();
-    let listed = listed(snapshot);
-    let endpoints = endpoints(&latest.desired);
-    let is_taken = |ip| {
-        derived.contains(&ip)
-            || listed.contains(&ip)
-            || endpoints.contains(&ip)
-            || may_be_taken(ip, node)
-            || is_unreadable(ip, snapshot, in_force)
-    };
+    let others = Others::new(snapshot, &latest.desired, node);
+    let is_taken =
+        |ip| derived.contains(&ip) || others.may_have(ip) || is_unreadable(ip, snapshot, in_force);
     let departure = |ip| if is_taken(ip) { Departure::HandedBack } else { Departure::Gone };
     gone.into_iter().map(|ip| (ip, departure(ip))).collect()
 }
 
-/// The addresses that imports list, also those that are left alone or rejected.
-pub(super) fn listed(snapshot: &Snapshot) -> BTreeSet<IpAddr> {
-    let ips = snapshot.imports().flat_map(|import| &import.ips);
-    ips.filter_map(|ip| ip.parse().ok()).collect()
+/// What others than the agent can have.
+pub(super) struct Others<'a> {
+    /// The addresses that imports list, also those that are left alone or rejected.
+    listed: BTreeSet<IpAddr>,
+    /// The addresses of backends: pods have them.
+    endpoints: BTreeSet<IpAddr>,
+    node: &'a NodeContext,
 }
 
-/// The addresses of backends: pods have them.
-pub(super) fn endpoints(desired: &DesiredState) -> BTreeSet<IpAddr> {
-    let backends = desired.frontends.values().flat_map(|frontend| &frontend.backends);
-    backends.map(|backend| backend.address.ip()).collect()
-}
+impl<'a> Others<'a> {
+    pub(super) fn new(snapshot: &Snapshot, desired: &DesiredState, node: &'a NodeContext) -> Self {
+        let ips = snapshot.imports().flat_map(|import| &import.ips);
+        let backends = desired.frontends.values().flat_map(|frontend| &frontend.backends);
+        Self {
+            listed: ips.filter_map(|ip| ip.parse().ok()).collect(),
+            endpoints: backends.map(|backend| backend.address.ip()).collect(),
+            node,
+        }
+    }
 
-/// Whether something other than an import can have the address.
-pub(super) fn may_be_taken(ip: IpAddr, node: &NodeContext) -> bool {
-    node.may_be_service(ip) || !vip::is_allowed(ip, node)
+    /// Whether something other than an import that is served can have the address.
+    pub(super) fn may_have(&self, ip: IpAddr) -> bool {
+        self.listed.contains(&ip)
+            || self.endpoints.contains(&ip)
+            || self.node.may_be_service(ip)
+            || !vip::is_allowed(ip, self.node)
+    }
 }
 
 /// Whether an import that served the address cannot be read any more.

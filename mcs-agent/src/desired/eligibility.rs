@@ -45,7 +45,7 @@ pub(super) fn why_left_alone(import: &ServiceImport, coverage: &Coverage) -> Opt
         );
         return left(LeftAloneReason::NotPublished, message);
     }
-    if let Some(derived) = import.derived_service.as_deref().filter(|name| !name.is_empty()) {
+    if let Some(derived) = import.derived_service() {
         let remedy = remedy(import);
         match coverage {
             Coverage::NoSlices => {

@@ -49,8 +49,7 @@ pub(super) fn evaluate(
     for (Claimant { import, claim, problems }, assignment) in
         claimants.into_iter().zip(assignments.imports)
     {
-        let derived_service = import.derived_service.as_deref();
-        let has_derived_service = derived_service.is_some_and(|derived| !derived.is_empty());
+        let has_derived_service = import.derived_service().is_some();
         let claim = AssignedClaim { claim, assignment, has_derived_service, problems };
         services.push(claim.service(import, snapshot, &vips, node));
         claims.insert(import.key.clone(), claim);

@@ -7,7 +7,8 @@ use std::{
 
 use super::{
     coverage::Coverage,
-    departure, eligibility,
+    departure::{self, Others},
+    eligibility,
     full_round::{self, Evaluation},
     partial_round::PartialRound,
     round::{Round, new_rejections},
@@ -49,14 +50,8 @@ impl Rules {
         if ips.is_empty() {
             return ips;
         }
-        let listed = departure::listed(snapshot);
-        let endpoints = departure::endpoints(&self.latest.desired);
-        let is_taken = |ip: &IpAddr| {
-            listed.contains(ip)
-                || endpoints.contains(ip)
-                || departure::may_be_taken(*ip, &self.node)
-        };
-        ips.into_iter().filter(is_taken).collect()
+        let others = Others::new(snapshot, &self.latest.desired, &self.node);
+        ips.into_iter().filter(|ip| others.may_have(*ip)).collect()
     }
 
     /// The totals of all frontends after the latest round.

@@ -222,7 +222,7 @@ fn an_endpoint_that_is_a_vip_makes_way_for_the_next_best() {
 }
 
 #[test]
-fn an_endpoint_may_be_this_plain_node() {
+fn an_endpoint_may_be_this_node() {
     let node = NodeContext { node_addresses: ["10.1.0.1".parse().unwrap()].into(), ..plain_node() };
     let objects: [Object; 2] = [web().into(), east().address("10.1.0.1").into()];
     let desired = compute(&snapshot(objects), &node, &DesiredState::default());

@@ -150,6 +150,11 @@ impl ServiceImport {
     pub fn read_from(&self) -> ObjectRef {
         ObjectRef { kind: self.kind, key: self.key.clone() }
     }
+
+    /// The Service that serves it without the agent, if it has one.
+    pub fn derived_service(&self) -> Option<&str> {
+        self.derived_service.as_deref().filter(|name| !name.is_empty())
+    }
 }
 
 impl EndpointSlice {

@@ -65,10 +65,9 @@ pub fn plan(desired: &DesiredState, realized: &Realized, pruning: Pruning) -> Pl
 
     let mut builder = PlanBuilder::new(desired, realized, pruning);
     builder.clear_no_name();
-    let departed = &desired.departed;
-    builder.withdraw_vips(&vips, |vip| departed.get(&vip.to_ip()).copied(), pruning);
+    builder.withdraw_vips(&vips);
     builder.delete_frontends(|key| pruning.is_on() && !wanted.contains_key(key));
-    change(&mut builder, &wanted, pruning);
+    change(&mut builder, &wanted);
     builder.insert_vips(&vips);
     builder.finish()
 }
@@ -94,15 +93,17 @@ fn plan_backends(desired: &DesiredState, realized: &Realized, ids: &BTreeSet<Fro
         .map(|(id, frontend)| (frontend_key(id), (id, frontend)))
         .collect();
     let mut builder = PlanBuilder::new(desired, realized, Pruning::On);
-    change(&mut builder, &wanted, Pruning::On);
+    change(&mut builder, &wanted);
     builder.finish()
 }
 
 /// Adds the steps that change and create frontends.
-fn change(builder: &mut PlanBuilder<'_>, wanted: &Wanted<'_>, pruning: Pruning) {
+fn change(builder: &mut PlanBuilder<'_>, wanted: &Wanted<'_>) {
     builder.keep_or_retire();
     let (new, mut existing): (Vec<_>, Vec<_>) =
-        changes(wanted, builder.realized(), pruning).into_iter().partition(FrontendChange::is_new);
+        changes(wanted, builder.realized(), builder.pruning())
+            .into_iter()
+            .partition(FrontendChange::is_new);
     existing.sort_by_key(FrontendChange::growth);
     for change in &existing {
         builder.realize(change);

@@ -14,7 +14,7 @@ use super::{
     placement::Placement,
 };
 use crate::{
-    model::{self, Departure, DesiredState},
+    model::{self, DesiredState},
     reconcile::{
         Realized, Step,
         convert::{self, attributes, backend_address, cluster_record, service_record},
@@ -42,6 +42,10 @@ impl<'a> PlanBuilder<'a> {
     /// The realized state after the steps so far.
     pub(super) fn realized(&self) -> &Realized {
         &self.realized
+    }
+
+    pub(super) const fn pruning(&self) -> Pruning {
+        self.pruning
     }
 
     pub(super) fn finish(mut self) -> Plan {
@@ -120,18 +124,14 @@ impl<'a> PlanBuilder<'a> {
 
     /// Deletes all VIPs but these and the departed ones, and sets the mode of the departed ones. Without pruning,
     /// served VIPs stay served. A write that failed is repeated: the frontends go only after it.
-    pub(super) fn withdraw_vips(
-        &mut self,
-        wanted: &BTreeSet<Address>,
-        departed: impl Fn(&Address) -> Option<Departure>,
-        pruning: Pruning,
-    ) {
+    pub(super) fn withdraw_vips(&mut self, wanted: &BTreeSet<Address>) {
         let unconfirmed = self.realized.unconfirmed_vips();
-        let may_change = |mode| pruning.is_on() || mode != VipMode::SERVED;
+        let departed = |vip: &Address| self.desired.departed.get(&vip.to_ip());
+        let may_change = |mode| self.pruning.is_on() || mode != VipMode::SERVED;
         let vips = self.realized.contents().vips_of_mode(may_change);
         let steps: Vec<Step> = vips
             .filter(|(vip, _)| !wanted.contains(vip))
-            .filter_map(|(vip, mode)| match departed(&vip).map(convert::mode) {
+            .filter_map(|(vip, mode)| match departed(&vip).copied().map(convert::mode) {
                 Some(wanted) if wanted == mode && !unconfirmed.contains(&vip) => None,
                 Some(mode) => Some(Step::SetVipMode { vip, mode }),
                 None => Some(Step::DeleteVip(vip)),
@@ -173,17 +173,13 @@ impl<'a> PlanBuilder<'a> {
             }
         }
         for &vip in wanted {
-            let mode = self.realized.contents().vip(&vip);
-            let vips = self.realized.contents().vips.len();
-            if mode == Some(VipMode::SERVED) {
-                continue;
-            }
-            if mode.is_some() {
-                self.push(Step::SetVipMode { vip, mode: VipMode::SERVED });
-            } else if vips < self.realized.capacity().frontends as usize {
-                self.push(Step::InsertVip(vip));
-            } else {
-                self.defer(Subject::Vip(vip.to_ip()), Shortage::Vips);
+            let contents = self.realized.contents();
+            let has_room = contents.vips.len() < self.realized.capacity().frontends as usize;
+            match contents.vip(&vip) {
+                Some(VipMode::SERVED) => {}
+                Some(_) => self.push(Step::SetVipMode { vip, mode: VipMode::SERVED }),
+                None if has_room => self.push(Step::InsertVip(vip)),
+                None => self.defer(Subject::Vip(vip.to_ip()), Shortage::Vips),
             }
         }
     }
