@@ -106,8 +106,9 @@ pub(crate) fn take(user: &mut AuthInfo) -> Option<ExecConfig> {
 /// Runs the plugin. Dropping the future kills it.
 pub(crate) async fn run(plugin: &ExecConfig) -> Result<Credentials, PluginError> {
     let run = run_within(plugin, LIMIT).await;
-    let command = || plugin.command.clone().unwrap_or_default();
-    run.map_err(|reason| PluginError { command: command(), reason })
+    let named =
+        |reason| PluginError { command: plugin.command.clone().unwrap_or_default(), reason };
+    run.map_err(named)
 }
 
 async fn run_within(plugin: &ExecConfig, limit: Duration) -> Result<Credentials, PluginFailure> {

@@ -35,8 +35,8 @@ use crate::{
     flows::{FlowSweeper, FlowUsage, Swept},
     loader::{config_memory, state_bytes},
     model::{
-        DesiredState, EventBatch, ImportReport, Kind, Memory, ObjectKey, ObjectRef,
-        Rejection, RejectionReason, SourceProblem, SourceStatus,
+        DesiredState, EventBatch, ImportReport, Kind, Memory, ObjectKey, ObjectRef, Rejection,
+        RejectionReason, SourceProblem, SourceStatus,
     },
     reconcile::{DamagedFrontend, MapReader},
     stale::{StaleUdp, StaleUdpEvent, UdpConnection, stale_connections},

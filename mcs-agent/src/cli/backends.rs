@@ -23,7 +23,7 @@ pub(super) fn run(args: &BackendsArgs) -> anyhow::Result<ExitCode> {
     let import = args.namespace.import(&args.import);
     let pins = Pins::new(&args.read.bpffs.bpffs);
     let read = || {
-        let mut frontends = view::frontends(&view::read_maps(&pins)?);
+        let mut frontends = view::frontends(view::of(&view::read_maps(&pins)?));
         view::expect_import(&import, &frontends, &pins)?;
         frontends.retain(|frontend| frontend.import == import);
         Ok(frontends)

@@ -66,7 +66,7 @@ pub(super) fn run(args: &FlowsArgs) -> anyhow::Result<ExitCode> {
         let contents = view::read_maps(&pins)?;
         let mut flows = read_flows(&pins, &contents)?;
         if let Some(import) = &import {
-            view::expect_import(import, &view::frontends(&contents), &pins)?;
+            view::expect_import(import, &view::frontends(view::of(&contents)), &pins)?;
             flows.retain(|flow| flow.import.as_ref() == Some(import));
         } else if args.namespace.namespace.is_some() {
             flows.retain(|flow| {

@@ -14,7 +14,7 @@ use super::{NamespaceArg, ReadArgs, Style, view};
 use crate::{
     loader::Pins,
     model::{Departure, ImportReport, ObjectKey},
-    reconcile::{FrontendView, MapView},
+    reconcile::FrontendView,
 };
 
 /// `services -o json`: fields are added, never renamed.
@@ -45,13 +45,14 @@ pub(super) fn run(args: &ServicesArgs) -> anyhow::Result<ExitCode> {
 impl Services {
     fn read(pins: &Pins, namespace: &NamespaceArg) -> anyhow::Result<Self> {
         let maps = view::read_maps(pins)?;
-        let mut frontends = view::frontends(&maps);
+        let mut view = view::of(&maps);
+        let mut departed = std::mem::take(&mut view.departed);
+        let mut frontends = view::frontends(view);
         frontends.retain(|frontend| namespace.has(&frontend.import));
         // Without a report, only the imports that have no frontend are missing.
         let imports = view::read_report(pins).map(|report| report.imports).unwrap_or_default();
         let of_namespace = imports.iter().filter(|import| namespace.has(&import.import)).cloned();
         // No namespace has an address that departed.
-        let mut departed = MapView::of(&maps).departed;
         departed.retain(|_, _| namespace.namespace.is_none());
         Ok(Self { frontends, imports: Arc::new(of_namespace.collect()), departed })
     }

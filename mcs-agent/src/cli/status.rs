@@ -14,7 +14,7 @@ use crate::{
     agent::{Attachments, Report, SocketLb, age, failings},
     dataplane::{Counts, counter_meaning, read_counters},
     loader::{AttachedHook, Pins, TcLink, is_held},
-    model::{Departure, KindStatus},
+    model::KindStatus,
 };
 
 /// `status -o json`: fields are added, never renamed.
@@ -222,9 +222,7 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
         max.endpoints,
         max.clusters,
     ))?;
-    for (count, departure) in
-        [(usage.handed_back, Departure::HandedBack), (usage.gone, Departure::Gone)]
-    {
+    for (departure, count) in usage.departed() {
         if count > 0 {
             print(&format!("VIPs {departure}: {count}: {}", departure.meaning()))?;
         }

@@ -31,13 +31,18 @@ fn advice(error: &MapError) -> &'static str {
     }
 }
 
-/// Every frontend in the maps, by import, then by address and port. Prints inconsistent entries to standard error.
-pub(super) fn frontends(contents: &MapContents) -> Vec<FrontendView> {
+/// What the maps say. Prints inconsistent entries to standard error.
+pub(super) fn of(contents: &MapContents) -> MapView {
     let view = MapView::of(contents);
     for fault in &view.faults {
         // The listing does not depend on it.
         let _ = writeln!(io::stderr(), "mcs-agent: inconsistent entry in the maps: {fault}");
     }
+    view
+}
+
+/// Every frontend, by import, then by address and port.
+pub(super) fn frontends(view: MapView) -> Vec<FrontendView> {
     let mut frontends: Vec<_> = view.frontends.into_values().collect();
     frontends.sort_by(|a, b| (&a.import, a.frontend).cmp(&(&b.import, b.frontend)));
     frontends

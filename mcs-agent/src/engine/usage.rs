@@ -48,6 +48,11 @@ impl Usage {
         }
     }
 
+    /// The addresses in the maps that were VIPs, by what has become of them.
+    pub const fn departed(&self) -> [(Departure, usize); 2] {
+        [(Departure::HandedBack, self.handed_back), (Departure::Gone, self.gone)]
+    }
+
     /// The least capacity that has room for what is desired, and for the VIPs that have departed.
     pub(super) fn capacity(self) -> Capacity {
         let count = |count| u32::try_from(count).unwrap_or(u32::MAX);

@@ -33,9 +33,9 @@ impl FlowSweep {
         self.sweep_at(monotonic_ns())
     }
 
-    /// The VIPs that flows used at the latest sweep.
-    pub const fn vips(&self) -> &BTreeSet<IpAddr> {
-        &self.vips
+    /// Takes the VIPs that flows used at the latest sweep.
+    pub fn take_vips(&mut self) -> BTreeSet<IpAddr> {
+        std::mem::take(&mut self.vips)
     }
 
     /// As [`FlowSweep::sweep`], at this instant of `CLOCK_MONOTONIC`.

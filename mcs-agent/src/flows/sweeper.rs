@@ -54,7 +54,7 @@ impl FlowSweeper {
                 let mut sweep = sweep.lock().unwrap_or_else(PoisonError::into_inner);
                 let began = std::time::Instant::now();
                 let usage = sweep.sweep()?;
-                Ok(Swept { usage, vips: sweep.vips().clone(), began })
+                Ok(Swept { usage, vips: sweep.take_vips(), began })
             })
         });
         let result = running.await;

@@ -15,9 +15,6 @@ pub enum Departure {
 }
 
 impl Departure {
-    /// All of them.
-    pub const ALL: [Self; 2] = [Self::HandedBack, Self::Gone];
-
     /// What it means for clients.
     pub const fn meaning(self) -> &'static str {
         match self {

@@ -117,14 +117,9 @@ fn contents_after(mut world: World, events: &[Event], last: &DesiredState) -> St
         world.play(event);
     }
     world.converge(last);
-    for_new_clients(&world.maps.reader().read_all().expect("in memory"))
-}
-
-/// What new clients find: which backends are kept depends on what was wanted before.
-fn for_new_clients(contents: &MapContents) -> String {
-    let mut view = MapView::of(contents);
-    view.frontends.values_mut().for_each(|frontend| frontend.kept.clear());
-    view.to_string()
+    let contents = world.maps.reader().read_all().expect("in memory");
+    // Which backends are kept depends on what was wanted before.
+    MapView::of(&contents).without_kept().to_string()
 }
 
 /// Five backends, each alone in the middle of nowhere: the longest run of free slots is 10.
@@ -229,7 +224,7 @@ proptest! {
         }
         let (mut realized, _) = Realized::restore(found.contents().clone(), capacity());
         go(&wanted, &mut found, &mut realized);
-        let contents = for_new_clients(found.contents());
+        let contents = MapView::of(found.contents()).without_kept().to_string();
         prop_assert_eq!(contents, fresh(&wanted, capacity()));
         let (realized, findings) = Realized::restore(found.contents().clone(), capacity());
         prop_assert_eq!(findings, []);

@@ -113,6 +113,14 @@ impl MapView {
         }
         view
     }
+
+    /// What new clients find.
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub fn without_kept(mut self) -> Self {
+        self.frontends.values_mut().for_each(|frontend| frontend.kept.clear());
+        self
+    }
 }
 
 impl FrontendView {

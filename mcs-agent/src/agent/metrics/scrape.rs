@@ -19,7 +19,7 @@ use crate::{
     dataplane::read_counters,
     devices::Role,
     loader::{CONFIG_MAPS, HINTS_MAP, Pins, Tampering},
-    model::{Capacity, Departure, ImportState},
+    model::{Capacity, ImportState},
 };
 
 /// The most source clusters with their own series: the first by name. [`OTHER`] counts the backends of all others.
@@ -138,10 +138,7 @@ fn realized(families: &mut Families, report: &Report) -> Result<()> {
         "mcs_vips_departed",
         "Addresses in the maps that were ClusterSetIPs: handed back, or refused since their import has gone",
         ["state"],
-        [
-            ([Departure::HandedBack.name()], figure(report.usage.handed_back)),
-            ([Departure::Gone.name()], figure(report.usage.gone)),
-        ],
+        report.usage.departed().map(|(departure, count)| ([departure.name()], figure(count))),
     )?;
     let ready = report.usage.frontends.saturating_sub(report.refusing);
     families.gauges(

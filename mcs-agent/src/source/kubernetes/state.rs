@@ -225,8 +225,7 @@ impl<V> ValueList<V> {
                 self.values.remove(&object.key());
             }
             ResourceEvent::NotServed { .. } if self.values.is_empty() => {
-                self.resource.synced = true;
-                self.resource.failure = None;
+                self.resource.set_unneeded();
             }
             ResourceEvent::NotServed { .. }
             | ResourceEvent::Failing { .. }
@@ -252,30 +251,29 @@ mod tests {
         ClusterState::new("Kubernetes".to_owned(), &targets, watch::Sender::default())
     }
 
-    fn state(node: bool, cluster_id: bool) -> ClusterState {
-        let options = KubernetesOptions {
+    /// Those of a state that needs imports and slices alone.
+    fn options() -> KubernetesOptions {
+        KubernetesOptions {
             kubeconfig: None,
             scope: ReadScope::default(),
             import_selector: None,
-            node: node.then(|| "n1".to_owned()),
-            zone: true,
-            cluster_id,
+            node: None,
+            zone: false,
+            cluster_id: false,
             service_ranges: false,
-        };
+        }
+    }
+
+    fn state(node: bool, cluster_id: bool) -> ClusterState {
+        let node = node.then(|| "n1".to_owned());
+        let options = KubernetesOptions { node, zone: true, cluster_id, ..options() };
         new(&options)
     }
 
     /// A state that needs neither the Node nor the ServiceCIDRs.
     fn state_with_ranges() -> ClusterState {
-        let options = KubernetesOptions {
-            kubeconfig: None,
-            scope: ReadScope::default(),
-            import_selector: None,
-            node: Some("n1".to_owned()),
-            zone: false,
-            cluster_id: false,
-            service_ranges: true,
-        };
+        let node = Some("n1".to_owned());
+        let options = KubernetesOptions { node, service_ranges: true, ..options() };
         let mut state = new(&options);
         state.update(ClusterUpdate::Imports(listed([])));
         state.update(ClusterUpdate::Slices(listed([])));
@@ -544,15 +542,8 @@ mod tests {
     /// A Service is adopted once its local slices were listed, and not before.
     #[test]
     fn an_adopted_service_waits_for_its_local_slices() {
-        let options = KubernetesOptions {
-            kubeconfig: None,
-            scope: ReadScope { adopt: [Controller::Karmada].into(), ..ReadScope::default() },
-            import_selector: None,
-            node: None,
-            zone: false,
-            cluster_id: false,
-            service_ranges: false,
-        };
+        let scope = ReadScope { adopt: [Controller::Karmada].into(), ..ReadScope::default() };
+        let options = KubernetesOptions { scope, ..options() };
         let (wanted, services) = watch::channel(BTreeSet::new());
         let targets = WatchTargets::new(&options);
         let mut state = ClusterState::new("Kubernetes".to_owned(), &targets, wanted);
