@@ -29,7 +29,7 @@ use crate::{
     server::Server,
     site,
     topology::{
-        Node, Subnet,
+        Node, Subnet, join_control_plane,
         pod::{Layout, Pod},
     },
     wait,
@@ -113,7 +113,8 @@ impl ProxiedNode {
         let pod =
             |host| Pod::create(run, &node, Layout::Routed, Subnet(FIRST_PODS + 4 * number), host);
         let pods = [pod(2)?, pod(3)?];
-        join(&node.netns, member.netns(), number)?;
+        let control = (member.netns(), ADDRESS.into());
+        join_control_plane(&node.netns, control, &name, Subnet(FIRST_CONTROL + number))?;
         let addresses = REMOTE.both(1).map(|ip| json!({ "type": "InternalIP", "address": ip }));
         // Not by apply, which takes one address of a type.
         member.server.api.create_many(&[json!({
@@ -256,20 +257,6 @@ fn serve(remote: &Namespace) -> anyhow::Result<Vec<Server>> {
         ]
     });
     servers.collect()
-}
-
-/// Links a node to the control plane.
-fn join(node: &Namespace, control: &Namespace, number: u8) -> anyhow::Result<()> {
-    let subnet = Subnet(FIRST_CONTROL + number);
-    let (device, peer) = (format!("node-{number}"), control.name());
-    node.ip(&format!(
-        "link add control type veth peer name {device} netns {peer}\n\
-         address add {}/24 dev control\n\
-         link set control up\n",
-        subnet.v4(1)
-    ))?;
-    control.ip(&format!("address add {}/24 dev {device}\nlink set {device} up\n", subnet.v4(2)))?;
-    node.ip(&format!("route add {ADDRESS} via {}", subnet.v4(2)))
 }
 
 /// What the node's agent is started with: as the chart starts it, except for the devices of pods.

@@ -18,7 +18,7 @@ use mcs_tests::{
     netns::Namespace,
     run::Run,
     site,
-    topology::{Node, Subnet},
+    topology::{Node, Subnet, join_control_plane},
 };
 use rustix::process::Signal;
 
@@ -109,7 +109,9 @@ impl Lane {
              route add {VIPS_V6} via {}\n",
             CLIENT.v6(1)
         ))?;
-        join(&node.netns, control, contender)?;
+        let place = (control.netns, control.address.into());
+        let subnet = Subnet(FIRST_CONTROL + contender as u8);
+        join_control_plane(&node.netns, place, &contender.to_string(), subnet)?;
 
         let cgroup = Cgroup::create(run, &role("cgroup"))?;
         let visit = cgroup.visit()?;
@@ -223,21 +225,4 @@ impl Lane {
             })?
             .with_context(|| format!("a client of {}", self.contender))
     }
-}
-
-/// Links a node to the control plane.
-fn join(node: &Namespace, control: &Control<'_>, contender: Contender) -> anyhow::Result<()> {
-    let subnet = Subnet(FIRST_CONTROL + contender as u8);
-    let peer = control.netns.name();
-    node.ip(&format!(
-        "link add control type veth peer name {contender} netns {peer}\n\
-         address add {}/24 dev control\n\
-         link set control up\n",
-        subnet.v4(1)
-    ))?;
-    control.netns.ip(&format!(
-        "address add {}/24 dev {contender}\nlink set {contender} up\n",
-        subnet.v4(2)
-    ))?;
-    node.ip(&format!("route add {} via {}", control.address, subnet.v4(2)))
 }

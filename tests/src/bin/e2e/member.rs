@@ -129,18 +129,22 @@ impl Member {
 
     /// A Service of the cluster itself with the servers behind it, and its addresses.
     pub(crate) fn service(&self, name: &str) -> anyhow::Result<Vec<IpAddr>> {
+        self.service_of(name, json!({ "ipFamilyPolicy": "PreferDualStack" }))
+    }
+
+    /// The same, with these families.
+    pub(crate) fn service_of(&self, name: &str, families: Value) -> anyhow::Result<Vec<IpAddr>> {
+        let mut spec = families;
+        spec["selector"] = json!({ "app": SERVER });
+        spec["ports"] = json!([
+            { "name": "tcp", "port": target::TCP, "targetPort": TCP },
+            { "name": "udp", "port": target::UDP, "targetPort": UDP, "protocol": "UDP" },
+        ]);
         self.apply(&[json!({
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": { "namespace": NAMESPACE, "name": name },
-            "spec": {
-                "selector": { "app": SERVER },
-                "ipFamilyPolicy": "PreferDualStack",
-                "ports": [
-                    { "name": "tcp", "port": target::TCP, "targetPort": TCP },
-                    { "name": "udp", "port": target::UDP, "targetPort": UDP, "protocol": "UDP" },
-                ],
-            },
+            "spec": spec,
         })])?;
         let service = self.get(&["service", name])?;
         Ok(serde_json::from_value(service["spec"]["clusterIPs"].clone())?)

@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::{bail, ensure};
 use mcs_tests::{
     cluster, process,
     suite::{Suite, skip, tell},
@@ -179,23 +179,11 @@ fn route(from: &Member, to: &Member) -> anyhow::Result<()> {
 
 /// The exported Service, and its ClusterIP. Submariner gives ClusterSet VIPs to Services of one family.
 fn create_service(member: &Member) -> anyhow::Result<Ipv4Addr> {
-    member.apply(&[json!({
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": { "namespace": NAMESPACE, "name": NAME },
-        "spec": {
-            "selector": { "app": SERVER },
-            "ipFamilyPolicy": "SingleStack",
-            "ipFamilies": ["IPv4"],
-            "ports": [
-                { "name": "tcp", "port": TCP, "targetPort": member::TCP },
-                { "name": "udp", "port": UDP, "targetPort": member::UDP, "protocol": "UDP" },
-            ],
-        },
-    })])?;
-    let service = member.get(&["service", NAME])?;
-    let ip = service["spec"]["clusterIP"].as_str().context("no ClusterIP")?;
-    Ok(ip.parse()?)
+    let families = json!({ "ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"] });
+    match member.service_of(NAME, families)?[..] {
+        [IpAddr::V4(ip)] => Ok(ip),
+        ref ips => bail!("the ClusterIPs are {ips:?}"),
+    }
 }
 
 fn ports() -> Value {

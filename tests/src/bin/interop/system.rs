@@ -106,7 +106,9 @@ fn add_udp(object: &mut Value) {
     let is_slice = object["kind"] == "EndpointSlice";
     let ports = if is_slice { &mut object["ports"] } else { &mut object["spec"]["ports"] };
     let Some(ports) = ports.as_array_mut() else { return };
-    ports.iter_mut().for_each(|port| port["name"] = "http".into());
+    for port in &mut *ports {
+        port["name"] = "http".into();
+    }
     let leads_to_pods = is_slice && ports[0]["port"] == TCP.1;
     let port = if leads_to_pods { UDP.1 } else { UDP.0 };
     ports.push(json!({"name": "dns", "protocol": "UDP", "port": port}));

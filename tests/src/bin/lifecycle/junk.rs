@@ -170,12 +170,8 @@ fn try_all(world: &mut World, reach: Reach) -> anyhow::Result<()> {
 /// What new clients find. Junk can change what is kept for clients that were there: an address that it makes a departed
 /// VIP stays until a sweep, and a backend of another cluster's name while its address serves.
 fn for_new_clients(maps: &MapContents) -> String {
-    let mut view = MapView::of(maps);
-    view.departed.clear();
-    for frontend in view.frontends.values_mut() {
-        frontend.kept.clear();
-    }
-    view.to_string()
+    let view = MapView { departed: BTreeMap::new(), ..MapView::of(maps) };
+    view.without_kept().to_string()
 }
 
 impl Scene<'_> {
