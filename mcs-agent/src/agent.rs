@@ -61,7 +61,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
 
 async fn serve(config: Config) -> anyhow::Result<()> {
     let (sender, receiver) = mpsc::channel(WAITING_BATCHES);
-    run_on(&config, source(&config, sender), receiver).await
+    Box::pin(run_on(&config, source(&config, sender), receiver)).await
 }
 
 /// Runs on batches from elsewhere, in the place of the source that `config` names, until they end.
