@@ -17,6 +17,8 @@ use crate::{
     workspace::Workspace,
 };
 
+mod clusterset;
+
 /// Run real Kubernetes clusters on this machine
 ///
 /// Every node is a set of namespaces with its own containerd, kubelet and kube-proxy; there is no Docker, and nothing is
@@ -53,7 +55,14 @@ impl From<Set> for ClusterSet {
 #[derive(Subcommand)]
 enum Verb {
     /// Start clusters, and return when they are ready
-    Up(Plan),
+    Up {
+        #[command(flatten)]
+        plan: Plan,
+        /// Also install the agent and the controller, link the clusters, and export a service of all. The last lines are
+        /// requests by its name, which pods of all clusters answer
+        #[arg(long)]
+        mcs: bool,
+    },
     /// Remove them, without a trace
     Down,
     /// Show what runs; exit with 1 if something does not
@@ -79,7 +88,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     }
     let set = args.set.into();
     match &args.verb {
-        Verb::Up(plan) => up(workspace, set, plan),
+        Verb::Up { plan, mcs } => up(workspace, set, plan, *mcs),
         Verb::Down => {
             cluster::remove(&Claim::take(set)?)?;
             say("Nothing is left of the clusters.");
@@ -96,8 +105,11 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     }
 }
 
-fn up(workspace: &Workspace, set: ClusterSet, plan: &Plan) -> Result<ExitCode> {
+fn up(workspace: &Workspace, set: ClusterSet, plan: &Plan, mcs: bool) -> Result<ExitCode> {
     setup::ensure(workspace, &[Purpose::Clusters])?;
+    if mcs {
+        setup::ensure(workspace, &[Purpose::Build])?;
+    }
     let programs = programs(workspace)?;
     let terminal = Terminal {
         screen: Screen::new(),
@@ -113,6 +125,9 @@ fn up(workspace: &Workspace, set: ClusterSet, plan: &Plan) -> Result<ExitCode> {
             terminal.progress("everything is ready");
             terminal.screen.title("To try");
             terminal.screen.block(&explain(set, &programs)?);
+            if mcs {
+                clusterset::install(workspace, set, &programs, &terminal)?;
+            }
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -1,0 +1,111 @@
+//! Makes the clusters a clusterset: the agent and the controller in each, links between them, and a service of all.
+
+use std::{collections::BTreeSet, process::Command, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use mcs_tests::{
+    cluster::{self, Cluster, ClusterSet, Kubectl, Observer, Programs, TOOLS},
+    process, wait,
+};
+
+use crate::{
+    build::{self, RELEASE},
+    image,
+    screen::say,
+    workspace::Workspace,
+};
+
+const DEMO: &str = include_str!("clusterset.yaml");
+const URL: &str = "http://hello.demo.svc.clusterset.local";
+/// How long pods may take to start, and DNS to learn a name.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// Installs everything. The last lines are requests that pods of both clusters answer.
+pub(super) fn install(
+    workspace: &Workspace,
+    set: ClusterSet,
+    programs: &Programs,
+    observer: &dyn Observer,
+) -> Result<()> {
+    let archive = image::agent(workspace)?;
+    let clusters: Vec<_> = cluster::clusters(set).collect();
+    for cluster in &clusters {
+        for node in cluster::nodes(*cluster) {
+            cluster::import(programs, node, &archive)?;
+        }
+        for chart in ["mcs-agent", "mcs-controller"] {
+            install_chart(workspace, programs, *cluster, chart)?;
+            observer.progress(&format!("{cluster}: {chart} is ready"));
+        }
+    }
+    link(workspace, &clusters)?;
+    observer.progress("the clusters are linked");
+    for cluster in &clusters {
+        let demo = DEMO.replace("$IMAGE", TOOLS).replace("$CLUSTER", &cluster.to_string());
+        let kubectl = Kubectl::new(programs, *cluster)?;
+        kubectl.apply(&demo)?;
+        for object in ["deployment/hello", "pod/client"] {
+            let condition = if object.starts_with("pod") { "Ready" } else { "Available" };
+            let condition = format!("--for=condition={condition}");
+            kubectl.run(&["wait", &condition, "--namespace=demo", "--timeout=120s", object])?;
+        }
+        observer.progress(&format!("{cluster}: demo/hello is exported"));
+    }
+    show(programs, &clusters)
+}
+
+fn install_chart(
+    workspace: &Workspace,
+    programs: &Programs,
+    cluster: Cluster,
+    chart: &str,
+) -> Result<()> {
+    let namespace = if chart == "mcs-agent" { "mcs-system" } else { chart };
+    let mut helm = Command::new(programs.find("helm")?);
+    helm.env_clear().env("HOME", cluster.directory());
+    helm.arg("--kubeconfig").arg(cluster.kubeconfig());
+    helm.args(["upgrade", "--install", "--create-namespace", "--namespace", namespace]);
+    helm.args(["--wait", "--timeout", "180s", chart]);
+    helm.arg(workspace.root.join("deploy/helm").join(chart));
+    process::run(&mut helm, "").map(drop).with_context(|| format!("{cluster}: {chart}"))
+}
+
+/// Lets every cluster import from every other one.
+fn link(workspace: &Workspace, clusters: &[Cluster]) -> Result<()> {
+    let mut link = Command::new(build::controller(workspace, RELEASE)?);
+    link.arg("link").args(clusters.iter().map(|cluster| cluster.kubeconfig()));
+    for cluster in clusters {
+        for range in cluster.pods() {
+            link.arg("--pod-cidr").arg(format!("{cluster}={range}"));
+        }
+    }
+    process::run(&mut link, "").map(drop)
+}
+
+/// Asks by name from a pod of each cluster until pods of all clusters have answered, and shows the last answers.
+fn show(programs: &Programs, clusters: &[Cluster]) -> Result<()> {
+    for cluster in clusters {
+        let kubectl = Kubectl::new(programs, *cluster)?;
+        let answers = wait::within(PATIENCE, &format!("{URL} in {cluster}"), || {
+            let answers = ask(&kubectl, 8)?;
+            let of_cluster = |answer: &String| answer.split(',').next().unwrap_or("").to_owned();
+            let found: BTreeSet<_> = answers.iter().map(of_cluster).collect();
+            ensure!(found.len() == clusters.len(), "only {found:?} answered");
+            Ok(answers)
+        })?;
+        say("");
+        let kubeconfig = kubectl.kubeconfig().display();
+        say(format_args!(
+            "$ kubectl --kubeconfig {kubeconfig} exec --namespace demo client -- wget -qO- {URL}"
+        ));
+        answers.iter().for_each(say);
+    }
+    Ok(())
+}
+
+fn ask(kubectl: &Kubectl, times: usize) -> Result<Vec<String>> {
+    let script = format!("for i in $(seq {times}); do wget -q -T 2 -O - {URL} || exit 1; done");
+    let words = ["exec", "--namespace", "demo", "client", "--", "/bin/sh", "-c", &script];
+    let printed = kubectl.run(&words)?;
+    Ok(printed.lines().map(str::to_owned).collect())
+}
