@@ -1,5 +1,6 @@
 //! Writes to API servers: server-side apply with one field manager, and deletions.
 
+mod budget;
 mod request;
 
 use std::time::Duration;
@@ -16,7 +17,10 @@ use serde_json::Value;
 use thiserror::Error;
 use tokio::time::timeout;
 
-pub use self::request::{mailbox_request, own_request};
+pub use self::{
+    budget::WriteBudgets,
+    request::{mailbox_request, own_request},
+};
 use crate::objects::FIELD_MANAGER;
 
 /// The time limit of a write.
@@ -126,6 +130,14 @@ impl Request {
             }
         }
         Ok(())
+    }
+}
+
+impl ApplyError {
+    /// Whether the API server's type lacks a field, as older definitions do.
+    pub fn is_unknown_field(&self, field: &str) -> bool {
+        let Self::Refused(kube::Error::Api(status)) = self else { return false };
+        status.message.contains(field) && status.message.contains("not declared in schema")
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Args {
 enum Check {
     /// rustfmt
     Fmt,
-    /// Which part of the agent may use what: aya, the map ABI, Kubernetes types, unsafe code
+    /// Which part of a program may use what: aya, the map ABI, Kubernetes types, unsafe code, clocks
     Boundaries,
     /// Clippy for user space and for BPF, warnings denied
     Clippy,

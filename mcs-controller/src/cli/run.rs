@@ -78,6 +78,12 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_ADOPT")]
     adopt: bool,
 
+    /// How many slices of one peer are written a second at most, so that churn in one cluster does not load the API
+    /// servers of the others
+    #[arg(long, env = "MCS_PEER_WRITES", value_name = "N", default_value_t = 100,
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    peer_writes: u32,
+
     /// The name of this replica. With it, replicas elect a leader by a Lease, and only that one writes [default:
     /// this replica writes]
     #[arg(long, env = "MCS_POD_NAME", value_name = "NAME")]
@@ -162,6 +168,7 @@ impl RunArgs {
             vips_v4,
             vips_v6,
             adopt: self.adopt,
+            peer_writes: self.peer_writes,
             identity: self.replica,
         })
     }

@@ -19,6 +19,8 @@ pub(super) struct Queue {
     busy: HashSet<ServiceName>,
     /// Failures in a row, and when to try again.
     failed: HashMap<ServiceName, (u32, Instant)>,
+    /// Services that wait until then although nothing failed.
+    deferred: HashMap<ServiceName, Instant>,
 }
 
 impl Queue {
@@ -54,14 +56,26 @@ impl Queue {
         }
     }
 
+    /// The service comes again then.
+    pub(super) fn defer(&mut self, name: ServiceName, until: Instant) {
+        self.deferred.insert(name, until);
+    }
+
+    /// When the next deferred service comes.
+    pub(super) fn next_deferred(&self) -> Option<Instant> {
+        self.deferred.values().min().copied()
+    }
+
     /// Adds the services whose delay is over.
     pub(super) fn retry(&mut self, now: Instant) {
-        let due: Vec<_> = self
+        let deferred: Vec<_> =
+            self.deferred.extract_if(|_, until| *until <= now).map(|(name, _)| name).collect();
+        let failed = self
             .failed
             .iter()
             .filter(|(name, (_, at))| *at <= now && !self.busy.contains(*name))
-            .map(|(name, _)| name.clone())
-            .collect();
+            .map(|(name, _)| name.clone());
+        let due: Vec<_> = failed.chain(deferred).collect();
         for name in due {
             self.add(name);
         }
@@ -69,7 +83,7 @@ impl Queue {
 
     /// The number of services that wait.
     pub(super) fn waiting(&self) -> i64 {
-        i64::try_from(self.waiting.len()).unwrap_or(i64::MAX)
+        i64::try_from(self.waiting.len() + self.deferred.len()).unwrap_or(i64::MAX)
     }
 
     /// The number of services whose writes are under way.
@@ -79,6 +93,6 @@ impl Queue {
 
     /// Whether nothing waits and nothing is under way, except for what failed.
     pub(super) fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.busy.is_empty()
+        self.waiting.is_empty() && self.busy.is_empty() && self.deferred.is_empty()
     }
 }

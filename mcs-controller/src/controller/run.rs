@@ -15,15 +15,16 @@ use mcs_kube::{ApiAccess, Decoder, ResourceEvent, ResourceWatch, WatchTarget};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{mpsc, watch},
-    time::{MissedTickBehavior, interval, timeout},
+    time::{MissedTickBehavior, interval, sleep, sleep_until, timeout},
 };
 
 use super::{MailboxId, Settings, Update, state::State};
 use crate::{
-    apply::{ApplyError, Request, mailbox_request, own_request},
+    apply::{ApplyError, Request, WriteBudgets, mailbox_request, own_request},
     clusterset::{ClusterId, ServiceName},
     exports::{self, OwnCluster, OwnEvent},
     leases::{Election, PublisherTerm},
+    objects::ClusterPeerStatus,
     peers::{PeerName, connection::Connection, peers_target, secrets_target, token},
     plan::Write,
     server::Published,
@@ -39,6 +40,9 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// How long to wait before a token is renewed again.
 const TOKEN_RETRY: Duration = Duration::from_secs(30);
+
+/// How long the end may take.
+const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// A write that is under way.
 type Task = Pin<Box<dyn Future<Output = Done> + Send>>;
@@ -60,6 +64,7 @@ struct Control {
     updates: mpsc::Sender<Update>,
     connections: HashMap<PeerName, (u64, Connection)>,
     tasks: FuturesUnordered<Task>,
+    budgets: WriteBudgets,
     term: PublisherTerm,
     is_leader: bool,
     /// Peers whose status is being written.
@@ -74,21 +79,28 @@ struct Control {
 pub async fn run(settings: Settings, published: Arc<Published>) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
-    let stopping = Arc::clone(&published);
+    let (stop, stopped) = watch::channel(false);
+    let wait = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        published.stop();
+        stop.send_replace(true);
+        // The leader gives its Lease away, so that another replica need not wait for its end.
+        sleep(LAST_WORDS).await;
+    };
     tokio::select! {
-        result = control(settings, published) => result,
-        _ = terminate.recv() => {
-            stopping.stop();
-            Ok(())
-        }
-        _ = interrupt.recv() => {
-            stopping.stop();
-            Ok(())
-        }
+        result = control(settings, Arc::clone(&published), stopped) => result,
+        () = wait => Ok(()),
     }
 }
 
-async fn control(settings: Settings, published: Arc<Published>) -> anyhow::Result<()> {
+async fn control(
+    settings: Settings,
+    published: Arc<Published>,
+    mut stopped: watch::Receiver<bool>,
+) -> anyhow::Result<()> {
     let (access, url) = ApiAccess::new(settings.kubeconfig.clone()).await?;
     tracing::info!("following the API server at {url}");
     let access = Arc::new(access);
@@ -114,6 +126,7 @@ async fn control(settings: Settings, published: Arc<Published>) -> anyhow::Resul
         MailboxId::Own,
         updates.clone(),
     );
+    let budgets = WriteBudgets::new(settings.peer_writes);
     let control = Control {
         state: State::new(settings.clone(), cluster, own),
         access,
@@ -122,6 +135,7 @@ async fn control(settings: Settings, published: Arc<Published>) -> anyhow::Resul
         updates,
         connections: HashMap::new(),
         tasks: FuturesUnordered::new(),
+        budgets,
         term: PublisherTerm::new(),
         is_leader: false,
         reporting: BTreeSet::new(),
@@ -129,8 +143,12 @@ async fn control(settings: Settings, published: Arc<Published>) -> anyhow::Resul
         said_synced: false,
         published,
     };
-    let result = control.run(waiting, election.leads()).await;
+    let result = tokio::select! {
+        result = control.run(waiting, election.leads()) => result,
+        _ = stopped.wait_for(|stopped| *stopped) => Ok(()),
+    };
     drop(outbox);
+    election.end().await;
     result
 }
 
@@ -212,6 +230,9 @@ impl Control {
                     if changed.is_err() {
                         bail!("the election has ended");
                     }
+                }
+                () = until(self.state.imports.next_deferred()) => {
+                    self.state.imports.retry(Instant::now());
                 }
                 _ = ticks.tick() => self.tick(),
             }
@@ -310,6 +331,11 @@ impl Control {
             self.state.imports.end(&name, false, Instant::now());
             return;
         }
+        let now = Instant::now();
+        if let Err(wait) = self.budgets.take(&writes, self.state.cluster(), now) {
+            self.state.imports.defer(name, now + wait);
+            return;
+        }
         let adopts = self.settings.adopt;
         let requests: Vec<_> =
             writes.iter().map(|write| own_request(write, &self.state.own, adopts)).collect();
@@ -357,6 +383,9 @@ impl Control {
             Done::Import(name, writes, result) => {
                 self.count("cluster", &result);
                 if let Err(error) = &result {
+                    if error.is_unknown_field("endpointSliceObjects") {
+                        self.state.leave_out_slice_objects();
+                    }
                     tracing::warn!("cannot import {name}: {error}; trying again");
                 } else {
                     for write in &writes {
@@ -420,6 +449,11 @@ impl Control {
         }
     }
 
+    fn statuses(&self, now: Instant) -> Vec<(PeerName, ClusterPeerStatus)> {
+        let state = &self.state;
+        peer_statuses(&state.peers, state.cluster(), |cluster| state.refused(cluster), now)
+    }
+
     fn count(&self, target: &str, result: &Result<(), ApplyError>) {
         let result = if result.is_ok() { "ok" } else { "error" };
         self.published.metrics.writes.with_label_values(&[target, result]).inc();
@@ -440,7 +474,7 @@ impl Control {
             return;
         }
         self.renew_tokens(now);
-        for (name, status) in peer_statuses(&self.state.peers, self.state.cluster(), now) {
+        for (name, status) in self.statuses(now) {
             self.published.metrics.set_peer(&name, &status);
             let Some(peer) = self.state.peers.all().get(&name) else { continue };
             let Some(request) = peer_status_request(&name, &status, &peer.object.status) else {
@@ -455,6 +489,14 @@ impl Control {
                 Done::PeerStatus(name, result)
             }));
         }
+    }
+}
+
+/// Waits until then, or for ever.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment.into()).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is known of all clusters, and what follows from it for one service. No I/O.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
     sync::Arc,
 };
@@ -12,7 +12,8 @@ use super::{MailboxId, Settings, Update, queue::Queue};
 use crate::{
     clusterset::{
         ClusterId, Importer, Known, KnownExport, Publication, ServiceName, SourceRules,
-        SourceSlice, VipRanges, VipsInUse, Wanted, export_conditions, is_exportable, resolve,
+        SourceSlice, VipRanges, VipsInUse, Wanted, WantedImport, export_conditions, is_exportable,
+        resolve,
     },
     exports::OwnCluster,
     mailbox::{MailboxView, MailboxWrite, Outgoing, plan_publication},
@@ -37,6 +38,10 @@ pub(super) struct State {
     pub(super) publications: Queue,
     /// Why a service could not be published.
     publication_errors: HashMap<ServiceName, String>,
+    /// Whether ServiceImports have `status.endpointSliceObjects` (mcs-api v0.5.1).
+    has_slice_objects: bool,
+    /// The endpoints of each service that are refused, by source cluster.
+    refused: HashMap<ServiceName, BTreeMap<ClusterId, usize>>,
 }
 
 impl State {
@@ -53,6 +58,8 @@ impl State {
             imports: Queue::default(),
             publications: Queue::default(),
             publication_errors: HashMap::new(),
+            has_slice_objects: true,
+            refused: HashMap::new(),
         }
     }
 
@@ -202,10 +209,41 @@ impl State {
             wanted.export_conditions =
                 Some(export_conditions(&export, rules, &publication, &wanted.conflicts));
         }
+        if let (false, WantedImport::Present(_, status)) =
+            (self.has_slice_objects, &mut wanted.import)
+        {
+            status.endpoint_slice_objects = None;
+        }
+        self.note_refused(name, &wanted);
         if !wanted.vips().is_empty() {
             self.set_vips(name, wanted.vips().to_vec());
         }
         plan(name, &actual, &wanted)
+    }
+
+    fn note_refused(&mut self, name: &ServiceName, wanted: &Wanted) {
+        self.refused.remove(name);
+        for ((cluster, reason), count) in &wanted.refused {
+            tracing::debug!("{name}: {count} endpoints of cluster {cluster} are refused: {reason}");
+            let refused = self.refused.entry(name.clone()).or_default();
+            *refused.entry(cluster.clone()).or_default() += count;
+        }
+    }
+
+    /// The number of refused endpoints of a cluster.
+    pub(super) fn refused(&self, cluster: &ClusterId) -> usize {
+        self.refused.values().filter_map(|refused| refused.get(cluster)).sum()
+    }
+
+    /// The definition of ServiceImport has no `status.endpointSliceObjects`.
+    pub(super) fn leave_out_slice_objects(&mut self) {
+        if self.has_slice_objects {
+            self.has_slice_objects = false;
+            tracing::warn!(
+                "ServiceImports of this cluster have no status.endpointSliceObjects: install the CRDs of \
+                 sigs.k8s.io/mcs-api v0.5.1 or newer"
+            );
+        }
     }
 
     fn wanted(

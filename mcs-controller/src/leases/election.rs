@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use kube_lease_manager::LeaseManagerBuilder;
 use mcs_kube::ApiAccess;
-use tokio::{sync::watch, task::JoinHandle, time::sleep};
+use tokio::{sync::watch, task::JoinHandle, time::timeout};
 
 use crate::controller::Settings;
 
@@ -20,37 +20,49 @@ const RETRY: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Election {
     leads: watch::Receiver<bool>,
-    task: Option<JoinHandle<()>>,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
 }
 
 impl Drop for Election {
     fn drop(&mut self) {
-        if let Some(task) = &self.task {
-            task.abort();
-        }
+        self.task.abort();
     }
 }
 
 impl Election {
     /// Takes part under the name of this replica. Without a name, this replica always leads.
     pub fn start(settings: &Settings, access: Arc<ApiAccess>) -> Self {
+        let (stop, mut stopped) = watch::channel(false);
         let Some(identity) = settings.identity.clone() else {
             let (sender, leads) = watch::channel(true);
-            let task = tokio::spawn(async move { sender.closed().await });
-            return Self { leads, task: Some(task) };
+            let task = tokio::spawn(async move {
+                // The channel has to stay open.
+                let _ = stopped.wait_for(|stopped| *stopped).await;
+                drop(sender);
+            });
+            return Self { leads, stop, task };
         };
         let (sender, leads) = watch::channel(false);
         let namespace = settings.namespace.clone();
         let task = tokio::spawn(async move {
-            loop {
-                if let Err(error) = take_part(&access, &identity, &namespace, &sender).await {
+            while !*stopped.borrow() {
+                let part = take_part(&access, &identity, &namespace, &sender, &mut stopped);
+                if let Err(error) = part.await {
                     tracing::warn!("cannot take part in the election of a leader: {error:#}");
                 }
                 sender.send_replace(false);
-                sleep(RETRY).await;
+                let _ = timeout(RETRY, stopped.wait_for(|stopped| *stopped)).await;
             }
         });
-        Self { leads, task: Some(task) }
+        Self { leads, stop, task }
+    }
+
+    /// Gives the Lease away, if this replica has it.
+    pub async fn end(mut self) {
+        self.stop.send_replace(true);
+        // It logs its errors.
+        let _ = (&mut self.task).await;
     }
 
     /// Whether this replica leads.
@@ -64,6 +76,7 @@ async fn take_part(
     identity: &str,
     namespace: &str,
     leads: &watch::Sender<bool>,
+    stopped: &mut watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
     let client = access.connection().await?.client;
     let manager = LeaseManagerBuilder::new(client, LEASE)
@@ -73,13 +86,16 @@ async fn take_part(
         .with_grace(GRACE)
         .build()
         .await?;
-    let (mut changes, task) = manager.watch().await;
+    let (mut is_leader, task) = manager.watch().await;
     loop {
-        leads.send_replace(*changes.borrow_and_update());
-        if changes.changed().await.is_err() {
-            break;
+        leads.send_replace(*is_leader.borrow_and_update());
+        tokio::select! {
+            changed = is_leader.changed() => if changed.is_err() { break },
+            _ = stopped.wait_for(|stopped| *stopped) => break,
         }
     }
+    // Without a receiver, the manager gives the Lease away and ends.
+    drop(is_leader);
     task.await??;
     Ok(())
 }

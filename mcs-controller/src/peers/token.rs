@@ -25,7 +25,7 @@ use tokio::{sync::watch, time::timeout};
 use crate::objects::{FIELD_MANAGER, SecretReference};
 
 /// The time limit of a renewal.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 /// The shortest life that an API server gives a token, in seconds.
 const SHORTEST: i64 = 600;
 

@@ -18,10 +18,19 @@ use crate::{
 pub fn peer_statuses(
     peers: &Peers,
     own: &ClusterId,
+    refused: impl Fn(&ClusterId) -> usize,
     now: Instant,
 ) -> Vec<(PeerName, ClusterPeerStatus)> {
-    let all = peers.all();
-    all.iter().map(|(name, peer)| (name.clone(), status(name, peer, peers, own, now))).collect()
+    let status = |(name, peer): (&PeerName, &Peer)| {
+        let refused = refused(&peer.object.cluster);
+        let status = status(name, peer, peers, own, now);
+        (name.clone(), ClusterPeerStatus { refused_endpoints: Some(count(refused)), ..status })
+    };
+    peers.all().iter().map(status).collect()
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 fn status(
@@ -34,7 +43,6 @@ fn status(
     let believed = peer.view.believed();
     let endpoints: usize =
         believed.values().flat_map(|one| &one.slices).map(|slice| slice.endpoints.len()).sum();
-    let count = |number: usize| Some(u32::try_from(number).unwrap_or(u32::MAX));
     ClusterPeerStatus {
         conditions: vec![
             connected(peer),
@@ -43,8 +51,8 @@ fn status(
             identity(peer, own),
             disjoint(name, peer, peers),
         ],
-        services: count(believed.len()),
-        endpoints: count(endpoints),
+        services: Some(count(believed.len())),
+        endpoints: Some(count(endpoints)),
         refused_endpoints: None,
         token_expires: peers.token(peer).map(|token| token.expires.to_string()),
     }

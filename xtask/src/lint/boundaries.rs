@@ -1,5 +1,5 @@
-//! Checks which parts of the agent use aya, the map ABI, Kubernetes types and unsafe code: the compiler allows these
-//! imports everywhere, the architecture does not.
+//! Checks which parts of the agent use aya, the map ABI, Kubernetes types and unsafe code, and that the controller's rules
+//! are pure: the compiler allows these imports everywhere, the architecture does not.
 //!
 //! The check reads identifiers, not types. It skips comments, and test code at the end of a file.
 
@@ -10,7 +10,9 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-const AGENT: &str = "mcs-agent/src";
+/// The sources with their rules.
+const SOURCES: [(&str, &[Rule]); 2] =
+    [("mcs-agent/src", RULES), ("mcs-controller/src", CONTROLLER_RULES)];
 
 /// Something that only some files may use.
 struct Rule {
@@ -18,7 +20,7 @@ struct Rule {
     what: &'static str,
     /// Whether a word of code, with what follows it, is such a use.
     is_use: fn(word: &str, rest: &str) -> bool,
-    /// The files that the rule is about, as paths below the agent's source. None means all.
+    /// The files that the rule is about, as paths below the source. None means all.
     only: &'static [&'static str],
     /// Where it is allowed, each with the reason.
     rooms: &'static [(&'static str, &'static str)],
@@ -77,34 +79,61 @@ const RULES: &[Rule] = &[
     },
 ];
 
+const CONTROLLER_RULES: &[Rule] = &[
+    Rule {
+        what: "a Kubernetes type, I/O or a clock: the rules of a clusterset and its plans are pure",
+        is_use: |word, rest| {
+            matches!(
+                word,
+                "k8s_openapi" | "kube" | "mcs_kube" | "tokio" | "jiff" | "Instant" | "SystemTime"
+            ) && rest.starts_with("::")
+        },
+        only: &["clusterset", "plan"],
+        rooms: &[],
+    },
+    Rule {
+        what: "unsafe code: the controller needs none",
+        is_use: |word, _| word == "unsafe",
+        only: &[],
+        rooms: &[],
+    },
+];
+
 /// What of mcs-common and mcs-kube is a plain value.
 const VALUES: &[&str] = &["Address", "ObjectKey", "text"];
 
 /// Maps in memory and faults on purpose, with the file that declares their module. The release build has none of them.
 const DOUBLES: &[(&str, &str)] = &[("engine.rs", "mod testing;"), ("reconcile.rs", "mod testing;")];
 
-/// Fails if a file uses what its part of the agent may not, or if an exception is no longer used.
+/// Fails if a file uses what its part may not, or if an exception is no longer used.
 pub(super) fn check(root: &Path) -> Result<()> {
-    let source = root.join(AGENT);
-    let mut files = Vec::new();
-    collect(&source, &mut files)?;
     let mut found = Vec::new();
+    for (source, rules) in SOURCES {
+        check_source(root, source, rules, &mut found)?;
+    }
+    ensure!(found.is_empty(), "boundaries:\n  {}", found.join("\n  "));
+    Ok(())
+}
+
+fn check_source(root: &Path, source: &str, rules: &[Rule], found: &mut Vec<String>) -> Result<()> {
+    let directory = root.join(source);
+    let mut files = Vec::new();
+    collect(&directory, &mut files)?;
     let mut used = Vec::new();
     for file in &files {
-        let path = file.strip_prefix(&source)?.to_string_lossy().into_owned();
+        let path = file.strip_prefix(&directory)?.to_string_lossy().into_owned();
         let text =
             fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-        for violation in violations(&path, &text, &mut used) {
-            found.push(format!("{AGENT}/{path}: {violation}"));
+        for violation in violations(rules, &path, &text, &mut used) {
+            found.push(format!("{source}/{path}: {violation}"));
         }
     }
-    for rule in RULES {
+    for rule in rules {
         let unused = rule.rooms.iter().filter(|(room, _)| !used.contains(&(rule.what, *room)));
         found.extend(unused.map(|(room, _)| {
             format!("{room} does not use it, take it from lint/boundaries.rs: {}", rule.what)
         }));
     }
-    ensure!(found.is_empty(), "boundaries:\n  {}", found.join("\n  "));
     Ok(())
 }
 
@@ -130,13 +159,14 @@ fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
 
 /// The violations of the rules in a file. Notes the exceptions that it uses.
 fn violations(
+    rules: &[Rule],
     path: &str,
     text: &str,
     used: &mut Vec<(&'static str, &'static str)>,
 ) -> Vec<&'static str> {
     let mut violations = Vec::new();
     let code = code(text);
-    for rule in RULES.iter().filter(|rule| rule.is_about(path)) {
+    for rule in rules.iter().filter(|rule| rule.is_about(path)) {
         let applies = words(&code).any(|(word, rest)| (rule.is_use)(word, rest));
         let room = rule.rooms.iter().find(|(room, _)| is_below(path, room));
         match room {
@@ -232,7 +262,7 @@ mod tests {
     use super::*;
 
     fn of(path: &str, text: &str) -> usize {
-        violations(path, text, &mut Vec::new()).len()
+        violations(RULES, path, text, &mut Vec::new()).len()
     }
 
     #[test]
@@ -261,6 +291,14 @@ mod tests {
     }
 
     #[test]
+    fn the_rules_of_a_clusterset_are_pure() {
+        let of = |path, text| violations(CONTROLLER_RULES, path, text, &mut Vec::new()).len();
+        assert_eq!(of("clusterset/merge.rs", "use mcs_kube::ObjectKey;"), 1);
+        assert_eq!(of("plan.rs", "let now = Instant::now();"), 1);
+        assert_eq!(of("objects/slice.rs", "use mcs_kube::ObjectKey;"), 0);
+    }
+
+    #[test]
     fn comments_strings_and_tests_are_no_use() {
         let texts = [
             "// aya::Map is not used here",
@@ -275,9 +313,9 @@ mod tests {
     #[test]
     fn an_exception_that_nobody_uses_is_noticed() {
         let mut used = Vec::new();
-        assert!(violations("bpf/pin.rs", "unsafe {}", &mut used).is_empty());
+        assert!(violations(RULES, "bpf/pin.rs", "unsafe {}", &mut used).is_empty());
         assert_eq!(used.len(), 1);
-        assert!(violations("bpf/pin.rs", "fn f() {}", &mut used).is_empty());
+        assert!(violations(RULES, "bpf/pin.rs", "fn f() {}", &mut used).is_empty());
         assert_eq!(used.len(), 1);
     }
 

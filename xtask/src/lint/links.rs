@@ -77,8 +77,16 @@ fn broken(document: &Path, target: &str) -> Option<String> {
 
 /// Source files between backticks, as paths from the root.
 fn source_files(line: &str) -> impl Iterator<Item = &str> {
-    const ROOTS: [&str; 7] =
-        ["deploy/", "mcs-agent/", "mcs-common/", "mcs-ebpf/", "mcs-kube/", "tests/", "xtask/"];
+    const ROOTS: [&str; 8] = [
+        "deploy/",
+        "mcs-agent/",
+        "mcs-common/",
+        "mcs-controller/",
+        "mcs-ebpf/",
+        "mcs-kube/",
+        "tests/",
+        "xtask/",
+    ];
     const EXTENSIONS: [&str; 6] = ["md", "rs", "sh", "tpl", "txt", "yaml"];
     line.split('`').skip(1).step_by(2).filter(|code| {
         let extension = code.rsplit_once('.').map_or("", |(_, extension)| extension);
