@@ -55,19 +55,8 @@ impl BackendRecord {
     #[must_use]
     pub fn still_serves(&self, frontend: u32, remembered: BackendRef) -> bool {
         (self.state == BackendState::ACTIVE || self.state == BackendState::KEPT)
-            && self.is(frontend, remembered)
-    }
-
-    /// Whether `remembered` still names this backend, as an active backend of `frontend`.
-    #[inline(always)]
-    #[must_use]
-    pub fn takes_new_clients(&self, frontend: u32, remembered: BackendRef) -> bool {
-        self.state == BackendState::ACTIVE && self.is(frontend, remembered)
-    }
-
-    #[inline(always)]
-    fn is(&self, frontend: u32, remembered: BackendRef) -> bool {
-        self.frontend == frontend && self.generation == remembered.generation
+            && self.frontend == frontend
+            && self.generation == remembered.generation
     }
 }
 

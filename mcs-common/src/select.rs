@@ -2,7 +2,8 @@
 //! do the tests of the writer, on a model of the maps.
 
 use crate::{
-    Address, BackendRecord, BackendRef, Connection, Extent, FrontendKey, FrontendState, Hint, Peer,
+    Address, BackendRecord, BackendRef, BackendState, Connection, Extent, FrontendKey,
+    FrontendState, Hint, Peer,
     VipMode,
 };
 
@@ -134,8 +135,6 @@ pub fn recall_for_new<T: Arrays>(
     frontend: u32,
     remembered: BackendRef,
 ) -> Option<Choice> {
-    let backend = tables.backend(remembered.id)?;
-    backend
-        .takes_new_clients(frontend, remembered)
-        .then_some(Choice { chosen: remembered, backend })
+    recall(tables, frontend, remembered)
+        .filter(|choice| choice.backend.state == BackendState::ACTIVE)
 }

@@ -190,11 +190,8 @@ fn translate<F: IpVersion, L: LinkLayer>(frame: &Frame<L>, header: &IpHeader) ->
     let Some(scratch) = scratch() else { return drop_counted(Counter::PacketDroppedFailed) };
     fragments::remember::<F>(header, scratch);
     let flow = &scratch.flow;
-    if flow.flags & FlowFlags::PASSED != 0 {
-        count(Counter::PacketPassed);
-        return NEXT;
-    }
-    if rewrite::<F, L>(frame, header, &scratch.tuple, &flow.to).is_err() {
+    let passes = flow.flags & FlowFlags::PASSED != 0;
+    if !passes && rewrite::<F, L>(frame, header, &scratch.tuple, &flow.to).is_err() {
         return drop_counted(Counter::PacketDroppedFailed);
     }
     count_translated(flow.flags);
