@@ -3,8 +3,7 @@
 
 use crate::{
     Address, BackendRecord, BackendRef, BackendState, Connection, Extent, FrontendKey,
-    FrontendState, Hint, Peer,
-    VipMode,
+    FrontendState, Hint, Peer, VipMode,
 };
 
 /// Read access to the arrays among the config maps. A value is returned as a copy of volatile reads,

@@ -1,7 +1,7 @@
 //! Translates most packets, at the least cost: TCP and UDP without IP options, fragments and VLAN tags in the data, of a
 //! flow that they leave as it is. All other packets go the general way.
 
-use mcs_common::{Address, Counter, FlowFlags, Seen, Tuple, select::Tables as _};
+use mcs_common::{Address, Counter, FlowFlags, Hint, Seen, Tuple, select::Tables as _};
 
 use super::{
     flows::{self, FlowPointer},
@@ -17,7 +17,7 @@ use crate::{counters::count, maps::ConfigMaps};
 #[inline(always)]
 pub(crate) fn from_pod<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> Option<i32> {
     let (start, ends) = read::<F, L>(frame)?;
-    if ConfigMaps.vip(&ends.1).is_none() {
+    if !ConfigMaps.hint(&ends.1).may_be_vip() {
         return Some(NEXT);
     }
     let (tuple, flags) = parse::<F, L>(frame, &start, ends)?;
@@ -34,6 +34,11 @@ pub(crate) fn from_pod<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> Option<i
 #[inline(always)]
 pub(crate) fn to_pod<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> Option<i32> {
     let (start, ends) = read::<F, L>(frame)?;
+    // A reply comes from a backend, or from the VIP of a connection that passes. An ICMP error comes from any router.
+    if ConfigMaps.hint(&ends.0) == Hint::NONE {
+        let is_flow = matches!(F::protocol(&start.ip), protocol::TCP | protocol::UDP);
+        return is_flow.then_some(NEXT);
+    }
     let (tuple, flags) = parse::<F, L>(frame, &start, ends)?;
     let Some(entry) = flows::find(&tuple) else { return Some(NEXT) };
     if entry.flags() != FlowFlags::REPLY || !entry.stays(flags) {

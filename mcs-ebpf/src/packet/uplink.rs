@@ -29,6 +29,9 @@ pub(crate) fn uplink<L: LinkLayer>(ctx: TcContext) -> i32 {
 #[inline(always)]
 fn check_destination<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
     let Ok(destination) = F::destination(frame) else { return NEXT };
+    if !ConfigMaps.hint(&destination).may_be_vip() {
+        return NEXT;
+    }
     match ConfigMaps.vip(&destination) {
         Some(VipMode::SERVED) => drop_counted(Counter::LeakPrevented),
         Some(VipMode::GONE) => refuse_gone::<F, L>(frame),

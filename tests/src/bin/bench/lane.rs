@@ -36,6 +36,8 @@ const SERVERS: Subnet = Subnet(9);
 const FIRST_CONTROL: u8 = 20;
 /// The hosts of [`SERVERS`] that are backends.
 pub(crate) const BACKENDS: [u8; 10] = [11, 12, 13, 14, 15, 16, 17, 18, 19, 20];
+/// The host of [`SERVERS`] that is no backend.
+const BYSTANDER: u8 = 21;
 /// The node's name, in every lane.
 pub(crate) const NODE: &str = "node";
 
@@ -47,6 +49,11 @@ pub(crate) fn backends() -> Vec<Ipv4Addr> {
 /// Their addresses of IPv6.
 pub(crate) fn backends_v6() -> Vec<Ipv6Addr> {
     BACKENDS.iter().map(|host| SERVERS.v6(*host)).collect()
+}
+
+/// The addresses of the server that is no backend, in every lane.
+pub(crate) fn bystander() -> (Ipv4Addr, Ipv6Addr) {
+    (SERVERS.v4(BYSTANDER), SERVERS.v6(BYSTANDER))
 }
 
 /// A port of each, of IPv4.
@@ -97,7 +104,8 @@ impl Lane {
         let role = |what: &str| format!("{contender}-{what}");
         let node = Node::named(run, &role("node"))?;
         let client = node.link_by(run, &role("client"), "client", CLIENT, &[2])?;
-        let servers = node.link_by(run, &role("servers"), "servers", SERVERS, &BACKENDS)?;
+        let hosts: Vec<u8> = BACKENDS.into_iter().chain([BYSTANDER]).collect();
+        let servers = node.link_by(run, &role("servers"), "servers", SERVERS, &hosts)?;
         // The servers refuse other ports at once, without a rate limit.
         node.netns.sysctl("ipv4/icmp_ratelimit", "0")?;
         node.netns

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use clap::{Parser, builder::PossibleValuesParser};
-use mcs_tests::run;
+use mcs_tests::{run, subjects::SUBJECTS};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
@@ -120,9 +120,10 @@ fn bench(args: &Args) -> anyhow::Result<()> {
     }
     let targets = report::targets::evaluate(&figures);
     println!("\n{}\n", report::targets::table(&targets));
-    for case in cases.iter().map(|case| case.name).chain([GROWTH]) {
+    let titles = cases.iter().map(|case| (case.name, title(case.name)));
+    for (case, title) in titles.chain([(GROWTH, GROWTH_TITLE.to_owned())]) {
         let file = args.output.join(format!("{case}.svg"));
-        if report::plot::write(&figures, case, &file)? {
+        if report::plot::write(&figures, case, &title, &file)? {
             println!("{}", file.display());
         }
     }
@@ -133,6 +134,13 @@ fn bench(args: &Args) -> anyhow::Result<()> {
     println!("{}", file.display());
     ensure!(failures.is_empty(), "not all was measured:\n  {}", failures.join("\n  "));
     Ok(())
+}
+
+/// The title of a case's plot.
+fn title(case: &str) -> String {
+    let subject = SUBJECTS.iter().find(|subject| subject.name == case);
+    let about = subject.map_or_else(String::new, |subject| format!(": {}", subject.about));
+    format!("{case}{about}")
 }
 
 /// Daemons are stopped most of the time: a signal that ends this process alone would leave them stopped.
@@ -153,6 +161,7 @@ fn end_on_signals() -> io::Result<()> {
 
 /// The name of the case that is measured while services are added.
 const GROWTH: &str = "services";
+const GROWTH_TITLE: &str = "services: from all objects at once until the last one is in effect";
 const GROWTH_NOTE: &str = "All objects are there when daemons are let go on, all at a time.";
 
 /// Returns with the figures which cases failed, and why.

@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketType, bind, listen, socket, sockopt};
 
 use crate::{
     cpu,
-    lane::{backends, backends_v6},
+    lane::{backends, backends_v6, bystander},
     objects::{ACCEPT, APART, ECHO, HTTP, SINK, UDP_APART, UDP_ECHO, UDP_SINK, WHO},
     traffic,
 };
@@ -71,8 +71,9 @@ fn accept(netns: &Namespace, cpu: usize, port: u16, serve: Serve) -> anyhow::Res
 }
 
 fn echo_datagrams(netns: &Namespace, cpu: usize, port: u16) -> anyhow::Result<()> {
-    let v4 = backends().into_iter().map(IpAddr::from);
-    for ip in v4.chain(backends_v6().into_iter().map(IpAddr::from)) {
+    let (v4, v6) = bystander();
+    let v4 = backends().into_iter().chain([v4]).map(IpAddr::from);
+    for ip in v4.chain(backends_v6().into_iter().chain([v6]).map(IpAddr::from)) {
         let address = SocketAddr::from((ip, port));
         let socket = netns
             .run(|| UdpSocket::bind(address))?

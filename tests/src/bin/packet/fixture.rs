@@ -16,7 +16,7 @@ use mcs_agent::loader::Features;
 use mcs_common::{
     Address, Affinity, BackendRecord, BackendRef, BackendState, ClientKey, Counter, Extent,
     FRONTEND_AFFINITY_CLIENT_IP, Flow, FlowEvictions, FlowsUsed, Fragment, FragmentKey,
-    FrontendKey, FrontendState, SlotPair, Tuple, maps,
+    FrontendKey, FrontendState, HINTS_PER_WORD, Hint, HintBucket, SlotPair, Tuple, VipMode, maps,
 };
 use mcs_tests::{bpf, suite::skip};
 use rustix::{
@@ -35,6 +35,9 @@ use crate::{
 
 /// Entries of each config map.
 const CONFIG_ENTRIES: u32 = 256;
+/// The size of `hints`: few addresses share a bucket.
+const HINT_WORDS: u32 = 64;
+const HINT_BUCKETS: u32 = HINT_WORDS * HINTS_PER_WORD;
 /// Entries of the LRU maps: more than any case creates, so that the kernel evicts none.
 const LRU_ENTRIES: [(&str, u32); 3] =
     [(maps::FLOWS, 8192), (maps::FRAGMENTS, 512), (maps::CLIENT_AFFINITY, 1024)];
@@ -97,6 +100,7 @@ struct ConfigMaps {
     states: Array<MapData, FrontendState>,
     slots: Array<MapData, SlotPair>,
     backends: Array<MapData, BackendRecord>,
+    hints: Array<MapData, u64>,
     next_frontend: u32,
     next_slot: u32,
     next_backend: u32,
@@ -159,6 +163,7 @@ impl Fixture {
             states: map(&mut ebpf, maps::STATES)?,
             slots: map(&mut ebpf, maps::SLOTS)?,
             backends: map(&mut ebpf, maps::BACKENDS)?,
+            hints: map(&mut ebpf, maps::HINTS)?,
             next_frontend: 1,
             next_slot: 0,
             next_backend: 1,
@@ -205,6 +210,7 @@ impl Fixture {
         (self.family, self.medium) = (family, medium);
         clear(&mut self.config.vips)?;
         clear(&mut self.config.frontends)?;
+        (0..HINT_WORDS).try_for_each(|word| self.config.hints.set(word, 0, ANY))?;
         (self.config.next_frontend, self.config.next_slot, self.config.next_backend) = (1, 0, 1);
         clear(&mut self.written.flows)?;
         clear(&mut self.written.fragments)?;
@@ -231,7 +237,7 @@ impl Fixture {
             .map(|address| self.config.backend(*address, frontend))
             .collect::<anyhow::Result<Vec<_>>>()?;
         let service = Service { vip, protocol, frontend, backends: picks };
-        self.config.vips.insert(Address::from(vip.ip()), 0, ANY)?;
+        self.vip(vip)?;
         self.config.publish(&service, 0)?;
         self.config.frontends.insert(service.key(), frontend, ANY)?;
         Ok(service)
@@ -239,11 +245,12 @@ impl Fixture {
 
     /// Makes an address a VIP, without ports.
     pub(crate) fn vip(&mut self, vip: SocketAddr) -> anyhow::Result<()> {
-        Ok(self.config.vips.insert(Address::from(vip.ip()), 0, ANY)?)
+        self.set_mode(vip, VipMode::SERVED)
     }
 
     /// Changes the mode of a VIP.
     pub(crate) fn set_mode(&mut self, vip: SocketAddr, mode: u32) -> anyhow::Result<()> {
+        self.config.hint(vip, Hint::VIP)?;
         Ok(self.config.vips.insert(Address::from(vip.ip()), mode, ANY)?)
     }
 
@@ -296,6 +303,7 @@ impl Fixture {
         let id = gone.chosen.id;
         let generation = gone.chosen.generation + 1;
         let backend = backend(address, service.frontend, generation);
+        self.config.hint(address, Hint::BACKEND)?;
         self.config.backends.set(id, backend, ANY)?;
         let pick = Pick { address, chosen: BackendRef { id, generation } };
         service.backends.push(pick);
@@ -506,8 +514,16 @@ impl ConfigMaps {
         let id = self.next_backend;
         self.next_backend += 1;
         let generation = 100 + id;
+        self.hint(address, Hint::BACKEND)?;
         self.backends.set(id, backend(address, frontend, generation), ANY)?;
         Ok(Pick { address, chosen: BackendRef { id, generation } })
+    }
+
+    /// Hints at what an address is. The programs may rely on it.
+    fn hint(&mut self, address: SocketAddr, hint: Hint) -> anyhow::Result<()> {
+        let bucket = HintBucket::of(&address.ip().into(), HINT_BUCKETS);
+        let word = self.hints.get(&bucket.word(), 0)?;
+        Ok(self.hints.set(bucket.word(), word | bucket.bits(hint), ANY)?)
     }
 
     fn retire(&mut self, pick: Pick) -> anyhow::Result<()> {
@@ -547,7 +563,9 @@ fn loader(features: Features) -> EbpfLoader<'static> {
         .override_global("HAVE_SET_RETVAL", &0_u8, true)
         .override_global("HAVE_COARSE_CLOCK", have_coarse_clock, true)
         .override_global("AYA_LOG_LEVEL", &0_u8, true)
-        .override_global("ONLY_NETNS", &0_u64, true);
+        .override_global("ONLY_NETNS", &0_u64, true)
+        .override_global("HINT_BUCKETS", &HINT_BUCKETS, true)
+        .map_max_entries(maps::HINTS, HINT_WORDS);
     let config = [
         maps::VIPS,
         maps::FRONTENDS,

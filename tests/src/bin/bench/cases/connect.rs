@@ -29,9 +29,10 @@ pub(crate) const CASE: Case = Case {
 type Work = fn(SocketAddrV4) -> anyhow::Result<()>;
 
 pub(crate) const TCP: &str = "TCP connect and close";
+pub(crate) const UDP: &str = "UDP connect";
 const KINDS: [(&str, Port, Work); 3] = [
     (TCP, ACCEPT, traffic::connect_tcp),
-    ("UDP connect", UDP_ECHO, traffic::connect_udp),
+    (UDP, UDP_ECHO, traffic::connect_udp),
     ("HTTP request", HTTP, traffic::ask_http),
 ];
 

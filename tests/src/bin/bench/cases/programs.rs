@@ -16,7 +16,7 @@ use crate::{
     contender::Contender,
     figures::Unit,
     hooks::{Family, HOOKS, Hook, ran},
-    lane::{Lane, backends, backends_v6},
+    lane::{Lane, backends, backends_v6, bystander},
     objects::{APART, Port, Service, UDP_APART},
     plan::Plan,
     session::Session,
@@ -34,38 +34,51 @@ pub(crate) const CASE: Case = Case {
 
 const CONTENDERS: [Contender; 3] = [Contender::Empty, Contender::Sockets, Contender::Packets];
 
-/// Part of a quantity's name, with what it is reached by.
-pub(crate) const MISS: &str = "miss";
-const HIT: &str = "hit";
-
-/// The quantities of this case that are about a miss.
-pub(crate) fn misses() -> impl Iterator<Item = (String, Contender)> {
-    HOOKS.iter().map(|hook| (quantity(hook, MISS), hook.contender))
+/// Where a client goes to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// To a VIP.
+    Hit,
+    /// To a backend, by its own address.
+    Backend,
+    /// To somebody else.
+    Miss,
 }
 
-fn quantity(hook: &Hook, reach: &str) -> String {
+/// The quantities of this case that are about a miss in these programs.
+pub(crate) fn misses(reach: Reach, of: &[&str]) -> impl Iterator<Item = (String, Contender)> {
+    let hooks = HOOKS.iter().filter(move |hook| of.iter().any(|of| hook.name.starts_with(of)));
+    hooks.map(move |hook| (quantity(hook, reach), hook.contender))
+}
+
+fn quantity(hook: &Hook, reach: Reach) -> String {
+    let reach = match reach {
+        Reach::Hit => "hit",
+        Reach::Backend => "miss, a backend",
+        Reach::Miss => "miss",
+    };
     format!("{}, {reach}", hook.name)
 }
 
 fn time(plan: &Plan, _: u32) -> Duration {
-    Duration::from_micros(100) * plan.operations * plan.rounds * 12
+    Duration::from_micros(100) * plan.operations * plan.rounds * 18
 }
 
 fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
     let _stats = enable_stats(Stats::RunTime).context("cannot take the time of programs")?;
-    for reach in [HIT, MISS] {
-        for hook in HOOKS.iter().filter(|hook| hook.hits || reach == MISS) {
+    for reach in [Reach::Hit, Reach::Backend, Reach::Miss] {
+        for hook in HOOKS.iter().filter(|hook| hook.hits || reach != Reach::Hit) {
             let contenders = [Contender::Empty, hook.contender];
             let (target, operations) = (session.world.target(), session.plan.operations);
             let name = quantity(hook, reach);
             session.rounds(&name, Unit::Nanoseconds, &contenders, |lane: &Lane| {
                 let before = ran(lane, hook)?;
                 let family = hook.family.unwrap_or(Family::V4);
-                let is_hit = reach == HIT && lane.contender != Contender::Empty;
-                let to = |port| {
-                    let target = is_hit.then_some(&target);
-                    address(family, target, port)
+                let reach = match reach {
+                    Reach::Hit if lane.contender == Contender::Empty => Reach::Backend,
+                    reach => reach,
                 };
+                let to = |port| address(family, reach, &target, port);
                 let (tcp, udp) = (to(APART)?, to(UDP_APART)?);
                 lane.as_client(lane.cpus.server, || match hook.attach {
                     AttachType::BPF_CGROUP_INET4_CONNECT
@@ -90,20 +103,24 @@ fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where a port of the target is reached, or that of a backend.
-fn address(family: Family, target: Option<&Service>, port: Port) -> anyhow::Result<SocketAddr> {
-    let vip = target.map(|target| match family {
-        Family::V4 => Some(IpAddr::from(target.vip)),
-        Family::V6 => target.vip_v6.map(IpAddr::from),
-    });
-    if let Some(vip) = vip {
-        return Ok((vip.context("the target has no VIP of this family")?, port.frontend).into());
-    }
-    let backend = match family {
-        Family::V4 => backends().first().copied().map(IpAddr::from),
-        Family::V6 => backends_v6().first().copied().map(IpAddr::from),
+/// Where a port is reached.
+fn address(
+    family: Family,
+    reach: Reach,
+    target: &Service,
+    port: Port,
+) -> anyhow::Result<SocketAddr> {
+    let (v4, v6) = match reach {
+        Reach::Hit => (Some(target.vip), target.vip_v6),
+        Reach::Backend => (backends().first().copied(), backends_v6().first().copied()),
+        Reach::Miss => (Some(bystander().0), Some(bystander().1)),
     };
-    Ok((backend.context("there is no backend")?, port.target).into())
+    let ip = match family {
+        Family::V4 => v4.map(IpAddr::from),
+        Family::V6 => v6.map(IpAddr::from),
+    };
+    let number = if reach == Reach::Hit { port.frontend } else { port.target };
+    Ok((ip.context("no address of this family")?, number).into())
 }
 
 /// Connects and asks for the peer, so many times.

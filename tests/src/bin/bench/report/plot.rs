@@ -17,6 +17,7 @@ use crate::{contender::Contender, figures::Figures, statistics::Summary};
 
 const COLUMNS: usize = 3;
 const PANEL: (u32, u32) = (400, 280);
+const TITLE: u32 = 36;
 const LEGEND: u32 = 40;
 const FONT: &str = "sans-serif";
 /// Values that are farther apart than this are shown on a logarithmic axis.
@@ -33,7 +34,12 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
 /// Writes a file with the quantities of a case, each against the number of services. Returns false,
 /// and writes none, if nothing was measured with two numbers of them.
-pub(crate) fn write(figures: &Figures, case: &str, file: &Path) -> anyhow::Result<bool> {
+pub(crate) fn write(
+    figures: &Figures,
+    case: &str,
+    title: &str,
+    file: &Path,
+) -> anyhow::Result<bool> {
     let panels = panels(figures, case);
     if panels.is_empty() {
         // One of an earlier run would be taken for this one's.
@@ -43,10 +49,10 @@ pub(crate) fn write(figures: &Figures, case: &str, file: &Path) -> anyhow::Resul
         };
     }
     let rows = panels.len().div_ceil(COLUMNS);
-    let height = LEGEND + PANEL.1 * u32::try_from(rows)?;
+    let height = TITLE + LEGEND + PANEL.1 * u32::try_from(rows)?;
     let size = (PANEL.0 * u32::try_from(COLUMNS)?, height);
     let root = SVGBackend::new(file, size).into_drawing_area();
-    draw(&root, &panels, rows).map_err(|error| anyhow!("{}: {error}", file.display()))?;
+    draw(&root, title, &panels, rows).map_err(|error| anyhow!("{}: {error}", file.display()))?;
     Ok(true)
 }
 
@@ -96,9 +102,16 @@ const fn color(contender: Contender) -> RGBColor {
     }
 }
 
-fn draw(root: &Area<'_>, panels: &[Panel], rows: usize) -> Result<(), Box<dyn std::error::Error>> {
+fn draw(
+    root: &Area<'_>,
+    title: &str,
+    panels: &[Panel],
+    rows: usize,
+) -> Result<(), Box<dyn std::error::Error>> {
     root.fill(&WHITE)?;
-    let (legend, below) = root.split_vertically(LEGEND);
+    let (head, below) = root.split_vertically(TITLE);
+    head.draw(&Text::new(title, (20, 12), TextStyle::from((FONT, 20).into_font())))?;
+    let (legend, below) = below.split_vertically(LEGEND);
     let mut at = 20;
     for contender in Contender::ALL {
         if panels.iter().any(|panel| panel.lines.iter().any(|(one, _)| *one == contender)) {
@@ -199,14 +212,15 @@ mod tests {
 
     #[test]
     fn a_line_takes_two_points() {
+        const TITLE: &str = "New connections";
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("connect.svg");
-        assert!(!write(&figures(&[10]), "connect", &file).unwrap());
-        assert!(!write(&figures(&[10, 1000]), "exchange", &file).unwrap());
+        assert!(!write(&figures(&[10]), "connect", TITLE, &file).unwrap());
+        assert!(!write(&figures(&[10, 1000]), "exchange", TITLE, &file).unwrap());
         assert!(!file.exists());
-        assert!(write(&figures(&[10, 1000]), "connect", &file).unwrap());
+        assert!(write(&figures(&[10, 1000]), "connect", TITLE, &file).unwrap());
         let text = std::fs::read_to_string(&file).unwrap();
-        for word in ["TCP connect and close (us)", "direct", "iptables", "services"] {
+        for word in [TITLE, "TCP connect and close (us)", "direct", "iptables", "services"] {
             assert!(text.contains(word), "no {word}");
         }
         assert!(!text.contains("nftables"));
