@@ -50,49 +50,60 @@ pub enum Content {
     Link(PathBuf),
 }
 
+/// Writes an archive with one image for several architectures, under one index.
+pub fn write_index(archive: &Path, name: &str, images: &[(&str, Image<'_>)]) -> anyhow::Result<()> {
+    let mut blobs = Blobs::default();
+    let mut manifests = Vec::new();
+    for (architecture, image) in images {
+        let (mut manifest, ..) = image.add_to(&mut blobs, architecture)?;
+        manifest["platform"] = json!({ "architecture": architecture, "os": "linux" });
+        manifests.push(manifest);
+    }
+    let index = json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": manifests });
+    let mut index = blobs.add(INDEX, index.to_string().into_bytes()).descriptor();
+    index["annotations"] = json!({
+        "io.containerd.image.name": name,
+        "org.opencontainers.image.ref.name": name.rsplit(':').next(),
+    });
+    blobs.write(archive, &[index], None)
+}
+
 /// Writes an archive with these images.
 pub fn write(archive: &Path, images: &[Image<'_>]) -> anyhow::Result<()> {
     let mut blobs = Blobs::default();
     let mut manifests = Vec::new();
     let mut docker = Vec::new();
     for image in images {
-        let layer = image.layer().with_context(|| format!("the layer of {}", image.name))?;
-        let layer = blobs.add(LAYER, layer)?;
-        let config = blobs.add(CONFIG, image.config(&layer).to_string().into_bytes())?;
+        let (mut manifest, config, layer) = image.add_to(&mut blobs, architecture())?;
+        docker.push(json!({
+            "Config": config.path(),
+            "Layers": [layer.path()],
+            "RepoTags": [image.name],
+        }));
+        manifest["annotations"] = json!({ "io.containerd.image.name": image.name });
+        manifests.push(manifest);
+    }
+    // Docker before version 25 reads this one alone.
+    blobs.write(archive, &manifests, Some(Value::Array(docker)))
+}
+
+impl Image<'_> {
+    /// Adds its blobs. Returns the descriptor of its manifest, its config and its layer.
+    fn add_to(&self, blobs: &mut Blobs, architecture: &str) -> anyhow::Result<(Value, Blob, Blob)> {
+        let layer = self.layer().with_context(|| format!("the layer of {}", self.name))?;
+        let layer = blobs.add(LAYER, layer);
+        let config = self.config(&layer, architecture).to_string().into_bytes();
+        let config = blobs.add(CONFIG, config);
         let manifest = json!({
             "schemaVersion": 2,
             "mediaType": MANIFEST,
             "config": config.descriptor(),
             "layers": [layer.descriptor()],
         });
-        docker.push(json!({
-            "Config": config.path(),
-            "Layers": [layer.path()],
-            "RepoTags": [image.name],
-        }));
-        let mut manifest = blobs.add(MANIFEST, manifest.to_string().into_bytes())?.descriptor();
-        manifest["annotations"] = json!({ "io.containerd.image.name": image.name });
-        manifests.push(manifest);
+        let manifest = blobs.add(MANIFEST, manifest.to_string().into_bytes());
+        Ok((manifest.descriptor(), config, layer))
     }
-    let index = json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": manifests });
-    let file =
-        File::create(archive).with_context(|| format!("cannot write {}", archive.display()))?;
-    let mut tar = Builder::new(BufWriter::new(file));
-    append(
-        &mut tar,
-        "oci-layout",
-        json!({ "imageLayoutVersion": "1.0.0" }).to_string().as_bytes(),
-    )?;
-    append(&mut tar, "index.json", index.to_string().as_bytes())?;
-    // Docker before version 25 reads this one alone.
-    append(&mut tar, "manifest.json", Value::Array(docker).to_string().as_bytes())?;
-    for (digest, bytes) in &blobs.0 {
-        append(&mut tar, &path(digest), bytes)?;
-    }
-    Ok(tar.into_inner()?.flush()?)
-}
 
-impl Image<'_> {
     fn layer(&self) -> io::Result<Vec<u8>> {
         let mut tar = Builder::new(Vec::new());
         for (path, content) in &self.files {
@@ -120,9 +131,9 @@ impl Image<'_> {
         tar.into_inner()
     }
 
-    fn config(&self, layer: &Blob) -> Value {
+    fn config(&self, layer: &Blob, architecture: &str) -> Value {
         json!({
-            "architecture": architecture(),
+            "architecture": architecture,
             "os": "linux",
             "config": {
                 "Entrypoint": self.entrypoint,
@@ -146,14 +157,29 @@ struct Blob {
 }
 
 impl Blobs {
-    fn add(&mut self, kind: &'static str, bytes: Vec<u8>) -> anyhow::Result<Blob> {
-        let mut digest = "sha256:".to_owned();
-        for byte in Sha256::digest(&bytes) {
-            write!(digest, "{byte:02x}")?;
-        }
+    fn add(&mut self, kind: &'static str, bytes: Vec<u8>) -> Blob {
+        let digest = format!("sha256:{}", sha256(&bytes));
         let blob = Blob { kind, digest: digest.clone(), size: bytes.len() };
         self.0.insert(digest, bytes);
-        Ok(blob)
+        blob
+    }
+
+    /// Writes the archive, with the descriptors of its index and, for docker, a list of images.
+    fn write(&self, archive: &Path, index: &[Value], docker: Option<Value>) -> anyhow::Result<()> {
+        let file =
+            File::create(archive).with_context(|| format!("cannot write {}", archive.display()))?;
+        let mut tar = Builder::new(BufWriter::new(file));
+        let layout = json!({ "imageLayoutVersion": "1.0.0" });
+        let index = json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": index });
+        append(&mut tar, "oci-layout", layout.to_string().as_bytes())?;
+        append(&mut tar, "index.json", index.to_string().as_bytes())?;
+        if let Some(docker) = docker {
+            append(&mut tar, "manifest.json", docker.to_string().as_bytes())?;
+        }
+        for (digest, bytes) in &self.0 {
+            append(&mut tar, &path(digest), bytes)?;
+        }
+        Ok(tar.into_inner()?.flush()?)
     }
 }
 
@@ -188,8 +214,18 @@ fn header(kind: EntryType, mode: u32, size: u64) -> Header {
     header
 }
 
-/// This machine's, as images name it.
-fn architecture() -> &'static str {
+/// A digest in hexadecimal.
+pub fn sha256(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for byte in Sha256::digest(bytes) {
+        // A String takes everything.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// This machine's architecture, as images name it.
+pub fn architecture() -> &'static str {
     match env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

@@ -43,6 +43,11 @@ pub(crate) struct Args {
     check: bool,
 }
 
+/// The names of the charts.
+pub(crate) fn charts() -> impl Iterator<Item = &'static str> {
+    CHARTS.iter().map(|chart| chart.name)
+}
+
 /// A file below deploy/kustomize.
 struct Manifest {
     chart: Chart,
@@ -194,7 +199,7 @@ impl Manifest {
 }
 
 /// helm, without what a user has set for work of their own.
-fn helm(workspace: &Workspace) -> Result<Command> {
+pub(crate) fn helm(workspace: &Workspace) -> Result<Command> {
     let mut helm = Command::new(setup::go_program(workspace, "helm")?);
     helm.current_dir(&workspace.root).env_clear().env("HOME", Path::new("/nonexistent"));
     Ok(helm)

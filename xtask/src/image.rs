@@ -82,12 +82,44 @@ pub(crate) fn agent(workspace: &Workspace) -> Result<PathBuf> {
     Ok(archive)
 }
 
+/// Builds both programs without symbols, and returns their directory.
+pub(crate) fn programs(workspace: &Workspace) -> Result<PathBuf> {
+    let object = build::object(workspace)?;
+    strip(workspace, &build::release(workspace, &object)?)?;
+    strip(workspace, &build::controller(workspace, RELEASE)?)?;
+    Ok(directory(workspace))
+}
+
+/// Writes an archive with the image for each of these directories of programs, by architecture, under one index.
+pub(crate) fn write_index(
+    workspace: &Workspace,
+    name: &str,
+    programs: &[(String, PathBuf)],
+    archive: &Path,
+) -> Result<()> {
+    let images: Vec<_> = programs
+        .iter()
+        .map(|(architecture, programs)| (architecture.as_str(), image(workspace, name, programs)))
+        .collect();
+    oci::write_index(archive, name, &images)
+}
+
 /// Builds both programs and writes the archive.
 fn write(workspace: &Workspace, name: &str, archive: &Path) -> Result<()> {
-    let object = build::object(workspace)?;
-    let agent = strip(workspace, &build::release(workspace, &object)?)?;
-    let controller = strip(workspace, &build::controller(workspace, RELEASE)?)?;
+    let programs = programs(workspace)?;
     let name = format!("{name}:{}", env!("CARGO_PKG_VERSION"));
+    make_parent(archive)?;
+    oci::write(archive, &[image(workspace, &name, &programs)])?;
+    let size = archive.metadata()?.len();
+    ensure!(size <= LARGEST, "{} has {size} bytes, more than {LARGEST}", archive.display());
+    Ok(())
+}
+
+/// The programs of the image, and of a release.
+pub(crate) const PROGRAMS: [&str; 2] = ["mcs-agent", "mcs-controller"];
+
+/// The image of the programs in a directory.
+fn image<'a>(workspace: &Workspace, name: &'a str, programs: &Path) -> Image<'a> {
     let labels = BTreeMap::from([
         ("org.opencontainers.image.title", "mcs-agent"),
         (
@@ -97,22 +129,19 @@ fn write(workspace: &Workspace, name: &str, archive: &Path) -> Result<()> {
         ("org.opencontainers.image.version", env!("CARGO_PKG_VERSION")),
         ("org.opencontainers.image.licenses", "Apache-2.0 AND (MIT OR GPL-2.0-only)"),
     ]);
-    let files = vec![
+    let mut files = vec![
         ("usr".into(), Content::Directory),
         ("usr/bin".into(), Content::Directory),
-        ("usr/bin/mcs-agent".into(), Content::Program(agent)),
-        ("usr/bin/mcs-controller".into(), Content::Program(controller)),
         ("usr/share".into(), Content::Directory),
         ("usr/share/doc".into(), Content::Directory),
         ("usr/share/doc/mcs-agent".into(), Content::Directory),
         ("usr/share/doc/mcs-agent/LICENSE".into(), Content::Text(workspace.root.join("LICENSE"))),
     ];
-    let image = Image { name: &name, entrypoint: &["mcs-agent"], labels, files };
-    make_parent(archive)?;
-    oci::write(archive, &[image])?;
-    let size = archive.metadata()?.len();
-    ensure!(size <= LARGEST, "{} has {size} bytes, more than {LARGEST}", archive.display());
-    Ok(())
+    files.extend(
+        PROGRAMS
+            .map(|name| (Path::new("usr/bin").join(name), Content::Program(programs.join(name)))),
+    );
+    Image { name, entrypoint: &["mcs-agent"], labels, files }
 }
 
 fn make_parent(file: &Path) -> Result<()> {

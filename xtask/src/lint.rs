@@ -1,8 +1,11 @@
 //! `cargo xtask lint`: static checks of the source.
 
-use std::process::{Command, ExitCode};
+use std::{
+    fs,
+    process::{Command, ExitCode},
+};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
 
 use crate::{
@@ -92,7 +95,25 @@ fn deployment(workspace: &Workspace) -> Result<()> {
     // It checks the scripts in workflows too, by the shellcheck on PATH.
     let mut actionlint = Command::new(setup::go_program(workspace, "actionlint")?);
     process::run(actionlint.current_dir(&workspace.root))?;
+    pinned_actions(workspace)?;
     deploy::check(workspace)
+}
+
+/// Fails if a workflow uses an action by a tag: its owner can move a tag, and not a commit.
+fn pinned_actions(workspace: &Workspace) -> Result<()> {
+    let directory = workspace.root.join(".github/workflows");
+    for entry in fs::read_dir(&directory).context("cannot read .github/workflows")? {
+        let path = entry?.path();
+        for line in fs::read_to_string(&path)?.lines() {
+            let Some((_, action)) = line.split_once("uses: ") else { continue };
+            let commit = action.split(' ').next().and_then(|action| action.split('@').nth(1));
+            let is_pinned = commit.is_some_and(|commit| {
+                commit.len() == 40 && commit.chars().all(|digit| digit.is_ascii_hexdigit())
+            });
+            ensure!(is_pinned, "{}: name the commit of {action}", path.display());
+        }
+    }
+    Ok(())
 }
 
 fn docs(workspace: &Workspace) -> Result<()> {

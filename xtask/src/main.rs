@@ -20,6 +20,7 @@ mod interrupt;
 mod kernels;
 mod lint;
 mod process;
+mod release;
 mod screen;
 mod setup;
 mod test;
@@ -40,6 +41,7 @@ enum Verb {
     Kernels(kernels::Args),
     Image(image::Args),
     Deploy(deploy::Args),
+    Release(release::Args),
     Clusters(clusters::Args),
     Fuzz(fuzz::Args),
     Lint(lint::Args),
@@ -81,6 +83,7 @@ fn main() -> ExitCode {
         Verb::Demo(args) => demo::run(&workspace, &args),
         Verb::Kernels(args) => kernels::run(&workspace, &args),
         Verb::Deploy(args) => deploy::run(&workspace, &args),
+        Verb::Release(args) => release::run(&workspace, &args),
         Verb::Fuzz(args) => fuzz::run(&workspace, &args),
         Verb::Image(args) => image::run(&workspace, &args),
         Verb::Clusters(args) => clusters::run(&workspace, &args),

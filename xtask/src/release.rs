@@ -1,0 +1,212 @@
+//! `cargo xtask release`: every file of a release, without any registry.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use mcs_tests::oci;
+
+use crate::{
+    deploy, image, process,
+    setup::{self, Purpose},
+    workspace::Workspace,
+};
+
+mod files;
+mod notes;
+mod sbom;
+mod signature;
+
+use self::files::Files;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The repository that charts and alerts name in the source.
+const REPOSITORY: &str = "mcs-agent/mcs-agent";
+const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
+
+/// Write the files of a release: programs, image, charts, SBOM, notes and checksums
+///
+/// It needs no registry and no key. The workflow `release` runs it for a tag, pushes image and charts, and signs them. The last
+/// lines list every file with its size and digest.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Take what is there: one architecture, and the changes that are not released; sign with a key that is thrown
+    /// away, and verify that
+    #[arg(long)]
+    dry_run: bool,
+    /// A directory with the static programs, without symbols [default: this machine's, which are built]
+    #[arg(long, value_name = "ARCH=DIR", value_parser = programs)]
+    programs: Vec<(String, PathBuf)>,
+    /// The repository, whose name the charts and the image get
+    #[arg(long, value_name = "OWNER/NAME", default_value = REPOSITORY)]
+    repository: String,
+    /// An empty or absent directory [default: target/release-files]
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
+}
+
+fn programs(text: &str) -> Result<(String, PathBuf), String> {
+    let (architecture, directory) = text.split_once('=').ok_or("write it as amd64=DIR")?;
+    if !ARCHITECTURES.contains(&architecture) {
+        return Err(format!("write one of {}", ARCHITECTURES.join(", ")));
+    }
+    Ok((architecture.to_owned(), directory.into()))
+}
+
+/// Runs the verb.
+pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
+    setup::ensure(workspace, &[Purpose::Lint])?;
+    let mut programs = args.programs.clone();
+    if programs.is_empty() {
+        setup::ensure(workspace, &[Purpose::Build])?;
+        programs.push((oci::architecture().to_owned(), image::programs(workspace)?));
+    }
+    for architecture in ARCHITECTURES {
+        let is_there = programs.iter().any(|(name, _)| name == architecture);
+        ensure!(is_there || args.dry_run, "no programs for {architecture}: give --programs");
+    }
+    let output = args.output.clone().unwrap_or_else(|| workspace.target.join("release-files"));
+    let release = Release { workspace, repository: &args.repository, programs: &programs };
+    let mut files = Files::create(output)?;
+    release.write(&mut files, args.dry_run)?;
+    files.write_checksums()?;
+    if args.dry_run {
+        let signed = signature::sign_and_verify(&files)?;
+        println!("{signed} signatures of a throw-away key verify");
+    }
+    println!("{}", files.table()?);
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Release<'a> {
+    workspace: &'a Workspace,
+    repository: &'a str,
+    programs: &'a [(String, PathBuf)],
+}
+
+impl Release<'_> {
+    fn write(&self, files: &mut Files, dry_run: bool) -> Result<()> {
+        for (architecture, directory) in self.programs {
+            for program in image::PROGRAMS {
+                let name = format!("{program}-{VERSION}-linux-{architecture}");
+                files.copy(&directory.join(program), &name)?;
+            }
+        }
+        let image = files.reserve(&format!("mcs-agent-{VERSION}-image.tar"));
+        let name = format!("ghcr.io/{}:{VERSION}", self.repository);
+        image::write_index(self.workspace, &name, self.programs, &image)?;
+        for chart in deploy::charts() {
+            self.chart(files, chart)?;
+        }
+        files.add("SBOM.spdx.json", &sbom::spdx(self.workspace, self.repository)?)?;
+        let changes = fs::read_to_string(self.workspace.root.join("deploy/CHANGELOG.md"))?;
+        let section = if dry_run { "Unreleased" } else { VERSION };
+        let section = notes::section(&changes, section)?;
+        files.add("NOTES.md", &notes::notes(section, self.repository, VERSION))
+    }
+
+    /// Packages a chart that names the release's image and repository.
+    fn chart(&self, files: &mut Files, chart: &str) -> Result<()> {
+        let copy = files.directory().with_extension("chart").join(chart);
+        let source = self.workspace.root.join("deploy/helm").join(chart);
+        copy_tree(&source, &copy, &|text| self.name_images(text))?;
+        let mut helm = deploy::helm(self.workspace)?;
+        helm.arg("package").arg(&copy).arg("--destination").arg(files.directory());
+        let packaged = process::printed(&mut helm);
+        fs::remove_dir_all(copy.parent().context("a chart lies in a directory")?)?;
+        packaged?;
+        files.take(&format!("{chart}-{VERSION}.tgz"))
+    }
+
+    fn name_images(&self, text: &str) -> String {
+        let image = format!("repository: ghcr.io/{}\n", self.repository);
+        text.replace("repository: localhost/mcs-agent\n", &image)
+            .replace(
+                &format!("github.com/{REPOSITORY}"),
+                &format!("github.com/{}", self.repository),
+            )
+            .replace(&format!("ghcr.io/{REPOSITORY}"), &format!("ghcr.io/{}", self.repository))
+    }
+}
+
+/// Copies text files, each changed.
+fn copy_tree(from: &Path, to: &Path, change: &impl Fn(&str) -> String) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
+    for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_tree(&entry.path(), &target, change)?;
+        } else {
+            fs::write(target, change(&fs::read_to_string(entry.path())?))?;
+        }
+    }
+    Ok(())
+}
+
+/// The time of the latest commit, so that the same source makes the same files.
+fn commit_time(workspace: &Workspace) -> Result<String> {
+    let mut git = Command::new("git");
+    git.arg("-C").arg(&workspace.root).env("TZ", "UTC");
+    git.args(["log", "-1", "--date=format-local:%Y-%m-%dT%H:%M:%SZ", "--format=%cd"]);
+    let time = process::printed(&mut git)?.trim().to_owned();
+    ensure!(time.ends_with('Z'), "git: {time}");
+    Ok(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A release of this repository, with other bytes for programs. Nothing is built.
+    #[test]
+    fn a_release_has_every_file_and_its_signatures_verify() {
+        let workspace = Workspace::discover().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let programs: Vec<_> = ARCHITECTURES
+            .map(|architecture| {
+                let directory = directory.path().join(architecture);
+                fs::create_dir(&directory).unwrap();
+                for program in image::PROGRAMS {
+                    fs::write(directory.join(program), format!("{program} for {architecture}"))
+                        .unwrap();
+                }
+                (architecture.to_owned(), directory)
+            })
+            .to_vec();
+        let release =
+            Release { workspace: &workspace, repository: "some/where", programs: &programs };
+        let mut files = Files::create(directory.path().join("files")).unwrap();
+        if deploy::helm(&workspace).is_err() {
+            // Setup of another purpose does not build helm.
+            return;
+        }
+        release.write(&mut files, true).unwrap();
+        files.write_checksums().unwrap();
+        let table = files.table().unwrap();
+        for name in [
+            "linux-amd64",
+            "linux-arm64",
+            "image.tar",
+            "mcs-agent-0.1.0.tgz",
+            "mcs-controller-0.1.0.tgz",
+            "SBOM.spdx.json",
+            "NOTES.md",
+            "SHA256SUMS",
+        ] {
+            assert!(table.contains(name), "{table}");
+        }
+        assert_eq!(signature::sign_and_verify(&files).unwrap(), files.names().len());
+        let values = process::printed(
+            Command::new("tar")
+                .arg("-xOf")
+                .arg(files.directory().join("mcs-agent-0.1.0.tgz"))
+                .arg("mcs-agent/values.yaml"),
+        )
+        .unwrap();
+        assert!(values.contains("repository: ghcr.io/some/where\n"), "{values}");
+    }
+}
