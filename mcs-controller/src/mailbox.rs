@@ -8,6 +8,8 @@
 //! no longer.
 
 mod publish;
+#[cfg(test)]
+mod tests;
 mod view;
 
 pub use self::{

@@ -1,0 +1,187 @@
+//! What a reader believes of a mailbox: silence is not emptiness.
+
+use std::sync::Arc;
+
+use mcs_kube::{Decoder, ResourceEvent, WatchedObject};
+use serde_json::{Value, from_value, json};
+
+use super::*;
+use crate::{
+    clusterset::{Export, ServiceName, SourceSlice, fixture},
+    objects::{Exported, exported_service, mailbox_slice, publisher_lease},
+};
+
+const MAILBOX: &str = "mcs-mailbox";
+
+fn service(name: &str) -> ServiceName {
+    ServiceName::new("shop", name).unwrap()
+}
+
+fn export(name: &str) -> Export {
+    Export { name: service(name), ..fixture::export("east", 0, fixture::spec()) }
+}
+
+fn slice(name: &str, generation: i64) -> SourceSlice {
+    SourceSlice { generation, ..fixture::slice(name, &[]) }
+}
+
+fn decoded<D: Decoder>(object: Value) -> WatchedObject<D> {
+    from_value(object).unwrap()
+}
+
+fn exported<D: Decoder>(name: &str, slices: &[&str]) -> WatchedObject<D> {
+    let slices = slices.iter().map(|&slice| slice.into()).collect();
+    decoded(exported_service(MAILBOX, &Exported { export: export(name), slices }).unwrap())
+}
+
+fn copy<D: Decoder>(name: &str, content: &SourceSlice) -> WatchedObject<D> {
+    decoded(mailbox_slice(MAILBOX, &service(name), content))
+}
+
+fn lease(cluster: &str, complete: bool, services: usize, second: i64) -> MailboxEvent {
+    let cluster = cluster.parse().unwrap();
+    let now = jiff::Timestamp::from_second(second).unwrap();
+    let object = publisher_lease(MAILBOX, &cluster, "epoch", complete, services, now);
+    MailboxEvent::Lease(listed([decoded(object)]))
+}
+
+fn listed<D: Decoder>(objects: impl IntoIterator<Item = WatchedObject<D>>) -> ResourceEvent<D> {
+    ResourceEvent::Listed { version: "v1".to_owned(), objects: objects.into_iter().collect() }
+}
+
+fn failing<D: Decoder>() -> ResourceEvent<D> {
+    let reason = "exportedservices is forbidden".to_owned();
+    ResourceEvent::Failing { reason, is_forbidden: true, last_heard: None }
+}
+
+/// A mailbox with the services a and b, each with one slice.
+fn known() -> MailboxView {
+    let mut view = MailboxView::new("east".parse().unwrap());
+    view.apply(MailboxEvent::Services(listed([exported("a", &["a-1"]), exported("b", &["b-1"])])));
+    let slices = [copy("a", &slice("a-1", 1)), copy("b", &slice("b-1", 1))];
+    view.apply(MailboxEvent::Slices(listed(slices)));
+    assert!(!view.is_known());
+    let changed = view.apply(lease("east", true, 2, 1));
+    assert_eq!(changed.len(), 2);
+    assert!(view.is_known());
+    view
+}
+
+/// The believed services, with the names and generations of their slices.
+fn believed(view: &MailboxView) -> Vec<String> {
+    let slices = |slices: &[Arc<SourceSlice>]| {
+        let names: Vec<_> =
+            slices.iter().map(|slice| format!("{}@{}", slice.name, slice.generation)).collect();
+        names.join(" ")
+    };
+    let services = view.believed().iter();
+    services.map(|(name, one)| format!("{}: {}", name.name(), slices(&one.slices))).collect()
+}
+
+#[test]
+fn nothing_is_believed_before_a_mailbox_is_complete() {
+    for (lease, problem) in [
+        (lease("east", false, 1, 1), MailboxProblem::Incomplete),
+        (lease("east", true, 2, 1), MailboxProblem::Count { seen: 1, said: 2 }),
+        (lease("west", true, 1, 1), MailboxProblem::OtherCluster("west".to_owned())),
+        (MailboxEvent::Lease(listed([])), MailboxProblem::NoPublisher),
+    ] {
+        let mut view = MailboxView::new("east".parse().unwrap());
+        view.apply(MailboxEvent::Services(listed([exported("a", &[])])));
+        view.apply(MailboxEvent::Slices(listed([])));
+        assert_eq!(view.doubt(), Some(MailboxProblem::Incomplete), "it has not read the Lease");
+        view.apply(lease);
+        assert_eq!((view.doubt(), view.is_known()), (Some(problem), false));
+        assert_eq!(believed(&view), [""; 0]);
+    }
+}
+
+#[test]
+fn a_service_goes_when_the_publisher_counts_it_no_longer() {
+    let mut view = known();
+    let gone = MailboxEvent::Services(ResourceEvent::Deleted(exported("b", &["b-1"])));
+    assert!(view.apply(gone).is_empty());
+    assert_eq!(believed(&view), ["a: a-1@1", "b: b-1@1"]);
+    let changed = view.apply(lease("east", true, 1, 2));
+    assert_eq!(changed.into_iter().collect::<Vec<_>>(), [service("b")]);
+    assert_eq!(believed(&view), ["a: a-1@1"]);
+}
+
+#[test]
+fn an_emptied_mailbox_takes_nothing_away() {
+    let mut view = known();
+    view.apply(MailboxEvent::Services(failing()));
+    assert!(matches!(view.doubt(), Some(MailboxProblem::Unreadable { .. })));
+    view.apply(MailboxEvent::Slices(listed([])));
+    view.apply(MailboxEvent::Services(listed([])));
+    view.apply(MailboxEvent::Lease(listed([])));
+    view.apply(lease("east", false, 0, 2));
+    view.apply(lease("west", true, 0, 3));
+    assert_eq!(believed(&view), ["a: a-1@1", "b: b-1@1"]);
+    // The publisher of the right cluster says that nothing is exported.
+    view.apply(lease("east", true, 0, 4));
+    assert_eq!(believed(&view), [""; 0]);
+}
+
+#[test]
+fn a_slice_goes_when_its_service_does_not_name_it() {
+    let mut view = known();
+    let gone = MailboxEvent::Slices(ResourceEvent::Deleted(copy("a", &slice("a-1", 1))));
+    view.apply(gone);
+    assert_eq!(believed(&view), ["a: a-1@1", "b: b-1@1"], "it may come back");
+    let added = MailboxEvent::Slices(ResourceEvent::Changed(copy("a", &slice("a-2", 1))));
+    view.apply(added);
+    assert_eq!(believed(&view), ["a: a-1@1", "b: b-1@1"], "it is not named yet");
+    let named = MailboxEvent::Services(ResourceEvent::Changed(exported("a", &["a-2"])));
+    view.apply(named);
+    assert_eq!(believed(&view), ["a: a-2@1", "b: b-1@1"]);
+    let changed = MailboxEvent::Slices(ResourceEvent::Changed(copy("a", &slice("a-2", 7))));
+    assert_eq!(view.apply(changed).into_iter().collect::<Vec<_>>(), [service("a")]);
+    assert_eq!(believed(&view), ["a: a-2@7", "b: b-1@1"]);
+}
+
+#[test]
+fn another_clusters_objects_are_ignored() {
+    let mut view = known();
+    let mut object = exported_service(MAILBOX, &Exported { export: export("c"), slices: vec![] });
+    object.as_mut().unwrap()["spec"]["clusterId"] = json!("west");
+    let foreign = decoded(object.unwrap());
+    view.apply(MailboxEvent::Services(ResourceEvent::Changed(foreign)));
+    assert_eq!(believed(&view).len(), 2);
+    // While the Lease names another cluster, nothing new counts.
+    view.apply(lease("west", true, 2, 2));
+    view.apply(MailboxEvent::Slices(ResourceEvent::Changed(copy("a", &slice("a-1", 9)))));
+    assert_eq!(believed(&view), ["a: a-1@1", "b: b-1@1"]);
+    view.apply(lease("east", true, 2, 3));
+    view.apply(MailboxEvent::Slices(ResourceEvent::Changed(copy("a", &slice("a-1", 10)))));
+    assert_eq!(believed(&view), ["a: a-1@10", "b: b-1@1"]);
+}
+
+/// Every prefix of the writes leaves a reader with all slices that it had, until the service names others.
+#[test]
+fn a_publication_is_written_in_an_order_that_readers_can_follow() {
+    let mut mailbox = MailboxView::new("east".parse().unwrap());
+    let outgoing = |names: &[&str]| Outgoing {
+        export: export("a"),
+        slices: names.iter().map(|name| (Arc::from(*name), Arc::new(slice(name, 1)))).collect(),
+    };
+    let kinds = |mailbox: &MailboxView, wanted: Option<&Outgoing>| -> Vec<String> {
+        let writes = plan_publication(&service("a"), wanted, mailbox);
+        let kind = |write: MailboxWrite| match write {
+            MailboxWrite::ApplySlice(_, slice) => format!("slice {}", slice.name),
+            MailboxWrite::ApplyService(exported) => format!("service {:?}", exported.slices),
+            MailboxWrite::DeleteService(_) => "no service".to_owned(),
+            MailboxWrite::DeleteSlice(_, name) => format!("no slice {name}"),
+        };
+        writes.into_iter().map(kind).collect()
+    };
+    let wanted = outgoing(&["a-1"]);
+    assert_eq!(kinds(&mailbox, Some(&wanted)), ["slice a-1", "service [\"a-1\"]"]);
+    mailbox.apply_to_own(MailboxEvent::Services(listed([exported("a", &["a-1"])])));
+    mailbox.apply_to_own(MailboxEvent::Slices(listed([copy("a", &slice("a-1", 1))])));
+    assert_eq!(kinds(&mailbox, Some(&wanted)), [""; 0]);
+    let wanted = outgoing(&["a-2"]);
+    let expected = ["slice a-2", "service [\"a-2\"]", "no slice a-1"];
+    assert_eq!(kinds(&mailbox, Some(&wanted)), expected);
+    assert_eq!(kinds(&mailbox, None), ["no service", "no slice a-1"]);
+}
