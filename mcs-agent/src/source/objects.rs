@@ -6,10 +6,10 @@ mod service_import;
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
-use serde::de::DeserializeOwned;
+use serde::{Deserialize as _, de::DeserializeOwned};
 use service_import::ServiceImport;
 
-pub(super) use self::endpoint_slice::domain_slice;
+pub(super) use self::endpoint_slice::ReadSlice;
 use super::adopt::{self, ForeignSlice, ReadObject};
 use crate::model::{Controller, Kind, Object, ObjectKey};
 
@@ -87,10 +87,7 @@ pub(super) fn decode(
             let import: ServiceImport = typed(object)?;
             Some(Object::Import(service_import::convert(import, key)))
         }
-        Kind::EndpointSlice => {
-            let slice: EndpointSlice = typed(object)?;
-            endpoint_slice::convert(slice, key).map(Object::Slice)
-        }
+        Kind::EndpointSlice => endpoint_slice::convert(read_slice(object)?, key).map(Object::Slice),
         Kind::Service => return decode_adoptable(kind, key, object),
     };
     Ok(read.map(ReadObject::Standard))
@@ -106,13 +103,20 @@ pub(super) fn decode_adoptable(
     Ok(match kind {
         Kind::ServiceImport => decode(kind, key, object)?,
         Kind::EndpointSlice => {
-            let slice: EndpointSlice = typed(object)?;
-            ForeignSlice::convert(slice, key).map(ReadObject::Slice)
+            ForeignSlice::convert(read_slice(object)?, key).map(ReadObject::Slice)
         }
         Kind::Service => {
             let service: Service = typed(object)?;
             Some(ReadObject::Service(Box::new(adopt::Service::convert(service, key))))
         }
+    })
+}
+
+/// Reads a slice. The API's own type says what it expects where that fails: the other one expects borrowed texts.
+fn read_slice(object: &serde_json::Value) -> Result<ReadSlice<'_>, DecodeError> {
+    ReadSlice::deserialize(object).or_else(|_| {
+        serde_path_to_error::deserialize::<_, EndpointSlice>(object)?;
+        serde_path_to_error::deserialize(object)
     })
 }
 

@@ -18,9 +18,9 @@ pub(in crate::source) const SERVICE_SELECTOR: &str = "karmada.io/managed=true";
 /// On everything that Karmada propagates.
 const MANAGED_LABEL: &str = "karmada.io/managed";
 /// On dispatched slices: the cluster of their endpoints.
-const PROVIDER_ANNOTATION: &str = "endpointslice.karmada.io/provision-cluster";
+pub(super) const PROVIDER_ANNOTATION: &str = "endpointslice.karmada.io/provision-cluster";
 /// On everything that Karmada propagates: `karmada-es-` and the name of the member cluster.
-const WORK_NAMESPACE_ANNOTATION: &str = "work.karmada.io/namespace";
+pub(super) const WORK_NAMESPACE_ANNOTATION: &str = "work.karmada.io/namespace";
 const WORK_NAMESPACE_PREFIX: &str = "karmada-es-";
 
 /// What Karmada uses a slice for.
@@ -54,14 +54,9 @@ pub(in crate::source) fn of_import(
     })
 }
 
-/// The cluster of a dispatched slice.
-pub(super) fn provider(annotations: &BTreeMap<String, String>) -> Option<&str> {
-    annotations.get(PROVIDER_ANNOTATION).map(String::as_str)
-}
-
-/// The name that Karmada has for the cluster in which this object is.
-pub(super) fn own_cluster(annotations: &BTreeMap<String, String>) -> Option<&str> {
-    annotations.get(WORK_NAMESPACE_ANNOTATION)?.strip_prefix(WORK_NAMESPACE_PREFIX)
+/// The name that Karmada has for the cluster of an object with this [`WORK_NAMESPACE_ANNOTATION`].
+pub(super) fn own_cluster(work_namespace: &str) -> Option<&str> {
+    work_namespace.strip_prefix(WORK_NAMESPACE_PREFIX)
 }
 
 /// The cluster of an imported slice. Its name is `import-CLUSTER-SLICE`, and Kubernetes names slices `SERVICE-SUFFIX`.

@@ -28,7 +28,10 @@ impl Service {
             addresses.into_iter().filter(|ip| !ip.is_empty() && ip != "None").collect();
         let affinity = spec.session_affinity_config.and_then(|config| config.client_ip);
         Self {
-            own_cluster: karmada::own_cluster(&annotations).map(Into::into),
+            own_cluster: annotations
+                .get(karmada::WORK_NAMESPACE_ANNOTATION)
+                .and_then(|namespace| karmada::own_cluster(namespace))
+                .map(Into::into),
             import: ServiceImport {
                 kind: Kind::Service,
                 created: service

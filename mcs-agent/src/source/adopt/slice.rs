@@ -1,11 +1,9 @@
 //! Slices that have no label of an import.
 
-use k8s_openapi::api::discovery::v1;
-
 use super::{MANAGED_BY_LABEL, SERVICE_LABEL, karmada};
 use crate::{
     model::{EndpointSlice, ObjectKey},
-    source::objects::{SERVICE_NAME_LABEL, domain_slice},
+    source::objects::{ReadSlice, SERVICE_NAME_LABEL},
 };
 
 /// A slice of a Service, which may be another controller's import.
@@ -31,28 +29,28 @@ pub(super) enum SliceOrigin {
 
 impl ForeignSlice {
     /// Converts a slice. Returns `None` for one of no Service, or with the label of an import.
-    pub(in crate::source) fn convert(slice: v1::EndpointSlice, key: ObjectKey) -> Option<Self> {
-        let labels = slice.metadata.labels.as_ref()?;
-        let label = |name: &str| labels.get(name).filter(|value| !value.is_empty());
-        if label(SERVICE_NAME_LABEL).is_some() {
+    pub(in crate::source) fn convert(slice: ReadSlice<'_>, key: ObjectKey) -> Option<Self> {
+        if slice.label(SERVICE_NAME_LABEL).is_some() {
             return None;
         }
-        let service = label(SERVICE_LABEL)?.clone();
-        let manager = label(MANAGED_BY_LABEL).map_or("", String::as_str);
+        let service = slice.label(SERVICE_LABEL)?;
+        let manager = slice.label(MANAGED_BY_LABEL).unwrap_or_default();
         let origin = match karmada::role(manager) {
             Some(role) => SliceOrigin::Karmada(role),
             None if super::gke::MANAGERS.contains(&manager) => SliceOrigin::Mirrored,
             None => SliceOrigin::Other,
         };
-        let annotations = slice.metadata.annotations.clone().unwrap_or_default();
         let cluster = match origin {
-            SliceOrigin::Karmada(karmada::Role::Dispatched) => karmada::provider(&annotations),
+            SliceOrigin::Karmada(karmada::Role::Dispatched) => {
+                slice.annotation(karmada::PROVIDER_ANNOTATION)
+            }
             _ => None,
         };
+        let namespace = slice.annotation(karmada::WORK_NAMESPACE_ANNOTATION);
         Some(Self {
             origin,
-            own_cluster: karmada::own_cluster(&annotations).map(Into::into),
-            slice: domain_slice(slice, key, service, cluster.unwrap_or_default().to_owned()),
+            own_cluster: namespace.and_then(karmada::own_cluster).map(Into::into),
+            slice: slice.into_domain(key, service, cluster.unwrap_or_default()),
         })
     }
 }

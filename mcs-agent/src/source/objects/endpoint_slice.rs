@@ -1,50 +1,158 @@
 //! EndpointSlice of Kubernetes, as a multi-cluster controller imports it (KEP-1645).
 
-use std::{sync::Arc, time::SystemTime};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::SystemTime};
 
 use jiff::Timestamp;
-use k8s_openapi::api::discovery::v1;
+use serde::{
+    Deserialize, Deserializer,
+    de::{SeqAccess, Visitor},
+};
 
 use super::{SERVICE_NAME_LABEL, SOURCE_CLUSTER_LABEL, TRIGGER_ANNOTATION};
 use crate::model::{
     Endpoint, EndpointAddress, EndpointSlice, Hints, Location, ObjectKey, SlicePort,
 };
 
-/// Converts to the domain type, with the key that the source uses for the object. Returns `None` for a
-/// slice that is not imported: its service name label is absent or empty.
-pub(super) fn convert(slice: v1::EndpointSlice, key: ObjectKey) -> Option<EndpointSlice> {
-    let labels = slice.metadata.labels.as_ref()?;
-    let label = |name: &str| labels.get(name).cloned().unwrap_or_default();
-    let (service, cluster) = (label(SERVICE_NAME_LABEL), label(SOURCE_CLUSTER_LABEL));
-    (!service.is_empty()).then(|| domain_slice(slice, key, service, cluster))
+/// What the agent uses of an EndpointSlice. It borrows from the JSON, because slices can have a thousand endpoints with
+/// many texts, most of which the agent does not keep.
+#[derive(Deserialize, Debug)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::source) struct ReadSlice<'a> {
+    #[serde(borrow)]
+    metadata: Option<Metadata<'a>>,
+    #[serde(borrow)]
+    address_type: Option<&'a str>,
+    #[serde(borrow)]
+    endpoints: Option<Vec<ReadEndpoint<'a>>>,
+    #[serde(borrow)]
+    ports: Option<Vec<ReadPort<'a>>>,
 }
 
-/// The domain type of a slice that belongs to `service`.
-pub(in crate::source) fn domain_slice(
-    slice: v1::EndpointSlice,
-    key: ObjectKey,
-    service: String,
-    source_cluster: String,
-) -> EndpointSlice {
-    let trigger = slice.metadata.annotations.as_ref().and_then(|all| all.get(TRIGGER_ANNOTATION));
-    let trigger = trigger.and_then(|text| text.parse::<Timestamp>().ok()).map(SystemTime::from);
-    EndpointSlice {
-        key,
-        service: service.into(),
-        source_cluster: source_cluster.into(),
-        address_type: slice.address_type,
-        endpoints: slice.endpoints.unwrap_or_default().into_iter().map(endpoint).collect(),
-        ports: slice.ports.unwrap_or_default().into_iter().map(port).collect(),
-        trigger_time: trigger,
+#[derive(Deserialize, Debug)]
+struct Metadata<'a> {
+    #[serde(borrow)]
+    labels: Option<BTreeMap<&'a str, &'a str>>,
+    #[serde(borrow)]
+    annotations: Option<BTreeMap<&'a str, &'a str>>,
+}
+
+#[derive(Deserialize, Debug)]
+#[serde(rename_all = "camelCase")]
+struct ReadEndpoint<'a> {
+    #[serde(borrow)]
+    addresses: Option<First<'a>>,
+    conditions: Option<Conditions>,
+    #[serde(borrow)]
+    node_name: Option<&'a str>,
+    #[serde(borrow)]
+    zone: Option<&'a str>,
+    #[serde(borrow)]
+    hints: Option<ReadHints<'a>>,
+}
+
+#[derive(Deserialize, Default, Debug)]
+struct Conditions {
+    ready: Option<bool>,
+    serving: Option<bool>,
+    terminating: Option<bool>,
+}
+
+#[derive(Deserialize, Debug)]
+#[serde(rename_all = "camelCase")]
+struct ReadHints<'a> {
+    #[serde(borrow)]
+    for_nodes: Option<Vec<Named<'a>>>,
+    #[serde(borrow)]
+    for_zones: Option<Vec<Named<'a>>>,
+}
+
+#[derive(Deserialize, Debug)]
+struct Named<'a> {
+    #[serde(borrow)]
+    name: Option<&'a str>,
+}
+
+#[derive(Deserialize, Debug)]
+struct ReadPort<'a> {
+    #[serde(borrow)]
+    name: Option<&'a str>,
+    #[serde(borrow)]
+    protocol: Option<&'a str>,
+    port: Option<i32>,
+}
+
+/// The first of a list of texts, if there is one.
+#[derive(Debug)]
+struct First<'a>(Option<&'a str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for First<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Texts;
+
+        impl<'de> Visitor<'de> for Texts {
+            type Value = First<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of texts")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut texts: A) -> Result<First<'de>, A::Error> {
+                let first = texts.next_element()?;
+                while texts.next_element::<&str>()?.is_some() {}
+                Ok(First(first))
+            }
+        }
+
+        deserializer.deserialize_seq(Texts)
     }
 }
 
-fn endpoint(endpoint: v1::Endpoint) -> Endpoint {
+impl<'a> ReadSlice<'a> {
+    /// A label that is not empty.
+    pub(in crate::source) fn label(&self, name: &str) -> Option<&'a str> {
+        let labels = self.metadata.as_ref()?.labels.as_ref()?;
+        labels.get(name).copied().filter(|value| !value.is_empty())
+    }
+
+    /// An annotation.
+    pub(in crate::source) fn annotation(&self, name: &str) -> Option<&'a str> {
+        self.metadata.as_ref()?.annotations.as_ref()?.get(name).copied()
+    }
+
+    /// The domain type of a slice that belongs to `service`.
+    pub(in crate::source) fn into_domain(
+        self,
+        key: ObjectKey,
+        service: &str,
+        source_cluster: &str,
+    ) -> EndpointSlice {
+        let trigger = self.annotation(TRIGGER_ANNOTATION);
+        let trigger = trigger.and_then(|text| text.parse::<Timestamp>().ok());
+        EndpointSlice {
+            key,
+            service: service.into(),
+            source_cluster: source_cluster.into(),
+            address_type: self.address_type.unwrap_or_default().to_owned(),
+            endpoints: self.endpoints.unwrap_or_default().into_iter().map(endpoint).collect(),
+            ports: self.ports.iter().flatten().map(port).collect(),
+            trigger_time: trigger.map(SystemTime::from),
+        }
+    }
+}
+
+/// Converts to the domain type, with the key that the source uses for the object. Returns `None` for a
+/// slice that is not imported: its service name label is absent or empty.
+pub(super) fn convert(slice: ReadSlice<'_>, key: ObjectKey) -> Option<EndpointSlice> {
+    let service = slice.label(SERVICE_NAME_LABEL)?;
+    let cluster = slice.label(SOURCE_CLUSTER_LABEL).unwrap_or_default();
+    Some(slice.into_domain(key, service, cluster))
+}
+
+fn endpoint(endpoint: ReadEndpoint<'_>) -> Endpoint {
     let conditions = endpoint.conditions.unwrap_or_default();
-    let address =
-        endpoint.addresses.first().map_or(EndpointAddress::Absent, |text| (&**text).into());
+    let address = endpoint.addresses.and_then(|addresses| addresses.0);
     Endpoint {
-        address,
+        address: address.map_or(EndpointAddress::Absent, Into::into),
         ready: conditions.ready,
         serving: conditions.serving,
         terminating: conditions.terminating,
@@ -53,20 +161,26 @@ fn endpoint(endpoint: v1::Endpoint) -> Endpoint {
     }
 }
 
-fn location(node_name: Option<String>, zone: Option<String>) -> Option<Arc<Location>> {
-    let location = Location { node_name: node_name.map(Into::into), zone: zone.map(Into::into) };
-    (location != Location::default()).then(|| Arc::new(location))
+fn location(node_name: Option<&str>, zone: Option<&str>) -> Option<Arc<Location>> {
+    let is_known = node_name.is_some() || zone.is_some();
+    let location = || Location { node_name: node_name.map(Into::into), zone: zone.map(Into::into) };
+    is_known.then(|| Arc::new(location()))
 }
 
-fn hints(hints: v1::EndpointHints) -> Hints {
-    Hints {
-        nodes: hints.for_nodes.unwrap_or_default().into_iter().map(|node| node.name).collect(),
-        zones: hints.for_zones.unwrap_or_default().into_iter().map(|zone| zone.name).collect(),
+fn hints(hints: ReadHints<'_>) -> Hints {
+    let names = |list: Option<Vec<Named<'_>>>| {
+        let names = list.unwrap_or_default().into_iter();
+        names.map(|named| named.name.unwrap_or_default().to_owned()).collect()
+    };
+    Hints { nodes: names(hints.for_nodes), zones: names(hints.for_zones) }
+}
+
+fn port(port: &ReadPort<'_>) -> SlicePort {
+    SlicePort {
+        name: port.name.unwrap_or_default().to_owned(),
+        protocol: port.protocol.map(str::to_owned),
+        port: port.port,
     }
-}
-
-fn port(port: v1::EndpointPort) -> SlicePort {
-    SlicePort { name: port.name.unwrap_or_default(), protocol: port.protocol, port: port.port }
 }
 
 #[cfg(test)]
@@ -77,13 +191,13 @@ mod tests {
 
     use super::*;
 
-    fn decode(object: serde_json::Value) -> Option<EndpointSlice> {
-        convert(serde_json::from_value(object).unwrap(), ObjectKey::new("shop", "web-a"))
+    fn decode(object: &serde_json::Value) -> Option<EndpointSlice> {
+        convert(ReadSlice::deserialize(object).unwrap(), ObjectKey::new("shop", "web-a"))
     }
 
     #[test]
     fn every_field_arrives() {
-        let slice = decode(json!({
+        let slice = decode(&json!({
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",
             "metadata": {"name": "web-a", "labels": {
@@ -155,14 +269,14 @@ mod tests {
             json!({"multicluster.kubernetes.io/service-name": ""}),
         ] {
             let object = json!({"metadata": {"labels": labels}, "addressType": "IPv4"});
-            assert_eq!(decode(object), None, "{labels}");
+            assert_eq!(decode(&object), None, "{labels}");
         }
     }
 
     #[test]
     fn a_trigger_time_is_a_moment_or_nothing() {
         let with = |trigger: &str| {
-            decode(json!({
+            decode(&json!({
                 "metadata": {
                     "labels": {"multicluster.kubernetes.io/service-name": "web"},
                     "annotations": {"endpoints.kubernetes.io/last-change-trigger-time": trigger},
