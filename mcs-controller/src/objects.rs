@@ -88,7 +88,9 @@ mod tests {
                 }
             }
             Value::Array(items) => {
-                items.iter().for_each(|item| unknown(item, &schema["items"], path, found));
+                for item in items {
+                    unknown(item, &schema["items"], path, found);
+                }
             }
             _ => {}
         }
