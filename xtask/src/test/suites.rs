@@ -209,14 +209,14 @@ pub(super) const SUITES: &[Suite] = &[
     },
     Suite {
         name: "clusterset",
-        about: "Controllers of two and three clusters: conformance, DNS, connections, silence, rights",
+        about: "Controllers of two and three clusters: conformance, DNS, connections, silence, rights, a hub",
         root: true,
         needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters],
         extras: &[Extra::Controller],
         work: Work::Binary("clusterset"),
         company: Company::Others,
-        budget: 80,
-        full: None,
+        budget: 100,
+        full: Some(Work::Binary("clusterset")),
     },
     Suite {
         name: END_TO_END,

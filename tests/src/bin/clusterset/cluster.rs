@@ -123,6 +123,11 @@ impl Cluster {
         binding["subjects"] =
             json!([{ "kind": "ServiceAccount", "name": reader, "namespace": MAILBOX }]);
         self.api().apply(&binding)?;
+        self.kubeconfig(&token_of(self.api(), &account)?)
+    }
+
+    /// The text of a kubeconfig of whoever has that token.
+    pub(crate) fn kubeconfig(&self, token: &str) -> anyhow::Result<String> {
         let authority = fs::read(self.server.authority())?;
         let config = json!({
             "apiVersion": "v1",
@@ -133,7 +138,7 @@ impl Cluster {
                 "server": format!("https://{}", self.server.address()),
                 "certificate-authority-data": k8s_openapi::ByteString(authority),
             } }],
-            "users": [{ "name": "peer", "user": { "token": token_of(self.api(), &account)? } }],
+            "users": [{ "name": "peer", "user": { "token": token } }],
         });
         Ok(config.to_string())
     }

@@ -42,6 +42,20 @@ impl Controller {
         Ok(controller)
     }
 
+    /// Starts it again with these flags instead of those that it had.
+    pub(crate) fn restart_with(&mut self, flags: &[&str]) -> anyhow::Result<()> {
+        self.kill()?;
+        self.flags = flags.iter().map(|&flag| flag.to_owned()).collect();
+        self.start_again()
+    }
+
+    /// Starts another one for the same cluster.
+    pub(crate) fn another(&self, flags: &[&str]) -> anyhow::Result<Self> {
+        let directory = self.log.parent().context("a log lies in a directory")?;
+        let (netns, kubeconfig) = (Arc::clone(&self.netns), self.kubeconfig.clone());
+        Self::start(netns, directory, kubeconfig, flags)
+    }
+
     /// Starts it after [`Controller::kill`].
     pub(crate) fn start_again(&mut self) -> anyhow::Result<()> {
         let program =
@@ -51,7 +65,7 @@ impl Controller {
         command
             .arg("run")
             .arg(format!("--kubeconfig={}", self.kubeconfig.display()))
-            .args(["--namespace", NAMESPACE, "--mailbox", MAILBOX])
+            .args(["--namespace", NAMESPACE])
             .args(["--health-address=off", "--metrics-address=off"])
             .arg("--log=info,mcs_controller=debug")
             .args(&self.flags)

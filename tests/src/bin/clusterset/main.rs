@@ -9,8 +9,10 @@ mod conformance;
 mod connectivity;
 mod controller;
 mod dns;
+mod hub;
 mod objects;
 mod peering;
+mod replicas;
 mod silence;
 mod tenants;
 mod world;
@@ -24,5 +26,7 @@ fn main() -> ExitCode {
     dns::cases(&mut suite);
     connectivity::cases(&mut suite);
     silence::cases(&mut suite);
+    replicas::cases(&mut suite);
+    hub::cases(&mut suite);
     suite.main(World::begin)
 }

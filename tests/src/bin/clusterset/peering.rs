@@ -29,10 +29,19 @@ pub(crate) fn connect(
     exporter: &Cluster,
     pod_range: &str,
 ) -> anyhow::Result<()> {
-    let mut secret = namespaced("v1", "Secret", NAMESPACE, &secret_name(exporter));
-    secret["stringData"] = json!({ "kubeconfig": exporter.credentials_for(importer.id)? });
-    importer.api().apply(&secret)?;
+    store_credentials(importer, &secret_name(exporter), &exporter.credentials_for(importer.id)?)?;
     importer.api().apply(&peer(exporter, pod_range))
+}
+
+/// Gives the controller of a cluster a kubeconfig, as a Secret.
+pub(crate) fn store_credentials(
+    importer: &Cluster,
+    name: &str,
+    kubeconfig: &str,
+) -> anyhow::Result<()> {
+    let mut secret = namespaced("v1", "Secret", NAMESPACE, name);
+    secret["stringData"] = json!({ "kubeconfig": kubeconfig });
+    importer.api().apply(&secret)
 }
 
 fn secret_name(exporter: &Cluster) -> String {

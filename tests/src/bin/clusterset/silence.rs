@@ -31,7 +31,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// The uids of what the second cluster has imported.
-type Imported = BTreeMap<String, String>;
+pub(crate) type Imported = BTreeMap<String, String>;
 
 fn imported(world: &World, namespace: &str) -> anyhow::Result<Imported> {
     let import = world.second().import(namespace)?;
@@ -45,7 +45,7 @@ fn imported(world: &World, namespace: &str) -> anyhow::Result<Imported> {
 }
 
 /// A service of the first cluster that the second one has imported.
-fn imported_service(world: &World) -> anyhow::Result<(String, Imported)> {
+pub(crate) fn imported_service(world: &World) -> anyhow::Result<(String, Imported)> {
     let namespace = world.fresh()?;
     world.first().export(&service(&namespace), Some(&slice_of(&namespace, 0, 2)))?;
     let second = world.second();
@@ -60,7 +60,7 @@ fn imported_service(world: &World) -> anyhow::Result<(String, Imported)> {
 }
 
 /// Nothing that was there is deleted, or made anew, for a while.
-fn stays(world: &World, namespace: &str, before: &Imported) -> anyhow::Result<()> {
+pub(crate) fn stays(world: &World, namespace: &str, before: &Imported) -> anyhow::Result<()> {
     sleep(A_WHILE);
     let after = imported(world, namespace)?;
     ensure!(after == *before, "there was {before:?}, now {after:?}");
@@ -68,7 +68,7 @@ fn stays(world: &World, namespace: &str, before: &Imported) -> anyhow::Result<()
 }
 
 /// The second cluster follows the first one again.
-fn follows_again(world: &World, namespace: &str) -> anyhow::Result<()> {
+pub(crate) fn follows_again(world: &World, namespace: &str) -> anyhow::Result<()> {
     world.first().api().apply(&slice_of(namespace, 0, 1))?;
     world.second().wait_for_addresses(namespace, &["10.77.9.17"])?;
     world.first().unexport(namespace)?;

@@ -1,0 +1,51 @@
+//! A mailbox on a hub: an API server that is neither the exporter's nor the importer's.
+
+use anyhow::ensure;
+use mcs_tests::{api_server::TOKEN, suite::Suite, wait};
+use serde_json::json;
+
+use crate::{
+    peering,
+    silence::{follows_again, imported_service, stays},
+    world::{POD_RANGES, World},
+};
+
+/// The mailbox of the first cluster on the hub.
+const MAILBOX: &str = "mcs-c1";
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("a mailbox that moves to a hub, and back", moves);
+}
+
+fn moves(world: &mut World) -> anyhow::Result<()> {
+    world.add_third()?;
+    let (namespace, before) = imported_service(world)?;
+    let hub = &world.clusters[2];
+    hub.add_namespace(MAILBOX)?;
+    let flags = [
+        format!("--mailbox-kubeconfig={}", hub.administrator()?.display()),
+        format!("--mailbox={MAILBOX}"),
+    ];
+    let path = format!(
+        "/apis/clusterset.mcs-agent.io/v1alpha1/namespaces/{MAILBOX}/exportedservices/{namespace}.hello"
+    );
+    peering::store_credentials(world.second(), "hub", &hub.kubeconfig(TOKEN)?)?;
+    world.clusters[0].controller.restart_with(&flags.each_ref().map(String::as_str))?;
+    wait::until("the export on the hub", || world.clusters[2].api().get(&path))?;
+
+    let at_home = peering::peer(world.first(), POD_RANGES[0]);
+    let mut on_hub = at_home.clone();
+    on_hub["spec"]["kubeconfigSecretRef"]["name"] = json!("hub");
+    on_hub["spec"]["mailbox"] = json!(MAILBOX);
+    world.second().api().apply(&on_hub)?;
+    stays(world, &namespace, &before)?;
+    follows_again(world, &namespace)?;
+
+    let (namespace, before) = imported_service(world)?;
+    ensure!(before.len() == 2, "{before:?}");
+    world.clusters[0].controller.restart_with(&[])?;
+    stays(world, &namespace, &before)?;
+    world.second().api().apply(&at_home)?;
+    stays(world, &namespace, &before)?;
+    follows_again(world, &namespace)
+}

@@ -1,0 +1,55 @@
+//! Two replicas of a controller, of which one writes.
+
+use std::{thread::sleep, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{
+    suite::{Suite, is_full, tell},
+    wait,
+};
+
+use crate::{
+    cluster::addresses,
+    silence::{follows_again, imported_service},
+    world::{World, slice_of},
+};
+
+/// Longer than the Lease of a leader that was killed lasts.
+const TAKE_OVER: Duration = Duration::from_secs(40);
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("replicas that are killed while endpoints change", killed);
+}
+
+fn killed(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, _) = imported_service(world)?;
+    let vips = |world: &World| -> anyhow::Result<_> {
+        let import = world.second().import(&namespace)?.context("there is no import")?;
+        Ok(import["spec"]["ips"].clone())
+    };
+    let before = vips(world)?;
+    world.clusters[1].controller.restart_with(&["--replica=a"])?;
+    let mut other = world.clusters[1].controller.another(&["--replica=b"])?;
+    let kills = if is_full() { 60 } else { 6 };
+    for number in 0..kills {
+        world.first().api().apply(&slice_of(&namespace, 0, 1 + number % 3))?;
+        let one = &mut world.clusters[1].controller;
+        let controller = if number % 2 == 0 { one } else { &mut other };
+        controller.kill()?;
+        controller.start_again()?;
+        sleep(Duration::from_secs(1));
+        ensure!(vips(world)? == before, "the address has changed");
+    }
+    tell(format!("{kills} kills"));
+    world.first().api().apply(&slice_of(&namespace, 0, 3))?;
+    wait::within(TAKE_OVER, "the endpoints after the last kill", || {
+        let slices = world.second().imported_slices(&namespace)?;
+        let found: Vec<_> = slices.iter().flat_map(addresses).collect();
+        ensure!(found == ["10.77.9.17", "10.77.9.18", "10.77.9.19"], "there are {found:?}");
+        Ok(())
+    })?;
+    ensure!(vips(world)? == before, "the address has changed");
+    drop(other);
+    world.clusters[1].controller.restart_with(&[])?;
+    follows_again(world, &namespace)
+}
