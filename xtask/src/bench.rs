@@ -55,6 +55,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     build::suites(workspace, &object, RELEASE, &["bench"])?;
     let mut bench = Command::new(build::suite(workspace, RELEASE, "bench"));
     bench.arg("--output").arg(workspace.target.join("bench"));
+    bench.arg("--cache").arg(&workspace.cache);
     bench.args(&args.cases);
     bench.args(args.quick.then_some("--quick"));
     if let Some(services) = &args.services {

@@ -20,14 +20,19 @@ pub(crate) enum Contender {
     Nftables,
     /// kube-proxy, iptables mode.
     Iptables,
+    /// Cilium's socket programs, without its agent.
+    Cilium,
 }
 
 impl Contender {
     pub(crate) const ALL: [Self; 6] =
         [Self::Direct, Self::Empty, Self::Sockets, Self::Packets, Self::Nftables, Self::Iptables];
-    /// All but the one that is measured for new connections alone.
+    /// Those that are measured for traffic on connections that are there.
     pub(crate) const MOST: [Self; 5] =
         [Self::Direct, Self::Empty, Self::Sockets, Self::Packets, Self::Nftables];
+    /// Those with something that those pay who use no VIP.
+    pub(crate) const TAXING: [Self; 6] =
+        [Self::Direct, Self::Empty, Self::Sockets, Self::Packets, Self::Nftables, Self::Cilium];
     /// Those with programs of mcs-agent's hooks, and the one without any.
     pub(crate) const OURS: [Self; 4] = [Self::Direct, Self::Empty, Self::Sockets, Self::Packets];
     /// Those that are waited for while objects change.
@@ -37,7 +42,9 @@ impl Contender {
     /// meanwhile would be measured with the rest of that. kube-proxy rests for `minSyncPeriod`.
     pub(crate) const fn rests(self) -> Duration {
         match self {
-            Self::Direct | Self::Empty | Self::Sockets | Self::Packets => Duration::ZERO,
+            Self::Direct | Self::Empty | Self::Sockets | Self::Packets | Self::Cilium => {
+                Duration::ZERO
+            }
             Self::Nftables | Self::Iptables => Duration::from_millis(1200),
         }
     }
@@ -45,6 +52,11 @@ impl Contender {
     /// Whether a client goes to the pods by their own addresses.
     pub(crate) const fn is_direct(self) -> bool {
         matches!(self, Self::Direct | Self::Empty)
+    }
+
+    /// Whether a daemon of the contender follows the API server.
+    pub(crate) const fn has_daemon(self) -> bool {
+        !self.is_direct() && !matches!(self, Self::Cilium)
     }
 
     pub(crate) const fn name(self) -> &'static str {
@@ -55,6 +67,7 @@ impl Contender {
             Self::Packets => "packets",
             Self::Nftables => "nftables",
             Self::Iptables => "iptables",
+            Self::Cilium => "cilium",
         }
     }
 }

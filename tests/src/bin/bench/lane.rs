@@ -23,6 +23,7 @@ use mcs_tests::{
 use rustix::process::Signal;
 
 use crate::{
+    cilium::{self, Cilium},
     contender::Contender,
     cpu::{self, Cpus},
     daemon, hooks,
@@ -69,6 +70,8 @@ pub(crate) struct Lane {
     daemon: Option<Daemon>,
     /// The programs of [`Contender::Empty`].
     empties: Vec<Link>,
+    /// The maps of [`Contender::Cilium`].
+    pub(crate) cilium: Option<Cilium>,
     bpffs: BpfDirectory,
     pub(crate) cgroup: Cgroup,
     pub(crate) client: Namespace,
@@ -83,11 +86,12 @@ enum Daemon {
     KubeProxy(Process),
 }
 
-/// The namespace of the control plane, and its address.
+/// The namespace of the control plane and its address, and where programs are built.
 pub(crate) struct Control<'a> {
     pub(crate) netns: &'a Namespace,
     pub(crate) address: Ipv4Addr,
     pub(crate) kubeconfig: &'a Path,
+    pub(crate) cache: &'a Path,
 }
 
 impl Lane {
@@ -128,12 +132,25 @@ impl Lane {
         servers::start_apart(&servers, cpus.server)?;
         let bpffs = BpfDirectory::create(run, contender.name())?;
         let node = Arc::new(node.netns);
-        let (daemon, empties) = (None, Vec::new());
-        let mut lane =
-            Self { contender, daemon, empties, bpffs, cgroup, client, servers, node, cpus };
+        let mut lane = Self {
+            contender,
+            daemon: None,
+            empties: Vec::new(),
+            cilium: None,
+            bpffs,
+            cgroup,
+            client,
+            servers,
+            node,
+            cpus,
+        };
         lane.daemon = lane.start(run, control)?;
         if contender == Contender::Empty {
             lane.empties = hooks::attach_empties(&lane)?;
+        }
+        if contender == Contender::Cilium {
+            let object = cilium::compile(control.cache)?;
+            lane.cilium = Some(Cilium::attach(&object, lane.cgroup.path())?);
         }
         Ok(lane)
     }
@@ -142,7 +159,7 @@ impl Lane {
         let proxy = |mode| self.kube_proxy(run, control, mode).map(Daemon::KubeProxy).map(Some);
         let agent = |flags| self.agent(run, control, flags).map(Daemon::Agent).map(Some);
         match self.contender {
-            Contender::Direct | Contender::Empty => Ok(None),
+            Contender::Direct | Contender::Empty | Contender::Cilium => Ok(None),
             Contender::Sockets => agent(&["--socket-lb=all"]),
             Contender::Packets => agent(&["--socket-lb=off"]),
             Contender::Nftables => proxy(ProxyMode::Nftables),

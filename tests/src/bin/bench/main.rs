@@ -3,7 +3,7 @@
 
 use std::{
     fs, io,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{self, ExitCode},
     thread,
     time::Duration,
@@ -29,6 +29,7 @@ use self::{
 };
 
 mod cases;
+mod cilium;
 mod contender;
 mod cpu;
 mod daemon;
@@ -65,6 +66,9 @@ struct Args {
     /// Where results are written
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
     output: PathBuf,
+    /// Where programs of other projects are built
+    #[arg(long, value_name = "DIR", default_value = "target/bench/cache")]
+    cache: PathBuf,
     /// Be the process that is measured: how many services, and endpoints of each
     #[arg(long, hide = true, value_name = "N,N", value_delimiter = ',')]
     cold_start: Vec<u32>,
@@ -107,7 +111,7 @@ fn bench(args: &Args) -> anyhow::Result<()> {
     fs::create_dir_all(&args.output)
         .with_context(|| format!("cannot make {}", args.output.display()))?;
     end_on_signals().context("cannot handle signals")?;
-    let (figures, failures) = measure(&plan, &cases)?;
+    let (figures, failures) = measure(&plan, &cases, &args.cache)?;
     let machine = machine.at_the_end()?;
     println!(
         "{machine}; TCP with {}; medians of {} rounds (quartiles), x: to direct",
@@ -165,13 +169,20 @@ const GROWTH_TITLE: &str = "services: from all objects at once until the last on
 const GROWTH_NOTE: &str = "All objects are there when daemons are let go on, all at a time.";
 
 /// Returns with the figures which cases failed, and why.
-fn measure(plan: &Plan, cases: &[&'static Case]) -> anyhow::Result<(Figures, Vec<String>)> {
+fn measure(
+    plan: &Plan,
+    cases: &[&'static Case],
+    cache: &Path,
+) -> anyhow::Result<(Figures, Vec<String>)> {
     let mut progress = Progress::new(shares(plan, cases));
     progress.step("control plane and contenders");
     let takes_part =
         |contender: &Contender| cases.iter().any(|case| case.contenders.contains(contender));
     let contenders: Vec<_> = Contender::ALL.into_iter().filter(takes_part).collect();
-    let mut world = World::begin(&contenders)?;
+    let mut world = World::begin(&contenders, cache)?;
+    for (contender, reason) in &world.absent {
+        progress.note(format!("{contender} does not take part: {reason}"));
+    }
     let (mut figures, mut failures) = (Figures::default(), Vec::new());
     for services in plan.sizes.iter().copied() {
         progress.step(format!("{services} services"));

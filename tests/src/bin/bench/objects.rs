@@ -122,6 +122,10 @@ impl Service {
         self.with(endpoints)
     }
 
+    pub(crate) fn ports(&self) -> &[Port] {
+        &self.ports
+    }
+
     pub(crate) fn endpoints(&self) -> &[Ipv4Addr] {
         &self.endpoints
     }

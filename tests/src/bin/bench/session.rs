@@ -96,6 +96,9 @@ impl Session<'_> {
     /// The lane of a contender.
     pub(crate) fn lane(&self, contender: Contender) -> anyhow::Result<&Lane> {
         let lane = self.world.lanes.iter().find(|lane| lane.contender == contender);
-        lane.with_context(|| format!("{contender} does not take part"))
+        lane.with_context(|| {
+            let absent = self.world.absent.iter().find(|(absent, _)| *absent == contender);
+            absent.map_or("it does not take part".to_owned(), |(_, reason)| reason.clone())
+        })
     }
 }

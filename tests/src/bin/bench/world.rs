@@ -44,6 +44,8 @@ const ANSWER: Duration = Duration::from_millis(100);
 // They have to be removed in this order.
 pub(crate) struct World {
     pub(crate) lanes: Vec<Lane>,
+    /// Who does not take part here, and why.
+    pub(crate) absent: Vec<(Contender, String)>,
     pub(crate) server: ApiServer,
     _control: ControlPlane,
     run: Run,
@@ -57,7 +59,7 @@ impl World {
     pub(crate) const RUN: &str = "mcs-bench";
 
     /// Makes the control plane and lanes, without any service.
-    pub(crate) fn begin(contenders: &[Contender]) -> anyhow::Result<Self> {
+    pub(crate) fn begin(contenders: &[Contender], cache: &Path) -> anyhow::Result<Self> {
         let run =
             Run::begin(Self::RUN).context("cannot make a cgroup to run in (it takes root)")?;
         let netns = Namespace::create(&run, "control")?;
@@ -75,12 +77,24 @@ impl World {
         let [kubeconfig, token] = ["kubeconfig", "token"].map(|name| run.directory().join(name));
         std::fs::write(&token, TOKEN)?;
         server.write_kubeconfig(&kubeconfig, &token)?;
-        let place = Control { netns: control.netns(), address: CONTROL, kubeconfig: &kubeconfig };
+        let netns = control.netns();
+        let place = Control { netns, address: CONTROL, kubeconfig: &kubeconfig, cache };
         let cpus = Cpus::choose()?;
         let lane = |contender: &Contender| Lane::create(&run, *contender, &place, cpus);
-        let lanes = contenders.iter().map(lane).collect::<Result<_, _>>()?;
+        let (mut lanes, mut absent) = (Vec::new(), Vec::new());
+        for contender in contenders {
+            match lane(contender) {
+                Ok(lane) => lanes.push(lane),
+                // It takes programs that nothing else needs.
+                Err(error) if *contender == Contender::Cilium => {
+                    absent.push((*contender, format!("{error:#}")));
+                }
+                Err(error) => return Err(error),
+            }
+        }
         Ok(Self {
             lanes,
+            absent,
             server,
             _control: control,
             run,
@@ -127,6 +141,9 @@ impl World {
             progress.detail(format!("{} of {} objects", number * AT_A_TIME, objects.len()));
             self.server.api.create_many(some)?;
         }
+        for cilium in self.lanes.iter_mut().filter_map(|lane| lane.cilium.as_mut()) {
+            fresh.iter().try_for_each(|service| cilium.add(service))?;
+        }
         self.services = services;
         let begin = Instant::now();
         self.lanes.iter().try_for_each(Lane::thaw)?;
@@ -143,7 +160,7 @@ impl World {
             }
             thread::sleep(INTERVAL);
         };
-        let waiting = self.lanes.iter().filter(|lane| !lane.contender.is_direct());
+        let waiting = self.lanes.iter().filter(|lane| lane.contender.has_daemon());
         let mut times: Vec<_> = thread::scope(|scope| {
             let waits: Vec<_> =
                 waiting.map(|lane| (lane.contender, scope.spawn(move || wait(lane)))).collect();

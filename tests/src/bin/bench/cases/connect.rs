@@ -16,7 +16,7 @@ use crate::{
 pub(crate) const CASE: Case = Case {
     name: mcs_tests::subjects::CONNECT.name,
     note: "By the service's VIP; direct goes to the pods in turn. iptables has separate tables (legacy) where \
-           they are installed.",
+           they are installed. cilium has its socket programs alone.",
     sizes: Sizes::Each,
     contenders: &Contender::ALL,
     time,

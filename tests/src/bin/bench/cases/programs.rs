@@ -32,7 +32,8 @@ pub(crate) const CASE: Case = Case {
     run,
 };
 
-const CONTENDERS: [Contender; 3] = [Contender::Empty, Contender::Sockets, Contender::Packets];
+const CONTENDERS: [Contender; 4] =
+    [Contender::Empty, Contender::Sockets, Contender::Packets, Contender::Cilium];
 
 /// Where a client goes to.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -68,7 +69,13 @@ fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
     let _stats = enable_stats(Stats::RunTime).context("cannot take the time of programs")?;
     for reach in [Reach::Hit, Reach::Backend, Reach::Miss] {
         for hook in HOOKS.iter().filter(|hook| hook.hits || reach != Reach::Hit) {
-            let contenders = [Contender::Empty, hook.contender];
+            let mut contenders = vec![Contender::Empty, hook.contender];
+            // It has services of IPv4 alone.
+            if hook.contender == Contender::Sockets
+                && (reach != Reach::Hit || hook.family == Some(Family::V4))
+            {
+                contenders.push(Contender::Cilium);
+            }
             let (target, operations) = (session.world.target(), session.plan.operations);
             let name = quantity(hook, reach);
             session.rounds(&name, Unit::Nanoseconds, &contenders, |lane: &Lane| {

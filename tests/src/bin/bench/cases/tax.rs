@@ -25,7 +25,7 @@ pub(super) const CASE: Case = Case {
     name: mcs_tests::subjects::TAX.name,
     note: "Pods are reached by their own address; direct is a node where nobody does anything.",
     sizes: Sizes::Each,
-    contenders: &Contender::MOST,
+    contenders: &Contender::TAXING,
     time,
     run: |session| {
         run(session);
@@ -37,7 +37,7 @@ pub(super) const CASE: Case = Case {
 const WAITING: u32 = 100;
 
 fn time(plan: &Plan, _: u32) -> Duration {
-    Duration::from_micros(60) * plan.operations * plan.rounds * 4
+    Duration::from_micros(60) * plan.operations * plan.rounds * 6
 }
 
 fn run(session: &mut Session<'_>) {

@@ -99,6 +99,7 @@ const fn color(contender: Contender) -> RGBColor {
         Contender::Packets => RGBColor(0, 158, 115),
         Contender::Nftables => RGBColor(213, 94, 0),
         Contender::Iptables => RGBColor(204, 121, 167),
+        Contender::Cilium => RGBColor(230, 159, 0),
     }
 }
 

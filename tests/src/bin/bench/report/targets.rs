@@ -104,7 +104,7 @@ const BULK: (&str, &str) = (exchange::CASE.name, exchange::BULK);
 const EXCHANGE_BESIDE: (&str, &str) = (exchange::CASE.name, exchange::TCP_BESIDE_FLOWS);
 const BULK_BESIDE: (&str, &str) = (exchange::CASE.name, exchange::BULK_BESIDE_FLOWS);
 
-const TARGETS: [Target; 18] = [
+const TARGETS: [Target; 20] = [
     ratio(
         "TCP connect by VIP, to direct",
         Limit::AtMost(1.02),
@@ -119,6 +119,22 @@ const TARGETS: [Target; 18] = [
         Contender::Sockets,
         PROXIES,
         Contender::Direct,
+        CONNECT_UDP,
+    ),
+    ratio(
+        "TCP connect by VIP, to Cilium's",
+        Limit::AtMost(1.0),
+        Contender::Sockets,
+        &[],
+        Contender::Cilium,
+        CONNECT,
+    ),
+    ratio(
+        "UDP connect by VIP, to Cilium's",
+        Limit::AtMost(1.0),
+        Contender::Sockets,
+        &[],
+        Contender::Cilium,
         CONNECT_UDP,
     ),
     miss("a miss, above an empty program", 10.0, Reach::Miss),
