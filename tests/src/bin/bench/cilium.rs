@@ -129,12 +129,8 @@ impl Cilium {
         let mut attach = Command::new("unshare");
         attach.args(["--mount", "sh", "-c", ATTACH, "attach"]).arg(object).arg(cgroup);
         output(&mut attach)?;
-        let hook = AttachType::BPF_CGROUP_INET4_CONNECT as u32;
-        let ids = attached_to_cgroup(File::open(cgroup)?, hook)?;
-        let id = ids.first().context("connect4 is not attached")?;
-        let connect =
-            loaded_programs().find(|info| info.as_ref().is_ok_and(|info| info.id() == *id));
-        let maps = connect.context("connect4 is gone")??.map_ids()?.context("no maps")?;
+        let mut maps = maps_at(cgroup, AttachType::BPF_CGROUP_INET4_CONNECT)?;
+        maps.extend(maps_at(cgroup, AttachType::BPF_CGROUP_UDP4_RECVMSG)?);
         Ok(Self {
             services: HashMap::try_from(map(&maps, "cilium_lb4_serv", 12)?)?,
             backends: HashMap::try_from(map(&maps, "cilium_lb4_back", 4)?)?,
@@ -171,6 +167,14 @@ impl Cilium {
         }
         Ok(())
     }
+}
+
+/// The ids of the maps of the program at a hook of a cgroup.
+fn maps_at(cgroup: &Path, hook: AttachType) -> anyhow::Result<Vec<u32>> {
+    let ids = attached_to_cgroup(File::open(cgroup)?, hook as u32)?;
+    let id = ids.first().context("no program is attached")?;
+    let program = loaded_programs().find(|info| info.as_ref().is_ok_and(|info| info.id() == *id));
+    program.context("the program is gone")??.map_ids()?.context("the program has no maps")
 }
 
 /// These bytes one after the other, and zeros behind them.

@@ -25,12 +25,19 @@ pub(crate) enum Contender {
 }
 
 impl Contender {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Direct, Self::Empty, Self::Sockets, Self::Packets, Self::Nftables, Self::Iptables];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Direct,
+        Self::Empty,
+        Self::Sockets,
+        Self::Packets,
+        Self::Nftables,
+        Self::Iptables,
+        Self::Cilium,
+    ];
     /// Those that are measured for traffic on connections that are there.
     pub(crate) const MOST: [Self; 5] =
         [Self::Direct, Self::Empty, Self::Sockets, Self::Packets, Self::Nftables];
-    /// Those with something that those pay who use no VIP.
+    /// Those whose programs and rules meet traffic without a VIP too.
     pub(crate) const TAXING: [Self; 6] =
         [Self::Direct, Self::Empty, Self::Sockets, Self::Packets, Self::Nftables, Self::Cilium];
     /// Those with programs of mcs-agent's hooks, and the one without any.
