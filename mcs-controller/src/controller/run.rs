@@ -367,8 +367,9 @@ impl Control {
 
     /// Tells readers that the mailbox is complete, and that this publisher lives.
     fn renew_lease(&mut self) {
-        let is_settled = self.state.outbox.is_listed() && self.state.publications.is_idle();
-        let services = self.state.outbox.seen().len();
+        let is_readable = self.state.outbox.is_listed() && self.state.outbox.unreadable().is_none();
+        let is_settled = is_readable && self.state.publications.is_idle();
+        let services = self.state.published();
         let cluster = self.state.cluster();
         let mailbox = &self.settings.mailbox;
         if let Some(request) = self.term.next(mailbox, cluster, services, is_settled) {

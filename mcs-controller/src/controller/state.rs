@@ -36,6 +36,9 @@ pub(super) struct State {
     pub(super) imports: Queue,
     /// Services to publish.
     pub(super) publications: Queue,
+    /// The services that were seen in the mailbox and are to be there. If somebody else empties the mailbox, they
+    /// still count, so that readers keep them.
+    published: BTreeSet<ServiceName>,
     /// Why a service could not be published.
     publication_errors: HashMap<ServiceName, String>,
     /// Whether ServiceImports have `status.endpointSliceObjects` (mcs-api v0.5.1).
@@ -57,6 +60,7 @@ impl State {
             vips: HashMap::new(),
             imports: Queue::default(),
             publications: Queue::default(),
+            published: BTreeSet::new(),
             publication_errors: HashMap::new(),
             has_slice_objects: true,
             refused: HashMap::new(),
@@ -97,6 +101,9 @@ impl State {
             Update::Secrets(event) => return self.peers.apply_secrets(event),
             Update::Mailbox(MailboxId::Own, event) => {
                 for name in self.outbox.apply_to_own(event) {
+                    if self.outbox.seen().contains_key(&name) {
+                        self.published.insert(name.clone());
+                    }
                     self.publications.add(name.clone());
                     self.imports.add(name);
                 }
@@ -299,8 +306,17 @@ impl State {
     }
 
     /// The writes to this cluster's mailbox for one service.
-    pub(super) fn plan_publication(&self, name: &ServiceName) -> Vec<MailboxWrite> {
-        plan_publication(name, self.outgoing(name).as_ref(), &self.outbox)
+    pub(super) fn plan_publication(&mut self, name: &ServiceName) -> Vec<MailboxWrite> {
+        let outgoing = self.outgoing(name);
+        if outgoing.is_none() {
+            self.published.remove(name);
+        }
+        plan_publication(name, outgoing.as_ref(), &self.outbox)
+    }
+
+    /// The number of services that readers have to see before they take any away.
+    pub(super) fn published(&self) -> usize {
+        self.published.len()
     }
 
     /// Notes how the publication of a service ended.
@@ -312,5 +328,63 @@ impl State {
         if changed {
             self.imports.add(name.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mcs_kube::{Decoder, ResourceEvent, WatchedObject};
+    use serde_json::{Value, from_value, json};
+
+    use super::*;
+    use crate::{
+        clusterset::NamespaceRules, exports::OwnEvent, mailbox::MailboxEvent,
+        objects::exported_service,
+    };
+
+    fn state() -> State {
+        let settings = Settings {
+            kubeconfig: None,
+            cluster: None,
+            clusterset: None,
+            namespace: String::new(),
+            mailbox: String::new(),
+            mailbox_kubeconfig: None,
+            exports: NamespaceRules::default(),
+            vips_v4: None,
+            vips_v6: None,
+            adopt: false,
+            peer_writes: 1,
+            identity: None,
+        };
+        State::new(settings, "east".parse().unwrap(), OwnCluster::new())
+    }
+
+    fn object<D: Decoder>(value: Value) -> WatchedObject<D> {
+        from_value(value).unwrap()
+    }
+
+    #[test]
+    fn an_emptied_mailbox_still_counts_what_is_exported() {
+        let mut state = state();
+        let name = ServiceName::new("shop", "web").unwrap();
+        let metadata = json!({"namespace": "shop", "name": "web"});
+        let export = || object(json!({"metadata": metadata}));
+        let service = object(json!({"metadata": metadata, "spec": {"clusterIP": "10.96.0.1"}}));
+        state.update(Update::Own(OwnEvent::Exports(ResourceEvent::Changed(export()))));
+        state.update(Update::Own(OwnEvent::Services(ResourceEvent::Changed(service))));
+        let writes = state.plan_publication(&name);
+        let [MailboxWrite::ApplyService(exported)] = &*writes else { panic!("{writes:?}") };
+        assert_eq!(state.published(), 0);
+        let written = || object(exported_service("mcs-mailbox", exported).unwrap());
+        let mailbox = |state: &mut State, event| {
+            state.update(Update::Mailbox(MailboxId::Own, MailboxEvent::Services(event)));
+            state.plan_publication(&name);
+            state.published()
+        };
+        assert_eq!(mailbox(&mut state, ResourceEvent::Changed(written())), 1);
+        assert_eq!(mailbox(&mut state, ResourceEvent::Deleted(written())), 1, "by somebody else");
+        state.update(Update::Own(OwnEvent::Exports(ResourceEvent::Deleted(export()))));
+        assert_eq!(mailbox(&mut state, ResourceEvent::Deleted(written())), 0, "not exported now");
     }
 }
