@@ -78,7 +78,7 @@ fn agent_away(world: &mut World) -> anyhow::Result<()> {
 
 /// A new API server does not have the events that an older one sent.
 fn too_old(world: &mut World) -> anyhow::Result<()> {
-    let mut site = world.start("too-old", &["--log", "mcs_agent=debug"])?;
+    let mut site = world.start("too-old", &["--log", "mcs_agent=debug,mcs_kube=debug"])?;
     site.wait_until_healthy()?;
     let mut three = Three::begin(world, &site, "old")?;
     site.freeze()?;

@@ -25,7 +25,7 @@ fn waits(world: &mut World) -> anyhow::Result<()> {
         let set = world.east.api.get(Hook::PATH)?;
         let pod = &set["spec"]["template"]["spec"];
         ensure!(pod["containers"][0]["args"] == json!(["cleanup", "--wait"]), "{pod}");
-        ensure!(pod["initContainers"][0]["args"] == json!(["cleanup"]), "{pod}");
+        ensure!(pod["initContainers"][0]["args"][0] == "cleanup", "{pod}");
         ensure!(pod["containers"][0]["readinessProbe"].is_null(), "{pod}");
         ensure!(
             set["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == "100%",
