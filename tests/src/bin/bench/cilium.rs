@@ -117,8 +117,6 @@ pub(crate) struct Cilium {
     services: ServiceMap,
     /// `struct lb4_backend`, by id.
     backends: HashMap<MapData, u32, [u8; 12]>,
-    /// `struct lb4_reverse_nat`, by a frontend's number.
-    reverse: HashMap<MapData, u16, [u8; 6]>,
     last_backend: u32,
     last_frontend: u16,
 }
@@ -129,12 +127,10 @@ impl Cilium {
         let mut attach = Command::new("unshare");
         attach.args(["--mount", "sh", "-c", ATTACH, "attach"]).arg(object).arg(cgroup);
         output(&mut attach)?;
-        let mut maps = maps_at(cgroup, AttachType::BPF_CGROUP_INET4_CONNECT)?;
-        maps.extend(maps_at(cgroup, AttachType::BPF_CGROUP_UDP4_RECVMSG)?);
+        let maps = maps_at(cgroup, AttachType::BPF_CGROUP_INET4_CONNECT)?;
         Ok(Self {
             services: HashMap::try_from(map(&maps, "cilium_lb4_serv", 12)?)?,
             backends: HashMap::try_from(map(&maps, "cilium_lb4_back", 4)?)?,
-            reverse: HashMap::try_from(map(&maps, "cilium_lb4_reve", 2)?)?,
             last_backend: 0,
             last_frontend: 0,
         })
@@ -151,7 +147,6 @@ impl Cilium {
                 let [low, high] = slot.to_ne_bytes();
                 concat(&[&vip, &frontend, &[low, high, protocol, 0, 0, 0]])
             };
-            self.reverse.insert(self.last_frontend, concat::<6>(&[&vip, &frontend]), 0)?;
             let mut slots = 0_u16;
             for endpoint in service.endpoints() {
                 self.last_backend += 1;

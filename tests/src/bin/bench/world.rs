@@ -141,9 +141,12 @@ impl World {
             progress.detail(format!("{} of {} objects", number * AT_A_TIME, objects.len()));
             self.server.api.create_many(some)?;
         }
-        for cilium in self.lanes.iter_mut().filter_map(|lane| lane.cilium.as_mut()) {
-            fresh.iter().try_for_each(|service| cilium.add(service))?;
-        }
+        self.lanes.retain_mut(|lane| {
+            let Some(cilium) = &mut lane.cilium else { return true };
+            let added = fresh.iter().try_for_each(|service| cilium.add(service));
+            self.absent.extend(added.err().map(|error| (lane.contender, format!("{error:#}"))));
+            self.absent.iter().all(|(absent, _)| *absent != lane.contender)
+        });
         self.services = services;
         let begin = Instant::now();
         self.lanes.iter().try_for_each(Lane::thaw)?;
