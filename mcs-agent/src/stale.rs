@@ -6,11 +6,13 @@
 //! with that backend as its peer.
 
 mod connections;
+mod leaks;
 mod namespaces;
 mod pass;
 mod probe;
 mod report;
 mod select;
+mod slots;
 mod task;
 
 pub use connections::{UdpConnection, UdpConnections};

@@ -69,11 +69,14 @@ pub enum Counter {
     LeakPrevented,
     /// A packet to a VIP, of a TCP connection that this node did not begin, passed unchanged.
     PacketPassed,
+    /// A connection went to socket storage: both slots of the socket were taken, or it connected again while it was
+    /// connected.
+    SlotUnavailable,
 }
 
 impl Counter {
     /// Every counter, in index order.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::ConnectTranslated,
         Self::SendTranslated,
         Self::ReceiveReversed,
@@ -106,6 +109,7 @@ impl Counter {
         Self::PacketDroppedFailed,
         Self::LeakPrevented,
         Self::PacketPassed,
+        Self::SlotUnavailable,
     ];
 
     /// The name that `status` and the metrics use.
@@ -144,6 +148,7 @@ impl Counter {
             Self::PacketDroppedFailed => "packet_dropped_failed",
             Self::LeakPrevented => "leak_prevented",
             Self::PacketPassed => "packet_passed",
+            Self::SlotUnavailable => "slot_unavailable",
         }
     }
 }

@@ -64,6 +64,7 @@ mod hint;
 pub mod maps;
 pub mod select;
 mod socket;
+mod socket_slot;
 mod text;
 mod vip;
 
@@ -80,5 +81,6 @@ pub use socket::{
     ConnectedValue, Connection, Peer, PinKey, ReverseKey, ReverseValue, SentPair, SentPairs,
     SocketState,
 };
+pub use socket_slot::{NO_WAY, SlotConnection, SlotPlace, TagPair};
 pub use text::{ClusterRecord, RunRecord, ServiceRecord, text};
 pub use vip::VipMode;

@@ -6,6 +6,9 @@ pub const LRU_ENTRIES: u32 = 65_536;
 /// The entries of [`FRAGMENTS`]: one for each fragmented datagram on its way.
 pub const FRAGMENT_ENTRIES: u32 = 8_192;
 
+/// The table of connected sockets has two to the power of this many slots. Tests make smaller ones.
+pub const SOCKET_SLOT_BITS: u32 = 17;
+
 /// Hash: [`Address`](crate::Address) -> a value of [`VipMode`](crate::VipMode).
 pub const VIPS: &str = "vips";
 /// Hash: [`FrontendKey`](crate::FrontendKey) -> index into [`STATES`].
@@ -39,6 +42,10 @@ pub const UDP_CONNECTED: &str = "udp_connected";
 pub const SOCKETS: &str = "sockets";
 /// Socket storage: [`SentPairs`](crate::SentPairs).
 pub const SENT_PAIRS: &str = "sent_pairs";
+/// Array of [`TagPair`](crate::TagPair), by [`SlotPlace::pair`](crate::SlotPlace::pair).
+pub const SOCKET_TAGS: &str = "socket_tags";
+/// Array of [`SlotConnection`](crate::SlotConnection), by [`SlotPlace::slot`](crate::SlotPlace::slot).
+pub const SOCKET_CONNS: &str = "socket_conns";
 /// Per-CPU array of `u64`, indexed by [`Counter`](crate::Counter).
 pub const COUNTERS: &str = "counters";
 /// Array of one `u32`: 1 after socket storage could not be allocated for a socket of this node, else 0.

@@ -1,7 +1,7 @@
 //! The entry points of the eBPF programs.
 //!
 //! connect and sendmsg programs return 1 to let the system call go on and 0 to fail it. recvmsg and
-//! getpeername programs must return 1 (kernel/bpf/verifier.c, `check_return_code`).
+//! getpeername programs must return 1, and so does sock_release (kernel/bpf/verifier.c, `check_return_code`).
 #![no_std]
 #![no_main]
 #![expect(unsafe_code, reason = "the kernel's helpers, its context structs and values of maps")]
@@ -18,8 +18,8 @@ mod per_cpu;
 mod socket;
 
 use aya_ebpf::{
-    macros::{cgroup_sock_addr, classifier},
-    programs::{SockAddrContext, TcContext},
+    macros::{cgroup_sock, cgroup_sock_addr, classifier},
+    programs::{SockAddrContext, SockContext, TcContext},
 };
 
 use crate::{
@@ -30,7 +30,7 @@ use crate::{
     socket::{
         connect,
         context::{Hook4, Hook6, SocketContext},
-        getpeername, recvmsg, sendmsg,
+        getpeername, recvmsg, release, sendmsg,
     },
 };
 
@@ -80,6 +80,12 @@ fn getpeername4(ctx: SockAddrContext) -> i32 {
 #[cgroup_sock_addr(getpeername6)]
 fn getpeername6(ctx: SockAddrContext) -> i32 {
     getpeername::getpeername(&SocketContext::<Hook6>::new(ctx))
+}
+
+/// Frees what is stored for a socket that is closed.
+#[cgroup_sock(sock_release)]
+fn sock_release(ctx: SockContext) -> i32 {
+    release::release(&ctx)
 }
 
 /// Translates packets that a pod sends to a VIP: tc ingress of the host side of its interface.

@@ -13,7 +13,7 @@ use mcs_common::{
     Address, Affinity, AffinityKey, BackendRecord, BackendRef, ClientKey, ClusterRecord,
     ConnectedValue, Counter, Flow, FlowEvictions, Fragment, FragmentKey, FrontendKey,
     FrontendState, Hint, HintBucket, PinKey, ReverseKey, ReverseValue, RunRecord, SentPairs,
-    ServiceRecord, SlotPair, SocketState, Tuple,
+    ServiceRecord, SlotConnection, SlotPair, SocketState, TagPair, Tuple,
     select::{Arrays, Tables},
 };
 
@@ -21,6 +21,7 @@ use crate::per_cpu::{RefusalBudget, Scratch};
 
 const MMAPABLE: usize = BPF_F_MMAPABLE as usize;
 pub(crate) const LRU_ENTRIES: usize = mcs_common::maps::LRU_ENTRIES as usize;
+const SLOTS_OF_SOCKETS: usize = 1 << mcs_common::maps::SOCKET_SLOT_BITS;
 const FRAGMENT_ENTRIES: usize = mcs_common::maps::FRAGMENT_ENTRIES as usize;
 
 #[btf_map(name = "vips")]
@@ -51,6 +52,10 @@ pub(crate) static UDP_REVERSE: LruHashMap<ReverseKey, ReverseValue, LRU_ENTRIES>
 #[btf_map(name = "udp_connected")]
 pub(crate) static UDP_CONNECTED: LruHashMap<ReverseKey, ConnectedValue, LRU_ENTRIES> =
     LruHashMap::new();
+#[btf_map(name = "socket_tags")]
+pub(crate) static SOCKET_TAGS: Array<TagPair, { SLOTS_OF_SOCKETS / 2 }, MMAPABLE> = Array::new();
+#[btf_map(name = "socket_conns")]
+pub(crate) static SOCKET_CONNS: Array<SlotConnection, SLOTS_OF_SOCKETS, MMAPABLE> = Array::new();
 #[btf_map(name = "sockets")]
 pub(crate) static SOCKETS: SkStorage<SocketState> = SkStorage::new();
 #[btf_map(name = "sent_pairs")]
@@ -156,6 +161,20 @@ pub(crate) unsafe fn load<T: Pod>(from: *const T) -> T {
     // SAFETY: the caller guarantees it.
     unsafe { load_into(&mut value, from) };
     value
+}
+
+/// Stores a map value that user space reads meanwhile: each 64-bit word at once, the last one last.
+///
+/// # Safety
+/// `to` points to a value of a map, which is aligned to 8 bytes.
+#[inline(always)]
+pub(crate) unsafe fn store<T: Pod>(to: *mut T, from: &T) {
+    const { assert!(size_of::<T>().is_multiple_of(8) && align_of::<T>() == 8) };
+    let from = ptr::from_ref(from).cast::<u64>();
+    for word in 0..size_of::<T>() / 8 {
+        // SAFETY: both are `size_of::<T>()` bytes long, and any bytes are a `T`.
+        unsafe { to.cast::<u64>().add(word).write_volatile(from.add(word).read()) };
+    }
 }
 
 /// Copies as [`load`] does, without a copy on the stack.

@@ -6,5 +6,7 @@ pub(crate) mod context;
 pub(crate) mod getpeername;
 mod lookup;
 pub(crate) mod recvmsg;
+pub(crate) mod release;
 pub(crate) mod sendmsg;
 mod state;
+mod table;

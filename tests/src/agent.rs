@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// The hooks that are attached when all is well.
-pub const HOOKS: usize = 8;
+pub const HOOKS: usize = 9;
 
 /// The capabilities that every agent has, as the `DaemonSet` gives them, and no others.
 /// [`Config::capabilities`] adds what a switch of the chart does.

@@ -53,6 +53,8 @@ pub struct Config {
     pub run_dir: PathBuf,
     /// `--log-programs`.
     pub log_programs: bool,
+    /// `--socket-slot-bits`.
+    pub socket_slot_bits: u32,
 }
 
 impl Config {

@@ -103,6 +103,7 @@ impl InstalledPrograms {
             flows: config.flows,
             features,
             only_netns,
+            socket_slot_bits: config.socket_slot_bits,
             tc_hooks: tc::hooks(config),
             log_programs: config.log_programs,
         };

@@ -187,6 +187,32 @@ impl<T: Pod> MappedArray<T, ReadWrite> {
         Ok(())
     }
 
+    /// Overwrites half a word at byte `offset` of entry `index` at once.
+    pub(crate) fn publish_half(&mut self, index: u32, offset: usize, half: u32) -> io::Result<()> {
+        self.half(index, offset)?.store(half, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Overwrites half a word as [`MappedArray::publish_half`] does, if it is `from`. Returns whether it was.
+    pub(crate) fn replace_half(
+        &mut self,
+        index: u32,
+        offset: usize,
+        from: u32,
+        to: u32,
+    ) -> io::Result<bool> {
+        let half = self.half(index, offset)?;
+        Ok(half.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok())
+    }
+
+    fn half(&mut self, index: u32, offset: usize) -> io::Result<&AtomicU32> {
+        assert!(offset.is_multiple_of(4) && offset < Self::LENGTH * 8, "offset of half a word");
+        let entry = self.entry_mut(index)?;
+        // SAFETY: in bounds and aligned as just checked; nothing else in this process refers to it while `self` is
+        // borrowed.
+        Ok(unsafe { AtomicU32::from_ptr(entry.cast::<u32>().add(offset / 4)) })
+    }
+
     fn entry_mut(&mut self, index: u32) -> io::Result<*mut u64> {
         self.entry(index).ok_or_else(|| {
             io::Error::new(

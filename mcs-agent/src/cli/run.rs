@@ -12,6 +12,8 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum, builder::BoolishValueParser};
 use ipnet::IpNet;
 
+use mcs_common::maps::SOCKET_SLOT_BITS;
+
 use super::BpffsArg;
 use crate::{
     agent::{self, Config, SocketLb, SourceConfig, TcAttach},
@@ -183,6 +185,10 @@ pub struct RunArgs {
     /// Make the eBPF programs log each translation, for debugging
     #[arg(long, env = "MCS_LOG_PROGRAMS", value_parser = BoolishValueParser::new())]
     log_programs: bool,
+
+    /// The table of connected sockets has two to the power of this many slots: for tests
+    #[arg(long, hide = true, default_value_t = SOCKET_SLOT_BITS, value_parser = clap::value_parser!(u32).range(1..=17))]
+    socket_slot_bits: u32,
 }
 
 /// An address to listen on, or none.
@@ -357,6 +363,7 @@ impl RunArgs {
             liveness_timeout: Duration::from_secs(self.liveness_timeout),
             run_dir: self.run_dir,
             log_programs: self.log_programs,
+            socket_slot_bits: self.socket_slot_bits,
         })
     }
 }

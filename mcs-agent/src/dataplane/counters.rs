@@ -54,6 +54,9 @@ const fn text(counter: Counter) -> &'static str {
         Counter::RefusedGone => {
             "sockets refused: the VIP's import was deleted less than five minutes ago"
         }
+        Counter::SlotUnavailable => {
+            "connects whose connection is in socket storage: both slots for the socket were taken, or it was connected already"
+        }
         Counter::StorageFailed => {
             "sockets without room for storage; a table holds their state instead"
         }

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use aya::programs::{CgroupSockAddr, ProgramError};
+use aya::programs::{Program, ProgramError};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -63,7 +63,7 @@ pub enum AttachError {
 /// pinned. If there is none, or it is attached elsewhere, it makes a new one. Returns the link that the caller
 /// pins and holds from now on; `None` if that is `held`.
 pub(super) fn attach(
-    program: &mut CgroupSockAddr,
+    program: &Program,
     hook: &Hook,
     pins: &Pins,
     cgroup: &CgroupRoot,

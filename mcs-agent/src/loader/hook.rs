@@ -2,8 +2,7 @@
 
 use std::{io, os::fd::BorrowedFd};
 
-use aya::programs::CgroupSockAddrAttachType as Type;
-use aya_obj::generated::bpf_attach_type;
+use aya_obj::generated::bpf_attach_type as Type;
 
 use crate::bpf::effective_programs;
 
@@ -16,8 +15,8 @@ pub struct Hook {
 }
 
 impl Hook {
-    pub(super) fn attach_type(&self) -> bpf_attach_type {
-        self.attach_type.into()
+    pub(super) const fn attach_type(&self) -> Type {
+        self.attach_type
     }
 
     /// The ids of the programs that run at this hook for the sockets of a cgroup, in their order.
@@ -27,14 +26,15 @@ impl Hook {
 }
 
 /// Every hook, in the order in which programs are attached and switched: a hook that shows the VIP comes before
-/// one that hides it, so that no application ever sees a backend.
-pub const HOOKS: [Hook; 8] = [
-    Hook { name: "recvmsg4", attach_type: Type::UDPRecvMsg4 },
-    Hook { name: "recvmsg6", attach_type: Type::UDPRecvMsg6 },
-    Hook { name: "getpeername4", attach_type: Type::GetPeerName4 },
-    Hook { name: "getpeername6", attach_type: Type::GetPeerName6 },
-    Hook { name: "connect4", attach_type: Type::Connect4 },
-    Hook { name: "connect6", attach_type: Type::Connect6 },
-    Hook { name: "sendmsg4", attach_type: Type::UDPSendMsg4 },
-    Hook { name: "sendmsg6", attach_type: Type::UDPSendMsg6 },
+/// one that hides it, so that no application ever sees a backend. What frees slots of sockets comes before what takes them.
+pub const HOOKS: [Hook; 9] = [
+    Hook { name: "recvmsg4", attach_type: Type::BPF_CGROUP_UDP4_RECVMSG },
+    Hook { name: "recvmsg6", attach_type: Type::BPF_CGROUP_UDP6_RECVMSG },
+    Hook { name: "getpeername4", attach_type: Type::BPF_CGROUP_INET4_GETPEERNAME },
+    Hook { name: "getpeername6", attach_type: Type::BPF_CGROUP_INET6_GETPEERNAME },
+    Hook { name: "sock_release", attach_type: Type::BPF_CGROUP_INET_SOCK_RELEASE },
+    Hook { name: "connect4", attach_type: Type::BPF_CGROUP_INET4_CONNECT },
+    Hook { name: "connect6", attach_type: Type::BPF_CGROUP_INET6_CONNECT },
+    Hook { name: "sendmsg4", attach_type: Type::BPF_CGROUP_UDP4_SENDMSG },
+    Hook { name: "sendmsg6", attach_type: Type::BPF_CGROUP_UDP6_SENDMSG },
 ];

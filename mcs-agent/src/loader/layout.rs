@@ -8,7 +8,7 @@ use mcs_common::{
     Address, Affinity, AffinityKey, BackendRecord, BackendRef, ClientKey, ClusterRecord,
     ConnectedValue, Counter, Flow, FlowEvictions, Fragment, FragmentKey, FrontendKey,
     FrontendState, HINTS_PER_WORD, PinKey, ReverseKey, ReverseValue, RunRecord, SentPairs,
-    ServiceRecord, SlotPair, SocketState, Tuple, maps,
+    ServiceRecord, SlotConnection, SlotPair, SocketState, TagPair, Tuple, maps,
 };
 
 use crate::{flows::FlowCapacity, model::Capacity};
@@ -137,13 +137,15 @@ pub(super) fn run() -> MapLayout {
 }
 
 /// The names of the maps that the programs write.
-pub(super) const STATE_NAMES: [&str; 13] = [
+pub(super) const STATE_NAMES: [&str; 15] = [
     maps::AFFINITY,
     maps::UDP_PINS,
     maps::UDP_REVERSE,
     maps::UDP_CONNECTED,
     maps::SOCKETS,
     maps::SENT_PAIRS,
+    maps::SOCKET_TAGS,
+    maps::SOCKET_CONNS,
     maps::COUNTERS,
     maps::STORAGE_FALLBACK,
     maps::FLOWS,
@@ -154,7 +156,7 @@ pub(super) const STATE_NAMES: [&str; 13] = [
 ];
 
 /// The maps that the programs write.
-pub(super) fn state(flows: FlowCapacity) -> [MapLayout; STATE_NAMES.len()] {
+pub(super) fn state(flows: FlowCapacity, socket_slot_bits: u32) -> [MapLayout; STATE_NAMES.len()] {
     #[expect(clippy::cast_possible_truncation, reason = "a handful")]
     const COUNTERS: u32 = Counter::ALL.len() as u32;
     [
@@ -168,6 +170,8 @@ pub(super) fn state(flows: FlowCapacity) -> [MapLayout; STATE_NAMES.len()] {
         ),
         storage::<SocketState>(maps::SOCKETS),
         storage::<SentPairs>(maps::SENT_PAIRS),
+        array::<TagPair>(maps::SOCKET_TAGS, 1 << (socket_slot_bits - 1)),
+        array::<SlotConnection>(maps::SOCKET_CONNS, 1 << socket_slot_bits),
         MapLayout {
             kind: MapType::PerCpuArray,
             flags: 0,
@@ -190,7 +194,7 @@ mod tests {
     /// store more adds a map of its own.
     #[test]
     fn what_programs_remember_keeps_its_shape() {
-        let state = state(FlowCapacity::default());
+        let state = state(FlowCapacity::default(), maps::SOCKET_SLOT_BITS);
         let shapes = state.map(|map| (map.name, map.kind, map.key, map.value));
         let expected = [
             ("affinity", MapType::LruHash, 16, 16),
@@ -199,6 +203,8 @@ mod tests {
             ("udp_connected", MapType::LruHash, 32, 32),
             ("sockets", MapType::SkStorage, 4, 120),
             ("sent_pairs", MapType::SkStorage, 4, 96),
+            ("socket_tags", MapType::Array, 4, 8),
+            ("socket_conns", MapType::Array, 4, 64),
             ("counters", MapType::PerCpuArray, 4, 8),
             ("storage_fallback", MapType::Array, 4, 4),
             ("flows", MapType::LruHash, 48, 80),

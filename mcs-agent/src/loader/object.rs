@@ -9,7 +9,7 @@ use std::{
 
 use aya::{
     Ebpf, EbpfError, EbpfLoader,
-    programs::{CgroupSockAddr, ProgramError, SchedClassifier},
+    programs::{Program, ProgramError, SchedClassifier},
 };
 use aya_log::Level;
 use mcs_common::{HINTS_PER_WORD, maps};
@@ -45,6 +45,9 @@ pub struct LoadOptions {
     pub features: Features,
     /// The cookie of the network namespace whose sockets are translated; `None` for all.
     pub only_netns: Option<u64>,
+    /// The table of connected sockets has two to the power of this many slots. Only tests have another value than
+    /// [`SOCKET_SLOT_BITS`](mcs_common::maps::SOCKET_SLOT_BITS).
+    pub socket_slot_bits: u32,
     /// Load the programs for these hooks of devices.
     pub tc_hooks: Vec<TcHook>,
     /// The programs log each decision. Without it they contain no code for that.
@@ -128,7 +131,7 @@ impl Programs {
         allow_locked_memory();
         let pins = options.pins.clone();
         let config = layout::config(options.capacity);
-        let state = layout::state(options.flows);
+        let state = layout::state(options.flows, options.socket_slot_bits);
         let staged = prepare(&pins, &config, &state)?;
         let directory = if staged { pins.new_config() } else { pins.config() };
         Self::load_into(options, directory, pins.new_hints(), staged)
@@ -172,7 +175,7 @@ impl Programs {
         let object = OBJECT.ok_or(LoadError::NoObject)?;
         let pins = options.pins.clone();
         let config = layout::config(options.capacity);
-        let state = layout::state(options.flows);
+        let state = layout::state(options.flows, options.socket_slot_bits);
         fs::create_dir_all(&directory).map_err(pin_error("make", &directory))?;
 
         let have_set_retval = u8::from(options.features.set_retval);
@@ -189,6 +192,7 @@ impl Programs {
             .override_global("HAVE_COARSE_CLOCK", &have_coarse_clock, true)
             .override_global("AYA_LOG_LEVEL", &log_level, true)
             .override_global("ONLY_NETNS", &only_netns, true)
+            .override_global("SOCKET_SLOT_BITS", &options.socket_slot_bits, true)
             .override_global("HINT_BUCKETS", &hint_buckets, true)
             .map_max_entries(maps::HINTS, hint_layout.entries)
             .map_pin_path(maps::HINTS, &hints);
@@ -196,8 +200,10 @@ impl Programs {
             loader.map_max_entries(map.name, map.entries);
             loader.map_pin_path(map.name, directory.join(map.name));
         }
-        loader.map_max_entries(maps::FLOWS, options.flows.entries());
         for map in state {
+            if [maps::FLOWS, maps::SOCKET_TAGS, maps::SOCKET_CONNS].contains(&map.name) {
+                loader.map_max_entries(map.name, map.entries);
+            }
             loader.map_pin_path(map.name, pins.state().join(map.name));
         }
         loader.map_pin_path(maps::RUN, pins.run());
@@ -206,7 +212,7 @@ impl Programs {
             .map_err(|source| LoadError::Maps { path: directory.clone(), source: source.into() })?;
         for hook in &HOOKS {
             program(&mut ebpf, hook.name)
-                .and_then(CgroupSockAddr::load)
+                .and_then(load_hook)
                 .map_err(|source| LoadError::Program { program: hook.name, source })?;
         }
         let names = options.tc_hooks.iter().flat_map(|hook| program_names(*hook));
@@ -334,10 +340,8 @@ impl Programs {
 
     /// The hooks, each with the id of its program.
     pub fn program_ids(&self) -> Vec<(&'static Hook, u32)> {
-        let id = |hook: &'static Hook| {
-            let program: &CgroupSockAddr = self.ebpf.program(hook.name)?.try_into().ok()?;
-            Some((hook, program.info().ok()?.id()))
-        };
+        let id =
+            |hook: &'static Hook| Some((hook, self.ebpf.program(hook.name)?.info().ok()?.id()));
         HOOKS.iter().filter_map(id).collect()
     }
 
@@ -408,7 +412,7 @@ impl Pins {
 
 /// Bytes that the state maps take in the kernel, with a flow table of this capacity.
 pub fn state_bytes(flows: FlowCapacity) -> u64 {
-    layout::state(flows).iter().map(layout::MapLayout::bytes).sum()
+    layout::state(flows, maps::SOCKET_SLOT_BITS).iter().map(layout::MapLayout::bytes).sum()
 }
 
 /// Before Linux 5.11 maps count as locked memory of the process. A process that may not raise its
@@ -460,8 +464,16 @@ fn finish_commit(pins: &Pins) -> Result<(), LoadError> {
     Ok(())
 }
 
-fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut CgroupSockAddr, ProgramError> {
-    ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()
+fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Program, ProgramError> {
+    ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)
+}
+
+fn load_hook(program: &mut Program) -> Result<(), ProgramError> {
+    match program {
+        Program::CgroupSockAddr(program) => program.load(),
+        Program::CgroupSock(program) => program.load(),
+        _ => Err(ProgramError::UnexpectedProgramType),
+    }
 }
 
 fn load_classifier(

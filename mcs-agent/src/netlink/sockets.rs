@@ -1,10 +1,10 @@
 //! `sock_diag(7)`: lists and destroys UDP sockets.
 
-use std::{io, net::IpAddr};
+use std::{collections::HashSet, io, net::IpAddr};
 
 use mcs_common::Peer;
 use netlink_packet_sock_diag::{
-    AF_INET, AF_INET6, IPPROTO_UDP, SockDiagDestroy, SockDiagMessage,
+    AF_INET, AF_INET6, IPPROTO_TCP, IPPROTO_UDP, SockDiagDestroy, SockDiagMessage,
     inet::{ExtensionFlags, InetRequest, InetResponseHeader, SocketId, StateFlags},
 };
 use rtnetlink::{
@@ -70,6 +70,22 @@ impl SocketDiag {
             })?;
         }
         Ok(found)
+    }
+
+    /// The cookies of all TCP and UDP sockets, of both families and in every state.
+    pub fn cookies(&self) -> io::Result<HashSet<u64>> {
+        let mut cookies = HashSet::new();
+        for protocol in [IPPROTO_TCP, IPPROTO_UDP] {
+            for id in [SocketId::new_v4(), SocketId::new_v6()] {
+                let request = InetRequest { protocol, ..request(id, StateFlags::all()) };
+                self.send(SockDiagMessage::InetRequest(request), NLM_F_REQUEST | NLM_F_DUMP)?;
+                self.receive(|socket| {
+                    let InetResponseHeader { family, socket_id: id, .. } = socket;
+                    cookies.insert(ConnectedUdp { family, id }.cookie());
+                })?;
+            }
+        }
+        Ok(cookies)
     }
 
     /// Destroys the socket, if there still is one with its cookie and addresses.

@@ -154,7 +154,7 @@ impl PassInProgress {
 
 /// The cookie of the current thread's network namespace. `None` before Linux 5.14, which does not tell;
 /// the cookies of sockets are unique among all namespaces (since 5.4).
-fn namespace_cookie() -> io::Result<Option<u64>> {
+pub(super) fn namespace_cookie() -> io::Result<Option<u64>> {
     match own_netns_cookie() {
         Ok(cookie) => Ok(Some(cookie)),
         Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(None),

@@ -8,7 +8,9 @@ use tokio::{
 };
 
 use super::{
-    NetNamespaces, Pass, StaleUdpReport, UdpConnection, UdpConnections, Unmatched, destroy, probe,
+    NetNamespaces, Pass, StaleUdpReport, UdpConnection, UdpConnections, Unmatched, destroy,
+    leaks::{Leaks, Unlisted, free_leaks},
+    probe,
 };
 use crate::engine::throttle::Throttle;
 
@@ -21,6 +23,9 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// longer than [`LONGEST_REST`].
 const RESTS: u32 = 50;
 const LONGEST_REST: Duration = Duration::from_secs(1);
+/// How often the agent looks for lost slots. After a look that takes long it rests for this many times as long.
+const LEAKS: Duration = Duration::from_secs(5);
+const LEAKS_REST: u32 = 100;
 
 /// Destroys stale UDP sockets, on threads of its own.
 pub struct StaleUdp {
@@ -32,6 +37,9 @@ pub struct StaleUdp {
     throttle: Throttle,
     running: Option<Running>,
     unmatched: Unmatched,
+    /// When the agent looks for lost slots.
+    leaks_at: Instant,
+    unlisted: Unlisted,
 }
 
 /// What the thread does.
@@ -40,6 +48,8 @@ enum Running {
     Listing(ThreadResult<Vec<UdpConnection>>),
     /// It destroys sockets in all namespaces.
     Destroying(ThreadResult<Pass>),
+    /// It frees lost slots.
+    Freeing(ThreadResult<Leaks>),
 }
 
 type ThreadResult<T> = oneshot::Receiver<io::Result<T>>;
@@ -83,6 +93,8 @@ impl StaleUdp {
             throttle: Throttle::new(RESTS, LONGEST_REST),
             running: None,
             unmatched: Unmatched::default(),
+            leaks_at: Instant::now() + LEAKS,
+            unlisted: Unlisted::default(),
         }
     }
 
@@ -104,15 +116,23 @@ impl StaleUdp {
         loop {
             match &mut self.running {
                 None => {
-                    match self.due() {
-                        Some(due) => sleep_until(due).await,
-                        None => future::pending().await,
+                    let leaks = self.report.is_done().then_some(self.leaks_at);
+                    match (self.due(), leaks) {
+                        (Some(due), leaks) if leaks.is_none_or(|leaks| due <= leaks) => {
+                            sleep_until(due).await;
+                            self.list();
+                        }
+                        (_, Some(leaks)) => {
+                            sleep_until(leaks).await;
+                            self.free_leaks();
+                        }
+                        (_, None) => future::pending().await,
                     }
-                    self.at = None;
-                    self.began = Instant::now();
-                    let state = self.state.clone();
-                    let list = move || UdpConnections::open(&state)?.all();
-                    self.running = Some(Running::Listing(begin(list)));
+                }
+                Some(Running::Freeing(leaks)) => {
+                    let leaks = result_of(leaks).await;
+                    self.running = None;
+                    self.note_leaks(leaks);
                 }
                 Some(Running::Listing(list)) => {
                     let list = result_of(list).await;
@@ -133,6 +153,31 @@ impl StaleUdp {
                 }
             }
         }
+    }
+
+    fn list(&mut self) {
+        self.at = None;
+        self.began = Instant::now();
+        let state = self.state.clone();
+        let list = move || UdpConnections::open(&state)?.all();
+        self.running = Some(Running::Listing(begin(list)));
+    }
+
+    fn free_leaks(&mut self) {
+        let (state, before) = (self.state.clone(), std::mem::take(&mut self.unlisted));
+        self.running = Some(Running::Freeing(begin(move || free_leaks(&state, &before))));
+    }
+
+    fn note_leaks(&mut self, leaks: io::Result<Leaks>) {
+        let leaks = leaks.unwrap_or_else(|error| {
+            tracing::warn!("cannot look for the slots of closed sockets: {error}; trying again");
+            Leaks::default()
+        });
+        if leaks.freed > 0 {
+            tracing::info!(slots = leaks.freed, "freed the slots of sockets that were closed");
+        }
+        self.unlisted = leaks.unlisted;
+        self.leaks_at = Instant::now() + leaks.took.saturating_mul(LEAKS_REST).max(LEAKS);
     }
 
     /// When the next pass begins.

@@ -184,6 +184,12 @@ impl<F: HookFamily> SocketContext<F> {
         FrontendKey::new(destination.addr, destination.port, protocol as u8)
     }
 
+    /// Whether the socket's protocol is Multipath TCP.
+    #[inline(always)]
+    pub(crate) fn is_mptcp(&self) -> bool {
+        self.protocol() == IPPROTO_MPTCP
+    }
+
     /// Whether the socket's protocol is UDP.
     #[inline(always)]
     pub(crate) fn is_udp(&self) -> bool {

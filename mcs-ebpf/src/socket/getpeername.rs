@@ -1,10 +1,10 @@
 //! getpeername(2): the application sees the VIP that it connected to.
 
-use mcs_common::{Counter, select::Tables as _};
+use mcs_common::{Counter, Peer, select::Tables as _};
 
 use super::{
     context::{ALLOW, HookFamily, SocketContext},
-    state,
+    state, table,
 };
 use crate::{counters::count, maps::ConfigMaps};
 
@@ -17,13 +17,22 @@ pub(crate) fn getpeername<F: HookFamily>(ctx: &SocketContext<F>) -> i32 {
     if !ConfigMaps.hint(&peer.addr).may_be_backend() {
         return ALLOW;
     }
+    if let Some(vip) = table::vip(ctx, &peer) {
+        return show(ctx, &vip);
+    }
     let mut vip = state::get(ctx).and_then(|state| state::connected_vip(state, &peer));
     if vip.is_none() && state::is_fallback() {
         vip = state::tabled_vip(ctx, &peer);
     }
     if let Some(vip) = vip {
-        ctx.set_peer(&vip.addr, vip.port);
-        count(Counter::PeerReversed);
+        return show(ctx, &vip);
     }
+    ALLOW
+}
+
+#[inline(always)]
+fn show<F: HookFamily>(ctx: &SocketContext<F>, vip: &Peer) -> i32 {
+    ctx.set_peer(&vip.addr, vip.port);
+    count(Counter::PeerReversed);
     ALLOW
 }

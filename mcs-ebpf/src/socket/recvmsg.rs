@@ -1,10 +1,10 @@
 //! recvfrom(2), recvmsg(2) and recvmmsg(2): the application sees the VIP as a datagram's source.
 
-use mcs_common::{Counter, select::Tables as _};
+use mcs_common::{Counter, Peer, select::Tables as _};
 
 use super::{
     context::{ALLOW, HookFamily, SocketContext},
-    state,
+    state, table,
 };
 use crate::{counters::count, maps::ConfigMaps};
 
@@ -17,21 +17,27 @@ pub(crate) fn recvmsg<F: HookFamily>(ctx: &SocketContext<F>) -> i32 {
     if !ConfigMaps.hint(&peer.addr).may_be_backend() {
         return ALLOW;
     }
+    // connect(AF_UNSPEC) calls no hook: only the socket knows that it has no peer any more.
+    let is_connected = ctx.is_connected();
+    if is_connected && let Some(vip) = table::vip(ctx, &peer) {
+        return show(ctx, &vip);
+    }
     let mut sent = state::is_fallback();
     if let Some(state) = state::get(ctx) {
-        // connect(AF_UNSPEC) calls no hook: only the socket knows that it has no peer any more.
-        if ctx.is_connected()
-            && let Some(vip) = state::connected_vip(state, &peer)
-        {
-            ctx.set_peer(&vip.addr, vip.port);
-            count(Counter::ReceiveReversed);
-            return ALLOW;
+        if is_connected && let Some(vip) = state::connected_vip(state, &peer) {
+            return show(ctx, &vip);
         }
         sent |= state.unconnected != 0;
     }
     if sent && let Some(vip) = state::sent_vip(ctx, &peer) {
-        ctx.set_peer(&vip.addr, vip.port);
-        count(Counter::ReceiveReversed);
+        return show(ctx, &vip);
     }
+    ALLOW
+}
+
+#[inline(always)]
+fn show<F: HookFamily>(ctx: &SocketContext<F>, vip: &Peer) -> i32 {
+    ctx.set_peer(&vip.addr, vip.port);
+    count(Counter::ReceiveReversed);
     ALLOW
 }

@@ -1,23 +1,34 @@
 //! Stores which VIPs a socket uses, and which backends it got for them.
 //!
-//! Socket storage lives as long as the socket. It has the latest pairs of VIP and backend of unconnected
-//! sends too; `udp_reverse` has the earlier ones, and those that agents before this one left. When the kernel cannot allocate it (the socket's option
-//! memory is used up), `udp_reverse` holds the same under the socket's cookie. The flag
-//! `storage_fallback` then makes every reader look there. That costs sockets that never use a VIP too,
-//! so it is set only when the first allocation fails.
+//! A connection is in the socket's slot of the [`table`]. Where that has no room for it, and for what
+//! sockets send without connecting, there is socket storage, which lives as long as the socket. It has the
+//! latest pairs of VIP and backend of unconnected sends too; `udp_reverse` has the earlier ones, and those
+//! that agents before this one left. When the kernel cannot allocate storage (the socket's option memory is
+//! used up), `udp_reverse` holds the same under the socket's cookie. The flag `storage_fallback` then makes
+//! every reader look there. That costs sockets that never use a VIP too, so it is set only when the first
+//! allocation fails.
+//!
+//! A connect may fail after its hook has run, and the socket then keeps its peer. So a connection replaces the
+//! one that the socket has at the time only if it goes to the same backend. Where the slot and storage have
+//! the same backend, the slot is newer.
 
 use core::ptr;
 
 use aya_ebpf::{
     bindings::{BPF_ANY, BPF_SK_STORAGE_GET_F_CREATE, bpf_sock},
+    btf_maps::SkStorage,
     helpers::generated::bpf_sk_storage_get,
 };
+use bytemuck::Pod;
 use mcs_common::{
     Address, BackendRef, ConnectedValue, Connection, Counter, Peer, ReverseKey, ReverseValue,
-    SentPair, SentPairs, SocketState,
+    SentPair, SocketState,
 };
 
-use super::context::{HookFamily, SocketContext};
+use super::{
+    context::{HookFamily, SocketContext},
+    table,
+};
 use crate::{
     counters::count,
     maps::{SENT_PAIRS, SOCKETS, STORAGE_FALLBACK, UDP_CONNECTED, UDP_REVERSE},
@@ -33,30 +44,39 @@ pub(crate) const NOT_CONNECTED: Connection = Connection {
 /// The socket's state, if the socket ever used a VIP.
 #[inline(always)]
 pub(crate) fn get<'a, F: HookFamily>(ctx: &SocketContext<F>) -> Option<&'a mut SocketState> {
-    storage(ctx, 0)
+    storage(&SOCKETS, ctx.socket(), 0)
 }
 
 /// The socket's state, created if it has none.
 #[inline(always)]
 fn get_or_create<'a, F: HookFamily>(ctx: &SocketContext<F>) -> Option<&'a mut SocketState> {
-    storage(ctx, BPF_SK_STORAGE_GET_F_CREATE.into())
+    storage(&SOCKETS, ctx.socket(), BPF_SK_STORAGE_GET_F_CREATE.into())
 }
 
+/// The socket's value in a map of socket storage. With `BPF_SK_STORAGE_GET_F_CREATE` in `flags` it is
+/// created if it has none.
 #[inline(always)]
-fn storage<'a, F: HookFamily>(ctx: &SocketContext<F>, flags: u64) -> Option<&'a mut SocketState> {
-    let map = (&raw const SOCKETS).cast_mut().cast();
+fn storage<'a, T: Pod>(
+    map: &'static SkStorage<T>,
+    socket: *mut bpf_sock,
+    flags: u64,
+) -> Option<&'a mut T> {
+    let map = ptr::from_ref(map).cast_mut().cast();
     // SAFETY: the helper returns null or the value of this socket, which outlives the program run
-    // and the kernel zeroes it on creation.
-    unsafe {
-        bpf_sk_storage_get(map, ctx.socket().cast(), ptr::null_mut(), flags)
-            .cast::<SocketState>()
-            .as_mut()
-    }
+    // and the kernel zeroes it on creation. Any bytes are a `T`.
+    unsafe { bpf_sk_storage_get(map, socket.cast(), ptr::null_mut(), flags).cast::<T>().as_mut() }
 }
 
 /// Remembers that the socket connects to a VIP.
+///
+/// Nothing is stored for Multipath TCP: no hook runs for the name of its peer. Its subflows are sockets of the
+/// kernel, which no hook releases, so their slots would be lost.
 #[inline(always)]
 pub(crate) fn connecting<F: HookFamily>(ctx: &SocketContext<F>, connection: &Connection) {
+    if ctx.is_mptcp() || table::put(ctx, connection) {
+        return;
+    }
+    count(Counter::SlotUnavailable);
     if let Some(state) = get_or_create(ctx) {
         // The connect may still fail, and the socket then keeps its peer. That peer is not `current`
         // if the connect before this one failed too.
@@ -76,7 +96,8 @@ pub(crate) fn connecting<F: HookFamily>(ctx: &SocketContext<F>, connection: &Con
     }
 }
 
-/// Lists the connection for the agent, which destroys sockets of removed backends.
+/// Lists the connection for the agent, which destroys sockets of removed backends. The agent finds those
+/// with a slot in the table.
 ///
 /// Only sockets with storage are listed: `addressing_directly` needs the storage to notice a later
 /// direct connection to the same backend, and then removes the entry.
@@ -94,11 +115,26 @@ fn remember_connected<F: HookFamily>(ctx: &SocketContext<F>, connection: &Connec
 #[inline(always)]
 pub(crate) fn connection_to<F: HookFamily>(ctx: &SocketContext<F>, vip: &Peer) -> Connection {
     let mut found = NOT_CONNECTED;
+    if let Some(slot) = table::get(ctx) {
+        // SAFETY: the pointer is to a value of the table.
+        let connection = unsafe { (*slot).connection() };
+        if connection.vip == *vip {
+            found = connection;
+            if ctx.is_connected_to(&connection.backend) {
+                return found;
+            }
+        }
+    }
     let Some(state) = get(ctx) else { return found };
+    // What the slot has is the latest.
+    let has_slot = found.chosen.id != 0;
     for connection in [&state.previous, &state.current] {
         if connection.chosen.id != 0 && connection.vip == *vip {
-            found = *connection;
-            if ctx.is_connected_to(&connection.backend) {
+            let is_connected = ctx.is_connected_to(&connection.backend);
+            if is_connected || !has_slot {
+                found = *connection;
+            }
+            if is_connected {
                 break;
             }
         }
@@ -115,21 +151,11 @@ pub(crate) fn sending<F: HookFamily>(ctx: &SocketContext<F>) {
     }
 }
 
-/// The latest pairs of a socket. With `BPF_SK_STORAGE_GET_F_CREATE` in `flags` they are created if it has none.
-#[inline(always)]
-fn sent_pairs<'a>(socket: *mut bpf_sock, flags: u64) -> Option<&'a mut SentPairs> {
-    let map = (&raw const SENT_PAIRS).cast_mut().cast();
-    // SAFETY: as in `storage`.
-    unsafe {
-        bpf_sk_storage_get(map, socket.cast(), ptr::null_mut(), flags).cast::<SentPairs>().as_mut()
-    }
-}
-
 /// Remembers the VIP that replies of `backend` come from, in the socket's storage. The pair that leaves it goes
 /// to `udp_reverse`.
 #[inline(always)]
 pub(crate) fn remember_sent<F: HookFamily>(ctx: &SocketContext<F>, backend: &Peer, vip: &Peer) {
-    let Some(pairs) = sent_pairs(ctx.socket(), BPF_SK_STORAGE_GET_F_CREATE.into()) else {
+    let Some(pairs) = storage(&SENT_PAIRS, ctx.socket(), BPF_SK_STORAGE_GET_F_CREATE.into()) else {
         remember_reverse(ctx, backend, vip);
         return;
     };
@@ -184,6 +210,9 @@ pub(crate) fn addressing_directly<F: HookFamily>(
     destination: &Peer,
     connects: bool,
 ) {
+    if connects {
+        table::forget(ctx, destination);
+    }
     let mut reverse = is_fallback();
     if let Some(state) = get(ctx) {
         if connects {
@@ -211,7 +240,7 @@ pub(crate) fn addressing_directly<F: HookFamily>(
 /// Deletes the socket's pairs with this backend.
 #[inline(always)]
 fn forget_pairs(socket: *mut bpf_sock, backend: &Peer) {
-    if let Some(pairs) = sent_pairs(socket, 0) {
+    if let Some(pairs) = storage(&SENT_PAIRS, socket, 0) {
         for pair in [&mut pairs.latest, &mut pairs.previous] {
             if pair.backend == *backend {
                 pair.backend.port = 0;
@@ -234,7 +263,7 @@ pub(crate) fn connected_vip(state: &SocketState, peer: &Peer) -> Option<Peer> {
 /// The VIP that the application sent to, if the datagram went to `peer`.
 #[inline(always)]
 pub(crate) fn sent_vip<F: HookFamily>(ctx: &SocketContext<F>, peer: &Peer) -> Option<Peer> {
-    if let Some(pairs) = sent_pairs(ctx.socket(), 0) {
+    if let Some(pairs) = storage(&SENT_PAIRS, ctx.socket(), 0) {
         for pair in [&pairs.latest, &pairs.previous] {
             if pair.backend == *peer {
                 return Some(pair.vip);

@@ -10,7 +10,7 @@ an entry of an array takes its value (mcs-agent/src/model/capacity.rs):
   cluster   clusters 2 * 64
   flow      flows 2 * (176 + 32)
 
-The maps of fixed size (affinity, what UDP sockets and fragments need) take 35 MiB. The process has 20 MiB, 70 MiB more
+The maps of fixed size (affinity, what sockets and fragments need) take 44 MiB. The process has 20 MiB, 70 MiB more
 with 10,000 frontends and 100,000 endpoints, and 940 MiB with 3,000,000 endpoints of 3,000 frontends while it starts.
 */ -}}
 

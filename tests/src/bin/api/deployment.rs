@@ -202,7 +202,7 @@ fn memory_follows(_: &mut World) -> anyhow::Result<()> {
         let most = capacity_within(maps);
         let objects = 6144 * u64::from(most.frontends) + 384 * u64::from(most.endpoints);
         let flows = 416 * 65_536;
-        let expected = 35 + 64 + (2 * maps.0 + objects + flows).div_ceil(1 << 20);
+        let expected = 44 + 55 + (2 * maps.0 + objects + flows).div_ceil(1 << 20);
         ensure!(limit.abs_diff(expected) <= 1, "{text}: {limit} instead of {expected} MiB");
         ensure!(request <= limit, "{text}: {request} of {limit} MiB are requested");
     }

@@ -31,6 +31,8 @@ pub(crate) enum Input {
     TcpToBackend(Family),
     /// A datagram socket, with an address that may be a backend.
     UdpToBackend(Family),
+    /// A stream socket that a server accepted, which is closed.
+    Closed(Family),
     /// A packet with an Ethernet header, on a node without flows.
     Frame(Family),
     /// A packet with an Ethernet header, on a node that has flows.
@@ -44,6 +46,7 @@ impl fmt::Display for Input {
         match self {
             Self::Tcp(family) => write!(f, "{family} TCP socket"),
             Self::Udp(family) => write!(f, "{family} UDP socket"),
+            Self::Closed(family) => write!(f, "{family} TCP socket that is closed"),
             Self::TcpToBackend(family) => write!(f, "{family} TCP socket, to a backend"),
             Self::UdpToBackend(family) => write!(f, "{family} UDP socket, to a backend"),
             Self::Frame(family) | Self::Bare(family) => write!(f, "{family} TCP packet"),
@@ -68,6 +71,7 @@ impl Input {
             | Self::Udp(family)
             | Self::TcpToBackend(family)
             | Self::UdpToBackend(family)
+            | Self::Closed(family)
             | Self::Frame(family)
             | Self::FrameAmongFlows(family)
             | Self::Bare(family) => family,
@@ -75,7 +79,14 @@ impl Input {
     }
 
     const fn is_socket(self) -> bool {
-        matches!(self, Self::Tcp(_) | Self::Udp(_) | Self::TcpToBackend(_) | Self::UdpToBackend(_))
+        matches!(
+            self,
+            Self::Tcp(_)
+                | Self::Udp(_)
+                | Self::TcpToBackend(_)
+                | Self::UdpToBackend(_)
+                | Self::Closed(_)
+        )
     }
 
     /// What is hinted of every address.
@@ -126,8 +137,11 @@ impl Input {
         packet
     }
 
-    /// `struct bpf_sock_addr` or `struct __sk_buff` of `include/uapi/linux/bpf.h`.
+    /// `struct bpf_sock_addr`, `struct bpf_sock` or `struct __sk_buff` of `include/uapi/linux/bpf.h`.
     pub(crate) fn context(self, socket: u64) -> Vec<u8> {
+        if matches!(self, Self::Closed(_)) {
+            return self.socket();
+        }
         if self.is_socket() { self.socket_address(socket) } else { self.buffer() }
     }
 
@@ -151,6 +165,18 @@ impl Input {
         put(32, &u32::to_le_bytes(kind));
         put(36, &protocol.to_le_bytes());
         put(64, &socket.to_le_bytes());
+        context
+    }
+
+    fn socket(self) -> Vec<u8> {
+        const SIZE: usize = 80;
+        let mut context = vec![0; SIZE];
+        let (family, at, peer): (u32, _, &[u8]) = match self.family() {
+            Family::V4 => (2, 52, &ADDRESS_V4),
+            Family::V6 => (10, 56, &ADDRESS_V6),
+        };
+        context[4..8].copy_from_slice(&family.to_le_bytes());
+        context[at..at + peer.len()].copy_from_slice(peer);
         context
     }
 

@@ -20,6 +20,7 @@ const LRU_HASH: u32 = BPF_MAP_TYPE_LRU_HASH as u32;
 // `enum bpf_func_id` of `include/uapi/linux/bpf.h`.
 const MAP_LOOKUP_ELEM: u32 = 1;
 const SKB_LOAD_BYTES: u32 = 26;
+const GET_SOCKET_COOKIE: u32 = 46;
 const SK_STORAGE_GET: u32 = 107;
 
 /// What a program sees of its node.
@@ -55,8 +56,8 @@ impl<'a> Node<'a> {
                 values.insert(*number, value);
             }
         }
-        // Only its address is looked at.
-        let socket = memory.add(Vec::new());
+        // `struct bpf_sock`: without a peer.
+        let socket = memory.add(vec![0; 80]);
         let context = memory.add(input.context(socket));
         let packet = input.packet();
         Ok(Self { context, calls: Vec::new(), object, packet, values })
@@ -102,6 +103,11 @@ impl Kernel for Node<'_> {
             SK_STORAGE_GET => {
                 self.calls.push("storage".to_owned());
                 ensure!(d == 0, "a socket is given storage");
+                Ok(0)
+            }
+            // That of the socket with the first slot.
+            GET_SOCKET_COOKIE => {
+                self.calls.push("cookie".to_owned());
                 Ok(0)
             }
             other => bail!("helper {other} is called, for nothing"),

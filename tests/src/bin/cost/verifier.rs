@@ -27,6 +27,7 @@ pub(crate) fn load(elf: &[u8], globals: &[(&str, &[u8])]) -> anyhow::Result<BTre
     for (name, program) in object.programs_mut() {
         match program {
             Program::CgroupSockAddr(program) => program.load(),
+            Program::CgroupSock(program) => program.load(),
             Program::SchedClassifier(program) => program.load(),
             _ => bail!("{name} is of an unknown kind"),
         }
@@ -70,6 +71,9 @@ fn ask_log(
         ProgramSection::CgroupSockAddr { attach_type } => {
             let attach = AttachType::from(*attach_type);
             (ProgramType::BPF_PROG_TYPE_CGROUP_SOCK_ADDR, Some(attach))
+        }
+        ProgramSection::CgroupSock { attach_type } => {
+            (ProgramType::BPF_PROG_TYPE_CGROUP_SOCK, Some(AttachType::from(*attach_type)))
         }
         _ => bail!("a program of an unknown kind"),
     };

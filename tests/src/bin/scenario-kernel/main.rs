@@ -118,5 +118,6 @@ fn options(bpffs: &Path, capacity: Capacity, features: Features) -> LoadOptions 
         only_netns: None,
         tc_hooks: Vec::new(),
         log_programs: false,
+        socket_slot_bits: mcs_common::maps::SOCKET_SLOT_BITS,
     }
 }

@@ -18,6 +18,7 @@ mod pairs;
 mod reconnect;
 mod refusal;
 mod restart;
+mod slots;
 mod storage;
 mod tcp;
 mod tools;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
     change::cases(&mut suite);
     restart::cases(&mut suite);
     hints::cases(&mut suite);
+    slots::cases(&mut suite);
     suite.main(World::begin)
 }
 

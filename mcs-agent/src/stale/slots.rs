@@ -1,0 +1,77 @@
+//! The table of sockets that are connected to a VIP, as the programs keep it.
+
+use std::{io, mem::offset_of, path::Path};
+
+use mcs_common::{SlotConnection, SlotPlace, TagPair, maps};
+
+use crate::bpf::{MappedArray, ReadWrite};
+
+/// The pinned table of connected sockets.
+#[derive(Debug)]
+pub(super) struct SocketSlots {
+    tags: MappedArray<TagPair, ReadWrite>,
+    connections: MappedArray<SlotConnection, ReadWrite>,
+}
+
+impl SocketSlots {
+    /// Opens the table that is pinned in the state directory.
+    pub(super) fn open(state: &Path) -> io::Result<Self> {
+        Ok(Self {
+            tags: MappedArray::open(&state.join(maps::SOCKET_TAGS))?,
+            connections: MappedArray::open(&state.join(maps::SOCKET_CONNS))?,
+        })
+    }
+
+    /// How many slots there are.
+    pub(super) const fn slots(&self) -> u32 {
+        self.connections.entries()
+    }
+
+    /// How many of them are taken.
+    pub(super) fn taken(&self) -> usize {
+        self.tagged().count()
+    }
+
+    /// What every taken slot has, by its index.
+    pub(super) fn all(&self) -> impl Iterator<Item = (u32, SlotConnection)> {
+        self.tagged().filter_map(|(slot, tag)| {
+            let connection = self.connections.read(slot)?;
+            // Otherwise the slot has changed hands since the tag was read.
+            (self.place(connection.cookie).tag() == tag).then_some((slot, connection))
+        })
+    }
+
+    /// What the slot of the socket with this cookie has.
+    pub(super) fn of(&self, cookie: u64) -> Option<(u32, SlotConnection)> {
+        let place = self.place(cookie);
+        let tags = self.tags.read(place.pair())?;
+        let slot = place.slot(place.own_way(tags));
+        let connection = self.connections.read(slot)?;
+        (tags.contains(&place.tag()) && connection.cookie == cookie).then_some((slot, connection))
+    }
+
+    /// Notes that the agent need not destroy the socket in this slot.
+    pub(super) fn unlist(&mut self, slot: u32) -> io::Result<()> {
+        self.connections.publish_half(slot, offset_of!(SlotConnection, listed), 0)
+    }
+
+    /// Frees the slot of the socket with this cookie, which was closed.
+    pub(super) fn free(&mut self, cookie: u64) -> io::Result<()> {
+        let place = self.place(cookie);
+        for way in 0..2 {
+            self.tags.replace_half(place.pair(), way * 4, place.tag(), 0)?;
+        }
+        Ok(())
+    }
+
+    fn tagged(&self) -> impl Iterator<Item = (u32, u32)> {
+        let pairs = (0..self.tags.entries()).filter_map(|pair| Some((pair, self.tags.read(pair)?)));
+        pairs
+            .flat_map(|(pair, [even, odd])| [(pair * 2, even), (pair * 2 + 1, odd)])
+            .filter(|(_, tag)| *tag != 0)
+    }
+
+    const fn place(&self, cookie: u64) -> SlotPlace {
+        SlotPlace::of(cookie, self.slots().ilog2())
+    }
+}

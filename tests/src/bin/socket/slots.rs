@@ -1,0 +1,274 @@
+//! The table of connected sockets: random histories of sockets against a model, with few slots and with all; more
+//! sockets than slots; and what is left when they are closed.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpStream, UdpSocket},
+};
+
+use anyhow::{Context as _, ensure};
+use aya::maps::{Array, Map, MapData};
+use mcs_agent::loader::Pins;
+use mcs_common::maps;
+use mcs_tests::{
+    site::Site,
+    suite::{Suite, is_full, tell},
+    wait,
+};
+use rustix::{
+    net::sockopt::set_socket_reuseaddr,
+    process::{Resource, Rlimit, setrlimit},
+};
+
+use crate::{
+    client::{Family, connect, disconnect, receive, tcp, udp},
+    world::{PODS, Place, TCP, Target, UDP, World, backend, nowhere},
+};
+
+/// The table has two to the power of this many slots: fewer than there are sockets, and all.
+const FEW: &str = "--socket-slot-bits=6";
+const ALL: &str = "--socket-slot-bits=17";
+/// Sockets that live at the same time.
+const LIVE: usize = 150;
+/// What happens to a socket before it is closed, at most.
+const LONGEST: usize = 8;
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("random histories of sockets, with 64 slots", |world| histories(world, FEW));
+    suite.case("random histories of sockets, with all slots", |world| histories(world, ALL));
+    suite.case("as many live sockets as slots, or more", lives);
+}
+
+/// What can happen to a socket.
+const NAMES: [&str; 10] =
+    ["VIP", "VIP", "VIP", "VIP", "pod", "pod", "refused", "no route", "disconnected", "exchange"];
+
+/// A socket, and what it should show.
+struct Subject {
+    family: Family,
+    socket: Kind,
+    /// Its peer, as the application knows it.
+    peer: Option<SocketAddr>,
+    /// What has happened to it.
+    past: Vec<&'static str>,
+    /// What is still to happen to it.
+    steps: usize,
+    /// Datagrams without a reply.
+    silent: u32,
+}
+
+enum Kind {
+    Udp(UdpSocket),
+    Tcp(TcpStream),
+}
+
+/// The destinations.
+struct Targets<'a> {
+    /// Two VIPs with the same backends.
+    vips: [&'a Target; 2],
+    /// A VIP without backends.
+    empty: &'a Target,
+    /// A VIP whose backend no route leads to.
+    lost: &'a Target,
+}
+
+impl Subject {
+    fn new(random: &mut fastrand::Rng) -> io::Result<Self> {
+        let family = Family::ALL[random.usize(..Family::ALL.len())];
+        let is_udp = random.u8(..4) > 0;
+        let socket = if is_udp { Kind::Udp(udp(family)?) } else { Kind::Tcp(tcp(family)?) };
+        Ok(Self {
+            family,
+            socket,
+            peer: None,
+            past: Vec::new(),
+            steps: random.usize(1..=LONGEST),
+            silent: 0,
+        })
+    }
+
+    fn connect(&self, to: SocketAddr) -> io::Result<()> {
+        match &self.socket {
+            Kind::Udp(socket) => connect(socket, to),
+            Kind::Tcp(socket) => connect(socket, to),
+        }
+    }
+
+    /// A step that the model knows the result of.
+    fn step(&mut self, targets: &Targets<'_>, random: &mut fastrand::Rng) -> anyhow::Result<()> {
+        self.steps -= 1;
+        let step = random.usize(..NAMES.len());
+        self.past.push(NAMES[step]);
+        match step {
+            0..4 => {
+                let target = targets.vips[random.usize(..2)];
+                self.succeed(if self.is_udp() {
+                    target.udp(self.family)
+                } else {
+                    target.tcp(self.family)
+                })
+            }
+            4..6 => {
+                let port = if self.is_udp() { UDP.1 } else { TCP.1 };
+                let pod = PODS[random.usize(..World::WEB.len())];
+                self.succeed(self.family.written(backend(pod, self.family, port)))
+            }
+            6 => self.fail(targets.empty),
+            7 => self.fail(targets.lost),
+            8 => self.disconnect(),
+            _ => self.exchange(),
+        }
+    }
+
+    const fn is_udp(&self) -> bool {
+        matches!(self.socket, Kind::Udp(_))
+    }
+
+    /// TCP connects again after a disconnect only.
+    fn succeed(&mut self, to: SocketAddr) -> anyhow::Result<()> {
+        if !self.is_udp() && self.peer.is_some() {
+            self.disconnect()?;
+        }
+        self.connect(to).with_context(|| format!("to {to}"))?;
+        self.peer = Some(to);
+        Ok(())
+    }
+
+    fn fail(&mut self, target: &Target) -> anyhow::Result<()> {
+        if !self.is_udp() && self.peer.is_some() {
+            return Ok(());
+        }
+        let port = if self.is_udp() { UDP.0 } else { TCP.0 };
+        ensure!(self.connect(target.at(self.family, port)).is_err(), "a connect did not fail");
+        Ok(())
+    }
+
+    fn disconnect(&mut self) -> anyhow::Result<()> {
+        match &self.socket {
+            Kind::Udp(socket) => disconnect(socket)?,
+            Kind::Tcp(socket) => disconnect(socket)?,
+        }
+        self.peer = None;
+        Ok(())
+    }
+
+    /// A reply shows the peer as its source. Silence shows nothing: it is counted.
+    fn exchange(&mut self) -> anyhow::Result<()> {
+        if let (Kind::Udp(socket), Some(peer)) = (&self.socket, self.peer) {
+            socket.send(b"who are you")?;
+            match receive(socket) {
+                Ok(reply) => {
+                    let source = reply.source;
+                    ensure!(source == peer, "a reply of {peer} shows {source}");
+                }
+                Err(_) => self.silent += 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the name of the peer is that which the application connected to.
+    fn check(&self) -> anyhow::Result<()> {
+        let shown = match &self.socket {
+            Kind::Udp(socket) => socket.peer_addr(),
+            Kind::Tcp(socket) => socket.peer_addr(),
+        };
+        match (shown, self.peer) {
+            (Ok(shown), Some(peer)) if shown == peer => Ok(()),
+            (Err(error), None) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+            (shown, peer) => anyhow::bail!("{shown:?} instead of {peer:?}"),
+        }
+    }
+}
+
+fn histories(world: &mut World, slots: &str) -> anyhow::Result<()> {
+    let vips = ["first", "second"].map(|name| world.fresh(name).with(World::WEB));
+    let empty = world.fresh("none").with(&[]);
+    let mut lost = world.fresh("lost");
+    let (v4, v6) = nowhere(1);
+    lost.service = lost.service.endpoints("nowhere", [v4.into(), v6.into()]);
+    let services = [&vips[0].service, &vips[1].service, &empty.service, &lost.service];
+    let site = Site::start(&world.run, "slots", &world.node.netns, &[slots], &services)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let targets = Targets { vips: vips.each_ref(), empty: &empty, lost: &lost };
+    let count = if is_full() { 100_000 } else { 2_000 };
+    let mut random = fastrand::Rng::with_seed(18);
+    let (steps, silent) = world.at(Place::Pod, || {
+        let mut live: Vec<Subject> = Vec::new();
+        let (mut begun, mut steps, mut silent) = (0, 0, 0);
+        while begun < count || !live.is_empty() {
+            if begun < count && live.len() < LIVE {
+                live.push(Subject::new(&mut random)?);
+                begun += 1;
+                continue;
+            }
+            let nth = random.usize(..live.len());
+            let subject = &mut live[nth];
+            let result = subject.step(&targets, &mut random).and_then(|()| subject.check());
+            result.with_context(|| format!("{}: {}", subject.family, subject.past.join(", ")))?;
+            steps += 1;
+            if subject.steps == 0 {
+                silent += subject.silent;
+                live.swap_remove(nth);
+            }
+            // Another one, which nothing has happened to.
+            if let Some(other) = live.get(random.usize(..LIVE)) {
+                other.check()?;
+            }
+        }
+        Ok((steps, silent))
+    })?;
+    let counters = site.agent.counters()?;
+    let to_storage = counters["slot_unavailable"];
+    ensure!(slots != FEW || to_storage > 0, "no connection went to storage");
+    until_free(&site)?;
+    let connects = counters["connect_translated"];
+    tell(format!(
+        "{count} sockets, {steps} steps: 0 lies; {to_storage} of {connects} in storage; {silent} without a reply"
+    ));
+    Ok(())
+}
+
+fn lives(world: &mut World) -> anyhow::Result<()> {
+    let count = if is_full() { 200_000_u32 } else { 5_000 };
+    let target = world.fresh("crowded").with(World::WEB);
+    let slots = if is_full() { ALL } else { "--socket-slot-bits=12" };
+    let site = Site::start(&world.run, "crowded", &world.node.netns, &[slots], &[&target.service])?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let files = Some(u64::from(count) + 10_000);
+    setrlimit(Resource::Nofile, Rlimit { current: files, maximum: files })?;
+    let vip = target.udp(Family::V4);
+    world.at(Place::Pod, || {
+        let mut sockets = Vec::new();
+        for _ in 0..count {
+            let socket = udp(Family::V4)?;
+            // Otherwise each of them takes a port.
+            set_socket_reuseaddr(&socket, true)?;
+            connect(&socket, vip)?;
+            sockets.push(socket);
+        }
+        for socket in &sockets {
+            ensure!(socket.peer_addr()? == vip, "a socket shows {}", socket.peer_addr()?);
+        }
+        Ok(())
+    })?;
+    let to_storage = site.agent.counters()?["slot_unavailable"];
+    ensure!(to_storage > 0, "there was a slot for each of {count} sockets");
+    until_free(&site)?;
+    tell(format!("{count} live sockets: 0 lies; {to_storage} in storage"));
+    Ok(())
+}
+
+/// Waits until no slot is taken. The kernel may close sockets after close(2).
+fn until_free(site: &Site) -> anyhow::Result<()> {
+    let pin = Pins::new(site.bpffs.path()).state().join(maps::SOCKET_TAGS);
+    let tags = Array::<_, u64>::try_from(Map::Array(MapData::from_pin(pin)?))?;
+    wait::until("all slots to be free", || {
+        let mut taken = 0;
+        for pair in tags.iter() {
+            taken += u32::from(pair? != 0);
+        }
+        ensure!(taken == 0, "{taken} pairs of slots are taken");
+        Ok(())
+    })
+}
