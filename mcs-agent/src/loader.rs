@@ -25,7 +25,7 @@ pub use hook::{HOOKS, Hook};
 pub use layout::CONFIG_NAMES as CONFIG_MAPS;
 pub use lock::{DirectoryLock, is_held};
 pub use map_memory::{capacity_within, config_memory};
-pub use mcs_common::maps::HINTS as HINTS_MAP;
+pub use mcs_common::maps::{HINTS as HINTS_MAP, SOCKET_SLOT_BITS};
 pub use object::{LoadError, LoadOptions, Programs, state_bytes};
 pub use pins::{CleanupSummary, Pins};
 pub use probe::Features;

@@ -12,13 +12,12 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum, builder::BoolishValueParser};
 use ipnet::IpNet;
 
-use mcs_common::maps::SOCKET_SLOT_BITS;
-
 use super::BpffsArg;
 use crate::{
     agent::{self, Config, SocketLb, SourceConfig, TcAttach},
     devices::{DeviceOptions, DevicePattern, DevicePatterns, TcMode, Uplinks},
     flows::FlowCapacity,
+    loader::SOCKET_SLOT_BITS,
     model::{Controller, Memory, MemoryError, NodeFacts},
     source::{KubeconfigFile, KubernetesOptions, ReadScope},
     telemetry::{self, LogFilter, LogFormat},
