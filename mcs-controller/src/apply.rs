@@ -134,6 +134,12 @@ impl Request {
 }
 
 impl ApplyError {
+    /// Whether the API server takes others, and this object never: it is invalid or too large.
+    pub fn is_of_object(&self) -> bool {
+        let Self::Refused(kube::Error::Api(status)) = self else { return false };
+        [413, 422].contains(&status.code)
+    }
+
     /// Whether the API server's type lacks a field, as older definitions do.
     pub fn is_unknown_field(&self, field: &str) -> bool {
         let Self::Refused(kube::Error::Api(status)) = self else { return false };

@@ -1,7 +1,7 @@
 //! Services that wait for their turn, each once.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
     time::{Duration, Instant},
 };
 
@@ -91,8 +91,11 @@ impl Queue {
         self.busy.len()
     }
 
-    /// Whether nothing waits and nothing is under way, except for what failed.
-    pub(super) fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.busy.is_empty() && self.deferred.is_empty()
+    /// Whether nothing waits, nothing is under way, and nothing failed but those `except`.
+    pub(super) fn is_idle(&self, except: &BTreeSet<ServiceName>) -> bool {
+        self.waiting.is_empty()
+            && self.busy.is_empty()
+            && self.deferred.is_empty()
+            && self.failed.keys().all(|name| except.contains(name))
     }
 }

@@ -301,7 +301,7 @@ impl Control {
         if leads {
             tracing::info!("this replica leads");
             self.term = PublisherTerm::new();
-            self.state.queue_all();
+            self.state.begin_term();
         } else {
             tracing::info!("another replica leads");
         }
@@ -367,9 +367,8 @@ impl Control {
 
     /// Tells readers that the mailbox is complete, and that this publisher lives.
     fn renew_lease(&mut self) {
-        let is_readable = self.state.outbox.is_listed() && self.state.outbox.unreadable().is_none();
-        let is_settled = is_readable && self.state.publications.is_idle();
-        let services = self.state.published();
+        let is_settled = self.state.is_published();
+        let services = self.state.to_be_published();
         let cluster = self.state.cluster();
         let mailbox = &self.settings.mailbox;
         if let Some(request) = self.term.next(mailbox, cluster, services, is_settled) {
@@ -399,13 +398,12 @@ impl Control {
             }
             Done::Publication(name, result) => {
                 self.count("mailbox", &result);
-                let failed = result.is_err();
-                let error = result.err().map(|error| error.to_string());
+                let error = result.err();
                 if let Some(error) = &error {
                     tracing::warn!("cannot publish {name}: {error}; trying again");
                 }
-                self.state.note_publication(&name, error);
-                self.state.publications.end(&name, failed, now);
+                self.state.note_publication(&name, error.as_ref());
+                self.state.publications.end(&name, error.is_some(), now);
             }
             Done::Lease(result) => {
                 if let Err(error) = &result {

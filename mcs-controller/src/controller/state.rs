@@ -10,6 +10,7 @@ use ipnet::IpNet;
 
 use super::{MailboxId, Settings, Update, queue::Queue};
 use crate::{
+    apply::ApplyError,
     clusterset::{
         ClusterId, Importer, Known, KnownExport, Publication, ServiceName, SourceRules,
         SourceSlice, VipRanges, VipsInUse, Wanted, WantedImport, export_conditions, is_exportable,
@@ -36,9 +37,11 @@ pub(super) struct State {
     pub(super) imports: Queue,
     /// Services to publish.
     pub(super) publications: Queue,
-    /// The services that were seen in the mailbox and are to be there. If somebody else empties the mailbox, they
-    /// still count, so that readers keep them.
-    published: BTreeSet<ServiceName>,
+    /// The services that are to be in the mailbox. If somebody else empties it, they still count, so that readers keep
+    /// them.
+    outgoing: BTreeSet<ServiceName>,
+    /// Services that the mailbox's API server never takes as they are.
+    rejected: BTreeSet<ServiceName>,
     /// Why a service could not be published.
     publication_errors: HashMap<ServiceName, String>,
     /// Whether ServiceImports have `status.endpointSliceObjects` (mcs-api v0.5.1).
@@ -60,7 +63,8 @@ impl State {
             vips: HashMap::new(),
             imports: Queue::default(),
             publications: Queue::default(),
-            published: BTreeSet::new(),
+            outgoing: BTreeSet::new(),
+            rejected: BTreeSet::new(),
             publication_errors: HashMap::new(),
             has_slice_objects: true,
             refused: HashMap::new(),
@@ -101,9 +105,6 @@ impl State {
             Update::Secrets(event) => return self.peers.apply_secrets(event),
             Update::Mailbox(MailboxId::Own, event) => {
                 for name in self.outbox.apply_to_own(event) {
-                    if self.outbox.seen().contains_key(&name) {
-                        self.published.insert(name.clone());
-                    }
                     self.publications.add(name.clone());
                     self.imports.add(name);
                 }
@@ -308,21 +309,47 @@ impl State {
     /// The writes to this cluster's mailbox for one service.
     pub(super) fn plan_publication(&mut self, name: &ServiceName) -> Vec<MailboxWrite> {
         let outgoing = self.outgoing(name);
-        if outgoing.is_none() {
-            self.published.remove(name);
+        if outgoing.is_some() {
+            self.outgoing.insert(name.clone());
+        } else {
+            self.outgoing.remove(name);
         }
         plan_publication(name, outgoing.as_ref(), &self.outbox)
     }
 
-    /// The number of services that readers have to see before they take any away.
-    pub(super) fn published(&self) -> usize {
-        self.published.len()
+    /// A term as publisher begins: everything is planned anew.
+    pub(super) fn begin_term(&mut self) {
+        self.outgoing.clear();
+        self.queue_all();
+    }
+
+    /// The number of services that readers have to see before they take any away. A service that no API server takes
+    /// must not keep readers from the others.
+    pub(super) fn to_be_published(&self) -> usize {
+        let is_impossible = |name: &&ServiceName| {
+            self.rejected.contains(*name) && !self.outbox.seen().contains_key(*name)
+        };
+        self.outgoing.iter().filter(|name| !is_impossible(name)).count()
+    }
+
+    /// Whether the mailbox has everything that is to be there, as far as it can.
+    pub(super) fn is_published(&self) -> bool {
+        self.outbox.is_listed()
+            && self.outbox.unreadable().is_none()
+            && self.publications.is_idle(&self.rejected)
     }
 
     /// Notes how the publication of a service ended.
-    pub(super) fn note_publication(&mut self, name: &ServiceName, error: Option<String>) {
+    pub(super) fn note_publication(&mut self, name: &ServiceName, error: Option<&ApplyError>) {
+        if error.is_some_and(ApplyError::is_of_object) {
+            self.rejected.insert(name.clone());
+        } else {
+            self.rejected.remove(name);
+        }
         let changed = match error {
-            Some(error) => self.publication_errors.insert(name.clone(), error).is_none(),
+            Some(error) => {
+                self.publication_errors.insert(name.clone(), error.to_string()).is_none()
+            }
             None => self.publication_errors.remove(name).is_some(),
         };
         if changed {
@@ -364,6 +391,10 @@ mod tests {
         from_value(value).unwrap()
     }
 
+    fn listed<D: Decoder>() -> ResourceEvent<D> {
+        ResourceEvent::Listed { version: "v1".to_owned(), objects: vec![] }
+    }
+
     #[test]
     fn an_emptied_mailbox_still_counts_what_is_exported() {
         let mut state = state();
@@ -375,16 +406,42 @@ mod tests {
         state.update(Update::Own(OwnEvent::Services(ResourceEvent::Changed(service))));
         let writes = state.plan_publication(&name);
         let [MailboxWrite::ApplyService(exported)] = &*writes else { panic!("{writes:?}") };
-        assert_eq!(state.published(), 0);
         let written = || object(exported_service("mcs-mailbox", exported).unwrap());
         let mailbox = |state: &mut State, event| {
             state.update(Update::Mailbox(MailboxId::Own, MailboxEvent::Services(event)));
             state.plan_publication(&name);
-            state.published()
+            state.to_be_published()
         };
+        assert_eq!(mailbox(&mut state, listed()), 1, "nothing is there yet");
         assert_eq!(mailbox(&mut state, ResourceEvent::Changed(written())), 1);
         assert_eq!(mailbox(&mut state, ResourceEvent::Deleted(written())), 1, "by somebody else");
         state.update(Update::Own(OwnEvent::Exports(ResourceEvent::Deleted(export()))));
         assert_eq!(mailbox(&mut state, ResourceEvent::Deleted(written())), 0, "not exported now");
+    }
+    fn answer(code: u16) -> ApplyError {
+        let status = kube::core::Status { code, ..Default::default() };
+        ApplyError::Refused(kube::Error::Api(Box::new(status)))
+    }
+
+    #[test]
+    fn a_mailbox_is_complete_when_no_publication_failed() {
+        let mut state = state();
+        let name = ServiceName::new("shop", "web").unwrap();
+        state.update(Update::Mailbox(MailboxId::Own, MailboxEvent::Services(listed())));
+        state.update(Update::Mailbox(MailboxId::Own, MailboxEvent::Slices(listed())));
+        assert!(!state.is_published(), "its Lease was not read");
+        state.update(Update::Mailbox(MailboxId::Own, MailboxEvent::Lease(listed())));
+        assert!(state.is_published());
+        state.outgoing.insert(name.clone());
+        let now = std::time::Instant::now();
+        let mut end = |code: Option<u16>| {
+            let error = code.map(answer);
+            state.note_publication(&name, error.as_ref());
+            state.publications.end(&name, error.is_some(), now);
+            (state.is_published(), state.to_be_published())
+        };
+        assert_eq!(end(Some(404)), (false, 1), "the mailbox is gone");
+        assert_eq!(end(Some(422)), (true, 0), "others can be published");
+        assert_eq!(end(None), (true, 1));
     }
 }
