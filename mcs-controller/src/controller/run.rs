@@ -316,7 +316,7 @@ impl Control {
         {
             self.import(name);
         }
-        while self.state.outbox.is_listed()
+        while self.state.is_own_mailbox()
             && self.state.publications.busy() < AT_A_TIME
             && let Some(name) = self.state.publications.next()
         {
@@ -367,6 +367,9 @@ impl Control {
 
     /// Tells readers that the mailbox is complete, and that this publisher lives.
     fn renew_lease(&mut self) {
+        if self.state.outbox.identity_problem().is_some() {
+            return;
+        }
         let is_settled = self.state.is_published();
         let services = self.state.to_be_published();
         let cluster = self.state.cluster();

@@ -104,7 +104,20 @@ impl State {
             }
             Update::Secrets(event) => return self.peers.apply_secrets(event),
             Update::Mailbox(MailboxId::Own, event) => {
-                for name in self.outbox.apply_to_own(event) {
+                let former = self.outbox.identity_problem();
+                let changed = self.outbox.apply_to_own(event);
+                let problem = self.outbox.identity_problem();
+                if problem != former {
+                    self.queue_all();
+                    if let Some(problem) = problem {
+                        let mailbox = &self.settings.mailbox;
+                        tracing::error!(
+                            "nothing is published in namespace {mailbox}: {problem}. Give this cluster a mailbox \
+                             of its own, or delete the Lease publisher there if the id of this cluster has changed"
+                        );
+                    }
+                }
+                for name in changed {
                     self.publications.add(name.clone());
                     self.imports.add(name);
                 }
@@ -278,7 +291,10 @@ impl State {
         let exports: Vec<_> = own.into_iter().chain(of_peers).collect();
         let incomplete = peers
             .iter()
-            .filter(|(_, peer)| !peer.view.is_known())
+            .filter(|(_, peer)| {
+                let believed = peer.view.believed().get(name);
+                !peer.view.is_known() || believed.is_some_and(|believed| !believed.is_whole)
+            })
             .map(|(cluster, _)| (*cluster).clone())
             .collect();
         let known = Known {
@@ -292,6 +308,9 @@ impl State {
 
     /// Whether peers can read the export.
     fn publication(&self, name: &ServiceName, outgoing: Option<&Outgoing>) -> Publication {
+        if let Some(problem) = self.outbox.identity_problem() {
+            return Publication::Failed(problem.to_string());
+        }
         if let Some(error) = self.publication_errors.get(name) {
             return Publication::Failed(error.clone());
         }
@@ -332,9 +351,14 @@ impl State {
         self.outgoing.iter().filter(|name| !is_impossible(name)).count()
     }
 
+    /// Whether the mailbox is there and is this cluster's own.
+    pub(super) fn is_own_mailbox(&self) -> bool {
+        self.outbox.is_listed() && self.outbox.identity_problem().is_none()
+    }
+
     /// Whether the mailbox has everything that is to be there, as far as it can.
     pub(super) fn is_published(&self) -> bool {
-        self.outbox.is_listed()
+        self.is_own_mailbox()
             && self.outbox.unreadable().is_none()
             && self.publications.is_idle(&self.rejected)
     }
@@ -365,8 +389,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        clusterset::NamespaceRules, exports::OwnEvent, mailbox::MailboxEvent,
-        objects::exported_service,
+        clusterset::NamespaceRules,
+        exports::OwnEvent,
+        mailbox::MailboxEvent,
+        objects::{exported_service, publisher_lease},
     };
 
     fn state() -> State {
@@ -443,5 +469,16 @@ mod tests {
         assert_eq!(end(Some(404)), (false, 1), "the mailbox is gone");
         assert_eq!(end(Some(422)), (true, 0), "others can be published");
         assert_eq!(end(None), (true, 1));
+        let lease = |cluster: &str| {
+            let cluster = cluster.parse().unwrap();
+            let lease = publisher_lease("m", &cluster, "e", true, 1, jiff::Timestamp::UNIX_EPOCH);
+            MailboxEvent::Lease(ResourceEvent::Changed(object(lease)))
+        };
+        state.update(Update::Mailbox(MailboxId::Own, lease("west")));
+        assert!(!state.is_own_mailbox());
+        let publication = state.publication(&name, None);
+        assert!(matches!(publication, Publication::Failed(_)), "{publication:?}");
+        state.update(Update::Mailbox(MailboxId::Own, lease("east")));
+        assert!(state.is_own_mailbox());
     }
 }

@@ -34,6 +34,8 @@ pub struct Believed {
     pub export: Export,
     /// Its slices.
     pub slices: Vec<Arc<SourceSlice>>,
+    /// Whether every slice that it names was seen. Until then no slice goes.
+    pub is_whole: bool,
 }
 
 /// Why a mailbox cannot be read, or is not believed.
@@ -97,6 +99,8 @@ pub struct MailboxView {
     /// Whether everything was published and read once.
     known: bool,
     believed: BTreeMap<ServiceName, Believed>,
+    /// Services that changed while the Lease named another cluster.
+    missed: BTreeSet<ServiceName>,
     /// The number of events of the Lease.
     beats: u64,
 }
@@ -112,6 +116,7 @@ impl MailboxView {
             feeds: Default::default(),
             known: false,
             believed: BTreeMap::new(),
+            missed: BTreeSet::new(),
             beats: 0,
         }
     }
@@ -240,14 +245,16 @@ impl MailboxView {
     }
 
     /// Believes what can be believed. Returns the services of which something else is believed now.
-    fn believe(&mut self, touched: BTreeSet<ServiceName>) -> BTreeSet<ServiceName> {
+    fn believe(&mut self, mut touched: BTreeSet<ServiceName>) -> BTreeSet<ServiceName> {
         let is_complete = self.doubt().is_none();
         if !is_complete && !self.known {
             return BTreeSet::new();
         }
         if self.identity_problem().is_some() {
+            self.missed.extend(touched);
             return BTreeSet::new();
         }
+        touched.append(&mut self.missed);
         let was_known = std::mem::replace(&mut self.known, true);
         let mut changed = BTreeSet::new();
         let candidates = if was_known { touched } else { self.services.keys().cloned().collect() };
@@ -271,7 +278,8 @@ impl MailboxView {
         changed
     }
 
-    /// The slices that the ExportedService names: as they are, else as they were.
+    /// The slices that the ExportedService names: as they are, else as they were. New ones come before it, but by
+    /// another watch. Until they are seen, the former ones stay.
     fn believed_of(&self, exported: &Exported) -> Believed {
         let name = &exported.export.name;
         let seen = self.slices.get(name);
@@ -280,10 +288,13 @@ impl MailboxView {
             let seen = seen.and_then(|seen| seen.get(slice));
             seen.or_else(|| former.iter().find(|former| former.name == *slice)).cloned()
         };
-        Believed {
-            export: exported.export.clone(),
-            slices: exported.slices.iter().filter_map(slice).collect(),
+        let mut slices: Vec<_> = exported.slices.iter().filter_map(slice).collect();
+        let is_whole = slices.len() == exported.slices.len();
+        if !is_whole {
+            let is_other = |former: &&Arc<SourceSlice>| !exported.slices.contains(&former.name);
+            slices.extend(former.iter().filter(is_other).cloned());
         }
+        Believed { export: exported.export.clone(), slices, is_whole }
     }
 
     /// Why nothing may be taken away now.
