@@ -19,7 +19,8 @@ use serde_json::Value;
 
 pub use self::{
     cluster_peer::{
-        ClusterPeerSpec, ClusterPeerStatus, PeerCondition, PeerDecoder, PeerObject, SecretReference,
+        BrokenPeer, ClusterPeerSpec, ClusterPeerStatus, PeerCondition, PeerDecoder, PeerObject,
+        SecretReference,
     },
     exported_service::{
         Exported, ExportedServiceDecoder, ExportedServiceSpec, exported_name, exported_service,

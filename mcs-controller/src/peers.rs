@@ -6,7 +6,7 @@ pub mod token;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use ipnet::IpNet;
@@ -15,13 +15,20 @@ use mcs_kube::{ResourceEvent, WatchTarget};
 use self::token::TokenClaims;
 use crate::{
     clusterset::{ClusterId, EndpointRules, ServiceName, SourceRules, well_known},
-    exports::{Change, changes},
+    exports::{Change, Feeds, changes},
     mailbox::{MailboxEvent, MailboxView},
-    objects::{OWN_VERSION, PeerDecoder, PeerObject, SecretDecoder, SecretObject, SecretReference},
+    objects::{
+        BrokenPeer, ClusterPeerStatus, OWN_VERSION, PeerDecoder, PeerObject, SecretDecoder,
+        SecretObject, SecretReference,
+    },
 };
 
 /// The name of a ClusterPeer.
 pub type PeerName = Arc<str>;
+
+/// How long the endpoints of a peer stay after its ClusterPeer is gone. When their type is deleted, the API server
+/// deletes all ClusterPeers first.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// The ClusterPeers.
 pub fn peers_target() -> WatchTarget {
@@ -64,13 +71,25 @@ pub struct Peer {
 }
 
 /// All peers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Peers {
     by_name: BTreeMap<PeerName, Peer>,
+    /// ClusterPeers that could never be used.
+    broken: BTreeMap<PeerName, BrokenPeer>,
+    /// The clusters whose ClusterPeers are gone, and since when.
+    removed: BTreeMap<ClusterId, Instant>,
     secrets: BTreeMap<Arc<str>, SecretObject>,
-    listed: bool,
-    secrets_listed: bool,
+    feeds: Feeds<2>,
     number: u64,
+}
+
+/// Clusters of which more may be imported than is known.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Unread {
+    /// These.
+    pub clusters: BTreeSet<ClusterId>,
+    /// And any cluster that is no peer.
+    pub others: bool,
 }
 
 /// What an event of peers changes.
@@ -87,7 +106,13 @@ pub struct PeerChanges {
 impl Peers {
     /// Applies an event of the ClusterPeers. `reserved` are addresses that no endpoint of a peer can have.
     pub fn apply(&mut self, event: ResourceEvent<PeerDecoder>, reserved: &[IpNet]) -> PeerChanges {
-        self.listed |= matches!(event, ResourceEvent::Listed { .. });
+        let was_failing = self.feeds.all()[0].failure.is_some();
+        self.feeds.record(0, &event);
+        if was_failing && self.feeds.all()[0].failure.is_none() {
+            // ClusterPeers that were deleted with their type may come back now.
+            let now = Instant::now();
+            self.removed.values_mut().for_each(|since| *since = now);
+        }
         let mut changed = PeerChanges::default();
         let is_list = matches!(event, ResourceEvent::Listed { .. });
         let mut named = BTreeSet::new();
@@ -99,15 +124,16 @@ impl Peers {
                     let name = object.key().name;
                     named.insert(Arc::clone(&name));
                     match object.decoded {
-                        Ok(peer) => changed.add(self.set(name, peer, reserved)),
+                        Ok(Ok(peer)) => changed.add(self.set(name, peer, reserved)),
+                        Ok(Err(broken)) => changed.add(self.set_broken(name, broken)),
                         Err(error) => tracing::warn!("ClusterPeer {name} stays as it was: {error}"),
                     }
                 }
             }
         }
         if is_list {
-            let gone: Vec<_> =
-                self.by_name.keys().filter(|name| !named.contains(*name)).cloned().collect();
+            let known = self.by_name.keys().chain(self.broken.keys());
+            let gone: Vec<_> = known.filter(|name| !named.contains(*name)).cloned().collect();
             for name in gone {
                 changed.add(self.remove(&name));
             }
@@ -116,12 +142,56 @@ impl Peers {
     }
 
     fn remove(&mut self, name: &PeerName) -> PeerChanges {
-        let removed = self.by_name.remove(name).is_some();
+        let peer = self.by_name.remove(name);
+        let broken = self.broken.remove(name);
+        let of_broken = broken.as_ref().and_then(|broken| broken.cluster.clone());
+        let cluster = peer.as_ref().map(|peer| peer.object.cluster.clone()).or(of_broken);
+        self.removed.extend(cluster.map(|cluster| (cluster, Instant::now())));
         PeerChanges {
-            all: removed,
-            connections: removed.then(|| Arc::clone(name)).into_iter().collect(),
+            all: peer.is_some() || broken.is_some(),
+            connections: peer.map(|_| Arc::clone(name)).into_iter().collect(),
             ..PeerChanges::default()
         }
+    }
+
+    /// A peer that could be used before stays as it was.
+    fn set_broken(&mut self, name: PeerName, broken: BrokenPeer) -> PeerChanges {
+        tracing::warn!("ClusterPeer {name} cannot be used: {}", broken.error);
+        let is_new = !self.by_name.contains_key(&name);
+        if is_new {
+            self.broken.insert(name, broken);
+        }
+        PeerChanges { all: is_new, ..PeerChanges::default() }
+    }
+
+    /// Forgets clusters whose ClusterPeers are gone for good. Returns whether there were any.
+    pub fn forget(&mut self, now: Instant) -> bool {
+        if self.feeds.all()[0].failure.is_some() {
+            return false;
+        }
+        let before = self.removed.len();
+        self.removed.retain(|_, since| now.saturating_duration_since(*since) < GRACE);
+        before != self.removed.len()
+    }
+
+    /// The clusters of which nothing is deleted now although they have no peer that can be used.
+    pub fn unread(&self) -> Unread {
+        let broken = self.broken.values().filter_map(|broken| broken.cluster.clone());
+        Unread {
+            clusters: broken.chain(self.removed.keys().cloned()).collect(),
+            others: self.broken.values().any(|broken| broken.cluster.is_none()),
+        }
+    }
+
+    /// The status of a ClusterPeer as it is.
+    pub fn written_status(&self, name: &PeerName) -> Option<&ClusterPeerStatus> {
+        let of_broken = || self.broken.get(name).map(|broken| &broken.status);
+        self.by_name.get(name).map(|peer| &peer.object.status).or_else(of_broken)
+    }
+
+    /// The ClusterPeers that cannot be used.
+    pub const fn broken(&self) -> &BTreeMap<PeerName, BrokenPeer> {
+        &self.broken
     }
 
     fn set(&mut self, name: PeerName, object: PeerObject, reserved: &[IpNet]) -> PeerChanges {
@@ -132,6 +202,8 @@ impl Peers {
                 reserved: reserved.to_owned(),
             },
         };
+        self.broken.remove(&name);
+        self.removed.remove(&object.cluster);
         if let Some(peer) = self.by_name.get_mut(&name)
             && peer.object.address() == object.address()
             && peer.object.cluster == object.cluster
@@ -151,14 +223,19 @@ impl Peers {
             last_beat: Instant::now(),
             beats: 0,
         };
-        self.by_name.insert(Arc::clone(&name), peer);
+        let cluster = peer.object.cluster.clone();
+        if let Some(former) = self.by_name.insert(Arc::clone(&name), peer)
+            && former.object.cluster != cluster
+        {
+            self.removed.insert(former.object.cluster, Instant::now());
+        }
         PeerChanges { all: true, connections: [name].into(), ..PeerChanges::default() }
     }
 
     /// Applies an event of the Secrets. Returns the peers whose connections have to change.
     pub fn apply_secrets(&mut self, event: ResourceEvent<SecretDecoder>) -> BTreeSet<PeerName> {
-        let is_first = !self.secrets_listed;
-        self.secrets_listed |= matches!(event, ResourceEvent::Listed { .. });
+        let is_first = !self.feeds.all()[1].synced;
+        self.feeds.record(1, &event);
         let before = self.secrets.clone();
         for change in changes(event) {
             match change {
@@ -226,8 +303,8 @@ impl Peers {
     }
 
     /// Whether the ClusterPeers and the Secrets were listed.
-    pub const fn are_listed(&self) -> bool {
-        self.listed && self.secrets_listed
+    pub fn are_listed(&self) -> bool {
+        self.feeds.are_synced()
     }
 
     /// The peers by name.
@@ -258,6 +335,21 @@ impl Peers {
     }
 }
 
+impl Default for Peers {
+    fn default() -> Self {
+        // The namespace of the Secrets is in no message.
+        let feeds = Feeds::new([peers_target(), secrets_target("")]);
+        Self {
+            by_name: BTreeMap::new(),
+            broken: BTreeMap::new(),
+            removed: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+            feeds,
+            number: 0,
+        }
+    }
+}
+
 impl PeerChanges {
     fn add(&mut self, other: Self) {
         self.services.extend(other.services);
@@ -270,5 +362,65 @@ impl PeerObject {
     /// Which mailbox it has.
     pub fn address(&self) -> MailboxAddress {
         MailboxAddress { mailbox: self.mailbox.clone(), secret: self.secret.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn peer(id: &Value, ranges: &Value) -> mcs_kube::WatchedObject<PeerDecoder> {
+        let spec =
+            json!({"clusterId": id, "kubeconfigSecretRef": {"name": "east"}, "podCIDRs": ranges});
+        serde_json::from_value(json!({"metadata": {"name": "east"}, "spec": spec})).unwrap()
+    }
+
+    fn good() -> mcs_kube::WatchedObject<PeerDecoder> {
+        peer(&json!("east"), &json!(["10.0.0.0/8"]))
+    }
+
+    fn listed(peers: Vec<mcs_kube::WatchedObject<PeerDecoder>>) -> ResourceEvent<PeerDecoder> {
+        ResourceEvent::Listed { version: "v1alpha1".to_owned(), objects: peers }
+    }
+
+    fn of_east() -> Unread {
+        Unread { clusters: ["east".parse().unwrap()].into(), others: false }
+    }
+
+    #[test]
+    fn a_peer_that_cannot_be_used_is_a_peer() {
+        let mut peers = Peers::default();
+        peers.apply(listed(vec![peer(&json!("east"), &json!(["10.0.0.0/99"]))]), &[]);
+        assert_eq!(peers.unread(), of_east());
+        peers.apply(ResourceEvent::Changed(peer(&json!("East!"), &json!([]))), &[]);
+        assert_eq!(peers.unread(), Unread { others: true, ..Unread::default() });
+        peers.apply(ResourceEvent::Changed(good()), &[]);
+        assert_eq!(peers.unread(), Unread::default());
+        let error = peer(&json!("east"), &json!(["10.0.0.0/99"]));
+        peers.apply(ResourceEvent::Changed(error), &[]);
+        assert_eq!((peers.all().len(), peers.broken().len()), (1, 0), "it stays as it was");
+    }
+
+    #[test]
+    fn peers_that_go_with_their_type_are_not_forgotten() {
+        let mut peers = Peers::default();
+        peers.apply(listed(vec![good()]), &[]);
+        peers.apply(ResourceEvent::Deleted(good()), &[]);
+        assert_eq!(peers.unread(), of_east());
+        assert!(!peers.forget(Instant::now()), "the type may be about to go");
+        peers.apply(ResourceEvent::NotServed { last_heard: None }, &[]);
+        let later = || Instant::now() + GRACE;
+        assert!(!peers.forget(later()));
+        peers.apply(listed(vec![]), &[]);
+        assert_eq!(peers.unread(), of_east());
+        assert!(peers.forget(later()));
+        assert_eq!(peers.unread(), Unread::default());
+        peers.apply(listed(vec![good()]), &[]);
+        peers.apply(listed(vec![]), &[]);
+        assert_eq!(peers.unread(), of_east(), "an empty list");
+        peers.apply(listed(vec![good()]), &[]);
+        assert_eq!(peers.unread(), Unread::default(), "it is back");
     }
 }

@@ -2,4 +2,4 @@
 
 mod peers;
 
-pub use self::peers::{peer_status_request, peer_statuses};
+pub use self::peers::{has_turned, peer_status_request, peer_statuses};

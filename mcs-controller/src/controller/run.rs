@@ -28,7 +28,7 @@ use crate::{
     peers::{PeerName, connection::Connection, peers_target, secrets_target, token},
     plan::Write,
     server::Published,
-    status::{peer_status_request, peer_statuses},
+    status::{has_turned, peer_status_request, peer_statuses},
 };
 
 /// How many updates may wait while the control task is busy.
@@ -37,6 +37,9 @@ const WAITING_UPDATES: usize = 1024;
 const AT_A_TIME: usize = 16;
 /// How often the control task looks at clocks.
 const TICK: Duration = Duration::from_secs(1);
+
+/// How often the status of a peer is written while no condition turns.
+const REPORTS: Duration = Duration::from_secs(10);
 
 /// How long to wait before a token is renewed again.
 const TOKEN_RETRY: Duration = Duration::from_secs(30);
@@ -69,6 +72,8 @@ struct Control {
     is_leader: bool,
     /// Peers whose status is being written.
     reporting: BTreeSet<PeerName>,
+    /// When the status of a peer was last written.
+    reported: HashMap<PeerName, Instant>,
     /// When the token of a peer is renewed at the earliest.
     renewals: HashMap<PeerName, Instant>,
     said_synced: bool,
@@ -139,6 +144,7 @@ async fn control(
         term: PublisherTerm::new(),
         is_leader: false,
         reporting: BTreeSet::new(),
+        reported: HashMap::new(),
         renewals: HashMap::new(),
         said_synced: false,
         published,
@@ -466,6 +472,9 @@ impl Control {
         self.published.beat();
         self.state.imports.retry(now);
         self.state.publications.retry(now);
+        if self.state.peers.forget(now) {
+            self.state.queue_all();
+        }
         let waiting = &self.published.metrics.waiting;
         for (target, queue) in
             [("cluster", &self.state.imports), ("mailbox", &self.state.publications)]
@@ -475,16 +484,21 @@ impl Control {
         if !self.is_leader {
             return;
         }
+        self.renewals.retain(|name, _| self.state.peers.all().contains_key(name));
+        self.reported.retain(|name, _| self.state.peers.written_status(name).is_some());
         self.renew_tokens(now);
         for (name, status) in self.statuses(now) {
             self.published.metrics.set_peer(&name, &status);
-            let Some(peer) = self.state.peers.all().get(&name) else { continue };
-            let Some(request) = peer_status_request(&name, &status, &peer.object.status) else {
+            let Some(written) = self.state.peers.written_status(&name) else { continue };
+            let was_reported = self.reported.get(&name).is_some_and(|at| now < *at + REPORTS);
+            if was_reported && !has_turned(&status, written) {
                 continue;
-            };
+            }
+            let Some(request) = peer_status_request(&name, &status, written) else { continue };
             if !self.reporting.insert(Arc::clone(&name)) {
                 continue;
             }
+            self.reported.insert(Arc::clone(&name), now);
             let access = Arc::clone(&self.access);
             self.tasks.push(Box::pin(async move {
                 let result = request.send(&access).await;

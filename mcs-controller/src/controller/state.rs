@@ -289,7 +289,7 @@ impl State {
             Some(KnownExport { export, slices, rules: &peer.rules })
         });
         let exports: Vec<_> = own.into_iter().chain(of_peers).collect();
-        let incomplete = peers
+        let mut incomplete: BTreeSet<_> = peers
             .iter()
             .filter(|(_, peer)| {
                 let believed = peer.view.believed().get(name);
@@ -297,6 +297,17 @@ impl State {
             })
             .map(|(cluster, _)| (*cluster).clone())
             .collect();
+        let unread = self.peers.unread();
+        let mut is_unread = |cluster: &ClusterId| {
+            let is_named = unread.others || unread.clusters.contains(cluster);
+            if is_named && *cluster != self.cluster && !peers.contains_key(cluster) {
+                incomplete.insert(cluster.clone());
+            }
+        };
+        unread.clusters.iter().for_each(&mut is_unread);
+        actual.slices.values().for_each(|slice| is_unread(&slice.cluster));
+        let import = actual.import.iter();
+        import.flat_map(|import| &import.status.clusters).for_each(is_unread);
         let known = Known {
             name,
             has_namespace: self.own.has_namespace(name.namespace()),

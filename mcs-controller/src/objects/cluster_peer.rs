@@ -135,6 +135,17 @@ pub struct PeerObject {
     pub status: ClusterPeerStatus,
 }
 
+/// A ClusterPeer that cannot be used.
+#[derive(Clone, PartialEq, Debug)]
+pub struct BrokenPeer {
+    /// Its id, if that can be read.
+    pub cluster: Option<ClusterId>,
+    /// Why it cannot be used.
+    pub error: String,
+    /// `status` as written.
+    pub status: ClusterPeerStatus,
+}
+
 #[derive(Deserialize)]
 struct Fields {
     spec: ClusterPeerSpec,
@@ -147,15 +158,29 @@ struct Fields {
 pub struct PeerDecoder;
 
 impl Decoder for PeerDecoder {
-    type Value = PeerObject;
+    type Value = Result<PeerObject, BrokenPeer>;
 
-    fn decode(_: ObjectKey, object: &Value) -> Result<PeerObject, String> {
+    /// A peer that cannot be used is a peer all the same: what is imported from it stays.
+    fn decode(_: ObjectKey, object: &Value) -> Result<Self::Value, String> {
+        Ok(PeerObject::read(object).map_err(|error| {
+            let cluster = object["spec"]["clusterId"].as_str();
+            BrokenPeer {
+                cluster: cluster.and_then(|cluster| cluster.parse().ok()),
+                error,
+                status: typed(&object["status"]).unwrap_or_default(),
+            }
+        }))
+    }
+}
+
+impl PeerObject {
+    fn read(object: &Value) -> Result<Self, String> {
         let Fields { spec, status } = typed(object)?;
         let range = |text: &String| {
             text.parse::<IpNet>().map_err(|_| format!("spec.podCIDRs: {text:?} is no range"))
         };
         let ranges = spec.pod_cidrs.iter().map(range).collect::<Result<Vec<_>, _>>()?;
-        Ok(PeerObject {
+        Ok(Self {
             cluster: spec.cluster_id.parse().map_err(|error| format!("spec.clusterId: {error}"))?,
             secret: spec.kubeconfig_secret_ref,
             mailbox: spec.mailbox,

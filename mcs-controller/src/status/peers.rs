@@ -1,6 +1,6 @@
 //! The status of a ClusterPeer.
 
-use std::time::Instant;
+use std::{collections::BTreeMap, time::Instant};
 
 use ipnet::IpNet;
 use jiff::Timestamp;
@@ -26,7 +26,21 @@ pub fn peer_statuses(
         let status = status(name, peer, peers, own, now);
         (name.clone(), ClusterPeerStatus { refused_endpoints: Some(count(refused)), ..status })
     };
-    peers.all().iter().map(status).collect()
+    let broken = peers.broken().iter().map(|(name, broken)| {
+        let connected = condition("Connected", Some(false), "Invalid", broken.error.clone());
+        let conditions = vec![connected];
+        (name.clone(), ClusterPeerStatus { conditions, ..ClusterPeerStatus::default() })
+    });
+    peers.all().iter().map(status).chain(broken).collect()
+}
+
+/// Whether a condition holds that did not, or the other way round.
+pub fn has_turned(wanted: &ClusterPeerStatus, actual: &ClusterPeerStatus) -> bool {
+    let statuses = |status: &ClusterPeerStatus| -> BTreeMap<String, String> {
+        let one = |one: &PeerCondition| (one.condition_type.clone(), one.status.clone());
+        status.conditions.iter().map(one).collect()
+    };
+    statuses(wanted) != statuses(actual)
 }
 
 fn count(number: usize) -> u32 {
@@ -216,4 +230,22 @@ pub fn peer_status_request(
     });
     let api = (well_known::GROUP, OWN_VERSION, "ClusterPeer", "clusterpeers");
     Some(Request::new(api, None, name, Action::ApplyStatus(object)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_not_urgent() {
+        let connected = |holds| condition("Connected", holds, "Reason", "message".to_owned());
+        let of = |holds, services| ClusterPeerStatus {
+            conditions: vec![connected(holds)],
+            services: Some(services),
+            ..ClusterPeerStatus::default()
+        };
+        assert!(!has_turned(&of(Some(true), 1), &of(Some(true), 2)));
+        assert!(has_turned(&of(Some(true), 1), &of(Some(false), 1)));
+        assert!(has_turned(&of(None, 1), &ClusterPeerStatus::default()));
+    }
 }

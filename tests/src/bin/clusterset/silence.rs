@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, thread::sleep, time::Duration};
 
 use anyhow::{Context as _, ensure};
-use mcs_tests::suite::{Suite, tell};
+use mcs_tests::{
+    suite::{Suite, tell},
+    wait,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -228,7 +231,11 @@ fn removed(world: &mut World) -> anyhow::Result<()> {
     let (namespace, _) = imported_service(world)?;
     let peer = peering::peer(world.first(), POD_RANGES[0]);
     world.second().api().delete(&peer)?;
-    world.second().wait_for_nothing(&namespace)?;
+    // The API server deletes every peer before it deletes their type.
+    wait::within(Duration::from_secs(30), "an end of the import", || {
+        ensure!(imported(world, &namespace)?.is_empty(), "it is there");
+        Ok(())
+    })?;
     world.second().api().apply(&peer)?;
     world.second().wait_for_addresses(&namespace, &["10.77.9.17", "10.77.9.18"])?;
     follows_again(world, &namespace)
