@@ -10,6 +10,7 @@ mod export_status;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod import;
+mod label;
 mod merge;
 mod name;
 mod namespaces;

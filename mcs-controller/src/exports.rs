@@ -16,7 +16,7 @@ pub use self::feed::{Feed, Feeds};
 use crate::{
     clusterset::{
         Actual, ActualSlice, ClusterId, Export, ExportSource, Import, IpFamily, Owner, ServiceName,
-        SourceSlice, well_known,
+        ServiceType, SourceSlice, well_known,
     },
     objects::{
         ExportDecoder, ExportObject, ImportDecoder, ImportObject, ImportedSliceDecoder, LocalSlice,
@@ -380,20 +380,36 @@ impl OwnCluster {
         self.ranges.values().flatten().copied()
     }
 
-    /// The IP families of the cluster's Services. Without ServiceCIDRs, those of the Service of the API server.
+    /// The IP families of the cluster's Services. Without ServiceCIDRs, those that Services and the controller's own
+    /// imports have: an import must not lose a family because a right is missing.
     pub fn families(&self) -> Vec<IpFamily> {
         let mut families: Vec<_> =
             self.service_ranges().map(|range| IpFamily::of(range.addr())).collect();
         families.sort_unstable();
         families.dedup();
         if families.is_empty() {
-            let service = ServiceName::new("default", "kubernetes").ok();
-            let source = service.and_then(|name| self.services.get(&name));
-            if let Some(ExportSource::Service(spec)) = source {
-                families.clone_from(&spec.ip_families);
-            }
+            families =
+                [IpFamily::V4, IpFamily::V6].into_iter().filter(|f| self.has_family(*f)).collect();
         }
         if families.is_empty() { vec![IpFamily::V4] } else { families }
+    }
+
+    fn has_family(&self, family: IpFamily) -> bool {
+        // Headless Services can have families that the cluster lacks.
+        let of_service = |source: &ExportSource| match source {
+            ExportSource::Service(spec) => {
+                spec.service_type == ServiceType::ClusterSetIp && spec.ip_families.contains(&family)
+            }
+            ExportSource::ExternalName | ExportSource::Missing => false,
+        };
+        let of_import = |imported: &Imported| {
+            let actual = imported.import.as_ref().map(|import| &import.actual);
+            actual.is_some_and(|actual| {
+                let ips = &actual.import.ips;
+                actual.owner == Owner::Us && ips.iter().any(|ip| IpFamily::of(*ip) == family)
+            })
+        };
+        self.services.values().any(of_service) || self.imported.values().any(of_import)
     }
 
     /// The ServiceExport of this name.
@@ -503,4 +519,39 @@ fn local_slice(
     let key = object.key();
     let LocalSlice { service, slice } = object.decoded.ok()??;
     Some((ServiceName::new(&key.namespace, &service).ok()?, slice))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, from_value, json};
+
+    use super::*;
+
+    fn changed<D: Decoder>(object: Value) -> ResourceEvent<D> {
+        ResourceEvent::Changed(from_value(object).unwrap())
+    }
+
+    fn metadata(name: &str) -> Value {
+        json!({"namespace": "shop", "name": name})
+    }
+
+    #[test]
+    fn families_stay_without_service_cidrs() {
+        let mut own = OwnCluster::new();
+        let service = |name: &str, families: &[&str], ip: &str| {
+            let spec = json!({"clusterIP": ip, "ipFamilies": families});
+            OwnEvent::Services(changed(json!({"metadata": metadata(name), "spec": spec})))
+        };
+        own.apply(service("a", &["IPv4"], "10.96.0.1"));
+        own.apply(service("b", &["IPv4", "IPv6"], "None"));
+        assert_eq!(own.families(), [IpFamily::V4], "b is headless");
+        own.apply(service("c", &["IPv6"], "fd00::1"));
+        assert_eq!(own.families(), [IpFamily::V4, IpFamily::V6]);
+        own.apply(service("c", &["IPv4"], "10.96.0.2"));
+        let mut metadata = metadata("d");
+        metadata["labels"] = json!({well_known::MANAGED_BY: well_known::CONTROLLER});
+        let spec = json!({"type": "ClusterSetIP", "ips": ["241.0.0.1", "fd00::2"], "ports": []});
+        own.apply(OwnEvent::Imports(changed(json!({"metadata": metadata, "spec": spec}))));
+        assert_eq!(own.families(), [IpFamily::V4, IpFamily::V6], "an import has both");
+    }
 }

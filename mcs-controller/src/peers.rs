@@ -254,7 +254,8 @@ impl Peers {
         }
         let has_other = |peer: &Peer| {
             let name = &*peer.object.secret.name;
-            is_first || before.get(name) != self.secrets.get(name)
+            let texts = |secret: Option<&SecretObject>| secret.map(|secret| secret.texts.clone());
+            is_first || texts(before.get(name)) != texts(self.secrets.get(name))
         };
         self.by_name
             .iter()
@@ -310,6 +311,11 @@ impl Peers {
     /// The peers by name.
     pub const fn all(&self) -> &BTreeMap<PeerName, Peer> {
         &self.by_name
+    }
+
+    /// The version of a Secret.
+    pub fn secret_version(&self, secret: &SecretReference) -> Option<&str> {
+        Some(&self.secrets.get(&*secret.name)?.version)
     }
 
     /// The kubeconfig in a Secret.

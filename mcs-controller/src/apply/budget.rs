@@ -32,33 +32,39 @@ impl WriteBudgets {
         Self { rate: rate.into(), buckets: HashMap::new() }
     }
 
-    /// Takes what these writes cost, but for those of `own`. Or else returns how long to wait.
+    /// Takes what these writes cost, but for those of `own`. It leaves out the slices of clusters that have nothing left,
+    /// with all that has to come after them, and returns how long these have to wait.
     pub fn take(
         &mut self,
-        writes: &[Write],
+        writes: &mut Vec<Write>,
         own: &ClusterId,
         now: Instant,
-    ) -> Result<(), Duration> {
-        let mut costs: HashMap<&ClusterId, u32> = HashMap::new();
-        for write in writes {
+    ) -> Option<Duration> {
+        let mut costs: HashMap<ClusterId, u32> = HashMap::new();
+        for write in &*writes {
             if let Write::ApplySlice(slice) = write
                 && slice.cluster != *own
             {
-                *costs.entry(&slice.cluster).or_default() += 1;
+                *costs.entry(slice.cluster.clone()).or_default() += 1;
             }
         }
-        for cluster in costs.keys() {
-            let rate = self.rate;
-            let bucket = self.bucket(cluster, now);
-            if bucket.tokens < 1.0 {
-                let wait = ((1.0 - bucket.tokens) / rate).clamp(0.001, 60.0);
-                return Err(Duration::from_secs_f64(wait));
-            }
-        }
+        let mut waits: HashMap<ClusterId, f64> = HashMap::new();
         for (cluster, cost) in costs {
-            self.bucket(cluster, now).tokens -= f64::from(cost);
+            let rate = self.rate;
+            let bucket = self.bucket(&cluster, now);
+            if bucket.tokens < 1.0 {
+                waits.insert(cluster, ((1.0 - bucket.tokens) / rate).clamp(0.001, 60.0));
+            } else {
+                bucket.tokens -= f64::from(cost);
+            }
         }
-        Ok(())
+        let wait = waits.values().copied().reduce(f64::min)?;
+        writes.retain(|write| match write {
+            Write::ApplySlice(slice) => !waits.contains_key(&slice.cluster),
+            Write::ApplyImport(_) | Write::SetExportConditions(..) => true,
+            Write::SetImportStatus(..) | Write::DeleteImport(_) | Write::DeleteSlice(..) => false,
+        });
+        Some(Duration::from_secs_f64(wait))
     }
 
     /// The bucket of a cluster, filled up to now.
@@ -99,16 +105,30 @@ mod tests {
         let own = "own".parse().unwrap();
         let now = Instant::now();
         let mut budgets = WriteBudgets::new(100);
+        let mut take = |writes: &[Write], now| budgets.take(&mut writes.to_vec(), &own, now);
         for _ in 0..10 {
-            assert_eq!(budgets.take(&writes("busy", 50), &own, now), Ok(()));
+            assert_eq!(take(&writes("busy", 50), now), None);
         }
-        let wait = budgets.take(&writes("busy", 1), &own, now).unwrap_err();
+        let wait = take(&writes("busy", 1), now).unwrap();
         assert!(wait <= Duration::from_millis(10), "{wait:?}");
-        assert_eq!(budgets.take(&writes("quiet", 1), &own, now), Ok(()));
-        assert_eq!(budgets.take(&writes("own", 10_000), &own, now), Ok(()));
+        assert_eq!(take(&writes("quiet", 1), now), None);
+        assert_eq!(take(&writes("own", 10_000), now), None);
         let later = now + Duration::from_secs(1);
-        assert_eq!(budgets.take(&writes("busy", 1000), &own, later), Ok(()), "in debt then");
-        let wait = budgets.take(&writes("busy", 1), &own, later).unwrap_err();
+        assert_eq!(take(&writes("busy", 1000), later), None, "in debt then");
+        let wait = take(&writes("busy", 1), later).unwrap();
         assert!(wait > Duration::from_secs(8), "{wait:?}");
+    }
+
+    #[test]
+    fn a_cluster_in_debt_does_not_hold_up_the_others_of_a_service() {
+        let own = "own".parse().unwrap();
+        let now = Instant::now();
+        let mut budgets = WriteBudgets::new(100);
+        assert_eq!(budgets.take(&mut writes("busy", 1000), &own, now), None);
+        let name = ServiceName::new("shop", "web").unwrap();
+        let mut both = [writes("busy", 1), writes("quiet", 2), writes("own", 1)].concat();
+        both.push(Write::DeleteSlice(name, "old".into()));
+        assert!(budgets.take(&mut both, &own, now).is_some());
+        assert_eq!(both, [writes("quiet", 2), writes("own", 1)].concat(), "deletions come last");
     }
 }

@@ -1,10 +1,13 @@
 //! The conditions of a ServiceExport of this cluster.
 
+use std::collections::BTreeSet;
+
 use super::{
     Condition,
     ConditionStatus::{False, True, Unknown},
     ConditionType::{Conflict as ConflictCondition, Ready, Valid},
     Conflict, Export, ExportSource, NamespaceRules,
+    label::{is_valid_key, is_valid_label},
 };
 
 /// Whether peers can read the export.
@@ -31,11 +34,27 @@ pub fn export_conditions(
             Condition::new(Ready, False, "Pending", "nothing is exported: see condition Valid"),
         ],
         None => vec![
-            Condition::new(Valid, True, "Valid", "the Service can be exported"),
+            Condition::new(Valid, True, "Valid", valid_message(export)),
             ready(publication),
             conflict(conflicts),
         ],
     }
+}
+
+fn valid_message(export: &Export) -> String {
+    let message = "the Service can be exported";
+    let Some(spec) = export.spec() else { return message.to_owned() };
+    let labels = spec.labels.iter().filter(|(key, value)| !is_valid_label(key, value));
+    let annotations = spec.annotations.iter().filter(|(key, _)| !is_valid_key(key));
+    let invalid: BTreeSet<&str> = labels.chain(annotations).map(|(key, _)| &**key).collect();
+    if invalid.is_empty() {
+        return message.to_owned();
+    }
+    let invalid: Vec<_> = invalid.into_iter().collect();
+    format!(
+        "{message}, but not what no API server takes as label or annotation: {}",
+        invalid.join(", ")
+    )
 }
 
 /// Whether peers get the export.

@@ -11,7 +11,11 @@ use std::{
     sync::Arc,
 };
 
-use super::{ClusterId, Conflict, ConflictReason, Export, ServiceSpec, well_known};
+use super::{
+    ClusterId, Conflict, ConflictReason, Export, ServiceSpec,
+    label::{is_valid_key, is_valid_label},
+    well_known,
+};
 use voice::{Voice, disagreement};
 
 /// What the exports of one service amount to.
@@ -50,16 +54,21 @@ pub fn merge<'a>(
     let spec = ServiceSpec {
         ports,
         ip_families,
-        labels: not_reserved(&oldest.labels),
-        annotations: not_reserved(&oldest.annotations),
+        labels: usable(&oldest.labels, is_valid_label),
+        annotations: usable(&oldest.annotations, |key, _| is_valid_key(key)),
         ..oldest.clone()
     };
     Some(Merged { spec, contributions, conflicts })
 }
 
-/// A ServiceExport must not say which controller owns an import, or how implementations read it.
-fn not_reserved(map: &BTreeMap<Arc<str>, Arc<str>>) -> BTreeMap<Arc<str>, Arc<str>> {
-    let pairs = map.iter().filter(|(key, _)| !well_known::is_reserved(key));
+/// A ServiceExport must not say which controller owns an import, or how implementations read it. The API server checks
+/// labels of objects, but not those in `spec` of a ServiceExport.
+fn usable(
+    map: &BTreeMap<Arc<str>, Arc<str>>,
+    is_valid: impl Fn(&str, &str) -> bool,
+) -> BTreeMap<Arc<str>, Arc<str>> {
+    let is_usable = |key: &str, value: &str| !well_known::is_reserved(key) && is_valid(key, value);
+    let pairs = map.iter().filter(|(key, value)| is_usable(key, value));
     pairs.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 

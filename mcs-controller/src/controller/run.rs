@@ -332,14 +332,13 @@ impl Control {
     }
 
     fn import(&mut self, name: ServiceName) {
-        let writes = self.state.plan(&name);
-        if writes.is_empty() {
-            self.state.imports.end(&name, false, Instant::now());
-            return;
-        }
         let now = Instant::now();
-        if let Err(wait) = self.budgets.take(&writes, self.state.cluster(), now) {
-            self.state.imports.defer(name, now + wait);
+        let mut writes = self.state.plan(&name);
+        if let Some(wait) = self.budgets.take(&mut writes, self.state.cluster(), now) {
+            self.state.imports.defer(name.clone(), now + wait);
+        }
+        if writes.is_empty() {
+            self.state.imports.end(&name, false, now);
             return;
         }
         let adopts = self.settings.adopt;
@@ -448,11 +447,13 @@ impl Control {
             }
             let secret = peer.object.secret.clone();
             let Some(kubeconfig) = self.state.peers.kubeconfig(&secret).cloned() else { continue };
+            let version = self.state.peers.secret_version(&secret).unwrap_or_default().to_owned();
             self.renewals.insert(Arc::clone(name), now + TOKEN_RETRY);
             let (access, namespace) = (Arc::clone(&self.access), self.settings.namespace.clone());
             let name = Arc::clone(name);
             self.tasks.push(Box::pin(async move {
-                Done::Token(name, token::renew(&access, &namespace, &secret, kubeconfig).await)
+                let renewal = token::renew(&access, &namespace, &secret, &version, kubeconfig);
+                Done::Token(name, renewal.await)
             }));
         }
     }

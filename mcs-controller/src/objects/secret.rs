@@ -13,6 +13,8 @@ use super::typed;
 pub struct SecretObject {
     /// The texts by key. What is no text is left out.
     pub texts: BTreeMap<String, Arc<str>>,
+    /// `metadata.resourceVersion`.
+    pub version: String,
 }
 
 impl fmt::Debug for SecretObject {
@@ -33,6 +35,7 @@ impl Decoder for SecretDecoder {
         let data = secret.data.unwrap_or_default().into_iter();
         let texts =
             data.filter_map(|(key, bytes)| Some((key, String::from_utf8(bytes.0).ok()?.into())));
-        Ok(SecretObject { texts: texts.collect() })
+        let version = secret.metadata.resource_version.unwrap_or_default();
+        Ok(SecretObject { texts: texts.collect(), version })
     }
 }

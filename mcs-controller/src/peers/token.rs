@@ -106,14 +106,24 @@ fn with_token(kubeconfig: &str, token: &str) -> anyhow::Result<String> {
     Ok(config.to_string())
 }
 
-/// Gets a new token from the peer by the current one, and stores it in the Secret. `access` leads to this cluster.
+/// The change of a Secret that has this version. The API server refuses it if somebody has replaced the Secret.
+fn patch(key: &str, version: &str, content: String) -> Value {
+    json!({
+        "metadata": {"resourceVersion": version},
+        "data": {key: ByteString(content.into_bytes())},
+    })
+}
+
+/// Gets a new token from the peer by the current one, and stores it in the Secret. `access` leads to this cluster. A
+/// Secret that is no longer of this version stays as it is.
 pub async fn renew(
     access: &ApiAccess,
     namespace: &str,
     secret: &SecretReference,
+    version: &str,
     kubeconfig: Arc<str>,
 ) -> anyhow::Result<Timestamp> {
-    timeout(LIMIT, renew_now(access, namespace, secret, kubeconfig))
+    timeout(LIMIT, renew_now(access, namespace, secret, version, kubeconfig))
         .await
         .context("the API server does not answer")?
 }
@@ -122,13 +132,14 @@ async fn renew_now(
     access: &ApiAccess,
     namespace: &str,
     secret: &SecretReference,
+    version: &str,
     kubeconfig: Arc<str>,
 ) -> anyhow::Result<Timestamp> {
     let claims = TokenClaims::of(&kubeconfig).context("it has no token of a ServiceAccount")?;
     let token = request(&kubeconfig, &claims, claims.seconds()).await?;
     let expires = TokenClaims::parse(&token).context("the new token cannot be read")?.expires;
     let content = with_token(&kubeconfig, &token)?;
-    let patch = json!({"data": {&secret.key: ByteString(content.into_bytes())}});
+    let patch = patch(&secret.key, version, content);
     let secrets: Api<Secret> = Api::namespaced(access.connection().await?.client, namespace);
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..Default::default() };
     secrets
@@ -204,5 +215,12 @@ mod tests {
         let new: Value = serde_json::from_str(&with_token(&text, "new").unwrap()).unwrap();
         assert_eq!(new["users"][1]["user"], json!({"token": "new", "as": "x"}));
         assert_eq!(new["users"][0]["user"], json!({}));
+    }
+
+    #[test]
+    fn a_secret_that_was_replaced_stays() {
+        let patch = patch("kubeconfig", "7", "new".to_owned());
+        assert_eq!(patch["metadata"], json!({"resourceVersion": "7"}));
+        assert_eq!(patch["data"], json!({"kubeconfig": "bmV3"}));
     }
 }

@@ -257,3 +257,14 @@ proptest! {
         prop_assert_eq!(again.contributions, all.contributions);
     }
 }
+
+#[test]
+fn labels_that_no_api_server_takes_are_left_out() {
+    let spec = with(|spec| {
+        spec.labels = map(&[("team", "shop"), ("owner", "Jane Doe"), ("a b", "c")]);
+        spec.annotations = map(&[("owner", "Jane Doe"), ("a b", "c")]);
+    });
+    let merged = merged(&[spec]).spec;
+    assert_eq!(merged.labels, map(&[("team", "shop")]));
+    assert_eq!(merged.annotations, map(&[("owner", "Jane Doe")]));
+}
