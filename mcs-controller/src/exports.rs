@@ -102,6 +102,8 @@ pub struct OwnCluster {
     exports: BTreeMap<ServiceName, ExportObject>,
     services: HashMap<ServiceName, ExportSource>,
     slices: HashMap<ServiceName, BTreeMap<Arc<str>, Arc<SourceSlice>>>,
+    /// The Service that a slice belongs to, by namespace and name.
+    local_owners: HashMap<ObjectKey, ServiceName>,
     namespaces: BTreeSet<Arc<str>>,
     properties: BTreeMap<Arc<str>, String>,
     imported: HashMap<ServiceName, Imported>,
@@ -115,19 +117,24 @@ pub struct OwnCluster {
 pub struct OwnChanges {
     /// These services.
     pub services: BTreeSet<ServiceName>,
-    /// Everything: namespaces or ranges.
+    /// Every service of these namespaces.
+    pub namespaces: BTreeSet<Arc<str>>,
+    /// Everything.
     pub all: bool,
 }
 
 impl OwnChanges {
-    const ALL: Self = Self { services: BTreeSet::new(), all: true };
+    fn all() -> Self {
+        Self { all: true, ..Self::default() }
+    }
 
     fn of(services: impl IntoIterator<Item = ServiceName>) -> Self {
-        Self { services: services.into_iter().collect(), all: false }
+        Self { services: services.into_iter().collect(), ..Self::default() }
     }
 
     fn add(&mut self, other: Self) {
         self.services.extend(other.services);
+        self.namespaces.extend(other.namespaces);
         self.all |= other.all;
     }
 }
@@ -140,6 +147,7 @@ impl OwnCluster {
             exports: BTreeMap::new(),
             services: HashMap::new(),
             slices: HashMap::new(),
+            local_owners: HashMap::new(),
             namespaces: BTreeSet::new(),
             properties: BTreeMap::new(),
             imported: HashMap::new(),
@@ -172,6 +180,12 @@ impl OwnCluster {
         let mut all = OwnChanges::default();
         for one in changes(event) {
             all.add(change(self, one));
+        }
+        for name in &all.services {
+            let imported = self.imported.get(name);
+            if imported.is_some_and(|one| one.import.is_none() && one.slices.is_empty()) {
+                self.imported.remove(name);
+            }
         }
         all
     }
@@ -214,41 +228,51 @@ impl OwnCluster {
     }
 
     fn change_slice(&mut self, change: Change<LocalSliceDecoder>) -> OwnChanges {
-        let name = match change {
+        let (object, stays) = match change {
             Change::Clear => {
+                self.local_owners.clear();
                 return OwnChanges::of(std::mem::take(&mut self.slices).into_keys());
             }
-            Change::Remove(object) => local_slice(object).and_then(|(name, slice)| {
-                self.slices.get_mut(&name)?.remove(&slice.name)?;
-                Some(name)
-            }),
-            Change::Set(object) => local_slice(object).map(|(name, slice)| {
-                let slices = self.slices.entry(name.clone()).or_default();
-                slices.insert(Arc::clone(&slice.name), slice);
-                name
-            }),
+            Change::Set(object) => (object, true),
+            Change::Remove(object) => (object, false),
         };
-        self.if_exported(name)
+        let key = object.key();
+        // The label of its Service may be another one than before.
+        let former = self.local_owners.remove(&key);
+        if let Some(former) = &former
+            && let Some(slices) = self.slices.get_mut(former)
+        {
+            slices.remove(&key.name);
+            if slices.is_empty() {
+                self.slices.remove(former);
+            }
+        }
+        let mut changes = self.if_exported(former);
+        if let Some((name, slice)) = local_slice(object).filter(|_| stays) {
+            let slices = self.slices.entry(name.clone()).or_default();
+            slices.insert(Arc::clone(&slice.name), slice);
+            self.local_owners.insert(key, name.clone());
+            changes.add(self.if_exported(Some(name)));
+        }
+        changes
     }
 
     fn change_namespace(&mut self, change: Change<NamespaceDecoder>) -> OwnChanges {
-        match change {
-            Change::Clear => self.namespaces.clear(),
+        let changed = match change {
+            Change::Clear => std::mem::take(&mut self.namespaces),
             Change::Remove(object) => {
-                self.namespaces.remove(&object.key().name);
+                self.namespaces.take(&object.key().name).into_iter().collect()
             }
             Change::Set(object) => {
                 let name = object.key().name;
                 let changed = match object.decoded {
-                    Ok(true) => self.namespaces.insert(name),
+                    Ok(true) => self.namespaces.insert(Arc::clone(&name)),
                     _ => self.namespaces.remove(&name),
                 };
-                if !changed {
-                    return OwnChanges::default();
-                }
+                changed.then_some(name).into_iter().collect()
             }
-        }
-        OwnChanges::ALL
+        };
+        OwnChanges { namespaces: changed, ..OwnChanges::default() }
     }
 
     fn change_property(&mut self, change: Change<PropertyDecoder>) -> OwnChanges {
@@ -336,7 +360,7 @@ impl OwnCluster {
                 self.ranges.insert(name, object.decoded.unwrap_or_default());
             }
         }
-        OwnChanges::ALL
+        OwnChanges::all()
     }
 
     /// The states of the watches.
@@ -553,5 +577,47 @@ mod tests {
         let spec = json!({"type": "ClusterSetIP", "ips": ["241.0.0.1", "fd00::2"], "ports": []});
         own.apply(OwnEvent::Imports(changed(json!({"metadata": metadata, "spec": spec}))));
         assert_eq!(own.families(), [IpFamily::V4, IpFamily::V6], "an import has both");
+    }
+
+    #[test]
+    fn a_slice_that_goes_to_another_service_leaves_the_former() {
+        let mut own = OwnCluster::new();
+        let slice = |service: &str| {
+            let mut metadata = metadata("x");
+            metadata["labels"] = json!({"kubernetes.io/service-name": service});
+            json!({"metadata": metadata, "addressType": "IPv4", "endpoints": [], "ports": []})
+        };
+        let name = |name: &str| ServiceName::new("shop", name).unwrap();
+        for service in ["a", "b"] {
+            own.apply(OwnEvent::Exports(changed(json!({"metadata": metadata(service)}))));
+        }
+        own.apply(OwnEvent::Slices(changed(slice("a"))));
+        let changes = own.apply(OwnEvent::Slices(changed(slice("b"))));
+        assert_eq!(changes.services, [name("a"), name("b")].into());
+        assert!(own.slices(&name("a")).is_none());
+        assert_eq!(own.slices(&name("b")).unwrap().len(), 1);
+        let gone = ResourceEvent::Deleted(from_value(slice("b")).unwrap());
+        own.apply(OwnEvent::Slices(gone));
+        assert!(own.slices(&name("b")).is_none() && own.local_owners.is_empty());
+    }
+
+    #[test]
+    fn an_import_that_is_gone_takes_no_memory() {
+        let mut own = OwnCluster::new();
+        let import = json!({"metadata": metadata("a"), "spec": {"type": "Headless", "ports": []}});
+        own.apply(OwnEvent::Imports(changed(import.clone())));
+        assert_eq!(own.imported().count(), 1);
+        own.apply(OwnEvent::Imports(ResourceEvent::Deleted(from_value(import).unwrap())));
+        assert_eq!(own.imported().count(), 0);
+    }
+
+    #[test]
+    fn a_namespace_changes_its_own_services() {
+        let mut own = OwnCluster::new();
+        let namespace = json!({"metadata": {"name": "shop"}});
+        let changes = own.apply(OwnEvent::Namespaces(changed(namespace.clone())));
+        assert_eq!((changes.namespaces, changes.all), (["shop".into()].into(), false));
+        let changes = own.apply(OwnEvent::Namespaces(changed(namespace)));
+        assert!(changes.namespaces.is_empty(), "it was there");
     }
 }

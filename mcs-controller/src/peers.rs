@@ -232,6 +232,13 @@ impl Peers {
         PeerChanges { all: true, connections: [name].into(), ..PeerChanges::default() }
     }
 
+    /// No endpoint of a peer can have these addresses from now on.
+    pub fn reserve(&mut self, reserved: &[IpNet]) {
+        for peer in self.by_name.values_mut() {
+            reserved.clone_into(&mut peer.rules.endpoints.reserved);
+        }
+    }
+
     /// Applies an event of the Secrets. Returns the peers whose connections have to change.
     pub fn apply_secrets(&mut self, event: ResourceEvent<SecretDecoder>) -> BTreeSet<PeerName> {
         let is_first = !self.feeds.all()[1].synced;
@@ -407,6 +414,9 @@ mod tests {
         let error = peer(&json!("east"), &json!(["10.0.0.0/99"]));
         peers.apply(ResourceEvent::Changed(error), &[]);
         assert_eq!((peers.all().len(), peers.broken().len()), (1, 0), "it stays as it was");
+        let services: IpNet = "10.96.0.0/12".parse().unwrap();
+        peers.reserve(&[services]);
+        assert_eq!(peers.all()["east"].rules.endpoints.reserved, [services]);
     }
 
     #[test]

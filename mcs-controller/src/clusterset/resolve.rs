@@ -149,7 +149,7 @@ pub fn resolve(
         reserved: &importer.reserved,
         in_use,
         existing: current.map_or(&[], |current| &current.import.ips),
-        preferred: oldest_vips(&accepted),
+        preferred: &exporters_vips(&accepted),
     };
     let (import, ready) = import(known.name, &merged, supported, &vips);
     let clusters = merged.contributions.into_keys().chain(record.clusters).collect();
@@ -222,9 +222,12 @@ fn own_families(spec: &mut ServiceSpec, importer: &Importer) -> bool {
     supported
 }
 
-fn oldest_vips<'a>(accepted: &[KnownExport<'a>]) -> &'a [IpAddr] {
+/// The VIPs that the exporters have, those of the oldest one first.
+fn exporters_vips(accepted: &[KnownExport<'_>]) -> Vec<IpAddr> {
     let services = accepted.iter().map(|known| known.export).filter(|e| e.spec().is_some());
-    services.min_by_key(|export| export.precedence()).map_or(&[], |export| &export.vips)
+    let mut services: Vec<_> = services.collect();
+    services.sort_by_key(|export| export.precedence());
+    services.into_iter().flat_map(|export| export.vips.iter().copied()).collect()
 }
 
 type Copies = (BTreeMap<Arc<str>, ImportedSlice>, BTreeMap<(ClusterId, Refusal), usize>);

@@ -92,7 +92,7 @@ pub(super) struct VipSources<'a> {
     pub(super) in_use: &'a VipsInUse,
     /// The VIPs of the import as the cluster has it. They stay for its life.
     pub(super) existing: &'a [IpAddr],
-    /// The VIPs that the oldest exporter has.
+    /// The VIPs that the exporters have, those of the oldest one first.
     pub(super) preferred: &'a [IpAddr],
 }
 

@@ -87,7 +87,10 @@ impl State {
             Update::Own(event) => {
                 let changes = self.own.apply(event);
                 if changes.all {
+                    self.peers.reserve(&self.reserved());
                     self.queue_all();
+                } else if !changes.namespaces.is_empty() {
+                    self.queue(|name| changes.namespaces.contains(name.namespace()));
                 }
                 for name in changes.services {
                     self.note_vips(&name);
@@ -152,23 +155,29 @@ impl State {
             self.in_use.remove(name, former);
         }
         self.in_use.add(name, vips.iter().copied());
-        self.vips.insert(name.clone(), vips);
+        if !vips.is_empty() {
+            self.vips.insert(name.clone(), vips);
+        }
     }
 
     /// Queues every service, those with the oldest exports first: they get their VIPs in the same order in every cluster.
     pub(super) fn queue_all(&mut self) {
-        let mut names: BTreeSet<ServiceName> = self.own.exported().cloned().collect();
-        names.extend(self.own.imported().cloned());
-        for peer in self.peers.all().values() {
-            names.extend(peer.view.believed().keys().cloned());
-        }
+        self.queue(|_| true);
+    }
+
+    /// Queues the services that `is_meant`.
+    fn queue(&mut self, is_meant: impl Fn(&ServiceName) -> bool) {
+        let of_peers = self.peers.all().values().flat_map(|peer| peer.view.believed().keys());
+        let names = self.own.exported().chain(self.own.imported()).chain(of_peers);
+        let names: BTreeSet<_> = names.filter(|name| is_meant(name)).cloned().collect();
         let mut ordered: Vec<_> = names.into_iter().map(|name| (self.age(&name), name)).collect();
         ordered.sort();
         for (_, name) in ordered {
             self.imports.add(name);
         }
         let published = self.own.exported().chain(self.outbox.seen().keys());
-        let published: BTreeSet<_> = published.chain(self.outbox.with_slices()).cloned().collect();
+        let published = published.chain(self.outbox.with_slices());
+        let published: BTreeSet<_> = published.filter(|name| is_meant(name)).cloned().collect();
         for name in published {
             self.publications.add(name);
         }

@@ -275,3 +275,12 @@ fn the_oldest_service_gets_its_vip_first() {
     let known = |export| [KnownExport { export, slices: &[], rules: &rules }];
     assert!(vip_order(&known(&old)) < vip_order(&known(&young)));
 }
+
+#[test]
+fn an_import_has_the_vips_of_the_oldest_exporter_that_has_any() {
+    let mut world = two();
+    world.exports[1].0.vips = vec![ip("241.0.0.9")];
+    assert_eq!(world.wanted().vips(), [ip("241.0.0.9")], "the oldest has none yet");
+    world.exports[0].0.vips = vec![ip("241.0.0.8")];
+    assert_eq!(world.wanted().vips(), [ip("241.0.0.8")]);
+}
