@@ -47,6 +47,8 @@ pub enum OwnEvent {
 
 /// ClusterProperty with the id of the cluster (KEP-2149).
 const CLUSTER_ID: &str = "cluster.clusterset.k8s.io";
+/// The namespace and name of the Service of the API server, and of its slice.
+const API_SERVERS: (&str, &str) = ("default", "kubernetes");
 /// ClusterProperty with the name of the clusterset (KEP-2149).
 const CLUSTERSET: &str = "clusterset.k8s.io";
 
@@ -239,6 +241,7 @@ impl OwnCluster {
         let key = object.key();
         // The label of its Service may be another one than before.
         let former = self.local_owners.remove(&key);
+        let is_api = (&*key.namespace, &*key.name) == API_SERVERS;
         if let Some(former) = &former
             && let Some(slices) = self.slices.get_mut(former)
         {
@@ -248,6 +251,7 @@ impl OwnCluster {
             }
         }
         let mut changes = self.if_exported(former);
+        changes.all = is_api;
         if let Some((name, slice)) = local_slice(object).filter(|_| stays) {
             let slices = self.slices.entry(name.clone()).or_default();
             slices.insert(Arc::clone(&slice.name), slice);
@@ -402,6 +406,15 @@ impl OwnCluster {
     /// The ranges of the cluster's Services.
     pub fn service_ranges(&self) -> impl Iterator<Item = IpNet> {
         self.ranges.values().flatten().copied()
+    }
+
+    /// The addresses of the cluster's API servers.
+    pub fn api_servers(&self) -> impl Iterator<Item = IpAddr> {
+        let (namespace, name) = API_SERVERS;
+        let service = ServiceName::new(namespace, name).ok();
+        let slices = service.and_then(|service| self.slices.get(&service));
+        let slices = slices.into_iter().flat_map(BTreeMap::values);
+        slices.flat_map(|slice| slice.endpoints.iter().map(|endpoint| endpoint.address))
     }
 
     /// The IP families of the cluster's Services. Without ServiceCIDRs, those that Services and the controller's own
@@ -599,6 +612,19 @@ mod tests {
         let gone = ResourceEvent::Deleted(from_value(slice("b")).unwrap());
         own.apply(OwnEvent::Slices(gone));
         assert!(own.slices(&name("b")).is_none() && own.local_owners.is_empty());
+    }
+
+    #[test]
+    fn the_addresses_of_the_api_server_are_known() {
+        let mut own = OwnCluster::new();
+        let labels = json!({"kubernetes.io/service-name": "kubernetes"});
+        let slice = json!({
+            "metadata": {"namespace": "default", "name": "kubernetes", "labels": labels},
+            "addressType": "IPv4", "endpoints": [{"addresses": ["192.0.2.1"]}], "ports": [],
+        });
+        assert!(own.apply(OwnEvent::Slices(changed(slice))).all);
+        let expected: IpAddr = "192.0.2.1".parse().unwrap();
+        assert_eq!(own.api_servers().collect::<Vec<_>>(), [expected]);
     }
 
     #[test]

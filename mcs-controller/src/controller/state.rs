@@ -195,7 +195,9 @@ impl State {
     /// Addresses that no new VIP and no endpoint of a peer can have.
     fn reserved(&self) -> Vec<IpNet> {
         let ranges = self.vip_ranges();
-        self.own.service_ranges().chain([ranges.v4.into(), ranges.v6.into()]).collect()
+        let vips = [ranges.v4.into(), ranges.v6.into()];
+        let api_servers = self.own.api_servers().map(IpNet::from);
+        self.own.service_ranges().chain(vips).chain(api_servers).collect()
     }
 
     fn vip_ranges(&self) -> VipRanges {
