@@ -4,12 +4,14 @@ pub mod connection;
 pub mod token;
 
 use std::{
+    cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use ipnet::IpNet;
+use jiff::Timestamp;
 use mcs_kube::{ResourceEvent, WatchTarget};
 
 use self::token::TokenClaims;
@@ -278,6 +280,7 @@ impl Peers {
         number: u64,
         event: MailboxEvent,
     ) -> PeerChanges {
+        let before = self.choice();
         let Some(peer) = self.by_name.get_mut(name).filter(|peer| peer.number == number) else {
             return PeerChanges::default();
         };
@@ -295,6 +298,7 @@ impl Peers {
                 peer.view.believed().len()
             );
         }
+        let all = all || before != self.choice();
         PeerChanges { services, all, ..PeerChanges::default() }
     }
 
@@ -335,16 +339,29 @@ impl Peers {
         TokenClaims::of(self.kubeconfig(&peer.object.secret)?)
     }
 
-    /// One peer for each cluster other than `own`: one that is known, if there is one.
+    /// One peer for each cluster other than `own`. A cluster whose mailbox moves has two for a while.
     pub fn by_cluster(&self, own: &ClusterId) -> BTreeMap<&ClusterId, &Peer> {
+        let mut chosen = self.chosen();
+        chosen.remove(own);
+        chosen
+    }
+
+    fn chosen(&self) -> BTreeMap<&ClusterId, &Peer> {
         let mut chosen: BTreeMap<&ClusterId, &Peer> = BTreeMap::new();
-        for peer in self.by_name.values().filter(|peer| peer.object.cluster != *own) {
+        for peer in self.by_name.values() {
             let entry = chosen.entry(&peer.object.cluster).or_insert(peer);
-            if !entry.view.is_known() && peer.view.is_known() {
+            if peer.number != entry.number && peer.is_better_than(entry) {
                 *entry = peer;
             }
         }
         chosen
+    }
+
+    /// The numbers of the chosen peers, if a cluster has several.
+    fn choice(&self) -> Vec<u64> {
+        let chosen = self.chosen();
+        let is_free = chosen.len() < self.by_name.len();
+        chosen.values().filter(|_| is_free).map(|peer| peer.number).collect()
     }
 }
 
@@ -371,6 +388,25 @@ impl PeerChanges {
     }
 }
 
+impl Peer {
+    /// Whether its mailbox is the better one of two of the same cluster: the one that the publisher renews.
+    fn is_better_than(&self, other: &Self) -> bool {
+        let rank = |peer: &Self| (peer.view.is_known(), peer.view.identity_problem().is_none());
+        let renewed = |peer: &Self| peer.view.lease()?.renewed.parse::<Timestamp>().ok();
+        match rank(self).cmp(&rank(other)) {
+            Ordering::Greater => true,
+            Ordering::Less => false,
+            // One publisher has written both times. Two publishers must not make this change all the time.
+            Ordering::Equal => match (renewed(self), renewed(other)) {
+                (Some(one), Some(two)) => {
+                    one.duration_since(two).unsigned_abs() > other.object.stale_after && one > two
+                }
+                _ => false,
+            },
+        }
+    }
+}
+
 impl PeerObject {
     /// Which mailbox it has.
     pub fn address(&self) -> MailboxAddress {
@@ -383,11 +419,16 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::objects::publisher_lease;
 
     fn peer(id: &Value, ranges: &Value) -> mcs_kube::WatchedObject<PeerDecoder> {
+        named("east", id, ranges)
+    }
+
+    fn named(name: &str, id: &Value, ranges: &Value) -> mcs_kube::WatchedObject<PeerDecoder> {
         let spec =
-            json!({"clusterId": id, "kubeconfigSecretRef": {"name": "east"}, "podCIDRs": ranges});
-        serde_json::from_value(json!({"metadata": {"name": "east"}, "spec": spec})).unwrap()
+            json!({"clusterId": id, "kubeconfigSecretRef": {"name": name}, "podCIDRs": ranges});
+        serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
     }
 
     fn good() -> mcs_kube::WatchedObject<PeerDecoder> {
@@ -438,5 +479,36 @@ mod tests {
         assert_eq!(peers.unread(), of_east(), "an empty list");
         peers.apply(listed(vec![good()]), &[]);
         assert_eq!(peers.unread(), Unread::default(), "it is back");
+    }
+
+    #[test]
+    fn of_two_mailboxes_the_one_that_is_renewed_counts() {
+        let mut peers = Peers::default();
+        let both = ["home", "hub"].map(|name| named(name, &json!("east"), &json!([])));
+        peers.apply(listed(both.into()), &[]);
+        let own = "own".parse().unwrap();
+        let chosen = |peers: &Peers| peers.by_cluster(&own).values().next().unwrap().number;
+        let number = |peers: &Peers, name: &str| peers.all()[name].number;
+        let renew = |peers: &mut Peers, name: &str, second| {
+            let (east, now) = ("east".parse().unwrap(), Timestamp::from_second(second).unwrap());
+            let lease = publisher_lease("m", &east, "e", true, 0, now);
+            let lease = serde_json::from_value(lease).unwrap();
+            let services = ResourceEvent::Listed { version: "v1".to_owned(), objects: vec![] };
+            let slices = ResourceEvent::Listed { version: "v1".to_owned(), objects: vec![] };
+            let lease = ResourceEvent::Listed { version: "v1".to_owned(), objects: vec![lease] };
+            let name: PeerName = name.into();
+            let number = peers.all()[&name].number;
+            let mut apply = |event| peers.apply_mailbox(&name, number, event).all;
+            apply(MailboxEvent::Services(services));
+            apply(MailboxEvent::Slices(slices));
+            apply(MailboxEvent::Lease(lease))
+        };
+        renew(&mut peers, "home", 1000);
+        assert_eq!(chosen(&peers), number(&peers, "home"));
+        renew(&mut peers, "hub", 1030);
+        assert_eq!(chosen(&peers), number(&peers, "home"), "both are renewed");
+        assert!(renew(&mut peers, "hub", 1041), "another choice changes everything");
+        assert_eq!(chosen(&peers), number(&peers, "hub"));
+        assert!(!renew(&mut peers, "hub", 1051));
     }
 }
