@@ -31,7 +31,7 @@ pub use malloc::share_heap;
 pub(crate) use programs::run_directory_mark;
 pub use repairs::{Repaired, Repairs};
 pub use report::{AgentInfo, ListenerReport, Report, ReportError};
-pub(crate) use signals::until_signal;
+pub(crate) use signals::{Signals, until_signal};
 #[cfg(test)]
 pub(crate) use tc::fixture as tc_fixture;
 pub use tc::{DeviceReport, TcReport};

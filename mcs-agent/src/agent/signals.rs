@@ -1,15 +1,52 @@
 //! The signals that end the process.
 
 use anyhow::Context as _;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// SIGTERM and SIGINT, from the time of [`Signals::listen`] on.
+pub(crate) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Handles both from now on. A container's first process misses a signal that it does not handle.
+    pub(crate) fn listen() -> anyhow::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).context("cannot handle SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("cannot handle SIGINT")?,
+        })
+    }
+
+    /// Waits for the next one. One that came before counts.
+    pub(crate) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
 
 /// Waits for SIGTERM or SIGINT.
 pub(crate) async fn until_signal() -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
+    Signals::listen()?.next().await;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rustix::process::{Signal, getpid, kill_process};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_signal_counts_that_comes_before_anybody_waits() {
+        let mut signals = Signals::listen().unwrap();
+        kill_process(getpid(), Signal::TERM).unwrap();
+        std::thread::sleep(Duration::from_millis(10));
+        timeout(Duration::from_secs(5), signals.next()).await.unwrap();
+    }
 }

@@ -9,7 +9,7 @@ use clap::{Args, builder::BoolishValueParser};
 
 use super::{BpffsArg, output::print};
 use crate::{
-    agent::{self, Report},
+    agent::{self, Report, Signals},
     dataplane::{Run, read_run_record},
     loader::{DirectoryLock, Pins, detach_all},
     verify::remove_self_test_cgroups,
@@ -42,15 +42,16 @@ pub(super) fn run(args: &CleanupArgs) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start the runtime")?;
     runtime.block_on(async {
-        clean(&args.bpffs.bpffs, Duration::from_secs(args.drain)).await?;
+        let mut signals = Signals::listen()?;
+        clean(&args.bpffs.bpffs, Duration::from_secs(args.drain), &mut signals).await?;
         if args.wait {
-            agent::until_signal().await?;
+            signals.next().await;
         }
         Ok(ExitCode::SUCCESS)
     })
 }
 
-async fn clean(bpffs: &Path, drain: Duration) -> anyhow::Result<()> {
+async fn clean(bpffs: &Path, drain: Duration, signals: &mut Signals) -> anyhow::Result<()> {
     let pins = Pins::new(bpffs);
     let root = pins.root().display();
     if !pins.root().exists() {
@@ -63,7 +64,7 @@ async fn clean(bpffs: &Path, drain: Duration) -> anyhow::Result<()> {
         let holder = run.map_or_else(|| "an mcs-agent".to_owned(), |run| run.to_string());
         bail!("{root} belongs to {holder}: stop it first");
     }
-    drain::drain(&pins, drain).await?;
+    drain::drain(&pins, drain, signals).await?;
     if let Some(run) = run {
         remove_report(&run, &pins);
     }

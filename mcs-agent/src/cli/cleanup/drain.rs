@@ -1,14 +1,14 @@
 //! Before the programs are removed, connections of the packet path get time to end.
 
 use std::{
-    io, pin,
+    io,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 
 use crate::{
-    agent,
+    agent::Signals,
     cli::output::print,
     dataplane::hand_back_vips,
     flows::{FlowTable, monotonic_ns},
@@ -24,11 +24,14 @@ const TELL_EVERY: Duration = Duration::from_secs(10);
 /// its clients go on where the VIP leads without the agent.
 ///
 /// What cannot be drained is no reason to leave the programs. A signal is: an agent may be about to take over.
-pub(super) async fn drain(pins: &Pins, limit: Duration) -> anyhow::Result<()> {
+pub(super) async fn drain(
+    pins: &Pins,
+    limit: Duration,
+    signals: &mut Signals,
+) -> anyhow::Result<()> {
     if limit.is_zero() {
         return Ok(());
     }
-    let mut signal = pin::pin!(agent::until_signal());
     let begin = Instant::now();
     let mut told: Option<Instant> = None;
     if let Err(error) = pins.all_config().iter().try_for_each(|maps| hand_back_vips(maps)) {
@@ -63,8 +66,7 @@ pub(super) async fn drain(pins: &Pins, limit: Duration) -> anyhow::Result<()> {
         }
         tokio::select! {
             () = tokio::time::sleep(LOOK_EVERY.min(remaining)) => {}
-            signal = &mut signal => {
-                signal.context("cannot wait for signals")?;
+            () = signals.next() => {
                 bail!(
                     "stopped while {left} TCP connections of the packet path were left: nothing is removed, and \
                      the ClusterSetIPs are handed back; run `mcs-agent cleanup` again, or start the agent"
