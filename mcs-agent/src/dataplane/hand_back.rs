@@ -6,7 +6,8 @@ use mcs_common::{Address, VipMode, maps};
 
 use crate::bpf::PinnedHash;
 
-/// Hands back every VIP that the maps in this directory serve: the programs leave all but the packets of flows to others.
+/// Hands back every VIP of the maps in this directory, those that the programs serve and those that they refuse: they
+/// leave all but the packets of flows to others.
 /// A directory without maps counts as success.
 pub fn hand_back_vips(directory: &Path) -> io::Result<()> {
     let pin = directory.join(maps::VIPS);
@@ -14,7 +15,7 @@ pub fn hand_back_vips(directory: &Path) -> io::Result<()> {
         return Ok(());
     }
     let mut vips: PinnedHash<Address, u32> = PinnedHash::open(&pin)?;
-    let mut served = Vec::new();
-    vips.for_each(|vip, mode| served.extend((mode == VipMode::SERVED).then_some(vip)))?;
-    served.iter().try_for_each(|vip| vips.set(vip, VipMode::HANDED_BACK))
+    let mut held = Vec::new();
+    vips.for_each(|vip, mode| held.extend((!VipMode::passes(mode)).then_some(vip)))?;
+    held.iter().try_for_each(|vip| vips.set(vip, VipMode::HANDED_BACK))
 }
