@@ -61,14 +61,25 @@ impl HintMap<ReadWrite> {
         self.words.set_bits(bucket.word(), bucket.bits(hint))
     }
 
+    /// Sets a hint that another process has cleared, perhaps with those of former backends.
+    pub(super) fn repair(&mut self, address: &Address, hint: Hint) -> io::Result<()> {
+        // Otherwise every address has it since the first repair, or only hints of VIPs were cleared.
+        if !self.get(address).may_be_backend() {
+            self.set_everywhere(Hint::BACKEND)?;
+        }
+        self.set(address, hint)
+    }
+
+    fn set_everywhere(&mut self, hint: Hint) -> io::Result<()> {
+        let bits = hint.everywhere();
+        (0..self.words.entries()).try_for_each(|word| self.words.set_bits(word, bits))
+    }
+
     /// Sets what is hinted of backends in another map.
     pub(super) fn carry_over(&mut self, former: &FormerHints) -> io::Result<()> {
         match former {
             FormerHints::None => Ok(()),
-            FormerHints::Unknown => {
-                let all = Hint::BACKEND.everywhere();
-                (0..self.words.entries()).try_for_each(|word| self.words.set_bits(word, all))
-            }
+            FormerHints::Unknown => self.set_everywhere(Hint::BACKEND),
             FormerHints::Known(KnownHints(former)) => self.carry(former),
         }
     }

@@ -99,7 +99,9 @@ impl PinnedMaps<ReadWrite> {
                 self.set_hint(vip, Hint::VIP)?;
                 self.vips.set(vip, *mode)
             }
-            Step::SetHint { address, hint } => self.set_hint(address, *hint),
+            Step::RepairHint { address, hint } => {
+                self.hints.as_mut().map_or(Ok(()), |hints| hints.repair(address, *hint))
+            }
             Step::DeleteFrontend(key) => self.frontends.remove(key),
             Step::InsertFrontend { key, index } => insert(&mut self.frontends, key, *index),
             Step::WriteService { id, record } => self.services.write(*id, record),

@@ -143,7 +143,7 @@ impl MapContents {
             Step::RetireBackend { id } => self.set_state(id, BackendState::RETIRED),
             Step::KeepBackend { id } => self.set_state(id, BackendState::KEPT),
             Step::ResumeBackend { id } => self.set_state(id, BackendState::ACTIVE),
-            Step::SetHint { .. } | Step::WaitForReaders => {}
+            Step::RepairHint { .. } | Step::WaitForReaders => {}
         }
     }
 

@@ -227,7 +227,7 @@ impl Realized {
             | Step::WriteBackend { .. }
             | Step::WriteSlots { .. }
             | Step::WriteState { .. }
-            | Step::SetHint { .. } => {}
+            | Step::RepairHint { .. } => {}
         }
         self.contents.write(step);
     }

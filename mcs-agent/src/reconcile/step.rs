@@ -111,8 +111,10 @@ pub enum Step {
         /// Index into `backends`.
         id: u32,
     },
-    /// Sets a hint of an address. The steps that write a VIP or a backend do so too, before: this is a repair.
-    SetHint {
+    /// Sets a hint that another process has cleared. (The steps that write a VIP or a backend set their hints.) Hints of
+    /// former backends, which sockets and flows may still have, can be lost with it: every address becomes a possible
+    /// backend.
+    RepairHint {
         /// The address.
         address: Address,
         /// What it is.
@@ -147,7 +149,7 @@ impl Step {
             Self::WriteState { .. } | Self::UpdateAttributes { .. } | Self::Flip { .. } => {
                 Some(maps::STATES)
             }
-            Self::SetHint { .. } => Some(maps::HINTS),
+            Self::RepairHint { .. } => Some(maps::HINTS),
             Self::WaitForReaders => None,
         }
     }
@@ -181,7 +183,7 @@ impl fmt::Display for Step {
             Self::RetireBackend { id } => write!(f, "retire backend {id}"),
             Self::KeepBackend { id } => write!(f, "keep backend {id}"),
             Self::ResumeBackend { id } => write!(f, "resume backend {id}"),
-            Self::SetHint { address, hint } => {
+            Self::RepairHint { address, hint } => {
                 let what = if hint.may_be_vip() { "VIP" } else { "backend" };
                 write!(f, "hint that {} is a {what}", address.to_ip())
             }

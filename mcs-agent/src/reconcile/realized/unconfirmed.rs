@@ -55,7 +55,7 @@ impl Realized {
                 }
             }
             Step::ResumeBackend { .. } => self.record_success(step),
-            Step::KeepBackend { .. } | Step::SetHint { .. } | Step::WaitForReaders => {}
+            Step::KeepBackend { .. } | Step::RepairHint { .. } | Step::WaitForReaders => {}
             Step::WriteService { .. }
             | Step::WriteCluster { .. }
             | Step::WriteBackend { .. }

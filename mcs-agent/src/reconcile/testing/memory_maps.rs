@@ -28,6 +28,8 @@ pub struct MemoryMaps {
 struct Hints {
     vips: BTreeSet<Address>,
     backends: BTreeSet<Address>,
+    /// Whether every address may be a backend, since a hint was repaired.
+    all_backends: bool,
 }
 
 impl Hints {
@@ -35,6 +37,7 @@ impl Hints {
         Self {
             vips: contents.vips.keys().copied().collect(),
             backends: contents.backends.iter().map(|backend| backend.addr).collect(),
+            all_backends: false,
         }
     }
 
@@ -51,7 +54,8 @@ impl Hints {
         let hint = |set: &BTreeSet<Address>, hint| {
             if set.contains(address) { hint } else { Hint::NONE }
         };
-        hint(&self.vips, Hint::VIP) | hint(&self.backends, Hint::BACKEND)
+        let anywhere = if self.all_backends { Hint::BACKEND } else { Hint::NONE };
+        hint(&self.vips, Hint::VIP) | hint(&self.backends, Hint::BACKEND) | anywhere
     }
 }
 
@@ -107,7 +111,7 @@ impl MemoryMaps {
             | Step::Flip { index, .. } => array(index, 1, capacity.state_entries()),
             Step::DeleteVip(_)
             | Step::DeleteFrontend(_)
-            | Step::SetHint { .. }
+            | Step::RepairHint { .. }
             | Step::WaitForReaders => Ok(()),
         }
     }
@@ -135,7 +139,10 @@ impl Maps for MemoryMaps {
         match *step {
             Step::InsertVip(vip) | Step::SetVipMode { vip, .. } => self.hints.set(vip, Hint::VIP),
             Step::WriteBackend { backend, .. } => self.hints.set(backend.addr, Hint::BACKEND),
-            Step::SetHint { address, hint } => self.hints.set(address, hint),
+            Step::RepairHint { address, hint } => {
+                self.hints.set(address, hint);
+                self.hints.all_backends = true;
+            }
             _ => {}
         }
         self.contents.write(step);
