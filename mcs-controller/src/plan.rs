@@ -29,6 +29,17 @@ pub enum Write {
     DeleteSlice(ServiceName, Arc<str>),
 }
 
+impl Write {
+    /// Whether the write is right although an earlier one of its plan failed. Slices that nobody wants must not stay
+    /// because the API server does not take the import.
+    pub const fn is_right_without(&self, failed: &Self) -> bool {
+        let is_slice_or_deletion =
+            matches!(failed, Self::ApplySlice(_) | Self::DeleteImport(_) | Self::DeleteSlice(..));
+        !is_slice_or_deletion
+            && matches!(self, Self::SetExportConditions(..) | Self::DeleteSlice(..))
+    }
+}
+
 /// The writes for one service. It is empty if the cluster has what it should have.
 pub fn plan(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Write> {
     let mut writes = Vec::new();

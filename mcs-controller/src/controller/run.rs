@@ -347,7 +347,7 @@ impl Control {
         self.state.imports.begin(name.clone());
         let access = Arc::clone(&self.access);
         self.tasks.push(Box::pin(async move {
-            let result = send_all(&access, &requests).await;
+            let result = send_plan(&access, &writes, &requests).await;
             Done::Import(name, writes, result)
         }));
     }
@@ -515,6 +515,25 @@ async fn until(moment: Option<Instant>) {
         Some(moment) => sleep_until(moment.into()).await,
         None => std::future::pending().await,
     }
+}
+
+/// Sends the writes of a plan one after the other. After the first failure, which it returns, it sends those that are
+/// right all the same.
+async fn send_plan(
+    access: &ApiAccess,
+    writes: &[Write],
+    requests: &[Request],
+) -> Result<(), ApplyError> {
+    let mut failed: Option<(&Write, ApplyError)> = None;
+    for (write, request) in writes.iter().zip(requests) {
+        if failed.as_ref().is_some_and(|(failed, _)| !write.is_right_without(failed)) {
+            continue;
+        }
+        if let Err(error) = request.send(access).await {
+            failed = Some((write, failed.map_or(error, |(_, first)| first)));
+        }
+    }
+    failed.map_or(Ok(()), |(_, error)| Err(error))
 }
 
 /// Sends them one after the other, because their order matters. The first failure ends it.

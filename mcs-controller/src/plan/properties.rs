@@ -229,3 +229,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn slices_go_although_the_import_cannot_be_written() {
+    let name = name("shop/web");
+    let status = Write::SetImportStatus(name.clone(), ImportStatus::default());
+    let deletion = Write::DeleteSlice(name.clone(), "old".into());
+    let conditions = Write::SetExportConditions(name.clone(), vec![]);
+    assert!(deletion.is_right_without(&status) && conditions.is_right_without(&status));
+    assert!(deletion.is_right_without(&conditions));
+    assert!(!status.is_right_without(&conditions), "the status follows the import");
+    assert!(!deletion.is_right_without(&Write::DeleteImport(name)), "the import goes first");
+}
