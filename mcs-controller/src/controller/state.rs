@@ -503,4 +503,50 @@ mod tests {
         state.update(Update::Mailbox(MailboxId::Own, lease("east")));
         assert!(state.is_own_mailbox());
     }
+    #[test]
+    fn what_a_peer_without_a_usable_object_gave_stays() {
+        let peer = |range: &str| {
+            object(json!({"metadata": {"name": "west"}, "spec": {
+                "clusterId": "west", "kubeconfigSecretRef": {"name": "west"}, "podCIDRs": [range],
+            }}))
+        };
+        let mut state = state();
+        let metadata = json!({"namespace": "shop", "name": "web", "labels": {
+            "app.kubernetes.io/managed-by": "mcs-controller",
+        }});
+        let import = json!({
+            "metadata": metadata,
+            "spec": {"type": "ClusterSetIP", "ips": ["241.0.0.1"], "ports": []},
+            "status": {"clusters": [{"cluster": "west"}]},
+        });
+        let slice = json!({
+            "metadata": {"namespace": "shop", "name": "web-west-x", "labels": {
+                "endpointslice.kubernetes.io/managed-by": "mcs-controller",
+                "multicluster.kubernetes.io/service-name": "web",
+                "multicluster.kubernetes.io/source-cluster": "west",
+            }},
+            "addressType": "IPv4", "endpoints": [{"addresses": ["10.2.0.1"]}], "ports": [],
+        });
+        let namespace = object(json!({"metadata": {"name": "shop"}}));
+        state.update(Update::Own(OwnEvent::Namespaces(ResourceEvent::Changed(namespace))));
+        state.update(Update::Own(OwnEvent::Imports(ResourceEvent::Changed(object(import)))));
+        state.update(Update::Own(OwnEvent::ImportedSlices(ResourceEvent::Changed(object(slice)))));
+        let name = ServiceName::new("shop", "web").unwrap();
+        let goes = |state: &mut State| {
+            let writes = state.plan(&name);
+            let goes =
+                |write: &Write| matches!(write, Write::DeleteImport(_) | Write::DeleteSlice(..));
+            writes.iter().filter(|write| goes(write)).count()
+        };
+        let peers = |objects| {
+            Update::Peers(ResourceEvent::Listed { version: "v1alpha1".to_owned(), objects })
+        };
+        state.update(peers(vec![peer("10.2.0.0/99")]));
+        assert_eq!(goes(&mut state), 0, "it cannot be used");
+        state.update(peers(vec![]));
+        assert_eq!(goes(&mut state), 0, "it may come back");
+        let later = std::time::Instant::now() + std::time::Duration::from_mins(1);
+        assert!(state.peers.forget(later));
+        assert_eq!(goes(&mut state), 2);
+    }
 }
