@@ -64,7 +64,7 @@ impl PinnedMaps<ReadWrite> {
         Self::open_with(directory, Some(HintMap::open(hints)?))
     }
 
-    /// Makes new hints right: for the VIPs and backends in these maps, and for the backends that sockets and flows
+    /// Makes the hints right: for the VIPs and backends in these maps, and for the backends that sockets and flows
     /// of an earlier agent may have.
     pub fn prepare_hints(&mut self, former: &FormerHints) -> Result<(), MapError> {
         let error = |error| MapError::reading(maps::HINTS, "all", error);

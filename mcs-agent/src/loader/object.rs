@@ -121,8 +121,8 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Loads the programs with the maps that are pinned, or with new ones. The hints are new, and the caller fills
-    /// them before [`Programs::attach`].
+    /// Loads the programs with the maps that are pinned, or with new ones. The caller completes the hints before
+    /// [`Programs::attach`].
     ///
     /// If the pinned config maps have another shape (another capacity, another version, a damaged pin) and
     /// programs may be running with them, this makes new ones beside them. The attached programs use the old
@@ -134,7 +134,8 @@ impl Programs {
         let state = layout::state(options.flows, options.socket_slot_bits);
         let staged = prepare(&pins, &config, &state)?;
         let directory = if staged { pins.new_config() } else { pins.config() };
-        Self::load_into(options, directory, pins.new_hints(), staged)
+        let hints = hints_beside(&pins, &layout::hints(options.capacity), staged);
+        Self::load_into(options, directory, hints, staged)
     }
 
     /// Loads the programs with new config maps, beside those of the attached programs and beside staged ones.
@@ -452,6 +453,13 @@ fn prepare(
     }
     let complete = config.iter().all(|map| map.matches(&live.join(map.name)));
     Ok(!complete && (live.exists() || pins.has_links()))
+}
+
+/// Where the programs find their hints. With the pinned config maps they share the pinned hints too: a device can keep
+/// the program of an earlier agent, which must not miss what is written from now on.
+fn hints_beside(pins: &Pins, layout: &layout::MapLayout, staged: bool) -> PathBuf {
+    let pinned = pins.hints();
+    if !staged && layout.matches(&pinned) { pinned } else { pins.new_hints() }
 }
 
 /// Finishes what an agent left that was killed in [`Programs::commit`]: the programs run with the

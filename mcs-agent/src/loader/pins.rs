@@ -80,7 +80,7 @@ impl Pins {
         self.root.join("hints-next")
     }
 
-    /// Hints that take the place of [`Pins::hints`] once the programs run with them. Every start makes new ones.
+    /// Hints that take the place of [`Pins::hints`] once the programs run with them.
     pub(super) fn new_hints(&self) -> PathBuf {
         self.root.join("hints-new")
     }

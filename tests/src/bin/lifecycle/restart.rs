@@ -171,5 +171,7 @@ pub(crate) fn found(site: &Site) -> anyhow::Result<(MapContents, Vec<u32>)> {
             ids.push(aya::maps::MapInfo::from_pin(path)?.id());
         }
     }
+    // A device may keep the program of an earlier agent, which reads the same hints.
+    ids.push(aya::maps::MapInfo::from_pin(pins.hints())?.id());
     Ok((dump, ids))
 }
