@@ -1,7 +1,7 @@
 //! The entry points of the eBPF programs.
 //!
 //! connect and sendmsg programs return 1 to let the system call go on and 0 to fail it. recvmsg and
-//! getpeername programs must return 1, and so does sock_release (kernel/bpf/verifier.c, `check_return_code`).
+//! getpeername programs must return 1, and so does `sock_release` (kernel/bpf/verifier.c, `check_return_code`).
 #![no_std]
 #![no_main]
 #![expect(unsafe_code, reason = "the kernel's helpers, its context structs and values of maps")]
@@ -84,6 +84,7 @@ fn getpeername6(ctx: SockAddrContext) -> i32 {
 
 /// Frees what is stored for a socket that is closed.
 #[cgroup_sock(sock_release)]
+#[expect(clippy::needless_pass_by_value, reason = "aya's macro passes the context by value")]
 fn sock_release(ctx: SockContext) -> i32 {
     release::release(&ctx)
 }

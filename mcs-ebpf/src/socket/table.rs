@@ -27,6 +27,7 @@ impl Tags {
     }
 
     #[inline(always)]
+    #[expect(clippy::cast_ptr_alignment, reason = "the kernel aligns a map's values to 8 bytes")]
     fn read(&self) -> TagPair {
         // SAFETY: the pointer is to a value of the array, which is aligned to 8 bytes.
         bytemuck::cast(unsafe { self.pair.cast::<u64>().read_volatile() })

@@ -1,12 +1,16 @@
 //! The table of connected sockets: random histories of sockets against a model, with few slots and with all; more
 //! sockets than slots; and what is left when they are closed.
 
+#![expect(unsafe_code, reason = "unshare(2)")]
+
 use std::{
     io,
     net::{SocketAddr, TcpStream, UdpSocket},
+    sync::Barrier,
+    thread,
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use aya::maps::{Array, Map, MapData};
 use mcs_agent::loader::Pins;
 use mcs_common::maps;
@@ -17,7 +21,8 @@ use mcs_tests::{
 };
 use rustix::{
     net::sockopt::set_socket_reuseaddr,
-    process::{Resource, Rlimit, setrlimit},
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+    thread::{UnshareFlags, unshare_unsafe},
 };
 
 use crate::{
@@ -30,6 +35,8 @@ const FEW: &str = "--socket-slot-bits=6";
 const ALL: &str = "--socket-slot-bits=17";
 /// Sockets that live at the same time.
 const LIVE: usize = 150;
+/// Sockets of one thread.
+const EACH: usize = 10_000;
 /// What happens to a socket before it is closed, at most.
 const LONGEST: usize = 8;
 
@@ -53,8 +60,9 @@ struct Subject {
     past: Vec<&'static str>,
     /// What is still to happen to it.
     steps: usize,
-    /// Datagrams without a reply.
-    silent: u32,
+    /// Whether the kernel may lose what it sends. A UDP socket stays connected when its next connect finds no
+    /// route, but only the first datagram after that gets a reply (seen on 6.18 without any program, IPv4).
+    may_lose: bool,
 }
 
 enum Kind {
@@ -83,7 +91,7 @@ impl Subject {
             peer: None,
             past: Vec::new(),
             steps: random.usize(1..=LONGEST),
-            silent: 0,
+            may_lose: false,
         })
     }
 
@@ -114,7 +122,10 @@ impl Subject {
                 self.succeed(self.family.written(backend(pod, self.family, port)))
             }
             6 => self.fail(targets.empty),
-            7 => self.fail(targets.lost),
+            7 => {
+                self.may_lose |= self.family != Family::V6;
+                self.fail(targets.lost)
+            }
             8 => self.disconnect(),
             _ => self.exchange(),
         }
@@ -131,6 +142,7 @@ impl Subject {
         }
         self.connect(to).with_context(|| format!("to {to}"))?;
         self.peer = Some(to);
+        self.may_lose = false;
         Ok(())
     }
 
@@ -152,17 +164,12 @@ impl Subject {
         Ok(())
     }
 
-    /// A reply shows the peer as its source. Silence shows nothing: it is counted.
+    /// A reply shows the peer as its source.
     fn exchange(&mut self) -> anyhow::Result<()> {
-        if let (Kind::Udp(socket), Some(peer)) = (&self.socket, self.peer) {
+        if let (Kind::Udp(socket), Some(peer), false) = (&self.socket, self.peer, self.may_lose) {
             socket.send(b"who are you")?;
-            match receive(socket) {
-                Ok(reply) => {
-                    let source = reply.source;
-                    ensure!(source == peer, "a reply of {peer} shows {source}");
-                }
-                Err(_) => self.silent += 1,
-            }
+            let source = receive(socket)?.source;
+            ensure!(source == peer, "a reply of {peer} shows {source}");
         }
         Ok(())
     }
@@ -193,9 +200,9 @@ fn histories(world: &mut World, slots: &str) -> anyhow::Result<()> {
     let targets = Targets { vips: vips.each_ref(), empty: &empty, lost: &lost };
     let count = if is_full() { 100_000 } else { 2_000 };
     let mut random = fastrand::Rng::with_seed(18);
-    let (steps, silent) = world.at(Place::Pod, || {
+    let steps = world.at(Place::Pod, || {
         let mut live: Vec<Subject> = Vec::new();
-        let (mut begun, mut steps, mut silent) = (0, 0, 0);
+        let (mut begun, mut steps) = (0, 0);
         while begun < count || !live.is_empty() {
             if begun < count && live.len() < LIVE {
                 live.push(Subject::new(&mut random)?);
@@ -208,7 +215,6 @@ fn histories(world: &mut World, slots: &str) -> anyhow::Result<()> {
             result.with_context(|| format!("{}: {}", subject.family, subject.past.join(", ")))?;
             steps += 1;
             if subject.steps == 0 {
-                silent += subject.silent;
                 live.swap_remove(nth);
             }
             // Another one, which nothing has happened to.
@@ -216,47 +222,69 @@ fn histories(world: &mut World, slots: &str) -> anyhow::Result<()> {
                 other.check()?;
             }
         }
-        Ok((steps, silent))
+        Ok(steps)
     })?;
     let counters = site.agent.counters()?;
     let to_storage = counters["slot_unavailable"];
     ensure!(slots != FEW || to_storage > 0, "no connection went to storage");
     until_free(&site)?;
     let connects = counters["connect_translated"];
-    tell(format!(
-        "{count} sockets, {steps} steps: 0 lies; {to_storage} of {connects} in storage; {silent} without a reply"
-    ));
+    tell(format!("{count} sockets, {steps} steps: 0 lies; {to_storage} of {connects} in storage"));
     Ok(())
 }
 
 fn lives(world: &mut World) -> anyhow::Result<()> {
-    let count = if is_full() { 200_000_u32 } else { 5_000 };
+    let count = if is_full() { 200_000_usize } else { 5_000 };
     let target = world.fresh("crowded").with(World::WEB);
     let slots = if is_full() { ALL } else { "--socket-slot-bits=12" };
     let site = Site::start(&world.run, "crowded", &world.node.netns, &[slots], &[&target.service])?;
     let _in_cgroup = site.cgroup.visit()?;
-    let files = Some(u64::from(count) + 10_000);
-    setrlimit(Resource::Nofile, Rlimit { current: files, maximum: files })?;
+    let most = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })?;
     let vip = target.udp(Family::V4);
+    let connected = Barrier::new(count.div_ceil(EACH));
     world.at(Place::Pod, || {
-        let mut sockets = Vec::new();
-        for _ in 0..count {
-            let socket = udp(Family::V4)?;
-            // Otherwise each of them takes a port.
-            set_socket_reuseaddr(&socket, true)?;
-            connect(&socket, vip)?;
-            sockets.push(socket);
-        }
-        for socket in &sockets {
-            ensure!(socket.peer_addr()? == vip, "a socket shows {}", socket.peer_addr()?);
-        }
-        Ok(())
+        thread::scope(|scope| {
+            let counts = (0..count).step_by(EACH).map(|first| EACH.min(count - first));
+            let hold = |count| {
+                let connected = &connected;
+                scope.spawn(move || hold(count, vip, connected))
+            };
+            let holders: Vec<_> = counts.map(hold).collect();
+            holders
+                .into_iter()
+                .try_for_each(|holder| holder.join().map_err(|_| anyhow!("a thread panicked"))?)
+        })
     })?;
     let to_storage = site.agent.counters()?["slot_unavailable"];
     ensure!(to_storage > 0, "there was a slot for each of {count} sockets");
     until_free(&site)?;
     tell(format!("{count} live sockets: 0 lies; {to_storage} in storage"));
     Ok(())
+}
+
+/// Connects sockets in a table of files of its own, since the limit is one of a table. Checks what they show once
+/// all threads have theirs.
+fn hold(count: usize, vip: SocketAddr, connected: &Barrier) -> anyhow::Result<()> {
+    // SAFETY: the thread has opened no file yet, and it passes none on.
+    unsafe { unshare_unsafe(UnshareFlags::FILES) }?;
+    let shows_vip = |socket: &UdpSocket| {
+        ensure!(socket.peer_addr()? == vip, "a socket shows {}", socket.peer_addr()?);
+        Ok(())
+    };
+    let open = || {
+        let socket = udp(Family::V4)?;
+        // Otherwise each of them takes a port.
+        set_socket_reuseaddr(&socket, true)?;
+        connect(&socket, vip)?;
+        anyhow::Ok(socket)
+    };
+    let sockets: anyhow::Result<Vec<_>> = (0..count).map(|_| open()).collect();
+    connected.wait();
+    let checked = sockets.as_ref().map(|sockets| sockets.iter().try_for_each(shows_vip));
+    // No socket is closed before all have been looked at.
+    connected.wait();
+    checked.map_err(|error| anyhow!("cannot connect: {error:#}"))?
 }
 
 /// Waits until no slot is taken. The kernel may close sockets after close(2).
