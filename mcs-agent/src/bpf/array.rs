@@ -187,13 +187,7 @@ impl<T: Pod> MappedArray<T, ReadWrite> {
         Ok(())
     }
 
-    /// Overwrites half a word at byte `offset` of entry `index` at once.
-    pub(crate) fn publish_half(&mut self, index: u32, offset: usize, half: u32) -> io::Result<()> {
-        self.half(index, offset)?.store(half, Ordering::SeqCst);
-        Ok(())
-    }
-
-    /// Overwrites half a word as [`MappedArray::publish_half`] does, if it is `from`. Returns whether it was.
+    /// Overwrites half a word at byte `offset` of entry `index` at once, if it is `from`. Returns whether it was.
     pub(crate) fn replace_half(
         &mut self,
         index: u32,

@@ -49,27 +49,80 @@ impl UdpConnections {
         let in_slots = self.slots.all().filter(|(_, connection)| connection.listed != 0);
         let mut all: Vec<_> =
             in_slots.map(|(_, connection)| UdpConnection::of_slot(&connection)).collect();
-        self.others.for_each(|key, value| all.push(UdpConnection { key, value }))?;
+        self.others.for_each(|key, value| {
+            if !decides(self.slot(&key).as_ref(), &key) {
+                all.push(UdpConnection { key, value });
+            }
+        })?;
         Ok(all)
     }
 
     /// Whether a connection is still listed, and to the same VIP.
     pub fn has(&self, connection: &UdpConnection) -> io::Result<bool> {
-        Ok(self.slot(&connection.key).is_some_and(|(_, slot)| slot == *connection)
-            || self.others.get(&connection.key)? == Some(connection.value))
+        match self.slot(&connection.key) {
+            Some(slot) if decides(Some(&slot), &connection.key) => Ok(lists(&slot, connection)),
+            _ => Ok(self.others.get(&connection.key)? == Some(connection.value)),
+        }
     }
 
     /// Removes a connection from the list. An absent one counts as success.
     pub fn remove(&mut self, key: &ReverseKey) -> io::Result<()> {
-        if let Some((slot, _)) = self.slot(key) {
-            self.slots.unlist(slot)?;
+        if let Some((slot, connection)) = self.slots.of(key.cookie)
+            && decides(Some(&connection), key)
+        {
+            self.slots.unlist(slot, &connection)?;
         }
         self.others.remove(key)
     }
 
-    fn slot(&self, key: &ReverseKey) -> Option<(u32, UdpConnection)> {
-        let (slot, connection) = self.slots.of(key.cookie)?;
-        let is_listed = connection.listed != 0 && connection.backend() == key.backend;
-        is_listed.then(|| (slot, UdpConnection::of_slot(&connection)))
+    fn slot(&self, key: &ReverseKey) -> Option<SlotConnection> {
+        self.slots.of(key.cookie).map(|(_, connection)| connection)
+    }
+}
+
+/// Whether the socket's slot alone says what the socket is connected to: it has the same backend, and is newer than
+/// the entry of the map. That may name another VIP.
+fn decides(slot: Option<&SlotConnection>, key: &ReverseKey) -> bool {
+    slot.is_some_and(|slot| slot.backend() == key.backend)
+}
+
+fn lists(slot: &SlotConnection, connection: &UdpConnection) -> bool {
+    slot.listed != 0 && UdpConnection::of_slot(slot) == *connection
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use bytemuck::Zeroable as _;
+    use mcs_common::Peer;
+
+    use super::*;
+
+    fn peer(last: u8) -> Peer {
+        Peer::new(Ipv4Addr::new(10, 0, 0, last).into(), 53)
+    }
+
+    #[test]
+    fn an_older_connection_to_the_backend_of_the_slot_does_not_count() {
+        let (vip, other_vip, backend) = (peer(1), peer(2), peer(9));
+        let slot = SlotConnection {
+            vip: vip.addr,
+            vip_port: vip.port,
+            backend: backend.addr,
+            backend_port: backend.port,
+            listed: 1,
+            cookie: 5,
+            ..SlotConnection::zeroed()
+        };
+        let key = ReverseKey { cookie: 5, backend };
+        let to = |vip| UdpConnection { key, value: ConnectedValue { vip, netns_cookie: 0 } };
+        assert!(decides(Some(&slot), &key));
+        assert!(lists(&slot, &to(vip)));
+        assert!(!lists(&slot, &to(other_vip)));
+        assert!(!lists(&SlotConnection { listed: 0, ..slot }, &to(vip)));
+        // Its connection failed: the socket may still be connected as the map says.
+        assert!(!decides(Some(&slot), &ReverseKey { cookie: 5, backend: peer(8) }));
+        assert!(!decides(None, &key));
     }
 }

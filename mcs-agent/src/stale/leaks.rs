@@ -3,7 +3,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    io,
+    fs, io,
     path::Path,
     time::{Duration, Instant},
 };
@@ -15,55 +15,164 @@ use crate::netlink::SocketDiag;
 
 /// The agent looks for lost slots when more than one in so many is taken.
 const ENOUGH: u32 = 4;
+/// A slot is free after so many looks that do not find its socket: the kernel does not list a socket whose connect
+/// has just begun.
+const LOOKS: u32 = 2;
+/// The same, if the socket's namespace is none of those that were found. It may be gone, or have neither a name nor a
+/// process.
+const LOOKS_ELSEWHERE: u32 = 12;
 
-/// Slots whose sockets the kernel does not list, each by the socket's cookie.
-#[derive(Debug, Default)]
-pub(super) struct Unlisted(HashMap<u64, SlotConnection>);
+/// Slots whose sockets the kernel does not list. By the socket's cookie: what the slot has, and how many looks did not
+/// find the socket.
+pub(super) type Unlisted = HashMap<u64, (SlotConnection, u32)>;
 
 /// The result of a look for lost slots.
 #[derive(Debug, Default)]
 pub(super) struct Leaks {
     /// Slots that were freed.
     pub(super) freed: usize,
-    /// Slots that are to be freed if their sockets are not listed the next time either.
+    /// Slots that are to be freed if their sockets are not listed the next times either.
     pub(super) unlisted: Unlisted,
     /// How long it took.
     pub(super) took: Duration,
 }
 
-/// Frees the slots whose sockets the kernel lists neither now nor at the time of `before`: it does not list a socket
-/// whose connect has just begun. The current thread moves through the namespaces, so it must not do anything else
-/// afterwards.
+/// Frees the slots whose sockets the kernel lists neither now nor at the times of `before`. The current thread moves
+/// through the namespaces, so it must not do anything else afterwards.
 pub(super) fn free_leaks(state: &Path, before: &Unlisted) -> io::Result<Leaks> {
     let began = Instant::now();
     let mut slots = SocketSlots::open(state)?;
     if slots.taken() <= (slots.slots() / ENOUGH) as usize {
         return Ok(Leaks::default());
     }
-    let taken: HashMap<u64, SlotConnection> =
-        slots.all().map(|(_, connection)| (connection.cookie, connection)).collect();
-    let (mut visited, mut listed) = (HashSet::new(), HashSet::new());
-    for namespace in NetNamespaces::find().namespaces {
-        // Sockets of a namespace that the agent cannot look into keep their slots.
-        let Ok(Some(cookie)) = namespace.enter().and_then(|()| namespace_cookie()) else {
-            continue;
-        };
-        let Ok(cookies) = SocketDiag::open().and_then(|diag| diag.cookies()) else { continue };
-        visited.insert(cookie);
-        listed.extend(cookies);
-    }
     let mut leaks = Leaks::default();
-    for (cookie, connection) in taken {
-        if !visited.contains(&connection.netns_cookie) || listed.contains(&cookie) {
-            continue;
-        }
-        if before.0.get(&cookie) == Some(&connection) {
-            slots.free(cookie)?;
+    let taken: Vec<_> = slots.all().map(|(_, connection)| connection).collect();
+    let (lost, unlisted) = Listing::find().judge(taken, before);
+    leaks.unlisted = unlisted;
+    if !lost.is_empty() {
+        // A dump can skip a socket while others close.
+        let again = Listing::find();
+        for connection in lost.iter().filter(|lost| again.looks_until_lost(lost).is_some()) {
+            slots.free(connection.cookie)?;
             leaks.freed += 1;
-        } else {
-            leaks.unlisted.0.insert(cookie, connection);
         }
     }
     leaks.took = began.elapsed();
     Ok(leaks)
+}
+
+/// Every socket that the kernel lists.
+#[derive(Debug, Default)]
+struct Listing {
+    cookies: HashSet<u64>,
+    /// The cookies of the namespaces that were looked into.
+    namespaces: HashSet<u64>,
+    /// Whether these are all that have a name or a process.
+    is_complete: bool,
+}
+
+impl Listing {
+    /// Lists the sockets of all namespaces that the agent can look into.
+    fn find() -> Self {
+        let found = NetNamespaces::find();
+        let is_complete = found.closed == 0 && sees_all_processes();
+        let mut listing = Self { is_complete, ..Self::default() };
+        for namespace in found.namespaces {
+            let cookies = namespace.enter().and_then(|()| SocketDiag::open()?.cookies());
+            match cookies.and_then(|cookies| Ok((namespace_cookie()?, cookies))) {
+                Ok((namespace, cookies)) => {
+                    listing.namespaces.extend(namespace);
+                    listing.cookies.extend(cookies);
+                }
+                // Its sockets keep their slots.
+                Err(_) => listing.is_complete = false,
+            }
+        }
+        listing
+    }
+
+    /// After how many looks like this one the socket of a slot counts as closed. `None` if it lives, or if nobody knows.
+    fn looks_until_lost(&self, connection: &SlotConnection) -> Option<u32> {
+        if self.cookies.contains(&connection.cookie) {
+            None
+        } else if self.namespaces.contains(&connection.netns_cookie) {
+            Some(LOOKS)
+        } else {
+            self.is_complete.then_some(LOOKS_ELSEWHERE)
+        }
+    }
+
+    /// The slots whose sockets are closed, and those whose sockets may be.
+    fn judge(
+        &self,
+        taken: Vec<SlotConnection>,
+        before: &Unlisted,
+    ) -> (Vec<SlotConnection>, Unlisted) {
+        let (mut lost, mut unlisted) = (Vec::new(), Unlisted::new());
+        for connection in taken {
+            let Some(needed) = self.looks_until_lost(&connection) else { continue };
+            let former = before.get(&connection.cookie);
+            let former = former.filter(|(former, _)| *former == connection);
+            let looks = former.map_or(1, |(_, looks)| looks + 1);
+            if looks >= needed {
+                lost.push(connection);
+            } else {
+                unlisted.insert(connection.cookie, (connection, looks));
+            }
+        }
+        (lost, unlisted)
+    }
+}
+
+/// Whether `/proc` shows the processes of all containers.
+fn sees_all_processes() -> bool {
+    /// The inode of the first PID namespace (`PROC_PID_INIT_INO`, `include/linux/proc_ns.h`).
+    const FIRST: &str = "pid:[4026531836]";
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|namespace| namespace == Path::new(FIRST))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytemuck::Zeroable as _;
+
+    use super::*;
+
+    fn slot(cookie: u64, netns_cookie: u64) -> SlotConnection {
+        SlotConnection { cookie, netns_cookie, ..SlotConnection::zeroed() }
+    }
+
+    /// After how many looks the slot is lost; 0 if it is not after many.
+    fn looks(listing: &Listing, slot: SlotConnection) -> u32 {
+        let mut before = Unlisted::new();
+        for look in 1..100 {
+            let (lost, unlisted) = listing.judge(vec![slot], &before);
+            if lost == [slot] {
+                return look;
+            }
+            before = unlisted;
+        }
+        0
+    }
+
+    #[test]
+    fn a_slot_is_lost_after_some_looks() {
+        let complete = Listing { cookies: [1].into(), namespaces: [7].into(), is_complete: true };
+        assert_eq!(looks(&complete, slot(1, 7)), 0, "the socket lives");
+        assert_eq!(looks(&complete, slot(2, 7)), LOOKS);
+        // The namespace is gone, or the kernel does not tell which one this is.
+        assert_eq!(looks(&complete, slot(2, 8)), LOOKS_ELSEWHERE);
+        assert_eq!(looks(&complete, slot(1, 8)), 0);
+        // The agent cannot look everywhere.
+        let partial = Listing { is_complete: false, ..complete };
+        assert_eq!(looks(&partial, slot(2, 7)), LOOKS);
+        assert_eq!(looks(&partial, slot(2, 8)), 0);
+    }
+
+    #[test]
+    fn looks_begin_anew_if_the_slot_changes_hands() {
+        let listing = Listing { namespaces: [7].into(), ..Listing::default() };
+        let (_, before) = listing.judge(vec![slot(2, 7)], &Unlisted::new());
+        let other = SlotConnection { vip_port: 80, ..slot(2, 7) };
+        assert!(listing.judge(vec![other], &before).0.is_empty());
+    }
 }

@@ -1,6 +1,6 @@
 //! When passes run, and on which threads: after each change that removes a backend of UDP.
 
-use std::{future, io, path::PathBuf, thread, time::Duration};
+use std::{io, path::PathBuf, thread, time::Duration};
 
 use tokio::{
     sync::oneshot,
@@ -116,17 +116,13 @@ impl StaleUdp {
         loop {
             match &mut self.running {
                 None => {
-                    let leaks = self.report.is_done().then_some(self.leaks_at);
-                    match (self.due(), leaks) {
-                        (Some(due), leaks) if leaks.is_none_or(|leaks| due <= leaks) => {
-                            sleep_until(due).await;
-                            self.list();
-                        }
-                        (_, Some(leaks)) => {
-                            sleep_until(leaks).await;
-                            self.free_leaks();
-                        }
-                        (_, None) => future::pending().await,
+                    if let Some(due) = self.due().filter(|due| *due <= self.leaks_at) {
+                        sleep_until(due).await;
+                        self.list();
+                    } else {
+                        // Whether stale sockets are destroyed or not.
+                        sleep_until(self.leaks_at).await;
+                        self.free_leaks();
                     }
                 }
                 Some(Running::Freeing(leaks)) => {
