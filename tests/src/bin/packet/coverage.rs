@@ -54,8 +54,8 @@ impl Coverage {
                 }
             }
         }
-        let first = Counter::PacketTranslated as usize;
-        let never = Counter::ALL[first..].iter().filter(|counter| {
+        let of_packets = Counter::PacketTranslated as usize..=Counter::PacketPassed as usize;
+        let never = Counter::ALL[of_packets].iter().filter(|counter| {
             !UNREACHABLE.contains(counter) && !tally.counted.contains_key(counter.name())
         });
         let never: Vec<_> = never.map(|counter| counter.name()).collect();
