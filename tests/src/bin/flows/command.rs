@@ -112,7 +112,10 @@ fn lists(world: &mut World) -> anyhow::Result<()> {
     );
     assert_eq!(lines.len(), 5, "{all}");
     let unknown = flows(&["default/other"])?;
-    assert!(unknown.contains("default/other has no frontend in the maps"), "{unknown}");
+    assert!(
+        unknown.contains("there is no default/other; `mcs-agent services` lists all"),
+        "{unknown}"
+    );
     Ok(())
 }
 
