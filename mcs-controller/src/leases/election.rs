@@ -1,10 +1,21 @@
 //! The election of the replica that writes. The others read everything too, so that they can take over at once.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
+use anyhow::bail;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
 use kube_lease_manager::LeaseManagerBuilder;
 use mcs_kube::ApiAccess;
-use tokio::{sync::watch, task::JoinHandle, time::timeout};
+use tokio::{
+    sync::watch,
+    task::JoinHandle,
+    time::{MissedTickBehavior, interval, timeout},
+};
 
 use crate::controller::Settings;
 
@@ -14,6 +25,8 @@ const LEASE: &str = "mcs-controller";
 const DURATION: u64 = 15;
 /// How long before that it renews the Lease, in seconds.
 const GRACE: u64 = 10;
+/// How often the leader looks whether it holds the Lease.
+const LOOK: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_secs(2);
 
 /// Takes part in the election until it is dropped.
@@ -87,10 +100,24 @@ async fn take_part(
         .build()
         .await?;
     let (mut is_leader, task) = manager.watch().await;
+    let mut looks = interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut until: Option<Instant> = None;
     loop {
-        leads.send_replace(*is_leader.borrow_and_update());
+        let holds = *is_leader.borrow_and_update();
+        if holds && let Some(read) = look(access, namespace, identity).await {
+            until = read;
+        }
+        let leading = holds && until.is_some_and(|until| Instant::now() < until);
+        leads.send_if_modified(|leads| std::mem::replace(leads, leading) != leading);
+        if holds && !leading && until.is_some() {
+            // It tries again with a new connection.
+            task.abort();
+            bail!("the Lease {namespace}/{LEASE} could not be read for {DURATION} s");
+        }
         tokio::select! {
             changed = is_leader.changed() => if changed.is_err() { break },
+            _ = looks.tick() => {}
             _ = stopped.wait_for(|stopped| *stopped) => break,
         }
     }
@@ -98,4 +125,52 @@ async fn take_part(
     drop(is_leader);
     task.await??;
     Ok(())
+}
+
+/// Until when this replica holds the Lease. `None`: it cannot be read.
+///
+/// The manager does not say when it cannot renew the Lease, and another replica takes it over then.
+async fn look(access: &ApiAccess, namespace: &str, identity: &str) -> Option<Option<Instant>> {
+    let now = Instant::now();
+    let read = async {
+        let leases: Api<Lease> = Api::namespaced(access.connection().await.ok()?.client, namespace);
+        leases.get(LEASE).await.ok()
+    };
+    let lease = timeout(LOOK, read).await.ok()??;
+    let remaining = remaining(&lease, identity, Timestamp::now());
+    Some(remaining.map(|remaining| now + remaining))
+}
+
+/// How much longer the Lease is this replica's.
+fn remaining(lease: &Lease, identity: &str, now: Timestamp) -> Option<Duration> {
+    let spec = lease.spec.as_ref()?;
+    let renewed =
+        spec.renew_time.as_ref().filter(|_| spec.holder_identity.as_deref() == Some(identity))?;
+    // A clock that was set back must not prolong it.
+    let age = Duration::try_from(now.duration_since(renewed.0)).unwrap_or_default();
+    Duration::from_secs(DURATION).checked_sub(age).filter(|remaining| !remaining.is_zero())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_lease_that_was_not_renewed_is_over() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let lease = |holder: &str| {
+            let spec =
+                json!({"holderIdentity": holder, "renewTime": "1970-01-01T00:01:40.000000Z"});
+            from_value::<Lease>(json!({"metadata": {}, "spec": spec})).unwrap()
+        };
+        let seconds =
+            |holder, now| remaining(&lease(holder), "a", at(now)).map(|one| one.as_secs());
+        assert_eq!(seconds("a", 100), Some(15));
+        assert_eq!(seconds("a", 114), Some(1));
+        assert_eq!(seconds("a", 115), None);
+        assert_eq!(seconds("a", 90), Some(15));
+        assert_eq!(seconds("b", 100), None);
+    }
 }

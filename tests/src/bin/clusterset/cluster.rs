@@ -78,8 +78,6 @@ impl Cluster {
 
     /// Asks it as a user who has rights in one namespace: `edit`, and the right to write slices and imports.
     pub(crate) fn tenant(&self, namespace: &str) -> anyhow::Result<Api> {
-        let account = namespaced("v1", "ServiceAccount", namespace, "tenant");
-        self.api().apply(&account)?;
         let mut role =
             namespaced("rbac.authorization.k8s.io/v1", "Role", namespace, "writes-endpoints");
         role["rules"] = json!([
@@ -107,6 +105,13 @@ impl Cluster {
                 json!([{ "kind": "ServiceAccount", "name": "tenant", "namespace": namespace }]);
             self.api().apply(&binding)?;
         }
+        self.account(namespace, "tenant")
+    }
+
+    /// Whatever a ServiceAccount may do.
+    pub(crate) fn account(&self, namespace: &str, name: &str) -> anyhow::Result<Api> {
+        let account = namespaced("v1", "ServiceAccount", namespace, name);
+        self.api().apply(&account)?;
         let url = format!("https://{}", self.server.address());
         Api::new(Arc::clone(&self.netns), &url, &token_of(self.api(), &account)?)
     }

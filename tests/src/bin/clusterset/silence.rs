@@ -10,6 +10,7 @@ use mcs_tests::{
 use serde_json::{Value, json};
 
 use crate::{
+    cluster::{Cluster, conditions},
     controller::MAILBOX,
     objects::{namespaced, service},
     peering,
@@ -25,6 +26,9 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("an importer that starts while a peer is gone", starts_alone);
     suite.case("rights that are missing (403)", forbidden);
     suite.case("a mailbox without its type", type_gone);
+    suite.case("a mailbox that loses its type while its publisher runs", type_gone_live);
+    suite.case("peers whose type is gone", peers_gone);
+    suite.case("a peer that cannot be used", unusable);
     suite.case("a publisher that was killed half way through", half_way);
     suite.case("a peer that says another id", another_id);
     suite.case("a cluster that is rebuilt has the same addresses", rebuilt);
@@ -122,21 +126,77 @@ fn forbidden(world: &mut World) -> anyhow::Result<()> {
     follows_again(world, &namespace)
 }
 
+const SERVICES: &str = "exportedservices.clusterset.mcs-agent.io";
+const PEERS: &str = "clusterpeers.clusterset.mcs-agent.io";
+
+/// Deletes a type with all its objects, and returns it.
+fn delete_type(cluster: &Cluster, name: &str) -> anyhow::Result<Value> {
+    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
+    let mut definition = cluster.api().get(&path)?;
+    cluster.api().delete(&definition)?;
+    wait::until(&format!("an end of {name}"), || {
+        ensure!(cluster.api().get(&path).is_err(), "it is there");
+        Ok(())
+    })?;
+    definition["metadata"] = json!({ "name": name });
+    definition.as_object_mut().map(|fields| fields.remove("status"));
+    Ok(definition)
+}
+
 fn type_gone(world: &mut World) -> anyhow::Result<()> {
-    const NAME: &str = "exportedservices.clusterset.mcs-agent.io";
     let (namespace, before) = imported_service(world)?;
     world.clusters[0].controller.kill()?;
-    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{NAME}");
-    let mut definition = world.first().api().get(&path)?;
-    world.first().api().delete(&definition)?;
+    let definition = delete_type(world.first(), SERVICES)?;
     stays(world, &namespace, &before)?;
     world.clusters[1].controller.kill()?;
     world.clusters[1].controller.start_again()?;
     stays(world, &namespace, &before)?;
-    definition["metadata"] = json!({ "name": NAME });
-    definition.as_object_mut().map(|fields| fields.remove("status"));
     world.first().api().apply(&definition)?;
     world.clusters[0].controller.start_again()?;
+    stays(world, &namespace, &before)?;
+    follows_again(world, &namespace)
+}
+
+fn type_gone_live(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, before) = imported_service(world)?;
+    let definition = delete_type(world.first(), SERVICES)?;
+    stays(world, &namespace, &before)?;
+    // The publisher that begins now finds nothing of what it has published.
+    world.clusters[0].controller.kill()?;
+    world.clusters[0].controller.start_again()?;
+    stays(world, &namespace, &before)?;
+    world.first().api().apply(&definition)?;
+    stays(world, &namespace, &before)?;
+    follows_again(world, &namespace)
+}
+
+fn peers_gone(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, before) = imported_service(world)?;
+    let peer = peering::peer(world.first(), POD_RANGES[0]);
+    let definition = delete_type(world.second(), PEERS)?;
+    stays(world, &namespace, &before)?;
+    world.second().api().apply(&definition)?;
+    wait::until("the type of peers", || world.second().api().apply(&peer))?;
+    stays(world, &namespace, &before)?;
+    follows_again(world, &namespace)
+}
+
+fn unusable(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, before) = imported_service(world)?;
+    let peer = peering::peer(world.first(), POD_RANGES[0]);
+    world.clusters[1].controller.kill()?;
+    // The schema knows ranges by their characters only.
+    let unusable = peering::peer(world.first(), "10.77.9.16/99");
+    world.second().api().apply(&unusable)?;
+    world.clusters[1].controller.start_again()?;
+    stays(world, &namespace, &before)?;
+    let path = format!("/apis/clusterset.mcs-agent.io/v1alpha1/clusterpeers/{}", world.first().id);
+    wait::until("a condition of the peer", || {
+        let found = conditions(&world.second().api().get(&path)?);
+        ensure!(found == ["Connected=False/Invalid"], "there are {found:?}");
+        Ok(())
+    })?;
+    world.second().api().apply(&peer)?;
     stays(world, &namespace, &before)?;
     follows_again(world, &namespace)
 }
