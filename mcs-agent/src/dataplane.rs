@@ -5,6 +5,7 @@ mod fallback;
 mod hand_back;
 mod hints;
 mod kernel;
+mod liveness;
 mod run;
 
 pub use crate::bpf::{Access, ReadOnly, ReadWrite};
@@ -13,4 +14,5 @@ pub use fallback::StorageFallback;
 pub use hand_back::hand_back_vips;
 pub use hints::{FormerHints, KnownHints};
 pub use kernel::{KernelMaps, KernelMapsReader, PinnedMaps};
+pub use liveness::{LivenessWriter, SignOfLife};
 pub use run::{Run, read_run_record, write_run_record};

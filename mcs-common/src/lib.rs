@@ -61,6 +61,7 @@ mod counter;
 mod flow;
 mod frontend;
 mod hint;
+mod liveness;
 pub mod maps;
 pub mod select;
 mod socket;
@@ -77,6 +78,7 @@ pub use flow::{
 };
 pub use frontend::{Extent, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey, FrontendState};
 pub use hint::{HINTS_PER_WORD, Hint, HintBucket};
+pub use liveness::Liveness;
 pub use socket::{
     ConnectedValue, Connection, Peer, PinKey, ReverseKey, ReverseValue, SentPair, SentPairs,
     SocketState,

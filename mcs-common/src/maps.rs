@@ -29,6 +29,8 @@ pub const CLUSTERS: &str = "clusters";
 pub const HINTS: &str = "hints";
 /// Array of one [`RunRecord`](crate::RunRecord), pinned as `<bpffs>/mcs/run`.
 pub const RUN: &str = "run";
+/// Array of one [`Liveness`](crate::Liveness), pinned as `<bpffs>/mcs/alive`.
+pub const ALIVE: &str = "alive";
 
 /// LRU hash: [`AffinityKey`](crate::AffinityKey) -> [`Affinity`](crate::Affinity).
 pub const AFFINITY: &str = "affinity";

@@ -12,12 +12,15 @@ use bytemuck::Pod;
 use mcs_common::{
     Address, Affinity, AffinityKey, BackendRecord, BackendRef, ClientKey, ClusterRecord,
     ConnectedValue, Counter, Flow, FlowEvictions, Fragment, FragmentKey, FrontendKey,
-    FrontendState, Hint, HintBucket, PinKey, ReverseKey, ReverseValue, RunRecord, SentPairs,
-    ServiceRecord, SlotConnection, SlotPair, SocketState, TagPair, Tuple,
+    FrontendState, Hint, HintBucket, Liveness, PinKey, ReverseKey, ReverseValue, RunRecord,
+    SentPairs, ServiceRecord, SlotConnection, SlotPair, SocketState, TagPair, Tuple,
     select::{Arrays, Tables},
 };
 
-use crate::per_cpu::{RefusalBudget, Scratch};
+use crate::{
+    packet::clock::tick_ns,
+    per_cpu::{RefusalBudget, Scratch},
+};
 
 const MMAPABLE: usize = BPF_F_MMAPABLE as usize;
 pub(crate) const LRU_ENTRIES: usize = mcs_common::maps::LRU_ENTRIES as usize;
@@ -41,6 +44,13 @@ static HINTS: Array<u64, 1, MMAPABLE> = Array::new();
 /// How many buckets `hints` has; 0 means that there are no hints.
 #[unsafe(no_mangle)]
 static HINT_BUCKETS: Global<u32> = Global::new(0);
+
+#[btf_map(name = "alive")]
+static ALIVE: Array<Liveness, 1, MMAPABLE> = Array::new();
+
+/// 1 if the programs leave VIPs alone after the deadline in `alive`. With 0 the verifier removes the look as dead code.
+#[unsafe(no_mangle)]
+static RELEASE_ORPHANS: Global<u8> = Global::new(0);
 
 #[btf_map(name = "affinity")]
 pub(crate) static AFFINITY: LruHashMap<AffinityKey, Affinity, LRU_ENTRIES> = LruHashMap::new();
@@ -118,7 +128,14 @@ impl Tables for ConfigMaps {
     fn vip(&self, address: &Address) -> Option<u32> {
         // SAFETY: the pointer is to a value of the map. If the map reuses the element meanwhile, this is the
         // mode of another VIP, for one packet or connection.
-        VIPS.get_ptr(address).map(|mode| unsafe { ptr::read_volatile(mode) })
+        let mode = unsafe { ptr::read_volatile(VIPS.get_ptr(address)?) };
+        if RELEASE_ORPHANS.load() == 0 {
+            return Some(mode);
+        }
+        let alive = ALIVE.get_ptr(0)?;
+        // SAFETY: the pointer is to a value of the array.
+        let deadline = unsafe { (&raw const (*alive).deadline_ns).read_volatile() };
+        Some(Liveness::mode_at(mode, deadline, tick_ns()))
     }
 
     #[inline(always)]

@@ -6,7 +6,7 @@
 //! part of the packet, and they keep every kind of checksum right, complete or left to the device.
 
 mod affinity;
-mod clock;
+pub(crate) mod clock;
 mod flows;
 mod fragments;
 pub(crate) mod frame;

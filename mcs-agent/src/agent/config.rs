@@ -43,6 +43,8 @@ pub struct Config {
     pub flows: FlowCapacity,
     /// `--stale-udp=destroy`.
     pub stale_udp: bool,
+    /// `--orphan-after` with `--orphan=release`; absent with `--orphan=keep`.
+    pub release_after: Option<Duration>,
     /// `--health-address`; absent if it is off.
     pub health_address: Option<SocketAddr>,
     /// `--metrics-address`; absent if it is off.

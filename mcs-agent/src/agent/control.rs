@@ -264,8 +264,11 @@ impl Control {
         }
     }
 
-    /// Repairs pins, hooks and the cgroup.
+    /// Tells the programs that the agent is alive, and repairs pins, hooks and the cgroup.
     fn repair(&mut self) {
+        if let Err(error) = self.installed.give_sign_of_life() {
+            tracing::warn!("{:#}", anyhow::Error::new(error));
+        }
         let checked = self.installed.repair();
         if self.repairs.note(checked, seconds_since_epoch()) {
             self.verifier.start_over();
@@ -372,6 +375,7 @@ impl Control {
         let capacity = installed.capacity();
         Report {
             agent: self.agent.clone(),
+            orphan_release_after: installed.release_after.map(|after| after.as_secs()),
             synced: engine.synced(),
             source: engine.source().clone(),
             node_name: node.node_name.clone(),

@@ -16,7 +16,8 @@ use super::{
 };
 use crate::{
     dataplane::{
-        FormerHints, KernelMaps, KernelMapsReader, Run, read_run_record, write_run_record,
+        FormerHints, KernelMaps, KernelMapsReader, LivenessWriter, Run, read_run_record,
+        write_run_record,
     },
     engine::{GrowableMaps, Mirror},
     flows::{EvictionRecord, FlowMigration},
@@ -56,6 +57,9 @@ pub(super) struct InstalledPrograms {
     keeps_hints: bool,
     pub(super) packets: PacketPath,
     pub(super) socket_lb: SocketLb,
+    liveness: LivenessWriter,
+    /// `--orphan=release`.
+    pub(super) release_after: Option<Duration>,
     lock: DirectoryLock,
     /// `--bpffs`.
     bpffs: PathBuf,
@@ -105,6 +109,7 @@ impl InstalledPrograms {
             only_netns,
             socket_slot_bits: config.socket_slot_bits,
             tc_hooks: tc::hooks(config),
+            release_orphans: config.release_after.is_some(),
             log_programs: config.log_programs,
         };
         let has_state = pins.has_state();
@@ -116,6 +121,9 @@ impl InstalledPrograms {
             (true, false) => FormerHints::Unknown,
             (true, true) => FormerHints::open(&pins.hints()),
         })?;
+        let mut liveness = LivenessWriter::open(&pins.alive(), config.release_after)?;
+        // Before the programs are attached: a map that is new says that no agent is alive.
+        liveness.report()?;
         let classifiers = Arc::new(programs.take_classifiers());
         let packets = PacketPath::start(config, &pins, features).await?;
         let run_directory = run_directory(config, &pins)?;
@@ -136,6 +144,8 @@ impl InstalledPrograms {
             classifiers,
             packets,
             socket_lb: config.socket_lb,
+            liveness,
+            release_after: config.release_after,
             lock,
             bpffs: config.bpffs.clone(),
             cgroup_root: config.cgroup_root.clone(),
@@ -175,6 +185,11 @@ impl InstalledPrograms {
         }
         repaired.add(bpffs);
         repaired
+    }
+
+    /// Tells the programs that somebody writes their maps.
+    pub(super) fn give_sign_of_life(&mut self) -> Result<(), MapError> {
+        self.liveness.report()
     }
 
     /// Finds the cgroup again if the path now leads to another one than the programs are attached to.
@@ -333,6 +348,7 @@ impl GrowableMaps for InstalledPrograms {
         maps.carry_hints(self.maps.reader())?;
         copy(self.maps.reader().read_all()?, &mut maps, capacity)?;
         programs.stage()?;
+        self.liveness = LivenessWriter::open(&self.pins.alive(), self.release_after)?;
         self.classifiers = Arc::new(programs.take_classifiers());
         programs.take_links(&mut self.programs);
         self.programs = programs;

@@ -29,6 +29,10 @@ use crate::{
 pub struct Report {
     /// Who wrote this.
     pub agent: AgentInfo,
+    /// `--orphan-after`, in seconds: the programs leave the VIPs alone this long after the agent's last sign of life. Absent
+    /// with `--orphan=keep`: they continue.
+    #[serde(default)]
+    pub orphan_release_after: Option<u64>,
     /// Whether every kind has been read completely once since the agent started.
     pub synced: bool,
     /// The state of the source: what is synced, and what cannot be read.

@@ -150,6 +150,15 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_STALE_UDP", value_name = "WHAT", default_value = "destroy")]
     stale_udp: StaleUdpArg,
 
+    /// What the programs do once no agent has given a sign of life for --orphan-after: it was deleted, or cannot start
+    #[arg(long, env = "MCS_ORPHAN", value_name = "WHAT", default_value = "keep")]
+    orphan: OrphanArg,
+
+    /// How long a missing agent may take to come back, with --orphan=release
+    #[arg(long, env = "MCS_ORPHAN_AFTER", value_name = "SECONDS", default_value_t = 900,
+        value_parser = clap::value_parser!(u64).range(5..=604_800))]
+    orphan_after: u64,
+
     /// Serve /livez, /readyz and /healthz here, or `off`. With the address of --metrics-address, one
     /// port serves all
     #[arg(long, env = "MCS_HEALTH_ADDRESS", value_name = "IP:PORT", default_value = "127.0.0.1:16450",
@@ -263,6 +272,14 @@ enum StaleUdpArg {
     Leave,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum OrphanArg {
+    /// Continue with the maps as they are
+    Keep,
+    /// Leave ClusterSetIPs alone, as if the agent had been removed; established connections and flows continue
+    Release,
+}
+
 pub(super) fn run(args: RunArgs, misspelt: &[String]) -> anyhow::Result<ExitCode> {
     agent::share_heap();
     telemetry::init(args.log_format, &args.log);
@@ -357,6 +374,8 @@ impl RunArgs {
             max_memory: self.max_memory,
             flows: FlowCapacity(self.max_flows),
             stale_udp: self.stale_udp == StaleUdpArg::Destroy,
+            release_after: (self.orphan == OrphanArg::Release)
+                .then(|| Duration::from_secs(self.orphan_after)),
             health_address: self.health_address.0,
             metrics_address: self.metrics_address.0,
             liveness_timeout: Duration::from_secs(self.liveness_timeout),

@@ -4,7 +4,7 @@ mod devices;
 mod imports;
 mod repairs;
 
-use std::{io, process::ExitCode};
+use std::{io, process::ExitCode, time::Duration};
 
 use ipnet::IpNet;
 use serde::Serialize;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::{ReadArgs, Style, output::print, view};
 use crate::{
     agent::{Attachments, Report, SocketLb, age, failings},
-    dataplane::{Counts, counter_meaning, read_counters},
+    dataplane::{Counts, SignOfLife, counter_meaning, read_counters},
     loader::{AttachedHook, Pins, TcLink, is_held},
     model::KindStatus,
 };
@@ -26,6 +26,10 @@ struct Status {
     degraded: Vec<String>,
     /// Whether an agent runs on this bpffs directory.
     running: bool,
+    /// Seconds since the agent's last sign of life; absent if there was none.
+    sign_of_life_age: Option<u64>,
+    /// Whether the programs leave the ClusterSetIPs alone, for want of an agent.
+    released: bool,
     /// Every hook as the kernel lists it.
     hooks: Vec<AttachedHook>,
     /// Every pinned link to a device as the kernel lists it.
@@ -47,10 +51,11 @@ impl Status {
         let mut degraded = Vec::new();
         let mut report = None;
         let mut running = false;
+        let alive = SignOfLife::read(&pins.alive()).ok();
         match is_held(pins.root()) {
             Ok(locked) => {
                 running = locked;
-                degraded.extend(contention(pins, running).into_iter().map(str::to_owned));
+                degraded.extend(contention(pins, running, alive));
                 match view::read_report(pins) {
                     Ok(found) => {
                         if !running {
@@ -79,7 +84,19 @@ impl Status {
         let Attachments { hooks, links: tc_links, .. } = attachments;
         let counters = read_counters(&pins.state()).unwrap_or_default();
         let state = if degraded.is_empty() { "healthy" } else { "degraded" };
-        Self { state, degraded, running, hooks, tc_links, counters, report }
+        let sign_of_life_age = alive.map(|alive| alive.age.as_secs());
+        let released = alive.is_some_and(|alive| alive.release_in == Some(Duration::ZERO));
+        Self {
+            state,
+            degraded,
+            running,
+            sign_of_life_age,
+            released,
+            hooks,
+            tc_links,
+            counters,
+            report,
+        }
     }
 
     fn print(&self, style: Style) -> anyhow::Result<()> {
@@ -143,16 +160,31 @@ fn addresses(report: &Report) -> String {
 }
 
 /// Problems with the lock of the bpffs directory: no agent has it, or a second one waits for it.
-fn contention(pins: &Pins, running: bool) -> Vec<&'static str> {
+fn contention(pins: &Pins, running: bool, alive: Option<SignOfLife>) -> Vec<String> {
     let mut reasons = Vec::new();
     if !running {
-        reasons
-            .push("no agent runs here: the attached programs continue with the maps as they are");
+        reasons.push(format!("no agent runs here: the attached programs {}", orphaned(alive)));
     }
     if is_held(&pins.state()).unwrap_or(false) {
-        reasons.push("a second agent waits for this directory: it needs another --bpffs");
+        reasons
+            .push("a second agent waits for this directory: it needs another --bpffs".to_owned());
     }
     reasons
+}
+
+/// What programs without an agent do.
+fn orphaned(alive: Option<SignOfLife>) -> String {
+    match alive.and_then(|alive| Some((alive.age, alive.release_in?))) {
+        None => "continue with the maps as they are".to_owned(),
+        Some((age, Duration::ZERO)) => format!(
+            "leave the ClusterSetIPs alone, {} s after its last sign of life (--orphan=release)",
+            age.as_secs()
+        ),
+        Some((_, left)) => format!(
+            "continue with the maps as they are for {} s, and leave the ClusterSetIPs alone then (--orphan=release)",
+            left.as_secs().max(1)
+        ),
+    }
 }
 
 fn print_report(report: &Report) -> anyhow::Result<()> {
@@ -194,6 +226,12 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
     ))?;
     print(&format!("Packets: {}", devices::summary(&report.tc)))?;
     print(&format!("Stale UDP: {}", report.stale_udp))?;
+    print(&match report.orphan_release_after {
+        None => "Without an agent: the programs continue with the maps as they are".to_owned(),
+        Some(after) => {
+            format!("Without an agent: the programs leave the ClusterSetIPs alone after {after} s")
+        }
+    })?;
     let fallbacks = report.features.fallbacks();
     if !fallbacks.is_empty() {
         print(&format!("The kernel lacks: {}", fallbacks.join(", ")))?;

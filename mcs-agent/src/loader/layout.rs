@@ -7,8 +7,8 @@ use aya::maps::{MapInfo, MapType};
 use mcs_common::{
     Address, Affinity, AffinityKey, BackendRecord, BackendRef, ClientKey, ClusterRecord,
     ConnectedValue, Counter, Flow, FlowEvictions, Fragment, FragmentKey, FrontendKey,
-    FrontendState, HINTS_PER_WORD, PinKey, ReverseKey, ReverseValue, RunRecord, SentPairs,
-    ServiceRecord, SlotConnection, SlotPair, SocketState, TagPair, Tuple, maps,
+    FrontendState, HINTS_PER_WORD, Liveness, PinKey, ReverseKey, ReverseValue, RunRecord,
+    SentPairs, ServiceRecord, SlotConnection, SlotPair, SocketState, TagPair, Tuple, maps,
 };
 
 use crate::{flows::FlowCapacity, model::Capacity};
@@ -134,6 +134,11 @@ pub(super) fn capacity(directory: &Path) -> Option<Capacity> {
 /// The map that says who holds the directory.
 pub(super) fn run() -> MapLayout {
     array::<RunRecord>(maps::RUN, 1)
+}
+
+/// The map with the agent's sign of life.
+pub(super) fn alive() -> MapLayout {
+    array::<Liveness>(maps::ALIVE, 1)
 }
 
 /// The names of the maps that the programs write.

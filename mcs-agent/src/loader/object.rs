@@ -50,6 +50,8 @@ pub struct LoadOptions {
     pub socket_slot_bits: u32,
     /// Load the programs for these hooks of devices.
     pub tc_hooks: Vec<TcHook>,
+    /// The programs leave VIPs alone after the deadline of [`Pins::alive`].
+    pub release_orphans: bool,
     /// The programs log each decision. Without it they contain no code for that.
     pub log_programs: bool,
 }
@@ -113,7 +115,7 @@ pub struct Programs {
     config_maps: Vec<(&'static str, BpfObject)>,
     /// The hints.
     hint_map: BpfObject,
-    /// The state maps and the run record, by name.
+    /// The state maps, the run record and the sign of life, by name.
     state_maps: Vec<(&'static str, BpfObject)>,
     /// The attachments, by hook.
     links: BTreeMap<&'static str, BpfObject>,
@@ -181,6 +183,7 @@ impl Programs {
 
         let have_set_retval = u8::from(options.features.set_retval);
         let have_coarse_clock = u8::from(options.features.coarse_clock);
+        let release_orphans = u8::from(options.release_orphans);
         let log_level = if options.log_programs { Level::Debug as u8 } else { 0 };
         let only_netns = options.only_netns.unwrap_or(0);
         let hint_layout = layout::hints(options.capacity);
@@ -191,6 +194,7 @@ impl Programs {
             .btf(None)
             .override_global("HAVE_SET_RETVAL", &have_set_retval, true)
             .override_global("HAVE_COARSE_CLOCK", &have_coarse_clock, true)
+            .override_global("RELEASE_ORPHANS", &release_orphans, true)
             .override_global("AYA_LOG_LEVEL", &log_level, true)
             .override_global("ONLY_NETNS", &only_netns, true)
             .override_global("SOCKET_SLOT_BITS", &options.socket_slot_bits, true)
@@ -208,6 +212,7 @@ impl Programs {
             loader.map_pin_path(map.name, pins.state().join(map.name));
         }
         loader.map_pin_path(maps::RUN, pins.run());
+        loader.map_pin_path(maps::ALIVE, pins.alive());
         let mut ebpf = loader
             .load(object)
             .map_err(|source| LoadError::Maps { path: directory.clone(), source: source.into() })?;
@@ -228,7 +233,8 @@ impl Programs {
         };
         let config_maps = layout::CONFIG_NAMES.map(|name| hold(name, directory.join(name)));
         let state_maps = layout::STATE_NAMES.map(|name| hold(name, pins.state().join(name)));
-        let state_maps = state_maps.into_iter().chain([hold(maps::RUN, pins.run())]);
+        let beside = [hold(maps::RUN, pins.run()), hold(maps::ALIVE, pins.alive())];
+        let state_maps = state_maps.into_iter().chain(beside);
         Ok(Self {
             ebpf,
             classifiers,
@@ -320,8 +326,11 @@ impl Programs {
     /// Pins again the maps and links whose pins were removed or replaced.
     pub fn repair_pins(&self) -> Result<Vec<Repair>, LoadError> {
         let config = self.config_maps.iter().map(|(name, map)| (self.config.join(name), map));
-        let place =
-            |name| if name == maps::RUN { self.pins.run() } else { self.pins.state().join(name) };
+        let place = |name| match name {
+            maps::RUN => self.pins.run(),
+            maps::ALIVE => self.pins.alive(),
+            _ => self.pins.state().join(name),
+        };
         let state = self.state_maps.iter().map(|(name, map)| (place(*name), map));
         let hints = [(self.hints.clone(), &self.hint_map)];
         let links = self.links.iter().map(|(hook, link)| (self.pins.link(hook), link));
@@ -441,7 +450,8 @@ fn prepare(
         remove_file(&leftover).map_err(pin_error("remove", &leftover))?;
     }
     let states = state.iter().map(|map| (*map, pins.state().join(map.name)));
-    for (map, pin) in states.chain([(layout::run(), pins.run())]) {
+    let beside = [(layout::run(), pins.run()), (layout::alive(), pins.alive())];
+    for (map, pin) in states.chain(beside) {
         if map.name == maps::FLOWS && map.differs_in_size(&pin) {
             // In place of a table that a killed agent was about to move: most of that is in this.
             let old = pins.old_flows();

@@ -45,6 +45,11 @@ impl Pins {
         self.root.join(maps::RUN)
     }
 
+    /// The map with the agent's sign of life.
+    pub fn alive(&self) -> PathBuf {
+        self.root.join(maps::ALIVE)
+    }
+
     /// The maps that the agent writes.
     pub fn config(&self) -> PathBuf {
         self.root.join("config")
@@ -166,7 +171,7 @@ impl Pins {
         let links = self.remove_links()? + self.tc().clean()?;
         remove_directory(&self.links())?;
         let hints = [self.hints(), self.next_hints(), self.new_hints()];
-        let mut maps = remove_files([self.run()].into_iter().chain(hints))?;
+        let mut maps = remove_files([self.run(), self.alive()].into_iter().chain(hints))?;
         for directory in self.all_config() {
             maps += Self::remove_config(&directory)?;
         }

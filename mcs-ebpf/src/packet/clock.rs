@@ -1,4 +1,4 @@
-//! The clocks of the packet path.
+//! The clocks of the programs.
 
 use aya_ebpf::{
     Global,
@@ -12,7 +12,7 @@ static HAVE_COARSE_CLOCK: Global<u8> = Global::new(0);
 /// Nanoseconds of `CLOCK_MONOTONIC` at the latest tick: every packet of a flow asks for it, and this takes a fraction of
 /// the time of [`now_ns`]. Kernels without it read the clock.
 #[inline(always)]
-pub(super) fn tick_ns() -> u64 {
+pub(crate) fn tick_ns() -> u64 {
     if HAVE_COARSE_CLOCK.load() == 0 {
         return now_ns();
     }

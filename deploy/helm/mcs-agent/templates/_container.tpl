@@ -145,6 +145,10 @@ httpGet:
 - {{ printf "--uplinks=%s" (join "," .) | quote }}
 {{- end }}
 - --stale-udp={{ .Values.staleUdp.enabled | ternary "destroy" "leave" }}
+{{- if eq .Values.orphan.policy "release" }}
+- --orphan=release
+- --orphan-after={{ int64 .Values.orphan.afterSeconds }}
+{{- end }}
 - {{ printf "--health-address=%s" .Values.health.address | quote }}
 - {{ printf "--metrics-address=%s" .Values.metrics.address | quote }}
 - --max-memory={{ .Values.capacity.memory }}

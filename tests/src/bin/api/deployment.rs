@@ -40,6 +40,7 @@ socketLb: "off"
 tc: {mode: "on", devices: ["cali*", "!veth0*"], attach: clsact}
 uplinks: [none]
 staleUdp: {enabled: false, namespaces: /run/docker/netns}
+orphan: {policy: release, afterSeconds: 600}
 log: {format: human, filter: "warn,mcs_agent=debug"}
 health: {address: "off"}
 metrics: {address: "[::]:16451", podMonitor: {enabled: true, labels: {release: prometheus}}}
@@ -79,8 +80,9 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 
 fn bases_are_the_chart(_: &mut World) -> anyhow::Result<()> {
     let base = kustomize("base")?;
-    // Helm alone runs the hooks.
-    ensure!(base == helm(&["--set=namespace.create=true", "--no-hooks"])?);
+    // Helm alone runs the hook, and needs its account.
+    let without_hook = "--set=uninstall.cleanup=false";
+    ensure!(base == helm(&["--set=namespace.create=true", without_hook])?);
     let daemonset = |objects: BTreeMap<String, Value>| {
         objects
             .into_iter()
@@ -173,7 +175,7 @@ fn monitoring(_: &mut World) -> anyhow::Result<()> {
 fn without_rights(_: &mut World) -> anyhow::Result<()> {
     let objects = helm(&[
         "--set=serviceAccount.create=false,serviceAccount.name=own,rbac.create=false",
-        "--no-hooks",
+        "--set=uninstall.cleanup=false",
     ])?;
     ensure!(objects.len() == 1, "{:?}", objects.keys());
     let pod = &objects["DaemonSet mcs-agent"]["spec"]["template"]["spec"];

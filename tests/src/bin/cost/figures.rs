@@ -12,12 +12,13 @@ use crate::{
     verifier,
 };
 
-/// As the agent sets them on a recent kernel, without `--log-programs` and `--socket-lb=host`.
-pub(crate) const GLOBALS: [(&str, &[u8]); 5] = [
+/// As the agent sets them on a recent kernel, without `--log-programs`, `--socket-lb=host` and `--orphan=release`.
+pub(crate) const GLOBALS: [(&str, &[u8]); 6] = [
     ("HAVE_SET_RETVAL", &[1]),
     ("HAVE_COARSE_CLOCK", &[1]),
     ("AYA_LOG_LEVEL", &[0]),
     ("ONLY_NETNS", &[0; 8]),
+    ("RELEASE_ORPHANS", &[0]),
     // One word.
     ("HINT_BUCKETS", &[32, 0, 0, 0]),
 ];

@@ -49,13 +49,14 @@ fn propose(elf: &[u8]) -> anyhow::Result<bool> {
 }
 
 /// Prints for each program how many instructions this kernel's verifier looks at, as the agent loads
-/// it here.
+/// it here with `--orphan=release`, which adds some.
 fn verified(elf: &[u8]) -> anyhow::Result<bool> {
     let features = Features::probe().context("cannot probe the kernel's eBPF features")?;
     let have_set_retval = [u8::from(features.set_retval)];
     let have_coarse_clock = [u8::from(features.coarse_clock)];
     let globals = GLOBALS.map(|(name, value)| match name {
         "HAVE_SET_RETVAL" => (name, have_set_retval.as_slice()),
+        "RELEASE_ORPHANS" => (name, [1].as_slice()),
         "HAVE_COARSE_CLOCK" => (name, have_coarse_clock.as_slice()),
         _ => (name, value),
     });

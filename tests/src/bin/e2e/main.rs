@@ -13,6 +13,7 @@ use mcs_tests::{
 };
 
 mod agents;
+mod canary;
 mod capabilities;
 mod changes;
 mod clients;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
     foreign::cases(&mut suite);
     changes::cases(&mut suite);
     capabilities::cases(&mut suite);
+    canary::cases(&mut suite);
     uninstall::cases(&mut suite);
     suite.run(args.suite.clone(), move || World::begin(&args))
 }

@@ -1,6 +1,6 @@
 //! The agent as its chart installs it.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, process::Command};
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{cluster::Programs, process, wait};
@@ -27,12 +27,24 @@ impl Release {
     /// Installs it, or changes it to have these values of the chart, as `KEY=VALUE`, and returns
     /// when it is ready on every node.
     pub(crate) fn install(&self, member: &Member, values: &[&str]) -> anyhow::Result<()> {
+        // helm is content as soon as the update's strategy allows that many to be unavailable.
+        let installed = self.install_beside(member, NAME, values);
+        installed.and_then(|()| agents::wait(member)).with_context(|| agents::explain(member))
+    }
+
+    /// The same for a release of another name, as ready as helm wants it.
+    pub(crate) fn install_beside(
+        &self,
+        member: &Member,
+        name: &str,
+        values: &[&str],
+    ) -> anyhow::Result<()> {
         let mut helm = member.helm(&self.helm);
         helm.args(["upgrade", "--install", "--create-namespace", "--namespace", NAMESPACE]);
         // Without values helm would take those of the release before.
         helm.arg("--reset-values");
         // What kustomize has installed is replaced.
-        helm.args(["--take-ownership", "--wait", "--timeout", "120s", NAME, CHART]);
+        helm.args(["--take-ownership", "--wait", "--timeout", "120s", name, CHART]);
         // Connections of cases before this one can be left.
         helm.args(["--set", "uninstall.drainSeconds=20"]);
         for file in &self.values {
@@ -41,9 +53,7 @@ impl Release {
         for value in values {
             helm.args(["--set", value]);
         }
-        // helm is content as soon as the update's strategy allows that many to be unavailable.
-        let installed = process::run(&mut helm, "").and_then(|_| agents::wait(member));
-        installed.with_context(|| agents::explain(member))
+        process::run(&mut helm, "").map(drop)
     }
 
     /// Installs it as the chart has it, unless it is there already. One that is not ready is an
@@ -61,7 +71,8 @@ impl Release {
     /// Whether it is there.
     pub(crate) fn is_installed(&self, member: &Member) -> anyhow::Result<bool> {
         let mut helm = member.helm(&self.helm);
-        helm.args(["list", "--namespace", NAMESPACE, "--short", "--filter", NAME]);
+        // Also where an uninstall was not completed.
+        helm.args(["list", "--all", "--namespace", NAMESPACE, "--short", "--filter", NAME]);
         Ok(!process::run(&mut helm, "")?.trim().is_empty())
     }
 
@@ -70,13 +81,30 @@ impl Release {
         if !self.is_installed(member)? {
             return Ok(());
         }
-        let mut helm = member.helm(&self.helm);
-        helm.args(["uninstall", "--namespace", NAMESPACE, "--wait", "--timeout", "120s", NAME]);
-        process::run(&mut helm, "").with_context(|| agents::explain(member))?;
+        self.uninstall(member, NAME).with_context(|| agents::explain(member))?;
         wait::within(PATIENCE, "the agent's pods to be gone", || {
             let pods = agents::pods(member)?;
             ensure!(pods.is_empty(), "{} are there", pods.len());
             Ok(())
         })
+    }
+
+    /// Runs `helm uninstall`.
+    pub(crate) fn uninstall(&self, member: &Member, name: &str) -> anyhow::Result<()> {
+        process::run(&mut self.uninstall_within(member, name, "120s"), "").map(drop)
+    }
+
+    /// Lets helm begin to uninstall it, and give up after a second.
+    pub(crate) fn begin_to_uninstall(&self, member: &Member) -> anyhow::Result<()> {
+        let ended = process::run(&mut self.uninstall_within(member, NAME, "1s"), "");
+        let gave_up = ended.err().context("helm was done within a second")?;
+        ensure!(format!("{gave_up:#}").contains("timed out"), "{gave_up:#}");
+        Ok(())
+    }
+
+    fn uninstall_within(&self, member: &Member, name: &str, timeout: &str) -> Command {
+        let mut helm = member.helm(&self.helm);
+        helm.args(["uninstall", "--namespace", NAMESPACE, "--wait", "--timeout", timeout, name]);
+        helm
     }
 }

@@ -11,10 +11,11 @@ use mcs_tests::{
 
 use serde_json::Value;
 
-use crate::{agents, reach::imported, world::World};
+use crate::{agents, clients::Load, member::Member, reach::imported, target::Target, world::World};
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the documented uninstall leaves nothing", leaves_nothing);
+    suite.case("clients of a derived Service do not notice an uninstall", goes_unnoticed);
 }
 
 /// What the kernel itself pins.
@@ -34,26 +35,59 @@ fn leaves_nothing(world: &mut World) -> anyhow::Result<()> {
             ensure!(found.len() >= 3, "{node} has {found:?} while the agent runs");
         }
         world.release.remove(importer)?;
-        for node in &nodes {
-            let found = traces(*node)?;
-            ensure!(found.is_empty(), "{node} still has {found:?}");
-        }
-        if nodes.is_empty() {
-            tell(format!("the nodes of {} are elsewhere: not looked at", importer.name));
-        }
+        is_clean(importer)?;
         for client in &clients {
             for address in target.tcp() {
                 let answers = client.ask("tcp", &address.to_string());
                 ensure!(answers.is_err(), "{address} still answers {client}: {answers:?}");
             }
         }
-        for kind in ["daemonset", "serviceaccount", "clusterrole", "clusterrolebinding"] {
-            let words = ["get", kind, "--all-namespaces", "--output", "name"];
-            let selector = ["--selector", agents::SELECTOR];
-            let left = importer.kubectl.run(&[words.as_slice(), &selector].concat())?;
-            ensure!(left.trim().is_empty(), "{} still has {left}", importer.name);
-        }
         target.withdraw(importer)?;
+    }
+    Ok(())
+}
+
+/// helm gives up before the nodes are clean. The hook goes on, and a second uninstall completes the first.
+fn goes_unnoticed(world: &mut World) -> anyhow::Result<()> {
+    let (importer, exporter) = world.directions()[0];
+    let name = "unnoticed".to_owned();
+    let target = Target { vips: importer.service(&name)?, name };
+    world.release.ensure(importer)?;
+    target.publish(importer, &[exporter])?;
+    let mut loads = Vec::new();
+    for client in world.clients(importer) {
+        client.reach(&target, exporter)?;
+        loads.push(client.load(&target, &[importer, exporter])?);
+    }
+    world.release.begin_to_uninstall(importer)?;
+    let hook = ["wait", "--for=condition=Complete", "job/mcs-agent-cleanup", "--timeout=90s"];
+    importer.kubectl.run(&[&["--namespace", agents::NAMESPACE], &hook[..]].concat())?;
+    world.release.remove(importer)?;
+    is_clean(importer)?;
+    for client in world.clients(importer) {
+        client.reach(&target, importer)?;
+    }
+    let answers = loads.into_iter().map(Load::end).sum::<anyhow::Result<u64>>()?;
+    tell(format!("{answers} answers"));
+    target.withdraw(importer)?;
+    importer.run(&["delete", "service", &target.name]).map(drop)
+}
+
+/// Fails if anything of the agent is left in the cluster, or on a node that is on this machine.
+fn is_clean(member: &Member) -> anyhow::Result<()> {
+    if member.node.is_none() {
+        tell(format!("the nodes of {} are elsewhere: not looked at", member.name));
+    }
+    for node in member.node.into_iter().flat_map(|node| cluster::nodes(node.cluster)) {
+        let found = traces(node)?;
+        ensure!(found.is_empty(), "{node} still has {found:?}");
+    }
+    let kinds = ["daemonset", "job", "serviceaccount", "role", "rolebinding"];
+    for kind in kinds.into_iter().chain(["clusterrole", "clusterrolebinding"]) {
+        let words = ["get", kind, "--all-namespaces", "--output", "name"];
+        let selector = ["--selector", "app.kubernetes.io/instance=mcs-agent"];
+        let left = member.kubectl.run(&[words.as_slice(), &selector].concat())?;
+        ensure!(left.trim().is_empty(), "{} still has {left}", member.name);
     }
     Ok(())
 }

@@ -17,6 +17,7 @@ mod load;
 mod memory;
 mod objects;
 mod oom;
+mod orphan;
 mod others;
 mod process;
 mod restart;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
     versions::cases(&mut suite);
     faults::cases(&mut suite);
     stale::cases(&mut suite);
+    orphan::cases(&mut suite);
     junk::cases(&mut suite);
     cleanup::cases(&mut suite);
     foreign::cases(&mut suite);

@@ -204,6 +204,7 @@ fn config(run: &Run, bpffs: &Path) -> Config {
         max_memory: Memory(1 << 30),
         flows: FlowCapacity::default(),
         stale_udp: false,
+        release_after: None,
         health_address: None,
         metrics_address: None,
         liveness_timeout: PATIENCE,

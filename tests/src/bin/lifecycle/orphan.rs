@@ -1,0 +1,157 @@
+//! Programs whose agent does not come back: with `--orphan=release` they leave the VIPs to others.
+
+use std::{
+    collections::BTreeSet,
+    net::{SocketAddr, TcpStream},
+};
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{
+    client::{Family, ask, connected, identity, udp},
+    manifests::Protocol,
+    server::Server,
+    site::Site,
+    suite::Suite,
+    wait,
+};
+
+use crate::{
+    load::still_goes,
+    world::{Network, SETS, Target, World, backends},
+};
+
+/// `status` of an agent that is gone says it.
+const CONTINUES: &str = "leave the ClusterSetIPs alone then (--orphan=release)";
+const RELEASED: &str = "the attached programs leave the ClusterSetIPs alone, ";
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("programs of a killed agent let go (--orphan=release)", let_go);
+}
+
+/// Whether a client is in the cgroup of the agent, and so uses the socket path, and its family.
+const CLIENTS: [(bool, Family); 4] =
+    [(true, Family::V4), (true, Family::V6), (false, Family::V4), (false, Family::V6)];
+
+struct Scene {
+    // They have to be removed in this order.
+    site: Site,
+    target: Target,
+    network: Network,
+}
+
+fn let_go(world: &mut World) -> anyhow::Result<()> {
+    let flags = ["--tc=on", "--orphan=release", "--orphan-after=5"];
+    let mut scene = Scene::begin(world, &flags)?;
+    let ours = backends(SETS[0]);
+    let established = scene.connect_all()?;
+    scene.site.agent.kill()?;
+    let others = scene.serve_elsewhere()?;
+    // The programs go on first.
+    let who = scene.who_answers()?;
+    ensure!(who.is_subset(&ours), "{who:?} answered at once");
+    ensure!(scene.degraded()?.contains(CONTINUES), "{}", scene.degraded()?);
+
+    let theirs = others.iter().map(Server::address).collect();
+    wait::until("the programs to leave the VIPs alone", || {
+        let who = scene.who_answers()?;
+        ensure!(who == theirs, "{who:?}");
+        Ok(())
+    })?;
+    ensure!(scene.degraded()?.contains(RELEASED), "{}", scene.degraded()?);
+    ensure!(scene.site.agent.status()?["released"] == true, "not in JSON");
+    go_on(&established)?;
+
+    drop(others);
+    scene.elsewhere("delete")?;
+    scene.site.agent.start_again(&scene.network.node.netns, &flags)?;
+    scene.site.agent.wait_until_healthy()?;
+    let who = scene.who_answers()?;
+    ensure!(who.is_subset(&ours), "{who:?} answered after the agent was back");
+    go_on(&established)
+}
+
+fn go_on(established: &[(TcpStream, SocketAddr)]) -> anyhow::Result<()> {
+    established.iter().try_for_each(|(stream, vip)| {
+        still_goes(stream, *vip).with_context(|| format!("an established connection to {vip}"))
+    })
+}
+
+impl Scene {
+    fn begin(world: &World, flags: &[&str]) -> anyhow::Result<Self> {
+        let network = Network::create(&world.run, "orphan")?;
+        let target = world.target("orphan");
+        let netns = &network.node.netns;
+        let site = Site::start(&world.run, "orphan", netns, flags, &[&target.service])?;
+        let scene = Self { site, target, network };
+        for family in [Family::V4, Family::V6] {
+            let (vip, via) = (scene.vip(family, Protocol::Tcp).ip(), Network::gateway(family));
+            scene.network.pod.ip(&format!("route replace {vip} via {via}"))?;
+        }
+        Ok(scene)
+    }
+
+    fn vip(&self, family: Family, protocol: Protocol) -> SocketAddr {
+        self.target.at(family, protocol)
+    }
+
+    /// Does it in the pod, for one of the paths.
+    fn by<T: Send>(
+        &self,
+        sockets: bool,
+        work: impl FnOnce() -> anyhow::Result<T> + Send,
+    ) -> anyhow::Result<T> {
+        let _in_cgroup = if sockets { Some(self.site.cgroup.visit()?) } else { None };
+        self.network.pod.run(work)?
+    }
+
+    /// A connection by each path and family.
+    fn connect_all(&self) -> anyhow::Result<Vec<(TcpStream, SocketAddr)>> {
+        let mut streams = Vec::new();
+        for (sockets, family) in CLIENTS {
+            let vip = self.vip(family, Protocol::Tcp);
+            let stream = self.by(sockets, || Ok(connected(family, vip)?))?;
+            let who = identity(&stream)?;
+            ensure!(backends(SETS[0]).contains(&who), "{who} answered at {vip}");
+            streams.push((stream, vip));
+        }
+        Ok(streams)
+    }
+
+    /// Who answers new clients, by each path and family, and each protocol.
+    fn who_answers(&self) -> anyhow::Result<BTreeSet<SocketAddr>> {
+        let mut who = BTreeSet::new();
+        for (sockets, family) in CLIENTS {
+            let (tcp, datagrams) =
+                (self.vip(family, Protocol::Tcp), self.vip(family, Protocol::Udp));
+            who.insert(self.by(sockets, || identity(&connected(family, tcp)?))?);
+            who.insert(self.by(sockets, || Ok(ask(&udp(family)?, datagrams)?.backend))?);
+        }
+        Ok(who)
+    }
+
+    /// The node itself answers at the VIPs, for packets that nobody translates.
+    fn serve_elsewhere(&self) -> anyhow::Result<Vec<Server>> {
+        self.elsewhere("add")?;
+        let node = &self.network.node.netns;
+        let mut servers = Vec::new();
+        for family in [Family::V4, Family::V6] {
+            servers.push(Server::tcp(node, self.vip(family, Protocol::Tcp))?);
+            servers.push(Server::udp(node, self.vip(family, Protocol::Udp))?);
+        }
+        Ok(servers)
+    }
+
+    /// Adds the VIPs to the node's addresses, or deletes them.
+    fn elsewhere(&self, action: &str) -> anyhow::Result<()> {
+        for family in [Family::V4, Family::V6] {
+            let vip = self.vip(family, Protocol::Tcp).ip();
+            self.network.node.netns.ip(&format!("address {action} {vip} dev lo"))?;
+        }
+        Ok(())
+    }
+
+    /// Why `status` takes the agent for degraded.
+    fn degraded(&self) -> anyhow::Result<String> {
+        Ok(self.site.agent.status()?["degraded"].to_string())
+    }
+}
