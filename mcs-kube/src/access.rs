@@ -315,9 +315,14 @@ impl ApiSource {
 
 /// What is wrong with a kubeconfig, and what to do.
 fn problem(error: &KubeconfigError, contexts: &[String]) -> String {
-    let known = if contexts.is_empty() { "none".to_owned() } else { contexts.join(", ") };
+    let known = contexts.join(", ");
     match error {
         KubeconfigError::ReadConfig(error, _) => error.to_string(),
+        KubeconfigError::CurrentContextNotSet | KubeconfigError::LoadContext(_)
+            if contexts.is_empty() =>
+        {
+            "it has no contexts: write one, with a cluster and a user".to_owned()
+        }
         KubeconfigError::CurrentContextNotSet => {
             format!("it has no current-context: set one, or give --context (it has: {known})")
         }

@@ -107,7 +107,8 @@ impl Status {
         if let Some(report) = &self.report {
             print_report(report)?;
         }
-        if !self.hooks.is_empty() {
+        // Without an agent there are none, and no report.
+        if self.report.is_some() || self.hooks.iter().any(|hook| hook.program_id.is_some()) {
             print("\nHooks:")?;
             style.table(
                 &["NAME", "CGROUP", "PROGRAM"],

@@ -18,7 +18,16 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// Why `--bpffs` cannot be used.
 #[derive(Debug, Error)]
 pub enum BpffsError {
-    /// It does not exist, or cannot be read.
+    /// It does not exist.
+    #[error(
+        "--bpffs {path} does not exist: name the mount point of a BPF file system, such as /sys/fs/bpf, or a directory \
+         right below one, which the agent makes"
+    )]
+    Missing {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// It cannot be made or read.
     #[error("cannot use --bpffs {path}")]
     Unusable {
         /// The directory.
@@ -45,7 +54,10 @@ pub enum BpffsError {
 
 /// Checks that a directory is on a BPF file system, or makes it if its parent is on one.
 pub(crate) fn prepare(path: &Path) -> Result<(), BpffsError> {
-    let unusable = |source| BpffsError::Unusable { path: path.to_owned(), source };
+    let unusable = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound => BpffsError::Missing { path: path.to_owned() },
+        _ => BpffsError::Unusable { path: path.to_owned(), source },
+    };
     match path.parent() {
         Some(parent) if !path.exists() && is_bpffs(parent).unwrap_or(false) => {
             fs::create_dir(path).map_err(unusable)
@@ -116,6 +128,6 @@ mod tests {
         let error = prepare(directory.path()).unwrap_err();
         assert!(error.to_string().contains("mount -t bpf"), "{error}");
         let error = prepare(&directory.path().join("missing")).unwrap_err();
-        assert!(matches!(error, BpffsError::Unusable { .. }), "{error}");
+        assert!(matches!(error, BpffsError::Missing { .. }), "{error}");
     }
 }

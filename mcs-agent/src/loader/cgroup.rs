@@ -45,6 +45,15 @@ pub enum CgroupError {
         /// The directory.
         path: PathBuf,
     },
+    /// It does not exist.
+    #[error(
+        "--cgroup-root {path} does not exist: name the mount point of cgroup v2 (`findmnt -t cgroup2`), or a directory \
+         below it"
+    )]
+    Missing {
+        /// The directory.
+        path: PathBuf,
+    },
     /// It cannot be opened.
     #[error("cannot open the cgroup {path}")]
     Unusable {
@@ -83,7 +92,10 @@ impl CgroupRoot {
     }
 
     fn open(path: &Path) -> Result<Self, CgroupError> {
-        let unusable = |source| CgroupError::Unusable { path: path.to_owned(), source };
+        let unusable = |source: io::Error| match source.kind() {
+            io::ErrorKind::NotFound => CgroupError::Missing { path: path.to_owned() },
+            _ => CgroupError::Unusable { path: path.to_owned(), source },
+        };
         let directory = File::open(path).map_err(unusable)?;
         // Every cgroup v2 directory has this file, the root included.
         if !path.join("cgroup.controllers").exists() {

@@ -226,7 +226,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[Extra::Images],
         work: Work::Binary("e2e"),
         company: Company::Others,
-        budget: 230,
+        budget: 260,
         full: None,
     },
     Suite {

@@ -12,6 +12,9 @@ use crate::{
     source::adopt::{ReadEvent, ReadObject},
 };
 
+/// What to do about a missing right.
+const ADVICE_FORBIDDEN: &str = "; grant it as the ClusterRole of the chart does";
+
 /// The state of one watched resource.
 pub(super) struct WatchedResource {
     /// Plural and group, such as `serviceimports.multicluster.x-k8s.io`.
@@ -75,7 +78,8 @@ impl WatchedResource {
             ResourceEvent::Changed(_) | ResourceEvent::Deleted(_) => {}
             ResourceEvent::Recovered => self.failure = None,
             ResourceEvent::Failing { reason, is_forbidden, last_heard } => {
-                self.failure = Some(reason.clone());
+                let advice = if *is_forbidden { ADVICE_FORBIDDEN } else { "" };
+                self.failure = Some(format!("{reason}{advice}"));
                 self.last_heard = *last_heard;
                 self.synced |= *is_forbidden && self.without.is_some();
             }

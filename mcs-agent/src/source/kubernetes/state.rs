@@ -405,7 +405,9 @@ mod tests {
             problems.map(|one| format!("{}: {}", one.place, one.message)).collect::<Vec<_>>()
         };
         let place = "serviceimports.multicluster.x-k8s.io";
-        let unread = format!("{place}: forbidden; the agent changes nothing until it can read it");
+        let granted = "; grant it as the ClusterRole of the chart does";
+        let unread =
+            format!("{place}: forbidden{granted}; the agent changes nothing until it can read it");
         assert_eq!(problems(state.update(failing())), [unread]);
         assert_eq!(state.update(failing()), None);
         let absent = format!(
@@ -425,7 +427,7 @@ mod tests {
         state.update(ClusterUpdate::Slices(listed([])));
         let batch = state.update(ClusterUpdate::Imports(listed([])));
         assert_eq!(problems(batch), [""; 0]);
-        let kept = format!("{place}: forbidden; the agent keeps using what it last read");
+        let kept = format!("{place}: forbidden{granted}; the agent keeps using what it last read");
         assert_eq!(problems(state.update(failing())), [kept]);
         assert_eq!(known_until(&state), Some(7));
         assert_eq!(state.update(failing()), None);

@@ -105,6 +105,8 @@ fn sources(world: &mut World) -> anyhow::Result<()> {
     run(&[], &[("KUBECONFIG", "/a:/b")], "KUBECONFIG names several files")?;
     let flag = format!("--kubeconfig={kubeconfig}");
     run(&[&flag], &[], "set one, or give --context (it has: blue)")?;
+    let empty = format!("--kubeconfig={}", file("empty", "{}")?);
+    run(&[&empty], &[], "it has no contexts: write one, with a cluster and a user")?;
     run(&[&flag, "--context=red"], &[], "it has no context red (it has: blue)")?;
     run(&["--context=red"], &[], "--context needs --kubeconfig or KUBECONFIG")?;
     let manifest = format!("--manifests={}", file("one.yaml", "")?);
@@ -119,11 +121,12 @@ fn places(world: &mut World) -> anyhow::Result<()> {
         expect(world, &[&common[..], flags].concat(), &[], 1, &[says])
     };
     start(&["--bpffs", &plain], "is not on a BPF file system: mount one with `mount -t bpf bpf")?;
+    start(&["--bpffs", "/nope/x"], "--bpffs /nope/x does not exist: name the mount point")?;
     let other = format!("{bpffs}/other");
     start(&["--bpffs", &other, "--cgroup-root", &plain], "name a directory below its mount point")?;
     start(
         &["--bpffs", &other, "--cgroup-root", "/nope"],
-        "cannot open the cgroup /nope: No such file",
+        "--cgroup-root /nope does not exist: name the mount point of cgroup v2",
     )?;
     expect(world, &["cleanup", "--bpffs", &bpffs], &[], 1, &["stop it first"])?;
     expect(world, &["services", "--bpffs", &plain], &[], 1, &["start `mcs-agent run`"])?;
