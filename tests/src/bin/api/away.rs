@@ -12,7 +12,7 @@ use mcs_tests::{
 };
 
 use crate::{
-    site::Site,
+    site::{Site, Watcher},
     world::{Target, World},
 };
 
@@ -99,20 +99,13 @@ fn killed(world: &mut World) -> anyhow::Result<()> {
     let load = three.changes.load(&[11, 12, 13]);
     let World { east, pod, site, .. } = world;
     let maps = site.maps()?;
-    let before = maps.text()?;
+    let before = maps.imports()?;
     let answers = traffic::during(pod, &load, || {
         let begin = Instant::now();
         east.kill()?;
-        site.wait_for_problem(
-            "endpointslices.discovery.k8s.io",
-            "the agent keeps using what it last read",
-        )?;
-        tell(format!("noticed after {:.1} s", begin.elapsed().as_secs_f64()));
-        says_since_when(site)?;
-        thread::sleep(AWAY.saturating_sub(begin.elapsed()));
-        ensure!(site.report()?["synced"] == true, "it is not synced any more");
-        ensure!(maps.text()? == before, "the maps are not what they were");
+        let unharmed = stays_as_it_was(site, &maps, &before);
         east.start_again()?;
+        unharmed?;
         let away = begin.elapsed().as_secs();
         let begin = Instant::now();
         site.wait_until_content()?;
@@ -121,12 +114,28 @@ fn killed(world: &mut World) -> anyhow::Result<()> {
             "away for {away} s, followed again {:.1} s later",
             begin.elapsed().as_secs_f64()
         ));
-        ensure!(maps.text()? == before, "the maps are not what they were");
+        ensure!(maps.imports()? == before, "the maps are not what they were");
         Ok(())
     })?;
     tell(format!("{answers} answers meanwhile, none wrong or missing"));
     three.change(world)?;
     three.wait(&world.site)
+}
+
+/// The agent says that the API server is away, and changes nothing for the time [`AWAY`].
+fn stays_as_it_was(site: &Site, maps: &Watcher, before: &str) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    site.wait_for_problem(
+        "endpointslices.discovery.k8s.io",
+        "the agent keeps using what it last read",
+    )?;
+    tell(format!("noticed after {:.1} s", begin.elapsed().as_secs_f64()));
+    says_since_when(site)?;
+    thread::sleep(AWAY.saturating_sub(begin.elapsed()));
+    ensure!(site.report()?["synced"] == true, "it is not synced any more");
+    let after = maps.imports()?;
+    ensure!(after == before, "the maps are not what they were: before\n{before}after\n{after}");
+    Ok(())
 }
 
 /// `status` tells how old what is in force may be.

@@ -1,6 +1,7 @@
 //! An agent that follows an API server.
 
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
     path::PathBuf,
     thread,
@@ -190,9 +191,11 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// What clients find, as text.
-    pub(crate) fn text(&self) -> anyhow::Result<String> {
-        Ok(self.view()?.to_string())
+    /// What the clients of imports find, as text. Without the addresses that were VIPs, because they leave the maps
+    /// after a time.
+    pub(crate) fn imports(&self) -> anyhow::Result<String> {
+        let view = MapView { departed: BTreeMap::new(), ..self.view()? };
+        Ok(view.to_string())
     }
 
     /// How many frontends and backends there are.
