@@ -205,7 +205,7 @@ impl Realized {
                     self.adopt(index);
                 }
             }
-            Step::UpdateAttributes { index, service, .. } => self.refer(index, service),
+            Step::UpdateAttributes { index, service, .. } => self.refer_only(index, service),
             Step::Flip { index, extent } => {
                 self.reach(index, extent);
                 self.leave_all_but(index, extent);

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     model::{Capacity, Protocol},
     reconcile::{
-        MapView, apply,
+        MapView, Maps as _, apply,
         fixtures::{address, desired, frontend, go, id, maps, pods, web},
         testing::MemoryMaps,
     },
@@ -211,6 +211,36 @@ fn an_insertion_that_keeps_failing_holds_up_no_change() {
     let flip = position(|step| matches!(step, Step::Flip { .. }));
     let insert = position(|step| matches!(step, Step::InsertFrontend { .. }));
     assert!(flip.is_some() && flip < insert, "{steps:#?}");
+}
+
+#[test]
+fn a_name_stays_while_a_frontend_may_still_have_it() {
+    // Entries of `services`: 1 and 2, and 3 and 4 for one change of both.
+    let capacity = Capacity { frontends: 2, endpoints: 2, clusters: 1 };
+    let two = |first, second| {
+        let of_port = |port, import| (id("10.0.0.1", port), frontend(import, &[]));
+        desired([of_port(80, first), of_port(81, second)])
+    };
+    let (mut maps, mut realized) = maps(capacity, &[&two("a", "b"), &two("a", "c")]);
+    let wanted = two("d", "c");
+    for step in plan(&wanted, &realized, Pruning::On).steps {
+        if matches!(step, Step::UpdateAttributes { .. }) {
+            realized.record_failure(&step);
+            break;
+        }
+        maps.write(&step).expect("no fault");
+        realized.record_success(&step);
+    }
+    // No entry is free now. The second frontend gets one after a wait, and before the first is written again.
+    let wanted = two("d", "e");
+    for step in plan(&wanted, &realized, Pruning::On).steps {
+        maps.write(&step).expect("no fault");
+        realized.record_success(&step);
+        let view = MapView::of(maps.contents());
+        let import = &*view.frontends[&id("10.0.0.1", 80)].import.name;
+        assert!(["a", "d"].contains(&import), "{step}: {import}");
+    }
+    assert_eq!(plan(&wanted, &realized, Pruning::On), Plan::default());
 }
 
 #[test]

@@ -37,18 +37,38 @@ impl Realized {
                 self.allocations.blocks.release(extent);
             }
             self.unconfirmed.extents.remove(&index);
-            let service = self.state(index).service;
-            self.allocations.services.release(service, &self.service_name(service));
+            for service in self.services(index) {
+                self.allocations.services.release(service, &self.service_name(service));
+            }
+            self.unconfirmed.services.remove(&index);
             self.allocations.indices.release(one(index));
         }
         self.damaged.remove(key);
     }
 
-    /// The frontend at `index` refers to another service.
+    /// A reader can find this service at `index` too, besides those it already can.
     pub(super) fn refer(&mut self, index: u32, service: u32) {
-        let former = self.state(index).service;
-        self.allocations.services.acquire(service, self.service_name(service));
-        self.allocations.services.release(former, &self.service_name(former));
+        if !self.services(index).contains(&service) {
+            self.allocations.services.acquire(service, self.service_name(service));
+        }
+    }
+
+    /// A reader can find this service at `index` only.
+    pub(super) fn refer_only(&mut self, index: u32, service: u32) {
+        self.refer(index, service);
+        for former in self.services(index) {
+            if former != service {
+                self.allocations.services.release(former, &self.service_name(former));
+            }
+        }
+        self.unconfirmed.services.remove(&index);
+    }
+
+    /// The services that a reader may find at `index`.
+    fn services(&self, index: u32) -> BTreeSet<u32> {
+        let mut services = self.unconfirmed.services.get(&index).cloned().unwrap_or_default();
+        services.insert(self.state(index).service);
+        services
     }
 
     /// A reader can get from `index` to `extent` too, besides the extents it already can.

@@ -17,6 +17,8 @@ pub(super) struct Unconfirmed {
     pub(super) frontends: BTreeSet<FrontendKey>,
     /// Former extents, by index, that a reader may still find.
     pub(super) extents: BTreeMap<u32, BTreeSet<Extent>>,
+    /// Former services, by index, that a reader may still find.
+    pub(super) services: BTreeMap<u32, BTreeSet<u32>>,
 }
 
 impl Realized {
@@ -38,9 +40,12 @@ impl Realized {
                 self.record_success(step);
                 self.unconfirmed.frontends.insert(key);
             }
-            Step::UpdateAttributes { index, .. } => {
-                self.record_success(step);
-                self.unconfirmed.frontends.insert(self.state(index).key);
+            Step::UpdateAttributes { index, service, .. } => {
+                let FrontendState { key, service: former, .. } = self.state(index);
+                self.refer(index, service);
+                self.contents.write(step);
+                self.unconfirmed.services.entry(index).or_default().insert(former);
+                self.unconfirmed.frontends.insert(key);
             }
             Step::Flip { index, extent } => {
                 let FrontendState { key, extent: former, .. } = self.state(index);
