@@ -7,6 +7,7 @@
 mod departed;
 mod maps;
 mod mirror;
+mod pace;
 mod pending;
 mod retry;
 mod round;
@@ -25,7 +26,7 @@ use std::{
 
 use anyhow::Context as _;
 
-use self::{departed::DepartedVips, retry::Retry, throttle::Throttle};
+use self::{departed::DepartedVips, pace::Pace, retry::Retry, throttle::Throttle};
 pub use self::{
     departed::REFUSED_FOR,
     maps::GrowableMaps,
@@ -44,7 +45,7 @@ use crate::{
         DamagedFrontend, MapError, MapReader as _, Plan, Pruning, Realized, Step, Subject, apply,
         plan_within,
     },
-    store::{Change, ChangeKind, ObjectStore},
+    store::{Change, ChangeKind, DirtyObjects, ObjectStore},
 };
 
 /// A full round, or a round during growth, is followed by a rest of so many times its duration:
@@ -77,6 +78,7 @@ pub struct Engine {
     changes: PendingChanges,
     pending: Vec<String>,
     retry: Retry,
+    pace: Pace,
     full_rounds: Throttle,
     growth_rounds: Throttle,
     /// When the move to larger maps began that is under way.
@@ -110,11 +112,17 @@ impl Engine {
             changes: PendingChanges::default(),
             pending: Vec::new(),
             retry: Retry::default(),
+            pace: Pace::default(),
             full_rounds: Throttle::new(RESTS_AFTER_ROUND, LONGEST_REST),
             growth_rounds: Throttle::new(RESTS_AFTER_ROUND, LONGEST_REST_IN_GROWTH),
             growing_since: None,
         };
         Ok((engine, findings))
+    }
+
+    /// Lets rounds that follow from batches begin at least `period` apart. Without this call they may follow at once.
+    pub const fn set_min_sync_period(&mut self, period: Duration) {
+        self.pace.set_period(period);
     }
 
     /// Takes a batch into the store. A round is due, see [`Engine::gather_until`].
@@ -157,12 +165,13 @@ impl Engine {
         self.changes.imports() - before
     }
 
-    /// Until when to take more batches before the next round: a full round, or a round during growth,
-    /// that would follow another too soon waits. `None`: no longer than batches are there already.
+    /// Until when to take more batches before the next round: one that would follow another too soon waits, and a full
+    /// round, or a round during growth, waits longer. `None`: no longer than batches are there already.
     pub fn gather_until(&self) -> Option<Instant> {
         let is_full = self.rules.needs_full_round(&self.store.snapshot(), self.store.dirty());
         let full = self.full_rounds.next().filter(|_| is_full);
-        full.max(self.growth_rounds.next().filter(|_| self.growing_since.is_some()))
+        let growth = self.growth_rounds.next().filter(|_| self.growing_since.is_some());
+        self.pace.next().max(full).max(growth)
     }
 
     /// Replaces the addresses of the node's interfaces. Returns whether a round is due.
@@ -214,6 +223,10 @@ impl Engine {
     /// Applies the rules to what has changed. Returns whether it was a full round.
     fn evaluate(&mut self, round: &mut RoundSummary) -> bool {
         let dirty = self.store.take_dirty();
+        // A round that no object asked for delays none.
+        if dirty != DirtyObjects::default() {
+            self.pace.began(round.started);
+        }
         let found = (!self.synced).then_some(&self.found);
         let evaluated = self.rules.evaluate(&self.store.snapshot(), &dirty, &self.node, found);
         round.rejected = evaluated.new_rejections;

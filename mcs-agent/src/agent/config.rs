@@ -41,6 +41,8 @@ pub struct Config {
     pub max_memory: Memory,
     /// `--max-flows`.
     pub flows: FlowCapacity,
+    /// `--min-sync-period`.
+    pub min_sync_period: Duration,
     /// `--stale-udp=destroy`.
     pub stale_udp: bool,
     /// `--orphan-after` with `--orphan=release`; absent with `--orphan=keep`.

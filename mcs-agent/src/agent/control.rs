@@ -86,8 +86,9 @@ impl Control {
         let mut node = config.node_context();
         node.node_addresses =
             addresses::of_this_node().context("cannot read this node's addresses")?;
-        let (engine, findings) = Engine::start(&installed, node, SystemTime::now())
+        let (mut engine, findings) = Engine::start(&installed, node, SystemTime::now())
             .context("cannot read the pinned maps")?;
+        engine.set_min_sync_period(config.min_sync_period);
         log_findings(&findings);
         let sweeper =
             FlowSweeper::new(&installed.pins.state()).context("cannot open the flow table")?;

@@ -146,6 +146,12 @@ pub struct RunArgs {
         value_parser = clap::value_parser!(u32).range(256..=2_000_000))]
     max_flows: u32,
 
+    /// Write the maps at most once in this time. The first change is written at once; those that follow sooner are
+    /// written together when the time is over. 0: each at once
+    #[arg(long, env = "MCS_MIN_SYNC_PERIOD", value_name = "MILLISECONDS", default_value_t = 25,
+        value_parser = clap::value_parser!(u64).range(..=10_000))]
+    min_sync_period: u64,
+
     /// What happens to UDP sockets that are connected to a removed backend
     #[arg(long, env = "MCS_STALE_UDP", value_name = "WHAT", default_value = "destroy")]
     stale_udp: StaleUdpArg,
@@ -373,6 +379,7 @@ impl RunArgs {
             vip_cidrs: self.vip_cidr,
             max_memory: self.max_memory,
             flows: FlowCapacity(self.max_flows),
+            min_sync_period: Duration::from_millis(self.min_sync_period),
             stale_udp: self.stale_udp == StaleUdpArg::Destroy,
             release_after: (self.orphan == OrphanArg::Release)
                 .then(|| Duration::from_secs(self.orphan_after)),

@@ -297,6 +297,31 @@ fn an_agent_that_reads_the_same_as_its_predecessor_writes_nothing() {
 }
 
 #[test]
+fn the_first_change_is_written_at_once_and_those_that_follow_together() {
+    const PERIOD: Duration = Duration::from_millis(25);
+    let mut world = World::new(BOUND);
+    world.engine.set_min_sync_period(PERIOD);
+    world.take(lists(0..2, 1));
+    assert_eq!(world.engine.gather_until(), None, "nothing was before");
+    world.settle();
+    let until = Some(world.now.get() + PERIOD);
+    world.now.set(world.now.get() + PERIOD / 5);
+    for pod in 2..4 {
+        world.take([apply_slice(pods(0, pod, 1)), apply_slice(pods(1, pod, 1))]);
+        assert_eq!(world.engine.gather_until(), until, "each waits for the same moment");
+    }
+    world.now.set(world.now.get() + PERIOD);
+    world.settle();
+    let until = Some(world.now.get() + PERIOD);
+    world.now.set(world.now.get() + PERIOD / 5);
+    world.reconcile();
+    world.take([apply_slice(pods(0, 4, 1))]);
+    assert_eq!(world.engine.gather_until(), until, "a round without changes delays none");
+    world.now.set(world.now.get() + PERIOD);
+    assert!(world.engine.gather_until() < Some(world.now.get()), "the next one is the first again");
+}
+
+#[test]
 fn a_full_round_waits_for_three_times_the_last_ones_duration() {
     let mut world = World::new(BOUND);
     world.tick = Duration::from_millis(10);

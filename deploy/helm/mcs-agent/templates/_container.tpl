@@ -153,6 +153,7 @@ httpGet:
 - {{ printf "--metrics-address=%s" .Values.metrics.address | quote }}
 - --max-memory={{ .Values.capacity.memory }}
 - --max-flows={{ int64 .Values.capacity.flows }}
+- --min-sync-period={{ int64 .Values.minSyncPeriodMilliseconds }}
 - --log-format={{ .Values.log.format }}
 - --log={{ .Values.log.filter }}
 {{- with .Values.extraArgs }}

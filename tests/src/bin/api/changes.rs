@@ -1,7 +1,8 @@
 //! Changes of objects reach the maps.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use anyhow::ensure;
 use mcs_tests::suite::{Suite, tell};
 
 use crate::{swing::Swing, world::World};
@@ -10,6 +11,7 @@ const CHANGES: usize = 50;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a changed slice reaches the map", reaches_the_map);
+    suite.case("changes that follow another are written together", followers_together);
     suite.case("import and slices in any order", in_any_order);
 }
 
@@ -31,6 +33,46 @@ pub(crate) fn summary(mut times: Vec<Duration>) -> String {
 
 fn milliseconds(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1000.0)
+}
+
+/// The first change does not wait. The next ones wait for the end of the period, and for each other.
+fn followers_together(world: &mut World) -> anyhow::Result<()> {
+    const PERIOD: Duration = Duration::from_secs(1);
+
+    let [first, last] = ["paced-1", "paced-2"].map(|name| world.fresh(name).with(&[11]));
+    let (first_moved, last_moved) = (first.clone().with(&[12]), last.clone().with(&[12]));
+    let api = &world.east.api;
+    for target in [&first, &last] {
+        api.apply_all(&target.objects())?;
+    }
+    let flag = format!("--min-sync-period={}", PERIOD.as_millis());
+    let mut site = world.start("paced", &[&flag])?;
+    site.wait_until_healthy()?;
+    site.wait_for(&first.service)?;
+    site.wait_for(&last.service)?;
+    let (first_set, last_set) = (site.set_of(first.tcp())?, site.set_of(last.tcp())?);
+    std::thread::sleep(PERIOD);
+
+    let begin = Instant::now();
+    let time = first_set.time_after(|| api.apply_all(&first_moved.service.slices()))?;
+    ensure!(time < PERIOD / 2, "the first change took {time:?}");
+    last_set.time_after(|| {
+        api.apply_all(&first.service.slices())?;
+        api.apply_all(&last_moved.service.slices())
+    })?;
+    let time = begin.elapsed();
+    ensure!(time >= PERIOD, "a change was written {time:?} after the first");
+    for target in [&first, &last_moved] {
+        let (found, wanted) =
+            (site.agent.frontends(target.service.name())?, target.service.frontends());
+        ensure!(found == wanted, "not together: {found:?} instead of {wanted:?}");
+    }
+    for target in [first, last] {
+        for object in target.objects() {
+            api.delete(&object)?;
+        }
+    }
+    Ok(())
 }
 
 fn in_any_order(world: &mut World) -> anyhow::Result<()> {

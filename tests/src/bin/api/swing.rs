@@ -1,6 +1,6 @@
 //! A service whose backends alternate between two sets.
 
-use std::time::Duration;
+use std::{thread, time::Duration};
 
 use mcs_tests::api_server::Api;
 
@@ -36,8 +36,12 @@ impl<'a> Swing<'a> {
         Ok(Self { api, site, sets, backends, turns: 0 })
     }
 
-    /// Changes the backends. Returns how long it takes from the API server's answer to the map.
+    /// Changes the backends. Returns how long it takes from the API server's answer to the map. It rests before, because a
+    /// change that follows another within `--min-sync-period` waits.
     pub(crate) fn change(&mut self) -> anyhow::Result<Duration> {
+        const REST: Duration = Duration::from_millis(30);
+
+        thread::sleep(REST);
         self.turns += 1;
         // IPv4 comes first.
         let slice = &self.sets[self.turns % 2].service.slices()[0];

@@ -47,11 +47,11 @@ impl Contender {
 
     /// How long its daemon does nothing after it has done something, whatever comes: a change that comes
     /// meanwhile would be measured with the rest of that. kube-proxy rests for `minSyncPeriod`.
+    /// The agent writes the maps at most once in `--min-sync-period`, of 25 ms.
     pub(crate) const fn rests(self) -> Duration {
         match self {
-            Self::Direct | Self::Empty | Self::Sockets | Self::Packets | Self::Cilium => {
-                Duration::ZERO
-            }
+            Self::Direct | Self::Empty | Self::Cilium => Duration::ZERO,
+            Self::Sockets | Self::Packets => Duration::from_millis(50),
             Self::Nftables | Self::Iptables => Duration::from_millis(1200),
         }
     }

@@ -203,6 +203,7 @@ fn config(run: &Run, bpffs: &Path) -> Config {
         node: NodeFacts::default(),
         max_memory: Memory(1 << 30),
         flows: FlowCapacity::default(),
+        min_sync_period: Duration::ZERO,
         stale_udp: false,
         release_after: None,
         health_address: None,
