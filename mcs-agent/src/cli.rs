@@ -13,17 +13,10 @@ mod status;
 mod suggest;
 mod view;
 
-use std::{
-    env,
-    ffi::{OsStr, OsString},
-    path::PathBuf,
-    process::ExitCode,
-};
+use std::{env, ffi::OsString, path::PathBuf, process::ExitCode};
 
-use clap::{
-    Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, builder::Resettable,
-    error::ErrorKind,
-};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, error::ErrorKind};
+use mcs_kube::program;
 
 use output::{OutputArgs, Style};
 pub use run::RunArgs;
@@ -149,17 +142,5 @@ fn refuse(error: &clap::Error, arguments: &[OsString]) -> ! {
 
 /// The command line. An empty environment variable counts as unset, because manifests set all of them.
 fn command() -> clap::Command {
-    without_empty_variables(Cli::command())
-}
-
-fn without_empty_variables(command: clap::Command) -> clap::Command {
-    let is_empty = |name: &OsStr| {
-        name.to_string_lossy().starts_with("MCS_")
-            && env::var_os(name).is_some_and(|value| value.is_empty())
-    };
-    command
-        .mut_args(|arg| {
-            if arg.get_env().is_some_and(is_empty) { arg.env(Resettable::Reset) } else { arg }
-        })
-        .mut_subcommands(without_empty_variables)
+    program::without_empty_variables(Cli::command())
 }

@@ -34,5 +34,4 @@ mod rollout;
 pub mod source;
 pub mod stale;
 pub mod store;
-mod telemetry;
 pub mod verify;

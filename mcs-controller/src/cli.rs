@@ -7,10 +7,10 @@ mod output;
 mod run;
 mod status;
 
-use std::{env, ffi::OsStr, process::ExitCode};
+use std::process::ExitCode;
 
-use anyhow::Context as _;
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, builder::Resettable};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use mcs_kube::program;
 
 pub use self::run::RunArgs;
 
@@ -56,28 +56,7 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// Runs a command that asks API servers.
-fn block_on<T>(command: impl Future<Output = T>) -> anyhow::Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
-    Ok(runtime.block_on(command))
-}
-
 /// The command line. An empty environment variable counts as unset, because manifests set all of them.
 fn command() -> clap::Command {
-    without_empty_variables(Cli::command())
-}
-
-fn without_empty_variables(command: clap::Command) -> clap::Command {
-    let is_empty = |name: &OsStr| {
-        name.to_string_lossy().starts_with("MCS_")
-            && env::var_os(name).is_some_and(|value| value.is_empty())
-    };
-    command
-        .mut_args(|arg| {
-            if arg.get_env().is_some_and(is_empty) { arg.env(Resettable::Reset) } else { arg }
-        })
-        .mut_subcommands(without_empty_variables)
+    program::without_empty_variables(Cli::command())
 }

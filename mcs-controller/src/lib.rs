@@ -25,4 +25,3 @@ pub mod peers;
 pub mod plan;
 pub mod server;
 pub mod status;
-mod telemetry;

@@ -3,29 +3,18 @@
 mod metrics;
 mod published;
 
-use std::{convert::Infallible, net::SocketAddr, sync::Arc, thread, time::Duration};
+use std::{net::SocketAddr, sync::Arc, thread, time::Duration};
 
 use anyhow::Context as _;
 use http_body_util::Full;
-use hyper::{Response, StatusCode, body::Bytes, header, server::conn::http1, service::service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::Semaphore,
-    time::{sleep, timeout},
-};
+use hyper::{Method, Response, StatusCode, Uri, body::Bytes, header};
+use mcs_kube::program::http;
+use tokio::{net::TcpListener, time::sleep};
 
 pub use self::{metrics::Metrics, published::Published};
 
-/// A client sends the header of its request within this.
-const HEADER_DEADLINE: Duration = Duration::from_secs(1);
-/// A connection serves one request, within this.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long to wait for an address that is in use, or for a free descriptor.
+/// How long to wait for an address that is in use.
 const RETRY: Duration = Duration::from_secs(5);
-/// How many connections an address has at most.
-const CONNECTIONS: usize = 16;
-
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// Serves health and metrics at these addresses, as long as the process runs.
@@ -57,43 +46,18 @@ pub fn start(
 }
 
 async fn serve(address: SocketAddr, published: Arc<Published>) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         match TcpListener::bind(address).await {
             Ok(listener) => {
                 tracing::info!("listening on {address}");
-                accept(&listener, &published, &room).await;
+                let published = Arc::clone(&published);
+                let answer = move |_: &Method, uri: &Uri| answer(uri.path(), &published);
+                return http::serve(&listener, answer).await;
             }
             Err(error) => tracing::error!("cannot listen on {address}: {error}; trying again"),
         }
         sleep(RETRY).await;
     }
-}
-
-/// Returns when no connection can be accepted any more.
-async fn accept(listener: &TcpListener, published: &Arc<Published>, room: &Arc<Semaphore>) {
-    loop {
-        let Ok(permit) = Arc::clone(room).acquire_owned().await else { return };
-        let Ok((stream, _)) = listener.accept().await else { return };
-        let published = Arc::clone(published);
-        tokio::spawn(async move {
-            // A client that is too slow, or gone.
-            let _ = timeout(PATIENCE, converse(stream, &published)).await;
-            drop(permit);
-        });
-    }
-}
-
-async fn converse(stream: TcpStream, published: &Published) -> hyper::Result<()> {
-    let service = service_fn(|request: hyper::Request<_>| async move {
-        Ok::<_, Infallible>(answer(request.uri().path(), published))
-    });
-    http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_DEADLINE)
-        .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), service)
-        .await
 }
 
 fn answer(path: &str, published: &Published) -> Response<Full<Bytes>> {

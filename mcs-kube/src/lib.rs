@@ -11,6 +11,8 @@
 //!  ResourceEvent
 //! ```
 //!
+//! What the command lines of the programs share is in [`program`].
+//!
 //! A missing answer is never an empty list: a watch reports what it has read, and why it cannot read now.
 
 pub mod access;
@@ -18,6 +20,7 @@ pub mod decoder;
 pub mod discovery;
 mod exec_plugin;
 mod object_key;
+pub mod program;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod watch;

@@ -6,6 +6,7 @@ use std::{path::Path, process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, bail};
 use clap::{Args, builder::BoolishValueParser};
+use mcs_kube::program;
 
 use super::{BpffsArg, output::print};
 use crate::{
@@ -37,11 +38,7 @@ pub(super) struct CleanupArgs {
 }
 
 pub(super) fn run(args: &CleanupArgs) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
-    runtime.block_on(async {
+    program::block_on(async {
         let mut signals = Signals::listen()?;
         clean(&args.bpffs.bpffs, Duration::from_secs(args.drain), &mut signals).await?;
         if args.wait {

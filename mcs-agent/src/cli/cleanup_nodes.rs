@@ -2,8 +2,8 @@
 
 use std::{process::ExitCode, time::Duration};
 
-use anyhow::Context as _;
 use clap::Args;
+use mcs_kube::program;
 use serde_json::Value;
 
 use super::{output::print, view::parse_key};
@@ -29,13 +29,9 @@ pub(super) struct CleanupNodesArgs {
 }
 
 pub(super) fn run(args: &CleanupNodesArgs) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
     // Whoever reads the output does not matter to the nodes.
     let tell = |text: &str| drop(print(text));
     let timeout = Duration::from_secs(args.timeout);
-    runtime.block_on(rollout::clean_nodes(&args.daemon_set, &args.patch, timeout, tell))?;
+    program::block_on(rollout::clean_nodes(&args.daemon_set, &args.patch, timeout, tell))?;
     Ok(ExitCode::SUCCESS)
 }

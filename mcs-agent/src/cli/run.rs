@@ -1,16 +1,11 @@
 //! `mcs-agent run`: flags and their values.
 
-use std::{
-    collections::BTreeSet,
-    net::{IpAddr, SocketAddr},
-    path::PathBuf,
-    process::ExitCode,
-    time::Duration,
-};
+use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::{Args, ValueEnum, builder::BoolishValueParser};
 use ipnet::IpNet;
+use mcs_kube::program::{self, Listen, LogFilter, LogFormat, ParseError};
 
 use super::BpffsArg;
 use crate::{
@@ -20,7 +15,6 @@ use crate::{
     loader::SOCKET_SLOT_BITS,
     model::{Controller, Memory, MemoryError, NodeFacts},
     source::{KubeconfigFile, KubernetesOptions, ReadScope},
-    telemetry::{self, LogFilter, LogFormat},
 };
 
 /// Run the agent.
@@ -167,14 +161,22 @@ pub struct RunArgs {
 
     /// Serve /livez, /readyz and /healthz here, or `off`. With the address of --metrics-address, one
     /// port serves all
-    #[arg(long, env = "MCS_HEALTH_ADDRESS", value_name = "IP:PORT", default_value = "127.0.0.1:16450",
-        value_parser = Listen::parse)]
+    #[arg(
+        long,
+        env = "MCS_HEALTH_ADDRESS",
+        value_name = "IP:PORT",
+        default_value = "127.0.0.1:16450"
+    )]
     health_address: Listen,
 
     /// Serve /metrics here, or `off`. For scrapes from other hosts, give the node's address, or
     /// `[::]:16451` for all addresses
-    #[arg(long, env = "MCS_METRICS_ADDRESS", value_name = "IP:PORT", default_value = "127.0.0.1:16451",
-        value_parser = Listen::parse)]
+    #[arg(
+        long,
+        env = "MCS_METRICS_ADDRESS",
+        value_name = "IP:PORT",
+        default_value = "127.0.0.1:16451"
+    )]
     metrics_address: Listen,
 
     /// /livez fails if the control loop is stuck for this long; /healthz also fails if a change waits this
@@ -193,7 +195,7 @@ pub struct RunArgs {
 
     /// What to log: error, warn, info, debug, trace, or directives (`warn,mcs_agent=debug`)
     #[arg(long, env = "MCS_LOG", value_name = "FILTER", default_value = "info",
-        value_parser = LogFilter::parse)]
+        value_parser = log_filter)]
     log: LogFilter,
 
     /// Make the eBPF programs log each translation, for debugging
@@ -203,20 +205,6 @@ pub struct RunArgs {
     /// The table of connected sockets has two to the power of this many slots: for tests
     #[arg(long, hide = true, default_value_t = SOCKET_SLOT_BITS, value_parser = clap::value_parser!(u32).range(1..=17))]
     socket_slot_bits: u32,
-}
-
-/// An address to listen on, or none.
-#[derive(Clone, Copy, Debug)]
-struct Listen(Option<SocketAddr>);
-
-impl Listen {
-    fn parse(text: &str) -> anyhow::Result<Self> {
-        if text == "off" {
-            return Ok(Self(None));
-        }
-        let address = text.parse().context("write it as 127.0.0.1:16450, [::]:16450 or off")?;
-        Ok(Self(Some(address)))
-    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -286,21 +274,25 @@ enum OrphanArg {
     Release,
 }
 
+/// A level alone is the agent's: libraries say what is wrong only, and the programs say what they were told to log.
+/// (Those of netlink would repeat at every look what they do not know of a device.)
+fn log_filter(text: &str) -> Result<LogFilter, ParseError> {
+    LogFilter::parse(text, |level| {
+        format!(
+            "warn,netlink_proto=off,netlink_packet_route=off,kube_client=off,mcs_agent={level},mcs_kube={level},mcs_ebpf=debug"
+        )
+    })
+}
+
 pub(super) fn run(args: RunArgs, misspelt: &[String]) -> anyhow::Result<ExitCode> {
     agent::share_heap();
-    telemetry::init(args.log_format, &args.log);
+    program::start_logs(args.log_format, &args.log);
     for variable in misspelt {
         tracing::warn!("{variable}");
     }
     let config = args.into_config()?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
-    let result = runtime.block_on(agent::run(config));
-    // A name lookup that still runs would delay the exit.
-    runtime.shutdown_background();
-    result.map(|()| ExitCode::SUCCESS)
+    program::block_on(agent::run(config))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 impl RunArgs {

@@ -11,6 +11,7 @@ use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
 use kube::{Api, api::PostParams};
+use mcs_kube::program;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -73,7 +74,7 @@ impl Checks<'_> {
 }
 
 pub(super) fn run(command: &CheckCommand) -> anyhow::Result<ExitCode> {
-    let findings = super::block_on(check_all(command))??;
+    let findings = program::block_on(check_all(command))?;
     match command.output {
         Format::Json => output::json(&findings)?,
         Format::Table => {

@@ -6,6 +6,7 @@ use anyhow::{bail, ensure};
 use clap::Args;
 use ipnet::IpNet;
 use k8s_openapi::ByteString;
+use mcs_kube::program;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -107,12 +108,12 @@ where
 }
 
 pub(super) fn link(command: &LinkCommand) -> anyhow::Result<ExitCode> {
-    let done = super::block_on(link_all(command))??;
+    let done = program::block_on(link_all(command))?;
     show(command.link.output, &done)
 }
 
 pub(super) fn unlink(command: &UnlinkCommand) -> anyhow::Result<ExitCode> {
-    let done = super::block_on(unlink_all(&command.link))??;
+    let done = program::block_on(unlink_all(&command.link))?;
     show(command.link.output, &done)
 }
 

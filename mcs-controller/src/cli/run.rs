@@ -1,17 +1,19 @@
 //! `mcs-controller run`: flags and their values.
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
+use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::Args;
 use ipnet::IpNet;
-use mcs_kube::KubeconfigFile;
+use mcs_kube::{
+    KubeconfigFile,
+    program::{self, Listen, LogFilter, LogFormat, ParseError},
+};
 
 use crate::{
     clusterset::{ClusterId, NamespaceRules},
     controller::{self, Settings},
     server::{self, Published},
-    telemetry::{self, LogFilter, LogFormat},
 };
 
 /// Run the controller.
@@ -90,13 +92,21 @@ pub struct RunArgs {
     replica: Option<String>,
 
     /// Serve /livez and /readyz here, or `off`. Each address serves all paths
-    #[arg(long, env = "MCS_HEALTH_ADDRESS", value_name = "IP:PORT", default_value = "127.0.0.1:16460",
-        value_parser = Listen::parse)]
+    #[arg(
+        long,
+        env = "MCS_HEALTH_ADDRESS",
+        value_name = "IP:PORT",
+        default_value = "127.0.0.1:16460"
+    )]
     health_address: Listen,
 
     /// Serve /metrics here, or `off`
-    #[arg(long, env = "MCS_METRICS_ADDRESS", value_name = "IP:PORT", default_value = "127.0.0.1:16461",
-        value_parser = Listen::parse)]
+    #[arg(
+        long,
+        env = "MCS_METRICS_ADDRESS",
+        value_name = "IP:PORT",
+        default_value = "127.0.0.1:16461"
+    )]
     metrics_address: Listen,
 
     /// How to log, on standard error
@@ -105,38 +115,27 @@ pub struct RunArgs {
 
     /// What to log: error, warn, info, debug, trace, or directives (`warn,mcs_controller=debug`)
     #[arg(long, env = "MCS_LOG", value_name = "FILTER", default_value = "info",
-        value_parser = LogFilter::parse)]
+        value_parser = log_filter)]
     log: LogFilter,
 }
 
-/// An address to listen on, or none.
-#[derive(Clone, Copy, Debug)]
-struct Listen(Option<SocketAddr>);
-
-impl Listen {
-    fn parse(text: &str) -> anyhow::Result<Self> {
-        if text == "off" {
-            return Ok(Self(None));
-        }
-        let address = text.parse().context("write it as 127.0.0.1:16460, [::]:16460 or off")?;
-        Ok(Self(Some(address)))
-    }
+/// A level alone is the controller's: libraries say what is wrong only.
+fn log_filter(text: &str) -> Result<LogFilter, ParseError> {
+    LogFilter::parse(text, |level| {
+        format!(
+            "warn,kube_client=off,kube_lease_manager=off,mcs_controller={level},mcs_kube={level}"
+        )
+    })
 }
 
 pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
-    telemetry::init(args.log_format, &args.log);
+    program::start_logs(args.log_format, &args.log);
     let published = Arc::new(Published::new()?);
     published.beat();
     server::start(args.health_address.0, args.metrics_address.0, &published)?;
     let settings = args.into_settings()?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
-    let result = runtime.block_on(controller::run(settings, published));
-    // A name lookup that still runs would delay the exit.
-    runtime.shutdown_background();
-    result.map(|()| ExitCode::SUCCESS)
+    program::block_on(controller::run(settings, published))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 impl RunArgs {

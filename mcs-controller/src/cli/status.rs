@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use mcs_kube::program;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -67,7 +68,7 @@ struct PeerStatus {
 }
 
 pub(super) fn run(command: &StatusCommand) -> anyhow::Result<ExitCode> {
-    let clusters = super::block_on(read_all(&command.kubeconfigs))??;
+    let clusters = program::block_on(read_all(&command.kubeconfigs))?;
     match command.output {
         Format::Json => output::json(&clusters)?,
         Format::Table => show(&clusters)?,

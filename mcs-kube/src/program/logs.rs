@@ -1,15 +1,15 @@
-//! Logs.
+//! Logs on standard error, for people or as JSON.
 
 use std::{
     fmt::{self, Debug},
-    io::IsTerminal as _,
+    io::{self, IsTerminal as _},
 };
 
+use super::ParseError;
 use clap::ValueEnum;
 use tracing::{field::Field, level_filters::LevelFilter};
 use tracing_subscriber::{
     EnvFilter,
-    filter::ParseError,
     fmt::format::{Writer, debug_fn},
     layer::SubscriberExt as _,
     util::SubscriberInitExt as _,
@@ -17,7 +17,7 @@ use tracing_subscriber::{
 
 /// How to log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum LogFormat {
+pub enum LogFormat {
     /// A line for people
     Human,
     /// One JSON object per line
@@ -26,32 +26,28 @@ pub(crate) enum LogFormat {
 
 /// What to log.
 #[derive(Clone, Debug)]
-pub(crate) struct LogFilter {
+pub struct LogFilter {
     directives: String,
 }
 
 impl LogFilter {
-    /// A level alone is the agent's: libraries say what is wrong only, and the programs say what
-    /// they were told to log. (Those of netlink would repeat at every look what they do not know of
-    /// a device.)
-    pub(crate) fn parse(text: &str) -> Result<Self, ParseError> {
-        let directives = match text.parse::<LevelFilter>() {
-            Ok(level) => format!(
-                "warn,netlink_proto=off,netlink_packet_route=off,kube_client=off,mcs_agent={level},mcs_kube={level},mcs_ebpf=debug"
-            ),
-            Err(_) => text.to_owned(),
-        };
+    /// Reads a level, which stands for the program's directives of that level, or directives.
+    ///
+    /// # Errors
+    /// If the text is neither.
+    pub fn parse(text: &str, of_level: fn(LevelFilter) -> String) -> Result<Self, ParseError> {
+        let directives = text.parse().map_or_else(|_| text.to_owned(), of_level);
         EnvFilter::try_new(&directives)?;
         Ok(Self { directives })
     }
 }
 
 /// Starts logging to standard error.
-pub(crate) fn init(format: LogFormat, filter: &LogFilter) {
+pub fn start_logs(format: LogFormat, filter: &LogFilter) {
     let registry = tracing_subscriber::registry().with(EnvFilter::new(&filter.directives));
     let writer = tracing_subscriber::fmt::layer()
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr);
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(io::stderr);
     match format {
         LogFormat::Human => {
             registry.with(writer.fmt_fields(debug_fn(write_field)).with_target(false)).init();

@@ -1,0 +1,68 @@
+//! What the command lines of the programs share: logs, addresses to listen on and HTTP there,
+//! empty variables, and the runtime.
+
+pub mod http;
+mod logs;
+
+use std::{
+    env,
+    ffi::OsStr,
+    net::{AddrParseError, SocketAddr},
+    str::FromStr,
+};
+
+use anyhow::Context as _;
+use clap::builder::Resettable;
+
+pub use tracing_subscriber::filter::ParseError;
+
+pub use self::logs::{LogFilter, LogFormat, start_logs};
+
+/// An address to listen on, or none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Listen(pub Option<SocketAddr>);
+
+/// The text is neither an address with a port nor `off`.
+#[derive(Debug, thiserror::Error)]
+#[error("write it as 127.0.0.1:16450, [::]:16450 or off")]
+pub struct ListenError(#[from] AddrParseError);
+
+impl FromStr for Listen {
+    type Err = ListenError;
+
+    fn from_str(text: &str) -> Result<Self, ListenError> {
+        if text == "off" {
+            return Ok(Self(None));
+        }
+        Ok(Self(Some(text.parse()?)))
+    }
+}
+
+/// The command, which takes an empty `MCS_` variable for an unset one, because manifests set all of them.
+#[must_use]
+pub fn without_empty_variables(command: clap::Command) -> clap::Command {
+    let is_empty = |name: &OsStr| {
+        name.to_string_lossy().starts_with("MCS_")
+            && env::var_os(name).is_some_and(|value| value.is_empty())
+    };
+    command
+        .mut_args(|arg| {
+            if arg.get_env().is_some_and(is_empty) { arg.env(Resettable::Reset) } else { arg }
+        })
+        .mut_subcommands(without_empty_variables)
+}
+
+/// Runs a command on a runtime of this thread alone.
+///
+/// # Errors
+/// Those of the command, or the runtime cannot start.
+pub fn block_on<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let result = runtime.block_on(command);
+    // A name lookup that still runs would delay the exit.
+    runtime.shutdown_background();
+    result
+}

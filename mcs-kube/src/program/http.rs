@@ -1,0 +1,117 @@
+//! HTTP for probes and scrapes: short requests, of few clients, which cannot keep each other waiting.
+
+mod connections;
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use http_body_util::Full;
+use hyper::{Method, Response, Uri, body::Bytes, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::yield_now,
+    time::{sleep, timeout},
+};
+
+use self::connections::{Connections, HasRequest};
+
+/// A client sends the header of its request within this. Other clients would wait for a longer one.
+const HEADER_DEADLINE: Duration = Duration::from_secs(1);
+/// A connection serves one request, within this.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Out of file descriptors, for example.
+const ACCEPT_RETRY: Duration = Duration::from_secs(1);
+
+/// Answers the requests of every client that connects, without end. At most 16 connections are open: the oldest one
+/// makes room for a new one.
+pub async fn serve<F>(listener: &TcpListener, answer: F)
+where
+    F: Fn(&Method, &Uri) -> Response<Full<Bytes>> + Send + Sync + 'static,
+{
+    let answer = Arc::new(answer);
+    let mut connections = Connections::default();
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let answer = Arc::clone(&answer);
+                let has_request = HasRequest::default();
+                let flag = has_request.clone();
+                let task = tokio::spawn(async move {
+                    // A client that is too slow, or gone.
+                    let _ = timeout(PATIENCE, converse(stream, &*answer, &flag)).await;
+                });
+                connections.add(task, has_request);
+                // A request that has arrived is read before the next connection is accepted, which can close this one.
+                yield_now().await;
+            }
+            Err(error) => {
+                tracing::debug!("cannot accept a connection: {error}");
+                sleep(ACCEPT_RETRY).await;
+            }
+        }
+    }
+}
+
+async fn converse(
+    stream: TcpStream,
+    answer: impl Fn(&Method, &Uri) -> Response<Full<Bytes>>,
+    has_request: &HasRequest,
+) -> hyper::Result<()> {
+    let service = service_fn(|request| {
+        has_request.set();
+        let answer = answer(request.method(), request.uri());
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_DEADLINE)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service)
+        .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io, net::SocketAddr};
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// The time that the kubelet gives a probe.
+    const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+
+    /// Serves an empty answer on a free port.
+    async fn serve_empty() -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { serve(&listener, |_, _| Response::default()).await });
+        address
+    }
+
+    async fn probe(address: SocketAddr) -> io::Result<String> {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(b"GET /livez HTTP/1.1\r\nHost: node\r\n\r\n").await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer)
+    }
+
+    #[tokio::test]
+    async fn probes_are_answered_beside_silent_connections() {
+        let address = serve_empty().await;
+        let mut silent = Vec::new();
+        for _ in 0..64 {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        let answer = timeout(PROBE_TIMEOUT, probe(address)).await.expect("an answer").unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn a_connection_without_a_request_is_closed() {
+        let mut silent = TcpStream::connect(serve_empty().await).await.unwrap();
+        let closed = timeout(PROBE_TIMEOUT, silent.read(&mut [0; 1])).await;
+        assert_eq!(closed.expect("the end").unwrap(), 0);
+    }
+}
