@@ -497,6 +497,16 @@ impl OwnCluster {
         self.imported.keys()
     }
 
+    /// Whether a service has slices of that cluster, or its import names the cluster. An import that names none is of any.
+    pub fn is_imported_from(&self, name: &ServiceName, cluster: &ClusterId) -> bool {
+        self.imported.get(name).is_some_and(|imported| {
+            let named = imported.import.iter().map(|import| &import.actual.status.clusters);
+            let is_named =
+                named.into_iter().any(|named| named.is_empty() || named.contains(cluster));
+            is_named || imported.slices.values().any(|slice| slice.cluster == *cluster)
+        })
+    }
+
     /// The VIPs of a ServiceImport, whoever writes it.
     pub fn vips(&self, name: &ServiceName) -> &[IpAddr] {
         self.import_object(name).map_or(&[], |object| &object.actual.import.ips)

@@ -65,6 +65,8 @@ pub struct Peer {
     pub view: MailboxView,
     /// Counts the mailboxes that the peer had: events of a former one are late.
     pub number: u64,
+    /// What the token of its kubeconfig says of itself.
+    pub token: Option<TokenClaims>,
     /// Why there is no connection.
     pub access_problem: Option<String>,
     /// When its publisher last gave a sign of life.
@@ -83,6 +85,8 @@ pub struct Peers {
     secrets: BTreeMap<Arc<str>, SecretObject>,
     feeds: Feeds<2>,
     number: u64,
+    /// Whether a cluster has several peers.
+    has_choice: bool,
 }
 
 /// Clusters of which more may be imported than is known.
@@ -101,6 +105,8 @@ pub struct PeerChanges {
     pub services: BTreeSet<ServiceName>,
     /// Everything.
     pub all: bool,
+    /// Everything of this cluster was read for the first time, and nothing of it has to be kept any more.
+    pub known: Option<ClusterId>,
     /// The connections of these peers.
     pub connections: BTreeSet<PeerName>,
 }
@@ -140,6 +146,7 @@ impl Peers {
                 changed.add(self.remove(&name));
             }
         }
+        self.note_choice();
         changed
     }
 
@@ -218,6 +225,7 @@ impl Peers {
         self.number += 1;
         let peer = Peer {
             view: MailboxView::new(object.cluster.clone()),
+            token: self.token(&object.secret),
             object,
             rules,
             number: self.number,
@@ -245,35 +253,49 @@ impl Peers {
     pub fn apply_secrets(&mut self, event: ResourceEvent<SecretDecoder>) -> BTreeSet<PeerName> {
         let is_first = !self.feeds.all()[1].synced;
         self.feeds.record(1, &event);
-        let before = self.secrets.clone();
+        let mut former: BTreeMap<Arc<str>, Option<SecretObject>> = BTreeMap::new();
         for change in changes(event) {
             match change {
-                Change::Clear => self.secrets.clear(),
+                Change::Clear => {
+                    let all = std::mem::take(&mut self.secrets).into_iter();
+                    former.extend(all.map(|(name, secret)| (name, Some(secret))));
+                }
                 Change::Remove(object) => {
-                    self.secrets.remove(&object.key().name);
+                    let name = object.key().name;
+                    let secret = self.secrets.remove(&name);
+                    former.entry(name).or_insert(secret);
                 }
                 Change::Set(object) => {
                     let name = object.key().name;
-                    match object.decoded {
-                        Ok(secret) => self.secrets.insert(name, secret),
+                    let before = match object.decoded {
+                        Ok(secret) => self.secrets.insert(Arc::clone(&name), secret),
                         Err(_) => self.secrets.remove(&name),
                     };
+                    former.entry(name).or_insert(before);
                 }
             }
         }
         let has_other = |peer: &Peer| {
             let name = &*peer.object.secret.name;
             let texts = |secret: Option<&SecretObject>| secret.map(|secret| secret.texts.clone());
-            is_first || texts(before.get(name)) != texts(self.secrets.get(name))
+            let differs = |former: &Option<SecretObject>| {
+                texts(former.as_ref()) != texts(self.secrets.get(name))
+            };
+            is_first || former.get(name).is_some_and(differs)
         };
-        self.by_name
-            .iter()
-            .filter(|(_, peer)| has_other(peer))
-            .map(|(name, _)| name.clone())
-            .collect()
+        let changed = self.by_name.iter().filter(|(_, peer)| has_other(peer));
+        let changed: BTreeSet<_> = changed.map(|(name, _)| name.clone()).collect();
+        for name in &changed {
+            let secret = self.by_name.get(name).map(|peer| &peer.object.secret);
+            let token = secret.and_then(|secret| self.token(secret));
+            if let Some(peer) = self.by_name.get_mut(name) {
+                peer.token = token;
+            }
+        }
+        changed
     }
 
-    /// Applies an event of a peer's mailbox. Returns the services that it changes, and whether the peer is now known.
+    /// Applies an event of a peer's mailbox. Returns the services that it changes, and the cluster if it is known now.
     pub fn apply_mailbox(
         &mut self,
         name: &PeerName,
@@ -290,16 +312,17 @@ impl Peers {
             peer.beats = peer.view.beats();
             peer.last_beat = Instant::now();
         }
-        let all = peer.view.is_known() && !was_known;
-        if all {
+        let is_new = peer.view.is_known() && !was_known;
+        if is_new {
             tracing::info!(
                 "peer {name} is known: cluster {} exports {} services",
                 peer.object.cluster,
                 peer.view.believed().len()
             );
         }
-        let all = all || before != self.choice();
-        PeerChanges { services, all, ..PeerChanges::default() }
+        let known = is_new.then(|| peer.object.cluster.clone());
+        let all = before != self.choice();
+        PeerChanges { services, all, known, ..PeerChanges::default() }
     }
 
     /// Notes whether a peer's API server can be asked.
@@ -334,9 +357,14 @@ impl Peers {
         self.secrets.get(&*secret.name)?.texts.get(&secret.key)
     }
 
-    /// What the token of a peer's kubeconfig says of itself.
-    pub fn token(&self, peer: &Peer) -> Option<TokenClaims> {
-        TokenClaims::of(self.kubeconfig(&peer.object.secret)?)
+    /// What the token of a kubeconfig in a Secret says of itself.
+    fn token(&self, secret: &SecretReference) -> Option<TokenClaims> {
+        TokenClaims::of(self.kubeconfig(secret)?)
+    }
+
+    /// Whether everything of every peer was read.
+    pub fn are_known(&self) -> bool {
+        self.by_name.values().all(|peer| peer.view.is_known())
     }
 
     /// One peer for each cluster other than `own`. A cluster whose mailbox moves has two for a while.
@@ -359,9 +387,17 @@ impl Peers {
 
     /// The numbers of the chosen peers, if a cluster has several.
     fn choice(&self) -> Vec<u64> {
-        let chosen = self.chosen();
-        let is_free = chosen.len() < self.by_name.len();
-        chosen.values().filter(|_| is_free).map(|peer| peer.number).collect()
+        if !self.has_choice {
+            return Vec::new();
+        }
+        self.chosen().values().map(|peer| peer.number).collect()
+    }
+
+    /// Notes whether a cluster has several peers: every event of every mailbox asks.
+    fn note_choice(&mut self) {
+        let clusters: BTreeSet<_> =
+            self.by_name.values().map(|peer| &peer.object.cluster).collect();
+        self.has_choice = clusters.len() < self.by_name.len();
     }
 }
 
@@ -376,6 +412,7 @@ impl Default for Peers {
             secrets: BTreeMap::new(),
             feeds,
             number: 0,
+            has_choice: false,
         }
     }
 }

@@ -25,7 +25,12 @@ use crate::{
     exports::{self, OwnCluster, OwnEvent},
     leases::{Election, PublisherTerm},
     objects::ClusterPeerStatus,
-    peers::{PeerName, connection::Connection, peers_target, secrets_target, token},
+    peers::{
+        PeerName,
+        connection::Connection,
+        peers_target, secrets_target,
+        token::{self, Renewals},
+    },
     plan::Write,
     server::Published,
     status::{has_turned, peer_status_request, peer_statuses},
@@ -40,9 +45,6 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// How often the status of a peer is written while no condition turns.
 const REPORTS: Duration = Duration::from_secs(10);
-
-/// How long to wait before a token is renewed again.
-const TOKEN_RETRY: Duration = Duration::from_secs(30);
 
 /// How long the end may take.
 const LAST_WORDS: Duration = Duration::from_secs(3);
@@ -74,8 +76,7 @@ struct Control {
     reporting: BTreeSet<PeerName>,
     /// When the status of a peer was last written.
     reported: HashMap<PeerName, Instant>,
-    /// When the token of a peer is renewed at the earliest.
-    renewals: HashMap<PeerName, Instant>,
+    renewals: Renewals,
     said_synced: bool,
     published: Arc<Published>,
 }
@@ -145,7 +146,7 @@ async fn control(
         is_leader: false,
         reporting: BTreeSet::new(),
         reported: HashMap::new(),
-        renewals: HashMap::new(),
+        renewals: Renewals::default(),
         said_synced: false,
         published,
     };
@@ -441,14 +442,13 @@ impl Control {
     fn renew_tokens(&mut self, now: Instant) {
         let clock = Timestamp::now();
         for (name, peer) in self.state.peers.all() {
-            let is_due = self.state.peers.token(peer).is_some_and(|token| token.is_due(clock));
-            if !is_due || self.renewals.get(name).is_some_and(|at| now < *at) {
-                continue;
-            }
+            let Some(token) = &peer.token else { continue };
             let secret = peer.object.secret.clone();
             let Some(kubeconfig) = self.state.peers.kubeconfig(&secret).cloned() else { continue };
+            if !self.renewals.is_due(name, token, clock, now) {
+                continue;
+            }
             let version = self.state.peers.secret_version(&secret).unwrap_or_default().to_owned();
-            self.renewals.insert(Arc::clone(name), now + TOKEN_RETRY);
             let (access, namespace) = (Arc::clone(&self.access), self.settings.namespace.clone());
             let name = Arc::clone(name);
             self.tasks.push(Box::pin(async move {
@@ -460,7 +460,9 @@ impl Control {
 
     fn statuses(&self, now: Instant) -> Vec<(PeerName, ClusterPeerStatus)> {
         let state = &self.state;
-        peer_statuses(&state.peers, state.cluster(), |cluster| state.refused(cluster), now)
+        let refused = state.refused();
+        let refused = |cluster: &ClusterId| refused.get(cluster).copied().unwrap_or_default();
+        peer_statuses(&state.peers, state.cluster(), refused, now)
     }
 
     fn count(&self, target: &str, result: &Result<(), ApplyError>) {
@@ -485,7 +487,7 @@ impl Control {
         if !self.is_leader {
             return;
         }
-        self.renewals.retain(|name, _| self.state.peers.all().contains_key(name));
+        self.renewals.retain(|name| self.state.peers.all().contains_key(name));
         self.reported.retain(|name, _| self.state.peers.written_status(name).is_some());
         self.renew_tokens(now);
         for (name, status) in self.statuses(now) {

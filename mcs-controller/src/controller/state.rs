@@ -12,7 +12,7 @@ use super::{MailboxId, Settings, Update, queue::Queue};
 use crate::{
     apply::ApplyError,
     clusterset::{
-        ClusterId, Importer, Known, KnownExport, Publication, ServiceName, SourceRules,
+        ClusterId, Export, Importer, Known, KnownExport, Publication, ServiceName, SourceRules,
         SourceSlice, VipRanges, VipsInUse, Wanted, WantedImport, export_conditions, is_exportable,
         resolve,
     },
@@ -127,8 +127,10 @@ impl State {
             }
             Update::Mailbox(MailboxId::Peer(peer, number), event) => {
                 let changes = self.peers.apply_mailbox(&peer, number, event);
-                if changes.all {
+                if changes.all || changes.known.is_some() && self.peers.are_known() {
                     self.queue_all();
+                } else if let Some(cluster) = &changes.known {
+                    self.queue_of(cluster, &changes.services);
                 }
                 for name in changes.services {
                     self.imports.add(name);
@@ -165,12 +167,17 @@ impl State {
         self.queue(|_| true);
     }
 
+    /// Queues the services that a cluster exports, and those that were imported from it.
+    fn queue_of(&mut self, cluster: &ClusterId, services: &BTreeSet<ServiceName>) {
+        let imported = self.own.imported().filter(|name| self.own.is_imported_from(name, cluster));
+        let names: BTreeSet<_> = imported.chain(services).cloned().collect();
+        self.queue(|name| names.contains(name));
+    }
+
     /// Queues the services that `is_meant`.
     fn queue(&mut self, is_meant: impl Fn(&ServiceName) -> bool) {
-        let of_peers = self.peers.all().values().flat_map(|peer| peer.view.believed().keys());
-        let names = self.own.exported().chain(self.own.imported()).chain(of_peers);
-        let names: BTreeSet<_> = names.filter(|name| is_meant(name)).cloned().collect();
-        let mut ordered: Vec<_> = names.into_iter().map(|name| (self.age(&name), name)).collect();
+        let mut ordered: Vec<_> =
+            self.ages(&is_meant).into_iter().map(|(name, age)| (age, name)).collect();
         ordered.sort();
         for (_, name) in ordered {
             self.imports.add(name);
@@ -183,13 +190,25 @@ impl State {
         }
     }
 
-    /// The creation of the oldest export and its cluster.
-    fn age(&self, name: &ServiceName) -> Option<(i64, ClusterId)> {
-        let own = self.own.export(name, &self.cluster);
-        let peers = self.peers.by_cluster(&self.cluster);
-        let of_peers = peers.values().filter_map(|peer| peer.view.believed().get(name));
-        let exports = own.iter().chain(of_peers.map(|believed| &believed.export));
-        exports.map(|export| (export.created.0, export.cluster.clone())).min()
+    /// The services that `is_meant`, each with the creation of its oldest export and its cluster.
+    fn ages(
+        &self,
+        is_meant: impl Fn(&ServiceName) -> bool,
+    ) -> HashMap<ServiceName, Option<(i64, ClusterId)>> {
+        let mut ages: HashMap<ServiceName, Option<(i64, ClusterId)>> = HashMap::new();
+        let age = |export: &Export| (export.created.0, export.cluster.clone());
+        let own = self.own.exported().map(|name| {
+            let export = self.own.export(name, &self.cluster);
+            (name, export.as_ref().map(age))
+        });
+        let imported = self.own.imported().map(|name| (name, None));
+        let of_peers = self.peers.all().values().flat_map(|peer| peer.view.believed());
+        let of_peers = of_peers.map(|(name, believed)| (name, Some(age(&believed.export))));
+        for (name, age) in own.chain(imported).chain(of_peers).filter(|(name, _)| is_meant(name)) {
+            let oldest = ages.entry(name.clone()).or_default();
+            *oldest = oldest.take().into_iter().chain(age).min();
+        }
+        ages
     }
 
     /// Addresses that no new VIP and no endpoint of a peer can have.
@@ -262,9 +281,13 @@ impl State {
         }
     }
 
-    /// The number of refused endpoints of a cluster.
-    pub(super) fn refused(&self, cluster: &ClusterId) -> usize {
-        self.refused.values().filter_map(|refused| refused.get(cluster)).sum()
+    /// The number of refused endpoints of each cluster.
+    pub(super) fn refused(&self) -> BTreeMap<&ClusterId, usize> {
+        let mut counts = BTreeMap::new();
+        for (cluster, count) in self.refused.values().flatten() {
+            *counts.entry(cluster).or_default() += count;
+        }
+        counts
     }
 
     /// The definition of ServiceImport has no `status.endpointSliceObjects`.
@@ -469,6 +492,61 @@ mod tests {
     fn answer(code: u16) -> ApplyError {
         let status = kube::core::Status { code, ..Default::default() };
         ApplyError::Refused(kube::Error::Api(Box::new(status)))
+    }
+
+    #[test]
+    fn a_peer_that_becomes_known_concerns_its_own_services() {
+        let mut state = state();
+        let peer = |name: &str| {
+            object(json!({"metadata": {"name": name}, "spec": {
+                "clusterId": name, "kubeconfigSecretRef": {"name": name},
+            }}))
+        };
+        let objects = vec![peer("west"), peer("north")];
+        state.update(Update::Peers(ResourceEvent::Listed { version: "v1".to_owned(), objects }));
+        for (name, cluster) in [("of-west", "west"), ("of-north", "north")] {
+            let import = object(json!({
+                "metadata": {"namespace": "shop", "name": name, "labels": {
+                    "app.kubernetes.io/managed-by": "mcs-controller",
+                }},
+                "spec": {"type": "ClusterSetIP", "ports": []},
+                "status": {"clusters": [{"cluster": cluster}]},
+            }));
+            state.update(Update::Own(OwnEvent::Imports(ResourceEvent::Changed(import))));
+        }
+        let now = std::time::Instant::now();
+        let queued = |state: &mut State| {
+            let mut names = BTreeSet::new();
+            while let Some(name) = state.imports.next() {
+                state.imports.end(&name, false, now);
+                names.insert(name.name().to_owned());
+            }
+            names.into_iter().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(queued(&mut state), "of-north of-west");
+        let mut read = |name: &str| {
+            let number = state.peers.all()[name].number;
+            let lease = publisher_lease(
+                "m",
+                &name.parse().unwrap(),
+                "e",
+                true,
+                0,
+                jiff::Timestamp::UNIX_EPOCH,
+            );
+            let lease =
+                ResourceEvent::Listed { version: "v1".to_owned(), objects: vec![object(lease)] };
+            for event in [
+                MailboxEvent::Services(listed()),
+                MailboxEvent::Slices(listed()),
+                MailboxEvent::Lease(lease),
+            ] {
+                state.update(Update::Mailbox(MailboxId::Peer(name.into(), number), event));
+            }
+            queued(&mut state)
+        };
+        assert_eq!(read("west"), "of-west");
+        assert_eq!(read("north"), "of-north of-west", "everything is known now");
     }
 
     #[test]

@@ -2,7 +2,11 @@
 //!
 //! A token that nobody renews expires soon, and a stolen one with it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::Context as _;
 use jiff::Timestamp;
@@ -22,10 +26,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::timeout};
 
+use super::PeerName;
 use crate::objects::{FIELD_MANAGER, SecretReference};
 
 /// The time limit of a renewal.
 const LIMIT: Duration = Duration::from_mins(1);
+/// How long to wait before a token is renewed again.
+const RETRY: Duration = Duration::from_secs(30);
 /// The shortest life that an API server gives a token, in seconds.
 const SHORTEST: i64 = 600;
 
@@ -80,6 +87,35 @@ impl TokenClaims {
     /// Whether half of its life is over.
     pub fn is_due(&self, now: Timestamp) -> bool {
         now.as_second() >= self.issued.as_second() + self.seconds() / 2
+    }
+}
+
+/// When each peer's token is renewed.
+#[derive(Debug, Default)]
+pub struct Renewals {
+    /// When it is renewed at the earliest.
+    next: HashMap<PeerName, Instant>,
+}
+
+impl Renewals {
+    /// Whether to renew this token now. After a failure it is renewed again [`RETRY`] later.
+    pub fn is_due(
+        &mut self,
+        peer: &PeerName,
+        token: &TokenClaims,
+        clock: Timestamp,
+        now: Instant,
+    ) -> bool {
+        let is_due = token.is_due(clock) && self.next.get(peer).is_none_or(|next| *next <= now);
+        if is_due {
+            self.next.insert(Arc::clone(peer), now + RETRY);
+        }
+        is_due
+    }
+
+    /// Forgets the peers that are gone.
+    pub fn retain(&mut self, is_peer: impl Fn(&PeerName) -> bool) {
+        self.next.retain(|name, _| is_peer(name));
     }
 }
 
@@ -199,6 +235,34 @@ mod tests {
         assert_eq!(claims.seconds(), 3600);
         let at = |second| claims.is_due(Timestamp::from_second(second).unwrap());
         assert!(!at(2799) && at(2800) && at(9999));
+    }
+
+    /// An API server that gives tokens of ten minutes, and is away for some minutes again and again.
+    #[test]
+    fn no_token_expires_within_an_hour() {
+        let (peer, begin) = ("east".into(), Instant::now());
+        let mut renewals = Renewals::default();
+        let issue = |second| TokenClaims {
+            namespace: "mcs-mailbox".to_owned(),
+            account: "east".to_owned(),
+            issued: Timestamp::from_second(second).unwrap(),
+            expires: Timestamp::from_second(second + SHORTEST).unwrap(),
+        };
+        let (mut token, mut requests, mut renewed) = (issue(0), 0, 0);
+        for second in 0..3600 {
+            let clock = Timestamp::from_second(second).unwrap();
+            assert!(clock < token.expires, "it has expired after {second} s");
+            let now = begin + Duration::from_secs(second.unsigned_abs());
+            if renewals.is_due(&peer, &token, clock, now) {
+                requests += 1;
+                if second % 900 >= 240 {
+                    token = issue(second);
+                    renewed += 1;
+                }
+            }
+        }
+        assert!(renewed >= 9, "{renewed}");
+        assert!(requests - renewed <= 4 * 8, "{requests} requests, every {RETRY:?} at most");
     }
 
     #[test]

@@ -68,7 +68,7 @@ fn status(
         services: Some(count(believed.len())),
         endpoints: Some(count(endpoints)),
         refused_endpoints: None,
-        token_expires: peers.token(peer).map(|token| token.expires.to_string()),
+        token_expires: peer.token.as_ref().map(|token| token.expires.to_string()),
     }
 }
 
