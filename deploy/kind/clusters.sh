@@ -3,9 +3,11 @@
 # mcs-agent on every node.
 #
 #   deploy/kind/clusters.sh up          # takes docker, kind, kubectl and helm, and cargo for the images
+#   deploy/kind/clusters.sh mcs         # after `up`: makes them a clusterset; both answer the last request
 #   deploy/kind/clusters.sh kubeconfig N
 #   deploy/kind/clusters.sh down
 #
+# `mcs` installs mcs-controller in both, links them, gives CoreDNS the names of clusterset.local, and exports a service.
 # Images are built unless $IMAGES names their archives: that of the agent, and that of the end-to-end suite.
 set -euo pipefail
 
@@ -179,6 +181,77 @@ up() {
   echo "cargo xtask test e2e$flags"
 }
 
+# CoreDNS answers clusterset.local.
+install_dns() {
+  kube "$1" apply --filename "$repository/deploy/dns/coredns-rbac.yaml"
+  kube "$1" create configmap coredns --namespace kube-system --from-file "$repository/deploy/dns/Corefile" \
+    --dry-run=client --output yaml | kube "$1" apply --server-side --force-conflicts --filename -
+  kube "$1" rollout restart --namespace kube-system deployment/coredns
+  kube "$1" rollout status --namespace kube-system --timeout 180s deployment/coredns
+}
+
+# Each cluster imports from the other. Their API servers are reached from each other by the network of the nodes.
+link() {
+  local cluster range flags=()
+  for cluster in "${CLUSTERS[@]}"; do
+    flags+=("$(kubeconfig "$cluster")")
+    flags+=(--server "c$cluster=https://$(address "$(name "$cluster")-control-plane" 4):6443")
+    for range in "10.24$cluster.0.0/16" "fd00:10:24$cluster::/56"; do
+      flags+=(--pod-cidr "c$cluster=$range")
+    done
+  done
+  "$(controller)" link "${flags[@]}"
+}
+
+# The controller that `cargo xtask image` has built.
+controller() {
+  local built=("$repository"/target/"$(uname --machine)"-unknown-linux-gnu/release/mcs-controller)
+  if [[ ! -x ${built[0]} ]]; then
+    echo "${built[0]} is missing: cargo xtask image builds it" >&2
+    return 1
+  fi
+  echo "${built[0]}"
+}
+
+# Asks cluster $1 by name until both clusters have answered.
+ask() {
+  local tries=60 answers=""
+  until [[ $answers == *"cluster c1,"* && $answers == *"cluster c2,"* ]]; do
+    if ((tries-- == 0)); then
+      echo "cluster $1 gets no answers of both clusters: $answers" >&2
+      return 1
+    fi
+    sleep 1
+    # A name that DNS does not know yet fails.
+    answers=$(kube "$1" exec --namespace demo client -- sh -c \
+      'for i in 1 2 3 4 5 6 7 8; do wget -q -T 2 -O - http://hello.demo.svc.clusterset.local; done') || true
+  done
+  say "In cluster $1, http://hello.demo.svc.clusterset.local"
+  echo "$answers"
+}
+
+mcs() {
+  local cluster
+  for cluster in "${CLUSTERS[@]}"; do
+    say "The agent, the controller and DNS in cluster $cluster"
+    install_agent "$cluster"
+    helm upgrade --install mcs-controller "$repository/deploy/helm/mcs-controller" --create-namespace \
+      --kubeconfig "$(kubeconfig "$cluster")" --namespace mcs-controller --wait --timeout 180s
+    install_dns "$cluster"
+  done
+  say "Links"
+  link
+  for cluster in "${CLUSTERS[@]}"; do
+    sed "s/\$IMAGE/busybox:1.37/; s/\$CLUSTER/c$cluster/" "$repository/xtask/src/clusters/clusterset.yaml" \
+      | kube "$cluster" apply --filename -
+    kube "$cluster" wait --namespace demo --for condition=Available --timeout 180s deployment/hello
+    kube "$cluster" wait --namespace demo --for condition=Ready --timeout 180s pod/client
+  done
+  for cluster in "${CLUSTERS[@]}"; do
+    ask "$cluster"
+  done
+}
+
 down() {
   local cluster
   for cluster in "${CLUSTERS[@]}"; do
@@ -189,6 +262,7 @@ down() {
 
 case ${1:-} in
   up) up ;;
+  mcs) mcs ;;
   down) down ;;
   kubeconfig) kubeconfig "${2:?the number of a cluster}" ;;
   *)
