@@ -1,5 +1,8 @@
 //! The fixture of the packet suite: the loaded programs, and maps that each case fills.
 
+mod clock;
+mod config_maps;
+
 use std::{
     collections::BTreeMap, env, fs, net::SocketAddr, ops::RangeInclusive, os::fd::AsFd as _,
     path::PathBuf, time::Duration,
@@ -14,14 +17,16 @@ use aya::{
 use bytemuck::Pod;
 use mcs_agent::loader::Features;
 use mcs_common::{
-    Address, Affinity, BackendRecord, BackendRef, BackendState, ClientKey, Counter, Extent,
-    FRONTEND_AFFINITY_CLIENT_IP, Flow, FlowEvictions, FlowsUsed, Fragment, FragmentKey,
-    FrontendKey, FrontendState, HINTS_PER_WORD, Hint, HintBucket, SlotPair, Tuple, VipMode, maps,
+    Address, Affinity, BackendRef, BackendState, ClientKey, Counter, Flow, FlowEvictions,
+    FlowsUsed, Fragment, FragmentKey, Hint, Tuple, VipMode, maps,
 };
-use mcs_tests::{bpf, suite::skip};
-use rustix::{
-    thread::{CpuSet, sched_getcpu, sched_setaffinity},
-    time::{ClockId, clock_gettime},
+use mcs_tests::bpf;
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
+
+pub(crate) use self::config_maps::{Pick, Service};
+use self::{
+    clock::{earlier, now_ns, tick_ns},
+    config_maps::{CONFIG_ENTRIES, ConfigMaps, HINT_BUCKETS, HINT_WORDS, backend},
 };
 
 use crate::{
@@ -33,11 +38,6 @@ use crate::{
     tables::{Key, Table, Tables, Time, Timed},
 };
 
-/// Entries of each config map.
-const CONFIG_ENTRIES: u32 = 256;
-/// The size of `hints`: few addresses share a bucket.
-const HINT_WORDS: u32 = 64;
-const HINT_BUCKETS: u32 = HINT_WORDS * HINTS_PER_WORD;
 /// Entries of the LRU maps: more than any case creates, so that the kernel evicts none.
 const LRU_ENTRIES: [(&str, u32); 3] =
     [(maps::FLOWS, 8192), (maps::FRAGMENTS, 512), (maps::CLIENT_AFFINITY, 1024)];
@@ -70,41 +70,8 @@ impl Hook {
     }
 }
 
-/// A frontend of the case.
-#[derive(Clone, Debug)]
-pub(crate) struct Service {
-    pub(crate) vip: SocketAddr,
-    pub(crate) protocol: Protocol,
-    /// Index into `states`.
-    pub(crate) frontend: u32,
-    pub(crate) backends: Vec<Pick>,
-}
-
-/// A backend of a frontend.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Pick {
-    pub(crate) address: SocketAddr,
-    pub(crate) chosen: BackendRef,
-}
-
-impl Service {
-    pub(crate) fn key(&self) -> FrontendKey {
-        FrontendKey::new(self.vip.ip().into(), self.vip.port(), self.protocol.number())
-    }
-}
-
-/// The config maps and how much of them the case has used.
-struct ConfigMaps {
-    vips: HashMap<MapData, Address, u32>,
-    frontends: HashMap<MapData, FrontendKey, u32>,
-    states: Array<MapData, FrontendState>,
-    slots: Array<MapData, SlotPair>,
-    backends: Array<MapData, BackendRecord>,
-    hints: Array<MapData, u64>,
-    next_frontend: u32,
-    next_slot: u32,
-    next_backend: u32,
-}
+/// A common payload size of segments, in bytes.
+pub(crate) const SEGMENT: u32 = 1_400;
 
 /// The maps that the programs write.
 struct StateMaps {
@@ -117,9 +84,6 @@ struct StateMaps {
     /// The rate limit of refusals: nanoseconds of credit, and when it was filled up.
     refusals: PerCpuArray<MapData, [u64; 2]>,
 }
-
-/// A common payload size of segments, in bytes.
-pub(crate) const SEGMENT: u32 = 1_400;
 
 /// What the cases share. Each case begins with empty maps.
 pub(crate) struct Fixture {
@@ -157,17 +121,7 @@ impl Fixture {
                 program.load().with_context(|| format!("the kernel refuses {name}"))?;
             }
         }
-        let config = ConfigMaps {
-            vips: map(&mut ebpf, maps::VIPS)?,
-            frontends: map(&mut ebpf, maps::FRONTENDS)?,
-            states: map(&mut ebpf, maps::STATES)?,
-            slots: map(&mut ebpf, maps::SLOTS)?,
-            backends: map(&mut ebpf, maps::BACKENDS)?,
-            hints: map(&mut ebpf, maps::HINTS)?,
-            next_frontend: 1,
-            next_slot: 0,
-            next_backend: 1,
-        };
+        let config = ConfigMaps::take(&mut ebpf)?;
         let written = StateMaps {
             counters: map(&mut ebpf, maps::COUNTERS)?,
             flows: map(&mut ebpf, maps::FLOWS)?,
@@ -208,10 +162,7 @@ impl Fixture {
     /// Empties every map.
     pub(crate) fn reset(&mut self, family: Family, medium: Medium) -> anyhow::Result<()> {
         (self.family, self.medium) = (family, medium);
-        clear(&mut self.config.vips)?;
-        clear(&mut self.config.frontends)?;
-        (0..HINT_WORDS).try_for_each(|word| self.config.hints.set(word, 0, ANY))?;
-        (self.config.next_frontend, self.config.next_slot, self.config.next_backend) = (1, 0, 1);
+        self.config.reset()?;
         clear(&mut self.written.flows)?;
         clear(&mut self.written.fragments)?;
         clear(&mut self.written.affinity)?;
@@ -230,8 +181,7 @@ impl Fixture {
         vip: SocketAddr,
         backends: &[SocketAddr],
     ) -> anyhow::Result<Service> {
-        let frontend = self.config.next_frontend;
-        self.config.next_frontend += 1;
+        let frontend = self.config.new_frontend();
         let picks = backends
             .iter()
             .map(|address| self.config.backend(*address, frontend))
@@ -509,53 +459,6 @@ impl Fixture {
     }
 }
 
-impl ConfigMaps {
-    fn backend(&mut self, address: SocketAddr, frontend: u32) -> anyhow::Result<Pick> {
-        let id = self.next_backend;
-        self.next_backend += 1;
-        let generation = 100 + id;
-        self.hint(address, Hint::BACKEND)?;
-        self.backends.set(id, backend(address, frontend, generation), ANY)?;
-        Ok(Pick { address, chosen: BackendRef { id, generation } })
-    }
-
-    /// Hints at what an address is. The programs may rely on it.
-    fn hint(&mut self, address: SocketAddr, hint: Hint) -> anyhow::Result<()> {
-        let bucket = HintBucket::of(&address.ip().into(), HINT_BUCKETS);
-        let word = self.hints.get(&bucket.word(), 0)?;
-        Ok(self.hints.set(bucket.word(), word | bucket.bits(hint), ANY)?)
-    }
-
-    fn retire(&mut self, pick: Pick) -> anyhow::Result<()> {
-        self.set_state(pick, BackendState::RETIRED)
-    }
-
-    fn set_state(&mut self, pick: Pick, state: u8) -> anyhow::Result<()> {
-        let backend = self.backends.get(&pick.chosen.id, 0)?;
-        Ok(self.backends.set(pick.chosen.id, BackendRecord { state, ..backend }, ANY)?)
-    }
-
-    /// Writes a block of slots, and then the state that leads to it.
-    fn publish(&mut self, service: &Service, affinity_seconds: u32) -> anyhow::Result<()> {
-        let block = self.next_slot;
-        for pick in &service.backends {
-            let mut pair = self.slots.get(&(self.next_slot / 2), 0)?;
-            pair[self.next_slot as usize % 2] = pick.chosen.id;
-            self.slots.set(self.next_slot / 2, pair, ANY)?;
-            self.next_slot += 1;
-        }
-        let state = FrontendState {
-            key: service.key(),
-            extent: Extent { block, count: u32::try_from(service.backends.len())? },
-            service: 1,
-            flags: if affinity_seconds == 0 { 0 } else { FRONTEND_AFFINITY_CLIENT_IP },
-            affinity_seconds,
-            pad: 0,
-        };
-        Ok(self.states.set(service.frontend, state, ANY)?)
-    }
-}
-
 fn loader(features: Features) -> EbpfLoader<'static> {
     let have_coarse_clock: &u8 = if features.coarse_clock { &1 } else { &0 };
     let mut loader = EbpfLoader::new();
@@ -592,18 +495,6 @@ fn map<T: TryFrom<aya::maps::Map, Error: std::error::Error + Send + Sync + 'stat
     T::try_from(map).with_context(|| format!("the map {name}"))
 }
 
-fn backend(address: SocketAddr, frontend: u32, generation: u32) -> BackendRecord {
-    BackendRecord {
-        addr: address.ip().into(),
-        port: address.port(),
-        state: BackendState::ACTIVE,
-        pad: 0,
-        generation,
-        frontend,
-        cluster: 1,
-    }
-}
-
 fn clear<K: Pod + aya::Pod, V: Pod + aya::Pod>(
     map: &mut HashMap<MapData, K, V>,
 ) -> anyhow::Result<()> {
@@ -631,26 +522,4 @@ fn stay_on_one_cpu() -> anyhow::Result<()> {
     let mut cpus = CpuSet::new();
     cpus.set(sched_getcpu());
     sched_setaffinity(None, &cpus).context("cannot stay on one CPU")
-}
-
-fn earlier(time: u64, by: Duration) -> anyhow::Result<u64> {
-    let by = u64::try_from(by.as_nanos())?;
-    let young = || skip(format!("this machine has not been up for {} s", by / 1_000_000_000));
-    time.checked_sub(by).ok_or_else(young)
-}
-
-/// The time that the programs read at the earliest: that of the latest tick.
-fn tick_ns() -> u64 {
-    nanoseconds(ClockId::MonotonicCoarse)
-}
-
-/// The time that they read at the latest, on kernels without `bpf_ktime_get_coarse_ns`.
-fn now_ns() -> u64 {
-    nanoseconds(ClockId::Monotonic)
-}
-
-fn nanoseconds(clock: ClockId) -> u64 {
-    let now = clock_gettime(clock);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
-    seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or_default()
 }
