@@ -8,7 +8,7 @@ use std::time::Duration;
 use kube::{
     Api,
     api::{
-        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams,
+        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
         Preconditions,
     },
 };
@@ -49,6 +49,8 @@ pub enum Action {
         /// Whether to take over fields that others have applied.
         force: bool,
     },
+    /// Creates it, unless there is one.
+    Create(Value),
     /// Changes `status`.
     ApplyStatus(Value),
     /// Deletes it, if it has this uid.
@@ -115,6 +117,18 @@ impl Request {
         match &self.action {
             Action::Apply { object, force } => {
                 api.patch_metadata(&self.name, &params(*force), &Patch::Apply(object)).await?;
+            }
+            Action::Create(object) => {
+                let object =
+                    serde_json::from_value(object.clone()).map_err(kube::Error::SerdeError)?;
+                let params = PostParams {
+                    field_manager: Some(FIELD_MANAGER.to_owned()),
+                    ..PostParams::default()
+                };
+                match api.create(&params, &object).await {
+                    Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {}
+                    other => drop(other?),
+                }
             }
             Action::ApplyStatus(object) => {
                 api.patch_status(&self.name, &params(true), &Patch::Apply(object)).await?;

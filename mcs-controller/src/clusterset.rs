@@ -26,7 +26,7 @@ pub use actual::{Actual, ActualImport, ActualSlice, Owner};
 pub use condition::{Condition, ConditionStatus, ConditionType};
 pub use conflict::{Conflict, ConflictReason};
 pub use copy::{SliceCopier, SliceCopy, slice_name};
-pub use export::{Audience, Export, ExportSource, Timestamp};
+pub use export::{Audience, Export, ExportSource, Selection, Timestamp};
 pub use export_status::{Publication, export_conditions, is_exportable};
 pub use import::{EndpointSliceObjects, Import, ImportStatus};
 pub use merge::{Contribution, Merged, merge};

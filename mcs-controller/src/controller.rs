@@ -41,6 +41,8 @@ pub struct Settings {
     pub vips_v6: Option<Ipv6Net>,
     /// Whether ServiceImports of other controllers become this one's.
     pub adopt: bool,
+    /// Whether namespaces are created for services of peers.
+    pub create_namespaces: bool,
     /// How many slices of one peer are written a second.
     pub peer_writes: u32,
     /// The name of this replica, if it takes part in an election.

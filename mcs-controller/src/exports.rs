@@ -1,11 +1,13 @@
 //! This cluster's side: what it exports, what it has imported, and who it is.
 
 mod feed;
+mod rules;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
     sync::Arc,
+    time::Instant,
 };
 
 use ipnet::IpNet;
@@ -13,14 +15,16 @@ use mcs_kube::{Decoder, ObjectKey, PropertyDecoder, ResourceEvent, WatchTarget, 
 
 pub(crate) use self::feed::{Change, changes};
 pub use self::feed::{Feed, Feeds};
+use self::rules::ExportRules;
 use crate::{
     clusterset::{
-        Actual, ActualSlice, ClusterId, Export, ExportSource, Import, IpFamily, Owner, ServiceName,
-        ServiceType, SourceSlice, well_known,
+        Actual, ActualSlice, ClusterId, Export, ExportSource, Import, IpFamily, Owner, Selection,
+        ServiceName, ServiceType, SourceSlice, well_known,
     },
     objects::{
-        ExportDecoder, ExportObject, ImportDecoder, ImportObject, ImportedSliceDecoder, LocalSlice,
-        LocalSliceDecoder, MCS_GROUP, MCS_VERSIONS, NamespaceDecoder, RangeDecoder, ServiceDecoder,
+        ExportDecoder, ExportObject, ExportRuleDecoder, ImportDecoder, ImportObject,
+        ImportedSliceDecoder, LocalSlice, LocalSliceDecoder, MCS_GROUP, MCS_VERSIONS,
+        NamespaceDecoder, OWN_VERSION, RangeDecoder, ServiceDecoder, ServiceObject,
     },
 };
 
@@ -43,6 +47,8 @@ pub enum OwnEvent {
     ImportedSlices(ResourceEvent<ImportedSliceDecoder>),
     /// ServiceCIDRs.
     Ranges(ResourceEvent<RangeDecoder>),
+    /// ExportRules.
+    Rules(ResourceEvent<ExportRuleDecoder>),
 }
 
 /// ClusterProperty with the id of the cluster (KEP-2149).
@@ -53,7 +59,7 @@ const API_SERVERS: (&str, &str) = ("default", "kubernetes");
 const CLUSTERSET: &str = "clusterset.k8s.io";
 
 /// The watches of this cluster, in the order of [`OwnEvent`].
-pub fn targets() -> [WatchTarget; 8] {
+pub fn targets() -> [WatchTarget; 9] {
     let slices = |labels: String| WatchTarget {
         labels: Some(labels),
         ..WatchTarget::all("discovery.k8s.io", &["v1"], "EndpointSlice", "endpointslices")
@@ -85,6 +91,10 @@ pub fn targets() -> [WatchTarget; 8] {
             without: Some("the ranges of Services are unknown"),
             ..WatchTarget::all("networking.k8s.io", &["v1"], "ServiceCIDR", "servicecidrs")
         },
+        WatchTarget {
+            without: Some("Services are exported by name alone"),
+            ..WatchTarget::all(well_known::GROUP, &[OWN_VERSION], "ExportRule", "exportrules")
+        },
     ]
 }
 
@@ -100,9 +110,9 @@ struct Imported {
 /// What was read of this cluster.
 #[derive(Debug)]
 pub struct OwnCluster {
-    feeds: Feeds<8>,
+    feeds: Feeds<9>,
     exports: BTreeMap<ServiceName, ExportObject>,
-    services: HashMap<ServiceName, ExportSource>,
+    services: HashMap<ServiceName, ServiceObject>,
     slices: HashMap<ServiceName, BTreeMap<Arc<str>, Arc<SourceSlice>>>,
     /// The Service that a slice belongs to, by namespace and name.
     local_owners: HashMap<ObjectKey, ServiceName>,
@@ -112,6 +122,7 @@ pub struct OwnCluster {
     /// The import that a slice belongs to, by namespace and name.
     slice_owners: HashMap<ObjectKey, ServiceName>,
     ranges: BTreeMap<Arc<str>, Vec<IpNet>>,
+    rules: ExportRules,
 }
 
 /// What an event changes.
@@ -155,6 +166,7 @@ impl OwnCluster {
             imported: HashMap::new(),
             slice_owners: HashMap::new(),
             ranges: BTreeMap::new(),
+            rules: ExportRules::default(),
         }
     }
 
@@ -169,6 +181,7 @@ impl OwnCluster {
             OwnEvent::Imports(event) => self.take(5, event, Self::change_import),
             OwnEvent::ImportedSlices(event) => self.take(6, event, Self::change_imported_slice),
             OwnEvent::Ranges(event) => self.take(7, event, Self::change_range),
+            OwnEvent::Rules(event) => self.take(8, event, Self::change_rule),
         }
     }
 
@@ -221,7 +234,8 @@ impl OwnCluster {
                 (former.as_ref() != self.services.get(&name)).then_some(name)
             }),
         };
-        self.if_exported(name)
+        let is_ruled = |name: &ServiceName| self.rules.concern(name.namespace());
+        OwnChanges::of(name.filter(|name| is_ruled(name) || self.exports.contains_key(name)))
     }
 
     /// Most Services are not exported.
@@ -265,7 +279,10 @@ impl OwnCluster {
         let changed = match change {
             Change::Clear => std::mem::take(&mut self.namespaces),
             Change::Remove(object) => {
-                self.namespaces.take(&object.key().name).into_iter().collect()
+                let name = object.key().name;
+                self.namespaces.remove(&name);
+                // A namespace that was about to go can be created again.
+                [name].into()
             }
             Change::Set(object) => {
                 let name = object.key().name;
@@ -367,8 +384,43 @@ impl OwnCluster {
         OwnChanges::all()
     }
 
+    fn change_rule(&mut self, change: Change<ExportRuleDecoder>) -> OwnChanges {
+        OwnChanges { namespaces: self.rules.change(change), ..OwnChanges::default() }
+    }
+
+    /// Forgets ExportRules that are gone for good. Returns their namespaces.
+    pub fn forget_rules(&mut self, now: Instant) -> BTreeSet<Arc<str>> {
+        if self.has_rules() { self.rules.forget(now) } else { BTreeSet::new() }
+    }
+
+    /// Whether the ExportRules can be read.
+    const fn has_rules(&self) -> bool {
+        let feed = &self.feeds.all()[8];
+        feed.synced && feed.failure.is_none()
+    }
+
+    /// What the ExportRules say of a Service. Those that the controller makes are none of the cluster's own.
+    pub fn selection(&self, name: &ServiceName) -> Selection {
+        let service = self.services.get(name).filter(|service| {
+            let writer = service.labels.get(well_known::MANAGED_BY);
+            writer.is_none_or(|writer| writer != well_known::CONTROLLER)
+                && matches!(service.source, ExportSource::Service(_))
+        });
+        let selection =
+            service.map(|service| self.rules.selection(name.namespace(), &service.labels));
+        match selection.unwrap_or(Selection::NotSelected) {
+            Selection::NotSelected if !self.has_rules() => Selection::Unknown,
+            selection => selection,
+        }
+    }
+
+    /// The Services of namespaces with ExportRules.
+    pub fn ruled(&self) -> impl Iterator<Item = &ServiceName> {
+        self.services.keys().filter(|name| self.rules.concern(name.namespace()))
+    }
+
     /// The states of the watches.
-    pub const fn feeds(&self) -> &Feeds<8> {
+    pub const fn feeds(&self) -> &Feeds<9> {
         &self.feeds
     }
 
@@ -433,7 +485,7 @@ impl OwnCluster {
 
     fn has_family(&self, family: IpFamily) -> bool {
         // Headless Services can have families that the cluster lacks.
-        let of_service = |source: &ExportSource| match source {
+        let of_service = |service: &ServiceObject| match &service.source {
             ExportSource::Service(spec) => {
                 spec.service_type == ServiceType::ClusterSetIp && spec.ip_families.contains(&family)
             }
@@ -462,7 +514,7 @@ impl OwnCluster {
     /// The export of this cluster, with the VIPs that its import has.
     pub fn export(&self, name: &ServiceName, cluster: &ClusterId) -> Option<Export> {
         let object = self.exports.get(name)?;
-        let source = match self.services.get(name) {
+        let source = match self.services.get(name).map(|service| &service.source) {
             None => ExportSource::Missing,
             Some(ExportSource::Service(spec)) => {
                 let mut spec = spec.clone();

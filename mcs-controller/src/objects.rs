@@ -2,6 +2,7 @@
 
 mod cluster_peer;
 mod conditions;
+mod export_rule;
 mod exported_service;
 mod namespace;
 mod publisher_lease;
@@ -22,15 +23,16 @@ pub use self::{
         BrokenPeer, ClusterPeerSpec, ClusterPeerStatus, PeerCondition, PeerDecoder, PeerObject,
         SecretReference,
     },
+    export_rule::{ExportRuleDecoder, ExportRuleSpec},
     exported_service::{
         Exported, ExportedServiceDecoder, ExportedServiceSpec, exported_name, exported_service,
     },
-    namespace::NamespaceDecoder,
+    namespace::{NamespaceDecoder, made_namespace},
     publisher_lease::{PublisherLease, PublisherLeaseDecoder, publisher_lease},
     range::RangeDecoder,
     secret::{SecretDecoder, SecretObject},
-    service::ServiceDecoder,
-    service_export::{ExportDecoder, ExportObject, export_status},
+    service::{ServiceDecoder, ServiceObject},
+    service_export::{ExportDecoder, ExportObject, export_status, made_export},
     service_import::{ImportDecoder, ImportObject, import, import_status},
     slice::{
         ImportedSliceDecoder, LocalSlice, LocalSliceDecoder, MailboxSlice, MailboxSliceDecoder,
@@ -130,6 +132,16 @@ mod tests {
             token_expires: Some(text()),
         };
         assert_known(&json!({"spec": decoded, "status": status}), &schema);
+    }
+
+    #[test]
+    fn the_definition_of_an_export_rule_has_every_field() {
+        let schema = schema(include_str!("../../deploy/helm/mcs-controller/crds/exportrules.yaml"));
+        let expression = json!({"key": "app", "operator": "In", "values": ["web"]});
+        let selector = json!({"matchLabels": {"a": "b"}, "matchExpressions": [expression]});
+        let spec = json!({"serviceSelector": selector});
+        let decoded: ExportRuleSpec = serde_json::from_value(spec).unwrap();
+        assert_known(&json!({"spec": decoded}), &schema);
     }
 
     #[test]

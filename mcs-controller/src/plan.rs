@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::clusterset::{
-    Actual, Condition, Import, ImportStatus, ImportedSlice, Owner, ServiceName, Wanted,
+    Actual, Condition, Import, ImportStatus, ImportedSlice, Owner, Selection, ServiceName, Wanted,
     WantedImport,
 };
 
@@ -23,6 +23,12 @@ pub enum Write {
     SetImportStatus(ServiceName, ImportStatus),
     /// Replaces `status.conditions` of a ServiceExport.
     SetExportConditions(ServiceName, Vec<Condition>),
+    /// Creates the ServiceExport of a Service that an ExportRule selects.
+    CreateExport(ServiceName),
+    /// Deletes a ServiceExport that this controller has created.
+    DeleteExport(ServiceName),
+    /// Creates a namespace, for a service of a peer.
+    CreateNamespace(Arc<str>),
     /// Deletes a ServiceImport.
     DeleteImport(ServiceName),
     /// Deletes a slice of a service, by `metadata.name`.
@@ -40,6 +46,20 @@ impl Write {
     }
 }
 
+/// The write that makes a Service exported as ExportRules say. `is_made`: whether this controller made the ServiceExport,
+/// if there is one. Those that people write are theirs.
+pub fn plan_export(
+    name: &ServiceName,
+    is_made: Option<bool>,
+    selection: Selection,
+) -> Option<Write> {
+    match (is_made, selection) {
+        (None, Selection::Selected) => Some(Write::CreateExport(name.clone())),
+        (Some(true), Selection::NotSelected) => Some(Write::DeleteExport(name.clone())),
+        _ => None,
+    }
+}
+
 /// The writes for one service. It is empty if the cluster has what it should have.
 pub fn plan(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Write> {
     let mut writes = Vec::new();
@@ -51,6 +71,9 @@ pub fn plan(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Write> 
         && now != then
     {
         writes.push(Write::SetExportConditions(name.clone(), then.clone()));
+    }
+    if wanted.needs_namespace {
+        writes.push(Write::CreateNamespace(name.namespace().into()));
     }
     if wanted.import != WantedImport::LeftAlone {
         writes.extend(deletions(name, actual, wanted));

@@ -177,6 +177,12 @@ impl ApiServer {
         Api::new(self.api.netns(), &format!("https://{}", self.address), TOKEN)
     }
 
+    /// Asks as that user.
+    pub fn as_user(&self, user: &str) -> anyhow::Result<Api> {
+        let url = format!("https://{}", self.address);
+        Api::impersonating(self.api.netns(), &url, TOKEN, Some(user))
+    }
+
     /// Where it is.
     pub const fn address(&self) -> SocketAddr {
         self.address

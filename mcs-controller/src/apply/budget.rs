@@ -61,7 +61,11 @@ impl WriteBudgets {
         let wait = waits.values().copied().reduce(f64::min)?;
         writes.retain(|write| match write {
             Write::ApplySlice(slice) => !waits.contains_key(&slice.cluster),
-            Write::ApplyImport(_) | Write::SetExportConditions(..) => true,
+            Write::ApplyImport(_)
+            | Write::SetExportConditions(..)
+            | Write::CreateExport(_)
+            | Write::DeleteExport(_)
+            | Write::CreateNamespace(_) => true,
             Write::SetImportStatus(..) | Write::DeleteImport(_) | Write::DeleteSlice(..) => false,
         });
         Some(Duration::from_secs_f64(wait))

@@ -9,7 +9,8 @@ use crate::{
     mailbox::MailboxWrite,
     objects::{
         MCS_GROUP, OWN_VERSION, export_status, exported_name, exported_service, import,
-        import_status, imported_slice, mailbox_slice, mailbox_slice_name,
+        import_status, imported_slice, made_export, made_namespace, mailbox_slice,
+        mailbox_slice_name,
     },
     plan::Write,
 };
@@ -47,6 +48,20 @@ pub fn own_request(write: &Write, own: &OwnCluster, adopts: bool) -> Request {
             let api = (MCS_GROUP, exports, "ServiceExport", "serviceexports");
             let action = Action::ApplyStatus(status);
             Request::new(api, Some(name.namespace()), name.name(), action)
+        }
+        Write::CreateExport(name) => {
+            let api = (MCS_GROUP, exports, "ServiceExport", "serviceexports");
+            let action = Action::Create(made_export(exports, name));
+            Request::new(api, Some(name.namespace()), name.name(), action)
+        }
+        Write::DeleteExport(name) => {
+            let api = (MCS_GROUP, exports, "ServiceExport", "serviceexports");
+            let uid = own.export_object(name).map(|object| object.uid.clone());
+            Request::new(api, Some(name.namespace()), name.name(), Action::Delete { uid })
+        }
+        Write::CreateNamespace(namespace) => {
+            let api = ("", "v1", "Namespace", "namespaces");
+            Request::new(api, None, namespace, Action::Create(made_namespace(namespace)))
         }
         Write::DeleteImport(name) => {
             let uid = own.import_object(name).map(|object| object.uid.clone());

@@ -80,6 +80,11 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_ADOPT")]
     adopt: bool,
 
+    /// Create the namespaces of services that peers export to this cluster [default: a service is imported only where its
+    /// namespace exists]
+    #[arg(long, env = "MCS_CREATE_NAMESPACES")]
+    create_namespaces: bool,
+
     /// How many slices of one peer are written a second at most, so that churn in one cluster does not load the API
     /// servers of the others
     #[arg(long, env = "MCS_PEER_WRITES", value_name = "N", default_value_t = 100,
@@ -167,6 +172,7 @@ impl RunArgs {
             vips_v4,
             vips_v6,
             adopt: self.adopt,
+            create_namespaces: self.create_namespaces,
             peer_writes: self.peer_writes,
             identity: self.replica,
         })

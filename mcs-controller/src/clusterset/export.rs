@@ -59,6 +59,17 @@ pub enum ExportSource {
     Missing,
 }
 
+/// What ExportRules say of a Service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Selection {
+    /// It is to be exported.
+    Selected,
+    /// It is exported only if somebody exports it by name.
+    NotSelected,
+    /// The rules cannot be read now, or have just gone. What they have exported stays.
+    Unknown,
+}
+
 /// The clusters that an export is for.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Audience {

@@ -91,5 +91,6 @@ pub(crate) fn importer(id: &str) -> Importer {
         vip_ranges: VipRanges::for_clusterset("test"),
         reserved: vec![],
         adopts: false,
+        creates_namespaces: false,
     }
 }

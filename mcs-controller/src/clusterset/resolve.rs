@@ -28,6 +28,8 @@ pub struct Importer {
     pub reserved: Vec<IpNet>,
     /// Whether ServiceImports of others become this controller's. They keep their VIPs.
     pub adopts: bool,
+    /// Whether namespaces are created for services of peers.
+    pub creates_namespaces: bool,
 }
 
 /// What this cluster accepts from a cluster.
@@ -77,6 +79,8 @@ pub struct Wanted {
     pub conflicts: Vec<Conflict>,
     /// The number of refused endpoints by cluster and reason.
     pub refused: BTreeMap<(ClusterId, Refusal), usize>,
+    /// Whether the import waits for its namespace, which is to be created.
+    pub needs_namespace: bool,
     /// `status.conditions` of the ServiceExport, if this cluster has one. The caller sets it.
     pub export_conditions: Option<Vec<Condition>>,
 }
@@ -100,6 +104,7 @@ impl Wanted {
             keep: known.incomplete.clone(),
             conflicts: vec![],
             refused: BTreeMap::new(),
+            needs_namespace: false,
             export_conditions: None,
         }
     }
@@ -129,7 +134,8 @@ pub fn resolve(
 ) -> Wanted {
     let current = actual.import.as_ref();
     if !known.has_namespace {
-        return Wanted::without_import(WantedImport::Absent, known);
+        let wanted = Wanted::without_import(WantedImport::Absent, known);
+        return Wanted { needs_namespace: needs_namespace(importer, known), ..wanted };
     }
     let accepted = accepted(importer, known);
     let exports = accepted.iter().map(|known| known.export);
@@ -164,6 +170,7 @@ pub fn resolve(
         keep: known.incomplete.clone(),
         conflicts,
         refused,
+        needs_namespace: false,
         export_conditions: None,
     }
 }
@@ -181,6 +188,14 @@ fn accepted<'a>(importer: &Importer, known: &Known<'a>) -> Vec<KnownExport<'a>> 
         known.export.reaches(&importer.cluster) && known.rules.namespaces.allows(namespace)
     };
     known.exports.iter().filter(is_accepted).copied().collect()
+}
+
+/// Whether a service that is exported to this cluster waits for a namespace that the controller creates.
+fn needs_namespace(importer: &Importer, known: &Known<'_>) -> bool {
+    let is_of_peer = |known: &KnownExport<'_>| {
+        known.export.cluster != importer.cluster && known.export.spec().is_some()
+    };
+    importer.creates_namespaces && accepted(importer, known).iter().any(is_of_peer)
 }
 
 /// What the import says of clusters that cannot be read.

@@ -190,7 +190,7 @@ async fn identify(
 }
 
 fn watch_own(access: &Arc<ApiAccess>, updates: &mpsc::Sender<Update>) {
-    let [exports, services, slices, namespaces, properties, imports, imported, ranges] =
+    let [exports, services, slices, namespaces, properties, imports, imported, ranges, rules] =
         exports::targets();
     spawn(access, exports, updates, |event| Update::Own(OwnEvent::Exports(event)));
     spawn(access, services, updates, |event| Update::Own(OwnEvent::Services(event)));
@@ -200,6 +200,7 @@ fn watch_own(access: &Arc<ApiAccess>, updates: &mpsc::Sender<Update>) {
     spawn(access, imports, updates, |event| Update::Own(OwnEvent::Imports(event)));
     spawn(access, imported, updates, |event| Update::Own(OwnEvent::ImportedSlices(event)));
     spawn(access, ranges, updates, |event| Update::Own(OwnEvent::Ranges(event)));
+    spawn(access, rules, updates, |event| Update::Own(OwnEvent::Rules(event)));
 }
 
 /// Watches a resource as long as the control task runs.
@@ -475,9 +476,7 @@ impl Control {
         self.published.beat();
         self.state.imports.retry(now);
         self.state.publications.retry(now);
-        if self.state.peers.forget(now) {
-            self.state.queue_all();
-        }
+        self.state.forget(now);
         let waiting = &self.published.metrics.waiting;
         for (target, queue) in
             [("cluster", &self.state.imports), ("mailbox", &self.state.publications)]

@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
     sync::Arc,
+    time::Instant,
 };
 
 use ipnet::IpNet;
@@ -12,14 +13,14 @@ use super::{MailboxId, Settings, Update, queue::Queue};
 use crate::{
     apply::ApplyError,
     clusterset::{
-        ClusterId, Export, Importer, Known, KnownExport, Publication, ServiceName, SourceRules,
-        SourceSlice, VipRanges, VipsInUse, Wanted, WantedImport, export_conditions, is_exportable,
-        resolve,
+        ClusterId, Export, Importer, Known, KnownExport, Publication, Selection, ServiceName,
+        SourceRules, SourceSlice, VipRanges, VipsInUse, Wanted, WantedImport, export_conditions,
+        is_exportable, resolve,
     },
     exports::OwnCluster,
     mailbox::{MailboxView, MailboxWrite, Outgoing, plan_publication},
     peers::{PeerName, Peers},
-    plan::{Write, plan},
+    plan::{Write, plan, plan_export},
 };
 
 /// Everything that the controller knows.
@@ -201,10 +202,10 @@ impl State {
             let export = self.own.export(name, &self.cluster);
             (name, export.as_ref().map(age))
         });
-        let imported = self.own.imported().map(|name| (name, None));
+        let unknown = self.own.imported().chain(self.own.ruled()).map(|name| (name, None));
         let of_peers = self.peers.all().values().flat_map(|peer| peer.view.believed());
         let of_peers = of_peers.map(|(name, believed)| (name, Some(age(&believed.export))));
-        for (name, age) in own.chain(imported).chain(of_peers).filter(|(name, _)| is_meant(name)) {
+        for (name, age) in own.chain(unknown).chain(of_peers).filter(|(name, _)| is_meant(name)) {
             let oldest = ages.entry(name.clone()).or_default();
             *oldest = oldest.take().into_iter().chain(age).min();
         }
@@ -235,6 +236,7 @@ impl State {
             vip_ranges: self.vip_ranges(),
             reserved: self.own.service_ranges().collect(),
             adopts: self.settings.adopt,
+            creates_namespaces: self.settings.create_namespaces,
         }
     }
 
@@ -269,7 +271,27 @@ impl State {
         if !wanted.vips().is_empty() {
             self.set_vips(name, wanted.vips().to_vec());
         }
-        plan(name, &actual, &wanted)
+        let mut writes = plan(name, &actual, &wanted);
+        writes.extend(self.plan_export(name));
+        writes
+    }
+
+    fn plan_export(&self, name: &ServiceName) -> Option<Write> {
+        let is_made = self.own.export_object(name).map(|export| export.is_made);
+        let is_allowed = self.settings.exports.allows(name.namespace());
+        let selection = if is_allowed { self.own.selection(name) } else { Selection::Unknown };
+        plan_export(name, is_made, selection)
+    }
+
+    /// Forgets peers and ExportRules that are gone for good.
+    pub(super) fn forget(&mut self, now: Instant) {
+        if self.peers.forget(now) {
+            self.queue_all();
+        }
+        let namespaces = self.own.forget_rules(now);
+        if !namespaces.is_empty() {
+            self.queue(|name| namespaces.contains(name.namespace()));
+        }
     }
 
     fn note_refused(&mut self, name: &ServiceName, wanted: &Wanted) {
@@ -452,6 +474,7 @@ mod tests {
             vips_v4: None,
             vips_v6: None,
             adopt: false,
+            create_namespaces: false,
             peer_writes: 1,
             identity: None,
         };
@@ -580,6 +603,44 @@ mod tests {
         assert!(matches!(publication, Publication::Failed(_)), "{publication:?}");
         state.update(Update::Mailbox(MailboxId::Own, lease("east")));
         assert!(state.is_own_mailbox());
+    }
+    #[test]
+    fn services_are_exported_as_rules_say() {
+        let mut state = state();
+        let name = ServiceName::new("shop", "web").unwrap();
+        let metadata = |labels| json!({"namespace": "shop", "name": "web", "labels": labels});
+        let update = |state: &mut State, event| {
+            state.update(Update::Own(event));
+            while state.imports.next().is_some() {}
+            state.plan(&name)
+        };
+        let service = json!({"metadata": metadata(json!({"app": "web"})), "spec": {"clusterIP": "10.96.0.1"}});
+        update(&mut state, OwnEvent::Services(ResourceEvent::Changed(object(service))));
+        let rule = json!({"metadata": {"namespace": "shop", "name": "r"}, "spec": {
+            "serviceSelector": {"matchLabels": {"app": "web"}},
+        }});
+        let rules = || ResourceEvent::Listed {
+            version: "v1alpha1".to_owned(),
+            objects: vec![object(rule.clone())],
+        };
+        let create = [Write::CreateExport(name.clone())];
+        assert_eq!(update(&mut state, OwnEvent::Rules(rules())), create);
+        let by_us = metadata(json!({"app.kubernetes.io/managed-by": "mcs-controller"}));
+        let export = json!({"metadata": by_us});
+        let export = OwnEvent::Exports(ResourceEvent::Changed(object(export)));
+        let is_deleted = |writes: Vec<Write>| writes.contains(&Write::DeleteExport(name.clone()));
+        assert!(!is_deleted(update(&mut state, export)));
+        let other = json!({"metadata": metadata(json!({"app": "cart"})), "spec": {}});
+        let other = || OwnEvent::Services(ResourceEvent::Changed(object(other.clone())));
+        let gone = ResourceEvent::NotServed { last_heard: None };
+        update(&mut state, OwnEvent::Rules(gone));
+        assert!(!is_deleted(update(&mut state, other())), "the rules cannot be read");
+        assert!(
+            is_deleted(update(&mut state, OwnEvent::Rules(rules()))) || {
+                state.forget(std::time::Instant::now() + std::time::Duration::from_mins(1));
+                is_deleted(state.plan(&name))
+            }
+        );
     }
     #[test]
     fn what_a_peer_without_a_usable_object_gave_stays() {

@@ -1,7 +1,9 @@
-//! Namespaces: only whether they exist matters.
+//! Namespaces: whether they exist, and those that the controller creates.
 
 use mcs_kube::{Decoder, ObjectKey};
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use crate::clusterset::well_known;
 
 /// Decodes a Namespace to whether it stays.
 #[derive(Clone, PartialEq, Debug)]
@@ -13,4 +15,16 @@ impl Decoder for NamespaceDecoder {
     fn decode(_: ObjectKey, object: &Value) -> Result<bool, String> {
         Ok(object["metadata"]["deletionTimestamp"].is_null())
     }
+}
+
+/// A namespace for services of peers, as the controller creates it.
+pub fn made_namespace(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {
+            "name": name,
+            "labels": {well_known::MANAGED_BY: well_known::CONTROLLER},
+        },
+    })
 }

@@ -1,5 +1,7 @@
 //! Services of this cluster.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{Service, ServicePort as PortObject, ServiceSpec as SpecObject};
 use mcs_kube::{Decoder, ObjectKey};
 use serde_json::Value;
@@ -10,17 +12,27 @@ use crate::clusterset::{
     SessionAffinity,
 };
 
-/// Decodes a Service to what an export of it would name. Exported labels and annotations are those of the
-/// ServiceExport, so they are absent here.
+/// A Service.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ServiceObject {
+    /// What an export of it would name. Exported labels and annotations are those of the ServiceExport, so they are
+    /// absent here.
+    pub source: ExportSource,
+    /// `metadata.labels`, by which ExportRules select.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// Decodes Services.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ServiceDecoder;
 
 impl Decoder for ServiceDecoder {
-    type Value = ExportSource;
+    type Value = ServiceObject;
 
-    fn decode(_: ObjectKey, object: &Value) -> Result<ExportSource, String> {
+    fn decode(_: ObjectKey, object: &Value) -> Result<ServiceObject, String> {
         let service: Service = typed(object)?;
-        Ok(source(service.spec.unwrap_or_default()))
+        let labels = service.metadata.labels.unwrap_or_default();
+        Ok(ServiceObject { source: source(service.spec.unwrap_or_default()), labels })
     }
 }
 

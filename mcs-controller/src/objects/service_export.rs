@@ -20,6 +20,10 @@ pub struct ExportObject {
     pub labels: Map,
     /// `spec.exportedAnnotations`.
     pub annotations: Map,
+    /// Whether this controller made it, because an ExportRule selects the Service.
+    pub is_made: bool,
+    /// `metadata.uid`.
+    pub uid: String,
     /// The clusters that it is for.
     pub audience: Audience,
     /// `status.conditions`, with their times.
@@ -58,8 +62,11 @@ impl Decoder for ExportDecoder {
         let Fields { metadata, spec, status } = typed(object)?;
         let created = metadata.creation_timestamp.map_or(0, |time| time.0.as_second());
         let annotations = metadata.annotations.unwrap_or_default();
+        let writer = metadata.labels.unwrap_or_default().remove(well_known::MANAGED_BY);
         Ok(ExportObject {
             created: Timestamp(created),
+            is_made: writer.as_deref() == Some(well_known::CONTROLLER),
+            uid: metadata.uid.unwrap_or_default(),
             labels: map(spec.exported_labels),
             annotations: map(spec.exported_annotations),
             audience: audience(annotations.get(well_known::AUDIENCE)),
@@ -79,6 +86,19 @@ impl ExportObject {
 fn audience(annotation: Option<&String>) -> Audience {
     let Some(list) = annotation else { return Audience::All };
     Audience::Only(list.split(',').filter_map(|id| id.trim().parse().ok()).collect())
+}
+
+/// The ServiceExport of a Service that an ExportRule selects, as the controller creates it.
+pub fn made_export(version: &str, name: &ServiceName) -> Value {
+    json!({
+        "apiVersion": format!("{MCS_GROUP}/{version}"),
+        "kind": "ServiceExport",
+        "metadata": {
+            "namespace": name.namespace(),
+            "name": name.name(),
+            "labels": {well_known::MANAGED_BY: well_known::CONTROLLER},
+        },
+    })
 }
 
 /// `status` as the controller applies it.

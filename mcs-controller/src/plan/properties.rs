@@ -75,6 +75,9 @@ fn apply(actual: &mut Actual, write: Write) {
             actual.import.as_mut().expect("a status belongs to an import").status = status;
         }
         Write::SetExportConditions(_, conditions) => actual.export_conditions = Some(conditions),
+        Write::CreateExport(_) | Write::DeleteExport(_) | Write::CreateNamespace(_) => {
+            unreachable!("no rules, and the namespace is there")
+        }
         Write::DeleteImport(_) => {
             assert!(actual.import.take().is_some(), "an import that is there");
         }
@@ -227,6 +230,23 @@ proptest! {
         for (one, other) in again.vips().iter().flat_map(|one| vips.iter().map(move |other| (one, other))) {
             prop_assert!(one == other || one.is_ipv4() != other.is_ipv4());
         }
+    }
+}
+
+#[test]
+fn only_exports_that_rules_made_go_with_them() {
+    let name = name("shop/web");
+    let plan = |is_made, selection| plan_export(&name, is_made, selection);
+    assert_eq!(plan(None, Selection::Selected), Some(Write::CreateExport(name.clone())));
+    assert_eq!(plan(Some(true), Selection::NotSelected), Some(Write::DeleteExport(name.clone())));
+    for (is_made, selection) in [
+        (None, Selection::NotSelected),
+        (None, Selection::Unknown),
+        (Some(true), Selection::Selected),
+        (Some(true), Selection::Unknown),
+        (Some(false), Selection::NotSelected),
+    ] {
+        assert_eq!(plan(is_made, selection), None, "{is_made:?} {selection:?}");
     }
 }
 

@@ -24,10 +24,21 @@ pub struct Api {
 impl Api {
     /// Asks nothing yet.
     pub fn new(netns: Arc<Namespace>, url: &str, token: &str) -> anyhow::Result<Self> {
+        Self::impersonating(netns, url, token, None)
+    }
+
+    /// The same, and asks as another user, if one is given.
+    pub fn impersonating(
+        netns: Arc<Namespace>,
+        url: &str,
+        token: &str,
+        user: Option<&str>,
+    ) -> anyhow::Result<Self> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let mut config = Config::new(url.parse::<Uri>()?);
         config.accept_invalid_certs = true;
         config.auth_info.token = Some(token.to_owned().into());
+        config.auth_info.impersonate = user.map(str::to_owned);
         let client = {
             let _runtime = runtime.enter();
             Client::try_from(config)?
@@ -40,6 +51,11 @@ impl Api {
         let request = Request::get("/readyz").body(Vec::new())?;
         self.run(self.client.request_text(request))?;
         Ok(())
+    }
+
+    /// An object as it is.
+    pub fn read(&self, object: &Value) -> anyhow::Result<Value> {
+        self.get(&path(object)?)
     }
 
     /// What it knows under that path.
@@ -139,6 +155,12 @@ impl Api {
     /// Creates something that belongs to an object, and returns what becomes of it.
     pub fn create_below(&self, object: &Value, what: &str, body: &Value) -> anyhow::Result<Value> {
         self.ask(&Method::POST, &format!("{}/{what}", path(object)?), Some(body))
+    }
+
+    /// Deletes an object once the garbage collector has deleted what belongs to it (foreground deletion).
+    pub fn delete_in_foreground(&self, object: &Value) -> anyhow::Result<()> {
+        let path = format!("{}?propagationPolicy=Foreground", path(object)?);
+        self.ask(&Method::DELETE, &path, None).map(drop)
     }
 
     /// Deletes an object, which is gone when this returns.

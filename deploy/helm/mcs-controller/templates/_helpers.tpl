@@ -33,6 +33,9 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- if .Values.adopt }}
 - --adopt
 {{- end }}
+{{- if .Values.createNamespaces }}
+- --create-namespaces
+{{- end }}
 - {{ printf "--health-address=%s" .Values.health.address | quote }}
 - {{ printf "--metrics-address=%s" .Values.metrics.address | quote }}
 - --log-format={{ .Values.log.format }}

@@ -284,3 +284,18 @@ fn an_import_has_the_vips_of_the_oldest_exporter_that_has_any() {
     world.exports[0].0.vips = vec![ip("241.0.0.8")];
     assert_eq!(world.wanted().vips(), [ip("241.0.0.8")]);
 }
+
+#[test]
+fn a_namespace_is_created_for_a_service_of_a_peer() {
+    let needs = |importing: &str, creates_namespaces, exporter: &str| {
+        let importer = Importer { creates_namespaces, ..importer(importing) };
+        let mut world = World::new(vec![(export(exporter, 1, spec()), vec![])]);
+        world.has_namespace = false;
+        let wanted = world.wanted_by(&importer, &Actual::default());
+        assert_eq!(wanted.import, WantedImport::Absent);
+        wanted.needs_namespace
+    };
+    assert!(needs("c1", true, "c2"));
+    assert!(!needs("c1", false, "c2"), "not by default");
+    assert!(!needs("c1", true, "c1"), "its own namespace is about to go");
+}

@@ -108,6 +108,35 @@ impl Cluster {
         self.account(namespace, "tenant")
     }
 
+    /// Asks it as a controller that may write slices and imports everywhere.
+    pub(crate) fn another_controller(&self, namespace: &str) -> anyhow::Result<Api> {
+        let object = |kind: &str| {
+            json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
+                "metadata": { "name": "another-controller" },
+            })
+        };
+        let mut role = object("ClusterRole");
+        let verbs = ["get", "create", "patch", "update", "delete"];
+        role["rules"] = json!([
+            { "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": verbs },
+            {
+                "apiGroups": ["multicluster.x-k8s.io"],
+                "resources": ["serviceimports"], "verbs": verbs,
+            },
+        ]);
+        let mut binding = object("ClusterRoleBinding");
+        binding["roleRef"] = json!({
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+            "name": "another-controller",
+        });
+        binding["subjects"] = json!([
+            { "kind": "ServiceAccount", "name": "controller", "namespace": namespace },
+        ]);
+        self.api().apply_all([&role, &binding])?;
+        self.account(namespace, "controller")
+    }
+
     /// Whatever a ServiceAccount may do.
     pub(crate) fn account(&self, namespace: &str, name: &str) -> anyhow::Result<Api> {
         let account = namespaced("v1", "ServiceAccount", namespace, name);

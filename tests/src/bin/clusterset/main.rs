@@ -13,6 +13,7 @@ mod hub;
 mod objects;
 mod peering;
 mod replicas;
+mod rules;
 mod silence;
 mod tenants;
 mod world;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
     let mut suite = Suite::default();
     tenants::cases(&mut suite);
     conformance::cases(&mut suite);
+    rules::cases(&mut suite);
     dns::cases(&mut suite);
     connectivity::cases(&mut suite);
     silence::cases(&mut suite);

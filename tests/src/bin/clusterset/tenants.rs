@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     objects::{self, namespaced},
-    world::World,
+    world::{World, slice_of},
 };
 
 /// What the policy says.
@@ -16,6 +16,8 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a tenant exports its services", a_tenant_exports);
     suite.case("a tenant writes no imports and no slices of imported services", writes_nothing);
     suite.case("a tenant writes other slices", writes_other_slices);
+    suite.case("the garbage collector ends a foreground deletion", foreground_deletion);
+    suite.case("another controller writes its own imports and slices", another_controller);
     suite.case("a tenant reads no peers and no mailbox", reads_no_peers);
 }
 
@@ -62,6 +64,83 @@ fn writes_other_slices(world: &mut World) -> anyhow::Result<()> {
     let slice = plain_slice(&namespace);
     wait::until("the rights of the role", || tenant.apply(&slice))?;
     tenant.delete(&slice)
+}
+
+/// The user of the controller manager's garbage collector, which no case runs.
+const GARBAGE_COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
+
+fn foreground_deletion(world: &mut World) -> anyhow::Result<()> {
+    let namespace = world.fresh()?;
+    let cluster = world.first();
+    let collector = cluster.server.as_user(GARBAGE_COLLECTOR)?;
+    for object in [foreign_import(&namespace), foreign_slice(&namespace)] {
+        cluster.api().apply(&object)?;
+        cluster.api().delete_in_foreground(&object)?;
+        let mut waiting = cluster.api().read(&object)?;
+        ensure!(waiting["metadata"]["finalizers"][0] == "foregroundDeletion", "{waiting}");
+        waiting["metadata"]["finalizers"] = json!([]);
+        wait::until("the collector's rights", || collector.replace(&waiting))?;
+        wait::until("an end of the deletion", || match cluster.api().read(&object) {
+            Ok(there) => bail!("it is there: {there}"),
+            Err(_) => Ok(()),
+        })?;
+    }
+    Ok(())
+}
+
+/// A ServiceImport as a controller has it that does not say who it is.
+fn foreign_import(namespace: &str) -> Value {
+    let mut import = objects::import(namespace);
+    import["metadata"]["name"] = json!("foreign");
+    import["spec"] = json!({ "type": "ClusterSetIP", "ips": ["241.0.0.2"], "ports": [] });
+    import
+}
+
+/// An imported slice of another controller.
+fn foreign_slice(namespace: &str) -> Value {
+    let mut slice = plain_slice(namespace);
+    slice["metadata"]["name"] = json!("foreign");
+    slice["metadata"]["labels"] = json!({
+        "multicluster.kubernetes.io/service-name": "foreign",
+        "multicluster.kubernetes.io/source-cluster": "c9",
+        "endpointslice.kubernetes.io/managed-by": "another-controller",
+    });
+    slice
+}
+
+fn another_controller(world: &mut World) -> anyhow::Result<()> {
+    let namespace = world.fresh()?;
+    let cluster = world.first();
+    let tenant = cluster.tenant(&namespace)?;
+    let other = cluster.another_controller(&namespace)?;
+    for object in [foreign_import(&namespace), foreign_slice(&namespace)] {
+        refused(&tenant, &object, Api::apply)?;
+        wait::until("the rights of a controller", || other.apply(&object))?;
+        let mut changed = object.clone();
+        changed["metadata"]["labels"]["changed"] = json!("yes");
+        other.apply(&changed)?;
+        refused(&tenant, &object, Api::apply)?;
+        refused(&tenant, &object, Api::delete)?;
+        let mut stolen = object.clone();
+        for label in ["endpointslice.kubernetes.io/managed-by", "app.kubernetes.io/managed-by"] {
+            stolen["metadata"]["labels"][label] = json!("mcs-controller");
+        }
+        refused(&other, &stolen, Api::apply)?;
+        other.delete(&object)?;
+    }
+    cluster.export(&objects::service(&namespace), Some(&slice_of(&namespace, 0, 1)))?;
+    let slices = cluster.wait_for_addresses(&namespace, &["10.77.9.17"])?;
+    cluster.wait_for_import(&namespace, |_| Ok(()))?;
+    let slice = slices.first().context("a slice")?;
+    let name = slice["metadata"]["name"].as_str().context("a name")?;
+    let ours = namespaced("discovery.k8s.io/v1", "EndpointSlice", &namespace, name);
+    for object in [&objects::import(&namespace), &ours] {
+        let mut changed = cluster.api().read(object)?;
+        changed["metadata"]["labels"] = foreign_slice(&namespace)["metadata"]["labels"].clone();
+        refused(&other, &changed, Api::replace)?;
+        refused(&other, object, Api::delete)?;
+    }
+    cluster.unexport(&namespace)
 }
 
 fn reads_no_peers(world: &mut World) -> anyhow::Result<()> {

@@ -1,0 +1,140 @@
+//! The ExportRules of this cluster, and what they say of its Services.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use kube::core::{Selector, SelectorExt as _};
+
+use super::Change;
+use crate::{clusterset::Selection, objects::ExportRuleDecoder};
+
+/// How long the exports of a rule stay after the rule. When their type is deleted, the API server deletes all rules
+/// first.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// The ExportRules.
+#[derive(Default, Debug)]
+pub(super) struct ExportRules {
+    /// By namespace and name. `None`: a rule that cannot be used.
+    by_namespace: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Option<Selector>>>,
+    /// The namespaces that have lost a rule, and since when.
+    removed: BTreeMap<Arc<str>, Instant>,
+}
+
+impl ExportRules {
+    /// Applies a change. Returns the namespaces whose Services it concerns.
+    pub(super) fn change(&mut self, change: Change<ExportRuleDecoder>) -> BTreeSet<Arc<str>> {
+        let now = Instant::now();
+        match change {
+            Change::Clear => {
+                let namespaces = std::mem::take(&mut self.by_namespace).into_keys();
+                let namespaces: BTreeSet<_> = namespaces.collect();
+                self.removed.extend(namespaces.iter().map(|name| (Arc::clone(name), now)));
+                namespaces
+            }
+            Change::Remove(object) => {
+                let key = object.key();
+                if let Some(rules) = self.by_namespace.get_mut(&key.namespace) {
+                    rules.remove(&key.name);
+                    if rules.is_empty() {
+                        self.by_namespace.remove(&key.namespace);
+                    }
+                }
+                self.removed.insert(Arc::clone(&key.namespace), now);
+                [key.namespace].into()
+            }
+            Change::Set(object) => {
+                let key = object.key();
+                let selector = object.decoded.inspect_err(|error| {
+                    tracing::warn!("ExportRule {key} cannot be used: {error}. Its exports stay");
+                });
+                let rules = self.by_namespace.entry(Arc::clone(&key.namespace)).or_default();
+                rules.insert(key.name, selector.ok());
+                [key.namespace].into()
+            }
+        }
+    }
+
+    /// Whether a namespace has rules.
+    pub(super) fn concern(&self, namespace: &str) -> bool {
+        self.by_namespace.contains_key(namespace)
+    }
+
+    /// Whether a rule selects a Service of that namespace with these labels.
+    pub(super) fn selection(
+        &self,
+        namespace: &str,
+        labels: &BTreeMap<String, String>,
+    ) -> Selection {
+        let rules = self.by_namespace.get(namespace);
+        let mut rules = rules.into_iter().flat_map(BTreeMap::values);
+        let mut is_certain = !self.removed.contains_key(namespace);
+        let is_selected = rules.any(|rule| {
+            is_certain &= rule.is_some();
+            rule.as_ref().is_some_and(|selector| selector.matches(labels))
+        });
+        match (is_selected, is_certain) {
+            (true, _) => Selection::Selected,
+            (false, true) => Selection::NotSelected,
+            (false, false) => Selection::Unknown,
+        }
+    }
+
+    /// Forgets rules that are gone for good. Returns their namespaces.
+    pub(super) fn forget(&mut self, now: Instant) -> BTreeSet<Arc<str>> {
+        let is_over =
+            |_: &Arc<str>, since: &mut Instant| now.saturating_duration_since(*since) >= GRACE;
+        self.removed.extract_if(.., is_over).map(|(name, _)| name).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mcs_kube::WatchedObject;
+    use serde_json::{Value, from_value, json};
+
+    use super::*;
+
+    fn rule(selector: &Value) -> WatchedObject<ExportRuleDecoder> {
+        let metadata = json!({"namespace": "shop", "name": "web"});
+        from_value(json!({"metadata": metadata, "spec": {"serviceSelector": selector}})).unwrap()
+    }
+
+    #[test]
+    fn services_are_selected_by_their_labels() {
+        let mut rules = ExportRules::default();
+        let said = |rules: &ExportRules, namespace: &str, app: &str| {
+            rules.selection(namespace, &[("app".to_owned(), app.to_owned())].into())
+        };
+        let all = from_value(json!({"metadata": {"namespace": "shop", "name": "web"}})).unwrap();
+        rules.change(Change::Set(all));
+        assert_eq!(said(&rules, "shop", "cart"), Selection::Selected, "the whole namespace");
+        assert_eq!(said(&rules, "bank", "cart"), Selection::NotSelected);
+        let namespaces = rules.change(Change::Set(rule(&json!({"matchLabels": {"app": "web"}}))));
+        assert_eq!(namespaces, ["shop".into()].into());
+        assert_eq!(said(&rules, "shop", "web"), Selection::Selected);
+        assert_eq!(said(&rules, "shop", "cart"), Selection::NotSelected);
+        let broken = json!({"matchExpressions": [{"key": "app", "operator": "Is"}]});
+        rules.change(Change::Set(rule(&broken)));
+        assert_eq!(said(&rules, "shop", "web"), Selection::Unknown, "it may select it again");
+    }
+
+    #[test]
+    fn rules_that_go_may_come_back() {
+        let mut rules = ExportRules::default();
+        let said = |rules: &ExportRules| rules.selection("shop", &BTreeMap::new());
+        rules.change(Change::Set(rule(&json!({}))));
+        rules.change(Change::Clear);
+        assert_eq!(said(&rules), Selection::Unknown, "their type may be about to go");
+        assert!(rules.forget(Instant::now()).is_empty());
+        assert_eq!(rules.forget(Instant::now() + GRACE), ["shop".into()].into());
+        assert_eq!(said(&rules), Selection::NotSelected);
+        rules.change(Change::Set(rule(&json!({}))));
+        rules.change(Change::Remove(rule(&json!({}))));
+        assert_eq!(said(&rules), Selection::Unknown);
+        assert!(!rules.concern("shop"));
+    }
+}

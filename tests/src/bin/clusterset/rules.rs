@@ -1,0 +1,80 @@
+//! Exports that nobody names: ExportRules, and namespaces that an importing cluster lacks.
+
+use anyhow::ensure;
+use mcs_tests::{suite::Suite, wait};
+use serde_json::{Value, json};
+
+use crate::{
+    controller::NAMESPACE,
+    objects::{export, namespaced, service},
+    world::{World, slice_of},
+};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("a rule exports Services by their labels, or all of a namespace", rule_exports);
+    suite.case("a namespace is created for a service of a peer", creates_namespaces);
+}
+
+fn rule(namespace: &str, selector: &Value) -> Value {
+    let mut rule =
+        namespaced("clusterset.mcs-agent.io/v1alpha1", "ExportRule", namespace, "by-label");
+    rule["spec"] = json!({ "serviceSelector": selector });
+    rule
+}
+
+fn rule_exports(world: &mut World) -> anyhow::Result<()> {
+    let namespace = world.fresh()?;
+    let exporter = world.first();
+    let tenant = exporter.tenant(&namespace)?;
+    let mut service = service(&namespace);
+    service["metadata"]["labels"] = json!({ "tier": "public" });
+    exporter.api().apply_all([&service, &slice_of(&namespace, 0, 1)])?;
+    let public = rule(&namespace, &json!({ "matchLabels": { "tier": "public" } }));
+    wait::until("the rights of a developer", || tenant.apply(&public))?;
+    world.second().wait_for_addresses(&namespace, &["10.77.9.17"])?;
+    exporter.wait_for_conditions(&namespace, &["Valid=True/Valid", "Ready=True/Exported"])?;
+    service["metadata"]["labels"] = json!({ "tier": "private" });
+    exporter.api().apply(&service)?;
+    world.second().wait_for_nothing(&namespace)?;
+    tenant.apply(&rule(&namespace, &json!({})))?;
+    world.second().wait_for_addresses(&namespace, &["10.77.9.17"])?;
+    tenant.delete(&service)?;
+    wait::until("an end of the export", || {
+        ensure!(exporter.api().read(&export(&namespace)).is_err(), "it is there");
+        Ok(())
+    })?;
+    tenant.delete(&public)?;
+    world.second().wait_for_nothing(&namespace)?;
+    // An export that somebody has written is not the rule's.
+    exporter.export(&service, None)?;
+    exporter.wait_for_conditions(&namespace, &["Ready=True/Exported"])?;
+    exporter.unexport(&namespace)
+}
+
+fn creates_namespaces(world: &mut World) -> anyhow::Result<()> {
+    let namespace = "made-by-the-controller";
+    let object = |kind: &str| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
+            "metadata": { "name": "creates-namespaces" },
+        })
+    };
+    // The chart grants it with `createNamespaces`.
+    let mut role = object("ClusterRole");
+    role["rules"] =
+        json!([{ "apiGroups": [""], "resources": ["namespaces"], "verbs": ["create"] }]);
+    let mut binding = object("ClusterRoleBinding");
+    binding["roleRef"] = json!({
+        "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "creates-namespaces",
+    });
+    binding["subjects"] = json!([
+        { "kind": "ServiceAccount", "name": "mcs-controller", "namespace": NAMESPACE },
+    ]);
+    world.second().api().apply_all([&role, &binding])?;
+    world.clusters[1].controller.restart_with(&["--create-namespaces"])?;
+    world.first().add_namespace(namespace)?;
+    world.first().export(&service(namespace), Some(&slice_of(namespace, 0, 1)))?;
+    world.second().wait_for_addresses(namespace, &["10.77.9.17"])?;
+    world.clusters[1].controller.restart_with(&[])?;
+    world.first().unexport(namespace)
+}
