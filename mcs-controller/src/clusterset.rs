@@ -40,7 +40,7 @@ pub use resolve::{
 };
 pub use slice::{Endpoint, EndpointConditions, ImportedSlice, SlicePort, SourceSlice};
 pub use spec::ServiceSpec;
-pub use trust::{EndpointRules, Refusal};
+pub use trust::{EndpointRules, Refusal, Reserved};
 pub use vips::{NoFreeVip, VipRanges, VipsInUse};
 
 #[cfg(test)]

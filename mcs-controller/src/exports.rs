@@ -24,7 +24,8 @@ use crate::{
     objects::{
         ExportDecoder, ExportObject, ExportRuleDecoder, ImportDecoder, ImportObject,
         ImportedSliceDecoder, LocalSlice, LocalSliceDecoder, MCS_GROUP, MCS_VERSIONS,
-        NamespaceDecoder, OWN_VERSION, RangeDecoder, ServiceDecoder, ServiceObject,
+        NamespaceDecoder, NodeDecoder, NodeObject, OWN_VERSION, RangeDecoder, ServiceDecoder,
+        ServiceObject,
     },
 };
 
@@ -49,6 +50,8 @@ pub enum OwnEvent {
     Ranges(ResourceEvent<RangeDecoder>),
     /// ExportRules.
     Rules(ResourceEvent<ExportRuleDecoder>),
+    /// Nodes.
+    Nodes(ResourceEvent<NodeDecoder>),
 }
 
 /// ClusterProperty with the id of the cluster (KEP-2149).
@@ -59,7 +62,7 @@ const API_SERVERS: (&str, &str) = ("default", "kubernetes");
 const CLUSTERSET: &str = "clusterset.k8s.io";
 
 /// The watches of this cluster, in the order of [`OwnEvent`].
-pub fn targets() -> [WatchTarget; 9] {
+pub fn targets() -> [WatchTarget; 10] {
     let slices = |labels: String| WatchTarget {
         labels: Some(labels),
         ..WatchTarget::all("discovery.k8s.io", &["v1"], "EndpointSlice", "endpointslices")
@@ -95,6 +98,10 @@ pub fn targets() -> [WatchTarget; 9] {
             without: Some("Services are exported by name alone"),
             ..WatchTarget::all(well_known::GROUP, &[OWN_VERSION], "ExportRule", "exportrules")
         },
+        WatchTarget {
+            without: Some("peers may have endpoints with addresses of this cluster's nodes"),
+            ..WatchTarget::all("", &["v1"], "Node", "nodes")
+        },
     ]
 }
 
@@ -110,7 +117,7 @@ struct Imported {
 /// What was read of this cluster.
 #[derive(Debug)]
 pub struct OwnCluster {
-    feeds: Feeds<9>,
+    feeds: Feeds<10>,
     exports: BTreeMap<ServiceName, ExportObject>,
     services: HashMap<ServiceName, ServiceObject>,
     slices: HashMap<ServiceName, BTreeMap<Arc<str>, Arc<SourceSlice>>>,
@@ -123,6 +130,7 @@ pub struct OwnCluster {
     slice_owners: HashMap<ObjectKey, ServiceName>,
     ranges: BTreeMap<Arc<str>, Vec<IpNet>>,
     rules: ExportRules,
+    nodes: BTreeMap<Arc<str>, NodeObject>,
 }
 
 /// What an event changes.
@@ -134,6 +142,8 @@ pub struct OwnChanges {
     pub namespaces: BTreeSet<Arc<str>>,
     /// Everything.
     pub all: bool,
+    /// These addresses are a node's now, or no longer.
+    pub addresses: BTreeSet<IpAddr>,
 }
 
 impl OwnChanges {
@@ -149,6 +159,12 @@ impl OwnChanges {
         self.services.extend(other.services);
         self.namespaces.extend(other.namespaces);
         self.all |= other.all;
+        // A list names again what it has cleared.
+        for address in other.addresses {
+            if !self.addresses.remove(&address) {
+                self.addresses.insert(address);
+            }
+        }
     }
 }
 
@@ -167,6 +183,7 @@ impl OwnCluster {
             slice_owners: HashMap::new(),
             ranges: BTreeMap::new(),
             rules: ExportRules::default(),
+            nodes: BTreeMap::new(),
         }
     }
 
@@ -182,6 +199,7 @@ impl OwnCluster {
             OwnEvent::ImportedSlices(event) => self.take(6, event, Self::change_imported_slice),
             OwnEvent::Ranges(event) => self.take(7, event, Self::change_range),
             OwnEvent::Rules(event) => self.take(8, event, Self::change_rule),
+            OwnEvent::Nodes(event) => self.take(9, event, Self::change_node),
         }
     }
 
@@ -388,6 +406,36 @@ impl OwnCluster {
         OwnChanges { namespaces: self.rules.change(change), ..OwnChanges::default() }
     }
 
+    fn change_node(&mut self, change: Change<NodeDecoder>) -> OwnChanges {
+        let (former, now) = match change {
+            Change::Clear => {
+                let gone = std::mem::take(&mut self.nodes).into_values();
+                let addresses = gone.flat_map(|node| node.addresses).collect();
+                return OwnChanges { addresses, ..OwnChanges::default() };
+            }
+            Change::Remove(object) => (self.nodes.remove(&object.key().name), None),
+            Change::Set(object) => {
+                let name = object.key().name;
+                let node = object.decoded.unwrap_or_default();
+                (self.nodes.insert(name, node.clone()), Some(node))
+            }
+        };
+        let of = |node: Option<NodeObject>| node.map(|node| node.addresses).unwrap_or_default();
+        let (former, now) = (of(former), of(now));
+        let addresses = former.symmetric_difference(&now).copied().collect();
+        OwnChanges { addresses, ..OwnChanges::default() }
+    }
+
+    /// The addresses of the cluster's nodes.
+    pub fn node_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.nodes.values().flat_map(|node| node.addresses.iter().copied())
+    }
+
+    /// The ranges of the cluster's pods, as far as nodes have them.
+    pub fn pod_ranges(&self) -> impl Iterator<Item = IpNet> {
+        self.nodes.values().flat_map(|node| node.pod_ranges.iter().copied())
+    }
+
     /// Forgets ExportRules that are gone for good. Returns their namespaces.
     pub fn forget_rules(&mut self, now: Instant) -> BTreeSet<Arc<str>> {
         if self.has_rules() { self.rules.forget(now) } else { BTreeSet::new() }
@@ -420,7 +468,7 @@ impl OwnCluster {
     }
 
     /// The states of the watches.
-    pub const fn feeds(&self) -> &Feeds<9> {
+    pub const fn feeds(&self) -> &Feeds<10> {
         &self.feeds
     }
 
@@ -687,6 +735,25 @@ mod tests {
         assert!(own.apply(OwnEvent::Slices(changed(slice))).all);
         let expected: IpAddr = "192.0.2.1".parse().unwrap();
         assert_eq!(own.api_servers().collect::<Vec<_>>(), [expected]);
+    }
+
+    #[test]
+    fn nodes_that_stay_change_nothing() {
+        let mut own = OwnCluster::new();
+        let node = |address: &str| {
+            let addresses = json!([{"address": address}, {"address": "node-1"}]);
+            let status = json!({"addresses": addresses});
+            let spec = json!({"podCIDRs": ["10.1.0.0/24"]});
+            json!({"metadata": {"name": "node-1"}, "spec": spec, "status": status})
+        };
+        let mut apply = |event| own.apply(OwnEvent::Nodes(event)).addresses;
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        assert_eq!(apply(changed(node("192.0.2.1"))), [ip("192.0.2.1")].into());
+        assert!(apply(changed(node("192.0.2.1"))).is_empty());
+        let both = [ip("192.0.2.1"), ip("192.0.2.2")].into();
+        assert_eq!(apply(changed(node("192.0.2.2"))), both);
+        assert_eq!(own.node_addresses().collect::<Vec<_>>(), [ip("192.0.2.2")]);
+        assert_eq!(own.pod_ranges().count(), 1);
     }
 
     #[test]

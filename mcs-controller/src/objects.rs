@@ -5,6 +5,7 @@ mod conditions;
 mod export_rule;
 mod exported_service;
 mod namespace;
+mod node;
 mod publisher_lease;
 mod range;
 mod secret;
@@ -21,13 +22,14 @@ use serde_json::Value;
 pub use self::{
     cluster_peer::{
         BrokenPeer, ClusterPeerSpec, ClusterPeerStatus, PeerCondition, PeerDecoder, PeerObject,
-        SecretReference,
+        PeerVersion, SecretReference,
     },
     export_rule::{ExportRuleDecoder, ExportRuleSpec},
     exported_service::{
         Exported, ExportedServiceDecoder, ExportedServiceSpec, exported_name, exported_service,
     },
     namespace::{NamespaceDecoder, made_namespace},
+    node::{NodeDecoder, NodeObject},
     publisher_lease::{PublisherLease, PublisherLeaseDecoder, publisher_lease},
     range::RangeDecoder,
     secret::{SecretDecoder, SecretObject},
@@ -123,6 +125,7 @@ mod tests {
             reason: text(),
             message: text(),
             last_transition_time: text(),
+            observed_generation: Some(1),
         };
         let status = ClusterPeerStatus {
             conditions: vec![condition],
@@ -130,6 +133,7 @@ mod tests {
             endpoints: Some(1),
             refused_endpoints: Some(1),
             token_expires: Some(text()),
+            last_contact: Some(text()),
         };
         assert_known(&json!({"spec": decoded, "status": status}), &schema);
     }

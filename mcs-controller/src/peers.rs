@@ -6,22 +6,22 @@ pub mod token;
 use std::{
     cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use ipnet::IpNet;
 use jiff::Timestamp;
 use mcs_kube::{ResourceEvent, WatchTarget};
 
 use self::token::TokenClaims;
 use crate::{
-    clusterset::{ClusterId, EndpointRules, ServiceName, SourceRules, well_known},
+    clusterset::{ClusterId, EndpointRules, Reserved, ServiceName, SourceRules, well_known},
     exports::{Change, Feeds, changes},
     mailbox::{MailboxEvent, MailboxView},
     objects::{
-        BrokenPeer, ClusterPeerStatus, OWN_VERSION, PeerDecoder, PeerObject, SecretDecoder,
-        SecretObject, SecretReference,
+        BrokenPeer, ClusterPeerStatus, OWN_VERSION, PeerDecoder, PeerObject, PeerVersion,
+        SecretDecoder, SecretObject, SecretReference,
     },
 };
 
@@ -71,6 +71,8 @@ pub struct Peer {
     pub access_problem: Option<String>,
     /// When its publisher last gave a sign of life.
     pub last_beat: Instant,
+    /// When its API server last answered, as far as events tell.
+    pub last_contact: Option<Timestamp>,
     beats: u64,
 }
 
@@ -113,7 +115,7 @@ pub struct PeerChanges {
 
 impl Peers {
     /// Applies an event of the ClusterPeers. `reserved` are addresses that no endpoint of a peer can have.
-    pub fn apply(&mut self, event: ResourceEvent<PeerDecoder>, reserved: &[IpNet]) -> PeerChanges {
+    pub fn apply(&mut self, event: ResourceEvent<PeerDecoder>, reserved: &Reserved) -> PeerChanges {
         let was_failing = self.feeds.all()[0].failure.is_some();
         self.feeds.record(0, &event);
         if was_failing && self.feeds.all()[0].failure.is_none() {
@@ -192,6 +194,22 @@ impl Peers {
         }
     }
 
+    /// Which ClusterPeer has this name.
+    pub fn version(&self, name: &PeerName) -> Option<&PeerVersion> {
+        let of_broken = || self.broken.get(name).map(|broken| &broken.version);
+        self.by_name.get(name).map(|peer| &peer.object.version).or_else(of_broken)
+    }
+
+    /// Whether endpoints of a peer can have one of these addresses.
+    pub fn may_have(&self, addresses: &BTreeSet<IpAddr>) -> bool {
+        let may_have = |peer: &Peer| {
+            peer.object.pod_ranges.as_ref().is_none_or(|ranges| {
+                addresses.iter().any(|address| ranges.iter().any(|range| range.contains(address)))
+            })
+        };
+        !addresses.is_empty() && self.by_name.values().any(may_have)
+    }
+
     /// The status of a ClusterPeer as it is.
     pub fn written_status(&self, name: &PeerName) -> Option<&ClusterPeerStatus> {
         let of_broken = || self.broken.get(name).map(|broken| &broken.status);
@@ -203,12 +221,12 @@ impl Peers {
         &self.broken
     }
 
-    fn set(&mut self, name: PeerName, object: PeerObject, reserved: &[IpNet]) -> PeerChanges {
+    fn set(&mut self, name: PeerName, object: PeerObject, reserved: &Reserved) -> PeerChanges {
         let rules = SourceRules {
             namespaces: object.namespaces.clone(),
             endpoints: EndpointRules {
                 pod_ranges: object.pod_ranges.clone(),
-                reserved: reserved.to_owned(),
+                reserved: reserved.clone(),
             },
         };
         self.broken.remove(&name);
@@ -231,6 +249,7 @@ impl Peers {
             number: self.number,
             access_problem: None,
             last_beat: Instant::now(),
+            last_contact: None,
             beats: 0,
         };
         let cluster = peer.object.cluster.clone();
@@ -243,9 +262,9 @@ impl Peers {
     }
 
     /// No endpoint of a peer can have these addresses from now on.
-    pub fn reserve(&mut self, reserved: &[IpNet]) {
+    pub fn reserve(&mut self, reserved: &Reserved) {
         for peer in self.by_name.values_mut() {
-            reserved.clone_into(&mut peer.rules.endpoints.reserved);
+            peer.rules.endpoints.reserved.clone_from(reserved);
         }
     }
 
@@ -307,6 +326,9 @@ impl Peers {
             return PeerChanges::default();
         };
         let was_known = peer.view.is_known();
+        if event.is_answer() {
+            peer.last_contact = Some(Timestamp::now());
+        }
         let services = peer.view.apply(event);
         if peer.beats != peer.view.beats() {
             peer.beats = peer.view.beats();
@@ -483,38 +505,45 @@ mod tests {
     #[test]
     fn a_peer_that_cannot_be_used_is_a_peer() {
         let mut peers = Peers::default();
-        peers.apply(listed(vec![peer(&json!("east"), &json!(["10.0.0.0/99"]))]), &[]);
+        peers.apply(
+            listed(vec![peer(&json!("east"), &json!(["10.0.0.0/99"]))]),
+            &Reserved::default(),
+        );
         assert_eq!(peers.unread(), of_east());
-        peers.apply(ResourceEvent::Changed(peer(&json!("East!"), &json!([]))), &[]);
+        peers
+            .apply(ResourceEvent::Changed(peer(&json!("East!"), &json!([]))), &Reserved::default());
         assert_eq!(peers.unread(), Unread { others: true, ..Unread::default() });
-        peers.apply(ResourceEvent::Changed(good()), &[]);
+        peers.apply(ResourceEvent::Changed(good()), &Reserved::default());
         assert_eq!(peers.unread(), Unread::default());
         let error = peer(&json!("east"), &json!(["10.0.0.0/99"]));
-        peers.apply(ResourceEvent::Changed(error), &[]);
+        peers.apply(ResourceEvent::Changed(error), &Reserved::default());
         assert_eq!((peers.all().len(), peers.broken().len()), (1, 0), "it stays as it was");
-        let services: IpNet = "10.96.0.0/12".parse().unwrap();
-        peers.reserve(&[services]);
-        assert_eq!(peers.all()["east"].rules.endpoints.reserved, [services]);
+        let ranges = vec!["10.96.0.0/12".parse().unwrap()];
+        let reserved = Reserved { ranges, ..Reserved::default() };
+        peers.reserve(&reserved);
+        assert_eq!(peers.all()["east"].rules.endpoints.reserved, reserved);
+        let may_have = |address: &str| peers.may_have(&[address.parse().unwrap()].into());
+        assert!(may_have("10.0.0.1") && !may_have("192.0.2.1"));
     }
 
     #[test]
     fn peers_that_go_with_their_type_are_not_forgotten() {
         let mut peers = Peers::default();
-        peers.apply(listed(vec![good()]), &[]);
-        peers.apply(ResourceEvent::Deleted(good()), &[]);
+        peers.apply(listed(vec![good()]), &Reserved::default());
+        peers.apply(ResourceEvent::Deleted(good()), &Reserved::default());
         assert_eq!(peers.unread(), of_east());
         assert!(!peers.forget(Instant::now()), "the type may be about to go");
-        peers.apply(ResourceEvent::NotServed { last_heard: None }, &[]);
+        peers.apply(ResourceEvent::NotServed { last_heard: None }, &Reserved::default());
         let later = || Instant::now() + GRACE;
         assert!(!peers.forget(later()));
-        peers.apply(listed(vec![]), &[]);
+        peers.apply(listed(vec![]), &Reserved::default());
         assert_eq!(peers.unread(), of_east());
         assert!(peers.forget(later()));
         assert_eq!(peers.unread(), Unread::default());
-        peers.apply(listed(vec![good()]), &[]);
-        peers.apply(listed(vec![]), &[]);
+        peers.apply(listed(vec![good()]), &Reserved::default());
+        peers.apply(listed(vec![]), &Reserved::default());
         assert_eq!(peers.unread(), of_east(), "an empty list");
-        peers.apply(listed(vec![good()]), &[]);
+        peers.apply(listed(vec![good()]), &Reserved::default());
         assert_eq!(peers.unread(), Unread::default(), "it is back");
     }
 
@@ -522,7 +551,7 @@ mod tests {
     fn of_two_mailboxes_the_one_that_is_renewed_counts() {
         let mut peers = Peers::default();
         let both = ["home", "hub"].map(|name| named(name, &json!("east"), &json!([])));
-        peers.apply(listed(both.into()), &[]);
+        peers.apply(listed(both.into()), &Reserved::default());
         let own = "own".parse().unwrap();
         let chosen = |peers: &Peers| peers.by_cluster(&own).values().next().unwrap().number;
         let number = |peers: &Peers, name: &str| peers.all()[name].number;

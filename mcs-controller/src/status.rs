@@ -1,5 +1,9 @@
-//! What the controller says of itself: conditions of ClusterPeers.
+//! What the controller tells people: conditions of ClusterPeers, and events.
 
+mod events;
 mod peers;
 
-pub use self::peers::{has_turned, peer_status_request, peer_statuses};
+pub use self::{
+    events::{EventBudget, Notice, Regarding, event},
+    peers::{has_turned, peer_notices, peer_status_request, peer_statuses},
+};

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::{Action, Request};
 use crate::{
-    clusterset::{Owner, well_known},
+    clusterset::{ClusterId, Owner, well_known},
     exports::OwnCluster,
     mailbox::MailboxWrite,
     objects::{
@@ -76,12 +76,16 @@ pub fn own_request(write: &Write, own: &OwnCluster, adopts: bool) -> Request {
 }
 
 /// The request for a write to a mailbox. `None`: there is nothing to write.
-pub fn mailbox_request(write: &MailboxWrite, mailbox: &str) -> Option<Request> {
+pub fn mailbox_request(
+    write: &MailboxWrite,
+    mailbox: &str,
+    cluster: &ClusterId,
+) -> Option<Request> {
     let services = (well_known::GROUP, OWN_VERSION, "ExportedService", "exportedservices");
     Some(match write {
         MailboxWrite::ApplySlice(service, slice) => {
             let name = mailbox_slice_name(service.namespace(), &slice.name);
-            let object = mailbox_slice(mailbox, service, slice);
+            let object = mailbox_slice(mailbox, cluster, service, slice);
             Request::new(SLICES, Some(mailbox), &name, Action::Apply { object, force: true })
         }
         MailboxWrite::ApplyService(exported) => {

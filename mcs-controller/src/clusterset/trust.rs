@@ -1,6 +1,6 @@
 //! Which endpoints of a cluster are refused: a peer must not draw clients to addresses that are not its pods'.
 
-use std::{fmt, net::IpAddr};
+use std::{collections::HashSet, fmt, net::IpAddr, sync::Arc};
 
 use ipnet::IpNet;
 use serde::Serialize;
@@ -10,9 +10,17 @@ use serde::Serialize;
 pub struct EndpointRules {
     /// The pod ranges of a peer. Absent for this cluster itself.
     pub pod_ranges: Option<Vec<IpNet>>,
-    /// Addresses that no endpoint of a peer can have: the VIP ranges, the Services and the API server of this
-    /// cluster.
-    pub reserved: Vec<IpNet>,
+    /// Addresses that no endpoint of a peer can have.
+    pub reserved: Reserved,
+}
+
+/// Addresses that belong to this cluster, and are no pods'.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Reserved {
+    /// The VIP ranges and those of Services.
+    pub ranges: Vec<IpNet>,
+    /// The nodes and API servers. There can be thousands.
+    pub addresses: Arc<HashSet<IpAddr>>,
 }
 
 /// Why an endpoint is refused.
@@ -23,7 +31,7 @@ pub enum Refusal {
     OutsidePodRanges,
     /// Its address belongs to every machine: loopback, link-local, metadata, multicast.
     NoPodAddress,
-    /// Its address belongs to this cluster: a VIP, a Service or the API server.
+    /// Its address belongs to this cluster: a VIP, a Service, a node or the API server.
     Reserved,
 }
 
@@ -46,7 +54,7 @@ impl EndpointRules {
         if !can_be_a_pod(address) {
             return Some(Refusal::NoPodAddress);
         }
-        if is_in(&self.reserved) {
+        if is_in(&self.reserved.ranges) || self.reserved.addresses.contains(&address) {
             return Some(Refusal::Reserved);
         }
         match &self.pod_ranges {
@@ -81,7 +89,10 @@ mod tests {
         let nets = |texts: &[&str]| texts.iter().map(|text| text.parse().expect("a net")).collect();
         let peer = EndpointRules {
             pod_ranges: Some(nets(&["10.2.0.0/16", "fd00::/8", "127.0.0.0/8", "169.254.0.0/16"])),
-            reserved: nets(&["10.2.255.0/24"]),
+            reserved: Reserved {
+                ranges: nets(&["10.2.255.0/24"]),
+                addresses: Arc::new(["10.2.0.1".parse().expect("an address")].into()),
+            },
         };
         let own = EndpointRules::default();
         for (address, of_peer, of_own) in [
@@ -90,6 +101,7 @@ mod tests {
             ("10.1.3.4", Some(Refusal::OutsidePodRanges), None),
             ("2001:db8::1", Some(Refusal::OutsidePodRanges), None),
             ("10.2.255.1", Some(Refusal::Reserved), None),
+            ("10.2.0.1", Some(Refusal::Reserved), None),
             ("127.0.0.1", Some(Refusal::NoPodAddress), Some(Refusal::NoPodAddress)),
             ("169.254.169.254", Some(Refusal::NoPodAddress), Some(Refusal::NoPodAddress)),
             ("fd00:ec2::254", Some(Refusal::NoPodAddress), Some(Refusal::NoPodAddress)),

@@ -37,6 +37,8 @@ pub(super) fn is_reserved(key: &str) -> bool {
 pub const MAILBOX_NAMESPACE: &str = "clusterset.mcs-agent.io/namespace";
 /// Label of the copy of a slice in a mailbox: the name of its service.
 pub const MAILBOX_SERVICE: &str = "clusterset.mcs-agent.io/service";
+/// Label of the copy of a slice in a mailbox: the cluster that publishes it.
+pub const MAILBOX_CLUSTER: &str = "clusterset.mcs-agent.io/cluster";
 /// The Lease in a mailbox that says whether what is there is complete.
 pub const PUBLISHER_LEASE: &str = "publisher";
 /// Annotation of that Lease: the publisher's run that wrote it.

@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use ipnet::IpNet;
 use jiff::Timestamp;
 use mcs_kube::{ApiAccess, Decoder, ResourceEvent, ResourceWatch, WatchTarget};
 use tokio::{
@@ -21,7 +22,7 @@ use tokio::{
 use super::{MailboxId, Settings, Update, state::State};
 use crate::{
     apply::{ApplyError, Request, WriteBudgets, mailbox_request, own_request},
-    clusterset::{ClusterId, ServiceName},
+    clusterset::{ClusterId, ServiceName, well_known},
     exports::{self, OwnCluster, OwnEvent},
     leases::{Election, PublisherTerm},
     objects::ClusterPeerStatus,
@@ -33,7 +34,9 @@ use crate::{
     },
     plan::Write,
     server::Published,
-    status::{has_turned, peer_status_request, peer_statuses},
+    status::{
+        EventBudget, Notice, event, has_turned, peer_notices, peer_status_request, peer_statuses,
+    },
 };
 
 /// How many updates may wait while the control task is busy.
@@ -58,6 +61,7 @@ enum Done {
     Publication(ServiceName, Result<(), ApplyError>),
     Lease(Result<(), ApplyError>),
     PeerStatus(PeerName, Result<(), ApplyError>),
+    Event(Result<(), ApplyError>),
     Token(PeerName, anyhow::Result<Timestamp>),
 }
 
@@ -70,6 +74,7 @@ struct Control {
     connections: HashMap<PeerName, (u64, Connection)>,
     tasks: FuturesUnordered<Task>,
     budgets: WriteBudgets,
+    events: EventBudget,
     term: PublisherTerm,
     is_leader: bool,
     /// Peers whose status is being written.
@@ -142,6 +147,7 @@ async fn control(
         connections: HashMap::new(),
         tasks: FuturesUnordered::new(),
         budgets,
+        events: EventBudget::new(Instant::now()),
         term: PublisherTerm::new(),
         is_leader: false,
         reporting: BTreeSet::new(),
@@ -190,8 +196,18 @@ async fn identify(
 }
 
 fn watch_own(access: &Arc<ApiAccess>, updates: &mpsc::Sender<Update>) {
-    let [exports, services, slices, namespaces, properties, imports, imported, ranges, rules] =
-        exports::targets();
+    let [
+        exports,
+        services,
+        slices,
+        namespaces,
+        properties,
+        imports,
+        imported,
+        ranges,
+        rules,
+        nodes,
+    ] = exports::targets();
     spawn(access, exports, updates, |event| Update::Own(OwnEvent::Exports(event)));
     spawn(access, services, updates, |event| Update::Own(OwnEvent::Services(event)));
     spawn(access, slices, updates, |event| Update::Own(OwnEvent::Slices(event)));
@@ -201,6 +217,7 @@ fn watch_own(access: &Arc<ApiAccess>, updates: &mpsc::Sender<Update>) {
     spawn(access, imported, updates, |event| Update::Own(OwnEvent::ImportedSlices(event)));
     spawn(access, ranges, updates, |event| Update::Own(OwnEvent::Ranges(event)));
     spawn(access, rules, updates, |event| Update::Own(OwnEvent::Rules(event)));
+    spawn(access, nodes, updates, |event| Update::Own(OwnEvent::Nodes(event)));
 }
 
 /// Watches a resource as long as the control task runs.
@@ -336,6 +353,8 @@ impl Control {
     fn import(&mut self, name: ServiceName) {
         let now = Instant::now();
         let mut writes = self.state.plan(&name);
+        let notices = self.state.take_notices();
+        self.tell(notices);
         if let Some(wait) = self.budgets.take(&mut writes, self.state.cluster(), now) {
             self.state.imports.defer(name.clone(), now + wait);
         }
@@ -354,11 +373,26 @@ impl Control {
         }));
     }
 
+    /// Writes events. One that cannot be written is lost.
+    fn tell(&mut self, notices: Vec<Notice>) {
+        let now = Instant::now();
+        for notice in notices {
+            if !self.events.take(&notice, now) {
+                continue;
+            }
+            let replica = self.settings.identity.as_deref().unwrap_or(well_known::CONTROLLER);
+            let request = event(&notice, replica, Timestamp::now());
+            let access = Arc::clone(&self.access);
+            self.tasks.push(Box::pin(async move { Done::Event(request.send(&access).await) }));
+        }
+    }
+
     fn publish(&mut self, name: ServiceName) {
         let writes = self.state.plan_publication(&name);
         let mailbox = &self.settings.mailbox;
+        let cluster = self.state.cluster();
         let requests: Vec<_> =
-            writes.iter().filter_map(|write| mailbox_request(write, mailbox)).collect();
+            writes.iter().filter_map(|write| mailbox_request(write, mailbox, cluster)).collect();
         if requests.is_empty() {
             self.state.publications.end(&name, false, Instant::now());
             self.state.note_publication(&name, None);
@@ -430,6 +464,11 @@ impl Control {
             Done::Token(peer, Err(error)) => {
                 tracing::warn!("cannot renew the token of peer {peer}: {error:#}; trying again");
             }
+            Done::Event(result) => {
+                if let Err(error) = result {
+                    tracing::debug!("cannot write an event: {error}");
+                }
+            }
             Done::PeerStatus(peer, result) => {
                 self.reporting.remove(&peer);
                 if let Err(error) = result {
@@ -463,7 +502,9 @@ impl Control {
         let state = &self.state;
         let refused = state.refused();
         let refused = |cluster: &ClusterId| refused.get(cluster).copied().unwrap_or_default();
-        peer_statuses(&state.peers, state.cluster(), refused, now)
+        let pods: Vec<_> = state.own.pod_ranges().collect();
+        let pods = IpNet::aggregate(&pods);
+        peer_statuses(&state.peers, state.cluster(), &pods, refused, now)
     }
 
     fn count(&self, target: &str, result: &Result<(), ApplyError>) {
@@ -500,6 +541,9 @@ impl Control {
             if !self.reporting.insert(Arc::clone(&name)) {
                 continue;
             }
+            let version = self.state.peers.version(&name).cloned().unwrap_or_default();
+            let notices = peer_notices(&name, &version, &status, written);
+            self.tell(notices);
             self.reported.insert(Arc::clone(&name), now);
             let access = Arc::clone(&self.access);
             self.tasks.push(Box::pin(async move {

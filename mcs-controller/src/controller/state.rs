@@ -7,20 +7,20 @@ use std::{
     time::Instant,
 };
 
-use ipnet::IpNet;
-
 use super::{MailboxId, Settings, Update, queue::Queue};
 use crate::{
     apply::ApplyError,
     clusterset::{
-        ClusterId, Export, Importer, Known, KnownExport, Publication, Selection, ServiceName,
-        SourceRules, SourceSlice, VipRanges, VipsInUse, Wanted, WantedImport, export_conditions,
-        is_exportable, resolve,
+        Actual, ClusterId, Condition, ConditionStatus, ConditionType, Export, Importer, Known,
+        KnownExport, Publication, Reserved, Selection, ServiceName, SourceRules, SourceSlice,
+        VipRanges, VipsInUse, Wanted, WantedImport, export_conditions, is_exportable, resolve,
     },
     exports::OwnCluster,
     mailbox::{MailboxView, MailboxWrite, Outgoing, plan_publication},
+    objects::MCS_GROUP,
     peers::{PeerName, Peers},
     plan::{Write, plan, plan_export},
+    status::{Notice, Regarding},
 };
 
 /// Everything that the controller knows.
@@ -49,6 +49,10 @@ pub(super) struct State {
     has_slice_objects: bool,
     /// The endpoints of each service that are refused, by source cluster.
     refused: HashMap<ServiceName, BTreeMap<ClusterId, usize>>,
+    /// The services whose ServiceImports another controller writes.
+    left_alone: BTreeSet<ServiceName>,
+    /// What is to be told about objects.
+    notices: Vec<Notice>,
 }
 
 impl State {
@@ -69,6 +73,8 @@ impl State {
             publication_errors: HashMap::new(),
             has_slice_objects: true,
             refused: HashMap::new(),
+            left_alone: BTreeSet::new(),
+            notices: vec![],
         }
     }
 
@@ -87,8 +93,10 @@ impl State {
         match update {
             Update::Own(event) => {
                 let changes = self.own.apply(event);
-                if changes.all {
+                if changes.all || !changes.addresses.is_empty() {
                     self.peers.reserve(&self.reserved());
+                }
+                if changes.all || self.peers.may_have(&changes.addresses) {
                     self.queue_all();
                 } else if !changes.namespaces.is_empty() {
                     self.queue(|name| changes.namespaces.contains(name.namespace()));
@@ -212,12 +220,14 @@ impl State {
         ages
     }
 
-    /// Addresses that no new VIP and no endpoint of a peer can have.
-    fn reserved(&self) -> Vec<IpNet> {
+    /// Addresses that no endpoint of a peer can have.
+    fn reserved(&self) -> Reserved {
         let ranges = self.vip_ranges();
         let vips = [ranges.v4.into(), ranges.v6.into()];
-        let api_servers = self.own.api_servers().map(IpNet::from);
-        self.own.service_ranges().chain(vips).chain(api_servers).collect()
+        Reserved {
+            ranges: self.own.service_ranges().chain(vips).collect(),
+            addresses: Arc::new(self.own.api_servers().chain(self.own.node_addresses()).collect()),
+        }
     }
 
     fn vip_ranges(&self) -> VipRanges {
@@ -268,10 +278,12 @@ impl State {
             status.endpoint_slice_objects = None;
         }
         self.note_refused(name, &wanted);
+        self.note_left_alone(name, &wanted);
         if !wanted.vips().is_empty() {
             self.set_vips(name, wanted.vips().to_vec());
         }
         let mut writes = plan(name, &actual, &wanted);
+        self.note_conflict(name, &actual, &writes);
         writes.extend(self.plan_export(name));
         writes
     }
@@ -295,12 +307,80 @@ impl State {
     }
 
     fn note_refused(&mut self, name: &ServiceName, wanted: &Wanted) {
-        self.refused.remove(name);
+        let former = self.refused.remove(name).unwrap_or_default();
         for ((cluster, reason), count) in &wanted.refused {
             tracing::debug!("{name}: {count} endpoints of cluster {cluster} are refused: {reason}");
             let refused = self.refused.entry(name.clone()).or_default();
             *refused.entry(cluster.clone()).or_default() += count;
         }
+        let Some(now) = self.refused.get(name) else { return };
+        // Before there is an import, nobody looks at it.
+        if self.own.import_object(name).is_none() {
+            self.refused.remove(name);
+            return;
+        }
+        let new = now.iter().filter(|(cluster, _)| !former.contains_key(*cluster));
+        let notes: Vec<_> = new
+            .map(|(cluster, count)| {
+                format!(
+                    "{count} endpoints of cluster {cluster} are refused: their addresses are not its pods'. See \
+                     podCIDRs of its ClusterPeer"
+                )
+            })
+            .collect();
+        for note in notes {
+            self.tell_of_import(name, "EndpointsRefused", note);
+        }
+    }
+
+    fn note_left_alone(&mut self, name: &ServiceName, wanted: &Wanted) {
+        if wanted.import != WantedImport::LeftAlone {
+            self.left_alone.remove(name);
+        } else if self.left_alone.insert(name.clone()) {
+            let note = "somebody else has written this ServiceImport, so the controller leaves it alone. With \
+                        --adopt it takes it over"
+                .to_owned();
+            self.tell_of_import(name, "LeftAlone", note);
+        }
+    }
+
+    fn tell_of_import(&mut self, name: &ServiceName, reason: &str, note: String) {
+        let Some(import) = self.own.import_object(name) else { return };
+        let regarding =
+            regarding("ServiceImport", self.own.import_version(), name, import.uid.clone());
+        let reason = reason.to_owned();
+        self.notices.push(Notice { regarding, is_warning: true, reason, note });
+    }
+
+    /// A conflict is told when it comes and when it goes.
+    fn note_conflict(&mut self, name: &ServiceName, actual: &Actual, writes: &[Write]) {
+        let conflict = |conditions: &[Condition]| {
+            let is_conflict = |one: &&Condition| one.condition_type == ConditionType::Conflict;
+            let conflict = conditions.iter().find(is_conflict)?.clone();
+            (conflict.status == ConditionStatus::True).then_some(conflict)
+        };
+        let written = writes.iter().find_map(|write| match write {
+            Write::SetExportConditions(_, conditions) => Some(conditions),
+            _ => None,
+        });
+        let (Some(written), Some(export)) = (written, self.own.export_object(name)) else { return };
+        let former = actual.export_conditions.as_deref().and_then(conflict);
+        let (is_warning, reason, note) = match (conflict(written), former) {
+            (Some(now), None) => (true, now.reason, now.message),
+            (Some(now), Some(former)) if now.reason != former.reason => {
+                (true, now.reason, now.message)
+            }
+            (None, Some(_)) => (false, "NoConflicts".to_owned(), "the clusters agree".to_owned()),
+            _ => return,
+        };
+        let regarding =
+            regarding("ServiceExport", self.own.export_version(), name, export.uid.clone());
+        self.notices.push(Notice { regarding, is_warning, reason, note });
+    }
+
+    /// What is to be told, once.
+    pub(super) fn take_notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.notices)
     }
 
     /// The number of refused endpoints of each cluster.
@@ -323,12 +403,7 @@ impl State {
         }
     }
 
-    fn wanted(
-        &self,
-        name: &ServiceName,
-        outgoing: Option<&Outgoing>,
-        actual: &crate::clusterset::Actual,
-    ) -> Wanted {
+    fn wanted(&self, name: &ServiceName, outgoing: Option<&Outgoing>, actual: &Actual) -> Wanted {
         let own_rules =
             SourceRules { namespaces: self.settings.exports.clone(), ..SourceRules::default() };
         let own_slices: Vec<Arc<SourceSlice>> =
@@ -446,6 +521,16 @@ impl State {
         if changed {
             self.imports.add(name.clone());
         }
+    }
+}
+
+fn regarding(kind: &'static str, version: &str, name: &ServiceName, uid: String) -> Regarding {
+    Regarding {
+        api_version: format!("{MCS_GROUP}/{version}"),
+        kind,
+        namespace: Some(name.namespace().to_owned()),
+        name: name.name().to_owned(),
+        uid,
     }
 }
 
@@ -603,6 +688,30 @@ mod tests {
         assert!(matches!(publication, Publication::Failed(_)), "{publication:?}");
         state.update(Update::Mailbox(MailboxId::Own, lease("east")));
         assert!(state.is_own_mailbox());
+    }
+    #[test]
+    fn an_import_that_is_left_alone_is_told_once() {
+        let mut state = state();
+        let name = ServiceName::new("shop", "web").unwrap();
+        let metadata = json!({"namespace": "shop", "name": "web", "uid": "u"});
+        let service = json!({"metadata": metadata, "spec": {"clusterIP": "10.96.0.1"}});
+        let spec = json!({"type": "ClusterSetIP", "ips": [], "ports": []});
+        let import = json!({"metadata": metadata, "spec": spec});
+        let namespace = json!({"metadata": {"name": "shop"}});
+        for event in [
+            OwnEvent::Namespaces(ResourceEvent::Changed(object(namespace))),
+            OwnEvent::Exports(ResourceEvent::Changed(object(json!({"metadata": metadata})))),
+            OwnEvent::Services(ResourceEvent::Changed(object(service))),
+            OwnEvent::Imports(ResourceEvent::Changed(object(import))),
+        ] {
+            state.update(Update::Own(event));
+        }
+        state.plan(&name);
+        let [notice] = &*state.take_notices() else { panic!("one notice") };
+        let Regarding { kind, uid, .. } = &notice.regarding;
+        assert_eq!((*kind, &**uid, &*notice.reason), ("ServiceImport", "u", "LeftAlone"));
+        state.plan(&name);
+        assert_eq!(state.take_notices(), []);
     }
     #[test]
     fn services_are_exported_as_rules_say() {

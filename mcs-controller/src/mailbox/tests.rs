@@ -35,13 +35,23 @@ fn exported<D: Decoder>(name: &str, slices: &[&str]) -> WatchedObject<D> {
 }
 
 fn copy<D: Decoder>(name: &str, content: &SourceSlice) -> WatchedObject<D> {
-    decoded(mailbox_slice(MAILBOX, &service(name), content))
+    decoded(mailbox_slice(MAILBOX, &"east".parse().unwrap(), &service(name), content))
 }
 
 fn lease(cluster: &str, complete: bool, services: usize, second: i64) -> MailboxEvent {
+    lease_of(cluster, "epoch", complete, services, second)
+}
+
+fn lease_of(
+    cluster: &str,
+    epoch: &str,
+    complete: bool,
+    services: usize,
+    second: i64,
+) -> MailboxEvent {
     let cluster = cluster.parse().unwrap();
     let now = jiff::Timestamp::from_second(second).unwrap();
-    let object = publisher_lease(MAILBOX, &cluster, "epoch", complete, services, now);
+    let object = publisher_lease(MAILBOX, &cluster, epoch, complete, services, now);
     MailboxEvent::Lease(listed([decoded(object)]))
 }
 
@@ -94,6 +104,28 @@ fn nothing_is_believed_before_a_mailbox_is_complete() {
         assert_eq!((view.doubt(), view.is_known()), (Some(problem), false));
         assert_eq!(believed(&view), [""; 0]);
     }
+}
+
+#[test]
+fn a_publisher_that_was_replaced_takes_nothing_away() {
+    let mut view = known();
+    view.apply(lease_of("east", "next", true, 2, 2));
+    let gone = MailboxEvent::Services(ResourceEvent::Deleted(exported("b", &["b-1"])));
+    view.apply(gone);
+    assert!(view.apply(lease_of("east", "epoch", true, 1, 3)).is_empty());
+    assert_eq!(view.doubt(), Some(MailboxProblem::FormerPublisher));
+    assert_eq!(believed(&view), ["a: a-1@1", "b: b-1@1"]);
+    assert_eq!(view.apply(lease_of("east", "next", true, 1, 4)).len(), 1);
+    assert_eq!(believed(&view), ["a: a-1@1"]);
+}
+
+#[test]
+fn slices_of_another_cluster_do_not_count() {
+    let mut view = known();
+    let (west, name) = ("west".parse().unwrap(), service("a"));
+    let other = mailbox_slice(MAILBOX, &west, &name, &slice("a-1", 9));
+    assert!(view.apply(MailboxEvent::Slices(ResourceEvent::Changed(decoded(other)))).is_empty());
+    assert_eq!(believed(&view), ["a: a-1@1", "b: b-1@1"]);
 }
 
 #[test]

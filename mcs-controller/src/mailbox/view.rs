@@ -1,7 +1,7 @@
 //! What a reader sees in a mailbox, and what it believes of that.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     fmt,
     sync::Arc,
 };
@@ -25,6 +25,18 @@ pub enum MailboxEvent {
     Slices(ResourceEvent<MailboxSliceDecoder>),
     /// Of the Lease.
     Lease(ResourceEvent<PublisherLeaseDecoder>),
+}
+
+impl MailboxEvent {
+    /// Whether the API server has answered.
+    pub const fn is_answer(&self) -> bool {
+        !matches!(
+            self,
+            Self::Services(ResourceEvent::Failing { .. })
+                | Self::Slices(ResourceEvent::Failing { .. })
+                | Self::Lease(ResourceEvent::Failing { .. })
+        )
+    }
 }
 
 /// An export that counts.
@@ -52,6 +64,8 @@ pub enum MailboxProblem {
     NoPublisher,
     /// The mailbox is another cluster's.
     OtherCluster(String),
+    /// The Lease is that of a publisher which another one has followed.
+    FormerPublisher,
     /// The publisher has not published everything yet.
     Incomplete,
     /// The mailbox has another number of services than the publisher says.
@@ -71,6 +85,9 @@ impl fmt::Display for MailboxProblem {
                 "the mailbox has no Lease publisher: is a controller running in that cluster?",
             ),
             Self::OtherCluster(other) => write!(f, "the mailbox belongs to cluster {other:?}"),
+            Self::FormerPublisher => f.write_str(
+                "a publisher that was replaced still writes the Lease: do two controllers of that cluster publish?",
+            ),
             Self::Incomplete => f.write_str("the publisher has not published everything yet"),
             Self::Count { seen, said } => {
                 write!(f, "the mailbox has {seen} ExportedServices, and the publisher says {said}")
@@ -86,6 +103,34 @@ struct Feed {
     failure: Option<String>,
 }
 
+/// How many epochs are remembered.
+const EPOCHS: usize = 16;
+
+/// The publishers of a mailbox, one after the other. One that was replaced may not know it yet: what it says to be complete
+/// is not.
+#[derive(Default, Debug)]
+struct Epochs {
+    latest: String,
+    former: VecDeque<String>,
+}
+
+impl Epochs {
+    fn note(&mut self, epoch: &str) {
+        if self.latest == epoch || self.is_former(epoch) {
+            return;
+        }
+        let replaced = std::mem::replace(&mut self.latest, epoch.to_owned());
+        self.former.push_back(replaced);
+        if self.former.len() > EPOCHS {
+            self.former.pop_front();
+        }
+    }
+
+    fn is_former(&self, epoch: &str) -> bool {
+        self.former.iter().any(|former| former == epoch)
+    }
+}
+
 type Slices = HashMap<ServiceName, BTreeMap<Arc<str>, Arc<SourceSlice>>>;
 
 /// The contents of a mailbox as a reader sees them, and what of that counts.
@@ -95,6 +140,7 @@ pub struct MailboxView {
     services: BTreeMap<ServiceName, Exported>,
     slices: Slices,
     lease: Option<PublisherLease>,
+    epochs: Epochs,
     feeds: [Feed; 3],
     /// Whether everything was published and read once.
     known: bool,
@@ -113,6 +159,7 @@ impl MailboxView {
             services: BTreeMap::new(),
             slices: HashMap::new(),
             lease: None,
+            epochs: Epochs::default(),
             feeds: Default::default(),
             known: false,
             believed: BTreeMap::new(),
@@ -196,15 +243,16 @@ impl MailboxView {
         match event {
             ResourceEvent::Listed { objects, .. } => {
                 let before = std::mem::take(&mut self.slices);
-                for MailboxSlice { service, slice } in objects.into_iter().filter_map(mailbox_slice)
-                {
+                let slices = objects.into_iter().filter_map(|object| self.mailbox_slice(object));
+                let slices: Vec<_> = slices.collect();
+                for (service, slice) in slices {
                     let slices = self.slices.entry(service).or_default();
                     slices.insert(Arc::clone(&slice.name), slice);
                 }
                 before.into_keys().chain(self.slices.keys().cloned()).collect()
             }
             ResourceEvent::Changed(object) => {
-                let Some(MailboxSlice { service, slice }) = mailbox_slice(object) else {
+                let Some((service, slice)) = self.mailbox_slice(object) else {
                     return BTreeSet::new();
                 };
                 let slices = self.slices.entry(service.clone()).or_default();
@@ -212,7 +260,7 @@ impl MailboxView {
                 BTreeSet::from([service])
             }
             ResourceEvent::Deleted(object) => {
-                let Some(MailboxSlice { service, slice }) = mailbox_slice(object) else {
+                let Some((service, slice)) = self.mailbox_slice(object) else {
                     return BTreeSet::new();
                 };
                 if let Some(slices) = self.slices.get_mut(&service) {
@@ -225,6 +273,23 @@ impl MailboxView {
             }
             _ => BTreeSet::new(),
         }
+    }
+
+    /// A slice of another cluster does not count.
+    fn mailbox_slice(
+        &self,
+        object: WatchedObject<MailboxSliceDecoder>,
+    ) -> Option<(ServiceName, Arc<SourceSlice>)> {
+        let key = object.key();
+        let MailboxSlice { cluster, service, slice } = object.decoded.unwrap_or_else(|error| {
+            tracing::warn!("EndpointSlice {key} of a mailbox is ignored: {error}");
+            None
+        })?;
+        if let Some(other) = cluster.filter(|cluster| *cluster != self.cluster) {
+            tracing::warn!("EndpointSlice {key} of a mailbox is ignored: it is of cluster {other}");
+            return None;
+        }
+        Some((service, slice))
     }
 
     fn take_lease(&mut self, event: ResourceEvent<PublisherLeaseDecoder>) {
@@ -240,6 +305,9 @@ impl MailboxView {
             |lease: &Option<PublisherLease>| lease.as_ref().map(|lease| lease.renewed.clone());
         if lease.is_some() && renewed(&lease) != renewed(&self.lease) {
             self.beats += 1;
+        }
+        if let Some(lease) = lease.as_ref().filter(|lease| lease.cluster == self.cluster.as_str()) {
+            self.epochs.note(&lease.epoch);
         }
         self.lease = lease;
     }
@@ -309,6 +377,9 @@ impl MailboxView {
             return Some(problem);
         }
         let Some(lease) = &self.lease else { return Some(MailboxProblem::NoPublisher) };
+        if self.epochs.is_former(&lease.epoch) {
+            return Some(MailboxProblem::FormerPublisher);
+        }
         if !lease.complete {
             return Some(MailboxProblem::Incomplete);
         }
@@ -392,12 +463,4 @@ impl Feed {
             ResourceEvent::Changed(_) | ResourceEvent::Deleted(_) => {}
         }
     }
-}
-
-fn mailbox_slice(object: WatchedObject<MailboxSliceDecoder>) -> Option<MailboxSlice> {
-    let key = object.key();
-    object.decoded.unwrap_or_else(|error| {
-        tracing::warn!("EndpointSlice {key} of a mailbox is ignored: {error}");
-        None
-    })
 }

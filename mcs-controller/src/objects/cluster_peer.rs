@@ -97,6 +97,9 @@ pub struct ClusterPeerStatus {
     /// When the token of its kubeconfig expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_expires: Option<String>,
+    /// When its API server last answered, to the minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_contact: Option<String>,
 }
 
 /// A condition of a ClusterPeer.
@@ -114,6 +117,9 @@ pub struct PeerCondition {
     pub message: String,
     /// When `status` last changed.
     pub last_transition_time: String,
+    /// `metadata.generation` of the ClusterPeer that it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
 }
 
 /// A ClusterPeer as the controller uses it.
@@ -131,8 +137,21 @@ pub struct PeerObject {
     pub pod_ranges: Option<Vec<IpNet>>,
     /// After how long it is stale.
     pub stale_after: Duration,
+    /// `metadata.uid` and `metadata.generation`.
+    pub version: PeerVersion,
     /// `status` as written.
     pub status: ClusterPeerStatus,
+}
+
+/// Which ClusterPeer it is, and in which state.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+pub struct PeerVersion {
+    /// `metadata.uid`.
+    #[serde(default)]
+    pub uid: String,
+    /// `metadata.generation`.
+    #[serde(default)]
+    pub generation: Option<i64>,
 }
 
 /// A ClusterPeer that cannot be used.
@@ -142,12 +161,16 @@ pub struct BrokenPeer {
     pub cluster: Option<ClusterId>,
     /// Why it cannot be used.
     pub error: String,
+    /// `metadata.uid` and `metadata.generation`.
+    pub version: PeerVersion,
     /// `status` as written.
     pub status: ClusterPeerStatus,
 }
 
 #[derive(Deserialize)]
 struct Fields {
+    #[serde(default)]
+    metadata: PeerVersion,
     spec: ClusterPeerSpec,
     #[serde(default)]
     status: ClusterPeerStatus,
@@ -167,6 +190,7 @@ impl Decoder for PeerDecoder {
             BrokenPeer {
                 cluster: cluster.and_then(|cluster| cluster.parse().ok()),
                 error,
+                version: typed(&object["metadata"]).unwrap_or_default(),
                 status: typed(&object["status"]).unwrap_or_default(),
             }
         }))
@@ -175,7 +199,7 @@ impl Decoder for PeerDecoder {
 
 impl PeerObject {
     fn read(object: &Value) -> Result<Self, String> {
-        let Fields { spec, status } = typed(object)?;
+        let Fields { metadata, spec, status } = typed(object)?;
         let range = |text: &String| {
             text.parse::<IpNet>().map_err(|_| format!("spec.podCIDRs: {text:?} is no range"))
         };
@@ -189,6 +213,7 @@ impl PeerObject {
             stale_after: duration(&spec.stale_after).ok_or_else(|| {
                 format!("spec.staleAfter: {:?} is no duration such as 40s or 5m", spec.stale_after)
             })?,
+            version: metadata,
             status,
         })
     }

@@ -35,6 +35,8 @@ pub struct LocalSlice {
 /// A copy of a slice in a mailbox.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MailboxSlice {
+    /// The cluster that has published it, if that is said.
+    pub cluster: Option<ClusterId>,
     /// The exported service that it belongs to.
     pub service: ServiceName,
     /// The slice as it is in its source cluster.
@@ -75,8 +77,10 @@ impl Decoder for MailboxSliceDecoder {
         };
         let service = ServiceName::new(&namespace, &service).map_err(|error| error.to_string())?;
         let generation = source_generation(&slice.metadata);
+        let cluster = label(&slice.metadata, well_known::MAILBOX_CLUSTER);
+        let cluster = cluster.and_then(|cluster| cluster.parse().ok());
         let slice = source_slice(slice, name.into(), generation);
-        Ok(slice.map(|slice| MailboxSlice { service, slice: Arc::new(slice) }))
+        Ok(slice.map(|slice| MailboxSlice { cluster, service, slice: Arc::new(slice) }))
     }
 }
 
@@ -186,8 +190,14 @@ pub fn mailbox_slice_name(namespace: &str, slice: &str) -> String {
 
 /// The copy of a slice in a mailbox, as the controller applies it. It lacks the standard label of a Service's
 /// slices: CoreDNS and kube-proxy of the cluster with the mailbox do not use it.
-pub fn mailbox_slice(mailbox: &str, service: &ServiceName, slice: &SourceSlice) -> Value {
+pub fn mailbox_slice(
+    mailbox: &str,
+    cluster: &ClusterId,
+    service: &ServiceName,
+    slice: &SourceSlice,
+) -> Value {
     let labels = json!({
+        well_known::MAILBOX_CLUSTER: cluster,
         well_known::MAILBOX_NAMESPACE: service.namespace(),
         well_known::MAILBOX_SERVICE: service.name(),
         well_known::SLICE_MANAGED_BY: well_known::CONTROLLER,
@@ -339,11 +349,15 @@ mod tests {
     #[test]
     fn a_copy_in_a_mailbox_is_read_as_the_slice_that_it_is_of() {
         let service = ServiceName::new("shop", "web").unwrap();
-        let object = mailbox_slice("mcs-mailbox", &service, &slice());
+        let east: ClusterId = "east".parse().unwrap();
+        let object = mailbox_slice("mcs-mailbox", &east, &service, &slice());
         assert!(object["metadata"]["labels"].get(SERVICE).is_none());
         let key = ObjectKey::new("mcs-mailbox", "shop.web-x");
         let read = MailboxSliceDecoder::decode(key, &object).unwrap();
-        assert_eq!(read, Some(MailboxSlice { service, slice: Arc::new(slice()) }));
+        assert_eq!(
+            read,
+            Some(MailboxSlice { cluster: Some(east), service, slice: Arc::new(slice()) })
+        );
     }
 
     #[test]

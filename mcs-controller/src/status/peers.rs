@@ -10,24 +10,28 @@ use crate::{
     apply::{Action, Request},
     clusterset::{ClusterId, well_known},
     mailbox::MailboxProblem,
-    objects::{ClusterPeerStatus, OWN_VERSION, PeerCondition},
+    objects::{ClusterPeerStatus, OWN_VERSION, PeerCondition, PeerVersion},
     peers::{Peer, PeerName, Peers},
 };
+
+use super::{Notice, Regarding};
 
 /// The status of every peer as it should be, without times.
 pub fn peer_statuses(
     peers: &Peers,
     own: &ClusterId,
+    own_pods: &[IpNet],
     refused: impl Fn(&ClusterId) -> usize,
     now: Instant,
 ) -> Vec<(PeerName, ClusterPeerStatus)> {
     let status = |(name, peer): (&PeerName, &Peer)| {
         let refused = refused(&peer.object.cluster);
-        let status = status(name, peer, peers, own, now);
+        let status = status(name, peer, peers, (own, own_pods), now);
         (name.clone(), ClusterPeerStatus { refused_endpoints: Some(count(refused)), ..status })
     };
     let broken = peers.broken().iter().map(|(name, broken)| {
-        let connected = condition("Connected", Some(false), "Invalid", broken.error.clone());
+        let mut connected = condition("Connected", Some(false), "Invalid", broken.error.clone());
+        connected.observed_generation = broken.version.generation;
         let conditions = vec![connected];
         (name.clone(), ClusterPeerStatus { conditions, ..ClusterPeerStatus::default() })
     });
@@ -51,24 +55,29 @@ fn status(
     name: &PeerName,
     peer: &Peer,
     peers: &Peers,
-    own: &ClusterId,
+    (own, own_pods): (&ClusterId, &[IpNet]),
     now: Instant,
 ) -> ClusterPeerStatus {
     let believed = peer.view.believed();
     let endpoints: usize =
         believed.values().flat_map(|one| &one.slices).map(|slice| slice.endpoints.len()).sum();
+    let mut conditions = vec![
+        connected(peer),
+        synced(peer),
+        fresh(peer, now),
+        identity(peer, own),
+        disjoint(name, peer, peers, own_pods),
+    ];
+    for condition in &mut conditions {
+        condition.observed_generation = peer.object.version.generation;
+    }
     ClusterPeerStatus {
-        conditions: vec![
-            connected(peer),
-            synced(peer),
-            fresh(peer, now),
-            identity(peer, own),
-            disjoint(name, peer, peers),
-        ],
+        conditions,
         services: Some(count(believed.len())),
         endpoints: Some(count(endpoints)),
         refused_endpoints: None,
         token_expires: peer.token.as_ref().map(|token| token.expires.to_string()),
+        last_contact: peer.last_contact.map(|time| time.strftime("%Y-%m-%dT%H:%M:00Z").to_string()),
     }
 }
 
@@ -89,6 +98,7 @@ fn condition(
         reason: reason.to_owned(),
         message,
         last_transition_time: String::new(),
+        observed_generation: None,
     }
 }
 
@@ -118,6 +128,7 @@ fn synced(peer: &Peer) -> PeerCondition {
                 MailboxProblem::Unreadable { .. } => "Unreadable",
                 MailboxProblem::NoPublisher => "NoPublisher",
                 MailboxProblem::OtherCluster(_) => "OtherCluster",
+                MailboxProblem::FormerPublisher => "FormerPublisher",
                 MailboxProblem::Incomplete => "Incomplete",
                 MailboxProblem::Count { .. } => "CountDiffers",
             };
@@ -167,9 +178,16 @@ fn identity(peer: &Peer, own: &ClusterId) -> PeerCondition {
     }
 }
 
-fn disjoint(name: &PeerName, peer: &Peer, peers: &Peers) -> PeerCondition {
+fn disjoint(name: &PeerName, peer: &Peer, peers: &Peers, own_pods: &[IpNet]) -> PeerCondition {
     let kind = "CIDRsDisjoint";
     let ranges = peer.object.pod_ranges.as_deref().unwrap_or_default();
+    let of_own = ranges.iter().find(|range| own_pods.iter().any(|own| overlaps(range, own)));
+    if let Some(range) = of_own.filter(|_| peer.object.pod_ranges.is_some()) {
+        let message = format!(
+            "{range} overlaps with the pods of this cluster: pods with such addresses are not told apart"
+        );
+        return condition(kind, Some(false), "OverlapsOwn", message);
+    }
     let overlap = peers
         .all()
         .iter()
@@ -192,7 +210,7 @@ fn disjoint(name: &PeerName, peer: &Peer, peers: &Peers) -> PeerCondition {
             condition(kind, None, "NoRanges", message)
         }
         None => {
-            let message = "no other peer has addresses of these ranges".to_owned();
+            let message = "no other cluster that is known has addresses of these ranges".to_owned();
             condition(kind, Some(true), "Disjoint", message)
         }
     }
@@ -200,6 +218,37 @@ fn disjoint(name: &PeerName, peer: &Peer, peers: &Peers) -> PeerCondition {
 
 fn overlaps(one: &IpNet, other: &IpNet) -> bool {
     one.contains(other) || other.contains(one)
+}
+
+/// What is said about a peer whose conditions have turned.
+pub fn peer_notices(
+    name: &str,
+    version: &PeerVersion,
+    wanted: &ClusterPeerStatus,
+    actual: &ClusterPeerStatus,
+) -> Vec<Notice> {
+    let status_of = |one: &PeerCondition| {
+        let former =
+            actual.conditions.iter().find(|former| former.condition_type == one.condition_type);
+        former.map_or("Unknown", |former| &*former.status).to_owned()
+    };
+    let has_turned = |one: &&PeerCondition| one.status != "Unknown" && one.status != status_of(one);
+    let notice = |one: &PeerCondition| Notice {
+        regarding: Regarding {
+            api_version: format!("{}/{OWN_VERSION}", well_known::GROUP),
+            kind: "ClusterPeer",
+            namespace: None,
+            name: name.to_owned(),
+            uid: version.uid.clone(),
+        },
+        is_warning: one.status == "False",
+        reason: one.reason.clone(),
+        note: format!("{} is {}: {}", one.condition_type, one.status, one.message),
+    };
+    let turned = wanted.conditions.iter().filter(has_turned);
+    // A peer that is linked for the first time has nothing to tell but problems.
+    let is_new = actual.conditions.is_empty();
+    turned.map(notice).filter(|notice| notice.is_warning || !is_new).collect()
 }
 
 /// The write of a status. `None`: it is as it should be.
@@ -235,6 +284,7 @@ pub fn peer_status_request(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clusterset::Reserved;
 
     #[test]
     fn counts_are_not_urgent() {
@@ -247,5 +297,47 @@ mod tests {
         assert!(!has_turned(&of(Some(true), 1), &of(Some(true), 2)));
         assert!(has_turned(&of(Some(true), 1), &of(Some(false), 1)));
         assert!(has_turned(&of(None, 1), &ClusterPeerStatus::default()));
+    }
+
+    #[test]
+    fn events_say_what_has_turned() {
+        let status = |fresh: Option<bool>, disjoint: Option<bool>| ClusterPeerStatus {
+            conditions: vec![
+                condition("Fresh", fresh, "Reason", "message".to_owned()),
+                condition("CIDRsDisjoint", disjoint, "Reason", "message".to_owned()),
+            ],
+            ..ClusterPeerStatus::default()
+        };
+        let told = |wanted: &ClusterPeerStatus, actual: &ClusterPeerStatus| {
+            let notices = peer_notices("west", &PeerVersion::default(), wanted, actual);
+            notices.into_iter().map(|one| (one.is_warning, one.note)).collect::<Vec<_>>()
+        };
+        let (good, silent) = (status(Some(true), Some(true)), status(Some(false), Some(true)));
+        assert_eq!(told(&good, &good), []);
+        assert_eq!(told(&silent, &good), [(true, "Fresh is False: message".to_owned())]);
+        assert_eq!(told(&good, &silent), [(false, "Fresh is True: message".to_owned())]);
+        let new = ClusterPeerStatus::default();
+        assert_eq!(told(&good, &new), [], "nothing to do");
+        assert_eq!(told(&status(Some(true), Some(false)), &new).len(), 1);
+        assert_eq!(told(&status(None, Some(true)), &good), [], "it is not known yet");
+    }
+
+    #[test]
+    fn ranges_of_this_clusters_pods_are_no_peers() {
+        let mut peers = Peers::default();
+        let spec = json!({"clusterId": "west", "kubeconfigSecretRef": {"name": "west"}, "podCIDRs": ["10.2.0.0/16"]});
+        let object = json!({"metadata": {"name": "west", "generation": 7}, "spec": spec});
+        let object = serde_json::from_value(object).unwrap();
+        peers.apply(mcs_kube::ResourceEvent::Changed(object), &Reserved::default());
+        let own = "east".parse().unwrap();
+        let disjoint = |range: &str| {
+            let own_pods = [range.parse().unwrap()];
+            let statuses = peer_statuses(&peers, &own, &own_pods, |_| 0, Instant::now());
+            let condition = statuses[0].1.conditions.last().unwrap().clone();
+            assert_eq!(condition.observed_generation, Some(7));
+            condition.reason
+        };
+        assert_eq!(disjoint("10.1.0.0/16"), "Disjoint");
+        assert_eq!(disjoint("10.2.3.0/24"), "OverlapsOwn");
     }
 }

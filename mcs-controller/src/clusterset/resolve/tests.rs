@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clusterset::{
-    ActualSlice, Audience, Endpoint, Protocol, SlicePort,
+    ActualSlice, Audience, Endpoint, Protocol, Reserved, SlicePort,
     fixture::{cluster, endpoint, export, importer, ip, map, name, port, slice, spec},
 };
 
@@ -30,7 +30,7 @@ impl World {
         let rules = SourceRules {
             endpoints: EndpointRules {
                 pod_ranges: Some(vec!["10.0.0.0/8".parse().expect("a range")]),
-                reserved: vec![],
+                reserved: Reserved::default(),
             },
             ..SourceRules::default()
         };

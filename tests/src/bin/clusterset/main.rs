@@ -9,6 +9,7 @@ mod conformance;
 mod connectivity;
 mod controller;
 mod dns;
+mod events;
 mod hub;
 mod objects;
 mod peering;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
     tenants::cases(&mut suite);
     conformance::cases(&mut suite);
     rules::cases(&mut suite);
+    events::cases(&mut suite);
     dns::cases(&mut suite);
     connectivity::cases(&mut suite);
     silence::cases(&mut suite);

@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 use mcs_tests::{suite::Suite, wait};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
     controller::NAMESPACE,
@@ -15,13 +15,6 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a namespace is created for a service of a peer", creates_namespaces);
 }
 
-fn rule(namespace: &str, selector: &Value) -> Value {
-    let mut rule =
-        namespaced("clusterset.mcs-agent.io/v1alpha1", "ExportRule", namespace, "by-label");
-    rule["spec"] = json!({ "serviceSelector": selector });
-    rule
-}
-
 fn rule_exports(world: &mut World) -> anyhow::Result<()> {
     let namespace = world.fresh()?;
     let exporter = world.first();
@@ -29,14 +22,19 @@ fn rule_exports(world: &mut World) -> anyhow::Result<()> {
     let mut service = service(&namespace);
     service["metadata"]["labels"] = json!({ "tier": "public" });
     exporter.api().apply_all([&service, &slice_of(&namespace, 0, 1)])?;
-    let public = rule(&namespace, &json!({ "matchLabels": { "tier": "public" } }));
+    let mut public =
+        namespaced("clusterset.mcs-agent.io/v1alpha1", "ExportRule", &namespace, "by-label");
+    public["spec"] = json!({ "serviceSelector": { "matchLabels": { "tier": "public" } } });
     wait::until("the rights of a developer", || tenant.apply(&public))?;
     world.second().wait_for_addresses(&namespace, &["10.77.9.17"])?;
     exporter.wait_for_conditions(&namespace, &["Valid=True/Valid", "Ready=True/Exported"])?;
     service["metadata"]["labels"] = json!({ "tier": "private" });
     exporter.api().apply(&service)?;
     world.second().wait_for_nothing(&namespace)?;
-    tenant.apply(&rule(&namespace, &json!({})))?;
+    let mut whole = public.clone();
+    whole["metadata"]["name"] = json!("everything");
+    whole["spec"] = json!({});
+    tenant.apply(&whole)?;
     world.second().wait_for_addresses(&namespace, &["10.77.9.17"])?;
     tenant.delete(&service)?;
     wait::until("an end of the export", || {
@@ -44,6 +42,7 @@ fn rule_exports(world: &mut World) -> anyhow::Result<()> {
         Ok(())
     })?;
     tenant.delete(&public)?;
+    tenant.delete(&whole)?;
     world.second().wait_for_nothing(&namespace)?;
     // An export that somebody has written is not the rule's.
     exporter.export(&service, None)?;
