@@ -21,8 +21,8 @@ use serde_json::Value;
 
 pub use self::{
     cluster_peer::{
-        BrokenPeer, ClusterPeerSpec, ClusterPeerStatus, PeerCondition, PeerDecoder, PeerObject,
-        PeerVersion, SecretReference,
+        BrokenPeer, ClusterPeerSpec, ClusterPeerStatus, PEER_CONDITIONS, PeerCondition,
+        PeerDecoder, PeerObject, PeerVersion, SecretReference,
     },
     export_rule::{ExportRuleDecoder, ExportRuleSpec},
     exported_service::{

@@ -19,7 +19,7 @@ use tokio::{
     time::{MissedTickBehavior, interval, sleep, sleep_until, timeout},
 };
 
-use super::{MailboxId, Settings, Update, state::State};
+use super::{MailboxId, Settings, Update, propagation::Propagation, state::State};
 use crate::{
     apply::{ApplyError, Request, WriteBudgets, mailbox_request, own_request},
     clusterset::{ClusterId, ServiceName, well_known},
@@ -75,6 +75,7 @@ struct Control {
     tasks: FuturesUnordered<Task>,
     budgets: WriteBudgets,
     events: EventBudget,
+    propagation: Propagation,
     term: PublisherTerm,
     is_leader: bool,
     /// Peers whose status is being written.
@@ -148,6 +149,7 @@ async fn control(
         tasks: FuturesUnordered::new(),
         budgets,
         events: EventBudget::new(Instant::now()),
+        propagation: Propagation::since(Timestamp::now()),
         term: PublisherTerm::new(),
         is_leader: false,
         reporting: BTreeSet::new(),
@@ -326,8 +328,10 @@ impl Control {
         if leads {
             tracing::info!("this replica leads");
             self.term = PublisherTerm::new();
+            self.propagation = Propagation::since(Timestamp::now());
             self.state.begin_term();
         } else {
+            self.published.metrics.forget_peers();
             tracing::info!("another replica leads");
         }
     }
@@ -432,6 +436,7 @@ impl Control {
                     }
                     tracing::warn!("cannot import {name}: {error}; trying again");
                 } else {
+                    self.measure(&writes);
                     for write in &writes {
                         if let Write::ApplyImport(import) = write {
                             self.state.own.note_applied(import);
@@ -475,6 +480,13 @@ impl Control {
                     tracing::debug!("cannot write the status of ClusterPeer {peer}: {error}");
                 }
             }
+        }
+    }
+
+    fn measure(&mut self, writes: &[Write]) {
+        for (cluster, took) in self.propagation.measure(writes, Timestamp::now()) {
+            let propagation = &self.published.metrics.propagation;
+            propagation.with_label_values(&[cluster.as_str()]).observe(took.as_secs_f64());
         }
     }
 
@@ -528,7 +540,11 @@ impl Control {
             return;
         }
         self.renewals.retain(|name| self.state.peers.all().contains_key(name));
-        self.reported.retain(|name, _| self.state.peers.written_status(name).is_some());
+        let is_gone =
+            |name: &PeerName, _: &mut Instant| self.state.peers.written_status(name).is_none();
+        for (name, _) in self.reported.extract_if(is_gone) {
+            self.published.metrics.remove_peer(&name);
+        }
         self.renew_tokens(now);
         for (name, status) in self.statuses(now) {
             self.published.metrics.set_peer(&name, &status);

@@ -78,6 +78,10 @@ fn default_key() -> String {
     "kubeconfig".to_owned()
 }
 
+/// The types of the conditions of a ClusterPeer.
+pub const PEER_CONDITIONS: [&str; 5] =
+    ["Connected", "Synced", "Fresh", "IdentityMatches", "CIDRsDisjoint"];
+
 /// What the controller knows of the peer.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -45,11 +45,15 @@ fn metrics(world: &mut World) -> anyhow::Result<()> {
 }
 
 fn rules(_: &mut World) -> anyhow::Result<()> {
-    let file = deploy("helm/mcs-agent/monitoring/alerts.yaml").display().to_string();
-    promtool(&["check", "rules", "--lint=all", "--lint-fatal", &file], "", false)
+    let files = ["mcs-agent", "mcs-controller"]
+        .map(|chart| deploy(&format!("helm/{chart}/monitoring/alerts.yaml")).display().to_string());
+    let [agent, controller] = &files;
+    promtool(&["check", "rules", "--lint=all", "--lint-fatal", agent, controller], "", false)
 }
 
 fn alerts(_: &mut World) -> anyhow::Result<()> {
-    let file = deploy("alerts.test.yaml").display().to_string();
-    promtool(&["test", "rules", &file], "", false)
+    let files = ["alerts.test.yaml", "controller-alerts.test.yaml"]
+        .map(|name| deploy(name).display().to_string());
+    let [agent, controller] = &files;
+    promtool(&["test", "rules", agent, controller], "", false)
 }

@@ -63,7 +63,7 @@ fn runbook(_: &mut World) -> anyhow::Result<()> {
     let sections: BTreeSet<_> =
         runbook.lines().filter_map(|line| line.strip_prefix("## ")).map(str::to_owned).collect();
     let mut alerts = BTreeSet::new();
-    for rule in rules()? {
+    for rule in rules("mcs-agent")?.into_iter().chain(rules("mcs-controller")?) {
         let name = rule["alert"].as_str().context("a rule without a name")?.to_owned();
         let url = rule["annotations"]["runbook_url"].as_str().context("no runbook_url")?;
         let anchor = format!("/deploy/runbook.md#{}", name.to_lowercase());
@@ -74,21 +74,22 @@ fn runbook(_: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The rules of alerts.yaml.
-fn rules() -> anyhow::Result<Vec<Value>> {
-    let text = fs::read_to_string(deploy("helm/mcs-agent/monitoring/alerts.yaml"))?;
+/// The rules of a chart's alerts.yaml.
+fn rules(chart: &str) -> anyhow::Result<Vec<Value>> {
+    let file = format!("helm/{chart}/monitoring/alerts.yaml");
+    let text = fs::read_to_string(deploy(&file))?;
     let groups = documents(&text)?.remove(0)["groups"].take();
     let rules =
         groups.as_array().into_iter().flatten().filter_map(|group| group["rules"].as_array());
     Ok(rules.flatten().cloned().collect())
 }
 
-/// Names and queries of alerts.
+/// Names and queries of the agent's alerts. A unit test of the controller compares its own.
 fn alerts() -> anyhow::Result<Vec<(String, String)>> {
     let query = |rule: &Value| {
         Some((rule["alert"].as_str()?.to_owned(), rule["expr"].as_str()?.to_owned()))
     };
-    rules()?.iter().map(|rule| query(rule).with_context(|| rule.to_string())).collect()
+    rules("mcs-agent")?.iter().map(|rule| query(rule).with_context(|| rule.to_string())).collect()
 }
 
 /// Titles and queries of panels, without Grafana's variables.
