@@ -36,7 +36,7 @@ fn rule_exports(world: &mut World) -> anyhow::Result<()> {
     whole["spec"] = json!({});
     tenant.apply(&whole)?;
     world.second().wait_for_addresses(&namespace, &["10.77.9.17"])?;
-    tenant.delete(&service)?;
+    exporter.api().delete(&service)?;
     wait::until("an end of the export", || {
         ensure!(exporter.api().read(&export(&namespace)).is_err(), "it is there");
         Ok(())
