@@ -37,18 +37,11 @@ const CHANGES_THE_RESULT: &[&str] =
 impl Profile {
     /// `cargo build` in this profile.
     fn cargo(self, workspace: &Workspace) -> Command {
-        let mut build = workspace.cargo();
         if self == RELEASE {
-            let flags = ["-Ctarget-feature=+crt-static".to_owned()];
-            let flags: Vec<_> = flags.into_iter().chain(workspace.remapping()).collect();
-            workspace::remove_env(&mut build, CHANGES_THE_RESULT);
-            // With a target, the flags are not for build scripts and macros.
-            build.args(["build", "--locked", "--target", &target()]);
-            build.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
-        } else {
-            build.arg("build");
+            return cargo_for(workspace, &target());
         }
-        build.args(["--profile", self.name]);
+        let mut build = workspace.cargo();
+        build.args(["build", "--profile", self.name]);
         build
     }
 
@@ -59,6 +52,18 @@ impl Profile {
             _ => workspace.target.join(self.output),
         }
     }
+}
+
+/// `cargo build` of static programs for a target.
+pub(crate) fn cargo_for(workspace: &Workspace, target: &str) -> Command {
+    let mut build = workspace.cargo();
+    let flags = ["-Ctarget-feature=+crt-static".to_owned()];
+    let flags: Vec<_> = flags.into_iter().chain(workspace.remapping()).collect();
+    workspace::remove_env(&mut build, CHANGES_THE_RESULT);
+    // With a target, the flags are not for build scripts and macros.
+    build.args(["build", "--locked", "--target", target, "--profile", RELEASE.name]);
+    build.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
+    build
 }
 
 fn target() -> String {

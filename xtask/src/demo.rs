@@ -1,7 +1,7 @@
 //! `cargo xtask demo`: two clusters on this machine, and the agent at work between them.
 
 use std::{
-    fs, mem,
+    env, fs, mem,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -27,6 +27,7 @@ mod example;
 mod explore;
 mod manifests;
 pub(crate) mod pod;
+mod record;
 mod steps;
 mod tally;
 mod traffic;
@@ -34,6 +35,9 @@ mod world;
 
 /// Lines of the agent's log to show after a failure.
 const LOG_LINES: usize = 20;
+
+/// How often the steps are played once more for the dashboard.
+const ROUNDS: u32 = 8;
 
 /// Show the agent at work, on this machine alone
 ///
@@ -44,6 +48,10 @@ pub(crate) struct Args {
     /// Leave everything in place in the end, and print commands to try
     #[arg(long)]
     keep: bool,
+    /// Write demo.cast, demo.svg and dashboard.svg to this directory; plays the steps several times for the dashboard, which
+    /// needs Prometheus
+    #[arg(long, value_name = "DIR", conflicts_with = "keep")]
+    record: Option<PathBuf>,
     /// Remove what was left in place, and show nothing
     #[arg(long, conflicts_with = "keep")]
     clean: bool,
@@ -64,11 +72,21 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     }
     setup::ensure(workspace, &[Purpose::Demo])?;
     let screen = Screen::new();
-    screen.progress("building the agent");
-    let agent = build::release(workspace, &build::object(workspace)?)?;
+    let agent = match env::var_os("MCS_AGENT") {
+        // The world runs that one.
+        Some(agent) => agent.into(),
+        None => {
+            screen.progress("building the agent");
+            build::release(workspace, &build::object(workspace)?)?
+        }
+    };
 
     let interrupt = Interrupt::listen().context("cannot handle signals")?;
-    match show(workspace, &screen, &interrupt, args.keep.then_some(&agent)) {
+    let shown = match &args.record {
+        Some(directory) => record(workspace, &interrupt, directory),
+        None => show(workspace, &screen, &interrupt, args.keep.then_some(&agent)),
+    };
+    match shown {
         Err(_) if interrupt.came() => {
             screen.progress("interrupted; everything is removed");
             Ok(ExitCode::from(INTERRUPTED))
@@ -105,6 +123,23 @@ fn show(
         screen.progress(format!("{outcome}; removing everything"));
     }
     played
+}
+
+/// Plays the steps, and writes what they print and what the agent's metrics are meanwhile.
+fn record(workspace: &Workspace, interrupt: &Interrupt, directory: &Path) -> Result<()> {
+    let screen = Screen::new();
+    let world = World::create(workspace, &screen, interrupt)?;
+    let stage = Stage { screen: &screen, interrupt, world: &world };
+    let data = tempfile::tempdir()?;
+    let prometheus = record::Prometheus::start(&world.clusters.node, data.path())?;
+    stage.play()?;
+    record::write_terminal(&screen.take_printed(), directory)?;
+    for _ in 0..ROUNDS {
+        stage.play()?;
+    }
+    record::write(directory, "dashboard.svg", &record::draw(workspace, &prometheus)?)?;
+    screen.progress(format!("{} has demo.cast, demo.svg and dashboard.svg", directory.display()));
+    Ok(())
 }
 
 fn last_lines(log: &Path) -> String {

@@ -154,12 +154,15 @@ fn strip(workspace: &Workspace, program: &Path) -> Result<PathBuf> {
     // Where deploy/Dockerfile finds it.
     let stripped =
         directory(workspace).join(program.file_name().context("a program without a name")?);
-    make_parent(&stripped)?;
-    process::run(
-        Command::new("strip").arg("--strip-all").arg("-o").args([stripped.as_path(), program]),
-    )?;
-    elf::ensure_static(&stripped)?;
+    strip_by("strip", program, &stripped)?;
     Ok(stripped)
+}
+
+/// Makes a copy of a static program without symbols, by the `strip` of its architecture.
+pub(crate) fn strip_by(strip: &str, program: &Path, stripped: &Path) -> Result<()> {
+    make_parent(stripped)?;
+    process::run(Command::new(strip).arg("--strip-all").arg("-o").args([stripped, program]))?;
+    elf::ensure_static(stripped)
 }
 
 fn directory(workspace: &Workspace) -> PathBuf {

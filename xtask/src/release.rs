@@ -15,6 +15,7 @@ use crate::{
     workspace::Workspace,
 };
 
+mod cross;
 mod files;
 mod notes;
 mod sbom;
@@ -40,6 +41,9 @@ pub(crate) struct Args {
     /// A directory with the static programs, without symbols [default: this machine's, which are built]
     #[arg(long, value_name = "ARCH=DIR", value_parser = programs)]
     programs: Vec<(String, PathBuf)>,
+    /// Build the programs of the other architecture too, by cross compilation, and start them in an emulator
+    #[arg(long)]
+    cross: bool,
     /// The repository, whose name the charts and the image get
     #[arg(long, value_name = "OWNER/NAME", default_value = REPOSITORY)]
     repository: String,
@@ -63,6 +67,9 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     if programs.is_empty() {
         setup::ensure(workspace, &[Purpose::Build])?;
         programs.push((oci::architecture().to_owned(), image::programs(workspace)?));
+    }
+    if args.cross {
+        programs.push(cross::programs(workspace)?);
     }
     for architecture in ARCHITECTURES {
         let is_there = programs.iter().any(|(name, _)| name == architecture);

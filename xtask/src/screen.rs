@@ -4,7 +4,10 @@ use std::{
     env,
     fmt::Display,
     io::{self, IsTerminal as _, Write as _},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Instant,
 };
 
@@ -14,13 +17,27 @@ pub(crate) struct Screen {
     styled: bool,
     /// Whether the last line written is empty.
     spaced: AtomicBool,
+    printed: Mutex<Vec<Printed>>,
+}
+
+/// What was printed at once.
+#[derive(Clone, Debug)]
+pub(crate) struct Printed {
+    /// Since the screen began.
+    pub(crate) seconds: f64,
+    pub(crate) text: String,
 }
 
 impl Screen {
     /// Begins to count the time. Titles are bold on a terminal.
     pub(crate) fn new() -> Self {
         let styled = io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none();
-        Self { start: Instant::now(), styled, spaced: AtomicBool::new(true) }
+        Self {
+            start: Instant::now(),
+            styled,
+            spaced: AtomicBool::new(true),
+            printed: Mutex::default(),
+        }
     }
 
     /// Begins a part.
@@ -46,6 +63,11 @@ impl Screen {
         self.write(&format!("{block}\n"));
     }
 
+    /// All that was printed since the last call.
+    pub(crate) fn take_printed(&self) -> Vec<Printed> {
+        std::mem::take(&mut *self.printed.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     fn space(&self) {
         if !self.spaced.swap(true, Ordering::Relaxed) {
             self.write("\n");
@@ -54,6 +76,9 @@ impl Screen {
 
     /// A reader who has seen enough (`| head`) does not end the verb.
     fn write(&self, text: &str) {
+        let printed =
+            Printed { seconds: self.start.elapsed().as_secs_f64(), text: text.to_owned() };
+        self.printed.lock().unwrap_or_else(PoisonError::into_inner).push(printed);
         let mut stdout = io::stdout().lock();
         let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
         self.spaced.store(text.ends_with("\n\n"), Ordering::Relaxed);
