@@ -33,7 +33,9 @@ pub(super) fn show(stage: &Stage<'_>) -> Result<()> {
     stage.screen.block(&shown);
     ensure!(!output.status.success(), "curl succeeded");
     let services = stage.agent(&["services"])?;
-    let refusing = services.lines().filter(|line| line.ends_with("refusing")).count();
+    let refusing =
+        services.lines().filter(|line| line.split_whitespace().any(|word| word == "refusing"));
+    let refusing = refusing.count();
     ensure!(refusing == 4, "{refusing} of 4 frontends are refusing");
     Ok(())
 }
