@@ -72,13 +72,12 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     }
     setup::ensure(workspace, &[Purpose::Demo])?;
     let screen = Screen::new();
-    let agent = match env::var_os("MCS_AGENT") {
+    let agent = if let Some(agent) = env::var_os("MCS_AGENT") {
         // The world runs that one.
-        Some(agent) => agent.into(),
-        None => {
-            screen.progress("building the agent");
-            build::release(workspace, &build::object(workspace)?)?
-        }
+        agent.into()
+    } else {
+        screen.progress("building the agent");
+        build::release(workspace, &build::object(workspace)?)?
     };
 
     let interrupt = Interrupt::listen().context("cannot handle signals")?;

@@ -46,8 +46,8 @@ pub(super) fn programs(workspace: &Workspace) -> Result<(String, PathBuf)> {
     let directory = workspace.target.join("container").join(other.name);
     for program in image::PROGRAMS {
         let stripped = directory.join(program);
-        let built = workspace.target.join(&target).join("release").join(program);
-        image::strip_by(&tool("strip"), &built, &stripped)?;
+        let program_file = workspace.target.join(&target).join("release").join(program);
+        image::strip_by(&tool("strip"), &program_file, &stripped)?;
         let said = process::printed(Command::new(&emulator).arg(&stripped).arg("--version"))?;
         ensure!(said.contains(env!("CARGO_PKG_VERSION")), "{}: {said}", stripped.display());
         println!("{emulator}: {}", said.trim());

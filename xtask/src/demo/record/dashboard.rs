@@ -50,7 +50,7 @@ pub(in crate::demo) fn draw(workspace: &Workspace, prometheus: &Prometheus<'_>) 
         }
         let unit = panel["fieldConfig"]["defaults"]["unit"].as_str().unwrap_or("none");
         let is_stat = panel["type"] == "stat";
-        let drawn = Panel { title, unit, place, lines: &lines, time: (begin as f64, end as f64) };
+        let drawn = Panel { title, unit, place, lines: &lines, time: (begin, end) };
         body.push_str(&if is_stat { drawn.stat() } else { drawn.chart() });
     }
     let width = 24 * COLUMN;
@@ -60,7 +60,7 @@ pub(in crate::demo) fn draw(workspace: &Workspace, prometheus: &Prometheus<'_>) 
          .row{{font-weight:bold;font-size:14px}}.head{{font-weight:bold;font-size:18px}}\
          .big{{font-size:26px;fill:#0072B2}}.tick{{fill:#777;font-size:10px}}</style>\n\
          <rect width=\"{width}\" height=\"{bottom}\" fill=\"#f4f5f7\"/>\n\
-         <text x=\"12\" y=\"29\" class=\"head\">mcs-agent: {} seconds of cargo xtask demo, drawn from the chart's dashboard</text>\n\
+         <text x=\"12\" y=\"29\" class=\"head\">mcs-agent: {:.0} seconds of cargo xtask demo, drawn from the chart's dashboard</text>\n\
          {body}</svg>\n",
         end - begin,
     ))

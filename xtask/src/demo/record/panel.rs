@@ -43,15 +43,15 @@ impl Panel<'_> {
             let _ = writeln!(
                 svg,
                 "{}",
-                self.text(20, 80, "big", if shown.is_empty() { "none" } else { &what })
+                text(20, 80, "big", if shown.is_empty() { "none" } else { &what })
             );
         }
         let step = (self.place.width - 20) / u32::try_from(chosen.len().max(1)).unwrap_or(1);
         for (index, (name, points)) in chosen.iter().enumerate() {
             let value = points.last().map_or(0.0, |last| last.1);
             let x = 20 + u32::try_from(index).unwrap_or(0) * step;
-            let _ = writeln!(svg, "{}", self.text(x, 84, "big", &number(value, self.unit)));
-            let _ = writeln!(svg, "{}", self.text(x, 108, "", name));
+            let _ = writeln!(svg, "{}", text(x, 84, "big", &number(value, self.unit)));
+            let _ = writeln!(svg, "{}", text(x, 108, "", name));
         }
         svg + "</g>\n"
     }
@@ -103,7 +103,7 @@ impl Panel<'_> {
                 "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\" points=\"{}\"/>",
                 path.join(" ")
             );
-            let width = 22.0 + 6.2 * name.chars().count() as f64;
+            let width = 22.0 + 6.2 * u32::try_from(name.chars().count()).map_or(0.0, f64::from);
             if index < NAMED && x + width < right {
                 let y = f64::from(self.place.height) - 14.0;
                 let _ = writeln!(
@@ -118,8 +118,7 @@ impl Panel<'_> {
             }
         }
         if lines.is_empty() {
-            let _ =
-                writeln!(svg, "{}", self.text(self.place.width / 2 - 20, 90, "tick", "nothing"));
+            let _ = writeln!(svg, "{}", text(self.place.width / 2 - 20, 90, "tick", "nothing"));
         }
         svg + "</g>\n"
     }
@@ -134,10 +133,10 @@ impl Panel<'_> {
             escape(self.title)
         )
     }
+}
 
-    fn text(&self, x: u32, y: u32, class: &str, text: &str) -> String {
-        format!("<text x=\"{x}\" y=\"{y}\" class=\"{class}\">{}</text>", escape(text))
-    }
+fn text(x: u32, y: u32, class: &str, text: &str) -> String {
+    format!("<text x=\"{x}\" y=\"{y}\" class=\"{class}\">{}</text>", escape(text))
 }
 
 /// A value as Grafana writes those of this unit.

@@ -32,7 +32,7 @@ pub(in crate::demo) struct Prometheus<'a> {
     netns: &'a Namespace,
     child: Child,
     directory: PathBuf,
-    began: u64,
+    began: f64,
 }
 
 impl<'a> Prometheus<'a> {
@@ -58,12 +58,12 @@ impl<'a> Prometheus<'a> {
     }
 
     /// When it was started, in seconds since the Unix epoch.
-    pub(super) const fn began(&self) -> u64 {
+    pub(super) const fn began(&self) -> f64 {
         self.began
     }
 
     /// The series of a query, from its start until now.
-    pub(super) fn ask(&self, query: &str, end: u64) -> Result<Vec<Series>> {
+    pub(super) fn ask(&self, query: &str, end: f64) -> Result<Vec<Series>> {
         let parameters = [
             format!("query={query}"),
             format!("start={}", self.began),
@@ -100,8 +100,8 @@ impl Drop for Prometheus<'_> {
 }
 
 /// Seconds since the Unix epoch.
-pub(super) fn now() -> Result<u64> {
-    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs())
+pub(super) fn now() -> Result<f64> {
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64().round())
 }
 
 fn series(value: &Value) -> Result<Series> {

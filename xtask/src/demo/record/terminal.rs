@@ -9,8 +9,8 @@ use crate::screen::Printed;
 
 const COLUMNS: usize = 100;
 const ROWS: usize = 30;
-/// Pixels of a character and of a line.
-const CHARACTER: f64 = 7.8;
+/// Pixels of ten characters, and of a line.
+const TEN_CHARACTERS: usize = 78;
 const LINE: usize = 17;
 const MARGIN: usize = 14;
 /// Seconds that the last screen stays, before the picture begins again.
@@ -44,7 +44,7 @@ pub(super) fn picture(printed: &[Printed]) -> String {
         let _ = write!(cover, "{percent:.2}%{{transform:translateY({down}px)}}");
         last = format!("#c{{transform:translateY(-{up}px)}}#h{{transform:translateY({down}px)}}");
     }
-    let (width, height) = (COLUMNS * 78 / 10 + 2 * MARGIN, ROWS * LINE + 2 * MARGIN);
+    let (width, height) = (COLUMNS * TEN_CHARACTERS / 10 + 2 * MARGIN, ROWS * LINE + 2 * MARGIN);
     let column = (lines.len() + ROWS) * LINE;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\">\n\
@@ -61,7 +61,7 @@ pub(super) fn picture(printed: &[Printed]) -> String {
         let class = class(line);
         let (plain, y) =
             (line.replace("\x1b[1m", "").replace("\x1b[0m", ""), (index + 1) * LINE - 4);
-        let length = (plain.chars().count() as f64 * CHARACTER).round();
+        let length = plain.chars().count() * TEN_CHARACTERS / 10;
         let _ = writeln!(
             svg,
             "<text y=\"{y}\"{class} textLength=\"{length}\" xml:space=\"preserve\">{}</text>",
