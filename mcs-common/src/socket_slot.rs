@@ -104,14 +104,15 @@ pub struct SlotConnection {
     pub vip_port: u16,
     /// The port of `backend` in host order.
     pub backend_port: u16,
-    /// 1 if the agent destroys the socket when its backend no longer serves: it is one of UDP. Else 0. The
-    /// agent stores 0 before a destruction.
+    /// If the agent destroys the socket when its backend no longer serves, since it is one of UDP: the
+    /// [`SlotConnection::number`] of the connection, or 1 of earlier versions. Else 0. The agent replaces the number by 0
+    /// before a destruction, and no later one.
     pub listed: u32,
     /// The backend's id and generation.
     pub chosen: BackendRef,
     /// The cookie of the socket's network namespace.
     pub netns_cookie: u64,
-    /// The socket's cookie: two sockets that take a free slot at the same instant may each write a part.
+    /// The socket's cookie, which is stored last, and 0 before.
     pub cookie: u64,
 }
 
@@ -119,6 +120,17 @@ const _: () = assert!(size_of::<SlotConnection>() == 64);
 crate::pod!(SlotConnection);
 
 impl SlotConnection {
+    /// A number of the connection of this socket to this backend, which is not 0. The slot's next connection has another
+    /// one in all likelihood.
+    #[inline(always)]
+    #[must_use]
+    pub const fn number(cookie: u64, chosen: BackendRef) -> u32 {
+        let BackendRef { id, generation } = chosen;
+        let backend = (generation as u64) << 32 | id as u64;
+        let hash = (cookie ^ backend.rotate_left(40)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (hash >> 32) as u32 | 1
+    }
+
     /// The destination of the application.
     #[inline(always)]
     #[must_use]
@@ -160,6 +172,22 @@ mod tests {
             prop_assert_eq!(later.pair(), place.pair());
             prop_assert_ne!(neighbour.tag(), place.tag());
             prop_assert_ne!(later.tag(), place.tag());
+        }
+
+        #[test]
+        fn connections_of_a_slot_have_numbers_of_their_own(
+            cookie in 0..1_u64 << 48,
+            steps in 1..1_u64 << 20,
+            id in 1..1_u32 << 22,
+            generation in 0..1_u32 << 10,
+        ) {
+            let chosen = BackendRef { id, generation };
+            let number = SlotConnection::number(cookie, chosen);
+            prop_assert_ne!(number, 0);
+            prop_assert_ne!(number, SlotConnection::number(cookie ^ 1, chosen));
+            prop_assert_ne!(number, SlotConnection::number(cookie + (steps << 17), chosen));
+            let reused = BackendRef { generation: generation + 1, ..chosen };
+            prop_assert_ne!(number, SlotConnection::number(cookie, reused));
         }
 
         #[test]

@@ -4,6 +4,7 @@
 //! getpeername programs must return 1, and so does `sock_release` (kernel/bpf/verifier.c, `check_return_code`).
 #![no_std]
 #![no_main]
+#![feature(asm_experimental_arch)]
 #![expect(unsafe_code, reason = "the kernel's helpers, its context structs and values of maps")]
 
 #[cfg(not(target_arch = "bpf"))]

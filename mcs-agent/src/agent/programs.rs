@@ -113,7 +113,11 @@ impl InstalledPrograms {
             log_programs: config.log_programs,
         };
         let has_state = pins.has_state();
-        let keeps_hints = read_run_record(&pins.run()).is_ok_and(|run| run.keeps_hints);
+        let former = read_run_record(&pins.run()).ok();
+        let keeps_hints = former.as_ref().is_some_and(|run| run.keeps_hints);
+        if !former.is_some_and(|run| run.keeps_slots) {
+            pins.remove_socket_slots()?;
+        }
         let mut programs = Programs::load(&options)?;
         let mut maps = KernelMaps::open(programs.config(), programs.hints())?;
         maps.prepare_hints(&match (has_state, keeps_hints) {
@@ -307,6 +311,7 @@ impl InstalledPrograms {
             host: self.host.clone(),
             pid: u64::from(std::process::id()),
             keeps_hints: self.keeps_hints,
+            keeps_slots: self.socket_lb != SocketLb::Off,
         };
         let directory = self.run_directory.to_string_lossy();
         ensure!(

@@ -24,6 +24,8 @@ pub struct Run {
     pub pid: u64,
     /// Whether it keeps the pinned hints right. Versions before them do not.
     pub keeps_hints: bool,
+    /// Whether its programs keep the pinned slots of sockets right. Versions before them do not.
+    pub keeps_slots: bool,
 }
 
 impl Run {
@@ -50,6 +52,7 @@ pub fn read_run_record(pin: &Path) -> Result<Run, MapError> {
         host: string(&record.host),
         pid: record.pid,
         keeps_hints: record.keeps_hints != 0,
+        keeps_slots: record.keeps_slots != 0,
     })
 }
 
@@ -60,6 +63,7 @@ pub fn write_run_record(pin: &Path, run: &Run) -> Result<(), MapError> {
         host: text(&run.host),
         pid: run.pid,
         keeps_hints: run.keeps_hints.into(),
+        keeps_slots: run.keeps_slots.into(),
     };
     MappedArray::<_, ReadWrite>::open(pin)
         .and_then(|mut map| map.write(0, &record))

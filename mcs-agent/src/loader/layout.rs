@@ -141,6 +141,9 @@ pub(super) fn alive() -> MapLayout {
     array::<Liveness>(maps::ALIVE, 1)
 }
 
+/// The names of the maps that make the table of connected sockets.
+pub(super) const SOCKET_SLOTS: [&str; 2] = [maps::SOCKET_TAGS, maps::SOCKET_CONNS];
+
 /// The names of the maps that the programs write.
 pub(super) const STATE_NAMES: [&str; 15] = [
     maps::AFFINITY,

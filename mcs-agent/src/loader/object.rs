@@ -206,7 +206,7 @@ impl Programs {
             loader.map_pin_path(map.name, directory.join(map.name));
         }
         for map in state {
-            if [maps::FLOWS, maps::SOCKET_TAGS, maps::SOCKET_CONNS].contains(&map.name) {
+            if map.name == maps::FLOWS || layout::SOCKET_SLOTS.contains(&map.name) {
                 loader.map_max_entries(map.name, map.entries);
             }
             loader.map_pin_path(map.name, pins.state().join(map.name));
@@ -412,6 +412,14 @@ impl Pins {
         Ok(layout::capacity(&self.config()))
     }
 
+    /// Removes the table of connected sockets: no socket has a slot any more, and each shows its backend.
+    pub fn remove_socket_slots(&self) -> Result<(), LoadError> {
+        layout::SOCKET_SLOTS.iter().try_for_each(|name| {
+            let pin = self.state().join(name);
+            remove_file(&pin).map(drop).map_err(pin_error("remove", &pin))
+        })
+    }
+
     /// Checks the file system and makes the directories.
     pub fn prepare(&self, bpffs: &Path) -> Result<(), LoadError> {
         bpffs::prepare(bpffs)?;
@@ -448,6 +456,12 @@ fn prepare(
     // Whatever was written since they were made is in the pinned hints too.
     for leftover in [pins.next_hints(), pins.new_hints()] {
         remove_file(&leftover).map_err(pin_error("remove", &leftover))?;
+    }
+    let is_kept = |map: &layout::MapLayout| map.matches(&pins.state().join(map.name));
+    let mut slots = state.iter().filter(|map| layout::SOCKET_SLOTS.contains(&map.name));
+    if !slots.all(is_kept) {
+        // Both or none: a tag says that a connection is right.
+        pins.remove_socket_slots()?;
     }
     let states = state.iter().map(|map| (*map, pins.state().join(map.name)));
     let beside = [(layout::run(), pins.run()), (layout::alive(), pins.alive())];

@@ -72,12 +72,14 @@ impl SocketDiag {
         Ok(found)
     }
 
-    /// The cookies of all TCP and UDP sockets, of both families and in every state.
+    /// The cookies of all TCP and UDP sockets, of both families and in every state but `TIME_WAIT`: those are closed, and
+    /// have the cookies that they had before.
     pub fn cookies(&self) -> io::Result<HashSet<u64>> {
         let mut cookies = HashSet::new();
         for protocol in [IPPROTO_TCP, IPPROTO_UDP] {
             for id in [SocketId::new_v4(), SocketId::new_v6()] {
-                let request = InetRequest { protocol, ..request(id, StateFlags::all()) };
+                let states = StateFlags::all() - StateFlags::TIME_WAIT;
+                let request = InetRequest { protocol, ..request(id, states) };
                 self.send(SockDiagMessage::InetRequest(request), NLM_F_REQUEST | NLM_F_DUMP)?;
                 self.receive(|socket| {
                     let InetResponseHeader { family, socket_id: id, .. } = socket;

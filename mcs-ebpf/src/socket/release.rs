@@ -9,15 +9,17 @@ use super::{context::ALLOW, table};
 use crate::maps::ConfigMaps;
 
 const AF_INET6: u32 = 10;
+const IPPROTO_TCP: u32 = 6;
 
 /// Frees the slot of a socket that is closed.
 ///
-/// A socket with a peer that is no backend has no slot that matters: it connected elsewhere since. So most
-/// sockets that a server accepts get no cookie here, which takes an atomic operation.
+/// A TCP socket with a peer that is no backend has none: most sockets that a server accepts get no cookie here, which
+/// takes an atomic operation. (One that was disconnected from its VIP and then connected elsewhere keeps its slot; the
+/// agent frees it.) A UDP socket can connect anywhere after it has connected to a VIP.
 #[inline(always)]
 pub(crate) fn release(ctx: &SockContext) -> i32 {
-    let peer = peer(ctx);
-    if !is_unspecified(&peer) && !ConfigMaps.hint(&peer).may_be_backend() {
+    let Closed { is_tcp, peer } = Closed::of(ctx);
+    if is_tcp && !is_unspecified(&peer) && !ConfigMaps.hint(&peer).may_be_backend() {
         return ALLOW;
     }
     // SAFETY: the helper takes the context itself.
@@ -25,23 +27,36 @@ pub(crate) fn release(ctx: &SockContext) -> i32 {
     ALLOW
 }
 
-/// The address that the socket is connected to, or was.
-#[inline(always)]
-fn peer(ctx: &SockContext) -> Address {
-    // SAFETY: the context is the one the program was called with. Volatile keeps the compiler from merging reads: each
-    // is one of a whole field.
-    unsafe {
-        let word = |word: *const u32| ptr::read_volatile(word);
-        if word(&raw const (*ctx.sock).family) == AF_INET6 {
-            Address::from_words([
-                word(&raw const (*ctx.sock).dst_ip6[0]),
-                word(&raw const (*ctx.sock).dst_ip6[1]),
-                word(&raw const (*ctx.sock).dst_ip6[2]),
-                word(&raw const (*ctx.sock).dst_ip6[3]),
-            ])
-        } else {
-            Address::from_v4_word(word(&raw const (*ctx.sock).dst_ip4))
-        }
+/// What is known of a socket that is closed.
+struct Closed {
+    is_tcp: bool,
+    /// The address that the socket is connected to, or was.
+    peer: Address,
+}
+
+impl Closed {
+    /// Reads every field of either family: of reads in branches LLVM makes one at an offset that varies, which the verifier
+    /// rejects. Volatile keeps it from merging reads: each is one of a whole field.
+    #[inline(always)]
+    fn of(ctx: &SockContext) -> Self {
+        // SAFETY: the context is the one the program was called with.
+        let (family, protocol, v4, v6) = unsafe {
+            let word = |word: *const u32| ptr::read_volatile(word);
+            (
+                word(&raw const (*ctx.sock).family),
+                word(&raw const (*ctx.sock).protocol),
+                word(&raw const (*ctx.sock).dst_ip4),
+                [
+                    word(&raw const (*ctx.sock).dst_ip6[0]),
+                    word(&raw const (*ctx.sock).dst_ip6[1]),
+                    word(&raw const (*ctx.sock).dst_ip6[2]),
+                    word(&raw const (*ctx.sock).dst_ip6[3]),
+                ],
+            )
+        };
+        let peer =
+            if family == AF_INET6 { Address::from_words(v6) } else { Address::from_v4_word(v4) };
+        Self { is_tcp: protocol == IPPROTO_TCP, peer }
     }
 }
 

@@ -69,8 +69,9 @@ fn storage<'a, T: Pod>(
 
 /// Remembers that the socket connects to a VIP.
 ///
-/// Nothing is stored for Multipath TCP: no hook runs for the name of its peer. Its subflows are sockets of the
-/// kernel, which no hook releases, so their slots would be lost.
+/// Nothing is stored for Multipath TCP where the hook runs for the application's socket: no hook runs for the name of
+/// its peer. Where it runs for the first subflow, that is a TCP socket for the hook, but a socket of the kernel, which no
+/// hook releases. The agent frees its slot.
 #[inline(always)]
 pub(crate) fn connecting<F: HookFamily>(ctx: &SocketContext<F>, connection: &Connection) {
     if ctx.is_mptcp() || table::put(ctx, connection) {

@@ -1,7 +1,9 @@
 //! The table of sockets that are connected to a VIP: a slot for each, without allocation.
 //!
-//! The kernel runs the hooks of one socket one after the other, with its lock held. So a slot has one
-//! writer, except while it is free: see [`SlotConnection::cookie`].
+//! The kernel runs the hooks of one socket one after the other, with its lock held. Two sockets can take a free slot
+//! at the same instant: see [`Tags::claim`].
+
+use core::arch::asm;
 
 use aya_ebpf::Global;
 use mcs_common::{Connection, NO_WAY, Peer, SlotConnection, SlotPlace, TagPair};
@@ -33,10 +35,34 @@ impl Tags {
         bytemuck::cast(unsafe { self.pair.cast::<u64>().read_volatile() })
     }
 
+    /// Takes a way that was free. Returns false if another socket takes it at the same instant.
+    ///
+    /// Each adds its tag and takes it back where it does not find it alone. So of several sockets one takes the way at
+    /// most. Kernels before 5.12 have no exchange that is atomic.
     #[inline(always)]
-    fn set(&self, way: u32, tag: u32) {
+    fn claim(&self, way: u32) -> bool {
+        self.add(way, self.place.tag());
+        let is_own = self.place.own_way(self.read()) == way;
+        if !is_own {
+            self.free(way);
+        }
+        is_own
+    }
+
+    /// Frees a way that the socket has taken.
+    #[inline(always)]
+    fn free(&self, way: u32) {
+        self.add(way, self.place.tag().wrapping_neg());
+    }
+
+    /// Adds to a tag at once.
+    #[inline(always)]
+    fn add(&self, way: u32, number: u32) {
         // SAFETY: the pointer is to a value of the array, which has two tags.
-        unsafe { self.pair.cast::<u32>().add(way as usize & 1).write_volatile(tag) };
+        unsafe {
+            let tag = self.pair.cast::<u32>().add(way as usize & 1);
+            asm!("lock *(u32 *)({tag} + 0) += {number}", tag = in(reg) tag, number = in(reg) number);
+        }
     }
 
     #[inline(always)]
@@ -75,36 +101,39 @@ pub(crate) fn put<F: HookFamily>(ctx: &SocketContext<F>, connection: &Connection
     let cookie = ctx.socket_cookie();
     let Some(tags) = Tags::of(cookie) else { return false };
     let read = tags.read();
-    let mut way = tags.place.own_way(read);
+    let own = tags.place.own_way(read);
+    let way = if own == NO_WAY { tags.place.free_way(read) } else { own };
     if way == NO_WAY {
-        way = tags.place.free_way(read);
-        if way == NO_WAY {
+        return false;
+    }
+    let Some(slot) = tags.connection(way) else { return false };
+    if own == NO_WAY {
+        if !tags.claim(way) {
             return false;
         }
     } else {
-        let Some(former) = tags.connection(way) else { return false };
         // SAFETY: the pointer is to a value of the array.
-        let former = unsafe { (*former).backend() };
+        let former = unsafe { (*slot).backend() };
         if former != connection.backend && ctx.is_connected_to(&former) {
             return false;
         }
-        // Nobody takes the slot: it is free only to others of the pair, and for an instant.
-        tags.set(way, 0);
     }
-    let Some(slot) = tags.connection(way) else { return false };
     let value = SlotConnection {
         vip: connection.vip.addr,
         backend: connection.backend.addr,
         vip_port: connection.vip.port,
         backend_port: connection.backend.port,
-        listed: ctx.is_udp().into(),
+        listed: if ctx.is_udp() { SlotConnection::number(cookie, connection.chosen) } else { 0 },
         chosen: connection.chosen,
         netns_cookie: ctx.netns_cookie(),
         cookie,
     };
-    // SAFETY: the pointer is to a value of the array.
-    unsafe { store(slot, &value) };
-    tags.set(way, tags.place.tag());
+    // SAFETY: the pointer is to a value of the array. Until all is stored, the slot shows no connection: the cookie
+    // is the last word.
+    unsafe {
+        (&raw mut (*slot).cookie).write_volatile(0);
+        store(slot, &value);
+    }
     true
 }
 
@@ -125,7 +154,7 @@ pub(crate) fn release(cookie: u64) {
     if let Some(tags) = Tags::of(cookie) {
         let way = tags.place.own_way(tags.read());
         if way != NO_WAY {
-            tags.set(way, 0);
+            tags.free(way);
         }
     }
 }

@@ -176,6 +176,7 @@ impl Input {
             Family::V6 => (10, 56, &ADDRESS_V6),
         };
         context[4..8].copy_from_slice(&family.to_le_bytes());
+        context[12..16].copy_from_slice(&u32::from(TCP).to_le_bytes());
         context[at..at + peer.len()].copy_from_slice(peer);
         context
     }

@@ -1,21 +1,28 @@
 //! The table of connected sockets: random histories of sockets against a model, with few slots and with all; more
-//! sockets than slots; and what is left when they are closed.
+//! sockets than slots; sockets that take a slot at the same instant; and what is left when they are closed.
 
 #![expect(unsafe_code, reason = "unshare(2)")]
 
 use std::{
-    io,
+    fs, io,
     net::{SocketAddr, TcpStream, UdpSocket},
     sync::Barrier,
     thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, anyhow, ensure};
 use aya::maps::{Array, Map, MapData};
-use mcs_agent::loader::Pins;
+use mcs_agent::{
+    dataplane::{Run, read_run_record, write_run_record},
+    loader::Pins,
+};
 use mcs_common::maps;
 use mcs_tests::{
-    site::Site,
+    agent::{Agent, CAPABILITY_FOR_STALE_UDP, Source},
+    bpffs::BpfDirectory,
+    manifests::Manifests,
+    site::{Site, place},
     suite::{Suite, is_full, tell},
     wait,
 };
@@ -26,13 +33,22 @@ use rustix::{
 };
 
 use crate::{
-    client::{Family, connect, disconnect, receive, tcp, udp},
+    client::{Family, connect, disconnect, identity, receive, tcp, udp},
+    tcp::mptcp,
     world::{PODS, Place, TCP, Target, UDP, World, backend, nowhere},
 };
 
 /// The table has two to the power of this many slots: fewer than there are sockets, and all.
 const FEW: &str = "--socket-slot-bits=6";
 const ALL: &str = "--socket-slot-bits=17";
+/// A table with two slots.
+const TWO: &str = "--socket-slot-bits=1";
+/// A pod that is a backend of no service here.
+const STRANGER: u8 = PODS[5];
+/// How long sockets contend for slots.
+const CONTENTION: Duration = Duration::from_secs(1);
+/// The agent finds a lost slot within this time: it looks twice, every five seconds.
+const LOST: Duration = Duration::from_secs(30);
 /// Sockets that live at the same time.
 const LIVE: usize = 150;
 /// Sockets of one thread.
@@ -44,11 +60,25 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("random histories of sockets, with 64 slots", |world| histories(world, FEW));
     suite.case("random histories of sockets, with all slots", |world| histories(world, ALL));
     suite.case("as many live sockets as slots, or more", lives);
+    suite.case("sockets that take the same two slots at the same time", contend);
+    suite.case("the agent frees the slots that MPTCP leaves", frees_lost);
+    suite.case("slots that nobody kept are made anew", begins_anew);
 }
 
 /// What can happen to a socket.
-const NAMES: [&str; 10] =
-    ["VIP", "VIP", "VIP", "VIP", "pod", "pod", "refused", "no route", "disconnected", "exchange"];
+const NAMES: [&str; 11] = [
+    "VIP",
+    "VIP",
+    "VIP",
+    "VIP",
+    "pod",
+    "pod",
+    "refused",
+    "no route",
+    "disconnected",
+    "exchange",
+    "stranger",
+];
 
 /// A socket, and what it should show.
 struct Subject {
@@ -127,7 +157,12 @@ impl Subject {
                 self.fail(targets.lost)
             }
             8 => self.disconnect(),
-            _ => self.exchange(),
+            9 => self.exchange(),
+            _ if self.is_udp() => {
+                self.succeed(self.family.written(backend(STRANGER, self.family, UDP.1)))
+            }
+            // The agent frees the slot of a TCP socket that was disconnected from its VIP.
+            _ => Ok(()),
         }
     }
 
@@ -263,6 +298,109 @@ fn lives(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn contend(world: &mut World) -> anyhow::Result<()> {
+    let vips = ["left", "right"].map(|name| world.fresh(name).with(World::WEB));
+    let services = [&vips[0].service, &vips[1].service];
+    let site = Site::start(&world.run, "contended", &world.node.netns, &[TWO], &services)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let vips = vips.map(|vip| vip.udp(Family::V4));
+    // Every VIP has the same backends. So a socket with another's slot shows another VIP, or a backend.
+    let connect_in_turn = || {
+        let end = Instant::now() + CONTENTION;
+        let mut connects = 0_u32;
+        while Instant::now() < end {
+            let socket = udp(Family::V4)?;
+            for vip in vips.iter().cycle().take(3) {
+                connect(&socket, *vip)?;
+                let shown = socket.peer_addr()?;
+                ensure!(shown == *vip, "{shown} instead of {vip} after {connects} connects");
+                connects += 1;
+            }
+        }
+        Ok(connects)
+    };
+    let connects: u32 = world.at(Place::Pod, || {
+        thread::scope(|scope| {
+            let threads = [(); 4].map(|()| scope.spawn(connect_in_turn));
+            threads
+                .into_iter()
+                .map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?)
+                .sum()
+        })
+    })?;
+    let to_storage = site.agent.counters()?["slot_unavailable"];
+    until_free(&site)?;
+    tell(format!("{connects} connects: 0 lies; {to_storage} in storage"));
+    Ok(())
+}
+
+/// Multipath TCP connects by sockets of the kernel, which no hook releases.
+fn frees_lost(world: &mut World) -> anyhow::Result<()> {
+    let target = world.fresh("multipath").with(World::WEB);
+    let manifests = Manifests::create(&world.run)?;
+    manifests.write(&target.service)?;
+    let source = Source::Manifests(manifests.path().to_owned());
+    let (mut config, cgroup, bpffs) = place(&world.run, "multipath", source, &[TWO])?;
+    config.capabilities = vec![CAPABILITY_FOR_STALE_UDP];
+    let mut agent = Agent::start(&world.node.netns, config)?;
+    agent.wait_until_healthy()?;
+    let _in_cgroup = cgroup.visit()?;
+    world.at(Place::Pod, || {
+        Family::ALL.into_iter().try_for_each(|family| {
+            let stream = mptcp(family)?;
+            connect(&stream, target.tcp(family))?;
+            identity(&stream).map(drop)
+        })
+    })?;
+    wait::within(LOST, "all slots to be free", || ensure_free(&bpffs))
+}
+
+/// Both maps are made anew if the agent before did not keep them, and if one of them is missing.
+fn begins_anew(world: &mut World) -> anyhow::Result<()> {
+    let target = world.fresh("anew").with(&PODS[..1]);
+    let mut site = Site::start(&world.run, "anew", &world.node.netns, &[], &[&target.service])?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let pins = Pins::new(site.bpffs.path());
+    let vip = target.udp(Family::V4);
+    let socket = world.at(Place::Pod, || Ok(udp(Family::V4)?))?;
+    let connect_again = || {
+        world.at(Place::Pod, || Ok(connect(&socket, vip)?))?;
+        let shown = socket.peer_addr()?;
+        ensure!(shown == vip, "{shown} instead of {vip}");
+        Ok(())
+    };
+    let mut restart = |flags: &[&str]| {
+        site.agent.kill()?;
+        site.agent.start_again(&world.node.netns, flags)?;
+        site.agent.wait_until_healthy()
+    };
+    let shows_backend = |when: &str| {
+        let shown = socket.peer_addr()?;
+        ensure!(shown == backend(PODS[0], Family::V4, UDP.1), "{when}: {shown}");
+        ensure_free(&site.bpffs).context(when.to_owned())
+    };
+    connect_again()?;
+    restart(&[])?;
+    ensure!(socket.peer_addr()? == vip, "the slot is lost in a restart");
+
+    let run = read_run_record(&pins.run())?;
+    ensure!(run.keeps_slots, "the agent does not say that it keeps them");
+    write_run_record(&pins.run(), &Run { keeps_slots: false, ..run })?;
+    restart(&[])?;
+    shows_backend("after a version that knows no slots")?;
+
+    connect_again()?;
+    fs::remove_file(pins.state().join(maps::SOCKET_CONNS))?;
+    restart(&[])?;
+    shows_backend("without one of the maps")?;
+
+    connect_again()?;
+    restart(&["--socket-lb=off"])?;
+    restart(&[])?;
+    shows_backend("after --socket-lb=off")?;
+    connect_again()
+}
+
 /// Connects sockets in a table of files of its own, since the limit is one of a table. Checks what they show once
 /// all threads have theirs.
 fn hold(count: usize, vip: SocketAddr, connected: &Barrier) -> anyhow::Result<()> {
@@ -289,14 +427,16 @@ fn hold(count: usize, vip: SocketAddr, connected: &Barrier) -> anyhow::Result<()
 
 /// Waits until no slot is taken. The kernel may close sockets after close(2).
 fn until_free(site: &Site) -> anyhow::Result<()> {
-    let pin = Pins::new(site.bpffs.path()).state().join(maps::SOCKET_TAGS);
+    wait::until("all slots to be free", || ensure_free(&site.bpffs))
+}
+
+fn ensure_free(bpffs: &BpfDirectory) -> anyhow::Result<()> {
+    let pin = Pins::new(bpffs.path()).state().join(maps::SOCKET_TAGS);
     let tags = Array::<_, u64>::try_from(Map::Array(MapData::from_pin(pin)?))?;
-    wait::until("all slots to be free", || {
-        let mut taken = 0;
-        for pair in tags.iter() {
-            taken += u32::from(pair? != 0);
-        }
-        ensure!(taken == 0, "{taken} pairs of slots are taken");
-        Ok(())
-    })
+    let mut taken = 0;
+    for pair in tags.iter() {
+        taken += u32::from(pair? != 0);
+    }
+    ensure!(taken == 0, "{taken} pairs of slots are taken");
+    Ok(())
 }

@@ -91,13 +91,18 @@ fn spreads(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A socket of Multipath TCP, not connected.
+pub(crate) fn mptcp(family: Family) -> anyhow::Result<TcpStream> {
+    client::mptcp(family).map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::PROTONOSUPPORT | Errno::INVAL) => skip("this kernel has no MPTCP"),
+        _ => error.into(),
+    })
+}
+
 /// connect(2) is seen on the first subflow's socket, getpeername(2) on the application's.
 fn connects_by_mptcp(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
     world.at(place, || {
-        let stream = client::mptcp(family).map_err(|error| match Errno::from_io_error(&error) {
-            Some(Errno::PROTONOSUPPORT | Errno::INVAL) => skip("this kernel has no MPTCP"),
-            _ => error.into(),
-        })?;
+        let stream = mptcp(family)?;
         connect(&stream, world.web.tcp(family))?;
         let backend = identity(&stream)?;
         assert!(backends(World::WEB, family, TCP.1).contains(&backend), "{backend} is not of web");
