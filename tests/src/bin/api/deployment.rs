@@ -39,7 +39,7 @@ apiServer: {host: api.example, port: 6443}
 socketLb: "off"
 tc: {mode: "on", devices: ["cali*", "!veth0*"], attach: clsact}
 uplinks: [none]
-staleUdp: {enabled: false, namespaces: /run/docker/netns}
+staleUdp: {enabled: true, namespaces: /run/docker/netns}
 orphan: {policy: release, afterSeconds: 600}
 log: {format: human, filter: "warn,mcs_agent=debug"}
 health: {address: "off"}
@@ -92,10 +92,10 @@ fn bases_are_the_chart(_: &mut World) -> anyhow::Result<()> {
     let cleanup = daemonset(helm(&["--set=cleanup=true"])?);
     ensure!(daemonset(kustomize("cleanup")?) == cleanup && cleanup.is_some());
 
-    let switched_off = daemonset(helm(&["--set=staleUdp.enabled=false"])?);
+    let stale_udp = daemonset(helm(&["--set=staleUdp.enabled=true"])?);
     let cases = [
-        (daemonset(base), &[&CAPABILITIES[..], &[CAPABILITY_FOR_STALE_UDP]].concat()),
-        (switched_off, &CAPABILITIES.to_vec()),
+        (daemonset(base), &CAPABILITIES.to_vec()),
+        (stale_udp, &[&CAPABILITIES[..], &[CAPABILITY_FOR_STALE_UDP]].concat()),
         (cleanup, &CAPABILITIES.to_vec()),
     ];
     for (daemonset, tested) in cases {

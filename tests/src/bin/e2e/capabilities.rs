@@ -23,7 +23,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 
 fn each(world: &mut World) -> anyhow::Result<()> {
     let member = &world.members[0];
-    world.release.ensure(member)?;
+    world.release.install(member, &["staleUdp.enabled=true"])?;
     let daemon_set = agents::daemon_set(member)?;
     let container = &daemon_set["spec"]["template"]["spec"]["containers"][0];
     let given = container["securityContext"]["capabilities"]["add"].clone();
@@ -51,6 +51,7 @@ fn each(world: &mut World) -> anyhow::Result<()> {
     give(member, &json!(names))?;
     agents::wait(member)?;
     tell(names.join(", "));
+    world.release.install(member, &[])?;
     missed
 }
 
