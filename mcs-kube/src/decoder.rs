@@ -22,7 +22,16 @@ pub trait Decoder: Clone + fmt::Debug + Send + 'static {
 
     /// Decodes an object. The error says which field is wrong.
     fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String>;
+
+    /// Decodes an object from its JSON text, without a tree of it. Where this fails, [`Decoder::decode`] decides.
+    fn decode_text(_key: &ObjectKey, _text: &str) -> Result<Self::Value, NotDecoded> {
+        Err(NotDecoded)
+    }
 }
+
+/// A text that needs [`Decoder::decode`].
+#[derive(Debug)]
+pub struct NotDecoded;
 
 /// An object of the API server, decoded as it arrived. An object that does not decode is no error of
 /// the watch, which goes on. Memory holds the decoded form alone.
@@ -35,6 +44,16 @@ pub struct WatchedObject<D: Decoder> {
 }
 
 impl<D: Decoder> WatchedObject<D> {
+    /// Reads an object from its JSON text.
+    pub(crate) fn read(text: &str) -> serde_json::Result<Self> {
+        let Envelope { metadata } = serde_json::from_str(text)?;
+        let metadata = metadata.into_meta();
+        match D::decode_text(&key(&metadata), text) {
+            Ok(value) => Ok(Self { metadata, decoded: Ok(value), decoder: PhantomData }),
+            Err(NotDecoded) => serde_json::from_str(text),
+        }
+    }
+
     /// The namespace, which is empty if there is none, and the name.
     pub fn key(&self) -> ObjectKey {
         key(&self.metadata)
@@ -54,9 +73,8 @@ fn key(metadata: &ObjectMeta) -> ObjectKey {
 impl<'de, D: Decoder> Deserialize<'de> for WatchedObject<D> {
     fn deserialize<S: Deserializer<'de>>(deserializer: S) -> Result<Self, S::Error> {
         let object = SkipField(&["metadata", "managedFields"]).deserialize(deserializer)?;
-        let MetadataFields { namespace, name, resource_version } =
-            MetadataFields::deserialize(&object["metadata"]).map_err(S::Error::custom)?;
-        let metadata = ObjectMeta { namespace, name, resource_version, ..ObjectMeta::default() };
+        let metadata =
+            MetadataFields::deserialize(&object["metadata"]).map_err(S::Error::custom)?.into_meta();
         let decoded = D::decode(key(&metadata), &object);
         Ok(Self { metadata, decoded, decoder: PhantomData })
     }
@@ -69,6 +87,19 @@ struct MetadataFields {
     namespace: Option<String>,
     name: Option<String>,
     resource_version: Option<String>,
+}
+
+impl MetadataFields {
+    fn into_meta(self) -> ObjectMeta {
+        let Self { namespace, name, resource_version } = self;
+        ObjectMeta { namespace, name, resource_version, ..ObjectMeta::default() }
+    }
+}
+
+/// What a watch needs of an object.
+#[derive(Deserialize)]
+struct Envelope {
+    metadata: MetadataFields,
 }
 
 /// Reads a map and skips the field at the end of this path. `metadata.managedFields` can be most of an

@@ -26,7 +26,7 @@ pub mod testing;
 pub mod watch;
 
 pub use access::{AccessError, ApiAccess, ApiConnection, KubeconfigContent, KubeconfigFile};
-pub use decoder::{Decoder, PropertyDecoder, WatchedObject};
+pub use decoder::{Decoder, NotDecoded, PropertyDecoder, WatchedObject};
 pub use exec_plugin::PluginError;
 pub use object_key::ObjectKey;
 pub use watch::{ResourceEvent, ResourceWatch, WatchTarget};

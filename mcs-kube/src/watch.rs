@@ -4,6 +4,7 @@
 //! It does not report bookmarks, so the time of the last answer is unknown. It does not report that a
 //! watch works again. It restarts a watch that ends at once without any delay.
 
+mod events;
 #[cfg(test)]
 mod tests;
 
@@ -15,7 +16,7 @@ use std::{
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use futures_util::{Stream, StreamExt as _};
 use kube::{
-    Api,
+    Client, Resource as _,
     api::{ApiResource, GroupVersionKind, ListParams, WatchEvent, WatchParams},
 };
 use thiserror::Error;
@@ -24,6 +25,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
+use self::events::ReadList;
 use crate::{
     access::{AccessError, ApiAccess, ApiConnection},
     decoder::{Decoder, WatchedObject},
@@ -221,18 +223,19 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
 
     /// Returns when the connection's credentials expire soon.
     async fn list_and_watch(&mut self, connection: &ApiConnection) -> Result<(), WatchError> {
-        let api = self.api(connection);
+        let client = &connection.client;
         if !self.listed {
             if self.streams {
-                self.stream(&api).await?;
+                self.stream(client).await?;
             } else {
-                self.list(&api).await?;
+                self.list(client).await?;
             }
         }
         loop {
             let seconds = fastrand::u32(WATCH_SECONDS);
             let version = self.resource_version.clone().unwrap_or_default();
-            let events = api.watch(&self.params(seconds), &version).await?;
+            let params = self.params(seconds);
+            let events = events::watch(client, &self.path(), &params, &version).await?;
             if self.outage.take().is_some() {
                 self.send(ResourceEvent::Recovered).await?;
             }
@@ -244,20 +247,17 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
         }
     }
 
-    fn api(&self, connection: &ApiConnection) -> Api<WatchedObject<D>> {
+    /// The path of the resource on the API server.
+    fn path(&self) -> String {
         let resource = &self.target.versions[self.version];
-        let client = connection.client.clone();
-        match &self.target.namespace {
-            Some(namespace) => Api::namespaced_with(client, namespace, resource),
-            None => Api::all_with(client, resource),
-        }
+        WatchedObject::<D>::url_path(resource, self.target.namespace.as_deref())
     }
 
     /// Lists with a watch that begins with all existing objects, and then continues that watch.
-    async fn stream(&mut self, api: &Api<WatchedObject<D>>) -> Result<(), WatchError> {
+    async fn stream(&mut self, client: &Client) -> Result<(), WatchError> {
         let seconds = fastrand::u32(WATCH_SECONDS);
         let params = WatchParams { send_initial_events: true, ..self.params(seconds) };
-        let mut events = pin!(api.watch(&params, self.oldest()).await?);
+        let mut events = pin!(events::watch(client, &self.path(), &params, self.oldest()).await?);
         let mut objects = Vec::new();
         loop {
             let event =
@@ -278,7 +278,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
         self.process(events, Duration::from_secs(seconds.into()) + WATCH_MARGIN, true).await
     }
 
-    async fn list(&mut self, api: &Api<WatchedObject<D>>) -> Result<(), WatchError> {
+    async fn list(&mut self, client: &Client) -> Result<(), WatchError> {
         // Without a resource version, the API server allows no `resourceVersionMatch`.
         let params = match self.oldest() {
             "" => ListParams::default(),
@@ -289,9 +289,10 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
             field_selector: self.target.fields.clone(),
             ..params
         };
-        let list =
-            timeout(LIST_TIMEOUT, api.list(&params)).await.map_err(|_| WatchError::Silent)??;
-        self.take_list(list.items, list.metadata.resource_version).await
+        let path = self.path();
+        let list = timeout(LIST_TIMEOUT, events::list(client, &path, &params));
+        let ReadList { objects, version } = list.await.map_err(|_| WatchError::Silent)??;
+        self.take_list(objects, version).await
     }
 
     async fn take_list(

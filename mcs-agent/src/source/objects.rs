@@ -6,6 +6,7 @@ mod service_import;
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
+use mcs_kube::NotDecoded;
 use serde::{Deserialize as _, de::DeserializeOwned};
 use service_import::ServiceImport;
 
@@ -110,6 +111,16 @@ pub(super) fn decode_adoptable(
             Some(ReadObject::Service(Box::new(adopt::Service::convert(service, key))))
         }
     })
+}
+
+/// Decodes an imported EndpointSlice from its JSON text, if nothing is wrong with it and no text in it has an escaped
+/// character: it borrows them.
+pub(super) fn decode_imported_text(
+    key: ObjectKey,
+    text: &str,
+) -> Result<Option<ReadObject>, NotDecoded> {
+    let slice: ReadSlice<'_> = serde_json::from_str(text).map_err(|_| NotDecoded)?;
+    Ok(endpoint_slice::convert(slice, key).map(|slice| ReadObject::Standard(Object::Slice(slice))))
 }
 
 /// Reads a slice. The API's own type says what it expects where that fails: the other one expects borrowed texts.

@@ -1,7 +1,7 @@
 //! Decodes the objects that the agent watches into domain types.
 
 use ipnet::IpNet;
-use mcs_kube::Decoder;
+use mcs_kube::{Decoder, NotDecoded};
 use serde_json::Value;
 
 use crate::{
@@ -30,6 +30,10 @@ impl Decoder for SliceDecoder {
 
     fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
         objects::decode(Kind::EndpointSlice, key, object).map_err(|error| error.to_string())
+    }
+
+    fn decode_text(key: &ObjectKey, text: &str) -> Result<Self::Value, NotDecoded> {
+        objects::decode_imported_text(key.clone(), text)
     }
 }
 
@@ -122,6 +126,33 @@ mod tests {
         assert_eq!(read.version(), Some("7"));
         let error = read.decoded.unwrap_err();
         assert!(error.starts_with("spec.ports[0].port: "), "{error}");
+    }
+
+    /// Texts with escaped characters, and errors, take the tree.
+    #[test]
+    fn a_slice_is_decoded_from_its_text_as_from_its_tree() {
+        let with = |label: &str, note: &str, address: Value| {
+            let labels = json!({"multicluster.kubernetes.io/service-name": label});
+            let metadata = json!({
+                "namespace": "shop", "name": "web-a", "labels": labels, "annotations": {"note": note},
+                "managedFields": [{"fieldsV1": {"f:a": {}}}],
+            });
+            let endpoints = json!([{"addresses": [address], "conditions": {"ready": true}}]);
+            json!({"metadata": metadata, "addressType": "IPv4", "endpoints": endpoints})
+        };
+        let key = ObjectKey::new("shop", "web-a");
+        for (object, is_direct) in [
+            (with("web", "plain", json!("10.1.0.1")), true),
+            (with("", "plain", json!("10.1.0.1")), true),
+            (with("web", "\"quoted\"", json!("10.1.0.1")), false),
+            (with("web", "plain", json!(7)), false),
+        ] {
+            let direct = SliceDecoder::decode_text(&key, &object.to_string());
+            assert_eq!(direct.is_ok(), is_direct, "{object}");
+            if let Ok(value) = direct {
+                assert_eq!(Ok(value), SliceDecoder::decode(key.clone(), &object), "{object}");
+            }
+        }
     }
 
     #[test]
