@@ -9,6 +9,7 @@ mod watch;
 mod yaml;
 
 use std::{
+    ffi::OsStr,
     panic,
     path::{Path, PathBuf},
     time::Duration,
@@ -80,8 +81,9 @@ impl ManifestSource {
     }
 
     fn read_stable(&mut self) -> (Fingerprint, Option<EventBatch>) {
-        let (fingerprint, bytes) = directory::read_stable(&self.directory);
-        (fingerprint, self.state.update(bytes))
+        let known = |name: &OsStr| self.state.fingerprint(name);
+        let (fingerprint, files) = directory::read_stable(&self.directory, known);
+        (fingerprint, self.state.update(files))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Parses a manifest file into objects, each with its position in the file.
 
-use std::{collections::BTreeMap, fmt, io, panic, thread};
+use std::{collections::BTreeMap, fmt, io, panic, sync::Arc, thread};
 
 use serde_path_to_error::Path;
 
@@ -36,7 +36,7 @@ pub(super) struct Manifest {
     pub(super) object: ObjectRef,
     pub(super) position: FilePosition,
     /// The object, or why it does not decode as its kind.
-    pub(super) decoded: Result<ReadObject, FileProblem>,
+    pub(super) decoded: Result<Arc<ReadObject>, FileProblem>,
 }
 
 /// A part of a file that cannot be used.
@@ -153,7 +153,7 @@ impl Parser<'_> {
         };
         let decode = if is_standard { objects::decode } else { objects::decode_adoptable };
         let decoded = match decode(kind, key.clone(), &node.to_json()) {
-            Ok(Some(object)) => Ok(object),
+            Ok(Some(object)) => Ok(Arc::new(object)),
             Ok(None) => {
                 self.skip_unlabelled(type_meta);
                 return;

@@ -2,11 +2,12 @@
 
 use std::{
     collections::BTreeMap,
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fs::{self, File, Metadata},
     io::{self, Read},
     os::unix::fs::MetadataExt,
     path::Path,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 /// The largest file that is read, in bytes. The output of `kubectl get -o json` for 65,536 endpoints is
@@ -15,8 +16,21 @@ const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
 /// How often a directory that changes while it is read is read, before its change counts as a new one.
 const ATTEMPTS: u32 = 3;
 
-/// The bytes of every manifest file by its name, or the error.
-pub(super) type DirectoryBytes = io::Result<BTreeMap<OsString, Result<Vec<u8>, FileError>>>;
+/// Every manifest file by its name, as it was read, or the error.
+pub(super) type DirectoryReading = io::Result<BTreeMap<OsString, Result<FileReading, FileError>>>;
+
+/// A file whose times are older than this when it is read has other times after the next write. Those of the kernel advance
+/// in steps of milliseconds, those of network file systems of up to two seconds.
+const SETTLED: Duration = Duration::from_secs(3);
+
+/// What was read of a file.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum FileReading {
+    /// It has the fingerprint that [`read_stable`] was told.
+    Unchanged,
+    /// Its bytes, and the fingerprint that it has until it is written again, if that can be told.
+    Read(Vec<u8>, Option<FileFingerprint>),
+}
 
 /// The reason why a file has no bytes to parse.
 #[derive(Debug, thiserror::Error)]
@@ -32,45 +46,62 @@ pub(super) enum FileError {
 pub(super) struct Fingerprint(Result<BTreeMap<OsString, Option<FileFingerprint>>, io::ErrorKind>);
 
 /// Device, inode, size, then modification and change time in seconds and nanoseconds.
-type FileFingerprint = (u64, u64, u64, [i64; 4]);
+pub(super) type FileFingerprint = (u64, u64, u64, [i64; 4]);
 
 impl Fingerprint {
     /// Reads the metadata now.
     pub(super) fn take(directory: &Path) -> Self {
-        let fingerprint = |metadata: io::Result<Metadata>| {
-            let file = metadata.ok()?;
-            let times = [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()];
-            Some((file.dev(), file.ino(), file.size(), times))
-        };
         let entries = list(directory).map_err(|error| error.kind());
         Self(entries.map(|files| {
+            let fingerprint = |metadata: io::Result<Metadata>| metadata.ok().map(|one| of(&one));
             files.into_iter().map(|(name, metadata)| (name, fingerprint(metadata))).collect()
         }))
     }
 }
 
+fn of(file: &Metadata) -> FileFingerprint {
+    let times = [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()];
+    (file.dev(), file.ino(), file.size(), times)
+}
+
+/// The fingerprint, unless the file could be written again now and keep it.
+fn settled(file: &Metadata, now: SystemTime) -> Option<FileFingerprint> {
+    let now = now.duration_since(UNIX_EPOCH).ok()?.checked_sub(SETTLED)?.as_secs();
+    let is_old = |seconds: i64| u64::try_from(seconds).is_ok_and(|seconds| seconds < now);
+    (is_old(file.mtime()) && is_old(file.ctime())).then(|| of(file))
+}
+
 /// Reads a directory that does not change meanwhile. If it changes at each of [`ATTEMPTS`], the
-/// fingerprint, which is older than the bytes, differs from the next one.
-pub(super) fn read_stable(directory: &Path) -> (Fingerprint, DirectoryBytes) {
+/// fingerprint, which is older than the bytes, differs from the next one. A file that still has the fingerprint in `known`
+/// is not read.
+pub(super) fn read_stable(
+    directory: &Path,
+    known: impl Fn(&OsStr) -> Option<FileFingerprint>,
+) -> (Fingerprint, DirectoryReading) {
     let mut fingerprint = Fingerprint::take(directory);
     for _ in 1..ATTEMPTS {
-        let bytes = read(directory);
+        let bytes = read(directory, &known);
         let after = Fingerprint::take(directory);
         if after == fingerprint {
             return (fingerprint, bytes);
         }
         fingerprint = after;
     }
-    (fingerprint, read(directory))
+    (fingerprint, read(directory, &known))
 }
 
-fn read(directory: &Path) -> DirectoryBytes {
+fn read(directory: &Path, known: &impl Fn(&OsStr) -> Option<FileFingerprint>) -> DirectoryReading {
     let mut files = BTreeMap::new();
+    let now = SystemTime::now();
     for (name, metadata) in list(directory)? {
-        let bytes = metadata
-            .map_err(FileError::Io)
-            .and_then(|metadata| read_file(&directory.join(&name), &metadata, MAX_FILE_BYTES));
-        files.insert(name, bytes);
+        let reading = metadata.map_err(FileError::Io).and_then(|metadata| {
+            if known(&name) == Some(of(&metadata)) {
+                return Ok(FileReading::Unchanged);
+            }
+            let bytes = read_file(&directory.join(&name), &metadata, MAX_FILE_BYTES)?;
+            Ok(FileReading::Read(bytes, settled(&metadata, now)))
+        });
+        files.insert(name, reading);
     }
     Ok(files)
 }
@@ -126,7 +157,7 @@ mod tests {
     use super::*;
 
     fn names(directory: &Path) -> Vec<String> {
-        let files = read(directory).unwrap();
+        let files = read(directory, &|_| None).unwrap();
         files.into_keys().map(|name| name.into_string().unwrap()).collect()
     }
 
@@ -159,10 +190,11 @@ mod tests {
         symlink("..2026", directory.path().join("..data")).unwrap();
         symlink("..data/web.yaml", directory.path().join("web.yaml")).unwrap();
         symlink("..data/gone.yaml", directory.path().join("gone.yaml")).unwrap();
-        let files = read(directory.path()).unwrap();
+        let files = read(directory.path(), &|_| None).unwrap();
         assert_eq!(names(directory.path()), ["gone.yaml", "web.yaml"]);
         let found = |name: &str| files.get(Path::new(name).as_os_str()).unwrap();
-        assert_eq!(found("web.yaml").as_ref().unwrap(), b"a: 1");
+        let web = FileReading::Read(b"a: 1".into(), None);
+        assert_eq!(*found("web.yaml").as_ref().unwrap(), web);
         assert!(matches!(found("gone.yaml"), Err(FileError::Io(_))));
     }
 
@@ -184,8 +216,28 @@ mod tests {
     #[test]
     fn a_missing_directory_is_an_error() {
         let directory = tempdir().unwrap();
-        let (_, bytes) = read_stable(&directory.path().join("absent"));
+        let (_, bytes) = read_stable(&directory.path().join("absent"), |_| None);
         assert_eq!(bytes.unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_file_is_read_again_unless_its_fingerprint_is_known() {
+        let directory = tempdir().unwrap();
+        let path = directory.path().join("web.yaml");
+        fs::write(&path, "a: 1").unwrap();
+        let metadata = fs::metadata(&path).unwrap();
+        let read_with = |known: Option<FileFingerprint>| {
+            let (_, files) = read_stable(directory.path(), |_| known);
+            files.unwrap().remove(OsStr::new("web.yaml")).unwrap().unwrap()
+        };
+        assert_eq!(read_with(Some(of(&metadata))), FileReading::Unchanged);
+        let read = FileReading::Read(b"a: 1".into(), None);
+        assert_eq!(read_with(None), read, "a write in the same moment would leave no trace");
+        let now = SystemTime::now();
+        assert_eq!(settled(&metadata, now), None);
+        assert_eq!(settled(&metadata, now + 2 * SETTLED), Some(of(&metadata)));
+        fs::write(&path, "a: 22").unwrap();
+        assert_eq!(read_with(Some(of(&metadata))), FileReading::Read(b"a: 22".into(), None));
     }
 
     #[test]
@@ -208,7 +260,7 @@ mod tests {
             assert_ne!(after, before, "{name}");
             before = after;
         }
-        let (fingerprint, _) = read_stable(directory.path());
+        let (fingerprint, _) = read_stable(directory.path(), |_| None);
         assert_eq!(fingerprint, before);
     }
 }

@@ -1,8 +1,9 @@
-//! Merges the objects of all files of a directory.
+//! Merges the objects of all files of a directory. A change costs what the changed files hold.
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
-    ffi::OsStr,
+    collections::{BTreeMap, BTreeSet},
+    ffi::{OsStr, OsString},
+    sync::Arc,
 };
 
 use super::content::{FileContent, FilePosition, Manifest};
@@ -12,108 +13,145 @@ use crate::{
 };
 
 /// The objects of all files. If several manifests define one object, the first one is used.
-pub(super) struct MergedObjects<'a> {
-    objects: BTreeMap<&'a ObjectRef, MergedObject<'a>>,
-    /// A problem for each manifest that is not used.
-    pub(super) duplicates: Vec<SourceProblem>,
+#[derive(Debug, Default)]
+pub(super) struct MergedObjects {
+    files: BTreeMap<Arc<OsStr>, Arc<FileContent>>,
+    /// The manifests of each object, in the order of files.
+    places: BTreeMap<ObjectRef, Vec<Place>>,
+    /// The objects with more than one.
+    duplicated: BTreeSet<ObjectRef>,
 }
 
-struct MergedObject<'a> {
-    decoded: DecodedObject<'a>,
-    file: &'a OsStr,
-    position: FilePosition,
-}
+/// A manifest: its file, and its index there.
+type Place = (Arc<OsStr>, usize);
 
-#[derive(PartialEq)]
-enum DecodedObject<'a> {
-    Valid(&'a ReadObject),
+#[derive(PartialEq, Debug)]
+enum DecodedObject {
+    Valid(Arc<ReadObject>),
     Malformed(String),
 }
 
-impl<'a> MergedObjects<'a> {
-    /// Merges these files, which come in the order of their names.
-    pub(super) fn merge(files: impl Iterator<Item = (&'a OsStr, &'a FileContent)>) -> Self {
-        let mut merged = Self { objects: BTreeMap::new(), duplicates: Vec::new() };
-        for (name, content) in files {
-            for manifest in &content.manifests {
-                merged.add(name, manifest);
+impl MergedObjects {
+    /// Replaces the contents of files; `None` removes one. Returns the events that follow.
+    pub(super) fn replace(
+        &mut self,
+        changed: BTreeMap<OsString, Option<Arc<FileContent>>>,
+    ) -> Vec<ReadEvent> {
+        let mut touched = BTreeSet::new();
+        for (name, content) in &changed {
+            let former = self.files.get(name.as_os_str());
+            for content in former.into_iter().chain(content) {
+                touched.extend(content.manifests.iter().map(|manifest| manifest.object.clone()));
             }
         }
-        merged
+        let before: Vec<_> = touched.iter().map(|object| self.decoded(object)).collect();
+        for (name, content) in changed {
+            self.remove(&name);
+            if let Some(content) = content {
+                self.add(name.into(), content);
+            }
+        }
+        let (mut gone, mut events) = (Vec::new(), Vec::new());
+        for (object, before) in touched.into_iter().zip(before) {
+            match self.decoded(&object) {
+                None => gone.extend(before.map(|_| ReadEvent::Delete(object))),
+                Some(after) if before.as_ref() != Some(&after) => events.push(after.event(object)),
+                Some(_) => {}
+            }
+        }
+        gone.append(&mut events);
+        gone
     }
 
-    fn add(&mut self, file: &'a OsStr, manifest: &'a Manifest) {
-        match self.objects.entry(&manifest.object) {
-            Entry::Vacant(entry) => {
-                let decoded = match &manifest.decoded {
-                    Ok(object) => DecodedObject::Valid(object),
-                    Err(problem) => {
-                        let place = place(file, problem.position);
-                        DecodedObject::Malformed(format!("{place}: {}", problem.message))
-                    }
-                };
-                entry.insert(MergedObject { decoded, file, position: manifest.position });
+    fn remove(&mut self, name: &OsStr) {
+        let Some(content) = self.files.remove(name) else { return };
+        for Manifest { object, .. } in &content.manifests {
+            let Some(places) = self.places.get_mut(object) else { continue };
+            places.retain(|(file, _)| **file != *name);
+            if places.len() < 2 {
+                self.duplicated.remove(object);
             }
-            Entry::Occupied(entry) => {
-                let first = entry.get();
-                self.duplicates.push(SourceProblem {
-                    place: place(file, Some(manifest.position)),
-                    message: format!(
-                        "{} is also in {}, which the agent uses: remove one of the two",
-                        manifest.object,
-                        place(first.file, Some(first.position))
-                    ),
-                });
+            if places.is_empty() {
+                self.places.remove(object);
             }
         }
+    }
+
+    fn add(&mut self, name: Arc<OsStr>, content: Arc<FileContent>) {
+        for (index, Manifest { object, .. }) in content.manifests.iter().enumerate() {
+            let place = (Arc::clone(&name), index);
+            let Some(places) = self.places.get_mut(object) else {
+                self.places.insert(object.clone(), vec![place]);
+                continue;
+            };
+            let at = places.partition_point(|other| *other < place);
+            places.insert(at, place);
+            self.duplicated.insert(object.clone());
+        }
+        self.files.insert(name, content);
+    }
+
+    /// The manifest of an object that is used.
+    fn decoded(&self, object: &ObjectRef) -> Option<DecodedObject> {
+        let (file, index) = self.places.get(object)?.first()?;
+        let content = self.files.get(file)?;
+        Some(match &content.manifests.get(*index)?.decoded {
+            Ok(object) => DecodedObject::Valid(Arc::clone(object)),
+            Err(problem) => {
+                let place = place(file, problem.position);
+                DecodedObject::Malformed(format!("{place}: {}", problem.message))
+            }
+        })
+    }
+
+    /// A problem for each manifest that is not used, in the order of files.
+    pub(super) fn duplicates(&self) -> Vec<SourceProblem> {
+        let mut unused = BTreeMap::new();
+        for object in &self.duplicated {
+            let Some([first, others @ ..]) = self.places.get(object).map(Vec::as_slice) else {
+                continue;
+            };
+            unused.extend(others.iter().map(|other| (other, (object, first))));
+        }
+        let problem = |(other, (object, first))| SourceProblem {
+            place: self.place(other),
+            message: format!(
+                "{object} is also in {}, which the agent uses: remove one of the two",
+                self.place(first)
+            ),
+        };
+        unused.into_iter().map(problem).collect()
+    }
+
+    fn place(&self, (file, index): &Place) -> String {
+        let manifest = self.files.get(file).and_then(|content| content.manifests.get(*index));
+        place(file, manifest.map(|manifest| manifest.position))
     }
 
     /// Events with the complete list of each kind.
     pub(super) fn relist(&self) -> Vec<ReadEvent> {
-        let objects = |kind: Kind| {
-            let of_kind = self.objects.iter().filter(|(object, _)| object.kind == kind);
-            of_kind
-                .filter_map(|(_, object)| match object.decoded {
-                    DecodedObject::Valid(object) => Some(object.clone()),
-                    DecodedObject::Malformed(_) => None,
-                })
-                .collect()
-        };
-        let lists = [Kind::Service, Kind::ServiceImport, Kind::EndpointSlice]
-            .map(|kind| ReadEvent::Relist { kind, objects: objects(kind) });
-        let malformed = self
-            .objects
-            .iter()
-            .filter(|(_, object)| matches!(object.decoded, DecodedObject::Malformed(_)))
-            .map(|(key, object)| object.decoded.event(key));
-        lists.into_iter().chain(malformed).collect()
-    }
-
-    /// The events that lead from `before` to these objects.
-    pub(super) fn changes_since(&self, before: &MergedObjects<'_>) -> Vec<ReadEvent> {
-        let gone = before
-            .objects
-            .keys()
-            .filter(|object| !self.objects.contains_key(*object))
-            .map(|object| ReadEvent::Delete((*object).clone()));
-        let changed = self
-            .objects
-            .iter()
-            .filter(|(key, object)| {
-                before.objects.get(*key).is_none_or(|before| before.decoded != object.decoded)
-            })
-            .map(|(key, object)| object.decoded.event(key));
-        gone.chain(changed).collect()
+        let mut lists: BTreeMap<Kind, Vec<ReadObject>> = BTreeMap::new();
+        let mut malformed = Vec::new();
+        for object in self.places.keys() {
+            match self.decoded(object) {
+                Some(DecodedObject::Valid(read)) => {
+                    lists.entry(object.kind).or_default().push((*read).clone());
+                }
+                other => malformed.extend(other.map(|other| other.event(object.clone()))),
+            }
+        }
+        let relist =
+            |kind| ReadEvent::Relist { kind, objects: lists.remove(&kind).unwrap_or_default() };
+        let kinds = [Kind::Service, Kind::ServiceImport, Kind::EndpointSlice];
+        kinds.map(relist).into_iter().chain(malformed).collect()
     }
 }
 
-impl DecodedObject<'_> {
-    fn event(&self, object: &ObjectRef) -> ReadEvent {
+impl DecodedObject {
+    fn event(self, object: ObjectRef) -> ReadEvent {
         match self {
-            Self::Valid(object) => ReadEvent::Apply((*object).clone()),
-            Self::Malformed(message) => {
-                ReadEvent::Malformed { object: object.clone(), message: message.clone() }
-            }
+            Self::Valid(read) => ReadEvent::Apply((*read).clone()),
+            Self::Malformed(message) => ReadEvent::Malformed { object, message },
         }
     }
 }

@@ -11,14 +11,14 @@ use std::{
 
 use super::{
     content::{FileContent, FileProblem},
-    directory::{DirectoryBytes, FileError},
+    directory::{DirectoryReading, FileError, FileFingerprint, FileReading},
     merge::{MergedObjects, place},
 };
 use crate::{
     model::{EventBatch, SourceProblem, SourceStatus},
     source::{
         ReadScope,
-        adopt::{Adopter, List},
+        adopt::{Adopter, List, ReadEvent},
     },
 };
 
@@ -34,6 +34,7 @@ pub(super) struct DirectoryState {
     directory: String,
     scope: ReadScope,
     files: Files,
+    merged: MergedObjects,
     adopter: Adopter,
     /// Whether the complete lists were sent.
     synced: bool,
@@ -46,6 +47,8 @@ type Files = BTreeMap<OsString, ManifestFile>;
 
 #[derive(Clone, Debug, Default)]
 struct ManifestFile {
+    /// The fingerprint of what was last parsed, if the file keeps it no longer than its bytes: it is not read again.
+    fingerprint: Option<FileFingerprint>,
     /// The hash of the bytes that were last parsed. Unchanged files are not parsed again.
     hash: Option<u64>,
     /// The last good content.
@@ -61,32 +64,35 @@ impl DirectoryState {
             adopter: Adopter::new(scope.adopt.clone(), true),
             scope,
             files: BTreeMap::new(),
+            merged: MergedObjects::default(),
             synced: false,
             status: None,
             hasher: RandomState::new(),
         }
     }
 
+    /// The fingerprint of a file that need not be read again as long as it has it.
+    pub(super) fn fingerprint(&self, name: &OsStr) -> Option<FileFingerprint> {
+        self.files.get(name)?.fingerprint
+    }
+
     /// Applies a reading of the directory. Returns a batch if it changes anything.
-    pub(super) fn update(&mut self, reading: DirectoryBytes) -> Option<EventBatch> {
-        let (files, unreadable) = match reading {
-            Ok(bytes) => (self.parse(bytes), None),
-            Err(error) => (self.files.clone(), Some(error)),
+    pub(super) fn update(&mut self, reading: DirectoryReading) -> Option<EventBatch> {
+        let (changes, unreadable) = match reading {
+            Ok(files) => (self.take(files), None),
+            Err(error) => (Vec::new(), Some(error)),
         };
-        let before = MergedObjects::merge(contents(&self.files));
-        let after = MergedObjects::merge(contents(&files));
-        let is_complete = unreadable.is_none() && files.values().all(|file| file.content.is_some());
+        let is_complete =
+            unreadable.is_none() && self.files.values().all(|file| file.content.is_some());
         let events = if is_complete && !self.synced {
             self.synced = true;
-            after.relist()
+            self.merged.relist()
         } else {
-            after.changes_since(&before)
+            changes
         };
         let events: Vec<_> =
             events.into_iter().flat_map(|event| self.adopter.take(List::Main, event)).collect();
-        let duplicates = after.duplicates;
-        self.files = files;
-        let status = self.status_with(unreadable, duplicates);
+        let status = self.status_with(unreadable, self.merged.duplicates());
         if events.is_empty() && self.status.as_ref() == Some(&status) {
             return None;
         }
@@ -94,14 +100,24 @@ impl DirectoryState {
         Some(EventBatch { events, status, ..EventBatch::default() })
     }
 
-    fn parse(&self, files: BTreeMap<OsString, Result<Vec<u8>, FileError>>) -> Files {
-        files
-            .into_iter()
-            .map(|(name, bytes)| {
-                let previous = self.files.get(&name).cloned().unwrap_or_default();
-                (name, previous.updated(bytes, &self.hasher, &self.scope))
-            })
-            .collect()
+    /// Parses the files that have changed. Returns the events that follow.
+    fn take(
+        &mut self,
+        files: BTreeMap<OsString, Result<FileReading, FileError>>,
+    ) -> Vec<ReadEvent> {
+        let mut before = std::mem::take(&mut self.files);
+        let mut changed = BTreeMap::new();
+        for (name, reading) in files {
+            let former = before.remove(&name).unwrap_or_default();
+            let content = former.content.clone();
+            let file = former.updated(reading, &self.hasher, &self.scope);
+            if content.as_ref().map(Arc::as_ptr) != file.content.as_ref().map(Arc::as_ptr) {
+                changed.insert(name.clone(), file.content.clone());
+            }
+            self.files.insert(name, file);
+        }
+        changed.extend(before.into_keys().map(|name| (name, None)));
+        self.merged.replace(changed)
     }
 
     fn status_with(
@@ -161,20 +177,30 @@ impl DirectoryState {
 impl ManifestFile {
     fn updated(
         self,
-        bytes: Result<Vec<u8>, FileError>,
+        reading: Result<FileReading, FileError>,
         hasher: &RandomState,
         scope: &ReadScope,
     ) -> Self {
+        let (bytes, fingerprint) = match reading {
+            Ok(FileReading::Unchanged) => return self,
+            Ok(FileReading::Read(bytes, fingerprint)) => (Ok(bytes), fingerprint),
+            Err(error) => (Err(error), None),
+        };
         let hash = bytes.as_ref().ok().map(|bytes| hasher.hash_one(bytes));
         if hash.is_some() && hash == self.hash {
-            return self;
+            return Self { fingerprint, ..self };
         }
         match bytes.and_then(|bytes| Ok(FileContent::parse(&bytes, scope)?)) {
-            Ok(Ok(content)) => Self { hash, content: Some(Arc::new(content)), problem: None },
-            Ok(Err(problem)) => Self { hash, content: self.content, problem: Some(problem) },
+            Ok(Ok(content)) => {
+                Self { fingerprint, hash, content: Some(Arc::new(content)), problem: None }
+            }
+            Ok(Err(problem)) => {
+                Self { fingerprint, hash, content: self.content, problem: Some(problem) }
+            }
             Err(error) => {
                 let problem = FileProblem { position: None, message: error.to_string() };
-                Self { hash: None, content: self.content, problem: Some(problem) }
+                let content = self.content;
+                Self { fingerprint: None, hash: None, content, problem: Some(problem) }
             }
         }
     }
@@ -225,7 +251,10 @@ mod tests {
         }
 
         fn read(&mut self, files: &[(&str, &str)]) -> Option<EventBatch> {
-            let files = files.iter().map(|(name, text)| (name.into(), Ok(text.as_bytes().into())));
+            let files = files.iter().map(|(name, text)| {
+                let bytes = text.as_bytes().into();
+                (name.into(), Ok(FileReading::Read(bytes, None)))
+            });
             self.0.update(Ok(files.collect()))
         }
 
@@ -386,6 +415,24 @@ mod tests {
             "unclosed bracket '['; the agent uses nothing of it",
             "once synced, always synced"
         );
+    }
+
+    #[test]
+    fn a_file_that_is_not_read_again_keeps_its_content() {
+        let mut directory = Directory::new();
+        let (a, b) = (import("a", "10.0.0.1"), import("b", "10.0.0.2"));
+        directory.read(&[("a.yaml", &a), ("b.yaml", &b)]);
+        let changed = import("b", "10.0.0.9");
+        let files = [
+            ("a.yaml".into(), Ok(FileReading::Unchanged)),
+            ("b.yaml".into(), Ok(FileReading::Read(changed.into(), None))),
+        ];
+        let batch = directory.0.update(Ok(files.into())).unwrap();
+        assert_eq!(
+            batch.events.iter().map(summary).collect::<Vec<_>>(),
+            ["apply ServiceImport shop/b"]
+        );
+        assert_eq!(directory.events(&[("a.yaml", &a)]), ["delete ServiceImport shop/b"]);
     }
 
     #[test]
