@@ -117,6 +117,13 @@ impl Wanted {
             WantedImport::Absent | WantedImport::LeftAlone => &[],
         }
     }
+
+    /// Whether a VIP of the import has to become free first.
+    pub fn lacks_vips(&self) -> bool {
+        let WantedImport::Present(import, _) = &self.import else { return false };
+        let needs_vips = import.spec.service_type == ServiceType::ClusterSetIp;
+        needs_vips && import.ips.len() < import.spec.ip_families.len()
+    }
 }
 
 /// The order in which services get their VIPs: two services with one hash then get the same VIPs in every

@@ -34,6 +34,8 @@ pub(super) struct State {
     in_use: VipsInUse,
     /// The VIPs of each service, as far as they are in `in_use`.
     vips: HashMap<ServiceName, Vec<IpAddr>>,
+    /// Services that wait for a VIP: none of the range was free.
+    without_vip: BTreeSet<ServiceName>,
     /// Services to import.
     pub(super) imports: Queue,
     /// Services to publish.
@@ -66,6 +68,7 @@ impl State {
             cluster,
             in_use: VipsInUse::default(),
             vips: HashMap::new(),
+            without_vip: BTreeSet::new(),
             imports: Queue::default(),
             publications: Queue::default(),
             outgoing: BTreeSet::new(),
@@ -164,6 +167,9 @@ impl State {
         }
         if let Some(former) = self.vips.remove(name) {
             self.in_use.remove(name, former);
+            for name in &self.without_vip {
+                self.imports.add(name.clone());
+            }
         }
         self.in_use.add(name, vips.iter().copied());
         if !vips.is_empty() {
@@ -279,6 +285,11 @@ impl State {
         }
         self.note_refused(name, &wanted);
         self.note_left_alone(name, &wanted);
+        if wanted.lacks_vips() {
+            self.without_vip.insert(name.clone());
+        } else {
+            self.without_vip.remove(name);
+        }
         if !wanted.vips().is_empty() {
             self.set_vips(name, wanted.vips().to_vec());
         }
