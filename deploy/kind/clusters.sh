@@ -224,7 +224,7 @@ ask() {
     sleep 1
     # A name that DNS does not know yet fails.
     answers=$(kube "$1" exec --namespace demo client -- sh -c \
-      'for i in 1 2 3 4 5 6 7 8; do wget -q -T 2 -O - http://hello.demo.svc.clusterset.local; done') || true
+      'for i in 1 2 3 4 5 6 7 8; do timeout 3 wget -q -O - http://hello.demo.svc.clusterset.local; done') || true
   done
   say "In cluster $1, http://hello.demo.svc.clusterset.local"
   echo "$answers"

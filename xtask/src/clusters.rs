@@ -62,6 +62,9 @@ enum Verb {
         /// requests by its name, which pods of all clusters answer
         #[arg(long)]
         mcs: bool,
+        /// With --mcs: an archive that has the image of both programs, instead of a new one
+        #[arg(long, requires = "mcs", value_name = "ARCHIVE")]
+        image: Option<PathBuf>,
     },
     /// Remove them, without a trace
     Down,
@@ -88,7 +91,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     }
     let set = args.set.into();
     match &args.verb {
-        Verb::Up { plan, mcs } => up(workspace, set, plan, *mcs),
+        Verb::Up { plan, mcs, image } => up(workspace, set, plan, *mcs, image.as_deref()),
         Verb::Down => {
             cluster::remove(&Claim::take(set)?)?;
             say("Nothing is left of the clusters.");
@@ -105,7 +108,13 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     }
 }
 
-fn up(workspace: &Workspace, set: ClusterSet, plan: &Plan, mcs: bool) -> Result<ExitCode> {
+fn up(
+    workspace: &Workspace,
+    set: ClusterSet,
+    plan: &Plan,
+    mcs: bool,
+    image: Option<&Path>,
+) -> Result<ExitCode> {
     setup::ensure(workspace, &[Purpose::Clusters])?;
     if mcs {
         setup::ensure(workspace, &[Purpose::Build])?;
@@ -126,7 +135,7 @@ fn up(workspace: &Workspace, set: ClusterSet, plan: &Plan, mcs: bool) -> Result<
             terminal.screen.title("To try");
             terminal.screen.block(&explain(set, &programs)?);
             if mcs {
-                clusterset::install(workspace, set, &programs, &terminal)?;
+                clusterset::install(workspace, set, &programs, image, &terminal)?;
             }
             Ok(ExitCode::SUCCESS)
         }

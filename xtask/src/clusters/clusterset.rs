@@ -1,6 +1,6 @@
 //! Makes the clusters a clusterset: the agent and the controller in each, links between them, and a service of all.
 
-use std::{collections::BTreeSet, process::Command, time::Duration};
+use std::{collections::BTreeSet, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use mcs_tests::{
@@ -9,7 +9,7 @@ use mcs_tests::{
 };
 
 use crate::{
-    build::{self, RELEASE},
+    build::{self, DEV, RELEASE},
     image,
     screen::say,
     workspace::Workspace,
@@ -25,9 +25,10 @@ pub(super) fn install(
     workspace: &Workspace,
     set: ClusterSet,
     programs: &Programs,
+    image: Option<&Path>,
     observer: &dyn Observer,
 ) -> Result<()> {
-    let archive = image::agent(workspace)?;
+    let archive = image.map_or_else(|| image::agent(workspace), |image| Ok(image.to_owned()))?;
     let clusters: Vec<_> = cluster::clusters(set).collect();
     for cluster in &clusters {
         for node in cluster::nodes(*cluster) {
@@ -38,7 +39,9 @@ pub(super) fn install(
             observer.progress(&format!("{cluster}: {chart} is ready"));
         }
     }
-    link(workspace, &clusters)?;
+    // An image that is there is not always of an optimised build, which takes minutes.
+    let profile = if image.is_some() { DEV } else { RELEASE };
+    link(&build::controller(workspace, profile)?, &clusters)?;
     observer.progress("the clusters are linked");
     for cluster in &clusters {
         let demo = DEMO.replace("$IMAGE", TOOLS).replace("$CLUSTER", &cluster.to_string());
@@ -71,8 +74,8 @@ fn install_chart(
 }
 
 /// Lets every cluster import from every other one.
-fn link(workspace: &Workspace, clusters: &[Cluster]) -> Result<()> {
-    let mut link = Command::new(build::controller(workspace, RELEASE)?);
+fn link(controller: &Path, clusters: &[Cluster]) -> Result<()> {
+    let mut link = Command::new(controller);
     link.arg("link").args(clusters.iter().map(|cluster| cluster.kubeconfig()));
     for cluster in clusters {
         for range in cluster.pods() {
@@ -104,7 +107,9 @@ fn show(programs: &Programs, clusters: &[Cluster]) -> Result<()> {
 }
 
 fn ask(kubectl: &Kubectl, times: usize) -> Result<Vec<String>> {
-    let script = format!("for i in $(seq {times}); do wget -q -T 2 -O - {URL} || exit 1; done");
+    // `wget -T` of this busybox crashes.
+    let script =
+        format!("for i in $(seq {times}); do timeout 3 wget -q -O - {URL} || exit 1; done");
     let words = ["exec", "--namespace", "demo", "client", "--", "/bin/sh", "-c", &script];
     let printed = kubectl.run(&words)?;
     Ok(printed.lines().map(str::to_owned).collect())
