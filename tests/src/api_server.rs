@@ -1,6 +1,7 @@
 //! etcd and API servers, as processes that can be killed.
 
 mod client;
+mod token;
 
 use std::{
     fs::{self, File},
@@ -13,7 +14,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::json;
+use serde_json::{Value, json};
 
 pub use self::client::{Api, documents};
 use crate::{
@@ -29,6 +30,8 @@ use crate::{
 
 /// An API server takes its time to start where others work too.
 const START_PATIENCE: Duration = Duration::from_mins(2);
+/// Who makes the tokens of ServiceAccounts.
+const ISSUER: &str = "https://kubernetes.default.svc";
 /// The token of who may do everything.
 pub const TOKEN: &str = "administrator";
 
@@ -49,6 +52,7 @@ pub struct ApiServer {
     process: Process,
     address: SocketAddr,
     authority: PathBuf,
+    tokens: TokenKeys,
     /// Asks it as the administrator.
     pub api: Api,
 }
@@ -85,7 +89,7 @@ impl ControlPlane {
             format!("--tls-cert-file={}", serving.certificate.display()),
             format!("--tls-private-key-file={}", serving.key.display()),
             format!("--token-auth-file={}", users.display()),
-            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            format!("--service-account-issuer={ISSUER}"),
             format!("--service-account-key-file={}", tokens.public.display()),
             format!("--service-account-signing-key-file={}", tokens.private.display()),
             "--authorization-mode=RBAC".to_owned(),
@@ -103,7 +107,7 @@ impl ControlPlane {
         let address = SocketAddr::new(self.address.into(), port);
         let api = Api::new(Arc::clone(&self.netns), &format!("https://{address}"), TOKEN)?;
         let authority = self.authority.certificate();
-        let mut server = ApiServer { process, address, authority, api };
+        let mut server = ApiServer { process, address, authority, tokens, api };
         server.wait()?;
         Ok(server)
     }
@@ -191,6 +195,27 @@ impl ApiServer {
     /// The certificate of its authority.
     pub fn authority(&self) -> &Path {
         &self.authority
+    }
+
+    /// A token of a ServiceAccount, as the API server makes them, with another time. `account` is the object as it is, and
+    /// the seconds are those since 1970.
+    pub fn token(&self, account: &Value, issued: i64, expires: i64) -> anyhow::Result<String> {
+        let metadata = &account["metadata"];
+        let (namespace, name) = (&metadata["namespace"], &metadata["name"]);
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let claims = json!({
+            "iss": ISSUER,
+            "aud": [ISSUER],
+            "sub": format!("system:serviceaccount:{}:{}", text(namespace), text(name)),
+            "iat": issued,
+            "nbf": issued,
+            "exp": expires,
+            "kubernetes.io": {
+                "namespace": namespace,
+                "serviceaccount": { "name": name, "uid": metadata["uid"] },
+            },
+        });
+        token::sign(&self.tokens.private, &claims)
     }
 
     /// Writes a kubeconfig of whoever has the token in that file.

@@ -215,7 +215,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[Extra::Controller],
         work: Work::Binary("clusterset"),
         company: Company::Others,
-        budget: 100,
+        budget: 200,
         full: Some(Work::Binary("clusterset")),
     },
     Suite {

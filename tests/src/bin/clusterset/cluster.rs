@@ -26,6 +26,7 @@ const SHIPPED: [&str; 5] = [
     include_str!("../../../../deploy/kustomize/controller/roles.yaml"),
 ];
 
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
 /// The ranges of ClusterIPs: clusters are alike.
 const SERVICES: &str = "--service-cluster-ip-range=10.96.0.0/16,fd96::/112";
 
@@ -145,18 +146,25 @@ impl Cluster {
         Api::new(Arc::clone(&self.netns), &url, &token_of(self.api(), &account)?)
     }
 
-    /// The kubeconfig of whoever may read its mailbox, for the cluster `reader`.
+    /// The kubeconfig of whoever may read its mailbox and renew the token, as `link` makes it, for the cluster `reader`.
     pub(crate) fn credentials_for(&self, reader: &str) -> anyhow::Result<String> {
         let account = namespaced("v1", "ServiceAccount", MAILBOX, reader);
         self.api().apply(&account)?;
-        let mut binding =
-            namespaced("rbac.authorization.k8s.io/v1", "RoleBinding", MAILBOX, reader);
-        binding["roleRef"] = json!({
-            "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "mcs-mailbox-reader",
-        });
-        binding["subjects"] =
-            json!([{ "kind": "ServiceAccount", "name": reader, "namespace": MAILBOX }]);
-        self.api().apply(&binding)?;
+        let renewal = format!("renew-{reader}");
+        let mut role = namespaced(RBAC, "Role", MAILBOX, &renewal);
+        role["rules"] = json!([{
+            "apiGroups": [""], "resources": ["serviceaccounts/token"],
+            "resourceNames": [reader], "verbs": ["create"],
+        }]);
+        self.api().apply(&role)?;
+        for (name, role) in [(reader, "mcs-mailbox-reader"), (&renewal, &renewal)] {
+            let mut binding = namespaced(RBAC, "RoleBinding", MAILBOX, name);
+            binding["roleRef"] =
+                json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role });
+            binding["subjects"] =
+                json!([{ "kind": "ServiceAccount", "name": reader, "namespace": MAILBOX }]);
+            self.api().apply(&binding)?;
+        }
         self.kubeconfig(&token_of(self.api(), &account)?)
     }
 

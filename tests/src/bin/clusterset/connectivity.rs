@@ -11,7 +11,7 @@ use anyhow::{Context as _, ensure};
 use mcs_tests::{
     agent::{Agent, Source},
     bpffs::BpfDirectory,
-    cgroup::Cgroup,
+    cgroup::{Cgroup, Visit},
     netns::Namespace,
     server::Server,
     site,
@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// What a pod listens to.
-const TARGET: u16 = 4242;
+pub(crate) const TARGET: u16 = 4242;
 /// How often clients connect.
 const TIMES: usize = 10;
 
@@ -78,6 +78,11 @@ impl Dataplane {
         Ok(Self { nodes, _servers: servers, _pods: pods })
     }
 
+    /// Moves this process into the cgroup of the clients of a cluster.
+    pub(crate) fn visit(&self, node: usize) -> anyhow::Result<Visit> {
+        self.nodes[node].cgroup.visit()
+    }
+
     /// Who answers clients in a cluster. Nobody does where the connection is refused.
     fn answers(
         &self,
@@ -85,7 +90,7 @@ impl Dataplane {
         node: usize,
         to: SocketAddr,
     ) -> anyhow::Result<BTreeSet<String>> {
-        let _in_cgroup = self.nodes[node].cgroup.visit()?;
+        let _in_cgroup = self.visit(node)?;
         let answers = world.node.netns.run(|| (0..TIMES).map(|_| ask(to)).collect::<Vec<_>>())?;
         Ok(answers.into_iter().flatten().collect())
     }
@@ -122,7 +127,8 @@ fn ask(to: SocketAddr) -> Option<String> {
     Some(text.trim().parse::<SocketAddr>().ok()?.ip().to_string())
 }
 
-fn vip(cluster: &Cluster, namespace: &str) -> anyhow::Result<IpAddr> {
+/// The address that an import of a case has.
+pub(crate) fn vip(cluster: &Cluster, namespace: &str) -> anyhow::Result<IpAddr> {
     let import = cluster.wait_for_import(namespace, |import| {
         ensure!(import["spec"]["ips"][0].is_string(), "no addresses");
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::{
     env,
-    fs::File,
+    fs::{self, File},
     path::{Path, PathBuf},
     process::{Child, Stdio},
     sync::Arc,
@@ -49,6 +49,16 @@ impl Controller {
         self.start_again()
     }
 
+    /// Its process id. `nsenter` becomes the controller.
+    pub(crate) fn pid(&self) -> anyhow::Result<u32> {
+        Ok(self.child.as_ref().context("no controller runs")?.id())
+    }
+
+    /// What it has logged.
+    pub(crate) fn logged(&self) -> anyhow::Result<String> {
+        Ok(fs::read_to_string(&self.log)?)
+    }
+
     /// Starts another one for the same cluster.
     pub(crate) fn another(&self, flags: &[&str]) -> anyhow::Result<Self> {
         let directory = self.log.parent().context("a log lies in a directory")?;
@@ -67,7 +77,7 @@ impl Controller {
             .arg(format!("--kubeconfig={}", self.kubeconfig.display()))
             .args(["--namespace", NAMESPACE])
             .args(["--health-address=off", "--metrics-address=off"])
-            .arg("--log=info,mcs_controller=debug")
+            .arg("--log=info,mcs_controller=debug,mcs_kube=debug")
             .args(&self.flags)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

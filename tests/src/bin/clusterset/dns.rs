@@ -41,15 +41,24 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// CoreDNS of one cluster. It is killed when this is dropped.
-struct Dns {
+pub(crate) struct Dns {
     child: Child,
     netns: Arc<Namespace>,
 }
 
 impl Dns {
-    fn start(world: &World, cluster: &Cluster) -> anyhow::Result<Self> {
+    pub(crate) fn start(world: &World, cluster: &Cluster) -> anyhow::Result<Self> {
+        Self::start_with(world, cluster, COREFILE)
+    }
+
+    /// Starts it with another Corefile than the shipped one.
+    pub(crate) fn start_with(
+        world: &World,
+        cluster: &Cluster,
+        shipped: &str,
+    ) -> anyhow::Result<Self> {
         let corefile = cluster.directory().join("Corefile");
-        fs::write(&corefile, configuration(&cluster.administrator()?))?;
+        fs::write(&corefile, configuration(shipped, &cluster.administrator()?))?;
         let log = File::create(cluster.directory().join("coredns.log"))?;
         let child = world
             .controllers
@@ -64,6 +73,11 @@ impl Dns {
         let dns = Self { child, netns: Arc::clone(&world.controllers) };
         wait::until("CoreDNS", || dns.ask("dns-version.clusterset.local", TYPE::TXT))?;
         Ok(dns)
+    }
+
+    /// Its process id. `nsenter` becomes CoreDNS.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// The records of a name; none if there is no such name.
@@ -146,10 +160,10 @@ fn exchange(query: &[u8]) -> anyhow::Result<Vec<u8>> {
 }
 
 /// The shipped configuration with another port, an API server outside, and without caches and what a pod has.
-fn configuration(kubeconfig: &Path) -> String {
+fn configuration(shipped: &str, kubeconfig: &Path) -> String {
     let mut text = String::new();
     let mut skip = false;
-    for line in COREFILE.lines() {
+    for line in shipped.lines() {
         let word = line.split_whitespace().next().unwrap_or_default();
         let is_elsewhere = ELSEWHERE.contains(&word) || word == "cache";
         if skip {

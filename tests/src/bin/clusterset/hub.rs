@@ -5,6 +5,7 @@ use mcs_tests::{api_server::TOKEN, suite::Suite, wait};
 use serde_json::json;
 
 use crate::{
+    clients::meanwhile,
     peering,
     silence::{follows_again, imported_service, stays},
     world::{POD_RANGES, World},
@@ -14,7 +15,7 @@ use crate::{
 const MAILBOX: &str = "mcs-c1";
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
-    suite.case("a mailbox that moves to a hub, and back", moves);
+    suite.case("a mailbox that moves to a hub, and back", meanwhile(moves));
 }
 
 fn moves(world: &mut World) -> anyhow::Result<()> {

@@ -4,19 +4,25 @@ use std::process::ExitCode;
 
 use mcs_tests::suite::Suite;
 
+mod clients;
 mod cluster;
 mod conformance;
 mod connectivity;
 mod controller;
+mod credentials;
 mod dns;
 mod events;
 mod hub;
+mod imports;
+mod memory;
 mod objects;
 mod peering;
 mod replicas;
 mod rules;
+mod scale;
 mod silence;
 mod tenants;
+mod trust;
 mod world;
 
 use self::world::World;
@@ -30,7 +36,12 @@ fn main() -> ExitCode {
     dns::cases(&mut suite);
     connectivity::cases(&mut suite);
     silence::cases(&mut suite);
+    credentials::cases(&mut suite);
+    trust::cases(&mut suite);
+    imports::cases(&mut suite);
     replicas::cases(&mut suite);
     hub::cases(&mut suite);
+    memory::cases(&mut suite);
+    scale::cases(&mut suite);
     suite.main(World::begin)
 }

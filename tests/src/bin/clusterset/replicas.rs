@@ -9,7 +9,9 @@ use mcs_tests::{
 };
 
 use crate::{
+    clients::meanwhile,
     cluster::addresses,
+    objects::service,
     silence::{follows_again, imported_service},
     world::{World, slice_of},
 };
@@ -18,11 +20,12 @@ use crate::{
 const TAKE_OVER: Duration = Duration::from_secs(40);
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
-    suite.case("replicas that are killed while endpoints change", killed);
+    suite.case("replicas that are killed while exports and endpoints change", meanwhile(killed));
 }
 
 fn killed(world: &mut World) -> anyhow::Result<()> {
     let (namespace, _) = imported_service(world)?;
+    let other_namespace = world.fresh()?;
     let vips = |world: &World| -> anyhow::Result<_> {
         let import = world.second().import(&namespace)?.context("there is no import")?;
         Ok(import["spec"]["ips"].clone())
@@ -33,6 +36,11 @@ fn killed(world: &mut World) -> anyhow::Result<()> {
     let kills = if is_full() { 60 } else { 6 };
     for number in 0..kills {
         world.first().api().apply(&slice_of(&namespace, 0, 1 + number % 3))?;
+        if number % 2 == 0 {
+            world.first().export(&service(&other_namespace), None)?;
+        } else {
+            world.first().unexport(&other_namespace)?;
+        }
         let one = &mut world.clusters[1].controller;
         let controller = if number % 2 == 0 { one } else { &mut other };
         controller.kill()?;
@@ -49,6 +57,7 @@ fn killed(world: &mut World) -> anyhow::Result<()> {
         Ok(())
     })?;
     ensure!(vips(world)? == before, "the address has changed");
+    world.second().wait_for_nothing(&other_namespace)?;
     drop(other);
     world.clusters[1].controller.restart_with(&[])?;
     follows_again(world, &namespace)

@@ -10,9 +10,10 @@ use mcs_tests::{
 use serde_json::{Value, json};
 
 use crate::{
+    clients::meanwhile,
     cluster::{Cluster, conditions},
     controller::MAILBOX,
-    objects::{namespaced, service},
+    objects::{NAME, export, import, namespaced, service},
     peering,
     world::{POD_RANGES, World, slice_of},
 };
@@ -21,19 +22,22 @@ use crate::{
 const A_WHILE: Duration = Duration::from_secs(2);
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
-    suite.case("a controller that ends leaves everything", ends);
-    suite.case("an API server that is gone", api_server_gone);
-    suite.case("an importer that starts while a peer is gone", starts_alone);
-    suite.case("rights that are missing (403)", forbidden);
-    suite.case("a mailbox without its type", type_gone);
-    suite.case("a mailbox that loses its type while its publisher runs", type_gone_live);
-    suite.case("peers whose type is gone", peers_gone);
-    suite.case("a peer that cannot be used", unusable);
-    suite.case("a publisher that was killed half way through", half_way);
-    suite.case("a peer that says another id", another_id);
-    suite.case("a cluster that is rebuilt has the same addresses", rebuilt);
+    suite.case("a controller that ends leaves everything", meanwhile(ends));
+    suite.case("an API server that is gone", meanwhile(api_server_gone));
+    suite.case("an API server that hangs", meanwhile(api_server_hangs));
+    suite.case("an API server that knows no old versions (410)", meanwhile(too_old));
+    suite.case("the importer's own API server is gone", meanwhile(own_api_server_gone));
+    suite.case("an importer that starts while a peer is gone", meanwhile(starts_alone));
+    suite.case("rights that are missing (403)", meanwhile(forbidden));
+    suite.case("a mailbox without its type", meanwhile(type_gone));
+    suite.case("a mailbox that loses its type while its publisher runs", meanwhile(type_gone_live));
+    suite.case("peers whose type is gone", meanwhile(peers_gone));
+    suite.case("a peer that cannot be used", meanwhile(unusable));
+    suite.case("a publisher that has published nothing yet", meanwhile(half_way));
+    suite.case("a publisher that is killed half way through", meanwhile(killed_half_way));
+    suite.case("a peer that says another id", meanwhile(another_id));
+    suite.case("clusters that are rebuilt have the same addresses", rebuilt);
     suite.case("a peer that is removed takes its endpoints along", removed);
-    suite.case("endpoints outside the ranges of a peer", outside);
     suite.case("a third cluster", third);
 }
 
@@ -43,12 +47,16 @@ pub(crate) type Imported = BTreeMap<String, String>;
 fn imported(world: &World, namespace: &str) -> anyhow::Result<Imported> {
     let import = world.second().import(namespace)?;
     let slices = world.second().imported_slices(namespace)?;
+    let is_of_import = |slice: &&Value| {
+        slice["metadata"]["labels"]["multicluster.kubernetes.io/service-name"] == NAME
+    };
+    let slices = slices.iter().filter(is_of_import);
     let uid = |object: &Value| {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let name = format!("{} {}", text(&object["kind"]), text(&object["metadata"]["name"]));
         (name, text(&object["metadata"]["uid"]))
     };
-    Ok(import.iter().chain(&slices).map(uid).collect())
+    Ok(import.iter().chain(slices).map(uid).collect())
 }
 
 /// A service of the first cluster that the second one has imported.
@@ -102,6 +110,46 @@ fn api_server_gone(world: &mut World) -> anyhow::Result<()> {
     follows_again(world, &namespace)
 }
 
+fn api_server_hangs(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, before) = imported_service(world)?;
+    world.clusters[0].server.freeze()?;
+    stays(world, &namespace, &before)?;
+    world.clusters[0].server.thaw()?;
+    stays(world, &namespace, &before)?;
+    follows_again(world, &namespace)
+}
+
+/// An API server that starts knows no versions from before. Those of all clusters are numbers of one etcd, so changes in
+/// the second cluster make the watches of the first one too old.
+fn too_old(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, before) = imported_service(world)?;
+    let lists_again = |world: &World| -> anyhow::Result<usize> {
+        let log = world.second().controller.logged()?;
+        Ok(log.matches("the resource version is not available: listing again").count())
+    };
+    let lists = lists_again(world)?;
+    world.clusters[0].server.kill()?;
+    for number in 0..3 {
+        world.second().add_namespace(&format!("{namespace}-{number}"))?;
+    }
+    world.clusters[0].server.start_again()?;
+    wait::until("an answer that a version is too old", || {
+        ensure!(lists_again(world)? > lists, "there is none");
+        Ok(())
+    })?;
+    stays(world, &namespace, &before)?;
+    follows_again(world, &namespace)
+}
+
+fn own_api_server_gone(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, before) = imported_service(world)?;
+    world.clusters[1].server.kill()?;
+    sleep(A_WHILE);
+    world.clusters[1].server.start_again()?;
+    stays(world, &namespace, &before)?;
+    follows_again(world, &namespace)
+}
+
 fn starts_alone(world: &mut World) -> anyhow::Result<()> {
     let (namespace, before) = imported_service(world)?;
     world.clusters[1].controller.kill()?;
@@ -126,6 +174,7 @@ fn forbidden(world: &mut World) -> anyhow::Result<()> {
     follows_again(world, &namespace)
 }
 
+const OWN: &str = "clusterset.mcs-agent.io/v1alpha1";
 const SERVICES: &str = "exportedservices.clusterset.mcs-agent.io";
 const PEERS: &str = "clusterpeers.clusterset.mcs-agent.io";
 
@@ -230,12 +279,7 @@ fn half_way(world: &mut World) -> anyhow::Result<()> {
         }
     }
     world.first().api().apply(&lease)?;
-    let exported = namespaced(
-        "clusterset.mcs-agent.io/v1alpha1",
-        "ExportedService",
-        MAILBOX,
-        &format!("{namespace}.hello"),
-    );
+    let exported = namespaced(OWN, "ExportedService", MAILBOX, &format!("{namespace}.hello"));
     world.first().api().delete(&exported)?;
     stays(world, &namespace, &before)?;
     world.clusters[1].controller.kill()?;
@@ -262,29 +306,93 @@ fn another_id(world: &mut World) -> anyhow::Result<()> {
     follows_again(world, &namespace)
 }
 
+/// How many services a publisher is to be killed amidst.
+const MANY: usize = 150;
+
+fn killed_half_way(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, before) = imported_service(world)?;
+    world.clusters[0].controller.kill()?;
+    let numbered = |mut object: Value, number: usize| {
+        object["metadata"]["name"] = json!(format!("hello-{number}"));
+        object
+    };
+    let of = |number| [numbered(service(&namespace), number), numbered(export(&namespace), number)];
+    let many: Vec<_> = (0..MANY).flat_map(of).collect();
+    world.first().api().apply_many(&many)?;
+    let path = format!(
+        "/apis/clusterset.mcs-agent.io/v1alpha1/namespaces/{MAILBOX}/exportedservices?limit=500"
+    );
+    let published = |world: &World| -> anyhow::Result<usize> {
+        let all = world.first().api().get(&path)?;
+        let names = all["items"].as_array().into_iter().flatten();
+        let names = names.filter_map(|one| one["metadata"]["name"].as_str());
+        Ok(names.filter(|name| name.starts_with(&format!("{namespace}.hello-"))).count())
+    };
+    world.clusters[0].controller.start_again()?;
+    wait::until("the first of many services", || {
+        ensure!(published(world)? > 0, "there is none");
+        Ok(())
+    })?;
+    world.clusters[0].controller.kill()?;
+    let found = published(world)?;
+    tell(format!("{found} of {MANY} services were published"));
+    stays(world, &namespace, &before)?;
+    world.clusters[1].controller.kill()?;
+    world.clusters[1].controller.start_again()?;
+    stays(world, &namespace, &before)?;
+    world.clusters[0].controller.start_again()?;
+    wait::within(Duration::from_secs(30), "all services", || {
+        let found = published(world)?;
+        ensure!(found == MANY, "there are {found}");
+        Ok(())
+    })?;
+    stays(world, &namespace, &before)?;
+    follows_again(world, &namespace)
+}
+
 fn rebuilt(world: &mut World) -> anyhow::Result<()> {
     let (namespace, _) = imported_service(world)?;
-    let vips = |world: &World| -> anyhow::Result<Value> {
-        let import = world.second().wait_for_import(&namespace, |import| {
+    let vips = |cluster: &Cluster| -> anyhow::Result<Value> {
+        let import = cluster.wait_for_import(&namespace, |import| {
             ensure!(import["spec"]["ips"][0].is_string(), "no addresses");
             Ok(())
         })?;
         Ok(import["spec"]["ips"].clone())
     };
-    let before = vips(world)?;
-    world.clusters[1].controller.kill()?;
-    let import = crate::objects::import(&namespace);
-    world.second().api().delete(&import)?;
-    for mut slice in world.second().imported_slices(&namespace)? {
+    let before = vips(world.second())?;
+    // First one of them, then all: nobody knows the addresses then.
+    for rebuilt in [1..2, 0..2] {
+        for cluster in &mut world.clusters[rebuilt.clone()] {
+            cluster.controller.kill()?;
+        }
+        for cluster in &mut world.clusters[rebuilt.clone()] {
+            forget(cluster, &namespace)?;
+        }
+        if rebuilt.len() > 1 {
+            let exported = format!("{namespace}.hello");
+            let exported = namespaced(OWN, "ExportedService", MAILBOX, &exported);
+            world.first().api().delete(&exported)?;
+        }
+        for cluster in &mut world.clusters[rebuilt] {
+            cluster.controller.start_again()?;
+        }
+        for cluster in &world.clusters[..2] {
+            let after = vips(cluster)?;
+            ensure!(before == after, "{before} before and {after} after in {}", cluster.id);
+        }
+    }
+    follows_again(world, &namespace)
+}
+
+/// Deletes everything that a cluster has imported of a case.
+fn forget(cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
+    cluster.api().delete(&import(namespace))?;
+    for mut slice in cluster.imported_slices(namespace)? {
         slice["apiVersion"] = json!("discovery.k8s.io/v1");
         slice["kind"] = json!("EndpointSlice");
-        world.second().api().delete(&slice)?;
+        cluster.api().delete(&slice)?;
     }
-    world.clusters[1].controller.start_again()?;
-    let after = vips(world)?;
-    tell(format!("{before} before and {after} after"));
-    ensure!(before == after, "{before} before and {after} after");
-    follows_again(world, &namespace)
+    Ok(())
 }
 
 fn removed(world: &mut World) -> anyhow::Result<()> {
@@ -298,23 +406,6 @@ fn removed(world: &mut World) -> anyhow::Result<()> {
     })?;
     world.second().api().apply(&peer)?;
     world.second().wait_for_addresses(&namespace, &["10.77.9.17", "10.77.9.18"])?;
-    follows_again(world, &namespace)
-}
-
-fn outside(world: &mut World) -> anyhow::Result<()> {
-    let (namespace, _) = imported_service(world)?;
-    let mut slice = slice_of(&namespace, 0, 1);
-    slice["endpoints"] = ["10.77.9.17", "10.77.9.33", "169.254.169.254", "10.96.0.1"]
-        .into_iter()
-        .map(|address| json!({ "addresses": [address] }))
-        .collect();
-    // Kubernetes itself accepts no link-local address.
-    let accepted = world.first().api().apply(&slice);
-    if accepted.is_err() {
-        slice["endpoints"].as_array_mut().map(|endpoints| endpoints.remove(2));
-        world.first().api().apply(&slice)?;
-    }
-    world.second().wait_for_addresses(&namespace, &["10.77.9.17"])?;
     follows_again(world, &namespace)
 }
 

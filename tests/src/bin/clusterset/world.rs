@@ -15,7 +15,7 @@ use mcs_tests::{
     topology::{Node, Subnet},
 };
 
-use crate::{cluster::Cluster, connectivity::Dataplane, objects, peering};
+use crate::{clients::Clients, cluster::Cluster, connectivity::Dataplane, objects, peering};
 
 const CONTROL: Subnet = Subnet(5);
 /// The pods of all clusters.
@@ -25,6 +25,7 @@ pub(crate) const POD_RANGES: [&str; 3] = ["10.77.9.16/28", "10.77.9.32/28", "10.
 
 // They have to be removed in this order.
 pub(crate) struct World {
+    clients: OnceCell<Clients>,
     dataplane: OnceCell<Dataplane>,
     pub(crate) clusters: Vec<Cluster>,
     control: ControlPlane,
@@ -53,8 +54,8 @@ impl World {
         peering::connect(&clusters[1], &clusters[0], POD_RANGES[0])?;
         let logs = run.directory().to_owned();
         let numbers = Cell::new(1);
-        let dataplane = OnceCell::new();
-        Ok((Self { dataplane, clusters, control, controllers, node, run, numbers }, logs))
+        let (clients, dataplane) = (OnceCell::new(), OnceCell::new());
+        Ok((Self { clients, dataplane, clusters, control, controllers, node, run, numbers }, logs))
     }
 
     /// A namespace of both clusters that no other case uses.
@@ -73,6 +74,25 @@ impl World {
             let _ = self.dataplane.set(Dataplane::start(self)?);
         }
         self.dataplane.get().context("no dataplane")
+    }
+
+    /// Clients in the second cluster of a service of the first one, which stays.
+    pub(crate) fn clients(&self) -> anyhow::Result<&Clients> {
+        if self.clients.get().is_none() {
+            // Nobody else has set it meanwhile.
+            let _ = self.clients.set(Clients::begin(self)?);
+        }
+        self.clients.get().context("no clients")
+    }
+
+    /// Takes them away, as long as a case uses the rest of the world.
+    pub(crate) fn take_clients(&mut self) -> Option<Clients> {
+        self.clients.take()
+    }
+
+    /// Puts them back.
+    pub(crate) fn put_clients(&mut self, clients: Clients) {
+        self.clients = OnceCell::from(clients);
     }
 
     /// Starts a third cluster, which is a peer of both.

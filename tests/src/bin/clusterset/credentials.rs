@@ -1,0 +1,92 @@
+//! Credentials of peers: Secrets that somebody replaces, and tokens that the reader renews.
+
+use std::{
+    thread::sleep,
+    time::{Duration, Instant, SystemTime},
+};
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{
+    suite::{Suite, tell},
+    wait,
+};
+use serde_json::Value;
+
+use crate::{
+    clients::meanwhile,
+    cluster::conditions,
+    controller::{MAILBOX, NAMESPACE},
+    peering,
+    silence::{follows_again, imported_service, stays},
+    world::{World, slice_of},
+};
+
+/// How soon the controller uses another Secret.
+const AT_ONCE: Duration = Duration::from_secs(1);
+/// How much longer the tokens are valid that a controller finds: it has to get others.
+const REST: i64 = 15;
+/// The shortest life of a token that an API server makes.
+const LIFE: i64 = 600;
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("a Secret that is replaced by hand", meanwhile(replaced));
+    suite.case("a token that expires soon", meanwhile(renewed));
+}
+
+fn replaced(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, before) = imported_service(world)?;
+    let (first, second) = (world.first(), world.second());
+    peering::store_credentials(second, "peer-c1", &first.kubeconfig("nobody's")?)?;
+    wait::until("a peer that cannot be read", || {
+        let path = "/apis/clusterset.mcs-agent.io/v1alpha1/clusterpeers/c1";
+        let found = conditions(&second.api().get(path)?);
+        ensure!(found.iter().any(|one| one == "Connected=False/Unreadable"), "{found:?}");
+        Ok(())
+    })?;
+    first.api().apply(&slice_of(&namespace, 0, 3))?;
+    stays(world, &namespace, &before)?;
+    let good = first.credentials_for(second.id)?;
+    let begin = Instant::now();
+    peering::store_credentials(second, "peer-c1", &good)?;
+    second.wait_for_addresses(&namespace, &["10.77.9.17", "10.77.9.18", "10.77.9.19"])?;
+    let took = begin.elapsed();
+    tell(format!("{} ms from the Secret to the slice", took.as_millis()));
+    ensure!(took <= wait::scaled(AT_ONCE), "it took {took:?}");
+    stays(world, &namespace, &before)?;
+    follows_again(world, &namespace)
+}
+
+/// The token in the Secret of the second cluster.
+fn token(world: &World) -> anyhow::Result<String> {
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets/peer-c1");
+    let secret = world.second().api().get(&path)?;
+    let data: k8s_openapi::ByteString =
+        serde_json::from_value(secret["data"]["kubeconfig"].clone())?;
+    let kubeconfig: Value = serde_json::from_slice(&data.0)?;
+    let token = kubeconfig["users"][0]["user"]["token"].as_str().context("no token")?;
+    Ok(token.to_owned())
+}
+
+fn renewed(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, before) = imported_service(world)?;
+    let (first, second) = (world.first(), world.second());
+    let account = first.api().get(&format!("/api/v1/namespaces/{MAILBOX}/serviceaccounts/c2"))?;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
+    let now = i64::try_from(now)?;
+    let old = first.server.token(&account, now + REST - LIFE, now + REST)?;
+    peering::store_credentials(second, "peer-c1", &first.kubeconfig(&old)?)?;
+    wait::until("another token", || {
+        ensure!(token(world)? != old, "it is the old one");
+        Ok(())
+    })?;
+    // The old one has expired then.
+    sleep(Duration::from_secs(REST.unsigned_abs()));
+    stays(world, &namespace, &before)?;
+    world.clusters[1].controller.kill()?;
+    world.clusters[1].controller.start_again()?;
+    stays(world, &namespace, &before)?;
+    follows_again(world, &namespace)?;
+    // Later cases need one for longer.
+    let good = world.first().credentials_for(world.second().id)?;
+    peering::store_credentials(world.second(), "peer-c1", &good)
+}

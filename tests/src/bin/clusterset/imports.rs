@@ -1,0 +1,136 @@
+//! ServiceImports that other controllers have written, and VIPs that several services want.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::suite::{Suite, tell};
+use serde_json::{Value, json};
+
+use crate::{
+    cluster::Cluster,
+    objects::{self, service},
+    silence::{follows_again, imported_service},
+    world::{World, slice_of},
+};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("an import of another controller, and --adopt", adopted);
+    suite.case("services that want the same address", same_address);
+    suite.case("services of two clusters that want the same address at once", at_once);
+}
+
+/// The range of addresses for six services.
+const SMALL: &str = "--vip-cidr=241.99.0.0/29";
+
+fn adopted(world: &mut World) -> anyhow::Result<()> {
+    let namespace = world.fresh()?;
+    let mut import = objects::import(&namespace);
+    import["spec"] = json!({
+        "type": "ClusterSetIP", "ips": ["241.9.9.9"],
+        "ports": [{ "name": "other", "port": 80, "protocol": "TCP" }],
+    });
+    world.second().api().apply(&import)?;
+    world.first().export(&service(&namespace), Some(&slice_of(&namespace, 0, 1)))?;
+    let (other, _) = imported_service(world)?;
+    let second = world.second();
+    second.wait_for_import(&namespace, |import| {
+        ensure!(import["spec"]["ports"][0]["name"] == "other", "it was changed");
+        Ok(())
+    })?;
+    ensure!(second.imported_slices(&namespace)?.is_empty(), "it has slices of this controller");
+    world.clusters[1].controller.restart_with(&["--adopt"])?;
+    let second = world.second();
+    second.wait_for_addresses(&namespace, &["10.77.9.17"])?;
+    second.wait_for_import(&namespace, |import| {
+        let spec = &import["spec"];
+        ensure!(spec["ips"][0] == "241.9.9.9", "it has another address");
+        ensure!(spec["ports"][0]["port"] == 42, "it has the former ports");
+        Ok(())
+    })?;
+    world.clusters[1].controller.restart_with(&[])?;
+    follows_again(world, &other)?;
+    follows_again(world, &namespace)
+}
+
+/// The IPv4 VIP of an import, once it has one.
+fn vip(cluster: &Cluster, namespace: &str) -> anyhow::Result<String> {
+    let first = |import: &Value| import["spec"]["ips"][0].as_str().map(str::to_owned);
+    let import = cluster.wait_for_import(namespace, |import| {
+        first(import).filter(|ip| ip.starts_with("241.99.0.")).context("no address").map(drop)
+    })?;
+    first(&import).context("no address")
+}
+
+/// Gives the first two clusters other flags.
+fn restart(world: &mut World, flags: &[&str]) -> anyhow::Result<()> {
+    world.clusters[..2].iter_mut().try_for_each(|one| one.controller.restart_with(flags))
+}
+
+/// The services in these namespaces have addresses of their own, the same ones in both clusters.
+fn all_differ(world: &World, namespaces: &[String]) -> anyhow::Result<()> {
+    let mut found = BTreeSet::new();
+    for namespace in namespaces {
+        let [one, other] = [vip(world.first(), namespace)?, vip(world.second(), namespace)?];
+        ensure!(one == other, "{namespace} has {one} in c1 and {other} in c2");
+        ensure!(found.insert(one.clone()), "{one} belongs to two services");
+    }
+    tell(format!("{found:?}"));
+    Ok(())
+}
+
+fn same_address(world: &mut World) -> anyhow::Result<()> {
+    restart(world, &[SMALL])?;
+    let mut namespaces = Vec::new();
+    for number in 0..6 {
+        let namespace = world.fresh()?;
+        let exporter = usize::from(number % 2 == 1);
+        let slice = slice_of(&namespace, number % 2, 1);
+        world.clusters[exporter].export(&service(&namespace), Some(&slice))?;
+        vip(world.second(), &namespace)?;
+        namespaces.push(namespace);
+    }
+    all_differ(world, &namespaces)?;
+    let late = world.fresh()?;
+    world.first().export(&service(&late), Some(&slice_of(&late, 0, 1)))?;
+    let second = world.second();
+    second.wait_for_import(&late, |import| {
+        let found = crate::cluster::conditions(import);
+        ensure!(found == ["Ready=False/Pending"], "{found:?}");
+        Ok(())
+    })?;
+    // An address that becomes free is used.
+    world.first().unexport(&namespaces[0])?;
+    second.wait_for_nothing(&namespaces[0])?;
+    vip(second, &late)?;
+    for namespace in &namespaces[1..] {
+        for cluster in &world.clusters[..2] {
+            // One of them has exported it.
+            let _ = cluster.unexport(namespace);
+        }
+    }
+    world.first().unexport(&late)?;
+    second.wait_for_nothing(&late)?;
+    restart(world, &[])
+}
+
+fn at_once(world: &mut World) -> anyhow::Result<()> {
+    restart(world, &[SMALL])?;
+    let namespaces = (0..5).map(|_| world.fresh()).collect::<anyhow::Result<Vec<_>>>()?;
+    for (namespace, number) in namespaces.iter().zip(0..) {
+        let cluster = &world.clusters[usize::from(number % 2 == 1)];
+        cluster.api().apply(&service(namespace))?;
+    }
+    for number in [0, 1] {
+        let of_cluster = namespaces.iter().skip(number).step_by(2);
+        let exports: Vec<_> = of_cluster.map(|namespace| objects::export(namespace)).collect();
+        world.clusters[number].api().apply_many(&exports)?;
+    }
+    all_differ(world, &namespaces)?;
+    for (namespace, number) in namespaces.iter().zip(0..) {
+        world.clusters[usize::from(number % 2 == 1)].unexport(namespace)?;
+    }
+    for namespace in &namespaces {
+        world.second().wait_for_nothing(namespace)?;
+    }
+    restart(world, &[])
+}

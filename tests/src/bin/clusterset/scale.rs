@@ -1,0 +1,346 @@
+//! Many mailboxes on one hub: how long they take to be read, what the controller keeps, and how soon the change of one
+//! cluster is written while another one changes much.
+
+use std::{
+    env,
+    net::Ipv4Addr,
+    sync::{
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread::{self, sleep},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use jiff::Timestamp;
+use mcs_tests::{
+    api_server::{Api, TOKEN},
+    procfs::Status,
+    suite::{Suite, is_full, tell},
+    wait,
+};
+use serde_json::{Value, json};
+
+use crate::{objects::namespaced, peering, world::World};
+
+/// The variable with other numbers, such as `200x150`: of mailboxes, and of slices in each.
+const VARIABLE: &str = "MCS_SCALE";
+/// Of a slice.
+const ENDPOINTS: u32 = 100;
+/// Slices of a service.
+const SLICES: usize = 3;
+/// The namespace of all services.
+const NAMESPACE: &str = "scale";
+/// How many changes of another cluster there are in a tenth of a second.
+const CHURN: usize = 100;
+/// How long everything may take.
+const PATIENCE: Duration = Duration::from_mins(10);
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("many mailboxes on one hub", many);
+}
+
+/// How much there is.
+#[derive(Clone, Copy)]
+struct Size {
+    mailboxes: usize,
+    /// In each mailbox.
+    slices: usize,
+}
+
+impl Size {
+    fn get() -> anyhow::Result<Self> {
+        let (mailboxes, slices) = if is_full() { (200, 15) } else { (10, 3) };
+        let Ok(text) = env::var(VARIABLE) else { return Ok(Self { mailboxes, slices }) };
+        let (mailboxes, slices) = text.split_once('x').context("MCS_SCALE is such as 200x150")?;
+        Ok(Self { mailboxes: mailboxes.parse()?, slices: slices.parse()? })
+    }
+
+    const fn total(self) -> usize {
+        self.mailboxes * self.slices
+    }
+
+    /// What a mailbox holds, but for its Lease.
+    fn objects(self, mailbox: usize) -> Vec<Value> {
+        let services = (0..self.slices).step_by(SLICES).map(|first| {
+            let names: Vec<_> = (first..self.slices.min(first + SLICES))
+                .map(|slice| name(mailbox, slice))
+                .collect();
+            exported_service(mailbox, first, &names)
+        });
+        let slices = (0..self.slices).map(|number| slice(mailbox, self.slices, number, 1));
+        services.chain(slices).collect()
+    }
+}
+
+fn mailbox_name(mailbox: usize) -> String {
+    format!("scale-{mailbox}")
+}
+
+/// The name of a slice in its own cluster, and by its first slice that of a service.
+fn name(mailbox: usize, slice: usize) -> String {
+    format!("s{mailbox}-{slice}")
+}
+
+fn exported_service(mailbox: usize, first: usize, slices: &[String]) -> Value {
+    let service = name(mailbox, first);
+    let mut exported = namespaced(
+        "clusterset.mcs-agent.io/v1alpha1",
+        "ExportedService",
+        &mailbox_name(mailbox),
+        &format!("{NAMESPACE}.{service}"),
+    );
+    exported["spec"] = json!({
+        "clusterId": mailbox_name(mailbox), "namespace": NAMESPACE, "name": service,
+        "exportedAt": "2026-01-01T00:00:00Z", "type": "ClusterSetIP", "ipFamilies": ["IPv4"],
+        "ports": [{ "name": "http", "protocol": "TCP", "port": 80 }],
+        "slices": slices,
+    });
+    exported
+}
+
+fn slice(mailbox: usize, slices: usize, number: usize, generation: usize) -> Value {
+    let name = name(mailbox, number);
+    let service = self::name(mailbox, number - number % SLICES);
+    let mut slice = namespaced(
+        "discovery.k8s.io/v1",
+        "EndpointSlice",
+        &mailbox_name(mailbox),
+        &format!("{NAMESPACE}.{name}"),
+    );
+    slice["metadata"]["labels"] = json!({
+        "clusterset.mcs-agent.io/namespace": NAMESPACE,
+        "clusterset.mcs-agent.io/service": service,
+        "endpointslice.kubernetes.io/managed-by": "mcs-controller",
+    });
+    slice["metadata"]["annotations"] = json!({
+        "clusterset.mcs-agent.io/source-slice": name,
+        "clusterset.mcs-agent.io/source-generation": generation.to_string(),
+        "endpoints.kubernetes.io/last-change-trigger-time": Timestamp::now().to_string(),
+    });
+    slice["addressType"] = json!("IPv4");
+    slice["ports"] = json!([{ "name": "http", "protocol": "TCP", "port": 8080 }]);
+    let place = u32::try_from(mailbox * slices + number).unwrap_or_default();
+    let first = u32::from(Ipv4Addr::new(20, 0, 0, 0)) + place * ENDPOINTS;
+    let endpoint = |one: u32| {
+        json!({
+            "addresses": [Ipv4Addr::from(first + one).to_string()],
+            // One pod comes and goes.
+            "conditions": { "ready": one > 0 || generation % 2 == 1, "serving": true, "terminating": false },
+            "nodeName": format!("node-{}", one % 20),
+            "zone": format!("zone-{}", one % 3),
+        })
+    };
+    slice["endpoints"] = (0..ENDPOINTS).map(endpoint).collect();
+    slice
+}
+
+fn lease(mailbox: usize, services: usize) -> Value {
+    let mut lease =
+        namespaced("coordination.k8s.io/v1", "Lease", &mailbox_name(mailbox), "publisher");
+    lease["metadata"]["annotations"] = json!({
+        "clusterset.mcs-agent.io/epoch": "1",
+        "clusterset.mcs-agent.io/complete": "true",
+        "clusterset.mcs-agent.io/exported-services": services.to_string(),
+    });
+    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+    lease["spec"] = json!({ "holderIdentity": mailbox_name(mailbox), "renewTime": now });
+    lease
+}
+
+fn peer(mailbox: usize) -> Value {
+    json!({
+        "apiVersion": "clusterset.mcs-agent.io/v1alpha1",
+        "kind": "ClusterPeer",
+        "metadata": { "name": mailbox_name(mailbox) },
+        "spec": {
+            "clusterId": mailbox_name(mailbox),
+            "kubeconfigSecretRef": { "name": "hub" },
+            "mailbox": mailbox_name(mailbox),
+            "podCIDRs": ["20.0.0.0/8"],
+        },
+    })
+}
+
+/// How many slices the importer has.
+fn imported(api: &Api) -> anyhow::Result<usize> {
+    let path = format!("/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices?limit=1");
+    let list = api.get(&path)?;
+    let rest = list["metadata"]["remainingItemCount"].as_u64().unwrap_or_default();
+    Ok(list["items"].as_array().map_or(0, Vec::len) + usize::try_from(rest)?)
+}
+
+fn many(world: &mut World) -> anyhow::Result<()> {
+    world.add_third()?;
+    let size = Size::get()?;
+    let endpoints = size.total() * ENDPOINTS as usize;
+    tell(format!("{} mailboxes, {} slices, {endpoints} endpoints", size.mailboxes, size.total()));
+    let began = Instant::now();
+    fill(world, size)?;
+    tell(format!("the mailboxes are filled in {:.1} s", began.elapsed().as_secs_f64()));
+
+    world.clusters[1].controller.kill()?;
+    let peers: Vec<_> = (0..size.mailboxes).map(peer).collect();
+    world.second().api().apply_many(&peers)?;
+    let known = start(world, size)?;
+    let began = Instant::now();
+    wait::within(PATIENCE, "all slices", || {
+        let found = imported(world.second().api())?;
+        ensure!(found == size.total(), "there are {found}");
+        Ok(())
+    })?;
+    let written = began.elapsed().as_secs_f64();
+    tell(format!(
+        "first time: {known:.1} s until all is read, and {written:.1} s until all is written"
+    ));
+    memory(world, "after the first time")?;
+
+    world.clusters[1].controller.kill()?;
+    let known = start(world, size)?;
+    tell(format!("cold: {known:.1} s until all is read"));
+    sleep(Duration::from_secs(if is_full() { 20 } else { 1 }));
+    memory(world, "after a cold start")?;
+    propagation(world, size)?;
+    memory(world, "after changes")?;
+    world.clusters[1].controller.kill()?;
+    for peer in &peers {
+        world.second().api().delete(peer)?;
+    }
+    world.clusters[1].controller.start_again()
+}
+
+fn fill(world: &World, size: Size) -> anyhow::Result<()> {
+    let hub = &world.clusters[2];
+    world.second().add_namespace(NAMESPACE)?;
+    peering::store_credentials(world.second(), "hub", &hub.kubeconfig(TOKEN)?)?;
+    for mailbox in 0..size.mailboxes {
+        hub.add_namespace(&mailbox_name(mailbox))?;
+        let mut objects = size.objects(mailbox);
+        objects.push(lease(mailbox, size.slices.div_ceil(SLICES)));
+        hub.api().create_many(&objects)?;
+    }
+    Ok(())
+}
+
+/// Starts the controller, and returns the seconds until every peer is known.
+fn start(world: &mut World, size: Size) -> anyhow::Result<f64> {
+    let controller = &mut world.clusters[1].controller;
+    let known = |log: String| log.matches(" is known: cluster scale-").count();
+    let before = known(controller.logged()?);
+    let began = Instant::now();
+    controller.start_again()?;
+    wait::within(PATIENCE, "all peers", || {
+        let found = known(controller.logged()?) - before;
+        ensure!(found == size.mailboxes, "{found} are known");
+        Ok(())
+    })?;
+    Ok(began.elapsed().as_secs_f64())
+}
+
+fn memory(world: &World, when: &str) -> anyhow::Result<()> {
+    let status = Status::of(world.second().controller.pid()?)?;
+    let mib = |field| Ok::<_, anyhow::Error>(status.number(field)? / 1024);
+    let (now, most) = (mib("VmRSS")?, mib("VmHWM")?);
+    tell(format!("{when}: {now} MiB resident, {most} MiB at most"));
+    Ok(())
+}
+
+/// Changes of one cluster, while another one changes as much as it can.
+fn propagation(world: &World, size: Size) -> anyhow::Result<()> {
+    let samples = if is_full() { 300 } else { 20 };
+    for with_churn in [false, true] {
+        let stop = AtomicBool::new(false);
+        let changes = AtomicUsize::new(0);
+        let hub = world.clusters[2].server.another_client()?;
+        let began = Instant::now();
+        let times = thread::scope(|scope| {
+            let churn = scope
+                .spawn(|| if with_churn { churn(&hub, size, &stop, &changes) } else { Ok(()) });
+            let times = measure(world, size, samples, with_churn);
+            stop.store(true, Ordering::Relaxed);
+            churn.join().map_err(|_| anyhow::anyhow!("churn panics"))??;
+            times
+        });
+        let seconds = began.elapsed().as_secs_f64();
+        let mut times = times?;
+        times.sort_unstable();
+        let at = |part: usize| times[(times.len() - 1) * part / 100].as_millis();
+        #[expect(clippy::cast_precision_loss, reason = "a few thousand")]
+        let rate = changes.load(Ordering::Relaxed) as f64 / seconds;
+        tell(format!(
+            "from the request of a change to the written slice: median {} ms, p99 {} ms, with {rate:.0} changes of \
+             another cluster a second",
+            at(50),
+            at(99),
+        ));
+    }
+    Ok(())
+}
+
+/// Changes the slices of the first mailbox.
+fn churn(hub: &Api, size: Size, stop: &AtomicBool, changes: &AtomicUsize) -> anyhow::Result<()> {
+    let mut generation = 1;
+    while !stop.load(Ordering::Relaxed) {
+        let began = Instant::now();
+        generation += 1;
+        let many: Vec<_> =
+            (0..CHURN).map(|one| slice(0, size.slices, one % size.slices, generation)).collect();
+        hub.apply_many(&many)?;
+        changes.fetch_add(CHURN, Ordering::Relaxed);
+        sleep(Duration::from_millis(100).saturating_sub(began.elapsed()));
+    }
+    Ok(())
+}
+
+/// How long changes of a slice of the second mailbox take.
+fn measure(
+    world: &World,
+    size: Size,
+    samples: usize,
+    is_again: bool,
+) -> anyhow::Result<Vec<Duration>> {
+    let second = world.second();
+    let selector = "labelSelector=multicluster.kubernetes.io/source-cluster%3Dscale-1";
+    let path =
+        format!("/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices?{selector}");
+    let slices = second.api().get(&path)?;
+    let is_first = |one: &&Value| {
+        one["metadata"]["annotations"]["clusterset.mcs-agent.io/source-slice"] == name(1, 0)
+    };
+    let copy = slices["items"].as_array().into_iter().flatten().find(is_first);
+    let copy = copy.context("no copy of the slice")?["metadata"]["name"].clone();
+    let mut object = namespaced("discovery.k8s.io/v1", "EndpointSlice", NAMESPACE, "");
+    object["metadata"]["name"] = copy;
+    let watcher = second.server.another_client()?;
+    let (sender, seen) = mpsc::channel();
+    let last = if is_again { 2 * samples + 1 } else { samples + 1 };
+    thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            watcher.watch(&object, |slice| {
+                let generation =
+                    &slice["metadata"]["annotations"]["clusterset.mcs-agent.io/source-generation"];
+                let generation = generation.as_str().and_then(|text| text.parse().ok());
+                let generation: usize = generation.unwrap_or_default();
+                // The receiver is gone when a change takes too long.
+                let is_wanted = sender.send((generation, Instant::now())).is_ok();
+                is_wanted && generation < last
+            })
+        });
+        let mut times = Vec::new();
+        for generation in last - samples + 1..=last {
+            let began = Instant::now();
+            world.clusters[2].api().apply(&slice(1, size.slices, 0, generation))?;
+            loop {
+                let (found, at) = seen.recv_timeout(wait::scaled(Duration::from_secs(30)))?;
+                if found == generation {
+                    times.push(at.saturating_duration_since(began));
+                    break;
+                }
+            }
+            sleep(Duration::from_millis(20));
+        }
+        watch.join().map_err(|_| anyhow::anyhow!("the watch panics"))??;
+        Ok(times)
+    })
+}
