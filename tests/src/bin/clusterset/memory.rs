@@ -114,6 +114,6 @@ fn kube_proxy_resident(world: &World) -> anyhow::Result<u64> {
 
 /// What a process keeps after a while, in MiB.
 fn resident(pid: u32) -> anyhow::Result<u64> {
-    sleep(Duration::from_secs(if is_full() { 45 } else { 2 }));
+    sleep(Duration::from_millis(if is_full() { 45_000 } else { 300 }));
     Ok(Status::of(pid)?.number("VmRSS")? / 1024)
 }

@@ -248,7 +248,7 @@ fn memory(world: &World, when: &str) -> anyhow::Result<()> {
 
 /// Changes of one cluster, while another one changes as much as it can.
 fn propagation(world: &World, size: Size) -> anyhow::Result<()> {
-    let samples = if is_full() { 300 } else { 20 };
+    let samples = if is_full() { 300 } else { 8 };
     for with_churn in [false, true] {
         let stop = AtomicBool::new(false);
         let changes = AtomicUsize::new(0);
