@@ -37,7 +37,7 @@ mod world;
 const LOG_LINES: usize = 20;
 
 /// How often the steps are played once more for the dashboard.
-const ROUNDS: u32 = 8;
+const ROUNDS: u32 = 5;
 
 /// Show the agent at work, on this machine alone
 ///

@@ -60,7 +60,9 @@ impl fmt::Display for Place {
 fn flags() -> Vec<String> {
     let uplink = format!("--uplinks={}", Cluster::West.node().role());
     let cluster = format!("--cluster-id={}", Cluster::East.name());
-    vec!["--tc=auto".to_owned(), uplink, cluster]
+    // For the dashboard of `--record`.
+    let metrics = "--metrics-address=127.0.0.1:16451".to_owned();
+    vec!["--tc=auto".to_owned(), metrics, uplink, cluster]
 }
 
 /// Two clusters, and an agent on the node of one of them.
