@@ -46,6 +46,10 @@ use crate::{
 
 /// A report is published this long after a change, so that one report covers a burst.
 const REPORT_DELAY: Duration = Duration::from_millis(100);
+/// A wait up to this long blocks the thread.
+const LONGEST_NAP: Duration = Duration::from_millis(25);
+/// How long what has arrived meanwhile may take to be read.
+const READING: Duration = Duration::from_millis(2);
 /// Writes after which the heap may be much larger than what is in use.
 const LARGE_PLAN: usize = 10_000;
 /// The part of a report that lists objects, and the status file, are updated again only after this many times the
@@ -173,6 +177,7 @@ impl Control {
                 self.take(batch);
             }
             let Some(until) = self.engine.gather_until() else { return };
+            rest_until(until);
             match timeout_at(until.into(), batches.recv()).await {
                 Ok(Some(batch)) => self.take(batch),
                 Ok(None) | Err(_) => return,
@@ -488,6 +493,15 @@ fn log_change(change: &Change) {
             tracing::info!(%namespace, %name, "{} {what}", change.object);
         }
         (Kind::EndpointSlice, _) => tracing::debug!(%namespace, %name, "{} {what}", change.object),
+    }
+}
+
+/// Blocks this thread until shortly before a moment, which is [`LONGEST_NAP`] away at most. What arrives meanwhile waits in
+/// its sockets, and is read with one wake-up. The tasks on this thread can wait so long.
+fn rest_until(until: std::time::Instant) {
+    let rest = until.saturating_duration_since(std::time::Instant::now());
+    if rest <= LONGEST_NAP {
+        std::thread::sleep(rest.saturating_sub(READING));
     }
 }
 
