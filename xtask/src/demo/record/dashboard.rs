@@ -92,9 +92,11 @@ fn legend(format: &str, series: &Series) -> String {
     if format.is_empty() {
         return series.labels.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(" ");
     }
-    series.labels.iter().fold(format.to_owned(), |text, (label, value)| {
+    let text = series.labels.iter().fold(format.to_owned(), |text, (label, value)| {
         text.replace(&format!("{{{{{label}}}}}"), value)
-    })
+    });
+    // A label that the series does not have.
+    text.split("{{").next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
@@ -107,6 +109,7 @@ mod tests {
         let series = Series { labels, points: Vec::new() };
         assert_eq!(legend("frontends {{state}}", &series), "frontends ready");
         assert_eq!(legend("", &series), "ready");
+        assert_eq!(legend("{{reason}}", &series), "");
     }
 
     #[test]
