@@ -98,7 +98,7 @@ pub struct Renewals {
 }
 
 impl Renewals {
-    /// Whether to renew this token now. After a failure it is renewed again [`RETRY`] later.
+    /// Whether to renew this token now. After a failure it is renewed again 30 s later.
     pub fn is_due(
         &mut self,
         peer: &PeerName,
