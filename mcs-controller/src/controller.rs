@@ -1,5 +1,6 @@
 //! The control task: it waits for events, asks the rules, and carries out what they plan.
 
+mod outbox;
 mod propagation;
 mod queue;
 mod run;
@@ -15,7 +16,7 @@ use crate::{
     clusterset::{ClusterId, NamespaceRules},
     exports::OwnEvent,
     mailbox::MailboxEvent,
-    objects::{PeerDecoder, SecretDecoder},
+    objects::{PeerDecoder, SecretDecoder, SecretReference},
     peers::PeerName,
 };
 
@@ -32,8 +33,10 @@ pub struct Settings {
     pub namespace: String,
     /// The namespace in which it publishes.
     pub mailbox: String,
-    /// Leads to the API server with that namespace; `None`: this cluster's.
+    /// Leads to the API server with that namespace; `None`: this cluster's, unless a Secret does.
     pub mailbox_kubeconfig: Option<KubeconfigFile>,
+    /// The Secret with the kubeconfig that leads there, in the controller's own namespace.
+    pub mailbox_secret: Option<SecretReference>,
     /// The namespaces that can be exported.
     pub exports: NamespaceRules,
     /// The range of new IPv4 VIPs, if it is not the default one.

@@ -22,12 +22,15 @@ use crate::{
 pub(super) type Kind = (&'static str, &'static str, &'static str, &'static str);
 
 pub(super) const ACCOUNTS: Kind = ("", "v1", "ServiceAccount", "serviceaccounts");
+pub(super) const NAMESPACES: Kind = ("", "v1", "Namespace", "namespaces");
 pub(super) const SECRETS: Kind = ("", "v1", "Secret", "secrets");
 pub(super) const ROLES: Kind = ("rbac.authorization.k8s.io", "v1", "Role", "roles");
 pub(super) const BINDINGS: Kind =
     ("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings");
 pub(super) const PEERS: Kind =
     ("clusterset.mcs-agent.io", "v1alpha1", "ClusterPeer", "clusterpeers");
+pub(super) const EXPORTED: Kind =
+    ("clusterset.mcs-agent.io", "v1alpha1", "ExportedService", "exportedservices");
 pub(super) const EXPORTS: Kind =
     ("multicluster.x-k8s.io", "v1beta1", "ServiceExport", "serviceexports");
 pub(super) const IMPORTS: Kind =
@@ -91,13 +94,20 @@ impl Cluster {
 
     /// Reads the kubeconfig and asks the cluster for its id.
     pub(super) async fn open(argument: &KubeconfigArg) -> anyhow::Result<Self> {
+        let mut cluster = Self::open_as(argument, "unknown".parse()?).await?;
+        let client = cluster.client().await?;
+        let server = &cluster.server;
+        cluster.id = id(&client).await.with_context(|| format!("the cluster at {server}"))?;
+        Ok(cluster)
+    }
+
+    /// Reads the kubeconfig of a cluster that needs no id of its own.
+    pub(super) async fn open_as(argument: &KubeconfigArg, id: ClusterId) -> anyhow::Result<Self> {
         let name = argument.file.display();
         let (server, authority) =
             endpoint(argument).with_context(|| format!("kubeconfig {name}"))?;
         let KubeconfigArg { file, context } = argument.clone();
         let (access, _) = ApiAccess::new(Some(KubeconfigFile { path: file, context })).await?;
-        let client = access.connection().await?.client;
-        let id = id(&client).await.with_context(|| format!("the cluster at {server}"))?;
         Ok(Self { id, server, authority, access })
     }
 

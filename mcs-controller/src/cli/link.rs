@@ -1,5 +1,7 @@
 //! `mcs-controller link` and `unlink`: the credentials with which clusters read each other's mailboxes.
 
+mod hub;
+
 use std::{collections::BTreeMap, process::ExitCode};
 
 use anyhow::{bail, ensure};
@@ -39,6 +41,10 @@ struct LinkArgs {
     #[arg(long, env = "MCS_MAILBOX", value_name = "NAMESPACE", default_value = "mcs-mailbox")]
     mailbox: String,
 
+    /// The mailboxes are on the API server of this kubeconfig, in a namespace mcs-ID for each cluster
+    #[arg(long, value_name = "KUBECONFIG", conflicts_with = "mailbox")]
+    hub: Option<KubeconfigArg>,
+
     /// Output format
     #[arg(short, long, env = "MCS_OUTPUT", value_name = "FORMAT", default_value = "table")]
     output: Format,
@@ -54,6 +60,7 @@ struct LinkArgs {
 Examples:
   mcs-controller link east.conf west.conf
   mcs-controller link ~/.kube/config:east ~/.kube/config:west ~/.kube/config:south
+  mcs-controller link east.conf west.conf --hub hub.conf
   mcs-controller link east.conf west.conf --pod-cidr east=10.1.0.0/16 --server east=https://east.example:6443")]
 pub(super) struct LinkCommand {
     #[command(flatten)]
@@ -64,7 +71,7 @@ pub(super) struct LinkCommand {
     #[arg(long, value_name = "ID=CIDR", value_parser = pair::<IpNet>)]
     pod_cidr: Vec<(ClusterId, IpNet)>,
 
-    /// How other clusters reach the API server of a cluster [default: as its kubeconfig says]
+    /// How other clusters reach the API server of a cluster, or of the hub (`hub=URL`) [default: as its kubeconfig says]
     #[arg(long, value_name = "ID=URL", value_parser = pair::<String>)]
     server: Vec<(ClusterId, String)>,
 
@@ -127,7 +134,7 @@ fn show(format: Format, done: &[Done]) -> anyhow::Result<ExitCode> {
         let Done { reader, publisher, account, secret, .. } = one;
         vec![
             reader.to_string(),
-            publisher.to_string(),
+            if reader == publisher { "(writes)".to_owned() } else { publisher.to_string() },
             account.clone(),
             secret.clone(),
             ranges.join(","),
@@ -168,9 +175,10 @@ fn pairs(clusters: &[Cluster]) -> impl Iterator<Item = (&Cluster, &Cluster)> {
 
 async fn link_all(command: &LinkCommand) -> anyhow::Result<Vec<Done>> {
     let clusters = open(&command.link.kubeconfigs).await?;
+    let hub = hub::open(command.link.hub.as_ref()).await?;
     let named = command.pod_cidr.iter().map(|(id, _)| id);
     for id in named.chain(command.server.iter().map(|(id, _)| id)) {
-        let is_known = clusters.iter().any(|cluster| cluster.id == *id);
+        let is_known = clusters.iter().chain(&hub).any(|cluster| cluster.id == *id);
         ensure!(is_known, "no cluster among these has the id {id}");
     }
     let mut ranges = BTreeMap::new();
@@ -184,9 +192,14 @@ async fn link_all(command: &LinkCommand) -> anyhow::Result<Vec<Done>> {
         ranges.insert(cluster.id.clone(), found);
     }
     let mut done = Vec::new();
+    for publisher in clusters.iter().filter(|_| hub.is_some()) {
+        let mailbox = Mailbox::of(publisher, hub.as_ref(), &command.link);
+        done.push(hub::let_publish(command, publisher, &mailbox).await?);
+    }
     for (reader, publisher) in pairs(&clusters) {
+        let mailbox = Mailbox::of(publisher, hub.as_ref(), &command.link);
         let (pods, warning) = ranges.get(&publisher.id).cloned().unwrap_or_default();
-        done.push(link_one(command, reader, publisher, pods, warning).await?);
+        done.push(link_one(command, reader, publisher, &mailbox, pods, warning).await?);
     }
     Ok(done)
 }
@@ -195,30 +208,22 @@ async fn link_one(
     command: &LinkCommand,
     reader: &Cluster,
     publisher: &Cluster,
+    mailbox: &Mailbox<'_>,
     pod_ranges: Vec<IpNet>,
     warning: Option<String>,
 ) -> anyhow::Result<Done> {
-    let LinkArgs { namespace, mailbox, .. } = &command.link;
+    let LinkArgs { namespace, .. } = &command.link;
     let account = reader.id.as_str();
-    give_rights(publisher, mailbox, account).await?;
-    let client = publisher.client().await?;
-    let token = token_for(client, mailbox, account, command.token_seconds).await?;
-    let given = command.server.iter().find(|(id, _)| *id == publisher.id);
-    let server = given.map_or(&publisher.server, |(_, url)| url);
-    let kubeconfig = kubeconfig(server, publisher.authority.as_deref(), &token);
+    let Mailbox { host, namespace: mailbox_namespace } = mailbox;
+    let has_reader = host.get(ROLES, Some(mailbox_namespace), READER).await?.is_some();
+    ensure!(
+        has_reader,
+        "cluster {} has no Role {mailbox_namespace}/{READER}: install the chart mcs-controller there first",
+        host.id
+    );
+    give_rights(mailbox, account, READER).await?;
     let secret = secret_name(&publisher.id);
-    let labels = json!({well_known::MANAGED_BY: well_known::CONTROLLER});
-    let content = ByteString(kubeconfig.to_string().into_bytes());
-    reader
-        .apply(
-            SECRETS,
-            json!({
-                "metadata": {"namespace": namespace, "name": secret, "labels": labels},
-                "type": "Opaque",
-                "data": {"kubeconfig": content},
-            }),
-        )
-        .await?;
+    store_kubeconfig(command, reader, mailbox, account, &secret).await?;
     reader
         .apply(
             PEERS,
@@ -227,7 +232,7 @@ async fn link_one(
                 "spec": {
                     "clusterId": publisher.id,
                     "kubeconfigSecretRef": {"name": secret},
-                    "mailbox": mailbox,
+                    "mailbox": mailbox_namespace,
                     "podCIDRs": pod_ranges,
                 },
             }),
@@ -236,46 +241,80 @@ async fn link_one(
     Ok(Done {
         reader: reader.id.clone(),
         publisher: publisher.id.clone(),
-        account: format!("{mailbox}/{account}"),
+        account: format!("{mailbox_namespace}/{account}"),
         secret: format!("{namespace}/{secret}"),
         pod_ranges,
         warning,
     })
 }
 
+/// Stores a kubeconfig with a token of an account of a mailbox as a Secret of a cluster.
+async fn store_kubeconfig(
+    command: &LinkCommand,
+    cluster: &Cluster,
+    mailbox: &Mailbox<'_>,
+    account: &str,
+    secret: &str,
+) -> anyhow::Result<()> {
+    let Mailbox { host, namespace } = mailbox;
+    let token = token_for(host.client().await?, namespace, account, command.token_seconds).await?;
+    let given = command.server.iter().find(|(id, _)| *id == host.id);
+    let server = given.map_or(&host.server, |(_, url)| url);
+    let kubeconfig = kubeconfig(server, host.authority.as_deref(), &token);
+    let labels = json!({well_known::MANAGED_BY: well_known::CONTROLLER});
+    let content = ByteString(kubeconfig.to_string().into_bytes());
+    let object = json!({
+        "metadata": {"namespace": command.link.namespace, "name": secret, "labels": labels},
+        "type": "Opaque",
+        "data": {"kubeconfig": content},
+    });
+    cluster.apply(SECRETS, object).await
+}
+
+/// Where a cluster publishes.
+struct Mailbox<'a> {
+    /// The cluster itself, or the hub.
+    host: &'a Cluster,
+    namespace: String,
+}
+
+impl<'a> Mailbox<'a> {
+    fn of(publisher: &'a Cluster, hub: Option<&'a Cluster>, link: &LinkArgs) -> Self {
+        match hub {
+            Some(hub) => Self { host: hub, namespace: hub::mailbox(&publisher.id) },
+            None => Self { host: publisher, namespace: link.mailbox.clone() },
+        }
+    }
+}
+
 fn secret_name(publisher: &ClusterId) -> String {
     format!("peer-{publisher}")
 }
 
-/// The Role with which a reader renews its own token.
+/// The Role with which an account renews its own token.
 fn renewal_role(account: &str) -> String {
     format!("mcs-renew-token-{account}")
 }
 
-/// Makes the ServiceAccount of a reader. It may read the mailbox, and get tokens of its own.
-async fn give_rights(publisher: &Cluster, mailbox: &str, account: &str) -> anyhow::Result<()> {
-    let reader = publisher.get(ROLES, Some(mailbox), READER).await?;
-    ensure!(
-        reader.is_some(),
-        "cluster {} has no Role {mailbox}/{READER}: install the chart mcs-controller there first",
-        publisher.id
-    );
+/// Makes a ServiceAccount with a Role in a mailbox. It may also get tokens of its own.
+async fn give_rights(mailbox: &Mailbox<'_>, account: &str, role: &str) -> anyhow::Result<()> {
+    let Mailbox { host, namespace } = mailbox;
     let labels = json!({well_known::MANAGED_BY: well_known::CONTROLLER});
-    let metadata = |name: &str| json!({"namespace": mailbox, "name": name, "labels": labels});
-    publisher.apply(ACCOUNTS, json!({"metadata": metadata(account)})).await?;
+    let metadata = |name: &str| json!({"namespace": namespace, "name": name, "labels": labels});
+    host.apply(ACCOUNTS, json!({"metadata": metadata(account)})).await?;
     let renewal = renewal_role(account);
-    let rule = json!({
+    let renews = json!({
         "apiGroups": [""], "resources": ["serviceaccounts/token"],
         "resourceNames": [account], "verbs": ["create"],
     });
-    publisher.apply(ROLES, json!({"metadata": metadata(&renewal), "rules": [rule]})).await?;
-    for (name, role) in [(account, READER), (&*renewal, &*renewal)] {
+    host.apply(ROLES, json!({"metadata": metadata(&renewal), "rules": [renews]})).await?;
+    for (name, role) in [(account, role), (&*renewal, &*renewal)] {
         let binding = json!({
             "metadata": metadata(name),
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
-            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": mailbox}],
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
         });
-        publisher.apply(BINDINGS, binding).await?;
+        host.apply(BINDINGS, binding).await?;
     }
     Ok(())
 }
@@ -328,18 +367,20 @@ fn subnets(config: &Value) -> Vec<IpNet> {
 
 async fn unlink_all(link: &LinkArgs) -> anyhow::Result<Vec<Done>> {
     let clusters = open(&link.kubeconfigs).await?;
+    let hub = hub::open(link.hub.as_ref()).await?;
     let mut done = Vec::new();
+    for publisher in clusters.iter().filter(|_| hub.is_some()) {
+        let mailbox = Mailbox::of(publisher, hub.as_ref(), link);
+        done.push(hub::let_publish_no_longer(link, publisher, &mailbox).await?);
+    }
     for (reader, publisher) in pairs(&clusters) {
         let (account, secret) = (reader.id.as_str(), secret_name(&publisher.id));
-        let LinkArgs { namespace, mailbox, .. } = link;
+        let mailbox = Mailbox::of(publisher, hub.as_ref(), link);
+        let namespace = &link.namespace;
         reader.delete(PEERS, None, publisher.id.as_str()).await?;
         reader.delete(SECRETS, Some(namespace), &secret).await?;
-        let renewal = renewal_role(account);
-        for name in [account, &renewal] {
-            publisher.delete(BINDINGS, Some(mailbox), name).await?;
-        }
-        publisher.delete(ROLES, Some(mailbox), &renewal).await?;
-        publisher.delete(ACCOUNTS, Some(mailbox), account).await?;
+        take_rights(&mailbox, account).await?;
+        let mailbox = &mailbox.namespace;
         done.push(Done {
             reader: reader.id.clone(),
             publisher: publisher.id.clone(),
@@ -350,6 +391,17 @@ async fn unlink_all(link: &LinkArgs) -> anyhow::Result<Vec<Done>> {
         });
     }
     Ok(done)
+}
+
+/// Takes a ServiceAccount and its rights away.
+async fn take_rights(mailbox: &Mailbox<'_>, account: &str) -> anyhow::Result<()> {
+    let Mailbox { host, namespace } = mailbox;
+    let renewal = renewal_role(account);
+    for name in [account, &renewal] {
+        host.delete(BINDINGS, Some(namespace), name).await?;
+    }
+    host.delete(ROLES, Some(namespace), &renewal).await?;
+    host.delete(ACCOUNTS, Some(namespace), account).await
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use mcs_kube::{
 use crate::{
     clusterset::{ClusterId, NamespaceRules},
     controller::{self, Settings},
+    objects::SecretReference,
     server::{self, Published},
 };
 
@@ -25,7 +26,7 @@ use crate::{
 Examples:
   mcs-controller run
   mcs-controller run --kubeconfig east.conf --cluster-id east --clusterset shop
-  mcs-controller run --mailbox-kubeconfig hub.conf --mailbox mcs-east")]
+  mcs-controller run --mailbox-secret mailbox --mailbox mcs-east")]
 pub struct RunArgs {
     /// Follow the API server that this file leads to [default: that of the pod's service account]
     #[arg(long, env = "MCS_KUBECONFIG", value_name = "FILE")]
@@ -55,6 +56,15 @@ pub struct RunArgs {
     /// Publish on the API server that this file leads to, a hub [default: in this cluster]
     #[arg(long, env = "MCS_MAILBOX_KUBECONFIG", value_name = "FILE")]
     mailbox_kubeconfig: Option<PathBuf>,
+
+    /// The same, by the key `kubeconfig` of this Secret in --namespace. The controller renews its token, and follows changes
+    #[arg(
+        long,
+        env = "MCS_MAILBOX_SECRET",
+        value_name = "NAME",
+        conflicts_with = "mailbox_kubeconfig"
+    )]
+    mailbox_secret: Option<String>,
 
     /// Only these namespaces can be exported; a `*` at the end stands for any rest [default: all but those of
     /// --no-export-namespaces]
@@ -165,6 +175,7 @@ impl RunArgs {
             mailbox_kubeconfig: self
                 .mailbox_kubeconfig
                 .map(|path| KubeconfigFile { path, context: None }),
+            mailbox_secret: self.mailbox_secret.map(SecretReference::named),
             exports: NamespaceRules {
                 allow: self.export_namespaces,
                 deny: self.no_export_namespaces,

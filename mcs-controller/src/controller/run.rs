@@ -19,18 +19,18 @@ use tokio::{
     time::{MissedTickBehavior, interval, sleep, sleep_until, timeout},
 };
 
-use super::{MailboxId, Settings, Update, propagation::Propagation, state::State};
+use super::{MailboxId, Settings, Update, outbox::Outbox, propagation::Propagation, state::State};
 use crate::{
     apply::{ApplyError, Request, WriteBudgets, mailbox_request, own_request},
     clusterset::{ClusterId, ServiceName, well_known},
     exports::{self, OwnCluster, OwnEvent},
     leases::{Election, PublisherTerm},
-    objects::ClusterPeerStatus,
+    objects::{ClusterPeerStatus, SecretReference},
     peers::{
         PeerName,
         connection::Connection,
         peers_target, secrets_target,
-        token::{self, Renewals},
+        token::{self, Renewals, TokenClaims},
     },
     plan::Write,
     server::Published,
@@ -52,6 +52,9 @@ const REPORTS: Duration = Duration::from_secs(10);
 /// How long the end may take.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
+/// Stands for the Secret of this cluster's own mailbox among the peers. No ClusterPeer has such a name.
+const MAILBOX: &str = "(mailbox)";
+
 /// A write that is under way.
 type Task = Pin<Box<dyn Future<Output = Done> + Send>>;
 
@@ -68,7 +71,7 @@ enum Done {
 struct Control {
     state: State,
     access: Arc<ApiAccess>,
-    mailbox_access: Arc<ApiAccess>,
+    outbox: Outbox,
     settings: Settings,
     updates: mpsc::Sender<Update>,
     connections: HashMap<PeerName, (u64, Connection)>,
@@ -116,14 +119,7 @@ async fn control(
     let (access, url) = ApiAccess::new(settings.kubeconfig.clone()).await?;
     tracing::info!("following the API server at {url}");
     let access = Arc::new(access);
-    let mailbox_access = match &settings.mailbox_kubeconfig {
-        None => Arc::clone(&access),
-        Some(file) => {
-            let (access, url) = ApiAccess::new(Some(file.clone())).await?;
-            tracing::info!("publishing in namespace {} of {url}", settings.mailbox);
-            Arc::new(access)
-        }
-    };
+    let outbox = Outbox::open(&settings, &access, &published).await?;
     let (updates, mut waiting) = mpsc::channel(WAITING_UPDATES);
     watch_own(&access, &updates);
     let mut own = OwnCluster::new();
@@ -132,8 +128,8 @@ async fn control(
     spawn(&access, peers_target(), &updates, Update::Peers);
     spawn(&access, secrets_target(&settings.namespace), &updates, Update::Secrets);
     let election = Election::start(&settings, Arc::clone(&access));
-    let outbox = Connection::with_access(
-        Arc::clone(&mailbox_access),
+    let own_mailbox = Connection::with_access(
+        Arc::clone(&outbox.access),
         settings.mailbox.clone(),
         MailboxId::Own,
         updates.clone(),
@@ -142,7 +138,7 @@ async fn control(
     let control = Control {
         state: State::new(settings.clone(), cluster, own),
         access,
-        mailbox_access,
+        outbox,
         settings,
         updates,
         connections: HashMap::new(),
@@ -162,7 +158,7 @@ async fn control(
         result = control.run(waiting, election.leads()) => result,
         _ = stopped.wait_for(|stopped| *stopped) => Ok(()),
     };
-    drop(outbox);
+    drop(own_mailbox);
     election.end().await;
     result
 }
@@ -269,8 +265,14 @@ impl Control {
     }
 
     fn take(&mut self, update: Update) {
+        let is_secret = matches!(update, Update::Secrets(_));
         for peer in self.state.update(update) {
             self.connect(&peer);
+        }
+        if let Some(secret) = self.outbox.secret().filter(|_| is_secret)
+            && let Some(kubeconfig) = self.state.peers.kubeconfig(secret)
+        {
+            self.outbox.replace(kubeconfig);
         }
         if !self.said_synced && self.state.is_synced() {
             self.said_synced = true;
@@ -403,7 +405,7 @@ impl Control {
             return;
         }
         self.state.publications.begin(name.clone());
-        let access = Arc::clone(&self.mailbox_access);
+        let access = Arc::clone(&self.outbox.access);
         self.tasks.push(Box::pin(async move {
             let result = send_all(&access, &requests).await;
             Done::Publication(name, result)
@@ -420,7 +422,7 @@ impl Control {
         let cluster = self.state.cluster();
         let mailbox = &self.settings.mailbox;
         if let Some(request) = self.term.next(mailbox, cluster, services, is_settled) {
-            let access = Arc::clone(&self.mailbox_access);
+            let access = Arc::clone(&self.outbox.access);
             self.tasks.push(Box::pin(async move { Done::Lease(request.send(&access).await) }));
         }
     }
@@ -493,16 +495,21 @@ impl Control {
     /// Renews the tokens of which half the life is over.
     fn renew_tokens(&mut self, now: Instant) {
         let clock = Timestamp::now();
-        for (name, peer) in self.state.peers.all() {
-            let Some(token) = &peer.token else { continue };
-            let secret = peer.object.secret.clone();
+        let peers = self.state.peers.all().iter();
+        let of_peers = peers.filter_map(|(name, peer)| {
+            Some((Arc::clone(name), peer.object.secret.clone(), peer.token.as_ref()?))
+        });
+        let of_mailbox = self.outbox.token();
+        let of_mailbox = of_mailbox.map(|(secret, token)| (MAILBOX.into(), secret.clone(), token));
+        let renewals = &mut self.renewals;
+        let is_due = |(name, _, token): &(PeerName, SecretReference, &TokenClaims)| {
+            renewals.is_due(name, token, clock, now)
+        };
+        let due: Vec<_> = of_peers.chain(of_mailbox).filter(is_due).collect();
+        for (name, secret, _) in due {
             let Some(kubeconfig) = self.state.peers.kubeconfig(&secret).cloned() else { continue };
-            if !self.renewals.is_due(name, token, clock, now) {
-                continue;
-            }
             let version = self.state.peers.secret_version(&secret).unwrap_or_default().to_owned();
             let (access, namespace) = (Arc::clone(&self.access), self.settings.namespace.clone());
-            let name = Arc::clone(name);
             self.tasks.push(Box::pin(async move {
                 let renewal = token::renew(&access, &namespace, &secret, &version, kubeconfig);
                 Done::Token(name, renewal.await)
@@ -539,7 +546,8 @@ impl Control {
         if !self.is_leader {
             return;
         }
-        self.renewals.retain(|name| self.state.peers.all().contains_key(name));
+        let peers = self.state.peers.all();
+        self.renewals.retain(|name| peers.contains_key(name) || **name == *MAILBOX);
         let is_gone =
             |name: &PeerName, _: &mut Instant| self.state.peers.written_status(name).is_none();
         for (name, _) in self.reported.extract_if(is_gone) {

@@ -566,6 +566,7 @@ mod tests {
             namespace: String::new(),
             mailbox: String::new(),
             mailbox_kubeconfig: None,
+            mailbox_secret: None,
             exports: NamespaceRules::default(),
             vips_v4: None,
             vips_v6: None,

@@ -62,6 +62,13 @@ pub struct SecretReference {
     pub key: String,
 }
 
+impl SecretReference {
+    /// The kubeconfig in the Secret of that name.
+    pub fn named(name: String) -> Self {
+        Self { namespace: None, name, key: default_key() }
+    }
+}
+
 fn default_mailbox() -> String {
     "mcs-mailbox".to_owned()
 }

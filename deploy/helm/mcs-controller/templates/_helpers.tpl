@@ -20,6 +20,9 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 
 {{- define "mcs-controller.arguments" -}}
 - --mailbox={{ .Values.mailbox.namespace }}
+{{- with .Values.mailbox.secret }}
+- --mailbox-secret={{ . }}
+{{- end }}
 {{- with .Values.clusterId }}
 - --cluster-id={{ . }}
 {{- end }}

@@ -1,6 +1,8 @@
 //! A mailbox on a hub: an API server that is neither the exporter's nor the importer's.
 
-use anyhow::ensure;
+use std::{env, process::Stdio};
+
+use anyhow::{Context as _, ensure};
 use mcs_tests::{api_server::TOKEN, suite::Suite, wait};
 use serde_json::json;
 
@@ -16,6 +18,7 @@ const MAILBOX: &str = "mcs-c1";
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a mailbox that moves to a hub, and back", meanwhile(moves));
+    suite.case("link makes the mailboxes of two clusters on a hub", meanwhile(linked));
 }
 
 fn moves(world: &mut World) -> anyhow::Result<()> {
@@ -47,6 +50,41 @@ fn moves(world: &mut World) -> anyhow::Result<()> {
     world.clusters[0].controller.restart_with(&[])?;
     stays(world, &namespace, &before)?;
     world.second().api().apply(&at_home)?;
+    stays(world, &namespace, &before)?;
+    follows_again(world, &namespace)
+}
+
+fn linked(world: &mut World) -> anyhow::Result<()> {
+    world.add_third()?;
+    let (namespace, before) = imported_service(world)?;
+    let program = env::var_os("MCS_CONTROLLER").context("MCS_CONTROLLER names no controller")?;
+    let mut link = world.controllers.command(program);
+    link.arg("link");
+    for cluster in [world.first(), world.second()] {
+        link.arg(cluster.administrator()?);
+    }
+    link.arg("--hub").arg(world.clusters[2].administrator()?);
+    for (cluster, range) in world.clusters.iter().take(2).zip(POD_RANGES) {
+        link.arg("--pod-cidr").arg(format!("{}={range}", cluster.id));
+    }
+    let output = link.stderr(Stdio::piped()).stdout(Stdio::piped()).output()?;
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    ensure!(output.status.success(), "{said}");
+    ensure!(said.contains("mailbox.namespace=mcs-c1 and mailbox.secret=mailbox"), "{said}");
+    stays(world, &namespace, &before)?;
+    for cluster in world.clusters.iter_mut().take(2) {
+        let mailbox = format!("--mailbox=mcs-{}", cluster.id);
+        cluster.controller.restart_with(&[&mailbox, "--mailbox-secret=mailbox"])?;
+    }
+    stays(world, &namespace, &before)?;
+    follows_again(world, &namespace)?;
+
+    let (namespace, before) = imported_service(world)?;
+    for cluster in world.clusters.iter_mut().take(2) {
+        cluster.controller.restart_with(&[])?;
+    }
+    peering::connect(world.first(), world.second(), POD_RANGES[1])?;
+    peering::connect(world.second(), world.first(), POD_RANGES[0])?;
     stays(world, &namespace, &before)?;
     follows_again(world, &namespace)
 }

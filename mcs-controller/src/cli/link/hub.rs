@@ -1,0 +1,103 @@
+//! Mailboxes on a hub: a namespace for each cluster, which its controller alone writes.
+
+use anyhow::Context as _;
+use serde_json::json;
+
+use super::{
+    Done, LinkArgs, LinkCommand, Mailbox, READER, give_rights, store_kubeconfig, take_rights,
+};
+use crate::{
+    cli::cluster::{Cluster, EXPORTED, KubeconfigArg, NAMESPACES, ROLES, SECRETS},
+    clusterset::{ClusterId, well_known},
+};
+
+/// Stands for the hub where clusters have ids.
+const HUB: &str = "hub";
+/// The Role of the controller that publishes.
+const WRITER: &str = "mcs-mailbox-writer";
+/// Its ServiceAccount in the mailbox. No cluster has an id with a dot.
+const ACCOUNT: &str = "publisher.mcs-controller";
+/// The Secret with its kubeconfig, as the chart's value `mailbox.secret` names it.
+const SECRET: &str = "mailbox";
+
+/// The namespace of a cluster's mailbox on the hub.
+pub(super) fn mailbox(publisher: &ClusterId) -> String {
+    format!("mcs-{publisher}")
+}
+
+/// The hub, if there is one.
+pub(super) async fn open(argument: Option<&KubeconfigArg>) -> anyhow::Result<Option<Cluster>> {
+    let Some(argument) = argument else { return Ok(None) };
+    let hub = Cluster::open_as(argument, HUB.parse()?).await?;
+    hub.list(EXPORTED).await.with_context(|| {
+        format!(
+            "the hub at {} needs the types of mcs-controller: kubectl apply --filename \
+             deploy/helm/mcs-controller/crds",
+            hub.server
+        )
+    })?;
+    Ok(Some(hub))
+}
+
+/// Makes a mailbox, and lets the controller of its cluster write it.
+pub(super) async fn let_publish(
+    command: &LinkCommand,
+    publisher: &Cluster,
+    mailbox: &Mailbox<'_>,
+) -> anyhow::Result<Done> {
+    let Mailbox { host, namespace } = mailbox;
+    let labels = json!({well_known::MANAGED_BY: well_known::CONTROLLER});
+    host.apply(NAMESPACES, json!({"metadata": {"name": namespace, "labels": labels}})).await?;
+    for (name, verbs) in [
+        (READER, &["get", "list", "watch"][..]),
+        (WRITER, &["get", "list", "watch", "create", "update", "patch", "delete"]),
+    ] {
+        let rule = |group: &str, resource: &str| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
+        let rules = [
+            rule(well_known::GROUP, "exportedservices"),
+            rule("discovery.k8s.io", "endpointslices"),
+            rule("coordination.k8s.io", "leases"),
+        ];
+        let metadata = json!({"namespace": namespace, "name": name, "labels": labels});
+        host.apply(ROLES, json!({"metadata": metadata, "rules": rules})).await?;
+    }
+    give_rights(mailbox, ACCOUNT, WRITER).await?;
+    store_kubeconfig(command, publisher, mailbox, ACCOUNT, SECRET).await?;
+    let note = format!(
+        "the controller of cluster {} publishes there with mailbox.namespace={namespace} and mailbox.secret={SECRET} \
+         in the values of its chart",
+        publisher.id
+    );
+    Ok(done(&command.link, publisher, mailbox, Some(note)))
+}
+
+/// Takes the credentials of a controller away. What it has published stays until the namespace is deleted.
+pub(super) async fn let_publish_no_longer(
+    link: &LinkArgs,
+    publisher: &Cluster,
+    mailbox: &Mailbox<'_>,
+) -> anyhow::Result<Done> {
+    take_rights(mailbox, ACCOUNT).await?;
+    publisher.delete(SECRETS, Some(&link.namespace), SECRET).await?;
+    let note = format!(
+        "what cluster {} has published stays: delete namespace {} of the hub",
+        publisher.id, mailbox.namespace
+    );
+    Ok(done(link, publisher, mailbox, Some(note)))
+}
+
+fn done(
+    link: &LinkArgs,
+    publisher: &Cluster,
+    mailbox: &Mailbox<'_>,
+    warning: Option<String>,
+) -> Done {
+    Done {
+        reader: publisher.id.clone(),
+        publisher: publisher.id.clone(),
+        account: format!("{}/{ACCOUNT}", mailbox.namespace),
+        secret: format!("{}/{SECRET}", link.namespace),
+        pod_ranges: vec![],
+        warning,
+    }
+}

@@ -1,0 +1,114 @@
+//! The API server with this cluster's own mailbox: its own, or a hub.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use mcs_kube::{ApiAccess, KubeconfigContent};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
+
+use super::Settings;
+use crate::{objects::SecretReference, peers::token::TokenClaims, server::Published};
+
+/// How long to wait before the Secret is read again.
+const RETRY: Duration = Duration::from_secs(2);
+/// The time limit of a read.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Leads to the mailbox.
+pub(super) struct Outbox {
+    pub(super) access: Arc<ApiAccess>,
+    /// The kubeconfig, if it comes from a Secret, and that Secret.
+    secret: Option<(SecretReference, watch::Sender<Arc<str>>)>,
+    /// What the token of that kubeconfig says of itself.
+    token: Option<TokenClaims>,
+}
+
+impl Outbox {
+    /// Waits until there is a kubeconfig that can be used. `own` leads to this cluster.
+    pub(super) async fn open(
+        settings: &Settings,
+        own: &Arc<ApiAccess>,
+        published: &Published,
+    ) -> anyhow::Result<Self> {
+        if let Some(file) = &settings.mailbox_kubeconfig {
+            let (access, url) = ApiAccess::new(Some(file.clone())).await?;
+            tracing::info!("publishing in namespace {} of {url}", settings.mailbox);
+            return Ok(Self { access: Arc::new(access), secret: None, token: None });
+        }
+        let Some(secret) = &settings.mailbox_secret else {
+            return Ok(Self { access: Arc::clone(own), secret: None, token: None });
+        };
+        let mut said = String::new();
+        loop {
+            published.beat();
+            match open_secret(own, &settings.namespace, secret).await {
+                Ok((access, url, content)) => {
+                    tracing::info!("publishing in namespace {} of {url}", settings.mailbox);
+                    let token = TokenClaims::of(&content.borrow());
+                    let secret = Some((secret.clone(), content));
+                    return Ok(Self { access: Arc::new(access), secret, token });
+                }
+                Err(error) => {
+                    let error = format!("{error:#}");
+                    if error != said {
+                        tracing::warn!("cannot publish: {error}; trying again");
+                        said = error;
+                    }
+                }
+            }
+            sleep(RETRY).await;
+        }
+    }
+
+    /// The Secret with its kubeconfig.
+    pub(super) fn secret(&self) -> Option<&SecretReference> {
+        self.secret.as_ref().map(|(secret, _)| secret)
+    }
+
+    /// The Secret, and what its token says of itself.
+    pub(super) fn token(&self) -> Option<(&SecretReference, &TokenClaims)> {
+        Some((self.secret()?, self.token.as_ref()?))
+    }
+
+    /// Uses this kubeconfig from now on.
+    pub(super) fn replace(&mut self, kubeconfig: &Arc<str>) {
+        let Some((secret, content)) = &self.secret else { return };
+        let is_replaced = content.send_if_modified(|current| {
+            let differs = current != kubeconfig;
+            if differs {
+                current.clone_from(kubeconfig);
+            }
+            differs
+        });
+        if is_replaced {
+            self.token = TokenClaims::of(kubeconfig);
+            tracing::info!("the mailbox has other credentials, of Secret {}", secret.name);
+        }
+    }
+}
+
+async fn open_secret(
+    own: &ApiAccess,
+    namespace: &str,
+    secret: &SecretReference,
+) -> anyhow::Result<(ApiAccess, String, watch::Sender<Arc<str>>)> {
+    let SecretReference { name, key, .. } = secret;
+    let secrets: Api<Secret> = Api::namespaced(own.connection().await?.client, namespace);
+    let object = timeout(LIMIT, secrets.get(name))
+        .await
+        .context("the API server does not answer")?
+        .with_context(|| format!("Secret {namespace}/{name}"))?;
+    let data = object.data.unwrap_or_default().remove(key);
+    let bytes = data.with_context(|| format!("Secret {namespace}/{name} has no key {key}"))?;
+    let text = String::from_utf8(bytes.0)
+        .with_context(|| format!("key {key} of Secret {namespace}/{name}"))?;
+    let (sender, content) = watch::channel(Arc::from(text));
+    let content = KubeconfigContent { name: format!("Secret {name}"), content };
+    let (access, url) = ApiAccess::from_content(content).await?;
+    Ok((access, url, sender))
+}
