@@ -241,8 +241,14 @@ impl Peers {
             return PeerChanges { all, ..PeerChanges::default() };
         }
         self.number += 1;
+        let former = self.by_name.get(&name).map(|former| &former.object.cluster);
+        let cluster = object.cluster.clone();
         let peer = Peer {
-            view: MailboxView::new(object.cluster.clone()),
+            view: if former == Some(&cluster) {
+                MailboxView::moved(cluster)
+            } else {
+                MailboxView::new(cluster)
+            },
             token: self.token(&object.secret),
             object,
             rules,

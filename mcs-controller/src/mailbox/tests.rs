@@ -227,3 +227,14 @@ fn a_publication_is_written_in_an_order_that_readers_can_follow() {
     assert_eq!(kinds(&mailbox, Some(&wanted)), expected);
     assert_eq!(kinds(&mailbox, None), ["no service", "no slice a-1"]);
 }
+
+#[test]
+fn a_mailbox_that_the_cluster_has_left_is_not_believed() {
+    let mut view = MailboxView::moved("east".parse().unwrap());
+    view.apply(MailboxEvent::Services(listed([exported("a", &[])])));
+    view.apply(MailboxEvent::Slices(listed([])));
+    view.apply(lease("east", true, 1, 1));
+    assert!(!view.is_known(), "nobody may renew it any more");
+    view.apply(lease("east", true, 1, 2));
+    assert!(view.is_known());
+}

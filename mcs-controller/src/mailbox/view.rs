@@ -149,6 +149,8 @@ pub struct MailboxView {
     missed: BTreeSet<ServiceName>,
     /// The number of events of the Lease.
     beats: u64,
+    /// How many of them have to come before the mailbox is believed.
+    first_beats: u64,
 }
 
 impl MailboxView {
@@ -165,7 +167,13 @@ impl MailboxView {
             believed: BTreeMap::new(),
             missed: BTreeSet::new(),
             beats: 0,
+            first_beats: 1,
         }
+    }
+
+    /// Another mailbox of a cluster. It may be one that the cluster has left: it counts once its Lease is renewed.
+    pub fn moved(cluster: ClusterId) -> Self {
+        Self { first_beats: 2, ..Self::new(cluster) }
     }
 
     /// Applies an event. Returns the services of which something else is believed now.
@@ -380,7 +388,7 @@ impl MailboxView {
         if self.epochs.is_former(&lease.epoch) {
             return Some(MailboxProblem::FormerPublisher);
         }
-        if !lease.complete {
+        if !lease.complete || self.beats < self.first_beats {
             return Some(MailboxProblem::Incomplete);
         }
         let (seen, said) = (self.services.len(), lease.services);
