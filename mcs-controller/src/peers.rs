@@ -107,7 +107,7 @@ pub struct PeerChanges {
     pub services: BTreeSet<ServiceName>,
     /// Everything.
     pub all: bool,
-    /// Everything of this cluster was read for the first time, and nothing of it has to be kept any more.
+    /// Less of this cluster has to be kept: everything was read for the first time, or its publisher is alive.
     pub known: Option<ClusterId>,
     /// The connections of these peers.
     pub connections: BTreeSet<PeerName>,
@@ -331,7 +331,7 @@ impl Peers {
         let Some(peer) = self.by_name.get_mut(name).filter(|peer| peer.number == number) else {
             return PeerChanges::default();
         };
-        let was_known = peer.view.is_known();
+        let (was_known, was_renewed) = (peer.view.is_known(), peer.view.is_renewed());
         if event.is_answer() {
             peer.last_contact = Some(Timestamp::now());
         }
@@ -348,8 +348,9 @@ impl Peers {
                 peer.view.believed().len()
             );
         }
-        let known = is_new.then(|| peer.object.cluster.clone());
-        let all = before != self.choice();
+        let has_more_say = is_new || peer.view.is_known() && peer.view.is_renewed() && !was_renewed;
+        let known = has_more_say.then(|| peer.object.cluster.clone());
+        let all = before != self.choice() || is_new && self.are_known();
         PeerChanges { services, all, known, ..PeerChanges::default() }
     }
 

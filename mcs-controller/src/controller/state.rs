@@ -139,7 +139,7 @@ impl State {
             }
             Update::Mailbox(MailboxId::Peer(peer, number), event) => {
                 let changes = self.peers.apply_mailbox(&peer, number, event);
-                if changes.all || changes.known.is_some() && self.peers.are_known() {
+                if changes.all {
                     self.queue_all();
                 } else if let Some(cluster) = &changes.known {
                     self.queue_of(cluster, &changes.services);
@@ -435,7 +435,9 @@ impl State {
             .iter()
             .filter(|(_, peer)| {
                 let believed = peer.view.believed().get(name);
-                !peer.view.is_known() || believed.is_some_and(|believed| !believed.is_whole)
+                !peer.view.is_known()
+                    || !peer.view.is_renewed()
+                    || believed.is_some_and(|believed| !believed.is_whole)
             })
             .map(|(cluster, _)| (*cluster).clone())
             .collect();
@@ -623,6 +625,8 @@ mod tests {
             }}))
         };
         let objects = vec![peer("west"), peer("north")];
+        let namespace = object(json!({"metadata": {"name": "shop"}}));
+        state.update(Update::Own(OwnEvent::Namespaces(ResourceEvent::Changed(namespace))));
         state.update(Update::Peers(ResourceEvent::Listed { version: "v1".to_owned(), objects }));
         for (name, cluster) in [("of-west", "west"), ("of-north", "north")] {
             let import = object(json!({
@@ -644,16 +648,10 @@ mod tests {
             names.into_iter().collect::<Vec<_>>().join(" ")
         };
         assert_eq!(queued(&mut state), "of-north of-west");
-        let mut read = |name: &str| {
+        let mut read = |name: &str, second: i64| {
             let number = state.peers.all()[name].number;
-            let lease = publisher_lease(
-                "m",
-                &name.parse().unwrap(),
-                "e",
-                true,
-                0,
-                jiff::Timestamp::UNIX_EPOCH,
-            );
+            let renewed = jiff::Timestamp::from_second(second).unwrap();
+            let lease = publisher_lease("m", &name.parse().unwrap(), "e", true, 0, renewed);
             let lease =
                 ResourceEvent::Listed { version: "v1".to_owned(), objects: vec![object(lease)] };
             for event in [
@@ -663,10 +661,15 @@ mod tests {
             ] {
                 state.update(Update::Mailbox(MailboxId::Peer(name.into(), number), event));
             }
-            queued(&mut state)
+            let of_west = ServiceName::new("shop", "of-west").unwrap();
+            let names = queued(&mut state);
+            (names, state.plan(&of_west).contains(&Write::DeleteImport(of_west)))
         };
-        assert_eq!(read("west"), "of-west");
-        assert_eq!(read("north"), "of-north of-west", "everything is known now");
+        let result = |names: &str, goes| (names.to_owned(), goes);
+        assert_eq!(read("west", 1), result("of-west", false));
+        assert_eq!(read("north", 1), result("of-north of-west", false), "everything is known now");
+        assert_eq!(read("west", 1), result("", false), "west may publish elsewhere");
+        assert_eq!(read("west", 2), result("of-west", true), "west publishes there");
     }
 
     #[test]

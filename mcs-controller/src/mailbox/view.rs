@@ -422,6 +422,12 @@ impl MailboxView {
         self.known
     }
 
+    /// Whether somebody renews the Lease. Until then the mailbox may be one that its cluster has left: what it lacks may
+    /// be exported elsewhere.
+    pub const fn is_renewed(&self) -> bool {
+        self.beats > 1
+    }
+
     /// The exports that count.
     pub const fn believed(&self) -> &BTreeMap<ServiceName, Believed> {
         &self.believed
