@@ -1,6 +1,6 @@
 //! A cluster of the set: an API server with everything that is shipped, and its controller.
 
-use std::{fs, path::PathBuf, sync::Arc};
+use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail, ensure};
 use mcs_tests::{
@@ -17,6 +17,8 @@ use crate::{
     objects::{self, namespaced},
 };
 
+/// Endpoints arrive within this: a controller that found no answer of an API server may wait before it asks again.
+const ARRIVAL: Duration = Duration::from_secs(40);
 /// As they are shipped.
 const SHIPPED: [&str; 5] = [
     include_str!("../../../../deploy/kustomize/controller/crds.yaml"),
@@ -262,7 +264,7 @@ impl Cluster {
         namespace: &str,
         expected: &[&str],
     ) -> anyhow::Result<Vec<Value>> {
-        wait::until(&format!("endpoints of {} in {namespace}", self.id), || {
+        wait::within(ARRIVAL, &format!("endpoints of {} in {namespace}", self.id), || {
             let slices = self.imported_slices(namespace)?;
             let mut found: Vec<_> = slices.iter().flat_map(addresses).collect();
             found.sort();
