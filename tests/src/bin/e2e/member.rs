@@ -64,6 +64,7 @@ impl Member {
         let words = ["delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=90s"];
         kubectl.run(&words)?;
         let pods = PODS.replace("$NAMESPACE", NAMESPACE).replace("$IMAGE", image);
+        let pods = pods.replace("$PATIENCE", &wait::factor().to_string());
         kubectl.apply(&pods.replace("$REPLICAS", &REPLICAS.to_string()))?;
         let node = local.and_then(|cluster| cluster::nodes(cluster).next());
         Ok(Self { name, kubectl, node, directory: directory.to_owned() })
