@@ -217,6 +217,8 @@ impl Served {
     fn by(dump: &MapContents) -> Self {
         let mut keys: BTreeMap<&'static str, Vec<Vec<u8>>> = BTreeMap::new();
         let mut add = |map, key: &[u8]| keys.entry(map).or_default().push(key.to_vec());
+        // It says whether the slots of live sockets can be believed.
+        add("run", bytes_of(&0_u32));
         for vip in dump.vips.keys() {
             add("config/vips", bytes_of(vip));
         }
