@@ -12,7 +12,11 @@ use tokio::{
 };
 
 use super::Settings;
-use crate::{objects::SecretReference, peers::token::TokenClaims, server::Published};
+use crate::{
+    objects::SecretReference,
+    peers::{connection, token::TokenClaims},
+    server::Published,
+};
 
 /// How long to wait before the Secret is read again.
 const RETRY: Duration = Duration::from_secs(2);
@@ -78,14 +82,7 @@ impl Outbox {
     /// Uses this kubeconfig from now on.
     pub(super) fn replace(&mut self, kubeconfig: &Arc<str>) {
         let Some((secret, content)) = &self.secret else { return };
-        let is_replaced = content.send_if_modified(|current| {
-            let differs = current != kubeconfig;
-            if differs {
-                current.clone_from(kubeconfig);
-            }
-            differs
-        });
-        if is_replaced {
+        if connection::replace(content, kubeconfig) {
             self.token = TokenClaims::of(kubeconfig);
             tracing::info!("the mailbox has other credentials, of Secret {}", secret.name);
         }

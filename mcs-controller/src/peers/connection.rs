@@ -79,16 +79,21 @@ impl Connection {
     /// Uses this kubeconfig from now on. False if the connection uses none.
     pub fn replace(&self, kubeconfig: &Arc<str>) -> bool {
         self.content.as_ref().is_some_and(|content| {
-            content.send_if_modified(|current| {
-                let differs = current != kubeconfig;
-                if differs {
-                    current.clone_from(kubeconfig);
-                }
-                differs
-            });
+            replace(content, kubeconfig);
             true
         })
     }
+}
+
+/// Lets whoever follows `content` use this kubeconfig from now on. Returns whether it is another one.
+pub fn replace(content: &watch::Sender<Arc<str>>, kubeconfig: &Arc<str>) -> bool {
+    content.send_if_modified(|current| {
+        let differs = current != kubeconfig;
+        if differs {
+            current.clone_from(kubeconfig);
+        }
+        differs
+    })
 }
 
 /// Sends what happens in a mailbox, until the receiver is dropped.
