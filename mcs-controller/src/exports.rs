@@ -1,7 +1,10 @@
 //! This cluster's side: what it exports, what it has imported, and who it is.
 
+mod changes;
 mod feed;
 mod rules;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -11,7 +14,7 @@ use std::{
 };
 
 use ipnet::IpNet;
-use mcs_kube::{Decoder, ObjectKey, PropertyDecoder, ResourceEvent, WatchTarget, WatchedObject};
+use mcs_kube::{ObjectKey, PropertyDecoder, ResourceEvent, WatchTarget};
 
 pub(crate) use self::feed::{Change, changes};
 pub use self::feed::{Feed, Feeds};
@@ -23,9 +26,8 @@ use crate::{
     },
     objects::{
         ExportDecoder, ExportObject, ExportRuleDecoder, ImportDecoder, ImportObject,
-        ImportedSliceDecoder, LocalSlice, LocalSliceDecoder, MCS_GROUP, MCS_VERSIONS,
-        NamespaceDecoder, NodeDecoder, NodeObject, OWN_VERSION, RangeDecoder, ServiceDecoder,
-        ServiceObject,
+        ImportedSliceDecoder, LocalSliceDecoder, MCS_GROUP, MCS_VERSIONS, NamespaceDecoder,
+        NodeDecoder, NodeObject, OWN_VERSION, RangeDecoder, ServiceDecoder, ServiceObject,
     },
 };
 
@@ -201,229 +203,6 @@ impl OwnCluster {
             OwnEvent::Rules(event) => self.take(8, event, Self::change_rule),
             OwnEvent::Nodes(event) => self.take(9, event, Self::change_node),
         }
-    }
-
-    fn take<D: Decoder>(
-        &mut self,
-        feed: usize,
-        event: ResourceEvent<D>,
-        change: fn(&mut Self, Change<D>) -> OwnChanges,
-    ) -> OwnChanges {
-        self.feeds.record(feed, &event);
-        let mut all = OwnChanges::default();
-        for one in changes(event) {
-            all.add(change(self, one));
-        }
-        for name in &all.services {
-            let imported = self.imported.get(name);
-            if imported.is_some_and(|one| one.import.is_none() && one.slices.is_empty()) {
-                self.imported.remove(name);
-            }
-        }
-        all
-    }
-
-    fn change_export(&mut self, change: Change<ExportDecoder>) -> OwnChanges {
-        let name = match change {
-            Change::Clear => {
-                return OwnChanges::of(std::mem::take(&mut self.exports).into_keys());
-            }
-            Change::Remove(object) => {
-                service_name(&object.key()).filter(|name| self.exports.remove(name).is_some())
-            }
-            Change::Set(object) => named("ServiceExport", object).map(|(name, export)| {
-                self.exports.insert(name.clone(), export);
-                name
-            }),
-        };
-        OwnChanges::of(name)
-    }
-
-    fn change_service(&mut self, change: Change<ServiceDecoder>) -> OwnChanges {
-        let name = match change {
-            Change::Clear => {
-                return OwnChanges::of(std::mem::take(&mut self.services).into_keys());
-            }
-            Change::Remove(object) => {
-                service_name(&object.key()).filter(|name| self.services.remove(name).is_some())
-            }
-            Change::Set(object) => named("Service", object).and_then(|(name, service)| {
-                let former = self.services.insert(name.clone(), service);
-                (former.as_ref() != self.services.get(&name)).then_some(name)
-            }),
-        };
-        let is_ruled = |name: &ServiceName| self.rules.concern(name.namespace());
-        OwnChanges::of(name.filter(|name| is_ruled(name) || self.exports.contains_key(name)))
-    }
-
-    /// Most Services are not exported.
-    fn if_exported(&self, name: Option<ServiceName>) -> OwnChanges {
-        OwnChanges::of(name.filter(|name| self.exports.contains_key(name)))
-    }
-
-    fn change_slice(&mut self, change: Change<LocalSliceDecoder>) -> OwnChanges {
-        let (object, stays) = match change {
-            Change::Clear => {
-                self.local_owners.clear();
-                return OwnChanges::of(std::mem::take(&mut self.slices).into_keys());
-            }
-            Change::Set(object) => (object, true),
-            Change::Remove(object) => (object, false),
-        };
-        let key = object.key();
-        // The label of its Service may be another one than before.
-        let former = self.local_owners.remove(&key);
-        let is_api = (&*key.namespace, &*key.name) == API_SERVERS;
-        if let Some(former) = &former
-            && let Some(slices) = self.slices.get_mut(former)
-        {
-            slices.remove(&key.name);
-            if slices.is_empty() {
-                self.slices.remove(former);
-            }
-        }
-        let mut changes = self.if_exported(former);
-        changes.all = is_api;
-        if let Some((name, slice)) = local_slice(object).filter(|_| stays) {
-            let slices = self.slices.entry(name.clone()).or_default();
-            slices.insert(Arc::clone(&slice.name), slice);
-            self.local_owners.insert(key, name.clone());
-            changes.add(self.if_exported(Some(name)));
-        }
-        changes
-    }
-
-    fn change_namespace(&mut self, change: Change<NamespaceDecoder>) -> OwnChanges {
-        let changed = match change {
-            Change::Clear => std::mem::take(&mut self.namespaces),
-            Change::Remove(object) => {
-                let name = object.key().name;
-                self.namespaces.remove(&name);
-                // A namespace that was about to go can be created again.
-                [name].into()
-            }
-            Change::Set(object) => {
-                let name = object.key().name;
-                let changed = match object.decoded {
-                    Ok(true) => self.namespaces.insert(Arc::clone(&name)),
-                    _ => self.namespaces.remove(&name),
-                };
-                changed.then_some(name).into_iter().collect()
-            }
-        };
-        OwnChanges { namespaces: changed, ..OwnChanges::default() }
-    }
-
-    fn change_property(&mut self, change: Change<PropertyDecoder>) -> OwnChanges {
-        match change {
-            Change::Clear => self.properties.clear(),
-            Change::Remove(object) => {
-                self.properties.remove(&object.key().name);
-            }
-            Change::Set(object) => {
-                if let Ok(Some(value)) = object.decoded.clone() {
-                    self.properties.insert(object.key().name, value);
-                }
-            }
-        }
-        OwnChanges::default()
-    }
-
-    fn change_import(&mut self, change: Change<ImportDecoder>) -> OwnChanges {
-        let name = match change {
-            Change::Clear => {
-                let had = self
-                    .imported
-                    .iter_mut()
-                    .filter_map(|(name, imported)| imported.import.take().map(|_| name.clone()));
-                return OwnChanges::of(had.collect::<Vec<_>>());
-            }
-            Change::Remove(object) => service_name(&object.key()).filter(|name| {
-                let imported = self.imported.get_mut(name);
-                imported.is_some_and(|imported| imported.import.take().is_some())
-            }),
-            Change::Set(object) => named("ServiceImport", object).and_then(|(name, import)| {
-                let imported = self.imported.entry(name.clone()).or_default();
-                if imported.import.as_ref() == Some(&import) {
-                    return None;
-                }
-                imported.import = Some(import);
-                Some(name)
-            }),
-        };
-        OwnChanges::of(name)
-    }
-
-    fn change_imported_slice(&mut self, change: Change<ImportedSliceDecoder>) -> OwnChanges {
-        let (object, stays) = match change {
-            Change::Clear => {
-                self.slice_owners.clear();
-                let had = self.imported.iter_mut().filter_map(|(name, imported)| {
-                    let slices = std::mem::take(&mut imported.slices);
-                    (!slices.is_empty()).then(|| name.clone())
-                });
-                return OwnChanges::of(had.collect::<Vec<_>>());
-            }
-            Change::Set(object) => (object, true),
-            Change::Remove(object) => (object, false),
-        };
-        let key = object.key();
-        let mut changes = OwnChanges::default();
-        // The label of its service may be another one than before.
-        if let Some(owner) = self.slice_owners.remove(&key) {
-            if let Some(imported) = self.imported.get_mut(&owner) {
-                imported.slices.remove(&key.name);
-            }
-            changes.services.insert(owner);
-        }
-        let decoded = object.decoded.unwrap_or_default().filter(|_| stays);
-        if let Some(slice) = decoded {
-            let fingerprint = slice.fingerprint();
-            let imported = self.imported.entry(slice.service.clone()).or_default();
-            let actual = ActualSlice { cluster: slice.cluster, fingerprint };
-            imported.slices.insert(Arc::clone(&key.name), actual);
-            changes.services.insert(slice.service.clone());
-            self.slice_owners.insert(key, slice.service);
-        }
-        changes
-    }
-
-    fn change_range(&mut self, change: Change<RangeDecoder>) -> OwnChanges {
-        match change {
-            Change::Clear => self.ranges.clear(),
-            Change::Remove(object) => {
-                self.ranges.remove(&object.key().name);
-            }
-            Change::Set(object) => {
-                let name = object.key().name;
-                self.ranges.insert(name, object.decoded.unwrap_or_default());
-            }
-        }
-        OwnChanges::all()
-    }
-
-    fn change_rule(&mut self, change: Change<ExportRuleDecoder>) -> OwnChanges {
-        OwnChanges { namespaces: self.rules.change(change), ..OwnChanges::default() }
-    }
-
-    fn change_node(&mut self, change: Change<NodeDecoder>) -> OwnChanges {
-        let (former, now) = match change {
-            Change::Clear => {
-                let gone = std::mem::take(&mut self.nodes).into_values();
-                let addresses = gone.flat_map(|node| node.addresses).collect();
-                return OwnChanges { addresses, ..OwnChanges::default() };
-            }
-            Change::Remove(object) => (self.nodes.remove(&object.key().name), None),
-            Change::Set(object) => {
-                let name = object.key().name;
-                let node = object.decoded.unwrap_or_default();
-                (self.nodes.insert(name, node.clone()), Some(node))
-            }
-        };
-        let of = |node: Option<NodeObject>| node.map(|node| node.addresses).unwrap_or_default();
-        let (former, now) = (of(former), of(now));
-        let addresses = former.symmetric_difference(&now).copied().collect();
-        OwnChanges { addresses, ..OwnChanges::default() }
     }
 
     /// The addresses of the cluster's nodes.
@@ -641,138 +420,5 @@ impl OwnCluster {
 impl Default for OwnCluster {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-fn service_name(key: &ObjectKey) -> Option<ServiceName> {
-    ServiceName::new(&key.namespace, &key.name).ok()
-}
-
-/// The name and content of an object that can be used.
-fn named<D: Decoder>(kind: &str, object: WatchedObject<D>) -> Option<(ServiceName, D::Value)> {
-    let key = object.key();
-    match object.decoded {
-        Ok(value) => Some((service_name(&key)?, value)),
-        Err(error) => {
-            tracing::warn!("{kind} {key} is ignored: {error}");
-            None
-        }
-    }
-}
-
-fn local_slice(
-    object: WatchedObject<LocalSliceDecoder>,
-) -> Option<(ServiceName, Arc<SourceSlice>)> {
-    let key = object.key();
-    let LocalSlice { service, slice } = object.decoded.ok()??;
-    Some((ServiceName::new(&key.namespace, &service).ok()?, slice))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, from_value, json};
-
-    use super::*;
-
-    fn changed<D: Decoder>(object: Value) -> ResourceEvent<D> {
-        ResourceEvent::Changed(from_value(object).unwrap())
-    }
-
-    fn metadata(name: &str) -> Value {
-        json!({"namespace": "shop", "name": name})
-    }
-
-    #[test]
-    fn families_stay_without_service_cidrs() {
-        let mut own = OwnCluster::new();
-        let service = |name: &str, families: &[&str], ip: &str| {
-            let spec = json!({"clusterIP": ip, "ipFamilies": families});
-            OwnEvent::Services(changed(json!({"metadata": metadata(name), "spec": spec})))
-        };
-        own.apply(service("a", &["IPv4"], "10.96.0.1"));
-        own.apply(service("b", &["IPv4", "IPv6"], "None"));
-        assert_eq!(own.families(), [IpFamily::V4], "b is headless");
-        own.apply(service("c", &["IPv6"], "fd00::1"));
-        assert_eq!(own.families(), [IpFamily::V4, IpFamily::V6]);
-        own.apply(service("c", &["IPv4"], "10.96.0.2"));
-        let mut metadata = metadata("d");
-        metadata["labels"] = json!({well_known::MANAGED_BY: well_known::CONTROLLER});
-        let spec = json!({"type": "ClusterSetIP", "ips": ["241.0.0.1", "fd00::2"], "ports": []});
-        own.apply(OwnEvent::Imports(changed(json!({"metadata": metadata, "spec": spec}))));
-        assert_eq!(own.families(), [IpFamily::V4, IpFamily::V6], "an import has both");
-    }
-
-    #[test]
-    fn a_slice_that_goes_to_another_service_leaves_the_former() {
-        let mut own = OwnCluster::new();
-        let slice = |service: &str| {
-            let mut metadata = metadata("x");
-            metadata["labels"] = json!({"kubernetes.io/service-name": service});
-            json!({"metadata": metadata, "addressType": "IPv4", "endpoints": [], "ports": []})
-        };
-        let name = |name: &str| ServiceName::new("shop", name).unwrap();
-        for service in ["a", "b"] {
-            own.apply(OwnEvent::Exports(changed(json!({"metadata": metadata(service)}))));
-        }
-        own.apply(OwnEvent::Slices(changed(slice("a"))));
-        let changes = own.apply(OwnEvent::Slices(changed(slice("b"))));
-        assert_eq!(changes.services, [name("a"), name("b")].into());
-        assert!(own.slices(&name("a")).is_none());
-        assert_eq!(own.slices(&name("b")).unwrap().len(), 1);
-        let gone = ResourceEvent::Deleted(from_value(slice("b")).unwrap());
-        own.apply(OwnEvent::Slices(gone));
-        assert!(own.slices(&name("b")).is_none() && own.local_owners.is_empty());
-    }
-
-    #[test]
-    fn the_addresses_of_the_api_server_are_known() {
-        let mut own = OwnCluster::new();
-        let labels = json!({"kubernetes.io/service-name": "kubernetes"});
-        let slice = json!({
-            "metadata": {"namespace": "default", "name": "kubernetes", "labels": labels},
-            "addressType": "IPv4", "endpoints": [{"addresses": ["192.0.2.1"]}], "ports": [],
-        });
-        assert!(own.apply(OwnEvent::Slices(changed(slice))).all);
-        let expected: IpAddr = "192.0.2.1".parse().unwrap();
-        assert_eq!(own.api_servers().collect::<Vec<_>>(), [expected]);
-    }
-
-    #[test]
-    fn nodes_that_stay_change_nothing() {
-        let mut own = OwnCluster::new();
-        let node = |address: &str| {
-            let addresses = json!([{"address": address}, {"address": "node-1"}]);
-            let status = json!({"addresses": addresses});
-            let spec = json!({"podCIDRs": ["10.1.0.0/24"]});
-            json!({"metadata": {"name": "node-1"}, "spec": spec, "status": status})
-        };
-        let mut apply = |event| own.apply(OwnEvent::Nodes(event)).addresses;
-        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
-        assert_eq!(apply(changed(node("192.0.2.1"))), [ip("192.0.2.1")].into());
-        assert!(apply(changed(node("192.0.2.1"))).is_empty());
-        let both = [ip("192.0.2.1"), ip("192.0.2.2")].into();
-        assert_eq!(apply(changed(node("192.0.2.2"))), both);
-        assert_eq!(own.node_addresses().collect::<Vec<_>>(), [ip("192.0.2.2")]);
-        assert_eq!(own.pod_ranges().count(), 1);
-    }
-
-    #[test]
-    fn an_import_that_is_gone_takes_no_memory() {
-        let mut own = OwnCluster::new();
-        let import = json!({"metadata": metadata("a"), "spec": {"type": "Headless", "ports": []}});
-        own.apply(OwnEvent::Imports(changed(import.clone())));
-        assert_eq!(own.imported().count(), 1);
-        own.apply(OwnEvent::Imports(ResourceEvent::Deleted(from_value(import).unwrap())));
-        assert_eq!(own.imported().count(), 0);
-    }
-
-    #[test]
-    fn a_namespace_changes_its_own_services() {
-        let mut own = OwnCluster::new();
-        let namespace = json!({"metadata": {"name": "shop"}});
-        let changes = own.apply(OwnEvent::Namespaces(changed(namespace.clone())));
-        assert_eq!((changes.namespaces, changes.all), (["shop".into()].into(), false));
-        let changes = own.apply(OwnEvent::Namespaces(changed(namespace)));
-        assert!(changes.namespaces.is_empty(), "it was there");
     }
 }

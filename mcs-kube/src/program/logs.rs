@@ -5,7 +5,6 @@ use std::{
     io::{self, IsTerminal as _},
 };
 
-use super::ParseError;
 use clap::ValueEnum;
 use tracing::{field::Field, level_filters::LevelFilter};
 use tracing_subscriber::{
@@ -14,6 +13,8 @@ use tracing_subscriber::{
     layer::SubscriberExt as _,
     util::SubscriberInitExt as _,
 };
+
+use super::ParseError;
 
 /// How to log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

@@ -1,0 +1,100 @@
+//! What is told about objects, as events: refused endpoints, imports left alone, and conflicts.
+
+use super::State;
+use crate::{
+    clusterset::{
+        Actual, Condition, ConditionStatus, ConditionType, ServiceName, Wanted, WantedImport,
+    },
+    objects::MCS_GROUP,
+    plan::Write,
+    status::{Notice, Regarding},
+};
+
+impl State {
+    pub(super) fn note_refused(&mut self, name: &ServiceName, wanted: &Wanted) {
+        let former = self.refused.remove(name).unwrap_or_default();
+        for ((cluster, reason), count) in &wanted.refused {
+            tracing::debug!("{name}: {count} endpoints of cluster {cluster} are refused: {reason}");
+            let refused = self.refused.entry(name.clone()).or_default();
+            *refused.entry(cluster.clone()).or_default() += count;
+        }
+        let Some(now) = self.refused.get(name) else { return };
+        // Before there is an import, nobody looks at it.
+        if self.own.import_object(name).is_none() {
+            self.refused.remove(name);
+            return;
+        }
+        let new = now.iter().filter(|(cluster, _)| !former.contains_key(*cluster));
+        let notes: Vec<_> = new
+            .map(|(cluster, count)| {
+                format!(
+                    "{count} endpoints of cluster {cluster} are refused: their addresses are not its pods'. See \
+                     podCIDRs of its ClusterPeer"
+                )
+            })
+            .collect();
+        for note in notes {
+            self.tell_of_import(name, "EndpointsRefused", note);
+        }
+    }
+
+    pub(super) fn note_left_alone(&mut self, name: &ServiceName, wanted: &Wanted) {
+        if wanted.import != WantedImport::LeftAlone {
+            self.left_alone.remove(name);
+        } else if self.left_alone.insert(name.clone()) {
+            let note = "somebody else has written this ServiceImport, so the controller leaves it alone. With \
+                        --adopt it takes it over"
+                .to_owned();
+            self.tell_of_import(name, "LeftAlone", note);
+        }
+    }
+
+    fn tell_of_import(&mut self, name: &ServiceName, reason: &str, note: String) {
+        let Some(import) = self.own.import_object(name) else { return };
+        let regarding =
+            regarding("ServiceImport", self.own.import_version(), name, import.uid.clone());
+        let reason = reason.to_owned();
+        self.notices.push(Notice { regarding, is_warning: true, reason, note });
+    }
+
+    /// A conflict is told when it comes and when it goes.
+    pub(super) fn note_conflict(&mut self, name: &ServiceName, actual: &Actual, writes: &[Write]) {
+        let conflict = |conditions: &[Condition]| {
+            let is_conflict = |one: &&Condition| one.condition_type == ConditionType::Conflict;
+            let conflict = conditions.iter().find(is_conflict)?.clone();
+            (conflict.status == ConditionStatus::True).then_some(conflict)
+        };
+        let written = writes.iter().find_map(|write| match write {
+            Write::SetExportConditions(_, conditions) => Some(conditions),
+            _ => None,
+        });
+        let (Some(written), Some(export)) = (written, self.own.export_object(name)) else { return };
+        let former = actual.export_conditions.as_deref().and_then(conflict);
+        let (is_warning, reason, note) = match (conflict(written), former) {
+            (Some(now), None) => (true, now.reason, now.message),
+            (Some(now), Some(former)) if now.reason != former.reason => {
+                (true, now.reason, now.message)
+            }
+            (None, Some(_)) => (false, "NoConflicts".to_owned(), "the clusters agree".to_owned()),
+            _ => return,
+        };
+        let regarding =
+            regarding("ServiceExport", self.own.export_version(), name, export.uid.clone());
+        self.notices.push(Notice { regarding, is_warning, reason, note });
+    }
+
+    /// What is to be told, once.
+    pub(in crate::controller) fn take_notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.notices)
+    }
+}
+
+fn regarding(kind: &'static str, version: &str, name: &ServiceName, uid: String) -> Regarding {
+    Regarding {
+        api_version: format!("{MCS_GROUP}/{version}"),
+        kind,
+        namespace: Some(name.namespace().to_owned()),
+        name: name.name().to_owned(),
+        uid,
+    }
+}

@@ -1,0 +1,265 @@
+//! What follows from what the clusters say.
+
+use mcs_kube::{Decoder, ResourceEvent, WatchedObject};
+use serde_json::{Value, from_value, json};
+
+use super::*;
+use crate::{
+    clusterset::NamespaceRules,
+    exports::OwnEvent,
+    mailbox::MailboxEvent,
+    objects::{exported_service, publisher_lease},
+    status::Regarding,
+};
+
+fn state() -> State {
+    let settings = Settings {
+        kubeconfig: None,
+        cluster: None,
+        clusterset: None,
+        namespace: String::new(),
+        mailbox: String::new(),
+        mailbox_kubeconfig: None,
+        mailbox_secret: None,
+        exports: NamespaceRules::default(),
+        vips_v4: None,
+        vips_v6: None,
+        adopt: false,
+        create_namespaces: false,
+        peer_writes: 1,
+        identity: None,
+    };
+    State::new(settings, "east".parse().unwrap(), OwnCluster::new())
+}
+
+fn object<D: Decoder>(value: Value) -> WatchedObject<D> {
+    from_value(value).unwrap()
+}
+
+fn listed<D: Decoder>() -> ResourceEvent<D> {
+    ResourceEvent::Listed { version: "v1".to_owned(), objects: vec![] }
+}
+
+#[test]
+fn an_emptied_mailbox_still_counts_what_is_exported() {
+    let mut state = state();
+    let name = ServiceName::new("shop", "web").unwrap();
+    let metadata = json!({"namespace": "shop", "name": "web"});
+    let export = || object(json!({"metadata": metadata}));
+    let service = object(json!({"metadata": metadata, "spec": {"clusterIP": "10.96.0.1"}}));
+    state.update(Update::Own(OwnEvent::Exports(ResourceEvent::Changed(export()))));
+    state.update(Update::Own(OwnEvent::Services(ResourceEvent::Changed(service))));
+    let writes = state.plan_publication(&name);
+    let [MailboxWrite::ApplyService(exported)] = &*writes else { panic!("{writes:?}") };
+    let written = || object(exported_service("mcs-mailbox", exported).unwrap());
+    let mailbox = |state: &mut State, event| {
+        state.update(Update::Mailbox(MailboxId::Own, MailboxEvent::Services(event)));
+        state.plan_publication(&name);
+        state.to_be_published()
+    };
+    assert_eq!(mailbox(&mut state, listed()), 1, "nothing is there yet");
+    assert_eq!(mailbox(&mut state, ResourceEvent::Changed(written())), 1);
+    assert_eq!(mailbox(&mut state, ResourceEvent::Deleted(written())), 1, "by somebody else");
+    state.update(Update::Own(OwnEvent::Exports(ResourceEvent::Deleted(export()))));
+    assert_eq!(mailbox(&mut state, ResourceEvent::Deleted(written())), 0, "not exported now");
+}
+fn answer(code: u16) -> ApplyError {
+    let status = kube::core::Status { code, ..Default::default() };
+    ApplyError::Refused(kube::Error::Api(Box::new(status)))
+}
+
+#[test]
+fn a_peer_that_becomes_known_concerns_its_own_services() {
+    let mut state = state();
+    let peer = |name: &str| {
+        object(json!({"metadata": {"name": name}, "spec": {
+            "clusterId": name, "kubeconfigSecretRef": {"name": name},
+        }}))
+    };
+    let objects = vec![peer("west"), peer("north")];
+    let namespace = object(json!({"metadata": {"name": "shop"}}));
+    state.update(Update::Own(OwnEvent::Namespaces(ResourceEvent::Changed(namespace))));
+    state.update(Update::Peers(ResourceEvent::Listed { version: "v1".to_owned(), objects }));
+    for (name, cluster) in [("of-west", "west"), ("of-north", "north")] {
+        let import = object(json!({
+            "metadata": {"namespace": "shop", "name": name, "labels": {
+                "app.kubernetes.io/managed-by": "mcs-controller",
+            }},
+            "spec": {"type": "ClusterSetIP", "ports": []},
+            "status": {"clusters": [{"cluster": cluster}]},
+        }));
+        state.update(Update::Own(OwnEvent::Imports(ResourceEvent::Changed(import))));
+    }
+    let now = std::time::Instant::now();
+    let queued = |state: &mut State| {
+        let mut names = BTreeSet::new();
+        while let Some(name) = state.imports.next() {
+            state.imports.end(&name, false, now);
+            names.insert(name.name().to_owned());
+        }
+        names.into_iter().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(queued(&mut state), "of-north of-west");
+    let mut read = |name: &str, second: i64| {
+        let number = state.peers.all()[name].number;
+        let renewed = jiff::Timestamp::from_second(second).unwrap();
+        let lease = publisher_lease("m", &name.parse().unwrap(), "e", true, 0, renewed);
+        let lease =
+            ResourceEvent::Listed { version: "v1".to_owned(), objects: vec![object(lease)] };
+        for event in [
+            MailboxEvent::Services(listed()),
+            MailboxEvent::Slices(listed()),
+            MailboxEvent::Lease(lease),
+        ] {
+            state.update(Update::Mailbox(MailboxId::Peer(name.into(), number), event));
+        }
+        let of_west = ServiceName::new("shop", "of-west").unwrap();
+        let names = queued(&mut state);
+        (names, state.plan(&of_west).contains(&Write::DeleteImport(of_west)))
+    };
+    let result = |names: &str, goes| (names.to_owned(), goes);
+    assert_eq!(read("west", 1), result("of-west", false));
+    assert_eq!(read("north", 1), result("of-north of-west", false), "everything is known now");
+    assert_eq!(read("west", 1), result("", false), "west may publish elsewhere");
+    assert_eq!(read("west", 2), result("of-west", true), "west publishes there");
+}
+
+#[test]
+fn a_mailbox_is_complete_when_no_publication_failed() {
+    let mut state = state();
+    let name = ServiceName::new("shop", "web").unwrap();
+    state.update(Update::Mailbox(MailboxId::Own, MailboxEvent::Services(listed())));
+    state.update(Update::Mailbox(MailboxId::Own, MailboxEvent::Slices(listed())));
+    assert!(!state.is_published(), "its Lease was not read");
+    state.update(Update::Mailbox(MailboxId::Own, MailboxEvent::Lease(listed())));
+    assert!(state.is_published());
+    state.outgoing.insert(name.clone());
+    let now = std::time::Instant::now();
+    let mut end = |code: Option<u16>| {
+        let error = code.map(answer);
+        state.note_publication(&name, error.as_ref());
+        state.publications.end(&name, error.is_some(), now);
+        (state.is_published(), state.to_be_published())
+    };
+    assert_eq!(end(Some(404)), (false, 1), "the mailbox is gone");
+    assert_eq!(end(Some(422)), (true, 0), "others can be published");
+    assert_eq!(end(None), (true, 1));
+    let lease = |cluster: &str| {
+        let cluster = cluster.parse().unwrap();
+        let lease = publisher_lease("m", &cluster, "e", true, 1, jiff::Timestamp::UNIX_EPOCH);
+        MailboxEvent::Lease(ResourceEvent::Changed(object(lease)))
+    };
+    state.update(Update::Mailbox(MailboxId::Own, lease("west")));
+    assert!(!state.is_own_mailbox());
+    let publication = state.publication(&name, None);
+    assert!(matches!(publication, Publication::Failed(_)), "{publication:?}");
+    state.update(Update::Mailbox(MailboxId::Own, lease("east")));
+    assert!(state.is_own_mailbox());
+}
+#[test]
+fn an_import_that_is_left_alone_is_told_once() {
+    let mut state = state();
+    let name = ServiceName::new("shop", "web").unwrap();
+    let metadata = json!({"namespace": "shop", "name": "web", "uid": "u"});
+    let service = json!({"metadata": metadata, "spec": {"clusterIP": "10.96.0.1"}});
+    let spec = json!({"type": "ClusterSetIP", "ips": [], "ports": []});
+    let import = json!({"metadata": metadata, "spec": spec});
+    let namespace = json!({"metadata": {"name": "shop"}});
+    for event in [
+        OwnEvent::Namespaces(ResourceEvent::Changed(object(namespace))),
+        OwnEvent::Exports(ResourceEvent::Changed(object(json!({"metadata": metadata})))),
+        OwnEvent::Services(ResourceEvent::Changed(object(service))),
+        OwnEvent::Imports(ResourceEvent::Changed(object(import))),
+    ] {
+        state.update(Update::Own(event));
+    }
+    state.plan(&name);
+    let [notice] = &*state.take_notices() else { panic!("one notice") };
+    let Regarding { kind, uid, .. } = &notice.regarding;
+    assert_eq!((*kind, &**uid, &*notice.reason), ("ServiceImport", "u", "LeftAlone"));
+    state.plan(&name);
+    assert_eq!(state.take_notices(), []);
+}
+#[test]
+fn services_are_exported_as_rules_say() {
+    let mut state = state();
+    let name = ServiceName::new("shop", "web").unwrap();
+    let metadata = |labels| json!({"namespace": "shop", "name": "web", "labels": labels});
+    let update = |state: &mut State, event| {
+        state.update(Update::Own(event));
+        while state.imports.next().is_some() {}
+        state.plan(&name)
+    };
+    let service =
+        json!({"metadata": metadata(json!({"app": "web"})), "spec": {"clusterIP": "10.96.0.1"}});
+    update(&mut state, OwnEvent::Services(ResourceEvent::Changed(object(service))));
+    let rule = json!({"metadata": {"namespace": "shop", "name": "r"}, "spec": {
+        "serviceSelector": {"matchLabels": {"app": "web"}},
+    }});
+    let rules = || ResourceEvent::Listed {
+        version: "v1alpha1".to_owned(),
+        objects: vec![object(rule.clone())],
+    };
+    let create = [Write::CreateExport(name.clone())];
+    assert_eq!(update(&mut state, OwnEvent::Rules(rules())), create);
+    let by_us = metadata(json!({"app.kubernetes.io/managed-by": "mcs-controller"}));
+    let export = json!({"metadata": by_us});
+    let export = OwnEvent::Exports(ResourceEvent::Changed(object(export)));
+    let is_deleted = |writes: Vec<Write>| writes.contains(&Write::DeleteExport(name.clone()));
+    assert!(!is_deleted(update(&mut state, export)));
+    let other = json!({"metadata": metadata(json!({"app": "cart"})), "spec": {}});
+    let other = || OwnEvent::Services(ResourceEvent::Changed(object(other.clone())));
+    let gone = ResourceEvent::NotServed { last_heard: None };
+    update(&mut state, OwnEvent::Rules(gone));
+    assert!(!is_deleted(update(&mut state, other())), "the rules cannot be read");
+    assert!(
+        is_deleted(update(&mut state, OwnEvent::Rules(rules()))) || {
+            state.forget(std::time::Instant::now() + std::time::Duration::from_mins(1));
+            is_deleted(state.plan(&name))
+        }
+    );
+}
+#[test]
+fn what_a_peer_without_a_usable_object_gave_stays() {
+    let peer = |range: &str| {
+        object(json!({"metadata": {"name": "west"}, "spec": {
+            "clusterId": "west", "kubeconfigSecretRef": {"name": "west"}, "podCIDRs": [range],
+        }}))
+    };
+    let mut state = state();
+    let metadata = json!({"namespace": "shop", "name": "web", "labels": {
+        "app.kubernetes.io/managed-by": "mcs-controller",
+    }});
+    let import = json!({
+        "metadata": metadata,
+        "spec": {"type": "ClusterSetIP", "ips": ["241.0.0.1"], "ports": []},
+        "status": {"clusters": [{"cluster": "west"}]},
+    });
+    let slice = json!({
+        "metadata": {"namespace": "shop", "name": "web-west-x", "labels": {
+            "endpointslice.kubernetes.io/managed-by": "mcs-controller",
+            "multicluster.kubernetes.io/service-name": "web",
+            "multicluster.kubernetes.io/source-cluster": "west",
+        }},
+        "addressType": "IPv4", "endpoints": [{"addresses": ["10.2.0.1"]}], "ports": [],
+    });
+    let namespace = object(json!({"metadata": {"name": "shop"}}));
+    state.update(Update::Own(OwnEvent::Namespaces(ResourceEvent::Changed(namespace))));
+    state.update(Update::Own(OwnEvent::Imports(ResourceEvent::Changed(object(import)))));
+    state.update(Update::Own(OwnEvent::ImportedSlices(ResourceEvent::Changed(object(slice)))));
+    let name = ServiceName::new("shop", "web").unwrap();
+    let goes = |state: &mut State| {
+        let writes = state.plan(&name);
+        let goes = |write: &Write| matches!(write, Write::DeleteImport(_) | Write::DeleteSlice(..));
+        writes.iter().filter(|write| goes(write)).count()
+    };
+    let peers =
+        |objects| Update::Peers(ResourceEvent::Listed { version: "v1alpha1".to_owned(), objects });
+    state.update(peers(vec![peer("10.2.0.0/99")]));
+    assert_eq!(goes(&mut state), 0, "it cannot be used");
+    state.update(peers(vec![]));
+    assert_eq!(goes(&mut state), 0, "it may come back");
+    let later = std::time::Instant::now() + std::time::Duration::from_mins(1);
+    assert!(state.peers.forget(later));
+    assert_eq!(goes(&mut state), 2);
+}

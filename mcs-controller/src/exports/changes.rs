@@ -1,0 +1,266 @@
+//! What each event of a watch of this cluster changes.
+
+use std::sync::Arc;
+
+use mcs_kube::{Decoder, ObjectKey, PropertyDecoder, ResourceEvent, WatchedObject};
+
+use super::{API_SERVERS, Change, OwnChanges, OwnCluster, changes};
+use crate::{
+    clusterset::{ActualSlice, ServiceName, SourceSlice},
+    objects::{
+        ExportDecoder, ExportRuleDecoder, ImportDecoder, ImportedSliceDecoder, LocalSlice,
+        LocalSliceDecoder, NamespaceDecoder, NodeDecoder, NodeObject, RangeDecoder, ServiceDecoder,
+    },
+};
+
+impl OwnCluster {
+    pub(super) fn take<D: Decoder>(
+        &mut self,
+        feed: usize,
+        event: ResourceEvent<D>,
+        change: fn(&mut Self, Change<D>) -> OwnChanges,
+    ) -> OwnChanges {
+        self.feeds.record(feed, &event);
+        let mut all = OwnChanges::default();
+        for one in changes(event) {
+            all.add(change(self, one));
+        }
+        for name in &all.services {
+            let imported = self.imported.get(name);
+            if imported.is_some_and(|one| one.import.is_none() && one.slices.is_empty()) {
+                self.imported.remove(name);
+            }
+        }
+        all
+    }
+
+    pub(super) fn change_export(&mut self, change: Change<ExportDecoder>) -> OwnChanges {
+        let name = match change {
+            Change::Clear => {
+                return OwnChanges::of(std::mem::take(&mut self.exports).into_keys());
+            }
+            Change::Remove(object) => {
+                service_name(&object.key()).filter(|name| self.exports.remove(name).is_some())
+            }
+            Change::Set(object) => named("ServiceExport", object).map(|(name, export)| {
+                self.exports.insert(name.clone(), export);
+                name
+            }),
+        };
+        OwnChanges::of(name)
+    }
+
+    pub(super) fn change_service(&mut self, change: Change<ServiceDecoder>) -> OwnChanges {
+        let name = match change {
+            Change::Clear => {
+                return OwnChanges::of(std::mem::take(&mut self.services).into_keys());
+            }
+            Change::Remove(object) => {
+                service_name(&object.key()).filter(|name| self.services.remove(name).is_some())
+            }
+            Change::Set(object) => named("Service", object).and_then(|(name, service)| {
+                let former = self.services.insert(name.clone(), service);
+                (former.as_ref() != self.services.get(&name)).then_some(name)
+            }),
+        };
+        let is_ruled = |name: &ServiceName| self.rules.concern(name.namespace());
+        OwnChanges::of(name.filter(|name| is_ruled(name) || self.exports.contains_key(name)))
+    }
+
+    /// Most Services are not exported.
+    fn if_exported(&self, name: Option<ServiceName>) -> OwnChanges {
+        OwnChanges::of(name.filter(|name| self.exports.contains_key(name)))
+    }
+
+    pub(super) fn change_slice(&mut self, change: Change<LocalSliceDecoder>) -> OwnChanges {
+        let (object, stays) = match change {
+            Change::Clear => {
+                self.local_owners.clear();
+                return OwnChanges::of(std::mem::take(&mut self.slices).into_keys());
+            }
+            Change::Set(object) => (object, true),
+            Change::Remove(object) => (object, false),
+        };
+        let key = object.key();
+        // The label of its Service may be another one than before.
+        let former = self.local_owners.remove(&key);
+        let is_api = (&*key.namespace, &*key.name) == API_SERVERS;
+        if let Some(former) = &former
+            && let Some(slices) = self.slices.get_mut(former)
+        {
+            slices.remove(&key.name);
+            if slices.is_empty() {
+                self.slices.remove(former);
+            }
+        }
+        let mut changes = self.if_exported(former);
+        changes.all = is_api;
+        if let Some((name, slice)) = local_slice(object).filter(|_| stays) {
+            let slices = self.slices.entry(name.clone()).or_default();
+            slices.insert(Arc::clone(&slice.name), slice);
+            self.local_owners.insert(key, name.clone());
+            changes.add(self.if_exported(Some(name)));
+        }
+        changes
+    }
+
+    pub(super) fn change_namespace(&mut self, change: Change<NamespaceDecoder>) -> OwnChanges {
+        let changed = match change {
+            Change::Clear => std::mem::take(&mut self.namespaces),
+            Change::Remove(object) => {
+                let name = object.key().name;
+                self.namespaces.remove(&name);
+                // A namespace that was about to go can be created again.
+                [name].into()
+            }
+            Change::Set(object) => {
+                let name = object.key().name;
+                let changed = match object.decoded {
+                    Ok(true) => self.namespaces.insert(Arc::clone(&name)),
+                    _ => self.namespaces.remove(&name),
+                };
+                changed.then_some(name).into_iter().collect()
+            }
+        };
+        OwnChanges { namespaces: changed, ..OwnChanges::default() }
+    }
+
+    pub(super) fn change_property(&mut self, change: Change<PropertyDecoder>) -> OwnChanges {
+        match change {
+            Change::Clear => self.properties.clear(),
+            Change::Remove(object) => {
+                self.properties.remove(&object.key().name);
+            }
+            Change::Set(object) => {
+                if let Ok(Some(value)) = object.decoded.clone() {
+                    self.properties.insert(object.key().name, value);
+                }
+            }
+        }
+        OwnChanges::default()
+    }
+
+    pub(super) fn change_import(&mut self, change: Change<ImportDecoder>) -> OwnChanges {
+        let name = match change {
+            Change::Clear => {
+                let had = self
+                    .imported
+                    .iter_mut()
+                    .filter_map(|(name, imported)| imported.import.take().map(|_| name.clone()));
+                return OwnChanges::of(had.collect::<Vec<_>>());
+            }
+            Change::Remove(object) => service_name(&object.key()).filter(|name| {
+                let imported = self.imported.get_mut(name);
+                imported.is_some_and(|imported| imported.import.take().is_some())
+            }),
+            Change::Set(object) => named("ServiceImport", object).and_then(|(name, import)| {
+                let imported = self.imported.entry(name.clone()).or_default();
+                if imported.import.as_ref() == Some(&import) {
+                    return None;
+                }
+                imported.import = Some(import);
+                Some(name)
+            }),
+        };
+        OwnChanges::of(name)
+    }
+
+    pub(super) fn change_imported_slice(
+        &mut self,
+        change: Change<ImportedSliceDecoder>,
+    ) -> OwnChanges {
+        let (object, stays) = match change {
+            Change::Clear => {
+                self.slice_owners.clear();
+                let had = self.imported.iter_mut().filter_map(|(name, imported)| {
+                    let slices = std::mem::take(&mut imported.slices);
+                    (!slices.is_empty()).then(|| name.clone())
+                });
+                return OwnChanges::of(had.collect::<Vec<_>>());
+            }
+            Change::Set(object) => (object, true),
+            Change::Remove(object) => (object, false),
+        };
+        let key = object.key();
+        let mut changes = OwnChanges::default();
+        // The label of its service may be another one than before.
+        if let Some(owner) = self.slice_owners.remove(&key) {
+            if let Some(imported) = self.imported.get_mut(&owner) {
+                imported.slices.remove(&key.name);
+            }
+            changes.services.insert(owner);
+        }
+        let decoded = object.decoded.unwrap_or_default().filter(|_| stays);
+        if let Some(slice) = decoded {
+            let fingerprint = slice.fingerprint();
+            let imported = self.imported.entry(slice.service.clone()).or_default();
+            let actual = ActualSlice { cluster: slice.cluster, fingerprint };
+            imported.slices.insert(Arc::clone(&key.name), actual);
+            changes.services.insert(slice.service.clone());
+            self.slice_owners.insert(key, slice.service);
+        }
+        changes
+    }
+
+    pub(super) fn change_range(&mut self, change: Change<RangeDecoder>) -> OwnChanges {
+        match change {
+            Change::Clear => self.ranges.clear(),
+            Change::Remove(object) => {
+                self.ranges.remove(&object.key().name);
+            }
+            Change::Set(object) => {
+                let name = object.key().name;
+                self.ranges.insert(name, object.decoded.unwrap_or_default());
+            }
+        }
+        OwnChanges::all()
+    }
+
+    pub(super) fn change_rule(&mut self, change: Change<ExportRuleDecoder>) -> OwnChanges {
+        OwnChanges { namespaces: self.rules.change(change), ..OwnChanges::default() }
+    }
+
+    pub(super) fn change_node(&mut self, change: Change<NodeDecoder>) -> OwnChanges {
+        let (former, now) = match change {
+            Change::Clear => {
+                let gone = std::mem::take(&mut self.nodes).into_values();
+                let addresses = gone.flat_map(|node| node.addresses).collect();
+                return OwnChanges { addresses, ..OwnChanges::default() };
+            }
+            Change::Remove(object) => (self.nodes.remove(&object.key().name), None),
+            Change::Set(object) => {
+                let name = object.key().name;
+                let node = object.decoded.unwrap_or_default();
+                (self.nodes.insert(name, node.clone()), Some(node))
+            }
+        };
+        let of = |node: Option<NodeObject>| node.map(|node| node.addresses).unwrap_or_default();
+        let (former, now) = (of(former), of(now));
+        let addresses = former.symmetric_difference(&now).copied().collect();
+        OwnChanges { addresses, ..OwnChanges::default() }
+    }
+}
+
+fn service_name(key: &ObjectKey) -> Option<ServiceName> {
+    ServiceName::new(&key.namespace, &key.name).ok()
+}
+
+/// The name and content of an object that can be used.
+fn named<D: Decoder>(kind: &str, object: WatchedObject<D>) -> Option<(ServiceName, D::Value)> {
+    let key = object.key();
+    match object.decoded {
+        Ok(value) => Some((service_name(&key)?, value)),
+        Err(error) => {
+            tracing::warn!("{kind} {key} is ignored: {error}");
+            None
+        }
+    }
+}
+
+fn local_slice(
+    object: WatchedObject<LocalSliceDecoder>,
+) -> Option<(ServiceName, Arc<SourceSlice>)> {
+    let key = object.key();
+    let LocalSlice { service, slice } = object.decoded.ok()??;
+    Some((ServiceName::new(&key.namespace, &service).ok()?, slice))
+}

@@ -1,0 +1,108 @@
+//! What the events of this cluster change.
+
+use mcs_kube::Decoder;
+use serde_json::{Value, from_value, json};
+
+use super::*;
+
+fn changed<D: Decoder>(object: Value) -> ResourceEvent<D> {
+    ResourceEvent::Changed(from_value(object).unwrap())
+}
+
+fn metadata(name: &str) -> Value {
+    json!({"namespace": "shop", "name": name})
+}
+
+#[test]
+fn families_stay_without_service_cidrs() {
+    let mut own = OwnCluster::new();
+    let service = |name: &str, families: &[&str], ip: &str| {
+        let spec = json!({"clusterIP": ip, "ipFamilies": families});
+        OwnEvent::Services(changed(json!({"metadata": metadata(name), "spec": spec})))
+    };
+    own.apply(service("a", &["IPv4"], "10.96.0.1"));
+    own.apply(service("b", &["IPv4", "IPv6"], "None"));
+    assert_eq!(own.families(), [IpFamily::V4], "b is headless");
+    own.apply(service("c", &["IPv6"], "fd00::1"));
+    assert_eq!(own.families(), [IpFamily::V4, IpFamily::V6]);
+    own.apply(service("c", &["IPv4"], "10.96.0.2"));
+    let mut metadata = metadata("d");
+    metadata["labels"] = json!({well_known::MANAGED_BY: well_known::CONTROLLER});
+    let spec = json!({"type": "ClusterSetIP", "ips": ["241.0.0.1", "fd00::2"], "ports": []});
+    own.apply(OwnEvent::Imports(changed(json!({"metadata": metadata, "spec": spec}))));
+    assert_eq!(own.families(), [IpFamily::V4, IpFamily::V6], "an import has both");
+}
+
+#[test]
+fn a_slice_that_goes_to_another_service_leaves_the_former() {
+    let mut own = OwnCluster::new();
+    let slice = |service: &str| {
+        let mut metadata = metadata("x");
+        metadata["labels"] = json!({"kubernetes.io/service-name": service});
+        json!({"metadata": metadata, "addressType": "IPv4", "endpoints": [], "ports": []})
+    };
+    let name = |name: &str| ServiceName::new("shop", name).unwrap();
+    for service in ["a", "b"] {
+        own.apply(OwnEvent::Exports(changed(json!({"metadata": metadata(service)}))));
+    }
+    own.apply(OwnEvent::Slices(changed(slice("a"))));
+    let changes = own.apply(OwnEvent::Slices(changed(slice("b"))));
+    assert_eq!(changes.services, [name("a"), name("b")].into());
+    assert!(own.slices(&name("a")).is_none());
+    assert_eq!(own.slices(&name("b")).unwrap().len(), 1);
+    let gone = ResourceEvent::Deleted(from_value(slice("b")).unwrap());
+    own.apply(OwnEvent::Slices(gone));
+    assert!(own.slices(&name("b")).is_none() && own.local_owners.is_empty());
+}
+
+#[test]
+fn the_addresses_of_the_api_server_are_known() {
+    let mut own = OwnCluster::new();
+    let labels = json!({"kubernetes.io/service-name": "kubernetes"});
+    let slice = json!({
+        "metadata": {"namespace": "default", "name": "kubernetes", "labels": labels},
+        "addressType": "IPv4", "endpoints": [{"addresses": ["192.0.2.1"]}], "ports": [],
+    });
+    assert!(own.apply(OwnEvent::Slices(changed(slice))).all);
+    let expected: IpAddr = "192.0.2.1".parse().unwrap();
+    assert_eq!(own.api_servers().collect::<Vec<_>>(), [expected]);
+}
+
+#[test]
+fn nodes_that_stay_change_nothing() {
+    let mut own = OwnCluster::new();
+    let node = |address: &str| {
+        let addresses = json!([{"address": address}, {"address": "node-1"}]);
+        let status = json!({"addresses": addresses});
+        let spec = json!({"podCIDRs": ["10.1.0.0/24"]});
+        json!({"metadata": {"name": "node-1"}, "spec": spec, "status": status})
+    };
+    let mut apply = |event| own.apply(OwnEvent::Nodes(event)).addresses;
+    let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+    assert_eq!(apply(changed(node("192.0.2.1"))), [ip("192.0.2.1")].into());
+    assert!(apply(changed(node("192.0.2.1"))).is_empty());
+    let both = [ip("192.0.2.1"), ip("192.0.2.2")].into();
+    assert_eq!(apply(changed(node("192.0.2.2"))), both);
+    assert_eq!(own.node_addresses().collect::<Vec<_>>(), [ip("192.0.2.2")]);
+    assert_eq!(own.pod_ranges().count(), 1);
+}
+
+#[test]
+fn an_import_that_is_gone_takes_no_memory() {
+    let mut own = OwnCluster::new();
+    let import = json!({"metadata": metadata("a"), "spec": {"type": "Headless", "ports": []}});
+    own.apply(OwnEvent::Imports(changed(import.clone())));
+    assert_eq!(own.imported().count(), 1);
+    own.apply(OwnEvent::Imports(ResourceEvent::Deleted(from_value(import).unwrap())));
+    assert_eq!(own.imported().count(), 0);
+}
+
+#[test]
+fn a_namespace_changes_its_own_services() {
+    let mut own = OwnCluster::new();
+    let namespace = json!({"metadata": {"name": "shop"}});
+    let changes = own.apply(OwnEvent::Namespaces(changed(namespace.clone())));
+    assert_eq!((changes.namespaces, changes.all), (["shop".into()].into(), false));
+    let changes = own.apply(OwnEvent::Namespaces(changed(namespace)));
+    assert!(changes.namespaces.is_empty(), "it was there");
+}
