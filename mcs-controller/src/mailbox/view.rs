@@ -149,8 +149,8 @@ pub struct MailboxView {
     missed: BTreeSet<ServiceName>,
     /// The number of events of the Lease.
     beats: u64,
-    /// How many of them have to come before the mailbox is believed.
-    first_beats: u64,
+    /// Whether the cluster had another mailbox before: this one is not believed before its Lease is renewed.
+    is_moved: bool,
 }
 
 impl MailboxView {
@@ -167,13 +167,13 @@ impl MailboxView {
             believed: BTreeMap::new(),
             missed: BTreeSet::new(),
             beats: 0,
-            first_beats: 1,
+            is_moved: false,
         }
     }
 
     /// Another mailbox of a cluster. It may be one that the cluster has left: it counts once its Lease is renewed.
     pub fn moved(cluster: ClusterId) -> Self {
-        Self { first_beats: 2, ..Self::new(cluster) }
+        Self { is_moved: true, ..Self::new(cluster) }
     }
 
     /// Applies an event. Returns the services of which something else is believed now.
@@ -388,7 +388,7 @@ impl MailboxView {
         if self.epochs.is_former(&lease.epoch) {
             return Some(MailboxProblem::FormerPublisher);
         }
-        if !lease.complete || self.beats < self.first_beats {
+        if !lease.complete || self.is_moved && !self.is_renewed() {
             return Some(MailboxProblem::Incomplete);
         }
         let (seen, said) = (self.services.len(), lease.services);
