@@ -1,5 +1,6 @@
 //! Writes to API servers: server-side apply with one field manager, and deletions.
 
+mod bucket;
 mod budget;
 mod request;
 
@@ -18,6 +19,7 @@ use thiserror::Error;
 use tokio::time::timeout;
 
 pub use self::{
+    bucket::TokenBucket,
     budget::WriteBudgets,
     request::{mailbox_request, own_request},
 };

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use super::TokenBucket;
 use crate::{clusterset::ClusterId, plan::Write};
 
 /// How many writes of slices a source cluster has at once after it was quiet.
@@ -16,14 +17,8 @@ const BURST: f64 = 500.0;
 pub struct WriteBudgets {
     /// Writes a second.
     rate: f64,
-    buckets: HashMap<ClusterId, Bucket>,
-}
-
-#[derive(Debug)]
-struct Bucket {
     /// Below zero after a service with many slices.
-    tokens: f64,
-    filled: Instant,
+    buckets: HashMap<ClusterId, TokenBucket>,
 }
 
 impl WriteBudgets {
@@ -52,10 +47,10 @@ impl WriteBudgets {
         for (cluster, cost) in costs {
             let rate = self.rate;
             let bucket = self.bucket(&cluster, now);
-            if bucket.tokens < 1.0 {
-                waits.insert(cluster, ((1.0 - bucket.tokens) / rate).clamp(0.001, 60.0));
+            if bucket.tokens() < 1.0 {
+                waits.insert(cluster, ((1.0 - bucket.tokens()) / rate).clamp(0.001, 60.0));
             } else {
-                bucket.tokens -= f64::from(cost);
+                bucket.spend(f64::from(cost));
             }
         }
         let wait = waits.values().copied().reduce(f64::min)?;
@@ -72,13 +67,10 @@ impl WriteBudgets {
     }
 
     /// The bucket of a cluster, filled up to now.
-    fn bucket(&mut self, cluster: &ClusterId, now: Instant) -> &mut Bucket {
-        let rate = self.rate;
-        let full = || Bucket { tokens: BURST, filled: now };
+    fn bucket(&mut self, cluster: &ClusterId, now: Instant) -> &mut TokenBucket {
+        let full = || TokenBucket::full(BURST, now);
         let bucket = self.buckets.entry(cluster.clone()).or_insert_with(full);
-        let elapsed = now.saturating_duration_since(bucket.filled).as_secs_f64();
-        bucket.tokens = (bucket.tokens + elapsed * rate).min(BURST);
-        bucket.filled = now;
+        bucket.fill(self.rate, now);
         bucket
     }
 }

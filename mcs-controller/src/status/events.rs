@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::{
-    apply::{Action, Request},
+    apply::{Action, Request, TokenBucket},
     clusterset::well_known,
 };
 
@@ -56,29 +56,26 @@ pub struct Notice {
 #[derive(Debug)]
 pub struct EventBudget {
     said: HashMap<u64, Instant>,
-    tokens: f64,
-    filled: Instant,
+    bucket: TokenBucket,
 }
 
 impl EventBudget {
     /// Nothing was said yet.
     pub fn new(now: Instant) -> Self {
-        Self { said: HashMap::new(), tokens: BURST, filled: now }
+        Self { said: HashMap::new(), bucket: TokenBucket::full(BURST, now) }
     }
 
     /// Whether a notice becomes an event.
     pub fn take(&mut self, notice: &Notice, now: Instant) -> bool {
         self.said.retain(|_, at| now.saturating_duration_since(*at) < REPEATS);
-        let elapsed = now.saturating_duration_since(self.filled).as_secs_f64();
-        self.tokens = (self.tokens + elapsed * RATE).min(BURST);
-        self.filled = now;
+        self.bucket.fill(RATE, now);
         let mut hasher = DefaultHasher::new();
         notice.hash(&mut hasher);
         let key = hasher.finish();
-        if self.said.contains_key(&key) || self.tokens < 1.0 {
+        if self.said.contains_key(&key) || self.bucket.tokens() < 1.0 {
             return false;
         }
-        self.tokens -= 1.0;
+        self.bucket.spend(1.0);
         self.said.insert(key, now);
         true
     }
