@@ -4,6 +4,7 @@ mod check;
 mod cluster;
 mod link;
 mod output;
+mod probe;
 mod run;
 mod status;
 
@@ -37,6 +38,7 @@ enum Command {
     Link(link::LinkCommand),
     Unlink(link::UnlinkCommand),
     Check(check::CheckCommand),
+    Probe(probe::ProbeCommand),
     Status(status::StatusCommand),
 }
 
@@ -48,6 +50,7 @@ pub fn main() -> ExitCode {
         Command::Link(command) => link::link(&command),
         Command::Unlink(command) => link::unlink(&command),
         Command::Check(command) => check::run(&command),
+        Command::Probe(command) => probe::run(&command),
         Command::Status(command) => status::run(&command),
     };
     result.unwrap_or_else(|error| {

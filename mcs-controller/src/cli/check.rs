@@ -1,6 +1,7 @@
 //! `mcs-controller check`: what a clusterset needs, and what to do about what is missing.
 
 mod dns;
+mod pods;
 
 use std::process::ExitCode;
 
@@ -15,6 +16,7 @@ use mcs_kube::program;
 use serde::Serialize;
 use serde_json::Value;
 
+use self::pods::{Probe, ProbeArgs};
 use super::{
     cluster::{Cluster, EXPORTS, IMPORTS, Kind, KubeconfigArg, LEASES, PEERS},
     output::{self, Format},
@@ -26,13 +28,14 @@ const OLDEST_LEASE: i64 = 60;
 
 /// Check that clusters can export to and import from each other.
 ///
-/// Asks each cluster for its id, types, controller, peers and DNS. Each failure says what to do. Exits with 1 if
-/// anything is missing.
+/// Asks each cluster for its id, types, controller, peers and DNS, and connects to a few pods of each peer. Each failure
+/// says what to do. Exits with 1 if anything is missing.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   mcs-controller check east.conf west.conf
-  mcs-controller check ~/.kube/config:east -o json")]
+  mcs-controller check ~/.kube/config:east -o json
+  mcs-controller check east.conf west.conf --probe=off")]
 pub(super) struct CheckCommand {
     /// Kubeconfigs, one for each cluster: `FILE` or `FILE:CONTEXT` [default: KUBECONFIG, ~/.kube/config, or the service
     /// account of the pod]
@@ -46,6 +49,9 @@ pub(super) struct CheckCommand {
     /// Output format
     #[arg(short, long, env = "MCS_OUTPUT", value_name = "FORMAT", default_value = "table")]
     output: Format,
+
+    #[command(flatten)]
+    probe: ProbeArgs,
 }
 
 /// The result of one check.
@@ -54,22 +60,33 @@ struct Finding {
     cluster: ClusterId,
     check: &'static str,
     ok: bool,
+    /// Nothing was found out.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    skipped: bool,
     message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    probes: Vec<Probe>,
 }
 
-/// The checks of one cluster. An error is what to do.
-struct Checks<'a> {
-    cluster: &'a Cluster,
-    findings: Vec<Finding>,
-}
-
-impl Checks<'_> {
-    fn add(&mut self, check: &'static str, result: anyhow::Result<String>) {
+impl Finding {
+    /// The result of a check. An error is what to do.
+    fn new(cluster: &Cluster, check: &'static str, result: anyhow::Result<String>) -> Self {
         let (ok, message) = match result {
             Ok(message) => (true, message),
             Err(error) => (false, format!("{error:#}")),
         };
-        self.findings.push(Finding { cluster: self.cluster.id.clone(), check, ok, message });
+        let cluster = cluster.id.clone();
+        Self { cluster, check, ok, skipped: false, message, peer: None, probes: vec![] }
+    }
+
+    const fn result(&self) -> &'static str {
+        match (self.ok, self.skipped) {
+            (false, _) => "FAILED",
+            (true, true) => "skipped",
+            (true, false) => "ok",
+        }
     }
 }
 
@@ -79,9 +96,8 @@ pub(super) fn run(command: &CheckCommand) -> anyhow::Result<ExitCode> {
         Format::Json => output::json(&findings)?,
         Format::Table => {
             let rows = findings.iter().map(|one| {
-                let result = if one.ok { "ok" } else { "FAILED" };
                 let cluster = one.cluster.to_string();
-                vec![cluster, one.check.to_owned(), result.to_owned(), one.message.clone()]
+                vec![cluster, one.check.to_owned(), one.result().to_owned(), one.message.clone()]
             });
             output::table(&["CLUSTER", "CHECK", "RESULT", "MESSAGE"], rows)?;
         }
@@ -93,17 +109,20 @@ pub(super) fn run(command: &CheckCommand) -> anyhow::Result<ExitCode> {
 async fn check_all(command: &CheckCommand) -> anyhow::Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for cluster in Cluster::open_all(&command.kubeconfigs).await? {
-        let mut checks = Checks { cluster: &cluster, findings: Vec::new() };
-        checks.add("id", Ok(format!("the cluster is {} at {}", cluster.id, cluster.server)));
-        checks.add("types", types(&cluster).await);
-        checks.add("controller", controller(&cluster, &command.mailbox).await);
+        let mut add = |check, result| findings.push(Finding::new(&cluster, check, result));
+        add("id", Ok(format!("the cluster is {} at {}", cluster.id, cluster.server)));
+        add("types", types(&cluster).await);
+        add("controller", controller(&cluster, &command.mailbox).await);
         for (check, result) in peers(&cluster).await {
-            checks.add(check, result);
+            add(check, result);
         }
         for (check, result) in dns::checks(&cluster).await {
-            checks.add(check, result);
+            add(check, result);
         }
-        findings.append(&mut checks.findings);
+        match pods::checks(&cluster, &command.probe).await {
+            Ok(found) => findings.extend(found),
+            Err(error) => add("pods", Err(error)),
+        }
     }
     Ok(findings)
 }

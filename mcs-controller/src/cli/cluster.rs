@@ -38,6 +38,9 @@ pub(super) const IMPORTS: Kind =
 pub(super) const LEASES: Kind = ("coordination.k8s.io", "v1", "Lease", "leases");
 pub(super) const CONFIG_MAPS: Kind = ("", "v1", "ConfigMap", "configmaps");
 pub(super) const NODES: Kind = ("", "v1", "Node", "nodes");
+pub(super) const PODS: Kind = ("", "v1", "Pod", "pods");
+pub(super) const DEPLOYMENTS: Kind = ("apps", "v1", "Deployment", "deployments");
+pub(super) const SLICES: Kind = ("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices");
 
 /// A kubeconfig on the command line: `FILE` or `FILE:CONTEXT`.
 #[derive(Clone, Debug)]
@@ -66,6 +69,8 @@ pub(super) struct Cluster {
     pub(super) server: String,
     /// The certificate of its authority, in base64.
     pub(super) authority: Option<String>,
+    /// Whether this process runs in it as a pod.
+    pub(super) is_own: bool,
     access: ApiAccess,
 }
 
@@ -89,7 +94,7 @@ impl Cluster {
     async fn own() -> anyhow::Result<Self> {
         let (access, server) = ApiAccess::new(None).await?;
         let id = id(&access.connection().await?.client).await?;
-        Ok(Self { id, server, authority: None, access })
+        Ok(Self { id, server, authority: None, is_own: true, access })
     }
 
     /// Reads the kubeconfig and asks the cluster for its id.
@@ -108,7 +113,7 @@ impl Cluster {
             endpoint(argument).with_context(|| format!("kubeconfig {name}"))?;
         let KubeconfigArg { file, context } = argument.clone();
         let (access, _) = ApiAccess::new(Some(KubeconfigFile { path: file, context })).await?;
-        Ok(Self { id, server, authority, access })
+        Ok(Self { id, server, authority, is_own: false, access })
     }
 
     pub(super) async fn client(&self) -> anyhow::Result<Client> {
@@ -158,7 +163,21 @@ impl Cluster {
 
     /// All objects of a kind.
     pub(super) async fn list(&self, kind: Kind) -> anyhow::Result<Vec<Value>> {
-        let list = self.api(kind, None).await?.list(&ListParams::default()).await;
+        self.list_by(kind, &ListParams::default()).await
+    }
+
+    /// The first objects of a kind that have certain labels.
+    pub(super) async fn list_some(
+        &self,
+        kind: Kind,
+        selector: &str,
+        count: u32,
+    ) -> anyhow::Result<Vec<Value>> {
+        self.list_by(kind, &ListParams::default().labels(selector).limit(count)).await
+    }
+
+    async fn list_by(&self, kind: Kind, params: &ListParams) -> anyhow::Result<Vec<Value>> {
+        let list = self.api(kind, None).await?.list(params).await;
         let list = list.with_context(|| format!("cluster {}: {}", self.id, kind.3))?;
         Ok(list.items.into_iter().map(serde_json::to_value).collect::<Result<_, _>>()?)
     }

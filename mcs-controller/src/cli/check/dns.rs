@@ -3,9 +3,8 @@
 use anyhow::{Context as _, ensure};
 
 use super::may_list;
-use crate::cli::cluster::{CONFIG_MAPS, Cluster, Kind};
+use crate::cli::cluster::{CONFIG_MAPS, Cluster, DEPLOYMENTS};
 
-const DEPLOYMENTS: Kind = ("apps", "v1", "Deployment", "deployments");
 const SYSTEM: &str = "kube-system";
 const ZONE: &str = "clusterset.local";
 /// The first version of CoreDNS with `multicluster`.

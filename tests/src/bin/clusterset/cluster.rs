@@ -170,6 +170,25 @@ impl Cluster {
         self.kubeconfig(&token_of(self.api(), &account)?)
     }
 
+    /// The kubeconfig of a ServiceAccount that may read everything but write nothing.
+    pub(crate) fn onlooker(&self) -> anyhow::Result<PathBuf> {
+        let object = |kind: &str| json!({ "apiVersion": RBAC, "kind": kind, "metadata": { "name": "onlooker" } });
+        let mut role = object("ClusterRole");
+        role["rules"] =
+            json!([{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list"] }]);
+        let mut binding = object("ClusterRoleBinding");
+        binding["roleRef"] = json!({
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "onlooker",
+        });
+        binding["subjects"] =
+            json!([{ "kind": "ServiceAccount", "name": "onlooker", "namespace": NAMESPACE }]);
+        let account = namespaced("v1", "ServiceAccount", NAMESPACE, "onlooker");
+        self.api().apply_all([&account, &role, &binding])?;
+        let kubeconfig = self.directory.join("onlooker.kubeconfig");
+        fs::write(&kubeconfig, self.kubeconfig(&token_of(self.api(), &account)?)?)?;
+        Ok(kubeconfig)
+    }
+
     /// The text of a kubeconfig of whoever has that token.
     pub(crate) fn kubeconfig(&self, token: &str) -> anyhow::Result<String> {
         let authority = fs::read(self.server.authority())?;

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use mcs_tests::suite::Suite;
 
+mod check;
 mod clients;
 mod cluster;
 mod conformance;
@@ -29,6 +30,7 @@ use self::world::World;
 
 fn main() -> ExitCode {
     let mut suite = Suite::default();
+    check::cases(&mut suite);
     tenants::cases(&mut suite);
     conformance::cases(&mut suite);
     rules::cases(&mut suite);

@@ -1,0 +1,243 @@
+//! Whether pods of a cluster reach pods of its peers: TCP connections to a few endpoints that were imported.
+
+mod pod;
+mod sample;
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use serde_json::Value;
+
+use self::sample::Endpoint;
+use super::Finding;
+use crate::{
+    cli::{
+        cluster::{Cluster, PEERS, SLICES},
+        probe::{Outcome, probe},
+        status::condition,
+    },
+    clusterset::well_known,
+};
+
+/// How long an endpoint has to answer.
+const LIMIT: Duration = Duration::from_secs(3);
+/// How many slices of a peer are looked at.
+const SLICES_OF_PEER: u32 = 50;
+/// How many endpoints of a peer are probed.
+const ENDPOINTS_OF_PEER: usize = 4;
+/// How many endpoints are probed in one cluster. The kubelet passes on 4,096 bytes of what a pod has found.
+const ENDPOINTS_OF_CLUSTER: usize = 250;
+
+/// Where endpoints are probed from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(super) enum From {
+    /// A pod in each cluster that lives for seconds
+    Pod,
+    /// Where `check` runs
+    Here,
+    /// Nothing is probed
+    Off,
+}
+
+/// How pods of peers are probed.
+#[derive(Debug, Args)]
+pub(super) struct ProbeArgs {
+    /// Connect by TCP to a few endpoints that each peer has published [default: pod, or here if `check` runs in a pod
+    /// without kubeconfig]
+    #[arg(long = "probe", env = "MCS_PROBE", value_name = "WHERE")]
+    from: Option<From>,
+
+    /// The namespace of the controllers. The pod runs there
+    #[arg(long, env = "MCS_NAMESPACE", value_name = "NAMESPACE", default_value = "mcs-controller")]
+    namespace: String,
+
+    /// The image of the pod [default: that of the Deployment mcs-controller]
+    #[arg(long, env = "MCS_PROBE_IMAGE", value_name = "IMAGE")]
+    probe_image: Option<String>,
+}
+
+/// An endpoint of a peer, and what became of the connection to it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct Probe {
+    #[serde(flatten)]
+    endpoint: Endpoint,
+    outcome: Outcome,
+}
+
+/// A peer, and the endpoints of it to be probed.
+struct Target {
+    name: String,
+    /// What its ClusterPeer says of its pods.
+    ranges: String,
+    /// Why its addresses are not its own alone.
+    overlap: Option<String>,
+    endpoints: Vec<Endpoint>,
+}
+
+/// One finding for each peer.
+pub(super) async fn checks(cluster: &Cluster, args: &ProbeArgs) -> anyhow::Result<Vec<Finding>> {
+    let default = if cluster.is_own { From::Here } else { From::Pod };
+    let from = args.from.unwrap_or(default);
+    if from == From::Off {
+        return Ok(vec![]);
+    }
+    let targets = targets(cluster).await?;
+    let endpoints = targets.iter().flat_map(|target| &target.endpoints);
+    let addresses: Vec<_> = endpoints.map(|endpoint| endpoint.address).collect();
+    let outcomes = match from {
+        From::Pod if !addresses.is_empty() => pod::probe(cluster, args, &addresses).await?,
+        _ => Ok(probe(&addresses, LIMIT).await),
+    };
+    let finding = |target: &Target, message: anyhow::Result<String>| {
+        let message = message.map_err(|error| error.context(target.name.clone()));
+        let message = message.map(|message| format!("{}: {message}", target.name));
+        Finding { peer: Some(target.name.clone()), ..Finding::new(cluster, "pods", message) }
+    };
+    let outcomes = match outcomes {
+        Ok(outcomes) => outcomes,
+        Err(reason) => {
+            let skipped = |target| Finding { skipped: true, ..finding(target, Ok(reason.clone())) };
+            return Ok(targets.iter().map(skipped).collect());
+        }
+    };
+    let mut outcomes = outcomes.into_iter();
+    let findings = targets.iter().map(|target| {
+        let probes = target.endpoints.iter().cloned().zip(outcomes.by_ref());
+        let probes: Vec<_> =
+            probes.map(|(endpoint, outcome)| Probe { endpoint, outcome }).collect();
+        let skipped = probes.is_empty();
+        Finding { skipped, probes: probes.clone(), ..finding(target, judge(target, &probes)) }
+    });
+    Ok(findings.collect())
+}
+
+/// The peers of a cluster with endpoints that the cluster has imported from them.
+async fn targets(cluster: &Cluster) -> anyhow::Result<Vec<Target>> {
+    let peers = cluster.list(PEERS).await?;
+    let share = (ENDPOINTS_OF_CLUSTER / peers.len().max(1)).min(ENDPOINTS_OF_PEER);
+    let mut targets = Vec::new();
+    for peer in peers {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (source, manager) = (well_known::SOURCE_CLUSTER, well_known::SLICE_MANAGED_BY);
+        let id = text(&peer["spec"]["clusterId"]);
+        let selector = format!("{source}={id},{manager}={}", well_known::CONTROLLER);
+        let slices = cluster.list_some(SLICES, &selector, SLICES_OF_PEER).await?;
+        let ranges = peer["spec"]["podCIDRs"].as_array().into_iter().flatten().map(text);
+        let disjoint = condition(&peer, "CIDRsDisjoint").filter(|one| one["status"] == "False");
+        targets.push(Target {
+            name: text(&peer["metadata"]["name"]),
+            ranges: ranges.collect::<Vec<_>>().join(", "),
+            overlap: disjoint.map(|one| text(&one["message"])),
+            endpoints: sample::endpoints(&slices, share),
+        });
+    }
+    Ok(targets)
+}
+
+/// What the outcomes say about a peer. An error says what to do.
+fn judge(target: &Target, probes: &[Probe]) -> anyhow::Result<String> {
+    if probes.is_empty() {
+        return Ok("no ready endpoint with a TCP port was imported from it, so nothing is probed"
+            .to_owned());
+    }
+    let (reached, lost): (Vec<_>, Vec<_>) =
+        probes.iter().partition(|probe| probe.outcome.is_reached());
+    if lost.is_empty() {
+        let refused = reached.iter().filter(|probe| probe.outcome == Outcome::Refused).count();
+        let refused = match refused {
+            0 => String::new(),
+            count => format!(" ({count} of them refuse the connection, which also proves the way)"),
+        };
+        return Ok(format!("{} of {0} pods that were probed are reached{refused}", probes.len()));
+    }
+    let each: Vec<_> = lost.iter().map(|probe| probe.text()).collect();
+    anyhow::bail!(
+        "{} of {} pods are not reached: {}. {}",
+        lost.len(),
+        probes.len(),
+        each.join("; "),
+        advice(target, &lost)
+    )
+}
+
+/// What to do about endpoints that are not reached.
+fn advice(target: &Target, lost: &[&Probe]) -> String {
+    let ranges = &target.ranges;
+    if let Some(overlap) = &target.overlap {
+        return format!("{overlap}. Give every cluster pod ranges of its own");
+    }
+    if lost.iter().all(|probe| probe.outcome == Outcome::Failed) {
+        return "This machine has no such network: let the probe run in a pod (--probe=pod)"
+            .to_owned();
+    }
+    if lost.iter().all(|probe| probe.outcome == Outcome::Unreachable) {
+        return format!(
+            "A router or firewall says so: let the nodes of this cluster route {ranges} to the nodes of that one"
+        );
+    }
+    format!(
+        "Packets are lost: let the nodes of each cluster route the pod ranges of the other ({ranges} is that of the \
+         peer), and let firewalls and NetworkPolicies of both pass TCP between pods, with the addresses of pods"
+    )
+}
+
+impl Probe {
+    fn text(&self) -> String {
+        let Endpoint { address, zone } = &self.endpoint;
+        let zone = zone.as_ref().map(|zone| format!(" in zone {zone}")).unwrap_or_default();
+        format!("{address}{zone} {}", self.outcome.text())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+
+    fn judged(outcomes: &[Outcome], overlap: Option<&str>) -> anyhow::Result<String> {
+        let probes: Vec<_> = outcomes
+            .iter()
+            .zip(1u8..)
+            .map(|(&outcome, number)| {
+                let address = SocketAddr::from(([10, 2, 0, number], 80));
+                Probe { endpoint: Endpoint { address, zone: Some("b".to_owned()) }, outcome }
+            })
+            .collect();
+        let target = Target {
+            name: "west".to_owned(),
+            ranges: "10.2.0.0/16".to_owned(),
+            overlap: overlap.map(str::to_owned),
+            endpoints: vec![],
+        };
+        judge(&target, &probes)
+    }
+
+    #[test]
+    fn a_refusal_proves_the_way() {
+        let message = judged(&[Outcome::Answered, Outcome::Refused], None).unwrap();
+        assert!(
+            message.starts_with("2 of 2 pods that were probed are reached (1 of them"),
+            "{message}"
+        );
+        assert!(judged(&[], None).unwrap().contains("nothing is probed"));
+    }
+
+    #[test]
+    fn each_failure_says_what_to_do() {
+        for (outcomes, overlap, expected) in [
+            (
+                &[Outcome::Answered, Outcome::Timeout][..],
+                None,
+                "1 of 2 pods are not reached: 10.2.0.2:80 in zone b does not answer. Packets are lost: let the nodes of each cluster route",
+            ),
+            (&[Outcome::Unreachable], None, "route 10.2.0.0/16 to the nodes"),
+            (&[Outcome::Failed], None, "--probe=pod"),
+            (&[Outcome::Timeout], Some("10.2.0.0/16 overlaps"), "pod ranges of its own"),
+        ] {
+            let error = judged(outcomes, overlap).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

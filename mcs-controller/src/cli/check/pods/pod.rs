@@ -1,0 +1,219 @@
+//! A pod that runs `mcs-controller probe` and lives for seconds.
+
+use std::{net::SocketAddr, time::Duration};
+
+use anyhow::{Context as _, bail};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
+use kube::{Api, api::PostParams};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::ProbeArgs;
+use crate::{
+    apply::{Action, Request},
+    cli::{
+        cluster::{Cluster, DEPLOYMENTS, PODS},
+        probe::Outcome,
+    },
+    clusterset::well_known,
+};
+
+/// How long the pod has, with the download of its image.
+const LIMIT: Duration = Duration::from_mins(1);
+/// How often it is looked at.
+const PAUSE: Duration = Duration::from_millis(500);
+/// The kubelet makes this file of a container, and its content a part of the pod's status.
+const MESSAGE: &str = "/dev/termination-log";
+
+/// Probes the addresses in a pod of the cluster. The inner error says why there is none.
+pub(super) async fn probe(
+    cluster: &Cluster,
+    args: &ProbeArgs,
+    addresses: &[SocketAddr],
+) -> anyhow::Result<Result<Vec<Outcome>, String>> {
+    let namespace = &args.namespace;
+    if !may_create(cluster, namespace).await? {
+        return Ok(Err(format!(
+            "not probed, as you may not create pods in namespace {namespace} of this cluster: let somebody who may run \
+             `check`, or run `kubectl exec --namespace {namespace} deployment/mcs-controller -- mcs-controller check` there"
+        )));
+    }
+    let deployment = cluster.get(DEPLOYMENTS, Some(namespace), well_known::CONTROLLER).await?;
+    let template = deployment.map(|mut one| one["spec"]["template"]["spec"].take());
+    let name = format!("mcs-probe-{:08x}", fastrand::u32(..));
+    let pod = pod(args, &name, &template.unwrap_or_default(), addresses)?;
+    cluster.send(Request::new(PODS, Some(namespace), &name, Action::Create(pod))).await?;
+    let outcomes = outcomes(cluster, namespace, &name, addresses.len()).await;
+    let deleted = cluster.delete(PODS, Some(namespace), &name).await;
+    let outcomes = outcomes?;
+    deleted?;
+    Ok(Ok(outcomes))
+}
+
+async fn may_create(cluster: &Cluster, namespace: &str) -> anyhow::Result<bool> {
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(cluster.client().await?);
+    let attributes = ResourceAttributes {
+        namespace: Some(namespace.to_owned()),
+        resource: Some("pods".to_owned()),
+        verb: Some("create".to_owned()),
+        ..ResourceAttributes::default()
+    };
+    let spec = SelfSubjectAccessReviewSpec {
+        resource_attributes: Some(attributes),
+        ..SelfSubjectAccessReviewSpec::default()
+    };
+    let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+    let answer = reviews.create(&PostParams::default(), &review).await?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
+}
+
+/// The pod. `like` is the spec of the controller's pods.
+fn pod(
+    args: &ProbeArgs,
+    name: &str,
+    like: &Value,
+    addresses: &[SocketAddr],
+) -> anyhow::Result<Value> {
+    let namespace = &args.namespace;
+    let container = &like["containers"][0];
+    let given = args.probe_image.as_deref();
+    let image = given.or(container["image"].as_str()).with_context(|| {
+        format!(
+            "there is no Deployment {namespace}/{}: give --namespace or --probe-image",
+            well_known::CONTROLLER
+        )
+    })?;
+    let command =
+        ["mcs-controller".to_owned(), "probe".to_owned(), format!("--outcomes={MESSAGE}")];
+    let command = command.into_iter().chain(addresses.iter().map(ToString::to_string));
+    let mut spec = json!({
+        "restartPolicy": "Never",
+        "activeDeadlineSeconds": LIMIT.as_secs(),
+        "automountServiceAccountToken": false,
+        "enableServiceLinks": false,
+        "terminationGracePeriodSeconds": 0,
+        "securityContext": {
+            "runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [{
+            "name": "probe",
+            "image": image,
+            "command": command.collect::<Vec<_>>(),
+            "terminationMessagePath": MESSAGE,
+            "resources": {
+                "requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "64Mi"},
+            },
+            "securityContext": {
+                "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
+                "capabilities": {"drop": ["ALL"]},
+            },
+        }],
+    });
+    for field in ["imagePullSecrets", "nodeSelector", "tolerations"] {
+        if !like[field].is_null() {
+            spec[field] = like[field].clone();
+        }
+    }
+    if given.is_none() && !container["imagePullPolicy"].is_null() {
+        spec["containers"][0]["imagePullPolicy"] = container["imagePullPolicy"].clone();
+    }
+    let labels = json!({
+        "app.kubernetes.io/name": "mcs-probe", well_known::MANAGED_BY: well_known::CONTROLLER,
+    });
+    Ok(json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": namespace, "name": name, "labels": labels},
+        "spec": spec,
+    }))
+}
+
+/// Waits until the pod has ended.
+async fn outcomes(
+    cluster: &Cluster,
+    namespace: &str,
+    name: &str,
+    count: usize,
+) -> anyhow::Result<Vec<Outcome>> {
+    let end = Instant::now() + LIMIT;
+    loop {
+        let pod = cluster.get(PODS, Some(namespace), name).await?;
+        let pod =
+            pod.with_context(|| format!("somebody has deleted the pod {namespace}/{name}"))?;
+        let status = &pod["status"];
+        let container = &status["containerStatuses"][0]["state"];
+        if let Some(text) = container["terminated"]["message"].as_str()
+            && let Ok(outcomes) = serde_json::from_str::<Vec<Outcome>>(text)
+            && outcomes.len() == count
+        {
+            return Ok(outcomes);
+        }
+        let has_ended = status["phase"] == "Failed" || status["phase"] == "Succeeded";
+        if has_ended || Instant::now() > end {
+            let what = if has_ended { "has failed" } else { "does not run" };
+            bail!(
+                "the pod {namespace}/{name} that probes pods of peers {what}: {}. Mend that, or give --probe-image",
+                reason(status)
+            );
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// Why a pod does not do what it is for.
+fn reason(status: &Value) -> String {
+    let state = &status["containerStatuses"][0]["state"];
+    let unscheduled = status["conditions"].as_array().into_iter().flatten();
+    let unscheduled = unscheduled.filter(|one| one["status"] == "False");
+    let found = [&state["waiting"], &state["terminated"], status].into_iter().chain(unscheduled);
+    let said = found.flat_map(|one| [&one["reason"], &one["message"]]).filter_map(Value::as_str);
+    let said: Vec<_> = said.take(2).collect();
+    if said.is_empty() { "no kubelet has taken it".to_owned() } else { said.join(": ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pod_is_like_those_of_the_controller() {
+        let args = ProbeArgs { from: None, namespace: "ns".to_owned(), probe_image: None };
+        let like = json!({
+            "containers": [{"image": "mcs:1", "imagePullPolicy": "Never", "env": [{"name": "A"}]}],
+            "tolerations": [{"operator": "Exists"}],
+        });
+        let made = pod(&args, "name", &like, &["10.2.0.1:80".parse().unwrap()]).unwrap();
+        let container = &made["spec"]["containers"][0];
+        assert_eq!(container["image"], "mcs:1");
+        assert_eq!(container["imagePullPolicy"], "Never");
+        assert_eq!(container["command"][3], "10.2.0.1:80");
+        assert_eq!(made["spec"]["tolerations"], like["tolerations"]);
+        assert!(container["env"].is_null());
+        let error = pod(&args, "name", &Value::Null, &[]).unwrap_err().to_string();
+        assert!(error.contains("--probe-image"), "{error}");
+        let args = ProbeArgs { probe_image: Some("other".to_owned()), ..args };
+        let made = pod(&args, "name", &Value::Null, &[]).unwrap();
+        assert_eq!(made["spec"]["containers"][0]["image"], "other");
+    }
+
+    #[test]
+    fn a_pod_that_does_not_run_says_why() {
+        let waiting = json!({"reason": "ErrImagePull", "message": "not found"});
+        let status = json!({"containerStatuses": [{"state": {"waiting": waiting}}]});
+        assert_eq!(reason(&status), "ErrImagePull: not found");
+        let condition =
+            json!({"status": "False", "reason": "Unschedulable", "message": "0/3 nodes"});
+        assert_eq!(reason(&json!({"conditions": [condition]})), "Unschedulable: 0/3 nodes");
+        assert_eq!(reason(&Value::Null), "no kubelet has taken it");
+    }
+
+    /// The kubelet cuts messages at 4,096 bytes.
+    #[test]
+    fn the_outcomes_of_a_cluster_fit_into_the_status_of_a_pod() {
+        let all = vec![Outcome::Unreachable; super::super::ENDPOINTS_OF_CLUSTER];
+        assert!(serde_json::to_vec(&all).unwrap().len() <= 4096);
+    }
+}

@@ -1,0 +1,162 @@
+//! `mcs-controller check`: whether pods of a cluster reach those of a peer.
+
+use std::{
+    env, fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{
+    netns::Namespace,
+    server::Server,
+    suite::{Suite, tell},
+    topology::Subnet,
+    wait,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    connectivity::TARGET,
+    controller::NAMESPACE,
+    objects::{self, namespaced, service},
+    peering,
+    world::{POD_RANGES, World},
+};
+
+/// Pods of the first cluster, which no other case uses.
+const PODS: Subnet = Subnet(10);
+const RANGE: &str = "10.77.10.0/24";
+/// The pod that listens, and the one that does not.
+const HOSTS: [u8; 2] = [11, 12];
+const DEPLOYMENT: &str = include_str!("../../../../deploy/kustomize/controller/deployment.yaml");
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("check connects to pods of a peer", connects);
+}
+
+fn connects(world: &mut World) -> anyhow::Result<()> {
+    let pods = world.node.link(&world.run, "probed", PODS, &HOSTS)?;
+    let _server = Server::tcp(&pods, (PODS.v4(HOSTS[0]), TARGET).into())?;
+    // Nobody says so if this one does not answer.
+    world.node.netns.ip(&format!(
+        "route add {} via {}\nroute add unreachable {}\n",
+        PODS.v4(13),
+        PODS.v4(HOSTS[0]),
+        PODS.v4(14)
+    ))?;
+    let mut peer = peering::peer(world.first(), POD_RANGES[0]);
+    peer["spec"]["podCIDRs"] = json!([POD_RANGES[0], RANGE]);
+    world.second().api().apply(&peer)?;
+
+    let namespace = world.fresh()?;
+    world.first().export(&service(&namespace), Some(&slice(&namespace, &HOSTS)))?;
+    world.second().wait_for_addresses(&namespace, &["10.77.10.11", "10.77.10.12"])?;
+    let administrator = world.second().administrator()?;
+    let finding = check(world, "here", &administrator, 2)?;
+    ensure!(finding["ok"] == true, "{finding}");
+    ensure!(outcomes(&finding) == ["answered", "refused"], "{finding}");
+
+    world.first().api().apply(&slice(&namespace, &[11, 12, 13, 14]))?;
+    let all = ["10.77.10.11", "10.77.10.12", "10.77.10.13", "10.77.10.14"];
+    world.second().wait_for_addresses(&namespace, &all)?;
+    let expected = ["answered", "refused", "timeout", "unreachable"];
+    let finding = check(world, "here", &administrator, 4)?;
+    let message = finding["message"].as_str().context("a message")?;
+    ensure!(finding["ok"] == false, "{finding}");
+    ensure!(outcomes(&finding) == expected, "{finding}");
+    ensure!(message.contains("10.77.10.13:4242 in zone a-13 does not answer"), "{finding}");
+    ensure!(message.contains("let the nodes of each cluster route"), "{finding}");
+    tell(message);
+
+    world.second().api().apply_yaml(DEPLOYMENT)?;
+    world.second().api().apply(&namespaced("v1", "ServiceAccount", NAMESPACE, "default"))?;
+    let finding = check(world, "pod", &administrator, 4)?;
+    ensure!(outcomes(&finding) == expected, "{finding}");
+    ensure!(probes(world)?.is_empty(), "the pod is still there");
+
+    let finding = check(world, "pod", &world.second().onlooker()?, 0)?;
+    ensure!(finding["skipped"] == true && finding["ok"] == true, "{finding}");
+    ensure!(finding["message"].to_string().contains("may not create pods"), "{finding}");
+
+    world.first().unexport(&namespace)?;
+    world.second().wait_for_nothing(&namespace)?;
+    world.second().api().apply(&peering::peer(world.first(), POD_RANGES[0]))
+}
+
+/// Endpoints in zones of their own: those come first, whatever else the cluster has imported.
+fn slice(namespace: &str, hosts: &[u8]) -> Value {
+    let addresses: Vec<_> = hosts.iter().map(|host| PODS.v4(*host).to_string()).collect();
+    let mut slice = objects::slice(namespace, &addresses, objects::PORTS);
+    for (number, host) in hosts.iter().enumerate() {
+        slice["endpoints"][number]["zone"] = json!(format!("a-{host}"));
+    }
+    slice
+}
+
+fn outcomes(finding: &Value) -> Vec<&str> {
+    let probes = finding["probes"].as_array().into_iter().flatten();
+    probes.filter_map(|probe| probe["outcome"].as_str()).collect()
+}
+
+/// What `check` says about the pods of the first cluster once it has found so many. A pod that it creates runs here, as no
+/// kubelet does.
+fn check(world: &World, from: &str, kubeconfig: &Path, count: usize) -> anyhow::Result<Value> {
+    let program = env::var_os("MCS_CONTROLLER").context("MCS_CONTROLLER names no controller")?;
+    let mut command = world.node.netns.command(&program);
+    command.arg("check").arg(kubeconfig).args(["-o", "json", "--probe", from]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut has_run = false;
+    wait::until("the end of check", || {
+        if !has_run && let Some(pod) = probes(world)?.first() {
+            play_kubelet(world, pod)?;
+            has_run = true;
+        }
+        child.try_wait()?.context("it runs")
+    })?;
+    let output = child.wait_with_output()?;
+    let findings: Vec<Value> = serde_json::from_slice(&output.stdout)
+        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+    let mut of_pods = findings.into_iter().filter(|one| one["check"] == "pods");
+    let finding = of_pods.find(|one| one["peer"] == "c1").context("nothing of pods")?;
+    ensure!(outcomes(&finding).len() == count, "{finding}");
+    Ok(finding)
+}
+
+/// The pods of `check`.
+fn probes(world: &World) -> anyhow::Result<Vec<Value>> {
+    let selector = "labelSelector=app.kubernetes.io/name%3Dmcs-probe";
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods?{selector}");
+    Ok(world.second().api().get(&path)?["items"].as_array().cloned().unwrap_or_default())
+}
+
+/// Runs a pod, and reports its end as a kubelet does.
+fn play_kubelet(world: &World, pod: &Value) -> anyhow::Result<()> {
+    let name = pod["metadata"]["name"].as_str().context("a name")?;
+    let file = world.second().directory().join(name);
+    run(&world.node.netns, &pod["spec"]["containers"][0], &file)?;
+    let mut status = namespaced("v1", "Pod", NAMESPACE, name);
+    let terminated = json!({ "exitCode": 1, "message": fs::read_to_string(&file)? });
+    status["status"] = json!({
+        "phase": "Failed",
+        "containerStatuses": [{
+            "name": "probe", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": { "terminated": terminated },
+        }],
+    });
+    world.second().api().apply_status(&status)
+}
+
+fn run(netns: &Namespace, container: &Value, message: &Path) -> anyhow::Result<()> {
+    let words: Vec<_> =
+        container["command"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let (program, arguments) = words.split_first().context("a command")?;
+    ensure!(*program == "mcs-controller", "it runs {program}");
+    let path = container["terminationMessagePath"].as_str().context("a path")?;
+    let message = message.display().to_string();
+    let program = env::var_os("MCS_CONTROLLER").context("MCS_CONTROLLER names no controller")?;
+    let mut command: Command = netns.command(program);
+    command.args(arguments.iter().map(|argument| argument.replace(path, &message)));
+    command.stdout(Stdio::null()).status()?;
+    Ok(())
+}
