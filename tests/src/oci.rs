@@ -50,8 +50,12 @@ pub enum Content {
     Link(PathBuf),
 }
 
-/// Writes an archive with one image for several architectures, under one index.
-pub fn write_index(archive: &Path, name: &str, images: &[(&str, Image<'_>)]) -> anyhow::Result<()> {
+/// Writes an archive with one image for several architectures, under one index. Returns the index's digest.
+pub fn write_index(
+    archive: &Path,
+    name: &str,
+    images: &[(&str, Image<'_>)],
+) -> anyhow::Result<String> {
     let mut blobs = Blobs::default();
     let mut manifests = Vec::new();
     for (architecture, image) in images {
@@ -60,12 +64,15 @@ pub fn write_index(archive: &Path, name: &str, images: &[(&str, Image<'_>)]) -> 
         manifests.push(manifest);
     }
     let index = json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": manifests });
-    let mut index = blobs.add(INDEX, index.to_string().into_bytes()).descriptor();
+    let index = blobs.add(INDEX, index.to_string().into_bytes());
+    let digest = index.digest.clone();
+    let mut index = index.descriptor();
     index["annotations"] = json!({
         "io.containerd.image.name": name,
         "org.opencontainers.image.ref.name": name.rsplit(':').next(),
     });
-    blobs.write(archive, &[index], None)
+    blobs.write(archive, &[index], None)?;
+    Ok(digest)
 }
 
 /// Writes an archive with these images.

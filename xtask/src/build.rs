@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use crate::{
-    btf, dwarf, process,
+    btf, cross, dwarf, process,
     setup::{self, toolchain},
     workspace::{self, Workspace},
 };
@@ -29,6 +29,8 @@ pub(crate) struct Profile {
 pub(crate) const DEV: Profile = Profile { name: "dev", output: "debug" };
 /// Static programs that name no directory of this machine: one build serves the suites and the image.
 pub(crate) const RELEASE: Profile = Profile { name: "release", output: "release" };
+/// The same for the architecture that this machine does not have.
+pub(crate) const CROSS: Profile = Profile { name: "release", output: "release-cross" };
 
 /// Variables that would change the built program.
 const CHANGES_THE_RESULT: &[&str] =
@@ -37,25 +39,45 @@ const CHANGES_THE_RESULT: &[&str] =
 impl Profile {
     /// `cargo build` in this profile.
     fn cargo(self, workspace: &Workspace) -> Command {
-        if self == RELEASE {
-            return cargo_for(workspace, &target());
+        match self {
+            RELEASE => cargo_for(workspace, &target()),
+            CROSS => {
+                let mut build = cargo_for(workspace, &cross::other().target());
+                cross::other().link_with_its_compiler(&mut build);
+                build
+            }
+            _ => {
+                let mut build = workspace.cargo();
+                build.args(["build", "--profile", self.name]);
+                build
+            }
         }
-        let mut build = workspace.cargo();
-        build.args(["build", "--profile", self.name]);
-        build
     }
 
     /// Where cargo leaves programs.
     fn directory(self, workspace: &Workspace) -> PathBuf {
         match self {
-            RELEASE => workspace.target.join(target()).join(self.output),
+            RELEASE => workspace.target.join(target()).join(self.name),
+            CROSS => workspace.target.join(cross::other().target()).join(self.name),
             _ => workspace.target.join(self.output),
         }
+    }
+
+    /// What may be missing if a build fails.
+    fn advice(self) -> String {
+        if self != CROSS {
+            return "building failed (static programs need libc.a, of package libc6-dev)"
+                .to_owned();
+        }
+        let target = cross::other().target();
+        format!(
+            "building failed (the library for {target} comes with `rustup target add {target}`)"
+        )
     }
 }
 
 /// `cargo build` of static programs for a target.
-pub(crate) fn cargo_for(workspace: &Workspace, target: &str) -> Command {
+fn cargo_for(workspace: &Workspace, target: &str) -> Command {
     let mut build = workspace.cargo();
     let flags = ["-Ctarget-feature=+crt-static".to_owned()];
     let flags: Vec<_> = flags.into_iter().chain(workspace.remapping()).collect();
@@ -143,7 +165,7 @@ pub(crate) fn agent(workspace: &Workspace, object: &Path, profile: Profile) -> R
 pub(crate) fn controller(workspace: &Workspace, profile: Profile) -> Result<PathBuf> {
     announce(workspace, profile);
     let mut build = profile.cargo(workspace);
-    process::run(build.args(["--package", "mcs-controller"])).context(STATIC)?;
+    process::run(build.args(["--package", "mcs-controller"])).context(profile.advice())?;
     Ok(profile.directory(workspace).join("mcs-controller"))
 }
 
@@ -158,7 +180,7 @@ pub(crate) fn suites(
     let mut build = profile.cargo(workspace);
     build.args(["--package", "mcs-tests"]);
     build.args(binaries.iter().flat_map(|binary| ["--bin", binary]));
-    process::run(build.env(OBJECT_VARIABLE, object)).context(STATIC)
+    process::run(build.env(OBJECT_VARIABLE, object)).context(profile.advice())
 }
 
 /// Runs a binary of mcs-tests on `object`, built first.
@@ -175,9 +197,6 @@ pub(crate) fn run_suite(
     process::run(&mut command)
 }
 
-/// Advice if a static program does not link.
-const STATIC: &str = "building failed (static programs need libc.a, of package libc6-dev)";
-
 fn agent_with(
     workspace: &Workspace,
     object: &Path,
@@ -188,7 +207,7 @@ fn agent_with(
     announce(workspace, profile);
     let mut build = profile.cargo(workspace);
     build.args(["--package", "mcs-agent"]).args(features);
-    process::run(build.env(OBJECT_VARIABLE, object)).context(STATIC)?;
+    process::run(build.env(OBJECT_VARIABLE, object)).context(profile.advice())?;
     // Another version's program would be written to the same place.
     let program = profile.directory(workspace).join("mcs-agent");
     let kept = workspace.target.join(profile.output).join(name);

@@ -20,6 +20,7 @@ use crate::{
     workspace::Workspace,
 };
 
+mod architectures;
 mod elf;
 mod elsewhere;
 
@@ -39,7 +40,8 @@ pub(crate) struct Args {
     /// The image's name; its tag is the version
     #[arg(long, value_name = "REPOSITORY", default_value = NAME)]
     name: String,
-    /// Also build it from a copy of the source in another directory, and fail unless that makes the same bytes
+    /// Also build it from a copy of the source in another directory, and fail unless that makes the same bytes; and
+    /// fail unless the eBPF programs are the same for kernels of both architectures
     #[arg(long)]
     check: bool,
     /// Write the image of the end-to-end suite's clients and servers instead
@@ -62,6 +64,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         write(workspace, &args.name, &archive)?;
     }
     if args.check {
+        architectures::compare(workspace)?;
         elsewhere::compare(workspace, &args.name, &archive)?;
     }
     println!("{}", archive.display());
@@ -90,13 +93,14 @@ pub(crate) fn programs(workspace: &Workspace) -> Result<PathBuf> {
     Ok(directory(workspace))
 }
 
-/// Writes an archive with the image for each of these directories of programs, by architecture, under one index.
+/// Writes an archive with the image for each of these directories of programs, by architecture, under one index. Returns
+/// the index's digest.
 pub(crate) fn write_index(
     workspace: &Workspace,
     name: &str,
     programs: &[(String, PathBuf)],
     archive: &Path,
-) -> Result<()> {
+) -> Result<String> {
     let images: Vec<_> = programs
         .iter()
         .map(|(architecture, programs)| (architecture.as_str(), image(workspace, name, programs)))

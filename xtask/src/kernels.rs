@@ -20,10 +20,11 @@ use self::{
 };
 use crate::{
     build::{self, Profile},
+    cross, process,
     screen::say,
     setup::{
         self, Purpose,
-        kernel::{SOURCES, Source},
+        kernel::{ARM64_SOURCES, SOURCES, Source},
     },
     workspace::Workspace,
 };
@@ -38,6 +39,8 @@ mod suites;
 const HERE: &str = "here";
 /// What `--quick` runs on the oldest kernel. Its verifier is the strictest, and it lacks the most features.
 const QUICK_ON_OLDEST: &[Suite] = &[Suite::Load, Suite::Packet];
+/// What `--arch arm64` runs by default: the suites whose programs Debian's packages have, in an hour of emulation.
+const CROSS_SUITES: &[Suite] = &[Suite::Load, Suite::Socket, Suite::Packet];
 /// What `--quick` runs on the newest one: whether its verifier takes the programs.
 const QUICK_ON_NEWEST: &[Suite] = &[Suite::Load];
 
@@ -63,6 +66,9 @@ pub(crate) struct Args {
     /// all suites does
     #[arg(long, conflicts_with_all = ["kernels", "suites"])]
     quick: bool,
+    /// The kernels' architecture; the agent and the suites are built for it
+    #[arg(long = "arch", value_enum, default_value_t = Kind::Amd64, conflicts_with_all = ["quick", "debug"])]
+    kind: Kind,
     /// Fetch the newest kernels of their suites again
     #[arg(long)]
     renew: bool,
@@ -75,6 +81,12 @@ pub(crate) struct Args {
     /// How the matrix is printed
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    Amd64,
+    Arm64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -91,18 +103,26 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     );
     setup::ensure(workspace, &[Purpose::Build, Purpose::Test, Purpose::Kernels])?;
     let suites = match args.suites.as_slice() {
+        [] if args.kind == Kind::Arm64 => CROSS_SUITES,
         [] if args.quick => &[Suite::Load, Suite::Packet],
         [] => Suite::value_variants(),
         some => some,
     };
-    let profile = if args.debug { build::DEV } else { build::RELEASE };
+    let profile = match args {
+        Args { kind: Kind::Arm64, .. } => build::CROSS,
+        Args { debug: true, .. } => build::DEV,
+        _ => build::RELEASE,
+    };
+    if args.kind == Kind::Arm64 {
+        cross::ARM64.ensure_tools()?;
+        ensure!(
+            process::find("qemu-system-aarch64").is_some(),
+            "qemu-system-aarch64 is missing: apt-get install qemu-system-arm"
+        );
+    }
     let built = Built::new(workspace, profile, suites)?;
     let runner = Runner { workspace, patience: Duration::from_mins(args.patience), built };
-    let rows = if args.quick {
-        runner.boot_quickly()
-    } else {
-        runner.boot_chosen(&args.kernels, suites, args.renew)?
-    };
+    let rows = if args.quick { runner.boot_quickly() } else { runner.boot_chosen(args, suites)? };
     let matrix = Matrix { rows: &rows, suites };
     match args.output {
         Format::Table => say(format_args!("\n{matrix}")),
@@ -166,16 +186,18 @@ impl Runner<'_> {
         })
     }
 
-    fn boot_chosen(&self, kernels: &[String], suites: &[Suite], renew: bool) -> Result<Vec<Row>> {
+    fn boot_chosen(&self, args: &Args, suites: &[Suite]) -> Result<Vec<Row>> {
+        let Args { kernels, renew, kind, .. } = args;
         let chosen = |name: &str| kernels.is_empty() || kernels.iter().any(|k| k == name);
+        let sources = if *kind == Kind::Arm64 { ARM64_SOURCES } else { SOURCES };
         let mut rows = Vec::new();
-        for source in SOURCES.iter().filter(|source| chosen(source.name)) {
-            if renew {
+        for source in sources.iter().filter(|source| chosen(source.name)) {
+            if *renew {
                 source.install(self.workspace)?;
             }
             rows.push(self.boot(source, suites));
         }
-        if chosen(HERE) {
+        if chosen(HERE) && *kind == Kind::Amd64 {
             rows.push(self.here(suites));
         }
         Ok(rows)
@@ -188,8 +210,12 @@ impl Runner<'_> {
     }
 
     fn try_to_boot(&self, source: &Source, suites: &[Suite]) -> Result<Outcomes> {
-        let kernel = source.find(self.workspace)?;
-        let mut image = Image::new()?;
+        let kernel = source.find_or_install(self.workspace)?;
+        let mut image = if kernel.architecture == &cross::ARM64 {
+            Image::for_arm64(self.workspace)?
+        } else {
+            Image::new()?
+        };
         image.modules(&kernel)?;
         for binary in Suite::binaries(suites) {
             image.suite(&self.built.binary(binary))?;
@@ -201,7 +227,7 @@ impl Runner<'_> {
         let directory = self.workspace.target.join("kernels");
         fs::create_dir_all(&directory)
             .with_context(|| format!("cannot create {}", directory.display()))?;
-        let file = directory.join(format!("{}.cpio", source.name));
+        let file = directory.join(format!("{}.cpio", kernel.release));
         image.write(&file)?;
         eprintln!("kernels: booting {}", kernel.release);
         let progress = Progress::begin(source.name, self.patience);

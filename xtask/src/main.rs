@@ -11,6 +11,7 @@ mod btf;
 mod build;
 mod clusters;
 mod cost;
+mod cross;
 mod demo;
 mod deploy;
 mod dwarf;

@@ -18,10 +18,14 @@ use crate::{
 mod cross;
 mod files;
 mod notes;
+mod provenance;
 mod sbom;
 mod signature;
 
-use self::files::Files;
+use self::{
+    files::Files,
+    signature::{Key, Signatures},
+};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The repository that charts and alerts name in the source.
@@ -34,8 +38,8 @@ const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
 /// lines list every file with its size and digest.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Take what is there: one architecture, and the changes that are not released; sign with a key that is thrown
-    /// away, and verify that
+    /// Take what is there: one architecture, and the changes that are not released; sign files and provenance with a
+    /// key that is thrown away, and verify that
     #[arg(long)]
     dry_run: bool,
     /// A directory with the static programs, without symbols [default: this machine's, which are built]
@@ -62,7 +66,7 @@ fn programs(text: &str) -> Result<(String, PathBuf), String> {
 
 /// Runs the verb.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
-    setup::ensure(workspace, &[Purpose::Lint])?;
+    setup::ensure(workspace, &[Purpose::Release])?;
     let mut programs = args.programs.clone();
     if programs.is_empty() {
         setup::ensure(workspace, &[Purpose::Build])?;
@@ -75,16 +79,20 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         let is_there = programs.iter().any(|(name, _)| name == architecture);
         ensure!(is_there || args.dry_run, "no programs for {architecture}: give --programs");
     }
-    let output = args.output.clone().unwrap_or_else(|| workspace.target.join("release-files"));
+    let output = match &args.output {
+        Some(directory) => std::path::absolute(directory)?,
+        None => workspace.target.join("release-files"),
+    };
     let release = Release { workspace, repository: &args.repository, programs: &programs };
     let mut files = Files::create(output)?;
-    release.write(&mut files, args.dry_run)?;
+    let digest = release.write(&mut files, args.dry_run)?;
     files.write_checksums()?;
     if args.dry_run {
-        let signed = signature::sign_and_verify(&files)?;
-        println!("{signed} signatures of a throw-away key verify");
+        let signed = release.sign_and_verify(&files, &digest)?;
+        println!("{signed} signatures of a throw-away key verify, and so does the provenance");
     }
     println!("{}", files.table()?);
+    println!("{digest}  {}", release.image());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -95,7 +103,13 @@ struct Release<'a> {
 }
 
 impl Release<'_> {
-    fn write(&self, files: &mut Files, dry_run: bool) -> Result<()> {
+    /// The image's name, with its tag.
+    fn image(&self) -> String {
+        format!("ghcr.io/{}:{VERSION}", self.repository)
+    }
+
+    /// Writes every file but the checksums. Returns the digest of the image's index.
+    fn write(&self, files: &mut Files, dry_run: bool) -> Result<String> {
         for (architecture, directory) in self.programs {
             for program in image::PROGRAMS {
                 let name = format!("{program}-{VERSION}-linux-{architecture}");
@@ -103,8 +117,7 @@ impl Release<'_> {
             }
         }
         let image = files.reserve(&format!("mcs-agent-{VERSION}-image.tar"));
-        let name = format!("ghcr.io/{}:{VERSION}", self.repository);
-        image::write_index(self.workspace, &name, self.programs, &image)?;
+        let digest = image::write_index(self.workspace, &self.image(), self.programs, &image)?;
         for chart in deploy::charts() {
             self.chart(files, chart)?;
         }
@@ -112,7 +125,24 @@ impl Release<'_> {
         let changes = fs::read_to_string(self.workspace.root.join("deploy/CHANGELOG.md"))?;
         let section = if dry_run { "Unreleased" } else { VERSION };
         let section = notes::section(&changes, section)?;
-        files.add("NOTES.md", &notes::notes(section, self.repository, VERSION))
+        files.add("NOTES.md", &notes::notes(section, self.repository, VERSION))?;
+        Ok(digest)
+    }
+
+    /// Signs the files and their provenance with a key that is thrown away, and verifies what it has written. Returns the number
+    /// of files.
+    fn sign_and_verify(&self, files: &Files, digest: &str) -> Result<usize> {
+        let key = Key::generate()?;
+        let signatures = Signatures::of(files, &key)?;
+        signatures.write(files)?;
+        let commit = git(self.workspace, &["rev-parse", "HEAD"])?;
+        let statement =
+            provenance::statement(files, self.repository, &commit, (&self.image(), digest))?;
+        let file = files.directory().join("provenance.dsse.json");
+        fs::write(&file, provenance::sign(&statement, &key)?.to_string())?;
+        let envelope = serde_json::from_slice(&fs::read(file)?)?;
+        provenance::verify(&envelope, &key, files)?;
+        signatures.verify(files)
     }
 
     /// Packages a chart that names the release's image and repository.
@@ -156,12 +186,17 @@ fn copy_tree(from: &Path, to: &Path, change: &impl Fn(&str) -> String) -> Result
 
 /// The time of the latest commit, so that the same source makes the same files.
 fn commit_time(workspace: &Workspace) -> Result<String> {
+    git(workspace, &["log", "-1", "--date=format-local:%Y-%m-%dT%H:%M:%SZ", "--format=%cd"])
+}
+
+/// What git prints about this repository.
+fn git(workspace: &Workspace, arguments: &[&str]) -> Result<String> {
     let mut git = Command::new("git");
     git.arg("-C").arg(&workspace.root).env("TZ", "UTC");
-    git.args(["log", "-1", "--date=format-local:%Y-%m-%dT%H:%M:%SZ", "--format=%cd"]);
-    let time = process::printed(&mut git)?.trim().to_owned();
-    ensure!(time.ends_with('Z'), "git: {time}");
-    Ok(time)
+    let output = git.args(arguments).output().context("cannot start git")?;
+    let [text, errors] = [output.stdout, output.stderr].map(String::from_utf8);
+    ensure!(output.status.success(), "{}: {}", process::describe(&git), errors?.trim());
+    Ok(text?.trim().to_owned())
 }
 
 #[cfg(test)]
@@ -191,7 +226,7 @@ mod tests {
             // Setup of another purpose does not build helm.
             return;
         }
-        release.write(&mut files, true).unwrap();
+        let digest = release.write(&mut files, true).unwrap();
         files.write_checksums().unwrap();
         let table = files.table().unwrap();
         for name in [
@@ -206,7 +241,7 @@ mod tests {
         ] {
             assert!(table.contains(name), "{table}");
         }
-        assert_eq!(signature::sign_and_verify(&files).unwrap(), files.names().len());
+        assert_eq!(release.sign_and_verify(&files, &digest).unwrap(), files.names().len());
         let values = process::printed(
             Command::new("tar")
                 .arg("-xOf")

@@ -54,6 +54,8 @@ pub(crate) enum Purpose {
     Clusters,
     /// The checks of the source
     Lint,
+    /// The files of a release
+    Release,
     /// Other kernels, in virtual machines
     Kernels,
 }

@@ -1,5 +1,6 @@
-//! Builds what a virtual machine boots from: one archive in memory, with the programs of this machine that the
-//! suites call, their libraries, the suites, and modules of the machine's kernel.
+//! Builds what a virtual machine boots from: one archive in memory, with the programs that the suites call, their
+//! libraries, the suites, and modules of the machine's kernel. The programs are those of this machine, or Debian's for
+//! another architecture.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +15,11 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use cpio::newc::{Builder, ModeFileType, trailer};
 
-use crate::{process, setup::kernel::Kernel};
+use crate::{
+    process,
+    setup::kernel::{self, Kernel},
+    workspace::Workspace,
+};
 
 const INIT: &str = include_str!("guest.sh");
 
@@ -23,6 +28,26 @@ const PROGRAMS: &[&str] = &[
     "bpftool", "cat", "curl", "dig", "ethtool", "ip", "mkdir", "modprobe", "mount", "nc", "nft",
     "nsenter", "setpriv", "sh", "sleep", "sysctl", "tc", "tcpdump", "umount", "unshare",
 ];
+/// Debian's packages with these programs.
+const PACKAGES: &[&str] = &[
+    "bind9-dnsutils",
+    "bpftool",
+    "coreutils",
+    "curl",
+    "dash",
+    "ethtool",
+    "iproute2",
+    "kmod",
+    "mount",
+    "netcat-openbsd",
+    "nftables",
+    "procps",
+    "python3",
+    "tcpdump",
+    "util-linux",
+];
+/// The parts of packages that programs need.
+const PARTS: &[&str] = &["bin", "lib", "sbin", "usr/bin", "usr/lib", "usr/sbin"];
 /// What the programs in Python import.
 const PYTHON: &str = "\
 import encodings.idna, socket, sys
@@ -66,8 +91,32 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// An image with what every machine needs.
+    /// An image with what every machine needs, of this machine's programs.
     pub(super) fn new() -> Result<Self> {
+        let mut image = Self::without_programs();
+        for name in PROGRAMS {
+            let program = process::find(name).with_context(|| format!("there is no {name}"))?;
+            image.program(&program, &Path::new("/usr/bin").join(name))?;
+        }
+        // Where the kernel looks for it.
+        image.put_under(Path::new("/usr/sbin/modprobe"), Entry::Link("../bin/modprobe".into()));
+        image.python()?;
+        Ok(image)
+    }
+
+    /// The same of programs for arm64.
+    pub(super) fn for_arm64(workspace: &Workspace) -> Result<Self> {
+        let root = kernel::arm64_programs(workspace, PACKAGES)?;
+        let mut image = Self::without_programs();
+        for part in PARTS {
+            image.tree(&root, Path::new("/"), Path::new(part))?;
+        }
+        // A link that the package makes when it is installed.
+        image.put_under(Path::new("/usr/bin/nc"), Entry::Link("nc.openbsd".into()));
+        Ok(image)
+    }
+
+    fn without_programs() -> Self {
         let mut image = Self { entries: BTreeMap::new() };
         for name in DIRECTORIES {
             image.entries.insert(PathBuf::from(name), Entry::Directory);
@@ -82,15 +131,9 @@ impl Image {
         for (file, text) in ACCOUNTS {
             image.put_under(Path::new(file), Entry::Text((*text).to_owned()));
         }
-        for name in PROGRAMS {
-            let program = process::find(name).with_context(|| format!("there is no {name}"))?;
-            image.program(&program, &Path::new("/usr/bin").join(name))?;
-        }
-        // Where the kernel looks for it, and where ip does for namespaces.
-        image.put_under(Path::new("/usr/sbin/modprobe"), Entry::Link("../bin/modprobe".into()));
+        // Where ip looks for namespaces.
         image.put_under(Path::new("/var/run"), Entry::Link("/run".into()));
-        image.python()?;
-        Ok(image)
+        image
     }
 
     /// Adds a suite's binary, or what it reads.
@@ -126,6 +169,10 @@ impl Image {
 
     fn tree(&mut self, from: &Path, to: &Path, part: &Path) -> Result<()> {
         let path = from.join(part);
+        if let Ok(target) = fs::read_link(&path) {
+            self.put_under(&usr_merged(&to.join(part)), Entry::Link(target));
+            return Ok(());
+        }
         if !path.is_dir() {
             return self.file(&path, &to.join(part));
         }

@@ -13,14 +13,13 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 
 use super::{Built, image::SUITES, outcome::Outcomes, suites::Suite};
-use crate::{build::OBJECT_VARIABLE, process, setup::kernel::Kernel};
+use crate::{build::OBJECT_VARIABLE, cross::ARM64, process, setup::kernel::Kernel};
 
-const EMULATOR: &str = "qemu-system-x86_64";
 const MEMORY_MIB: &str = "2048";
 /// How many times longer than usual everything may take in a machine: its processors are emulated.
 const SLOWNESS: u32 = 12;
 /// Skips the kernel's check of its timer, which fails on a busy host because no tick comes in time.
-const COMMAND_LINE: &str = "console=ttyS0 quiet oops=panic panic=-1 no_timer_check rdinit=/init";
+const COMMAND_LINE: &str = "quiet oops=panic panic=-1 no_timer_check rdinit=/init";
 
 /// What a machine does when it is up.
 pub(super) fn plan(suites: &[Suite]) -> String {
@@ -52,11 +51,18 @@ pub(super) fn boot(
     patience: Duration,
     show: &mut dyn FnMut(&str),
 ) -> Outcomes {
-    let mut qemu = Command::new(EMULATOR);
+    let mut qemu = Command::new(format!("qemu-system-{}", kernel.architecture.rust));
+    let console = if kernel.architecture == &ARM64 {
+        // A processor of servers, with the atomic instructions that a kernel's compiler of programs prefers.
+        qemu.args(["-machine", "virt", "-cpu", "neoverse-n1"]);
+        "ttyAMA0"
+    } else {
+        "ttyS0"
+    };
     qemu.args(["-accel", "tcg", "-smp", "2", "-m", MEMORY_MIB, "-nic", "none"]);
     qemu.args(["-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot"]);
     qemu.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(image);
-    qemu.args(["-append", COMMAND_LINE]);
+    qemu.arg("-append").arg(format!("console={console} {COMMAND_LINE}"));
     let mut outcomes = Outcomes::default();
     let mut is_down = false;
     let ended = follow(&mut qemu, patience, &mut |line| {

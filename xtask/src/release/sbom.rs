@@ -17,8 +17,8 @@ const ROOTS: [&str; 3] = ["mcs-agent", "mcs-controller", "mcs-ebpf"];
 /// The document as JSON.
 pub(super) fn spdx(workspace: &Workspace, repository: &str) -> Result<String> {
     let mut cargo = workspace.cargo();
-    let output =
-        cargo.args(["metadata", "--format-version=1", "--locked", "--offline"]).output()?;
+    // A fresh machine fetches the descriptions of the crates that xtask does not need.
+    let output = cargo.args(["metadata", "--format-version=1", "--locked"]).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
     let metadata: Value = serde_json::from_slice(&output.stdout)?;
     let checksums = checksums(&fs::read_to_string(workspace.root.join("Cargo.lock"))?);

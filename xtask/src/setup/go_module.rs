@@ -36,7 +36,7 @@ enum Stamp {
 
 /// Every one.
 const MODULES: &[GoModule] = {
-    use Purpose::{Clusters, Lint};
+    use Purpose::{Clusters, Lint, Release};
     &[
         GoModule {
             name: "kubernetes",
@@ -76,7 +76,7 @@ const MODULES: &[GoModule] = {
             name: "helm",
             provider: "helm.sh/helm/v3",
             stamps: &[],
-            purposes: &[Clusters, Lint],
+            purposes: &[Clusters, Lint, Release],
         },
         GoModule {
             name: "actionlint",

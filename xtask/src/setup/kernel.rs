@@ -1,5 +1,5 @@
-//! Fetches Debian's kernel packages by an apt with separate lists and state: the machine's
-//! sources and packages do not change.
+//! Fetches Debian's kernels, and programs of another architecture, by an apt with separate lists and state: the
+//! machine's sources and packages do not change.
 
 use std::{
     fs,
@@ -11,10 +11,11 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 
 use super::{Item, Purpose, Remedy, tools::DEBIAN_KEYRING};
-use crate::{process, workspace::Workspace};
-
-/// The package that depends on a suite's kernel for virtual machines.
-const META_PACKAGE: &str = "linux-image-cloud-amd64";
+use crate::{
+    cross::{AMD64, ARM64, Architecture},
+    process,
+    workspace::Workspace,
+};
 
 /// Where a kernel comes from: pinned by suite, within which it gets its fixes.
 #[derive(Clone, Copy, Debug)]
@@ -23,15 +24,26 @@ pub(crate) struct Source {
     title: &'static str,
     suite: &'static str,
     archive: &'static str,
+    architecture: &'static Architecture,
 }
 
 /// From the oldest to the newest.
 pub(crate) const SOURCES: &[Source] = &[
-    Source::new("5.10", "Linux 5.10", "bullseye-security", "debian-security"),
-    Source::new("6.1", "Linux 6.1", "bookworm-security", "debian-security"),
-    Source::new("6.12", "Linux 6.12", "trixie-security", "debian-security"),
-    Source::new("7.2", "Linux 7.2", "forky", "debian"),
+    Source::new("5.10", "Linux 5.10", "bullseye-security", "debian-security", &AMD64),
+    Source::new("6.1", "Linux 6.1", "bookworm-security", "debian-security", &AMD64),
+    Source::new("6.12", "Linux 6.12", "trixie-security", "debian-security", &AMD64),
+    Source::new("7.2", "Linux 7.2", "forky", "debian", &AMD64),
 ];
+/// The same for arm64. Debian's security archive names an arm64 kernel for bullseye that it does not have.
+pub(crate) const ARM64_SOURCES: &[Source] = &[
+    Source::new("5.10", "Linux 5.10, arm64", "bullseye", "debian", &ARM64),
+    Source::new("6.1", "Linux 6.1, arm64", "bookworm-security", "debian-security", &ARM64),
+    Source::new("6.12", "Linux 6.12, arm64", "trixie-security", "debian-security", &ARM64),
+    Source::new("7.2", "Linux 7.2, arm64", "forky", "debian", &ARM64),
+];
+/// Where the programs of machines with such a kernel come from.
+const ARM64_PROGRAMS: Source =
+    Source::new("programs", "programs, arm64", "bookworm", "debian", &ARM64);
 
 /// The kernels, if they are wanted.
 pub(super) fn items(workspace: &Workspace, purposes: &[Purpose]) -> Vec<Item> {
@@ -54,6 +66,19 @@ pub(crate) struct Kernel {
     pub(crate) image: PathBuf,
     /// What the packages have, with `lib/modules/RELEASE`.
     pub(crate) root: PathBuf,
+    pub(crate) architecture: &'static Architecture,
+}
+
+/// The directory with `packages` and all that they depend on, for arm64: unpacked, and fetched first if it is missing.
+pub(crate) fn arm64_programs(workspace: &Workspace, packages: &[&str]) -> Result<PathBuf> {
+    let directory = ARM64_PROGRAMS.directory(workspace);
+    let root = directory.join("root");
+    if !root.exists() {
+        eprintln!("setup: fetching programs for arm64");
+        let apt = Apt::prepare(&ARM64_PROGRAMS, &directory)?;
+        unpack(&apt.download_with_dependencies(packages)?, &root, |_| Ok(()))?;
+    }
+    Ok(root)
 }
 
 impl Source {
@@ -62,8 +87,9 @@ impl Source {
         title: &'static str,
         suite: &'static str,
         archive: &'static str,
+        architecture: &'static Architecture,
     ) -> Self {
-        Self { name, title, suite, archive }
+        Self { name, title, suite, archive, architecture }
     }
 
     pub(super) const fn suite(&self) -> &'static str {
@@ -72,32 +98,51 @@ impl Source {
 
     /// The kernel in the cache.
     pub(crate) fn find(&self, workspace: &Workspace) -> Result<Kernel> {
-        Kernel::find(self.directory(workspace).join("root"))
+        Kernel::find(self.directory(workspace).join("root"), self.architecture)
+    }
+
+    /// The kernel in the cache, fetched first if it is missing.
+    pub(crate) fn find_or_install(&self, workspace: &Workspace) -> Result<Kernel> {
+        if let Ok(kernel) = self.find(workspace) {
+            return Ok(kernel);
+        }
+        self.install(workspace)?;
+        self.find(workspace)
     }
 
     /// Puts the newest kernel of the suite into the cache.
     pub(crate) fn install(&self, workspace: &Workspace) -> Result<()> {
         let directory = self.directory(workspace);
         let apt = Apt::prepare(self, &directory)?;
-        let packages = apt.kernel()?;
+        let packages = apt.kernel(&self.meta_package())?;
         eprintln!("setup: fetching {} of {}", packages.join(", "), self.suite);
-        unpack(&apt.download(&packages)?, &directory.join("root"))
+        unpack(&apt.download(&packages)?, &directory.join("root"), list_modules)
+    }
+
+    /// The package that depends on the suite's kernel for virtual machines.
+    fn meta_package(&self) -> String {
+        format!("linux-image-cloud-{}", self.architecture.name)
     }
 
     fn directory(&self, workspace: &Workspace) -> PathBuf {
-        workspace.cache.join("kernels").join(self.name)
+        let kernels = workspace.cache.join("kernels");
+        match self.architecture {
+            // Caches of earlier versions hold it there.
+            &AMD64 => kernels.join(self.name),
+            other => kernels.join(format!("{}-{}", self.name, other.name)),
+        }
     }
 }
 
 impl Kernel {
-    fn find(root: PathBuf) -> Result<Self> {
+    fn find(root: PathBuf, architecture: &'static Architecture) -> Result<Self> {
         let modules = root.join("lib/modules");
         let release = only_entry(&modules)?;
         let images =
             [root.join(format!("boot/vmlinuz-{release}")), modules.join(&release).join("vmlinuz")];
         let image = images.into_iter().find(|image| image.exists());
         let image = image.with_context(|| format!("no kernel image in {}", root.display()))?;
-        Ok(Self { release, image, root })
+        Ok(Self { release, image, root, architecture })
     }
 }
 
@@ -114,7 +159,7 @@ impl Apt {
             let part = state.join(part);
             fs::create_dir_all(&part).with_context(|| format!("cannot make {}", part.display()))?;
         }
-        let Source { suite, archive, .. } = source;
+        let Source { suite, archive, architecture, .. } = source;
         let list = format!(
             "deb [signed-by={DEBIAN_KEYRING}] http://deb.debian.org/{archive} {suite} main\n"
         );
@@ -131,7 +176,8 @@ impl Apt {
             "Dir::Etc::SourceParts=/dev/null".to_owned(),
             "Dir::Etc::Preferences=/dev/null".to_owned(),
             "Dir::Etc::PreferencesParts=/dev/null".to_owned(),
-            "APT::Architecture=amd64".to_owned(),
+            format!("APT::Architecture={}", architecture.name),
+            format!("APT::Architectures={}", architecture.name),
             // The user that apt downloads as by default cannot write to a home directory.
             "APT::Sandbox::User=root".to_owned(),
             "Acquire::Languages=none".to_owned(),
@@ -150,22 +196,51 @@ impl Apt {
     }
 
     /// The packages that make up the suite's kernel.
-    fn kernel(&self) -> Result<Vec<String>> {
+    fn kernel(&self, meta_package: &str) -> Result<Vec<String>> {
         let mut depends = self.command("apt-cache");
-        depends.args(["depends", "--recurse", "--important"]).arg(META_PACKAGE);
+        depends.args(["depends", "--recurse", "--important"]).arg(meta_package);
         let text = process::printed(&mut depends)?;
         let mut packages: Vec<_> = text.lines().filter_map(kernel_package).collect();
         packages.sort_unstable();
         packages.dedup();
-        ensure!(!packages.is_empty(), "{META_PACKAGE} depends on no kernel: {text}");
+        ensure!(!packages.is_empty(), "{meta_package} depends on no kernel: {text}");
         Ok(packages)
     }
 
     fn download(&self, packages: &[String]) -> Result<Vec<PathBuf>> {
-        fs::remove_dir_all(&self.directory)?;
-        fs::create_dir(&self.directory)?;
+        self.empty()?;
         process::run(self.command("apt-get").args(["download", "--quiet=2"]).args(packages))?;
-        fs::read_dir(&self.directory)?.map(|entry| Ok(entry?.path())).collect()
+        self.downloaded()
+    }
+
+    /// Nothing counts as installed, so that every dependency is downloaded.
+    fn download_with_dependencies(&self, packages: &[&str]) -> Result<Vec<PathBuf>> {
+        self.empty()?;
+        fs::create_dir(self.directory.join("partial"))?;
+        let mut install = self.command("apt-get");
+        install.args([
+            "install",
+            "--download-only",
+            "--no-install-recommends",
+            "--yes",
+            "--quiet=2",
+        ]);
+        install.arg("-o").arg(format!("Dir::Cache::Archives={}", self.directory.display()));
+        process::run(install.args(packages))?;
+        self.downloaded()
+    }
+
+    fn empty(&self) -> Result<()> {
+        fs::remove_dir_all(&self.directory)?;
+        Ok(fs::create_dir(&self.directory)?)
+    }
+
+    fn downloaded(&self) -> Result<Vec<PathBuf>> {
+        let files = fs::read_dir(&self.directory)?.map(|entry| Ok(entry?.path()));
+        let is_package = |file: &Result<PathBuf>| {
+            file.as_ref().map_or(true, |file| file.extension() == Some("deb".as_ref()))
+        };
+        files.filter(is_package).collect()
     }
 }
 
@@ -174,11 +249,16 @@ impl Apt {
 fn kernel_package(line: &str) -> Option<String> {
     let parts = ["linux-base-", "linux-binary-", "linux-image-", "linux-modules-"];
     let is_part = parts.iter().any(|part| line.starts_with(part));
-    (is_part && line != META_PACKAGE).then(|| line.to_owned())
+    let is_meta_package = line.starts_with("linux-image-cloud-");
+    (is_part && !is_meta_package).then(|| line.to_owned())
 }
 
-/// Puts what the packages have in the place of `root`, and makes the list of modules for modprobe.
-fn unpack(packages: &[PathBuf], root: &Path) -> Result<()> {
+/// Puts what the packages have in the place of `root`, once `complete` has added to it.
+fn unpack(
+    packages: &[PathBuf],
+    root: &Path,
+    complete: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
     let fresh = root.with_extension("new");
     for old in [&fresh, root] {
         if old.exists() {
@@ -190,13 +270,18 @@ fn unpack(packages: &[PathBuf], root: &Path) -> Result<()> {
         process::run(Command::new("dpkg-deb").arg("--extract").arg(package).arg(&fresh))?;
         fs::remove_file(package)?;
     }
-    if !fresh.join("lib").exists() {
-        symlink("usr/lib", fresh.join("lib"))?;
-    }
-    let release = only_entry(&fresh.join("lib/modules"))?;
-    let depmod = process::find("depmod").context("there is no depmod")?;
-    process::run(Command::new(depmod).arg("--basedir").arg(&fresh).arg(release))?;
+    complete(&fresh)?;
     fs::rename(&fresh, root).with_context(|| format!("cannot make {}", root.display()))
+}
+
+/// Makes the list of a kernel's modules for modprobe.
+fn list_modules(root: &Path) -> Result<()> {
+    if !root.join("lib").exists() {
+        symlink("usr/lib", root.join("lib"))?;
+    }
+    let release = only_entry(&root.join("lib/modules"))?;
+    let depmod = process::find("depmod").context("there is no depmod")?;
+    process::run(Command::new(depmod).arg("--basedir").arg(root).arg(release))
 }
 
 fn only_entry(directory: &Path) -> Result<String> {
@@ -221,6 +306,8 @@ mod tests {
             ("linux-binary-7.2.12+deb14-cloud-amd64", true),
             ("linux-modules-7.2.12+deb14-cloud-amd64", true),
             ("linux-image-cloud-amd64", false),
+            ("linux-image-6.12.117+deb13-cloud-arm64", true),
+            ("linux-image-cloud-arm64", false),
             ("linux-base-7.2.12+deb14-cloud-amd64", true),
             ("linux-base", false),
             ("  Depends: linux-image-6.1.0-56-cloud-amd64", false),

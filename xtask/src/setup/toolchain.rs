@@ -58,6 +58,16 @@ impl Toolchain {
     /// It uses a separate target directory, because another compiler invalidates the contents of the usual one,
     /// and the release profile, because the verifier refuses unoptimised programs.
     pub(crate) fn cargo(&self, workspace: &Workspace, subcommand: &str) -> Command {
+        self.cargo_for(env::consts::ARCH, workspace, subcommand)
+    }
+
+    /// The same for kernels of an architecture.
+    pub(crate) fn cargo_for(
+        &self,
+        architecture: &str,
+        workspace: &Workspace,
+        subcommand: &str,
+    ) -> Command {
         let compiler = &self.compiler;
         let cargo = match compiler.source {
             Source::Nightly(_) => compiler.companion("cargo"),
@@ -73,9 +83,9 @@ impl Toolchain {
         command.env("CARGO", cargo);
         command.env("RUSTC", &compiler.rustc);
         command.env("RUSTDOC", compiler.companion("rustdoc"));
-        command.env("CARGO_ENCODED_RUSTFLAGS", self.flags(workspace));
+        command.env("CARGO_ENCODED_RUSTFLAGS", self.flags(architecture, workspace));
         command.args([subcommand, "--release", "--target", TARGET, "--target-dir"]);
-        command.arg(directory(workspace));
+        command.arg(directory_for(architecture, workspace));
         match compiler.source {
             Source::Nightly(_) => command.args(["-Z", "build-std=core"]),
             // For the one unstable feature of aya-ebpf.
@@ -93,11 +103,11 @@ impl Toolchain {
         )
     }
 
-    fn flags(&self, workspace: &Workspace) -> String {
+    fn flags(&self, architecture: &str, workspace: &Workspace) -> String {
         // bpf-linker derives BTF from the debug information, paths of sources included.
         let flags = [
             format!("-Clinker={}", self.linker.display()),
-            format!("--cfg=bpf_target_arch=\"{}\"", env::consts::ARCH),
+            format!("--cfg=bpf_target_arch=\"{architecture}\""),
             "-Cdebuginfo=2".to_owned(),
             "-Clink-arg=--btf".to_owned(),
         ];
@@ -110,9 +120,22 @@ pub(crate) fn directory(workspace: &Workspace) -> PathBuf {
     workspace.target.join("ebpf")
 }
 
+/// The same for kernels of an architecture: another value of a flag makes cargo compile everything again.
+fn directory_for(architecture: &str, workspace: &Workspace) -> PathBuf {
+    match architecture {
+        env::consts::ARCH => directory(workspace),
+        other => workspace.target.join(format!("ebpf-{other}")),
+    }
+}
+
+/// The directory that [`Toolchain::cargo_for`] leaves programs in.
+pub(crate) fn output_for(architecture: &str, workspace: &Workspace) -> PathBuf {
+    directory_for(architecture, workspace).join(TARGET).join("release")
+}
+
 /// The directory that [`Toolchain::cargo`] leaves programs in.
 pub(crate) fn output(workspace: &Workspace) -> PathBuf {
-    directory(workspace).join(TARGET).join("release")
+    output_for(env::consts::ARCH, workspace)
 }
 
 /// What building for BPF needs, and linting if `lint`.
