@@ -1,4 +1,4 @@
-//! Writes to API servers: server-side apply with one field manager, and deletions.
+//! Writes to API servers: server-side apply with one field manager, replacement of slices, and deletions.
 
 mod bucket;
 mod budget;
@@ -6,6 +6,7 @@ mod request;
 
 use std::time::Duration;
 
+use http::{HeaderValue, header::ACCEPT};
 use kube::{
     Api,
     api::{
@@ -27,6 +28,11 @@ use crate::objects::FIELD_MANAGER;
 
 /// The time limit of a write.
 const LIMIT: Duration = Duration::from_secs(30);
+
+/// The answer to a write has no endpoints.
+const METADATA: HeaderValue = HeaderValue::from_static(
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json",
+);
 
 /// One request that writes an object.
 #[derive(Clone, Debug)]
@@ -53,6 +59,14 @@ pub enum Action {
     },
     /// Creates it, unless there is one.
     Create(Value),
+    /// Creates it, or replaces all of it. For slices: nobody else writes a part of one, and an API server takes three times
+    /// as long to apply 100 endpoints.
+    Replace {
+        /// The object.
+        object: Value,
+        /// Whether there seems to be one. The other case costs another request.
+        is_there: bool,
+    },
     /// Changes `status`.
     ApplyStatus(Value),
     /// Deletes it, if it has this uid.
@@ -132,6 +146,16 @@ impl Request {
                     other => drop(other?),
                 }
             }
+            Action::Replace { object, is_there } => {
+                match self.put_or_post(api, object, *is_there).await {
+                    Err(kube::Error::Api(status))
+                        if status.code == if *is_there { 404 } else { 409 } =>
+                    {
+                        self.put_or_post(api, object, !is_there).await?;
+                    }
+                    other => other?,
+                }
+            }
             Action::ApplyStatus(object) => {
                 api.patch_status(&self.name, &params(true), &Patch::Apply(object)).await?;
             }
@@ -146,6 +170,26 @@ impl Request {
             }
         }
         Ok(())
+    }
+
+    async fn put_or_post(
+        &self,
+        api: &Api<DynamicObject>,
+        object: &Value,
+        is_there: bool,
+    ) -> kube::Result<()> {
+        let params =
+            PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let requests = kube::core::Request::new(api.resource_url());
+        let body = object.to_string().into_bytes();
+        let request = if is_there {
+            requests.replace(&self.name, &params, body)
+        } else {
+            requests.create(&params, body)
+        };
+        let mut request = request.map_err(kube::Error::BuildRequest)?;
+        request.headers_mut().insert(ACCEPT, METADATA);
+        api.clone().into_client().request_text(request).await.map(drop)
     }
 }
 

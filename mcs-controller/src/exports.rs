@@ -371,6 +371,11 @@ impl OwnCluster {
         self.imported.get(name)?.import.as_ref()
     }
 
+    /// Whether there is an imported slice of this `metadata.name`.
+    pub fn has_slice(&self, service: &ServiceName, slice: &str) -> bool {
+        self.imported.get(service).is_some_and(|imported| imported.slices.contains_key(slice))
+    }
+
     /// The services that this cluster has a ServiceImport or imported slices of.
     pub fn imported(&self) -> impl Iterator<Item = &ServiceName> {
         self.imported.keys()

@@ -16,7 +16,7 @@ mod slice;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
 use serde_json::Value;
 
 pub use self::{
@@ -37,8 +37,8 @@ pub use self::{
     service_export::{ExportDecoder, ExportObject, export_status, made_export},
     service_import::{ImportDecoder, ImportObject, import, import_status},
     slice::{
-        ImportedSliceDecoder, LocalSlice, LocalSliceDecoder, MailboxSlice, MailboxSliceDecoder,
-        imported_slice, mailbox_slice, mailbox_slice_name,
+        ImportedObject, ImportedSliceDecoder, LocalSlice, LocalSliceDecoder, MailboxSlice,
+        MailboxSliceDecoder, imported_slice, mailbox_slice, mailbox_slice_name,
     },
 };
 
@@ -60,7 +60,7 @@ fn map(strings: Option<BTreeMap<String, String>>) -> Map {
 }
 
 /// Decodes twice if it fails: only errors need the path of the field.
-fn typed<T: DeserializeOwned>(object: &Value) -> Result<T, String> {
+fn typed<'a, T: Deserialize<'a>>(object: &'a Value) -> Result<T, String> {
     T::deserialize(object).or_else(|_| {
         serde_path_to_error::deserialize(object)
             .map_err(|error: serde_path_to_error::Error<serde_json::Error>| error.to_string())

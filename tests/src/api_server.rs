@@ -37,7 +37,7 @@ pub const TOKEN: &str = "administrator";
 
 /// What the processes of a control plane share: a network namespace, and etcd.
 pub struct ControlPlane {
-    _etcd: Process,
+    etcd: Process,
     netns: Arc<Namespace>,
     address: Ipv4Addr,
     programs: Programs,
@@ -67,7 +67,7 @@ impl ControlPlane {
         let etcd = Process::start(&programs, "etcd", &flags, &netns, run.cgroup(), &directory)?;
         let authority = Authority::create(directory.join("pki"), "authority")?;
         let cgroup = run.cgroup().to_owned();
-        Ok(Self { _etcd: etcd, netns, address, programs, authority, cgroup, directory })
+        Ok(Self { etcd, netns, address, programs, authority, cgroup, directory })
     }
 
     /// Starts an API server with these flags more, and waits until it is ready. Its cluster has that
@@ -123,6 +123,11 @@ impl ControlPlane {
         server.api.wait_for_kind(&json!({
             "apiVersion": "multicluster.x-k8s.io/v1beta1", "kind": "ServiceImport",
         }))
+    }
+
+    /// The process id of etcd.
+    pub fn etcd_pid(&self) -> u32 {
+        self.etcd.pid()
     }
 
     /// Where it is.

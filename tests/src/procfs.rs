@@ -1,8 +1,9 @@
 //! Parses files of /proc about processes and descriptors.
 
-use std::{fs, io};
+use std::{fs, io, time::Duration};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
+use rustix::param::clock_ticks_per_second;
 
 /// The status of a process, as it was at one time (`proc_pid_status(5)`).
 #[derive(Debug)]
@@ -26,6 +27,34 @@ pub fn number(text: &str, field: &str) -> Option<u64> {
     value.split_whitespace().next()?.parse().ok()
 }
 
+/// The CPU time of a process and of those that it started and waited for, in steps of a tick (10 ms). An error
+/// if it has ended.
+pub fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let (state, ticks) =
+        state_and_ticks(&stat).with_context(|| format!("/proc/{pid}/stat is {stat}"))?;
+    // One that nobody has waited for does nothing for ever.
+    ensure!(state != "Z", "process {pid} has ended");
+    Ok(Duration::from_secs(ticks) / u32::try_from(clock_ticks_per_second())?)
+}
+
+/// The state in `/proc/PID/stat`, and the sum of `utime`, `stime`, `cutime` and `cstime`, as in
+/// `proc_pid_stat(5)`.
+fn state_and_ticks(stat: &str) -> Option<(&str, u64)> {
+    /// Fields between the state and `utime`.
+    const BETWEEN: usize = 10;
+
+    // The name before it may hold spaces.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let (state, rest) = rest.split_once(' ')?;
+    let fields: Vec<_> = rest.split(' ').skip(BETWEEN).take(4).collect();
+    if fields.len() < 4 {
+        return None;
+    }
+    let ticks = fields.into_iter().map(|field| field.parse::<u64>().ok()).sum::<Option<_>>()?;
+    Some((state, ticks))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -43,5 +72,13 @@ mod tests {
         for (field, expected) in cases {
             assert_eq!(number(text, field), expected, "{field}");
         }
+    }
+
+    #[test]
+    fn children_count() {
+        let stat = "7 (a (b) c) S 1 7 7 0 -1 4194560 100 0 0 0 11 22 33 44 20 0 1 0 5 6 7";
+        assert_eq!(state_and_ticks(stat), Some(("S", 110)));
+        assert_eq!(state_and_ticks("7 (a) S 1 7 7"), None);
+        assert_eq!(state_and_ticks(""), None);
     }
 }

@@ -6,7 +6,7 @@ use super::{Action, Request};
 use crate::{
     clusterset::{ClusterId, Owner, well_known},
     exports::OwnCluster,
-    mailbox::MailboxWrite,
+    mailbox::{MailboxView, MailboxWrite},
     objects::{
         MCS_GROUP, OWN_VERSION, export_status, exported_name, exported_service, import,
         import_status, imported_slice, made_export, made_namespace, mailbox_slice,
@@ -25,7 +25,8 @@ pub fn own_request(write: &Write, own: &OwnCluster, adopts: bool) -> Request {
     let imports_api = (MCS_GROUP, imports, "ServiceImport", "serviceimports");
     match write {
         Write::ApplySlice(slice) => {
-            let action = Action::Apply { object: imported_slice(slice), force: true };
+            let is_there = own.has_slice(&slice.service, &slice.name);
+            let action = Action::Replace { object: imported_slice(slice), is_there };
             Request::new(SLICES, Some(slice.service.namespace()), &slice.name, action)
         }
         Write::ApplyImport(wanted) => {
@@ -80,13 +81,16 @@ pub fn mailbox_request(
     write: &MailboxWrite,
     mailbox: &str,
     cluster: &ClusterId,
+    view: &MailboxView,
 ) -> Option<Request> {
     let services = (well_known::GROUP, OWN_VERSION, "ExportedService", "exportedservices");
     Some(match write {
         MailboxWrite::ApplySlice(service, slice) => {
             let name = mailbox_slice_name(service.namespace(), &slice.name);
             let object = mailbox_slice(mailbox, cluster, service, slice);
-            Request::new(SLICES, Some(mailbox), &name, Action::Apply { object, force: true })
+            let seen = view.seen_slices(service);
+            let is_there = seen.is_some_and(|seen| seen.contains_key(&slice.name));
+            Request::new(SLICES, Some(mailbox), &name, Action::Replace { object, is_there })
         }
         MailboxWrite::ApplyService(exported) => {
             let object = exported_service(mailbox, exported)?;

@@ -73,15 +73,12 @@ impl SliceCopier<'_> {
         refusal.inspect(|refusal| *refused.entry(*refusal).or_default() += 1).is_none()
     }
 
-    /// Names of nodes repeat across clusters, and host names have a meaning for headless services alone.
+    /// Host names have a meaning for headless services alone.
     fn copy_endpoint(&self, endpoint: &Endpoint) -> Endpoint {
         let is_own = self.source == self.importer;
         let is_headless = self.merged.spec.service_type == ServiceType::Headless;
-        Endpoint {
-            hostname: endpoint.hostname.clone().filter(|_| is_headless),
-            node: endpoint.node.clone().filter(|_| is_own),
-            ..endpoint.clone()
-        }
+        let endpoint = if is_own { endpoint.clone() } else { endpoint.without_node() };
+        Endpoint { hostname: endpoint.hostname.filter(|_| is_headless), ..endpoint }
     }
 }
 

@@ -26,6 +26,19 @@ pub struct SourceSlice {
     pub trigger_time: Option<Arc<str>>,
 }
 
+impl SourceSlice {
+    /// Whether that is its copy in a mailbox.
+    pub fn is_copied_by(&self, copy: &Self) -> bool {
+        let Self { name, generation, family, ports, endpoints, trigger_time } = self;
+        *name == copy.name
+            && *generation == copy.generation
+            && *family == copy.family
+            && *ports == copy.ports
+            && *trigger_time == copy.trigger_time
+            && endpoints.iter().map(Endpoint::without_node).eq(copy.endpoints.iter().cloned())
+    }
+}
+
 /// The copy of a slice in this cluster.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ImportedSlice {
@@ -87,6 +100,13 @@ pub struct Endpoint {
     pub zone: Option<Arc<str>>,
     /// `nodeName`, a node of the source cluster.
     pub node: Option<Arc<str>>,
+}
+
+impl Endpoint {
+    /// The endpoint as other clusters see it: names of nodes repeat across clusters.
+    pub fn without_node(&self) -> Self {
+        Self { node: None, ..self.clone() }
+    }
 }
 
 /// `conditions` of an endpoint, as written.

@@ -361,8 +361,9 @@ impl Control {
         let mut writes = self.state.plan(&name);
         let notices = self.state.take_notices();
         self.tell(notices);
-        if let Some(wait) = self.budgets.take(&mut writes, self.state.cluster(), now) {
-            self.state.imports.defer(name.clone(), now + wait);
+        let cluster = self.state.cluster();
+        if let Some(until) = self.budgets.take(&name, &mut writes, cluster, now) {
+            self.state.imports.defer(name.clone(), until);
         }
         if writes.is_empty() {
             self.state.imports.end(&name, false, now);
@@ -397,8 +398,9 @@ impl Control {
         let writes = self.state.plan_publication(&name);
         let mailbox = &self.settings.mailbox;
         let cluster = self.state.cluster();
-        let requests: Vec<_> =
-            writes.iter().filter_map(|write| mailbox_request(write, mailbox, cluster)).collect();
+        let view = &self.state.outbox;
+        let request = |write| mailbox_request(write, mailbox, cluster, view);
+        let requests: Vec<_> = writes.iter().filter_map(request).collect();
         if requests.is_empty() {
             self.state.publications.end(&name, false, Instant::now());
             self.state.note_publication(&name, None);

@@ -6,10 +6,11 @@ use mcs_kube::{Decoder, ObjectKey, PropertyDecoder, ResourceEvent, WatchedObject
 
 use super::{API_SERVERS, Change, OwnChanges, OwnCluster, changes};
 use crate::{
-    clusterset::{ActualSlice, ServiceName, SourceSlice},
+    clusterset::{ServiceName, SourceSlice},
     objects::{
-        ExportDecoder, ExportRuleDecoder, ImportDecoder, ImportedSliceDecoder, LocalSlice,
-        LocalSliceDecoder, NamespaceDecoder, NodeDecoder, NodeObject, RangeDecoder, ServiceDecoder,
+        ExportDecoder, ExportRuleDecoder, ImportDecoder, ImportedObject, ImportedSliceDecoder,
+        LocalSlice, LocalSliceDecoder, NamespaceDecoder, NodeDecoder, NodeObject, RangeDecoder,
+        ServiceDecoder,
     },
 };
 
@@ -191,13 +192,11 @@ impl OwnCluster {
             changes.services.insert(owner);
         }
         let decoded = object.decoded.unwrap_or_default().filter(|_| stays);
-        if let Some(slice) = decoded {
-            let fingerprint = slice.fingerprint();
-            let imported = self.imported.entry(slice.service.clone()).or_default();
-            let actual = ActualSlice { cluster: slice.cluster, fingerprint };
+        if let Some(ImportedObject { service, actual }) = decoded {
+            let imported = self.imported.entry(service.clone()).or_default();
             imported.slices.insert(Arc::clone(&key.name), actual);
-            changes.services.insert(slice.service.clone());
-            self.slice_owners.insert(key, slice.service);
+            changes.services.insert(service.clone());
+            self.slice_owners.insert(key, service);
         }
         changes
     }

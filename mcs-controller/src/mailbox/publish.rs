@@ -43,7 +43,7 @@ pub fn plan_publication(
     let slices = wanted.map_or(&none, |wanted| &wanted.slices);
     let mut writes: Vec<_> = slices
         .iter()
-        .filter(|(slice, content)| seen.get(*slice) != Some(content))
+        .filter(|(slice, content)| !seen.get(*slice).is_some_and(|copy| content.is_copied_by(copy)))
         .map(|(_, content)| MailboxWrite::ApplySlice(name.clone(), Arc::clone(content)))
         .collect();
     let exported = wanted.map(|wanted| Exported {

@@ -1,19 +1,18 @@
 //! EndpointSlices: those of exported Services, their copies in a mailbox, and the imported ones.
 
-use std::{collections::BTreeMap, fmt::Write as _, net::IpAddr, sync::Arc};
+mod read;
 
-use k8s_openapi::{api::discovery::v1, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use mcs_kube::{Decoder, ObjectKey};
+use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
+
+use mcs_kube::{Decoder, NotDecoded, ObjectKey};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::{
-    service::{ip_family, protocol},
-    typed,
-};
+use self::read::ReadSlice;
+use super::typed;
 use crate::clusterset::{
-    ClusterId, Endpoint, EndpointConditions, ImportedSlice, IpFamily, ServiceName, SlicePort,
-    SourceSlice, well_known,
+    ActualSlice, ClusterId, Endpoint, EndpointConditions, ImportedSlice, IpFamily, ServiceName,
+    SlicePort, SourceSlice, well_known,
 };
 
 /// On a slice of this cluster: its Service.
@@ -43,6 +42,15 @@ pub struct MailboxSlice {
     pub slice: Arc<SourceSlice>,
 }
 
+/// A slice that this controller imported.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ImportedObject {
+    /// The import that it belongs to.
+    pub service: ServiceName,
+    /// What is kept of it.
+    pub actual: ActualSlice,
+}
+
 /// Decodes the slices of this cluster's Services. `None`: it has no Service, or names instead of addresses.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LocalSliceDecoder;
@@ -51,11 +59,11 @@ impl Decoder for LocalSliceDecoder {
     type Value = Option<LocalSlice>;
 
     fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
-        let slice: v1::EndpointSlice = typed(object)?;
-        let Some(service) = label(&slice.metadata, SERVICE) else { return Ok(None) };
-        let generation = slice.metadata.generation.unwrap_or_default();
-        let slice = source_slice(slice, key.name, generation);
-        Ok(slice.map(|slice| LocalSlice { service: service.into(), slice: Arc::new(slice) }))
+        Ok(local_slice(&key, typed(object)?))
+    }
+
+    fn decode_text(key: &ObjectKey, text: &str) -> Result<Self::Value, NotDecoded> {
+        Ok(local_slice(key, of_text(text)?))
     }
 }
 
@@ -67,20 +75,11 @@ impl Decoder for MailboxSliceDecoder {
     type Value = Option<MailboxSlice>;
 
     fn decode(_: ObjectKey, object: &Value) -> Result<Self::Value, String> {
-        let slice: v1::EndpointSlice = typed(object)?;
-        let (Some(namespace), Some(service), Some(name)) = (
-            label(&slice.metadata, well_known::MAILBOX_NAMESPACE),
-            label(&slice.metadata, well_known::MAILBOX_SERVICE),
-            annotation(&slice.metadata, well_known::SOURCE_SLICE),
-        ) else {
-            return Ok(None);
-        };
-        let service = ServiceName::new(&namespace, &service).map_err(|error| error.to_string())?;
-        let generation = source_generation(&slice.metadata);
-        let cluster = label(&slice.metadata, well_known::MAILBOX_CLUSTER);
-        let cluster = cluster.and_then(|cluster| cluster.parse().ok());
-        let slice = source_slice(slice, name.into(), generation);
-        Ok(slice.map(|slice| MailboxSlice { cluster, service, slice: Arc::new(slice) }))
+        read_mailbox_slice(typed(object)?)
+    }
+
+    fn decode_text(_: &ObjectKey, text: &str) -> Result<Self::Value, NotDecoded> {
+        read_mailbox_slice(of_text(text)?).map_err(|_| NotDecoded)
     }
 }
 
@@ -89,87 +88,73 @@ impl Decoder for MailboxSliceDecoder {
 pub struct ImportedSliceDecoder;
 
 impl Decoder for ImportedSliceDecoder {
-    type Value = Option<ImportedSlice>;
+    type Value = Option<ImportedObject>;
 
     fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
-        let slice: v1::EndpointSlice = typed(object)?;
-        let metadata = &slice.metadata;
-        let (Some(service), Some(cluster)) = (
-            label(metadata, well_known::SERVICE_NAME),
-            label(metadata, well_known::SOURCE_CLUSTER).and_then(|id| id.parse().ok()),
-        ) else {
-            return Ok(None);
-        };
-        let service =
-            ServiceName::new(&key.namespace, &service).map_err(|error| error.to_string())?;
-        let cluster: ClusterId = cluster;
-        let source_name = annotation(metadata, well_known::SOURCE_SLICE).unwrap_or_default();
-        let has_zone_hints = annotation(metadata, ZONE_HINTS).is_some();
-        let generation = source_generation(metadata);
-        let Some(slice) = source_slice(slice, source_name.into(), generation) else {
-            return Ok(None);
-        };
-        Ok(Some(ImportedSlice {
-            service,
-            name: key.name,
-            cluster,
-            source_name: slice.name,
-            source_generation: slice.generation,
-            family: slice.family,
-            ports: slice.ports,
-            endpoints: slice.endpoints,
-            has_zone_hints,
-            trigger_time: slice.trigger_time,
-        }))
+        read_imported_slice(&key, typed(object)?)
+    }
+
+    fn decode_text(key: &ObjectKey, text: &str) -> Result<Self::Value, NotDecoded> {
+        read_imported_slice(key, of_text(text)?).map_err(|_| NotDecoded)
     }
 }
 
-fn label(metadata: &ObjectMeta, name: &str) -> Option<String> {
-    metadata.labels.as_ref()?.get(name).filter(|value| !value.is_empty()).cloned()
+fn of_text(text: &str) -> Result<ReadSlice<'_>, NotDecoded> {
+    serde_json::from_str(text).map_err(|_| NotDecoded)
 }
 
-fn annotation(metadata: &ObjectMeta, name: &str) -> Option<String> {
-    metadata.annotations.as_ref()?.get(name).cloned()
+fn local_slice(key: &ObjectKey, slice: ReadSlice<'_>) -> Option<LocalSlice> {
+    let service = slice.label(SERVICE)?.into();
+    let generation = slice.generation();
+    let slice = slice.into_source(Arc::clone(&key.name), generation)?;
+    Some(LocalSlice { service, slice: Arc::new(slice) })
 }
 
-fn source_generation(metadata: &ObjectMeta) -> i64 {
-    let text = annotation(metadata, well_known::SOURCE_GENERATION);
-    text.and_then(|text| text.parse().ok()).unwrap_or_default()
+fn read_mailbox_slice(slice: ReadSlice<'_>) -> Result<Option<MailboxSlice>, String> {
+    let (Some(namespace), Some(service), Some(name)) = (
+        slice.label(well_known::MAILBOX_NAMESPACE),
+        slice.label(well_known::MAILBOX_SERVICE),
+        slice.annotation(well_known::SOURCE_SLICE),
+    ) else {
+        return Ok(None);
+    };
+    let service = ServiceName::new(namespace, service).map_err(|error| error.to_string())?;
+    let cluster = slice.label(well_known::MAILBOX_CLUSTER).and_then(|id| id.parse().ok());
+    let generation = slice.source_generation();
+    let slice = slice.without_nodes().into_source(name.into(), generation);
+    Ok(slice.map(|slice| MailboxSlice { cluster, service, slice: Arc::new(slice) }))
 }
 
-fn source_slice(slice: v1::EndpointSlice, name: Arc<str>, generation: i64) -> Option<SourceSlice> {
-    Some(SourceSlice {
-        name,
-        generation,
-        family: ip_family(&slice.address_type)?,
-        ports: slice.ports.unwrap_or_default().into_iter().filter_map(port).collect(),
-        endpoints: slice.endpoints.unwrap_or_default().into_iter().filter_map(endpoint).collect(),
-        trigger_time: annotation(&slice.metadata, well_known::TRIGGER_TIME).map(Into::into),
-    })
-}
-
-fn port(port: v1::EndpointPort) -> Option<SlicePort> {
-    Some(SlicePort {
-        name: port.name.unwrap_or_default().into(),
-        protocol: protocol(port.protocol.as_deref())?,
-        port: port.port.map(u16::try_from).transpose().ok()?,
-        app_protocol: port.app_protocol.map(Into::into),
-    })
-}
-
-fn endpoint(endpoint: v1::Endpoint) -> Option<Endpoint> {
-    let conditions = endpoint.conditions.unwrap_or_default();
-    Some(Endpoint {
-        address: endpoint.addresses.first()?.parse::<IpAddr>().ok()?,
-        conditions: EndpointConditions {
-            ready: conditions.ready,
-            serving: conditions.serving,
-            terminating: conditions.terminating,
-        },
-        hostname: endpoint.hostname.map(Into::into),
-        zone: endpoint.zone.map(Into::into),
-        node: endpoint.node_name.map(Into::into),
-    })
+fn read_imported_slice(
+    key: &ObjectKey,
+    slice: ReadSlice<'_>,
+) -> Result<Option<ImportedObject>, String> {
+    let (Some(service), Some(cluster)) = (
+        slice.label(well_known::SERVICE_NAME),
+        slice.label(well_known::SOURCE_CLUSTER).and_then(|id| id.parse::<ClusterId>().ok()),
+    ) else {
+        return Ok(None);
+    };
+    let service = ServiceName::new(&key.namespace, service).map_err(|error| error.to_string())?;
+    let source_name = slice.annotation(well_known::SOURCE_SLICE).unwrap_or_default().into();
+    let has_zone_hints = slice.annotation(ZONE_HINTS).is_some();
+    let generation = slice.source_generation();
+    let Some(slice) = slice.into_source(source_name, generation) else { return Ok(None) };
+    let imported = ImportedSlice {
+        service,
+        name: Arc::clone(&key.name),
+        cluster,
+        source_name: slice.name,
+        source_generation: slice.generation,
+        family: slice.family,
+        ports: slice.ports,
+        endpoints: slice.endpoints,
+        has_zone_hints,
+        trigger_time: slice.trigger_time,
+    };
+    let actual =
+        ActualSlice { fingerprint: imported.fingerprint(), cluster: imported.cluster.clone() };
+    Ok(Some(ImportedObject { service: imported.service, actual }))
 }
 
 /// The name of the copy of a slice in a mailbox, which holds the slices of all namespaces.
@@ -209,7 +194,8 @@ pub fn mailbox_slice(
         "labels": labels,
         "annotations": annotations(&slice.name, slice.generation, slice.trigger_time.as_deref()),
     });
-    object(&metadata, slice.family, &slice.ports, &slice.endpoints, false)
+    let endpoints: Vec<_> = slice.endpoints.iter().map(Endpoint::without_node).collect();
+    object(&metadata, slice.family, &slice.ports, &endpoints, false)
 }
 
 /// An imported slice, as the controller applies it.
@@ -353,11 +339,13 @@ mod tests {
         let object = mailbox_slice("mcs-mailbox", &east, &service, &slice());
         assert!(object["metadata"]["labels"].get(SERVICE).is_none());
         let key = ObjectKey::new("mcs-mailbox", "shop.web-x");
-        let read = MailboxSliceDecoder::decode(key, &object).unwrap();
-        assert_eq!(
-            read,
-            Some(MailboxSlice { cluster: Some(east), service, slice: Arc::new(slice()) })
-        );
+        let mut copy = slice();
+        copy.endpoints[0].node = None;
+        assert!(slice().is_copied_by(&copy) && !slice().is_copied_by(&slice()));
+        let expected = MailboxSlice { cluster: Some(east), service, slice: Arc::new(copy) };
+        let of_text = MailboxSliceDecoder::decode_text(&key, &object.to_string()).unwrap();
+        assert_eq!(of_text.as_ref(), Some(&expected));
+        assert_eq!(MailboxSliceDecoder::decode(key, &object).unwrap(), Some(expected));
     }
 
     #[test]
@@ -380,9 +368,16 @@ mod tests {
             let zone = &object["endpoints"][0]["hints"]["forZones"][0]["name"];
             assert_eq!(zone.as_str(), has_zone_hints.then_some("a"));
             let key = ObjectKey::new("shop", "web-east-0");
-            let read = ImportedSliceDecoder::decode(key, &object).unwrap().unwrap();
-            assert_eq!(read.fingerprint(), slice.fingerprint());
-            assert_eq!(read, slice);
+            let expected = ImportedObject {
+                service: slice.service.clone(),
+                actual: ActualSlice {
+                    cluster: slice.cluster.clone(),
+                    fingerprint: slice.fingerprint(),
+                },
+            };
+            let of_text = ImportedSliceDecoder::decode_text(&key, &object.to_string()).unwrap();
+            assert_eq!(of_text.as_ref(), Some(&expected));
+            assert_eq!(ImportedSliceDecoder::decode(key, &object).unwrap(), Some(expected));
         }
     }
 

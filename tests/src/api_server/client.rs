@@ -110,6 +110,12 @@ impl Api {
         self.send(objects.iter().map(create).collect::<anyhow::Result<_>>()?)
     }
 
+    /// Replaces many existing objects, whatever their versions.
+    pub fn replace_many(&self, objects: &[Value]) -> anyhow::Result<()> {
+        let replace = |object| request(&Method::PUT, &path(object)?, Some(object));
+        self.send(objects.iter().map(replace).collect::<anyhow::Result<_>>()?)
+    }
+
     fn send(&self, requests: Vec<Request<Vec<u8>>>) -> anyhow::Result<()> {
         self.run(async {
             let answers = stream::iter(requests).map(|request| self.client.request_text(request));

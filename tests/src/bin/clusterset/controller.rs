@@ -54,6 +54,11 @@ impl Controller {
         Ok(self.child.as_ref().context("no controller runs")?.id())
     }
 
+    /// Whether it was started, and not killed since.
+    pub(crate) const fn is_running(&self) -> bool {
+        self.child.is_some()
+    }
+
     /// What it has logged.
     pub(crate) fn logged(&self) -> anyhow::Result<String> {
         Ok(fs::read_to_string(&self.log)?)

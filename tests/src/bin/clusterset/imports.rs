@@ -15,6 +15,7 @@ use crate::{
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("an import of another controller, and --adopt", adopted);
+    suite.case("a slice that another one took the name of", taken_name);
     suite.case("services that want the same address", same_address);
     suite.case("services of two clusters that want the same address at once", at_once);
 }
@@ -50,6 +51,26 @@ fn adopted(world: &mut World) -> anyhow::Result<()> {
     world.clusters[1].controller.restart_with(&[])?;
     follows_again(world, &other)?;
     follows_again(world, &namespace)
+}
+
+/// The controller does not see a slice without its labels. It replaces all of it.
+fn taken_name(world: &mut World) -> anyhow::Result<()> {
+    let namespace = world.fresh()?;
+    world.first().export(&service(&namespace), Some(&slice_of(&namespace, 0, 1)))?;
+    let slices = world.second().wait_for_addresses(&namespace, &["10.77.9.17"])?;
+    world.clusters[1].controller.kill()?;
+    let mut other = slices[0].clone();
+    let name = &slices[0]["metadata"]["name"];
+    other["metadata"] =
+        json!({ "namespace": namespace, "name": name, "labels": { "other": "label" } });
+    other["endpoints"] = json!([]);
+    world.second().api().replace(&other)?;
+    world.clusters[1].controller.start_again()?;
+    let second = world.second();
+    let slices = second.wait_for_addresses(&namespace, &["10.77.9.17"])?;
+    ensure!(slices[0]["metadata"]["labels"].get("other").is_none(), "{}", slices[0]);
+    world.first().unexport(&namespace)?;
+    second.wait_for_nothing(&namespace)
 }
 
 /// The IPv4 VIP of an import, once it has one.

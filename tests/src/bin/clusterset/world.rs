@@ -28,7 +28,7 @@ pub(crate) struct World {
     clients: OnceCell<Clients>,
     dataplane: OnceCell<Dataplane>,
     pub(crate) clusters: Vec<Cluster>,
-    control: ControlPlane,
+    pub(crate) control: ControlPlane,
     pub(crate) controllers: Arc<Namespace>,
     pub(crate) node: Node,
     pub(crate) run: Run,

@@ -1,0 +1,149 @@
+//! What the controller reads of an EndpointSlice. It borrows from the JSON, because a hub can have millions of endpoints,
+//! and most of their texts are not kept.
+
+use std::{collections::HashMap, sync::Arc};
+
+use serde::Deserialize;
+
+use crate::{
+    clusterset::{Endpoint, EndpointConditions, SlicePort, SourceSlice, well_known},
+    objects::service::{ip_family, protocol},
+};
+
+/// An EndpointSlice.
+#[derive(Deserialize, Debug)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ReadSlice<'a> {
+    #[serde(borrow)]
+    metadata: Metadata<'a>,
+    #[serde(borrow)]
+    address_type: &'a str,
+    #[serde(borrow)]
+    ports: Option<Vec<ReadPort<'a>>>,
+    #[serde(borrow)]
+    endpoints: Option<Vec<ReadEndpoint<'a>>>,
+}
+
+#[derive(Deserialize, Debug)]
+struct Metadata<'a> {
+    generation: Option<i64>,
+    #[serde(borrow)]
+    labels: Option<HashMap<&'a str, &'a str>>,
+    #[serde(borrow)]
+    annotations: Option<HashMap<&'a str, &'a str>>,
+}
+
+#[derive(Deserialize, Debug)]
+#[serde(rename_all = "camelCase")]
+struct ReadPort<'a> {
+    #[serde(borrow)]
+    name: Option<&'a str>,
+    #[serde(borrow)]
+    protocol: Option<&'a str>,
+    port: Option<i32>,
+    #[serde(borrow)]
+    app_protocol: Option<&'a str>,
+}
+
+#[derive(Deserialize, Debug)]
+#[serde(rename_all = "camelCase")]
+struct ReadEndpoint<'a> {
+    #[serde(borrow)]
+    addresses: Vec<&'a str>,
+    conditions: Option<Conditions>,
+    #[serde(borrow)]
+    hostname: Option<&'a str>,
+    #[serde(borrow)]
+    zone: Option<&'a str>,
+    #[serde(borrow)]
+    node_name: Option<&'a str>,
+}
+
+#[derive(Deserialize, Default, Debug)]
+struct Conditions {
+    ready: Option<bool>,
+    serving: Option<bool>,
+    terminating: Option<bool>,
+}
+
+/// Names of zones and nodes repeat within a slice, and are kept once.
+#[derive(Default)]
+struct Names<'a>(HashMap<&'a str, Arc<str>>);
+
+impl<'a> Names<'a> {
+    fn get(&mut self, name: &'a str) -> Arc<str> {
+        Arc::clone(self.0.entry(name).or_insert_with(|| name.into()))
+    }
+}
+
+impl<'a> ReadSlice<'a> {
+    /// A label that is not empty.
+    pub(super) fn label(&self, name: &str) -> Option<&'a str> {
+        self.metadata.labels.as_ref()?.get(name).copied().filter(|value| !value.is_empty())
+    }
+
+    /// An annotation.
+    pub(super) fn annotation(&self, name: &str) -> Option<&'a str> {
+        self.metadata.annotations.as_ref()?.get(name).copied()
+    }
+
+    /// `metadata.generation`.
+    pub(super) fn generation(&self) -> i64 {
+        self.metadata.generation.unwrap_or_default()
+    }
+
+    /// Of a copy, the generation of the slice that it is of.
+    pub(super) fn source_generation(&self) -> i64 {
+        let text = self.annotation(well_known::SOURCE_GENERATION);
+        text.and_then(|text| text.parse().ok()).unwrap_or_default()
+    }
+
+    /// A publisher of an older version names the nodes of endpoints.
+    pub(super) fn without_nodes(mut self) -> Self {
+        for endpoint in self.endpoints.iter_mut().flatten() {
+            endpoint.node_name = None;
+        }
+        self
+    }
+
+    /// The slice as it is in its source cluster. `None`: it has names instead of addresses.
+    pub(super) fn into_source(self, name: Arc<str>, generation: i64) -> Option<SourceSlice> {
+        let trigger_time = self.annotation(well_known::TRIGGER_TIME).map(Into::into);
+        let mut names = Names::default();
+        let read = self.endpoints.unwrap_or_default();
+        let mut endpoints = Vec::with_capacity(read.len());
+        endpoints.extend(read.into_iter().filter_map(|one| one.into_endpoint(&mut names)));
+        Some(SourceSlice {
+            name,
+            generation,
+            family: ip_family(self.address_type)?,
+            ports: self.ports.into_iter().flatten().filter_map(ReadPort::into_port).collect(),
+            endpoints,
+            trigger_time,
+        })
+    }
+}
+
+impl ReadPort<'_> {
+    fn into_port(self) -> Option<SlicePort> {
+        Some(SlicePort {
+            name: self.name.unwrap_or_default().into(),
+            protocol: protocol(self.protocol)?,
+            port: self.port.map(u16::try_from).transpose().ok()?,
+            app_protocol: self.app_protocol.map(Into::into),
+        })
+    }
+}
+
+impl<'a> ReadEndpoint<'a> {
+    fn into_endpoint(self, names: &mut Names<'a>) -> Option<Endpoint> {
+        let Conditions { ready, serving, terminating } = self.conditions.unwrap_or_default();
+        Some(Endpoint {
+            address: self.addresses.first()?.parse().ok()?,
+            conditions: EndpointConditions { ready, serving, terminating },
+            hostname: self.hostname.map(Into::into),
+            zone: self.zone.map(|name| names.get(name)),
+            node: self.node_name.map(|name| names.get(name)),
+        })
+    }
+}
