@@ -59,10 +59,10 @@ fn taken_name(world: &mut World) -> anyhow::Result<()> {
     world.first().export(&service(&namespace), Some(&slice_of(&namespace, 0, 1)))?;
     let slices = world.second().wait_for_addresses(&namespace, &["10.77.9.17"])?;
     world.clusters[1].controller.kill()?;
-    let mut other = slices[0].clone();
-    let name = &slices[0]["metadata"]["name"];
-    other["metadata"] =
-        json!({ "namespace": namespace, "name": name, "labels": { "other": "label" } });
+    let mut other = objects::namespaced("discovery.k8s.io/v1", "EndpointSlice", &namespace, "");
+    other["metadata"]["name"] = slices[0]["metadata"]["name"].clone();
+    other["metadata"]["labels"] = json!({ "other": "label" });
+    other["addressType"] = json!("IPv4");
     other["endpoints"] = json!([]);
     world.second().api().replace(&other)?;
     world.clusters[1].controller.start_again()?;
