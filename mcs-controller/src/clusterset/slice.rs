@@ -104,6 +104,7 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// The endpoint as other clusters see it: names of nodes repeat across clusters.
+    #[must_use]
     pub fn without_node(&self) -> Self {
         Self { node: None, ..self.clone() }
     }

@@ -16,6 +16,7 @@ use mcs_tests::{
     cluster::ProxyMode,
     kube_proxy,
     netns::Namespace,
+    procfs,
     run::Run,
     site,
     topology::{Node, Subnet, join_control_plane},
@@ -26,7 +27,7 @@ use crate::{
     cilium::{self, Cilium},
     contender::Contender,
     cpu::{self, Cpus},
-    daemon, hooks,
+    hooks,
     objects::{NOWHERE, Port, VIPS, VIPS_V6},
     servers,
 };
@@ -215,7 +216,7 @@ impl Lane {
 
     /// Tells if nobody programs it any more.
     pub(crate) fn is_followed(&self) -> anyhow::Result<()> {
-        self.daemon().map_or(Ok(()), |pid| daemon::cpu_time(pid).map(drop))
+        self.daemon().map_or(Ok(()), |pid| procfs::cpu_time(pid).map(drop))
     }
 
     /// The process id of its daemon.
