@@ -24,7 +24,7 @@ pub use self::{
     images::{TOOLS, TRAFFIC, write_traffic},
     kubectl::Kubectl,
     layout::{Cluster, ClusterSet, Node},
-    programs::{Programs, VARIABLE},
+    programs::{Kubernetes, OLDEST_KUBERNETES, Programs, VARIABLE},
     removal::remove,
     status::{Place, clusters, nodes, of_kubeconfig, places},
 };
@@ -55,9 +55,13 @@ pub struct Plan {
     /// How many clusters
     #[arg(long, default_value_t = 2, value_name = "COUNT", value_parser = value_parser!(u8).range(1..=i64::from(ClusterSet::MOST)))]
     pub clusters: u8,
-    /// How many nodes in each; without any there is an API server alone
-    #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = value_parser!(u8).range(..=i64::from(ClusterSet::MOST)))]
-    pub nodes: u8,
+    /// How many nodes in each; without any there is an API server alone. If several are given, clusters take them in
+    /// turn
+    #[arg(long, value_delimiter = ',', default_value = "1", value_name = "COUNT", value_parser = value_parser!(u8).range(..=i64::from(ClusterSet::MOST)))]
+    pub nodes: Vec<u8>,
+    /// The version of Kubernetes; if several are given, clusters take them in turn
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "newest")]
+    pub kubernetes: Vec<Kubernetes>,
     /// How pods are connected to their node; if several are given, clusters take them in turn
     #[arg(long, value_enum, value_delimiter = ',', default_value = "ptp")]
     pub cni: Vec<Cni>,
@@ -67,6 +71,16 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The nodes of a cluster.
+    pub fn nodes(&self, cluster: Cluster) -> impl Iterator<Item = Node> {
+        cluster.nodes(in_turn(&self.nodes, cluster))
+    }
+
+    /// The version of Kubernetes of a cluster.
+    pub fn kubernetes(&self, cluster: Cluster) -> Kubernetes {
+        in_turn(&self.kubernetes, cluster)
+    }
+
     /// How pods of a cluster are connected to their node.
     pub fn cni(&self, cluster: Cluster) -> Cni {
         in_turn(&self.cni, cluster)
@@ -119,6 +133,13 @@ struct ClusterSetup<'a> {
     images: PathBuf,
 }
 
+impl ClusterSetup<'_> {
+    /// The file of a program of Kubernetes, in the version of a cluster.
+    fn kubernetes(&self, cluster: Cluster, name: &str) -> anyhow::Result<PathBuf> {
+        self.programs.of_kubernetes(self.plan.kubernetes(cluster), name)
+    }
+}
+
 /// Starts clusters, and returns when every node is ready and DNS answers. The set must not
 /// be running. What an earlier run has left is removed first. After an error everything is removed.
 pub fn start(
@@ -150,7 +171,7 @@ fn start_clusters(
         .create(&directory)
         .with_context(|| format!("cannot make {}", directory.display()))?;
     let images = directory.join("images.tar");
-    if plan.nodes > 0 {
+    if plan.nodes.iter().any(|&count| count > 0) {
         images::write(&images, programs).context("cannot write the archive of images")?;
     }
     let wan = Wan::create(set, plan)?;
@@ -201,8 +222,7 @@ fn start_cluster(setup: &ClusterSetup<'_>, cluster: Cluster) -> anyhow::Result<(
     observer.progress(&format!("{cluster}: the API server is ready"));
     addons::install_types(setup, cluster, &mut control_plane)?;
     let start = |node| node::start(setup, node, &authority);
-    let nodes: Vec<_> =
-        cluster.nodes(setup.plan.nodes).map(start).collect::<anyhow::Result<_>>()?;
+    let nodes: Vec<_> = setup.plan.nodes(cluster).map(start).collect::<anyhow::Result<_>>()?;
     if nodes.is_empty() {
         return Ok(());
     }

@@ -8,11 +8,8 @@ use super::{
     daemons::Daemons,
     etcd, kubeconfig,
     kubectl::Kubectl,
-    layout::{Cluster, list},
+    layout::{API_SERVER_PORT, Cluster, list},
 };
-
-/// The port of every API server.
-pub(super) const PORT: u16 = 6443;
 
 const LOCAL: &str = "127.0.0.1";
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
@@ -59,7 +56,7 @@ pub(super) fn start(
     let kubelet_client = authority.client("kube-apiserver-kubelet", &ADMINISTRATOR)?;
     let flags = [
         format!("--etcd-servers={}", etcd::URL),
-        format!("--secure-port={PORT}"),
+        format!("--secure-port={API_SERVER_PORT}"),
         format!("--advertise-address={address}"),
         format!("--service-cluster-ip-range={}", list(cluster.services())),
         format!("--client-ca-file={}", file(&authority.certificate())),
@@ -75,7 +72,7 @@ pub(super) fn start(
         "--enable-admission-plugins=NodeRestriction".to_owned(),
         "--allow-privileged".to_owned(),
     ];
-    daemons.start("kube-apiserver", &setup.programs.find("kube-apiserver")?, flags)?;
+    daemons.start("kube-apiserver", &setup.kubernetes(cluster, "kube-apiserver")?, flags)?;
     kubeconfig::write(authority, cluster, &cluster.kubeconfig(), &ADMINISTRATOR)?;
     let kubectl = Kubectl::new(setup.programs, cluster)?;
     daemons.wait(&format!("the API server of {cluster}"), setup.observer, || {
@@ -98,10 +95,10 @@ pub(super) fn start(
         "--allocate-node-cidrs=false".to_owned(),
     ];
     let name = "kube-controller-manager";
-    daemons.start(name, &setup.programs.find(name)?, user(name)?.into_iter().chain(flags))?;
+    daemons.start(name, &setup.kubernetes(cluster, name)?, user(name)?.into_iter().chain(flags))?;
 
     let name = "kube-scheduler";
     let flags = ["--leader-elect=false".to_owned()];
-    daemons.start(name, &setup.programs.find(name)?, user(name)?.into_iter().chain(flags))?;
+    daemons.start(name, &setup.kubernetes(cluster, name)?, user(name)?.into_iter().chain(flags))?;
     Ok(daemons)
 }

@@ -120,14 +120,7 @@ impl Daemons {
         text.extend(exec(self.enter.iter().cloned().chain([program.into()]).chain(flags)));
         text.push(b'\n');
         write(&script, &text)?;
-        // Not by itself: while the script was open for writing, another thread may have forked a
-        // process that has not called exec yet, and the kernel runs no file that somebody writes.
-        let mut command = Command::new("/bin/sh");
-        command.arg("-e").arg(&script);
-        // Neither Ctrl-C nor the directory that this process is in is any of its business.
-        command.current_dir(&self.directory).process_group(0);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().with_context(|| format!("cannot run {}", script.display()))?;
+        let child = run(&script)?;
         self.started.push(Daemon { script, log, child });
         Ok(())
     }
@@ -158,6 +151,18 @@ impl Daemon {
         let end = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n");
         bail!("{} ended, {status}; its log ends so:\n{end}", self.script.display());
     }
+}
+
+/// Runs the script of a daemon.
+pub(super) fn run(script: &Path) -> anyhow::Result<Child> {
+    // Not by itself: while the script was open for writing, another thread may have forked a
+    // process that has not called exec yet, and the kernel runs no file that somebody writes.
+    let mut command = Command::new("/bin/sh");
+    command.arg("-e").arg(script);
+    // Neither Ctrl-C nor the directory that this process is in is any of its business.
+    command.current_dir(script.parent().unwrap_or(Path::new("/"))).process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().with_context(|| format!("cannot run {}", script.display()))
 }
 
 fn write(script: &Path, text: &[u8]) -> anyhow::Result<()> {

@@ -6,7 +6,6 @@ use serde_json::json;
 
 use super::{
     certificates::{Authority, User},
-    control_plane::PORT,
     layout::Cluster,
 };
 
@@ -19,7 +18,6 @@ pub(super) fn write(
 ) -> anyhow::Result<()> {
     let client = authority.client(&user.name.replace(':', "-"), user)?;
     let name = cluster.to_string();
-    let [server, _] = cluster.addresses();
     let config = json!({
         "apiVersion": "v1",
         "kind": "Config",
@@ -28,7 +26,7 @@ pub(super) fn write(
         "clusters": [{
             "name": name,
             "cluster": {
-                "server": format!("https://{server}:{PORT}"),
+                "server": format!("https://{}", cluster.api_server()),
                 "certificate-authority": authority.certificate(),
             },
         }],

@@ -3,7 +3,7 @@
 use std::{
     ffi::OsStr,
     fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -19,6 +19,9 @@ const STATE: &str = "/run";
 /// area network.
 const GATEWAY: u8 = 1;
 const MACHINE: u8 = 254;
+
+/// The port of every API server.
+pub(super) const API_SERVER_PORT: u16 = 6443;
 
 /// Clusters with flat routing between their pods.
 ///
@@ -125,6 +128,12 @@ impl Cluster {
         self.set.wan_host(10 * self.number)
     }
 
+    /// Where its API server listens.
+    pub const fn api_server(self) -> SocketAddr {
+        let [v4, _] = self.addresses();
+        SocketAddr::new(v4, API_SERVER_PORT)
+    }
+
     /// The addresses of all its pods.
     pub fn pods(self) -> [IpNet; 2] {
         [self.v4(0, 0, 17), self.v6(self.number.into(), 0, 0, 48)]
@@ -141,7 +150,7 @@ impl Cluster {
     }
 
     /// The ClusterIPs of its API server: those that the API server takes by itself.
-    pub(super) fn kubernetes(self) -> [IpAddr; 2] {
+    pub fn kubernetes(self) -> [IpAddr; 2] {
         self.service(1).map(|net| net.addr())
     }
 

@@ -24,8 +24,7 @@ const DEFAULT: [&str; 2] = ["0.0.0.0/0", "::/0"];
 /// The namespace with the bridge.
 pub(super) struct Wan {
     set: ClusterSet,
-    clusters: u8,
-    nodes: u8,
+    plan: Plan,
     netns: Namespace,
 }
 
@@ -51,7 +50,7 @@ impl Wan {
         commands.push_str(&addresses(set.machine(), device)?);
         process::run(Command::new("ip").args(["-batch", "-"]), &commands)?;
         netns.ip(&format!("link set machine master {BRIDGE} up"))?;
-        Ok(Self { set, clusters: plan.clusters, nodes: plan.nodes, netns })
+        Ok(Self { set, plan: plan.clone(), netns })
     }
 
     /// Makes the namespace of a control plane.
@@ -91,8 +90,8 @@ impl Wan {
             })
         };
         route(DEFAULT.map(str::to_owned), self.set.gateway())?;
-        for cluster in self.set.clusters(self.clusters) {
-            for node in cluster.nodes(self.nodes).filter(|node| Some(*node) != without) {
+        for cluster in self.set.clusters(self.plan.clusters) {
+            for node in self.plan.nodes(cluster).filter(|node| Some(*node) != without) {
                 route(node.pods().map(|range: IpNet| range.to_string()), node.addresses())?;
             }
         }

@@ -15,10 +15,10 @@ use anyhow::{Context as _, ensure};
 use serde_json::json;
 
 use super::{
-    ClusterSetup,
+    ClusterSetup, Kubernetes,
     certificates::{Authority, User},
     cni, containerd,
-    daemons::Daemons,
+    daemons::{self, Daemons},
     kubeconfig,
     kubectl::Kubectl,
     layout::{Node, list},
@@ -64,6 +64,19 @@ pub(super) fn start(
     kubelet(setup, node, authority, &mut daemons)?;
     kube_proxy(setup, node, authority, &mut daemons)?;
     Ok(RunningNode { node, daemons })
+}
+
+impl Node {
+    /// Kills one of its daemons.
+    pub fn stop(self, daemon: &str) -> anyhow::Result<()> {
+        let cgroup = self.cgroup()?.join(daemon);
+        fs::write(cgroup.join("cgroup.kill"), "1").with_context(|| cgroup.display().to_string())
+    }
+
+    /// Starts a daemon again that was killed, without waiting for it.
+    pub fn start(self, daemon: &str) -> anyhow::Result<()> {
+        daemons::run(&self.directory().join(daemon).with_extension("sh")).map(drop)
+    }
 }
 
 impl RunningNode {
@@ -198,7 +211,7 @@ fn kubelet(
         format!("--node-ip={}", list(node.addresses())),
         format!("--node-labels=topology.kubernetes.io/zone={}", node.zone()),
     ];
-    daemons.start("kubelet", &setup.programs.find("kubelet")?, flags)
+    daemons.start("kubelet", &setup.kubernetes(node.cluster, "kubelet")?, flags)
 }
 
 fn kube_proxy(
@@ -208,7 +221,7 @@ fn kube_proxy(
     daemons: &mut Daemons,
 ) -> anyhow::Result<()> {
     let user = User { name: "system:kube-proxy", group: None };
-    let flags = [
+    let mut flags = vec![
         identity(node, authority, "kube-proxy", &user)?,
         format!("--proxy-mode={}", setup.plan.proxy(node.cluster)),
         format!("--cluster-cidr={}", list(node.cluster.pods())),
@@ -217,7 +230,11 @@ fn kube_proxy(
         "--conntrack-max-per-core=0".to_owned(),
         "--oom-score-adj=0".to_owned(),
     ];
-    daemons.start("kube-proxy", &setup.programs.find("kube-proxy")?, flags)
+    if setup.plan.kubernetes(node.cluster) == Kubernetes::Oldest {
+        // Off by default before 1.31.
+        flags.push("--feature-gates=NFTablesProxyMode=true".to_owned());
+    }
+    daemons.start("kube-proxy", &setup.kubernetes(node.cluster, "kube-proxy")?, flags)
 }
 
 /// The flag with the kubeconfig of one of the node's daemons.

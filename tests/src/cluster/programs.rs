@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use clap::ValueEnum;
 
 /// Directories, as in `PATH`, with the programs that `cargo xtask setup clusters` builds.
 pub const VARIABLE: &str = "MCS_PROGRAMS";
@@ -15,6 +16,19 @@ pub const VARIABLE: &str = "MCS_PROGRAMS";
 /// Where the system's own programs lie.
 const SYSTEM: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+
+/// What the name of the directory above those of the oldest Kubernetes begins with.
+pub const OLDEST_KUBERNETES: &str = "kubernetes-oldest";
+
+/// A version of Kubernetes that `tests/programs` pins.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
+pub enum Kubernetes {
+    /// The newest one
+    #[default]
+    Newest,
+    /// The oldest one that the charts accept
+    Oldest,
+}
 
 /// The programs, by name.
 #[derive(Clone, Debug)]
@@ -34,16 +48,40 @@ impl Programs {
 
     /// The file of this name.
     pub fn find(&self, name: &str) -> anyhow::Result<PathBuf> {
-        let files = self.0.iter().map(|directory| directory.join(name));
-        files.into_iter().find(|file| is_executable(file)).with_context(|| {
-            format!("{name} is missing: run `cargo xtask setup clusters`, or set {VARIABLE}")
-        })
+        let newest = self.0.iter().filter(|directory| !is_of_oldest(directory));
+        find(newest, name).with_context(|| missing(name))
+    }
+
+    /// The file of this name that belongs to a version of Kubernetes.
+    pub(super) fn of_kubernetes(&self, version: Kubernetes, name: &str) -> anyhow::Result<PathBuf> {
+        match version {
+            Kubernetes::Newest => self.find(name),
+            Kubernetes::Oldest => {
+                let oldest = self.0.iter().filter(|directory| is_of_oldest(directory));
+                find(oldest, name)
+                    .with_context(|| missing(&format!("{name} of {OLDEST_KUBERNETES}")))
+            }
+        }
     }
 
     /// `PATH` for programs that start others.
     pub(super) fn search_path(&self) -> anyhow::Result<OsString> {
         Ok(env::join_paths(&self.0)?)
     }
+}
+
+fn find<'a>(directories: impl Iterator<Item = &'a PathBuf>, name: &str) -> Option<PathBuf> {
+    directories.map(|directory| directory.join(name)).find(|file| is_executable(file))
+}
+
+fn missing(name: &str) -> String {
+    format!("{name} is missing: run `cargo xtask setup clusters`, or set {VARIABLE}")
+}
+
+/// Whether a directory is `.../kubernetes-oldest-VERSION/bin`.
+fn is_of_oldest(directory: &Path) -> bool {
+    let above = directory.parent().and_then(Path::file_name);
+    above.is_some_and(|name| name.to_string_lossy().starts_with(OLDEST_KUBERNETES))
 }
 
 fn is_executable(file: &Path) -> bool {

@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use mcs_tests::cluster::OLDEST_KUBERNETES;
 
 use super::{Item, Purpose, Remedy, go};
 use crate::{process, workspace::Workspace};
@@ -34,18 +35,27 @@ enum Stamp {
     Minor,
 }
 
+const KUBERNETES: &str = "k8s.io/kubernetes";
+const KUBERNETES_STAMPS: &[(&str, Stamp)] = &[
+    ("k8s.io/component-base/version.gitVersion", Stamp::Version),
+    ("k8s.io/component-base/version.gitMajor", Stamp::Major),
+    ("k8s.io/component-base/version.gitMinor", Stamp::Minor),
+];
+
 /// Every one.
 const MODULES: &[GoModule] = {
     use Purpose::{Clusters, Lint, Release};
     &[
         GoModule {
             name: "kubernetes",
-            provider: "k8s.io/kubernetes",
-            stamps: &[
-                ("k8s.io/component-base/version.gitVersion", Stamp::Version),
-                ("k8s.io/component-base/version.gitMajor", Stamp::Major),
-                ("k8s.io/component-base/version.gitMinor", Stamp::Minor),
-            ],
+            provider: KUBERNETES,
+            stamps: KUBERNETES_STAMPS,
+            purposes: &[Clusters],
+        },
+        GoModule {
+            name: OLDEST_KUBERNETES,
+            provider: KUBERNETES,
+            stamps: KUBERNETES_STAMPS,
             purposes: &[Clusters],
         },
         GoModule {
@@ -276,6 +286,20 @@ replace a.b/f => a.b/f v0.3.0
         for module in MODULES {
             let pinned = Pinned::read(&programs.join(module.name), module.provider).unwrap();
             assert!(pinned.version.starts_with('v'), "{}", module.name);
+        }
+    }
+
+    #[test]
+    fn the_charts_take_the_oldest_kubernetes_that_clusters_run() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let source = root.join("tests/programs").join(OLDEST_KUBERNETES);
+        let pinned = Pinned::read(&source, KUBERNETES).unwrap().version;
+        let minor = pinned.trim_start_matches('v').rsplit_once('.').unwrap().0;
+        for chart in ["mcs-agent", "mcs-controller"] {
+            let file = root.join("deploy/helm").join(chart).join("Chart.yaml");
+            let text = fs::read_to_string(file).unwrap();
+            let expected = format!("kubeVersion: \">={minor}.0-0\"");
+            assert!(text.lines().any(|line| line == expected), "{chart} lacks {expected}");
         }
     }
 }

@@ -220,13 +220,13 @@ pub(super) const SUITES: &[Suite] = &[
     },
     Suite {
         name: END_TO_END,
-        about: "The DaemonSet on the nodes of two real clusters, with pods as clients and servers",
+        about: "The DaemonSet on the nodes of two real clusters, of the newest and the oldest Kubernetes",
         root: true,
         needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters],
         extras: &[Extra::Images],
         work: Work::Binary("e2e"),
         company: Company::Others,
-        budget: 260,
+        budget: 300,
         full: None,
     },
     Suite {

@@ -66,15 +66,16 @@ fn other_image(world: &mut World) -> anyhow::Result<()> {
 
     for member in &world.members {
         world.release.ensure(member)?;
-        let Some(node) = member.node else {
+        let nodes = member.nodes();
+        if nodes.is_empty() {
             return Err(skip(format!("the nodes of {} have one image", member.name)));
-        };
+        }
         let daemon_set = agents::daemon_set(member)?;
         let image = &daemon_set["spec"]["template"]["spec"]["containers"][0]["image"];
         let image = image.as_str().unwrap_or_default();
         let (repository, _) = image.rsplit_once(':').unwrap_or((image, ""));
         let next = format!("{repository}:{TAG}");
-        for node in cluster::nodes(node.cluster) {
+        for node in nodes {
             cluster::tag(&world.clusters.programs, node, image, &next)?;
         }
     }

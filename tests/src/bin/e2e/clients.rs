@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
-use mcs_tests::{process, suite, wait};
+use mcs_tests::{cluster::Node, process, wait};
 
 use crate::{
     member::{Member, NAMESPACE, PATIENCE},
@@ -21,7 +21,7 @@ use crate::{
 pub(crate) enum Place {
     Pod,
     HostNetworkPod,
-    Node,
+    Node(Node),
 }
 
 impl Place {
@@ -31,11 +31,11 @@ impl Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Pod => "a pod",
-            Self::HostNetworkPod => "a pod of the node's network",
-            Self::Node => "a process of the node",
-        })
+        match self {
+            Self::Pod => f.write_str("a pod"),
+            Self::HostNetworkPod => f.write_str("a pod of the node's network"),
+            Self::Node(node) => write!(f, "a process of {node}"),
+        }
     }
 }
 
@@ -65,26 +65,22 @@ pub(crate) struct Answer {
 }
 
 impl<'a> Client<'a> {
-    /// A client in a place that this cluster has.
-    pub(crate) fn new(world: &'a World, member: &'a Member, place: Place) -> anyhow::Result<Self> {
-        if place == Place::Node && (member.node.is_none() || world.clusters.traffic.is_none()) {
-            return Err(suite::skip(format!("the node of {} is elsewhere", member.name)));
-        }
-        Ok(Self { world, member, place })
+    /// A client in a place that its cluster has.
+    pub(crate) const fn new(world: &'a World, member: &'a Member, place: Place) -> Self {
+        Self { world, member, place }
     }
 
     /// Every client that there can be in a cluster.
     pub(crate) fn all(world: &'a World, member: &'a Member) -> Vec<Self> {
-        let places = [Place::Pod, Place::HostNetworkPod, Place::Node];
-        places.into_iter().filter_map(|place| Self::new(world, member, place).ok()).collect()
+        let nodes = member.nodes().into_iter().map(Place::Node);
+        Place::PODS.into_iter().chain(nodes).map(|place| Self::new(world, member, place)).collect()
     }
 
     fn command(&self, words: &[String]) -> anyhow::Result<Command> {
         let pod = match self.place {
             Place::Pod => "client",
             Place::HostNetworkPod => "host-client",
-            Place::Node => {
-                let node = self.member.node.context("no node")?;
+            Place::Node(node) => {
                 let traffic = self.world.clusters.traffic.as_ref().context("no program")?;
                 let mut command = node.command(traffic);
                 command.args(words);

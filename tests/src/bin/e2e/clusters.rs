@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use mcs_tests::cluster::{
-    self, Claim, Cluster, ClusterSet, Cni, Observer, Plan, Programs, ProxyMode,
+    self, Claim, Cluster, ClusterSet, Cni, Kubernetes, Observer, Plan, Programs, ProxyMode,
 };
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
@@ -109,7 +109,7 @@ impl Clusters {
 }
 
 impl Own {
-    /// Between them they have both CNI layouts, and both modes of kube-proxy.
+    /// Between them they have both CNI layouts, both modes of kube-proxy, and the newest and the oldest Kubernetes.
     fn start(programs: &Programs, keep: bool) -> anyhow::Result<Self> {
         let claim = Arc::new(Claim::take(ClusterSet::TESTS)?);
         let interrupted = Arc::new(AtomicBool::new(false));
@@ -120,7 +120,8 @@ impl Own {
         cluster::remove(&claim)?;
         let plan = Plan {
             clusters: 2,
-            nodes: 1,
+            nodes: vec![2, 1],
+            kubernetes: vec![Kubernetes::Newest, Kubernetes::Oldest],
             cni: vec![Cni::Ptp, Cni::Bridge],
             proxy: vec![ProxyMode::Nftables, ProxyMode::Iptables],
         };

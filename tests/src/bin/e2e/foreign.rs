@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context as _;
 use mcs_tests::{
     bpf::{AttachType, Link, Program, ProgramType, code, instruction},
-    cluster::{self, Node},
+    cluster::Node,
     suite::{Suite, skip},
 };
 
@@ -41,8 +41,10 @@ struct Rivals<'a> {
 impl<'a> Rivals<'a> {
     fn new(world: &'a World, name: &str) -> anyhow::Result<Self> {
         let (importer, exporter) = world.directions()[0];
-        let node = importer.node.ok_or_else(|| skip("the nodes are elsewhere"))?;
-        let nodes = cluster::nodes(node.cluster).collect();
+        let nodes = importer.nodes();
+        if nodes.is_empty() {
+            return Err(skip("the nodes are elsewhere"));
+        }
         let target = world.fresh(name, importer)?;
         let v4 = |addresses: Vec<SocketAddr>| {
             addresses.into_iter().find_map(|address| match address {

@@ -21,6 +21,7 @@ mod clusters;
 mod foreign;
 mod member;
 mod neighbours;
+mod proxyless;
 mod reach;
 mod release;
 mod submariner;
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
     changes::cases(&mut suite);
     capabilities::cases(&mut suite);
     canary::cases(&mut suite);
+    proxyless::cases(&mut suite);
     uninstall::cases(&mut suite);
     suite.run(args.suite.clone(), move || World::begin(&args))
 }

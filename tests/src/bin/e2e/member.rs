@@ -37,7 +37,7 @@ pub(crate) struct Member {
     /// Its id in the ClusterSet.
     pub(crate) name: String,
     pub(crate) kubectl: Kubectl,
-    /// The node that its clients are on, if that is on this machine.
+    /// Its first node, if its nodes are on this machine.
     pub(crate) node: Option<Node>,
     /// For what helm wants to remember.
     directory: PathBuf,
@@ -68,6 +68,11 @@ impl Member {
         kubectl.apply(&pods.replace("$REPLICAS", &REPLICAS.to_string()))?;
         let node = local.and_then(|cluster| cluster::nodes(cluster).next());
         Ok(Self { name, kubectl, node, directory: directory.to_owned() })
+    }
+
+    /// Its nodes that are on this machine.
+    pub(crate) fn nodes(&self) -> Vec<Node> {
+        self.node.into_iter().flat_map(|node| cluster::nodes(node.cluster)).collect()
     }
 
     /// Waits until all pods are ready.

@@ -25,6 +25,10 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 fn rolled_out(world: &mut World) -> anyhow::Result<()> {
     for member in &world.members {
         world.release.ensure(member)?;
+        for node in member.kubectl.get(&["nodes"])?["items"].as_array().into_iter().flatten() {
+            let (name, info) = (&node["metadata"]["name"], &node["status"]["nodeInfo"]);
+            tell(format!("{}: {name} {}", member.name, info["kubeletVersion"]));
+        }
         for status in agents::ask(member, &["status"])? {
             let first = status.lines().next().unwrap_or_default();
             tell(format!("{}: {first}", member.name));
@@ -67,7 +71,7 @@ fn by_name(world: &mut World) -> anyhow::Result<()> {
         let target = imported(world, "named", importer, exporter)?;
         let backends = exporter.backends()?;
         for place in Place::PODS {
-            let client = Client::new(world, importer, place)?;
+            let client = Client::new(world, importer, place);
             for (protocol, port) in [("tcp", TCP), ("udp", UDP)] {
                 let to = format!("{}:{port}", target.domain());
                 wait::within(PATIENCE, &format!("{to} for {client}"), || {
@@ -90,7 +94,7 @@ fn of_both(world: &mut World) -> anyhow::Result<()> {
     let (importer, exporter) = world.directions()[0];
     let target = imported(world, "both", importer, exporter)?;
     target.publish(importer, &[importer, exporter])?;
-    let client = Client::new(world, importer, Place::Pod)?;
+    let client = Client::new(world, importer, Place::Pod);
     let mut missing = importer.backends()?;
     missing.extend(exporter.backends()?);
     wait::within(PATIENCE, "every server of both clusters to answer", || {

@@ -108,7 +108,7 @@ impl<'a> Exported<'a> {
     fn is_served(&self, world: &World, places: &[Place]) -> anyhow::Result<()> {
         for (member, own_ip) in self.members.iter().zip(self.cluster_ips) {
             for place in places {
-                let client = Client::new(world, member, *place)?;
+                let client = Client::new(world, member, *place);
                 for (protocol, port) in [("tcp", TCP), ("udp", UDP)] {
                     self.all_answer(&client, protocol, SocketAddr::new(VIP.into(), port))?;
                     let own = member.backends()?;

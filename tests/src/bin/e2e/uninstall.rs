@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
-    cluster::{self, Node},
+    cluster::Node,
     process,
     suite::{Suite, tell},
 };
@@ -28,10 +28,8 @@ fn leaves_nothing(world: &mut World) -> anyhow::Result<()> {
         for client in &clients {
             client.reach(&target, exporter)?;
         }
-        let nodes: Vec<_> =
-            importer.node.into_iter().flat_map(|node| cluster::nodes(node.cluster)).collect();
-        for node in &nodes {
-            let found = traces(*node)?;
+        for node in importer.nodes() {
+            let found = traces(node)?;
             ensure!(found.len() >= 3, "{node} has {found:?} while the agent runs");
         }
         world.release.remove(importer)?;
@@ -74,11 +72,11 @@ fn goes_unnoticed(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Fails if anything of the agent is left in the cluster, or on a node that is on this machine.
-fn is_clean(member: &Member) -> anyhow::Result<()> {
+pub(crate) fn is_clean(member: &Member) -> anyhow::Result<()> {
     if member.node.is_none() {
         tell(format!("the nodes of {} are elsewhere: not looked at", member.name));
     }
-    for node in member.node.into_iter().flat_map(|node| cluster::nodes(node.cluster)) {
+    for node in member.nodes() {
         let found = traces(node)?;
         ensure!(found.is_empty(), "{node} still has {found:?}");
     }
@@ -93,7 +91,7 @@ fn is_clean(member: &Member) -> anyhow::Result<()> {
 }
 
 /// What of the agent is on a node: pins, programs on its cgroup, programs on its devices.
-fn traces(node: Node) -> anyhow::Result<Vec<String>> {
+pub(crate) fn traces(node: Node) -> anyhow::Result<Vec<String>> {
     let pins = process::run(node.command("ls").arg("/sys/fs/bpf"), "")?;
     let pins = pins.lines().filter(|name| !KERNEL_PINS.contains(name));
     let mut found: Vec<_> = pins.map(|name| format!("pin {name}")).collect();
