@@ -200,6 +200,11 @@ impl ApplyError {
         [413, 422].contains(&status.code)
     }
 
+    /// Whether the controller lacks a right.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Refused(kube::Error::Api(status)) if status.code == 403)
+    }
+
     /// Whether the API server's type lacks a field, as older definitions do.
     pub fn is_unknown_field(&self, field: &str) -> bool {
         let Self::Refused(kube::Error::Api(status)) = self else { return false };

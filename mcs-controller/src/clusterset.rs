@@ -5,6 +5,7 @@ mod actual;
 mod condition;
 mod conflict;
 mod copy;
+mod derived;
 mod export;
 mod export_status;
 #[cfg(test)]
@@ -26,6 +27,7 @@ pub use actual::{Actual, ActualImport, ActualSlice, Owner};
 pub use condition::{Condition, ConditionStatus, ConditionType};
 pub use conflict::{Conflict, ConflictReason};
 pub use copy::{SliceCopier, SliceCopy, slice_name};
+pub use derived::{ActualDerived, derived_name, derived_ports};
 pub use export::{Audience, Export, ExportSource, Selection, Timestamp};
 pub use export_status::{Publication, export_conditions, is_exportable};
 pub use import::{EndpointSliceObjects, Import, ImportStatus};

@@ -47,6 +47,8 @@ pub struct Settings {
     pub adopt: bool,
     /// Whether namespaces are created for services of peers.
     pub create_namespaces: bool,
+    /// Whether imports get derived Services.
+    pub derived_services: bool,
     /// How many slices of one peer are written a second.
     pub peer_writes: u32,
     /// The name of this replica, if it takes part in an election.

@@ -21,8 +21,8 @@ pub use self::feed::{Feed, Feeds};
 use self::rules::ExportRules;
 use crate::{
     clusterset::{
-        Actual, ActualSlice, ClusterId, Export, ExportSource, Import, IpFamily, Owner, Selection,
-        ServiceName, ServiceType, SourceSlice, well_known,
+        Actual, ActualDerived, ActualSlice, ClusterId, Export, ExportSource, Import, IpFamily,
+        Owner, Selection, ServiceName, ServiceType, SourceSlice, derived_name, well_known,
     },
     objects::{
         ExportDecoder, ExportObject, ExportRuleDecoder, ImportDecoder, ImportObject,
@@ -404,21 +404,32 @@ impl OwnCluster {
             if let (Owner::Us, Some([labels, annotations])) = (&actual.owner, &imported.applied) {
                 actual.import.spec.labels.retain(|key, _| labels.contains(key));
                 actual.import.spec.annotations.retain(|key, _| annotations.contains(key));
+                actual.import.has_derived_service &=
+                    annotations.contains(well_known::DERIVED_SERVICE);
             }
             Some(actual)
         });
         Actual {
             import,
             slices: imported.map(|imported| imported.slices.clone()).unwrap_or_default(),
+            derived: self.derived(name),
             export_conditions: self.exports.get(name).map(ExportObject::known_conditions),
         }
+    }
+
+    /// The Service that has the name of an import's derived one.
+    pub fn derived(&self, import: &ServiceName) -> Option<ActualDerived> {
+        let name = ServiceName::new(import.namespace(), &derived_name(import)).ok()?;
+        self.services.get(&name).map(ServiceObject::as_derived)
     }
 
     /// This controller applied an import with these labels and annotations.
     pub fn note_applied(&mut self, import: &Import) {
         let keys = |map: &BTreeMap<Arc<str>, Arc<str>>| map.keys().cloned().collect();
+        let mut annotations: BTreeSet<Arc<str>> = keys(&import.spec.annotations);
+        annotations.extend(import.has_derived_service.then(|| well_known::DERIVED_SERVICE.into()));
         let imported = self.imported.entry(import.name.clone()).or_default();
-        imported.applied = Some([keys(&import.spec.labels), keys(&import.spec.annotations)]);
+        imported.applied = Some([keys(&import.spec.labels), annotations]);
     }
 }
 

@@ -33,7 +33,7 @@ pub use self::{
     publisher_lease::{PublisherLease, PublisherLeaseDecoder, publisher_lease},
     range::RangeDecoder,
     secret::{SecretDecoder, SecretObject},
-    service::{ServiceDecoder, ServiceObject},
+    service::{ServiceDecoder, ServiceObject, derived_service},
     service_export::{ExportDecoder, ExportObject, export_status, made_export},
     service_import::{ImportDecoder, ImportObject, import, import_status},
     slice::{

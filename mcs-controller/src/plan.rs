@@ -3,13 +3,14 @@
 //! After any number of these writes, clients of the service lose nothing:
 //! - Slices are written before the import, and the import before the status that says that slices are there.
 //! - Deletions are last. The import goes before its slices.
+//! - An import names a derived Service only while it has slices.
 //! - Nothing of an incomplete cluster is deleted, and nothing of an import that another controller writes.
 
 use std::sync::Arc;
 
 use crate::clusterset::{
-    Actual, Condition, Import, ImportStatus, ImportedSlice, Owner, Selection, ServiceName, Wanted,
-    WantedImport,
+    Actual, ActualDerived, Condition, Import, ImportStatus, ImportedSlice, Owner, Selection,
+    ServiceName, ServicePort, Wanted, WantedImport, derived_ports,
 };
 
 /// One write to the API server of this cluster.
@@ -27,10 +28,14 @@ pub enum Write {
     CreateExport(ServiceName),
     /// Deletes a ServiceExport that this controller has created.
     DeleteExport(ServiceName),
+    /// Creates or replaces the derived Service of an import.
+    ApplyDerivedService(ServiceName, Vec<ServicePort>),
     /// Creates a namespace, for a service of a peer.
     CreateNamespace(Arc<str>),
     /// Deletes a ServiceImport.
     DeleteImport(ServiceName),
+    /// Deletes the derived Service of an import.
+    DeleteDerivedService(ServiceName),
     /// Deletes a slice of a service, by `metadata.name`.
     DeleteSlice(ServiceName, Arc<str>),
 }
@@ -78,6 +83,9 @@ pub fn plan(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Write> 
     if wanted.import != WantedImport::LeftAlone {
         writes.extend(deletions(name, actual, wanted));
     }
+    if wanted.derived().is_none() && actual.derived.as_ref().is_some_and(ActualDerived::is_ours) {
+        writes.push(Write::DeleteDerivedService(name.clone()));
+    }
     writes
 }
 
@@ -100,7 +108,14 @@ fn import_writes(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Wr
     let has_status = now.is_some_and(|now| now.status == *status);
     let import = (!is_written).then(|| Write::ApplyImport(Import::clone(import)));
     let status = (!has_status).then(|| Write::SetImportStatus(name.clone(), status.clone()));
-    import.into_iter().chain(status).collect()
+    import.into_iter().chain(status).chain(derived_service(name, actual, wanted)).collect()
+}
+
+/// The write of the derived Service. The import does not wait for it, as clients of the VIP need none.
+fn derived_service(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Option<Write> {
+    let ports = derived_ports(wanted.derived()?);
+    let is_written = actual.derived.as_ref().is_some_and(|now| now.ports == ports);
+    (!is_written).then(|| Write::ApplyDerivedService(name.clone(), ports))
 }
 
 fn deletions(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Write> {

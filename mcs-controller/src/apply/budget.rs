@@ -69,7 +69,11 @@ impl WriteBudgets {
             | Write::CreateExport(_)
             | Write::DeleteExport(_)
             | Write::CreateNamespace(_) => true,
-            Write::SetImportStatus(..) | Write::DeleteImport(_) | Write::DeleteSlice(..) => false,
+            Write::SetImportStatus(..)
+            | Write::ApplyDerivedService(..)
+            | Write::DeleteImport(_)
+            | Write::DeleteDerivedService(_)
+            | Write::DeleteSlice(..) => false,
         });
         self.promises.insert(name.clone(), waits);
         Some(first)
@@ -122,6 +126,7 @@ mod tests {
             ports: vec![],
             endpoints: vec![],
             has_zone_hints: false,
+            has_derived_service: false,
             trigger_time: None,
         };
         vec![Write::ApplySlice(slice); count]

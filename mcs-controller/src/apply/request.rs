@@ -4,12 +4,12 @@ use jiff::Timestamp;
 
 use super::{Action, Request};
 use crate::{
-    clusterset::{ClusterId, Owner, well_known},
+    clusterset::{ClusterId, Owner, derived_name, well_known},
     exports::OwnCluster,
     mailbox::{MailboxView, MailboxWrite},
     objects::{
-        MCS_GROUP, OWN_VERSION, export_status, exported_name, exported_service, import,
-        import_status, imported_slice, made_export, made_namespace, mailbox_slice,
+        MCS_GROUP, OWN_VERSION, derived_service, export_status, exported_name, exported_service,
+        import, import_status, imported_slice, made_export, made_namespace, mailbox_slice,
         mailbox_slice_name,
     },
     plan::Write,
@@ -17,6 +17,7 @@ use crate::{
 
 const SLICES: (&str, &str, &str, &str) =
     ("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices");
+const SERVICES: (&str, &str, &str, &str) = ("", "v1", "Service", "services");
 
 /// The request for a write to this cluster. `adopts`: ServiceImports of others become this controller's.
 pub fn own_request(write: &Write, own: &OwnCluster, adopts: bool) -> Request {
@@ -68,6 +69,18 @@ pub fn own_request(write: &Write, own: &OwnCluster, adopts: bool) -> Request {
             let uid = own.import_object(name).map(|object| object.uid.clone());
             let action = Action::Delete { uid };
             Request::new(imports_api, Some(name.namespace()), name.name(), action)
+        }
+        Write::ApplyDerivedService(import, ports) => {
+            let is_ours = own.derived(import).is_some_and(|derived| derived.is_ours());
+            let object = derived_service(import, ports);
+            // Another controller may just have created one of that name.
+            let action = Action::Apply { object, force: is_ours };
+            Request::new(SERVICES, Some(import.namespace()), &derived_name(import), action)
+        }
+        Write::DeleteDerivedService(import) => {
+            let uid = own.derived(import).map(|derived| derived.uid.to_string());
+            let action = Action::Delete { uid };
+            Request::new(SERVICES, Some(import.namespace()), &derived_name(import), action)
         }
         Write::DeleteSlice(service, name) => {
             let action = Action::Delete { uid: None };

@@ -95,6 +95,11 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_CREATE_NAMESPACES")]
     create_namespaces: bool,
 
+    /// Write a Service for each import, for Gateway implementations that lead to Services alone. It has no address of its
+    /// own, and kube-proxy leaves it alone. Without the flag the controller deletes those that it has written
+    #[arg(long, env = "MCS_DERIVED_SERVICE")]
+    derived_service: bool,
+
     /// How many slices of one peer are written a second at most, so that churn in one cluster does not load the API
     /// servers of the others
     #[arg(long, env = "MCS_PEER_WRITES", value_name = "N", default_value_t = 100,
@@ -184,6 +189,7 @@ impl RunArgs {
             vips_v6,
             adopt: self.adopt,
             create_namespaces: self.create_namespaces,
+            derived_services: self.derived_service,
             peer_writes: self.peer_writes,
             identity: self.replica,
         })

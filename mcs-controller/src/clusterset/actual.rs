@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{ClusterId, Condition, Import, ImportStatus};
+use super::{ActualDerived, ClusterId, Condition, Import, ImportStatus};
 
 /// The objects of one service in this cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -11,6 +11,8 @@ pub struct Actual {
     pub import: Option<ActualImport>,
     /// The slices that this controller wrote, by `metadata.name`.
     pub slices: BTreeMap<Arc<str>, ActualSlice>,
+    /// The Service that has the name of the derived one.
+    pub derived: Option<ActualDerived>,
     /// `status.conditions` of the ServiceExport, without conditions of other types; absent if this cluster has
     /// no ServiceExport.
     pub export_conditions: Option<Vec<Condition>>,

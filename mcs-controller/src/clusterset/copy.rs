@@ -31,6 +31,8 @@ pub struct SliceCopier<'a> {
     pub merged: &'a Merged,
     /// The endpoints that are refused.
     pub rules: &'a EndpointRules,
+    /// Whether the import has a derived Service.
+    pub has_derived_service: bool,
 }
 
 impl SliceCopier<'_> {
@@ -53,6 +55,7 @@ impl SliceCopier<'_> {
             ports: reached_ports(slice, contribution),
             endpoints: endpoints.map(|endpoint| self.copy_endpoint(endpoint)).collect(),
             has_zone_hints: self.merged.spec.prefers_same_zone(),
+            has_derived_service: self.has_derived_service,
             trigger_time: slice.trigger_time.clone(),
         };
         Some(SliceCopy { slice: copy, refused })

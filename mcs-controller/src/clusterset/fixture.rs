@@ -92,5 +92,6 @@ pub(crate) fn importer(id: &str) -> Importer {
         reserved: vec![],
         adopts: false,
         creates_namespaces: false,
+        derives_services: false,
     }
 }

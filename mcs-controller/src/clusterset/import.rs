@@ -13,6 +13,8 @@ pub struct Import {
     pub ips: Vec<IpAddr>,
     /// What the exports agree on.
     pub spec: ServiceSpec,
+    /// Whether an annotation names the derived Service.
+    pub has_derived_service: bool,
 }
 
 /// `status` of a ServiceImport. It has no times: a change of an import costs every node of the cluster a full

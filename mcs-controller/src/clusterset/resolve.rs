@@ -9,10 +9,10 @@ use std::{
 use ipnet::IpNet;
 
 use super::{
-    Actual, ActualImport, ClusterId, Condition, ConditionStatus, ConditionType, Conflict,
-    EndpointRules, EndpointSliceObjects, Export, Import, ImportStatus, ImportedSlice, IpFamily,
-    Merged, NamespaceRules, NoFreeVip, Owner, Refusal, ServiceName, ServiceSpec, ServiceType,
-    SliceCopier, SourceSlice, VipRanges, VipsInUse, merge, vips::VipSources,
+    Actual, ActualDerived, ActualImport, ClusterId, Condition, ConditionStatus, ConditionType,
+    Conflict, EndpointRules, EndpointSliceObjects, Export, Import, ImportStatus, ImportedSlice,
+    IpFamily, Merged, NamespaceRules, NoFreeVip, Owner, Refusal, ServiceName, ServiceSpec,
+    ServiceType, SliceCopier, SourceSlice, VipRanges, VipsInUse, merge, vips::VipSources,
 };
 
 /// The cluster that imports.
@@ -30,6 +30,8 @@ pub struct Importer {
     pub adopts: bool,
     /// Whether namespaces are created for services of peers.
     pub creates_namespaces: bool,
+    /// Whether imports get derived Services.
+    pub derives_services: bool,
 }
 
 /// What this cluster accepts from a cluster.
@@ -118,6 +120,14 @@ impl Wanted {
         }
     }
 
+    /// The import, if it has a derived Service.
+    pub fn derived(&self) -> Option<&Import> {
+        match &self.import {
+            WantedImport::Present(import, _) if import.has_derived_service => Some(import),
+            _ => None,
+        }
+    }
+
     /// Whether a VIP of the import has to become free first.
     pub fn lacks_vips(&self) -> bool {
         let WantedImport::Present(import, _) = &self.import else { return false };
@@ -156,7 +166,10 @@ pub fn resolve(
         let wanted = Wanted::without_import(WantedImport::LeftAlone, known);
         return Wanted { conflicts, ..wanted };
     }
-    let (slices, refused) = copies(importer, known.name, &merged, &accepted);
+    // Another one's Service of that name stays as it is.
+    let is_free = actual.derived.as_ref().is_none_or(ActualDerived::is_ours);
+    let derives = importer.derives_services && is_free;
+    let (slices, refused) = copies(importer, known.name, &merged, &accepted, derives);
     let vips = VipSources {
         ranges: &importer.vip_ranges,
         reserved: &importer.reserved,
@@ -164,7 +177,10 @@ pub fn resolve(
         existing: current.map_or(&[], |current| &current.import.ips),
         preferred: &exporters_vips(&accepted),
     };
-    let (import, ready) = import(known.name, &merged, supported, &vips);
+    let (mut import, ready) = import(known.name, &merged, supported, &vips);
+    // Dataplanes leave an import that has a derived Service and no slices to that Service, and it has no address.
+    let has_kept = || actual.slices.values().any(|slice| known.incomplete.contains(&slice.cluster));
+    import.has_derived_service = derives && (!slices.is_empty() || has_kept());
     let clusters = merged.contributions.into_keys().chain(record.clusters).collect();
     let status = ImportStatus {
         clusters,
@@ -259,6 +275,7 @@ fn copies(
     name: &ServiceName,
     merged: &Merged,
     accepted: &[KnownExport<'_>],
+    has_derived_service: bool,
 ) -> Copies {
     let (mut slices, mut refused) = Copies::default();
     for known in accepted {
@@ -269,6 +286,7 @@ fn copies(
             importer: &importer.cluster,
             merged,
             rules: &known.rules.endpoints,
+            has_derived_service,
         };
         for copy in known.slices.iter().filter_map(|slice| copier.copy(slice)) {
             slices.insert(Arc::clone(&copy.slice.name), copy.slice);
@@ -292,7 +310,7 @@ fn import(
     let families: &[_] = if supported && needs_vips { &spec.ip_families } else { &[] };
     let (ips, problem) = vips.choose(name, families);
     let ready = readiness(&spec, supported, problem);
-    (Import { name: name.clone(), ips, spec }, ready)
+    (Import { name: name.clone(), ips, spec, has_derived_service: false }, ready)
 }
 
 fn readiness(spec: &ServiceSpec, supported: bool, problem: Option<NoFreeVip>) -> Condition {

@@ -60,6 +60,8 @@ pub struct ImportedSlice {
     pub endpoints: Vec<Endpoint>,
     /// Whether each endpoint has the hint `forZones` with its own zone.
     pub has_zone_hints: bool,
+    /// Whether the slice is also one of the derived Service.
+    pub has_derived_service: bool,
     /// Annotation `endpoints.kubernetes.io/last-change-trigger-time`.
     pub trigger_time: Option<Arc<str>>,
 }

@@ -16,6 +16,13 @@ pub const CONTROLLER: &str = "mcs-controller";
 /// Label of an imported slice. kube-proxy leaves slices with it out of its memory.
 pub const HEADLESS: &str = "service.kubernetes.io/headless";
 
+/// Label of a slice: the Service that it belongs to.
+pub const SLICE_SERVICE: &str = "kubernetes.io/service-name";
+/// Annotation of a ServiceImport: the Service that stands for it, for whoever leads to Services alone.
+pub const DERIVED_SERVICE: &str = "multicluster.kubernetes.io/derived-service";
+/// Label of a Service: what serves it instead of kube-proxy.
+pub const SERVICE_PROXY: &str = "service.kubernetes.io/service-proxy-name";
+
 /// Annotation of a slice: when the change of endpoints happened.
 pub const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 /// Annotation of an imported slice: the slice of the source cluster that it is a copy of.

@@ -80,6 +80,7 @@ mod tests {
             ports: vec![],
             endpoints: vec![],
             has_zone_hints: false,
+            has_derived_service: false,
             trigger_time: Some(time.into()),
         })
     }

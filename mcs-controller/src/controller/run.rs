@@ -601,6 +601,13 @@ async fn send_plan(
             continue;
         }
         if let Err(error) = request.send(access).await {
+            if let (Write::DeleteDerivedService(import), true) = (write, error.is_forbidden()) {
+                tracing::warn!(
+                    "the derived Service of {import} stays: {error}. Let the chart remove them (derivedServices=remove), \
+                     or delete it"
+                );
+                continue;
+            }
             failed = Some((write, failed.map_or(error, |(_, first)| first)));
         }
     }

@@ -256,6 +256,8 @@ impl State {
             reserved: self.own.service_ranges().collect(),
             adopts: self.settings.adopt,
             creates_namespaces: self.settings.create_namespaces,
+            // Without that status, dataplanes take the derived Service for the only one that leads to every cluster.
+            derives_services: self.settings.derived_services && self.has_slice_objects,
         }
     }
 

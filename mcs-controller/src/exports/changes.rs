@@ -10,7 +10,7 @@ use crate::{
     objects::{
         ExportDecoder, ExportRuleDecoder, ImportDecoder, ImportedObject, ImportedSliceDecoder,
         LocalSlice, LocalSliceDecoder, NamespaceDecoder, NodeDecoder, NodeObject, RangeDecoder,
-        ServiceDecoder,
+        ServiceDecoder, ServiceObject,
     },
 };
 
@@ -52,20 +52,35 @@ impl OwnCluster {
     }
 
     pub(super) fn change_service(&mut self, change: Change<ServiceDecoder>) -> OwnChanges {
-        let name = match change {
+        let (name, former) = match change {
             Change::Clear => {
-                return OwnChanges::of(std::mem::take(&mut self.services).into_keys());
+                let had = std::mem::take(&mut self.services);
+                let imports: Vec<_> =
+                    had.iter().filter_map(|(name, one)| derived_from(name, one)).collect();
+                return OwnChanges::of(had.into_keys().chain(imports));
             }
             Change::Remove(object) => {
-                service_name(&object.key()).filter(|name| self.services.remove(name).is_some())
+                let Some(name) = service_name(&object.key()) else { return OwnChanges::default() };
+                let former = self.services.remove(&name);
+                (name, former)
             }
-            Change::Set(object) => named("Service", object).and_then(|(name, service)| {
+            Change::Set(object) => {
+                let Some((name, service)) = named("Service", object) else {
+                    return OwnChanges::default();
+                };
                 let former = self.services.insert(name.clone(), service);
-                (former.as_ref() != self.services.get(&name)).then_some(name)
-            }),
+                (name, former)
+            }
         };
+        let now = self.services.get(&name);
+        if now == former.as_ref() {
+            return OwnChanges::default();
+        }
+        let imports: Vec<_> =
+            former.iter().chain(now).filter_map(|one| derived_from(&name, one)).collect();
         let is_ruled = |name: &ServiceName| self.rules.concern(name.namespace());
-        OwnChanges::of(name.filter(|name| is_ruled(name) || self.exports.contains_key(name)))
+        let name = Some(name).filter(|name| is_ruled(name) || self.exports.contains_key(name));
+        OwnChanges::of(name.into_iter().chain(imports))
     }
 
     /// Most Services are not exported.
@@ -242,6 +257,11 @@ impl OwnCluster {
 
 fn service_name(key: &ObjectKey) -> Option<ServiceName> {
     ServiceName::new(&key.namespace, &key.name).ok()
+}
+
+/// The import that a Service is derived from.
+fn derived_from(name: &ServiceName, service: &ServiceObject) -> Option<ServiceName> {
+    ServiceName::new(name.namespace(), service.import()?).ok()
 }
 
 /// The name and content of an object that can be used.

@@ -1,15 +1,15 @@
 //! Services of this cluster.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::{Service, ServicePort as PortObject, ServiceSpec as SpecObject};
 use mcs_kube::{Decoder, ObjectKey};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::typed;
 use crate::clusterset::{
-    ExportSource, InternalTrafficPolicy, IpFamily, Protocol, ServicePort, ServiceSpec, ServiceType,
-    SessionAffinity,
+    ActualDerived, ExportSource, InternalTrafficPolicy, IpFamily, Owner, Protocol, ServiceName,
+    ServicePort, ServiceSpec, ServiceType, SessionAffinity, derived_name, well_known,
 };
 
 /// A Service.
@@ -20,6 +20,25 @@ pub struct ServiceObject {
     pub source: ExportSource,
     /// `metadata.labels`, by which ExportRules select.
     pub labels: BTreeMap<String, String>,
+    /// `metadata.uid`, if this controller wrote it.
+    pub uid: Option<Arc<str>>,
+}
+
+impl ServiceObject {
+    /// The import that it is derived from, by its labels, in its own namespace.
+    pub fn import(&self) -> Option<&str> {
+        self.labels.get(well_known::SERVICE_NAME).map(String::as_str)
+    }
+
+    /// The Service as a derived one.
+    pub fn as_derived(&self) -> ActualDerived {
+        let ports = match &self.source {
+            ExportSource::Service(spec) => spec.ports.clone(),
+            ExportSource::ExternalName | ExportSource::Missing => vec![],
+        };
+        let owner = if self.uid.is_some() { Owner::Us } else { Owner::Other };
+        ActualDerived { owner, ports, uid: self.uid.clone().unwrap_or_default() }
+    }
 }
 
 /// Decodes Services.
@@ -32,7 +51,11 @@ impl Decoder for ServiceDecoder {
     fn decode(_: ObjectKey, object: &Value) -> Result<ServiceObject, String> {
         let service: Service = typed(object)?;
         let labels = service.metadata.labels.unwrap_or_default();
-        Ok(ServiceObject { source: source(service.spec.unwrap_or_default()), labels })
+        let is_ours =
+            labels.get(well_known::MANAGED_BY).is_some_and(|by| by == well_known::CONTROLLER)
+                && labels.contains_key(well_known::SERVICE_NAME);
+        let uid = service.metadata.uid.filter(|_| is_ours).map(Into::into);
+        Ok(ServiceObject { source: source(service.spec.unwrap_or_default()), labels, uid })
     }
 }
 
@@ -56,6 +79,25 @@ fn source(spec: SpecObject) -> ExportSource {
         traffic_distribution: spec.traffic_distribution.map(Into::into),
         labels: super::Map::new(),
         annotations: super::Map::new(),
+    })
+}
+
+/// The derived Service of an import, as the controller applies it. kube-proxy does not read Services with the label of
+/// another proxy, and without selector nobody but this controller writes slices of it.
+pub fn derived_service(import: &ServiceName, ports: &[ServicePort]) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "namespace": import.namespace(), "name": derived_name(import),
+            "labels": {
+                well_known::MANAGED_BY: well_known::CONTROLLER,
+                well_known::SERVICE_NAME: import.name(),
+                well_known::SERVICE_PROXY: well_known::CONTROLLER,
+                well_known::HEADLESS: "",
+            },
+        },
+        "spec": {"clusterIP": "None", "ports": ports},
     })
 }
 

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::clusterset::{
     ActualImport, EndpointSliceObjects, Import, ImportStatus, Owner, ServiceName, ServicePort,
-    ServiceSpec, ServiceType, well_known,
+    ServiceSpec, ServiceType, derived_name, well_known,
 };
 
 /// A ServiceImport.
@@ -104,15 +104,11 @@ impl Decoder for ImportDecoder {
             _ => Owner::Other,
         };
         let ips = spec.ips.iter().flatten().filter_map(|ip| ip.parse::<IpAddr>().ok()).collect();
-        let import = Import {
-            name,
-            ips,
-            spec: ServiceSpec {
-                labels,
-                annotations: map(metadata.annotations),
-                ..properties(spec)
-            },
-        };
+        let mut annotations = map(metadata.annotations);
+        let derived = annotations.remove(well_known::DERIVED_SERVICE);
+        let has_derived_service = derived.is_some_and(|derived| *derived == *derived_name(&name));
+        let spec = ServiceSpec { labels, annotations, ..properties(spec) };
+        let import = Import { name, ips, spec, has_derived_service };
         let conditions = status.conditions.unwrap_or_default();
         let clusters = status.clusters.unwrap_or_default();
         let status = ImportStatus {
@@ -156,7 +152,11 @@ fn properties(spec: SpecFields) -> ServiceSpec {
 
 /// A ServiceImport as the controller applies it.
 pub fn import(version: &str, import: &Import) -> Value {
-    let Import { name, ips, spec } = import;
+    let Import { name, ips, spec, has_derived_service } = import;
+    let mut annotations = spec.annotations.clone();
+    if *has_derived_service {
+        annotations.insert(well_known::DERIVED_SERVICE.into(), derived_name(name).into());
+    }
     let mut labels = spec.labels.clone();
     labels.insert(well_known::MANAGED_BY.into(), well_known::CONTROLLER.into());
     let mut fields = json!({
@@ -178,7 +178,7 @@ pub fn import(version: &str, import: &Import) -> Value {
         "kind": "ServiceImport",
         "metadata": {
             "namespace": name.namespace(), "name": name.name(),
-            "labels": labels, "annotations": spec.annotations,
+            "labels": labels, "annotations": annotations,
         },
         "spec": fields,
     })

@@ -12,11 +12,9 @@ use self::read::ReadSlice;
 use super::typed;
 use crate::clusterset::{
     ActualSlice, ClusterId, Endpoint, EndpointConditions, ImportedSlice, IpFamily, ServiceName,
-    SlicePort, SourceSlice, well_known,
+    SlicePort, SourceSlice, derived_name, well_known,
 };
 
-/// On a slice of this cluster: its Service.
-const SERVICE: &str = "kubernetes.io/service-name";
 /// The longest name of an object.
 const LONGEST_NAME: usize = 253;
 /// On an imported slice: endpoints have hints with their own zones. Endpoints without a zone do not show it.
@@ -104,7 +102,7 @@ fn of_text(text: &str) -> Result<ReadSlice<'_>, NotDecoded> {
 }
 
 fn local_slice(key: &ObjectKey, slice: ReadSlice<'_>) -> Option<LocalSlice> {
-    let service = slice.label(SERVICE)?.into();
+    let service = slice.label(well_known::SLICE_SERVICE)?.into();
     let generation = slice.generation();
     let slice = slice.into_source(Arc::clone(&key.name), generation)?;
     Some(LocalSlice { service, slice: Arc::new(slice) })
@@ -138,6 +136,8 @@ fn read_imported_slice(
     let service = ServiceName::new(&key.namespace, service).map_err(|error| error.to_string())?;
     let source_name = slice.annotation(well_known::SOURCE_SLICE).unwrap_or_default().into();
     let has_zone_hints = slice.annotation(ZONE_HINTS).is_some();
+    let derived = slice.label(well_known::SLICE_SERVICE);
+    let has_derived_service = derived.is_some_and(|derived| *derived == derived_name(&service));
     let generation = slice.source_generation();
     let Some(slice) = slice.into_source(source_name, generation) else { return Ok(None) };
     let imported = ImportedSlice {
@@ -150,6 +150,7 @@ fn read_imported_slice(
         ports: slice.ports,
         endpoints: slice.endpoints,
         has_zone_hints,
+        has_derived_service,
         trigger_time: slice.trigger_time,
     };
     let actual =
@@ -200,12 +201,15 @@ pub fn mailbox_slice(
 
 /// An imported slice, as the controller applies it.
 pub fn imported_slice(slice: &ImportedSlice) -> Value {
-    let labels = json!({
+    let mut labels = json!({
         well_known::SERVICE_NAME: slice.service.name(),
         well_known::SOURCE_CLUSTER: slice.cluster,
         well_known::SLICE_MANAGED_BY: well_known::CONTROLLER,
         well_known::HEADLESS: "",
     });
+    if slice.has_derived_service {
+        labels[well_known::SLICE_SERVICE] = json!(derived_name(&slice.service));
+    }
     let trigger_time = slice.trigger_time.as_deref();
     let mut annotations = annotations(&slice.source_name, slice.source_generation, trigger_time);
     if slice.has_zone_hints {
@@ -337,7 +341,7 @@ mod tests {
         let service = ServiceName::new("shop", "web").unwrap();
         let east: ClusterId = "east".parse().unwrap();
         let object = mailbox_slice("mcs-mailbox", &east, &service, &slice());
-        assert!(object["metadata"]["labels"].get(SERVICE).is_none());
+        assert!(object["metadata"]["labels"].get(well_known::SLICE_SERVICE).is_none());
         let key = ObjectKey::new("mcs-mailbox", "shop.web-x");
         let mut copy = slice();
         copy.endpoints[0].node = None;
@@ -362,6 +366,7 @@ mod tests {
                 ports,
                 endpoints,
                 has_zone_hints,
+                has_derived_service: has_zone_hints,
                 trigger_time,
             };
             let object = imported_slice(&slice);

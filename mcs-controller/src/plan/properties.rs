@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::clusterset::{
-    Actual, ActualImport, ActualSlice, Audience, ClusterId, EndpointSliceObjects, ServiceSpec,
-    ServiceType, SourceSlice, World, any_spec,
+    Actual, ActualImport, ActualSlice, Audience, ClusterId, EndpointSliceObjects, Importer,
+    ServiceSpec, ServiceType, SourceSlice, World, any_spec,
     fixture::{cluster, export, importer, name, slice},
 };
 
@@ -57,7 +57,9 @@ fn world(parts: &[Option<Part>; 3], incomplete: &[&str]) -> World {
 }
 
 fn wanted(world: &World, actual: &Actual) -> Wanted {
-    world.wanted_by(&importer("c1"), actual)
+    // Some worlds have derived Services, and others do not.
+    let derives_services = world.exports.len().is_multiple_of(2);
+    world.wanted_by(&Importer { derives_services, ..importer("c1") }, actual)
 }
 
 /// What the API server does with a write.
@@ -75,6 +77,12 @@ fn apply(actual: &mut Actual, write: Write) {
             actual.import.as_mut().expect("a status belongs to an import").status = status;
         }
         Write::SetExportConditions(_, conditions) => actual.export_conditions = Some(conditions),
+        Write::ApplyDerivedService(_, ports) => {
+            actual.derived = Some(ActualDerived { owner: Owner::Us, ports, uid: "".into() });
+        }
+        Write::DeleteDerivedService(_) => {
+            assert!(actual.derived.take().is_some_and(|one| one.is_ours()), "a Service of ours");
+        }
         Write::CreateExport(_) | Write::DeleteExport(_) | Write::CreateNamespace(_) => {
             unreachable!("no rules, and the namespace is there")
         }
@@ -104,6 +112,7 @@ fn check_import(actual: &Actual, before: &Actual, wanted: &Wanted) -> Result<(),
         return Ok(());
     };
     let import = &now.import;
+    prop_assert!(!import.has_derived_service || !actual.slices.is_empty(), "no slices of it");
     if import.spec.service_type == ServiceType::ClusterSetIp {
         prop_assert_eq!(import.ips.len(), import.spec.ip_families.len());
     }
@@ -260,4 +269,39 @@ fn slices_go_although_the_import_cannot_be_written() {
     assert!(deletion.is_right_without(&conditions));
     assert!(!status.is_right_without(&conditions), "the status follows the import");
     assert!(!deletion.is_right_without(&Write::DeleteImport(name)), "the import goes first");
+}
+
+#[test]
+fn a_derived_service_goes_with_its_import_and_with_the_flag() {
+    let deriving = Importer { derives_services: true, ..importer("c1") };
+    let exported = |id: &str| {
+        let export = export(id, 1, crate::clusterset::fixture::spec());
+        World::new(vec![(export, vec![slice("web-0", &["10.0.0.1"])])])
+    };
+    let shop = name("shop/web");
+    let planned = |world: &World, importer: &Importer, actual: &Actual| {
+        plan(&shop, actual, &world.wanted_by(importer, actual))
+    };
+    let mut actual = Actual::default();
+    let writes = planned(&exported("c2"), &deriving, &actual);
+    assert!(matches!(writes.last(), Some(Write::ApplyDerivedService(..))), "{writes:?}");
+    follow(&mut actual, writes);
+    assert_eq!(planned(&exported("c2"), &deriving, &actual), []);
+    assert!(actual.import.as_ref().is_some_and(|now| now.import.has_derived_service));
+    for (world, importer) in
+        [(exported("c2"), importer("c1")), (World::new(vec![]), deriving.clone())]
+    {
+        let mut after = actual.clone();
+        let writes = planned(&world, &importer, &after);
+        assert_eq!(writes.last(), Some(&Write::DeleteDerivedService(shop.clone())));
+        follow(&mut after, writes);
+        assert!(after.import.is_none_or(|now| !now.import.has_derived_service));
+    }
+
+    let theirs = ActualDerived { owner: Owner::Other, ports: vec![], uid: "".into() };
+    let mut actual = Actual { derived: Some(theirs.clone()), ..Actual::default() };
+    let writes = planned(&exported("c2"), &deriving, &actual);
+    follow(&mut actual, writes);
+    assert_eq!(actual.derived, Some(theirs));
+    assert!(actual.import.is_some_and(|now| !now.import.has_derived_service));
 }

@@ -39,6 +39,9 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- if .Values.createNamespaces }}
 - --create-namespaces
 {{- end }}
+{{- if eq .Values.derivedServices "write" }}
+- --derived-service
+{{- end }}
 - {{ printf "--health-address=%s" .Values.health.address | quote }}
 - {{ printf "--metrics-address=%s" .Values.metrics.address | quote }}
 - --log-format={{ .Values.log.format }}

@@ -76,7 +76,7 @@ pub(crate) fn actual(wanted: &Wanted) -> Actual {
             ActualSlice { cluster: slice.cluster.clone(), fingerprint: slice.fingerprint() };
         (slice.name.clone(), actual)
     });
-    Actual { import, slices: slices.collect(), export_conditions: None }
+    Actual { import, slices: slices.collect(), derived: None, export_conditions: None }
 }
 
 fn two() -> World {

@@ -26,6 +26,7 @@ fn state() -> State {
         vips_v6: None,
         adopt: false,
         create_namespaces: false,
+        derived_services: false,
         peer_writes: 1,
         identity: None,
     };

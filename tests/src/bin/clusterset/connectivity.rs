@@ -96,7 +96,7 @@ impl Dataplane {
     }
 
     /// Waits until clients of both clusters reach these pods at a port of the service.
-    fn reach(
+    pub(crate) fn reach(
         &self,
         world: &World,
         namespace: &str,

@@ -11,6 +11,7 @@ mod conformance;
 mod connectivity;
 mod controller;
 mod credentials;
+mod derived;
 mod dns;
 mod events;
 mod hub;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
     credentials::cases(&mut suite);
     trust::cases(&mut suite);
     imports::cases(&mut suite);
+    derived::cases(&mut suite);
     replicas::cases(&mut suite);
     hub::cases(&mut suite);
     memory::cases(&mut suite);

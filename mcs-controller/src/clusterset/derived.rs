@@ -1,0 +1,69 @@
+//! The derived Service of an import: for Gateway implementations that lead to Services alone.
+//!
+//! It has no ClusterIP, so no client loses what a dataplane does not serve. Its slices are those of the import.
+
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use super::{Import, Owner, ServiceName, ServicePort};
+
+/// The Service of this cluster that has the name of a derived one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ActualDerived {
+    /// Who writes it.
+    pub owner: Owner,
+    /// `spec.ports`.
+    pub ports: Vec<ServicePort>,
+    /// `metadata.uid`.
+    pub uid: Arc<str>,
+}
+
+impl ActualDerived {
+    /// Whether this controller wrote it.
+    pub fn is_ours(&self) -> bool {
+        self.owner == Owner::Us
+    }
+}
+
+/// The name by the convention of the reference implementation of KEP-1645 (`controllers/common.go` of mcs-api).
+pub fn derived_name(import: &ServiceName) -> String {
+    let hash = Sha256::digest(format!("{}/{}", import.namespace(), import.name()).as_bytes());
+    let bits = hash.iter().take(8).fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte));
+    let digits = (1..=10).map(|place| bits >> (64 - 5 * place) & 31);
+    let digits = digits.filter_map(|digit| char::from_digit(u32::try_from(digit).ok()?, 32));
+    "derived-".chars().chain(digits).collect()
+}
+
+/// The ports of the derived Service. A Service with several ports names each.
+pub fn derived_ports(import: &Import) -> Vec<ServicePort> {
+    let ports = &import.spec.ports;
+    let is_possible = |port: &&ServicePort| ports.len() == 1 || !port.name.is_empty();
+    ports.iter().filter(is_possible).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clusterset::fixture::{name, port, spec};
+
+    #[test]
+    fn the_name_is_that_of_the_reference_implementation() {
+        assert_eq!(derived_name(&name("shop/web")), "derived-fllk2nnsfi");
+    }
+
+    #[test]
+    fn one_of_several_ports_needs_a_name() {
+        let ports = |ports: Vec<ServicePort>| {
+            let import = Import {
+                name: name("shop/web"),
+                ips: vec![],
+                spec: super::super::ServiceSpec { ports, ..spec() },
+                has_derived_service: true,
+            };
+            derived_ports(&import).len()
+        };
+        assert_eq!(ports(vec![port("", 80)]), 1);
+        assert_eq!(ports(vec![port("", 80), port("https", 443)]), 1);
+    }
+}
