@@ -8,7 +8,7 @@ mod state;
 
 use std::sync::Arc;
 
-use ipnet::{Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use mcs_kube::{KubeconfigFile, ResourceEvent};
 
 pub use self::run::run;
@@ -43,6 +43,8 @@ pub struct Settings {
     pub vips_v4: Option<Ipv4Net>,
     /// The range of new IPv6 VIPs, if it is not the default one.
     pub vips_v6: Option<Ipv6Net>,
+    /// The ranges of this cluster's pods; empty: as its Nodes say.
+    pub pod_ranges: Vec<IpNet>,
     /// Whether ServiceImports of other controllers become this one's.
     pub adopt: bool,
     /// Whether namespaces are created for services of peers.

@@ -86,6 +86,11 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_VIP_CIDR", value_name = "CIDR", value_delimiter = ',')]
     vip_cidr: Vec<IpNet>,
 
+    /// A range of this cluster's pods; repeatable. A peer with such addresses gets the condition CIDRsDisjoint=False, and no
+    /// new VIP is in it [default: those that its Nodes have]
+    #[arg(long, env = "MCS_POD_CIDR", value_name = "CIDR", value_delimiter = ',')]
+    pod_cidr: Vec<IpNet>,
+
     /// Take over ServiceImports that others have written. They keep their VIPs
     #[arg(long, env = "MCS_ADOPT")]
     adopt: bool,
@@ -187,6 +192,7 @@ impl RunArgs {
             },
             vips_v4,
             vips_v6,
+            pod_ranges: self.pod_cidr,
             adopt: self.adopt,
             create_namespaces: self.create_namespaces,
             derived_services: self.derived_service,

@@ -36,7 +36,9 @@ impl ServiceSpec {
         }
     }
 
-    /// Whether clients prefer the endpoints of their zone.
+    /// Whether clients prefer the endpoints of their zone, and nothing nearer. `PreferSameNode` has no hints: those for
+    /// nodes count only if every endpoint has one (kube-proxy, `topologyModeFromHints`), and endpoints of other clusters run
+    /// on no node of this one. Hints for zones alone would hide that an endpoint is on the client's node.
     pub(super) fn prefers_same_zone(&self) -> bool {
         self.distribution() == Some(PREFER_SAME_ZONE)
     }

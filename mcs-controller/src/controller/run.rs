@@ -10,7 +10,6 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
-use ipnet::IpNet;
 use jiff::Timestamp;
 use mcs_kube::{ApiAccess, Decoder, ResourceEvent, ResourceWatch, WatchTarget};
 use tokio::{
@@ -523,9 +522,7 @@ impl Control {
         let state = &self.state;
         let refused = state.refused();
         let refused = |cluster: &ClusterId| refused.get(cluster).copied().unwrap_or_default();
-        let pods: Vec<_> = state.own.pod_ranges().collect();
-        let pods = IpNet::aggregate(&pods);
-        peer_statuses(&state.peers, state.cluster(), &pods, refused, now)
+        peer_statuses(&state.peers, state.cluster(), &state.pod_ranges(), refused, now)
     }
 
     fn count(&self, target: &str, result: &Result<(), ApplyError>) {

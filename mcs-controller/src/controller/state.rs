@@ -11,6 +11,8 @@ use std::{
     time::Instant,
 };
 
+use ipnet::IpNet;
+
 use super::{MailboxId, Settings, Update, queue::Queue};
 use crate::{
     apply::ApplyError,
@@ -239,6 +241,15 @@ impl State {
         }
     }
 
+    /// The ranges of this cluster's pods, as far as they are known.
+    pub(super) fn pod_ranges(&self) -> Vec<IpNet> {
+        if self.settings.pod_ranges.is_empty() {
+            IpNet::aggregate(&self.own.pod_ranges().collect())
+        } else {
+            self.settings.pod_ranges.clone()
+        }
+    }
+
     fn vip_ranges(&self) -> VipRanges {
         let name = self.settings.clusterset.as_deref().or(self.own.clusterset());
         let default = VipRanges::for_clusterset(name.unwrap_or("clusterset"));
@@ -253,7 +264,11 @@ impl State {
             cluster: self.cluster.clone(),
             families: self.own.families(),
             vip_ranges: self.vip_ranges(),
-            reserved: self.own.service_ranges().collect(),
+            reserved: self
+                .own
+                .service_ranges()
+                .chain(self.settings.pod_ranges.iter().copied())
+                .collect(),
             adopts: self.settings.adopt,
             creates_namespaces: self.settings.create_namespaces,
             // Without that status, dataplanes take the derived Service for the only one that leads to every cluster.

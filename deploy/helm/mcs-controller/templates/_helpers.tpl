@@ -33,6 +33,9 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- range .Values.vipCidrs }}
 - --vip-cidr={{ . }}
 {{- end }}
+{{- range .Values.podCidrs }}
+- --pod-cidr={{ . }}
+{{- end }}
 {{- if .Values.adopt }}
 - --adopt
 {{- end }}

@@ -104,6 +104,29 @@ fn an_import_has_the_slices_of_all_clusters() {
 }
 
 #[test]
+fn hints_are_for_zones_alone() {
+    let hinted = |distribution: Option<&str>| {
+        let spec = |id: &str| {
+            let traffic_distribution = distribution.map(Into::into);
+            export(id, 1, ServiceSpec { traffic_distribution, ..spec() })
+        };
+        let pods = |address: &str| vec![slice("web-a", &[address])];
+        let wanted =
+            World::new(vec![(spec("c1"), pods("10.1.0.1")), (spec("c2"), pods("10.2.0.1"))])
+                .wanted();
+        let slices: Vec<_> = wanted.slices.into_values().collect();
+        let nodes = slices.iter().map(|slice| slice.endpoints[0].node.as_deref());
+        assert_eq!(nodes.collect::<Vec<_>>(), [Some("node-1"), None], "those of this cluster");
+        assert!(slices.iter().all(|slice| slice.endpoints[0].zone.is_some()));
+        slices.iter().map(|slice| slice.has_zone_hints).collect::<Vec<_>>()
+    };
+    assert_eq!(hinted(Some("PreferSameZone")), [true, true]);
+    assert_eq!(hinted(Some("PreferClose")), [true, true]);
+    assert_eq!(hinted(Some("PreferSameNode")), [false, false]);
+    assert_eq!(hinted(None), [false, false]);
+}
+
+#[test]
 fn a_copy_keeps_what_has_a_meaning_here() {
     let mut source = slice("web-a", &["10.2.0.1", "192.0.2.1", "127.0.0.1"]);
     source.generation = 7;

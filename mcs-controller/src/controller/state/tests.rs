@@ -24,6 +24,7 @@ fn state() -> State {
         exports: NamespaceRules::default(),
         vips_v4: None,
         vips_v6: None,
+        pod_ranges: vec![],
         adopt: false,
         create_namespaces: false,
         derived_services: false,
@@ -39,6 +40,19 @@ fn object<D: Decoder>(value: Value) -> WatchedObject<D> {
 
 fn listed<D: Decoder>() -> ResourceEvent<D> {
     ResourceEvent::Listed { version: "v1".to_owned(), objects: vec![] }
+}
+
+#[test]
+fn pod_ranges_that_are_given_replace_those_of_nodes() {
+    let mut state = state();
+    let node = object(json!({"metadata": {"name": "n"}, "spec": {"podCIDRs": ["10.1.2.0/24"]}}));
+    state.update(Update::Own(OwnEvent::Nodes(ResourceEvent::Changed(node))));
+    let texts =
+        |state: &State| state.pod_ranges().iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(texts(&state), ["10.1.2.0/24"]);
+    state.settings.pod_ranges = vec!["10.1.0.0/16".parse().unwrap(), "fd01::/48".parse().unwrap()];
+    assert_eq!(texts(&state), ["10.1.0.0/16", "fd01::/48"]);
+    assert!(state.importer().reserved.contains(&state.settings.pod_ranges[0]));
 }
 
 #[test]

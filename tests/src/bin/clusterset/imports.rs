@@ -18,6 +18,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a slice that another one took the name of", taken_name);
     suite.case("services that want the same address", same_address);
     suite.case("services of two clusters that want the same address at once", at_once);
+    suite.case("hints for zones, and none for nodes of other clusters", hints);
 }
 
 /// The range of addresses for six services.
@@ -154,4 +155,29 @@ fn at_once(world: &mut World) -> anyhow::Result<()> {
         world.second().wait_for_nothing(namespace)?;
     }
     restart(world, &[])
+}
+
+fn hints(world: &mut World) -> anyhow::Result<()> {
+    for (distribution, hint) in
+        [("PreferSameZone", json!("zone-1")), ("PreferSameNode", json!(null))]
+    {
+        let namespace = world.fresh()?;
+        for (cluster, number) in world.clusters[..2].iter().zip(0..) {
+            let mut service = service(&namespace);
+            service["spec"]["trafficDistribution"] = json!(distribution);
+            cluster.export(&service, Some(&slice_of(&namespace, number, 1)))?;
+        }
+        let second = world.second();
+        let slices = second.wait_for_addresses(&namespace, &["10.77.9.17", "10.77.9.33"])?;
+        for slice in slices {
+            let endpoint = &slice["endpoints"][0];
+            let is_own = endpoint["addresses"][0] == "10.77.9.33";
+            let node = if is_own { json!("node-1") } else { json!(null) };
+            ensure!(endpoint["nodeName"] == node, "{distribution}: {endpoint}");
+            ensure!(endpoint["zone"] == "zone-1", "{distribution}: {endpoint}");
+            ensure!(endpoint["hints"]["forZones"][0]["name"] == hint, "{distribution}: {endpoint}");
+            ensure!(endpoint["hints"]["forNodes"].is_null(), "{distribution}: {endpoint}");
+        }
+    }
+    Ok(())
 }

@@ -1,10 +1,11 @@
 //! What a peer can make of another cluster: only what the ClusterPeer there allows.
 
 use anyhow::ensure;
-use mcs_tests::suite::Suite;
+use mcs_tests::{suite::Suite, wait};
 use serde_json::json;
 
 use crate::{
+    cluster::conditions,
     objects::service,
     peering,
     silence::{follows_again, imported_service},
@@ -15,6 +16,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("endpoints outside the ranges of a peer", outside);
     suite.case("services outside the namespaces of a peer", other_namespaces);
     suite.case("an export for some clusters", audience);
+    suite.case("a peer with addresses of this cluster's pods", overlapping);
 }
 
 fn outside(world: &mut World) -> anyhow::Result<()> {
@@ -75,4 +77,22 @@ fn audience(world: &mut World) -> anyhow::Result<()> {
     first.unexport(&namespace)?;
     first.wait_for_nothing(&namespace)?;
     follows_again(world, &other)
+}
+
+fn overlapping(world: &mut World) -> anyhow::Result<()> {
+    let path = "/apis/clusterset.mcs-agent.io/v1alpha1/clusterpeers/c1";
+    let disjoint = |world: &World, expected: &str| {
+        wait::until(&format!("CIDRsDisjoint={expected}"), || {
+            let found = conditions(&world.second().api().get(path)?);
+            let expected = format!("CIDRsDisjoint={expected}");
+            ensure!(found.contains(&expected), "{found:?}");
+            Ok(())
+        })
+    };
+    world.clusters[1].controller.restart_with(&["--pod-cidr=10.77.9.0/24"])?;
+    disjoint(world, "False/OverlapsOwn")?;
+    let range = format!("--pod-cidr={}", POD_RANGES[1]);
+    world.clusters[1].controller.restart_with(&[&range])?;
+    disjoint(world, "True/Disjoint")?;
+    world.clusters[1].controller.restart_with(&[])
 }
