@@ -152,6 +152,9 @@ impl Chart {
                 env!("CARGO_PKG_VERSION")
             );
         }
+        let image = format!("mcs-agent:{}", env!("CARGO_PKG_VERSION"));
+        let names_image = chart.lines().any(|line| line.trim().ends_with(&image));
+        ensure!(names_image, "{path}/Chart.yaml lists another image than {image}");
         let (file, text) = self.readme(workspace)?;
         if fs::read_to_string(&file).ok() != Some(text) {
             bail!("{} is not what values.yaml says: run `cargo xtask deploy`", file.display());

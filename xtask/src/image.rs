@@ -165,8 +165,11 @@ fn strip(workspace: &Workspace, program: &Path) -> Result<PathBuf> {
 /// Makes a copy of a static program without symbols, by the `strip` of its architecture.
 pub(crate) fn strip_by(strip: &str, program: &Path, stripped: &Path) -> Result<()> {
     make_parent(stripped)?;
-    process::run(Command::new(strip).arg("--strip-all").arg("-o").args([stripped, program]))?;
-    elf::ensure_static(stripped)
+    // A suite beside this one may read it.
+    let fresh = stripped.with_extension(std::process::id().to_string());
+    process::run(Command::new(strip).arg("--strip-all").arg("-o").args([&fresh, program]))?;
+    elf::ensure_static(&fresh)?;
+    fs::rename(&fresh, stripped).with_context(|| format!("cannot write {}", stripped.display()))
 }
 
 fn directory(workspace: &Workspace) -> PathBuf {

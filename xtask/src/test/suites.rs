@@ -242,6 +242,17 @@ pub(super) const SUITES: &[Suite] = &[
         full: Some(Work::Verb(&["image", "--check"])),
     },
     Suite {
+        name: "release",
+        about: "The files of a release for this architecture: written, signed and verified; with --full for both",
+        root: false,
+        needs: &[Purpose::Build, Purpose::Release],
+        extras: &[],
+        work: Work::Verb(&["release", "--dry-run", "--output", "target/suites/release"]),
+        company: Company::Others,
+        budget: 15,
+        full: Some(Work::Verb(&["release", "--dry-run", "--cross"])),
+    },
+    Suite {
         name: "kernels",
         about: "The programs on the oldest and the newest kernel, in virtual machines; with --full more on all five",
         root: false,
