@@ -21,6 +21,7 @@ mod usage;
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -42,8 +43,8 @@ use crate::{
         EventBatch, Kind, NodeContext, NodeFacts, Protocol, SourceProblem, SourceStatus,
     },
     reconcile::{
-        DamagedFrontend, MapError, MapReader as _, Plan, Pruning, Realized, Step, Subject, apply,
-        plan_within,
+        DamagedFrontend, Foreseen, MapError, MapReader as _, Plan, Pruning, Realized, Step,
+        Subject, apply, apply_foreseen, plan_within,
     },
     store::{Change, ChangeKind, DirtyObjects, ObjectStore},
 };
@@ -62,7 +63,7 @@ pub struct Engine {
     /// What is known of the node without the source.
     configured: NodeContext,
     /// What the source says of the node.
-    learned: NodeFacts,
+    learned: Arc<NodeFacts>,
     /// Both: what is configured takes precedence.
     node: NodeContext,
     /// Triggers before this are not the agent's latency.
@@ -100,7 +101,7 @@ impl Engine {
         let engine = Self {
             store: ObjectStore::default(),
             configured: node.clone(),
-            learned: NodeFacts::default(),
+            learned: Arc::default(),
             node,
             began,
             rules: Rules::default(),
@@ -127,7 +128,17 @@ impl Engine {
 
     /// Takes a batch into the store. A round is due, see [`Engine::gather_until`].
     pub fn take(&mut self, batch: EventBatch) -> Taken {
-        let (known, now) = (self.store.source(), &batch.status);
+        let (known, now) = (Arc::clone(self.store.source()), Arc::clone(&batch.status));
+        if batch.node != self.learned {
+            self.learned = Arc::clone(&batch.node);
+            self.combine_facts();
+        }
+        let changes = self.store.apply(batch);
+        let imports = self.note(&changes);
+        let taken = Taken { changes, imports, ..Taken::default() };
+        if Arc::ptr_eq(&known, &now) {
+            return taken;
+        }
         let is_new = |problem: &&SourceProblem| !known.problems.contains(problem);
         let problems = now.problems.iter().filter(is_new).cloned().collect();
         let is_new = |objects: &&AdoptableObjects| {
@@ -136,13 +147,7 @@ impl Engine {
         let adoptable = now.adoptable.iter().filter(is_new).cloned().collect();
         let is_new = |group: &&AdoptableGroup| !known.adoptable_groups.contains(group);
         let adoptable_groups = now.adoptable_groups.iter().filter(is_new).cloned().collect();
-        if batch.node != self.learned {
-            self.learned = batch.node.clone();
-            self.combine_facts();
-        }
-        let changes = self.store.apply(batch);
-        let imports = self.note(&changes);
-        Taken { changes, imports, problems, adoptable, adoptable_groups }
+        Taken { problems, adoptable, adoptable_groups, ..taken }
     }
 
     /// Adds to the pending changes. Returns how many are of ServiceImports.
@@ -191,7 +196,7 @@ impl Engine {
 
     fn combine_facts(&mut self) {
         self.node.clone_from(&self.configured);
-        self.node.learn(self.configured.facts().or(self.learned.clone()));
+        self.node.learn(self.configured.facts().or(NodeFacts::clone(&self.learned)));
     }
 
     /// Evaluates the objects and writes what differs. `clock` returns the time.
@@ -286,23 +291,28 @@ impl Engine {
         if matches!(settled, Ok(true)) {
             settled = self.make_room(need, maps, clock, round);
         }
-        round.plan = self.next_plan();
+        let Foreseen { mut plan, realized: mut foreseen } = self.foresee();
         if matches!(settled, Ok(true)) {
             // What the maps contain and what is desired may not fit at the same time, or not in
             // contiguous slots.
             let moves = round.moves.len();
-            settled = self.make_room(shortage(&round.plan, maps.capacity()), maps, clock, round);
+            settled = self.make_room(shortage(&plan, maps.capacity()), maps, clock, round);
             if round.moves.len() > moves {
-                round.plan = self.next_plan();
+                Foreseen { plan, realized: foreseen } = self.foresee();
             }
         }
         let is_settled = *settled.as_ref().unwrap_or(&true);
         if !is_settled {
-            omit_incomplete_vips(&mut round.plan, &self.realized);
+            omit_incomplete_vips(&mut plan, &self.realized);
         }
-        round.may_leave_stale_udp = may_leave_stale_udp(&round.plan, &self.realized);
-        let applied = apply(&round.plan, maps, &mut self.realized);
+        round.may_leave_stale_udp = may_leave_stale_udp(&plan, &self.realized);
+        let applied = if is_settled {
+            apply_foreseen(&plan, foreseen, maps, &mut self.realized)
+        } else {
+            apply(&plan, maps, &mut self.realized)
+        };
         let applied = applied.map_err(anyhow::Error::from);
+        round.plan = plan;
         let filled = if applied.is_ok() && self.store.synced() { maps.filled() } else { Ok(()) };
         let results = [applied, filled, settled.map(drop)];
         round.failures.extend(results.into_iter().filter_map(Result::err));
@@ -394,6 +404,10 @@ impl Engine {
 
     /// What a round would write now, without batches taken since the last one.
     pub fn next_plan(&self) -> Plan {
+        self.foresee().plan
+    }
+
+    fn foresee(&self) -> Foreseen {
         let pruning = Pruning::once(self.store.synced());
         plan_within(&self.unplanned, self.rules.desired(), &self.realized, pruning)
     }
@@ -429,7 +443,7 @@ impl Engine {
     }
 
     /// The status of the source after the latest batch.
-    pub fn source(&self) -> &SourceStatus {
+    pub fn source(&self) -> &Arc<SourceStatus> {
         self.store.source()
     }
 

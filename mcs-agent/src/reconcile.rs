@@ -29,12 +29,12 @@ mod step;
 pub mod testing;
 mod view;
 
-pub use apply::{ApplyError, apply};
+pub use apply::{ApplyError, apply, apply_foreseen};
 pub use audit::{Audit, AuditSlice, pass_entries, repaired_entries};
 pub use contents::MapContents;
 pub use maps::{MapError, MapReader, Maps, Operation};
 pub use pages::Pages;
-pub use plan::{Deferred, Plan, Pruning, Shortage, Subject, plan, plan_within};
+pub use plan::{Deferred, Foreseen, Plan, Pruning, Shortage, Subject, plan, plan_within};
 pub use realized::{Damage, DamagedFrontend, Realized};
 pub use step::Step;
 pub use view::{BackendView, FrontendStatus, FrontendView, MapView};

@@ -22,7 +22,7 @@ use snapshot::{StoredObject, is_changed};
 pub struct ObjectStore {
     objects: Snapshot,
     synced: BTreeSet<Kind>,
-    source: SourceStatus,
+    source: Arc<SourceStatus>,
     dirty: DirtyObjects,
     interner: Interner,
 }
@@ -68,7 +68,7 @@ impl ObjectStore {
     }
 
     /// The status of the source with the latest batch.
-    pub fn source(&self) -> &SourceStatus {
+    pub const fn source(&self) -> &Arc<SourceStatus> {
         &self.source
     }
 
@@ -342,8 +342,8 @@ mod tests {
     #[test]
     fn keeps_the_status_of_the_source() {
         let mut store = ObjectStore::default();
-        let status =
-            SourceStatus { name: "manifests in /etc/mcs".to_owned(), ..Default::default() };
+        let name = "manifests in /etc/mcs".to_owned();
+        let status = Arc::new(SourceStatus { name, ..SourceStatus::default() });
         store.apply(EventBatch { status: status.clone(), ..EventBatch::default() });
         assert_eq!(store.source(), &status);
     }

@@ -36,7 +36,7 @@ pub struct Report {
     /// Whether every kind has been read completely once since the agent started.
     pub synced: bool,
     /// The state of the source: what is synced, and what cannot be read.
-    pub source: SourceStatus,
+    pub source: Arc<SourceStatus>,
     /// `--node-name`.
     pub node_name: Option<String>,
     /// `--vip-cidr`; empty allows any address as a ClusterSetIP.

@@ -44,7 +44,8 @@ pub(super) fn evaluate(
     let assignments = assignment::assign(&mut claimants, node.capacity.frontends, in_force);
     let vips = assignments.vips.into_iter().map(|(ip, import)| (ip, import.clone())).collect();
 
-    let mut claims = BTreeMap::new();
+    // Maps that are collected have full nodes, and take half the memory of those that entries are inserted into.
+    let mut claims = Vec::with_capacity(claimants.len());
     let mut services = Vec::with_capacity(claimants.len());
     for (Claimant { import, claim, problems }, assignment) in
         claimants.into_iter().zip(assignments.imports)
@@ -52,11 +53,11 @@ pub(super) fn evaluate(
         let has_derived_service = import.derived_service().is_some();
         let claim = AssignedClaim { claim, assignment, has_derived_service, problems };
         services.push(claim.service(import, snapshot, &vips, node));
-        claims.insert(import.key.clone(), claim);
+        claims.push((import.key.clone(), claim));
     }
     let is_limited = capacity::limit(&mut services, node.capacity, in_force);
 
-    let mut frontends = BTreeMap::new();
+    let mut frontends = Vec::with_capacity(services.len());
     for service in services {
         results.add_report(report::of_service(&service));
         results.reject(service.import, service.problems);
@@ -68,12 +69,12 @@ pub(super) fn evaluate(
     let imports = reports.into_values().collect();
     let desired = DesiredState {
         vips: vips.keys().copied().collect(),
-        frontends,
+        frontends: frontends.into_iter().collect(),
         imports,
         rejections,
         ..DesiredState::default()
     };
-    Evaluation { desired, claims, vips, is_limited }
+    Evaluation { desired, claims: claims.into_iter().collect(), vips, is_limited }
 }
 
 /// The reports and rejections of a round; `rejections` is not sorted.

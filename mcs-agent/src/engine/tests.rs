@@ -434,7 +434,7 @@ fn a_kept_backend_survives_a_restart_and_larger_maps() {
 fn facts_of_flags_take_precedence_over_those_of_the_source() {
     let mut world = World::new(BOUND);
     let node = NodeFacts { zone: Some("a".to_owned()), ..NodeFacts::default() };
-    world.engine.take(EventBatch { node, ..EventBatch::default() });
+    world.engine.take(EventBatch { node: node.into(), ..EventBatch::default() });
     assert_eq!(world.engine.node().zone.as_deref(), Some("a"));
     assert!(world.engine.set_node_addresses(["10.0.0.9".parse().unwrap()].into()));
     assert!(!world.engine.set_node_addresses(["10.0.0.9".parse().unwrap()].into()));

@@ -1,6 +1,6 @@
 //! Events: what a source tells the store.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -34,10 +34,10 @@ pub enum ObjectEvent<T = Object> {
 pub struct EventBatch {
     /// The store applies them in this order.
     pub events: Vec<ObjectEvent>,
-    /// Facts about the node. They replace those of the batch before.
-    pub node: NodeFacts,
-    /// It replaces the status of the batch before.
-    pub status: SourceStatus,
+    /// Facts about the node. They replace those of the batch before, which most batches share.
+    pub node: Arc<NodeFacts>,
+    /// It replaces the status of the batch before, likewise.
+    pub status: Arc<SourceStatus>,
 }
 
 /// The status of a source. Part of `mcs-agent status -o json`.

@@ -15,20 +15,54 @@ pub struct ApplyError {
     pub source: MapError,
 }
 
-/// Does the steps of a plan in order, and updates `realized` after each.
+/// Does the steps of a plan in order, and updates `realized`.
 ///
 /// # Errors
 ///
 /// The first write that fails. `realized` allows for it having taken effect: make the next plan from it.
 pub fn apply(plan: &Plan, maps: &mut impl Maps, realized: &mut Realized) -> Result<(), ApplyError> {
-    for (done, step) in plan.steps.iter().enumerate() {
-        if let Err(source) = maps.write(step) {
-            realized.record_failure(step);
-            return Err(ApplyError { done, planned: plan.steps.len(), source });
-        }
+    let result = write(plan, maps);
+    let done = result.as_ref().map_or_else(|error| error.done, |()| plan.steps.len());
+    record(plan, done, realized);
+    result
+}
+
+/// As [`apply`], for a plan that was made from `realized`. What the planner foresaw is `realized` afterwards: to record
+/// each step again takes a sixth of a first list.
+///
+/// # Errors
+///
+/// As [`apply`].
+pub fn apply_foreseen(
+    plan: &Plan,
+    foreseen: Realized,
+    maps: &mut impl Maps,
+    realized: &mut Realized,
+) -> Result<(), ApplyError> {
+    let result = write(plan, maps);
+    match &result {
+        Ok(()) => *realized = foreseen,
+        Err(error) => record(plan, error.done, realized),
+    }
+    result
+}
+
+fn write(plan: &Plan, maps: &mut impl Maps) -> Result<(), ApplyError> {
+    plan.steps.iter().enumerate().try_for_each(|(done, step)| {
+        let error = |source| ApplyError { done, planned: plan.steps.len(), source };
+        maps.write(step).map_err(error)
+    })
+}
+
+/// Records the steps that succeeded, and the one after them, which failed, if there is one.
+fn record(plan: &Plan, done: usize, realized: &mut Realized) {
+    let (succeeded, rest) = plan.steps.split_at(done);
+    for step in succeeded {
         realized.record_success(step);
     }
-    Ok(())
+    if let Some(failed) = rest.first() {
+        realized.record_failure(failed);
+    }
 }
 
 #[cfg(test)]

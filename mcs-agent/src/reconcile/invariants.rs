@@ -14,12 +14,13 @@ use self::{
     watched::Watched,
 };
 use super::{
-    MapContents, MapReader as _, MapView, Maps, Plan, Pruning, Realized, apply,
+    Foreseen, MapContents, MapReader as _, MapView, Maps, Plan, Pruning, Realized, apply,
+    apply_foreseen,
     fixtures::{self, frontend, go, maps, pods},
-    plan,
+    plan, plan_within,
     testing::{FaultyMaps, MemoryMaps},
 };
-use crate::model::{Capacity, DesiredState, Frontend, FrontendId};
+use crate::model::{Capacity, DesiredChanges, DesiredState, Frontend, FrontendId};
 
 /// Maps under watch, and the agent that writes them.
 #[derive(Clone)]
@@ -83,10 +84,17 @@ impl World {
     /// Tries until the maps hold what is wanted, and nothing else.
     fn converge(&mut self, desired: &DesiredState) {
         for _ in 0..1000 {
-            let plan = plan(desired, &self.realized, Pruning::On);
+            let everything = &DesiredChanges::Everything;
+            let Foreseen { plan, realized } =
+                plan_within(everything, desired, &self.realized, Pruning::On);
             assert_eq!(plan.deferred, []);
             self.maps.maps.expect(desired, Pruning::On, self.realized.contents());
-            if apply(&plan, &mut self.maps, &mut self.realized).is_ok() {
+            let mut recorded = self.realized.clone();
+            if apply_foreseen(&plan, realized, &mut self.maps, &mut self.realized).is_ok() {
+                plan.steps.iter().for_each(|step| recorded.record_success(step));
+                assert_eq!(self.realized.contents(), recorded.contents());
+                let [foreseen, recorded] = [&self.realized, &recorded].map(Realized::allocations);
+                assert_eq!(format!("{foreseen:?}"), format!("{recorded:?}"));
                 self.maps.maps.assert_arrived();
                 self.assert_known();
                 assert_eq!(super::plan(desired, &self.realized, Pruning::On), Plan::default());

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    marker::PhantomData,
     sync::Arc,
 };
 
@@ -14,18 +15,47 @@ use super::free_list::{FreeList, one};
 #[derive(Clone, Debug)]
 pub(super) struct NameTable<K> {
     entries: FreeList,
-    ids: Arc<BTreeMap<K, u32>>,
+    /// By [`Name::short`].
+    ids: Arc<BTreeMap<Box<[i8]>, u32>>,
     uses: Arc<BTreeMap<u32, u32>>,
+    names: PhantomData<K>,
 }
 
-impl<K: Ord + Clone> NameTable<K> {
+/// A name as a record of the maps has it.
+pub(super) trait Name: Ord {
+    /// The name without the zeros at the end of each part: few names need the room that the record has.
+    fn short(&self) -> Box<[i8]>;
+}
+
+impl<const N: usize> Name for [i8; N] {
+    fn short(&self) -> Box<[i8]> {
+        without_zeros(self).into()
+    }
+}
+
+impl<const N: usize> Name for [[i8; N]; 2] {
+    /// The number of bytes of the first part comes first: what others write to the maps can have zeros anywhere.
+    fn short(&self) -> Box<[i8]> {
+        const { assert!(N <= i8::MAX as usize) };
+        let [first, second] = self.each_ref().map(|part| without_zeros(part));
+        let bytes = i8::try_from(first.len()).unwrap_or(i8::MAX);
+        [&[bytes], first, second].concat().into()
+    }
+}
+
+fn without_zeros(part: &[i8]) -> &[i8] {
+    let zeros = part.iter().rev().take_while(|byte| **byte == 0).count();
+    &part[..part.len() - zeros]
+}
+
+impl<K: Name> NameTable<K> {
     /// No name, in an array with these free and released entries.
     pub(super) fn new(entries: FreeList) -> Self {
-        Self { entries, ids: Arc::default(), uses: Arc::default() }
+        Self { entries, ids: Arc::default(), uses: Arc::default(), names: PhantomData }
     }
 
     fn id(&self, name: &K) -> Option<u32> {
-        self.ids.get(name).copied()
+        self.ids.get(&name.short()).copied()
     }
 
     /// An index for each name: the one it has, or a free one. Nothing is taken.
@@ -40,16 +70,17 @@ impl<K: Ord + Clone> NameTable<K> {
             .collect()
     }
 
-    /// Something more refers to the entry.
-    pub(super) fn acquire(&mut self, id: u32, name: K) {
+    /// So many more refer to the entry.
+    pub(super) fn acquire(&mut self, id: u32, name: &K, times: u32) {
         if id == 0 {
             return;
         }
         let uses = Arc::make_mut(&mut self.uses).entry(id).or_default();
-        *uses += 1;
-        if *uses == 1 {
+        let is_new = *uses == 0;
+        *uses += times;
+        if is_new {
             self.entries.take(one(id));
-            Arc::make_mut(&mut self.ids).insert(name, id);
+            Arc::make_mut(&mut self.ids).insert(name.short(), id);
         }
     }
 
@@ -61,7 +92,7 @@ impl<K: Ord + Clone> NameTable<K> {
             uses.remove();
             self.entries.release(one(id));
             if self.id(name) == Some(id) {
-                Arc::make_mut(&mut self.ids).remove(name);
+                Arc::make_mut(&mut self.ids).remove(&name.short());
             }
         }
     }
@@ -81,30 +112,33 @@ impl<K: Ord + Clone> NameTable<K> {
 mod tests {
     use super::*;
 
-    fn names() -> NameTable<&'static str> {
+    fn name(text: &str) -> [i8; 4] {
+        let mut name = [0; 4];
+        name[0] = text.as_bytes()[0].cast_signed();
+        name
+    }
+
+    fn names() -> NameTable<[i8; 4]> {
         NameTable::new(FreeList::all_free(1..4))
     }
 
     /// The indices that `wanted` would get, in its order.
-    fn assigned<const N: usize>(
-        names: &NameTable<&'static str>,
-        wanted: [&'static str; N],
-    ) -> [u32; N] {
+    fn assigned<const N: usize>(names: &NameTable<[i8; 4]>, wanted: [&str; N]) -> [u32; N] {
+        let wanted = wanted.map(name);
         let ids = names.assign(wanted.into()).expect("room");
-        wanted.map(|name| ids[name])
+        wanted.map(|name| ids[&name])
     }
 
     #[test]
     fn an_entry_is_taken_while_something_refers_to_it() {
         let mut names = names();
-        names.acquire(1, "b");
-        names.acquire(1, "b");
+        names.acquire(1, &name("b"), 2);
         assert_eq!(assigned(&names, ["a", "b", "c"]), [2, 1, 3]);
-        assert_eq!(names.assign(["a", "b", "c", "d"].into()), None);
+        assert_eq!(names.assign(["a", "b", "c", "d"].map(name).into()), None);
 
-        names.release(1, &"b");
+        names.release(1, &name("b"));
         assert_eq!(assigned(&names, ["a", "b"]), [2, 1]);
-        names.release(1, &"b");
+        names.release(1, &name("b"));
         assert_eq!(assigned(&names, ["a", "b"]), [2, 3], "released only");
         names.end_grace_period();
         assert_eq!(assigned(&names, ["a", "b"]), [1, 2]);
@@ -113,9 +147,9 @@ mod tests {
     #[test]
     fn index_0_is_no_name() {
         let mut names = names();
-        names.acquire(0, "a");
+        names.acquire(0, &name("a"), 1);
         assert_eq!(assigned(&names, ["a"]), [1]);
-        names.release(0, &"a");
+        names.release(0, &name("a"));
         names.end_grace_period();
         assert_eq!(assigned(&names, ["a"]), [1]);
     }
@@ -123,9 +157,27 @@ mod tests {
     #[test]
     fn two_entries_may_say_the_same() {
         let mut names = names();
-        names.acquire(1, "a");
-        names.acquire(2, "a");
-        names.release(1, &"a");
+        names.acquire(1, &name("a"), 1);
+        names.acquire(2, &name("a"), 1);
+        names.release(1, &name("a"));
         assert_eq!(assigned(&names, ["a"]), [2], "the other stays known");
+    }
+
+    #[test]
+    fn names_are_as_different_as_their_records() {
+        let records = [
+            [[1, 0], [1, 0]],
+            [[1, 1], [0, 0]],
+            [[1, 0], [0, 0]],
+            [[0, 0], [1, 0]],
+            [[0, 1], [0, 0]],
+            [[0, 0], [0, 1]],
+            [[0, 0], [0, 0]],
+            [[1, 0], [0, 1]],
+            [[1, 0], [1, 1]],
+            [[1, 1], [1, 0]],
+        ];
+        let short: BTreeSet<_> = records.iter().map(Name::short).collect();
+        assert_eq!(short.len(), records.len(), "{short:?}");
     }
 }

@@ -24,6 +24,15 @@ pub struct Plan {
     pub deferred: Vec<Deferred>,
 }
 
+/// A plan, and what the realized state is once it is carried out.
+#[derive(Clone, Debug)]
+pub struct Foreseen {
+    /// The plan.
+    pub plan: Plan,
+    /// The realized state after its last step.
+    pub realized: Realized,
+}
+
 /// The desired frontends, by their keys in the maps.
 type Wanted<'a> = BTreeMap<FrontendKey, (&'a FrontendId, &'a Frontend)>;
 
@@ -59,6 +68,10 @@ impl Pruning {
 ///
 /// A plan waits for readers only if there is no room otherwise, or if many released entries wait.
 pub fn plan(desired: &DesiredState, realized: &Realized, pruning: Pruning) -> Plan {
+    plan_everything(desired, realized, pruning).plan
+}
+
+fn plan_everything(desired: &DesiredState, realized: &Realized, pruning: Pruning) -> Foreseen {
     let wanted: Wanted<'_> =
         desired.frontends.iter().map(|(id, frontend)| (frontend_key(id), (id, frontend))).collect();
     let vips: BTreeSet<Address> = desired.vips.iter().map(|&ip| ip.into()).collect();
@@ -79,14 +92,18 @@ pub fn plan_within(
     desired: &DesiredState,
     realized: &Realized,
     pruning: Pruning,
-) -> Plan {
+) -> Foreseen {
     match scope {
-        DesiredChanges::Everything => plan(desired, realized, pruning),
+        DesiredChanges::Everything => plan_everything(desired, realized, pruning),
         DesiredChanges::Backends(frontends) => plan_backends(desired, realized, frontends),
     }
 }
 
-fn plan_backends(desired: &DesiredState, realized: &Realized, ids: &BTreeSet<FrontendId>) -> Plan {
+fn plan_backends(
+    desired: &DesiredState,
+    realized: &Realized,
+    ids: &BTreeSet<FrontendId>,
+) -> Foreseen {
     let wanted: Wanted<'_> = ids
         .iter()
         .filter_map(|id| desired.frontends.get_key_value(id))
@@ -100,38 +117,40 @@ fn plan_backends(desired: &DesiredState, realized: &Realized, ids: &BTreeSet<Fro
 /// Adds the steps that change and create frontends.
 fn change(builder: &mut PlanBuilder<'_>, wanted: &Wanted<'_>) {
     builder.keep_or_retire();
-    let (new, mut existing): (Vec<_>, Vec<_>) =
-        changes(wanted, builder.realized(), builder.pruning())
-            .into_iter()
-            .partition(FrontendChange::is_new);
+    let mut new = Vec::new();
+    let mut existing = Vec::new();
+    for (key, &(id, frontend)) in wanted {
+        match builder.realized().index(key) {
+            None => new.push((id, frontend)),
+            Some(index) => existing.extend(existing_change(builder, index, id, frontend)),
+        }
+    }
     existing.sort_by_key(FrontendChange::growth);
     for change in &existing {
         builder.realize(change);
     }
     builder.reaffirm();
-    for change in &new {
-        builder.realize(change);
+    // One after the other: a change of a new frontend lists all its backends.
+    for (id, frontend) in new {
+        builder.realize(&FrontendChange::new(id, frontend));
     }
     builder.retire_kept(wanted.keys());
 }
 
-/// The desired frontends that differ from the realized ones.
-fn changes<'a>(
-    wanted: &Wanted<'a>,
-    realized: &Realized,
-    pruning: Pruning,
-) -> Vec<FrontendChange<'a>> {
-    wanted
-        .iter()
-        .filter_map(|(key, (id, frontend))| match realized.index(key) {
-            None => Some(FrontendChange::new(id, frontend)),
-            Some(index) if pruning.is_on() => {
-                Some(FrontendChange::replace(realized, index, id, frontend))
-            }
-            Some(index) => FrontendChange::extend(realized, index, id, frontend),
-        })
-        .filter(|change| change.differs(realized))
-        .collect()
+/// The change of the frontend at `index`, if it differs from the realized one.
+fn existing_change<'a>(
+    builder: &PlanBuilder<'a>,
+    index: u32,
+    id: &'a FrontendId,
+    frontend: &'a Frontend,
+) -> Option<FrontendChange<'a>> {
+    let realized = builder.realized();
+    let change = if builder.pruning().is_on() {
+        FrontendChange::replace(realized, index, id, frontend)
+    } else {
+        FrontendChange::extend(realized, index, id, frontend)?
+    };
+    change.differs(realized).then_some(change)
 }
 
 #[cfg(test)]

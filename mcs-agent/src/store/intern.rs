@@ -1,4 +1,4 @@
-//! Interning: equal names and hints of slices share one allocation.
+//! Interning: equal names and hints of objects share one allocation.
 
 use std::{collections::HashSet, hash::Hash, sync::Arc};
 
@@ -22,6 +22,8 @@ impl Interner {
     }
 
     fn intern_import(&mut self, import: &mut ServiceImport) {
+        self.names.intern(&mut import.key.namespace);
+        self.names.intern(&mut import.key.name);
         import.clusters.iter_mut().for_each(|cluster| self.names.intern(cluster));
     }
 

@@ -29,8 +29,9 @@ pub(super) fn is_changed(before: Option<&StoredObject>, now: Option<&StoredObjec
     !is_same
 }
 
-/// The slices of one import by name. They share its namespace.
-type SlicesByName = BTreeMap<Arc<str>, Arc<EndpointSlice>>;
+/// The slices of one import, sorted by name. They share its namespace. Most imports have few, for which a map would
+/// take four times the memory.
+type SlicesByName = Vec<Arc<EndpointSlice>>;
 
 /// All objects at one moment. A clone shares them with the original.
 #[derive(Clone, Debug, Default)]
@@ -55,7 +56,7 @@ impl Snapshot {
 
     /// The slices of an import, by name.
     pub fn slices(&self, import: &ObjectKey) -> impl Iterator<Item = &EndpointSlice> {
-        self.by_import.get(import).into_iter().flat_map(|slices| slices.values().map(AsRef::as_ref))
+        self.by_import.get(import).into_iter().flat_map(|slices| slices.iter().map(AsRef::as_ref))
     }
 
     /// A slice that can be read.
@@ -128,16 +129,28 @@ impl Snapshot {
 
     fn index(&mut self, slice: &Arc<EndpointSlice>) {
         let of_import = Arc::make_mut(&mut self.by_import).entry(slice.import()).or_default();
-        Arc::make_mut(of_import).insert(slice.key.name.clone(), slice.clone());
+        let of_import = Arc::make_mut(of_import);
+        match place(of_import, slice) {
+            Ok(at) => of_import[at] = Arc::clone(slice),
+            Err(at) => of_import.insert(at, Arc::clone(slice)),
+        }
     }
 
     fn unindex(&mut self, slice: &EndpointSlice) {
         let by_import = Arc::make_mut(&mut self.by_import);
         if let Some(of_import) = by_import.get_mut(&slice.import()) {
-            Arc::make_mut(of_import).remove(&slice.key.name);
-            if of_import.is_empty() {
+            let slices = Arc::make_mut(of_import);
+            if let Ok(at) = place(slices, slice) {
+                slices.remove(at);
+            }
+            if slices.is_empty() {
                 by_import.remove(&slice.import());
             }
         }
     }
+}
+
+/// Where a slice is among those of its import, or belongs.
+fn place(slices: &[Arc<EndpointSlice>], slice: &EndpointSlice) -> Result<usize, usize> {
+    slices.binary_search_by(|one| one.key.name.cmp(&slice.key.name))
 }

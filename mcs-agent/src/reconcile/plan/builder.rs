@@ -9,7 +9,7 @@ use mcs_common::{
 };
 
 use super::{
-    Deferred, Plan, Pruning, Shortage, Subject,
+    Deferred, Foreseen, Plan, Pruning, Shortage, Subject,
     frontend_change::{FrontendChange, Origin},
     placement::Placement,
 };
@@ -48,14 +48,14 @@ impl<'a> PlanBuilder<'a> {
         self.pruning
     }
 
-    pub(super) fn finish(mut self) -> Plan {
+    pub(super) fn finish(mut self) -> Foreseen {
         if !self.plan.steps.is_empty()
             && self.realized.allocations().released_runs() > MOST_RELEASED_RUNS
         {
             self.keep_or_retire();
             self.push(Step::WaitForReaders);
         }
-        self.plan
+        Foreseen { plan: self.plan, realized: self.realized.into_owned() }
     }
 
     /// Clears entry 0 of `clusters` and `services`, which stands for "no name".

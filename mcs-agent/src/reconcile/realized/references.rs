@@ -15,11 +15,10 @@ impl Realized {
     pub(super) fn adopt(&mut self, index: u32) {
         let state = self.state(index);
         self.allocations.indices.take(one(index));
-        self.allocations.services.acquire(state.service, self.service_name(state.service));
+        self.allocations.services.acquire(state.service, &self.service_name(state.service), 1);
         self.allocations.blocks.take(state.extent);
-        for id in self.ids(state.extent).collect::<BTreeSet<_>>() {
-            self.adopt_backend(id);
-        }
+        let ids: BTreeSet<u32> = self.ids(state.extent).collect();
+        self.adopt_backends(&Vec::from_iter(ids));
     }
 
     /// Releases everything that the frontend refers to: no reader finds it any more.
@@ -49,7 +48,7 @@ impl Realized {
     /// A reader can find this service at `index` too, besides those it already can.
     pub(super) fn refer(&mut self, index: u32, service: u32) {
         if !self.services(index).contains(&service) {
-            self.allocations.services.acquire(service, self.service_name(service));
+            self.allocations.services.acquire(service, &self.service_name(service), 1);
         }
     }
 
@@ -79,9 +78,7 @@ impl Realized {
         self.allocations.blocks.take(extent);
         let reachable = self.reachable(index);
         let added: BTreeSet<u32> = self.ids(extent).filter(|id| !reachable.contains(id)).collect();
-        for id in added {
-            self.adopt_backend(id);
-        }
+        self.adopt_backends(&Vec::from_iter(added));
     }
 
     /// A reader can get from `index` to `extent` only.
@@ -115,7 +112,7 @@ impl Realized {
         let frontend = self.backend(id).frontend;
         self.undecided.remove(&id);
         if Arc::make_mut(&mut self.kept).insert((frontend, id)) {
-            self.take_backend(id);
+            self.take_backends(&[id]);
         }
     }
 
@@ -130,16 +127,24 @@ impl Realized {
         was_kept
     }
 
-    fn adopt_backend(&mut self, id: u32) {
-        self.endpoints += 1;
-        self.undecided.remove(&id);
-        self.take_backend(id);
+    /// A reader can reach these backends too. The ids are sorted.
+    fn adopt_backends(&mut self, ids: &[u32]) {
+        self.endpoints += count(ids);
+        if !self.undecided.is_empty() {
+            self.undecided.retain(|id| ids.binary_search(id).is_err());
+        }
+        self.take_backends(ids);
     }
 
-    fn take_backend(&mut self, id: u32) {
-        self.allocations.backends.take(one(id));
-        let cluster = self.backend(id).cluster;
-        self.allocations.clusters.acquire(cluster, self.cluster_name(cluster));
+    /// The ids are sorted. Those of a new frontend follow each other as far as they were free, and have few clusters.
+    fn take_backends(&mut self, ids: &[u32]) {
+        for run in ids.chunk_by(|one, next| one + 1 == *next) {
+            self.allocations.backends.take(Extent { block: run[0], count: count(run) });
+        }
+        let clusters: Vec<u32> = ids.iter().map(|id| self.backend(*id).cluster).collect();
+        for run in clusters.chunk_by(|one, next| one == next) {
+            self.allocations.clusters.acquire(run[0], &self.cluster_name(run[0]), count(run));
+        }
     }
 
     fn drop_backend(&mut self, id: u32) {
@@ -161,4 +166,8 @@ impl Realized {
     fn cluster_name(&self, id: u32) -> ClusterName {
         self.cluster(id).name
     }
+}
+
+fn count(ids: &[u32]) -> u32 {
+    u32::try_from(ids.len()).unwrap_or(u32::MAX)
 }

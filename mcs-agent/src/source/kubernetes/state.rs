@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    sync::Arc,
 };
 
 use ipnet::IpNet;
@@ -69,7 +70,14 @@ pub(super) struct ClusterState {
     /// Whether the object events have begun.
     synced: bool,
     /// What the latest batch said beside its events.
-    last: Option<(NodeFacts, SourceStatus)>,
+    last: Option<Facts>,
+}
+
+/// What a batch says beside its events.
+#[derive(Clone, PartialEq)]
+struct Facts {
+    node: Arc<NodeFacts>,
+    status: Arc<SourceStatus>,
 }
 
 /// A resource with few objects, of each of which one value is used. A cluster need not have it.
@@ -107,6 +115,11 @@ impl ClusterState {
     /// Applies an update. Returns a batch if the update changes anything.
     pub(super) fn update(&mut self, update: ClusterUpdate) -> Option<EventBatch> {
         let synced = self.synced;
+        // Most updates are of slices, and most of these are changes of one.
+        let may_be_new_facts = !matches!(
+            update,
+            ClusterUpdate::Slices(ResourceEvent::Changed(_) | ResourceEvent::Deleted(_))
+        );
         let mut events = match update {
             ClusterUpdate::Imports(event) => {
                 self.adoption.take_main(self.imports.apply(event, synced))
@@ -142,12 +155,14 @@ impl ClusterState {
                 events = self.adoption.take_main(lists.concat());
             }
         }
-        let facts = (self.node(), self.status());
-        if events.is_empty() && self.last.as_ref() == Some(&facts) {
-            return None;
+        let known = self.last.clone().filter(|_| !may_be_new_facts);
+        let facts = known.unwrap_or_else(|| self.facts());
+        let is_new = self.last.as_ref() != Some(&facts);
+        if is_new {
+            self.last = Some(facts);
         }
-        let (node, status) = self.last.insert(facts).clone();
-        Some(EventBatch { events, node, status })
+        let Facts { node, status } = self.last.clone()?;
+        (is_new || !events.is_empty()).then_some(EventBatch { events, node, status })
     }
 
     fn resources(&self) -> impl Iterator<Item = &WatchedResource> {
@@ -159,6 +174,10 @@ impl ClusterState {
         let lists = [&self.imports, &self.slices].map(|list| &list.resource);
         let lists = lists.into_iter().chain(self.adoption.resources());
         lists.chain(values.into_iter().flatten())
+    }
+
+    fn facts(&self) -> Facts {
+        Facts { node: self.node().into(), status: self.status().into() }
     }
 
     fn node(&self) -> NodeFacts {
@@ -401,7 +420,7 @@ mod tests {
         let known_until =
             |state: &ClusterState| state.status().kinds.iter().find_map(|kind| kind.known_until);
         let problems = |batch: Option<EventBatch>| {
-            let problems = batch.expect("a batch").status.problems.into_iter();
+            let problems = batch.expect("a batch").status.problems.clone().into_iter();
             problems.map(|one| format!("{}: {}", one.place, one.message)).collect::<Vec<_>>()
         };
         let place = "serviceimports.multicluster.x-k8s.io";

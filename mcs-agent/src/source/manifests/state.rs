@@ -39,7 +39,7 @@ pub(super) struct DirectoryState {
     /// Whether the complete lists were sent.
     synced: bool,
     /// The status of the latest batch.
-    status: Option<SourceStatus>,
+    status: Option<Arc<SourceStatus>>,
     hasher: RandomState,
 }
 
@@ -93,10 +93,12 @@ impl DirectoryState {
         let events: Vec<_> =
             events.into_iter().flat_map(|event| self.adopter.take(List::Main, event)).collect();
         let status = self.status_with(unreadable, self.merged.duplicates());
-        if events.is_empty() && self.status.as_ref() == Some(&status) {
+        let unchanged = self.status.take().filter(|known| **known == status);
+        if events.is_empty() && unchanged.is_some() {
+            self.status = unchanged;
             return None;
         }
-        self.status = Some(status.clone());
+        let status = self.status.insert(unchanged.unwrap_or_else(|| status.into())).clone();
         Some(EventBatch { events, status, ..EventBatch::default() })
     }
 
@@ -277,7 +279,7 @@ mod tests {
     }
 
     fn problems(batch: Option<EventBatch>) -> Vec<(String, String)> {
-        let problems = batch.expect("a change").status.problems;
+        let problems = batch.expect("a change").status.problems.clone();
         problems.into_iter().map(|problem| (problem.place, problem.message)).collect()
     }
 
@@ -303,7 +305,10 @@ mod tests {
         assert_eq!(batch.events.len(), 2);
         assert_eq!(
             batch.status,
-            SourceStatus { name: "manifests in /etc/mcs".to_owned(), ..SourceStatus::default() }
+            Arc::new(SourceStatus {
+                name: "manifests in /etc/mcs".to_owned(),
+                ..SourceStatus::default()
+            })
         );
     }
 
@@ -450,7 +455,7 @@ mod tests {
             )]
         );
         let batch = directory.read(&[("a.yaml", &a)]).unwrap();
-        assert_eq!((batch.events, batch.status.problems), (vec![], vec![]));
+        assert_eq!((batch.events, batch.status.problems.clone()), (vec![], vec![]));
     }
 
     #[test]
