@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use mcs_kube::NotDecoded;
 use serde::{Deserialize as _, de::DeserializeOwned};
-use service_import::ServiceImport;
+use service_import::ReadImport;
 
 pub(super) use self::endpoint_slice::ReadSlice;
 use super::adopt::{self, ForeignSlice, ReadObject};
@@ -85,7 +85,7 @@ pub(super) fn decode(
 ) -> Result<Option<ReadObject>, DecodeError> {
     let read = match kind {
         Kind::ServiceImport => {
-            let import: ServiceImport = typed(object)?;
+            let import: ReadImport = typed(object)?;
             Some(Object::Import(service_import::convert(import, key)))
         }
         Kind::EndpointSlice => endpoint_slice::convert(read_slice(object)?, key).map(Object::Slice),
@@ -121,6 +121,15 @@ pub(super) fn decode_imported_text(
 ) -> Result<Option<ReadObject>, NotDecoded> {
     let slice: ReadSlice<'_> = serde_json::from_str(text).map_err(|_| NotDecoded)?;
     Ok(endpoint_slice::convert(slice, key).map(|slice| ReadObject::Standard(Object::Slice(slice))))
+}
+
+/// Decodes a ServiceImport from its JSON text, if nothing is wrong with it.
+pub(super) fn decode_import_text(
+    key: ObjectKey,
+    text: &str,
+) -> Result<Option<ReadObject>, NotDecoded> {
+    let import: ReadImport = serde_json::from_str(text).map_err(|_| NotDecoded)?;
+    Ok(Some(ReadObject::Standard(Object::Import(service_import::convert(import, key)))))
 }
 
 /// Reads a slice. The API's own type says what it expects where that fails: the other one expects borrowed texts.

@@ -19,6 +19,10 @@ impl Decoder for ImportDecoder {
     fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
         objects::decode(Kind::ServiceImport, key, object).map_err(|error| error.to_string())
     }
+
+    fn decode_text(key: &ObjectKey, text: &str) -> Result<Self::Value, NotDecoded> {
+        objects::decode_import_text(key.clone(), text)
+    }
 }
 
 /// Decodes imported EndpointSlices; `None` is a slice that is not imported.
@@ -152,6 +156,32 @@ mod tests {
             if let Ok(value) = direct {
                 assert_eq!(Ok(value), SliceDecoder::decode(key.clone(), &object), "{object}");
             }
+        }
+    }
+
+    /// A wrong import takes the tree, whose error names the field.
+    #[test]
+    fn an_import_is_decoded_from_its_text_as_from_its_tree() {
+        let with = |note: &str, port: Value| {
+            let metadata = json!({
+                "namespace": "shop", "name": "web", "annotations": {"note": note},
+                "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"a": "b"},
+                "managedFields": [{"fieldsV1": {"f:a": {}}}],
+            });
+            let spec =
+                json!({"type": "ClusterSetIP", "ips": ["10.0.0.1"], "ports": [{"port": port}]});
+            json!({"metadata": metadata, "spec": spec})
+        };
+        let key = ObjectKey::new("shop", "web");
+        for (object, is_direct) in [
+            (with("plain", json!(80)), true),
+            (with("\"quoted\"", json!(80)), true),
+            (with("plain", json!("http")), false),
+        ] {
+            let direct = ImportDecoder::decode_text(&key, &object.to_string());
+            assert_eq!(direct.is_ok(), is_direct, "{object}");
+            let decoded = ImportDecoder::decode(key.clone(), &object);
+            assert_eq!(direct.ok(), decoded.ok(), "{object}");
         }
     }
 

@@ -2,8 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::CustomResource;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -17,17 +16,25 @@ use crate::{
     source::adopt,
 };
 
-#[derive(CustomResource, Clone, Debug, Serialize, Deserialize)]
-#[kube(
-    group = "multicluster.x-k8s.io",
-    version = "v1beta1",
-    kind = "ServiceImport",
-    namespaced,
-    status = "ServiceImportStatus",
-    schema = "disabled"
-)]
+/// A ServiceImport with those of its metadata that the agent uses. `managedFields` can be most of an object.
+#[derive(Debug, Deserialize)]
+pub(super) struct ReadImport {
+    metadata: Metadata,
+    spec: ServiceImportSpec,
+    status: Option<ServiceImportStatus>,
+}
+
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct ServiceImportSpec {
+struct Metadata {
+    annotations: Option<BTreeMap<String, String>>,
+    labels: Option<BTreeMap<String, String>>,
+    creation_timestamp: Option<Time>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ServiceImportSpec {
     ports: Vec<ServicePort>,
     ips: Option<Vec<String>>,
     #[serde(rename = "type")]
@@ -69,7 +76,7 @@ struct ClientIpConfig {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct ServiceImportStatus {
+struct ServiceImportStatus {
     clusters: Option<Vec<ClusterStatus>>,
     conditions: Option<Vec<Condition>>,
     endpoint_slice_objects: Option<String>,
@@ -81,8 +88,8 @@ struct ClusterStatus {
 }
 
 /// Converts to the domain type, with the key that the source uses for the object.
-pub(super) fn convert(import: ServiceImport, key: ObjectKey) -> model::ServiceImport {
-    let ServiceImport { metadata, spec, status } = import;
+pub(super) fn convert(import: ReadImport, key: ObjectKey) -> model::ServiceImport {
+    let ReadImport { metadata, spec, status } = import;
     let mut annotations = metadata.annotations.unwrap_or_default();
     let labels = metadata.labels.unwrap_or_default();
     let derived_service = annotations.remove(DERIVED_SERVICE_ANNOTATION);
@@ -156,7 +163,7 @@ mod tests {
     use super::*;
 
     fn decode(object: serde_json::Value) -> Result<model::ServiceImport, String> {
-        let import: ServiceImport = serde_path_to_error::deserialize(object)
+        let import: ReadImport = serde_path_to_error::deserialize(object)
             .map_err(|error: serde_path_to_error::Error<serde_json::Error>| error.to_string())?;
         Ok(convert(import, ObjectKey::new("shop", "web")))
     }
