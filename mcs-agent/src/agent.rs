@@ -17,6 +17,7 @@ mod report;
 mod server;
 mod signals;
 mod source_lost;
+mod status_file;
 mod tc;
 
 use std::{pin::Pin, sync::Arc};

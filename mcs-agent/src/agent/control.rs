@@ -27,6 +27,7 @@ use super::{
     repairs::Repairs,
     report::{AgentInfo, Report},
     source_lost::SourceLost,
+    status_file::{StatusFile, Written},
     tc::PacketEvent,
 };
 use crate::{
@@ -69,6 +70,7 @@ pub(super) struct Control {
     report_at: Option<Instant>,
     objects: ReportedObjects,
     object_reports: Throttle,
+    status_file: StatusFile,
     fallback: StorageFallback,
     state_map_bytes: u64,
     sweeper: FlowSweeper,
@@ -114,6 +116,7 @@ impl Control {
             report_at: None,
             objects: ReportedObjects::default(),
             object_reports: Throttle::new(OBJECTS_REST, LONGEST_OBJECTS_REST),
+            status_file: StatusFile::default(),
             fallback: StorageFallback::new(std::time::Instant::now()),
             state_map_bytes: state_bytes(config.flows),
             sweeper,
@@ -146,7 +149,8 @@ impl Control {
                     self.reconcile();
                 }
                 () = at(self.engine.retry_at().map(Instant::from_std)) => self.reconcile(),
-                () = at(self.report_at) => self.report(),
+                () = at(self.report_at), if !self.status_file.is_busy() => self.report(),
+                written = self.status_file.written() => self.note_written(written),
                 event = self.installed.packets.next() => match event? {
                     PacketEvent::Reported => self.report_soon(),
                     PacketEvent::Attached => self.reconcile(),
@@ -363,16 +367,25 @@ impl Control {
         let report = Arc::new(self.make_report());
         self.published.publish(Arc::clone(&report));
         self.report_at = later;
-        if later.is_some() {
-            return;
+        if later.is_none() {
+            let spent = thread_cpu().saturating_sub(before);
+            self.status_file.write(report, self.installed.run_directory.clone(), spent);
         }
-        if let Err(error) = report.write(&self.installed.run_directory) {
-            tracing::warn!("{:#}; trying again", anyhow::Error::new(error));
+    }
+
+    fn note_written(&mut self, written: io::Result<Written>) {
+        let error = match written {
+            // CPU time: on a busy node a short report may take long.
+            Ok(Written { result, cpu }) => {
+                self.object_reports.worked(std::time::Instant::now(), cpu);
+                result.err().map(anyhow::Error::new)
+            }
+            Err(error) => Some(error.into()),
+        };
+        if let Some(error) = error {
+            tracing::warn!("{error:#}; trying again");
             self.report_at = Some(Instant::now() + POLL_INTERVAL);
         }
-        // CPU time: on a busy node a short report may take long.
-        let took = thread_cpu().saturating_sub(before);
-        self.object_reports.worked(std::time::Instant::now(), took);
     }
 
     fn make_report(&self) -> Report {
@@ -383,7 +396,7 @@ impl Control {
             agent: self.agent.clone(),
             orphan_release_after: installed.release_after.map(|after| after.as_secs()),
             synced: engine.synced(),
-            source: engine.source().clone(),
+            source: Arc::clone(engine.source()),
             node_name: node.node_name.clone(),
             vip_cidrs: node.vip_cidrs.clone(),
             node: node.facts(),
