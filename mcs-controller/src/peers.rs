@@ -397,10 +397,13 @@ impl Peers {
     }
 
     /// One peer for each cluster other than `own`. A cluster whose mailbox moves has two for a while.
-    pub fn by_cluster(&self, own: &ClusterId) -> BTreeMap<&ClusterId, &Peer> {
-        let mut chosen = self.chosen();
-        chosen.remove(own);
-        chosen
+    pub fn by_cluster(&self, own: &ClusterId) -> Vec<&Peer> {
+        let peers: Vec<_> = if self.has_choice {
+            self.chosen().into_values().collect()
+        } else {
+            self.by_name.values().collect()
+        };
+        peers.into_iter().filter(|peer| peer.object.cluster != *own).collect()
     }
 
     fn chosen(&self) -> BTreeMap<&ClusterId, &Peer> {
@@ -560,7 +563,7 @@ mod tests {
         let both = ["home", "hub"].map(|name| named(name, &json!("east"), &json!([])));
         peers.apply(listed(both.into()), &Reserved::default());
         let own = "own".parse().unwrap();
-        let chosen = |peers: &Peers| peers.by_cluster(&own).values().next().unwrap().number;
+        let chosen = |peers: &Peers| peers.by_cluster(&own)[0].number;
         let number = |peers: &Peers, name: &str| peers.all()[name].number;
         let renew = |peers: &mut Peers, name: &str, second| {
             let (east, now) = ("east".parse().unwrap(), Timestamp::from_second(second).unwrap());

@@ -5,7 +5,7 @@ mod notices;
 mod tests;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     net::IpAddr,
     sync::Arc,
     time::Instant,
@@ -190,7 +190,7 @@ impl State {
     /// Queues the services that a cluster exports, and those that were imported from it.
     fn queue_of(&mut self, cluster: &ClusterId, services: &BTreeSet<ServiceName>) {
         let imported = self.own.imported().filter(|name| self.own.is_imported_from(name, cluster));
-        let names: BTreeSet<_> = imported.chain(services).cloned().collect();
+        let names: HashSet<_> = imported.chain(services).cloned().collect();
         self.queue(|name| names.contains(name));
     }
 
@@ -217,14 +217,16 @@ impl State {
     ) -> HashMap<ServiceName, Option<(i64, ClusterId)>> {
         let mut ages: HashMap<ServiceName, Option<(i64, ClusterId)>> = HashMap::new();
         let age = |export: &Export| (export.created.0, export.cluster.clone());
-        let own = self.own.exported().map(|name| {
+        let own = self.own.exported().filter(|name| is_meant(name)).map(|name| {
             let export = self.own.export(name, &self.cluster);
             (name, export.as_ref().map(age))
         });
-        let unknown = self.own.imported().chain(self.own.ruled()).map(|name| (name, None));
+        let unknown = self.own.imported().chain(self.own.ruled());
+        let unknown = unknown.filter(|name| is_meant(name)).map(|name| (name, None));
         let of_peers = self.peers.all().values().flat_map(|peer| peer.view.believed());
+        let of_peers = of_peers.filter(|(name, _)| is_meant(name));
         let of_peers = of_peers.map(|(name, believed)| (name, Some(age(&believed.export))));
-        for (name, age) in own.chain(unknown).chain(of_peers).filter(|(name, _)| is_meant(name)) {
+        for (name, age) in own.chain(unknown).chain(of_peers) {
             let oldest = ages.entry(name.clone()).or_default();
             *oldest = oldest.take().into_iter().chain(age).min();
         }
@@ -368,26 +370,25 @@ impl State {
             rules: &own_rules,
         });
         let peers = self.peers.by_cluster(&self.cluster);
-        let of_peers = peers.values().filter_map(|peer| {
-            let believed = peer.view.believed().get(name)?;
-            let (export, slices) = (&believed.export, &*believed.slices);
-            Some(KnownExport { export, slices, rules: &peer.rules })
-        });
-        let exports: Vec<_> = own.into_iter().chain(of_peers).collect();
-        let mut incomplete: BTreeSet<_> = peers
-            .iter()
-            .filter(|(_, peer)| {
-                let believed = peer.view.believed().get(name);
-                !peer.view.is_known()
-                    || !peer.view.is_renewed()
-                    || believed.is_some_and(|believed| !believed.is_whole)
-            })
-            .map(|(cluster, _)| (*cluster).clone())
-            .collect();
+        let mut exports: Vec<_> = own.into_iter().collect();
+        let mut incomplete = BTreeSet::new();
+        for peer in &peers {
+            let believed = peer.view.believed().get(name);
+            exports.extend(believed.map(|believed| KnownExport {
+                export: &believed.export,
+                slices: &believed.slices,
+                rules: &peer.rules,
+            }));
+            let is_whole = believed.is_none_or(|believed| believed.is_whole);
+            if !(is_whole && peer.view.is_known() && peer.view.is_renewed()) {
+                incomplete.insert(peer.object.cluster.clone());
+            }
+        }
         let unread = self.peers.unread();
         let mut is_unread = |cluster: &ClusterId| {
             let is_named = unread.others || unread.clusters.contains(cluster);
-            if is_named && *cluster != self.cluster && !peers.contains_key(cluster) {
+            let is_peer = || peers.iter().any(|peer| peer.object.cluster == *cluster);
+            if is_named && *cluster != self.cluster && !is_peer() {
                 incomplete.insert(cluster.clone());
             }
         };

@@ -85,7 +85,10 @@ fn believed(view: &MailboxView) -> Vec<String> {
         names.join(" ")
     };
     let services = view.believed().iter();
-    services.map(|(name, one)| format!("{}: {}", name.name(), slices(&one.slices))).collect()
+    let texts = services.map(|(name, one)| format!("{}: {}", name.name(), slices(&one.slices)));
+    let mut texts: Vec<_> = texts.collect();
+    texts.sort();
+    texts
 }
 
 #[test]

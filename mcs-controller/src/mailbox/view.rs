@@ -144,7 +144,7 @@ pub struct MailboxView {
     feeds: [Feed; 3],
     /// Whether everything was published and read once.
     known: bool,
-    believed: BTreeMap<ServiceName, Believed>,
+    believed: HashMap<ServiceName, Believed>,
     /// Services that changed while the Lease named another cluster.
     missed: BTreeSet<ServiceName>,
     /// The number of events of the Lease.
@@ -164,7 +164,7 @@ impl MailboxView {
             epochs: Epochs::default(),
             feeds: Default::default(),
             known: false,
-            believed: BTreeMap::new(),
+            believed: HashMap::new(),
             missed: BTreeSet::new(),
             beats: 0,
             is_moved: false,
@@ -429,7 +429,7 @@ impl MailboxView {
     }
 
     /// The exports that count.
-    pub const fn believed(&self) -> &BTreeMap<ServiceName, Believed> {
+    pub const fn believed(&self) -> &HashMap<ServiceName, Believed> {
         &self.believed
     }
 
