@@ -40,8 +40,8 @@ impl Loads {
         Ok(())
     }
 
-    /// A step ends.
-    pub(super) fn note(&mut self, world: &World, step: &str) -> anyhow::Result<()> {
+    /// A step ends. Returns how long it took.
+    pub(super) fn note(&mut self, world: &World, step: &str) -> anyhow::Result<Duration> {
         let took = self.began.elapsed();
         let now = cpu_times(world)?;
         let mut row = vec![step.to_owned(), seconds(took)];
@@ -53,7 +53,7 @@ impl Loads {
         self.rows.push(row);
         self.before = now;
         self.began = Instant::now();
-        Ok(())
+        Ok(took)
     }
 
     /// What the controller had resident at most, in MiB.
