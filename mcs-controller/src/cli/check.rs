@@ -2,16 +2,13 @@
 
 mod dns;
 mod pods;
+mod rights;
 
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
 use jiff::Timestamp;
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
-};
-use kube::{Api, api::PostParams};
 use mcs_kube::program;
 use serde::Serialize;
 use serde_json::Value;
@@ -28,7 +25,7 @@ const OLDEST_LEASE: i64 = 60;
 
 /// Check that clusters can export to and import from each other.
 ///
-/// Asks each cluster for its id, types, controller, peers and DNS, and connects to a few pods of each peer. Each failure
+/// Asks each cluster for its id, types, rights, controller, peers and DNS, and connects to a few pods of each peer. Each failure
 /// says what to do. Exits with 1 if anything is missing.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -112,6 +109,7 @@ async fn check_all(command: &CheckCommand) -> anyhow::Result<Vec<Finding>> {
         let mut add = |check, result| findings.push(Finding::new(&cluster, check, result));
         add("id", Ok(format!("the cluster is {} at {}", cluster.id, cluster.server)));
         add("types", types(&cluster).await);
+        add("rights", rights::of_controller(&cluster, &command.probe.namespace).await);
         add("controller", controller(&cluster, &command.mailbox).await);
         for (check, result) in peers(&cluster).await {
             add(check, result);
@@ -196,30 +194,4 @@ fn peer_result(peer: &Value) -> anyhow::Result<String> {
         .collect();
     anyhow::ensure!(failing.is_empty(), "{name}: {}", failing.join("; "));
     Ok(format!("{name} is connected, synced and fresh"))
-}
-
-/// Whether a ServiceAccount may list a resource in all namespaces.
-async fn may_list(
-    cluster: &Cluster,
-    account: &str,
-    group: &str,
-    resource: &str,
-) -> anyhow::Result<bool> {
-    let reviews: Api<SubjectAccessReview> = Api::all(cluster.client().await?);
-    let attributes = ResourceAttributes {
-        group: Some(group.to_owned()),
-        resource: Some(resource.to_owned()),
-        verb: Some("list".to_owned()),
-        ..ResourceAttributes::default()
-    };
-    let review = SubjectAccessReview {
-        spec: SubjectAccessReviewSpec {
-            user: Some(account.to_owned()),
-            resource_attributes: Some(attributes),
-            ..SubjectAccessReviewSpec::default()
-        },
-        ..SubjectAccessReview::default()
-    };
-    let answer = reviews.create(&PostParams::default(), &review).await?;
-    Ok(answer.status.is_some_and(|status| status.allowed))
 }

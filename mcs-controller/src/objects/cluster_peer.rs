@@ -50,7 +50,7 @@ impl Default for NamespacePatterns {
 }
 
 /// A key of a Secret.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct SecretReference {
     /// The controller's own namespace, if given at all: the controller has no rights elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]

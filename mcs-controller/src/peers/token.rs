@@ -26,7 +26,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::timeout};
 
-use super::PeerName;
 use crate::objects::{FIELD_MANAGER, SecretReference};
 
 /// The time limit of a renewal.
@@ -90,32 +89,32 @@ impl TokenClaims {
     }
 }
 
-/// When each peer's token is renewed.
+/// When the token in each Secret is renewed.
 #[derive(Debug, Default)]
 pub struct Renewals {
     /// When it is renewed at the earliest.
-    next: HashMap<PeerName, Instant>,
+    next: HashMap<SecretReference, Instant>,
 }
 
 impl Renewals {
     /// Whether to renew this token now. After a failure it is renewed again 30 s later.
     pub fn is_due(
         &mut self,
-        peer: &PeerName,
+        secret: &SecretReference,
         token: &TokenClaims,
         clock: Timestamp,
         now: Instant,
     ) -> bool {
-        let is_due = token.is_due(clock) && self.next.get(peer).is_none_or(|next| *next <= now);
+        let is_due = token.is_due(clock) && self.next.get(secret).is_none_or(|next| *next <= now);
         if is_due {
-            self.next.insert(Arc::clone(peer), now + RETRY);
+            self.next.insert(secret.clone(), now + RETRY);
         }
         is_due
     }
 
-    /// Forgets the peers that are gone.
-    pub fn retain(&mut self, is_peer: impl Fn(&PeerName) -> bool) {
-        self.next.retain(|name, _| is_peer(name));
+    /// Forgets the Secrets that are not used any more.
+    pub fn retain(&mut self, is_used: impl Fn(&SecretReference) -> bool) {
+        self.next.retain(|secret, _| is_used(secret));
     }
 }
 
@@ -240,7 +239,7 @@ mod tests {
     /// An API server that gives tokens of ten minutes, and is away for some minutes again and again.
     #[test]
     fn no_token_expires_within_an_hour() {
-        let (peer, begin) = ("east".into(), Instant::now());
+        let (secret, begin) = (SecretReference::named("peer-east".to_owned()), Instant::now());
         let mut renewals = Renewals::default();
         let issue = |second| TokenClaims {
             namespace: "mcs-mailbox".to_owned(),
@@ -253,7 +252,7 @@ mod tests {
             let clock = Timestamp::from_second(second).unwrap();
             assert!(clock < token.expires, "it has expired after {second} s");
             let now = begin + Duration::from_secs(second.unsigned_abs());
-            if renewals.is_due(&peer, &token, clock, now) {
+            if renewals.is_due(&secret, &token, clock, now) {
                 requests += 1;
                 if second % 900 >= 240 {
                     token = issue(second);
@@ -263,6 +262,17 @@ mod tests {
         }
         assert!(renewed >= 9, "{renewed}");
         assert!(requests - renewed <= 4 * 8, "{requests} requests, every {RETRY:?} at most");
+    }
+
+    #[test]
+    fn the_token_of_a_secret_is_renewed_once_for_all_who_use_it() {
+        let claims = TokenClaims::of(&kubeconfig(&json!({"token": TOKEN}))).unwrap();
+        let (clock, now) = (Timestamp::from_second(3000).unwrap(), Instant::now());
+        let mut renewals = Renewals::default();
+        let mut is_due = |name: &str| {
+            renewals.is_due(&SecretReference::named(name.to_owned()), &claims, clock, now)
+        };
+        assert!(is_due("hub") && !is_due("hub") && is_due("another"));
     }
 
     #[test]

@@ -2,8 +2,11 @@
 
 use anyhow::{Context as _, ensure};
 
-use super::may_list;
-use crate::cli::cluster::{CONFIG_MAPS, Cluster, DEPLOYMENTS};
+use super::rights::may;
+use crate::{
+    cli::cluster::{CONFIG_MAPS, Cluster, DEPLOYMENTS},
+    objects::MCS_GROUP,
+};
 
 const SYSTEM: &str = "kube-system";
 const ZONE: &str = "clusterset.local";
@@ -63,8 +66,8 @@ fn serves_zone(corefile: &str) -> bool {
 }
 
 async fn rights(cluster: &Cluster) -> anyhow::Result<String> {
-    let account = "system:serviceaccount:kube-system:coredns";
-    let allowed = may_list(cluster, account, "multicluster.x-k8s.io", "serviceimports").await?;
+    let allowed =
+        may(cluster, "kube-system:coredns", ("list", MCS_GROUP, "serviceimports")).await?;
     ensure!(
         allowed,
         "CoreDNS may not list ServiceImports: kubectl apply --filename deploy/dns/coredns-rbac.yaml"

@@ -50,7 +50,7 @@ pub(super) struct ProbeArgs {
 
     /// The namespace of the controllers. The pod runs there
     #[arg(long, env = "MCS_NAMESPACE", value_name = "NAMESPACE", default_value = "mcs-controller")]
-    namespace: String,
+    pub(super) namespace: String,
 
     /// The image of the pod [default: that of the Deployment mcs-controller]
     #[arg(long, env = "MCS_PROBE_IMAGE", value_name = "IMAGE")]

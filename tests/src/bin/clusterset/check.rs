@@ -3,7 +3,7 @@
 use std::{
     env, fs,
     path::Path,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
 };
 
 use anyhow::{Context as _, ensure};
@@ -33,6 +33,22 @@ const DEPLOYMENT: &str = include_str!("../../../../deploy/kustomize/controller/d
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("check connects to pods of a peer", connects);
+    suite.case("check finds rights that the controller lacks", rights);
+}
+
+fn rights(world: &mut World) -> anyhow::Result<()> {
+    let administrator = world.second().administrator()?;
+    let finding = |namespace: &str| {
+        let flags = ["--probe=off", "--namespace", namespace];
+        let findings = end(command(world, &administrator, &flags)?)?;
+        findings.into_iter().find(|one| one["check"] == "rights").context("nothing of rights")
+    };
+    let found = finding(NAMESPACE)?;
+    ensure!(found["ok"] == true, "{found}");
+    let found = finding("elsewhere")?;
+    ensure!(found["ok"] == false, "{found}");
+    ensure!(found["message"].to_string().contains("create serviceimports"), "{found}");
+    Ok(())
 }
 
 fn connects(world: &mut World) -> anyhow::Result<()> {
@@ -102,10 +118,7 @@ fn outcomes(finding: &Value) -> Vec<&str> {
 /// What `check` says about the pods of the first cluster once it has found so many. A pod that it creates runs here, as no
 /// kubelet does.
 fn check(world: &World, from: &str, kubeconfig: &Path, count: usize) -> anyhow::Result<Value> {
-    let program = env::var_os("MCS_CONTROLLER").context("MCS_CONTROLLER names no controller")?;
-    let mut command = world.node.netns.command(&program);
-    command.arg("check").arg(kubeconfig).args(["-o", "json", "--probe", from]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut child = command(world, kubeconfig, &["--probe", from])?;
     let mut has_run = false;
     wait::until("the end of check", || {
         if !has_run && let Some(pod) = probes(world)?.first() {
@@ -114,13 +127,25 @@ fn check(world: &World, from: &str, kubeconfig: &Path, count: usize) -> anyhow::
         }
         child.try_wait()?.context("it runs")
     })?;
-    let output = child.wait_with_output()?;
-    let findings: Vec<Value> = serde_json::from_slice(&output.stdout)
-        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+    let findings = end(child)?;
     let mut of_pods = findings.into_iter().filter(|one| one["check"] == "pods");
     let finding = of_pods.find(|one| one["peer"] == "c1").context("nothing of pods")?;
     ensure!(outcomes(&finding).len() == count, "{finding}");
     Ok(finding)
+}
+
+fn command(world: &World, kubeconfig: &Path, flags: &[&str]) -> anyhow::Result<Child> {
+    let program = env::var_os("MCS_CONTROLLER").context("MCS_CONTROLLER names no controller")?;
+    let mut command = world.node.netns.command(&program);
+    command.arg("check").arg(kubeconfig).args(["-o", "json"]).args(flags);
+    Ok(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
+}
+
+/// What a `check` has found.
+fn end(check: Child) -> anyhow::Result<Vec<Value>> {
+    let output = check.wait_with_output()?;
+    serde_json::from_slice(&output.stdout)
+        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 /// The pods of `check`.

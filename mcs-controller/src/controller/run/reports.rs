@@ -1,0 +1,72 @@
+//! What people and monitoring are told: the status of ClusterPeers, events, and metrics of both.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use jiff::Timestamp;
+
+use super::{Control, Done};
+use crate::{
+    clusterset::{ClusterId, well_known},
+    objects::ClusterPeerStatus,
+    peers::PeerName,
+    status::{Notice, event, has_turned, peer_notices, peer_status_request, peer_statuses},
+};
+
+/// How often the status of a peer is written while no condition turns.
+const REPORTS: Duration = Duration::from_secs(10);
+
+impl Control {
+    /// Writes events. One that cannot be written is lost.
+    pub(super) fn tell(&mut self, notices: Vec<Notice>) {
+        let now = Instant::now();
+        for notice in notices {
+            if !self.events.take(&notice, now) {
+                continue;
+            }
+            let replica = self.settings.identity.as_deref().unwrap_or(well_known::CONTROLLER);
+            let request = event(&notice, replica, Timestamp::now());
+            let access = Arc::clone(&self.access);
+            self.tasks.push(Box::pin(async move { Done::Event(request.send(&access).await) }));
+        }
+    }
+
+    fn statuses(&self, now: Instant) -> Vec<(PeerName, ClusterPeerStatus)> {
+        let state = &self.state;
+        let refused = state.refused();
+        let refused = |cluster: &ClusterId| refused.get(cluster).copied().unwrap_or_default();
+        peer_statuses(&state.peers, state.cluster(), &state.pod_ranges(), refused, now)
+    }
+
+    /// Writes the status of peers, and sets their metrics.
+    pub(super) fn report(&mut self, now: Instant) {
+        let is_gone =
+            |name: &PeerName, _: &mut Instant| self.state.peers.written_status(name).is_none();
+        for (name, _) in self.reported.extract_if(is_gone) {
+            self.published.metrics.remove_peer(&name);
+        }
+        for (name, status) in self.statuses(now) {
+            self.published.metrics.set_peer(&name, &status);
+            let Some(written) = self.state.peers.written_status(&name) else { continue };
+            let was_reported = self.reported.get(&name).is_some_and(|at| now < *at + REPORTS);
+            if was_reported && !has_turned(&status, written) {
+                continue;
+            }
+            let Some(request) = peer_status_request(&name, &status, written) else { continue };
+            if !self.reporting.insert(Arc::clone(&name)) {
+                continue;
+            }
+            let version = self.state.peers.version(&name).cloned().unwrap_or_default();
+            let notices = peer_notices(&name, &version, &status, written);
+            self.tell(notices);
+            self.reported.insert(Arc::clone(&name), now);
+            let access = Arc::clone(&self.access);
+            self.tasks.push(Box::pin(async move {
+                let result = request.send(&access).await;
+                Done::PeerStatus(name, result)
+            }));
+        }
+    }
+}

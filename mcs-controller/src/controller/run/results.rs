@@ -1,0 +1,83 @@
+//! What follows from writes that have ended.
+
+use std::time::Instant;
+
+use jiff::Timestamp;
+
+use super::{Control, Done};
+use crate::{apply::ApplyError, plan::Write};
+
+impl Control {
+    /// Notes how a write has ended.
+    pub(super) fn finish(&mut self, done: Done) {
+        let now = Instant::now();
+        match done {
+            Done::Import(name, writes, result) => {
+                self.count("cluster", &result);
+                if let Err(error) = &result {
+                    if error.is_unknown_field("endpointSliceObjects") {
+                        self.state.leave_out_slice_objects();
+                    }
+                    tracing::warn!("cannot import {name}: {error}; trying again");
+                } else {
+                    self.measure(&writes);
+                    for write in &writes {
+                        if let Write::ApplyImport(import) = write {
+                            self.state.own.note_applied(import);
+                        }
+                    }
+                }
+                self.state.imports.end(&name, result.is_err(), now);
+            }
+            Done::Publication(name, result) => {
+                self.count("mailbox", &result);
+                let error = result.err();
+                if let Some(error) = &error {
+                    tracing::warn!("cannot publish {name}: {error}; trying again");
+                }
+                self.state.note_publication(&name, error.as_ref());
+                self.state.publications.end(&name, error.is_some(), now);
+            }
+            Done::Lease(result) => {
+                if let Err(error) = &result {
+                    let mailbox = &self.settings.mailbox;
+                    tracing::warn!(
+                        "cannot renew the Lease publisher of mailbox {mailbox}: {error}"
+                    );
+                }
+                self.term.written(result.is_ok());
+            }
+            Done::Token(secret, Ok(expires)) => {
+                tracing::info!("the token in Secret {secret} is renewed, and expires at {expires}");
+            }
+            Done::Token(secret, Err(error)) => {
+                tracing::warn!(
+                    "cannot renew the token in Secret {secret}: {error:#}; trying again"
+                );
+            }
+            Done::Event(result) => {
+                if let Err(error) = result {
+                    tracing::debug!("cannot write an event: {error}");
+                }
+            }
+            Done::PeerStatus(peer, result) => {
+                self.reporting.remove(&peer);
+                if let Err(error) = result {
+                    tracing::debug!("cannot write the status of ClusterPeer {peer}: {error}");
+                }
+            }
+        }
+    }
+
+    fn measure(&mut self, writes: &[Write]) {
+        for (cluster, took) in self.propagation.measure(writes, Timestamp::now()) {
+            let propagation = &self.published.metrics.propagation;
+            propagation.with_label_values(&[cluster.as_str()]).observe(took.as_secs_f64());
+        }
+    }
+
+    fn count(&self, target: &str, result: &Result<(), ApplyError>) {
+        let result = if result.is_ok() { "ok" } else { "error" };
+        self.published.metrics.writes.with_label_values(&[target, result]).inc();
+    }
+}

@@ -1,0 +1,41 @@
+//! Renews the tokens with which this cluster reads mailboxes and writes its own.
+
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
+
+use jiff::Timestamp;
+
+use super::{Control, Done};
+use crate::{
+    objects::SecretReference,
+    peers::token::{self, TokenClaims},
+};
+
+impl Control {
+    /// The tokens by the Secrets that hold them. Peers on one hub can share a Secret, and the mailbox can be there too.
+    fn tokens(&self) -> BTreeMap<SecretReference, TokenClaims> {
+        let peers = self.state.peers.all().values();
+        let of_peers = peers.filter_map(|peer| Some((&peer.object.secret, peer.token.as_ref()?)));
+        let tokens = of_peers.chain(self.outbox.token());
+        tokens.map(|(secret, token)| (secret.clone(), token.clone())).collect()
+    }
+
+    /// Renews the tokens of which half the life is over.
+    pub(super) fn renew_tokens(&mut self, now: Instant) {
+        let clock = Timestamp::now();
+        let tokens = self.tokens();
+        self.renewals.retain(|secret| tokens.contains_key(secret));
+        for (secret, claims) in tokens {
+            if !self.renewals.is_due(&secret, &claims, clock, now) {
+                continue;
+            }
+            let Some(kubeconfig) = self.state.peers.kubeconfig(&secret).cloned() else { continue };
+            let version = self.state.peers.secret_version(&secret).unwrap_or_default().to_owned();
+            let (access, namespace) = (Arc::clone(&self.access), self.settings.namespace.clone());
+            self.tasks.push(Box::pin(async move {
+                let renewal = token::renew(&access, &namespace, &secret, &version, kubeconfig);
+                let result = renewal.await;
+                Done::Token(secret.name, result)
+            }));
+        }
+    }
+}

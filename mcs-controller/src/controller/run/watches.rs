@@ -1,0 +1,86 @@
+//! The watches of this cluster, and its id, which is read first.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context as _, bail};
+use mcs_kube::{ApiAccess, Decoder, ResourceEvent, ResourceWatch, WatchTarget};
+use tokio::{sync::mpsc, time::timeout};
+
+use super::super::{Settings, Update};
+use crate::{
+    clusterset::ClusterId,
+    exports::{self, OwnCluster, OwnEvent},
+    server::Published,
+};
+
+/// How often the health is renewed while the id is unknown.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// Starts the watches of this cluster.
+pub(super) fn watch_own(access: &Arc<ApiAccess>, updates: &mpsc::Sender<Update>) {
+    let [
+        exports,
+        services,
+        slices,
+        namespaces,
+        properties,
+        imports,
+        imported,
+        ranges,
+        rules,
+        nodes,
+    ] = exports::targets();
+    spawn(access, exports, updates, |event| Update::Own(OwnEvent::Exports(event)));
+    spawn(access, services, updates, |event| Update::Own(OwnEvent::Services(event)));
+    spawn(access, slices, updates, |event| Update::Own(OwnEvent::Slices(event)));
+    spawn(access, namespaces, updates, |event| Update::Own(OwnEvent::Namespaces(event)));
+    spawn(access, properties, updates, |event| Update::Own(OwnEvent::Properties(event)));
+    spawn(access, imports, updates, |event| Update::Own(OwnEvent::Imports(event)));
+    spawn(access, imported, updates, |event| Update::Own(OwnEvent::ImportedSlices(event)));
+    spawn(access, ranges, updates, |event| Update::Own(OwnEvent::Ranges(event)));
+    spawn(access, rules, updates, |event| Update::Own(OwnEvent::Rules(event)));
+    spawn(access, nodes, updates, |event| Update::Own(OwnEvent::Nodes(event)));
+}
+
+/// Watches a resource as long as the control task runs.
+pub(super) fn spawn<D: Decoder + Sync>(
+    access: &Arc<ApiAccess>,
+    target: WatchTarget,
+    updates: &mpsc::Sender<Update>,
+    update: fn(ResourceEvent<D>) -> Update,
+) where
+    D::Value: Sync,
+{
+    let (access, updates) = (Arc::clone(access), updates.clone());
+    tokio::spawn(async move { ResourceWatch::new(&access, target, updates, update).run().await });
+}
+
+/// Waits until the cluster's id is known.
+pub(super) async fn identify(
+    settings: &Settings,
+    own: &mut OwnCluster,
+    updates: &mut mpsc::Receiver<Update>,
+    published: &Published,
+) -> anyhow::Result<ClusterId> {
+    while !own.has_properties() {
+        published.beat();
+        if let Ok(Some(Update::Own(event))) = timeout(BEAT, updates.recv()).await {
+            own.apply(event);
+        }
+    }
+    let said = own.cluster_id();
+    match (&settings.cluster, said) {
+        (Some(given), Some(said)) if given.as_str() != said => bail!(
+            "--cluster-id is {given}, and the ClusterProperty cluster.clusterset.k8s.io says {said}: \
+             give one of them, or make them agree"
+        ),
+        (Some(given), _) => Ok(given.clone()),
+        (None, Some(said)) => said
+            .parse()
+            .context("the ClusterProperty cluster.clusterset.k8s.io cannot be used as cluster id"),
+        (None, None) => bail!(
+            "this cluster has no id: create the ClusterProperty cluster.clusterset.k8s.io \
+             (about.k8s.io), or give --cluster-id"
+        ),
+    }
+}

@@ -1,0 +1,129 @@
+//! Starts the writes to this cluster and to its mailbox.
+
+use std::{sync::Arc, time::Instant};
+
+use mcs_kube::ApiAccess;
+
+use super::{Control, Done};
+use crate::{
+    apply::{ApplyError, Request, mailbox_request, own_request},
+    clusterset::ServiceName,
+    plan::Write,
+};
+
+/// How many services are written at a time, in this cluster and in the mailbox each.
+const AT_A_TIME: usize = 16;
+
+impl Control {
+    /// Starts those that wait, as many as can be under way.
+    pub(super) fn start_writes(&mut self) {
+        if !self.is_leader || !self.state.is_synced() {
+            return;
+        }
+        while self.state.imports.busy() < AT_A_TIME
+            && let Some(name) = self.state.imports.next()
+        {
+            self.import(name);
+        }
+        while self.state.is_own_mailbox()
+            && self.state.publications.busy() < AT_A_TIME
+            && let Some(name) = self.state.publications.next()
+        {
+            self.publish(name);
+        }
+        self.renew_lease();
+    }
+
+    fn import(&mut self, name: ServiceName) {
+        let now = Instant::now();
+        let mut writes = self.state.plan(&name);
+        let notices = self.state.take_notices();
+        self.tell(notices);
+        let cluster = self.state.cluster();
+        if let Some(until) = self.budgets.take(&name, &mut writes, cluster, now) {
+            self.state.imports.defer(name.clone(), until);
+        }
+        if writes.is_empty() {
+            self.state.imports.end(&name, false, now);
+            return;
+        }
+        let adopts = self.settings.adopt;
+        let requests: Vec<_> =
+            writes.iter().map(|write| own_request(write, &self.state.own, adopts)).collect();
+        self.state.imports.begin(name.clone());
+        let access = Arc::clone(&self.access);
+        self.tasks.push(Box::pin(async move {
+            let result = send_plan(&access, &writes, &requests).await;
+            Done::Import(name, writes, result)
+        }));
+    }
+
+    fn publish(&mut self, name: ServiceName) {
+        let writes = self.state.plan_publication(&name);
+        let mailbox = &self.settings.mailbox;
+        let cluster = self.state.cluster();
+        let view = &self.state.outbox;
+        let request = |write| mailbox_request(write, mailbox, cluster, view);
+        let requests: Vec<_> = writes.iter().filter_map(request).collect();
+        if requests.is_empty() {
+            self.state.publications.end(&name, false, Instant::now());
+            self.state.note_publication(&name, None);
+            return;
+        }
+        self.state.publications.begin(name.clone());
+        let access = Arc::clone(&self.outbox.access);
+        self.tasks.push(Box::pin(async move {
+            let result = send_all(&access, &requests).await;
+            Done::Publication(name, result)
+        }));
+    }
+
+    /// Tells readers that the mailbox is complete, and that this publisher lives.
+    fn renew_lease(&mut self) {
+        if self.state.outbox.identity_problem().is_some() {
+            return;
+        }
+        let is_settled = self.state.is_published();
+        let services = self.state.to_be_published();
+        let cluster = self.state.cluster();
+        let mailbox = &self.settings.mailbox;
+        if let Some(request) = self.term.next(mailbox, cluster, services, is_settled) {
+            let access = Arc::clone(&self.outbox.access);
+            self.tasks.push(Box::pin(async move { Done::Lease(request.send(&access).await) }));
+        }
+    }
+}
+
+/// Sends the writes of a plan one after the other. After the first failure, which it returns, it sends those that are
+/// right all the same.
+async fn send_plan(
+    access: &ApiAccess,
+    writes: &[Write],
+    requests: &[Request],
+) -> Result<(), ApplyError> {
+    let mut failed: Option<(&Write, ApplyError)> = None;
+    for (write, request) in writes.iter().zip(requests) {
+        if failed.as_ref().is_some_and(|(failed, _)| !write.is_right_without(failed)) {
+            continue;
+        }
+        if let Err(error) = request.send(access).await {
+            if let (Write::DeleteDerivedService(import), true) = (write, error.is_forbidden()) {
+                tracing::warn!(
+                    "the derived Service of {import} stays: {error}. Let the chart remove them (derivedServices=remove), \
+                     or delete it"
+                );
+                continue;
+            }
+            failed = Some((write, failed.map_or(error, |(_, first)| first)));
+        }
+    }
+    failed.map_or(Ok(()), |(_, error)| Err(error))
+}
+
+/// Sends them one after the other, because their order matters. The first failure ends it.
+async fn send_all(access: &ApiAccess, requests: &[Request]) -> Result<(), ApplyError> {
+    for request in requests {
+        request.send(access).await?;
+    }
+    Ok(())
+}
