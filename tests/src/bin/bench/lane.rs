@@ -38,8 +38,8 @@ const SERVERS: Subnet = Subnet(9);
 const FIRST_CONTROL: u8 = 20;
 /// The hosts of [`SERVERS`] that are backends.
 pub(crate) const BACKENDS: [u8; 10] = [11, 12, 13, 14, 15, 16, 17, 18, 19, 20];
-/// The host of [`SERVERS`] that is no backend.
-const BYSTANDER: u8 = 21;
+/// The hosts of [`SERVERS`] that are no backends. One of several may share a hint with an address of a service.
+const BYSTANDERS: [u8; 8] = [21, 22, 23, 24, 25, 26, 27, 28];
 /// The node's name, in every lane.
 pub(crate) const NODE: &str = "node";
 
@@ -53,9 +53,14 @@ pub(crate) fn backends_v6() -> Vec<Ipv6Addr> {
     BACKENDS.iter().map(|host| SERVERS.v6(*host)).collect()
 }
 
-/// The addresses of the server that is no backend, in every lane.
-pub(crate) fn bystander() -> (Ipv4Addr, Ipv6Addr) {
-    (SERVERS.v4(BYSTANDER), SERVERS.v6(BYSTANDER))
+/// The addresses of the servers that are no backends, in every lane.
+pub(crate) fn bystanders() -> Vec<Ipv4Addr> {
+    BYSTANDERS.iter().map(|host| SERVERS.v4(*host)).collect()
+}
+
+/// Their addresses of IPv6.
+pub(crate) fn bystanders_v6() -> Vec<Ipv6Addr> {
+    BYSTANDERS.iter().map(|host| SERVERS.v6(*host)).collect()
 }
 
 /// A port of each, of IPv4.
@@ -109,7 +114,7 @@ impl Lane {
         let role = |what: &str| format!("{contender}-{what}");
         let node = Node::named(run, &role("node"))?;
         let client = node.link_by(run, &role("client"), "client", CLIENT, &[2])?;
-        let hosts: Vec<u8> = BACKENDS.into_iter().chain([BYSTANDER]).collect();
+        let hosts: Vec<u8> = BACKENDS.into_iter().chain(BYSTANDERS).collect();
         let servers = node.link_by(run, &role("servers"), "servers", SERVERS, &hosts)?;
         // The servers refuse other ports at once, without a rate limit.
         node.netns.sysctl("ipv4/icmp_ratelimit", "0")?;

@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketType, bind, listen, socket, sockopt};
 
 use crate::{
     cpu,
-    lane::{backends, backends_v6, bystander},
+    lane::{backends, backends_v6, bystanders, bystanders_v6},
     objects::{ACCEPT, APART, ECHO, HTTP, SINK, UDP_APART, UDP_ECHO, UDP_SINK, WHO},
     traffic,
 };
@@ -71,9 +71,8 @@ fn accept(netns: &Namespace, cpu: usize, port: u16, serve: Serve) -> anyhow::Res
 }
 
 fn echo_datagrams(netns: &Namespace, cpu: usize, port: u16) -> anyhow::Result<()> {
-    let (v4, v6) = bystander();
-    let v4 = backends().into_iter().chain([v4]).map(IpAddr::from);
-    for ip in v4.chain(backends_v6().into_iter().chain([v6]).map(IpAddr::from)) {
+    let v4 = backends().into_iter().chain(bystanders()).map(IpAddr::from);
+    for ip in v4.chain(backends_v6().into_iter().chain(bystanders_v6()).map(IpAddr::from)) {
         let address = SocketAddr::from((ip, port));
         let socket = netns
             .run(|| UdpSocket::bind(address))?

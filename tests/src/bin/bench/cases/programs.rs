@@ -2,6 +2,7 @@
 
 use std::{
     io::{Read as _, Write as _},
+    iter,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket},
     time::Duration,
 };
@@ -16,7 +17,7 @@ use crate::{
     contender::Contender,
     figures::Unit,
     hooks::{Family, HOOKS, Hook, ran},
-    lane::{Lane, backends, backends_v6, bystander},
+    lane::{Lane, backends, backends_v6, bystanders, bystanders_v6},
     objects::{APART, Port, Service, UDP_APART},
     plan::Plan,
     session::Session,
@@ -85,14 +86,14 @@ fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
                     Reach::Hit if lane.contender == Contender::Empty => Reach::Backend,
                     reach => reach,
                 };
-                let to = |port| address(family, reach, &target, port);
-                let (tcp, udp) = (to(APART)?, to(UDP_APART)?);
+                let to = |port| addresses(family, reach, &target, port);
+                let (tcp, udp) = (to(APART), to(UDP_APART));
                 lane.as_client(lane.cpus.server, || match hook.attach {
                     AttachType::BPF_CGROUP_INET4_CONNECT
                     | AttachType::BPF_CGROUP_INET6_CONNECT
                     | AttachType::BPF_CGROUP_INET4_GETPEERNAME
-                    | AttachType::BPF_CGROUP_INET6_GETPEERNAME => connect(tcp, operations),
-                    _ => exchange(family, udp, operations),
+                    | AttachType::BPF_CGROUP_INET6_GETPEERNAME => connect(&tcp, operations),
+                    _ => exchange(family, &udp, operations),
                 })?;
                 let after = ran(lane, hook)?;
                 let runs = after.runs - before.runs;
@@ -110,29 +111,32 @@ fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where a port is reached.
-fn address(
-    family: Family,
-    reach: Reach,
-    target: &Service,
-    port: Port,
-) -> anyhow::Result<SocketAddr> {
+/// Where a port is reached: in turn at each of these.
+fn addresses(family: Family, reach: Reach, target: &Service, port: Port) -> Vec<SocketAddr> {
     let (v4, v6) = match reach {
-        Reach::Hit => (Some(target.vip), target.vip_v6),
-        Reach::Backend => (backends().first().copied(), backends_v6().first().copied()),
-        Reach::Miss => (Some(bystander().0), Some(bystander().1)),
+        Reach::Hit => (vec![target.vip], target.vip_v6.into_iter().collect()),
+        Reach::Backend => {
+            (backends().into_iter().take(1).collect(), backends_v6().into_iter().take(1).collect())
+        }
+        Reach::Miss => (bystanders(), bystanders_v6()),
     };
-    let ip = match family {
-        Family::V4 => v4.map(IpAddr::from),
-        Family::V6 => v6.map(IpAddr::from),
+    let ips: Vec<IpAddr> = match family {
+        Family::V4 => v4.into_iter().map(IpAddr::from).collect(),
+        Family::V6 => v6.into_iter().map(IpAddr::from).collect(),
     };
     let number = if reach == Reach::Hit { port.frontend } else { port.target };
-    Ok((ip.context("no address of this family")?, number).into())
+    ips.into_iter().map(|ip| SocketAddr::new(ip, number)).collect()
+}
+
+/// So many of these addresses, in turn.
+fn in_turn(to: &[SocketAddr], count: u32) -> anyhow::Result<impl Iterator<Item = SocketAddr>> {
+    ensure!(!to.is_empty(), "no address of this family");
+    Ok(iter::repeat(to).flatten().copied().take(usize::try_from(count)?))
 }
 
 /// Connects and asks for the peer, so many times.
-fn connect(to: SocketAddr, count: u32) -> anyhow::Result<()> {
-    for _ in 0..count {
+fn connect(to: &[SocketAddr], count: u32) -> anyhow::Result<()> {
+    for to in in_turn(to, count)? {
         let mut stream = TcpStream::connect(to)?;
         set_socket_linger(&stream, Some(Duration::ZERO))?;
         ensure!(stream.peer_addr()? == to, "another peer than {to}");
@@ -143,13 +147,13 @@ fn connect(to: SocketAddr, count: u32) -> anyhow::Result<()> {
 }
 
 /// Sends a datagram and waits for it to come back, so many times on one socket.
-fn exchange(family: Family, to: SocketAddr, count: u32) -> anyhow::Result<()> {
+fn exchange(family: Family, to: &[SocketAddr], count: u32) -> anyhow::Result<()> {
     let socket = match family {
         Family::V4 => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)),
         Family::V6 => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)),
     }?;
     socket.set_read_timeout(Some(Duration::from_secs(5)))?;
-    for _ in 0..count {
+    for to in in_turn(to, count)? {
         socket.send_to(&[7], to)?;
         let (_, from) = socket.recv_from(&mut [0])?;
         ensure!(from == to, "an answer from {from}, not {to}");
