@@ -121,6 +121,22 @@ impl<L: LinkLayer> Frame<L> {
         }
     }
 
+    /// Reads a value at `offset` without a call of the kernel. `None` if that part of the packet lies elsewhere, where
+    /// [`load`](Self::load) finds it.
+    #[inline(always)]
+    pub(crate) fn peek<T: bytemuck::AnyBitPattern>(&self, offset: u32) -> Option<T> {
+        /// A header behind a link header of 14 bytes lies at an even address.
+        #[repr(C, packed(2))]
+        struct Even<T>(T);
+
+        let start = self.ctx.data() + offset as usize;
+        if start + size_of::<T>() > self.ctx.data_end() {
+            return None;
+        }
+        // SAFETY: the packet goes on to there, its headers lie at even addresses, and any bytes are a `T`.
+        Some(unsafe { (*(start as *const Even<T>)).0 })
+    }
+
     /// Reads `length` bytes at `offset`.
     ///
     /// # Safety

@@ -37,6 +37,9 @@ pub(crate) fn from_pod<L: LinkLayer>(ctx: TcContext) -> i32 {
 
 #[inline(always)]
 fn decide<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
+    if !plain::may_go_to_vip::<F, L>(frame) {
+        return NEXT;
+    }
     match plain::from_pod::<F, L>(frame) {
         Some(verdict) => verdict,
         None => check_destination::<F, L>(frame),

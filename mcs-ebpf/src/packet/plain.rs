@@ -13,13 +13,37 @@ use super::{
 };
 use crate::{counters::count, maps::ConfigMaps};
 
+/// Whether the packet may go to a VIP.
+#[inline(always)]
+pub(crate) fn may_go_to_vip<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> bool {
+    peek::<F, L>(frame).is_none_or(|header| {
+        let (_, destination) = F::ends(F::pair(&header));
+        ConfigMaps.hint(&destination).may_be_vip()
+    })
+}
+
+/// Whether the packet may belong to a flow that ends in a pod.
+///
+/// A reply comes from a backend, or from the VIP of a connection that passes. An ICMP error comes from any router.
+#[inline(always)]
+pub(crate) fn may_be_reply<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> bool {
+    peek::<F, L>(frame).is_none_or(|header| {
+        let (source, _) = F::ends(F::pair(&header));
+        let is_flow = matches!(F::protocol(&header), protocol::TCP | protocol::UDP);
+        !is_flow || ConfigMaps.hint(&source) != Hint::NONE
+    })
+}
+
+/// The IP header, if it can be read in place and no VLAN tag is in the data.
+#[inline(always)]
+fn peek<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> Option<F::Header> {
+    if frame.l3 == L::HEADER { frame.peek(L::HEADER) } else { None }
+}
+
 /// Decides about a packet that a pod sends; `None` if it goes the general way.
 #[inline(always)]
 pub(crate) fn from_pod<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> Option<i32> {
     let (start, ends) = read::<F, L>(frame)?;
-    if !ConfigMaps.hint(&ends.1).may_be_vip() {
-        return Some(NEXT);
-    }
     let (tuple, flags) = parse::<F, L>(frame, &start, ends)?;
     let entry = flows::find(&tuple)?;
     // TCP keeps its backend until it ends; any UDP datagram needs a backend that serves.
@@ -34,11 +58,6 @@ pub(crate) fn from_pod<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> Option<i
 #[inline(always)]
 pub(crate) fn to_pod<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> Option<i32> {
     let (start, ends) = read::<F, L>(frame)?;
-    // A reply comes from a backend, or from the VIP of a connection that passes. An ICMP error comes from any router.
-    if ConfigMaps.hint(&ends.0) == Hint::NONE {
-        let is_flow = matches!(F::protocol(&start.ip), protocol::TCP | protocol::UDP);
-        return is_flow.then_some(NEXT);
-    }
     let (tuple, flags) = parse::<F, L>(frame, &start, ends)?;
     let Some(entry) = flows::find(&tuple) else { return Some(NEXT) };
     if entry.flags() != FlowFlags::REPLY || !entry.stays(flags) {

@@ -31,6 +31,9 @@ pub(crate) fn to_pod<L: LinkLayer>(ctx: TcContext) -> i32 {
 
 #[inline(always)]
 fn decide<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
+    if !plain::may_be_reply::<F, L>(frame) {
+        return NEXT;
+    }
     match plain::to_pod::<F, L>(frame) {
         Some(verdict) => verdict,
         None => untranslate::<F, L>(frame),

@@ -6,6 +6,7 @@ use mcs_common::{Counter, VipMode, select::Tables as _};
 use super::{
     frame::{Frame, IPV4, IPV6, LinkLayer},
     ip::{FragmentPosition, IpVersion, Ipv4, Ipv6, protocol},
+    plain,
     refuse::refuse_leaving,
     transport,
     verdict::{NEXT, drop_counted},
@@ -28,10 +29,10 @@ pub(crate) fn uplink<L: LinkLayer>(ctx: TcContext) -> i32 {
 /// A packet to a VIP that was handed back passes: a dataplane outside of this node may serve the address.
 #[inline(always)]
 fn check_destination<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
-    let Ok(destination) = F::destination(frame) else { return NEXT };
-    if !ConfigMaps.hint(&destination).may_be_vip() {
+    if !plain::may_go_to_vip::<F, L>(frame) {
         return NEXT;
     }
+    let Ok(destination) = F::destination(frame) else { return NEXT };
     match ConfigMaps.vip(&destination) {
         Some(VipMode::SERVED) => drop_counted(Counter::LeakPrevented),
         Some(VipMode::GONE) => refuse_gone::<F, L>(frame),

@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, ensure};
 
+/// How many bits of an address tell the place in its region. All addresses have 32 bits, as those of a packet's data in
+/// `struct __sk_buff`.
+const OFFSET_BITS: u32 = 20;
+
 /// Regions of memory, each with its own addresses: an access beyond one never hits another.
 #[derive(Debug, Default)]
 pub struct Memory {
@@ -29,10 +33,12 @@ impl Memory {
     }
 
     fn insert(&mut self, region: Region) -> u64 {
+        assert!(region.bytes.len() < 1 << OFFSET_BITS, "a region is too large for its addresses");
         // Region 0 would have null in it.
         self.added += 1;
+        assert!(self.added < 1 << (u32::BITS - OFFSET_BITS), "there are no addresses left");
         self.regions.insert(self.added, region);
-        u64::from(self.added) << 32
+        u64::from(self.added << OFFSET_BITS)
     }
 
     /// Removes the region that begins there.
@@ -74,7 +80,8 @@ impl Memory {
 }
 
 /// A region and an offset in it.
-#[expect(clippy::cast_possible_truncation, reason = "the two halves")]
-const fn place(address: u64) -> (u32, usize) {
-    ((address >> 32) as u32, (address as u32) as usize)
+fn place(address: u64) -> (u32, usize) {
+    let region = u32::try_from(address >> OFFSET_BITS).unwrap_or(u32::MAX);
+    let offset = usize::try_from(address & ((1 << OFFSET_BITS) - 1)).unwrap_or(usize::MAX);
+    (region, offset)
 }

@@ -137,12 +137,13 @@ impl Input {
         packet
     }
 
-    /// `struct bpf_sock_addr`, `struct bpf_sock` or `struct __sk_buff` of `include/uapi/linux/bpf.h`.
-    pub(crate) fn context(self, socket: u64) -> Vec<u8> {
+    /// `struct bpf_sock_addr`, `struct bpf_sock` or `struct __sk_buff` of `include/uapi/linux/bpf.h`. The socket and
+    /// the packet lie at these addresses.
+    pub(crate) fn context(self, socket: u64, packet: u64) -> Vec<u8> {
         if matches!(self, Self::Closed(_)) {
             return self.socket();
         }
-        if self.is_socket() { self.socket_address(socket) } else { self.buffer() }
+        if self.is_socket() { self.socket_address(socket) } else { self.buffer(packet) }
     }
 
     fn socket_address(self, socket: u64) -> Vec<u8> {
@@ -181,9 +182,10 @@ impl Input {
         context
     }
 
-    fn buffer(self) -> Vec<u8> {
+    fn buffer(self, packet: u64) -> Vec<u8> {
         const SIZE: usize = 192;
         let length = u32::try_from(self.packet().len()).unwrap_or(u32::MAX);
+        let data = u32::try_from(packet).unwrap_or(u32::MAX);
         let mut context = vec![0; SIZE];
         let mut put = |offset: usize, bytes: &[u8]| {
             context[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -192,6 +194,8 @@ impl Input {
         put(16, &self.ethertype().to_be_bytes());
         // The device.
         put(40, &[1]);
+        put(76, &data.to_le_bytes());
+        put(80, &(data + length).to_le_bytes());
         context
     }
 }

@@ -58,8 +58,9 @@ impl<'a> Node<'a> {
         }
         // `struct bpf_sock`: without a peer.
         let socket = memory.add(vec![0; 80]);
-        let context = memory.add(input.context(socket));
         let packet = input.packet();
+        let data = memory.add_constant(packet.clone());
+        let context = memory.add(input.context(socket, data));
         Ok(Self { context, calls: Vec::new(), object, packet, values })
     }
 
