@@ -12,6 +12,8 @@
 set -euo pipefail
 
 readonly CLUSTERS=(1 2)
+# It knows clusterset.local; that of Kubernetes before 1.35 is too old.
+readonly COREDNS=registry.k8s.io/coredns/coredns:v1.13.1
 readonly MCS_API=https://raw.githubusercontent.com/kubernetes-sigs/mcs-api/v0.5.2/config/crd
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -186,6 +188,7 @@ install_dns() {
   kube "$1" apply --filename "$repository/deploy/dns/coredns-rbac.yaml"
   kube "$1" create configmap coredns --namespace kube-system --from-file "$repository/deploy/dns/Corefile" \
     --dry-run=client --output yaml | kube "$1" apply --server-side --force-conflicts --filename -
+  kube "$1" set image --namespace kube-system deployment/coredns "coredns=$COREDNS"
   kube "$1" rollout restart --namespace kube-system deployment/coredns
   kube "$1" rollout status --namespace kube-system --timeout 180s deployment/coredns
 }
