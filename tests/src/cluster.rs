@@ -38,6 +38,7 @@ mod containerd;
 mod control_plane;
 mod daemons;
 pub mod etcd;
+mod flannel;
 mod hierarchies;
 mod images;
 mod kubeconfig;

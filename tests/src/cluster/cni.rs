@@ -15,6 +15,8 @@ pub enum Cni {
     Ptp,
     /// A veth for each pod, in a bridge
     Bridge,
+    /// The same, and flannel's VXLAN between the nodes of the cluster
+    Flannel,
 }
 
 impl fmt::Display for Cni {
@@ -22,7 +24,19 @@ impl fmt::Display for Cni {
         f.write_str(match self {
             Self::Ptp => "ptp",
             Self::Bridge => "bridge",
+            Self::Flannel => "flannel",
         })
+    }
+}
+
+impl Cni {
+    /// The plugin that connects a pod.
+    pub(super) const fn plugin(self) -> &'static str {
+        match self {
+            Self::Ptp => "ptp",
+            // flannel's plugin calls it.
+            Self::Bridge | Self::Flannel => "bridge",
+        }
     }
 }
 
@@ -31,12 +45,12 @@ pub(super) fn directory(node: Node) -> PathBuf {
     node.directory().join("cni")
 }
 
-/// Writes the configuration of a node.
-pub(super) fn write(cni: Cni, node: Node) -> anyhow::Result<()> {
+/// Writes the configuration of a node. Without `mtu`, devices of pods have that of the machine.
+pub(super) fn write(cni: Cni, node: Node, mtu: Option<u16>) -> anyhow::Result<()> {
     let directory = directory(node);
     fs::create_dir_all(&directory)?;
     let mut plugin = json!({
-        "type": cni.to_string(),
+        "type": cni.plugin(),
         "ipam": {
             "type": "host-local",
             "dataDir": directory.join("addresses"),
@@ -44,10 +58,13 @@ pub(super) fn write(cni: Cni, node: Node) -> anyhow::Result<()> {
             "routes": [{ "dst": "0.0.0.0/0" }, { "dst": "::/0" }],
         },
     });
-    if cni == Cni::Bridge {
+    if cni.plugin() == "bridge" {
         plugin["bridge"] = json!("cni0");
         plugin["isGateway"] = json!(true);
         plugin["hairpinMode"] = json!(true);
+    }
+    if let Some(mtu) = mtu {
+        plugin["mtu"] = json!(mtu);
     }
     let ports = json!({ "type": "portmap", "capabilities": { "portMappings": true } });
     let list = json!({ "cniVersion": "1.0.0", "name": "pods", "plugins": [plugin, ports] });

@@ -21,7 +21,7 @@ pub(super) fn root(node: Node) -> PathBuf {
 
 /// Its configuration.
 pub(super) fn config(setup: &ClusterSetup<'_>, node: Node) -> anyhow::Result<String> {
-    let plugins = setup.programs.find(&setup.plan.cni(node.cluster).to_string())?;
+    let plugins = setup.programs.find(setup.plan.cni(node.cluster).plugin())?;
     let plugins = plugins.parent().context("a program lies in a directory")?;
     Ok(format!(
         r#"version = 3

@@ -12,7 +12,7 @@ use std::{fmt::Write as _, net::IpAddr, process::Command};
 use ipnet::IpNet;
 
 use super::{
-    Plan,
+    Cni, Plan,
     layout::{Cluster, ClusterSet, Node},
 };
 use crate::{netns::Namespace, process};
@@ -71,7 +71,8 @@ impl Wan {
         Ok(netns)
     }
 
-    /// Links a namespace, with routes to the pods of all nodes but `own`.
+    /// Links a namespace, with routes to the pods of all nodes but those of the node that it is of, and of those that flannel
+    /// makes routes to.
     fn plug(
         &self,
         netns: &Namespace,
@@ -90,8 +91,13 @@ impl Wan {
             })
         };
         route(DEFAULT.map(str::to_owned), self.set.gateway())?;
+        let by_flannel = |cluster| self.plan.cni(cluster) == Cni::Flannel;
         for cluster in self.set.clusters(self.plan.clusters) {
-            for node in self.plan.nodes(cluster).filter(|node| Some(*node) != without) {
+            let without = |node: Node| match without {
+                Some(own) => own == node || own.cluster == cluster && by_flannel(cluster),
+                None => false,
+            };
+            for node in self.plan.nodes(cluster).filter(|node| !without(*node)) {
                 route(node.pods().map(|range: IpNet| range.to_string()), node.addresses())?;
             }
         }

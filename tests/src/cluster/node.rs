@@ -15,11 +15,11 @@ use anyhow::{Context as _, ensure};
 use serde_json::json;
 
 use super::{
-    ClusterSetup, Kubernetes,
+    ClusterSetup, Cni, Kubernetes,
     certificates::{Authority, User},
     cni, containerd,
     daemons::{self, Daemons},
-    kubeconfig,
+    flannel, kubeconfig,
     kubectl::Kubectl,
     layout::{Node, list},
 };
@@ -56,12 +56,20 @@ pub(super) fn start(
 
     let config = directory.join("containerd.toml");
     fs::write(&config, containerd::config(setup, node)?)?;
-    cni::write(setup.plan.cni(node.cluster), node)?;
+    let cni = setup.plan.cni(node.cluster);
+    if cni == Cni::Flannel {
+        fs::create_dir_all(cni::directory(node))?;
+    } else {
+        cni::write(cni, node, None)?;
+    }
     let flags = ["--config".to_owned(), config.display().to_string()];
     daemons.start("containerd", &setup.programs.find("containerd")?, flags)?;
     containerd::wait(setup, node, &mut daemons)?;
 
     kubelet(setup, node, authority, &mut daemons)?;
+    if cni == Cni::Flannel {
+        flannel::start(setup, node, &mut daemons)?;
+    }
     kube_proxy(setup, node, authority, &mut daemons)?;
     Ok(RunningNode { node, daemons })
 }

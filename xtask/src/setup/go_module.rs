@@ -77,6 +77,12 @@ const MODULES: &[GoModule] = {
             purposes: &[Clusters],
         },
         GoModule {
+            name: "flannel",
+            provider: "github.com/flannel-io/flannel",
+            stamps: &[],
+            purposes: &[Clusters],
+        },
+        GoModule {
             name: "mcs-api",
             provider: "sigs.k8s.io/mcs-api",
             stamps: &[],
