@@ -27,8 +27,8 @@ pub fn apply(plan: &Plan, maps: &mut impl Maps, realized: &mut Realized) -> Resu
     result
 }
 
-/// As [`apply`], for a plan that was made from `realized`. What the planner foresaw is `realized` afterwards: to record
-/// each step again takes a sixth of a first list.
+/// As [`apply`], for a plan that was made from `realized`. What the planner foresaw is `realized` afterwards, so that
+/// steps are not recorded again.
 ///
 /// # Errors
 ///
