@@ -15,9 +15,9 @@ use crate::{
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("an import of another controller, and --adopt", adopted);
-    suite.case("a slice that another one took the name of", taken_name);
     suite.case("services that want the same address", same_address);
     suite.case("services of two clusters that want the same address at once", at_once);
+    suite.case("a slice that another one took the name of", taken_name);
     suite.case("hints for zones, and none for nodes of other clusters", hints);
 }
 
