@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Condition,
+    Audience, Condition,
     ConditionStatus::{False, True, Unknown},
     ConditionType::{Conflict as ConflictCondition, Ready, Valid},
     Conflict, Export, ExportSource, NamespaceRules,
@@ -35,7 +35,7 @@ pub fn export_conditions(
         ],
         None => vec![
             Condition::new(Valid, True, "Valid", valid_message(export)),
-            ready(publication),
+            ready(&export.audience, publication),
             conflict(conflicts),
         ],
     }
@@ -86,13 +86,13 @@ fn no_service(name: &impl std::fmt::Display) -> (&'static str, String) {
     ("NoService", format!("there is no Service {name}: create it, or delete the ServiceExport"))
 }
 
-fn ready(publication: &Publication) -> Condition {
+fn ready(audience: &Audience, publication: &Publication) -> Condition {
     match publication {
         Publication::Pending => {
             Condition::new(Ready, Unknown, "Pending", "the export is being published")
         }
         Publication::Published => {
-            Condition::new(Ready, True, "Exported", "the clusters of the clusterset can read it")
+            Condition::new(Ready, True, "Exported", bounded(readers(audience)))
         }
         Publication::Failed(error) => Condition::new(
             Ready,
@@ -100,6 +100,23 @@ fn ready(publication: &Publication) -> Condition {
             "Failed",
             format!("the export cannot be published: {error}"),
         ),
+    }
+}
+
+/// Where the export is.
+fn readers(audience: &Audience) -> String {
+    match audience {
+        Audience::All => "every cluster of the clusterset can read it".to_owned(),
+        Audience::Only(clusters) if clusters.is_empty() => {
+            "no other cluster imports it: its audience names none".to_owned()
+        }
+        Audience::Only(clusters) => {
+            let clusters: Vec<_> = clusters.iter().map(ToString::to_string).collect();
+            format!(
+                "of the other clusters, those of its audience import it: {}",
+                clusters.join(", ")
+            )
+        }
     }
 }
 
@@ -127,7 +144,7 @@ fn bounded(mut message: String) -> String {
 mod tests {
     use super::*;
     use crate::clusterset::{
-        fixture::{export, map, name, port, spec},
+        fixture::{cluster, export, map, name, port, spec},
         merge,
     };
 
@@ -152,6 +169,20 @@ mod tests {
             let expected = ["Valid=True/Valid", ready, "Conflict=False/NoConflicts"];
             assert_eq!(told(&export, &publication, &[]), expected);
         }
+    }
+
+    #[test]
+    fn an_export_says_which_clusters_get_it() {
+        let mut export = export("c1", 1, spec());
+        let mut message = |audience| {
+            export.audience = audience;
+            let rules = NamespaceRules::default();
+            export_conditions(&export, &rules, &Publication::Published, &[])[1].message.clone()
+        };
+        assert_eq!(message(Audience::All), "every cluster of the clusterset can read it");
+        let only = |ids: &[&str]| Audience::Only(ids.iter().map(|id| cluster(id)).collect());
+        assert!(message(only(&["c3", "c2"])).ends_with(": c2, c3"));
+        assert!(message(only(&[])).contains("no other cluster"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::{
     env, io,
     net::{SocketAddr, TcpStream, UdpSocket},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use anyhow::{Context as _, ensure};
@@ -55,12 +55,7 @@ fn changes_version(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Kills the agent, and starts another one in its place.
-fn replace(
-    world: &World,
-    site: &mut Site,
-    target: &Target,
-    binary: &PathBuf,
-) -> anyhow::Result<()> {
+fn replace(world: &World, site: &mut Site, target: &Target, binary: &Path) -> anyhow::Result<()> {
     site.agent.kill()?;
     site.agent.set_binary(binary);
     site.agent.start_again(&world.node.netns, &[])?;
@@ -70,7 +65,7 @@ fn replace(
 
 /// The node has had the earlier version alone. No connection fails at an upgrade or downgrade. A socket shows its VIP for as
 /// long as the agents are of the version that it connected with, or of a later one.
-fn comes_from(world: &World, earlier: &PathBuf) -> anyhow::Result<()> {
+fn comes_from(world: &World, earlier: &Path) -> anyhow::Result<()> {
     let target = world.target("earlier");
     let mut site = world.site("earlier", &[], &target)?;
     let own = site.agent.binary().to_owned();
