@@ -14,7 +14,12 @@ use crate::{
     workspace::Workspace,
 };
 
+mod copies;
+#[cfg(test)]
+mod tests;
 mod values;
+
+pub(crate) use self::copies::Copies;
 
 /// A chart below deploy/helm, with the namespace that its manifests name.
 #[derive(Clone, Copy)]
@@ -25,14 +30,16 @@ struct Chart {
 
 const AGENT: Chart = Chart { name: "mcs-agent", namespace: "mcs-system" };
 const CONTROLLER: Chart = Chart { name: "mcs-controller", namespace: "mcs-controller" };
-const CHARTS: [Chart; 2] = [AGENT, CONTROLLER];
+/// It depends on the others.
+const BOTH: Chart = Chart { name: "mcs", namespace: "mcs-system" };
+const CHARTS: [Chart; 3] = [AGENT, CONTROLLER, BOTH];
 
 /// The Kubernetes version that templates are rendered for. helm's own default depends on who built it.
 const KUBERNETES: &str = "1.36.0";
 /// The last line of the chart's README that people write.
 const GENERATED: &str = "<!-- `cargo xtask deploy` writes this table from values.yaml. -->\n";
 
-/// Write the manifests in deploy/kustomize and the charts' READMEs, from the charts in deploy/helm
+/// Write the manifests in deploy/kustomize and deploy/dns, and the charts' READMEs, from the charts in deploy/helm
 ///
 /// The manifests are the charts with their default values, in the namespaces mcs-system and mcs-controller. The READMEs
 /// list the values.
@@ -48,7 +55,7 @@ pub(crate) fn charts() -> impl Iterator<Item = &'static str> {
     CHARTS.iter().map(|chart| chart.name)
 }
 
-/// A file below deploy/kustomize.
+/// A file below deploy.
 struct Manifest {
     chart: Chart,
     path: &'static str,
@@ -64,22 +71,24 @@ enum Part {
 }
 
 const MANIFESTS: &[Manifest] = &[
-    agent("base/namespace.yaml", "namespace", &["namespace.create=true"]),
-    agent("base/rbac.yaml", "rbac", &[]),
-    agent("base/daemonset.yaml", "daemonset", &[]),
-    agent("cleanup/daemonset.yaml", "daemonset", &["cleanup=true"]),
+    agent("kustomize/base/namespace.yaml", "namespace", &["namespace.create=true"]),
+    agent("kustomize/base/rbac.yaml", "rbac", &[]),
+    agent("kustomize/base/daemonset.yaml", "daemonset", &[]),
+    agent("kustomize/cleanup/daemonset.yaml", "daemonset", &["cleanup=true"]),
     Manifest {
         chart: CONTROLLER,
-        path: "controller/crds.yaml",
+        path: "kustomize/controller/crds.yaml",
         part: Part::ResourceTypes,
         values: &[],
     },
-    controller("controller/namespace.yaml", "namespace", &["namespace.create=true"]),
-    controller("controller/rbac.yaml", "rbac", &[]),
-    controller("controller/mailbox.yaml", "mailbox", &[]),
-    controller("controller/admission.yaml", "admission", &[]),
-    controller("controller/roles.yaml", "roles", &[]),
-    controller("controller/deployment.yaml", "deployment", &[]),
+    controller("kustomize/controller/namespace.yaml", "namespace", &["namespace.create=true"]),
+    controller("kustomize/controller/rbac.yaml", "rbac", &[]),
+    controller("kustomize/controller/mailbox.yaml", "mailbox", &[]),
+    controller("kustomize/controller/admission.yaml", "admission", &[]),
+    controller("kustomize/controller/roles.yaml", "roles", &[]),
+    controller("kustomize/controller/deployment.yaml", "deployment", &[]),
+    dns("dns/coredns-rbac.yaml", "dns-rbac", &[]),
+    dns("dns/coredns-custom.yaml", "dns-custom", &["dns.custom=true"]),
 ];
 
 const fn agent(
@@ -98,6 +107,14 @@ const fn controller(
     Manifest { chart: CONTROLLER, path, part: Part::Template(template), values }
 }
 
+const fn dns(
+    path: &'static str,
+    template: &'static str,
+    values: &'static [&'static str],
+) -> Manifest {
+    Manifest { chart: BOTH, path, part: Part::Template(template), values }
+}
+
 /// Runs the verb.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     setup::ensure(workspace, &[Purpose::Lint])?;
@@ -105,9 +122,10 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         check(workspace)?;
         return Ok(ExitCode::SUCCESS);
     }
+    let copies = unchanged(workspace)?;
     for manifest in MANIFESTS {
         let file = manifest.file(workspace);
-        let text = manifest.render(workspace)?;
+        let text = manifest.render(workspace, &copies)?;
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
         println!("{}", file.display());
     }
@@ -121,16 +139,22 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
 
 /// Fails unless the charts are sound, of this version, and what the manifests are made from.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
+    let copies = unchanged(workspace)?;
     for chart in CHARTS {
-        chart.check(workspace)?;
+        chart.check(workspace, &copies)?;
     }
     for manifest in MANIFESTS {
         let file = manifest.file(workspace);
-        if fs::read_to_string(&file).ok().as_ref() != Some(&manifest.render(workspace)?) {
+        if fs::read_to_string(&file).ok().as_ref() != Some(&manifest.render(workspace, &copies)?) {
             bail!("{} is not what the chart makes: run `cargo xtask deploy`", file.display());
         }
     }
     Ok(())
+}
+
+/// Copies of the charts as they are.
+fn unchanged(workspace: &Workspace) -> Result<Copies> {
+    Copies::new(workspace, &str::to_owned)
 }
 
 impl Chart {
@@ -138,10 +162,11 @@ impl Chart {
         format!("deploy/helm/{}", self.name)
     }
 
-    fn check(&self, workspace: &Workspace) -> Result<()> {
+    fn check(&self, workspace: &Workspace, copies: &Copies) -> Result<()> {
         let path = self.path();
         let mut lint = helm(workspace)?;
-        lint.args(["lint", "--strict", "--quiet", "--kube-version", KUBERNETES, &path]);
+        lint.args(["lint", "--strict", "--quiet", "--kube-version", KUBERNETES]);
+        lint.arg(copies.path(self.name));
         process::run(&mut lint)?;
         let chart = fs::read_to_string(workspace.root.join(&path).join("Chart.yaml"))?;
         for field in ["version", "appVersion"] {
@@ -177,28 +202,33 @@ impl Chart {
 
 impl Manifest {
     fn file(&self, workspace: &Workspace) -> PathBuf {
-        workspace.root.join("deploy/kustomize").join(self.path)
+        workspace.root.join("deploy").join(self.path)
     }
 
-    fn render(&self, workspace: &Workspace) -> Result<String> {
+    fn render(&self, workspace: &Workspace, copies: &Copies) -> Result<String> {
         let Self { chart, part, values, .. } = self;
         let mut template = helm(workspace)?;
         match part {
             Part::ResourceTypes => {
-                template.args(["show", "crds", &chart.path()]);
+                template.args(["show", "crds"]).arg(copies.path(chart.name));
             }
             Part::Template(name) => {
-                template.args(["template", chart.name, &chart.path()]);
+                template.args(["template", chart.name]).arg(copies.path(chart.name));
                 template.args(["--namespace", chart.namespace, "--kube-version", KUBERNETES]);
                 template.arg("--show-only").arg(format!("templates/{name}.yaml"));
                 template.args(values.iter().flat_map(|value| ["--set", value]));
             }
         }
-        let output = template.output().context("cannot start helm")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{}: {}", process::describe(&template), said.trim());
-        String::from_utf8(output.stdout).context("a manifest is not UTF-8")
+        printed(&mut template)
     }
+}
+
+/// What helm prints, unless it fails.
+pub(crate) fn printed(helm: &mut Command) -> Result<String> {
+    let output = helm.output().context("cannot start helm")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {}", process::describe(helm), said.trim());
+    String::from_utf8(output.stdout).context("helm prints no UTF-8")
 }
 
 /// helm, without what a user has set for work of their own.

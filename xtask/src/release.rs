@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, ExitCode},
 };
 
@@ -118,9 +118,7 @@ impl Release<'_> {
         }
         let image = files.reserve(&format!("mcs-agent-{VERSION}-image.tar"));
         let digest = image::write_index(self.workspace, &self.image(), self.programs, &image)?;
-        for chart in deploy::charts() {
-            self.chart(files, chart)?;
-        }
+        self.charts(files)?;
         files.add("SBOM.spdx.json", &sbom::spdx(self.workspace, self.repository)?)?;
         let changes = fs::read_to_string(self.workspace.root.join("deploy/CHANGELOG.md"))?;
         let section = if dry_run { "Unreleased" } else { VERSION };
@@ -145,17 +143,16 @@ impl Release<'_> {
         signatures.verify(files)
     }
 
-    /// Packages a chart that names the release's image and repository.
-    fn chart(&self, files: &mut Files, chart: &str) -> Result<()> {
-        let copy = files.directory().with_extension("chart").join(chart);
-        let source = self.workspace.root.join("deploy/helm").join(chart);
-        copy_tree(&source, &copy, &|text| self.name_images(text))?;
-        let mut helm = deploy::helm(self.workspace)?;
-        helm.arg("package").arg(&copy).arg("--destination").arg(files.directory());
-        let packaged = process::printed(&mut helm);
-        fs::remove_dir_all(copy.parent().context("a chart lies in a directory")?)?;
-        packaged?;
-        files.take(&format!("{chart}-{VERSION}.tgz"))
+    /// Packages the charts. They name the release's image and repository.
+    fn charts(&self, files: &mut Files) -> Result<()> {
+        let copies = deploy::Copies::new(self.workspace, &|text| self.name_images(text))?;
+        for chart in deploy::charts() {
+            let mut helm = deploy::helm(self.workspace)?;
+            helm.arg("package").arg(copies.path(chart));
+            deploy::printed(helm.arg("--destination").arg(files.directory()))?;
+            files.take(&format!("{chart}-{VERSION}.tgz"))?;
+        }
+        Ok(())
     }
 
     fn name_images(&self, text: &str) -> String {
@@ -167,21 +164,6 @@ impl Release<'_> {
             )
             .replace(&format!("ghcr.io/{REPOSITORY}"), &format!("ghcr.io/{}", self.repository))
     }
-}
-
-/// Copies text files, each changed.
-fn copy_tree(from: &Path, to: &Path, change: &impl Fn(&str) -> String) -> Result<()> {
-    fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
-    for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy_tree(&entry.path(), &target, change)?;
-        } else {
-            fs::write(target, change(&fs::read_to_string(entry.path())?))?;
-        }
-    }
-    Ok(())
 }
 
 /// The time of the latest commit, so that the same source makes the same files.
@@ -235,6 +217,7 @@ mod tests {
             "image.tar",
             "mcs-agent-0.1.0.tgz",
             "mcs-controller-0.1.0.tgz",
+            "mcs-0.1.0.tgz",
             "SBOM.spdx.json",
             "NOTES.md",
             "SHA256SUMS",
@@ -242,13 +225,12 @@ mod tests {
             assert!(table.contains(name), "{table}");
         }
         assert_eq!(release.sign_and_verify(&files, &digest).unwrap(), files.names().len());
-        let values = process::printed(
-            Command::new("tar")
-                .arg("-xOf")
-                .arg(files.directory().join("mcs-agent-0.1.0.tgz"))
-                .arg("mcs-agent/values.yaml"),
-        )
-        .unwrap();
-        assert!(values.contains("repository: ghcr.io/some/where\n"), "{values}");
+        for chart in ["mcs-agent", "mcs"] {
+            let archive = files.directory().join(format!("{chart}-0.1.0.tgz"));
+            let mut tar = Command::new("tar");
+            let tar = tar.arg("-xOf").arg(archive).arg(format!("{chart}/values.yaml"));
+            let values = process::printed(tar).unwrap();
+            assert!(values.contains("repository: ghcr.io/some/where\n"), "{values}");
+        }
     }
 }

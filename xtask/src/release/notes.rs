@@ -22,7 +22,7 @@ pub(super) fn notes(section: &str, repository: &str, version: &str) -> String {
     let owner = repository.split('/').next().unwrap_or(repository);
     format!(
         "{section}\n\n## Install\n\n```\nhelm install mcs-agent oci://ghcr.io/{owner}/charts/mcs-agent --version {version} \\\n  \
-         --namespace mcs-system\n```\n\n## Verify\n\n```\ncosign verify ghcr.io/{repository}:{version} \\\n  \
+         --namespace mcs-system\n```\n\nThe chart `mcs` installs the controller too.\n\n## Verify\n\n```\ncosign verify ghcr.io/{repository}:{version} \\\n  \
          --certificate-identity-regexp '^https://github.com/{repository}/.github/workflows/release.yml@refs/tags/v' \\\n  \
          --certificate-oidc-issuer https://token.actions.githubusercontent.com\nsha256sum --check SHA256SUMS\ngh attestation \
          verify mcs-agent-{version}-linux-amd64 --repo {repository}\n```\n"

@@ -123,12 +123,10 @@ httpGet:
 {{- with .Values.adopt }}
 - --adopt={{ join "," . }}
 {{- end }}
-{{- with .Values.clusterId }}
+{{- with include "mcs-agent.clusterId" . }}
 - --cluster-id={{ . }}
 {{- end }}
-{{- range .Values.vipCidrs }}
-- --vip-cidr={{ . }}
-{{- end }}
+{{- include "mcs-agent.vipCidrs" . }}
 {{- range .Values.serviceCidrs }}
 - --service-cidr={{ . }}
 {{- end }}

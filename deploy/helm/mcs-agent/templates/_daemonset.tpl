@@ -39,9 +39,8 @@ template:
     {{- with .Values.priorityClassName }}
     priorityClassName: {{ . }}
     {{- end }}
-    {{- with .Values.imagePullSecrets }}
-    imagePullSecrets:
-      {{- toYaml . | nindent 6 }}
+    {{- with include "mcs-agent.imagePullSecrets" . }}
+    {{- . | nindent 4 }}
     {{- end }}
     {{- with .Values.tolerations }}
     tolerations:

@@ -32,12 +32,31 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end }}
 {{- end }}
 
+{{- /* A tag or digest of this chart replaces both of `global`. */ -}}
 {{- define "mcs-agent.image" -}}
-{{- with .Values.image -}}
-{{- if .digest -}}
-{{ .repository }}@{{ .digest }}
+{{- $global := (.Values.global).image | default dict -}}
+{{- $repository := .Values.image.repository | default $global.repository | required "image.repository: say where the image is" -}}
+{{- $version := or .Values.image.tag .Values.image.digest | empty | ternary $global .Values.image -}}
+{{- if $version.digest -}}
+{{ $repository }}@{{ $version.digest }}
 {{- else -}}
-{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{ $repository }}:{{ $version.tag | default .Chart.AppVersion }}
 {{- end -}}
-{{- end -}}
+{{- end }}
+
+{{- define "mcs-agent.imagePullSecrets" -}}
+{{- with .Values.imagePullSecrets | default (.Values.global).imagePullSecrets -}}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "mcs-agent.clusterId" -}}
+{{- .Values.clusterId | default ((.Values.global).clusterId | default "") -}}
+{{- end }}
+
+{{- define "mcs-agent.vipCidrs" -}}
+{{- range .Values.vipCidrs | default (.Values.global).vipCidrs }}
+- --vip-cidr={{ . }}
+{{- end }}
 {{- end }}

@@ -1,3 +1,7 @@
+{{- define "mcs-controller.namespace" -}}
+{{- .Values.namespaceOverride | default .Release.Namespace -}}
+{{- end }}
+
 {{- define "mcs-controller.selector" -}}
 app.kubernetes.io/name: mcs-controller
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -8,14 +12,33 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end }}
 
+{{- /* A tag or digest of this chart replaces both of `global`. */ -}}
 {{- define "mcs-controller.image" -}}
-{{- with .Values.image -}}
-{{- if .digest -}}
-{{ .repository }}@{{ .digest }}
+{{- $global := (.Values.global).image | default dict -}}
+{{- $repository := .Values.image.repository | default $global.repository | required "image.repository: say where the image is" -}}
+{{- $version := or .Values.image.tag .Values.image.digest | empty | ternary $global .Values.image -}}
+{{- if $version.digest -}}
+{{ $repository }}@{{ $version.digest }}
 {{- else -}}
-{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{ $repository }}:{{ $version.tag | default .Chart.AppVersion }}
 {{- end -}}
-{{- end -}}
+{{- end }}
+
+{{- define "mcs-controller.imagePullSecrets" -}}
+{{- with .Values.imagePullSecrets | default (.Values.global).imagePullSecrets -}}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "mcs-controller.clusterId" -}}
+{{- .Values.clusterId | default ((.Values.global).clusterId | default "") -}}
+{{- end }}
+
+{{- define "mcs-controller.vipCidrs" -}}
+{{- range .Values.vipCidrs | default (.Values.global).vipCidrs }}
+- --vip-cidr={{ . }}
+{{- end }}
 {{- end }}
 
 {{- define "mcs-controller.arguments" -}}
@@ -23,16 +46,14 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- with .Values.mailbox.secret }}
 - --mailbox-secret={{ . }}
 {{- end }}
-{{- with .Values.clusterId }}
+{{- with include "mcs-controller.clusterId" . }}
 - --cluster-id={{ . }}
 {{- end }}
 {{- with .Values.export.allow }}
 - {{ printf "--export-namespaces=%s" (join "," .) | quote }}
 {{- end }}
 - {{ printf "--no-export-namespaces=%s" (join "," .Values.export.deny) | quote }}
-{{- range .Values.vipCidrs }}
-- --vip-cidr={{ . }}
-{{- end }}
+{{- include "mcs-controller.vipCidrs" . }}
 {{- range .Values.podCidrs }}
 - --pod-cidr={{ . }}
 {{- end }}
