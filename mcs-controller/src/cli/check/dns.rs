@@ -1,6 +1,7 @@
 //! Whether the DNS server of a cluster answers names in clusterset.local. deploy/dns says how to set it up.
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
 
 use super::rights::may;
 use crate::{
@@ -10,6 +11,8 @@ use crate::{
 
 const SYSTEM: &str = "kube-system";
 const ZONE: &str = "clusterset.local";
+/// The ConfigMap of server blocks that some distributions import.
+const CUSTOM: &str = "coredns-custom";
 /// The first version of CoreDNS with `multicluster`.
 const FIRST_VERSION: [u64; 3] = [1, 12, 2];
 
@@ -51,11 +54,34 @@ async fn corefile(cluster: &Cluster) -> anyhow::Result<String> {
     let config = cluster.get(CONFIG_MAPS, Some(SYSTEM), "coredns").await?;
     let config = config.with_context(|| format!("there is no ConfigMap {SYSTEM}/coredns"))?;
     let text = config["data"]["Corefile"].as_str().unwrap_or_default();
-    ensure!(
-        serves_zone(text),
+    if serves_zone(text) {
+        return Ok(format!("the Corefile has `multicluster {ZONE}`"));
+    }
+    if imports_servers(text)
+        && let Some(custom) = cluster.get(CONFIG_MAPS, Some(SYSTEM), CUSTOM).await?
+        && has_server(&custom)
+    {
+        return Ok(format!("{CUSTOM}, which the Corefile imports, has `multicluster {ZONE}`"));
+    }
+    bail!(
         "the Corefile has no line `multicluster {ZONE}`: add the server block of deploy/dns/Corefile"
-    );
-    Ok(format!("the Corefile has `multicluster {ZONE}`"))
+    )
+}
+
+/// Whether the Corefile imports server blocks from [`CUSTOM`], as those of k3s and AKS do.
+fn imports_servers(corefile: &str) -> bool {
+    corefile.lines().map(str::trim).any(|line| {
+        let mut words = line.split_whitespace();
+        words.next() == Some("import") && words.any(|word| word.ends_with(".server"))
+    })
+}
+
+/// Whether a file of server blocks in this ConfigMap serves the zone.
+fn has_server(custom: &Value) -> bool {
+    let files = custom["data"].as_object().into_iter().flatten();
+    files
+        .filter(|(file, _)| file.ends_with(".server"))
+        .any(|(_, text)| text.as_str().is_some_and(serves_zone))
 }
 
 fn serves_zone(corefile: &str) -> bool {
@@ -90,6 +116,8 @@ async fn node_local(cluster: &Cluster) -> anyhow::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -113,5 +141,15 @@ mod tests {
         assert!(!serves_zone(
             ".:53 {\n  kubernetes cluster.local\n  # multicluster clusterset.local\n}"
         ));
+    }
+
+    #[test]
+    fn the_zone_is_found_in_imported_servers() {
+        let k3s = ".:53 {\n  import /etc/coredns/custom/*.override\n}\nimport /etc/coredns/custom/*.server\n";
+        assert!(imports_servers(k3s) && !imports_servers(".:53 {\n  import a.override\n}"));
+        let block = "clusterset.local:53 {\n  multicluster clusterset.local\n}";
+        assert!(has_server(&json!({ "data": { "mcs.server": block } })));
+        assert!(!has_server(&json!({ "data": { "mcs.override": block } })));
+        assert!(!has_server(&json!({})));
     }
 }
