@@ -9,6 +9,7 @@ use std::{
     ffi::OsStr,
     net::{AddrParseError, SocketAddr},
     str::FromStr,
+    time::Duration,
 };
 
 use anyhow::Context as _;
@@ -62,7 +63,7 @@ pub fn block_on<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::
         .build()
         .context("cannot start the runtime")?;
     let result = runtime.block_on(command);
-    // A name lookup that still runs would delay the exit.
-    runtime.shutdown_background();
+    // A file that is being written gets this time. A name lookup that still runs delays the exit no longer.
+    runtime.shutdown_timeout(Duration::from_millis(200));
     result
 }

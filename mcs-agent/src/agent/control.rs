@@ -149,7 +149,7 @@ impl Control {
                     self.reconcile();
                 }
                 () = at(self.engine.retry_at().map(Instant::from_std)) => self.reconcile(),
-                () = at(self.report_at), if !self.status_file.is_busy() => self.report(),
+                () = at(self.report_at) => self.report(),
                 written = self.status_file.written() => self.note_written(written),
                 event = self.installed.packets.next() => match event? {
                     PacketEvent::Reported => self.report_soon(),
@@ -361,15 +361,19 @@ impl Control {
         self.agent.updated = seconds_since_epoch();
         let due = self.object_reports.next().map(Instant::from_std);
         let later = due.filter(|due| *due > Instant::now());
-        if later.is_none() {
+        // Health and metrics follow also while a write of the file takes long.
+        let writes = later.is_none() && !self.status_file.is_busy();
+        if writes {
             self.objects = ReportedObjects::of(self.engine.desired());
         }
         let report = Arc::new(self.make_report());
         self.published.publish(Arc::clone(&report));
         self.report_at = later;
-        if later.is_none() {
+        if writes {
             let spent = thread_cpu().saturating_sub(before);
             self.status_file.write(report, self.installed.run_directory.clone(), spent);
+        } else if later.is_none() {
+            self.status_file.leave_out();
         }
     }
 
@@ -384,7 +388,11 @@ impl Control {
         };
         if let Some(error) = error {
             tracing::warn!("{error:#}; trying again");
-            self.report_at = Some(Instant::now() + POLL_INTERVAL);
+            let again = Instant::now() + POLL_INTERVAL;
+            self.report_at = Some(self.report_at.map_or(again, |at| at.min(again)));
+        }
+        if self.status_file.take_outdated() {
+            self.report_soon();
         }
     }
 

@@ -14,9 +14,11 @@ use super::{
 #[derive(Default)]
 pub(super) struct StatusFile {
     writing: Option<JoinHandle<Written>>,
+    /// Whether a report was left out because another one was being written.
+    is_outdated: bool,
 }
 
-/// What came of it.
+/// The outcome of writing a report.
 pub(super) struct Written {
     pub(super) result: Result<(), ReportError>,
     /// CPU time of the report: to make it, and to write it.
@@ -29,7 +31,18 @@ impl StatusFile {
         self.writing.is_some()
     }
 
-    /// Begins to write a report into `directory`, while none is being written. `spent`: the CPU time that it took to make it.
+    /// Notes that a report is due while another one is being written.
+    pub(super) const fn leave_out(&mut self) {
+        self.is_outdated = true;
+    }
+
+    /// Whether a report has been left out since the last call.
+    pub(super) const fn take_outdated(&mut self) -> bool {
+        std::mem::replace(&mut self.is_outdated, false)
+    }
+
+    /// Begins to write a report into `directory`. The caller makes sure that none is being written. `spent`: the CPU time
+    /// that it took to make it.
     pub(super) fn write(&mut self, report: Arc<Report>, directory: PathBuf, spent: Duration) {
         self.writing = Some(spawn_blocking(move || {
             let before = thread_cpu();

@@ -136,7 +136,7 @@ impl Realized {
         self.take_backends(ids);
     }
 
-    /// The ids are sorted. Those of a new frontend follow each other as far as they were free, and have few clusters.
+    /// The ids are sorted. Those of a new frontend are mostly consecutive, and its backends are of few clusters.
     fn take_backends(&mut self, ids: &[u32]) {
         for run in ids.chunk_by(|one, next| one + 1 == *next) {
             self.allocations.backends.take(Extent { block: run[0], count: count(run) });

@@ -22,6 +22,7 @@ mod fuzz;
 mod hairpin;
 mod headers;
 mod hostile;
+mod in_place;
 mod invariants;
 mod kernel;
 mod medium;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
     departed::cases(&mut suite);
     collision::cases(&mut suite);
     segments::cases(&mut suite);
+    in_place::cases(&mut suite);
     hostile::cases(&mut suite);
     fuzz::cases(&mut suite);
     suite.last("coverage: everything, once all cases have run", covered);
