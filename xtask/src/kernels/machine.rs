@@ -57,6 +57,9 @@ pub(super) fn boot(
         qemu.args(["-machine", "virt", "-cpu", "neoverse-n1"]);
         "ttyAMA0"
     } else {
+        // With random numbers of the processor the kernel is ready before a program reads any. Without them it patches
+        // its code at that moment, and 7.2 trapped on the patch.
+        qemu.args(["-cpu", "qemu64,+rdrand"]);
         "ttyS0"
     };
     qemu.args(["-accel", "tcg", "-smp", "2", "-m", MEMORY_MIB, "-nic", "none"]);

@@ -135,9 +135,12 @@ fn another_controller(world: &mut World) -> anyhow::Result<()> {
     let name = slice["metadata"]["name"].as_str().context("a name")?;
     let ours = namespaced("discovery.k8s.io/v1", "EndpointSlice", &namespace, name);
     for object in [&objects::import(&namespace), &ours] {
-        let mut changed = cluster.api().read(object)?;
-        changed["metadata"]["labels"] = foreign_slice(&namespace)["metadata"]["labels"].clone();
-        refused(&other, &changed, Api::replace)?;
+        // The controller may write it between two requests.
+        refused(&other, object, |other, object| {
+            let mut changed = cluster.api().read(object)?;
+            changed["metadata"]["labels"] = foreign_slice(&namespace)["metadata"]["labels"].clone();
+            other.replace(&changed)
+        })?;
         refused(&other, object, Api::delete)?;
     }
     cluster.unexport(&namespace)
