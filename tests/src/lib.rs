@@ -36,6 +36,8 @@ pub mod run;
 pub mod scenario;
 pub mod server;
 pub mod site;
+#[cfg(feature = "suites")]
+pub mod stopped;
 pub mod subjects;
 #[cfg(feature = "suites")]
 pub mod suite;

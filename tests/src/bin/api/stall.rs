@@ -1,21 +1,15 @@
 //! The thread that keeps programs on devices is stopped, and nothing else waits for it.
 
 use std::{
-    fs, thread,
+    thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
     manifests::{Protocol, Service},
+    stopped::Stopped,
     suite::{Suite, tell},
-};
-use nix::{
-    sys::{
-        ptrace,
-        wait::{WaitPidFlag, waitpid},
-    },
-    unistd::Pid,
 };
 use serde_json::Value;
 
@@ -34,34 +28,6 @@ const ENDPOINTS: u16 = 1000;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the devices' thread is stopped for 9 s while maps grow", is_stopped);
-}
-
-/// A thread of another process that is stopped until this is dropped.
-struct Stopped(Pid);
-
-impl Stopped {
-    fn thread(pid: u32, name: &str) -> anyhow::Result<Self> {
-        let is_named = |tid: &str| {
-            let comm = fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"));
-            comm.is_ok_and(|comm| comm.trim_end() == name)
-        };
-        let tasks = fs::read_dir(format!("/proc/{pid}/task"))?.flatten();
-        let mut tids = tasks.filter_map(|task| task.file_name().into_string().ok());
-        let tid = tids.find(|tid| is_named(tid)).with_context(|| format!("no thread {name}"))?;
-        let tid = Pid::from_raw(tid.parse()?);
-        ptrace::seize(tid, ptrace::Options::empty())?;
-        let stopped = Self(tid);
-        ptrace::interrupt(tid)?;
-        waitpid(tid, Some(WaitPidFlag::__WALL))?;
-        Ok(stopped)
-    }
-}
-
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        // The process may already have ended.
-        let _ = ptrace::detach(self.0, None);
-    }
 }
 
 fn large(number: u8) -> Service {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use mcs_tests::{agent::Source, suite::Suite, wait};
+use mcs_tests::{agent::Source, stopped::Stopped, suite::Suite, wait};
 use rustix::{
     fs::{CWD, FileType, Mode, mknodat},
     process::Signal,
@@ -25,6 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a stuck control loop is not alive, and what ends is not ready", stuck);
+    suite.case("a status file that cannot be written: health and metrics follow", blocked_status);
     suite.case("an API server that is away: alive, healthy, not ready", away);
     suite.case("maps that cannot be written: alive, not healthy", unwritable);
 }
@@ -41,18 +42,21 @@ fn stuck(world: &mut World) -> anyhow::Result<()> {
     let flags = ["--liveness-timeout", "10"];
     let (mut site, netns) = world.another("stuck", &flags, |manifests| manifests.write(&web()))?;
     site.agent.wait_until_healthy()?;
-    // The agent writes its status here before it renames it: opening a pipe that nobody reads takes
-    // forever.
-    let pipe = status_file(&site.agent.config().run_dir)?.with_extension("json.new");
+    // The control loop runs on it.
+    let stopped = Stopped::main_thread(site.agent.pid())?;
     let since = Instant::now();
-    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
-    site.manifests.write(&empty())?;
     let dead = within_timeout("livez to fail", || {
         let answer = health(&netns, "/livez")?;
         expect(&answer, 503, &["[-]control failed: no sign of life for"])?;
         Ok(answer)
     })?;
-    ensure!(since.elapsed() >= TIMEOUT, "{:?}: {}", since.elapsed(), dead.body);
+    // It gave a sign of life within the second before.
+    ensure!(
+        since.elapsed() + Duration::from_secs(1) >= TIMEOUT,
+        "{:?}: {}",
+        since.elapsed(),
+        dead.body
+    );
     expect(&health(&netns, "/healthz")?, 503, &["\"healthy\":false"])?;
     ensure!(samples(&netns)?["mcs_control_silence_seconds"] > 10.0, "metrics know nothing of it");
 
@@ -62,12 +66,34 @@ fn stuck(world: &mut World) -> anyhow::Result<()> {
     wait::until("readyz to tell it", || {
         expect(&health(&netns, "/readyz")?, 503, &["[-]shutdown failed", "[+]hooks ok"])
     })?;
-    // A reader unblocks the control loop, which ends.
-    fs::read(pipe)?;
+    drop(stopped);
     wait::until("the agent to end", || {
         ensure!(health(&netns, "/livez").is_err(), "it answers");
         Ok(())
     })
+}
+
+/// The agent writes its status here before it renames it: opening a pipe that nobody reads takes for ever.
+fn blocked_status(world: &mut World) -> anyhow::Result<()> {
+    let (mut site, netns) = world.another("blocked", &[], |manifests| manifests.write(&web()))?;
+    site.agent.wait_until_healthy()?;
+    let pipe = status_file(&site.agent.config().run_dir)?.with_extension("json.new");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+    let refusing = |expected: f64| {
+        wait::until("a change in the metrics", || {
+            let found = samples(&netns)?["mcs_frontends{state=\"refusing\"}"];
+            ensure!(found == expected, "{found} frontends refuse");
+            Ok(())
+        })
+    };
+    site.manifests.write(&empty())?;
+    refusing(1.0)?;
+    // The report of that change is being written.
+    site.manifests.remove(empty().name())?;
+    refusing(0.0)?;
+    expect(&health(&netns, "/livez")?, 200, &[])?;
+    fs::read(pipe)?;
+    site.agent.stop()
 }
 
 fn unwritable(world: &mut World) -> anyhow::Result<()> {
