@@ -59,8 +59,8 @@ pub enum Action {
     },
     /// Creates it, unless there is one.
     Create(Value),
-    /// Creates it, or replaces all of it. For slices: nobody else writes a part of one, and an API server takes three times
-    /// as long to apply 100 endpoints.
+    /// Creates it, or replaces all of it, whoever wrote it. For slices: the controller owns their names, and an API server
+    /// takes three times as long to apply 100 endpoints.
     Replace {
         /// The object.
         object: Value,

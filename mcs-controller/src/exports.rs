@@ -9,7 +9,7 @@ mod tests;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Instant,
 };
 
@@ -133,6 +133,8 @@ pub struct OwnCluster {
     ranges: BTreeMap<Arc<str>, Vec<IpNet>>,
     rules: ExportRules,
     nodes: BTreeMap<Arc<str>, NodeObject>,
+    /// Those of all nodes, as few as they can be: each import is compared with them.
+    pod_ranges: OnceLock<Vec<IpNet>>,
 }
 
 /// What an event changes.
@@ -186,6 +188,7 @@ impl OwnCluster {
             ranges: BTreeMap::new(),
             rules: ExportRules::default(),
             nodes: BTreeMap::new(),
+            pod_ranges: OnceLock::new(),
         }
     }
 
@@ -211,8 +214,11 @@ impl OwnCluster {
     }
 
     /// The ranges of the cluster's pods, as far as nodes have them.
-    pub fn pod_ranges(&self) -> impl Iterator<Item = IpNet> {
-        self.nodes.values().flat_map(|node| node.pod_ranges.iter().copied())
+    pub fn pod_ranges(&self) -> &[IpNet] {
+        self.pod_ranges.get_or_init(|| {
+            let ranges = self.nodes.values().flat_map(|node| node.pod_ranges.iter().copied());
+            IpNet::aggregate(&ranges.collect())
+        })
     }
 
     /// Forgets ExportRules that are gone for good. Returns their namespaces.
@@ -374,6 +380,14 @@ impl OwnCluster {
     /// Whether there is an imported slice of this `metadata.name`.
     pub fn has_slice(&self, service: &ServiceName, slice: &str) -> bool {
         self.imported.get(service).is_some_and(|imported| imported.slices.contains_key(slice))
+    }
+
+    /// The imported slices of a service, by `metadata.name`.
+    pub fn imported_slices(
+        &self,
+        service: &ServiceName,
+    ) -> Option<&BTreeMap<Arc<str>, ActualSlice>> {
+        self.imported.get(service).map(|imported| &imported.slices)
     }
 
     /// The services that this cluster has a ServiceImport or imported slices of.

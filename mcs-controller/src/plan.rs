@@ -2,15 +2,16 @@
 //!
 //! After any number of these writes, clients of the service lose nothing:
 //! - Slices are written before the import, and the import before the status that says that slices are there.
-//! - Deletions are last. The import goes before its slices.
+//! - Deletions are last, but for a slice of another family that has the name of a new one. The import goes before its
+//!   slices.
 //! - An import names a derived Service only while it has slices.
 //! - Nothing of an incomplete cluster is deleted, and nothing of an import that another controller writes.
 
 use std::sync::Arc;
 
 use crate::clusterset::{
-    Actual, ActualDerived, Condition, Import, ImportStatus, ImportedSlice, Owner, Selection,
-    ServiceName, ServicePort, Wanted, WantedImport, derived_ports,
+    Actual, ActualDerived, ClusterId, Condition, Import, ImportStatus, ImportedSlice, Owner,
+    Selection, ServiceName, ServicePort, Wanted, WantedImport, derived_ports,
 };
 
 /// One write to the API server of this cluster.
@@ -36,8 +37,8 @@ pub enum Write {
     DeleteImport(ServiceName),
     /// Deletes the derived Service of an import.
     DeleteDerivedService(ServiceName),
-    /// Deletes a slice of a service, by `metadata.name`.
-    DeleteSlice(ServiceName, Arc<str>),
+    /// Deletes a slice that a service has from this cluster, by `metadata.name`.
+    DeleteSlice(ServiceName, ClusterId, Arc<str>),
 }
 
 impl Write {
@@ -82,9 +83,10 @@ pub fn plan(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Write> 
     }
     if wanted.import != WantedImport::LeftAlone {
         writes.extend(deletions(name, actual, wanted));
-    }
-    if wanted.derived().is_none() && actual.derived.as_ref().is_some_and(ActualDerived::is_ours) {
-        writes.push(Write::DeleteDerivedService(name.clone()));
+        let has_derived = actual.derived.as_ref().is_some_and(ActualDerived::is_ours);
+        if has_derived && wanted.derived().is_none() {
+            writes.push(Write::DeleteDerivedService(name.clone()));
+        }
     }
     writes
 }
@@ -96,7 +98,14 @@ fn changed_slices<'a>(
     let is_changed = |slice: &&ImportedSlice| {
         actual.slices.get(&slice.name).is_none_or(|now| now.fingerprint != slice.fingerprint())
     };
-    wanted.slices.values().filter(is_changed).cloned().map(Write::ApplySlice)
+    wanted.slices.values().filter(is_changed).flat_map(|slice| {
+        // Nobody can change the family of a slice.
+        let former = actual.slices.get(&slice.name).filter(|now| now.family != slice.family);
+        let former = former.map(|now| {
+            Write::DeleteSlice(slice.service.clone(), now.cluster.clone(), Arc::clone(&slice.name))
+        });
+        former.into_iter().chain([Write::ApplySlice(slice.clone())])
+    })
 }
 
 fn import_writes(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Write> {
@@ -114,7 +123,8 @@ fn import_writes(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Wr
 /// The write of the derived Service. The import does not wait for it, as clients of the VIP need none.
 fn derived_service(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Option<Write> {
     let ports = derived_ports(wanted.derived()?);
-    let is_written = actual.derived.as_ref().is_some_and(|now| now.ports == ports);
+    let is_written =
+        actual.derived.as_ref().is_some_and(|now| now.ports == ports && now.is_ours_alone);
     (!is_written).then(|| Write::ApplyDerivedService(name.clone(), ports))
 }
 
@@ -128,7 +138,9 @@ fn deletions(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Write>
         .filter(|(slice, now)| {
             !wanted.slices.contains_key(*slice) && !wanted.keep.contains(&now.cluster)
         })
-        .map(|(slice, _)| Write::DeleteSlice(name.clone(), Arc::clone(slice)));
+        .map(|(slice, now)| {
+            Write::DeleteSlice(name.clone(), now.cluster.clone(), Arc::clone(slice))
+        });
     import.into_iter().chain(slices).collect()
 }
 

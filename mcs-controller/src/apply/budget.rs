@@ -2,13 +2,14 @@
 //! not delay what other clusters change.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use super::TokenBucket;
 use crate::{
-    clusterset::{ClusterId, ServiceName},
+    clusterset::{ActualSlice, ClusterId, ServiceName},
     plan::Write,
 };
 
@@ -20,14 +21,14 @@ const BURST: f64 = 500.0;
 pub struct WriteBudgets {
     /// Writes a second.
     rate: f64,
-    /// Below zero by what was promised, and after a service with many slices.
+    /// Negative while services wait, as a promise is paid at once, and after a service with many slices.
     buckets: HashMap<ClusterId, TokenBucket>,
     /// The services that wait, each with the clusters that they wait for.
     promises: HashMap<ServiceName, HashMap<ClusterId, Promise>>,
 }
 
-/// Writes of a service that are paid for, and may be made then. Without it, each service that waits would ask again as soon
-/// as there is a token for one of them.
+/// A service has paid for its writes, and makes them when they are due. Without promises, all services that wait would ask
+/// again as soon as there is one token.
 #[derive(Clone, Copy, Debug)]
 struct Promise {
     due: Instant,
@@ -41,42 +42,43 @@ impl WriteBudgets {
     }
 
     /// Takes what these writes of a service cost, but for those of `own`. It leaves out the slices of clusters that have
-    /// nothing left, with all that has to come after them, and returns until when these have to wait.
+    /// nothing left, with all that has to come after them, and returns until when these have to wait. `present`: the
+    /// slices that the service has.
     pub fn take(
         &mut self,
         name: &ServiceName,
         writes: &mut Vec<Write>,
         own: &ClusterId,
+        present: &BTreeMap<Arc<str>, ActualSlice>,
         now: Instant,
     ) -> Option<Instant> {
-        let promises = self.promises.remove(name).unwrap_or_default();
+        let mut promises = self.promises.remove(name).unwrap_or_default();
         let mut waits: HashMap<ClusterId, Promise> = HashMap::new();
         for (cluster, cost) in costs(writes, own) {
-            let former = promises.get(&cluster).copied();
+            let former = promises.remove(&cluster);
             let promise = former.unwrap_or_else(|| self.promise(&cluster, cost, now));
             if promise.due > now {
                 waits.insert(cluster, promise);
             } else {
-                let rest = cost.saturating_sub(promise.paid);
-                self.bucket(&cluster, now).spend(rest.into());
+                let rest = f64::from(cost) - f64::from(promise.paid);
+                self.bucket(&cluster, now).spend(rest);
             }
         }
+        // What these have paid for is not written any more.
+        for (cluster, promise) in promises {
+            self.bucket(&cluster, now).spend(-f64::from(promise.paid));
+        }
         let first = waits.values().map(|promise| promise.due).min()?;
-        writes.retain(|write| match write {
-            Write::ApplySlice(slice) => !waits.contains_key(&slice.cluster),
-            Write::ApplyImport(_)
-            | Write::SetExportConditions(..)
-            | Write::CreateExport(_)
-            | Write::DeleteExport(_)
-            | Write::CreateNamespace(_) => true,
-            Write::SetImportStatus(..)
-            | Write::ApplyDerivedService(..)
-            | Write::DeleteImport(_)
-            | Write::DeleteDerivedService(_)
-            | Write::DeleteSlice(..) => false,
-        });
+        leave_out(&waits, writes, present);
         self.promises.insert(name.clone(), waits);
         Some(first)
+    }
+
+    /// Gives back what writes cost that were not made.
+    pub fn give_back(&mut self, writes: &[Write], own: &ClusterId, now: Instant) {
+        for (cluster, cost) in costs(writes, own) {
+            self.bucket(&cluster, now).spend(-f64::from(cost));
+        }
     }
 
     /// Pays for writes, and says when they may be made.
@@ -97,6 +99,52 @@ impl WriteBudgets {
     }
 }
 
+/// Leaves out the slices of clusters that wait, and what must not come before them.
+fn leave_out(
+    waits: &HashMap<ClusterId, Promise>,
+    writes: &mut Vec<Write>,
+    present: &BTreeMap<Arc<str>, ActualSlice>,
+) {
+    let is_new_and_waits = |write: &Write| {
+        matches!(write, Write::ApplySlice(slice)
+            if waits.contains_key(&slice.cluster) && !present.contains_key(&slice.name))
+    };
+    let lacks_slices = writes.iter().any(is_new_and_waits);
+    let is_derived =
+        |write: &Write| matches!(write, Write::ApplySlice(slice) if slice.has_derived_service);
+    let has_derived_service = writes.iter().any(is_derived);
+    writes.retain(|write| match write {
+        Write::ApplySlice(slice) => !waits.contains_key(&slice.cluster),
+        // Endpoints move between slices of one cluster.
+        Write::DeleteSlice(_, cluster, _) => !waits.contains_key(cluster),
+        // The status says that all slices are there.
+        Write::SetImportStatus(..) => !lacks_slices,
+        Write::ApplyImport(_)
+        | Write::SetExportConditions(..)
+        | Write::CreateExport(_)
+        | Write::DeleteExport(_)
+        | Write::ApplyDerivedService(..)
+        | Write::CreateNamespace(_) => true,
+        Write::DeleteImport(_) | Write::DeleteDerivedService(_) => false,
+    });
+    let is_applied = |write: &Write| matches!(write, Write::ApplySlice(_));
+    if !has_derived_service || writes.iter().any(is_applied) {
+        return;
+    }
+    // An import names a derived Service only while it has slices.
+    let is_deletion = |write: &Write| matches!(write, Write::DeleteSlice(..));
+    let deletions = writes.iter().filter(|write| is_deletion(write)).count();
+    if deletions == present.len() {
+        writes.retain(|write| !is_deletion(write));
+    }
+    if present.is_empty() {
+        writes.retain(|write| match write {
+            Write::ApplyImport(import) => !import.has_derived_service,
+            other => !matches!(other, Write::ApplyDerivedService(..)),
+        });
+    }
+}
+
 /// How many slices of each cluster other than `own` are written.
 fn costs(writes: &[Write], own: &ClusterId) -> HashMap<ClusterId, u32> {
     let mut costs = HashMap::new();
@@ -111,93 +159,4 @@ fn costs(writes: &[Write], own: &ClusterId) -> HashMap<ClusterId, u32> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::clusterset::{ImportedSlice, IpFamily, fixture::name};
-
-    fn writes(cluster: &str, count: usize) -> Vec<Write> {
-        let slice = ImportedSlice {
-            service: name("shop/web"),
-            name: "web".into(),
-            cluster: cluster.parse().unwrap(),
-            source_name: "web".into(),
-            source_generation: 1,
-            family: IpFamily::V4,
-            ports: vec![],
-            endpoints: vec![],
-            has_zone_hints: false,
-            has_derived_service: false,
-            trigger_time: None,
-        };
-        vec![Write::ApplySlice(slice); count]
-    }
-
-    /// Asks for a service, and returns how long it has to wait.
-    fn take(
-        budgets: &mut WriteBudgets,
-        service: &str,
-        mut writes: Vec<Write>,
-        now: Instant,
-    ) -> Option<Duration> {
-        let own = "own".parse().unwrap();
-        Some(budgets.take(&name(service), &mut writes, &own, now)? - now)
-    }
-
-    #[test]
-    fn one_cluster_does_not_use_the_budget_of_another() {
-        let now = Instant::now();
-        let mut budgets = WriteBudgets::new(100);
-        for _ in 0..10 {
-            assert_eq!(take(&mut budgets, "shop/web", writes("busy", 50), now), None);
-        }
-        let wait = take(&mut budgets, "shop/web", writes("busy", 1), now).unwrap();
-        assert!(wait <= Duration::from_millis(10), "{wait:?}");
-        assert_eq!(take(&mut budgets, "shop/db", writes("quiet", 1), now), None);
-        assert_eq!(take(&mut budgets, "shop/db", writes("own", 10_000), now), None);
-        let later = now + Duration::from_secs(1);
-        let at_once = take(&mut budgets, "shop/web", writes("busy", 1000), later);
-        assert_eq!(at_once, None, "in debt then");
-        let wait = take(&mut budgets, "shop/web", writes("busy", 1), later).unwrap();
-        assert!(wait > Duration::from_secs(8), "{wait:?}");
-    }
-
-    #[test]
-    fn services_that_wait_have_their_turn_one_after_the_other() {
-        let mut now = Instant::now();
-        let mut budgets = WriteBudgets::new(100);
-        assert_eq!(take(&mut budgets, "shop/first", writes("busy", 500), now), None);
-        let services: Vec<_> = (0..50).map(|number| format!("shop/s{number}")).collect();
-        let mut asked = 0;
-        let mut waiting: Vec<_> = services.iter().map(|service| (now, service)).collect();
-        while let Some(next) = waiting.iter().map(|(due, _)| *due).min() {
-            now = now.max(next);
-            let (due, later): (Vec<_>, Vec<_>) =
-                waiting.into_iter().partition(|(at, _)| *at <= now);
-            waiting = later;
-            for (_, service) in due {
-                asked += 1;
-                let Some(wait) = take(&mut budgets, service, writes("busy", 1), now) else {
-                    continue;
-                };
-                let again = take(&mut budgets, service, writes("busy", 1), now);
-                assert_eq!(again, Some(wait), "a service that changes again keeps its turn");
-                waiting.push((now + wait, service));
-            }
-        }
-        assert_eq!(asked, 100, "each service asks twice");
-        assert!(budgets.promises.is_empty());
-    }
-
-    #[test]
-    fn a_cluster_in_debt_does_not_hold_up_the_others_of_a_service() {
-        let own = "own".parse().unwrap();
-        let now = Instant::now();
-        let mut budgets = WriteBudgets::new(100);
-        let service = name("shop/web");
-        assert_eq!(budgets.take(&service, &mut writes("busy", 1000), &own, now), None);
-        let mut both = [writes("busy", 1), writes("quiet", 2), writes("own", 1)].concat();
-        both.push(Write::DeleteSlice(service.clone(), "old".into()));
-        assert!(budgets.take(&service, &mut both, &own, now).is_some());
-        assert_eq!(both, [writes("quiet", 2), writes("own", 1)].concat(), "deletions come last");
-    }
-}
+mod tests;

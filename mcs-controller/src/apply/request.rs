@@ -82,7 +82,7 @@ pub fn own_request(write: &Write, own: &OwnCluster, adopts: bool) -> Request {
             let action = Action::Delete { uid };
             Request::new(SERVICES, Some(import.namespace()), &derived_name(import), action)
         }
-        Write::DeleteSlice(service, name) => {
+        Write::DeleteSlice(service, _, name) => {
             let action = Action::Delete { uid: None };
             Request::new(SLICES, Some(service.namespace()), name, action)
         }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{ActualDerived, ClusterId, Condition, Import, ImportStatus};
+use super::{ActualDerived, ClusterId, Condition, Import, ImportStatus, IpFamily};
 
 /// The objects of one service in this cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -45,4 +45,6 @@ pub struct ActualSlice {
     pub cluster: ClusterId,
     /// [`ImportedSlice::fingerprint`](super::ImportedSlice::fingerprint) of its content.
     pub fingerprint: u64,
+    /// `addressType`, which nobody can change.
+    pub family: IpFamily,
 }

@@ -15,6 +15,8 @@ pub struct ActualDerived {
     pub owner: Owner,
     /// `spec.ports`.
     pub ports: Vec<ServicePort>,
+    /// Whether it has the labels that keep kube-proxy away, and no selector.
+    pub is_ours_alone: bool,
     /// `metadata.uid`.
     pub uid: Arc<str>,
 }

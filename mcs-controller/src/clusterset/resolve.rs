@@ -24,7 +24,7 @@ pub struct Importer {
     pub families: Vec<IpFamily>,
     /// Where new VIPs come from.
     pub vip_ranges: VipRanges,
-    /// Addresses that no new VIP can have: Services, pods and nodes of the cluster.
+    /// Addresses that no new VIP can have: those of the cluster's Services, and of its pods as far as they are known.
     pub reserved: Vec<IpNet>,
     /// Whether ServiceImports of others become this controller's. They keep their VIPs.
     pub adopts: bool,

@@ -36,7 +36,7 @@ impl Propagation {
                         self.of_slice(slice, now).map(|took| (slice.cluster.clone(), took)),
                     );
                 }
-                Write::DeleteSlice(service, slice) => {
+                Write::DeleteSlice(service, _, slice) => {
                     self.latest.remove(&key(service, slice));
                 }
                 _ => {}
@@ -106,7 +106,7 @@ mod tests {
         let writes = [write("2026-01-02T03:04:05Z")];
         propagation.measure(&writes, Timestamp::now());
         assert_eq!(propagation.latest.len(), 1);
-        let gone = Write::DeleteSlice(name("shop/web"), "web-west-x".into());
+        let gone = Write::DeleteSlice(name("shop/web"), cluster("west"), "web-west-x".into());
         propagation.measure(&[gone], Timestamp::now());
         assert!(propagation.latest.is_empty());
     }

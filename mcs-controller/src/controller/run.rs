@@ -25,7 +25,10 @@ use tokio::{
     time::{MissedTickBehavior, interval, sleep, sleep_until},
 };
 
-use self::watches::{identify, spawn, watch_own};
+use self::{
+    watches::{identify, spawn, watch_own},
+    writes::Sent,
+};
 use super::{MailboxId, Settings, Update, outbox::Outbox, propagation::Propagation, state::State};
 use crate::{
     apply::{ApplyError, WriteBudgets},
@@ -50,7 +53,7 @@ type Task = Pin<Box<dyn Future<Output = Done> + Send>>;
 
 /// How a write has ended.
 enum Done {
-    Import(ServiceName, Vec<Write>, Result<(), ApplyError>),
+    Import(ServiceName, Vec<Write>, Sent),
     Publication(ServiceName, Result<(), ApplyError>),
     Lease(Result<(), ApplyError>),
     PeerStatus(PeerName, Result<(), ApplyError>),

@@ -8,7 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     net::IpAddr,
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use ipnet::IpNet;
@@ -27,6 +27,9 @@ use crate::{
     plan::{Write, plan, plan_export},
     status::Notice,
 };
+
+/// How long a derived Service stays that the controller may not delete. Meanwhile somebody may give it the right.
+const KEPT_DERIVED: Duration = Duration::from_mins(10);
 
 /// Everything that the controller knows.
 pub(super) struct State {
@@ -52,8 +55,10 @@ pub(super) struct State {
     rejected: BTreeSet<ServiceName>,
     /// Why a service could not be published.
     publication_errors: HashMap<ServiceName, String>,
-    /// Whether ServiceImports have `status.endpointSliceObjects` (mcs-api v0.5.1).
-    has_slice_objects: bool,
+    /// Whether ServiceImports have `status.endpointSliceObjects` (mcs-api v0.5.1). `None`: no import has shown it yet.
+    has_slice_objects: Option<bool>,
+    /// Derived Services that the controller may not delete, each until it tries again.
+    kept_derived: HashMap<ServiceName, Instant>,
     /// The endpoints of each service that are refused, by source cluster.
     refused: HashMap<ServiceName, BTreeMap<ClusterId, usize>>,
     /// The services whose ServiceImports another controller writes.
@@ -79,7 +84,8 @@ impl State {
             outgoing: BTreeSet::new(),
             rejected: BTreeSet::new(),
             publication_errors: HashMap::new(),
-            has_slice_objects: true,
+            has_slice_objects: None,
+            kept_derived: HashMap::new(),
             refused: HashMap::new(),
             left_alone: BTreeSet::new(),
             notices: vec![],
@@ -111,6 +117,7 @@ impl State {
                 }
                 for name in changes.services {
                     self.note_vips(&name);
+                    self.note_slice_objects(&name);
                     self.publications.add(name.clone());
                     self.imports.add(name);
                 }
@@ -164,6 +171,19 @@ impl State {
     fn note_vips(&mut self, name: &ServiceName) {
         let vips = self.own.vips(name).to_vec();
         self.set_vips(name, vips);
+    }
+
+    /// An import that has `status.endpointSliceObjects` shows that all can have it.
+    fn note_slice_objects(&mut self, name: &ServiceName) {
+        let status = self.own.import_object(name).map(|object| &object.actual.status);
+        if self.has_slice_objects.is_none()
+            && status.is_some_and(|status| status.endpoint_slice_objects.is_some())
+        {
+            self.has_slice_objects = Some(true);
+            if self.settings.derived_services {
+                self.queue_all();
+            }
+        }
     }
 
     fn set_vips(&mut self, name: &ServiceName, vips: Vec<IpAddr>) {
@@ -244,12 +264,9 @@ impl State {
     }
 
     /// The ranges of this cluster's pods, as far as they are known.
-    pub(super) fn pod_ranges(&self) -> Vec<IpNet> {
-        if self.settings.pod_ranges.is_empty() {
-            IpNet::aggregate(&self.own.pod_ranges().collect())
-        } else {
-            self.settings.pod_ranges.clone()
-        }
+    pub(super) fn pod_ranges(&self) -> &[IpNet] {
+        let given = &self.settings.pod_ranges;
+        if given.is_empty() { self.own.pod_ranges() } else { given }
     }
 
     fn vip_ranges(&self) -> VipRanges {
@@ -266,15 +283,12 @@ impl State {
             cluster: self.cluster.clone(),
             families: self.own.families(),
             vip_ranges: self.vip_ranges(),
-            reserved: self
-                .own
-                .service_ranges()
-                .chain(self.settings.pod_ranges.iter().copied())
-                .collect(),
+            reserved: self.own.service_ranges().chain(self.pod_ranges().iter().copied()).collect(),
             adopts: self.settings.adopt,
             creates_namespaces: self.settings.create_namespaces,
             // Without that status, dataplanes take the derived Service for the only one that leads to every cluster.
-            derives_services: self.settings.derived_services && self.has_slice_objects,
+            derives_services: self.settings.derived_services
+                && self.has_slice_objects == Some(true),
         }
     }
 
@@ -301,7 +315,7 @@ impl State {
                 Some(export_conditions(&export, rules, &publication, &wanted.conflicts));
         }
         if let (false, WantedImport::Present(_, status)) =
-            (self.has_slice_objects, &mut wanted.import)
+            (self.has_slice_objects != Some(false), &mut wanted.import)
         {
             status.endpoint_slice_objects = None;
         }
@@ -316,6 +330,9 @@ impl State {
             self.set_vips(name, wanted.vips().to_vec());
         }
         let mut writes = plan(name, &actual, &wanted);
+        if self.kept_derived.contains_key(name) {
+            writes.retain(|write| !matches!(write, Write::DeleteDerivedService(_)));
+        }
         self.note_conflict(name, &actual, &writes);
         writes.extend(self.plan_export(name));
         writes
@@ -328,8 +345,16 @@ impl State {
         plan_export(name, is_made, selection)
     }
 
-    /// Forgets peers and ExportRules that are gone for good.
+    /// The controller may not delete the derived Service of this import.
+    pub(super) fn note_derived_stays(&mut self, name: ServiceName, now: Instant) {
+        self.kept_derived.insert(name, now + KEPT_DERIVED);
+    }
+
+    /// Forgets peers and ExportRules that are gone for good, and refusals of a while ago.
     pub(super) fn forget(&mut self, now: Instant) {
+        for (name, _) in self.kept_derived.extract_if(|_, until| *until <= now) {
+            self.imports.add(name);
+        }
         if self.peers.forget(now) {
             self.queue_all();
         }
@@ -350,8 +375,8 @@ impl State {
 
     /// The definition of ServiceImport has no `status.endpointSliceObjects`.
     pub(super) fn leave_out_slice_objects(&mut self) {
-        if self.has_slice_objects {
-            self.has_slice_objects = false;
+        if self.has_slice_objects != Some(false) {
+            self.has_slice_objects = Some(false);
             tracing::warn!(
                 "ServiceImports of this cluster have no status.endpointSliceObjects: install the CRDs of \
                  sigs.k8s.io/mcs-api v0.5.1 or newer"

@@ -237,6 +237,7 @@ impl OwnCluster {
     pub(super) fn change_node(&mut self, change: Change<NodeDecoder>) -> OwnChanges {
         let (former, now) = match change {
             Change::Clear => {
+                self.pod_ranges.take();
                 let gone = std::mem::take(&mut self.nodes).into_values();
                 let addresses = gone.flat_map(|node| node.addresses).collect();
                 return OwnChanges { addresses, ..OwnChanges::default() };
@@ -248,6 +249,10 @@ impl OwnCluster {
                 (self.nodes.insert(name, node.clone()), Some(node))
             }
         };
+        if former.as_ref().map(|node| &node.pod_ranges) != now.as_ref().map(|node| &node.pod_ranges)
+        {
+            self.pod_ranges.take();
+        }
         let of = |node: Option<NodeObject>| node.map(|node| node.addresses).unwrap_or_default();
         let (former, now) = (of(former), of(now));
         let addresses = former.symmetric_difference(&now).copied().collect();

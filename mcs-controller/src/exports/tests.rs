@@ -84,7 +84,10 @@ fn nodes_that_stay_change_nothing() {
     let both = [ip("192.0.2.1"), ip("192.0.2.2")].into();
     assert_eq!(apply(changed(node("192.0.2.2"))), both);
     assert_eq!(own.node_addresses().collect::<Vec<_>>(), [ip("192.0.2.2")]);
-    assert_eq!(own.pod_ranges().count(), 1);
+    assert_eq!(own.pod_ranges().len(), 1);
+    let gone = ResourceEvent::Deleted(from_value(node("192.0.2.2")).unwrap());
+    own.apply(OwnEvent::Nodes(gone));
+    assert!(own.pod_ranges().is_empty());
 }
 
 #[test]

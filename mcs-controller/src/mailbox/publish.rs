@@ -32,7 +32,8 @@ pub enum MailboxWrite {
 }
 
 /// The writes for one service. A reader that sees a part of them misses nothing that it had: new slices come before the
-/// ExportedService that names them, and those that it names no longer go after it.
+/// ExportedService that names them, and those that it names no longer go after it. A slice of another family makes room
+/// first.
 pub fn plan_publication(
     name: &ServiceName,
     wanted: Option<&Outgoing>,
@@ -44,7 +45,12 @@ pub fn plan_publication(
     let mut writes: Vec<_> = slices
         .iter()
         .filter(|(slice, content)| !seen.get(*slice).is_some_and(|copy| content.is_copied_by(copy)))
-        .map(|(_, content)| MailboxWrite::ApplySlice(name.clone(), Arc::clone(content)))
+        .flat_map(|(slice, content)| {
+            // Nobody can change the family of a slice.
+            let former = seen.get(slice).filter(|copy| copy.family != content.family);
+            let former = former.map(|_| MailboxWrite::DeleteSlice(name.clone(), Arc::clone(slice)));
+            former.into_iter().chain([MailboxWrite::ApplySlice(name.clone(), Arc::clone(content))])
+        })
         .collect();
     let exported = wanted.map(|wanted| Exported {
         export: wanted.export.clone(),

@@ -7,7 +7,7 @@ use serde_json::{Value, from_value, json};
 
 use super::*;
 use crate::{
-    clusterset::{Export, ServiceName, SourceSlice, fixture},
+    clusterset::{Export, IpFamily, ServiceName, SourceSlice, fixture},
     objects::{Exported, exported_service, mailbox_slice, publisher_lease},
 };
 
@@ -225,6 +225,10 @@ fn a_publication_is_written_in_an_order_that_readers_can_follow() {
     mailbox.apply_to_own(MailboxEvent::Services(listed([exported("a", &["a-1"])])));
     mailbox.apply_to_own(MailboxEvent::Slices(listed([copy("a", &slice("a-1", 1))])));
     assert_eq!(kinds(&mailbox, Some(&wanted)), [""; 0]);
+    let mut other = outgoing(&["a-1"]);
+    let ipv6 = SourceSlice { family: IpFamily::V6, ..slice("a-1", 1) };
+    other.slices.insert("a-1".into(), Arc::new(ipv6));
+    assert_eq!(kinds(&mailbox, Some(&other)), ["no slice a-1", "slice a-1"], "of another family");
     let wanted = outgoing(&["a-2"]);
     let expected = ["slice a-2", "service [\"a-2\"]", "no slice a-1"];
     assert_eq!(kinds(&mailbox, Some(&wanted)), expected);

@@ -20,6 +20,8 @@ pub struct ServiceObject {
     pub source: ExportSource,
     /// `metadata.labels`, by which ExportRules select.
     pub labels: BTreeMap<String, String>,
+    /// Whether it has `spec.selector`.
+    pub has_selector: bool,
     /// `metadata.uid`, if this controller wrote it.
     pub uid: Option<Arc<str>>,
 }
@@ -37,7 +39,12 @@ impl ServiceObject {
             ExportSource::ExternalName | ExportSource::Missing => vec![],
         };
         let owner = if self.uid.is_some() { Owner::Us } else { Owner::Other };
-        ActualDerived { owner, ports, uid: self.uid.clone().unwrap_or_default() }
+        let is_applied =
+            [(well_known::SERVICE_PROXY, well_known::CONTROLLER), (well_known::HEADLESS, "")]
+                .iter()
+                .all(|(key, value)| self.labels.get(*key).is_some_and(|label| label == value));
+        let is_ours_alone = is_applied && !self.has_selector;
+        ActualDerived { owner, ports, is_ours_alone, uid: self.uid.clone().unwrap_or_default() }
     }
 }
 
@@ -55,7 +62,9 @@ impl Decoder for ServiceDecoder {
             labels.get(well_known::MANAGED_BY).is_some_and(|by| by == well_known::CONTROLLER)
                 && labels.contains_key(well_known::SERVICE_NAME);
         let uid = service.metadata.uid.filter(|_| is_ours).map(Into::into);
-        Ok(ServiceObject { source: source(service.spec.unwrap_or_default()), labels, uid })
+        let spec = service.spec.unwrap_or_default();
+        let has_selector = spec.selector.as_ref().is_some_and(|selector| !selector.is_empty());
+        Ok(ServiceObject { source: source(spec), labels, has_selector, uid })
     }
 }
 
@@ -97,7 +106,8 @@ pub fn derived_service(import: &ServiceName, ports: &[ServicePort]) -> Value {
                 well_known::HEADLESS: "",
             },
         },
-        "spec": {"clusterIP": "None", "ports": ports},
+        // The empty selector takes away that of somebody else.
+        "spec": {"clusterIP": "None", "ports": ports, "selector": {}},
     })
 }
 

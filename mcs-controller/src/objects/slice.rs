@@ -153,8 +153,11 @@ fn read_imported_slice(
         has_derived_service,
         trigger_time: slice.trigger_time,
     };
-    let actual =
-        ActualSlice { fingerprint: imported.fingerprint(), cluster: imported.cluster.clone() };
+    let actual = ActualSlice {
+        cluster: imported.cluster.clone(),
+        fingerprint: imported.fingerprint(),
+        family: imported.family,
+    };
     Ok(Some(ImportedObject { service: imported.service, actual }))
 }
 
@@ -378,6 +381,7 @@ mod tests {
                 actual: ActualSlice {
                     cluster: slice.cluster.clone(),
                     fingerprint: slice.fingerprint(),
+                    family: slice.family,
                 },
             };
             let of_text = ImportedSliceDecoder::decode_text(&key, &object.to_string()).unwrap();

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::clusterset::{
     Actual, ActualImport, ActualSlice, Audience, ClusterId, EndpointSliceObjects, Importer,
-    ServiceSpec, ServiceType, SourceSlice, World, any_spec,
+    IpFamily, ServiceSpec, ServiceType, SourceSlice, World, any_spec,
     fixture::{cluster, export, importer, name, slice},
 };
 
@@ -67,7 +67,8 @@ fn apply(actual: &mut Actual, write: Write) {
     match write {
         Write::ApplySlice(slice) => {
             let fingerprint = slice.fingerprint();
-            actual.slices.insert(slice.name, ActualSlice { cluster: slice.cluster, fingerprint });
+            let ImportedSlice { name, cluster, family, .. } = slice;
+            actual.slices.insert(name, ActualSlice { cluster, fingerprint, family });
         }
         Write::ApplyImport(import) => {
             let status = actual.import.take().map(|now| now.status).unwrap_or_default();
@@ -78,7 +79,12 @@ fn apply(actual: &mut Actual, write: Write) {
         }
         Write::SetExportConditions(_, conditions) => actual.export_conditions = Some(conditions),
         Write::ApplyDerivedService(_, ports) => {
-            actual.derived = Some(ActualDerived { owner: Owner::Us, ports, uid: "".into() });
+            actual.derived = Some(ActualDerived {
+                owner: Owner::Us,
+                ports,
+                is_ours_alone: true,
+                uid: "".into(),
+            });
         }
         Write::DeleteDerivedService(_) => {
             assert!(actual.derived.take().is_some_and(|one| one.is_ours()), "a Service of ours");
@@ -89,7 +95,7 @@ fn apply(actual: &mut Actual, write: Write) {
         Write::DeleteImport(_) => {
             assert!(actual.import.take().is_some(), "an import that is there");
         }
-        Write::DeleteSlice(_, slice) => {
+        Write::DeleteSlice(_, _, slice) => {
             assert!(actual.slices.remove(&slice).is_some(), "a slice that is there");
         }
     }
@@ -207,8 +213,9 @@ proptest! {
         for write in writes {
             match write {
                 Write::DeleteImport(_) => prop_assert!(!had_peers),
-                Write::DeleteSlice(_, slice) => {
-                    prop_assert_eq!(&before.slices[&slice].cluster, &cluster("c1"));
+                Write::DeleteSlice(_, source, slice) => {
+                    prop_assert_eq!(&source, &cluster("c1"));
+                    prop_assert_eq!(&before.slices[&slice].cluster, &source);
                 }
                 _ => {}
             }
@@ -263,12 +270,30 @@ fn only_exports_that_rules_made_go_with_them() {
 fn slices_go_although_the_import_cannot_be_written() {
     let name = name("shop/web");
     let status = Write::SetImportStatus(name.clone(), ImportStatus::default());
-    let deletion = Write::DeleteSlice(name.clone(), "old".into());
+    let deletion = Write::DeleteSlice(name.clone(), cluster("c1"), "old".into());
     let conditions = Write::SetExportConditions(name.clone(), vec![]);
     assert!(deletion.is_right_without(&status) && conditions.is_right_without(&status));
     assert!(deletion.is_right_without(&conditions));
     assert!(!status.is_right_without(&conditions), "the status follows the import");
     assert!(!deletion.is_right_without(&Write::DeleteImport(name)), "the import goes first");
+}
+
+#[test]
+fn a_slice_of_another_family_makes_room() {
+    let mut actual = Actual::default();
+    let world = World::new(vec![(
+        export("c2", 1, crate::clusterset::fixture::spec()),
+        vec![slice("web-0", &["10.0.0.1"])],
+    )]);
+    let start = planned(&world, &actual);
+    follow(&mut actual, start);
+    let (slice, now) = actual.slices.pop_first().unwrap();
+    let now = ActualSlice { family: IpFamily::V6, fingerprint: 0, ..now };
+    actual.slices.insert(Arc::clone(&slice), now);
+    let writes = planned(&world, &actual);
+    let [first, Write::ApplySlice(second)] = &*writes else { panic!("{writes:?}") };
+    assert_eq!(*first, Write::DeleteSlice(name("shop/web"), cluster("c2"), slice));
+    assert_eq!(second.family, IpFamily::V4);
 }
 
 #[test]
@@ -297,8 +322,17 @@ fn a_derived_service_goes_with_its_import_and_with_the_flag() {
         follow(&mut after, writes);
         assert!(after.import.is_none_or(|now| !now.import.has_derived_service));
     }
+    let mut handed_over = actual.clone();
+    handed_over.import.as_mut().expect("it was written").owner = Owner::Other;
+    assert_eq!(planned(&exported("c2"), &deriving, &handed_over), [], "its new owner may use all");
 
-    let theirs = ActualDerived { owner: Owner::Other, ports: vec![], uid: "".into() };
+    let mut changed = actual.clone();
+    changed.derived.as_mut().expect("it was written").is_ours_alone = false;
+    let writes = planned(&exported("c2"), &deriving, &changed);
+    assert!(matches!(&*writes, [Write::ApplyDerivedService(..)]), "{writes:?}");
+
+    let theirs =
+        ActualDerived { owner: Owner::Other, ports: vec![], is_ours_alone: false, uid: "".into() };
     let mut actual = Actual { derived: Some(theirs.clone()), ..Actual::default() };
     let writes = planned(&exported("c2"), &deriving, &actual);
     follow(&mut actual, writes);

@@ -72,8 +72,11 @@ pub(crate) fn actual(wanted: &Wanted) -> Actual {
         WantedImport::Absent | WantedImport::LeftAlone => None,
     };
     let slices = wanted.slices.values().map(|slice| {
-        let actual =
-            ActualSlice { cluster: slice.cluster.clone(), fingerprint: slice.fingerprint() };
+        let actual = ActualSlice {
+            cluster: slice.cluster.clone(),
+            fingerprint: slice.fingerprint(),
+            family: slice.family,
+        };
         (slice.name.clone(), actual)
     });
     Actual { import, slices: slices.collect(), derived: None, export_conditions: None }

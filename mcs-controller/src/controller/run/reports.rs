@@ -37,7 +37,7 @@ impl Control {
         let state = &self.state;
         let refused = state.refused();
         let refused = |cluster: &ClusterId| refused.get(cluster).copied().unwrap_or_default();
-        peer_statuses(&state.peers, state.cluster(), &state.pod_ranges(), refused, now)
+        peer_statuses(&state.peers, state.cluster(), state.pod_ranges(), refused, now)
     }
 
     /// Writes the status of peers, and sets their metrics.

@@ -5,16 +5,21 @@ use std::time::Instant;
 use jiff::Timestamp;
 
 use super::{Control, Done};
-use crate::{apply::ApplyError, plan::Write};
+use crate::plan::Write;
 
 impl Control {
     /// Notes how a write has ended.
     pub(super) fn finish(&mut self, done: Done) {
         let now = Instant::now();
         match done {
-            Done::Import(name, writes, result) => {
-                self.count("cluster", &result);
-                if let Err(error) = &result {
+            Done::Import(name, writes, sent) => {
+                self.count("cluster", sent.failure.is_none());
+                if sent.keeps_derived_service {
+                    self.state.note_derived_stays(name.clone(), now);
+                }
+                if let Some((place, error)) = &sent.failure {
+                    let unsent = writes.get(place + 1..).unwrap_or_default();
+                    self.budgets.give_back(unsent, self.state.cluster(), now);
                     if error.is_unknown_field("endpointSliceObjects") {
                         self.state.leave_out_slice_objects();
                     }
@@ -27,10 +32,10 @@ impl Control {
                         }
                     }
                 }
-                self.state.imports.end(&name, result.is_err(), now);
+                self.state.imports.end(&name, sent.failure.is_some(), now);
             }
             Done::Publication(name, result) => {
-                self.count("mailbox", &result);
+                self.count("mailbox", result.is_ok());
                 let error = result.err();
                 if let Some(error) = &error {
                     tracing::warn!("cannot publish {name}: {error}; trying again");
@@ -76,8 +81,8 @@ impl Control {
         }
     }
 
-    fn count(&self, target: &str, result: &Result<(), ApplyError>) {
-        let result = if result.is_ok() { "ok" } else { "error" };
+    fn count(&self, target: &str, is_ok: bool) {
+        let result = if is_ok { "ok" } else { "error" };
         self.published.metrics.writes.with_label_values(&[target, result]).inc();
     }
 }

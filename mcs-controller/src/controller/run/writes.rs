@@ -1,6 +1,6 @@
 //! Starts the writes to this cluster and to its mailbox.
 
-use std::{sync::Arc, time::Instant};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use mcs_kube::ApiAccess;
 
@@ -10,6 +10,15 @@ use crate::{
     clusterset::ServiceName,
     plan::Write,
 };
+
+/// How the writes of a plan have ended.
+#[derive(Default)]
+pub(super) struct Sent {
+    /// The place of the first write that failed, and why. No slice after it was written.
+    pub(super) failure: Option<(usize, ApplyError)>,
+    /// Whether the controller may not delete the derived Service.
+    pub(super) keeps_derived_service: bool,
+}
 
 /// How many services are written at a time, in this cluster and in the mailbox each.
 const AT_A_TIME: usize = 16;
@@ -40,7 +49,9 @@ impl Control {
         let notices = self.state.take_notices();
         self.tell(notices);
         let cluster = self.state.cluster();
-        if let Some(until) = self.budgets.take(&name, &mut writes, cluster, now) {
+        let none = BTreeMap::new();
+        let present = self.state.own.imported_slices(&name).unwrap_or(&none);
+        if let Some(until) = self.budgets.take(&name, &mut writes, cluster, present, now) {
             self.state.imports.defer(name.clone(), until);
         }
         if writes.is_empty() {
@@ -53,8 +64,8 @@ impl Control {
         self.state.imports.begin(name.clone());
         let access = Arc::clone(&self.access);
         self.tasks.push(Box::pin(async move {
-            let result = send_plan(&access, &writes, &requests).await;
-            Done::Import(name, writes, result)
+            let sent = send_plan(&access, &writes, &requests).await;
+            Done::Import(name, writes, sent)
         }));
     }
 
@@ -94,16 +105,12 @@ impl Control {
     }
 }
 
-/// Sends the writes of a plan one after the other. After the first failure, which it returns, it sends those that are
-/// right all the same.
-async fn send_plan(
-    access: &ApiAccess,
-    writes: &[Write],
-    requests: &[Request],
-) -> Result<(), ApplyError> {
-    let mut failed: Option<(&Write, ApplyError)> = None;
-    for (write, request) in writes.iter().zip(requests) {
-        if failed.as_ref().is_some_and(|(failed, _)| !write.is_right_without(failed)) {
+/// Sends the writes of a plan one after the other. After the first failure it sends those that are right all the same.
+async fn send_plan(access: &ApiAccess, writes: &[Write], requests: &[Request]) -> Sent {
+    let mut sent = Sent::default();
+    let mut failed: Option<&Write> = None;
+    for (place, (write, request)) in writes.iter().zip(requests).enumerate() {
+        if failed.is_some_and(|failed| !write.is_right_without(failed)) {
             continue;
         }
         if let Err(error) = request.send(access).await {
@@ -112,12 +119,14 @@ async fn send_plan(
                     "the derived Service of {import} stays: {error}. Let the chart remove them (derivedServices=remove), \
                      or delete it"
                 );
+                sent.keeps_derived_service = true;
                 continue;
             }
-            failed = Some((write, failed.map_or(error, |(_, first)| first)));
+            failed = Some(write);
+            sent.failure.get_or_insert((place, error));
         }
     }
-    failed.map_or(Ok(()), |(_, error)| Err(error))
+    sent
 }
 
 /// Sends them one after the other, because their order matters. The first failure ends it.

@@ -50,6 +50,7 @@ fn pod_ranges_that_are_given_replace_those_of_nodes() {
     let texts =
         |state: &State| state.pod_ranges().iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(texts(&state), ["10.1.2.0/24"]);
+    assert!(state.importer().reserved.contains(&"10.1.2.0/24".parse().unwrap()), "no VIP of a pod");
     state.settings.pod_ranges = vec!["10.1.0.0/16".parse().unwrap(), "fd01::/48".parse().unwrap()];
     assert_eq!(texts(&state), ["10.1.0.0/16", "fd01::/48"]);
     assert!(state.importer().reserved.contains(&state.settings.pod_ranges[0]));
@@ -78,6 +79,52 @@ fn an_emptied_mailbox_still_counts_what_is_exported() {
     state.update(Update::Own(OwnEvent::Exports(ResourceEvent::Deleted(export()))));
     assert_eq!(mailbox(&mut state, ResourceEvent::Deleted(written())), 0, "not exported now");
 }
+
+#[test]
+fn services_are_derived_once_an_import_shows_the_status_that_they_need() {
+    let mut state = state();
+    state.settings.derived_services = true;
+    let mut update = |status: Value| {
+        let metadata = json!({"namespace": "shop", "name": "web", "labels": {
+            "app.kubernetes.io/managed-by": "mcs-controller",
+        }});
+        let spec = json!({"type": "ClusterSetIP", "ips": [], "ports": []});
+        let import = json!({"metadata": metadata, "spec": spec, "status": status});
+        state.update(Update::Own(OwnEvent::Imports(ResourceEvent::Changed(object(import)))));
+        state.importer().derives_services
+    };
+    assert!(!update(json!({})), "the CRD may be an old one");
+    assert!(update(json!({"endpointSliceObjects": "Present"})));
+    state.leave_out_slice_objects();
+    assert!(!state.importer().derives_services);
+}
+
+#[test]
+fn a_derived_service_that_may_not_be_deleted_is_left_for_a_while() {
+    let mut state = state();
+    let name = ServiceName::new("shop", "web").unwrap();
+    let service = json!({
+        "metadata": {
+            "namespace": "shop", "name": crate::clusterset::derived_name(&name), "uid": "u",
+            "labels": {
+                "app.kubernetes.io/managed-by": "mcs-controller",
+                "multicluster.kubernetes.io/service-name": "web",
+            },
+        },
+        "spec": {"clusterIP": "None", "ports": []},
+    });
+    state.update(Update::Own(OwnEvent::Services(ResourceEvent::Changed(object(service)))));
+    while state.imports.next().is_some() {}
+    let deletion = Write::DeleteDerivedService(name.clone());
+    assert!(state.plan(&name).contains(&deletion));
+    let now = Instant::now();
+    state.note_derived_stays(name.clone(), now);
+    assert!(!state.plan(&name).contains(&deletion));
+    state.forget(now + KEPT_DERIVED);
+    assert_eq!(state.imports.next(), Some(name.clone()));
+    assert!(state.plan(&name).contains(&deletion));
+}
+
 fn answer(code: u16) -> ApplyError {
     let status = kube::core::Status { code, ..Default::default() };
     ApplyError::Refused(kube::Error::Api(Box::new(status)))
