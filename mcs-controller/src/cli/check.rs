@@ -4,16 +4,17 @@ mod dns;
 mod pods;
 mod rights;
 
-use std::process::ExitCode;
+use std::{io, process::ExitCode};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Args;
 use jiff::Timestamp;
 use mcs_kube::program;
 use serde::Serialize;
 use serde_json::Value;
+use tokio::signal::ctrl_c;
 
-use self::pods::{Probe, ProbeArgs};
+use self::pods::{Probe, ProbeArgs, Probing};
 use super::{
     cluster::{Cluster, EXPORTS, IMPORTS, Kind, KubeconfigArg, LEASES, PEERS},
     output::{self, Format},
@@ -68,14 +69,22 @@ struct Finding {
 }
 
 impl Finding {
-    /// The result of a check. An error is what to do.
+    /// The result of a check. An error is what to do. Nothing was found out if the caller lacks a right.
     fn new(cluster: &Cluster, check: &'static str, result: anyhow::Result<String>) -> Self {
-        let (ok, message) = match result {
-            Ok(message) => (true, message),
-            Err(error) => (false, format!("{error:#}")),
+        let (ok, skipped, message) = match result {
+            Ok(message) => (true, false, message),
+            Err(error) => match missing_right(&error) {
+                Some(right) => {
+                    let message = format!(
+                        "not checked, as you may not {right}: let somebody run `check` who may"
+                    );
+                    (true, true, message)
+                }
+                None => (false, false, format!("{error:#}")),
+            },
         };
         let cluster = cluster.id.clone();
-        Self { cluster, check, ok, skipped: false, message, peer: None, probes: vec![] }
+        Self { cluster, check, ok, skipped, message, peer: None, probes: vec![] }
     }
 
     const fn result(&self) -> &'static str {
@@ -87,8 +96,24 @@ impl Finding {
     }
 }
 
+/// What the caller may not do, if that is why a request failed. Admission answers 403 too, in other words.
+fn missing_right(error: &anyhow::Error) -> Option<&str> {
+    error.chain().find_map(|cause| match cause.downcast_ref::<kube::Error>()? {
+        kube::Error::Api(status) if status.code == 403 => {
+            Some(status.message.split_once("\" cannot ")?.1)
+        }
+        _ => None,
+    })
+}
+
 pub(super) fn run(command: &CheckCommand) -> anyhow::Result<ExitCode> {
-    let findings = program::block_on(check_all(command))?;
+    let findings = program::block_on(async {
+        let probing = Probing::default();
+        tokio::select! {
+            findings = check_all(command, &probing) => findings,
+            Ok(()) = interrupted(&probing) => bail!("it was interrupted"),
+        }
+    })?;
     match command.output {
         Format::Json => output::json(&findings)?,
         Format::Table => {
@@ -103,7 +128,14 @@ pub(super) fn run(command: &CheckCommand) -> anyhow::Result<ExitCode> {
     Ok(if is_fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn check_all(command: &CheckCommand) -> anyhow::Result<Vec<Finding>> {
+/// Waits for Ctrl-C, and then until no cluster has a pod of this check.
+async fn interrupted(probing: &Probing) -> io::Result<()> {
+    ctrl_c().await?;
+    drop(probing.lock().await);
+    Ok(())
+}
+
+async fn check_all(command: &CheckCommand, probing: &Probing) -> anyhow::Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for cluster in Cluster::open_all(&command.kubeconfigs).await? {
         let mut add = |check, result| findings.push(Finding::new(&cluster, check, result));
@@ -117,7 +149,7 @@ async fn check_all(command: &CheckCommand) -> anyhow::Result<Vec<Finding>> {
         for (check, result) in dns::checks(&cluster).await {
             add(check, result);
         }
-        match pods::checks(&cluster, &command.probe).await {
+        match pods::checks(&cluster, &command.probe, probing).await {
             Ok(found) => findings.extend(found),
             Err(error) => add("pods", Err(error)),
         }
@@ -194,4 +226,27 @@ fn peer_result(peer: &Value) -> anyhow::Result<String> {
         .collect();
     anyhow::ensure!(failing.is_empty(), "{name}: {}", failing.join("; "));
     Ok(format!("{name} is connected, synced and fresh"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_right_that_the_caller_lacks_is_named() {
+        let refused = |code, message: &str| {
+            let status =
+                kube::core::Status { code, message: message.to_owned(), ..Default::default() };
+            let error = kube::Error::Api(Box::new(status));
+            anyhow::Error::new(crate::apply::ApplyError::Refused(error)).context("Deployment")
+        };
+        let message = "deployments.apps \"coredns\" is forbidden: User \"operator\" cannot get resource \
+                       \"deployments\" in API group \"apps\" in the namespace \"kube-system\"";
+        let right =
+            "get resource \"deployments\" in API group \"apps\" in the namespace \"kube-system\"";
+        assert_eq!(missing_right(&refused(403, message)), Some(right));
+        let message = "pods \"mcs-probe\" is forbidden: violates PodSecurity \"restricted:latest\"";
+        assert_eq!(missing_right(&refused(403, message)), None);
+        assert_eq!(missing_right(&refused(404, "not found")), None);
+    }
 }

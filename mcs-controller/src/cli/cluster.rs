@@ -163,7 +163,7 @@ impl Cluster {
 
     /// All objects of a kind.
     pub(super) async fn list(&self, kind: Kind) -> anyhow::Result<Vec<Value>> {
-        self.list_by(kind, &ListParams::default()).await
+        self.list_by(kind, None, &ListParams::default()).await
     }
 
     /// The first objects of a kind that have certain labels.
@@ -173,11 +173,26 @@ impl Cluster {
         selector: &str,
         count: u32,
     ) -> anyhow::Result<Vec<Value>> {
-        self.list_by(kind, &ListParams::default().labels(selector).limit(count)).await
+        self.list_by(kind, None, &ListParams::default().labels(selector).limit(count)).await
     }
 
-    async fn list_by(&self, kind: Kind, params: &ListParams) -> anyhow::Result<Vec<Value>> {
-        let list = self.api(kind, None).await?.list(params).await;
+    /// The objects of a namespace that have certain labels.
+    pub(super) async fn list_in(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        selector: &str,
+    ) -> anyhow::Result<Vec<Value>> {
+        self.list_by(kind, Some(namespace), &ListParams::default().labels(selector)).await
+    }
+
+    async fn list_by(
+        &self,
+        kind: Kind,
+        namespace: Option<&str>,
+        params: &ListParams,
+    ) -> anyhow::Result<Vec<Value>> {
+        let list = self.api(kind, namespace).await?.list(params).await;
         let list = list.with_context(|| format!("cluster {}: {}", self.id, kind.3))?;
         Ok(list.items.into_iter().map(serde_json::to_value).collect::<Result<_, _>>()?)
     }

@@ -42,7 +42,6 @@ imagePullSecrets:
 {{- end }}
 
 {{- define "mcs-controller.arguments" -}}
-- --mailbox={{ .Values.mailbox.namespace }}
 {{- with .Values.mailbox.secret }}
 - --mailbox-secret={{ . }}
 {{- end }}

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde_json::Value;
+use tokio::sync::Mutex;
 
 use self::sample::Endpoint;
 use super::Finding;
@@ -57,6 +58,9 @@ pub(super) struct ProbeArgs {
     probe_image: Option<String>,
 }
 
+/// Held while a cluster has a pod that probes.
+pub(super) type Probing = Mutex<()>;
+
 /// An endpoint of a peer, and what became of the connection to it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(super) struct Probe {
@@ -76,7 +80,11 @@ struct Target {
 }
 
 /// One finding for each peer.
-pub(super) async fn checks(cluster: &Cluster, args: &ProbeArgs) -> anyhow::Result<Vec<Finding>> {
+pub(super) async fn checks(
+    cluster: &Cluster,
+    args: &ProbeArgs,
+    probing: &Probing,
+) -> anyhow::Result<Vec<Finding>> {
     let default = if cluster.is_own { From::Here } else { From::Pod };
     let from = args.from.unwrap_or(default);
     if from == From::Off {
@@ -86,7 +94,10 @@ pub(super) async fn checks(cluster: &Cluster, args: &ProbeArgs) -> anyhow::Resul
     let endpoints = targets.iter().flat_map(|target| &target.endpoints);
     let addresses: Vec<_> = endpoints.map(|endpoint| endpoint.address).collect();
     let outcomes = match from {
-        From::Pod if !addresses.is_empty() => pod::probe(cluster, args, &addresses).await?,
+        From::Pod if !addresses.is_empty() => {
+            let _pod = probing.lock().await;
+            pod::probe(cluster, args, &addresses).await?
+        }
         _ => Ok(probe(&addresses, LIMIT).await),
     };
     let finding = |target: &Target, message: anyhow::Result<String>| {

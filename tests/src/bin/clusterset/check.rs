@@ -48,6 +48,11 @@ fn rights(world: &mut World) -> anyhow::Result<()> {
     let found = finding("elsewhere")?;
     ensure!(found["ok"] == false, "{found}");
     ensure!(found["message"].to_string().contains("create serviceimports"), "{found}");
+    let findings = end(command(world, &world.second().onlooker()?, &["--probe=off"])?)?;
+    let found =
+        findings.iter().find(|one| one["check"] == "rights").context("nothing of rights")?;
+    ensure!(found["skipped"] == true && found["ok"] == true, "{found}");
+    ensure!(found["message"].to_string().contains("you may not create resource"), "{found}");
     Ok(())
 }
 

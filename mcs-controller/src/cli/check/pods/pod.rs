@@ -2,18 +2,23 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
+use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
 use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::{
+    signal::ctrl_c,
+    time::{Instant, sleep},
+};
 
 use super::ProbeArgs;
 use crate::{
     apply::{Action, Request},
     cli::{
+        check::rights::Right,
         cluster::{Cluster, DEPLOYMENTS, PODS},
         probe::Outcome,
     },
@@ -22,6 +27,15 @@ use crate::{
 
 /// How long the pod has, with the download of its image.
 const LIMIT: Duration = Duration::from_mins(1);
+/// The name of the pods, as a label and before their number.
+const NAME: &str = "mcs-probe";
+/// What it takes to run a pod and to see its end.
+const RIGHTS: [Right; 4] = [
+    ("create", "", "pods"),
+    ("get", "", "pods"),
+    ("delete", "", "pods"),
+    ("get", "apps", "deployments"),
+];
 /// How often it is looked at.
 const PAUSE: Duration = Duration::from_millis(500);
 /// The kubelet makes this file of a container, and its content a part of the pod's status.
@@ -34,30 +48,73 @@ pub(super) async fn probe(
     addresses: &[SocketAddr],
 ) -> anyhow::Result<Result<Vec<Outcome>, String>> {
     let namespace = &args.namespace;
-    if !may_create(cluster, namespace).await? {
-        return Ok(Err(format!(
-            "not probed, as you may not create pods in namespace {namespace} of this cluster: let somebody who may run \
-             `check`, or run `kubectl exec --namespace {namespace} deployment/mcs-controller -- mcs-controller check` there"
-        )));
+    for right in RIGHTS {
+        if !may(cluster, namespace, right).await? {
+            let (verb, _, resource) = right;
+            return Ok(Err(format!(
+                "not probed, as you may not {verb} {resource} in namespace {namespace} of this cluster (Role mcs-prober): \
+                 let somebody who may run `check`, or run `kubectl exec --namespace {namespace} deployment/mcs-controller \
+                 -- mcs-controller check` there"
+            )));
+        }
     }
+    delete_old(cluster, namespace).await;
     let deployment = cluster.get(DEPLOYMENTS, Some(namespace), well_known::CONTROLLER).await?;
     let template = deployment.map(|mut one| one["spec"]["template"]["spec"].take());
-    let name = format!("mcs-probe-{:08x}", fastrand::u32(..));
+    let name = format!("{NAME}-{:08x}", fastrand::u32(..));
     let pod = pod(args, &name, &template.unwrap_or_default(), addresses)?;
-    cluster.send(Request::new(PODS, Some(namespace), &name, Action::Create(pod))).await?;
-    let outcomes = outcomes(cluster, namespace, &name, addresses.len()).await;
+    let request = Request::new(PODS, Some(namespace), &name, Action::Create(pod));
+    let outcomes = async {
+        cluster.send(request).await?;
+        outcomes(cluster, namespace, &name, addresses.len()).await
+    };
+    let outcomes = tokio::select! {
+        outcomes = outcomes => outcomes,
+        Ok(()) = ctrl_c() => Err(anyhow!("it was interrupted")),
+    };
+    // An API server that does not answer may have created it.
     let deleted = cluster.delete(PODS, Some(namespace), &name).await;
-    let outcomes = outcomes?;
-    deleted?;
-    Ok(Ok(outcomes))
+    let deleted = deleted.with_context(|| format!("delete the pod {namespace}/{name}"));
+    both(outcomes, deleted).map(Ok)
 }
 
-async fn may_create(cluster: &Cluster, namespace: &str) -> anyhow::Result<bool> {
+/// What a pod has found, once it is gone.
+fn both<T>(outcomes: anyhow::Result<T>, deleted: anyhow::Result<()>) -> anyhow::Result<T> {
+    match (outcomes, deleted) {
+        (Err(error), Err(deleted)) => Err(anyhow!("{error:#}; {deleted:#}")),
+        (outcomes, Ok(())) => outcomes,
+        (Ok(_), Err(deleted)) => Err(deleted),
+    }
+}
+
+/// Deletes what an earlier `check` has left that was killed. Nothing depends on it.
+async fn delete_old(cluster: &Cluster, namespace: &str) {
+    let selector = format!("app.kubernetes.io/name={NAME}");
+    let pods = cluster.list_in(PODS, namespace, &selector).await.unwrap_or_default();
+    for pod in pods.iter().filter(|pod| is_old(pod, Timestamp::now())) {
+        if let Some(name) = pod["metadata"]["name"].as_str() {
+            let _ = cluster.delete(PODS, Some(namespace), name).await;
+        }
+    }
+}
+
+/// Whether no `check` waits for this pod any more. Clocks differ a little.
+fn is_old(pod: &Value, now: Timestamp) -> bool {
+    let created = pod["metadata"]["creationTimestamp"].as_str();
+    let created = created.and_then(|text| text.parse::<Timestamp>().ok());
+    let limit = i64::try_from(2 * LIMIT.as_secs()).unwrap_or(i64::MAX);
+    created.is_some_and(|created| now.as_second() - created.as_second() > limit)
+}
+
+/// Whether the caller has a right in this namespace.
+async fn may(cluster: &Cluster, namespace: &str, right: Right) -> anyhow::Result<bool> {
+    let (verb, group, resource) = right;
     let reviews: Api<SelfSubjectAccessReview> = Api::all(cluster.client().await?);
     let attributes = ResourceAttributes {
         namespace: Some(namespace.to_owned()),
-        resource: Some("pods".to_owned()),
-        verb: Some("create".to_owned()),
+        group: Some(group.to_owned()),
+        resource: Some(resource.to_owned()),
+        verb: Some(verb.to_owned()),
         ..ResourceAttributes::default()
     };
     let spec = SelfSubjectAccessReviewSpec {
@@ -121,7 +178,7 @@ fn pod(
         spec["containers"][0]["imagePullPolicy"] = container["imagePullPolicy"].clone();
     }
     let labels = json!({
-        "app.kubernetes.io/name": "mcs-probe", well_known::MANAGED_BY: well_known::CONTROLLER,
+        "app.kubernetes.io/name": NAME, well_known::MANAGED_BY: well_known::CONTROLLER,
     });
     Ok(json!({
         "apiVersion": "v1",
@@ -197,6 +254,27 @@ mod tests {
         let args = ProbeArgs { probe_image: Some("other".to_owned()), ..args };
         let made = pod(&args, "name", &Value::Null, &[]).unwrap();
         assert_eq!(made["spec"]["containers"][0]["image"], "other");
+    }
+
+    #[test]
+    fn a_pod_that_cannot_be_deleted_is_named() {
+        let result = |is_ok: bool, what: &str| if is_ok { Ok(()) } else { Err(anyhow!("{what}")) };
+        let both = |outcomes, deleted| {
+            both(result(outcomes, "it fails"), result(deleted, "delete it"))
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(both(true, true), Ok(()));
+        assert_eq!(both(false, true), Err("it fails".to_owned()));
+        assert_eq!(both(true, false), Err("delete it".to_owned()));
+        assert_eq!(both(false, false), Err("it fails; delete it".to_owned()));
+    }
+
+    #[test]
+    fn a_pod_of_a_check_that_was_killed_is_old() {
+        let now = "2026-01-02T03:04:05Z".parse().unwrap();
+        let is_old = |time: &str| is_old(&json!({"metadata": {"creationTimestamp": time}}), now);
+        assert!(is_old("2026-01-02T03:00:00Z") && !is_old("2026-01-02T03:03:00Z"));
+        assert!(!is_old(""));
     }
 
     #[test]
