@@ -8,14 +8,14 @@ use std::{
     env,
     fmt::Write as _,
     fs::File,
-    io::{self, BufWriter, Write},
+    io::{self, BufWriter, Read as _, Write},
     path::{Path, PathBuf},
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use tar::{Builder, EntryType, Header};
+use tar::{Archive, Builder, EntryType, Header};
 
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
@@ -73,6 +73,31 @@ pub fn write_index(
     });
     blobs.write(archive, &[index], None)?;
     Ok(digest)
+}
+
+/// Reads the index's digest from an archive of [`write_index`]. Fails unless the index has that digest.
+pub fn index_digest(archive: &Path) -> anyhow::Result<String> {
+    let index: Value = serde_json::from_slice(&read(archive, "index.json")?)?;
+    let index = &index["manifests"][0];
+    let digest = index["digest"].as_str().context("index.json names no digest")?;
+    ensure!(index["mediaType"] == INDEX, "index.json names no index of an image: {index}");
+    let content = format!("sha256:{}", sha256(&read(archive, &path(digest))?));
+    ensure!(content == digest, "the index of {digest} has the digest {content}");
+    Ok(digest.to_owned())
+}
+
+/// Reads one file of an archive.
+fn read(archive: &Path, name: &str) -> anyhow::Result<Vec<u8>> {
+    let file = File::open(archive).with_context(|| format!("cannot read {}", archive.display()))?;
+    for entry in Archive::new(file).entries_with_seek()? {
+        let mut entry = entry?;
+        if entry.path()? == Path::new(name) {
+            let mut bytes = Vec::new();
+            entry.read_to_end(&mut bytes)?;
+            return Ok(bytes);
+        }
+    }
+    bail!("{} has no {name}", archive.display())
 }
 
 /// Writes an archive with these images.
@@ -244,8 +269,6 @@ pub fn architecture() -> &'static str {
 mod tests {
     use std::{fs, io::Read};
 
-    use tar::Archive;
-
     use super::*;
 
     const NAME: &str = "example.invalid/tool:1";
@@ -306,6 +329,31 @@ mod tests {
         assert_eq!(layer["bin/tool"].1, b"#!/bin/sh\n");
         let link = layer["bin/alias"].0.link_name().unwrap().unwrap().into_owned();
         assert_eq!(link, Path::new("tool"));
+    }
+
+    #[test]
+    fn the_digest_that_is_read_is_that_of_the_index() {
+        let directory = tempfile::tempdir().unwrap();
+        let archive = directory.path().join("index.tar");
+        let image = || {
+            let (labels, files) = (BTreeMap::new(), vec![("bin".into(), Content::Directory)]);
+            Image { name: NAME, entrypoint: &["/bin/tool"], labels, files }
+        };
+        let digest =
+            write_index(&archive, NAME, &[("amd64", image()), ("arm64", image())]).unwrap();
+        assert_eq!(index_digest(&archive).unwrap(), digest);
+
+        let bytes = fs::read(&archive).unwrap();
+        let text =
+            String::from_utf8(bytes).unwrap().replace("\"arm64\",\"os\"", "\"arm46\",\"os\"");
+        fs::write(&archive, text).unwrap();
+        let error = index_digest(&archive).unwrap_err().to_string();
+        assert!(error.contains(&format!("the index of {digest} has")), "{error}");
+
+        // It has a manifest and no index.
+        let archive = write_example(directory.path(), "image.tar");
+        let error = index_digest(&archive).unwrap_err().to_string();
+        assert!(error.contains("no index of an image"), "{error}");
     }
 
     #[test]

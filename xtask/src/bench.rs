@@ -64,7 +64,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     if let Some(rounds) = args.rounds {
         bench.arg("--rounds").arg(rounds.to_string());
     }
-    setup::name_cluster_programs(workspace, &mut bench)?;
+    setup::name_cluster_programs(workspace, Purpose::Clusters, &mut bench)?;
     bench.env(OBJECT_VARIABLE, &object).env("MCS_AGENT", &agent);
     process::run(&mut bench)?;
     Ok(ExitCode::SUCCESS)

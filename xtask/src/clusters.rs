@@ -180,7 +180,7 @@ fn load(workspace: &Workspace, set: ClusterSet, archive: &Path) -> Result<ExitCo
 
 /// The programs in the cache.
 fn programs(workspace: &Workspace) -> Result<Programs> {
-    Ok(Programs::new(setup::cluster_programs(workspace)?))
+    Ok(Programs::new(setup::cluster_programs(workspace, Purpose::Clusters)?))
 }
 
 /// How to use what has been started.

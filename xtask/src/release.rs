@@ -22,15 +22,14 @@ mod provenance;
 mod sbom;
 mod signature;
 
-use self::{
-    files::Files,
-    signature::{Key, Signatures},
-};
+use self::{files::Files, signature::Key};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The repository that charts and alerts name in the source.
 const REPOSITORY: &str = "mcs-agent/mcs-agent";
 const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
+/// The image's file.
+const IMAGE: &str = concat!("mcs-agent-", env!("CARGO_PKG_VERSION"), "-image.tar");
 
 /// Write the files of a release: programs, image, charts, SBOM, notes and checksums
 ///
@@ -116,7 +115,7 @@ impl Release<'_> {
                 files.copy(&directory.join(program), &name)?;
             }
         }
-        let image = files.reserve(&format!("mcs-agent-{VERSION}-image.tar"));
+        let image = files.reserve(IMAGE);
         let digest = image::write_index(self.workspace, &self.image(), self.programs, &image)?;
         self.charts(files)?;
         files.add("SBOM.spdx.json", &sbom::spdx(self.workspace, self.repository)?)?;
@@ -130,17 +129,20 @@ impl Release<'_> {
     /// Signs the files and their provenance with a key that is thrown away, and verifies what it has written. Returns the number
     /// of files.
     fn sign_and_verify(&self, files: &Files, digest: &str) -> Result<usize> {
-        let key = Key::generate()?;
-        let signatures = Signatures::of(files, &key)?;
-        signatures.write(files)?;
         let commit = git(self.workspace, &["rev-parse", "HEAD"])?;
-        let statement =
-            provenance::statement(files, self.repository, &commit, (&self.image(), digest))?;
-        let file = files.directory().join("provenance.dsse.json");
-        fs::write(&file, provenance::sign(&statement, &key)?.to_string())?;
-        let envelope = serde_json::from_slice(&fs::read(file)?)?;
-        provenance::verify(&envelope, &key, files)?;
-        signatures.verify(files)
+        self.sign(files, &commit, digest)?;
+        // From here on the directory has everything.
+        let digest = oci::index_digest(&files.directory().join(IMAGE))?;
+        provenance::verify(files, &commit, (&self.image(), &digest))?;
+        signature::verify(files)
+    }
+
+    fn sign(&self, files: &Files, commit: &str, digest: &str) -> Result<()> {
+        let key = Key::generate()?;
+        signature::write(files, &key)?;
+        let image = self.image();
+        let statement = provenance::statement(files, self.repository, commit, (&image, digest))?;
+        provenance::write(files, &statement, &key)
     }
 
     /// Packages the charts. They name the release's image and repository.
@@ -225,6 +227,9 @@ mod tests {
             assert!(table.contains(name), "{table}");
         }
         assert_eq!(release.sign_and_verify(&files, &digest).unwrap(), files.names().len());
+        let other = format!("sha256:{}", oci::sha256(b"a manifest"));
+        let error = release.sign_and_verify(&files, &other).unwrap_err().to_string();
+        assert!(error.contains("another digest of ghcr.io/some/where:0.1.0"), "{error}");
         for chart in ["mcs-agent", "mcs"] {
             let archive = files.directory().join(format!("{chart}-0.1.0.tgz"));
             let mut tar = Command::new("tar");

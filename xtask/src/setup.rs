@@ -52,6 +52,8 @@ pub(crate) enum Purpose {
     Test,
     /// The Kubernetes clusters
     Clusters,
+    /// The end-to-end suite on clusters that run elsewhere
+    Remote,
     /// The checks of the source
     Lint,
     /// The files of a release
@@ -137,20 +139,24 @@ pub(crate) fn toolchain(workspace: &Workspace) -> Result<Toolchain> {
     Toolchain::find(workspace).context("setup found the eBPF toolchain, and then it was gone")
 }
 
-/// The directories with the programs of [`Purpose::Clusters`] that are in the cache.
-pub(crate) fn cluster_programs(workspace: &Workspace) -> Result<Vec<PathBuf>> {
+/// The directories with the programs of [`Purpose::Clusters`] or [`Purpose::Remote`], which are in the cache.
+pub(crate) fn cluster_programs(workspace: &Workspace, purpose: Purpose) -> Result<Vec<PathBuf>> {
     let directory = |module: &GoModule| {
         let name = module.name;
         module
             .find(workspace)
-            .with_context(|| format!("{name} is not built: run `cargo xtask setup clusters`"))
+            .with_context(|| format!("{name} is not built: run `cargo xtask setup`"))
     };
-    go_module::of(&[Purpose::Clusters]).map(directory).collect()
+    go_module::of(&[purpose]).map(directory).collect()
 }
 
-/// Tells a command where what a cluster is made of lies.
-pub(crate) fn name_cluster_programs(workspace: &Workspace, command: &mut Command) -> Result<()> {
-    command.env(cluster::VARIABLE, env::join_paths(cluster_programs(workspace)?)?);
+/// Tells a command where the programs of [`cluster_programs`] lie.
+pub(crate) fn name_cluster_programs(
+    workspace: &Workspace,
+    purpose: Purpose,
+    command: &mut Command,
+) -> Result<()> {
+    command.env(cluster::VARIABLE, env::join_paths(cluster_programs(workspace, purpose)?)?);
     Ok(())
 }
 

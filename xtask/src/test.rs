@@ -4,6 +4,7 @@ use std::{env, fs, num::NonZero, path::PathBuf, process::ExitCode, sync::Mutex};
 
 use anyhow::Result;
 use clap::builder::PossibleValuesParser;
+use mcs_tests::cluster;
 
 use self::{
     runner::{Finished, Prepared, Runner},
@@ -73,6 +74,9 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let kubeconfigs = args.kubeconfig.iter().flat_map(|file| ["--kubeconfig".into(), path(file)]);
     let end_to_end: Vec<_> = keep.into_iter().chain(kubeconfigs).collect();
     let mut runner = Runner::new(workspace, &args.arguments, &end_to_end);
+    // Those of `cargo xtask clusters` are of this machine.
+    let is_remote = |file: &PathBuf| cluster::of_kubeconfig(file).is_none();
+    runner.remote = !args.kubeconfig.is_empty() && args.kubeconfig.iter().all(is_remote);
     runner.full = args.full;
     runner.budgets = args.arguments.is_empty() && !args.full && !args.no_budgets;
 

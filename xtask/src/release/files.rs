@@ -9,6 +9,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use mcs_tests::oci;
 
+/// It marks the directory as that of a release, also while it has no digest yet.
 const CHECKSUMS: &str = "SHA256SUMS";
 
 /// Files in one directory, in the order in which they were made.
@@ -28,6 +29,8 @@ impl Files {
         }
         fs::create_dir_all(&directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
+        // A run that ends early must not block the next one.
+        fs::write(directory.join(CHECKSUMS), "")?;
         Ok(Self { directory, names: Vec::new() })
     }
 
@@ -85,5 +88,29 @@ impl Files {
             writeln!(text, "sha256:{}  {:>10}  {name}", oci::sha256(&bytes), bytes.len())?;
         }
         Ok(text.trim_end().to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_ends_early_does_not_block_the_next() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("files");
+        Files::create(directory.clone()).unwrap().add("agent", "half a progr").unwrap();
+        let files = Files::create(directory).unwrap();
+        assert!(files.read("agent").is_err(), "a file of the earlier run is left");
+    }
+
+    #[test]
+    fn a_directory_with_other_files_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("letter");
+        fs::write(&file, "Dear").unwrap();
+        let error = Files::create(directory.path().to_owned()).err().unwrap().to_string();
+        assert!(error.contains("files that are of no release"), "{error}");
+        assert!(file.exists());
     }
 }

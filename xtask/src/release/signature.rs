@@ -1,19 +1,24 @@
 //! Signs what a release has with a key that is thrown away, and verifies that: ECDSA on P-256 with SHA-256, as cosign does.
 //!
 //! The workflow signs with cosign, without a key of ours. This shows that every file can be signed, and that a changed one
-//! does not verify.
+//! does not verify. It verifies what a reader of the directory has: files, signatures and the public key.
 
-use std::{collections::BTreeMap, fs};
+use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use rcgen::{KeyPair, PublicKeyData as _, SigningKey as _};
+use rcgen::{KeyPair, SigningKey as _};
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 
 use super::files::Files;
 
 /// The public key's file.
 const KEY: &str = "throw-away.pub";
+/// What stands before the point of a public key on P-256 (RFC 5480, in DER).
+const P256: &[u8] = &[
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a,
+    0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+];
 
 /// A key that nothing keeps.
 pub(super) struct Key(KeyPair);
@@ -26,75 +31,107 @@ impl Key {
     pub(super) fn sign(&self, bytes: &[u8]) -> Result<Vec<u8>> {
         self.0.sign(bytes).context("cannot sign")
     }
+}
+
+/// The public key that lies beside the files.
+pub(super) struct PublicKey(UnparsedPublicKey<Vec<u8>>);
+
+impl PublicKey {
+    pub(super) fn read(files: &Files) -> Result<Self> {
+        let pem = pem::parse(files.read(KEY)?).with_context(|| format!("{KEY} is no PEM"))?;
+        let point = pem.contents().strip_prefix(P256);
+        let point = point.with_context(|| format!("{KEY} is no public key on P-256"))?;
+        Ok(Self(UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point.to_owned())))
+    }
 
     pub(super) fn verifies(&self, bytes: &[u8], signature: &[u8]) -> bool {
-        let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, self.0.der_bytes());
-        public.verify(bytes, signature).is_ok()
+        self.0.verify(bytes, signature).is_ok()
     }
 }
 
-/// Signatures of files, by name.
-pub(super) struct Signatures<'a> {
-    key: &'a Key,
-    by_name: BTreeMap<String, Vec<u8>>,
+/// Writes a signature beside every file, as `cosign sign-blob` does, and the public key.
+pub(super) fn write(files: &Files, key: &Key) -> Result<()> {
+    let directory = files.directory();
+    for name in files.names() {
+        let signature = key.sign(&files.read(name)?)?;
+        fs::write(directory.join(file(name)), STANDARD.encode(signature))?;
+    }
+    Ok(fs::write(directory.join(KEY), key.0.public_key_pem())?)
 }
 
-impl<'a> Signatures<'a> {
-    /// Signs every file.
-    pub(super) fn of(files: &Files, key: &'a Key) -> Result<Self> {
-        let sign = |name: &String| Ok((name.clone(), key.sign(&files.read(name)?)?));
-        let by_name = files.names().iter().map(sign).collect::<Result<_>>()?;
-        Ok(Self { key, by_name })
+/// Fails unless the signature of every file verifies, and does not with one byte more. Returns how many there are.
+pub(super) fn verify(files: &Files) -> Result<usize> {
+    let key = PublicKey::read(files)?;
+    for name in files.names() {
+        let signature = STANDARD
+            .decode(files.read(&file(name))?)
+            .with_context(|| format!("the signature of {name} is not base64"))?;
+        let mut bytes = files.read(name)?;
+        ensure!(key.verifies(&bytes, &signature), "the signature of {name} does not verify");
+        bytes.push(0);
+        ensure!(!key.verifies(&bytes, &signature), "a longer {name} verifies too");
     }
+    Ok(files.names().len())
+}
 
-    /// Fails unless the files are those that were signed. Returns how many there are.
-    pub(super) fn verify(&self, files: &Files) -> Result<usize> {
-        for (name, signature) in &self.by_name {
-            let bytes = files.read(name)?;
-            ensure!(
-                self.key.verifies(&bytes, signature),
-                "the signature of {name} does not verify"
-            );
-        }
-        Ok(self.by_name.len())
-    }
-
-    /// Writes them beside the files, as `cosign sign-blob` does, with the public key.
-    pub(super) fn write(&self, files: &Files) -> Result<()> {
-        let directory = files.directory();
-        for (name, signature) in &self.by_name {
-            fs::write(directory.join(format!("{name}.sig")), STANDARD.encode(signature))?;
-        }
-        Ok(fs::write(directory.join(KEY), self.key.0.public_key_pem())?)
-    }
+/// The file with the signature of another one.
+fn file(name: &str) -> String {
+    format!("{name}.sig")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_changed_file_does_not_verify() {
-        let directory = tempfile::tempdir().unwrap();
+    fn signed(directory: &tempfile::TempDir) -> Files {
         let mut files = Files::create(directory.path().join("files")).unwrap();
         files.add("agent", "program").unwrap();
         files.add("chart", "values").unwrap();
-        let key = Key::generate().unwrap();
-        let signatures = Signatures::of(&files, &key).unwrap();
-        assert_eq!(signatures.verify(&files).unwrap(), 2);
+        write(&files, &Key::generate().unwrap()).unwrap();
+        files
+    }
+
+    #[test]
+    fn a_changed_file_does_not_verify() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = signed(&directory);
+        assert_eq!(verify(&files).unwrap(), 2);
 
         fs::write(files.directory().join("agent"), "Program").unwrap();
-        let error = signatures.verify(&files).unwrap_err();
+        let error = verify(&files).unwrap_err();
         assert_eq!(error.to_string(), "the signature of agent does not verify");
+    }
+
+    #[test]
+    fn what_is_written_is_what_is_verified() {
+        let directory = tempfile::tempdir().unwrap();
+        let change: [(&str, fn(&Files)); 4] = [
+            ("the signature of agent does not verify", |files| {
+                let of_another = files.read("chart.sig").unwrap();
+                fs::write(files.directory().join("agent.sig"), of_another).unwrap();
+            }),
+            ("agent.sig", |files| fs::remove_file(files.directory().join("agent.sig")).unwrap()),
+            ("the signature of agent does not verify", |files| {
+                let another = Key::generate().unwrap().0.public_key_pem();
+                fs::write(files.directory().join(KEY), another).unwrap();
+            }),
+            ("throw-away.pub is no public key on P-256", |files| {
+                let of_another_curve = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+                fs::write(files.directory().join(KEY), of_another_curve.public_key_pem()).unwrap();
+            }),
+        ];
+        for (expected, change) in change {
+            let files = signed(&directory);
+            change(&files);
+            let error = verify(&files).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}, not {expected}");
+        }
     }
 
     #[test]
     fn openssl_verifies_what_is_written() {
         let directory = tempfile::tempdir().unwrap();
-        let mut files = Files::create(directory.path().join("files")).unwrap();
-        files.add("agent", "program").unwrap();
-        let key = Key::generate().unwrap();
-        Signatures::of(&files, &key).unwrap().write(&files).unwrap();
+        let files = signed(&directory);
         let signature = STANDARD.decode(files.read("agent.sig").unwrap()).unwrap();
         let file = files.directory().join("signature");
         fs::write(&file, signature).unwrap();

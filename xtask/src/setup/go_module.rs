@@ -18,9 +18,11 @@ use crate::{process, workspace::Workspace};
 const INTERVAL: Duration = Duration::from_secs(15);
 
 /// A family of programs, which a directory below tests/programs pins by its go.mod: as its tools, in the versions that
-/// it requires.
+/// it requires. Or one program of such a family.
 pub(super) struct GoModule {
     pub(super) name: &'static str,
+    /// The family that it is one program of.
+    part_of: Option<&'static str>,
     /// The module they are from.
     provider: &'static str,
     /// Variables of the programs that hold their version, by what each wants of it.
@@ -44,58 +46,74 @@ const KUBERNETES_STAMPS: &[(&str, Stamp)] = &[
 
 /// Every one.
 const MODULES: &[GoModule] = {
-    use Purpose::{Clusters, Lint, Release};
+    use Purpose::{Clusters, Lint, Release, Remote};
     &[
         GoModule {
             name: "kubernetes",
+            part_of: None,
             provider: KUBERNETES,
             stamps: KUBERNETES_STAMPS,
             purposes: &[Clusters],
         },
         GoModule {
+            name: "kubectl",
+            part_of: Some("kubernetes"),
+            provider: KUBERNETES,
+            stamps: KUBERNETES_STAMPS,
+            purposes: &[Remote],
+        },
+        GoModule {
             name: OLDEST_KUBERNETES,
+            part_of: None,
             provider: KUBERNETES,
             stamps: KUBERNETES_STAMPS,
             purposes: &[Clusters],
         },
         GoModule {
             name: "etcd",
+            part_of: None,
             provider: "go.etcd.io/etcd/server/v3",
             stamps: &[],
             purposes: &[Clusters],
         },
         GoModule {
             name: "containerd",
+            part_of: None,
             provider: "github.com/containerd/containerd/v2",
             stamps: &[("github.com/containerd/containerd/v2/version.Version", Stamp::Version)],
             purposes: &[Clusters],
         },
         GoModule {
             name: "coredns",
+            part_of: None,
             provider: "github.com/coredns/coredns",
             stamps: &[],
             purposes: &[Clusters],
         },
         GoModule {
             name: "flannel",
+            part_of: None,
             provider: "github.com/flannel-io/flannel",
             stamps: &[],
             purposes: &[Clusters],
         },
         GoModule {
             name: "mcs-api",
+            part_of: None,
             provider: "sigs.k8s.io/mcs-api",
             stamps: &[],
             purposes: &[Clusters],
         },
         GoModule {
             name: "helm",
+            part_of: None,
             provider: "helm.sh/helm/v3",
             stamps: &[],
-            purposes: &[Clusters, Lint, Release],
+            purposes: &[Clusters, Lint, Release, Remote],
         },
         GoModule {
             name: "actionlint",
+            part_of: None,
             provider: "github.com/rhysd/actionlint",
             stamps: &[],
             purposes: &[Lint],
@@ -118,8 +136,13 @@ pub(super) fn items(workspace: &Workspace, purposes: &[Purpose]) -> Vec<Item> {
 }
 
 impl GoModule {
-    /// The directory of the programs, if they are built as the repository has it now.
+    /// The directory of the programs, if they are built as the repository has it now: for one program also that of its family.
     pub(super) fn find(&self, workspace: &Workspace) -> Option<PathBuf> {
+        let family = MODULES.iter().find(|module| self.part_of == Some(module.name));
+        family.and_then(|family| family.built(workspace)).or_else(|| self.built(workspace))
+    }
+
+    fn built(&self, workspace: &Workspace) -> Option<PathBuf> {
         let pinned = Pinned::read(&self.source(workspace), self.provider).ok()?;
         let cached = self.directory(workspace, &pinned);
         let built = fs::read_to_string(cached.join("recipe")).ok()?;
@@ -133,6 +156,10 @@ impl GoModule {
 
     /// Builds the programs into the cache.
     pub(super) fn install(&self, workspace: &Workspace) -> Result<()> {
+        if self.find(workspace).is_some() {
+            // With its family, a moment ago.
+            return Ok(());
+        }
         let source = self.source(workspace);
         let pinned = Pinned::read(&source, self.provider)?;
         let directory = self.directory(workspace, &pinned);
@@ -151,17 +178,31 @@ impl GoModule {
             command
         };
         // This fetches the modules too.
-        let packages = output(go().args(["list", "-deps", "tool"]))?.lines().count();
+        let package = self.package();
+        let packages = output(go().args(["list", "-deps", &package]))?.lines().count();
         let flags = format!("-ldflags={}", self.linker_flags(&pinned));
         let mut build = go();
         build.args(["build", "-v", "-trimpath", "-buildvcs=false", &flags, "-o"]);
-        watch(build.arg(bin.join("")).arg("tool"), name, packages)?;
+        watch(build.arg(bin.join("")).arg(package), name, packages)?;
         // Written last, so that it exists only if the build is complete.
         Ok(fs::write(directory.join("recipe"), self.recipe(&pinned))?)
     }
 
+    /// The directory below tests/programs that pins it.
+    pub(super) fn family(&self) -> &'static str {
+        self.part_of.unwrap_or(self.name)
+    }
+
     fn source(&self, workspace: &Workspace) -> PathBuf {
-        workspace.root.join("tests/programs").join(self.name)
+        workspace.root.join("tests/programs").join(self.family())
+    }
+
+    /// What go builds.
+    fn package(&self) -> String {
+        match self.part_of {
+            Some(_) => format!("{}/cmd/{}", self.provider, self.name),
+            None => "tool".to_owned(),
+        }
     }
 
     fn directory(&self, workspace: &Workspace, pinned: &Pinned) -> PathBuf {
@@ -290,9 +331,19 @@ replace a.b/f => a.b/f v0.3.0
     fn every_module_is_pinned() {
         let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/programs");
         for module in MODULES {
-            let pinned = Pinned::read(&programs.join(module.name), module.provider).unwrap();
+            let pinned = Pinned::read(&programs.join(module.family()), module.provider).unwrap();
             assert!(pinned.version.starts_with('v'), "{}", module.name);
         }
+    }
+
+    #[test]
+    fn clusters_elsewhere_need_helm_and_kubectl_alone() {
+        let modules: Vec<_> =
+            of(&[Purpose::Remote]).map(|module| (module.name, module.package())).collect();
+        let kubectl = "k8s.io/kubernetes/cmd/kubectl";
+        assert_eq!(modules, [("kubectl", kubectl.to_owned()), ("helm", "tool".to_owned())]);
+        let go_mod = include_str!("../../../tests/programs/kubernetes/go.mod");
+        assert!(go_mod.lines().any(|line| line.trim() == kubectl), "no tool of the family");
     }
 
     #[test]

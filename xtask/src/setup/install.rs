@@ -36,7 +36,7 @@ impl fmt::Display for Remedy {
             Self::Apt(package) => write!(f, "package {package}"),
             Self::CargoInstall(tool) => write!(f, "cargo install {}", tool.name),
             Self::GoToolchain => f.write_str("module golang.org/toolchain"),
-            Self::GoBuild(module) => write!(f, "go build in tests/programs/{}", module.name),
+            Self::GoBuild(module) => write!(f, "go build in tests/programs/{}", module.family()),
             Self::Kernel(source) => write!(f, "a Debian package of {}", source.suite()),
             Self::RustupComponent { component, .. } => write!(f, "rustup component {component}"),
         }

@@ -34,6 +34,8 @@ pub(super) struct Runner<'a> {
     pub(super) arguments: &'a [String],
     /// For the end-to-end suite too.
     pub(super) end_to_end: &'a [OsString],
+    /// Whether the end-to-end suite runs on clusters that are not of this machine.
+    pub(super) remote: bool,
     pub(super) full: bool,
     /// Whether a suite that takes twice its budget fails.
     pub(super) budgets: bool,
@@ -73,6 +75,7 @@ impl<'a> Runner<'a> {
             workspace,
             arguments,
             end_to_end,
+            remote: false,
             full: false,
             budgets: true,
             builds: Vec::new(),
@@ -92,10 +95,19 @@ impl<'a> Runner<'a> {
                 suite.name
             )));
         }
-        setup::ensure(self.workspace, suite.needs)
+        setup::ensure(self.workspace, self.needs(suite))
             .map_err(|error| Outcome::Skipped(format!("{error:#}")))?;
         self.build(suite).map_err(|error| Outcome::Failed(format!("not built: {error}")))?;
         self.command(suite).map_err(|error| Outcome::Failed(format!("{error:#}")))
+    }
+
+    /// What setup has to provide.
+    fn needs(&self, suite: &Suite) -> &'static [Purpose] {
+        if self.remote && suite.name == END_TO_END {
+            // It runs nothing on their nodes.
+            return &[Purpose::Build, Purpose::Remote];
+        }
+        suite.needs
     }
 
     /// Builds what `suite` needs and no suite before it has needed.
@@ -164,8 +176,10 @@ impl<'a> Runner<'a> {
             let variables = variables.iter().flatten().flatten();
             command.envs(variables.map(|(name, path)| (name, path)));
         }
-        if suite.needs.contains(&Purpose::Clusters) {
-            setup::name_cluster_programs(self.workspace, &mut command)?;
+        for purpose in [Purpose::Clusters, Purpose::Remote] {
+            if self.needs(suite).contains(&purpose) {
+                setup::name_cluster_programs(self.workspace, purpose, &mut command)?;
+            }
         }
         Ok(command)
     }
@@ -269,4 +283,22 @@ fn agent(workspace: &Workspace) -> Result<Built> {
     let binaries: Vec<_> = binaries.chain(["traffic"]).collect();
     build::suites(workspace, &object, RELEASE, &binaries)?;
     Ok(Built { object, agent })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clusters_elsewhere_take_no_programs_of_clusters() {
+        let workspace = Workspace::discover().unwrap();
+        let mut runner = Runner::new(&workspace, &[], &[]);
+        let needs = |runner: &Runner<'_>, name| {
+            runner.needs(SUITES.iter().find(|suite| suite.name == name).unwrap())
+        };
+        assert!(needs(&runner, END_TO_END).contains(&Purpose::Clusters));
+        runner.remote = true;
+        assert_eq!(needs(&runner, END_TO_END), [Purpose::Build, Purpose::Remote]);
+        assert!(needs(&runner, "api").contains(&Purpose::Clusters));
+    }
 }
