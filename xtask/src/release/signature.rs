@@ -104,8 +104,10 @@ mod tests {
 
     #[test]
     fn what_is_written_is_what_is_verified() {
+        type Change = fn(&Files);
+
         let directory = tempfile::tempdir().unwrap();
-        let change: [(&str, fn(&Files)); 4] = [
+        let change: [(&str, Change); 4] = [
             ("the signature of agent does not verify", |files| {
                 let of_another = files.read("chart.sig").unwrap();
                 fs::write(files.directory().join("agent.sig"), of_another).unwrap();
