@@ -42,7 +42,7 @@ fn flows(fixture: &mut Fixture) -> anyhow::Result<()> {
         }
         let (client, other) = (fixture.family.client(1), fixture.family.client(2));
         for hook in [Hook::FromPod, Hook::ToPod] {
-            fixture.ignores(hook, &Packet::data(client, other))?;
+            fixture.ignores(hook, Packet::data(client, other))?;
         }
     }
     Ok(())
@@ -53,6 +53,6 @@ fn uplink(fixture: &mut Fixture) -> anyhow::Result<()> {
     let (client, vip) = (fixture.family.client(1), fixture.family.vip(1));
     fixture.service(Protocol::Tcp, vip, &[fixture.family.pod(1)])?;
     let dropped = Expect::dropped(Counter::LeakPrevented);
-    fixture.expect(Hook::Uplink, &Packet::data(client, vip), dropped)?;
-    fixture.ignores(Hook::Uplink, &Packet::data(client, fixture.family.pod(1)))
+    fixture.expect(Hook::Uplink, Packet::data(client, vip), dropped)?;
+    fixture.ignores(Hook::Uplink, Packet::data(client, fixture.family.pod(1)))
 }
