@@ -4,13 +4,8 @@ mod clock;
 mod config_maps;
 
 use std::{
-    collections::BTreeMap,
-    env, fs,
-    net::SocketAddr,
-    ops::RangeInclusive,
-    os::fd::{AsFd as _, BorrowedFd},
-    path::PathBuf,
-    time::Duration,
+    collections::BTreeMap, env, fs, net::SocketAddr, ops::RangeInclusive, os::fd::AsFd as _,
+    path::PathBuf, time::Duration,
 };
 
 use anyhow::Context as _;
@@ -37,7 +32,7 @@ use self::{
 use crate::{
     coverage::Coverage,
     family::Family,
-    kernel::{self, InPlace, RunResult},
+    kernel::{self, RunResult},
     medium::Medium,
     packet::Protocol,
     tables::{Key, Table, Tables, Time, Timed},
@@ -99,8 +94,6 @@ pub(crate) struct Fixture {
     pub(crate) medium: Medium,
     /// The payload of the segments that the device is to cut packets into (`gso_size`), or 0.
     pub(crate) segment: u32,
-    /// What a program can read of packets in place.
-    pub(crate) in_place: InPlace,
     /// The contents of the maps at the last comparison.
     pub(crate) tables: Tables,
     pub(crate) coverage: Coverage,
@@ -145,7 +138,6 @@ impl Fixture {
             family: Family::V4,
             medium: Medium::Ethernet,
             segment: 0,
-            in_place: InPlace::Frame,
             tables: Tables::default(),
             coverage,
             sums: false,
@@ -157,18 +149,9 @@ impl Fixture {
 
     /// Checks with a packet to no VIP whether the kernel supports `CHECKSUM_COMPLETE`.
     fn can_sum(&self) -> anyhow::Result<bool> {
-        kernel::can_sum(self.uplink()?)
-    }
-
-    /// Checks likewise whether the kernel supports frames that cannot be read in place.
-    pub(crate) fn can_split(&self) -> anyhow::Result<bool> {
-        kernel::can_split(self.uplink()?)
-    }
-
-    fn uplink(&self) -> anyhow::Result<BorrowedFd<'_>> {
         let program: &SchedClassifier =
             self.programs.program("uplink").context("no uplink")?.try_into()?;
-        Ok(program.fd()?.as_fd())
+        kernel::can_sum(program.fd()?.as_fd())
     }
 
     /// Whether the kernel can show packets on this medium.
@@ -186,7 +169,6 @@ impl Fixture {
         self.written.flows_used.set(0, FlowsUsed::NO, ANY)?;
         self.set_evictions(FlowEvictions::default())?;
         self.segment = 0;
-        self.in_place = InPlace::Frame;
         self.allow_refusals(REFUSALS_AT_ONCE)?;
         self.tables = self.read()?;
         Ok(())
@@ -311,7 +293,7 @@ impl Fixture {
         let fd = program.fd()?;
         let begin = tick_ns();
         let summed = self.medium == Medium::Summed;
-        let ran = kernel::run(fd.as_fd(), frame, self.segment, summed, self.in_place)?;
+        let ran = kernel::run(fd.as_fd(), frame, self.segment, summed)?;
         self.coverage.ran(hook, self.family, self.medium);
         Ok((ran, begin..=now_ns()))
     }

@@ -24,34 +24,15 @@ pub(crate) struct RunResult {
     pub(crate) frame: Vec<u8>,
 }
 
-/// `struct __sk_buff` of include/uapi/linux/bpf.h in words, and where two fields are.
+/// `struct __sk_buff` of include/uapi/linux/bpf.h in words, and where `gso_size` is.
 const CONTEXT_WORDS: usize = 48;
-const DATA_END: usize = 20;
 const GSO_SIZE: usize = 44;
-
-/// The part of a frame that a program can read in place.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum InPlace {
-    /// All of it.
-    Frame,
-    /// The Ethernet header.
-    LinkHeader,
-}
-
-/// Whether the kernel takes frames of which only a part can be read in place, found as [`can_sum`] does.
-pub(crate) fn can_split(program: BorrowedFd<'_>) -> anyhow::Result<bool> {
-    is_supported(program, false, InPlace::LinkHeader)
-}
 
 /// Whether the kernel takes packets whose sum it knows, found by giving one to a classifier that lets
 /// it pass.
 pub(crate) fn can_sum(program: BorrowedFd<'_>) -> anyhow::Result<bool> {
-    is_supported(program, true, InPlace::Frame)
-}
-
-fn is_supported(program: BorrowedFd<'_>, summed: bool, in_place: InPlace) -> anyhow::Result<bool> {
     const FRAME: [u8; 64] = [0; 64];
-    match run(program, &FRAME, 0, summed, in_place) {
+    match run(program, &FRAME, 0, true) {
         Ok(_) => Ok(true),
         Err(error) => match error.downcast_ref::<io::Error>() {
             Some(refused) if refused.raw_os_error() == Some(libc::EINVAL) => Ok(false),
@@ -69,14 +50,10 @@ pub(crate) fn run(
     frame: &[u8],
     segment: u32,
     summed: bool,
-    in_place: InPlace,
 ) -> anyhow::Result<RunResult> {
     let mut out = vec![0; ROOM];
     let mut context = [0_u32; CONTEXT_WORDS];
     context[GSO_SIZE] = segment;
-    if in_place == InPlace::LinkHeader {
-        context[DATA_END] = 14;
-    }
     // SAFETY: the union is made of integers; all zeros is what the kernel expects of unused fields.
     let mut attr: bpf_attr = unsafe { std::mem::zeroed() };
     // SAFETY: fields of a union of integers.

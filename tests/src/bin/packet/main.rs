@@ -22,7 +22,6 @@ mod fuzz;
 mod hairpin;
 mod headers;
 mod hostile;
-mod in_place;
 mod invariants;
 mod kernel;
 mod medium;
@@ -59,7 +58,6 @@ fn main() -> ExitCode {
     departed::cases(&mut suite);
     collision::cases(&mut suite);
     segments::cases(&mut suite);
-    in_place::cases(&mut suite);
     hostile::cases(&mut suite);
     fuzz::cases(&mut suite);
     suite.last("coverage: everything, once all cases have run", covered);
