@@ -215,7 +215,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[Extra::Controller],
         work: Work::Binary("clusterset"),
         company: Company::Others,
-        budget: 200,
+        budget: 260,
         full: Some(Work::Binary("clusterset")),
     },
     Suite {
@@ -226,7 +226,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[Extra::Images],
         work: Work::Binary("e2e"),
         company: Company::Others,
-        budget: 300,
+        budget: 400,
         full: None,
     },
     Suite {
