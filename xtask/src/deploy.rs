@@ -71,48 +71,38 @@ enum Part {
 }
 
 const MANIFESTS: &[Manifest] = &[
-    agent("kustomize/base/namespace.yaml", "namespace", &["namespace.create=true"]),
-    agent("kustomize/base/rbac.yaml", "rbac", &[]),
-    agent("kustomize/base/daemonset.yaml", "daemonset", &[]),
-    agent("kustomize/cleanup/daemonset.yaml", "daemonset", &["cleanup=true"]),
+    template(AGENT, "kustomize/base/namespace.yaml", "namespace", &["namespace.create=true"]),
+    template(AGENT, "kustomize/base/rbac.yaml", "rbac", &[]),
+    template(AGENT, "kustomize/base/daemonset.yaml", "daemonset", &[]),
+    template(AGENT, "kustomize/cleanup/daemonset.yaml", "daemonset", &["cleanup=true"]),
     Manifest {
         chart: CONTROLLER,
         path: "kustomize/controller/crds.yaml",
         part: Part::ResourceTypes,
         values: &[],
     },
-    controller("kustomize/controller/namespace.yaml", "namespace", &["namespace.create=true"]),
-    controller("kustomize/controller/rbac.yaml", "rbac", &[]),
-    controller("kustomize/controller/mailbox.yaml", "mailbox", &[]),
-    controller("kustomize/controller/admission.yaml", "admission", &[]),
-    controller("kustomize/controller/roles.yaml", "roles", &[]),
-    controller("kustomize/controller/deployment.yaml", "deployment", &[]),
-    dns("dns/coredns-rbac.yaml", "dns-rbac", &[]),
-    dns("dns/coredns-custom.yaml", "dns-custom", &["dns.custom=true"]),
+    template(
+        CONTROLLER,
+        "kustomize/controller/namespace.yaml",
+        "namespace",
+        &["namespace.create=true"],
+    ),
+    template(CONTROLLER, "kustomize/controller/rbac.yaml", "rbac", &[]),
+    template(CONTROLLER, "kustomize/controller/mailbox.yaml", "mailbox", &[]),
+    template(CONTROLLER, "kustomize/controller/admission.yaml", "admission", &[]),
+    template(CONTROLLER, "kustomize/controller/roles.yaml", "roles", &[]),
+    template(CONTROLLER, "kustomize/controller/deployment.yaml", "deployment", &[]),
+    template(BOTH, "dns/coredns-rbac.yaml", "dns-rbac", &[]),
+    template(BOTH, "dns/coredns-custom.yaml", "dns-custom", &["dns.custom=true"]),
 ];
 
-const fn agent(
+const fn template(
+    chart: Chart,
     path: &'static str,
     template: &'static str,
     values: &'static [&'static str],
 ) -> Manifest {
-    Manifest { chart: AGENT, path, part: Part::Template(template), values }
-}
-
-const fn controller(
-    path: &'static str,
-    template: &'static str,
-    values: &'static [&'static str],
-) -> Manifest {
-    Manifest { chart: CONTROLLER, path, part: Part::Template(template), values }
-}
-
-const fn dns(
-    path: &'static str,
-    template: &'static str,
-    values: &'static [&'static str],
-) -> Manifest {
-    Manifest { chart: BOTH, path, part: Part::Template(template), values }
+    Manifest { chart, path, part: Part::Template(template), values }
 }
 
 /// Runs the verb.

@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use super::{
-    Audience, ClusterId, Endpoint, EndpointConditions, Export, ExportSource, Importer,
-    InternalTrafficPolicy, IpFamily, Protocol, ServiceName, ServicePort, ServiceSpec, ServiceType,
-    SessionAffinity, SlicePort, SourceSlice, Timestamp, VipRanges,
+    Audience, ClusterId, Endpoint, EndpointConditions, Export, ExportSource, ImportedSlice,
+    Importer, InternalTrafficPolicy, IpFamily, Protocol, ServiceName, ServicePort, ServiceSpec,
+    ServiceType, SessionAffinity, SlicePort, SourceSlice, Timestamp, VipRanges,
 };
 
 pub(crate) fn cluster(id: &str) -> ClusterId {
@@ -65,6 +65,23 @@ pub(crate) fn slice(name: &str, addresses: &[&str]) -> SourceSlice {
         family: IpFamily::V4,
         ports: vec![http],
         endpoints: addresses.iter().map(|address| endpoint(address)).collect(),
+        trigger_time: None,
+    }
+}
+
+/// A copy of a slice of `shop/web`, without endpoints.
+pub(crate) fn imported_slice(id: &str) -> ImportedSlice {
+    ImportedSlice {
+        service: name("shop/web"),
+        name: "web".into(),
+        cluster: cluster(id),
+        source_name: "web".into(),
+        source_generation: 1,
+        family: IpFamily::V4,
+        ports: vec![],
+        endpoints: vec![],
+        has_zone_hints: false,
+        has_derived_service: false,
         trigger_time: None,
     }
 }

@@ -64,24 +64,12 @@ fn key(service: &ServiceName, slice: &Arc<str>) -> (Arc<str>, Arc<str>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clusterset::{
-        IpFamily,
-        fixture::{cluster, name},
-    };
+    use crate::clusterset::fixture::{cluster, imported_slice, name};
 
     fn write(time: &str) -> Write {
         Write::ApplySlice(ImportedSlice {
-            service: name("shop/web"),
-            name: "web-west-x".into(),
-            cluster: cluster("west"),
-            source_name: "web-x".into(),
-            source_generation: 1,
-            family: IpFamily::V4,
-            ports: vec![],
-            endpoints: vec![],
-            has_zone_hints: false,
-            has_derived_service: false,
             trigger_time: Some(time.into()),
+            ..imported_slice("west")
         })
     }
 
@@ -106,7 +94,7 @@ mod tests {
         let writes = [write("2026-01-02T03:04:05Z")];
         propagation.measure(&writes, Timestamp::now());
         assert_eq!(propagation.latest.len(), 1);
-        let gone = Write::DeleteSlice(name("shop/web"), cluster("west"), "web-west-x".into());
+        let gone = Write::DeleteSlice(name("shop/web"), cluster("west"), "web".into());
         propagation.measure(&[gone], Timestamp::now());
         assert!(propagation.latest.is_empty());
     }

@@ -2,25 +2,12 @@
 
 use super::*;
 use crate::clusterset::{
-    Import, ImportStatus, ImportedSlice, IpFamily,
-    fixture::{name, spec},
+    Import, ImportStatus, IpFamily,
+    fixture::{imported_slice, name, spec},
 };
 
 fn writes(cluster: &str, count: usize) -> Vec<Write> {
-    let slice = ImportedSlice {
-        service: name("shop/web"),
-        name: "web".into(),
-        cluster: cluster.parse().unwrap(),
-        source_name: "web".into(),
-        source_generation: 1,
-        family: IpFamily::V4,
-        ports: vec![],
-        endpoints: vec![],
-        has_zone_hints: false,
-        has_derived_service: false,
-        trigger_time: None,
-    };
-    vec![Write::ApplySlice(slice); count]
+    vec![Write::ApplySlice(imported_slice(cluster)); count]
 }
 
 /// Asks for a service, and returns how long it has to wait.

@@ -1,0 +1,345 @@
+//! What the state of a cluster makes of updates: batches, facts and problems.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde_json::{Value, from_value, json};
+
+use super::*;
+use crate::{
+    model::Object,
+    source::{ReadScope, kubernetes::KubernetesOptions},
+};
+
+fn new(options: &KubernetesOptions) -> ClusterState {
+    let targets = WatchTargets::new(options);
+    ClusterState::new("Kubernetes".to_owned(), &targets, watch::Sender::default())
+}
+
+/// Those of a state that needs imports and slices alone.
+fn options() -> KubernetesOptions {
+    KubernetesOptions {
+        kubeconfig: None,
+        scope: ReadScope::default(),
+        import_selector: None,
+        node: None,
+        zone: false,
+        cluster_id: false,
+        service_ranges: false,
+    }
+}
+
+fn state(node: bool, cluster_id: bool) -> ClusterState {
+    let node = node.then(|| "n1".to_owned());
+    let options = KubernetesOptions { node, zone: true, cluster_id, ..options() };
+    new(&options)
+}
+
+/// A state that needs neither the Node nor the ServiceCIDRs.
+fn state_with_ranges() -> ClusterState {
+    let node = Some("n1".to_owned());
+    let options = KubernetesOptions { node, service_ranges: true, ..options() };
+    let mut state = new(&options);
+    state.update(ClusterUpdate::Imports(listed([])));
+    state.update(ClusterUpdate::Slices(listed([])));
+    state
+}
+
+fn decode<D: Decoder>(object: Value) -> WatchedObject<D> {
+    from_value(object).unwrap()
+}
+
+fn import(name: &str) -> WatchedObject<ImportDecoder> {
+    decode(json!({
+        "metadata": {"namespace": "shop", "name": name},
+        "spec": {"type": "ClusterSetIP", "ports": []},
+    }))
+}
+
+fn broken_import(name: &str) -> WatchedObject<ImportDecoder> {
+    decode(json!({"metadata": {"namespace": "shop", "name": name}, "spec": {}}))
+}
+
+fn slice(name: &str, service: &str) -> WatchedObject<SliceDecoder> {
+    let labels = json!({"multicluster.kubernetes.io/service-name": service});
+    decode(json!({
+        "metadata": {"namespace": "shop", "name": name, "labels": labels},
+        "addressType": "IPv4", "endpoints": [],
+    }))
+}
+
+fn listed<D: Decoder>(objects: impl IntoIterator<Item = WatchedObject<D>>) -> ResourceEvent<D> {
+    let objects = objects.into_iter().collect();
+    ResourceEvent::Listed { version: "v1beta1".to_owned(), objects }
+}
+
+/// One line for each event.
+fn events(batch: Option<EventBatch>) -> Vec<String> {
+    let name = |object: &Object| object.reference().key.name;
+    let events = batch.into_iter().flat_map(|batch| batch.events);
+    let event = |event| match event {
+        ObjectEvent::Apply(object) => format!("apply {}", name(&object)),
+        ObjectEvent::Delete(object) => format!("delete {}", object.key.name),
+        ObjectEvent::Malformed { object, message } => {
+            format!("malformed {}: {message}", object.key.name)
+        }
+        ObjectEvent::Relist { kind, objects } => {
+            let names: Vec<_> = objects.iter().map(name).collect();
+            format!("{kind}s: {}", names.join(" "))
+        }
+    };
+    events.map(event).collect()
+}
+
+#[test]
+fn no_object_event_comes_before_everything_was_read() {
+    let mut state = state(true, true);
+    let mut quiet = |update| {
+        let batch = state.update(update);
+        assert_eq!(events(batch.clone()), [""; 0]);
+        batch
+    };
+    quiet(ClusterUpdate::Imports(listed([import("web"), import("gone"), broken_import("broken")])));
+    quiet(ClusterUpdate::Imports(ResourceEvent::Deleted(import("gone"))));
+    quiet(ClusterUpdate::Imports(ResourceEvent::Changed(import("late"))));
+    quiet(ClusterUpdate::Slices(ResourceEvent::Failing {
+        reason: "no".to_owned(),
+        is_forbidden: true,
+        last_heard: None,
+    }));
+    quiet(ClusterUpdate::Slices(listed([slice("web-a", "web"), slice("none", "")])));
+    quiet(ClusterUpdate::Node(listed([decode(json!({
+        "metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zone": "z1"}},
+    }))])));
+    let batch =
+        state.update(ClusterUpdate::ClusterId(ResourceEvent::NotServed { last_heard: None }));
+    assert_eq!(batch.clone().unwrap().node.zone.as_deref(), Some("z1"));
+    assert!(batch.clone().unwrap().status.problems.is_empty());
+    assert_eq!(
+        events(batch),
+        [
+            "ServiceImports: late web",
+            "malformed broken: spec: missing field `ports`",
+            "EndpointSlices: web-a",
+        ]
+    );
+}
+
+#[test]
+fn then_each_change_is_an_event() {
+    let mut state = state(false, false);
+    state.update(ClusterUpdate::Imports(listed([])));
+    let all = events(state.update(ClusterUpdate::Slices(listed([]))));
+    assert_eq!(all, ["ServiceImports: ", "EndpointSlices: "]);
+
+    let mut import_events = |event| events(state.update(ClusterUpdate::Imports(event)));
+    assert_eq!(import_events(ResourceEvent::Changed(import("web"))), ["apply web"]);
+    assert_eq!(
+        import_events(ResourceEvent::Changed(broken_import("web"))),
+        ["malformed web: spec: missing field `ports`"]
+    );
+    assert_eq!(import_events(ResourceEvent::Deleted(import("web"))), ["delete web"]);
+    assert_eq!(
+        import_events(listed([import("web"), broken_import("broken")])),
+        ["ServiceImports: web", "malformed broken: spec: missing field `ports`"]
+    );
+    let mut slice_events = |event| events(state.update(ClusterUpdate::Slices(event)));
+    assert_eq!(slice_events(ResourceEvent::Changed(slice("a", "web"))), ["apply a"]);
+    assert_eq!(slice_events(ResourceEvent::Changed(slice("a", ""))), ["delete a"]);
+}
+
+#[test]
+fn a_failure_changes_no_object_and_is_reported_once() {
+    let mut state = state(false, true);
+    let failing = || {
+        let last_heard = Some(UNIX_EPOCH + Duration::from_millis(7500));
+        ClusterUpdate::Imports(ResourceEvent::Failing {
+            reason: "forbidden".to_owned(),
+            is_forbidden: true,
+            last_heard,
+        })
+    };
+    let known_until =
+        |state: &ClusterState| state.status().kinds.iter().find_map(|kind| kind.known_until);
+    let problems = |batch: Option<EventBatch>| {
+        let problems = batch.expect("a batch").status.problems.clone().into_iter();
+        problems.map(|one| format!("{}: {}", one.place, one.message)).collect::<Vec<_>>()
+    };
+    let place = "serviceimports.multicluster.x-k8s.io";
+    let granted = "; grant it as the ClusterRole of the chart does";
+    let unread =
+        format!("{place}: forbidden{granted}; the agent changes nothing until it can read it");
+    assert_eq!(problems(state.update(failing())), [unread]);
+    assert_eq!(state.update(failing()), None);
+    let absent = format!(
+        "{place}: the API server does not serve it as v1beta1 or v1alpha1: install its CRD; \
+         the agent changes nothing until it can read it"
+    );
+    assert_eq!(
+        problems(
+            state.update(ClusterUpdate::Imports(ResourceEvent::NotServed { last_heard: None }))
+        ),
+        [absent]
+    );
+    assert_eq!(known_until(&state), None);
+
+    let east = || decode(json!({"metadata": {"name": "id"}, "spec": {"value": "east"}}));
+    state.update(ClusterUpdate::ClusterId(listed([east()])));
+    state.update(ClusterUpdate::Slices(listed([])));
+    let batch = state.update(ClusterUpdate::Imports(listed([])));
+    assert_eq!(problems(batch), [""; 0]);
+    let kept = format!("{place}: forbidden{granted}; the agent keeps using what it last read");
+    assert_eq!(problems(state.update(failing())), [kept]);
+    assert_eq!(known_until(&state), Some(7));
+    assert_eq!(state.update(failing()), None);
+    let batch = state.update(ClusterUpdate::Imports(ResourceEvent::Recovered));
+    assert_eq!(problems(batch), [""; 0]);
+    assert_eq!(known_until(&state), None);
+
+    let batch = state
+        .update(ClusterUpdate::ClusterId(ResourceEvent::NotServed { last_heard: None }))
+        .unwrap();
+    assert_eq!(batch.node.cluster_id.as_deref(), Some("east"));
+    let batch = state.update(ClusterUpdate::ClusterId(ResourceEvent::Deleted(east()))).unwrap();
+    assert_eq!(batch.node.cluster_id, None);
+}
+
+#[test]
+fn addresses_of_the_api_server_are_passed_on() {
+    let mut state = state(false, false);
+    let servers = BTreeSet::from(["10.0.0.1".parse().unwrap()]);
+    let batch = state.update(ClusterUpdate::ApiServers(servers.clone())).unwrap();
+    assert_eq!(batch.node.api_servers, servers);
+    assert_eq!(batch.status.name, "Kubernetes");
+    assert_eq!(state.update(ClusterUpdate::ApiServers(servers)), None);
+}
+
+#[test]
+fn groups_of_controllers_that_are_not_adopted_are_named() {
+    let groups = |names: &[&str]| {
+        let versions = |name: &&str| ((*name).to_owned(), vec!["v1".to_owned()]);
+        ClusterUpdate::Groups(names.iter().map(versions).collect())
+    };
+    let mut state = state(false, false);
+    let known = [
+        "apps",
+        "multicluster.crd.antrea.io",
+        "net.gke.io",
+        "networking.karmada.io",
+        "work.karmada.io",
+    ];
+    let batch = state.update(groups(&known)).unwrap();
+    let lines: Vec<_> = batch.status.adoptable_groups.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        lines,
+        [
+            "the API server has the group multicluster.crd.antrea.io: --adopt=antrea serves its \
+             ServiceImports, if it exports pod addresses (endpointIPType: PodIP)",
+            "the API server has the group net.gke.io: --adopt=gke serves its ServiceImports",
+            "the API server has the group networking.karmada.io: --adopt=karmada serves the \
+             Services and ServiceImports that Karmada propagates",
+        ]
+    );
+    assert_eq!(state.update(groups(&known)), None);
+    state.adopt = [Controller::Antrea, Controller::Gke].into();
+    let batch = state.update(groups(&known[..3])).unwrap();
+    assert_eq!(batch.status.adoptable_groups, []);
+}
+
+#[test]
+fn ranges_of_services_and_pods_are_facts() {
+    let ranges = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+    let service = |name: &str, range: &str| {
+        decode(json!({"metadata": {"name": name}, "spec": {"cidrs": [range]}}))
+    };
+    let mut state = state_with_ranges();
+    let listing = listed([service("kubernetes", "10.96.0.0/16")]);
+    assert_eq!(events(state.update(ClusterUpdate::ServiceRanges(listing))), [""; 0]);
+    let node = json!({"metadata": {"name": "n1"}, "spec": {"podCIDRs": ["10.244.1.0/24"]}});
+    let batch = state.update(ClusterUpdate::Node(listed([decode(node)]))).unwrap();
+    assert_eq!(batch.node.service_ranges, Some(ranges(&["10.96.0.0/16"])));
+    assert_eq!(batch.node.pod_ranges, ranges(&["10.244.1.0/24"]));
+    assert_eq!(batch.node.zone, None);
+    assert_eq!(batch.events.len(), 2, "everything was read");
+
+    let more = ResourceEvent::Changed(service("more", "10.112.0.0/16"));
+    let batch = state.update(ClusterUpdate::ServiceRanges(more)).unwrap();
+    assert_eq!(batch.node.service_ranges, Some(ranges(&["10.96.0.0/16", "10.112.0.0/16"])));
+    let gone = ResourceEvent::Deleted(service("more", "10.112.0.0/16"));
+    let batch = state.update(ClusterUpdate::ServiceRanges(gone)).unwrap();
+    assert_eq!(batch.node.service_ranges, Some(ranges(&["10.96.0.0/16"])));
+}
+
+#[test]
+fn what_is_not_needed_may_be_forbidden_or_absent() {
+    let forbidden = || "servicecidrs is forbidden".to_owned();
+    let failing = |is_forbidden| {
+        let reason = forbidden();
+        let event = ResourceEvent::Failing { reason, is_forbidden, last_heard: None };
+        ClusterUpdate::ServiceRanges(event)
+    };
+    let node = || ClusterUpdate::Node(listed([]));
+    let absent = ClusterUpdate::ServiceRanges(ResourceEvent::NotServed { last_heard: None });
+    for (update, is_read, problems) in
+        [(failing(true), true, 1), (failing(false), false, 1), (absent, true, 0)]
+    {
+        let mut state = state_with_ranges();
+        state.update(node());
+        let batch = state.update(update.clone()).unwrap();
+        assert_eq!(!batch.events.is_empty(), is_read, "{update:?}");
+        assert_eq!(batch.node.service_ranges, None);
+        assert_eq!(batch.status.problems.len(), problems, "{update:?}");
+        let says = |part| batch.status.problems.iter().any(|one| one.message.contains(part));
+        assert_eq!(says("set --service-cidr"), is_read && problems > 0, "{update:?}");
+    }
+    // A right that is withdrawn takes nothing away.
+    let mut state = state_with_ranges();
+    state.update(node());
+    let range = json!({"metadata": {"name": "a"}, "spec": {"cidrs": ["10.96.0.0/16"]}});
+    state.update(ClusterUpdate::ServiceRanges(listed([decode(range)])));
+    let batch = state.update(failing(true)).unwrap();
+    assert!(batch.node.service_ranges.is_some());
+    assert!(batch.status.problems[0].message.contains("keeps using"));
+}
+
+/// A Service is adopted once its local slices were listed, and not before.
+#[test]
+fn an_adopted_service_waits_for_its_local_slices() {
+    let scope = ReadScope { adopt: [Controller::Karmada].into(), ..ReadScope::default() };
+    let options = KubernetesOptions { scope, ..options() };
+    let (wanted, services) = watch::channel(BTreeSet::new());
+    let targets = WatchTargets::new(&options);
+    let mut state = ClusterState::new("Kubernetes".to_owned(), &targets, wanted);
+    let adoptable = |name: &str, manager: &str| {
+        decode::<AdoptableSliceDecoder>(json!({
+            "metadata": {"namespace": "shop", "name": name, "labels": {
+                "kubernetes.io/service-name": "web",
+                "endpointslice.kubernetes.io/managed-by": manager,
+            }},
+            "addressType": "IPv4", "endpoints": [],
+        }))
+    };
+    let dispatched = || adoptable("m1-web", "endpointslice-dispatch-controller.karmada.io");
+    let own = || adoptable("web-x", "endpointslice-controller.k8s.io");
+    let service: WatchedObject<ServiceDecoder> = decode(json!({
+        "metadata": {"namespace": "shop", "name": "web"},
+        "spec": {"clusterIP": "10.96.0.7", "ports": [{"port": 80}]},
+    }));
+    let mut quiet = |update| assert_eq!(events(state.update(update)), [""; 0]);
+    quiet(ClusterUpdate::LocalServices(BTreeSet::new()));
+    quiet(ClusterUpdate::Imports(ResourceEvent::NotServed { last_heard: None }));
+    quiet(ClusterUpdate::Slices(listed([])));
+    quiet(ClusterUpdate::Services(listed([service])));
+    quiet(ClusterUpdate::AdoptableSlices(listed([dispatched()])));
+    let names = services.borrow().clone();
+    assert_eq!(names, ["web".to_owned()].into());
+    quiet(ClusterUpdate::LocalServices(names));
+    assert_eq!(
+        events(state.update(ClusterUpdate::LocalSlices(listed([own()])))),
+        ["ServiceImports: web", "EndpointSlices: m1-web web-x"]
+    );
+    let gone = ClusterUpdate::AdoptableSlices(ResourceEvent::Deleted(dispatched()));
+    let mut gone = events(state.update(gone));
+    gone.sort();
+    assert_eq!(gone, ["delete m1-web", "delete web", "delete web-x"]);
+    assert!(services.borrow().is_empty());
+}
