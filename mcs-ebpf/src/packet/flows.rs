@@ -251,12 +251,14 @@ pub(crate) fn find_for_pod(scratch: &mut Scratch, flags: u32) -> Option<FlowPoin
     }
     // A SYN from the backend after the flow is over is no reply: a new connection of the client would
     // have replaced this flow. The client has connected to the backend directly, from the same port.
+    // Later packets of that connection have no SYN, so the flow must go now.
     if flags & Seen::SYN != 0 && scratch.flow.to.protocol == protocol::TCP {
         let client = match find_opposite(scratch) {
             OppositeEntry::SameFlow(client) => client.seen(),
             OppositeEntry::Absent | OppositeEntry::OtherFlow => 0,
         };
         if FlowState::of(protocol::TCP, client, scratch.flow.seen).is_over() {
+            forget(scratch);
             return None;
         }
     }

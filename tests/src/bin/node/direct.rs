@@ -1,15 +1,25 @@
 //! Traffic to addresses that are no VIP is not changed.
 
-use anyhow::ensure;
+use std::{
+    io::Read as _,
+    net::{Shutdown, SocketAddr, TcpStream},
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
 use mcs_tests::{
     client::{self, Family, ask},
     suite::Suite,
     topology::{backbone::Distance, pod::Layout},
 };
+use rustix::net::{
+    bind,
+    sockopt::{set_socket_linger, set_socket_reuseaddr},
+};
 
 use crate::{
     each,
-    exchange::{ask_until_known, bulk, greeted},
+    exchange::{ask_until_known, bulk, greeted, greeted_on},
     world::{TCP, UDP, World, backends},
 };
 
@@ -17,6 +27,12 @@ const BYTES: usize = 2_000_000;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     each(suite, &Layout::ALL, "direct traffic, no VIP", passes);
+    each(
+        suite,
+        &Layout::ALL,
+        "a direct connection from the port of one by VIP that has ended",
+        reuses_port,
+    );
 }
 
 /// TCP and UDP to remote pods at both distances, and to the other pod of the node.
@@ -43,4 +59,47 @@ fn passes(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
     })??;
     ensure!(world.site.agent.counters()? == counted, "something was counted");
     Ok(())
+}
+
+/// How a client ends its connection.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Reset,
+    Close,
+}
+
+/// The client's port is that of its connection by VIP, and the server is that connection's backend.
+fn reuses_port(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+    world.place.pod(layout)?.netns.run(|| {
+        for end in [End::Reset, End::Close] {
+            let (by_vip, backend) = greeted(family, world.web.tcp(family))?;
+            let client = by_vip.local_addr()?;
+            finish(by_vip, end)?;
+            let stream = connect_from(family, client, backend)?;
+            bulk(&stream, BYTES).with_context(|| format!("after {end:?}"))?;
+        }
+        Ok(())
+    })?
+}
+
+/// Ends a connection, so that both sides know.
+fn finish(mut stream: TcpStream, end: End) -> anyhow::Result<()> {
+    match end {
+        End::Reset => set_socket_linger(&stream, Some(Duration::ZERO))?,
+        End::Close => {
+            stream.shutdown(Shutdown::Write)?;
+            stream.read_to_end(&mut Vec::new())?;
+        }
+    }
+    Ok(())
+}
+
+/// A TCP connection from this address and port to an echo server that has greeted.
+fn connect_from(family: Family, from: SocketAddr, to: SocketAddr) -> anyhow::Result<TcpStream> {
+    let stream = client::tcp(family)?;
+    set_socket_reuseaddr(&stream, true)?;
+    bind(&stream, &from)?;
+    let (stream, identity) = greeted_on(stream, to)?;
+    ensure!(identity == to, "{to} says that it is {identity}");
+    Ok(stream)
 }

@@ -22,7 +22,15 @@ pub(crate) fn pattern(length: usize) -> Vec<u8> {
 
 /// A TCP connection to an echo server, and who that says it is.
 pub(crate) fn greeted(family: Family, to: SocketAddr) -> anyhow::Result<(TcpStream, SocketAddr)> {
-    let stream = client::connected(family, to).with_context(|| format!("connect {to}"))?;
+    greeted_on(client::tcp(family)?, to)
+}
+
+/// The same with a socket that is not connected yet.
+pub(crate) fn greeted_on(
+    stream: TcpStream,
+    to: SocketAddr,
+) -> anyhow::Result<(TcpStream, SocketAddr)> {
+    client::connect(&stream, to).with_context(|| format!("connect {to}"))?;
     let peer = stream.peer_addr()?;
     ensure!(peer == to, "the peer of a socket to {to} is {peer}");
     let mut line = Vec::new();

@@ -205,16 +205,23 @@ fn syn_after_reset(fixture: &mut Fixture) -> anyhow::Result<()> {
 }
 
 fn direct_after(fixture: &mut Fixture) -> anyhow::Result<()> {
-    let (flow, _) = moved(fixture, Protocol::Tcp, &[1], &[1])?;
-    let (from, to) = flow.ends(Side::Backend);
-    let accepted = Packet::tcp(from, to, flag::SYN | flag::ACK);
-    // While the connection is open, this is the backend's answer.
-    fixture.carries(&flow, Side::Backend, &accepted)?;
-    for side in Side::BOTH {
-        let (from, to) = flow.ends(side);
-        fixture.carries(&flow, side, &Packet::tcp(from, to, flag::FIN | flag::ACK))?;
+    for ends in
+        [&[(Side::Client, flag::RST)][..], &[(Side::Client, flag::FIN), (Side::Backend, flag::FIN)]]
+    {
+        let (flow, _) = moved(fixture, Protocol::Tcp, &[1], &[1])?;
+        let (from, to) = flow.ends(Side::Backend);
+        let accepted = Packet::tcp(from, to, flag::SYN | flag::ACK);
+        // While the connection is open, this is the backend's answer.
+        fixture.carries(&flow, Side::Backend, &accepted)?;
+        for (side, flags) in ends {
+            let (from, to) = flow.ends(*side);
+            fixture.carries(&flow, *side, &Packet::tcp(from, to, flags | flag::ACK))?;
+        }
+        let expect = Expect::next(&accepted).writes(move |tables| flow.ends_in(tables));
+        fixture.expect(Hook::ToPod, &accepted, expect)?;
+        fixture.ignores(Hook::ToPod, flow.later(Side::Backend))?;
     }
-    fixture.ignores(Hook::ToPod, accepted)
+    Ok(())
 }
 
 fn of_another_device(fixture: &mut Fixture) -> anyhow::Result<()> {
