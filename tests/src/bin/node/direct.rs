@@ -2,7 +2,7 @@
 
 use std::{
     io::Read as _,
-    net::{Shutdown, SocketAddr, TcpStream},
+    net::{Shutdown, TcpStream},
     time::Duration,
 };
 
@@ -72,10 +72,13 @@ enum End {
 fn reuses_port(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
     world.place.pod(layout)?.netns.run(|| {
         for end in [End::Reset, End::Close] {
-            let (by_vip, backend) = greeted(family, world.web.tcp(family))?;
+            let (by_vip, backend) = greeted_on(reusable(family)?, world.web.tcp(family))?;
             let client = by_vip.local_addr()?;
             finish(by_vip, end)?;
-            let stream = connect_from(family, client, backend)?;
+            let direct = reusable(family)?;
+            bind(&direct, &client)?;
+            let (stream, identity) = greeted_on(direct, backend)?;
+            ensure!(identity == backend, "{backend} says that it is {identity}");
             bulk(&stream, BYTES).with_context(|| format!("after {end:?}"))?;
         }
         Ok(())
@@ -94,12 +97,9 @@ fn finish(mut stream: TcpStream, end: End) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A TCP connection from this address and port to an echo server that has greeted.
-fn connect_from(family: Family, from: SocketAddr, to: SocketAddr) -> anyhow::Result<TcpStream> {
-    let stream = client::tcp(family)?;
-    set_socket_reuseaddr(&stream, true)?;
-    bind(&stream, &from)?;
-    let (stream, identity) = greeted_on(stream, to)?;
-    ensure!(identity == to, "{to} says that it is {identity}");
-    Ok(stream)
+/// A TCP socket whose port another one like it can have after its end.
+fn reusable(family: Family) -> anyhow::Result<TcpStream> {
+    let socket = client::tcp(family)?;
+    set_socket_reuseaddr(&socket, true)?;
+    Ok(socket)
 }
