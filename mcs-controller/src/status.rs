@@ -5,5 +5,5 @@ mod peers;
 
 pub use self::{
     events::{EventBudget, Notice, Regarding, event},
-    peers::{has_turned, peer_notices, peer_status_request, peer_statuses},
+    peers::{OwnRanges, has_turned, peer_notices, peer_status_request, peer_statuses},
 };

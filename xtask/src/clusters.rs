@@ -58,7 +58,7 @@ enum Verb {
     Up {
         #[command(flatten)]
         plan: Plan,
-        /// Also install the agent and the controller, link the clusters, and export a service of all. The last lines are
+        /// Also install the chart `mcs`, link the clusters, export a service of all, and check them. The last lines are
         /// requests by its name, which pods of all clusters answer
         #[arg(long)]
         mcs: bool,

@@ -18,6 +18,7 @@ use self::pods::{Probe, ProbeArgs, Probing};
 use super::{
     cluster::{Cluster, EXPORTS, IMPORTS, Kind, KubeconfigArg, LEASES, PEERS},
     output::{self, Format},
+    status,
 };
 use crate::clusterset::{ClusterId, well_known};
 
@@ -195,7 +196,7 @@ async fn controller(cluster: &Cluster, mailbox: &str) -> anyhow::Result<String> 
         "the controller has not renewed its Lease for {age} s: see its log"
     );
     let services = &lease["metadata"]["annotations"][well_known::PUBLISHED];
-    Ok(format!("it runs, and publishes {} services", services.as_str().unwrap_or("0")))
+    Ok(format!("it runs; services that it publishes: {}", services.as_str().unwrap_or("0")))
 }
 
 /// Whether every condition of every peer holds.
@@ -213,18 +214,8 @@ async fn peers(cluster: &Cluster) -> Vec<(&'static str, anyhow::Result<String>)>
 
 fn peer_result(peer: &Value) -> anyhow::Result<String> {
     let name = peer["metadata"]["name"].as_str().unwrap_or_default();
-    let conditions = peer["status"]["conditions"].as_array();
-    let conditions = conditions
-        .with_context(|| format!("{name}: no controller has looked at it: is one running?"))?;
-    let failing: Vec<_> = conditions
-        .iter()
-        .filter(|one| one["status"] == "False")
-        .map(|one| {
-            let text = |field: &str| one[field].as_str().unwrap_or_default();
-            format!("{} is False: {}", text("type"), text("message"))
-        })
-        .collect();
-    anyhow::ensure!(failing.is_empty(), "{name}: {}", failing.join("; "));
+    let problems = status::problems(peer);
+    anyhow::ensure!(problems.is_empty(), "{name}: {}", problems.join("; "));
     Ok(format!("{name} is connected, synced and fresh"))
 }
 

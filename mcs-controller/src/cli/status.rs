@@ -15,7 +15,8 @@ use crate::clusterset::ClusterId;
 
 /// Show the peers of clusters, and how many services they export and import.
 ///
-/// Exits with 0 if every peer is connected, synced and fresh and every ServiceExport is exported, else with 1.
+/// Exits with 0 if every peer is connected, synced and fresh, none of its endpoints is refused, and every ServiceExport is
+/// exported; else with 1.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -63,7 +64,7 @@ struct PeerStatus {
     fresh: String,
     services: u64,
     endpoints: u64,
-    /// Messages of conditions that do not hold.
+    /// Conditions that do not hold, and refused endpoints.
     problems: Vec<String>,
 }
 
@@ -129,17 +130,29 @@ fn problem(export: &Value) -> Option<Problem> {
     })
 }
 
+/// What is wrong with a ClusterPeer: conditions that do not hold, and refused endpoints.
+pub(super) fn problems(peer: &Value) -> Vec<String> {
+    let status = &peer["status"];
+    let Some(conditions) = status["conditions"].as_array() else {
+        return vec!["no controller has looked at it yet: is one running?".to_owned()];
+    };
+    let failing = conditions.iter().filter(|one| one["status"] == "False");
+    let failing =
+        failing.map(|one| format!("{} is False: {}", text(&one["type"]), text(&one["message"])));
+    let refused = status["refusedEndpoints"].as_u64().filter(|count| *count > 0);
+    let refused = refused.map(|count| {
+        format!(
+            "{count} of its endpoints are refused: `kubectl get events --all-namespaces --field-selector \
+             reason=EndpointsRefused` says why"
+        )
+    });
+    failing.chain(refused).collect()
+}
+
 fn peer(object: &Value) -> PeerStatus {
     let status = |name: &str| {
         condition(object, name).map_or_else(|| "Unknown".to_owned(), |one| text(&one["status"]))
     };
-    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
-    let failing = conditions.filter(|one| one["status"] == "False");
-    let mut problems: Vec<_> =
-        failing.map(|one| format!("{}: {}", text(&one["type"]), text(&one["message"]))).collect();
-    if object["status"]["conditions"].is_null() {
-        problems.push("no controller has looked at it yet".to_owned());
-    }
     let count = |name: &str| object["status"][name].as_u64().unwrap_or_default();
     PeerStatus {
         peer: text(&object["metadata"]["name"]),
@@ -149,7 +162,7 @@ fn peer(object: &Value) -> PeerStatus {
         fresh: status("Fresh"),
         services: count("services"),
         endpoints: count("endpoints"),
-        problems,
+        problems: problems(object),
     }
 }
 
@@ -214,5 +227,20 @@ mod tests {
         assert_eq!(reason(json!([one("Valid", "False"), one("Ready", "False")])).unwrap(), "R");
         assert_eq!(reason(json!([one("Valid", "True"), one("Ready", "Unknown")])).unwrap(), "R");
         assert_eq!(reason(json!([])).unwrap(), "Pending");
+    }
+
+    #[test]
+    fn a_peer_with_refused_endpoints_has_a_problem() {
+        let peer = |status: Value| problems(&json!({"status": status}));
+        let conditions = json!([
+            {"type": "Connected", "status": "True", "message": "fine"},
+            {"type": "Fresh", "status": "False", "message": "silent"},
+            {"type": "CIDRsDisjoint", "status": "Unknown", "message": "no ranges"},
+        ]);
+        assert_eq!(peer(json!({"conditions": conditions})), ["Fresh is False: silent"]);
+        let refused = peer(json!({"conditions": [], "refusedEndpoints": 2}));
+        assert!(refused[0].starts_with("2 of its endpoints are refused: "), "{refused:?}");
+        assert_eq!(peer(json!({"conditions": [], "refusedEndpoints": 0})), [""; 0]);
+        assert!(peer(Value::Null)[0].contains("is one running?"));
     }
 }

@@ -255,12 +255,16 @@ impl State {
 
     /// Addresses that no endpoint of a peer can have.
     fn reserved(&self) -> Reserved {
-        let ranges = self.vip_ranges();
-        let vips = [ranges.v4.into(), ranges.v6.into()];
         Reserved {
-            ranges: self.own.service_ranges().chain(vips).collect(),
+            ranges: self.reserved_ranges(),
             addresses: Arc::new(self.own.api_servers().chain(self.own.node_addresses()).collect()),
         }
+    }
+
+    /// The ranges of this cluster's Services and VIPs.
+    pub(super) fn reserved_ranges(&self) -> Vec<IpNet> {
+        let ranges = self.vip_ranges();
+        self.own.service_ranges().chain([ranges.v4.into(), ranges.v6.into()]).collect()
     }
 
     /// The ranges of this cluster's pods, as far as they are known.

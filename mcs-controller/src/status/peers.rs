@@ -16,17 +16,47 @@ use crate::{
 
 use super::{Notice, Regarding};
 
+/// The addresses of this cluster, which no peer's pods can have.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnRanges<'a> {
+    /// Those of its pods.
+    pub pods: &'a [IpNet],
+    /// The VIP ranges and those of Services.
+    pub reserved: &'a [IpNet],
+}
+
+impl OwnRanges<'_> {
+    /// What is wrong with pod ranges of a peer.
+    fn overlap(&self, ranges: &[IpNet]) -> Option<String> {
+        let find = |own: &[IpNet]| {
+            ranges.iter().find_map(|range| {
+                own.iter().find(|own| overlaps(range, own)).map(|own| (*range, *own))
+            })
+        };
+        if let Some((range, _)) = find(self.pods) {
+            return Some(format!(
+                "{range} overlaps with the pods of this cluster: pods with such addresses are not told apart"
+            ));
+        }
+        let (range, own) = find(self.reserved)?;
+        Some(format!(
+            "{range} overlaps with {own}, the range of this cluster's Services or ClusterSetIPs: endpoints with \
+             addresses of both are refused"
+        ))
+    }
+}
+
 /// The status of every peer as it should be, without times.
 pub fn peer_statuses(
     peers: &Peers,
     own: &ClusterId,
-    own_pods: &[IpNet],
+    ranges: &OwnRanges<'_>,
     refused: impl Fn(&ClusterId) -> usize,
     now: Instant,
 ) -> Vec<(PeerName, ClusterPeerStatus)> {
     let status = |(name, peer): (&PeerName, &Peer)| {
         let refused = refused(&peer.object.cluster);
-        let status = status(name, peer, peers, (own, own_pods), now);
+        let status = status(name, peer, peers, (own, ranges), now);
         (name.clone(), ClusterPeerStatus { refused_endpoints: Some(count(refused)), ..status })
     };
     let broken = peers.broken().iter().map(|(name, broken)| {
@@ -55,7 +85,7 @@ fn status(
     name: &PeerName,
     peer: &Peer,
     peers: &Peers,
-    (own, own_pods): (&ClusterId, &[IpNet]),
+    (own, own_ranges): (&ClusterId, &OwnRanges<'_>),
     now: Instant,
 ) -> ClusterPeerStatus {
     let believed = peer.view.believed();
@@ -66,7 +96,7 @@ fn status(
         synced(peer),
         fresh(peer, now),
         identity(peer, own),
-        disjoint(name, peer, peers, own_pods),
+        disjoint(name, peer, peers, own_ranges),
     ];
     for condition in &mut conditions {
         condition.observed_generation = peer.object.version.generation;
@@ -178,14 +208,15 @@ fn identity(peer: &Peer, own: &ClusterId) -> PeerCondition {
     }
 }
 
-fn disjoint(name: &PeerName, peer: &Peer, peers: &Peers, own_pods: &[IpNet]) -> PeerCondition {
+fn disjoint(
+    name: &PeerName,
+    peer: &Peer,
+    peers: &Peers,
+    own_ranges: &OwnRanges<'_>,
+) -> PeerCondition {
     let kind = "CIDRsDisjoint";
     let ranges = peer.object.pod_ranges.as_deref().unwrap_or_default();
-    let of_own = ranges.iter().find(|range| own_pods.iter().any(|own| overlaps(range, own)));
-    if let Some(range) = of_own.filter(|_| peer.object.pod_ranges.is_some()) {
-        let message = format!(
-            "{range} overlaps with the pods of this cluster: pods with such addresses are not told apart"
-        );
+    if let Some(message) = own_ranges.overlap(ranges) {
         return condition(kind, Some(false), "OverlapsOwn", message);
     }
     let overlap = peers
@@ -323,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_of_this_clusters_pods_are_no_peers() {
+    fn ranges_of_this_cluster_are_no_peers() {
         let mut peers = Peers::default();
         let spec = json!({"clusterId": "west", "kubeconfigSecretRef": {"name": "west"}, "podCIDRs": ["10.2.0.0/16"]});
         let object = json!({"metadata": {"name": "west", "generation": 7}, "spec": spec});
@@ -331,13 +362,20 @@ mod tests {
         peers.apply(mcs_kube::ResourceEvent::Changed(object), &Reserved::default());
         let own = "east".parse().unwrap();
         let disjoint = |range: &str| {
-            let own_pods = [range.parse().unwrap()];
-            let statuses = peer_statuses(&peers, &own, &own_pods, |_| 0, Instant::now());
-            let condition = statuses[0].1.conditions.last().unwrap().clone();
-            assert_eq!(condition.observed_generation, Some(7));
-            condition.reason
+            let [range, other] = [range, "10.9.0.0/16"].map(|range| [range.parse().unwrap()]);
+            let own_ranges = [
+                OwnRanges { pods: &range, reserved: &other },
+                OwnRanges { pods: &other, reserved: &range },
+            ];
+            own_ranges.map(|ranges| {
+                let statuses = peer_statuses(&peers, &own, &ranges, |_| 0, Instant::now());
+                let condition = statuses[0].1.conditions.last().unwrap().clone();
+                assert_eq!(condition.observed_generation, Some(7));
+                condition.reason
+            })
         };
-        assert_eq!(disjoint("10.1.0.0/16"), "Disjoint");
-        assert_eq!(disjoint("10.2.3.0/24"), "OverlapsOwn");
+        assert_eq!(disjoint("10.1.0.0/16"), ["Disjoint"; 2]);
+        assert_eq!(disjoint("10.2.3.0/24"), ["OverlapsOwn"; 2]);
+        assert_eq!(disjoint("10.0.0.0/8"), ["OverlapsOwn"; 2]);
     }
 }

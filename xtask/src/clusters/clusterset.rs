@@ -10,6 +10,7 @@ use mcs_tests::{
 
 use crate::{
     build::{self, DEV, RELEASE},
+    deploy::Copies,
     image,
     screen::say,
     workspace::Workspace,
@@ -20,7 +21,7 @@ const URL: &str = "http://hello.demo.svc.clusterset.local";
 /// How long pods may take to start, and DNS to learn a name.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// Installs everything. The last lines are requests that pods of both clusters answer.
+/// Installs everything, and checks it. The last lines are requests that pods of both clusters answer.
 pub(super) fn install(
     workspace: &Workspace,
     set: ClusterSet,
@@ -30,18 +31,18 @@ pub(super) fn install(
 ) -> Result<()> {
     let archive = image.map_or_else(|| image::agent(workspace), |image| Ok(image.to_owned()))?;
     let clusters: Vec<_> = cluster::clusters(set).collect();
+    let charts = Copies::new(workspace, &str::to_owned)?;
     for cluster in &clusters {
         for node in cluster::nodes(*cluster) {
             cluster::import(programs, node, &archive)?;
         }
-        for chart in ["mcs-agent", "mcs-controller"] {
-            install_chart(workspace, programs, *cluster, chart)?;
-            observer.progress(&format!("{cluster}: {chart} is ready"));
-        }
+        install_chart(&charts.path("mcs"), programs, *cluster)?;
+        observer.progress(&format!("{cluster}: the agent and the controller are ready"));
     }
     // An image that is there is not always of an optimised build, which takes minutes.
     let profile = if image.is_some() { DEV } else { RELEASE };
-    link(&build::controller(workspace, profile)?, &clusters)?;
+    let controller = build::controller(workspace, profile)?;
+    link(&controller, &clusters)?;
     observer.progress("the clusters are linked");
     for cluster in &clusters {
         let demo = DEMO.replace("$IMAGE", TOOLS).replace("$CLUSTER", &cluster.to_string());
@@ -54,23 +55,31 @@ pub(super) fn install(
         }
         observer.progress(&format!("{cluster}: demo/hello is exported"));
     }
-    show(programs, &clusters)
+    let answers: Vec<_> = clusters
+        .iter()
+        .map(|one| wait_for_answers(programs, *one, &clusters))
+        .collect::<Result<_>>()?;
+    check(&controller, &clusters)?;
+    clusters.iter().zip(answers).for_each(|(cluster, answers)| show(*cluster, &answers));
+    Ok(())
 }
 
-fn install_chart(
-    workspace: &Workspace,
-    programs: &Programs,
-    cluster: Cluster,
-    chart: &str,
-) -> Result<()> {
-    let namespace = if chart == "mcs-agent" { "mcs-system" } else { chart };
+fn install_chart(chart: &Path, programs: &Programs, cluster: Cluster) -> Result<()> {
     let mut helm = Command::new(programs.find("helm")?);
     helm.env_clear().env("HOME", cluster.directory());
     helm.arg("--kubeconfig").arg(cluster.kubeconfig());
-    helm.args(["upgrade", "--install", "--create-namespace", "--namespace", namespace]);
-    helm.args(["--wait", "--timeout", "180s", chart]);
-    helm.arg(workspace.root.join("deploy/helm").join(chart));
-    process::run(&mut helm, "").map(drop).with_context(|| format!("{cluster}: {chart}"))
+    helm.args(["install", "mcs"]).arg(chart);
+    helm.args(["--namespace", "mcs-system", "--create-namespace", "--wait", "--timeout", "180s"]);
+    // Clusters have their ids from the start, for users without this chart.
+    helm.arg("--take-ownership");
+    for value in [
+        "clusterProperties.create=true",
+        &format!("global.clusterId={cluster}"),
+        &format!("clusterProperties.clusterset={}", cluster.set.name()),
+    ] {
+        helm.args(["--set", value]);
+    }
+    process::run(&mut helm, "").map(drop).with_context(|| format!("{cluster}: chart mcs"))
 }
 
 /// Lets every cluster import from every other one.
@@ -85,25 +94,40 @@ fn link(controller: &Path, clusters: &[Cluster]) -> Result<()> {
     process::run(&mut link, "").map(drop)
 }
 
-/// Asks by name from a pod of each cluster until pods of all clusters have answered, and shows the last answers.
-fn show(programs: &Programs, clusters: &[Cluster]) -> Result<()> {
-    for cluster in clusters {
-        let kubectl = Kubectl::new(programs, *cluster)?;
-        let answers = wait::within(PATIENCE, &format!("{URL} in {cluster}"), || {
-            let answers = ask(&kubectl, 8)?;
-            let of_cluster = |answer: &String| answer.split(',').next().unwrap_or("").to_owned();
-            let found: BTreeSet<_> = answers.iter().map(of_cluster).collect();
-            ensure!(found.len() == clusters.len(), "only {found:?} answered");
-            Ok(answers)
-        })?;
-        say("");
-        let kubeconfig = kubectl.kubeconfig().display();
-        say(format_args!(
-            "$ kubectl --kubeconfig {kubeconfig} exec --namespace demo client -- wget -qO- {URL}"
-        ));
-        answers.iter().for_each(say);
-    }
+/// Asks by name from a pod of a cluster until pods of all clusters have answered. Returns the last answers.
+fn wait_for_answers(
+    programs: &Programs,
+    cluster: Cluster,
+    clusters: &[Cluster],
+) -> Result<Vec<String>> {
+    let kubectl = Kubectl::new(programs, cluster)?;
+    wait::within(PATIENCE, &format!("{URL} in {cluster}"), || {
+        let answers = ask(&kubectl, 8)?;
+        let of_cluster = |answer: &String| answer.split(',').next().unwrap_or("").to_owned();
+        let found: BTreeSet<_> = answers.iter().map(of_cluster).collect();
+        ensure!(found.len() == clusters.len(), "only {found:?} answered");
+        Ok(answers)
+    })
+}
+
+/// Lets `mcs-controller check` print what it finds. It connects to pods of peers from a pod of each cluster.
+fn check(controller: &Path, clusters: &[Cluster]) -> Result<()> {
+    say("");
+    let mut check = Command::new(controller);
+    check.arg("check").args(clusters.iter().map(|cluster| cluster.kubeconfig()));
+    let status = check.status().with_context(|| format!("cannot run {check:?}"))?;
+    ensure!(status.success(), "the clusters are not as `mcs-controller check` wants them");
     Ok(())
+}
+
+fn show(cluster: Cluster, answers: &[String]) {
+    say("");
+    let kubeconfig = cluster.kubeconfig();
+    say(format_args!(
+        "$ kubectl --kubeconfig {} exec --namespace demo client -- wget -qO- {URL}",
+        kubeconfig.display()
+    ));
+    answers.iter().for_each(say);
 }
 
 fn ask(kubectl: &Kubectl, times: usize) -> Result<Vec<String>> {

@@ -12,7 +12,9 @@ use crate::{
     clusterset::{ClusterId, well_known},
     objects::ClusterPeerStatus,
     peers::PeerName,
-    status::{Notice, event, has_turned, peer_notices, peer_status_request, peer_statuses},
+    status::{
+        Notice, OwnRanges, event, has_turned, peer_notices, peer_status_request, peer_statuses,
+    },
 };
 
 /// How often the status of a peer is written while no condition turns.
@@ -37,7 +39,9 @@ impl Control {
         let state = &self.state;
         let refused = state.refused();
         let refused = |cluster: &ClusterId| refused.get(cluster).copied().unwrap_or_default();
-        peer_statuses(&state.peers, state.cluster(), state.pod_ranges(), refused, now)
+        let reserved = state.reserved_ranges();
+        let ranges = OwnRanges { pods: state.pod_ranges(), reserved: &reserved };
+        peer_statuses(&state.peers, state.cluster(), &ranges, refused, now)
     }
 
     /// Writes the status of peers, and sets their metrics.

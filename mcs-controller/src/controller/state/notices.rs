@@ -3,7 +3,8 @@
 use super::State;
 use crate::{
     clusterset::{
-        Actual, Condition, ConditionStatus, ConditionType, ServiceName, Wanted, WantedImport,
+        Actual, ClusterId, Condition, ConditionStatus, ConditionType, Refusal, ServiceName, Wanted,
+        WantedImport,
     },
     objects::MCS_GROUP,
     plan::Write,
@@ -24,13 +25,13 @@ impl State {
             self.refused.remove(name);
             return;
         }
-        let new = now.iter().filter(|(cluster, _)| !former.contains_key(*cluster));
+        let is_new =
+            |cluster: &ClusterId| now.contains_key(cluster) && !former.contains_key(cluster);
+        let new = wanted.refused.iter().filter(|((cluster, _), _)| is_new(cluster));
         let notes: Vec<_> = new
-            .map(|(cluster, count)| {
-                format!(
-                    "{count} endpoints of cluster {cluster} are refused: their addresses are not its pods'. See \
-                     podCIDRs of its ClusterPeer"
-                )
+            .map(|((cluster, reason), count)| {
+                let reason = why(*reason);
+                format!("endpoints of cluster {cluster} are refused, {count} in number: {reason}")
             })
             .collect();
         for note in notes {
@@ -86,6 +87,21 @@ impl State {
     /// What is to be told, once.
     pub(in crate::controller) fn take_notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.notices)
+    }
+}
+
+/// What is wrong with the addresses of refused endpoints.
+const fn why(reason: Refusal) -> &'static str {
+    match reason {
+        Refusal::OutsidePodRanges => {
+            "their addresses are not its pods'. See podCIDRs of its ClusterPeer"
+        }
+        Refusal::NoPodAddress => {
+            "every machine has their addresses: loopback, link-local, metadata service"
+        }
+        Refusal::Reserved => {
+            "their addresses belong to this cluster: to its Services, ClusterSetIPs, nodes or API server"
+        }
     }
 }
 
