@@ -43,8 +43,8 @@ use crate::{
         EventBatch, Kind, NodeContext, NodeFacts, Protocol, SourceProblem, SourceStatus,
     },
     reconcile::{
-        DamagedFrontend, Foreseen, MapError, MapReader as _, Plan, Pruning, Realized, Step,
-        Subject, apply, apply_foreseen, plan_within,
+        ApplyError, DamagedFrontend, Foreseen, MapError, MapReader as _, Maps, Plan, Pruning,
+        Realized, Step, Subject, apply, apply_foreseen, plan_within,
     },
     store::{Change, ChangeKind, DirtyObjects, ObjectStore},
 };
@@ -291,28 +291,30 @@ impl Engine {
         if matches!(settled, Ok(true)) {
             settled = self.make_room(need, maps, clock, round);
         }
-        let Foreseen { mut plan, realized: mut foreseen } = self.foresee();
+        let mut next = self.foresee();
         if matches!(settled, Ok(true)) {
             // What the maps contain and what is desired may not fit at the same time, or not in
             // contiguous slots.
             let moves = round.moves.len();
-            settled = self.make_room(shortage(&plan, maps.capacity()), maps, clock, round);
+            settled = self.make_room(shortage(&next.plan, maps.capacity()), maps, clock, round);
             if round.moves.len() > moves {
-                Foreseen { plan, realized: foreseen } = self.foresee();
+                drop(next);
+                next = self.foresee();
             }
         }
         let is_settled = *settled.as_ref().unwrap_or(&true);
         if !is_settled {
-            omit_incomplete_vips(&mut plan, &self.realized);
+            omit_incomplete_vips(&mut next.plan, &self.realized);
         }
-        round.may_leave_stale_udp = may_leave_stale_udp(&plan, &self.realized);
+        round.may_leave_stale_udp = may_leave_stale_udp(&next.plan, &self.realized);
+        round.planned = next.plan.steps.len();
+        round.deferred = std::mem::take(&mut next.plan.deferred);
         let applied = if is_settled {
-            apply_foreseen(&plan, foreseen, maps, &mut self.realized)
+            self.apply_foreseen(next, maps)
         } else {
-            apply(&plan, maps, &mut self.realized)
+            apply(&next.plan, maps, &mut self.realized)
         };
         let applied = applied.map_err(anyhow::Error::from);
-        round.plan = plan;
         let filled = if applied.is_ok() && self.store.synced() { maps.filled() } else { Ok(()) };
         let results = [applied, filled, settled.map(drop)];
         round.failures.extend(results.into_iter().filter_map(Result::err));
@@ -369,7 +371,7 @@ impl Engine {
             self.rules.set_departed(self.departed.departures());
         }
         let synced = self.store.synced();
-        let deferred = &round.plan.deferred;
+        let deferred = &round.deferred;
         let is_growing = !is_settled && round.failures.is_empty();
         self.pending.clear();
         if is_growing && !deferred.is_empty() {
@@ -410,6 +412,14 @@ impl Engine {
     fn foresee(&self) -> Foreseen {
         let pruning = Pruning::once(self.store.synced());
         plan_within(&self.unplanned, self.rules.desired(), &self.realized, pruning)
+    }
+
+    /// Carries out a plan of [`Engine::foresee`].
+    fn apply_foreseen(&mut self, next: Foreseen, maps: &mut impl Maps) -> Result<(), ApplyError> {
+        let pruning = Pruning::once(self.store.synced());
+        let (scope, desired) = (&self.unplanned, self.rules.desired());
+        let plan_again = |realized: &_| plan_within(scope, desired, realized, pruning).plan;
+        apply_foreseen(next, maps, &mut self.realized, plan_again)
     }
 
     /// When the next round is due after one that failed.

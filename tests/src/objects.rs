@@ -81,6 +81,25 @@ fn endpoint(address: u32) -> Endpoint {
     }
 }
 
+/// The lists of many services in ten clusters, each with so many endpoints in slices of 100, as controllers write them.
+pub fn many(services: u32, endpoints: u32) -> Vec<ObjectEvent> {
+    const SLICE: u32 = 100;
+    let mut addresses = FIRST_ENDPOINT..;
+    let (mut imports, mut of_all) = (Vec::new(), Vec::new());
+    for service in 1..=services {
+        let namespace = format!("team-{}", service % 100);
+        let name = format!("service-{service:06}");
+        let cluster = format!("cluster-{}", service % 10);
+        imports.push(import(ObjectKey::new(&*namespace, &*name), vip(service)));
+        for (number, first) in (0..endpoints).step_by(SLICE as usize).enumerate() {
+            let count = SLICE.min(endpoints - first) as usize;
+            let key = ObjectKey::new(&*namespace, format!("{name}-{number}"));
+            of_all.push(slice(key, &name, &cluster, addresses.by_ref().take(count)));
+        }
+    }
+    lists(imports, of_all)
+}
+
 /// The lists of everything there is.
 pub fn lists(imports: Vec<Object>, slices: Vec<Object>) -> Vec<ObjectEvent> {
     vec![

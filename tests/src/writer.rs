@@ -64,9 +64,9 @@ impl Writer {
         self.engine.take(batch.clone());
         for rounds in 1..=ROUNDS {
             let round = self.engine.reconcile(&mut self.maps, Instant::now);
-            let RoundSummary { plan, rejected, .. } = &round;
+            let RoundSummary { deferred, rejected, .. } = &round;
             ensure!(rejected.is_empty(), "rejected: {rejected:?}");
-            ensure!(plan.deferred.is_empty(), "no room: {:?}", plan.deferred);
+            ensure!(deferred.is_empty(), "no room: {deferred:?}");
             if round.is_written() {
                 return Ok(rounds);
             }

@@ -212,7 +212,7 @@ impl Control {
 
     /// Runs a round of the engine. Logs and publishes its result.
     fn reconcile(&mut self) {
-        let mut round = self.engine.reconcile(&mut self.installed, std::time::Instant::now);
+        let round = self.engine.reconcile(&mut self.installed, std::time::Instant::now);
         rejections::log(&round.rejected);
         log_findings(&round.findings);
         for moved in &round.moves {
@@ -224,8 +224,7 @@ impl Control {
             self.stale_udp.removed();
         }
         log_plan(&round);
-        if round.plan.steps.len() >= LARGE_PLAN {
-            round.plan = crate::reconcile::Plan::default();
+        if round.planned >= LARGE_PLAN {
             malloc::trim();
         }
         self.note_outcome(round);
@@ -494,9 +493,8 @@ fn log_move(Move { capacity, took }: &Move) {
 }
 
 fn log_plan(round: &RoundSummary) {
-    let steps = round.plan.steps.len();
-    if steps > 0 && round.failures.is_empty() {
-        tracing::debug!(steps, micros = round.took.as_micros(), "maps written");
+    if round.planned > 0 && round.failures.is_empty() {
+        tracing::debug!(steps = round.planned, micros = round.took.as_micros(), "maps written");
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::PendingChanges;
 use crate::{
     model::{AdoptableGroup, AdoptableObjects, Capacity, Rejection, SourceProblem},
-    reconcile::{DamagedFrontend, Plan},
+    reconcile::{DamagedFrontend, Deferred},
     store::Change,
 };
 
@@ -29,8 +29,10 @@ pub struct Taken {
 pub struct RoundSummary {
     /// Objects, or parts of them, that the agent does not use from now on.
     pub rejected: Vec<Rejection>,
-    /// The plan that was carried out, up to the first write that failed.
-    pub plan: Plan,
+    /// How many steps the plan had. They were carried out up to the first write that failed.
+    pub planned: usize,
+    /// What the plan had no room for.
+    pub deferred: Vec<Deferred>,
     /// Whether UDP sockets may be stale after the plan.
     pub may_leave_stale_udp: bool,
     /// Moves to larger maps that were completed.
@@ -39,7 +41,7 @@ pub struct RoundSummary {
     pub findings: Vec<DamagedFrontend>,
     /// Whether the source became synced with this round.
     pub became_synced: bool,
-    /// Why the maps are not as desired, besides what the plan deferred.
+    /// Why the maps are not as desired, besides what was deferred.
     pub failures: Vec<anyhow::Error>,
     /// What the round came to.
     pub outcome: Outcome,
@@ -74,7 +76,8 @@ impl RoundSummary {
     pub(super) const fn begin(started: Instant) -> Self {
         Self {
             rejected: Vec::new(),
-            plan: Plan { steps: Vec::new(), deferred: Vec::new() },
+            planned: 0,
+            deferred: Vec::new(),
             may_leave_stale_udp: false,
             moves: Vec::new(),
             findings: Vec::new(),

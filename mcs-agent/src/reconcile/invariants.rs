@@ -14,8 +14,7 @@ use self::{
     watched::Watched,
 };
 use super::{
-    Foreseen, MapContents, MapReader as _, MapView, Maps, Plan, Pruning, Realized, apply,
-    apply_foreseen,
+    MapContents, MapReader as _, MapView, Maps, Plan, Pruning, Realized, apply, apply_foreseen,
     fixtures::{self, frontend, go, maps, pods},
     plan, plan_within,
     testing::{FaultyMaps, MemoryMaps},
@@ -84,24 +83,36 @@ impl World {
     /// Tries until the maps hold what is wanted, and nothing else.
     fn converge(&mut self, desired: &DesiredState) {
         for _ in 0..1000 {
-            let everything = &DesiredChanges::Everything;
-            let Foreseen { plan, realized } =
-                plan_within(everything, desired, &self.realized, Pruning::On);
-            assert_eq!(plan.deferred, []);
-            self.maps.maps.expect(desired, Pruning::On, self.realized.contents());
-            let mut recorded = self.realized.clone();
-            if apply_foreseen(&plan, realized, &mut self.maps, &mut self.realized).is_ok() {
-                plan.steps.iter().for_each(|step| recorded.record_success(step));
-                assert_eq!(self.realized.contents(), recorded.contents());
-                let [foreseen, recorded] = [&self.realized, &recorded].map(Realized::allocations);
-                assert_eq!(format!("{foreseen:?}"), format!("{recorded:?}"));
+            if self.go_on(desired) {
                 self.maps.maps.assert_arrived();
                 self.assert_known();
-                assert_eq!(super::plan(desired, &self.realized, Pruning::On), Plan::default());
+                assert_eq!(plan(desired, &self.realized, Pruning::On), Plan::default());
                 return;
             }
         }
         panic!("no end of it");
+    }
+
+    /// Does what is left to do. Returns whether no write has failed. What is believed then is as if each step was
+    /// recorded.
+    fn go_on(&mut self, desired: &DesiredState) -> bool {
+        let foresee = |realized: &Realized| {
+            plan_within(&DesiredChanges::Everything, desired, realized, Pruning::On)
+        };
+        let next = foresee(&self.realized);
+        assert_eq!(next.plan.deferred, []);
+        self.maps.maps.expect(desired, Pruning::On, self.realized.contents());
+        let (steps, mut recorded) = (next.plan.steps.clone(), self.realized.clone());
+        let plan_again = |realized: &_| foresee(realized).plan;
+        let applied = apply_foreseen(next, &mut self.maps, &mut self.realized, plan_again);
+
+        let done = applied.as_ref().map_or_else(|error| error.done, |()| steps.len());
+        steps[..done].iter().for_each(|step| recorded.record_success(step));
+        steps[done..].iter().take(1).for_each(|step| recorded.record_failure(step));
+        assert_eq!(self.realized.contents(), recorded.contents());
+        let [foreseen, recorded] = [&self.realized, &recorded].map(Realized::allocations);
+        assert_eq!(format!("{foreseen:?}"), format!("{recorded:?}"));
+        applied.is_ok()
     }
 
     /// What the agent believes of the maps is so, for all that a reader can reach.

@@ -13,7 +13,8 @@ use mcs_agent::{
     engine::{Engine, RoundSummary},
     model::{Capacity, NodeContext},
     reconcile::{
-        Deferred, MapReader as _, MapView, Maps as _, Plan, Pruning, plan, testing::FaultyMaps,
+        Deferred, MapContents, MapReader as _, MapView, Maps as _, Plan, Pruning, plan,
+        testing::FaultyMaps,
     },
     source::{ManifestSource, ReadScope},
 };
@@ -99,12 +100,12 @@ impl<M: Backing> Agent<M> {
         self.read();
         for _ in 0..PATIENCE {
             let round = self.round()?;
-            self.deferred.clone_from(&round.plan.deferred);
+            self.deferred.clone_from(&round.deferred);
             if !round.failures.is_empty() {
                 continue;
             }
             let rest = self.plan_all();
-            if round.plan.steps.is_empty() {
+            if round.planned == 0 {
                 ensure!(rest.steps.is_empty(), "something was left out of a plan: {rest:?}");
                 ensure!(self.view()? == self.believed()?, "the agent errs");
                 self.now += SWEEP;
@@ -113,7 +114,7 @@ impl<M: Backing> Agent<M> {
                 }
                 continue;
             }
-            if round.plan.deferred.is_empty() {
+            if round.deferred.is_empty() {
                 ensure!(rest == Plan::default(), "a plan leaves something to do: {rest:?}");
             }
         }
@@ -130,7 +131,7 @@ impl<M: Backing> Agent<M> {
     pub(super) fn crash(&mut self) -> anyhow::Result<()> {
         self.read();
         self.maps.maps.die_after(0);
-        let writes = self.round()?.plan.steps.len();
+        let writes = self.round()?.planned;
         self.maps.maps.die_after(self.random.usize(..=writes));
         self.round()?;
         self.restart()
@@ -158,6 +159,13 @@ impl<M: Backing> Agent<M> {
         plan(self.engine.desired(), self.engine.realized(), pruning)
     }
 
+    /// What the maps hold once a round has come to its end, also if it was interrupted.
+    fn planned(&self) -> MapContents {
+        let mut planned = self.engine.realized().contents().clone();
+        self.plan_all().steps.iter().for_each(|step| planned.write(step));
+        planned
+    }
+
     /// A round, each of whose writes is looked at.
     fn round(&mut self) -> anyhow::Result<RoundSummary> {
         let before = self.maps.reader().read_all()?;
@@ -166,7 +174,7 @@ impl<M: Backing> Agent<M> {
         let round = self.engine.reconcile(&mut self.maps, || self.now);
         // After a move the agent looks at what the maps hold.
         let believed = if round.moves.is_empty() { &believed } else { &before };
-        self.maps.maps.verdict(&round.plan, believed)?;
+        self.maps.maps.verdict(believed, &self.planned())?;
         ensure!(round.findings.is_empty(), "the agent has left damage: {:?}", round.findings);
         Ok(round)
     }

@@ -4,9 +4,7 @@ use anyhow::{Context as _, ensure};
 use mcs_agent::{
     engine::GrowableMaps,
     model::Capacity,
-    reconcile::{
-        MapContents, MapError, MapReader as _, MapView, Maps, Plan, Step, testing::MemoryMaps,
-    },
+    reconcile::{MapContents, MapError, MapReader as _, MapView, Maps, Step, testing::MemoryMaps},
 };
 
 use super::view::{check_keeps, check_made_of, view_of};
@@ -68,16 +66,15 @@ impl<M: Backing> Watched<M> {
         Ok(())
     }
 
-    /// Fails if the writes since [`Watched::watch`] were not those of the plan, which was made from
-    /// what the agent takes the maps to hold: clients may have found what there was before, what the
-    /// agent took that to be, and what it is after.
-    pub(super) fn verdict(&mut self, plan: &Plan, believed: &MapContents) -> anyhow::Result<()> {
+    /// Fails if the writes since [`Watched::watch`] do not lead from what the agent took the maps to hold to what was
+    /// planned: clients may have found what there was before, what the agent took that to be, and what is planned.
+    pub(super) fn verdict(
+        &mut self,
+        believed: &MapContents,
+        planned: &MapContents,
+    ) -> anyhow::Result<()> {
         self.fault.take().map_or(Ok(()), Err)?;
-        let mut planned = believed.clone();
-        for step in &plan.steps {
-            planned.write(step);
-        }
-        let (believed, planned) = (view_of(believed)?, view_of(&planned).context("planned")?);
+        let (believed, planned) = (view_of(believed)?, view_of(planned).context("planned")?);
         check_keeps(&planned, &believed)?;
         let allowed = [std::mem::take(&mut self.before), believed, planned];
         for (step, view) in self.seen.drain(..) {
@@ -172,7 +169,9 @@ mod tests {
             let _ = maps.write(step);
         }
         let refuse = Step::Flip { index: 1, extent: Extent::default() };
-        maps.verdict(&Plan { steps: vec![refuse], deferred: vec![] }, realized.contents())
+        let mut planned = realized.contents().clone();
+        planned.write(&refuse);
+        maps.verdict(realized.contents(), &planned)
     }
 
     #[test]

@@ -183,7 +183,7 @@ fn another_agent_goes_on_and_the_time_starts_anew() {
         World::on(GrowableMemoryMaps::with_contents(BOUND, contents, Faults::default()));
     node(&mut world);
     let round = world.reconcile();
-    assert_eq!((round.plan, world.departed()), (Plan::default(), vec![(ip(0), Gone)]));
+    assert_eq!((round.planned, world.departed()), (0, vec![(ip(0), Gone)]));
     // Before all is read, an address that is gone ends, and one that is served does not.
     world.sweep(REFUSED_FOR, &[]);
     assert_eq!(world.departed(), []);

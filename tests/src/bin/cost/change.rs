@@ -1,17 +1,9 @@
 //! The cost of a change in the agent, from the event to the maps. It does not depend on the number of services.
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-    time::{Instant, SystemTime},
-};
-
-use anyhow::ensure;
-use mcs_agent::{
-    engine::{Engine, testing::GrowableMemoryMaps},
-    model::{Capacity, EventBatch, NodeContext, Object, ObjectEvent, ObjectKey},
-};
+use mcs_agent::model::{Capacity, Object, ObjectEvent, ObjectKey};
 use mcs_tests::objects::{self, FIRST_ENDPOINT, vip};
+
+use super::{agent::Agent, allocator};
 
 /// Endpoints of each service.
 const ENDPOINTS: u32 = 10;
@@ -39,35 +31,6 @@ struct Change {
     steps: u64,
 }
 
-/// The system's allocator, and how often this thread has called it.
-struct Counting;
-
-thread_local! {
-    static CALLS: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-#[expect(unsafe_code, reason = "GlobalAlloc is an unsafe trait")]
-// SAFETY: all is left to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // A thread that ends has no cell any more.
-        let _ = CALLS.try_with(|calls| {
-            let (count, bytes) = calls.get();
-            calls.set((count + 1, bytes + layout.size() as u64));
-        });
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise, of what came from there.
-        unsafe { System.dealloc(place, layout) }
-    }
-}
-
 /// Whether a change is within its budget at each size.
 pub(crate) fn check() -> anyhow::Result<bool> {
     let mut within = true;
@@ -89,29 +52,6 @@ pub(crate) fn check() -> anyhow::Result<bool> {
     Ok(within)
 }
 
-/// The agent's engine, on maps in memory.
-struct Agent {
-    engine: Engine,
-    maps: GrowableMemoryMaps,
-}
-
-impl Agent {
-    fn new(capacity: Capacity) -> anyhow::Result<Self> {
-        let maps = GrowableMemoryMaps::new(capacity);
-        let node = NodeContext { capacity, ..NodeContext::default() };
-        let (engine, _) = Engine::start(&maps, node, SystemTime::now())?;
-        Ok(Self { engine, maps })
-    }
-
-    /// Does what follows from the events. Returns how many writes that takes.
-    fn take(&mut self, events: Vec<ObjectEvent>) -> anyhow::Result<u64> {
-        self.engine.take(EventBatch { events, ..EventBatch::default() });
-        let round = self.engine.reconcile(&mut self.maps, Instant::now);
-        ensure!(round.is_written(), "not written: {:?}", self.engine.pending());
-        Ok(round.plan.steps.len() as u64)
-    }
-}
-
 fn change(services: u32) -> anyhow::Result<Change> {
     let endpoints = services * ENDPOINTS;
     let mut agent = Agent::new(Capacity { frontends: services, endpoints, clusters: 4 })?;
@@ -126,11 +66,11 @@ fn change(services: u32) -> anyhow::Result<Change> {
     for number in 1..=CHANGES {
         let nth = number * (services / CHANGES).max(1);
         let event = ObjectEvent::Apply(slice(nth, 1));
-        let (count, bytes) = CALLS.get();
+        let before = allocator::calls();
         sum.steps += agent.take(vec![event])?;
-        let (count_after, bytes_after) = CALLS.get();
-        sum.allocations += count_after - count;
-        sum.bytes += bytes_after - bytes;
+        let after = allocator::calls();
+        sum.allocations += after.count - before.count;
+        sum.bytes += after.bytes - before.bytes;
     }
     let mean = |sum: u64| sum.div_ceil(u64::from(CHANGES));
     let Change { allocations, bytes, steps } = sum;

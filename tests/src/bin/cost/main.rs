@@ -1,14 +1,17 @@
-//! The cost suite: deterministic costs of the programs for traffic to no VIP, and of a change in the agent, against a
-//! budget.
+//! The cost suite: deterministic costs of the programs for traffic to no VIP, and of a change and the first list in the
+//! agent, against a budget.
 
 use std::{env, fs, path::PathBuf, process::ExitCode};
 
 use anyhow::Context as _;
 use mcs_agent::loader::Features;
 
+mod agent;
+mod allocator;
 mod budget;
 mod change;
 mod figures;
+mod first_list;
 mod input;
 mod kernel;
 mod report;
@@ -40,7 +43,8 @@ fn main() -> ExitCode {
 /// Whether all is within the budget.
 fn check(elf: &[u8]) -> anyhow::Result<bool> {
     let programs = report::print(&Figures::measure(elf)?);
-    Ok(change::check()? && programs)
+    let agent = [change::check()?, first_list::check()?];
+    Ok(programs && agent == [true; 2])
 }
 
 fn propose(elf: &[u8]) -> anyhow::Result<bool> {

@@ -16,14 +16,14 @@ use mcs_agent::{
     devices::{DeviceOptions, DevicePatterns, TcMode, Uplinks},
     flows::FlowCapacity,
     loader::{CONFIG_MAPS, Pins},
-    model::{EventBatch, Memory, NodeFacts, ObjectEvent, ObjectKey},
+    model::{EventBatch, Memory, NodeFacts},
     source::ReadScope,
 };
 use mcs_common::{Address, maps};
 use mcs_tests::{
     bpf,
     bpffs::BpfDirectory,
-    objects::{self, FIRST_ENDPOINT, vip},
+    objects::{self, vip},
     process,
     procfs::{self, Status},
     run::Run,
@@ -97,8 +97,6 @@ const SCALES: [Scale; 4] = [
     },
 ];
 
-/// Endpoints of a slice at most: what controllers write.
-const SLICE: u32 = 100;
 /// How long a start may take.
 const PATIENCE: Duration = Duration::from_mins(5);
 
@@ -228,7 +226,7 @@ fn measure(
     })?;
     // What it does at its start is over then.
     thread::sleep(Duration::from_secs(1));
-    let batch = EventBatch { events: events(services, endpoints), ..EventBatch::default() };
+    let batch = EventBatch { events: objects::many(services, endpoints), ..EventBatch::default() };
     // Resets the peak (proc_pid_clear_refs(5)).
     fs::write("/proc/self/clear_refs", "5")?;
     let (begin, cpu) = (Instant::now(), cpu_time()?);
@@ -271,24 +269,6 @@ fn has(pin: &Path, vip: &Address) -> anyhow::Result<bool> {
 /// CPU time of this process, finer than what the kernel tells of others.
 fn cpu_time() -> anyhow::Result<Duration> {
     Ok(clock_gettime(ClockId::ProcessCPUTime).try_into()?)
-}
-
-/// The lists of all objects.
-fn events(services: u32, endpoints: u32) -> Vec<ObjectEvent> {
-    let mut addresses = FIRST_ENDPOINT..;
-    let (mut imports, mut slices) = (Vec::new(), Vec::new());
-    for service in 1..=services {
-        let namespace = format!("team-{}", service % 100);
-        let name = format!("service-{service:06}");
-        let cluster = format!("cluster-{}", service % 10);
-        imports.push(objects::import(ObjectKey::new(&*namespace, &*name), vip(service)));
-        for (number, first) in (0..endpoints).step_by(SLICE as usize).enumerate() {
-            let count = SLICE.min(endpoints - first) as usize;
-            let key = ObjectKey::new(&*namespace, format!("{name}-{number}"));
-            slices.push(objects::slice(key, &name, &cluster, addresses.by_ref().take(count)));
-        }
-    }
-    objects::lists(imports, slices)
 }
 
 #[cfg(test)]

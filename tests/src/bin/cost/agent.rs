@@ -1,0 +1,31 @@
+//! The agent's engine, on maps in memory.
+
+use std::time::{Instant, SystemTime};
+
+use anyhow::ensure;
+use mcs_agent::{
+    engine::{Engine, testing::GrowableMemoryMaps},
+    model::{Capacity, EventBatch, NodeContext, ObjectEvent},
+};
+
+pub(crate) struct Agent {
+    engine: Engine,
+    maps: GrowableMemoryMaps,
+}
+
+impl Agent {
+    pub(crate) fn new(capacity: Capacity) -> anyhow::Result<Self> {
+        let maps = GrowableMemoryMaps::new(capacity);
+        let node = NodeContext { capacity, ..NodeContext::default() };
+        let (engine, _) = Engine::start(&maps, node, SystemTime::now())?;
+        Ok(Self { engine, maps })
+    }
+
+    /// Does what follows from the events. Returns how many writes that takes.
+    pub(crate) fn take(&mut self, events: Vec<ObjectEvent>) -> anyhow::Result<u64> {
+        self.engine.take(EventBatch { events, ..EventBatch::default() });
+        let round = self.engine.reconcile(&mut self.maps, Instant::now);
+        ensure!(round.is_written(), "not written: {:?}", self.engine.pending());
+        Ok(round.planned as u64)
+    }
+}

@@ -1,0 +1,34 @@
+//! The memory that the agent's engine takes at most while the first list reaches the maps.
+
+use mcs_agent::model::Capacity;
+use mcs_tests::objects;
+
+use super::{agent::Agent, allocator};
+
+const SERVICES: u32 = 400;
+/// Of each service.
+const ENDPOINTS: u32 = 1000;
+
+/// Bytes for each endpoint, with those of the maps, which are in memory here.
+const MOST: u64 = 235;
+
+/// Whether it is within its budget.
+pub(crate) fn check() -> anyhow::Result<bool> {
+    let bytes = bytes_per_endpoint()?;
+    println!(
+        "\nFIRST LIST of {} endpoints: at most {bytes} / {MOST} bytes for each at a time",
+        SERVICES * ENDPOINTS
+    );
+    if bytes > MOST {
+        println!("Over the budget (tests/src/bin/cost/first_list.rs).");
+    }
+    Ok(bytes <= MOST)
+}
+
+fn bytes_per_endpoint() -> anyhow::Result<u64> {
+    let endpoints = SERVICES * ENDPOINTS;
+    let mut agent = Agent::new(Capacity { frontends: SERVICES, endpoints, clusters: 10 })?;
+    let before = allocator::begin_peak();
+    agent.take(objects::many(SERVICES, ENDPOINTS))?;
+    Ok((allocator::calls().peak - before).div_ceil(u64::from(endpoints)))
+}
