@@ -12,7 +12,8 @@ use super::{
     Actual, ActualDerived, ActualImport, ClusterId, Condition, ConditionStatus, ConditionType,
     Conflict, EndpointRules, EndpointSliceObjects, Export, Import, ImportStatus, ImportedSlice,
     IpFamily, Merged, NamespaceRules, NoFreeVip, Owner, Refusal, ServiceName, ServiceSpec,
-    ServiceType, SliceCopier, SourceSlice, VipRanges, VipsInUse, merge, vips::VipSources,
+    ServiceType, SliceCopier, SourceSlice, VipRanges, VipsInUse, merge,
+    vips::{SharedVip, VipSources},
 };
 
 /// The cluster that imports.
@@ -309,11 +310,16 @@ fn import(
     let needs_vips = spec.service_type == ServiceType::ClusterSetIp;
     let families: &[_] = if supported && needs_vips { &spec.ip_families } else { &[] };
     let (ips, problem) = vips.choose(name, families);
-    let ready = readiness(&spec, supported, problem);
+    let ready = readiness(&spec, supported, problem, vips.shared(name, &ips));
     (Import { name: name.clone(), ips, spec, has_derived_service: false }, ready)
 }
 
-fn readiness(spec: &ServiceSpec, supported: bool, problem: Option<NoFreeVip>) -> Condition {
+fn readiness(
+    spec: &ServiceSpec,
+    supported: bool,
+    problem: Option<NoFreeVip>,
+    shared: Option<SharedVip>,
+) -> Condition {
     let (status, reason, message) = if !supported {
         let families: Vec<_> = spec.ip_families.iter().map(ToString::to_string).collect();
         let message =
@@ -321,6 +327,8 @@ fn readiness(spec: &ServiceSpec, supported: bool, problem: Option<NoFreeVip>) ->
         (ConditionStatus::False, "IPFamilyNotSupported", message)
     } else if let Some(problem) = problem {
         (ConditionStatus::False, "Pending", problem.to_string())
+    } else if let Some(shared) = shared {
+        (ConditionStatus::False, "AddressShared", shared.to_string())
     } else {
         let message = "the import has its addresses and all slices".to_owned();
         (ConditionStatus::True, "Ready", message)

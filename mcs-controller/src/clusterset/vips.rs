@@ -72,7 +72,12 @@ impl VipsInUse {
     }
 
     fn is_free_for(&self, owner: &ServiceName, ip: IpAddr) -> bool {
-        self.owners.get(&ip).is_none_or(|owners| owners.iter().all(|other| other == owner))
+        self.other_owner(owner, ip).is_none()
+    }
+
+    /// The first one of the other imports that have the VIP.
+    pub fn other_owner(&self, owner: &ServiceName, ip: IpAddr) -> Option<&ServiceName> {
+        self.owners.get(&ip)?.iter().find(|other| *other != owner)
     }
 }
 
@@ -80,6 +85,17 @@ impl VipsInUse {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("every address of the VIP range {0} is in use: configure a larger range in all clusters")]
 pub struct NoFreeVip(pub IpNet);
+
+/// Another import has the same VIP.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error(
+    "ServiceImport {other} has {vip} too, and clients of one get the endpoints of the other: delete one of the two, and \
+     the controller makes it again with another address"
+)]
+pub(super) struct SharedVip {
+    vip: IpAddr,
+    other: ServiceName,
+}
 
 /// Where an import's VIPs can come from.
 #[derive(Clone, Copy, Debug)]
@@ -112,6 +128,14 @@ impl VipSources<'_> {
             }
         }
         (vips, None)
+    }
+
+    /// The first of these VIPs that another import has too.
+    pub(super) fn shared(&self, name: &ServiceName, vips: &[IpAddr]) -> Option<SharedVip> {
+        vips.iter().find_map(|vip| {
+            let other = self.in_use.other_owner(name, *vip)?.clone();
+            Some(SharedVip { vip: *vip, other })
+        })
     }
 
     fn choose_one(&self, name: &ServiceName, family: IpFamily) -> Result<IpAddr, NoFreeVip> {

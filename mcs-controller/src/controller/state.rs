@@ -42,6 +42,8 @@ pub(super) struct State {
     in_use: VipsInUse,
     /// The VIPs of each service, as far as they are in `in_use`.
     vips: HashMap<ServiceName, Vec<IpAddr>>,
+    /// The VIPs of each import as it was last planned. An event that comes before the import itself must not free them.
+    planned_vips: HashMap<ServiceName, Vec<IpAddr>>,
     /// Services that wait for a VIP: none of the range was free.
     without_vip: BTreeSet<ServiceName>,
     /// Services to import.
@@ -78,6 +80,7 @@ impl State {
             cluster,
             in_use: VipsInUse::default(),
             vips: HashMap::new(),
+            planned_vips: HashMap::new(),
             without_vip: BTreeSet::new(),
             imports: Queue::default(),
             publications: Queue::default(),
@@ -167,9 +170,12 @@ impl State {
         BTreeSet::new()
     }
 
-    /// The VIPs of an import that this cluster has are in use, whoever writes it.
+    /// The VIPs of an import that this cluster has are in use, whoever writes it, and so are those that were planned.
     fn note_vips(&mut self, name: &ServiceName) {
-        let vips = self.own.vips(name).to_vec();
+        let mut vips = self.planned_vips.get(name).cloned().unwrap_or_default();
+        let read = self.own.vips(name).iter().copied();
+        let others: Vec<_> = read.filter(|ip| !vips.contains(ip)).collect();
+        vips.extend(others);
         self.set_vips(name, vips);
     }
 
@@ -191,14 +197,23 @@ impl State {
             return;
         }
         if let Some(former) = self.vips.remove(name) {
+            self.queue_sharers(name, &former);
             self.in_use.remove(name, former);
             for name in &self.without_vip {
                 self.imports.add(name.clone());
             }
         }
+        self.queue_sharers(name, &vips);
         self.in_use.add(name, vips.iter().copied());
         if !vips.is_empty() {
             self.vips.insert(name.clone(), vips);
+        }
+    }
+
+    /// Queues the other services that have one of these VIPs: their conditions say so.
+    fn queue_sharers(&mut self, name: &ServiceName, vips: &[IpAddr]) {
+        for other in vips.iter().filter_map(|vip| self.in_use.other_owner(name, *vip)) {
+            self.imports.add(other.clone());
         }
     }
 
@@ -330,9 +345,12 @@ impl State {
         } else {
             self.without_vip.remove(name);
         }
-        if !wanted.vips().is_empty() {
-            self.set_vips(name, wanted.vips().to_vec());
+        if wanted.vips().is_empty() {
+            self.planned_vips.remove(name);
+        } else {
+            self.planned_vips.insert(name.clone(), wanted.vips().to_vec());
         }
+        self.note_vips(name);
         let mut writes = plan(name, &actual, &wanted);
         if self.kept_derived.contains_key(name) {
             writes.retain(|write| !matches!(write, Write::DeleteDerivedService(_)));
