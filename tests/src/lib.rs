@@ -12,6 +12,7 @@ pub mod bpffs;
 #[cfg(feature = "suites")]
 pub mod capture;
 pub mod cgroup;
+pub mod charts;
 pub mod client;
 #[cfg(feature = "clusters")]
 pub mod cluster;

@@ -8,18 +8,23 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use mcs_tests::charts::Copies;
+
 use crate::{
     process,
     setup::{self, Purpose},
     workspace::Workspace,
 };
 
-mod copies;
 #[cfg(test)]
 mod tests;
 mod values;
 
-pub(crate) use self::copies::Copies;
+/// Copies of the charts, each file changed.
+pub(crate) fn copies(workspace: &Workspace, change: &impl Fn(&str) -> String) -> Result<Copies> {
+    let helm = setup::go_program(workspace, "helm")?;
+    Copies::new(&helm, &workspace.root.join("deploy/helm"), change)
+}
 
 /// A chart below deploy/helm, with the namespace that its manifests name.
 #[derive(Clone, Copy)]
@@ -144,7 +149,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
 
 /// Copies of the charts as they are.
 fn unchanged(workspace: &Workspace) -> Result<Copies> {
-    Copies::new(workspace, &str::to_owned)
+    copies(workspace, &str::to_owned)
 }
 
 impl Chart {

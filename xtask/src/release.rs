@@ -147,7 +147,7 @@ impl Release<'_> {
 
     /// Packages the charts. They name the release's image and repository.
     fn charts(&self, files: &mut Files) -> Result<()> {
-        let copies = deploy::Copies::new(self.workspace, &|text| self.name_images(text))?;
+        let copies = deploy::copies(self.workspace, &|text| self.name_images(text))?;
         for chart in deploy::charts() {
             let mut helm = deploy::helm(self.workspace)?;
             helm.arg("package").arg(copies.path(chart));

@@ -10,8 +10,7 @@ use mcs_tests::{
 
 use crate::{
     build::{self, DEV, RELEASE},
-    deploy::Copies,
-    image,
+    deploy, image,
     screen::say,
     workspace::Workspace,
 };
@@ -31,7 +30,7 @@ pub(super) fn install(
 ) -> Result<()> {
     let archive = image.map_or_else(|| image::agent(workspace), |image| Ok(image.to_owned()))?;
     let clusters: Vec<_> = cluster::clusters(set).collect();
-    let charts = Copies::new(workspace, &str::to_owned)?;
+    let charts = deploy::copies(workspace, &str::to_owned)?;
     for cluster in &clusters {
         for node in cluster::nodes(*cluster) {
             cluster::import(programs, node, &archive)?;

@@ -8,6 +8,7 @@ mod adoption;
 mod away;
 mod calls;
 mod changes;
+mod chart_mcs;
 mod cleanup_nodes;
 mod definitions;
 mod deployment;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
     rights::cases(&mut suite);
     adoption::cases(&mut suite);
     deployment::cases(&mut suite);
+    chart_mcs::cases(&mut suite);
     cleanup_nodes::cases(&mut suite);
     plugin::cases(&mut suite);
     stall::cases(&mut suite);

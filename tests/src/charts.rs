@@ -3,38 +3,39 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use anyhow::{Context as _, Result};
 use tempfile::TempDir;
 
-use super::{CHARTS, helm, printed};
-use crate::workspace::Workspace;
+use crate::process;
 
 /// What `helm dependency update` leaves in a chart.
 const PACKED: [&str; 2] = ["charts", "Chart.lock"];
 
-/// Copies of all charts in a directory.
-pub(crate) struct Copies {
+/// Copies of all charts in a directory. They are deleted when this is dropped.
+pub struct Copies {
     directory: TempDir,
 }
 
 impl Copies {
-    /// Copies them, each file changed.
-    pub(crate) fn new(workspace: &Workspace, change: &impl Fn(&str) -> String) -> Result<Self> {
+    /// Copies what `charts` holds, each file changed. `helm` packs.
+    pub fn new(helm: &Path, charts: &Path, change: &impl Fn(&str) -> String) -> Result<Self> {
         let directory = tempfile::tempdir()?;
-        copy_tree(&workspace.root.join("deploy/helm"), directory.path(), change)?;
-        let copies = Self { directory };
-        for chart in CHARTS {
-            let mut helm = helm(workspace)?;
-            helm.args(["dependency", "update", "--skip-refresh"]).arg(copies.path(chart.name));
-            printed(&mut helm)?;
+        copy_tree(charts, directory.path(), change)?;
+        for entry in fs::read_dir(directory.path())? {
+            // Without what a user has set for work of their own.
+            let mut helm = Command::new(helm);
+            helm.env_clear().env("HOME", "/nonexistent");
+            helm.args(["dependency", "update", "--skip-refresh"]).arg(entry?.path());
+            process::run(&mut helm, "")?;
         }
-        Ok(copies)
+        Ok(Self { directory })
     }
 
     /// The directory of a chart.
-    pub(crate) fn path(&self, chart: &str) -> PathBuf {
+    pub fn path(&self, chart: &str) -> PathBuf {
         self.directory.path().join(chart)
     }
 }
