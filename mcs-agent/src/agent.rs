@@ -7,6 +7,7 @@ mod config;
 mod control;
 mod cpu;
 mod health;
+mod larger_maps;
 mod malloc;
 mod metrics;
 mod programs;

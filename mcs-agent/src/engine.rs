@@ -1,5 +1,5 @@
 //! The engine: takes batches of objects, applies the rules, plans, and writes the maps. It retries
-//! what fails and moves to larger maps.
+//! what fails, and moves to larger maps before the maps are full.
 //!
 //! It does no I/O of its own and reads no clock: the maps and the time are arguments. So tests drive
 //! the same code as the agent.
@@ -79,6 +79,8 @@ pub struct Engine {
     changes: PendingChanges,
     pending: Vec<String>,
     retry: Retry,
+    /// When larger maps are made that could not be made before, while there is still room.
+    growth_retry: Retry,
     pace: Pace,
     full_rounds: Throttle,
     growth_rounds: Throttle,
@@ -113,6 +115,7 @@ impl Engine {
             changes: PendingChanges::default(),
             pending: Vec::new(),
             retry: Retry::default(),
+            growth_retry: Retry::default(),
             pace: Pace::default(),
             full_rounds: Throttle::new(RESTS_AFTER_ROUND, LONGEST_REST),
             growth_rounds: Throttle::new(RESTS_AFTER_ROUND, LONGEST_REST_IN_GROWTH),
@@ -201,8 +204,8 @@ impl Engine {
 
     /// Evaluates the objects and writes what differs. `clock` returns the time.
     ///
-    /// Due after batches, when [`Engine::retry_at`] is reached, and when a switch to larger maps is
-    /// complete.
+    /// Due after batches, when [`Engine::retry_at`] is reached, when larger maps are made, and when a switch to them
+    /// is complete.
     pub fn reconcile(
         &mut self,
         maps: &mut impl GrowableMaps,
@@ -217,11 +220,11 @@ impl Engine {
         if is_full {
             self.full_rounds.worked(ended, round.took);
         }
-        // A round that makes maps takes long, and the changes after it need not wait for that.
-        if was_growing && round.moves.is_empty() {
+        self.conclude(&mut round, settled, ended);
+        // A round that made maps need not delay the changes after it, and one after which nothing waits is short.
+        if was_growing && round.moves.is_empty() && !self.pending.is_empty() {
             self.growth_rounds.worked(ended, round.took);
         }
-        self.conclude(&mut round, settled, ended);
         round
     }
 
@@ -287,22 +290,22 @@ impl Engine {
         round: &mut RoundSummary,
     ) -> bool {
         let need = self.usage().capacity().at_least(self.realized.used());
-        let mut settled = self.settle(maps, clock, round);
-        if matches!(settled, Ok(true)) {
-            settled = self.make_room(need, maps, clock, round);
+        let mut growth = self.settle(maps, clock, round);
+        if matches!(growth, Ok(Growth::Settled)) {
+            growth = self.make_room(need, maps, clock, round);
         }
         let mut next = self.foresee();
-        if matches!(settled, Ok(true)) {
+        if matches!(growth, Ok(Growth::Settled)) {
             // What the maps contain and what is desired may not fit at the same time, or not in
             // contiguous slots.
             let moves = round.moves.len();
-            settled = self.make_room(shortage(&next.plan, maps.capacity()), maps, clock, round);
+            growth = self.make_room(shortage(&next.plan, maps.capacity()), maps, clock, round);
             if round.moves.len() > moves {
                 drop(next);
                 next = self.foresee();
             }
         }
-        let is_settled = *settled.as_ref().unwrap_or(&true);
+        let is_settled = !matches!(growth, Ok(Growth::Making | Growth::Switching));
         if !is_settled {
             omit_incomplete_vips(&mut next.plan, &self.realized);
         }
@@ -315,52 +318,69 @@ impl Engine {
             apply(&next.plan, maps, &mut self.realized)
         };
         let applied = applied.map_err(anyhow::Error::from);
-        let filled = if applied.is_ok() && self.store.synced() { maps.filled() } else { Ok(()) };
-        let results = [applied, filled, settled.map(drop)];
-        round.failures.extend(results.into_iter().filter_map(Result::err));
+        let is_making = matches!(growth, Ok(Growth::Making));
+        let is_filled = applied.is_ok() && self.store.synced() && !is_making;
+        let filled = if is_filled { maps.filled() } else { Ok(()) };
+        round.failures.extend([applied, filled].into_iter().filter_map(Result::err));
+        match growth {
+            Ok(Growth::NotMade(error)) if round.deferred.is_empty() => {
+                round.not_grown = Some((error, self.growth_retry.fail(clock())));
+            }
+            Ok(Growth::NotMade(error)) | Err(error) => round.failures.push(error),
+            Ok(Growth::Settled | Growth::Making | Growth::Switching) => {}
+        }
         is_settled
     }
 
-    /// Continues a move to larger maps. Returns whether none is under way any more.
+    /// Continues a move to larger maps.
     fn settle(
         &mut self,
         maps: &mut impl GrowableMaps,
         clock: &impl Fn() -> Instant,
         round: &mut RoundSummary,
-    ) -> anyhow::Result<bool> {
+    ) -> anyhow::Result<Growth> {
+        match maps.finish_making() {
+            Ok(true) => {}
+            Ok(false) => return Ok(Growth::Making),
+            Err(error) => {
+                self.growing_since = None;
+                return Ok(Growth::NotMade(error.context("cannot make larger maps")));
+            }
+        }
         if !maps.finish_switch().context("cannot switch to larger maps")? {
-            return Ok(false);
+            return Ok(Growth::Switching);
         }
         let capacity = maps.capacity();
         if capacity != self.realized.capacity() {
-            let dump = maps.reader().read_all().context("cannot read the pinned maps")?;
-            let (realized, findings) = Realized::restore(dump, capacity);
-            self.realized = realized;
-            self.unplanned = DesiredChanges::Everything;
-            round.findings.extend(findings);
+            self.realized.enlarge(capacity);
+            self.growth_retry.succeed();
             let now = clock();
             let began = self.growing_since.take().unwrap_or(now);
             round.moves.push(Move { capacity, took: now.duration_since(began) });
         }
-        Ok(true)
+        Ok(Growth::Settled)
     }
 
-    /// Begins a move to larger maps if there is no room for `need` and more is allowed. Returns
-    /// whether no move is under way afterwards.
+    /// Begins a move to larger maps if there is no room for `need` and some more, and more is allowed. While there is room
+    /// for `need` itself, what failed before is tried again only when [`Engine::growth_retry`] says so.
     fn make_room(
         &mut self,
         need: Capacity,
         maps: &mut impl GrowableMaps,
         clock: &impl Fn() -> Instant,
         round: &mut RoundSummary,
-    ) -> anyhow::Result<bool> {
+    ) -> anyhow::Result<Growth> {
         let have = maps.capacity();
-        let capacity = have.grown(need, self.node.capacity);
-        if capacity == have {
-            return Ok(true);
-        }
+        let capacity = have.grown(need.with_headroom(), self.node.capacity);
         let began = clock();
-        maps.grow(capacity).context("cannot move to larger maps")?;
+        let is_waiting = self.growth_retry.at().is_some_and(|at| began < at);
+        if capacity == have || (is_waiting && have.holds(need)) {
+            return Ok(Growth::Settled);
+        }
+        self.growth_retry.begin();
+        if let Err(error) = maps.grow(capacity, self.realized.contents()) {
+            return Ok(Growth::NotMade(error.context("cannot make larger maps")));
+        }
         self.growing_since = Some(began);
         self.settle(maps, clock, round)
     }
@@ -376,7 +396,7 @@ impl Engine {
         self.pending.clear();
         if is_growing && !deferred.is_empty() {
             self.pending.push(format!(
-                "{} frontends and VIPs wait for the programs on devices to be switched to larger maps",
+                "{} frontends and VIPs wait for larger maps, or for the programs on devices to be switched to them",
                 deferred.len()
             ));
         } else {
@@ -423,8 +443,8 @@ impl Engine {
     }
 
     /// When the next round is due after one that failed.
-    pub const fn retry_at(&self) -> Option<Instant> {
-        self.retry.at()
+    pub fn retry_at(&self) -> Option<Instant> {
+        [self.retry.at(), self.growth_retry.at()].into_iter().flatten().min()
     }
 
     /// What the objects ask for.
@@ -471,6 +491,18 @@ impl Engine {
     pub fn pending(&self) -> &[String] {
         &self.pending
     }
+}
+
+/// How far a move to larger maps is.
+enum Growth {
+    /// None is under way.
+    Settled,
+    /// Larger maps are being made.
+    Making,
+    /// Programs are being switched to them.
+    Switching,
+    /// They could not be made.
+    NotMade(anyhow::Error),
 }
 
 /// One more than the capacity of each sort that the plan had no room for.

@@ -10,7 +10,8 @@ use mcs_agent::{
     loader::{DirectoryLock, Pins},
     model::{Capacity, EventBatch, NodeContext},
     reconcile::{
-        MapError, MapReader as _, Maps, Pruning, Realized, Step, plan, testing::FaultyMaps,
+        MapContents, MapError, MapReader as _, Maps, Pruning, Realized, Step, plan,
+        testing::FaultyMaps,
     },
     source::ManifestSource,
 };
@@ -124,7 +125,7 @@ impl GrowableMaps for FixedMaps {
         self.capacity
     }
 
-    fn grow(&mut self, capacity: Capacity) -> anyhow::Result<()> {
+    fn grow(&mut self, capacity: Capacity, _: &MapContents) -> anyhow::Result<()> {
         bail!("these maps cannot grow to {capacity:?}")
     }
 

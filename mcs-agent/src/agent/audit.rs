@@ -143,7 +143,8 @@ mod tests {
 
     #[test]
     fn a_pass_ends_in_time_and_reports_its_cost() {
-        let capacity = Capacity { frontends: 4096, endpoints: 100_000, clusters: 250 };
+        let capacity =
+            Capacity { frontends: 4096, endpoints: 100_000, clusters: 250, imports: 4096 };
         let (realized, mut maps) =
             (Realized::empty(capacity), Mirror::new(MemoryMaps::new(capacity)));
         maps.write(&Step::InsertVip(mcs_common::Address::from_v4_word(1))).unwrap();

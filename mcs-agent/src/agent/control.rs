@@ -155,6 +155,7 @@ impl Control {
                     PacketEvent::Reported => self.report_soon(),
                     PacketEvent::Attached => self.reconcile(),
                 },
+                () = self.installed.larger.done() => self.reconcile(),
                 swept = self.sweeper.next(), if !self.installed.is_outdated() => {
                     self.note_flows(swept);
                 }
@@ -214,7 +215,9 @@ impl Control {
     fn reconcile(&mut self) {
         let round = self.engine.reconcile(&mut self.installed, std::time::Instant::now);
         rejections::log(&round.rejected);
-        log_findings(&round.findings);
+        if let Some((error, delay)) = &round.not_grown {
+            tracing::warn!("{error:#}; there is room still; trying again in {delay:?}");
+        }
         for moved in &round.moves {
             log_move(moved);
             self.auditor.restart();

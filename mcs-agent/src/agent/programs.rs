@@ -12,6 +12,7 @@ use anyhow::{Context as _, ensure};
 
 use super::{
     config::{Config, SocketLb},
+    larger_maps::{LargerMaps, LargerMapsInTheMaking, copy},
     tc::{self, PacketPath},
 };
 use crate::{
@@ -26,7 +27,7 @@ use crate::{
         Repair, Tampering, capacity_within, ensure_capable, own_netns_cookie,
     },
     model::Capacity,
-    reconcile::{MapContents, MapError, MapReader as _, Maps, Pruning, Realized, Step, plan},
+    reconcile::{MapContents, MapError, MapReader as _, Maps, Step},
 };
 
 /// How often a second agent checks whether the first has ended.
@@ -40,6 +41,7 @@ pub(super) struct InstalledPrograms {
     capacity: Capacity,
     /// The options that `programs` were loaded with. Their capacity is that of the newest maps.
     options: LoadOptions,
+    pub(super) larger: LargerMapsInTheMaking,
     /// Present while programs are being switched. The socket programs are switched already; programs on devices
     /// may not be.
     switch: Option<FlowMigration>,
@@ -135,6 +137,7 @@ impl InstalledPrograms {
         let mut installed = Self {
             maps: Mirror::new(maps),
             capacity: options.capacity,
+            larger: LargerMapsInTheMaking::default(),
             switch: None,
             pins,
             features,
@@ -291,7 +294,7 @@ impl InstalledPrograms {
             return;
         }
         let old = KernelMapsReader::open(&self.pins.config());
-        match old.and_then(|old| copy(old.read_all()?, &mut self.maps, self.options.capacity)) {
+        match old.and_then(|old| copy(&old.read_all()?, &mut self.maps, self.options.capacity)) {
             Ok(()) => {
                 tracing::info!("the pinned maps have another shape: moved to new ones");
                 self.complete = true;
@@ -302,6 +305,31 @@ impl InstalledPrograms {
                 anyhow::Error::new(error)
             ),
         }
+    }
+
+    /// Brings larger maps up to date, and puts them and their programs in the place of the former, which
+    /// [`InstalledPrograms::begin_switch`] switches.
+    fn stage(&mut self, larger: LargerMaps) -> anyhow::Result<()> {
+        let LargerMaps { mut programs, mut maps, options } = larger;
+        let written = self.maps.catch_up(&mut maps)?;
+        if written.iter().any(|step| matches!(step, Step::RepairHint { .. })) {
+            // The hints were copied from the pinned ones, perhaps before these were repaired.
+            maps.carry_hints(self.maps.reader())?;
+        }
+        programs.stage()?;
+        self.liveness = LivenessWriter::open(&self.pins.alive(), self.release_after)?;
+        self.classifiers = Arc::new(programs.take_classifiers());
+        programs.take_links(&mut self.programs);
+        self.programs = programs;
+        self.options = options;
+        if self.complete {
+            self.maps.set_next(maps);
+        } else {
+            // No program reads the maps that these replace.
+            self.maps = Mirror::new(maps);
+            self.capacity = self.options.capacity;
+        }
+        self.follow_program_log()
     }
 
     /// Records in a map which process runs and where its status file is.
@@ -346,26 +374,23 @@ impl GrowableMaps for InstalledPrograms {
         self.capacity
     }
 
-    fn grow(&mut self, capacity: Capacity) -> anyhow::Result<()> {
+    fn grow(&mut self, capacity: Capacity, contents: &MapContents) -> anyhow::Result<()> {
         let options = LoadOptions { capacity, ..self.options.clone() };
-        let mut programs = Programs::load_beside(&options)?;
-        let mut maps = KernelMaps::open(programs.config(), programs.hints())?;
-        maps.carry_hints(self.maps.reader())?;
-        copy(self.maps.reader().read_all()?, &mut maps, capacity)?;
-        programs.stage()?;
-        self.liveness = LivenessWriter::open(&self.pins.alive(), self.release_after)?;
-        self.classifiers = Arc::new(programs.take_classifiers());
-        programs.take_links(&mut self.programs);
-        self.programs = programs;
-        self.options = options;
-        if self.complete {
-            self.maps.set_next(maps);
-        } else {
-            // No program reads the maps that these replace.
-            self.maps = Mirror::new(maps);
-            self.capacity = capacity;
+        self.maps.begin_noting();
+        self.larger.begin(options, contents.clone(), self.programs.hints().to_owned());
+        Ok(())
+    }
+
+    fn finish_making(&mut self) -> anyhow::Result<bool> {
+        if self.larger.is_under_way() {
+            return Ok(false);
         }
-        self.follow_program_log()
+        let Some(made) = self.larger.take() else { return Ok(true) };
+        let result = made.and_then(|larger| self.stage(larger));
+        if result.is_err() {
+            self.maps.end_noting();
+        }
+        result.map(|()| true)
     }
 
     fn finish_switch(&mut self) -> anyhow::Result<bool> {
@@ -394,18 +419,6 @@ impl GrowableMaps for InstalledPrograms {
 /// The capacity of the first maps: that of the pinned maps, but at most `bound`.
 fn first_capacity(pins: &Pins, bound: Capacity) -> anyhow::Result<Capacity> {
     Ok(pins.capacity()?.unwrap_or_default().at_most(bound))
-}
-
-/// Writes `dump` to empty maps. If everything fits, each entry keeps its index, so that flows, affinities and
-/// sockets keep their backends. Else the frontends that fit are written.
-fn copy(dump: MapContents, to: &mut impl Maps, capacity: Capacity) -> Result<(), MapError> {
-    let steps = if dump.fits(capacity) {
-        dump.copy(capacity)
-    } else {
-        let (found, _) = Realized::restore(dump, Capacity::MOST);
-        plan(&found.in_force(), &Realized::empty(capacity), Pruning::On).steps
-    };
-    steps.iter().try_for_each(|step| to.write(step))
 }
 
 /// Waits until no other agent has the directory. Meanwhile the state directory is locked, which `status` reports.

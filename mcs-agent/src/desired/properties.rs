@@ -148,8 +148,9 @@ fn events() -> impl Strategy<Value = Vec<ObjectEvent>> {
 }
 
 fn nodes() -> impl Strategy<Value = NodeContext> {
-    let capacity = (0_u32..6, 0_u32..12, 0_u32..4)
-        .prop_map(|(frontends, endpoints, clusters)| Capacity { frontends, endpoints, clusters });
+    let capacity = (0_u32..6, 0_u32..12, 0_u32..4).prop_map(|(frontends, endpoints, clusters)| {
+        Capacity { frontends, endpoints, clusters, imports: frontends }
+    });
     (
         option::of(text(&["n1"])),
         option::of(text(&["z1"])),

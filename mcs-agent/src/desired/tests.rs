@@ -260,7 +260,7 @@ fn local_without_identity_refuses_every_client() {
 #[test]
 fn what_exceeds_the_capacity_affects_nothing_else() {
     let node = NodeContext {
-        capacity: Capacity { frontends: 2, endpoints: 2, clusters: 2 },
+        capacity: Capacity { frontends: 2, endpoints: 2, clusters: 2, imports: 2 },
         ..plain_node()
     };
     let objects: [Object; 5] = [

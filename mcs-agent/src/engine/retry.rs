@@ -31,11 +31,15 @@ impl Retry {
         delay
     }
 
+    /// Clears the deadline: what failed is being tried again. The next failure begins with a longer delay.
+    pub(super) const fn begin(&mut self) {
+        self.at = None;
+    }
+
     /// Clears the deadline. The next failure begins with the shortest delay.
     pub(super) fn succeed(&mut self) {
-        if self.at.take().is_some() {
-            self.delays = delays();
-        }
+        self.at = None;
+        self.delays = delays();
     }
 
     /// The deadline, after a failure.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::PendingChanges;
 use crate::{
     model::{AdoptableGroup, AdoptableObjects, Capacity, Rejection, SourceProblem},
-    reconcile::{DamagedFrontend, Deferred},
+    reconcile::Deferred,
     store::Change,
 };
 
@@ -35,10 +35,11 @@ pub struct RoundSummary {
     pub deferred: Vec<Deferred>,
     /// Whether UDP sockets may be stale after the plan.
     pub may_leave_stale_udp: bool,
+    /// Why larger maps could not be made, and after what time that is tried again. There is room for everything
+    /// nevertheless.
+    pub not_grown: Option<(anyhow::Error, Duration)>,
     /// Moves to larger maps that were completed.
     pub moves: Vec<Move>,
-    /// Damaged frontends that the maps contained after a move.
-    pub findings: Vec<DamagedFrontend>,
     /// Whether the source became synced with this round.
     pub became_synced: bool,
     /// Why the maps are not as desired, besides what was deferred.
@@ -56,8 +57,8 @@ pub struct RoundSummary {
 pub enum Outcome {
     /// The maps are as desired. These changes were written since the last time.
     Written(PendingChanges),
-    /// Some changes need larger maps, which programs are being switched to: the next round is due
-    /// once they are.
+    /// Some changes need larger maps, which are being made or which programs are being switched to: the next round is
+    /// due once they are.
     Growing,
     /// A write failed, or there is no room: the next round is due after this time.
     Failed(Duration),
@@ -80,7 +81,7 @@ impl RoundSummary {
             deferred: Vec::new(),
             may_leave_stale_udp: false,
             moves: Vec::new(),
-            findings: Vec::new(),
+            not_grown: None,
             became_synced: false,
             failures: Vec::new(),
             outcome: Outcome::Growing,

@@ -1,6 +1,6 @@
 //! Config maps for tests of the engine: in memory, growable, and failing on demand.
 
-use anyhow::ensure;
+use anyhow::{anyhow, ensure};
 
 use super::{GrowableMaps, Mirror};
 use crate::{
@@ -22,14 +22,18 @@ pub struct Faults {
     pub seed: u64,
 }
 
-/// Growable maps in memory. The switch to larger ones takes as long as a test wants.
+/// Growable maps in memory. To make larger ones, and to switch to them, takes as long as a test wants.
 #[derive(Clone, Debug)]
 pub struct GrowableMemoryMaps {
     maps: Mirror<FaultyMaps<MemoryMaps>>,
     capacity: Capacity,
-    /// The capacity of [`Mirror::next`].
+    /// Larger maps that are being made.
+    making: Option<FaultyMaps<MemoryMaps>>,
+    /// The capacity of the larger maps.
     next_capacity: Option<Capacity>,
     faults: Faults,
+    /// Larger maps are not made as long as this is set.
+    pub is_slow: bool,
     /// Programs on devices are not switched as long as this is set.
     pub is_stalled: bool,
     /// So many attempts to make larger maps fail.
@@ -49,8 +53,10 @@ impl GrowableMemoryMaps {
         Self {
             maps: Mirror::new(faulty(capacity, contents, faults)),
             capacity,
+            making: None,
             next_capacity: None,
             faults,
+            is_slow: false,
             is_stalled: false,
             failing_moves: 0,
             failing_switches: 0,
@@ -101,15 +107,31 @@ impl GrowableMaps for GrowableMemoryMaps {
         self.capacity
     }
 
-    fn grow(&mut self, capacity: Capacity) -> anyhow::Result<()> {
-        ensure!(self.next_capacity.is_none(), "a switch to larger maps is under way");
-        let fails = self.failing_moves > 0;
-        self.failing_moves = self.failing_moves.saturating_sub(1);
-        ensure!(!fails, "no memory for larger maps");
+    fn grow(&mut self, capacity: Capacity, contents: &MapContents) -> anyhow::Result<()> {
+        ensure!(self.next_capacity.is_none(), "a move to larger maps is under way");
         self.faults.seed += 1;
-        self.maps.set_next(faulty(capacity, self.contents().clone(), self.faults));
+        self.maps.begin_noting();
+        self.making = Some(faulty(capacity, contents.clone(), self.faults));
         self.next_capacity = Some(capacity);
         Ok(())
+    }
+
+    fn finish_making(&mut self) -> anyhow::Result<bool> {
+        if self.is_slow && self.making.is_some() {
+            return Ok(false);
+        }
+        let Some(mut next) = self.making.take() else { return Ok(true) };
+        let fails = self.failing_moves > 0;
+        self.failing_moves = self.failing_moves.saturating_sub(1);
+        let failed = anyhow!("no memory for larger maps");
+        let made = if fails { Err(failed) } else { Ok(()) };
+        if let Err(error) = made.and_then(|()| Ok(self.maps.catch_up(&mut next).map(drop)?)) {
+            self.maps.end_noting();
+            self.next_capacity = None;
+            return Err(error);
+        }
+        self.maps.set_next(next);
+        Ok(true)
     }
 
     fn finish_switch(&mut self) -> anyhow::Result<bool> {
@@ -138,9 +160,13 @@ impl<M: GrowableMaps> GrowableMaps for FaultyMaps<M> {
         self.maps.capacity()
     }
 
-    fn grow(&mut self, capacity: Capacity) -> anyhow::Result<()> {
+    fn grow(&mut self, capacity: Capacity, contents: &MapContents) -> anyhow::Result<()> {
         ensure!(!self.fails(), "no larger maps this time");
-        self.maps.grow(capacity)
+        self.maps.grow(capacity, contents)
+    }
+
+    fn finish_making(&mut self) -> anyhow::Result<bool> {
+        self.maps.finish_making()
     }
 
     fn finish_switch(&mut self) -> anyhow::Result<bool> {

@@ -21,8 +21,8 @@ use crate::{
     reconcile::{MapContents, Pruning, plan},
 };
 
-const SMALL: Capacity = Capacity { frontends: 1, endpoints: 2, clusters: 1 };
-const BOUND: Capacity = Capacity { frontends: 32, endpoints: 256, clusters: 8 };
+const SMALL: Capacity = Capacity { frontends: 1, endpoints: 2, clusters: 1, imports: 1 };
+const BOUND: Capacity = Capacity { frontends: 32, endpoints: 256, clusters: 8, imports: 32 };
 
 /// An engine, its maps, and a clock that stands still unless a test moves it.
 struct World {
@@ -141,7 +141,7 @@ fn a_move_to_larger_maps_happens_within_the_round() {
     world.tick = Duration::from_millis(10);
     world.take(lists(0..3, 4));
     let round = world.settle();
-    let capacity = Capacity { frontends: 4, endpoints: 16, clusters: 1 };
+    let capacity = Capacity { frontends: 4, endpoints: 16, clusters: 1, imports: 4 };
     assert_eq!(round.moves.iter().map(|moved| moved.capacity).collect::<Vec<_>>(), [capacity]);
     assert!(round.moves[0].took >= world.tick);
     assert_eq!(world.maps.capacity(), capacity);
@@ -160,7 +160,7 @@ fn a_move_that_fails_is_tried_again_and_other_changes_go_on() {
         assert_eq!(delay(&round), Some(Duration::from_millis(millis)));
         assert_eq!(round.failures.len(), 1);
         let failure = format!("{:#}", round.failures[0]);
-        assert_eq!(failure, "cannot move to larger maps: no memory for larger maps");
+        assert_eq!(failure, "cannot make larger maps: no memory for larger maps");
         let pending = world.engine.pending();
         assert_eq!(pending.last(), Some(&failure));
         assert!(pending[0].contains("10.0.0.2:80/TCP stays as it is"), "{pending:?}");
@@ -189,7 +189,9 @@ fn changes_go_on_in_both_maps_while_programs_are_being_switched() {
     assert_eq!(world.engine.retry_at(), None, "the end of the switch is waited for");
     assert_eq!(
         world.engine.pending(),
-        ["2 frontends and VIPs wait for the programs on devices to be switched to larger maps"]
+        [
+            "2 frontends and VIPs wait for larger maps, or for the programs on devices to be switched to them"
+        ]
     );
     for first in [3, 5, 7] {
         world.take([apply_slice(pods(0, first, 2))]);
@@ -205,9 +207,87 @@ fn changes_go_on_in_both_maps_while_programs_are_being_switched() {
     assert_eq!(world.backends(), 3);
 }
 
+/// Room for 16 endpoints, of which 14 are there.
+fn almost_full() -> World {
+    let mut world = World::new(Capacity { frontends: 8, endpoints: 16, clusters: 4, imports: 8 });
+    world.take(lists(0..2, 7));
+    assert!(world.settle().moves.is_empty());
+    world
+}
+
+#[test]
+fn maps_grow_before_they_are_full_and_no_change_waits() {
+    let mut world = almost_full();
+    world.maps.is_slow = true;
+    world.tick = Duration::from_millis(10);
+    // The change that begins it fills the maps.
+    for (number, first, count) in [(0, 1, 9), (1, 20, 7), (0, 30, 9)] {
+        world.take([apply_slice(pods(number, first, count))]);
+        assert_eq!(world.engine.gather_until(), None);
+        let round = world.settle();
+        assert!(round.planned > 0 && round.moves.is_empty());
+        assert_eq!(world.engine.retry_at(), None);
+    }
+    assert_eq!(world.maps.capacity().endpoints, 16);
+    assert_eq!(world.maps.next(), None);
+    world.maps.is_slow = false;
+    let round = world.settle();
+    assert_eq!(round.planned, 0, "the larger maps hold what the former did");
+    assert_eq!(round.moves.len(), 1);
+    assert!(round.moves[0].took > 5 * world.tick, "since the first change");
+    assert_eq!(world.maps.capacity().endpoints, 32);
+    world.take([apply_slice(pods(1, 1, 15))]);
+    assert!(world.settle().moves.is_empty());
+    assert_eq!(world.backends(), 24);
+}
+
+#[test]
+fn what_has_no_room_waits_for_larger_maps_and_other_changes_go_on() {
+    let mut world = almost_full();
+    world.maps.is_slow = true;
+    world.take([apply_import(web(2)), apply_slice(pods(2, 1, 5))]);
+    let round = world.reconcile();
+    assert!(matches!(round.outcome, Outcome::Growing), "{round:?}");
+    for first in [20, 30] {
+        world.take([apply_slice(pods(0, first, 7))]);
+        let round = world.reconcile();
+        assert!(matches!(round.outcome, Outcome::Growing), "{round:?}");
+        assert!(round.planned > 0, "what fits is written");
+        assert!(!world.engine.realized().has_vip("10.0.0.3".parse().unwrap()));
+    }
+    world.maps.is_stalled = true;
+    world.maps.is_slow = false;
+    world.take([apply_slice(pods(1, 20, 7))]);
+    world.reconcile();
+    assert_eq!(Some(world.maps.contents()), world.maps.next(), "with what was written meanwhile");
+    world.maps.is_stalled = false;
+    assert_eq!(world.settle().moves.len(), 1);
+    assert_eq!(world.backends(), 19);
+}
+
+#[test]
+fn a_failure_to_grow_in_advance_is_no_failure_of_a_change() {
+    let mut world = almost_full();
+    world.maps.failing_moves = 3;
+    world.take([apply_slice(pods(0, 1, 9))]);
+    for millis in [50, 100, 200] {
+        let round = world.settle();
+        let (error, delay) = round.not_grown.expect("it fails");
+        assert_eq!(format!("{error:#}"), "cannot make larger maps: no memory for larger maps");
+        assert_eq!(delay, Duration::from_millis(millis));
+        assert_eq!(world.engine.retry_at(), Some(world.now.get() + delay));
+        world.take([apply_slice(pods(0, 2, 9))]);
+        assert!(world.settle().not_grown.is_none(), "not before its time");
+        world.now.set(world.engine.retry_at().unwrap());
+    }
+    let round = world.settle();
+    assert_eq!((round.moves.len(), world.engine.retry_at()), (1, None));
+    assert_eq!(world.maps.capacity().endpoints, 32);
+}
+
 #[test]
 fn a_vip_is_inserted_only_with_its_frontends_while_programs_are_being_switched() {
-    let mut world = World::new(Capacity { frontends: 8, endpoints: 2, clusters: 1 });
+    let mut world = World::new(Capacity { frontends: 8, endpoints: 2, clusters: 1, imports: 8 });
     world.take(lists(0..0, 0));
     world.settle();
     world.maps.is_stalled = true;
@@ -404,7 +484,7 @@ fn steady() -> ObjectEvent {
 
 #[test]
 fn a_kept_backend_survives_a_restart_and_larger_maps() {
-    let mut former = World::new(Capacity { frontends: 4, endpoints: 4, clusters: 1 });
+    let mut former = World::new(Capacity { frontends: 4, endpoints: 4, clusters: 1, imports: 4 });
     former.take(lists(0..0, 0));
     former.take(draining());
     former.take([steady()]);

@@ -19,6 +19,9 @@ pub struct Usage {
     pub endpoints: usize,
     /// Source clusters.
     pub clusters: usize,
+    /// ServiceImports that can have frontends.
+    #[serde(default)]
+    pub imports: usize,
     /// Backends that are kept for the UDP clients that have them. They take room that nothing else needs.
     #[serde(default)]
     pub kept: u32,
@@ -42,6 +45,7 @@ impl Usage {
             frontends: desired.frontends.len(),
             endpoints: totals.endpoints,
             clusters: totals.clusters.len(),
+            imports: desired.imports.len().min(desired.frontends.len()),
             kept: realized.kept_backends(),
             handed_back: departed(Departure::HandedBack),
             gone: departed(Departure::Gone),
@@ -60,6 +64,7 @@ impl Usage {
             frontends: count((self.vips + self.handed_back + self.gone).max(self.frontends)),
             endpoints: count(self.endpoints),
             clusters: count(self.clusters),
+            imports: count(self.imports),
         }
     }
 }

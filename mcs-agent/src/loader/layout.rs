@@ -128,6 +128,7 @@ pub(super) fn capacity(directory: &Path) -> Option<Capacity> {
         frontends: entries(maps::FRONTENDS)?,
         endpoints: Capacity::endpoints_of(entries(maps::SLOTS)?.saturating_mul(2)),
         clusters: entries(maps::CLUSTERS)? / 2,
+        imports: Capacity::imports_of(entries(maps::SERVICES)?),
     })
 }
 

@@ -14,15 +14,18 @@ pub fn capacity_within(memory: Memory) -> Capacity {
     let clusters = memory.0 / 64;
     let frontends = memory.0 / 8 * 3;
     let endpoints = memory.0 - clusters - frontends;
-    let frontend = config_memory(Capacity { frontends: 1, ..Capacity::NONE }).0;
+    // Each may be of another import.
+    let frontend = config_memory(Capacity { frontends: 1, imports: 1, ..Capacity::NONE }).0;
     let cluster = config_memory(Capacity { clusters: 1, ..Capacity::NONE }).0;
     // The maps have a spare place for this one endpoint.
     let endpoint = config_memory(Capacity { endpoints: 1, ..Capacity::NONE }).0 / 2;
     let count = |share: u64, each: u64| u32::try_from(share / each).unwrap_or(u32::MAX / 4);
+    let frontends = count(frontends, frontend);
     Capacity {
-        frontends: count(frontends, frontend),
+        frontends,
         endpoints: Capacity::endpoints_of(count(endpoints, endpoint).saturating_mul(2)),
         clusters: count(clusters, cluster),
+        imports: frontends,
     }
 }
 
@@ -53,15 +56,25 @@ mod tests {
             assert!(config_memory(capacity) <= memory, "{memory}");
             assert!(config_memory(capacity).0 > memory.0 / 10 * 9, "{memory}");
         }
-        let large = Capacity { frontends: 100_000, endpoints: 1_500_000, clusters: 10_000 };
+        let large = Capacity {
+            frontends: 100_000,
+            endpoints: 1_500_000,
+            clusters: 10_000,
+            imports: 100_000,
+        };
         assert!(capacity_within(Memory(256 << 20)).holds(large));
     }
 
     /// Operators size `--max-memory` by these numbers.
     #[test]
     fn the_default_limit_has_room_for_millions_of_endpoints() {
-        let expected = Capacity { frontends: 193_583, endpoints: 3_848_891, clusters: 32_768 };
+        let expected = Capacity {
+            frontends: 193_583,
+            endpoints: 3_848_891,
+            clusters: 32_768,
+            imports: 193_583,
+        };
         assert_eq!(capacity_within(Memory(256 << 20)), expected);
-        assert_eq!(config_memory(Capacity::default()), Memory(868_352));
+        assert_eq!(config_memory(Capacity::default()), Memory(745_472));
     }
 }

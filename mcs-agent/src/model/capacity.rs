@@ -6,30 +6,39 @@ use serde::{Deserialize, Serialize};
 /// entries of a config map when it creates the map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Capacity {
-    /// Frontends; also the number of VIPs and of ServiceImports.
+    /// Frontends; also the number of VIPs.
     pub frontends: u32,
     /// Backends of all frontends.
     pub endpoints: u32,
     /// Source clusters.
     pub clusters: u32,
+    /// ServiceImports that have frontends. An earlier agent did not count them.
+    #[serde(default)]
+    pub imports: u32,
 }
 
 /// Up to this number, a capacity grows by doubling and has a spare place for every endpoint.
 const FINE: u32 = 65_536;
+/// Names that `services` has spare room for, or a 16th of all.
+const SPARE_NAMES: u32 = 64;
 
 impl Default for Capacity {
     /// The capacity of the first maps. They grow later.
     fn default() -> Self {
-        Self { frontends: 1_024, endpoints: 4_096, clusters: 64 }
+        Self { frontends: 1_024, endpoints: 4_096, clusters: 64, imports: 1_024 }
     }
 }
 
 impl Capacity {
     /// The limit of 32-bit indices.
-    pub const MOST: Self =
-        Self { frontends: u32::MAX / 4, endpoints: u32::MAX / 4, clusters: u32::MAX / 4 };
+    pub const MOST: Self = Self {
+        frontends: u32::MAX / 4,
+        endpoints: u32::MAX / 4,
+        clusters: u32::MAX / 4,
+        imports: u32::MAX / 4,
+    };
     /// Zero of everything.
-    pub const NONE: Self = Self { frontends: 0, endpoints: 0, clusters: 0 };
+    pub const NONE: Self = Self { frontends: 0, endpoints: 0, clusters: 0, imports: 0 };
 
     /// Entries of `states`. Index 0 is never used.
     pub const fn state_entries(self) -> u32 {
@@ -70,10 +79,24 @@ impl Capacity {
         self.frontends.saturating_add(self.backend_entries()).saturating_mul(8)
     }
 
-    /// Entries of `services`. A frontend can go to another import while the old entry is still in use.
+    /// Entries of `services`. The spare ones let frontends go to other imports while the old entries are still in use.
     /// Index 0 is never used.
     pub const fn service_entries(self) -> u32 {
-        self.frontends.saturating_mul(2).saturating_add(1)
+        let sixteenth = self.imports / 16;
+        let spare = if sixteenth > SPARE_NAMES { sixteenth } else { SPARE_NAMES };
+        let spare = if spare < self.imports { spare } else { self.imports };
+        self.imports.saturating_add(spare).saturating_add(1)
+    }
+
+    /// The inverse of [`Capacity::service_entries`]. Maps of an earlier version may have a number of entries that no
+    /// capacity has: the result then stands for another number, so they are made anew.
+    pub const fn imports_of(service_entries: u32) -> u32 {
+        let names = service_entries.saturating_sub(1);
+        if names <= 2 * SPARE_NAMES {
+            return names / 2;
+        }
+        let few = names - SPARE_NAMES;
+        if few / 16 <= SPARE_NAMES { few } else { names - names / 17 }
     }
 
     /// Entries of `clusters`. Every cluster can be replaced while the old entries are still in use.
@@ -113,11 +136,18 @@ impl Capacity {
         .at_most(bound.at_least(self))
     }
 
+    /// A 16th more of each number. Maps grow when they have no room for that, before they are full.
+    #[must_use]
+    pub fn with_headroom(self) -> Self {
+        self.with(self, |count, _| count.saturating_add(count / 16))
+    }
+
     fn with(self, other: Self, of: fn(u32, u32) -> u32) -> Self {
         Self {
             frontends: of(self.frontends, other.frontends),
             endpoints: of(self.endpoints, other.endpoints),
             clusters: of(self.clusters, other.clusters),
+            imports: of(self.imports, other.imports),
         }
     }
 }
@@ -127,7 +157,7 @@ mod tests {
     use super::*;
 
     const fn capacity(frontends: u32, endpoints: u32, clusters: u32) -> Capacity {
-        Capacity { frontends, endpoints, clusters }
+        Capacity { frontends, endpoints, clusters, imports: 0 }
     }
 
     #[test]
@@ -156,5 +186,17 @@ mod tests {
             assert_eq!(Capacity::endpoints_of(capacity.slot_entries()), endpoints);
             assert!(capacity.backend_entries() > endpoints.saturating_add(endpoints.min(FINE)));
         }
+    }
+
+    #[test]
+    fn the_names_give_the_imports() {
+        let entries = |imports| Capacity { imports, ..Capacity::NONE }.service_entries();
+        for imports in (0..20_000).chain(1_000_000..1_000_100) {
+            assert_eq!(Capacity::imports_of(entries(imports)), imports);
+            assert!(entries(imports) > imports + imports.min(SPARE_NAMES), "{imports}");
+        }
+        assert_eq!(entries(16_384), 16_384 + 1024 + 1);
+        // The first maps of a version that had two names for each frontend are adopted.
+        assert_eq!(entries(Capacity::imports_of(2 * 1024 + 1)), 2 * 1024 + 1);
     }
 }

@@ -327,7 +327,7 @@ mod tests {
         testing::MemoryMaps,
     };
 
-    const CAPACITY: Capacity = Capacity { frontends: 8, endpoints: 16, clusters: 2 };
+    const CAPACITY: Capacity = Capacity { frontends: 8, endpoints: 16, clusters: 2, imports: 8 };
 
     fn world() -> (MemoryMaps, MapContents) {
         let wanted = desired([

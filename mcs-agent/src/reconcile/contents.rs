@@ -53,40 +53,31 @@ impl MapContents {
 
     /// The writes that give empty maps the same entries at the same places, without the entries
     /// that are out of the capacity. [`super::Realized::restore`] finds the frontends that this damages.
-    pub fn copy(&self, capacity: Capacity) -> Vec<Step> {
-        let mut steps = Vec::new();
-        steps.extend(
-            used(&self.services, capacity.service_entries())
-                .map(|(id, record)| Step::WriteService { id, record: record.into() }),
-        );
-        steps.extend(
-            used(&self.clusters, capacity.cluster_entries())
-                .map(|(id, record)| Step::WriteCluster { id, record: record.into() }),
-        );
-        steps.extend(
-            used(&self.backends, capacity.backend_entries())
-                .map(|(id, backend)| Step::WriteBackend { id, backend }),
-        );
+    pub fn copy(&self, capacity: Capacity) -> impl Iterator<Item = Step> {
+        let services = used(&self.services, capacity.service_entries())
+            .map(|(id, record)| Step::WriteService { id, record: record.into() });
+        let clusters = used(&self.clusters, capacity.cluster_entries())
+            .map(|(id, record)| Step::WriteCluster { id, record: record.into() });
+        let backends = used(&self.backends, capacity.backend_entries())
+            .map(|(id, backend)| Step::WriteBackend { id, backend });
         let ids = used(&self.slots, capacity.slot_entries()).map(|(_, id)| id).collect();
-        steps.push(Step::WriteSlots { block: 0, ids });
-        steps.extend(
-            used(&self.states, capacity.state_entries())
-                .map(|(index, state)| Step::WriteState { index, state: state.into() }),
-        );
+        let slots = Step::WriteSlots { block: 0, ids };
+        let states = used(&self.states, capacity.state_entries())
+            .map(|(index, state)| Step::WriteState { index, state: state.into() });
         let room = capacity.frontends as usize;
-        steps.extend(
-            self.frontends
-                .iter()
-                .filter(|(_, index)| **index < capacity.state_entries())
-                .take(room)
-                .map(|(key, index)| Step::InsertFrontend { key: *key, index: *index }),
-        );
+        let frontends = self
+            .frontends
+            .iter()
+            .filter(move |(_, index)| **index < capacity.state_entries())
+            .take(room)
+            .map(|(key, index)| Step::InsertFrontend { key: *key, index: *index });
         let served = self.vips_of_mode(|mode| mode == VipMode::SERVED);
         let departed = self.vips_of_mode(|mode| mode != VipMode::SERVED);
         let vips = served.map(|(vip, _)| Step::InsertVip(vip));
         let vips = vips.chain(departed.map(|(vip, mode)| Step::SetVipMode { vip, mode }));
-        steps.extend(vips.take(room));
-        steps
+        let names = services.chain(clusters);
+        let arrays = names.chain(backends).chain([slots]).chain(states);
+        arrays.chain(frontends).chain(vips.take(room))
     }
 
     /// The VIPs whose mode is one of these.

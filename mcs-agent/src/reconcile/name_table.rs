@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
     marker::PhantomData,
+    ops::Range,
     sync::Arc,
 };
 
@@ -54,8 +55,18 @@ impl<K: Name> NameTable<K> {
         Self { entries, ids: Arc::default(), uses: Arc::default(), names: PhantomData }
     }
 
+    /// The array has become longer: these entries of it are free.
+    pub(super) fn append(&mut self, entries: Range<u32>) {
+        self.entries.append(entries);
+    }
+
     fn id(&self, name: &K) -> Option<u32> {
         self.ids.get(&name.short()).copied()
+    }
+
+    /// How many entries are in use.
+    pub(super) fn used(&self) -> u32 {
+        u32::try_from(self.uses.len()).unwrap_or(u32::MAX)
     }
 
     /// An index for each name: the one it has, or a free one. Nothing is taken.

@@ -64,6 +64,12 @@ impl Realized {
         }
     }
 
+    /// The same entries at the same places, in larger maps.
+    pub fn enlarge(&mut self, capacity: Capacity) {
+        self.allocations.enlarge(self.capacity, capacity);
+        self.capacity = capacity;
+    }
+
     /// What the maps hold.
     pub const fn contents(&self) -> &MapContents {
         &self.contents
@@ -107,6 +113,7 @@ impl Realized {
             frontends: count(self.contents.vips.len().max(self.contents.frontends.len())),
             endpoints: self.endpoints.saturating_add(self.kept_backends()),
             clusters: 0,
+            imports: self.allocations.services.used(),
         }
     }
 

@@ -61,7 +61,7 @@ mod tests {
         },
     };
 
-    const CAPACITY: Capacity = Capacity { frontends: 4, endpoints: 8, clusters: 2 };
+    const CAPACITY: Capacity = Capacity { frontends: 4, endpoints: 8, clusters: 2, imports: 4 };
 
     fn peer(text: &str) -> Peer {
         let address: SocketAddr = text.parse().unwrap();

@@ -11,7 +11,7 @@ use mcs_agent::{
 use serde::Deserialize;
 
 /// Small, so that freed ids and slots are reused soon.
-const CAPACITY: Capacity = Capacity { frontends: 16, endpoints: 32, clusters: 4 };
+const CAPACITY: Capacity = Capacity { frontends: 16, endpoints: 32, clusters: 4, imports: 16 };
 
 /// A node and the flags of its agent.
 #[derive(Clone, Debug)]
@@ -77,6 +77,7 @@ pub(super) fn parse(text: &str) -> anyhow::Result<Node> {
             frontends: node.frontends.unwrap_or(CAPACITY.frontends),
             endpoints: node.endpoints.unwrap_or(CAPACITY.endpoints),
             clusters: node.clusters.unwrap_or(CAPACITY.clusters),
+            imports: node.frontends.unwrap_or(CAPACITY.imports),
         },
         service_ranges: service_ranges(node.service_cidr),
         pod_ranges: node.pod_cidr,

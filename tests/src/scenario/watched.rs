@@ -130,7 +130,7 @@ impl<M: Backing> GrowableMaps for Watched<M> {
         self.capacity
     }
 
-    fn grow(&mut self, capacity: Capacity) -> anyhow::Result<()> {
+    fn grow(&mut self, capacity: Capacity, _: &MapContents) -> anyhow::Result<()> {
         ensure!(self.writes_left != Some(0), "the agent is dead");
         let before = self.maps.reader().read_all()?;
         self.maps.grow(capacity).context("the maps cannot grow")?;
@@ -160,7 +160,7 @@ mod tests {
 
     /// What comes of these writes when the plan was to refuse.
     fn verdict(steps: &[Step]) -> anyhow::Result<()> {
-        let capacity = Capacity { frontends: 2, endpoints: 2, clusters: 1 };
+        let capacity = Capacity { frontends: 2, endpoints: 2, clusters: 1, imports: 2 };
         let maps = MemoryMaps::with_contents(capacity, dump());
         let mut maps = Watched::new(maps, capacity)?;
         let (realized, _) = Realized::restore(dump(), capacity);

@@ -195,7 +195,7 @@ fn another_agent_goes_on_and_the_time_starts_anew() {
 
 #[test]
 fn larger_maps_keep_them() {
-    let mut world = World::new(Capacity { frontends: 2, endpoints: 8, clusters: 2 });
+    let mut world = World::new(Capacity { frontends: 2, endpoints: 8, clusters: 2, imports: 2 });
     node(&mut world);
     world.take(lists(0..2, 1));
     world.settle();

@@ -43,7 +43,7 @@ pub(super) fn frontends() -> Vec<FrontendId> {
 
 /// Holds all that can be wanted.
 pub(super) fn capacity() -> Capacity {
-    Capacity { frontends: 12, endpoints: 72, clusters: 2 }
+    Capacity { frontends: 12, endpoints: 72, clusters: 2, imports: 12 }
 }
 
 /// Holds each of these, and no more.
@@ -55,10 +55,12 @@ pub(super) fn tight(desired: &[DesiredState]) -> Capacity {
         let backends = desired.frontends.values().flat_map(|frontend| &frontend.backends);
         backends.map(|backend| &*backend.cluster).collect::<BTreeSet<_>>().len()
     };
+    let frontends = max(|desired| desired.frontends.len().max(desired.vips.len()));
     Capacity {
-        frontends: max(|desired| desired.frontends.len().max(desired.vips.len())),
+        frontends,
         endpoints: max(|desired| desired.frontends.values().map(|f| f.backends.len()).sum()),
         clusters: max(clusters),
+        imports: frontends,
     }
 }
 

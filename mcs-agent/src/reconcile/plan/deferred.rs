@@ -60,9 +60,10 @@ impl Shortage {
     pub fn more_than(self, have: Capacity) -> Capacity {
         let one_more = |count: u32| count.saturating_add(1);
         match self {
-            Self::Frontends | Self::Vips | Self::Services => {
+            Self::Frontends | Self::Vips => {
                 Capacity { frontends: one_more(have.frontends), ..Capacity::NONE }
             }
+            Self::Services => Capacity { imports: one_more(have.imports), ..Capacity::NONE },
             Self::Endpoints | Self::Slots => {
                 Capacity { endpoints: one_more(have.endpoints), ..Capacity::NONE }
             }

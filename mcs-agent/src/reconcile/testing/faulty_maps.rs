@@ -75,7 +75,8 @@ mod tests {
 
     #[test]
     fn some_writes_fail_with_effect_and_some_without() {
-        let maps = MemoryMaps::new(Capacity { frontends: 1000, endpoints: 1, clusters: 1 });
+        let maps =
+            MemoryMaps::new(Capacity { frontends: 1000, endpoints: 1, clusters: 1, imports: 1000 });
         let mut maps = FaultyMaps::new(maps, 100, 1);
         let mut failed = [0, 0];
         for n in 0..1000_u32 {

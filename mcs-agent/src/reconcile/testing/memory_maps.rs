@@ -234,7 +234,8 @@ mod tests {
     fn what_is_full_says_so() {
         let key = |port| frontend_key(&id("10.0.0.1", port));
         let insert = |port, index| Step::InsertFrontend { key: key(port), index };
-        let mut maps = MemoryMaps::new(Capacity { frontends: 1, endpoints: 1, clusters: 1 });
+        let mut maps =
+            MemoryMaps::new(Capacity { frontends: 1, endpoints: 1, clusters: 1, imports: 1 });
         let cases = [
             (Step::InsertVip(key(80).vip), None),
             (Step::InsertVip(key(80).vip), None),
@@ -261,7 +262,8 @@ mod tests {
 
     #[test]
     fn arrays_read_as_zeros_up_to_their_end() {
-        let maps = MemoryMaps::new(Capacity { frontends: 1, endpoints: 1, clusters: 1 });
+        let maps =
+            MemoryMaps::new(Capacity { frontends: 1, endpoints: 1, clusters: 1, imports: 1 });
         assert_eq!(maps.slot(3), Some(0));
         assert_eq!(maps.slot(4), None);
         assert_eq!(maps.backend(2), Some(Zeroable::zeroed()));

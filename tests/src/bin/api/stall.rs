@@ -63,7 +63,7 @@ fn is_stopped(world: &mut World) -> anyhow::Result<()> {
     let objects: Vec<_> = objects.collect();
     api.create_many(&objects)?;
     site.wait_for_report("changes that wait for larger maps", |report| {
-        pending(report).iter().any(|why| why.contains("wait for the programs on devices"))
+        pending(report).iter().any(|why| why.contains("for the programs on devices"))
     })?;
     let (mut changes, mut longest) = (0, Duration::ZERO);
     while begin.elapsed() < STALL {

@@ -21,8 +21,11 @@ use mcs_tests::{
 };
 
 /// Fewer than in memory: loading the programs takes its time.
-const EFFORT: Effort =
-    Effort { seeds: 1, stories: 4, first: Capacity { frontends: 8, endpoints: 16, clusters: 2 } };
+const EFFORT: Effort = Effort {
+    seeds: 1,
+    stories: 4,
+    first: Capacity { frontends: 8, endpoints: 16, clusters: 2, imports: 8 },
+};
 
 fn main() -> ExitCode {
     scenario::main(EFFORT, begin, Kernel::new_maps)

@@ -5,8 +5,11 @@ use std::{env, process::ExitCode};
 use mcs_agent::{model::Capacity, reconcile::testing::MemoryMaps};
 use mcs_tests::scenario::{self, Effort};
 
-const EFFORT: Effort =
-    Effort { seeds: 20, stories: 256, first: Capacity { frontends: 1, endpoints: 1, clusters: 1 } };
+const EFFORT: Effort = Effort {
+    seeds: 20,
+    stories: 256,
+    first: Capacity { frontends: 1, endpoints: 1, clusters: 1, imports: 1 },
+};
 
 fn main() -> ExitCode {
     scenario::main(
