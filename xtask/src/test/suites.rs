@@ -182,7 +182,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::Binary("api"),
         company: Company::Others,
-        budget: 240,
+        budget: 260,
         full: None,
     },
     Suite {
@@ -223,10 +223,10 @@ pub(super) const SUITES: &[Suite] = &[
         about: "The DaemonSet on the nodes of two real clusters, of the newest and the oldest Kubernetes",
         root: true,
         needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters],
-        extras: &[Extra::Images],
+        extras: &[Extra::Images, Extra::Controller],
         work: Work::Binary("e2e"),
         company: Company::Others,
-        budget: 400,
+        budget: 440,
         full: None,
     },
     Suite {

@@ -16,6 +16,7 @@ mod agents;
 mod canary;
 mod capabilities;
 mod changes;
+mod chart_mcs;
 mod clients;
 mod clusters;
 mod foreign;
@@ -65,5 +66,6 @@ fn main() -> ExitCode {
     canary::cases(&mut suite);
     proxyless::cases(&mut suite);
     uninstall::cases(&mut suite);
+    chart_mcs::cases(&mut suite);
     suite.run(args.suite.clone(), move || World::begin(&args))
 }

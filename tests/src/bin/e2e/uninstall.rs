@@ -73,6 +73,11 @@ fn goes_unnoticed(world: &mut World) -> anyhow::Result<()> {
 
 /// Fails if anything of the agent is left in the cluster, or on a node that is on this machine.
 pub(crate) fn is_clean(member: &Member) -> anyhow::Result<()> {
+    is_clean_of(member, agents::NAME)
+}
+
+/// The same of a release of that name.
+pub(crate) fn is_clean_of(member: &Member, release: &str) -> anyhow::Result<()> {
     if member.node.is_none() {
         tell(format!("the nodes of {} are elsewhere: not looked at", member.name));
     }
@@ -83,7 +88,7 @@ pub(crate) fn is_clean(member: &Member) -> anyhow::Result<()> {
     let kinds = ["daemonset", "job", "serviceaccount", "role", "rolebinding"];
     for kind in kinds.into_iter().chain(["clusterrole", "clusterrolebinding"]) {
         let words = ["get", kind, "--all-namespaces", "--output", "name"];
-        let selector = ["--selector", "app.kubernetes.io/instance=mcs-agent"];
+        let selector = ["--selector", &format!("app.kubernetes.io/instance={release}")];
         let left = member.kubectl.run(&[words.as_slice(), &selector].concat())?;
         ensure!(left.trim().is_empty(), "{} still has {left}", member.name);
     }
