@@ -97,8 +97,10 @@ pub(crate) async fn clean_nodes(
             let names =
                 names.unwrap_or_else(|error| format!("their pods cannot be read: {error:#}"));
             bail!(
-                "not every node is clean after {} s: {names}; repeat the uninstall, or skip the hooks \
-                 (`helm uninstall --no-hooks`) and clean these nodes with `mcs-agent cleanup`",
+                "not every node is clean after {} s: {names}; the others are clean and serve no VIP: \
+                 repeat the uninstall, or skip the hooks (`helm uninstall --no-hooks`) and clean \
+                 these nodes with `mcs-agent cleanup`; `helm rollback` keeps the release, and lets \
+                 every node serve again",
                 timeout.as_secs()
             );
         }

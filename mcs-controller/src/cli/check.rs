@@ -16,7 +16,7 @@ use tokio::signal::ctrl_c;
 
 use self::pods::{Probe, ProbeArgs, Probing};
 use super::{
-    cluster::{Cluster, EXPORTS, IMPORTS, Kind, KubeconfigArg, LEASES, PEERS},
+    cluster::{Cluster, DEPLOYMENTS, EXPORTS, IMPORTS, Kind, KubeconfigArg, LEASES, PEERS},
     output::{self, Format},
     status,
 };
@@ -44,6 +44,10 @@ pub(super) struct CheckCommand {
     /// The namespace in which each cluster publishes
     #[arg(long, env = "MCS_MAILBOX", value_name = "NAMESPACE", default_value = "mcs-mailbox")]
     mailbox: String,
+
+    /// The Secret with which the controllers publish on a hub [default: that of the Deployment mcs-controller]
+    #[arg(long, env = "MCS_MAILBOX_SECRET", value_name = "NAME")]
+    mailbox_secret: Option<String>,
 
     /// Output format
     #[arg(short, long, env = "MCS_OUTPUT", value_name = "FORMAT", default_value = "table")]
@@ -143,7 +147,7 @@ async fn check_all(command: &CheckCommand, probing: &Probing) -> anyhow::Result<
         add("id", Ok(format!("the cluster is {} at {}", cluster.id, cluster.server)));
         add("types", types(&cluster).await);
         add("rights", rights::of_controller(&cluster, &command.probe.namespace).await);
-        add("controller", controller(&cluster, &command.mailbox).await);
+        add("controller", controller(&cluster, command).await);
         for (check, result) in peers(&cluster).await {
             add(check, result);
         }
@@ -176,27 +180,59 @@ async fn types(cluster: &Cluster) -> anyhow::Result<String> {
     Ok("ServiceExport, ServiceImport and ClusterPeer are served".to_owned())
 }
 
-/// Whether the controller runs, by the Lease of the mailbox.
-async fn controller(cluster: &Cluster, mailbox: &str) -> anyhow::Result<String> {
-    let name = well_known::PUBLISHER_LEASE;
-    let lease = cluster.get(LEASES, Some(mailbox), name).await?;
-    let lease = lease.with_context(|| {
-        format!("there is no Lease {mailbox}/{name}: is the controller installed and running?")
-    })?;
+/// Whether the controller runs, by the Lease of the mailbox; by that of the leader if the mailbox is on a hub.
+async fn controller(cluster: &Cluster, command: &CheckCommand) -> anyhow::Result<String> {
+    let namespace = &command.probe.namespace;
+    if command.mailbox_secret.is_some() || publishes_on_hub(cluster, namespace).await {
+        let lease = lease(cluster, namespace, well_known::CONTROLLER).await?;
+        anyhow::ensure!(
+            lease["spec"]["holderIdentity"].as_str().is_some_and(|holder| !holder.is_empty()),
+            "no replica of the controller writes: see its log"
+        );
+        ensure_renewed(&lease, Timestamp::now())?;
+        return Ok("it runs; its mailbox is on a hub".to_owned());
+    }
+    let mailbox = &command.mailbox;
+    let lease = lease(cluster, mailbox, well_known::PUBLISHER_LEASE).await?;
     let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
     anyhow::ensure!(
         holder == cluster.id.as_str(),
         "the mailbox {mailbox} is that of cluster {holder:?}: give the clusters different mailboxes"
     );
+    ensure_renewed(&lease, Timestamp::now())?;
+    let services = &lease["metadata"]["annotations"][well_known::PUBLISHED];
+    Ok(format!("it runs; services that it publishes: {}", services.as_str().unwrap_or("0")))
+}
+
+/// Whether the Deployment says so. Who may not read it has a mailbox in the cluster, or names the Secret.
+async fn publishes_on_hub(cluster: &Cluster, namespace: &str) -> bool {
+    let deployment = cluster.get(DEPLOYMENTS, Some(namespace), well_known::CONTROLLER).await;
+    deployment.ok().flatten().is_some_and(|deployment| has_hub(&deployment))
+}
+
+fn has_hub(deployment: &Value) -> bool {
+    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
+    let arguments = containers.into_iter().flatten().filter_map(|one| one["args"].as_array());
+    arguments.flatten().filter_map(Value::as_str).any(|argument| {
+        argument.starts_with("--mailbox-secret") || argument.starts_with("--mailbox-kubeconfig")
+    })
+}
+
+async fn lease(cluster: &Cluster, namespace: &str, name: &str) -> anyhow::Result<Value> {
+    cluster.get(LEASES, Some(namespace), name).await?.with_context(|| {
+        format!("there is no Lease {namespace}/{name}: is the controller installed and running?")
+    })
+}
+
+fn ensure_renewed(lease: &Value, now: Timestamp) -> anyhow::Result<()> {
     let renewed = lease["spec"]["renewTime"].as_str().and_then(|text| text.parse().ok());
-    let renewed: Timestamp = renewed.context("the Lease of the mailbox has no time")?;
-    let age = Timestamp::now().as_second() - renewed.as_second();
+    let renewed: Timestamp = renewed.context("the Lease of the controller has no time")?;
+    let age = now.as_second() - renewed.as_second();
     anyhow::ensure!(
         age <= OLDEST_LEASE,
         "the controller has not renewed its Lease for {age} s: see its log"
     );
-    let services = &lease["metadata"]["annotations"][well_known::PUBLISHED];
-    Ok(format!("it runs; services that it publishes: {}", services.as_str().unwrap_or("0")))
+    Ok(())
 }
 
 /// Whether every condition of every peer holds.
@@ -221,7 +257,32 @@ fn peer_result(peer: &Value) -> anyhow::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn a_deployment_says_whether_the_mailbox_is_on_a_hub() {
+        let deployment = |argument: &str| {
+            let containers = json!([{"name": "sidecar"}, {"args": ["run", argument]}]);
+            json!({"spec": {"template": {"spec": {"containers": containers}}}})
+        };
+        assert!(has_hub(&deployment("--mailbox-secret=mailbox")));
+        assert!(has_hub(&deployment("--mailbox-kubeconfig=/hub.conf")));
+        assert!(!has_hub(&deployment("--mailbox=mcs-mailbox")));
+        assert!(!has_hub(&json!({})));
+    }
+
+    #[test]
+    fn a_lease_that_nobody_renews_says_for_how_long() {
+        let lease = json!({"spec": {"renewTime": "2026-01-02T03:04:05.000000Z"}});
+        let after = |seconds| {
+            let renewed: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
+            ensure_renewed(&lease, renewed + jiff::SignedDuration::from_secs(seconds))
+        };
+        assert!(after(OLDEST_LEASE).is_ok());
+        assert!(after(86_400).unwrap_err().to_string().contains("86400 s"));
+    }
 
     #[test]
     fn a_right_that_the_caller_lacks_is_named() {

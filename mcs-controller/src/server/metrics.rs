@@ -23,7 +23,7 @@ pub struct Metrics {
     pub waiting: IntGaugeVec,
     /// Writes by target and result.
     pub writes: IntCounterVec,
-    /// By peer and condition: 1 if it holds, else 0.
+    /// By peer and condition: 1 if it holds, 0 if it does not, absent while that is unknown.
     pub peer_conditions: IntGaugeVec,
     /// By peer: the services that it exports.
     pub peer_services: IntGaugeVec,
@@ -60,7 +60,7 @@ impl Metrics {
             )?,
             peer_conditions: gauges(
                 "mcs_controller_peer_condition",
-                "1 if the condition of the ClusterPeer holds, else 0",
+                "1 if the condition of the ClusterPeer holds, 0 if it does not; absent while unknown",
                 &["peer", "condition"],
             )?,
             peer_services: gauges(
@@ -108,8 +108,15 @@ impl Metrics {
     /// The status of a peer.
     pub fn set_peer(&self, peer: &str, status: &ClusterPeerStatus) {
         for condition in &status.conditions {
-            let holds = i64::from(condition.status == "True");
             let labels = [peer, &condition.condition_type];
+            let holds = match condition.status.as_str() {
+                "True" => 1,
+                "False" => 0,
+                _ => {
+                    let _ = self.peer_conditions.remove_label_values(&labels);
+                    continue;
+                }
+            };
             self.peer_conditions.with_label_values(&labels).set(holds);
         }
         let count = |number: Option<u32>| i64::from(number.unwrap_or_default());
@@ -167,19 +174,22 @@ mod tests {
     use super::*;
     use crate::objects::PeerCondition;
 
-    /// The metrics with a value each, as the text names them.
-    fn served() -> BTreeSet<String> {
-        let metrics = Metrics::new().unwrap();
-        let condition = PeerCondition {
-            condition_type: "Fresh".to_owned(),
-            status: "True".to_owned(),
+    fn condition(kind: &str, status: &str) -> PeerCondition {
+        PeerCondition {
+            condition_type: kind.to_owned(),
+            status: status.to_owned(),
             reason: String::new(),
             message: String::new(),
             last_transition_time: String::new(),
             observed_generation: None,
-        };
+        }
+    }
+
+    /// The metrics with a value each, as the text names them.
+    fn served() -> BTreeSet<String> {
+        let metrics = Metrics::new().unwrap();
         let status = ClusterPeerStatus {
-            conditions: vec![condition],
+            conditions: vec![condition("Fresh", "True")],
             token_expires: Some("2026-01-02T03:04:05Z".to_owned()),
             ..ClusterPeerStatus::default()
         };
@@ -214,6 +224,23 @@ mod tests {
         assert!(expressions.len() > 5);
         let asked = named(&expressions.join("\n"));
         assert!(asked.is_subset(&served()), "{asked:?}");
+    }
+
+    /// An alert for 0 says that the peer is another cluster.
+    #[test]
+    fn a_condition_that_is_unknown_has_no_value() {
+        let metrics = Metrics::new().unwrap();
+        for (known, value) in [("True", "1"), ("False", "0")] {
+            for (status, expected) in [(known, Some(value)), ("Unknown", None)] {
+                let conditions = vec![condition("IdentityMatches", status)];
+                metrics.set_peer("west", &ClusterPeerStatus { conditions, ..Default::default() });
+                let text = metrics.text().unwrap();
+                let served = text.lines().find_map(|line| {
+                    line.strip_prefix("mcs_controller_peer_condition{")?.split("} ").nth(1)
+                });
+                assert_eq!(served, expected, "{status}: {text}");
+            }
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Tests of the chart `mcs`: what it makes of the values of both programs.
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 const COREFILE: &str = include_str!("../../../deploy/dns/Corefile");
@@ -126,4 +128,36 @@ fn an_id_is_written_if_somebody_asks_for_it() {
 #[test]
 fn core_dns_gets_the_same_block_by_either_config_map() {
     assert!(COREFILE.contains(BLOCK));
+}
+
+/// The fields of a manifest, each with the fields and named items that it is in.
+fn fields(manifest: &str) -> BTreeSet<String> {
+    let mut path: Vec<(usize, &str)> = Vec::new();
+    let mut fields = BTreeSet::new();
+    for line in manifest.lines() {
+        let text = line.trim_start();
+        let indent = line.len() - text.len();
+        let is_item = text.starts_with("- ");
+        if text.starts_with('#') || (is_item && !text.starts_with("- name: ")) {
+            continue;
+        }
+        path.retain(|(above, _)| *above < indent);
+        let name = if is_item { text } else { text.split(':').next().unwrap_or(text) };
+        path.push((indent, name));
+        fields.insert(path.iter().map(|(_, name)| *name).collect::<Vec<_>>().join("/"));
+    }
+    fields
+}
+
+/// `helm rollback` of an uninstall, and `kubectl apply` after it, remove no field that no manifest of the release has had.
+#[test]
+fn cleanup_has_no_field_that_an_agent_lacks() {
+    let Some(charts) = Charts::find() else { return };
+    let values = ["uninstall.cleanup=false", "rbac.create=false", "serviceAccount.create=false"];
+    let agent = fields(&charts.render("mcs-agent", &values).unwrap());
+    let cleanup = [&values[..], &["cleanup=true"]].concat();
+    let cleanup = fields(&charts.render("mcs-agent", &cleanup).unwrap());
+    assert!(cleanup.len() > 50, "{cleanup:?}");
+    let added: Vec<_> = cleanup.difference(&agent).collect();
+    assert!(added.is_empty(), "{added:?}");
 }

@@ -28,9 +28,8 @@ template:
     {{- end }}
   spec:
     serviceAccountName: {{ include "mcs-agent.serviceAccount" . }}
-    {{- if .Values.cleanup }}
-    automountServiceAccountToken: false
-    {{- end }}
+    # Written in both modes: `helm rollback` of an uninstall leaves a field that no manifest of the release has as it is.
+    automountServiceAccountToken: {{ not .Values.cleanup }}
     # The agent manages the node's devices and routes.
     hostNetwork: true
     # The node's resolver: the cluster's may need the agent.
@@ -56,12 +55,15 @@ template:
     {{- end }}
     # Traffic continues without the agent.
     terminationGracePeriodSeconds: 10
-    {{- if .Values.cleanup }}
     initContainers:
-      - name: cleanup
+      - name: prepare
+        {{- if .Values.cleanup }}
         args: [cleanup, --drain={{ int64 .Values.uninstall.drainSeconds }}]
+        {{- else }}
+        # Does nothing. An apply of this manifest replaces the cleanup, which it would keep under another name.
+        args: [--version]
+        {{- end }}
         {{- include "mcs-agent.container" . | nindent 8 }}
-    {{- end }}
     containers:
       - name: mcs-agent
         {{- if .Values.cleanup }}

@@ -4,7 +4,7 @@ use std::{env, process::Stdio};
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{api_server::TOKEN, suite::Suite, wait};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     clients::meanwhile,
@@ -74,10 +74,13 @@ fn linked(world: &mut World) -> anyhow::Result<()> {
     stays(world, &namespace, &before)?;
     for cluster in world.clusters.iter_mut().take(2) {
         let mailbox = format!("--mailbox=mcs-{}", cluster.id);
-        cluster.controller.restart_with(&[&mailbox, "--mailbox-secret=mailbox"])?;
+        let flags = [&mailbox, "--mailbox-secret=mailbox", "--replica=a"];
+        cluster.controller.restart_with(&flags)?;
     }
     stays(world, &namespace, &before)?;
     follows_again(world, &namespace)?;
+    let finding = checked(world, &["--mailbox-secret=mailbox"])?;
+    ensure!(finding["ok"] == true, "{finding}");
 
     let (namespace, before) = imported_service(world)?;
     for cluster in world.clusters.iter_mut().take(2) {
@@ -87,4 +90,17 @@ fn linked(world: &mut World) -> anyhow::Result<()> {
     peering::connect(world.second(), world.first(), POD_RANGES[0])?;
     stays(world, &namespace, &before)?;
     follows_again(world, &namespace)
+}
+
+/// What `check` says of the controller of the first cluster.
+fn checked(world: &World, flags: &[&str]) -> anyhow::Result<Value> {
+    let program = env::var_os("MCS_CONTROLLER").context("MCS_CONTROLLER names no controller")?;
+    let mut check = world.controllers.command(program);
+    check.arg("check").arg(world.first().administrator()?);
+    check.args(["-o", "json", "--probe=off"]).args(flags);
+    let output = check.stderr(Stdio::piped()).stdout(Stdio::piped()).output()?;
+    let findings: Vec<Value> = serde_json::from_slice(&output.stdout)
+        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+    let mut findings = findings.into_iter();
+    findings.find(|one| one["check"] == "controller").context("nothing of the controller")
 }
