@@ -123,12 +123,19 @@ impl Seen {
     pub const ANY: u32 = 0x100;
 
     /// The bits after another packet with these TCP flags (0 for UDP). A sender that continues after its
-    /// reset has not closed the connection, so the bit of the reset is cleared.
+    /// reset has not closed the connection, so the bit of the reset is cleared. A SYN begins another connection,
+    /// so the bit of the former one's FIN is cleared.
     #[inline(always)]
     #[must_use]
     pub const fn after(seen: u32, flags: u32) -> u32 {
-        let kept = if flags & (Self::RST | Self::SYN) == 0 { seen & !Self::RST } else { seen };
-        kept | Self::ANY | (flags & (Self::FIN | Self::SYN | Self::RST | Self::ACK))
+        let ended = if flags & Self::SYN != 0 {
+            Self::FIN
+        } else if flags & Self::RST == 0 {
+            Self::RST
+        } else {
+            0
+        };
+        (seen & !ended) | Self::ANY | (flags & (Self::FIN | Self::SYN | Self::RST | Self::ACK))
     }
 }
 
@@ -416,6 +423,13 @@ mod tests {
         assert_ne!(Seen::after(reset, Seen::RST) & Seen::RST, 0);
         assert_ne!(Seen::after(reset, Seen::SYN) & Seen::RST, 0);
         assert_eq!(Seen::after(reset, Seen::ACK) & Seen::RST, 0);
+    }
+
+    #[test]
+    fn a_syn_begins_a_connection_that_is_not_half_closed() {
+        let closed = Seen::after(Seen::ANY, Seen::FIN | Seen::ACK);
+        assert_ne!(Seen::after(closed, Seen::ACK) & Seen::FIN, 0);
+        assert_eq!(Seen::after(closed, Seen::SYN | Seen::ACK) & Seen::FIN, 0);
     }
 
     #[test]

@@ -7,7 +7,8 @@ pub(crate) const QUOTED_WORDS: usize = 24;
 
 /// Working memory of one run of a packet program: the stack has 512 bytes, which is too little.
 ///
-/// Programs of the packet path run with bottom halves off, so none interrupts another on its CPU.
+/// Programs of the packet path run with bottom halves off, so none interrupts another on its CPU, except with `PREEMPT_RT`
+/// and without `PREEMPT_RT_NEEDS_BH_LOCK` (kernel/softirq.c).
 #[repr(C)]
 pub(crate) struct Scratch {
     /// The packet as it arrived.

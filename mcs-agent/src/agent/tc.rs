@@ -4,6 +4,7 @@
 #[cfg(test)]
 pub(crate) mod fixture;
 mod report;
+mod tenure;
 mod worker;
 
 use std::{future, sync::Arc, thread, time::Duration};

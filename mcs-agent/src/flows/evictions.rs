@@ -2,9 +2,9 @@
 
 use std::{io, mem::offset_of, path::Path};
 
-use mcs_common::{FlowEvictions, maps};
+use mcs_common::{FlowEvictions, FlowsUsed, maps};
 
-use super::{FlowTable, monotonic_ns};
+use super::{FlowTable, gate::FlowGate, monotonic_ns};
 use crate::bpf::{MappedArray, ReadWrite};
 
 /// The map `flow_evictions`. The programs add the entries that they make to its count, and each sweep corrects it.
@@ -20,7 +20,8 @@ impl EvictionRecord {
     /// Fits the record to the flow table in the state directory, before the programs use the two together.
     ///
     /// If the record is new, or the table has another size than before, flows may have been evicted or left
-    /// behind: unless the table is empty, the record then says that it was now.
+    /// behind: unless the table is empty, the record then says that it was now. It says so too if the table is
+    /// empty although flows were used: the loader makes a table of another shape anew.
     pub fn prepare(state: &Path) -> io::Result<()> {
         let table = FlowTable::open(&state.join(maps::FLOWS))?;
         let cpus = aya::util::nr_cpus().map_err(|(_, error)| error)?;
@@ -28,12 +29,14 @@ impl EvictionRecord {
         let limit = FlowEvictions::limit_of(table.capacity().entries(), cpus);
         let mut record = Self::open(state)?;
         let was = record.get();
-        if was.limit == limit {
+        let is_remade = FlowGate::open(state)?.get() != FlowsUsed::NO && table.is_empty()?;
+        if was.limit == limit && !is_remade {
             return Ok(());
         }
         let mut entries = 0;
         table.for_each(|_| entries += 1)?;
-        let latest_ns = if entries == 0 { was.latest_ns } else { monotonic_ns() };
+        let may_lack = entries > 0 || is_remade;
+        let latest_ns = if may_lack { monotonic_ns() } else { was.latest_ns };
         record.0.write(0, &FlowEvictions { entries, limit, latest_ns })
     }
 

@@ -18,6 +18,7 @@ fn device(name: &str, index: u32, role: Role, hooks: &[&str]) -> DeviceReport {
         programs: hooks.iter().map(|&hook| (hook.to_owned(), index * 10)).collect(),
         left_alone: hooks.is_empty().then(|| "excluded".to_owned()),
         ahead: None,
+        beside: None,
         error: None,
     }
 }

@@ -69,6 +69,9 @@ pub struct DeviceReport {
     /// A program or filter of others that runs before ours, and may consume packets.
     #[serde(default)]
     pub ahead: Option<String>,
+    /// A program of others that came after ours, which stay (`--tc=auto`).
+    #[serde(default)]
+    pub beside: Option<String>,
     /// Why a program cannot be attached or detached; the agent tries again.
     pub error: Option<String>,
 }

@@ -9,10 +9,10 @@ use std::{
 use anyhow::Context as _;
 use tokio::sync::watch;
 
-use super::{DeviceReport, Order, TcReport};
+use super::{DeviceReport, Order, TcReport, tenure::Tenure};
 use crate::{
     agent::config::POLL_INTERVAL,
-    devices::{Device, DeviceChoice, DeviceList, DeviceOptions, select},
+    devices::{Device, DeviceChoice, DeviceList, DeviceOptions, Role, TcMode, select},
     loader::{
         AttachOutcome, DevicePrograms, Features, Mechanism, Pins, TcAttacher, TcError, TcHook,
     },
@@ -60,7 +60,8 @@ impl Worker {
             let Some(Order { classifiers, .. }) = first else { return Ok(()) };
             let attacher =
                 TcAttacher::new(&self.pins, classifiers, self.mechanism, self.features.tcx)?;
-            let mut watcher = Watcher { attacher, options: self.options };
+            let mut watcher =
+                Watcher { attacher, options: self.options, tenure: Tenure::default() };
             watcher.keep(orders, done, report).await;
             Ok(())
         })
@@ -77,6 +78,7 @@ struct Inspection {
 struct Watcher {
     attacher: TcAttacher,
     options: DeviceOptions,
+    tenure: Tenure,
 }
 
 impl Watcher {
@@ -115,11 +117,14 @@ impl Watcher {
     }
 
     /// Gives all devices the programs that they should have. `before` is the report of the previous check.
-    async fn inspect(&self, before: &[DeviceReport]) -> Result<Inspection, TcError> {
+    async fn inspect(&mut self, before: &[DeviceReport]) -> Result<Inspection, TcError> {
         let present = self.attacher.list_devices().await?;
         let found = self.attacher.look(&present).await?;
-        let foreign =
-            found.iter().filter_map(|(index, found)| Some((*index, found.foreign.clone()?)));
+        let now = Instant::now();
+        let ours = found.iter().filter(|(_, found)| found.has_any());
+        self.tenure.note(ours.map(|(index, _)| *index), now);
+        let foreign = found.iter().filter(|(index, _)| !self.tenure.is_settled(**index, now));
+        let foreign = foreign.filter_map(|(index, found)| Some((*index, found.foreign.clone()?)));
         let selected = select(&present, &self.options, &foreign.collect());
         let (mut devices, mut repairs) = (Vec::new(), 0);
         for device in selected {
@@ -160,6 +165,7 @@ impl Watcher {
         if error.as_ref().is_some_and(TcError::is_no_device) {
             return None;
         }
+        let is_pod = self.options.mode == TcMode::Auto && *role == Role::Pod;
         let programs = attached.iter().map(|one| (one.hook.name().to_owned(), one.program_id));
         Some(DeviceReport {
             name: device.name.clone(),
@@ -171,6 +177,7 @@ impl Watcher {
             programs: programs.collect(),
             left_alone: left_alone.as_ref().map(ToString::to_string),
             ahead: found.ahead.clone(),
+            beside: found.foreign.clone().filter(|_| is_pod && left_alone.is_none()),
             error: error
                 .map(|error| format!("{:#}", anyhow::Error::new(error)))
                 .or_else(|| selected.unguarded()),
@@ -265,6 +272,12 @@ fn log_change(was: Option<&DeviceReport>, is: &DeviceReport, lost: &[&str]) {
     }
     if let Some(ahead) = &is.ahead {
         tracing::warn!("{name}: {ahead} runs before our programs and may consume packets");
+    }
+    if let Some(beside) = &is.beside {
+        tracing::warn!(
+            "{name}: {beside} came after our programs, which stay because connections may need them; \
+             --tc-devices=!{name} takes them off"
+        );
     }
     match (&is.error, &is.left_alone, is.attached_by) {
         (Some(error), ..) => tracing::warn!("{name}: {error}; trying again"),

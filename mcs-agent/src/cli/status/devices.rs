@@ -46,10 +46,15 @@ pub(super) fn print_table(report: &TcReport, links: &[TcLink], style: Style) -> 
             ]
         }),
     )?;
-    let ahead = report.devices.iter().filter_map(|device| Some((device, device.ahead.as_ref()?)));
-    ahead
-        .map(|(device, ahead)| format!("  {}: {ahead} runs before our programs", device.name))
-        .try_for_each(|line| print(&line))
+    for device in &report.devices {
+        if let Some(ahead) = &device.ahead {
+            print(&format!("  {}: {ahead} runs before our programs", device.name))?;
+        }
+        if let Some(beside) = &device.beside {
+            print(&format!("  {}: {beside} came after our programs, which stay", device.name))?;
+        }
+    }
+    Ok(())
 }
 
 /// The ids of the attached programs, in the order of the hooks.

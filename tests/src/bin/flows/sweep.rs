@@ -21,6 +21,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a full table is swept in time", full_table);
     suite.case("a sweep corrects how many entries there may be", counts);
     suite.case("from a new table nothing was evicted", new_table);
+    suite.case("a table that is made anew may lack flows", remade_table);
 }
 
 fn forgets(world: &mut World) -> anyhow::Result<()> {
@@ -182,5 +183,16 @@ fn new_table(world: &mut World) -> anyhow::Result<()> {
     let found = EvictionRecord::open(&state)?.get();
     assert_eq!((found.entries, found.latest_ns), (0, 0));
     assert!(found.limit > 0, "{found:?}");
+    Ok(())
+}
+
+/// A table of another shape is made anew, with the same number of entries: the record beside it is not new.
+fn remade_table(world: &mut World) -> anyhow::Result<()> {
+    let maps = Maps::create(world, "remade", 1024)?;
+    let state = maps.pins().state();
+    EvictionRecord::prepare(&state)?;
+    FlowGate::open(&state)?.used()?;
+    EvictionRecord::prepare(&state)?;
+    assert_ne!(EvictionRecord::open(&state)?.get().latest_ns, 0);
     Ok(())
 }

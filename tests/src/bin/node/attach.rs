@@ -55,6 +55,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
         case("another process detaches programs", repairs);
         case("the qdisc or the pins of links are removed", repairs_places);
         case("a program of others on a device", leaves_alone);
+        case("a program of others that comes later", stays);
         case("the packet path is turned off", turns_off);
         case("agents side by side", coexist);
         case("cleanup leaves what others have", cleans_up);
@@ -373,16 +374,16 @@ fn repairs(world: &World, by: Mechanism) -> anyhow::Result<()> {
 fn stranger(bench: &Namespace, by: Mechanism, pins: &BpfDirectory) -> anyhow::Result<Counter> {
     match by {
         Mechanism::Tcx => Counter::by_tcx(bench, FIRST, Way::Egress, Order::Last),
-        Mechanism::Clsact => {
-            bench.output("tc", &["qdisc", "add", "dev", FIRST, "clsact"])?;
-            Counter::by_filter(bench, FIRST, Way::Egress, pins.path())
-        }
+        Mechanism::Clsact => Counter::by_filter(bench, FIRST, Way::Egress, pins.path()),
     }
 }
 
 fn leaves_alone(world: &World, by: Mechanism) -> anyhow::Result<()> {
     let place = world.new_place(&PODS)?;
     let pins = BpfDirectory::create(&world.run, "strangers")?;
+    if by == Mechanism::Clsact {
+        place.node.netns.output("tc", &["qdisc", "add", "dev", FIRST, "clsact"])?;
+    }
     let counter = stranger(&place.node.netns, by, &pins)?;
     let mut bench = Bench::on(world, place, by, &[])?;
     bench.wait_until_left_alone(FIRST, "eBPF program")?;
@@ -394,6 +395,8 @@ fn leaves_alone(world: &World, by: Mechanism) -> anyhow::Result<()> {
     bench.restart(by, &["--tc=on"])?;
     reaches(bench.client()?, &bench.target)?;
     bench.site.agent.stop()?;
+    bench.restart(by, &["--tc=off"])?;
+    bench.site.agent.stop()?;
     bench.restart(by, &[])?;
     bench.wait_until_left_alone(FIRST, "eBPF program")?;
     misses(bench.client()?, &bench.target)?;
@@ -403,6 +406,27 @@ fn leaves_alone(world: &World, by: Mechanism) -> anyhow::Result<()> {
         bench.node().output("tc", &["filter", "del", "dev", FIRST, "egress"])?;
     }
     wait::until("the device to be attached", || reaches(bench.client()?, &bench.target))
+}
+
+/// Connections are open over the device, so our programs stay.
+fn stays(world: &World, by: Mechanism) -> anyhow::Result<()> {
+    let mut bench = Bench::start(world, by, &[])?;
+    let vip = bench.target.tcp(Family::V4);
+    let (stream, _) = bench.client()?.netns.run(|| greeted(Family::V4, vip))??;
+    // This agent finds the programs, so they are no part of a pod that is being set up.
+    bench.site.agent.stop()?;
+    bench.restart(by, &[])?;
+    let pins = BpfDirectory::create(&world.run, "later")?;
+    let _counter = stranger(bench.node(), by, &pins)?;
+    wait::until("the program of others to be reported", || {
+        let devices = bench.devices()?;
+        let device = devices.get(FIRST).context("it is not listed")?;
+        let said = device["beside"].as_str().unwrap_or_default();
+        ensure!(said.contains("eBPF program"), "{device}");
+        Ok(())
+    })?;
+    bulk(&stream, 10_000)?;
+    reaches(bench.client()?, &bench.target)
 }
 
 fn turns_off(world: &World, by: Mechanism) -> anyhow::Result<()> {

@@ -220,9 +220,14 @@ fn seen(before: u32, flags: u8) -> u32 {
         (flag::ACK, Seen::ACK),
     ];
     let news: u32 = bits.iter().filter(|(bit, _)| flags & bit != 0).map(|(_, seen)| seen).sum();
-    // A sender that continues after a reset has ignored it.
-    let goes_on = news & (Seen::RST | Seen::SYN) == 0;
-    (if goes_on { before & !Seen::RST } else { before }) | news | Seen::ANY
+    let ended = match (news & Seen::SYN != 0, news & Seen::RST != 0) {
+        // It begins another connection.
+        (true, _) => Seen::FIN,
+        // It has ignored a reset.
+        (false, false) => Seen::RST,
+        (false, true) => 0,
+    };
+    (before & !ended) | news | Seen::ANY
 }
 
 impl Fixture {
