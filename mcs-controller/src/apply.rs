@@ -205,6 +205,12 @@ impl ApplyError {
         matches!(self, Self::Refused(kube::Error::Api(status)) if status.code == 403)
     }
 
+    /// Whether a quota has no room for another object.
+    pub fn is_of_quota(&self) -> bool {
+        let Self::Refused(kube::Error::Api(status)) = self else { return false };
+        status.code == 403 && status.message.contains("exceeded quota")
+    }
+
     /// Whether the API server's type lacks a field, as older definitions do.
     pub fn is_unknown_field(&self, field: &str) -> bool {
         let Self::Refused(kube::Error::Api(status)) = self else { return false };

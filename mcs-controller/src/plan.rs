@@ -1,11 +1,13 @@
 //! Orders the writes that lead from what this cluster has of a service to what it should have.
 //!
-//! After any number of these writes, clients of the service lose nothing:
+//! After any number of these writes, clients of the service lose nothing ([`Sending`] has the rules after a failure):
 //! - Slices are written before the import, and the import before the status that says that slices are there.
 //! - Deletions are last, but for a slice of another family that has the name of a new one. The import goes before its
 //!   slices.
 //! - An import names a derived Service only while it has slices.
 //! - Nothing of an incomplete cluster is deleted, and nothing of an import that another controller writes.
+
+mod sending;
 
 use std::sync::Arc;
 
@@ -13,6 +15,8 @@ use crate::clusterset::{
     Actual, ActualDerived, ClusterId, Condition, Import, ImportStatus, ImportedSlice, Owner,
     Selection, ServiceName, ServicePort, Wanted, WantedImport, derived_ports,
 };
+
+pub use self::sending::{Ending, Sending};
 
 /// One write to the API server of this cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,17 +43,6 @@ pub enum Write {
     DeleteDerivedService(ServiceName),
     /// Deletes a slice that a service has from this cluster, by `metadata.name`.
     DeleteSlice(ServiceName, ClusterId, Arc<str>),
-}
-
-impl Write {
-    /// Whether the write is right although an earlier one of its plan failed. Slices that nobody wants must not stay
-    /// because the API server does not take the import.
-    pub const fn is_right_without(&self, failed: &Self) -> bool {
-        let is_slice_or_deletion =
-            matches!(failed, Self::ApplySlice(_) | Self::DeleteImport(_) | Self::DeleteSlice(..));
-        !is_slice_or_deletion
-            && matches!(self, Self::SetExportConditions(..) | Self::DeleteSlice(..))
-    }
 }
 
 /// The write that makes a Service exported as ExportRules say. `is_made`: whether this controller made the ServiceExport,

@@ -36,7 +36,6 @@ use crate::{
     exports::OwnCluster,
     leases::{Election, PublisherTerm},
     peers::{PeerName, connection::Connection, peers_target, secrets_target, token::Renewals},
-    plan::Write,
     server::Published,
     status::EventBudget,
 };
@@ -53,7 +52,7 @@ type Task = Pin<Box<dyn Future<Output = Done> + Send>>;
 
 /// How a write has ended.
 enum Done {
-    Import(ServiceName, Vec<Write>, Sent),
+    Import(ServiceName, Sent),
     Publication(ServiceName, Result<(), ApplyError>),
     Lease(Result<(), ApplyError>),
     PeerStatus(PeerName, Result<(), ApplyError>),

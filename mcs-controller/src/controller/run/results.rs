@@ -12,25 +12,23 @@ impl Control {
     pub(super) fn finish(&mut self, done: Done) {
         let now = Instant::now();
         match done {
-            Done::Import(name, writes, sent) => {
+            Done::Import(name, sent) => {
                 self.count("cluster", sent.failure.is_none());
                 if sent.keeps_derived_service {
                     self.state.note_derived_stays(name.clone(), now);
                 }
-                if let Some((place, error)) = &sent.failure {
-                    let unsent = writes.get(place + 1..).unwrap_or_default();
-                    self.budgets.give_back(unsent, self.state.cluster(), now);
+                self.budgets.give_back(&sent.unsent, self.state.cluster(), now);
+                self.measure(&sent.made);
+                for write in &sent.made {
+                    if let Write::ApplyImport(import) = write {
+                        self.state.own.note_applied(import);
+                    }
+                }
+                if let Some(error) = &sent.failure {
                     if error.is_unknown_field("endpointSliceObjects") {
                         self.state.leave_out_slice_objects();
                     }
                     tracing::warn!("cannot import {name}: {error}; trying again");
-                } else {
-                    self.measure(&writes);
-                    for write in &writes {
-                        if let Write::ApplyImport(import) = write {
-                            self.state.own.note_applied(import);
-                        }
-                    }
                 }
                 self.state.imports.end(&name, sent.failure.is_some(), now);
             }

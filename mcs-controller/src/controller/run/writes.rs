@@ -8,14 +8,18 @@ use super::{Control, Done};
 use crate::{
     apply::{ApplyError, Request, mailbox_request, own_request},
     clusterset::ServiceName,
-    plan::Write,
+    plan::{Ending, Sending, Write},
 };
 
 /// How the writes of a plan have ended.
 #[derive(Default)]
 pub(super) struct Sent {
-    /// The place of the first write that failed, and why. No slice after it was written.
-    pub(super) failure: Option<(usize, ApplyError)>,
+    /// Why the first write failed that did.
+    pub(super) failure: Option<ApplyError>,
+    /// The writes that were made.
+    pub(super) made: Vec<Write>,
+    /// The writes that were not sent, because another one failed.
+    pub(super) unsent: Vec<Write>,
     /// Whether the controller may not delete the derived Service.
     pub(super) keeps_derived_service: bool,
 }
@@ -61,11 +65,12 @@ impl Control {
         let adopts = self.settings.adopt;
         let requests: Vec<_> =
             writes.iter().map(|write| own_request(write, &self.state.own, adopts)).collect();
+        let sending = Sending::new(writes, present.keys().cloned());
         self.state.imports.begin(name.clone());
         let access = Arc::clone(&self.access);
         self.tasks.push(Box::pin(async move {
-            let sent = send_plan(&access, &writes, &requests).await;
-            Done::Import(name, writes, sent)
+            let sent = send_plan(&access, sending, &requests).await;
+            Done::Import(name, sent)
         }));
     }
 
@@ -105,27 +110,34 @@ impl Control {
     }
 }
 
-/// Sends the writes of a plan one after the other. After the first failure it sends those that are right all the same.
-async fn send_plan(access: &ApiAccess, writes: &[Write], requests: &[Request]) -> Sent {
+/// Sends the writes of a plan one after the other. After a failure it sends those that are right all the same.
+async fn send_plan(access: &ApiAccess, mut sending: Sending, requests: &[Request]) -> Sent {
     let mut sent = Sent::default();
-    let mut failed: Option<&Write> = None;
-    for (place, (write, request)) in writes.iter().zip(requests).enumerate() {
-        if failed.is_some_and(|failed| !write.is_right_without(failed)) {
+    while let Some(place) = sending.next_place()
+        && let Some(request) = requests.get(place)
+    {
+        let Err(error) = request.send(access).await else {
+            sending.end(place, Ending::Done);
+            continue;
+        };
+        if let (Some(Write::DeleteDerivedService(import)), true) =
+            (sending.write(place), error.is_forbidden())
+        {
+            tracing::warn!(
+                "the derived Service of {import} stays: {error}. Let the chart remove them (derivedServices=remove), \
+                 or delete it"
+            );
+            sent.keeps_derived_service = true;
+            sending.end(place, Ending::Done);
             continue;
         }
-        if let Err(error) = request.send(access).await {
-            if let (Write::DeleteDerivedService(import), true) = (write, error.is_forbidden()) {
-                tracing::warn!(
-                    "the derived Service of {import} stays: {error}. Let the chart remove them (derivedServices=remove), \
-                     or delete it"
-                );
-                sent.keeps_derived_service = true;
-                continue;
-            }
-            failed = Some(write);
-            sent.failure.get_or_insert((place, error));
+        let has_no_room = error.is_of_quota();
+        sending.end(place, if has_no_room { Ending::NoRoom } else { Ending::Failed });
+        if sending.has_failed(place) {
+            sent.failure.get_or_insert(error);
         }
     }
+    (sent.made, sent.unsent) = sending.finish();
     sent
 }
 
