@@ -4,7 +4,10 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
 
-use super::{ClusterId, ServiceName, ServiceSpec};
+use super::{
+    ClusterId, ServiceName, ServiceSpec,
+    label::{usable_annotations, usable_labels},
+};
 
 /// Seconds since the Unix epoch, the resolution of `metadata.creationTimestamp`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -40,6 +43,17 @@ impl Export {
             ExportSource::Service(spec) => Some(spec),
             ExportSource::ExternalName | ExportSource::Missing => None,
         }
+    }
+
+    /// The export without the labels and annotations that no import can have. No API server takes an ExportedService with
+    /// them.
+    #[must_use]
+    pub fn publishable(mut self) -> Self {
+        if let ExportSource::Service(spec) = &mut self.source {
+            spec.labels = usable_labels(&spec.labels);
+            spec.annotations = usable_annotations(&spec.annotations);
+        }
+        self
     }
 
     /// Whether `cluster` gets the export. The exporting cluster always does.

@@ -1,13 +1,14 @@
 //! The conditions of a ServiceExport of this cluster.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt::Write as _};
 
 use super::{
     Audience, Condition,
     ConditionStatus::{False, True, Unknown},
     ConditionType::{Conflict as ConflictCondition, Ready, Valid},
     Conflict, Export, ExportSource, NamespaceRules,
-    label::{is_valid_key, is_valid_label},
+    label::{is_valid_key, is_valid_label, usable_annotations, usable_labels},
+    well_known,
 };
 
 /// Whether peers can read the export.
@@ -47,14 +48,24 @@ fn valid_message(export: &Export) -> String {
     let labels = spec.labels.iter().filter(|(key, value)| !is_valid_label(key, value));
     let annotations = spec.annotations.iter().filter(|(key, _)| !is_valid_key(key));
     let invalid: BTreeSet<&str> = labels.chain(annotations).map(|(key, _)| &**key).collect();
-    if invalid.is_empty() {
-        return message.to_owned();
+    let published = [usable_labels(&spec.labels), usable_annotations(&spec.annotations)];
+    let all = [&spec.labels, &spec.annotations];
+    let left_out = all.into_iter().zip(&published).flat_map(|(all, published)| {
+        all.keys().map(|key| &**key).filter(|key| !published.contains_key(*key))
+    });
+    let is_of_room = |key: &&str| !invalid.contains(key) && !well_known::is_reserved(key);
+    let beyond: BTreeSet<&str> = left_out.filter(is_of_room).collect();
+    let mut message = message.to_owned();
+    for (what, keys) in [
+        ("what no API server takes as label or annotation", invalid),
+        ("what is more than an import has room for", beyond),
+    ] {
+        if !keys.is_empty() {
+            let keys: Vec<_> = keys.into_iter().collect();
+            let _ = write!(message, ", but not {what}: {}", keys.join(", "));
+        }
     }
-    let invalid: Vec<_> = invalid.into_iter().collect();
-    format!(
-        "{message}, but not what no API server takes as label or annotation: {}",
-        invalid.join(", ")
-    )
+    bounded(message)
 }
 
 /// Whether peers get the export.
@@ -98,7 +109,7 @@ fn ready(audience: &Audience, publication: &Publication) -> Condition {
             Ready,
             False,
             "Failed",
-            format!("the export cannot be published: {error}"),
+            bounded(format!("the export cannot be published: {error}")),
         ),
     }
 }
@@ -197,6 +208,22 @@ mod tests {
         check(None, "kube-system", "NamespaceNotExportable");
         check(Some(ExportSource::Missing), "shop", "NoService");
         check(Some(ExportSource::ExternalName), "shop", "InvalidServiceType");
+    }
+
+    #[test]
+    fn an_export_says_which_labels_and_annotations_are_left_out() {
+        let valid = |spec| valid_message(&export("c1", 1, spec));
+        assert_eq!(valid(spec()), "the Service can be exported");
+        let mut given = spec();
+        given.labels = map(&[("a b", "c"), ("team", "shop")]);
+        given.annotations = map(&[("large", &"x".repeat(200 * 1024)), ("small", "x")]);
+        let message = valid(given);
+        assert!(message.contains("takes as label or annotation: a b, but"), "{message}");
+        assert!(message.ends_with("has room for: large"), "{message}");
+        let mut given = spec();
+        let keys = (0..1000).map(|key| (format!("{key} {}", "x".repeat(60)).into(), "v".into()));
+        given.labels = keys.collect();
+        assert_eq!(valid(given).len(), 32_768);
     }
 
     #[test]

@@ -1,4 +1,46 @@
-//! Which labels and annotations an API server takes. One that it does not take would keep the whole import from being written.
+//! Which labels and annotations an API server takes. One that it does not take would keep the whole import from being written,
+//! and the export from being published.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::well_known;
+
+/// How many labels, and how many annotations, an ExportedService has at most (its definition in `crds`).
+const MOST: usize = 256;
+/// The bytes of all annotations. API servers take 256 KiB for an object, and others add theirs to an import.
+pub(super) const MOST_ANNOTATION_BYTES: usize = 192 * 1024;
+
+/// Labels or annotations.
+pub(super) type Pairs = BTreeMap<Arc<str>, Arc<str>>;
+
+/// The labels that an import can have.
+pub(super) fn usable_labels(labels: &Pairs) -> Pairs {
+    usable(labels, is_valid_label).take(MOST).collect()
+}
+
+/// The annotations that an import can have: the first ones, if there are too many.
+pub(super) fn usable_annotations(annotations: &Pairs) -> Pairs {
+    let mut bytes = 0;
+    let fits = |(key, value): &(Arc<str>, Arc<str>)| {
+        let size = key.len() + value.len();
+        let fits = bytes + size <= MOST_ANNOTATION_BYTES;
+        bytes += if fits { size } else { 0 };
+        fits
+    };
+    usable(annotations, |key, _| is_valid_key(key)).filter(fits).take(MOST).collect()
+}
+
+/// A ServiceExport must not say which controller owns an import, or how implementations read it. The API server checks
+/// labels of objects, but not those in `spec` of a ServiceExport.
+fn usable(
+    pairs: &Pairs,
+    is_valid: impl Fn(&str, &str) -> bool,
+) -> impl Iterator<Item = (Arc<str>, Arc<str>)> {
+    let is_usable =
+        move |key: &str, value: &str| !well_known::is_reserved(key) && is_valid(key, value);
+    let pairs = pairs.iter().filter(move |(key, value)| is_usable(key, value));
+    pairs.map(|(key, value)| (key.clone(), value.clone()))
+}
 
 /// Whether the API server takes the label.
 pub(super) fn is_valid_label(key: &str, value: &str) -> bool {
@@ -34,6 +76,17 @@ fn has_ends(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn annotations_have_a_total() {
+        let large: Arc<str> = "x".repeat(100 * 1024).into();
+        let pairs = [("a", &*large), ("b", &*large), ("c", "small"), ("a b", "invalid")];
+        let pairs = pairs.map(|(key, value)| (Arc::from(key), Arc::from(value))).into();
+        let keys: Vec<_> = usable_annotations(&pairs).into_keys().collect();
+        assert_eq!(keys, ["a".into(), "c".into()]);
+        let many: Pairs = (0..300).map(|key| (key.to_string().into(), "v".into())).collect();
+        assert_eq!((usable_annotations(&many).len(), usable_labels(&many).len()), (256, 256));
+    }
 
     #[test]
     fn labels_are_those_that_kubernetes_takes() {

@@ -13,8 +13,7 @@ use std::{
 
 use super::{
     ClusterId, Conflict, ConflictReason, Export, ServiceSpec,
-    label::{is_valid_key, is_valid_label},
-    well_known,
+    label::{usable_annotations, usable_labels},
 };
 use voice::{Voice, disagreement};
 
@@ -54,22 +53,11 @@ pub fn merge<'a>(
     let spec = ServiceSpec {
         ports,
         ip_families,
-        labels: usable(&oldest.labels, is_valid_label),
-        annotations: usable(&oldest.annotations, |key, _| is_valid_key(key)),
+        labels: usable_labels(&oldest.labels),
+        annotations: usable_annotations(&oldest.annotations),
         ..oldest.clone()
     };
     Some(Merged { spec, contributions, conflicts })
-}
-
-/// A ServiceExport must not say which controller owns an import, or how implementations read it. The API server checks
-/// labels of objects, but not those in `spec` of a ServiceExport.
-fn usable(
-    map: &BTreeMap<Arc<str>, Arc<str>>,
-    is_valid: impl Fn(&str, &str) -> bool,
-) -> BTreeMap<Arc<str>, Arc<str>> {
-    let is_usable = |key: &str, value: &str| !well_known::is_reserved(key) && is_valid(key, value);
-    let pairs = map.iter().filter(|(key, value)| is_usable(key, value));
-    pairs.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// The properties that the oldest export decides alone.

@@ -318,6 +318,7 @@ impl State {
             return None;
         }
         export.vips = self.vips.get(name).cloned().unwrap_or_default();
+        let export = export.publishable();
         let slices = self.own.slices(name).cloned().unwrap_or_default();
         Some(Outgoing { export, slices })
     }

@@ -81,6 +81,26 @@ fn an_emptied_mailbox_still_counts_what_is_exported() {
 }
 
 #[test]
+fn labels_that_no_api_server_takes_do_not_keep_an_export_from_being_published() {
+    let mut state = state();
+    let metadata = json!({"namespace": "shop", "name": "web"});
+    let export = object(json!({"metadata": metadata, "spec": {
+        "exportedLabels": {"team": "shop", "long": "a".repeat(64)},
+        "exportedAnnotations": {"large": "a".repeat(300 * 1024), "team": "shop"},
+    }}));
+    let service = object(json!({"metadata": metadata, "spec": {"clusterIP": "10.96.0.1"}}));
+    state.update(Update::Own(OwnEvent::Exports(ResourceEvent::Changed(export))));
+    state.update(Update::Own(OwnEvent::Services(ResourceEvent::Changed(service))));
+    let name = ServiceName::new("shop", "web").unwrap();
+    let writes = state.plan_publication(&name);
+    let [MailboxWrite::ApplyService(exported)] = &*writes else { panic!("{writes:?}") };
+    let spec = exported.export.spec().unwrap();
+    let keys = |map: &BTreeMap<Arc<str>, Arc<str>>| map.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(&spec.labels), ["team".into()]);
+    assert_eq!(keys(&spec.annotations), ["team".into()]);
+}
+
+#[test]
 fn services_are_derived_once_an_import_shows_the_status_that_they_need() {
     let mut state = state();
     state.settings.derived_services = true;
