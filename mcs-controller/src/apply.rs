@@ -2,6 +2,7 @@
 
 mod bucket;
 mod budget;
+mod pace;
 mod request;
 
 use std::time::Duration;
@@ -22,6 +23,7 @@ use tokio::time::timeout;
 pub use self::{
     bucket::TokenBucket,
     budget::WriteBudgets,
+    pace::ImportPace,
     request::{mailbox_request, own_request},
 };
 use crate::objects::FIELD_MANAGER;

@@ -31,7 +31,7 @@ use self::{
 };
 use super::{MailboxId, Settings, Update, outbox::Outbox, propagation::Propagation, state::State};
 use crate::{
-    apply::{ApplyError, WriteBudgets},
+    apply::{ApplyError, ImportPace, WriteBudgets},
     clusterset::ServiceName,
     exports::OwnCluster,
     leases::{Election, PublisherTerm},
@@ -70,6 +70,7 @@ struct Control {
     connections: HashMap<PeerName, (u64, Connection)>,
     tasks: FuturesUnordered<Task>,
     budgets: WriteBudgets,
+    pace: ImportPace,
     events: EventBudget,
     propagation: Propagation,
     term: PublisherTerm,
@@ -137,6 +138,7 @@ async fn control(
         connections: HashMap::new(),
         tasks: FuturesUnordered::new(),
         budgets,
+        pace: ImportPace::default(),
         events: EventBudget::new(Instant::now()),
         propagation: Propagation::since(Timestamp::now()),
         term: PublisherTerm::new(),
@@ -230,6 +232,7 @@ impl Control {
         self.state.imports.retry(now);
         self.state.publications.retry(now);
         self.state.forget(now);
+        self.pace.forget(now);
         let waiting = &self.published.metrics.waiting;
         for (target, queue) in
             [("cluster", &self.state.imports), ("mailbox", &self.state.publications)]

@@ -55,7 +55,9 @@ impl Control {
         let cluster = self.state.cluster();
         let none = BTreeMap::new();
         let present = self.state.own.imported_slices(&name).unwrap_or(&none);
-        if let Some(until) = self.budgets.take(&name, &mut writes, cluster, present, now) {
+        let paced = self.pace.take(&name, &mut writes, now);
+        let limited = self.budgets.take(&name, &mut writes, cluster, present, now);
+        if let Some(until) = paced.into_iter().chain(limited).min() {
             self.state.imports.defer(name.clone(), until);
         }
         if writes.is_empty() {
