@@ -5,7 +5,8 @@
 //! - Deletions are last, but for a slice of another family that has the name of a new one. The import goes before its
 //!   slices.
 //! - An import names a derived Service only while it has slices.
-//! - Nothing of an incomplete cluster is deleted, and nothing of an import that another controller writes.
+//! - Nothing of an incomplete cluster is deleted.
+//! - Of an import that another controller writes, slices from before stay up to date and go, and nothing is created.
 
 mod sending;
 
@@ -62,10 +63,8 @@ pub fn plan_export(
 /// The writes for one service. It is empty if the cluster has what it should have.
 pub fn plan(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Write> {
     let mut writes = Vec::new();
-    if wanted.import != WantedImport::LeftAlone {
-        writes.extend(changed_slices(actual, wanted));
-        writes.extend(import_writes(name, actual, wanted));
-    }
+    writes.extend(changed_slices(actual, wanted));
+    writes.extend(import_writes(name, actual, wanted));
     if let (Some(now), Some(then)) = (&actual.export_conditions, &wanted.export_conditions)
         && now != then
     {
@@ -74,12 +73,12 @@ pub fn plan(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Write> 
     if wanted.needs_namespace {
         writes.push(Write::CreateNamespace(name.namespace().into()));
     }
-    if wanted.import != WantedImport::LeftAlone {
-        writes.extend(deletions(name, actual, wanted));
-        let has_derived = actual.derived.as_ref().is_some_and(ActualDerived::is_ours);
-        if has_derived && wanted.derived().is_none() {
-            writes.push(Write::DeleteDerivedService(name.clone()));
-        }
+    writes.extend(deletions(name, actual, wanted));
+    let has_derived = actual.derived.as_ref().is_some_and(ActualDerived::is_ours);
+    // The import of another controller may name it.
+    let is_left_alone = wanted.import == WantedImport::LeftAlone;
+    if has_derived && wanted.derived().is_none() && !is_left_alone {
+        writes.push(Write::DeleteDerivedService(name.clone()));
     }
     writes
 }

@@ -93,7 +93,7 @@ pub struct Wanted {
 pub enum WantedImport {
     /// None: nothing that reaches the cluster is exported, or it has no such namespace.
     Absent,
-    /// The one that is there, with its slices: another controller writes it.
+    /// The one that is there: another controller writes it. Copies of slices from before stay up to date, and none are new.
     LeftAlone,
     /// This one.
     Present(Box<Import>, ImportStatus),
@@ -163,14 +163,16 @@ pub fn resolve(
     };
     let supported = own_families(&mut merged.spec, importer);
     let conflicts = merged.conflicts.clone();
-    if current.is_some_and(|current| !importer.may_write(current)) {
-        let wanted = Wanted::without_import(WantedImport::LeftAlone, known);
-        return Wanted { conflicts, ..wanted };
-    }
     // Another one's Service of that name stays as it is.
     let is_free = actual.derived.as_ref().is_none_or(ActualDerived::is_ours);
     let derives = importer.derives_services && is_free;
-    let (slices, refused) = copies(importer, known.name, &merged, &accepted, derives);
+    let (mut slices, refused) = copies(importer, known.name, &merged, &accepted, derives);
+    if current.is_some_and(|current| !importer.may_write(current)) {
+        // Dataplanes use the copies that are there, also after somebody took the import over.
+        slices.retain(|name, _| actual.slices.contains_key(name));
+        let wanted = Wanted::without_import(WantedImport::LeftAlone, known);
+        return Wanted { slices, conflicts, ..wanted };
+    }
     let vips = VipSources {
         ranges: &importer.vip_ranges,
         reserved: &importer.reserved,

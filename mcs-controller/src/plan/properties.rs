@@ -338,6 +338,28 @@ fn a_slice_of_another_family_makes_room() {
 }
 
 #[test]
+fn slices_of_an_import_that_somebody_else_took_over_follow_their_sources() {
+    let of =
+        |slices| World::new(vec![(export("c2", 1, crate::clusterset::fixture::spec()), slices)]);
+    let before = of(vec![slice("web-0", &["10.0.0.1"]), slice("web-1", &["10.0.0.2"])]);
+    let mut actual = Actual::default();
+    let start = planned(&before, &actual);
+    follow(&mut actual, start);
+    actual.import.as_mut().expect("it was written").owner = Owner::Other;
+    assert_eq!(planned(&before, &actual), []);
+    let after = of(vec![slice("web-0", &["10.0.0.3"]), slice("web-2", &["10.0.0.4"])]);
+    let writes = planned(&after, &actual);
+    let [Write::ApplySlice(changed), Write::DeleteSlice(..)] = &*writes else {
+        panic!("{writes:?}")
+    };
+    assert_eq!(changed.endpoints[0].address.to_string(), "10.0.0.3");
+    follow(&mut actual, writes);
+    assert_eq!((planned(&after, &actual), actual.slices.len()), (vec![], 1));
+    assert_eq!(planned(&of(vec![]).incomplete(&["c2"]), &actual), [], "c2 is silent");
+    assert!(matches!(&*planned(&of(vec![]), &actual), [Write::DeleteSlice(..)]));
+}
+
+#[test]
 fn a_derived_service_goes_with_its_import_and_with_the_flag() {
     let deriving = Importer { derives_services: true, ..importer("c1") };
     let exported = |id: &str| {
