@@ -14,6 +14,16 @@ use super::{
 #[serde(transparent)]
 pub struct Timestamp(pub i64);
 
+/// 2015, the year of Kubernetes 1.0.
+const KUBERNETES: Timestamp = Timestamp(1_420_070_400);
+
+impl Timestamp {
+    /// A time before Kubernetes is that of a clock which was not set. It does not make an export the oldest.
+    const fn or_youngest(self) -> Self {
+        if self.0 < KUBERNETES.0 { Self(i64::MAX) } else { self }
+    }
+}
+
 /// A ServiceExport with the properties of its Service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Export {
@@ -34,7 +44,7 @@ pub struct Export {
 impl Export {
     /// The order of precedence: the least is the oldest. The cluster decides between equal times.
     pub fn precedence(&self) -> (Timestamp, &ClusterId) {
-        (self.created, &self.cluster)
+        (self.created.or_youngest(), &self.cluster)
     }
 
     /// The properties of the Service; absent if there is nothing to export.

@@ -35,12 +35,17 @@ pub(crate) fn spec() -> ServiceSpec {
     }
 }
 
+/// A time, so many seconds after the others' zero.
+pub(crate) const fn time(seconds: i64) -> Timestamp {
+    Timestamp(1_767_225_600 + seconds)
+}
+
 /// The export of `shop/web`.
 pub(crate) fn export(id: &str, created: i64, spec: ServiceSpec) -> Export {
     Export {
         cluster: cluster(id),
         name: name("shop/web"),
-        created: Timestamp(created),
+        created: time(created),
         source: ExportSource::Service(spec),
         vips: vec![],
         audience: Audience::All,

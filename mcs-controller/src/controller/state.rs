@@ -18,8 +18,8 @@ use crate::{
     apply::ApplyError,
     clusterset::{
         Actual, ClusterId, Export, Importer, Known, KnownExport, Publication, Reserved, Selection,
-        ServiceName, SourceRules, SourceSlice, VipRanges, VipsInUse, Wanted, WantedImport,
-        export_conditions, is_exportable, resolve,
+        ServiceName, SourceRules, SourceSlice, Timestamp, VipRanges, VipsInUse, Wanted,
+        WantedImport, export_conditions, is_exportable, resolve,
     },
     exports::OwnCluster,
     mailbox::{MailboxView, MailboxWrite, Outgoing, plan_publication},
@@ -249,9 +249,12 @@ impl State {
     fn ages(
         &self,
         is_meant: impl Fn(&ServiceName) -> bool,
-    ) -> HashMap<ServiceName, Option<(i64, ClusterId)>> {
-        let mut ages: HashMap<ServiceName, Option<(i64, ClusterId)>> = HashMap::new();
-        let age = |export: &Export| (export.created.0, export.cluster.clone());
+    ) -> HashMap<ServiceName, Option<(Timestamp, ClusterId)>> {
+        let mut ages: HashMap<ServiceName, Option<(Timestamp, ClusterId)>> = HashMap::new();
+        let age = |export: &Export| {
+            let (created, cluster) = export.precedence();
+            (created, cluster.clone())
+        };
         let own = self.own.exported().filter(|name| is_meant(name)).map(|name| {
             let export = self.own.export(name, &self.cluster);
             (name, export.as_ref().map(age))

@@ -245,3 +245,25 @@ fn a_mailbox_that_the_cluster_has_left_is_not_believed() {
     view.apply(lease("east", true, 1, 2));
     assert!(view.is_known());
 }
+
+#[test]
+fn a_service_with_many_slices_that_are_not_there_costs_little() {
+    // As many as the definition of ExportedServices allows.
+    let names = |prefix: &str| (0..20_000).map(|n| format!("{prefix}-{n:05}")).collect::<Vec<_>>();
+    let (here, absent) = (names("here"), names("absent"));
+    let service = |names: &[String]| {
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        exported("a", &names)
+    };
+    let mut view = MailboxView::new("east".parse().unwrap());
+    view.apply(MailboxEvent::Services(listed([service(&here)])));
+    let copies: Vec<_> = here.iter().map(|name| copy("a", &slice(name, 1))).collect();
+    view.apply(MailboxEvent::Slices(listed(copies)));
+    view.apply(lease("east", true, 1, 1));
+    let changed = MailboxEvent::Services(ResourceEvent::Changed(service(&absent)));
+    let start = std::time::Instant::now();
+    view.apply(changed);
+    let took = start.elapsed();
+    assert!(took < std::time::Duration::from_secs(1), "{took:?}");
+    assert_eq!(view.believed().values().map(|one| one.slices.len()).sum::<usize>(), 20_000);
+}

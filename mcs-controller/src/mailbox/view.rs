@@ -360,14 +360,22 @@ impl MailboxView {
         let name = &exported.export.name;
         let seen = self.slices.get(name);
         let former = self.believed.get(name).map_or(&[][..], |believed| &believed.slices);
+        let is_seen = |slice: &Arc<str>| seen.is_some_and(|seen| seen.contains_key(slice));
+        // A peer can name thousands of slices that are not there.
+        let former_by_name: HashMap<_, _> = if exported.slices.iter().all(is_seen) {
+            HashMap::new()
+        } else {
+            former.iter().map(|former| (&former.name, former)).collect()
+        };
         let slice = |slice: &Arc<str>| {
             let seen = seen.and_then(|seen| seen.get(slice));
-            seen.or_else(|| former.iter().find(|former| former.name == *slice)).cloned()
+            seen.or_else(|| former_by_name.get(slice).copied()).cloned()
         };
         let mut slices: Vec<_> = exported.slices.iter().filter_map(slice).collect();
         let is_whole = slices.len() == exported.slices.len();
         if !is_whole {
-            let is_other = |former: &&Arc<SourceSlice>| !exported.slices.contains(&former.name);
+            let is_other =
+                |former: &&Arc<SourceSlice>| exported.slices.binary_search(&former.name).is_err();
             slices.extend(former.iter().filter(is_other).cloned());
         }
         Believed { export: exported.export.clone(), slices, is_whole }

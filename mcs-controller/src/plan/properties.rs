@@ -8,7 +8,7 @@ use super::*;
 use crate::clusterset::{
     Actual, ActualImport, ActualSlice, Audience, ClusterId, EndpointSliceObjects, Importer,
     IpFamily, ServiceSpec, ServiceType, SourceSlice, World, any_spec,
-    fixture::{cluster, export, importer, name, slice},
+    fixture::{cluster, export, importer, name, slice, time},
 };
 
 const CLUSTERS: [&str; 3] = ["c1", "c2", "c3"];
@@ -293,7 +293,7 @@ proptest! {
             export.vips.clone_from(&vips);
         }
         if let (Some(part), Some((export, _))) = (later, then.exports.last_mut()) {
-            export.created.0 = part.created + 3;
+            export.created = time(part.created + 3);
         }
         let again = wanted(&then, &Actual::default());
         for (one, other) in again.vips().iter().flat_map(|one| vips.iter().map(move |other| (one, other))) {

@@ -268,3 +268,13 @@ fn labels_that_no_api_server_takes_are_left_out() {
     assert_eq!(merged.labels, map(&[("team", "shop")]));
     assert_eq!(merged.annotations, map(&[("owner", "Jane Doe")]));
 }
+
+#[test]
+fn an_export_from_before_kubernetes_is_not_the_oldest() {
+    let mut other = spec();
+    other.internal_traffic_policy = InternalTrafficPolicy::Local;
+    let mut wrong_clock = export("c1", 1, other);
+    wrong_clock.created = crate::clusterset::Timestamp(0);
+    let merged = merge(&[wrong_clock, export("c2", 2, spec())], None).unwrap();
+    assert_eq!(merged.spec.internal_traffic_policy, InternalTrafficPolicy::Cluster);
+}
