@@ -378,7 +378,14 @@ impl Engine {
             return Ok(Growth::Settled);
         }
         self.growth_retry.begin();
-        if let Err(error) = maps.grow(capacity, self.realized.contents()) {
+        let contents = self.realized.contents();
+        // No change is waiting before the first lists are in the maps, and they need the room.
+        let result = if self.synced {
+            maps.grow(capacity, contents)
+        } else {
+            maps.grow_at_once(capacity, contents)
+        };
+        if let Err(error) = result {
             return Ok(Growth::NotMade(error.context("cannot make larger maps")));
         }
         self.growing_since = Some(began);

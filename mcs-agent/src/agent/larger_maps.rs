@@ -24,7 +24,11 @@ pub(super) struct LargerMaps {
 
 impl LargerMaps {
     /// Makes them beside the maps that `hints` belong to.
-    fn make(options: LoadOptions, contents: &MapContents, hints: &Path) -> anyhow::Result<Self> {
+    pub(super) fn make(
+        options: LoadOptions,
+        contents: &MapContents,
+        hints: &Path,
+    ) -> anyhow::Result<Self> {
         let programs = Programs::load_beside(&options)?;
         let mut maps = KernelMaps::open(programs.config(), programs.hints())?;
         maps.prepare_hints(&FormerHints::open(hints))?;

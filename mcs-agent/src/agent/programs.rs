@@ -381,6 +381,12 @@ impl GrowableMaps for InstalledPrograms {
         Ok(())
     }
 
+    fn grow_at_once(&mut self, capacity: Capacity, contents: &MapContents) -> anyhow::Result<()> {
+        let options = LoadOptions { capacity, ..self.options.clone() };
+        let larger = LargerMaps::make(options, contents, self.programs.hints())?;
+        self.stage(larger)
+    }
+
     fn finish_making(&mut self) -> anyhow::Result<bool> {
         if self.larger.is_under_way() {
             return Ok(false);

@@ -17,6 +17,11 @@ pub trait GrowableMaps: Maps {
     /// from now on. [`GrowableMaps::finish_making`] is due next.
     fn grow(&mut self, capacity: Capacity, contents: &MapContents) -> anyhow::Result<()>;
 
+    /// Does the same as [`GrowableMaps::grow`], and returns once they are made: nothing is to be written meanwhile.
+    fn grow_at_once(&mut self, capacity: Capacity, contents: &MapContents) -> anyhow::Result<()> {
+        self.grow(capacity, contents)
+    }
+
     /// Whether no larger maps are being made. Once they are made, [`GrowableMaps::finish_switch`] is due. Until that
     /// returns true, each write goes to both the former and the new maps.
     ///

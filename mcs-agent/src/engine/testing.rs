@@ -116,22 +116,17 @@ impl GrowableMaps for GrowableMemoryMaps {
         Ok(())
     }
 
+    fn grow_at_once(&mut self, capacity: Capacity, contents: &MapContents) -> anyhow::Result<()> {
+        self.grow(capacity, contents)?;
+        self.make()
+    }
+
     fn finish_making(&mut self) -> anyhow::Result<bool> {
-        if self.is_slow && self.making.is_some() {
-            return Ok(false);
+        let is_slow = self.is_slow && self.making.is_some();
+        if !is_slow {
+            self.make()?;
         }
-        let Some(mut next) = self.making.take() else { return Ok(true) };
-        let fails = self.failing_moves > 0;
-        self.failing_moves = self.failing_moves.saturating_sub(1);
-        let failed = anyhow!("no memory for larger maps");
-        let made = if fails { Err(failed) } else { Ok(()) };
-        if let Err(error) = made.and_then(|()| Ok(self.maps.catch_up(&mut next).map(drop)?)) {
-            self.maps.end_noting();
-            self.next_capacity = None;
-            return Err(error);
-        }
-        self.maps.set_next(next);
-        Ok(true)
+        Ok(!is_slow)
     }
 
     fn finish_switch(&mut self) -> anyhow::Result<bool> {
@@ -154,6 +149,24 @@ impl GrowableMaps for GrowableMemoryMaps {
     }
 }
 
+impl GrowableMemoryMaps {
+    /// Completes the larger maps, if some are being made.
+    fn make(&mut self) -> anyhow::Result<()> {
+        let Some(mut next) = self.making.take() else { return Ok(()) };
+        let fails = self.failing_moves > 0;
+        self.failing_moves = self.failing_moves.saturating_sub(1);
+        let failed = anyhow!("no memory for larger maps");
+        let made = if fails { Err(failed) } else { Ok(()) };
+        if let Err(error) = made.and_then(|()| Ok(self.maps.catch_up(&mut next).map(drop)?)) {
+            self.maps.end_noting();
+            self.next_capacity = None;
+            return Err(error);
+        }
+        self.maps.set_next(next);
+        Ok(())
+    }
+}
+
 /// A move to larger maps fails as a write does.
 impl<M: GrowableMaps> GrowableMaps for FaultyMaps<M> {
     fn capacity(&self) -> Capacity {
@@ -163,6 +176,11 @@ impl<M: GrowableMaps> GrowableMaps for FaultyMaps<M> {
     fn grow(&mut self, capacity: Capacity, contents: &MapContents) -> anyhow::Result<()> {
         ensure!(!self.fails(), "no larger maps this time");
         self.maps.grow(capacity, contents)
+    }
+
+    fn grow_at_once(&mut self, capacity: Capacity, contents: &MapContents) -> anyhow::Result<()> {
+        ensure!(!self.fails(), "no larger maps this time");
+        self.maps.grow_at_once(capacity, contents)
     }
 
     fn finish_making(&mut self) -> anyhow::Result<bool> {

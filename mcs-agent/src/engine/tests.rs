@@ -136,9 +136,10 @@ fn a_round_writes_what_batches_asked_for() {
 }
 
 #[test]
-fn a_move_to_larger_maps_happens_within_the_round() {
+fn the_first_lists_are_in_larger_maps_within_the_round() {
     let mut world = World::new(SMALL);
     world.tick = Duration::from_millis(10);
+    world.maps.is_slow = true;
     world.take(lists(0..3, 4));
     let round = world.settle();
     let capacity = Capacity { frontends: 4, endpoints: 16, clusters: 1, imports: 4 };
