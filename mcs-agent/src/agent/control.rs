@@ -226,6 +226,9 @@ impl Control {
             // After the first sync this covers backends that were removed while no agent ran.
             self.stale_udp.removed();
         }
+        if round.became_synced {
+            self.give_sign_of_life();
+        }
         log_plan(&round);
         if round.planned >= LARGE_PLAN {
             malloc::trim();
@@ -278,13 +281,17 @@ impl Control {
 
     /// Tells the programs that the agent is alive, and repairs pins, hooks and the cgroup.
     fn repair(&mut self) {
-        if let Err(error) = self.installed.give_sign_of_life() {
-            tracing::warn!("{:#}", anyhow::Error::new(error));
-        }
+        self.give_sign_of_life();
         let checked = self.installed.repair();
         if self.repairs.note(checked, seconds_since_epoch()) {
             self.verifier.start_over();
             self.report_soon();
+        }
+    }
+
+    fn give_sign_of_life(&mut self) {
+        if let Err(error) = self.installed.give_sign_of_life(self.engine.synced()) {
+            tracing::warn!("{:#}", anyhow::Error::new(error));
         }
     }
 

@@ -129,7 +129,7 @@ impl InstalledPrograms {
         })?;
         let mut liveness = LivenessWriter::open(&pins.alive(), config.release_after)?;
         // Before the programs are attached: a map that is new says that no agent is alive.
-        liveness.report()?;
+        liveness.report(false)?;
         let classifiers = Arc::new(programs.take_classifiers());
         let packets = PacketPath::start(config, &pins, features).await?;
         let run_directory = run_directory(config, &pins)?;
@@ -194,9 +194,9 @@ impl InstalledPrograms {
         repaired
     }
 
-    /// Tells the programs that somebody writes their maps.
-    pub(super) fn give_sign_of_life(&mut self) -> Result<(), MapError> {
-        self.liveness.report()
+    /// Tells the programs that somebody writes their maps, and whether from a source that has been read.
+    pub(super) fn give_sign_of_life(&mut self, synced: bool) -> Result<(), MapError> {
+        self.liveness.report(synced)
     }
 
     /// Finds the cgroup again if the path now leads to another one than the programs are attached to.

@@ -150,13 +150,14 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_STALE_UDP", value_name = "WHAT", default_value = "destroy")]
     stale_udp: StaleUdpArg,
 
-    /// What the programs do once no agent has given a sign of life for --orphan-after: it was deleted, or cannot start
+    /// What the programs do once no agent that has read its source has given a sign of life for --orphan-after: it was
+    /// deleted, or cannot start
     #[arg(long, env = "MCS_ORPHAN", value_name = "WHAT", default_value = "keep")]
     orphan: OrphanArg,
 
     /// How long a missing agent may take to come back, with --orphan=release
     #[arg(long, env = "MCS_ORPHAN_AFTER", value_name = "SECONDS", default_value_t = 900,
-        value_parser = clap::value_parser!(u64).range(5..=604_800))]
+        value_parser = clap::value_parser!(u64).range(60..=604_800))]
     orphan_after: u64,
 
     /// Serve /livez, /readyz and /healthz here, or `off`. With the address of --metrics-address, one

@@ -165,6 +165,12 @@ fn contention(pins: &Pins, running: bool, alive: Option<SignOfLife>) -> Vec<Stri
     let mut reasons = Vec::new();
     if !running {
         reasons.push(format!("no agent runs here: the attached programs {}", orphaned(alive)));
+    } else if alive.is_some_and(|alive| alive.release_in == Some(Duration::ZERO)) {
+        reasons.push(
+            "the attached programs leave the ClusterSetIPs alone until the agent is synced \
+             (--orphan=release)"
+                .to_owned(),
+        );
     }
     if is_held(&pins.state()).unwrap_or(false) {
         reasons

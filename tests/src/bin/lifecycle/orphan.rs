@@ -2,10 +2,14 @@
 
 use std::{
     collections::BTreeSet,
+    fs,
     net::{SocketAddr, TcpStream},
+    thread,
+    time::Duration,
 };
 
 use anyhow::{Context as _, ensure};
+use mcs_agent::{dataplane::LivenessWriter, loader::Pins};
 use mcs_tests::{
     client::{Family, ask, connected, identity, udp},
     manifests::Protocol,
@@ -23,6 +27,9 @@ use crate::{
 /// `status` of an agent that is gone says it.
 const CONTINUES: &str = "leave the ClusterSetIPs alone then (--orphan=release)";
 const RELEASED: &str = "the attached programs leave the ClusterSetIPs alone, ";
+const NOT_SYNCED: &str = "leave the ClusterSetIPs alone until the agent is synced";
+/// The deadline of `--orphan-after` is brought forward to this.
+const SOON: Duration = Duration::from_secs(5);
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("programs of a killed agent let go (--orphan=release)", let_go);
@@ -40,7 +47,7 @@ struct Scene {
 }
 
 fn let_go(world: &mut World) -> anyhow::Result<()> {
-    let flags = ["--tc=on", "--orphan=release", "--orphan-after=5"];
+    let flags = ["--tc=on", "--orphan=release", "--orphan-after=60"];
     let mut scene = Scene::begin(world, &flags)?;
     let ours = backends(SETS[0]);
     let established = scene.connect_all()?;
@@ -50,6 +57,8 @@ fn let_go(world: &mut World) -> anyhow::Result<()> {
     let who = scene.who_answers()?;
     ensure!(who.is_subset(&ours), "{who:?} answered at once");
     ensure!(scene.degraded()?.contains(CONTINUES), "{}", scene.degraded()?);
+    let alive = Pins::new(scene.site.agent.bpffs()).alive();
+    LivenessWriter::open(&alive, Some(SOON))?.report(true)?;
 
     let theirs = others.iter().map(Server::address).collect();
     wait::until("the programs to leave the VIPs alone", || {
@@ -60,6 +69,16 @@ fn let_go(world: &mut World) -> anyhow::Result<()> {
     ensure!(scene.degraded()?.contains(RELEASED), "{}", scene.degraded()?);
     ensure!(scene.site.agent.status()?["released"] == true, "not in JSON");
     go_on(&established)?;
+
+    let manifests = scene.site.manifests.path().to_owned();
+    let away = manifests.with_extension("away");
+    fs::rename(&manifests, &away)?;
+    scene.site.agent.start_again(&scene.network.node.netns, &flags)?;
+    scene.wait_until_not_synced()?;
+    let who = scene.who_answers()?;
+    ensure!(who == theirs, "{who:?} answered while the agent had read nothing");
+    scene.site.agent.kill()?;
+    fs::rename(&away, &manifests)?;
 
     drop(others);
     scene.elsewhere("delete")?;
@@ -127,6 +146,18 @@ impl Scene {
             who.insert(self.by(sockets, || Ok(ask(&udp(family)?, datagrams)?.backend))?);
         }
         Ok(who)
+    }
+
+    /// Waits until an agent that cannot read its manifests has given signs of life.
+    fn wait_until_not_synced(&self) -> anyhow::Result<()> {
+        wait::until("the agent to report that it is not synced", || {
+            let status = self.site.agent.status()?;
+            ensure!(status["running"] == true && status["report"]["synced"] == false, "{status}");
+            Ok(())
+        })?;
+        thread::sleep(Duration::from_secs(2));
+        ensure!(self.degraded()?.contains(NOT_SYNCED), "{}", self.degraded()?);
+        Ok(())
     }
 
     /// The node itself answers at the VIPs, for packets that nobody translates.
