@@ -28,4 +28,5 @@ pub use object::{
     Endpoint, EndpointAddress, EndpointSlice, Hints, ImportPort, Kind, Location, Object, ObjectKey,
     ObjectRef, RecordedService, ServiceImport, ServiceType, SlicePort, Timestamp,
 };
+pub(crate) use rejection::shorten;
 pub use rejection::{Rejection, RejectionReason};

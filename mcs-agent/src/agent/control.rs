@@ -47,6 +47,8 @@ use crate::{
 
 /// A report is published this long after a change, so that one report covers a burst.
 const REPORT_DELAY: Duration = Duration::from_millis(100);
+/// Seconds after which an unchanged report is written again.
+const OLDEST_REPORT: u64 = 30;
 /// A wait up to this long blocks the thread.
 const LONGEST_NAP: Duration = Duration::from_millis(25);
 /// How long what has arrived meanwhile may take to be read.
@@ -170,7 +172,10 @@ impl Control {
                     self.prove_attachment().await;
                 }
                 read = self.addresses.next() => self.set_addresses(read),
-                _ = poll.tick() => self.end_fallback(),
+                _ = poll.tick() => {
+                    self.end_fallback();
+                    self.report_in_time();
+                }
             }
         }
     }
@@ -356,6 +361,13 @@ impl Control {
             let stale =
                 stale_connections(connections, self.engine.desired(), self.engine.realized());
             self.stale_udp.destroy(stale);
+        }
+    }
+
+    /// `status` takes an agent whose report is older than a minute for one that cannot write it.
+    fn report_in_time(&mut self) {
+        if seconds_since_epoch().saturating_sub(self.agent.updated) >= OLDEST_REPORT {
+            self.report_soon();
         }
     }
 

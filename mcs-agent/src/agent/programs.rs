@@ -13,6 +13,7 @@ use anyhow::{Context as _, ensure};
 use super::{
     config::{Config, SocketLb},
     larger_maps::{LargerMaps, LargerMapsInTheMaking, copy},
+    report::Report,
     tc::{self, PacketPath},
 };
 use crate::{
@@ -96,6 +97,9 @@ impl InstalledPrograms {
         let pins = Pins::new(&config.bpffs);
         pins.prepare(&config.bpffs)?;
         let lock = wait_for_lock(&pins).await?;
+        let run_directory = run_directory(config, &pins)?;
+        // In a container the process before had the same id: its report would count as one of this process.
+        Report::forget(&run_directory);
         let features = Features::probe().context("cannot probe the kernel's eBPF features")?;
         let only_netns = match config.socket_lb {
             SocketLb::Host => Some(own_netns_cookie().context(
@@ -132,7 +136,6 @@ impl InstalledPrograms {
         liveness.report(false)?;
         let classifiers = Arc::new(programs.take_classifiers());
         let packets = PacketPath::start(config, &pins, features).await?;
-        let run_directory = run_directory(config, &pins)?;
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let mut installed = Self {
             maps: Mirror::new(maps),

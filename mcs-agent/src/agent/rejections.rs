@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{ObjectKey, Rejection, RejectionReason};
+use crate::model::{ObjectKey, Rejection, RejectionReason, shorten};
 
 /// Lines that `status` has room for.
 const REPORTED: usize = 1000;
@@ -11,8 +11,6 @@ const REPORTED: usize = 1000;
 const LOGGED: usize = 100;
 /// Rejections of one object, for one reason, that have a line each. One more line counts the others.
 const PER_OBJECT: usize = 10;
-/// Bytes of a message. Values in it come from objects and can be of any length.
-const MESSAGE: usize = 500;
 
 /// A part of many rejections, and how many there are.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -99,12 +97,6 @@ impl<'a> Line<'a> {
             if self.is_count { format!("and {} more", self.count) } else { shorten(message) };
         Rejection { object: object.clone(), reason: *reason, message }
     }
-}
-
-fn shorten(message: &str) -> String {
-    let end = message.floor_char_boundary(MESSAGE);
-    let (kept, cut) = message.split_at(end);
-    if cut.is_empty() { kept.to_owned() } else { format!("{kept}…") }
 }
 
 /// How many places each may take, at least one, so that those who want few get all they want.
@@ -229,9 +221,9 @@ mod tests {
 
     #[test]
     fn a_long_message_is_cut() {
-        let long = format!("{}ä", "x".repeat(MESSAGE - 1));
+        let long = format!("{}ä", "x".repeat(499));
         let listed = ListedRejections::for_status(&[rejection("shop/web", &long)]);
-        assert_eq!(listed.lines[0].message, format!("{}…", "x".repeat(MESSAGE - 1)));
+        assert_eq!(listed.lines[0].message, format!("{}…", "x".repeat(499)));
     }
 
     #[test]

@@ -160,10 +160,15 @@ impl Report {
 
     /// Removes the report in `directory`, and the directory if nothing else is in it.
     pub fn remove(directory: &Path) {
-        // What cannot be removed is a stale file at worst.
         let _ = fs::remove_file(fresh_file(directory));
-        let _ = fs::remove_file(file(directory));
+        Self::forget(directory);
         let _ = fs::remove_dir(directory);
+    }
+
+    /// Removes the report in `directory`.
+    pub fn forget(directory: &Path) {
+        // What cannot be removed is a stale file at worst.
+        let _ = fs::remove_file(file(directory));
     }
 
     /// Reads the report in `directory`.

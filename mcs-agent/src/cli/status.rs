@@ -4,7 +4,11 @@ mod devices;
 mod imports;
 mod repairs;
 
-use std::{io, process::ExitCode, time::Duration};
+use std::{
+    io,
+    process::ExitCode,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use ipnet::IpNet;
 use serde::Serialize;
@@ -16,6 +20,9 @@ use crate::{
     loader::{AttachedHook, Pins, TcLink, is_held},
     model::KindStatus,
 };
+
+/// An agent that runs writes its status file more often than this.
+const LATEST: Duration = Duration::from_mins(1);
 
 /// `status -o json`: fields are added, never renamed.
 #[derive(Debug, Serialize)]
@@ -58,10 +65,7 @@ impl Status {
                 degraded.extend(contention(pins, running, alive));
                 match view::read_report(pins) {
                     Ok(found) => {
-                        if !running {
-                            let reported = age(found.agent.updated);
-                            degraded.push(format!("what follows is as of {reported} ago"));
-                        }
+                        degraded.extend(outdated(running, found.agent.updated, SystemTime::now()));
                         report = Some(found);
                     }
                     Err(error) => degraded.push(format!("{error:#}")),
@@ -177,6 +181,20 @@ fn contention(pins: &Pins, running: bool, alive: Option<SignOfLife>) -> Vec<Stri
             .push("a second agent waits for this directory: it needs another --bpffs".to_owned());
     }
     reasons
+}
+
+/// Says that the status file of this time, in seconds since the Unix epoch, is old.
+fn outdated(running: bool, updated: u64, now: SystemTime) -> Option<String> {
+    if !running {
+        return Some(format!("what follows is as of {} ago", age(updated)));
+    }
+    let since = now.duration_since(UNIX_EPOCH + Duration::from_secs(updated));
+    since.is_ok_and(|since| since > LATEST).then(|| {
+        format!(
+            "what follows is as of {} ago: the agent cannot write its status file; its log says why",
+            age(updated)
+        )
+    })
 }
 
 /// What programs without an agent do.
@@ -319,4 +337,19 @@ fn kind_state(kind: &KindStatus) -> String {
 
 fn or_none(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_running_agent_with_an_old_status_file_is_degraded() {
+        let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+        assert_eq!(outdated(true, 1000, at(1060)), None);
+        // The clock was set back.
+        assert_eq!(outdated(true, 1000, at(900)), None);
+        assert!(outdated(true, 1000, at(1061)).unwrap().contains("cannot write its status file"));
+        assert!(outdated(false, 1000, at(1000)).is_some());
+    }
 }

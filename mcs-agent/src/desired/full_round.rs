@@ -120,10 +120,10 @@ fn claimants<'a>(
                 claimants.push(Claimant { import, claim, problems });
                 continue;
             }
-            ClaimResult::LeftAlone(why) => report::of_left_alone(&import.key, why),
+            ClaimResult::LeftAlone(why) => report::of_left_alone(&import.key, &why),
             ClaimResult::Rejected => {
                 let first = problems.first().map(|problem| problem.message.clone());
-                report::report(&import.key, ImportState::Rejected, first.unwrap_or_default())
+                report::report(&import.key, ImportState::Rejected, &first.unwrap_or_default())
             }
         });
         results.reject(import, problems);

@@ -1,23 +1,19 @@
 //! The state of an import in `status`, and the reason for it.
 
 use super::{eligibility::LeftAlone, service::Service};
-use crate::model::{FrontendId, ImportReport, ImportState, ObjectKey, RejectionReason};
+use crate::model::{FrontendId, ImportReport, ImportState, ObjectKey, RejectionReason, shorten};
 
 /// The report of an import that is not left alone.
-pub(super) fn report(
-    import: &ObjectKey,
-    state: ImportState,
-    message: impl Into<String>,
-) -> ImportReport {
-    ImportReport { import: import.clone(), state, message: message.into(), left_alone: None }
+pub(super) fn report(import: &ObjectKey, state: ImportState, message: &str) -> ImportReport {
+    ImportReport { import: import.clone(), state, message: shorten(message), left_alone: None }
 }
 
 /// The report of an import that is left alone.
-pub(super) fn of_left_alone(import: &ObjectKey, why: LeftAlone) -> ImportReport {
+pub(super) fn of_left_alone(import: &ObjectKey, why: &LeftAlone) -> ImportReport {
     ImportReport {
         import: import.clone(),
         state: ImportState::LeftAlone,
-        message: why.message,
+        message: shorten(&why.message),
         left_alone: Some(why.reason),
     }
 }
@@ -38,7 +34,7 @@ pub(super) fn of_service(service: &Service<'_>) -> ImportReport {
     } else {
         (ImportState::Ready, String::new())
     };
-    report(&service.import.key, state, message)
+    report(&service.import.key, state, &message)
 }
 
 fn why_all_refuse(service: &Service<'_>) -> String {
@@ -169,6 +165,14 @@ mod tests {
             refuse(RejectionReason::FrontendTaken, "because")(service);
         });
         assert_eq!(rejected, (ImportState::Rejected, "because".to_owned()));
+    }
+
+    #[test]
+    fn a_long_value_does_not_fill_the_status_file() {
+        let (_, message) = outcome(&[], |service| {
+            refuse(RejectionReason::PortInvalid, &"x".repeat(1_000_000))(service);
+        });
+        assert_eq!(message, format!("{}…", "x".repeat(500)));
     }
 
     #[test]

@@ -68,6 +68,16 @@ impl fmt::Display for RejectionReason {
     }
 }
 
+/// Bytes of a message in `status` and in the log. Values in it come from objects and can be of any length.
+const MESSAGE: usize = 500;
+
+/// A message of at most [`MESSAGE`] bytes, and an ellipsis if it was longer.
+pub(crate) fn shorten(message: &str) -> String {
+    let end = message.floor_char_boundary(MESSAGE);
+    let (kept, cut) = message.split_at(end);
+    if cut.is_empty() { kept.to_owned() } else { format!("{kept}…") }
+}
+
 /// A part of an object that the agent does not use. It uses the rest of the object.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Rejection {

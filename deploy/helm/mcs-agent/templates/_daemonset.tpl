@@ -101,7 +101,9 @@ template:
         {{- else }}
         emptyDir:
           medium: Memory
-          sizeLimit: 16Mi
+          {{- /* The status file and the one that replaces it: 32 MiB each have room for 350,000 imports, or for 60,000
+                 with the longest messages. */}}
+          sizeLimit: 64Mi
         {{- end }}
       {{- if not .Values.cleanup }}
       {{- with .Values.extraVolumes }}
