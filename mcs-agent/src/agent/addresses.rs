@@ -48,12 +48,17 @@ pub(super) fn of_this_node() -> io::Result<BTreeSet<IpAddr>> {
     Ok(reserved(addresses))
 }
 
-/// Omits addresses that kube-proxy in IPVS mode keeps for Services: a derived Service may have the
-/// very ClusterSetIP. Omits addresses that the rules reject on every node too: each pod's interface
+/// The devices on which kube-proxy in IPVS mode and kube-router (`KubeDummyIf`, pkg/controllers/proxy) keep the addresses
+/// of Services.
+const OF_SERVICES: [&str; 2] = ["kube-ipvs0", "kube-dummy-if"];
+
+/// Omits addresses of Services: a derived Service may have the very ClusterSetIP. Omits addresses that the rules reject on every node too: each pod's interface
 /// has a link-local one, and every change of the result is followed by a full round.
 fn reserved(addresses: impl Iterator<Item = (String, IpAddr)>) -> BTreeSet<IpAddr> {
     addresses
-        .filter(|(interface, ip)| interface != "kube-ipvs0" && forbidden(*ip).is_none())
+        .filter(|(interface, ip)| {
+            !OF_SERVICES.contains(&interface.as_str()) && forbidden(*ip).is_none()
+        })
         .map(|(_, ip)| ip)
         .collect()
 }
@@ -77,6 +82,7 @@ mod tests {
             ("veth1", "169.254.0.1", false),
             ("lo", "::1", false),
             ("kube-ipvs0", "10.96.0.9", false),
+            ("kube-dummy-if", "10.96.0.9", false),
             ("eth1", "10.0.0.8", true),
             ("eth0", "2001:db8::8", true),
             ("eth0", "fd00::8", true),

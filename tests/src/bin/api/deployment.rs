@@ -219,6 +219,7 @@ fn chart_refuses(_: &mut World) -> anyhow::Result<()> {
         "tc.mode=maybe",
         "imag.tag=1",
         "fullnameOverride=Upper",
+        "updateStrategy.rollingUpdate.maxSurge=1",
     ] {
         let refused = helm(&[&format!("--set={value}")]);
         ensure!(refused.is_err(), "{value} is taken");
