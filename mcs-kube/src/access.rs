@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use hyper::{Method, Request};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
     client::legacy::{
@@ -27,14 +28,17 @@ use kube::{
     config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use thiserror::Error;
-use tokio::sync::watch;
-use tower::{Service, ServiceBuilder, service_fn, timeout::TimeoutLayer};
+use tokio::{sync::watch, time::timeout};
+use tower::{BoxError, Service, ServiceBuilder, service_fn, timeout::error::Elapsed};
 
 use crate::exec_plugin::{self, PluginError};
 
-/// The time limit for the headers of an answer, connecting included. The body of a list or a watch may
-/// take longer.
+/// The time limit for the headers of an answer but that to a list, connecting included. The body of a watch
+/// may take longer.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time limit for a list, and for each pause in a streamed one. It is longer than the API server's
+/// own limit for a request (60 s). A server that is overloaded sends the headers late too.
+pub(crate) const LIST_TIMEOUT: Duration = Duration::from_secs(70);
 /// How often the client pings an idle connection. All watches share it, and all may be silent for long.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// The time limit for the answer to a ping.
@@ -139,10 +143,27 @@ pub struct ApiAccess {
 pub struct ApiConnection {
     /// The client.
     pub client: Client,
+    /// Where the client leads to.
+    pub(crate) server: Arc<Server>,
     /// Counts the clients of this process, from 0.
     number: u64,
     /// When the credentials of the exec plugin expire.
     expires: Option<Timestamp>,
+}
+
+/// An API server, as a kubeconfig names it.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Server {
+    url: String,
+    /// The certificates of its authority.
+    authority: Option<Vec<Vec<u8>>>,
+}
+
+impl Server {
+    fn of(config: &Config) -> Arc<Self> {
+        let (url, authority) = (config.cluster_url.to_string(), config.root_cert.clone());
+        Arc::new(Self { url, authority })
+    }
 }
 
 impl ApiConnection {
@@ -173,8 +194,12 @@ impl ApiAccess {
         let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let needs_plugin = exec_plugin::take(&mut config.auth_info).is_some();
         let client = client(&config, &servers)?;
-        let connection =
-            (!needs_plugin).then_some(ApiConnection { client, number: 0, expires: None });
+        let connection = (!needs_plugin).then(|| ApiConnection {
+            client,
+            server: Server::of(&config),
+            number: 0,
+            expires: None,
+        });
         let access = Self {
             source,
             tried: Mutex::new(content),
@@ -228,7 +253,7 @@ impl ApiAccess {
         }
         let client = client(&config, &self.servers)?;
         let number = former.map_or(0, |number| number + 1);
-        let made = ApiConnection { client, number, expires };
+        let made = ApiConnection { client, server: Server::of(&config), number, expires };
         *self.lock() = Some(made.clone());
         self.renewals.send_replace(());
         Ok(made)
@@ -374,9 +399,23 @@ fn client(
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer().map_err(AccessError::Credentials)?)
         .layer(config.extra_headers_layer().map_err(AccessError::Credentials)?)
-        .layer(TimeoutLayer::new(RESPONSE_TIMEOUT))
-        .service(http);
+        .service(service_fn(move |request: Request<Body>| {
+            let limit = headers_limit(&request);
+            let answer = http.request(request);
+            async move {
+                match timeout(limit, answer).await {
+                    Ok(answer) => answer.map_err(BoxError::from),
+                    Err(_) => Err(Elapsed::new().into()),
+                }
+            }
+        }));
     Ok(Client::new(service, config.default_namespace.clone()))
+}
+
+/// The time limit for the headers of the answer. A list has to be complete before its headers go out.
+fn headers_limit(request: &Request<Body>) -> Duration {
+    let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+    if request.method() == Method::GET && !is_watch { LIST_TIMEOUT } else { RESPONSE_TIMEOUT }
 }
 
 /// Like kube's own connector, but with HTTP/2 if the server offers it.
@@ -461,6 +500,17 @@ mod tests {
         std::fs::write(&file.path, text.replace("current-context", "other")).unwrap();
         let said = refused(file).await;
         assert!(said.contains("set one, or give --context (it has: "), "{said}");
+    }
+
+    #[test]
+    fn an_answer_to_a_list_may_take_long() {
+        let limit = |method: Method, target: &str| {
+            let request = Request::builder().method(method).uri(target);
+            headers_limit(&request.body(Body::empty()).unwrap())
+        };
+        assert_eq!(limit(Method::GET, "/api/v1/nodes?resourceVersion=0"), LIST_TIMEOUT);
+        assert_eq!(limit(Method::GET, "/api/v1/nodes?&watch=true"), RESPONSE_TIMEOUT);
+        assert_eq!(limit(Method::PATCH, "/api/v1/nodes/a"), RESPONSE_TIMEOUT);
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! A test double of an API server, which gives scripted answers.
 #![expect(clippy::unwrap_used, reason = "it is used by tests alone")]
 
-use std::{io, net::SocketAddr};
+use std::{io, net::SocketAddr, time::Duration};
 
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
@@ -10,6 +10,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::mpsc,
     task::JoinHandle,
+    time::sleep,
 };
 
 use crate::access::KubeconfigFile;
@@ -19,18 +20,38 @@ pub struct ScriptedAnswer {
     status: u16,
     lines: Vec<Value>,
     holds: bool,
+    delay: Duration,
+    lasts: Duration,
 }
 
 impl ScriptedAnswer {
     /// A watch with these events, which then ends.
     pub fn watch(events: impl IntoIterator<Item = Value>) -> Self {
-        Self { status: 200, lines: events.into_iter().collect(), holds: false }
+        Self {
+            status: 200,
+            lines: events.into_iter().collect(),
+            holds: false,
+            delay: Duration::ZERO,
+            lasts: Duration::ZERO,
+        }
     }
 
     /// Keeps the connection open after the answer.
     #[must_use]
     pub fn held(self) -> Self {
         Self { holds: true, ..self }
+    }
+
+    /// Waits before it answers.
+    #[must_use]
+    pub fn after(self, delay: Duration) -> Self {
+        Self { delay, ..self }
+    }
+
+    /// Keeps the connection open for that time. Other requests wait.
+    #[must_use]
+    pub fn lasting(self, lasts: Duration) -> Self {
+        Self { lasts, ..self }
     }
 
     /// A list.
@@ -41,7 +62,7 @@ impl ScriptedAnswer {
 
     /// An error.
     pub fn error(status: u16) -> Self {
-        Self { lines: vec![failure(status)], status, holds: false }
+        Self { status, ..Self::watch([failure(status)]) }
     }
 
     /// The error of a server that has not reached the requested resource version.
@@ -49,7 +70,7 @@ impl ScriptedAnswer {
         let mut status = failure(504);
         let causes = [json!({"reason": "ResourceVersionTooLarge"})];
         status["details"] = json!({"causes": causes, "retryAfterSeconds": 1});
-        Self { lines: vec![status], status: 504, holds: false }
+        Self { status: 504, ..Self::watch([status]) }
     }
 }
 
@@ -116,7 +137,9 @@ impl ScriptedServer {
                 let (stream, _) = listener.accept().await?;
                 let mut stream = BufReader::new(stream);
                 let _ = sender.send(target(&mut stream).await?);
+                sleep(answer.delay).await;
                 respond(&mut stream, &answer).await?;
+                sleep(answer.lasts).await;
                 if answer.holds {
                     held.push(stream);
                 }

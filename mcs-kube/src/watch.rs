@@ -10,6 +10,7 @@ mod tests;
 
 use std::{
     pin::pin,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -27,7 +28,7 @@ use tokio::{
 
 use self::events::ReadList;
 use crate::{
-    access::{AccessError, ApiAccess, ApiConnection},
+    access::{AccessError, ApiAccess, ApiConnection, LIST_TIMEOUT, Server},
     decoder::{Decoder, WatchedObject},
 };
 
@@ -36,9 +37,9 @@ use crate::{
 const WATCH_SECONDS: std::ops::RangeInclusive<u32> = 240..=300;
 /// How much longer than requested a watch may last before it counts as failed.
 const WATCH_MARGIN: Duration = Duration::from_secs(10);
-/// The time limit for a list, and for each pause in a streamed one. It is longer than the API server's
-/// own limit for a request (60 s).
-const LIST_TIMEOUT: Duration = Duration::from_secs(70);
+/// An API server sends a bookmark each minute. One that has sent nothing in watches of this time together
+/// may not have the resource version: it accepts such a watch, and drops all events up to that version.
+const LONGEST_QUIET: Duration = Duration::from_mins(4);
 /// A watch that ends sooner, without an event, has failed.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 /// The longest `Retry-After` that a watch respects.
@@ -133,8 +134,9 @@ pub struct ResourceWatch<'a, D: Decoder, U> {
     update: Box<dyn Fn(ResourceEvent<D>) -> U + Send + Sync + 'a>,
     /// The index of the target's version that is in use.
     version: usize,
-    /// Whether lists are streamed (KEP-3157).
-    streams: bool,
+    lists: ListForm,
+    /// The API server that the last connection led to.
+    server: Option<Arc<Server>>,
     /// The latest resource version.
     resource_version: Option<String>,
     /// Whether the API server cannot list at that version. The next list then has the latest state.
@@ -143,9 +145,22 @@ pub struct ResourceWatch<'a, D: Decoder, U> {
     listed: bool,
     /// The time of the last event, bookmark or orderly end of a watch.
     last_heard: Option<SystemTime>,
+    /// How long watches have lasted since the last event, bookmark or list.
+    quiet: Duration,
     /// The outage that was reported and has not ended.
     outage: Option<Outage>,
     backoff: ExponentialBackoff,
+}
+
+/// How the objects are listed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum ListForm {
+    /// As a watch that begins with all objects (KEP-3157).
+    Streamed,
+    /// The next list is a plain one, because a streamed one failed.
+    PlainOnce,
+    /// The API server streams no lists.
+    Plain,
 }
 
 /// The kind of failure that keeps the resource from being read.
@@ -175,10 +190,25 @@ enum WatchError {
     ListCut,
     #[error("the API server ends watches at once")]
     WatchCut,
+    #[error("the API server sends neither events nor bookmarks")]
+    Quiet,
     #[error("the kubeconfig was replaced")]
     Replaced,
     #[error(transparent)]
     ReceiverDropped(#[from] ReceiverDropped),
+}
+
+impl WatchError {
+    /// Whether a plain list may succeed where a streamed one has failed.
+    fn may_be_of_streams(&self) -> bool {
+        match self {
+            Self::Silent | Self::ListCut => true,
+            Self::Api(error) => {
+                code(error).is_some_and(|code| code >= 500) && !lacks_version(error)
+            }
+            _ => false,
+        }
+    }
 }
 
 impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
@@ -195,11 +225,13 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
             updates,
             update: Box::new(update),
             version: 0,
-            streams: true,
+            lists: ListForm::Streamed,
+            server: None,
             resource_version: None,
             needs_quorum_read: false,
             listed: false,
             last_heard: None,
+            quiet: Duration::ZERO,
             outage: None,
             backoff: BACKOFF.build(),
         }
@@ -224,12 +256,9 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
     /// Returns when the connection's credentials expire soon.
     async fn list_and_watch(&mut self, connection: &ApiConnection) -> Result<(), WatchError> {
         let client = &connection.client;
+        self.note_server(connection);
         if !self.listed {
-            if self.streams {
-                self.stream(client).await?;
-            } else {
-                self.list(client).await?;
-            }
+            self.list_once(client).await?;
         }
         loop {
             let seconds = fastrand::u32(WATCH_SECONDS);
@@ -245,6 +274,34 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
                 return Ok(());
             }
         }
+    }
+
+    /// Lists again at another API server, where the resource version means nothing.
+    fn note_server(&mut self, connection: &ApiConnection) {
+        let former = self.server.replace(Arc::clone(&connection.server));
+        if former.is_some_and(|former| former != connection.server) {
+            tracing::debug!("the kubeconfig has another server or authority: listing again");
+            self.listed = false;
+            self.resource_version = None;
+            self.needs_quorum_read = true;
+        }
+    }
+
+    async fn list_once(&mut self, client: &Client) -> Result<(), WatchError> {
+        match self.lists {
+            ListForm::Streamed => {}
+            ListForm::PlainOnce => {
+                self.lists = ListForm::Streamed;
+                return self.list(client).await;
+            }
+            ListForm::Plain => return self.list(client).await,
+        }
+        let streamed = self.stream(client).await;
+        // What stops streams, such as a proxy that buffers, may let plain lists through.
+        if !self.listed && streamed.as_ref().is_err_and(WatchError::may_be_of_streams) {
+            self.lists = ListForm::PlainOnce;
+        }
+        streamed
     }
 
     /// The path of the resource on the API server.
@@ -303,6 +360,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
         self.resource_version = resource_version;
         self.needs_quorum_read = false;
         self.listed = true;
+        self.quiet = Duration::ZERO;
         self.last_heard = Some(SystemTime::now());
         self.outage = None;
         self.backoff = BACKOFF.build();
@@ -318,7 +376,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
         limit: Duration,
         mut had_events: bool,
     ) -> Result<(), WatchError> {
-        let begin = Instant::now();
+        let mut begin = Instant::now();
         loop {
             let event = tokio::select! {
                 event = timeout(limit, events.next()) => event.map_err(|_| WatchError::Silent)?,
@@ -328,6 +386,10 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
                 let is_short = !had_events && begin.elapsed() < SHORTEST_WATCH;
                 if is_short {
                     return Err(WatchError::WatchCut);
+                }
+                self.quiet += begin.elapsed();
+                if self.quiet >= LONGEST_QUIET {
+                    return Err(WatchError::Quiet);
                 }
                 self.last_heard = Some(SystemTime::now());
                 return Ok(());
@@ -349,6 +411,8 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
                 WatchEvent::Error(status) => return Err(kube::Error::Api(status).into()),
             }
             had_events = true;
+            begin = Instant::now();
+            self.quiet = Duration::ZERO;
             self.backoff = BACKOFF.build();
         }
     }
@@ -366,11 +430,14 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
         }
     }
 
-    /// The oldest resource version that a list may have, by the rule of client-go
-    /// (`relistResourceVersion`). The API server may answer from its cache, but not with an older
-    /// state than the watch has seen. An empty version requests the latest state (a quorum read).
+    /// The oldest resource version that a list may have, by the rules of client-go
+    /// (`relistResourceVersion`, `rewatchResourceVersion`). The API server may answer from its cache, but
+    /// not with an older state than the watch has seen. An empty version requests the latest state (a
+    /// quorum read). API servers that stream lists answer such a request from the cache too. The first list
+    /// of others may have any state ("0"), because thousands of agents must not read all from etcd.
     fn oldest(&self) -> &str {
-        if self.needs_quorum_read { "" } else { self.resource_version.as_deref().unwrap_or("0") }
+        let first = if self.lists == ListForm::Plain { "0" } else { "" };
+        if self.needs_quorum_read { "" } else { self.resource_version.as_deref().unwrap_or(first) }
     }
 
     /// Reports an error, and waits until the next attempt.
@@ -384,9 +451,9 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
         match error {
             WatchError::ReceiverDropped(dropped) => return Err(dropped),
             WatchError::Api(error) => match code(&error) {
-                Some(400 | 422) if was_listing && self.streams => {
+                Some(400 | 422) if was_listing && self.lists != ListForm::Plain => {
                     tracing::debug!(%error, "the API server does not stream lists");
-                    self.streams = false;
+                    self.lists = ListForm::Plain;
                     return Ok(());
                 }
                 Some(404) => {
@@ -424,6 +491,12 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
                 }
             },
             WatchError::Replaced => return Ok(()),
+            WatchError::Quiet => {
+                tracing::debug!("{error}: listing again");
+                self.needs_quorum_read = true;
+                self.listed = false;
+                return Ok(());
+            }
             WatchError::Silent | WatchError::ListCut | WatchError::WatchCut => {
                 self.renew(connection, Outage::NoAnswer, error.to_string()).await?;
             }

@@ -6,6 +6,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::{
+    access::KubeconfigContent,
     decoder::PropertyDecoder,
     testing::{ScriptedAnswer, ScriptedServer, bookmark, error_event, event, kubeconfig, list_end},
 };
@@ -49,7 +50,7 @@ impl RunningWatch {
     async fn asks(&mut self, parts: &[&str]) {
         let asked = timeout(PATIENCE, self.script.asked()).await.expect("a request");
         for part in parts {
-            assert!(asked.contains(part), "{asked} lacks {part}");
+            assert!(format!("{asked}&").contains(part), "{asked} lacks {part}");
         }
     }
 
@@ -133,7 +134,7 @@ async fn a_streamed_list_becomes_a_watch_that_is_resumed() {
             "labelSelector=a%3Db",
             "sendInitialEvents=true",
             "resourceVersionMatch=NotOlderThan",
-            "resourceVersion=0",
+            "&resourceVersion=&",
             "allowWatchBookmarks=true",
         ])
         .await;
@@ -215,13 +216,124 @@ async fn trouble_is_told_and_so_is_its_end() {
 async fn half_a_list_is_none() {
     let a = event("ADDED", &property("a", "3", "x"));
     let mut watch = RunningWatch::begin([
-        ScriptedAnswer::watch([a.clone()]),
+        ScriptedAnswer::watch([a.clone(), bookmark("4")]),
+        ScriptedAnswer::error(429),
         ScriptedAnswer::watch([a.clone(), error_event(410)]),
         ScriptedAnswer::watch([a, event("ADDED", &property("b", "3", "")), list_end("5")]).held(),
     ])
     .await;
     watch.reports("failing: the API server ended the list before it was complete").await;
+    watch.reports("failing: no: 429").await;
     watch.reports("listed v1beta1: a=x b=").await;
+}
+
+#[tokio::test]
+async fn a_plain_list_follows_a_stream_that_failed() {
+    for answer in [ScriptedAnswer::watch([bookmark("4")]), ScriptedAnswer::error(500)] {
+        let mut watch = RunningWatch::begin([
+            answer,
+            ScriptedAnswer::list("5", [property("a", "3", "x")]),
+            ScriptedAnswer::watch([error_event(410)]),
+            ScriptedAnswer::watch([list_end("6")]).held(),
+        ])
+        .await;
+        watch.updates.recv().await;
+        watch.reports("listed v1beta1: a=x").await;
+        watch.asks(&["sendInitialEvents=true"]).await;
+        let asked = watch.script.asked().await;
+        assert!(!asked.contains("watch") && !asked.contains("resourceVersion"), "{asked}");
+        watch.resumes("5").await;
+        watch.asks(&["sendInitialEvents=true"]).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_may_take_as_long_as_the_server_allows() {
+    let mut watch = RunningWatch::begin([
+        ScriptedAnswer::error(422),
+        ScriptedAnswer::list("5", []).after(Duration::from_secs(65)),
+        ScriptedAnswer::watch([]).held(),
+    ])
+    .await;
+    let event = watch.updates.recv().await.unwrap();
+    assert!(matches!(event, ResourceEvent::Listed { .. }), "{event:?}");
+}
+
+/// An API server that was restored from a backup, or made anew, does so.
+#[tokio::test(start_paused = true)]
+async fn a_list_follows_watches_without_any_event() {
+    let quiet = |seconds| ScriptedAnswer::watch([]).lasting(Duration::from_secs(seconds));
+    for watches in [&[245][..], &[100, 150]] {
+        let answers = [ScriptedAnswer::watch([list_end("900")])]
+            .into_iter()
+            .chain(watches.iter().map(|seconds| quiet(*seconds)))
+            .chain([ScriptedAnswer::watch([list_end("7")]).held()]);
+        let mut watch = RunningWatch::begin(answers).await;
+        for _ in 0..2 {
+            let event = watch.updates.recv().await.unwrap();
+            assert!(matches!(event, ResourceEvent::Listed { .. }), "{event:?}");
+        }
+        watch.asks_for_versions(&[""]).await;
+        for _ in watches {
+            watch.resumes("900").await;
+        }
+        watch.asks_for_versions(&[""]).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_with_a_bookmark_goes_on() {
+    let quiet = |answer: ScriptedAnswer| answer.lasting(Duration::from_secs(200));
+    let mut watch = RunningWatch::begin([
+        ScriptedAnswer::watch([list_end("5")]),
+        quiet(ScriptedAnswer::watch([])),
+        quiet(ScriptedAnswer::watch([bookmark("6")])),
+        ScriptedAnswer::watch([]).held(),
+    ])
+    .await;
+    watch.updates.recv().await;
+    let mut asked = Vec::new();
+    for _ in 0..4 {
+        asked.push(watch.script.asked().await);
+    }
+    assert!(
+        asked[3].contains("resourceVersion=6") && !asked[3].contains("sendInitial"),
+        "{asked:?}"
+    );
+}
+
+#[tokio::test]
+async fn another_server_is_listed_anew_and_another_token_is_not() {
+    let text = |server: &ScriptedServer, token: &str| -> Arc<str> {
+        let content = json!({
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+            "clusters": [{"name": "k", "cluster": {"server": format!("http://{}", server.address)}}],
+            "users": [{"name": "u", "user": {"token": token}}],
+        });
+        content.to_string().into()
+    };
+    let watch = |events: &[Value]| ScriptedAnswer::watch(events.iter().cloned()).held();
+    let former = ScriptedServer::play([watch(&[list_end("900")]), watch(&[])]).await;
+    let current = ScriptedServer::play([watch(&[list_end("7")])]).await;
+    let (sender, content) = tokio::sync::watch::channel(text(&former, "a"));
+    let content = KubeconfigContent { name: "Secret a/b".to_owned(), content };
+    let (access, _) = ApiAccess::from_content(content).await.unwrap();
+    let (updates, events) = mpsc::channel(1);
+    let target =
+        WatchTarget::all("about.k8s.io", &["v1beta1"], "ClusterProperty", "clusterproperties");
+    let task = tokio::spawn(async move {
+        ResourceWatch::new(&access, target, updates, |event| event).run().await;
+    });
+    let mut watch = RunningWatch { script: former, updates: events, task };
+    watch.reports("listed v1beta1: ").await;
+    watch.asks_for_versions(&[""]).await;
+    sender.send(text(&watch.script, "b")).unwrap();
+    watch.resumes("900").await;
+    sender.send(text(&current, "b")).unwrap();
+    let _former = std::mem::replace(&mut watch.script, current);
+    watch.asks(&["sendInitialEvents=true", "&resourceVersion=&"]).await;
+    watch.reports("listed v1beta1: ").await;
 }
 
 #[tokio::test]
@@ -230,19 +342,20 @@ async fn a_list_that_fails_forgets_no_version() {
         ScriptedAnswer::watch([list_end("50")]),
         ScriptedAnswer::watch([error_event(410)]),
         ScriptedAnswer::error(429),
-        ScriptedAnswer::error(403),
         ScriptedAnswer::error(504),
+        ScriptedAnswer::error(403),
         ScriptedAnswer::watch([]),
-        ScriptedAnswer::watch([list_end("51")]).held(),
+        ScriptedAnswer::list("51", []),
+        ScriptedAnswer::watch([]).held(),
     ])
     .await;
     watch.reports("listed v1beta1: ").await;
     watch.reports("failing: no: 429").await;
-    watch.reports("failing: no: 403").await;
     watch.reports("failing: no: 504").await;
+    watch.reports("failing: no: 403").await;
     watch.reports("failing: the API server ended the list before it was complete").await;
     watch.reports("listed v1beta1: ").await;
-    watch.asks_for_versions(&["0", "50", "50", "50", "50", "50", "50"]).await;
+    watch.asks_for_versions(&["", "50", "50", "50", "50", "50", "50"]).await;
 }
 
 #[tokio::test]
@@ -261,7 +374,7 @@ async fn a_list_at_a_version_that_is_not_available_becomes_a_quorum_read() {
         watch.reports("failing: no: 429").await;
         watch.reports("listed v1beta1: ").await;
         watch.reports("listed v1beta1: ").await;
-        watch.asks_for_versions(&["0", "50", "50", "", "", "7"]).await;
+        watch.asks_for_versions(&["", "50", "50", "", "", "7"]).await;
     }
 }
 
@@ -278,7 +391,7 @@ async fn a_quorum_read_without_a_stream_names_no_version() {
     .await;
     watch.reports("listed v1beta1: ").await;
     watch.reports("listed v1beta1: ").await;
-    watch.asks_for_versions(&["0", "0", "50", "50"]).await;
+    watch.asks_for_versions(&["", "0", "50", "50"]).await;
     let asked = watch.script.asked().await;
     assert!(!asked.contains("resourceVersion") && asked.contains("labelSelector=a%3Db"), "{asked}");
     watch.resumes("7").await;
@@ -294,7 +407,7 @@ async fn a_quorum_read_that_fails_for_its_version_is_trouble() {
     .await;
     watch.reports("failing: no: 410").await;
     watch.reports("listed v1beta1: ").await;
-    watch.asks_for_versions(&["0", "", ""]).await;
+    watch.asks_for_versions(&["", "", ""]).await;
 }
 
 #[tokio::test]
