@@ -1,6 +1,7 @@
 //! `mcs-controller link` and `unlink`: the credentials with which clusters read each other's mailboxes.
 
 mod hub;
+mod kept;
 
 use std::{collections::BTreeMap, process::ExitCode};
 
@@ -12,6 +13,7 @@ use mcs_kube::program;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use self::kept::PodRanges;
 use super::{
     cluster::{
         ACCOUNTS, BINDINGS, CONFIG_MAPS, Cluster, KubeconfigArg, NODES, PEERS, ROLES, SECRETS,
@@ -54,7 +56,8 @@ struct LinkArgs {
 ///
 /// For each pair and in both directions it makes a ServiceAccount that may read one mailbox and renew its own token,
 /// stores its kubeconfig as a Secret in the other cluster, and makes a ClusterPeer there. The controllers need to be
-/// installed. Run it again to add a cluster or to replace credentials.
+/// installed. Run it again to add a cluster or to replace credentials: pod ranges and URLs that were set stay, unless they are
+/// given anew.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -183,11 +186,12 @@ async fn link_all(command: &LinkCommand) -> anyhow::Result<Vec<Done>> {
     }
     let mut ranges = BTreeMap::new();
     for cluster in &clusters {
-        let given: Vec<_> = command.pod_cidr.iter().filter(|(id, _)| *id == cluster.id).collect();
+        let given = command.pod_cidr.iter().filter(|(id, _)| *id == cluster.id);
+        let given: Vec<_> = given.map(|(_, range)| *range).collect();
         let found = if given.is_empty() {
             pod_ranges(cluster).await?
         } else {
-            (given.into_iter().map(|(_, range)| *range).collect(), None)
+            PodRanges { ranges: given, are_given: true, warning: None }
         };
         ranges.insert(cluster.id.clone(), found);
     }
@@ -198,8 +202,8 @@ async fn link_all(command: &LinkCommand) -> anyhow::Result<Vec<Done>> {
     }
     for (reader, publisher) in pairs(&clusters) {
         let mailbox = Mailbox::of(publisher, hub.as_ref(), &command.link);
-        let (pods, warning) = ranges.get(&publisher.id).cloned().unwrap_or_default();
-        done.push(link_one(command, reader, publisher, &mailbox, pods, warning).await?);
+        let pods = ranges.get(&publisher.id).cloned().unwrap_or_default();
+        done.push(link_one(command, reader, publisher, &mailbox, pods).await?);
     }
     Ok(done)
 }
@@ -209,8 +213,7 @@ async fn link_one(
     reader: &Cluster,
     publisher: &Cluster,
     mailbox: &Mailbox<'_>,
-    pod_ranges: Vec<IpNet>,
-    warning: Option<String>,
+    pods: PodRanges,
 ) -> anyhow::Result<Done> {
     let LinkArgs { namespace, .. } = &command.link;
     let account = reader.id.as_str();
@@ -221,9 +224,12 @@ async fn link_one(
         "cluster {} has no Role {mailbox_namespace}/{READER}: install the chart mcs-controller there first",
         host.id
     );
+    let former = reader.get(PEERS, None, publisher.id.as_str()).await?;
+    let PodRanges { ranges: pod_ranges, warning, .. } =
+        pods.or_kept(former.as_ref(), &reader.id, &publisher.id)?;
     give_rights(mailbox, account, READER).await?;
     let secret = secret_name(&publisher.id);
-    store_kubeconfig(command, reader, mailbox, account, &secret).await?;
+    let kept = store_kubeconfig(command, reader, mailbox, account, &secret).await?;
     reader
         .apply(
             PEERS,
@@ -244,22 +250,31 @@ async fn link_one(
         account: format!("{mailbox_namespace}/{account}"),
         secret: format!("{namespace}/{secret}"),
         pod_ranges,
-        warning,
+        warning: joined(warning, kept),
     })
 }
 
-/// Stores a kubeconfig with a token of an account of a mailbox as a Secret of a cluster.
+/// Two warnings as one.
+fn joined(first: Option<String>, second: Option<String>) -> Option<String> {
+    let all: Vec<_> = first.into_iter().chain(second).collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
+/// Stores a kubeconfig with a token of an account of a mailbox as a Secret of a cluster. Returns a note if the Secret keeps
+/// the URL that it has.
 async fn store_kubeconfig(
     command: &LinkCommand,
     cluster: &Cluster,
     mailbox: &Mailbox<'_>,
     account: &str,
     secret: &str,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Option<String>> {
     let Mailbox { host, namespace } = mailbox;
+    let former = cluster.get(SECRETS, Some(&command.link.namespace), secret).await?;
     let token = token_for(host.client().await?, namespace, account, command.token_seconds).await?;
     let given = command.server.iter().find(|(id, _)| *id == host.id);
-    let server = given.map_or(&host.server, |(_, url)| url);
+    let kept = former.filter(|_| given.is_none()).and_then(|former| kept::server(&former, mailbox));
+    let server = given.map(|(_, url)| url).or(kept.as_ref()).unwrap_or(&host.server);
     let kubeconfig = kubeconfig(server, host.authority.as_deref(), &token);
     let labels = json!({well_known::MANAGED_BY: well_known::CONTROLLER});
     let content = ByteString(kubeconfig.to_string().into_bytes());
@@ -268,7 +283,11 @@ async fn store_kubeconfig(
         "type": "Opaque",
         "data": {"kubeconfig": content},
     });
-    cluster.apply(SECRETS, object).await
+    cluster.apply(SECRETS, object).await?;
+    let (id, host) = (&cluster.id, &host.id);
+    Ok(kept.map(|url| {
+        format!("the Secret {secret} of cluster {id} keeps the URL {url}: to change it, give --server {host}=URL")
+    }))
 }
 
 /// Where a cluster publishes.
@@ -334,27 +353,23 @@ fn kubeconfig(server: &str, authority: Option<&str>, token: &str) -> Value {
     })
 }
 
-/// The pod ranges of a cluster, and a warning if they may not be all.
-async fn pod_ranges(cluster: &Cluster) -> anyhow::Result<(Vec<IpNet>, Option<String>)> {
+/// The pod ranges of a cluster, as kubeadm or its nodes say, with a warning if they may not be all.
+async fn pod_ranges(cluster: &Cluster) -> anyhow::Result<PodRanges> {
     let kubeadm = cluster.get(CONFIG_MAPS, Some("kube-system"), "kubeadm-config").await?;
     let of_kubeadm = kubeadm.as_ref().map(subnets).unwrap_or_default();
     if !of_kubeadm.is_empty() {
-        return Ok((of_kubeadm, None));
+        return Ok(PodRanges { ranges: of_kubeadm, ..PodRanges::default() });
     }
     let nodes = cluster.list(NODES).await?;
     let texts = nodes.iter().filter_map(|node| node["spec"]["podCIDRs"].as_array()).flatten();
     let ranges: Vec<IpNet> = texts.filter_map(|text| text.as_str()?.parse().ok()).collect();
-    let ranges = IpNet::aggregate(&ranges);
     let id = &cluster.id;
-    ensure!(
-        !ranges.is_empty(),
-        "the pod range of cluster {id} is unknown: give --pod-cidr {id}=CIDR"
-    );
     let warning = format!(
         "the pod range of cluster {id} is that of its nodes now, and endpoints on new nodes would be refused: \
          give --pod-cidr {id}=CIDR"
     );
-    Ok((ranges, Some(warning)))
+    let ranges = IpNet::aggregate(&ranges);
+    Ok(PodRanges { ranges, are_given: false, warning: Some(warning) })
 }
 
 /// `networking.podSubnet` of kubeadm.

@@ -1,6 +1,6 @@
 //! Tokens of peers: a reader renews its own bound token at half its life, and stores the new one.
 //!
-//! A token that nobody renews expires soon, and a stolen one with it.
+//! A token that nobody renews expires soon. Whoever has stolen one can renew it too, until its ServiceAccount is deleted.
 
 use std::{
     collections::HashMap,

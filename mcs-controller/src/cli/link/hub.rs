@@ -4,7 +4,8 @@ use anyhow::Context as _;
 use serde_json::json;
 
 use super::{
-    Done, LinkArgs, LinkCommand, Mailbox, READER, give_rights, store_kubeconfig, take_rights,
+    Done, LinkArgs, LinkCommand, Mailbox, READER, give_rights, joined, store_kubeconfig,
+    take_rights,
 };
 use crate::{
     cli::cluster::{Cluster, EXPORTED, KubeconfigArg, NAMESPACES, ROLES, SECRETS},
@@ -62,13 +63,13 @@ pub(super) async fn let_publish(
         host.apply(ROLES, json!({"metadata": metadata, "rules": rules})).await?;
     }
     give_rights(mailbox, ACCOUNT, WRITER).await?;
-    store_kubeconfig(command, publisher, mailbox, ACCOUNT, SECRET).await?;
+    let kept = store_kubeconfig(command, publisher, mailbox, ACCOUNT, SECRET).await?;
     let note = format!(
         "the controller of cluster {} publishes there with mailbox.namespace={namespace} and mailbox.secret={SECRET} \
          in the values of its chart",
         publisher.id
     );
-    Ok(done(&command.link, publisher, mailbox, Some(note)))
+    Ok(done(&command.link, publisher, mailbox, joined(Some(note), kept)))
 }
 
 /// Takes the credentials of a controller away. What it has published stays until the namespace is deleted.
