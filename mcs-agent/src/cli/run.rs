@@ -129,7 +129,7 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_API_SERVER", value_name = "IP", value_delimiter = ',')]
     api_server: Vec<IpAddr>,
 
-    /// Size limit of the config maps: about 100 bytes per endpoint and 500 per frontend. While they grow,
+    /// Size limit of the config maps: 40 to 80 bytes per endpoint and 520 per frontend. While they grow,
     /// the former maps use memory too. Objects beyond the limit are rejected
     #[arg(long, env = "MCS_MAX_MEMORY", value_name = "BYTES", default_value_t = Memory(256 << 20), value_parser = max_memory)]
     max_memory: Memory,

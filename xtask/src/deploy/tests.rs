@@ -75,8 +75,8 @@ fn global_values_reach_both_programs_unless_they_have_their_own() {
     {
         assert_eq!(count(&shared, argument), 2, "{argument}");
     }
-    // The agent, its hook, and the controller.
-    assert_eq!(count(&shared, "image: registry.example/mcs:v1\n"), 3);
+    // Two containers of the agent, its hook, and the controller.
+    assert_eq!(count(&shared, "image: registry.example/mcs:v1\n"), 4);
     assert_eq!(count(&shared, "- name: registry\n"), 3);
     assert!(!shared.contains("localhost/"));
     assert!(!shared.contains("resourceNames: [cluster.clusterset.k8s.io]"));
@@ -91,7 +91,7 @@ fn global_values_reach_both_programs_unless_they_have_their_own() {
     let own = charts.render("mcs", &own).unwrap();
     assert_eq!(count(&own, "- --vip-cidr=243.0.0.0/8\n"), 1);
     assert_eq!(count(&own, "- --vip-cidr=244.0.0.0/8\n"), 1);
-    assert_eq!(count(&own, &format!("image: registry.example/mcs@{digest}\n")), 2);
+    assert_eq!(count(&own, &format!("image: registry.example/mcs@{digest}\n")), 3);
     assert_eq!(count(&own, "image: other.example/mcs:v1\n"), 1);
 }
 
@@ -160,4 +160,42 @@ fn cleanup_has_no_field_that_an_agent_lacks() {
     assert!(cleanup.len() > 50, "{cleanup:?}");
     let added: Vec<_> = cleanup.difference(&agent).collect();
     assert!(added.is_empty(), "{added:?}");
+}
+
+/// A file that a kustomization does not list is not applied with it.
+#[test]
+fn kustomizations_list_all_files_beside_them() {
+    let workspace = Workspace::discover().unwrap();
+    for name in ["base", "cleanup", "controller"] {
+        let directory = workspace.root.join("deploy/kustomize").join(name);
+        let list = fs::read_to_string(directory.join("kustomization.yaml")).unwrap();
+        let listed: BTreeSet<_> =
+            list.lines().filter_map(|line| line.trim().strip_prefix("- ")).collect();
+        for file in fs::read_dir(&directory).unwrap() {
+            let file = file.unwrap().file_name().into_string().unwrap();
+            assert!(file == "kustomization.yaml" || listed.contains(&*file), "{name}/{file}");
+        }
+    }
+}
+
+#[test]
+fn critical_pods_have_a_quota_in_the_namespace_of_each_program() {
+    let Some(charts) = Charts::find() else { return };
+    let values = ["mcs-agent.criticalPodsQuota=true", "mcs-controller.criticalPodsQuota=true"];
+    let manifests = charts.render("mcs", &values).unwrap();
+    for (namespace, class) in
+        [("mcs-system", "system-node-critical"), ("mcs-controller", "system-cluster-critical")]
+    {
+        let quota = manifests.split("---\n").find(|object| {
+            object.contains("kind: ResourceQuota\n")
+                && object.contains(&format!("namespace: {namespace}\n"))
+        });
+        assert!(quota.unwrap().contains(&format!("values: [{class}]")), "{namespace}");
+    }
+    for chart in ["mcs-agent", "mcs-controller"] {
+        // The API server takes no quota for no class.
+        let values = ["criticalPodsQuota=true", "priorityClassName="];
+        let manifests = charts.render(chart, &values).unwrap();
+        assert!(!manifests.contains("ResourceQuota"), "{chart}");
+    }
 }
