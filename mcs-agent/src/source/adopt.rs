@@ -91,6 +91,25 @@ pub(super) fn slice_selector(controllers: &BTreeSet<Controller>) -> Option<Strin
     })
 }
 
+/// Bytes of Service names that a request has room for. The crate `http` takes URIs of at most 65,534 bytes.
+const NAMES: usize = 48 * 1024;
+
+/// As many of these Services as one request can name, those of `before` first.
+pub(super) fn nameable_services(
+    services: BTreeSet<String>,
+    before: &BTreeSet<String>,
+) -> BTreeSet<String> {
+    let (kept, new): (Vec<_>, Vec<_>) =
+        services.into_iter().partition(|name| before.contains(name));
+    let mut bytes = 0;
+    let fits = |name: &String| {
+        // `,` becomes `%2C`.
+        bytes += name.len() + 3;
+        bytes <= NAMES
+    };
+    kept.into_iter().chain(new).take_while(fits).collect()
+}
+
 /// The label selector of the slices that the own cluster's controllers keep for these Services.
 pub(super) fn local_slice_selector(services: &BTreeSet<String>) -> String {
     let services: Vec<&str> = services.iter().map(String::as_str).collect();

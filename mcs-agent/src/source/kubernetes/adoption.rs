@@ -10,8 +10,8 @@ use super::{
     object_list::{ObjectList, WatchedResource},
 };
 use crate::{
-    model::{AdoptableObjects, Kind, ObjectEvent},
-    source::adopt::{Adopter, List, ReadEvent, ReadObject},
+    model::{AdoptableObjects, Kind, ObjectEvent, SourceProblem},
+    source::adopt::{self, Adopter, List, ReadEvent, ReadObject},
 };
 
 /// What is adopted, and from which lists.
@@ -29,6 +29,8 @@ struct LocalSlices {
     list: ObjectList,
     /// The Services that the watch has to ask for.
     wanted: watch::Sender<BTreeSet<String>>,
+    /// How many more need local slices.
+    omitted: usize,
     /// The Services that it asks for.
     watched: BTreeSet<String>,
     /// The Services whose slices were listed.
@@ -51,6 +53,7 @@ impl Adoption {
             local_slices: local_slices.map(|list| LocalSlices {
                 list,
                 wanted,
+                omitted: 0,
                 watched: BTreeSet::new(),
                 listed: BTreeSet::new(),
             }),
@@ -69,11 +72,24 @@ impl Adoption {
         self.adopter.adoptable()
     }
 
-    /// Whether the local slices of every Service have been listed that needs them.
+    /// Whether the local slices of every Service have been listed that needs them, and that the watch can ask for.
     pub(super) fn is_complete(&self) -> bool {
-        self.local_slices
-            .as_ref()
-            .is_none_or(|local| self.adopter.local_services().is_subset(&local.listed))
+        self.local_slices.as_ref().is_none_or(|local| {
+            let before = &local.wanted.borrow();
+            adopt::nameable_services(self.adopter.local_services(), before).is_subset(&local.listed)
+        })
+    }
+
+    /// Says that there are more Services than the watch can ask for.
+    pub(super) fn problem(&self) -> Option<SourceProblem> {
+        let local = self.local_slices.as_ref().filter(|local| local.omitted > 0)?;
+        let message = format!(
+            "{} Services of Karmada are not adopted: their names are too long for one request with those of the {} \
+             others; propagate fewer MultiClusterServices to this cluster",
+            local.omitted,
+            local.wanted.borrow().len()
+        );
+        Some(SourceProblem { place: "services (karmada)".to_owned(), message })
     }
 
     /// Takes events of the lists of KEP-1645.
@@ -127,9 +143,12 @@ impl Adoption {
         self.adopter.set_with_local_slices(&local.listed)
     }
 
-    fn want(&self) {
-        if let Some(local) = &self.local_slices {
-            let services = self.adopter.local_services();
+    fn want(&mut self) {
+        if let Some(local) = &mut self.local_slices {
+            let needed = self.adopter.local_services();
+            let count = needed.len();
+            let services = adopt::nameable_services(needed, &local.wanted.borrow());
+            local.omitted = count - services.len();
             local.wanted.send_if_modified(|wanted| {
                 let differs = *wanted != services;
                 if differs {

@@ -198,7 +198,11 @@ impl ClusterState {
         SourceStatus {
             name: self.name.clone(),
             kinds: self.resources().map(WatchedResource::status).collect(),
-            problems: self.resources().filter_map(WatchedResource::problem).collect(),
+            problems: self
+                .resources()
+                .filter_map(WatchedResource::problem)
+                .chain(self.adoption.problem())
+                .collect(),
             adoptable: self.adoption.adoptable(),
             adoptable_groups: self.adoptable_groups.clone(),
             skipped: BTreeMap::new(),

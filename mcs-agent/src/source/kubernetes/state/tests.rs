@@ -343,3 +343,50 @@ fn an_adopted_service_waits_for_its_local_slices() {
     assert_eq!(gone, ["delete m1-web", "delete web", "delete web-x"]);
     assert!(services.borrow().is_empty());
 }
+
+/// More Services than a request can name are left out, and everything else is synced.
+#[test]
+fn a_request_names_a_limited_number_of_services() {
+    let scope = ReadScope { adopt: [Controller::Karmada].into(), ..ReadScope::default() };
+    let options = KubernetesOptions { scope, ..options() };
+    let (wanted, services) = watch::channel(BTreeSet::new());
+    let targets = WatchTargets::new(&options);
+    let mut state = ClusterState::new("Kubernetes".to_owned(), &targets, wanted);
+    let names: Vec<String> = (0..5000).map(|number| format!("{number:a>63}")).collect();
+    let service = |name: &String| -> WatchedObject<ServiceDecoder> {
+        decode(json!({
+            "metadata": {"namespace": "shop", "name": name},
+            "spec": {"clusterIP": "10.96.0.7", "ports": [{"port": 80}]},
+        }))
+    };
+    let slice = |name: &String| -> WatchedObject<AdoptableSliceDecoder> {
+        decode(json!({
+            "metadata": {"namespace": "shop", "name": name, "labels": {
+                "kubernetes.io/service-name": name,
+                "endpointslice.kubernetes.io/managed-by":
+                    "endpointslice-dispatch-controller.karmada.io",
+            }},
+            "addressType": "IPv4", "endpoints": [],
+        }))
+    };
+    for update in [
+        ClusterUpdate::Imports(listed([])),
+        ClusterUpdate::Slices(listed([])),
+        ClusterUpdate::Services(listed(names.iter().map(service))),
+        ClusterUpdate::AdoptableSlices(listed(names.iter().map(slice))),
+    ] {
+        assert_eq!(events(state.update(update)), [""; 0]);
+    }
+    let asked = services.borrow().clone();
+    // `,` takes three bytes in a URI.
+    assert!(adopt::local_slice_selector(&asked).len() + 2 * asked.len() < 60_000);
+    state.update(ClusterUpdate::LocalServices(asked.clone()));
+    let batch = state.update(ClusterUpdate::LocalSlices(listed([]))).unwrap();
+    assert!(state.synced && !batch.events.is_empty());
+    let left = 5000 - asked.len();
+    let problem = &batch.status.problems[0].message;
+    assert!(
+        problem.starts_with(&format!("{left} Services of Karmada are not adopted")),
+        "{problem}"
+    );
+}
