@@ -43,8 +43,8 @@ use crate::{
         EventBatch, Kind, NodeContext, NodeFacts, Protocol, SourceProblem, SourceStatus,
     },
     reconcile::{
-        ApplyError, DamagedFrontend, Foreseen, MapError, MapReader as _, Maps, Plan, Pruning,
-        Realized, Step, Subject, apply, apply_foreseen, plan_within,
+        DamagedFrontend, Foreseen, MapError, MapReader as _, Plan, Pruning, Realized, Step,
+        Subject, apply, apply_foreseen, plan_within,
     },
     store::{Change, ChangeKind, DirtyObjects, ObjectStore},
 };
@@ -55,6 +55,9 @@ const RESTS_AFTER_ROUND: u32 = 3;
 const LONGEST_REST: Duration = Duration::from_secs(1);
 /// During growth every round plans everything. A change still has to reach the maps within a second.
 const LONGEST_REST_IN_GROWTH: Duration = Duration::from_millis(500);
+
+/// Steps after which a plan ends, and another follows once they are written: these take 20 MiB.
+const PART: usize = 1 << 19;
 
 /// From batches of objects to the maps.
 #[derive(Debug)]
@@ -81,6 +84,8 @@ pub struct Engine {
     retry: Retry,
     /// When larger maps are made that could not be made before, while there is still room.
     growth_retry: Retry,
+    /// Steps after which a plan ends.
+    part: usize,
     pace: Pace,
     full_rounds: Throttle,
     growth_rounds: Throttle,
@@ -116,6 +121,7 @@ impl Engine {
             pending: Vec::new(),
             retry: Retry::default(),
             growth_retry: Retry::default(),
+            part: PART,
             pace: Pace::default(),
             full_rounds: Throttle::new(RESTS_AFTER_ROUND, LONGEST_REST),
             growth_rounds: Throttle::new(RESTS_AFTER_ROUND, LONGEST_REST_IN_GROWTH),
@@ -127,6 +133,12 @@ impl Engine {
     /// Lets rounds that follow from batches begin at least `period` apart. Without this call they may follow at once.
     pub const fn set_min_sync_period(&mut self, period: Duration) {
         self.pace.set_period(period);
+    }
+
+    /// Lets a plan end after fewer steps than it would.
+    #[cfg(any(test, feature = "testing"))]
+    pub const fn set_part(&mut self, steps: usize) {
+        self.part = steps;
     }
 
     /// Takes a batch into the store. A round is due, see [`Engine::gather_until`].
@@ -294,34 +306,27 @@ impl Engine {
         if matches!(growth, Ok(Growth::Settled)) {
             growth = self.make_room(need, maps, clock, round);
         }
-        let mut next = self.foresee();
-        if matches!(growth, Ok(Growth::Settled)) {
-            // What the maps contain and what is desired may not fit at the same time, or not in
-            // contiguous slots.
-            let moves = round.moves.len();
-            growth = self.make_room(shortage(&next.plan, maps.capacity()), maps, clock, round);
-            if round.moves.len() > moves {
-                drop(next);
-                next = self.foresee();
+        let is_settled = loop {
+            let mut next = self.foresee();
+            if matches!(growth, Ok(Growth::Settled)) {
+                // What the maps contain and what is desired may not fit at the same time, or not in
+                // contiguous slots.
+                let moves = round.moves.len();
+                growth = self.make_room(shortage(&next.plan, maps.capacity()), maps, clock, round);
+                if round.moves.len() > moves {
+                    drop(next);
+                    next = self.foresee();
+                }
             }
-        }
-        let is_settled = !matches!(growth, Ok(Growth::Making | Growth::Switching));
-        if !is_settled {
-            omit_incomplete_vips(&mut next.plan, &self.realized);
-        }
-        round.may_leave_stale_udp = may_leave_stale_udp(&next.plan, &self.realized);
-        round.planned = next.plan.steps.len();
-        round.deferred = std::mem::take(&mut next.plan.deferred);
-        let applied = if is_settled {
-            self.apply_foreseen(next, maps)
-        } else {
-            apply(&next.plan, maps, &mut self.realized)
+            let is_settled = !matches!(growth, Ok(Growth::Making | Growth::Switching));
+            if !self.write_part(next, is_settled, maps, round) {
+                break is_settled;
+            }
         };
-        let applied = applied.map_err(anyhow::Error::from);
         let is_making = matches!(growth, Ok(Growth::Making));
-        let is_filled = applied.is_ok() && self.store.synced() && !is_making;
+        let is_filled = round.failures.is_empty() && self.store.synced() && !is_making;
         let filled = if is_filled { maps.filled() } else { Ok(()) };
-        round.failures.extend([applied, filled].into_iter().filter_map(Result::err));
+        round.failures.extend(filled.err());
         match growth {
             Ok(Growth::NotMade(error)) if round.deferred.is_empty() => {
                 round.not_grown = Some((error, self.growth_retry.fail(clock())));
@@ -330,6 +335,30 @@ impl Engine {
             Ok(Growth::Settled | Growth::Making | Growth::Switching) => {}
         }
         is_settled
+    }
+
+    /// Carries out a plan. Returns whether there is more to plan: this one was only a part.
+    fn write_part(
+        &mut self,
+        Foreseen { mut plan, realized: foreseen }: Foreseen,
+        is_settled: bool,
+        maps: &mut impl GrowableMaps,
+        round: &mut RoundSummary,
+    ) -> bool {
+        if !is_settled {
+            omit_incomplete_vips(&mut plan, &self.realized);
+        }
+        round.may_leave_stale_udp |= may_leave_stale_udp(&plan, &self.realized);
+        round.planned += plan.steps.len();
+        let applied = if is_settled {
+            apply_foreseen(&plan, foreseen, maps, &mut self.realized)
+        } else {
+            apply(&plan, maps, &mut self.realized)
+        };
+        let has_more = plan.is_part && applied.is_ok();
+        round.deferred = plan.deferred;
+        round.failures.extend(applied.err().map(anyhow::Error::from));
+        has_more
     }
 
     /// Continues a move to larger maps.
@@ -438,15 +467,8 @@ impl Engine {
 
     fn foresee(&self) -> Foreseen {
         let pruning = Pruning::once(self.store.synced());
-        plan_within(&self.unplanned, self.rules.desired(), &self.realized, pruning)
-    }
-
-    /// Carries out a plan of [`Engine::foresee`].
-    fn apply_foreseen(&mut self, next: Foreseen, maps: &mut impl Maps) -> Result<(), ApplyError> {
-        let pruning = Pruning::once(self.store.synced());
-        let (scope, desired) = (&self.unplanned, self.rules.desired());
-        let plan_again = |realized: &_| plan_within(scope, desired, realized, pruning).plan;
-        apply_foreseen(next, maps, &mut self.realized, plan_again)
+        let scope = &self.unplanned;
+        plan_within(scope, self.rules.desired(), &self.realized, pruning, self.part)
     }
 
     /// When the next round is due after one that failed.

@@ -29,11 +29,11 @@ pub struct Taken {
 pub struct RoundSummary {
     /// Objects, or parts of them, that the agent does not use from now on.
     pub rejected: Vec<Rejection>,
-    /// How many steps the plan had. They were carried out up to the first write that failed.
+    /// How many steps were planned. They were carried out up to the first write that failed.
     pub planned: usize,
-    /// What the plan had no room for.
+    /// What the maps had no room for.
     pub deferred: Vec<Deferred>,
-    /// Whether UDP sockets may be stale after the plan.
+    /// Whether UDP sockets may be stale after them.
     pub may_leave_stale_udp: bool,
     /// Why larger maps could not be made, and after what time that is tried again. There is room for everything
     /// nevertheless.

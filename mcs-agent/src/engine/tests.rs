@@ -41,8 +41,10 @@ impl World {
     /// An agent that finds these maps.
     fn on(maps: GrowableMemoryMaps) -> Self {
         let node = NodeContext { capacity: BOUND, ..plain_node() };
-        let (engine, findings) = Engine::start(&maps, node, SystemTime::now()).expect("in memory");
+        let (mut engine, findings) =
+            Engine::start(&maps, node, SystemTime::now()).expect("in memory");
         assert_eq!(findings, []);
+        engine.set_part(4);
         Self { engine, maps, now: Cell::new(Instant::now()), tick: Duration::ZERO }
     }
 
@@ -68,7 +70,7 @@ impl World {
     fn assert_arrived(&self, contents: &MapContents) {
         let (found, findings) = Realized::restore(contents.clone(), BOUND);
         assert_eq!(findings, []);
-        let Plan { mut steps, deferred } = plan(self.engine.desired(), &found, Pruning::On);
+        let Plan { mut steps, deferred, .. } = plan(self.engine.desired(), &found, Pruning::On);
         // A backend that was written before a failure, and is not desired any more, stays active: no
         // slot names it, and its id is free.
         steps.retain(|step| !matches!(step, Step::RetireBackend { .. } | Step::KeepBackend { .. }));
@@ -133,6 +135,21 @@ fn a_round_writes_what_batches_asked_for() {
     assert_eq!((changes.imports(), changes.slices()), (3, 3));
     assert_eq!(world.backends(), 6);
     assert_eq!(world.settle().planned, 0);
+}
+
+#[test]
+fn a_long_plan_is_written_in_parts() {
+    let writes = |part| {
+        let mut world = World::new(BOUND);
+        world.engine.set_part(part);
+        world.take(lists(0..3, 2));
+        (world.settle().planned, world.settle().planned)
+    };
+    let whole = writes(usize::MAX);
+    assert_eq!(whole.1, 0);
+    for part in 1..whole.0 {
+        assert_eq!(writes(part), whole);
+    }
 }
 
 #[test]

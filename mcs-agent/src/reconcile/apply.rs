@@ -1,9 +1,6 @@
 //! Carries out a plan.
 
-use super::{Foreseen, MapError, Maps, Plan, Realized, Step};
-
-/// Steps that are freed together: 2.5 MiB.
-const FREED_TOGETHER: usize = 1 << 16;
+use super::{MapError, Maps, Plan, Realized};
 
 /// A write failed, and the plan stopped there. Every frontend has its former or its new backends and
 /// attributes; a new plan from the realized state does the rest.
@@ -30,49 +27,31 @@ pub fn apply(plan: &Plan, maps: &mut impl Maps, realized: &mut Realized) -> Resu
     result
 }
 
-/// As [`apply`], for a plan that was made from `realized`. What the planner foresaw is `realized` afterwards, so that steps
-/// are not recorded again. The steps are freed as they are written. If a write fails, `plan_again` makes the same plan
-/// from `realized`, to record what was done.
+/// As [`apply`], for a plan that was made from `realized`. What the planner foresaw is `realized` afterwards, so that
+/// steps are not recorded again.
 ///
 /// # Errors
 ///
 /// As [`apply`].
 pub fn apply_foreseen(
-    Foreseen { plan, realized: foreseen }: Foreseen,
+    plan: &Plan,
+    foreseen: Realized,
     maps: &mut impl Maps,
     realized: &mut Realized,
-    plan_again: impl FnOnce(&Realized) -> Plan,
 ) -> Result<(), ApplyError> {
-    let result = write_and_free(plan.steps, maps);
+    let result = write(plan, maps);
     match &result {
         Ok(()) => *realized = foreseen,
-        Err(error) => {
-            drop(foreseen);
-            record(&plan_again(realized), error.done, realized);
-        }
+        Err(error) => record(plan, error.done, realized),
     }
     result
 }
 
 fn write(plan: &Plan, maps: &mut impl Maps) -> Result<(), ApplyError> {
-    let planned = plan.steps.len();
     plan.steps.iter().enumerate().try_for_each(|(done, step)| {
-        maps.write(step).map_err(|source| ApplyError { done, planned, source })
+        let error = |source| ApplyError { done, planned: plan.steps.len(), source };
+        maps.write(step).map_err(error)
     })
-}
-
-/// Writes the steps from the end of a reversed list: only the end of a list can be freed.
-fn write_and_free(mut steps: Vec<Step>, maps: &mut impl Maps) -> Result<(), ApplyError> {
-    let planned = steps.len();
-    steps.reverse();
-    while let Some(step) = steps.pop() {
-        let done = planned - steps.len() - 1;
-        maps.write(&step).map_err(|source| ApplyError { done, planned, source })?;
-        if steps.len().is_multiple_of(FREED_TOGETHER) {
-            steps.shrink_to_fit();
-        }
-    }
-    Ok(())
 }
 
 /// Records the steps that succeeded, and the one after them, which failed, if there is one.

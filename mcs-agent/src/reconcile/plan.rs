@@ -20,8 +20,10 @@ pub struct Plan {
     /// In order. After each of them every reader finds every frontend with its former or its new
     /// backends and attributes.
     pub steps: Vec<Step>,
-    /// The changes that wait for room. All others are in `steps`.
+    /// The changes that wait for room. All others are in `steps`, or in the plan that follows a part.
     pub deferred: Vec<Deferred>,
+    /// The plan has ended early: after its steps, another is due.
+    pub is_part: bool,
 }
 
 /// A plan, and what the realized state is once it is carried out.
@@ -68,34 +70,44 @@ impl Pruning {
 ///
 /// A plan waits for readers only if there is no room otherwise, or if many released entries wait.
 pub fn plan(desired: &DesiredState, realized: &Realized, pruning: Pruning) -> Plan {
-    plan_everything(desired, realized, pruning).plan
+    plan_everything(desired, realized, pruning, usize::MAX).plan
 }
 
-fn plan_everything(desired: &DesiredState, realized: &Realized, pruning: Pruning) -> Foreseen {
+fn plan_everything(
+    desired: &DesiredState,
+    realized: &Realized,
+    pruning: Pruning,
+    part: usize,
+) -> Foreseen {
     let wanted: Wanted<'_> =
         desired.frontends.iter().map(|(id, frontend)| (frontend_key(id), (id, frontend))).collect();
     let vips: BTreeSet<Address> = desired.vips.iter().map(|&ip| ip.into()).collect();
 
-    let mut builder = PlanBuilder::new(desired, realized, pruning);
+    let mut builder = PlanBuilder::new(desired, realized, pruning, part);
     builder.clear_no_name();
     builder.withdraw_vips(&vips);
     builder.delete_frontends(|key| pruning.is_on() && !wanted.contains_key(key));
     change(&mut builder, &wanted);
-    builder.insert_vips(&vips);
+    if !builder.is_part() {
+        builder.insert_vips(&vips);
+    }
     builder.finish()
 }
 
 /// Plans the changes within `scope`. The realized state must equal the desired one outside of it. A
 /// scope other than everything requires that the source has synced.
+///
+/// The plan ends after `part` steps or a few more: millions take much memory.
 pub fn plan_within(
     scope: &DesiredChanges,
     desired: &DesiredState,
     realized: &Realized,
     pruning: Pruning,
+    part: usize,
 ) -> Foreseen {
     match scope {
-        DesiredChanges::Everything => plan_everything(desired, realized, pruning),
-        DesiredChanges::Backends(frontends) => plan_backends(desired, realized, frontends),
+        DesiredChanges::Everything => plan_everything(desired, realized, pruning, part),
+        DesiredChanges::Backends(frontends) => plan_backends(desired, realized, frontends, part),
     }
 }
 
@@ -103,13 +115,14 @@ fn plan_backends(
     desired: &DesiredState,
     realized: &Realized,
     ids: &BTreeSet<FrontendId>,
+    part: usize,
 ) -> Foreseen {
     let wanted: Wanted<'_> = ids
         .iter()
         .filter_map(|id| desired.frontends.get_key_value(id))
         .map(|(id, frontend)| (frontend_key(id), (id, frontend)))
         .collect();
-    let mut builder = PlanBuilder::new(desired, realized, Pruning::On);
+    let mut builder = PlanBuilder::new(desired, realized, Pruning::On, part);
     change(&mut builder, &wanted);
     builder.finish()
 }
@@ -127,11 +140,17 @@ fn change(builder: &mut PlanBuilder<'_>, wanted: &Wanted<'_>) {
     }
     existing.sort_by_key(FrontendChange::growth);
     for change in &existing {
+        if builder.ends_here() {
+            return;
+        }
         builder.realize(change);
     }
     builder.reaffirm();
     // One after the other: a change of a new frontend lists all its backends.
     for (id, frontend) in new {
+        if builder.ends_here() {
+            return;
+        }
         builder.realize(&FrontendChange::new(id, frontend));
     }
     builder.retire_kept(wanted.keys());
@@ -145,6 +164,9 @@ fn existing_change<'a>(
     frontend: &'a Frontend,
 ) -> Option<FrontendChange<'a>> {
     let realized = builder.realized();
+    if FrontendChange::is_needless(realized, index, frontend) {
+        return None;
+    }
     let change = if builder.pruning().is_on() {
         FrontendChange::replace(realized, index, id, frontend)
     } else {

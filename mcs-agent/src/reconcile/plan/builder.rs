@@ -32,11 +32,28 @@ pub(super) struct PlanBuilder<'a> {
     /// Copied at the first step.
     realized: Cow<'a, Realized>,
     plan: Plan,
+    /// Steps after which the plan ends.
+    part: usize,
 }
 
 impl<'a> PlanBuilder<'a> {
-    pub(super) fn new(desired: &'a DesiredState, realized: &'a Realized, pruning: Pruning) -> Self {
-        Self { desired, pruning, realized: Cow::Borrowed(realized), plan: Plan::default() }
+    pub(super) fn new(
+        desired: &'a DesiredState,
+        realized: &'a Realized,
+        pruning: Pruning,
+        part: usize,
+    ) -> Self {
+        Self { desired, pruning, realized: Cow::Borrowed(realized), plan: Plan::default(), part }
+    }
+
+    /// Whether the plan has so many steps that the rest is for the next one.
+    pub(super) const fn ends_here(&mut self) -> bool {
+        self.plan.is_part = self.plan.steps.len() >= self.part;
+        self.plan.is_part
+    }
+
+    pub(super) const fn is_part(&self) -> bool {
+        self.plan.is_part
     }
 
     /// The realized state after the steps so far.

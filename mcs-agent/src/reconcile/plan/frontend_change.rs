@@ -51,6 +51,22 @@ impl<'a> FrontendChange<'a> {
         Self { id, key: frontend_key(id), frontend, index: None, backends, former_count: 0 }
     }
 
+    /// Whether the frontend at `index` is as desired, with its slots in the usual order. Most are, in a round about
+    /// everything, and this is less work than a change that turns out to be none.
+    pub(super) fn is_needless(realized: &Realized, index: u32, frontend: &Frontend) -> bool {
+        let state = realized.state(index);
+        let is_same = |(id, wanted): (u32, &Backend)| {
+            let backend = realized.backend(id);
+            backend.addr == Address::from(wanted.address.ip())
+                && backend.port == wanted.address.port()
+                && realized.cluster(backend.cluster) == cluster_record(&wanted.cluster)
+        };
+        state.extent.count as usize == frontend.backends.len()
+            && (state.flags, state.affinity_seconds) == attributes(frontend)
+            && realized.service(state.service) == service_record(&frontend.import)
+            && realized.ids(state.extent).zip(&frontend.backends).all(is_same)
+    }
+
     /// Replaces the backends of the frontend at `index`.
     pub(super) fn replace(
         realized: &Realized,

@@ -182,7 +182,7 @@ fn a_plan_that_stopped_is_gone_on_with() {
     let whole = plan(&wanted, &Realized::empty(ROOMY), Pruning::On).steps;
     for (n, next) in whole.iter().enumerate() {
         let (mut maps, mut realized) = maps(ROOMY, &[]);
-        let part = Plan { steps: whole[..n].to_vec(), deferred: Vec::new() };
+        let part = Plan { steps: whole[..n].to_vec(), ..Plan::default() };
         apply(&part, &mut maps, &mut realized).expect("no fault");
         assert_eq!(plan(&wanted, &realized, Pruning::On).steps, whole[n..]);
 
@@ -446,4 +446,21 @@ fn kept_backends_make_room_and_those_first_that_no_longer_serve() {
     );
     assert_eq!(realized.kept_backends(), 1);
     assert_eq!(plan(&replaced, &realized, Pruning::On), Plan::default());
+}
+
+#[test]
+fn a_part_ends_between_two_frontends_and_has_no_vip() {
+    let two = desired([
+        (id("10.0.0.1", 80), frontend("web", &[("10.1.0.1:80", "")])),
+        (id("10.0.0.1", 81), frontend("shop", &[("10.1.0.2:80", "")])),
+    ]);
+    let part = |part| {
+        let empty = Realized::empty(Capacity::default());
+        plan_within(&DesiredChanges::Everything, &two, &empty, Pruning::On, part).plan
+    };
+    let (first, whole) = (part(1), part(usize::MAX));
+    assert!(first.is_part && !whole.is_part);
+    assert!(matches!(first.steps.last(), Some(Step::InsertFrontend { index: 1, .. })));
+    assert!(whole.steps.starts_with(&first.steps));
+    assert!(matches!(whole.steps.last(), Some(Step::InsertVip(_))));
 }
