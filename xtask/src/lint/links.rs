@@ -121,11 +121,11 @@ fn named_source_files_exist() {
     });
 }
 
-/// Whether the agent has the unit test of this path, such as `desired::vip::a_test`.
+/// Whether a program has the unit test of this path, such as `desired::vip::a_test`.
 fn is_unit_test(path: &str) -> bool {
     let (module, test) = path.rsplit_once("::").unwrap_or(("", path));
     let file = format!("{}.rs", module.replace("::", "/"));
-    ["mcs-agent/src", "mcs-kube/src"].iter().any(|directory| {
+    ["mcs-agent/src", "mcs-controller/src", "mcs-kube/src"].iter().any(|directory| {
         fs::read_to_string(root().join(directory).join(&file))
             .is_ok_and(|text| text.contains(&format!("fn {test}()")))
     })
