@@ -250,6 +250,7 @@ fn collection(object: &Value) -> anyhow::Result<String> {
     let namespace = namespace.map(|name| format!("/namespaces/{name}")).unwrap_or_default();
     let plural = match kind.strip_suffix('y') {
         Some(stem) => format!("{stem}ies"),
+        None if kind.ends_with('s') => kind,
         None => format!("{kind}s"),
     };
     Ok(format!("{prefix}/{version}{namespace}/{plural}"))

@@ -79,12 +79,13 @@ impl Cluster {
         &self.server.api
     }
 
-    /// Asks it as a user who has rights in one namespace: `edit`, and the right to write slices and imports.
+    /// Asks it as a user who has rights in one namespace: `edit`, and the right to write Services, Endpoints, slices and imports.
     pub(crate) fn tenant(&self, namespace: &str) -> anyhow::Result<Api> {
         let mut role =
             namespaced("rbac.authorization.k8s.io/v1", "Role", namespace, "writes-endpoints");
         role["rules"] = json!([
             { "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["*"] },
+            { "apiGroups": [""], "resources": ["services", "endpoints"], "verbs": ["*"] },
             {
                 "apiGroups": ["multicluster.x-k8s.io"],
                 "resources": ["serviceimports", "serviceimports/status"],
@@ -111,7 +112,7 @@ impl Cluster {
         self.account(namespace, "tenant")
     }
 
-    /// Asks it as a controller that may write slices and imports everywhere.
+    /// Asks it as a controller that may write Services, Endpoints, slices and imports everywhere.
     pub(crate) fn another_controller(&self, namespace: &str) -> anyhow::Result<Api> {
         let object = |kind: &str| {
             json!({
@@ -123,6 +124,7 @@ impl Cluster {
         let verbs = ["get", "create", "patch", "update", "delete"];
         role["rules"] = json!([
             { "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": verbs },
+            { "apiGroups": [""], "resources": ["services", "endpoints"], "verbs": verbs },
             {
                 "apiGroups": ["multicluster.x-k8s.io"],
                 "resources": ["serviceimports"], "verbs": verbs,

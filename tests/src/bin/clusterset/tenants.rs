@@ -15,6 +15,7 @@ const FORBIDDEN: &str = "only the multi-cluster controller writes";
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a tenant exports its services", a_tenant_exports);
     suite.case("a tenant writes no imports and no slices of imported services", writes_nothing);
+    suite.case("a tenant gives no Service the labels of imported ones", labels_no_service);
     suite.case("a tenant writes other slices", writes_other_slices);
     suite.case("the garbage collector ends a foreground deletion", foreground_deletion);
     suite.case("another controller writes its own imports and slices", another_controller);
@@ -56,6 +57,30 @@ fn writes_nothing(world: &mut World) -> anyhow::Result<()> {
     status["status"] = json!({ "clusters": [{ "cluster": "c2" }] });
     refused(&tenant, &status, Api::apply_status)?;
     cluster.api().delete(&import)
+}
+
+/// Kubernetes copies the labels of a Service, and of Endpoints, to EndpointSlices.
+fn labels_no_service(world: &mut World) -> anyhow::Result<()> {
+    let namespace = world.fresh()?;
+    let cluster = world.first();
+    let tenant = cluster.tenant(&namespace)?;
+    let other = cluster.another_controller(&namespace)?;
+    let mut endpoints = namespaced("v1", "Endpoints", &namespace, "hello");
+    endpoints["subsets"] = json!([]);
+    for plain in [objects::service(&namespace), endpoints] {
+        wait::until("the rights of the role", || tenant.apply(&plain))?;
+        for label in ["service-name", "source-cluster"] {
+            let mut labelled = plain.clone();
+            labelled["metadata"]["labels"] =
+                json!({ format!("multicluster.kubernetes.io/{label}"): "hello" });
+            refused(&tenant, &labelled, Api::apply)?;
+            wait::until("the rights of a controller", || other.apply(&labelled))?;
+            refused(&tenant, &labelled, Api::apply)?;
+            // The labels can be taken away.
+            tenant.apply(&plain)?;
+        }
+    }
+    Ok(())
 }
 
 fn writes_other_slices(world: &mut World) -> anyhow::Result<()> {
