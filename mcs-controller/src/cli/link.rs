@@ -384,10 +384,6 @@ async fn unlink_all(link: &LinkArgs) -> anyhow::Result<Vec<Done>> {
     let clusters = open(&link.kubeconfigs).await?;
     let hub = hub::open(link.hub.as_ref()).await?;
     let mut done = Vec::new();
-    for publisher in clusters.iter().filter(|_| hub.is_some()) {
-        let mailbox = Mailbox::of(publisher, hub.as_ref(), link);
-        done.push(hub::let_publish_no_longer(link, publisher, &mailbox).await?);
-    }
     for (reader, publisher) in pairs(&clusters) {
         let (account, secret) = (reader.id.as_str(), secret_name(&publisher.id));
         let mailbox = Mailbox::of(publisher, hub.as_ref(), link);
@@ -404,6 +400,10 @@ async fn unlink_all(link: &LinkArgs) -> anyhow::Result<Vec<Done>> {
             pod_ranges: vec![],
             warning: None,
         });
+    }
+    for publisher in clusters.iter().filter(|_| hub.is_some()) {
+        let mailbox = Mailbox::of(publisher, hub.as_ref(), link);
+        done.push(hub::let_publish_no_longer(link, publisher, &mailbox).await?);
     }
     Ok(done)
 }

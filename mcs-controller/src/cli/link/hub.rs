@@ -8,7 +8,7 @@ use super::{
     take_rights,
 };
 use crate::{
-    cli::cluster::{Cluster, EXPORTED, KubeconfigArg, NAMESPACES, ROLES, SECRETS},
+    cli::cluster::{BINDINGS, Cluster, EXPORTED, KubeconfigArg, NAMESPACES, ROLES, SECRETS},
     clusterset::{ClusterId, well_known},
 };
 
@@ -72,12 +72,22 @@ pub(super) async fn let_publish(
     Ok(done(&command.link, publisher, mailbox, joined(Some(note), kept)))
 }
 
-/// Takes the credentials of a controller away. What it has published stays until the namespace is deleted.
+/// Takes the credentials of a controller away, unless other clusters still read its mailbox: they would keep its endpoints
+/// as they are. What it has published stays until the namespace is deleted.
 pub(super) async fn let_publish_no_longer(
     link: &LinkArgs,
     publisher: &Cluster,
     mailbox: &Mailbox<'_>,
 ) -> anyhow::Result<Done> {
+    let readers = readers(mailbox).await?;
+    if !readers.is_empty() {
+        let note = format!(
+            "cluster {} goes on publishing: its mailbox is read by {}",
+            publisher.id,
+            readers.join(", ")
+        );
+        return Ok(done(link, publisher, mailbox, Some(note)));
+    }
     take_rights(mailbox, ACCOUNT).await?;
     publisher.delete(SECRETS, Some(&link.namespace), SECRET).await?;
     let note = format!(
@@ -85,6 +95,15 @@ pub(super) async fn let_publish_no_longer(
         publisher.id, mailbox.namespace
     );
     Ok(done(link, publisher, mailbox, Some(note)))
+}
+
+/// The clusters that may read the mailbox.
+async fn readers(mailbox: &Mailbox<'_>) -> anyhow::Result<Vec<String>> {
+    let Mailbox { host, namespace } = mailbox;
+    let bindings = host.list_in(BINDINGS, namespace, "").await?;
+    let of_readers = bindings.iter().filter(|binding| binding["roleRef"]["name"] == READER);
+    let names = of_readers.filter_map(|binding| binding["metadata"]["name"].as_str());
+    Ok(names.map(str::to_owned).collect())
 }
 
 fn done(

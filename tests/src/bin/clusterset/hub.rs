@@ -89,7 +89,37 @@ fn linked(world: &mut World) -> anyhow::Result<()> {
     peering::connect(world.first(), world.second(), POD_RANGES[1])?;
     peering::connect(world.second(), world.first(), POD_RANGES[0])?;
     stays(world, &namespace, &before)?;
-    follows_again(world, &namespace)
+    follows_again(world, &namespace)?;
+    publishes_until_nobody_reads(world)
+}
+
+/// `unlink --hub` takes the right to publish only from a cluster that nobody reads. It unlinks the first and the third
+/// cluster, and the second one still has a right in the mailbox of the first.
+fn publishes_until_nobody_reads(world: &World) -> anyhow::Result<()> {
+    let hub = &world.clusters[2];
+    let in_mailbox = |api: &str, kind: &str, name: &str| {
+        let metadata = json!({"namespace": MAILBOX, "name": name});
+        json!({"apiVersion": api, "kind": kind, "metadata": metadata})
+    };
+    let publisher = in_mailbox("v1", "ServiceAccount", "publisher.mcs-controller");
+    let unlink = || -> anyhow::Result<String> {
+        let program = env::var_os("MCS_CONTROLLER").context("MCS_CONTROLLER is not set")?;
+        let mut unlink = world.controllers.command(program);
+        unlink.arg("unlink").arg(world.first().administrator()?).arg(hub.administrator()?);
+        unlink.arg("--hub").arg(hub.administrator()?);
+        let output = unlink.stderr(Stdio::piped()).stdout(Stdio::piped()).output()?;
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        ensure!(output.status.success(), "{said}");
+        Ok(said)
+    };
+    let said = unlink()?;
+    ensure!(said.contains("its mailbox is read by c2"), "{said}");
+    hub.api().read(&publisher)?;
+    hub.api().delete(&in_mailbox("rbac.authorization.k8s.io/v1", "RoleBinding", "c2"))?;
+    unlink()?;
+    ensure!(hub.api().read(&publisher).is_err(), "the first cluster may still publish");
+    peering::connect(world.first(), hub, POD_RANGES[2])?;
+    peering::connect(hub, world.first(), POD_RANGES[0])
 }
 
 /// What `check` says of the controller of the first cluster.
