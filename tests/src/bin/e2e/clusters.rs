@@ -109,7 +109,7 @@ impl Clusters {
 }
 
 impl Own {
-    /// Between them they have both CNI layouts, both modes of kube-proxy, and the newest and the oldest Kubernetes.
+    /// Between them they have a bridge with VXLAN between nodes and a route for each pod, both modes of kube-proxy, and the newest and the oldest Kubernetes.
     fn start(programs: &Programs, keep: bool) -> anyhow::Result<Self> {
         let claim = Arc::new(Claim::take(ClusterSet::TESTS)?);
         let interrupted = Arc::new(AtomicBool::new(false));
@@ -122,7 +122,7 @@ impl Own {
             clusters: 2,
             nodes: vec![2, 1],
             kubernetes: vec![Kubernetes::Newest, Kubernetes::Oldest],
-            cni: vec![Cni::Ptp, Cni::Bridge],
+            cni: vec![Cni::Flannel, Cni::Ptp],
             proxy: vec![ProxyMode::Nftables, ProxyMode::Iptables],
         };
         let progress = Progress { begin: Instant::now(), interrupted: Arc::clone(&interrupted) };
