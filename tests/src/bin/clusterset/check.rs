@@ -1,9 +1,9 @@
 //! `mcs-controller check`: whether pods of a cluster reach those of a peer.
 
 use std::{
-    env, fs,
+    fs,
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
 };
 
 use anyhow::{Context as _, ensure};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::{
     connectivity::TARGET,
-    controller::NAMESPACE,
+    controller::{self, NAMESPACE},
     objects::{self, namespaced, service},
     peering,
     world::{POD_RANGES, World},
@@ -140,14 +140,13 @@ fn check(world: &World, from: &str, kubeconfig: &Path, count: usize) -> anyhow::
 }
 
 fn command(world: &World, kubeconfig: &Path, flags: &[&str]) -> anyhow::Result<Child> {
-    let program = env::var_os("MCS_CONTROLLER").context("MCS_CONTROLLER names no controller")?;
-    let mut command = world.node.netns.command(&program);
+    let mut command = controller::command(&world.node.netns)?;
     command.arg("check").arg(kubeconfig).args(["-o", "json"]).args(flags);
     Ok(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
 }
 
 /// What a `check` has found.
-fn end(check: Child) -> anyhow::Result<Vec<Value>> {
+pub(crate) fn end(check: Child) -> anyhow::Result<Vec<Value>> {
     let output = check.wait_with_output()?;
     serde_json::from_slice(&output.stdout)
         .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())
@@ -184,8 +183,7 @@ fn run(netns: &Namespace, container: &Value, message: &Path) -> anyhow::Result<(
     ensure!(*program == "mcs-controller", "it runs {program}");
     let path = container["terminationMessagePath"].as_str().context("a path")?;
     let message = message.display().to_string();
-    let program = env::var_os("MCS_CONTROLLER").context("MCS_CONTROLLER names no controller")?;
-    let mut command: Command = netns.command(program);
+    let mut command = controller::command(netns)?;
     command.args(arguments.iter().map(|argument| argument.replace(path, &message)));
     command.stdout(Stdio::null()).status()?;
     Ok(())

@@ -4,7 +4,7 @@ use std::{
     env,
     fs::{self, File},
     path::{Path, PathBuf},
-    process::{Child, Stdio},
+    process::{Child, Command, Stdio},
     sync::Arc,
 };
 
@@ -17,6 +17,13 @@ const VARIABLE: &str = "MCS_CONTROLLER";
 pub(crate) const NAMESPACE: &str = "mcs-controller";
 /// The namespace that it publishes in.
 pub(crate) const MAILBOX: &str = "mcs-mailbox";
+
+/// `mcs-controller`, which will run in a namespace.
+pub(crate) fn command(netns: &Namespace) -> anyhow::Result<Command> {
+    let program =
+        env::var_os(VARIABLE).with_context(|| format!("{VARIABLE} names no controller"))?;
+    Ok(netns.command(program))
+}
 
 /// `mcs-controller run`. It is killed when this is dropped.
 pub(crate) struct Controller {
@@ -73,10 +80,8 @@ impl Controller {
 
     /// Starts it after [`Controller::kill`].
     pub(crate) fn start_again(&mut self) -> anyhow::Result<()> {
-        let program =
-            env::var_os(VARIABLE).with_context(|| format!("{VARIABLE} names no controller"))?;
         let log = File::options().create(true).append(true).open(&self.log)?;
-        let mut command = self.netns.command(PathBuf::from(program));
+        let mut command = command(&self.netns)?;
         command
             .arg("run")
             .arg(format!("--kubeconfig={}", self.kubeconfig.display()))

@@ -1,14 +1,15 @@
 //! A mailbox on a hub: an API server that is neither the exporter's nor the importer's.
 
-use std::{env, process::Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{api_server::TOKEN, suite::Suite, wait};
 use serde_json::{Value, json};
 
 use crate::{
+    check,
     clients::meanwhile,
-    peering,
+    controller, peering,
     silence::{follows_again, imported_service, stays},
     world::{POD_RANGES, World},
 };
@@ -57,8 +58,7 @@ fn moves(world: &mut World) -> anyhow::Result<()> {
 fn linked(world: &mut World) -> anyhow::Result<()> {
     world.add_third()?;
     let (namespace, before) = imported_service(world)?;
-    let program = env::var_os("MCS_CONTROLLER").context("MCS_CONTROLLER names no controller")?;
-    let mut link = world.controllers.command(program);
+    let mut link = controller::command(&world.controllers)?;
     link.arg("link");
     for cluster in [world.first(), world.second()] {
         link.arg(cluster.administrator()?);
@@ -67,9 +67,7 @@ fn linked(world: &mut World) -> anyhow::Result<()> {
     for (cluster, range) in world.clusters.iter().take(2).zip(POD_RANGES) {
         link.arg("--pod-cidr").arg(format!("{}={range}", cluster.id));
     }
-    let output = link.stderr(Stdio::piped()).stdout(Stdio::piped()).output()?;
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    ensure!(output.status.success(), "{said}");
+    let said = said(&mut link)?;
     ensure!(said.contains("mailbox.namespace=mcs-c1 and mailbox.secret=mailbox"), "{said}");
     stays(world, &namespace, &before)?;
     for cluster in world.clusters.iter_mut().take(2) {
@@ -103,14 +101,9 @@ fn publishes_until_nobody_reads(world: &World) -> anyhow::Result<()> {
     };
     let publisher = in_mailbox("v1", "ServiceAccount", "publisher.mcs-controller");
     let unlink = || -> anyhow::Result<String> {
-        let program = env::var_os("MCS_CONTROLLER").context("MCS_CONTROLLER is not set")?;
-        let mut unlink = world.controllers.command(program);
+        let mut unlink = controller::command(&world.controllers)?;
         unlink.arg("unlink").arg(world.first().administrator()?).arg(hub.administrator()?);
-        unlink.arg("--hub").arg(hub.administrator()?);
-        let output = unlink.stderr(Stdio::piped()).stdout(Stdio::piped()).output()?;
-        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        ensure!(output.status.success(), "{said}");
-        Ok(said)
+        said(unlink.arg("--hub").arg(hub.administrator()?))
     };
     let said = unlink()?;
     ensure!(said.contains("its mailbox is read by c2"), "{said}");
@@ -122,15 +115,20 @@ fn publishes_until_nobody_reads(world: &World) -> anyhow::Result<()> {
     peering::connect(hub, world.first(), POD_RANGES[0])
 }
 
+/// What a command that succeeds has printed.
+fn said(command: &mut Command) -> anyhow::Result<String> {
+    let output = command.output()?;
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    ensure!(output.status.success(), "{said}");
+    Ok(said)
+}
+
 /// What `check` says of the controller of the first cluster.
 fn checked(world: &World, flags: &[&str]) -> anyhow::Result<Value> {
-    let program = env::var_os("MCS_CONTROLLER").context("MCS_CONTROLLER names no controller")?;
-    let mut check = world.controllers.command(program);
-    check.arg("check").arg(world.first().administrator()?);
-    check.args(["-o", "json", "--probe=off"]).args(flags);
-    let output = check.stderr(Stdio::piped()).stdout(Stdio::piped()).output()?;
-    let findings: Vec<Value> = serde_json::from_slice(&output.stdout)
-        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+    let mut command = controller::command(&world.controllers)?;
+    command.arg("check").arg(world.first().administrator()?);
+    command.args(["-o", "json", "--probe=off"]).args(flags);
+    let findings = check::end(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)?;
     let mut findings = findings.into_iter();
     findings.find(|one| one["check"] == "controller").context("nothing of the controller")
 }
