@@ -19,9 +19,14 @@ use super::{
 pub(crate) fn open_link(pin: &Path) -> io::Result<Option<OwnedFd>> {
     match open_pin(pin) {
         Ok(object) => Ok((kind(object.as_fd())? == ObjectKind::Link).then_some(object)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound || pin.is_dir() => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound || !is_pin(pin) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Whether there is a pin. A directory and a symbolic link are none, and nobody can open them.
+fn is_pin(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|entry| entry.is_file())
 }
 
 /// Makes a link run another program. The kernel replaces one program by the other at once: no call and no

@@ -62,7 +62,10 @@ impl Worker {
                 TcAttacher::new(&self.pins, classifiers, self.mechanism, self.features.tcx)?;
             let mut watcher =
                 Watcher { attacher, options: self.options, tenure: Tenure::default() };
-            watcher.keep(orders, done, report).await;
+            let check = async |order: Option<&Order>, before: &[DeviceReport]| {
+                watcher.check(order, before).await
+            };
+            keep(check, orders, done, report).await;
             Ok(())
         })
     }
@@ -82,38 +85,17 @@ struct Watcher {
 }
 
 impl Watcher {
-    /// Checks all devices at each change of one, at each order, and every [`POLL_INTERVAL`].
-    async fn keep(
+    /// Gives all devices the programs of the order. After a failure the next check has another netlink socket.
+    async fn check(
         &mut self,
-        mut orders: watch::Receiver<Option<Order>>,
-        done: &watch::Sender<Option<u64>>,
-        report: &watch::Sender<TcReport>,
-    ) {
-        let mut events = None;
-        while !report.is_closed() {
-            // Listens before the check, so that no change between the two is missed.
-            events = events.or_else(listen);
-            let order = orders.borrow_and_update().clone();
-            if let Some(order) = &order {
-                self.attacher.switch_to(Arc::clone(&order.classifiers));
-            }
-            let started = Instant::now();
-            let before = report.borrow().devices.clone();
-            let mut inspected = self.inspect(&before).await;
-            if inspected.is_err() {
-                inspected = self.attacher.reconnect().and(inspected);
-            }
-            publish(report, inspected);
-            if let Some(order) = order {
-                done.send_replace(Some(order.number));
-            }
-            let rest = DEBOUNCE.max(started.elapsed() * REST);
-            tokio::select! {
-                // If nobody orders any more, nobody reads the report either, and the loop ends.
-                _ = orders.changed() => {}
-                rested = until_next(events.take(), rest) => events = rested,
-            }
+        order: Option<&Order>,
+        before: &[DeviceReport],
+    ) -> Result<Inspection, TcError> {
+        if let Some(order) = order {
+            self.attacher.switch_to(Arc::clone(&order.classifiers));
         }
+        let inspected = self.inspect(before).await;
+        if inspected.is_err() { self.attacher.reconnect().and(inspected) } else { inspected }
     }
 
     /// Gives all devices the programs that they should have. `before` is the report of the previous check.
@@ -207,6 +189,37 @@ impl Watcher {
     }
 }
 
+/// Lets `check` look at all devices at each change of one, at each order, and every [`POLL_INTERVAL`]. It is given the
+/// latest order, and the devices as the check before has left them.
+async fn keep(
+    mut check: impl AsyncFnMut(Option<&Order>, &[DeviceReport]) -> Result<Inspection, TcError>,
+    mut orders: watch::Receiver<Option<Order>>,
+    done: &watch::Sender<Option<u64>>,
+    report: &watch::Sender<TcReport>,
+) {
+    let mut events = None;
+    while !report.is_closed() {
+        // Listens before the check, so that no change between the two is missed.
+        events = events.or_else(listen);
+        let order = orders.borrow_and_update().clone();
+        let started = Instant::now();
+        let before = report.borrow().devices.clone();
+        let inspected = check(order.as_ref(), &before).await;
+        // Devices that were not checked may have programs that need the former maps.
+        let carried_out = order.filter(|_| inspected.is_ok());
+        publish(report, inspected);
+        if let Some(order) = carried_out {
+            done.send_replace(Some(order.number));
+        }
+        let rest = DEBOUNCE.max(started.elapsed() * REST);
+        tokio::select! {
+            // If nobody orders any more, nobody reads the report either, and the loop ends.
+            _ = orders.changed() => {}
+            rested = until_next(events.take(), rest) => events = rested,
+        }
+    }
+}
+
 /// Waits for a change of a device, or for [`POLL_INTERVAL`]. Returns the events if the socket still works.
 async fn until_next(events: Option<Events>, rest: Duration) -> Option<Events> {
     let Some(mut events) = events else {
@@ -286,5 +299,43 @@ fn log_change(was: Option<&DeviceReport>, is: &DeviceReport, lost: &[&str]) {
             tracing::info!("{name}: {} attached by {by}, as {}", is.hooks(), is.role);
         }
         (None, None, None) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::loader::Classifiers;
+
+    /// A growing agent drops the former maps once the order is carried out.
+    #[tokio::test(start_paused = true)]
+    async fn an_order_is_carried_out_by_a_check_that_succeeds() {
+        let (report, reported) = watch::channel(TcReport::new(TcMode::Auto, Mechanism::Tcx));
+        let order = Order { number: 7, classifiers: Arc::new(Classifiers::default()) };
+        let (_sender, orders) = watch::channel(Some(order));
+        let (said, mut done) = watch::channel(None);
+        let mut checks = 0;
+        let check = async |_: Option<&Order>, _: &[DeviceReport]| {
+            checks += 1;
+            if checks < 3 {
+                assert_eq!(*said.borrow(), None, "{checks}");
+                let source = io::Error::from_raw_os_error(libc::ENOBUFS);
+                return Err(TcError::Bpf { action: "list programs".to_owned(), source });
+            }
+            Ok(Inspection { devices: Vec::new(), repairs: 0 })
+        };
+        let until_done = async { done.wait_for(|done| *done == Some(7)).await.map(drop) };
+        let kept = async {
+            tokio::select! {
+                () = keep(check, orders, &said, &report) => panic!("it has ended"),
+                done = until_done => done.unwrap(),
+            }
+        };
+        timeout(3 * POLL_INTERVAL, kept).await.expect("the failed checks are repeated");
+        assert_eq!(reported.borrow().problem, None);
     }
 }

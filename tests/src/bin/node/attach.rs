@@ -37,9 +37,9 @@ use crate::{
 const SOON: Duration = Duration::from_millis(300);
 const PODS: [(Layout, u8); 1] = [(Layout::Routed, 2)];
 /// The device of the first pod, and of the second.
-const FIRST: &str = "routed-2";
-const SECOND: &str = "routed-3";
-const UPLINK: &str = "uplink";
+pub(crate) const FIRST: &str = "routed-2";
+pub(crate) const SECOND: &str = "routed-3";
+pub(crate) const UPLINK: &str = "uplink";
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     for by in Mechanism::BOTH {
@@ -74,7 +74,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     });
 }
 
-fn can_attach(by: Mechanism) -> anyhow::Result<()> {
+pub(crate) fn can_attach(by: Mechanism) -> anyhow::Result<()> {
     if by == Mechanism::Tcx && !Features::probe()?.tcx {
         return Err(skip("tcx needs Linux 6.6"));
     }
@@ -82,14 +82,14 @@ fn can_attach(by: Mechanism) -> anyhow::Result<()> {
 }
 
 /// A separate node with two pods and an agent.
-struct Bench {
-    site: Site,
-    target: Target,
-    place: Place,
+pub(crate) struct Bench {
+    pub(crate) site: Site,
+    pub(crate) target: Target,
+    pub(crate) place: Place,
 }
 
 impl Bench {
-    fn start(world: &World, by: Mechanism, flags: &[&str]) -> anyhow::Result<Self> {
+    pub(crate) fn start(world: &World, by: Mechanism, flags: &[&str]) -> anyhow::Result<Self> {
         Self::on(world, world.new_place(&PODS)?, by, flags)
     }
 
@@ -103,7 +103,7 @@ impl Bench {
         Ok(Self { site, target, place })
     }
 
-    fn node(&self) -> &Namespace {
+    pub(crate) fn node(&self) -> &Namespace {
         &self.place.node.netns
     }
 
@@ -114,7 +114,7 @@ impl Bench {
         self.site.agent.wait_until_healthy()
     }
 
-    fn client(&self) -> anyhow::Result<&Pod> {
+    pub(crate) fn client(&self) -> anyhow::Result<&Pod> {
         self.place.pod(Layout::Routed)
     }
 
@@ -127,7 +127,7 @@ impl Bench {
     }
 
     /// The ids of pinned links and of their programs, by hook and device index.
-    fn links(&self) -> anyhow::Result<BTreeMap<(String, u64), (u64, u64)>> {
+    pub(crate) fn links(&self) -> anyhow::Result<BTreeMap<(String, u64), (u64, u64)>> {
         let status = self.site.agent.status()?;
         let links = status["tc_links"].as_array().context("no links")?;
         let id = |value: &Value| value.as_u64().context("no number");
@@ -156,7 +156,7 @@ impl Bench {
     }
 }
 
-fn all_flags(by: Mechanism, flags: &[&str]) -> Vec<String> {
+pub(crate) fn all_flags(by: Mechanism, flags: &[&str]) -> Vec<String> {
     let mut all = vec!["--socket-lb=off".to_owned(), format!("--tc-attach={by}")];
     all.extend(flags.iter().map(|&flag| flag.to_owned()));
     if !flags.iter().any(|flag| flag.starts_with("--tc=")) {
@@ -166,7 +166,7 @@ fn all_flags(by: Mechanism, flags: &[&str]) -> Vec<String> {
 }
 
 /// A pod reaches the service of both families, and sees the VIP.
-fn reaches(pod: &Pod, target: &Target) -> anyhow::Result<()> {
+pub(crate) fn reaches(pod: &Pod, target: &Target) -> anyhow::Result<()> {
     for family in Family::ON_WIRE {
         pod.netns.run(|| greeted(family, target.tcp(family)))??;
     }
@@ -182,35 +182,40 @@ fn misses(pod: &Pod, target: &Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs `work` while a pod makes one connection after the other, and keeps one open.
-fn under_load(
-    pod: &Pod,
+/// Runs `work` while each of these pods makes one connection after the other, and keeps one open.
+pub(crate) fn under_load(
+    pods: &[&Pod],
     target: &Target,
     work: impl FnOnce() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let client = scope.spawn(|| {
-            pod.netns.run(|| {
-                let (kept, _) = greeted(Family::V4, target.tcp(Family::V4))?;
-                let mut connections = 0;
-                while !is_over.load(Ordering::Relaxed) {
-                    for family in Family::ON_WIRE {
-                        greeted(family, target.tcp(family))
-                            .with_context(|| format!("after {connections} connections"))?;
-                        connections += 1;
-                    }
-                }
-                bulk(&kept, 100_000).context("the connection that was kept")?;
-                anyhow::Ok(connections)
-            })?
-        });
+        let connect = |pod: &Pod| pod.netns.run(|| connect_until(&is_over, target))?;
+        let clients: Vec<_> = pods.iter().map(|pod| scope.spawn(move || connect(pod))).collect();
         let result = work();
         is_over.store(true, Ordering::Relaxed);
-        let connections = client.join().map_err(|_| anyhow::anyhow!("the client panicked"))??;
-        ensure!(connections > 10, "there were {connections} connections only");
+        for client in clients {
+            let connections =
+                client.join().map_err(|_| anyhow::anyhow!("the client panicked"))??;
+            ensure!(connections > 10, "there were {connections} connections only");
+        }
         result
     })
+}
+
+/// Makes connections until it is over. Returns how many.
+fn connect_until(is_over: &AtomicBool, target: &Target) -> anyhow::Result<u32> {
+    let (kept, _) = greeted(Family::V4, target.tcp(Family::V4))?;
+    let mut connections = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        for family in Family::ON_WIRE {
+            greeted(family, target.tcp(family))
+                .with_context(|| format!("after {connections} connections"))?;
+            connections += 1;
+        }
+    }
+    bulk(&kept, 100_000).context("the connection that was kept")?;
+    Ok(connections)
 }
 
 fn chooses(world: &World, by: Mechanism) -> anyhow::Result<()> {
@@ -248,7 +253,7 @@ fn is_killed(world: &World, by: Mechanism) -> anyhow::Result<()> {
     let (site, target) = (&mut bench.site, &bench.target);
     let flags = all_flags(by, &[]);
     let flags: Vec<_> = flags.iter().map(String::as_str).collect();
-    under_load(pod, target, || {
+    under_load(&[pod], target, || {
         site.agent.kill()?;
         thread::sleep(Duration::from_millis(200));
         site.agent.start_again(&place.node.netns, &flags)?;
@@ -505,7 +510,7 @@ fn changes_mechanism(world: &World) -> anyhow::Result<()> {
     let place = &bench.place;
     let pod = place.pod(Layout::Routed)?;
     let (site, target) = (&mut bench.site, &bench.target);
-    under_load(pod, target, || {
+    under_load(&[pod], target, || {
         for by in [Mechanism::Clsact, Mechanism::Tcx, Mechanism::Clsact] {
             site.agent.stop()?;
             let flags = all_flags(by, &[]);

@@ -20,6 +20,7 @@ mod refusal;
 mod resize;
 mod restart;
 mod scale;
+mod stuck_device;
 mod takeover;
 mod translation;
 mod world;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
     resize::cases(&mut suite);
     machines::cases(&mut suite);
     attach::cases(&mut suite);
+    stuck_device::cases(&mut suite);
     coverage::cases(&mut suite);
     suite.main(World::begin)
 }
