@@ -131,8 +131,10 @@ pub(crate) fn object(workspace: &Workspace) -> Result<PathBuf> {
 /// Builds an agent that acts as another version in tests, with longer values in the config maps. Returns its path.
 pub(crate) fn wide(workspace: &Workspace, profile: Profile) -> Result<PathBuf> {
     const FEATURE: &[&str] = &["--features", "wide"];
+    // Nobody measures it, and the agent takes longest to optimise.
+    const QUICK: &[&str] = &["--config", "profile.release.package.mcs-agent.opt-level=1"];
     let object = object_of(workspace, FEATURE, "mcs-ebpf-wide.o")?;
-    agent_with(workspace, &object, profile, FEATURE, "mcs-agent-wide")
+    agent_with(workspace, &object, profile, &[FEATURE, QUICK].concat(), "mcs-agent-wide")
 }
 
 fn object_of(workspace: &Workspace, features: &[&str], name: &str) -> Result<PathBuf> {
@@ -161,11 +163,18 @@ pub(crate) fn agent(workspace: &Workspace, object: &Path, profile: Profile) -> R
     agent_with(workspace, object, profile, &[], "mcs-agent")
 }
 
-/// Builds the controller and returns its path.
-pub(crate) fn controller(workspace: &Workspace, profile: Profile) -> Result<PathBuf> {
+/// Builds the controller and returns its path. [`agent`] builds the agent around `object` before.
+///
+/// cargo is told to build both: with other features of their dependencies than the agent has, it would build these again.
+pub(crate) fn controller(
+    workspace: &Workspace,
+    object: &Path,
+    profile: Profile,
+) -> Result<PathBuf> {
     announce(workspace, profile);
     let mut build = profile.cargo(workspace);
-    process::run(build.args(["--package", "mcs-controller"])).context(profile.advice())?;
+    build.args(["--package", "mcs-agent", "--package", "mcs-controller"]);
+    process::run(build.env(OBJECT_VARIABLE, object)).context(profile.advice())?;
     Ok(profile.directory(workspace).join("mcs-controller"))
 }
 
@@ -201,12 +210,12 @@ fn agent_with(
     workspace: &Workspace,
     object: &Path,
     profile: Profile,
-    features: &[&str],
+    options: &[&str],
     name: &str,
 ) -> Result<PathBuf> {
     announce(workspace, profile);
     let mut build = profile.cargo(workspace);
-    build.args(["--package", "mcs-agent"]).args(features);
+    build.args(["--package", "mcs-agent"]).args(options);
     process::run(build.env(OBJECT_VARIABLE, object)).context(profile.advice())?;
     // Another version's program would be written to the same place.
     let program = profile.directory(workspace).join("mcs-agent");

@@ -89,7 +89,7 @@ pub(crate) fn agent(workspace: &Workspace) -> Result<PathBuf> {
 pub(crate) fn programs(workspace: &Workspace) -> Result<PathBuf> {
     let object = build::object(workspace)?;
     strip(workspace, &build::release(workspace, &object)?)?;
-    strip(workspace, &build::controller(workspace, RELEASE)?)?;
+    strip(workspace, &build::controller(workspace, &object, RELEASE)?)?;
     Ok(directory(workspace))
 }
 

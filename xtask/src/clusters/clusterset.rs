@@ -40,7 +40,7 @@ pub(super) fn install(
     }
     // An image that is there is not always of an optimised build, which takes minutes.
     let profile = if image.is_some() { DEV } else { RELEASE };
-    let controller = build::controller(workspace, profile)?;
+    let controller = build::controller(workspace, &build::object(workspace)?, profile)?;
     link(&controller, &clusters)?;
     observer.progress("the clusters are linked");
     for cluster in &clusters {

@@ -15,7 +15,8 @@ pub(super) fn programs(workspace: &Workspace) -> Result<(String, PathBuf)> {
     let other = cross::other();
     other.ensure_tools()?;
     let object = build::object(workspace)?;
-    let built = [build::agent(workspace, &object, CROSS)?, build::controller(workspace, CROSS)?];
+    let built =
+        [build::agent(workspace, &object, CROSS)?, build::controller(workspace, &object, CROSS)?];
     let directory = workspace.target.join("container").join(other.name);
     for (program, name) in built.iter().zip(image::PROGRAMS) {
         let stripped = directory.join(name);

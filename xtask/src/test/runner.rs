@@ -17,7 +17,7 @@ use super::{
     summary::{Build, Outcome, Run},
 };
 use crate::{
-    build::{self, DEV, OBJECT_VARIABLE, RELEASE},
+    build::{self, OBJECT_VARIABLE, RELEASE},
     image, process,
     screen::say,
     setup::{self, Purpose},
@@ -132,7 +132,8 @@ impl<'a> Runner<'a> {
                     Ok(vec![("MCS_AGENT_WIDE", build::wide(workspace, RELEASE)?)])
                 })?,
                 Extra::Controller => once(controller, builds, "controller", || {
-                    Ok(vec![("MCS_CONTROLLER", build::controller(workspace, RELEASE)?)])
+                    let object = build::object(workspace)?;
+                    Ok(vec![("MCS_CONTROLLER", build::controller(workspace, &object, RELEASE)?)])
                 })?,
             }
         }
@@ -258,18 +259,10 @@ fn once<T>(
     }
 }
 
+/// Builds the unit tests and the debug binary in one go: cargo would build part of the dependencies again for the
+/// binary alone, with fewer of their features.
 fn unit(workspace: &Workspace) -> Result<()> {
-    process::run(workspace.cargo().args(["test", "--no-run", "--quiet"]))?;
-    process::run(workspace.cargo().args([
-        "build",
-        "--quiet",
-        "--profile",
-        DEV.name,
-        "--package",
-        "mcs-tests",
-        "--bin",
-        "scenario",
-    ]))
+    process::run(workspace.cargo().args(["build", "--quiet", "--tests", "--bin", "scenario"]))
 }
 
 fn agent(workspace: &Workspace) -> Result<Built> {

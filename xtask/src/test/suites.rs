@@ -282,7 +282,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[Extra::OtherVersion],
         work: Work::Binary("lifecycle"),
         company: Company::Alone,
-        budget: 380,
+        budget: 240,
         full: Some(Work::Binary("lifecycle")),
     },
 ];

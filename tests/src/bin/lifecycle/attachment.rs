@@ -1,8 +1,8 @@
 //! Verification: the programs are attached, and run for every process below the cgroup.
 
-use std::{fs::File, time::Duration};
+use std::{fs::File, thread, time::Duration};
 
-use anyhow::ensure;
+use anyhow::{anyhow, ensure};
 use mcs_tests::{
     bpf::{AttachType, Instruction, Program, ProgramType, code, instruction},
     cgroup::Cgroup,
@@ -18,8 +18,19 @@ use crate::world::World;
 const PATIENCE: Duration = Duration::from_secs(45);
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
-    suite.case("the attachment is proven from cgroups below", is_proven);
-    suite.case("a program of others is before ours", is_shadowed);
+    suite.case(
+        "the attachment is proven from cgroups below, and a program of others before ours is noticed",
+        |world| at_once(world, [is_proven, is_shadowed]),
+    );
+}
+
+/// Each of them waits for an agent of its own.
+fn at_once(world: &World, checks: [fn(&World) -> anyhow::Result<()>; 2]) -> anyhow::Result<()> {
+    thread::scope(|scope| {
+        let checks = checks.map(|check| scope.spawn(move || check(world)));
+        let results = checks.map(|check| check.join().map_err(|_| anyhow!("a check panicked"))?);
+        results.into_iter().collect()
+    })
 }
 
 /// A connect4 program that lets every connection pass, and redirects it to another address if `elsewhere`.
@@ -55,7 +66,7 @@ fn wait_for_verification(
     Ok((found, start.elapsed()))
 }
 
-fn is_proven(world: &mut World) -> anyhow::Result<()> {
+fn is_proven(world: &World) -> anyhow::Result<()> {
     let target = world.target("proven");
     let site = world.site("proven", &[], &target)?;
     let pods = ["proven/pod-a", "proven/pod-a/container", "proven/pod-b"];
@@ -93,7 +104,7 @@ fn is_proven(world: &mut World) -> anyhow::Result<()> {
     })
 }
 
-fn is_shadowed(world: &mut World) -> anyhow::Result<()> {
+fn is_shadowed(world: &World) -> anyhow::Result<()> {
     let target = world.target("shadowed");
     let mut site = world.site("shadowed", &[], &target)?;
     site.agent.stop()?;

@@ -15,6 +15,7 @@ use mcs_agent::{
 };
 use mcs_common::{Address, BackendState, FrontendKey, HINTS_PER_WORD, Hint, HintBucket};
 use mcs_tests::{
+    manifests::{Protocol, Service},
     process,
     suite::{Suite, is_full, tell},
     wait,
@@ -71,8 +72,11 @@ fn tamperings(dump: &MapContents, victim: &FrontendKey) -> anyhow::Result<Vec<Ve
 
 fn is_repaired(world: &mut World) -> anyhow::Result<()> {
     let target = world.target("audited");
-    let victim = large(200);
-    let site = world.site("audited", &[], &target)?;
+    let victim = Service::new("victim", [[10, 90, 0, 200].into()])
+        .port(Protocol::Tcp, 80, 80)
+        .endpoints("remote", [1, 2].map(|last| [11, 0, 0, last].into()));
+    // Small maps, so that a pass of the audit is short.
+    let site = world.site("audited", &["--max-memory=64Ki"], &target)?;
     let _in_cgroup = site.cgroup.visit()?;
     site.apply(&victim)?;
     let pins = Pins::new(site.bpffs.path());
@@ -150,7 +154,7 @@ fn until_repaired(maps: &KernelMaps, expected: &MapContents) -> anyhow::Result<D
 }
 
 fn costs(world: &mut World) -> anyhow::Result<()> {
-    let services = if is_full() { 500 } else { 8 };
+    let services = if is_full() { 500 } else { 2 };
     let target = world.target("costly");
     let site = world.site("costly", &[], &target)?;
     let _in_cgroup = site.cgroup.visit()?;

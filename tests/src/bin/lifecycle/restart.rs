@@ -90,7 +90,7 @@ fn bystanders(turn: usize) -> Vec<mcs_tests::manifests::Service> {
 
 /// The promise in its plainest form.
 fn every_second(world: &mut World) -> anyhow::Result<()> {
-    let seconds = 60;
+    let seconds = if is_full() { 60 } else { 30 };
     let target = world.target("steady");
     let mut site = world.site("steady", &[], &target)?;
     let _in_cgroup = site.cgroup.visit()?;
