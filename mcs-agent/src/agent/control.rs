@@ -47,8 +47,6 @@ use crate::{
 
 /// A report is published this long after a change, so that one report covers a burst.
 const REPORT_DELAY: Duration = Duration::from_millis(100);
-/// Seconds after which an unchanged report is written again.
-const OLDEST_REPORT: u64 = 30;
 /// A wait up to this long blocks the thread.
 const LONGEST_NAP: Duration = Duration::from_millis(25);
 /// How long what has arrived meanwhile may take to be read.
@@ -366,7 +364,7 @@ impl Control {
 
     /// `status` takes an agent whose report is older than a minute for one that cannot write it.
     fn report_in_time(&mut self) {
-        if seconds_since_epoch().saturating_sub(self.agent.updated) >= OLDEST_REPORT {
+        if self.status_file.is_old(seconds_since_epoch()) {
             self.report_soon();
         }
     }
@@ -383,17 +381,17 @@ impl Control {
         let due = self.object_reports.next().map(Instant::from_std);
         let later = due.filter(|due| *due > Instant::now());
         // Health and metrics follow also while a write of the file takes long.
-        let writes = later.is_none() && !self.status_file.is_busy();
-        if writes {
+        let may_write = later.is_none() && !self.status_file.is_busy();
+        if may_write {
             self.objects = ReportedObjects::of(self.engine.desired());
         }
         let report = Arc::new(self.make_report());
         self.published.publish(Arc::clone(&report));
         self.report_at = later;
-        if writes {
+        if may_write && self.status_file.lacks(&report) {
             let spent = thread_cpu().saturating_sub(before);
             self.status_file.write(report, self.installed.run_directory.clone(), spent);
-        } else if later.is_none() {
+        } else if later.is_none() && !may_write {
             self.status_file.leave_out();
         }
     }
@@ -472,7 +470,7 @@ impl ReportedObjects {
     fn of(desired: &DesiredState) -> Self {
         let rejections = ListedRejections::for_status(&desired.rejections);
         Self {
-            imports: desired.imports.clone().into(),
+            imports: Arc::clone(&desired.imports),
             rejections: rejections.lines.into(),
             rejections_omitted: rejections.omitted,
             rejection_counts: rejections.counts.into(),

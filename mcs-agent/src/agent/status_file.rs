@@ -10,10 +10,15 @@ use super::{
     report::{Report, ReportError},
 };
 
+/// Seconds after which an unchanged report is written again.
+const OLDEST: u64 = 30;
+
 /// The status file, and whether it is being written.
 #[derive(Default)]
 pub(super) struct StatusFile {
     writing: Option<JoinHandle<Written>>,
+    /// The report that was written last, or is being written.
+    latest: Option<Arc<Report>>,
     /// Whether a report was left out because another one was being written.
     is_outdated: bool,
 }
@@ -31,6 +36,18 @@ impl StatusFile {
         self.writing.is_some()
     }
 
+    /// Whether a report says more than the one in the file, or the file is old.
+    pub(super) fn lacks(&self, report: &Report) -> bool {
+        self.is_old(report.agent.updated)
+            || self.latest.as_ref().is_none_or(|latest| !report.says_the_same(latest))
+    }
+
+    /// Whether the file has to be written again, `now` in seconds since the Unix epoch.
+    pub(super) fn is_old(&self, now: u64) -> bool {
+        let latest = self.latest.as_ref();
+        latest.is_none_or(|latest| now.saturating_sub(latest.agent.updated) >= OLDEST)
+    }
+
     /// Notes that a report is due while another one is being written.
     pub(super) const fn leave_out(&mut self) {
         self.is_outdated = true;
@@ -44,6 +61,7 @@ impl StatusFile {
     /// Begins to write a report into `directory`. The caller makes sure that none is being written. `spent`: the CPU time
     /// that it took to make it.
     pub(super) fn write(&mut self, report: Arc<Report>, directory: PathBuf, spent: Duration) {
+        self.latest = Some(Arc::clone(&report));
         self.writing = Some(spawn_blocking(move || {
             let before = thread_cpu();
             let result = report.write(&directory);
@@ -57,6 +75,70 @@ impl StatusFile {
         let Some(writing) = &mut self.writing else { return std::future::pending().await };
         let result = writing.await;
         self.writing = None;
+        if !result.as_ref().is_ok_and(|written| written.result.is_ok()) {
+            self.latest = None;
+        }
         result.map_err(io::Error::other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn report() -> Report {
+        let capacity = json!({"frontends": 1, "endpoints": 1, "clusters": 1, "imports": 1});
+        let text = json!({
+            "agent": {"version": "1", "pid": 7, "host": "n1", "started": 100, "updated": 100},
+            "synced": true,
+            "source": {"name": "Kubernetes", "kinds": [], "problems": [], "skipped": {}},
+            "node_name": null,
+            "node": {"zone": null, "cluster_id": null, "api_servers": [], "service_ranges": null, "pod_ranges": []},
+            "socket_lb": "all",
+            "tc": {"mode": "off", "attach": "tcx", "looked": true, "problem": null, "devices": []},
+            "cgroup_path": "/sys/fs/cgroup",
+            "cgroup_id": 1,
+            "features": {
+                "set_retval": true, "tcx": true, "netns_cookie": true, "memory_cgroups": true, "coarse_clock": true,
+            },
+            "capacity": capacity, "max_memory": 1, "max_capacity": capacity,
+            "usage": {"vips": 1, "frontends": 1, "endpoints": 1, "clusters": 1},
+            "config_map_bytes": 1,
+            "state_map_bytes": 1,
+            "flows": null,
+            "imports": [{"import": {"namespace": "shop", "name": "web"}, "state": "Ready", "message": ""}],
+            "rejections": [],
+            "outdated": false,
+            "pending": [],
+        });
+        serde_json::from_value(text).unwrap()
+    }
+
+    /// With 10,000 imports a write takes milliseconds, and changes of endpoints alone change little that it says.
+    #[tokio::test]
+    async fn a_report_that_says_nothing_new_is_written_only_when_the_file_is_old() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut file = StatusFile::default();
+        let mut write = async |report: &Report, directory: &std::path::Path| {
+            file.write(Arc::new(report.clone()), directory.to_owned(), Duration::ZERO);
+            let is_written = file.written().await.unwrap().result.is_ok();
+            let mut later = report.clone();
+            later.agent.updated += OLDEST - 1;
+            later.audit.entries += 1;
+            let same = file.lacks(&later);
+            later.imports = Arc::default();
+            let other = file.lacks(&later);
+            let old = file.is_old(report.agent.updated + OLDEST);
+            (is_written, same, other, old)
+        };
+        let report = report();
+        assert_eq!(write(&report, directory.path()).await, (true, false, true, true));
+        assert_eq!(Report::read(directory.path()).unwrap(), report);
+        // What could not be written is written as soon as possible.
+        let no_directory = directory.path().join("status.json/below");
+        assert_eq!(write(&report, &no_directory).await, (false, true, true, true));
+        assert!(StatusFile::default().lacks(&report));
     }
 }

@@ -66,7 +66,7 @@ pub(super) fn evaluate(
     }
     let ObjectResults { reports, mut rejections } = results;
     rejections.sort();
-    let imports = reports.into_values().collect();
+    let imports = Arc::new(reports.into_values().collect());
     let desired = DesiredState {
         vips: vips.keys().copied().collect(),
         frontends: frontends.into_iter().collect(),

@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     iter,
-    sync::Arc,
 };
 
 use super::{
@@ -73,9 +72,7 @@ impl<'a> PartialRound<'a> {
         for service in self.services {
             let import = &service.import.key;
             evaluated.extend(snapshot.slices(import).map(|one| slice(&one.key)));
-            if let Some(report) = desired.report_mut(import) {
-                *report = Arc::new(report::of_service(&service));
-            }
+            desired.set_report(report::of_service(&service));
             let object = service.import.read_from();
             rejections.extend(service.slice_rejections);
             rejections.extend(service.problems.into_iter().map(|problem| problem.of(&object)));

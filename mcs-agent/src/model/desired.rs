@@ -18,7 +18,7 @@ pub struct DesiredState {
     /// The address of each is in `vips`.
     pub frontends: BTreeMap<FrontendId, Frontend>,
     /// One per ServiceImport, sorted by name.
-    pub imports: Vec<Arc<ImportReport>>,
+    pub imports: Arc<Vec<Arc<ImportReport>>>,
     /// Sorted by object.
     pub rejections: Vec<Rejection>,
 }
@@ -29,9 +29,14 @@ impl DesiredState {
         Some(&self.imports[self.report_index(import)?])
     }
 
-    pub(crate) fn report_mut(&mut self, import: &ObjectKey) -> Option<&mut Arc<ImportReport>> {
-        let index = self.report_index(import)?;
-        Some(&mut self.imports[index])
+    /// Replaces the report of an import, if it has one. Those that share the list keep theirs, and share it still if
+    /// nothing differs.
+    pub(crate) fn set_report(&mut self, report: ImportReport) {
+        if let Some(index) = self.report_index(&report.import)
+            && *self.imports[index] != report
+        {
+            Arc::make_mut(&mut self.imports)[index] = Arc::new(report);
+        }
     }
 
     fn report_index(&self, import: &ObjectKey) -> Option<usize> {

@@ -63,7 +63,7 @@ fn render<M: Backing>(agent: &Agent<M>) -> anyhow::Result<String> {
     for deferred in &agent.deferred {
         line(format!("pending {deferred}"))?;
     }
-    for report in &agent.engine.desired().imports {
+    for report in agent.engine.desired().imports.iter() {
         let ImportReport { import, state, message, .. } = &**report;
         let colon = if message.is_empty() { "" } else { ": " };
         line(format!("import {import} {state}{colon}{message}"))?;
