@@ -28,8 +28,14 @@ impl Liveness {
     #[inline(always)]
     #[must_use]
     pub const fn mode_at(mode: u32, deadline_ns: u64, now_ns: u64) -> u32 {
-        let is_over = (deadline_ns.wrapping_sub(now_ns) >> 63) as u32;
-        mode | (is_over * VipMode::HANDED_BACK)
+        mode | (Self::is_over(deadline_ns, now_ns) as u32 * VipMode::HANDED_BACK)
+    }
+
+    /// Whether the deadline has passed at that time.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_over(deadline_ns: u64, now_ns: u64) -> bool {
+        deadline_ns.wrapping_sub(now_ns) >> 63 != 0
     }
 }
 
@@ -45,6 +51,7 @@ mod tests {
             }
             assert_eq!(Liveness::mode_at(mode, Liveness::NEVER, u64::MAX >> 2), mode);
             assert!(VipMode::passes(Liveness::mode_at(mode, 10, 11)));
+            assert_eq!(Liveness::is_over(10, 11), !Liveness::is_over(10, 10));
         }
     }
 }

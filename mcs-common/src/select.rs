@@ -1,6 +1,8 @@
 //! Selects a backend for an address and port from the config maps. Every program uses this code, and so
 //! do the tests of the writer, on a model of the maps.
 
+use core::hint::cold_path;
+
 use crate::{
     Address, BackendRecord, BackendRef, BackendState, Connection, Extent, FrontendKey,
     FrontendState, Hint, Peer, VipMode,
@@ -24,6 +26,8 @@ pub trait Tables: Arrays {
     fn hint(&self, address: &Address) -> Hint;
     /// `vips[address]`: a value of [`VipMode`]. `None` if the address is no VIP.
     fn vip(&self, address: &Address) -> Option<u32>;
+    /// Whether every VIP counts as handed back, whatever its mode is: nobody has written the maps for too long.
+    fn are_released(&self) -> bool;
     /// `frontends[key]`: an index into `states`.
     fn frontend(&self, key: &FrontendKey) -> Option<u32>;
 }
@@ -63,25 +67,42 @@ pub fn lookup<T: Tables>(tables: &T, key: &FrontendKey) -> Lookup {
 }
 
 /// Looks up the frontend as [`lookup`] does, for an address that may be a VIP.
+///
+/// A VIP that is not served has no frontends, but for the moment in which an agent changes that. So the port is looked up
+/// first, and the mode of the VIP only tells why there is no such port.
 #[inline(always)]
 pub fn lookup_hinted<T: Tables>(tables: &T, key: &FrontendKey) -> Lookup {
-    match tables.vip(&key.vip) {
-        Some(VipMode::SERVED) => lookup_port(tables, key),
+    if tables.are_released() {
+        cold_path();
+        return Lookup::Miss;
+    }
+    find_port(tables, key, || match tables.vip(&key.vip) {
+        Some(VipMode::SERVED) => Lookup::UnknownPort,
         Some(VipMode::GONE) => Lookup::Gone,
         _ => Lookup::Miss,
-    }
+    })
 }
 
-/// Looks up the frontend as [`lookup`] does, for an address that is known to be a VIP which is served.
+/// Looks up the frontend of an address that is known to be a VIP which is served.
 #[inline(always)]
 pub fn lookup_port<T: Tables>(tables: &T, key: &FrontendKey) -> Lookup {
+    find_port(tables, key, || Lookup::UnknownPort)
+}
+
+/// Looks up the frontend. Returns what `without` does if there is no such port.
+#[inline(always)]
+fn find_port<T: Tables>(tables: &T, key: &FrontendKey, without: impl Fn() -> Lookup) -> Lookup {
     for _ in 0..2 {
-        let Some(index) = tables.frontend(key) else { return Lookup::UnknownPort };
+        let Some(index) = tables.frontend(key) else {
+            cold_path();
+            return without();
+        };
         if let Some(state) = tables.state(index)
             && state.key == *key
         {
             return Lookup::Found(FrontendMatch { index, state });
         }
+        cold_path();
     }
     Lookup::Inconsistent
 }
@@ -111,6 +132,7 @@ impl Choice {
 #[inline(always)]
 pub fn pick<T: Arrays>(tables: &T, extent: Extent, random: u32) -> Option<Choice> {
     if extent.count == 0 {
+        cold_path();
         return None;
     }
     let nth = (u64::from(random) * u64::from(extent.count)) >> 32;

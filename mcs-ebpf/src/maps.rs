@@ -132,10 +132,13 @@ impl Tables for ConfigMaps {
         if RELEASE_ORPHANS.load() == 0 {
             return Some(mode);
         }
-        let alive = ALIVE.get_ptr(0)?;
-        // SAFETY: the pointer is to a value of the array.
-        let deadline = unsafe { (&raw const (*alive).deadline_ns).read_volatile() };
-        Some(Liveness::mode_at(mode, deadline, tick_ns()))
+        Some(Liveness::mode_at(mode, deadline_ns()?, tick_ns()))
+    }
+
+    #[inline(always)]
+    fn are_released(&self) -> bool {
+        RELEASE_ORPHANS.load() != 0
+            && deadline_ns().is_some_and(|deadline| Liveness::is_over(deadline, tick_ns()))
     }
 
     #[inline(always)]
@@ -144,6 +147,13 @@ impl Tables for ConfigMaps {
         // copy of the key in `states` reveals that.
         FRONTENDS.get_ptr(key).map(|index| unsafe { ptr::read_volatile(index) })
     }
+}
+
+/// [`Liveness::deadline_ns`].
+#[inline(always)]
+fn deadline_ns() -> Option<u64> {
+    // SAFETY: the pointer is to a value of the array.
+    ALIVE.get_ptr(0).map(|alive| unsafe { (&raw const (*alive).deadline_ns).read_volatile() })
 }
 
 impl Arrays for ConfigMaps {

@@ -158,6 +158,10 @@ impl Tables for MapContents {
         self.vips.get(address).copied()
     }
 
+    fn are_released(&self) -> bool {
+        false
+    }
+
     fn frontend(&self, key: &FrontendKey) -> Option<u32> {
         self.frontends.get(key).copied()
     }

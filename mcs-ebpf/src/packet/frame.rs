@@ -1,6 +1,6 @@
 //! Reads and writes a packet by offset, and finds its IP header behind link header and VLAN tags.
 
-use core::{marker::PhantomData, mem::MaybeUninit, ptr};
+use core::{hint::cold_path, marker::PhantomData, mem::MaybeUninit, ptr};
 
 use aya_ebpf::{
     EbpfContext as _,
@@ -74,6 +74,7 @@ impl<L: LinkLayer> Frame<L> {
             if frame.ethertype != VLAN && frame.ethertype != SERVICE_VLAN {
                 break;
             }
+            cold_path();
             let Ok(inner) = frame.load::<u16>(frame.l3 + 2) else { break };
             frame.ethertype = u16::from_be(inner);
             frame.l3 += VLAN_TAG;

@@ -1,5 +1,7 @@
 //! Program `from_pod`: a packet that a pod sends to a VIP goes to a backend.
 
+use core::hint::cold_path;
+
 use aya_ebpf::programs::TcContext;
 use mcs_common::{
     Counter, FlowFlags, FrontendKey, VipMode,
@@ -42,7 +44,10 @@ fn decide<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
     }
     match plain::from_pod::<F, L>(frame) {
         Some(verdict) => verdict,
-        None => check_destination::<F, L>(frame),
+        None => {
+            cold_path();
+            check_destination::<F, L>(frame)
+        }
     }
 }
 

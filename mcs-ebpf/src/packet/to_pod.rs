@@ -1,5 +1,7 @@
 //! Program `to_pod`: a reply of a backend to a pod gets the VIP as its source.
 
+use core::hint::cold_path;
+
 use aya_ebpf::programs::TcContext;
 use mcs_common::{Counter, FlowFlags};
 
@@ -36,7 +38,10 @@ fn decide<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
     }
     match plain::to_pod::<F, L>(frame) {
         Some(verdict) => verdict,
-        None => untranslate::<F, L>(frame),
+        None => {
+            cold_path();
+            untranslate::<F, L>(frame)
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Program `uplink`: no packet to a VIP of ours leaves the node.
 
+use core::hint::cold_path;
+
 use aya_ebpf::programs::TcContext;
 use mcs_common::{Counter, VipMode, select::Tables as _};
 
@@ -32,6 +34,7 @@ fn check_destination<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
     if !plain::may_go_to_vip::<F, L>(frame) {
         return NEXT;
     }
+    cold_path();
     let Ok(destination) = F::destination(frame) else { return NEXT };
     match ConfigMaps.vip(&destination) {
         Some(VipMode::SERVED) => drop_counted(Counter::LeakPrevented),

@@ -1,5 +1,7 @@
 //! Chooses the backend of a socket: at random, or with session affinity the network namespace's.
 
+use core::hint::cold_path;
+
 use aya_ebpf::helpers::{bpf_get_prandom_u32, bpf_ktime_get_ns};
 use mcs_common::{
     AffinityKey, BackendRef,
@@ -21,6 +23,7 @@ pub(crate) fn choose<F: HookFamily>(
     if !has_affinity(frontend) {
         return choose_any(frontend);
     }
+    cold_path();
     choose_with_affinity(ctx, frontend)
 }
 

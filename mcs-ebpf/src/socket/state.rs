@@ -12,7 +12,7 @@
 //! one that the socket has at the time only if it goes to the same backend. Where the slot and storage have
 //! the same backend, the slot is newer.
 
-use core::ptr;
+use core::{hint::cold_path, ptr};
 
 use aya_ebpf::{
     bindings::{BPF_ANY, BPF_SK_STORAGE_GET_F_CREATE, bpf_sock},
@@ -77,6 +77,7 @@ pub(crate) fn connecting<F: HookFamily>(ctx: &SocketContext<F>, connection: &Con
     if ctx.is_mptcp() || table::put(ctx, connection) {
         return;
     }
+    cold_path();
     count(Counter::SlotUnavailable);
     if let Some(state) = get_or_create(ctx) {
         // The connect may still fail, and the socket then keeps its peer. That peer is not `current`

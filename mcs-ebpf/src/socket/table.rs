@@ -3,7 +3,7 @@
 //! The kernel runs the hooks of one socket one after the other, with its lock held. Two sockets can take a free slot
 //! at the same instant: see [`Tags::claim`].
 
-use core::arch::asm;
+use core::{arch::asm, hint::cold_path};
 
 use aya_ebpf::Global;
 use mcs_common::{Connection, NO_WAY, Peer, SlotConnection, SlotPlace, TagPair};
@@ -104,14 +104,17 @@ pub(crate) fn put<F: HookFamily>(ctx: &SocketContext<F>, connection: &Connection
     let own = tags.place.own_way(read);
     let way = if own == NO_WAY { tags.place.free_way(read) } else { own };
     if way == NO_WAY {
+        cold_path();
         return false;
     }
     let Some(slot) = tags.connection(way) else { return false };
     if own == NO_WAY {
         if !tags.claim(way) {
+            cold_path();
             return false;
         }
     } else {
+        cold_path();
         // SAFETY: the pointer is to a value of the array.
         let former = unsafe { (*slot).backend() };
         if former != connection.backend && ctx.is_connected_to(&former) {

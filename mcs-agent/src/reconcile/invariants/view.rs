@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    iter,
     net::SocketAddr,
 };
 
@@ -66,11 +67,13 @@ impl View {
         after
     }
 
-    pub(super) fn outcome(&self, key: &FrontendKey) -> Outcome {
-        if !self.vips.contains(&key.vip) {
-            return Outcome::Miss;
+    /// What clients may meet. Where the VIP is not there, its hint decides whether they find the port.
+    pub(super) fn outcomes(&self, key: &FrontendKey) -> Vec<Outcome> {
+        let found = self.entries.get(key).cloned().map(Outcome::Found);
+        if self.vips.contains(&key.vip) {
+            return vec![found.unwrap_or(Outcome::UnknownPort)];
         }
-        self.entries.get(key).cloned().map_or(Outcome::UnknownPort, Outcome::Found)
+        iter::once(Outcome::Miss).chain(found).collect()
     }
 }
 

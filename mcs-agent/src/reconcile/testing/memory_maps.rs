@@ -220,6 +220,10 @@ impl Tables for MemoryMaps {
         self.contents.vip(address)
     }
 
+    fn are_released(&self) -> bool {
+        false
+    }
+
     fn frontend(&self, key: &FrontendKey) -> Option<u32> {
         self.contents.frontend(key)
     }
