@@ -188,10 +188,13 @@ impl Engine {
     /// Until when to take more batches before the next round: one that would follow another too soon waits, and a full
     /// round, or a round during growth, waits longer. `None`: no longer than batches are there already.
     pub fn gather_until(&self) -> Option<Instant> {
-        let is_full = self.rules.needs_full_round(&self.store.snapshot(), self.store.dirty());
-        let full = self.full_rounds.next().filter(|_| is_full);
         let growth = self.growth_rounds.next().filter(|_| self.growing_since.is_some());
-        self.pace.next().max(full).max(growth)
+        let until = self.pace.next().max(growth);
+        // Whether the round is full takes a while to find out, and most of the time the rest after a full round is over.
+        let full = self.full_rounds.next().filter(|full| Some(*full) > until);
+        let is_full =
+            |_: &Instant| self.rules.needs_full_round(&self.store.snapshot(), self.store.dirty());
+        full.filter(is_full).max(until)
     }
 
     /// Replaces the addresses of the node's interfaces. Returns whether a round is due.
