@@ -305,20 +305,22 @@ impl Engine {
         round: &mut RoundSummary,
     ) -> bool {
         let need = self.usage().capacity().at_least(self.realized.used());
+        let mut ahead = None;
         let mut growth = self.settle(maps, clock, round);
         if matches!(growth, Ok(Growth::Settled)) {
-            growth = self.make_room(need, maps, clock, round);
+            growth = self.make_room(need, maps, clock, round, &mut ahead);
         }
         let is_settled = loop {
-            let mut next = self.foresee();
+            let mut next = ahead.take().unwrap_or_else(|| self.foresee());
             if matches!(growth, Ok(Growth::Settled)) {
                 // What the maps contain and what is desired may not fit at the same time, or not in
                 // contiguous slots.
                 let moves = round.moves.len();
-                growth = self.make_room(shortage(&next.plan, maps.capacity()), maps, clock, round);
+                let need = shortage(&next.plan, maps.capacity());
+                growth = self.make_room(need, maps, clock, round, &mut ahead);
                 if round.moves.len() > moves {
                     drop(next);
-                    next = self.foresee();
+                    next = ahead.take().unwrap_or_else(|| self.foresee());
                 }
             }
             let is_settled = !matches!(growth, Ok(Growth::Making | Growth::Switching));
@@ -371,7 +373,7 @@ impl Engine {
         clock: &impl Fn() -> Instant,
         round: &mut RoundSummary,
     ) -> anyhow::Result<Growth> {
-        match maps.finish_making() {
+        match maps.finish_making(!self.synced) {
             Ok(true) => {}
             Ok(false) => return Ok(Growth::Making),
             Err(error) => {
@@ -395,12 +397,16 @@ impl Engine {
 
     /// Begins a move to larger maps if there is no room for `need` and some more, and more is allowed. While there is room
     /// for `need` itself, what failed before is tried again only when [`Engine::growth_retry`] says so.
+    ///
+    /// No change waits before the first lists are in the maps, and these need the room: then the move is awaited, and
+    /// `ahead` becomes the plan for the larger maps, which is made meanwhile.
     fn make_room(
         &mut self,
         need: Capacity,
         maps: &mut impl GrowableMaps,
         clock: &impl Fn() -> Instant,
         round: &mut RoundSummary,
+        ahead: &mut Option<Foreseen>,
     ) -> anyhow::Result<Growth> {
         let have = maps.capacity();
         let capacity = have.grown(need.with_headroom(), self.node.capacity);
@@ -410,18 +416,19 @@ impl Engine {
             return Ok(Growth::Settled);
         }
         self.growth_retry.begin();
-        let contents = self.realized.contents();
-        // No change is waiting before the first lists are in the maps, and they need the room.
-        let result = if self.synced {
-            maps.grow(capacity, contents)
-        } else {
-            maps.grow_at_once(capacity, contents)
-        };
-        if let Err(error) = result {
+        if let Err(error) = maps.grow(capacity, self.realized.contents()) {
             return Ok(Growth::NotMade(error.context("cannot make larger maps")));
         }
         self.growing_since = Some(began);
-        self.settle(maps, clock, round)
+        if self.synced {
+            return self.settle(maps, clock, round);
+        }
+        let mut larger = self.realized.clone();
+        larger.enlarge(capacity);
+        let foreseen = self.foresee_from(&larger);
+        let growth = self.settle(maps, clock, round);
+        *ahead = (self.realized.capacity() == capacity).then_some(foreseen);
+        growth
     }
 
     /// Decides what follows from the round.
@@ -469,9 +476,12 @@ impl Engine {
     }
 
     fn foresee(&self) -> Foreseen {
+        self.foresee_from(&self.realized)
+    }
+
+    fn foresee_from(&self, realized: &Realized) -> Foreseen {
         let pruning = Pruning::once(self.store.synced());
-        let scope = &self.unplanned;
-        plan_within(scope, self.rules.desired(), &self.realized, pruning, self.part)
+        plan_within(&self.unplanned, self.rules.desired(), realized, pruning, self.part)
     }
 
     /// When the next round is due after one that failed.

@@ -5,6 +5,7 @@ mod attach;
 mod bpffs;
 mod capabilities;
 mod cgroup;
+mod ebpf_loader;
 mod hook;
 mod layout;
 mod lock;

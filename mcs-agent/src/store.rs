@@ -73,9 +73,10 @@ impl ObjectStore {
     }
 
     fn relist(&mut self, kind: Kind, objects: Vec<Object>, replaced: &mut ReplacedObjects) {
-        let listed: BTreeSet<ObjectRef> = objects.iter().map(Object::reference).collect();
-        for object in self.objects.references(kind) {
-            if !listed.contains(&object) {
+        let known = self.objects.references(kind);
+        if !known.is_empty() {
+            let listed: BTreeSet<ObjectRef> = objects.iter().map(Object::reference).collect();
+            for object in known.into_iter().filter(|object| !listed.contains(object)) {
                 self.set(object, None, replaced);
             }
         }
@@ -104,7 +105,7 @@ impl ObjectStore {
         let previous = self.objects.version(&object);
         if is_changed(previous.as_ref(), version.as_ref()) {
             self.dirty.add(&object, [previous.as_ref(), version.as_ref()]);
-            self.objects.set(&object, version);
+            self.objects.set(&object, previous.as_ref(), version);
             replaced.record(object, previous);
         }
     }

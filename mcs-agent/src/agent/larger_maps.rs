@@ -1,12 +1,13 @@
 //! Makes larger config maps, and loads the programs that read them, on another thread: no change waits for that.
 
-use std::path::{Path, PathBuf};
-
-use anyhow::Context as _;
-use tokio::{
-    sync::oneshot::{self, error::TryRecvError},
-    task::spawn_blocking,
+use std::{
+    io,
+    path::{Path, PathBuf},
+    thread::{self, JoinHandle},
 };
+
+use anyhow::bail;
+use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use crate::{
     dataplane::{FormerHints, KernelMaps},
@@ -40,50 +41,54 @@ impl LargerMaps {
 /// The larger maps that are being made, if any are.
 #[derive(Default)]
 pub(super) struct LargerMapsInTheMaking {
-    making: Option<oneshot::Receiver<anyhow::Result<LargerMaps>>>,
-    made: Option<anyhow::Result<LargerMaps>>,
+    making: Option<Making>,
+}
+
+struct Making {
+    thread: JoinHandle<anyhow::Result<LargerMaps>>,
+    /// The thread drops its sender at its end.
+    end: oneshot::Receiver<()>,
+    has_ended: bool,
 }
 
 impl LargerMapsInTheMaking {
     /// Begins to make them.
-    pub(super) fn begin(&mut self, options: LoadOptions, contents: MapContents, hints: PathBuf) {
-        let (done, making) = oneshot::channel();
-        spawn_blocking(move || done.send(LargerMaps::make(options, &contents, &hints)).is_ok());
-        self.making = Some(making);
+    pub(super) fn begin(
+        &mut self,
+        options: LoadOptions,
+        contents: MapContents,
+        hints: PathBuf,
+    ) -> io::Result<()> {
+        let (until_end, end) = oneshot::channel();
+        let thread = thread::Builder::new().name("larger-maps".to_owned()).spawn(move || {
+            let _until_end = until_end;
+            LargerMaps::make(options, &contents, &hints)
+        })?;
+        self.making = Some(Making { thread, end, has_ended: false });
+        Ok(())
     }
 
     /// Waits until they are made, or have failed; for ever if none are being made.
     pub(super) async fn done(&mut self) {
-        match &mut self.making {
-            Some(making) => {
-                self.made = Some(received(making.await.ok()));
-                self.making = None;
-            }
-            None => std::future::pending().await,
+        let Some(making) = &mut self.making else { return std::future::pending().await };
+        // The channel closes.
+        if !making.has_ended && (&mut making.end).await.is_err() {
+            making.has_ended = true;
         }
     }
 
     /// Whether they are being made.
     pub(super) fn is_under_way(&mut self) -> bool {
-        let Some(making) = &mut self.making else { return false };
-        let result = match making.try_recv() {
-            Ok(result) => Some(result),
-            Err(TryRecvError::Closed) => None,
-            Err(TryRecvError::Empty) => return true,
-        };
-        self.made = Some(received(result));
-        self.making = None;
-        false
+        self.making.as_mut().is_some_and(|making| {
+            !making.has_ended && making.end.try_recv() == Err(TryRecvError::Empty)
+        })
     }
 
-    /// What came of it, once.
-    pub(super) const fn take(&mut self) -> Option<anyhow::Result<LargerMaps>> {
-        self.made.take()
+    /// What came of it, once; blocks until then.
+    pub(super) fn take(&mut self) -> Option<anyhow::Result<LargerMaps>> {
+        let made = self.making.take()?.thread.join();
+        Some(made.unwrap_or_else(|_| bail!("the thread that makes them has ended")))
     }
-}
-
-fn received(result: Option<anyhow::Result<LargerMaps>>) -> anyhow::Result<LargerMaps> {
-    result.context("the thread that makes them has ended")?
 }
 
 /// Writes `dump` to empty maps. If everything fits, each entry keeps its index, so that flows, affinities and

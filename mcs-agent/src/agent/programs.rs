@@ -379,19 +379,14 @@ impl GrowableMaps for InstalledPrograms {
 
     fn grow(&mut self, capacity: Capacity, contents: &MapContents) -> anyhow::Result<()> {
         let options = LoadOptions { capacity, ..self.options.clone() };
+        let hints = self.programs.hints().to_owned();
+        self.larger.begin(options, contents.clone(), hints).context("cannot start a thread")?;
         self.maps.begin_noting();
-        self.larger.begin(options, contents.clone(), self.programs.hints().to_owned());
         Ok(())
     }
 
-    fn grow_at_once(&mut self, capacity: Capacity, contents: &MapContents) -> anyhow::Result<()> {
-        let options = LoadOptions { capacity, ..self.options.clone() };
-        let larger = LargerMaps::make(options, contents, self.programs.hints())?;
-        self.stage(larger)
-    }
-
-    fn finish_making(&mut self) -> anyhow::Result<bool> {
-        if self.larger.is_under_way() {
+    fn finish_making(&mut self, wait: bool) -> anyhow::Result<bool> {
+        if !wait && self.larger.is_under_way() {
             return Ok(false);
         }
         let Some(made) = self.larger.take() else { return Ok(true) };

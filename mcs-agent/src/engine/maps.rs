@@ -17,18 +17,13 @@ pub trait GrowableMaps: Maps {
     /// from now on. [`GrowableMaps::finish_making`] is due next.
     fn grow(&mut self, capacity: Capacity, contents: &MapContents) -> anyhow::Result<()>;
 
-    /// Does the same as [`GrowableMaps::grow`], and returns once they are made: nothing is to be written meanwhile.
-    fn grow_at_once(&mut self, capacity: Capacity, contents: &MapContents) -> anyhow::Result<()> {
-        self.grow(capacity, contents)
-    }
-
-    /// Whether no larger maps are being made. Once they are made, [`GrowableMaps::finish_switch`] is due. Until that
+    /// Whether no larger maps are being made; with `wait` this blocks until then. Once they are made, [`GrowableMaps::finish_switch`] is due. Until that
     /// returns true, each write goes to both the former and the new maps.
     ///
     /// # Errors
     ///
     /// Larger maps could not be made. The former maps are still right, and alone again.
-    fn finish_making(&mut self) -> anyhow::Result<bool> {
+    fn finish_making(&mut self, _wait: bool) -> anyhow::Result<bool> {
         Ok(true)
     }
 

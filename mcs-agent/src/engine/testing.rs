@@ -116,13 +116,8 @@ impl GrowableMaps for GrowableMemoryMaps {
         Ok(())
     }
 
-    fn grow_at_once(&mut self, capacity: Capacity, contents: &MapContents) -> anyhow::Result<()> {
-        self.grow(capacity, contents)?;
-        self.make()
-    }
-
-    fn finish_making(&mut self) -> anyhow::Result<bool> {
-        let is_slow = self.is_slow && self.making.is_some();
+    fn finish_making(&mut self, wait: bool) -> anyhow::Result<bool> {
+        let is_slow = self.is_slow && self.making.is_some() && !wait;
         if !is_slow {
             self.make()?;
         }
@@ -178,13 +173,8 @@ impl<M: GrowableMaps> GrowableMaps for FaultyMaps<M> {
         self.maps.grow(capacity, contents)
     }
 
-    fn grow_at_once(&mut self, capacity: Capacity, contents: &MapContents) -> anyhow::Result<()> {
-        ensure!(!self.fails(), "no larger maps this time");
-        self.maps.grow_at_once(capacity, contents)
-    }
-
-    fn finish_making(&mut self) -> anyhow::Result<bool> {
-        self.maps.finish_making()
+    fn finish_making(&mut self, wait: bool) -> anyhow::Result<bool> {
+        self.maps.finish_making(wait)
     }
 
     fn finish_switch(&mut self) -> anyhow::Result<bool> {

@@ -167,6 +167,18 @@ fn the_first_lists_are_in_larger_maps_within_the_round() {
 }
 
 #[test]
+fn a_plan_for_larger_maps_that_cannot_be_made_is_not_carried_out() {
+    let mut world = World::new(SMALL);
+    world.maps.failing_moves = 1;
+    world.take(lists(0..2, 2));
+    let round = world.reconcile();
+    assert_eq!(delay(&round), Some(Duration::from_millis(50)));
+    assert_eq!((world.backends(), world.maps.capacity()), (2, SMALL), "what fits");
+    assert_eq!(world.settle().moves.len(), 1);
+    assert_eq!(world.backends(), 4);
+}
+
+#[test]
 fn a_move_that_fails_is_tried_again_and_other_changes_go_on() {
     let mut world = World::new(SMALL);
     world.take(lists(0..1, 2));

@@ -8,18 +8,17 @@ use std::{
 };
 
 use aya::{
-    Ebpf, EbpfError, EbpfLoader,
+    Ebpf, EbpfError,
     programs::{Program, ProgramError, SchedClassifier},
 };
-use aya_log::Level;
-use mcs_common::{HINTS_PER_WORD, maps};
+use mcs_common::maps;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use thiserror::Error;
 
 use super::{
     BpffsError, CgroupRoot, Features, HOOKS, Hook, Pins, Repair, Tampering,
     attach::{self, AttachError, AttachedHook},
-    bpffs, layout,
+    bpffs, ebpf_loader, layout,
     program_log::{ProgramLog, ProgramLogError},
     tc::{Classifier, Classifiers, TcHook, TcLink, program_names},
 };
@@ -177,44 +176,8 @@ impl Programs {
     ) -> Result<Self, LoadError> {
         let object = OBJECT.ok_or(LoadError::NoObject)?;
         let pins = options.pins.clone();
-        let config = layout::config(options.capacity);
-        let state = layout::state(options.flows, options.socket_slot_bits);
         fs::create_dir_all(&directory).map_err(pin_error("make", &directory))?;
-
-        let have_set_retval = u8::from(options.features.set_retval);
-        let have_coarse_clock = u8::from(options.features.coarse_clock);
-        let release_orphans = u8::from(options.release_orphans);
-        let log_level = if options.log_programs { Level::Debug as u8 } else { 0 };
-        let only_netns = options.only_netns.unwrap_or(0);
-        let hint_layout = layout::hints(options.capacity);
-        let hint_buckets = hint_layout.entries * HINTS_PER_WORD;
-        let mut loader = EbpfLoader::new();
-        loader
-            // The programs have no relocations by the kernel's types, which take megabytes.
-            .btf(None)
-            .override_global("HAVE_SET_RETVAL", &have_set_retval, true)
-            .override_global("HAVE_COARSE_CLOCK", &have_coarse_clock, true)
-            .override_global("RELEASE_ORPHANS", &release_orphans, true)
-            .override_global("AYA_LOG_LEVEL", &log_level, true)
-            .override_global("ONLY_NETNS", &only_netns, true)
-            .override_global("SOCKET_SLOT_BITS", &options.socket_slot_bits, true)
-            .override_global("HINT_BUCKETS", &hint_buckets, true)
-            .map_max_entries(maps::HINTS, hint_layout.entries)
-            .map_pin_path(maps::HINTS, &hints);
-        for map in config {
-            loader.map_max_entries(map.name, map.entries);
-            loader.map_pin_path(map.name, directory.join(map.name));
-        }
-        for map in state {
-            if map.name == maps::FLOWS || layout::SOCKET_SLOTS.contains(&map.name) {
-                loader.map_max_entries(map.name, map.entries);
-            }
-            loader.map_pin_path(map.name, pins.state().join(map.name));
-        }
-        loader.map_pin_path(maps::RUN, pins.run());
-        loader.map_pin_path(maps::ALIVE, pins.alive());
-        let mut ebpf = loader
-            .load(object)
+        let mut ebpf = ebpf_loader::load(object, options, &directory, &hints)
             .map_err(|source| LoadError::Maps { path: directory.clone(), source: source.into() })?;
         for hook in &HOOKS {
             program(&mut ebpf, hook.name)

@@ -97,15 +97,20 @@ impl Snapshot {
         readable.or_else(|| self.malformed.get(object).cloned().map(StoredObject::Malformed))
     }
 
-    /// Replaces or removes an object.
-    pub(super) fn set(&mut self, object: &ObjectRef, version: Option<StoredObject>) {
-        match self.version(object) {
+    /// Replaces the `previous` version of an object, or removes it.
+    pub(super) fn set(
+        &mut self,
+        object: &ObjectRef,
+        previous: Option<&StoredObject>,
+        version: Option<StoredObject>,
+    ) {
+        match previous {
             Some(StoredObject::Import(_)) => {
                 Arc::make_mut(&mut self.imports).remove(&object.key);
             }
             Some(StoredObject::Slice(slice)) => {
                 Arc::make_mut(&mut self.slices).remove(&object.key);
-                self.unindex(&slice);
+                self.unindex(slice);
             }
             Some(StoredObject::Malformed(_)) => {
                 Arc::make_mut(&mut self.malformed).remove(object);
