@@ -228,6 +228,9 @@ impl Engine {
     ) -> RoundSummary {
         let mut round = RoundSummary::begin(clock());
         let was_growing = self.growing_since.is_some();
+        if !self.synced && self.store.synced() && self.growing_since.is_none() {
+            self.prepare_for_lists(maps);
+        }
         let is_full = self.evaluate(&mut round);
         let settled = self.write(maps, &clock, &mut round);
         let ended = clock();
@@ -241,6 +244,16 @@ impl Engine {
             self.growth_rounds.worked(ended, round.took);
         }
         round
+    }
+
+    /// Lets larger maps be made for the first lists before the rules say how large. They are the right ones if the rules
+    /// use what is listed.
+    fn prepare_for_lists(&self, maps: &mut impl GrowableMaps) {
+        let (have, listed) = (maps.capacity(), self.store.snapshot().listed());
+        let capacity = have.grown(listed.with_headroom(), self.node.capacity);
+        if capacity != have {
+            maps.prepare(capacity, self.realized.contents());
+        }
     }
 
     /// Applies the rules to what has changed. Returns whether it was a full round.

@@ -45,6 +45,9 @@ pub(super) struct LargerMapsInTheMaking {
 }
 
 struct Making {
+    capacity: Capacity,
+    /// Nobody has asked for them yet.
+    is_prepared: bool,
     thread: JoinHandle<anyhow::Result<LargerMaps>>,
     /// The thread drops its sender at its end.
     end: oneshot::Receiver<()>,
@@ -52,42 +55,68 @@ struct Making {
 }
 
 impl LargerMapsInTheMaking {
-    /// Begins to make them.
+    /// Begins to make them, before somebody asks for them if `is_prepared`.
     pub(super) fn begin(
         &mut self,
         options: LoadOptions,
         contents: MapContents,
         hints: PathBuf,
+        is_prepared: bool,
     ) -> io::Result<()> {
+        let capacity = options.capacity;
         let (until_end, end) = oneshot::channel();
         let thread = thread::Builder::new().name("larger-maps".to_owned()).spawn(move || {
             let _until_end = until_end;
             LargerMaps::make(options, &contents, &hints)
         })?;
-        self.making = Some(Making { thread, end, has_ended: false });
+        self.making = Some(Making { capacity, is_prepared, thread, end, has_ended: false });
         Ok(())
+    }
+
+    /// Asks for the prepared ones, if they have this capacity. Returns whether they do.
+    pub(super) fn ask_for_prepared(&mut self, capacity: Capacity) -> bool {
+        let prepared = self.making.as_mut().filter(|making| making.capacity == capacity);
+        prepared.is_some_and(|making| std::mem::take(&mut making.is_prepared))
+    }
+
+    /// Removes the prepared ones that nobody has asked for; blocks until they are made.
+    pub(super) fn discard_prepared(&mut self) {
+        let Some(prepared) = self.making.take_if(|making| making.is_prepared) else { return };
+        let discarded = prepared.take().and_then(|larger| Ok(larger.programs.discard()?));
+        if let Err(error) = discarded {
+            tracing::debug!("maps that were prepared: {error:#}");
+        }
     }
 
     /// Waits until they are made, or have failed; for ever if none are being made.
     pub(super) async fn done(&mut self) {
-        let Some(making) = &mut self.making else { return std::future::pending().await };
-        // The channel closes.
-        if !making.has_ended && (&mut making.end).await.is_err() {
-            making.has_ended = true;
+        match &mut self.making {
+            Some(making) if !making.has_ended && !making.is_prepared => {
+                // It closes.
+                let _ = (&mut making.end).await;
+                making.has_ended = true;
+            }
+            _ => std::future::pending().await,
         }
     }
 
     /// Whether they are being made.
     pub(super) fn is_under_way(&mut self) -> bool {
         self.making.as_mut().is_some_and(|making| {
-            !making.has_ended && making.end.try_recv() == Err(TryRecvError::Empty)
+            let mut goes_on = || making.end.try_recv() == Err(TryRecvError::Empty);
+            !making.is_prepared && !making.has_ended && goes_on()
         })
     }
 
     /// What came of it, once; blocks until then.
     pub(super) fn take(&mut self) -> Option<anyhow::Result<LargerMaps>> {
-        let made = self.making.take()?.thread.join();
-        Some(made.unwrap_or_else(|_| bail!("the thread that makes them has ended")))
+        self.making.take_if(|making| !making.is_prepared).map(Making::take)
+    }
+}
+
+impl Making {
+    fn take(self) -> anyhow::Result<LargerMaps> {
+        self.thread.join().unwrap_or_else(|_| bail!("the thread that makes them has ended"))
     }
 }
 

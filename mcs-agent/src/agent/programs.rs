@@ -310,6 +310,18 @@ impl InstalledPrograms {
         }
     }
 
+    fn begin_making(
+        &mut self,
+        capacity: Capacity,
+        contents: &MapContents,
+        is_prepared: bool,
+    ) -> anyhow::Result<()> {
+        let options = LoadOptions { capacity, ..self.options.clone() };
+        let (contents, hints) = (contents.clone(), self.programs.hints().to_owned());
+        let begun = self.larger.begin(options, contents, hints, is_prepared);
+        begun.context("cannot start a thread")
+    }
+
     /// Brings larger maps up to date, and puts them and their programs in the place of the former, which
     /// [`InstalledPrograms::begin_switch`] switches.
     fn stage(&mut self, larger: LargerMaps) -> anyhow::Result<()> {
@@ -364,6 +376,8 @@ impl Maps for InstalledPrograms {
     type Reader = KernelMaps;
 
     fn write(&mut self, step: &Step) -> Result<(), MapError> {
+        // They would lack it.
+        self.larger.discard_prepared();
         self.maps.write(step)
     }
 
@@ -377,10 +391,17 @@ impl GrowableMaps for InstalledPrograms {
         self.capacity
     }
 
+    fn prepare(&mut self, capacity: Capacity, contents: &MapContents) {
+        if let Err(error) = self.begin_making(capacity, contents, true) {
+            tracing::debug!("larger maps are not prepared: {error:#}");
+        }
+    }
+
     fn grow(&mut self, capacity: Capacity, contents: &MapContents) -> anyhow::Result<()> {
-        let options = LoadOptions { capacity, ..self.options.clone() };
-        let hints = self.programs.hints().to_owned();
-        self.larger.begin(options, contents.clone(), hints).context("cannot start a thread")?;
+        if !self.larger.ask_for_prepared(capacity) {
+            self.larger.discard_prepared();
+            self.begin_making(capacity, contents, false)?;
+        }
         self.maps.begin_noting();
         Ok(())
     }
@@ -412,6 +433,7 @@ impl GrowableMaps for InstalledPrograms {
     }
 
     fn filled(&mut self) -> anyhow::Result<()> {
+        self.larger.discard_prepared();
         if self.complete {
             return Ok(());
         }

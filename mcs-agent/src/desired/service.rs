@@ -60,28 +60,30 @@ impl AssignedClaim {
     ) -> Service<'a> {
         let Self { claim, assignment, problems, .. } = self;
         let (slices, slice_rejections) = UsableSlices::read(snapshot.slices(&import.key), vips);
-        // VIPs of one family share the backends of a port.
-        let mut selections: BTreeMap<(usize, IpFamily), Selection> = BTreeMap::new();
-        let frontends = assignment
-            .frontends
-            .iter()
-            .map(|frontend| {
-                let (port, family) = (&claim.ports[frontend.port], IpFamily::of(frontend.id.ip));
-                let selection = selections.entry((frontend.port, family)).or_insert_with(|| {
+        // VIPs of one family share the backends of a port: the first frontend that has them.
+        let mut selected: BTreeMap<(usize, IpFamily), usize> = BTreeMap::new();
+        let mut frontends: Vec<(FrontendId, Frontend)> =
+            Vec::with_capacity(assignment.frontends.len());
+        for frontend in &assignment.frontends {
+            let (port, family) = (&claim.ports[frontend.port], IpFamily::of(frontend.id.ip));
+            let first = *selected.entry((frontend.port, family)).or_insert(frontends.len());
+            let Selection { backends, also_serving } =
+                if let Some((_, first)) = frontends.get(first) {
+                    let Frontend { backends, also_serving, .. } = first.clone();
+                    Selection { backends, also_serving }
+                } else {
                     let candidates = slices.candidates(port, family);
                     selection::select(candidates, port.protocol, &claim.routing, node)
-                });
-                let Selection { backends, also_serving } = selection.clone();
-                let value = Frontend {
-                    import: import.key.clone(),
-                    port_name: port.name.clone(),
-                    affinity_seconds: claim.affinity_seconds,
-                    backends,
-                    also_serving,
                 };
-                (frontend.id, value)
-            })
-            .collect();
+            let value = Frontend {
+                import: import.key.clone(),
+                port_name: port.name.clone(),
+                affinity_seconds: claim.affinity_seconds,
+                backends,
+                also_serving,
+            };
+            frontends.push((frontend.id, value));
+        }
         Service {
             import,
             frontends,

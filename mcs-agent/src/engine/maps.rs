@@ -13,6 +13,10 @@ pub trait GrowableMaps: Maps {
     /// The capacity of the maps that are written now.
     fn capacity(&self) -> Capacity;
 
+    /// May begin to do what [`GrowableMaps::grow`] does, which follows with this or another capacity, or not at all. A write
+    /// before that makes it void.
+    fn prepare(&mut self, _capacity: Capacity, _contents: &MapContents) {}
+
     /// Begins to make maps of this capacity that hold `contents`, which is what the maps hold now, and every write
     /// from now on. [`GrowableMaps::finish_making`] is due next.
     fn grow(&mut self, capacity: Capacity, contents: &MapContents) -> anyhow::Result<()>;

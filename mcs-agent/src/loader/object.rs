@@ -160,6 +160,12 @@ impl Programs {
         Ok(())
     }
 
+    /// Removes the maps that [`Programs::load_beside`] made.
+    pub fn discard(self) -> Result<(), LoadError> {
+        Pins::remove_config(&self.config).map_err(pin_error("remove", &self.config))?;
+        remove_file(&self.hints).map(drop).map_err(pin_error("remove", &self.hints))
+    }
+
     fn move_hints(&mut self, to: PathBuf) -> Result<(), LoadError> {
         if self.hints != to {
             fs::rename(&self.hints, &to).map_err(pin_error("move", &self.hints))?;

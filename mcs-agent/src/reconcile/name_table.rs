@@ -1,7 +1,7 @@
 //! Which entries of `services` and `clusters` hold a name that something refers to.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    collections::{BTreeMap, btree_map::Entry},
     marker::PhantomData,
     ops::Range,
     sync::Arc,
@@ -17,7 +17,7 @@ use super::free_list::{FreeList, one};
 pub(super) struct NameTable<K> {
     entries: FreeList,
     /// By [`Name::short`].
-    ids: Arc<BTreeMap<Box<[i8]>, u32>>,
+    ids: Arc<BTreeMap<Box<[u8]>, u32>>,
     uses: Arc<BTreeMap<u32, u32>>,
     names: PhantomData<K>,
 }
@@ -25,28 +25,28 @@ pub(super) struct NameTable<K> {
 /// A name as a record of the maps has it.
 pub(super) trait Name: Ord {
     /// The name without the zeros at the end of each part: few names need the room that the record has.
-    fn short(&self) -> Box<[i8]>;
+    fn short(&self) -> Box<[u8]>;
 }
 
 impl<const N: usize> Name for [i8; N] {
-    fn short(&self) -> Box<[i8]> {
+    fn short(&self) -> Box<[u8]> {
         without_zeros(self).into()
     }
 }
 
 impl<const N: usize> Name for [[i8; N]; 2] {
     /// The number of bytes of the first part comes first: what others write to the maps can have zeros anywhere.
-    fn short(&self) -> Box<[i8]> {
-        const { assert!(N <= i8::MAX as usize) };
+    fn short(&self) -> Box<[u8]> {
+        const { assert!(N <= u8::MAX as usize) };
         let [first, second] = self.each_ref().map(|part| without_zeros(part));
-        let bytes = i8::try_from(first.len()).unwrap_or(i8::MAX);
+        let bytes = u8::try_from(first.len()).unwrap_or(u8::MAX);
         [&[bytes], first, second].concat().into()
     }
 }
 
-fn without_zeros(part: &[i8]) -> &[i8] {
+fn without_zeros(part: &[i8]) -> &[u8] {
     let zeros = part.iter().rev().take_while(|byte| **byte == 0).count();
-    &part[..part.len() - zeros]
+    bytemuck::cast_slice(&part[..part.len() - zeros])
 }
 
 impl<K: Name> NameTable<K> {
@@ -69,16 +69,13 @@ impl<K: Name> NameTable<K> {
         u32::try_from(self.uses.len()).unwrap_or(u32::MAX)
     }
 
-    /// An index for each name: the one it has, or a free one. Nothing is taken.
-    pub(super) fn assign(&self, names: BTreeSet<K>) -> Option<BTreeMap<K, u32>> {
+    /// An index for each of different names: the one it has, or a free one. Nothing is taken.
+    pub(super) fn assign(
+        &self,
+        names: impl Iterator<Item = K>,
+    ) -> impl Iterator<Item = Option<u32>> {
         let mut free = self.entries.each();
-        names
-            .into_iter()
-            .map(|name| {
-                let id = self.id(&name).or_else(|| free.next())?;
-                Some((name, id))
-            })
-            .collect()
+        names.map(move |name| self.id(&name).or_else(|| free.next()))
     }
 
     /// So many more refer to the entry.
@@ -135,9 +132,8 @@ mod tests {
 
     /// The indices that `wanted` would get, in its order.
     fn assigned<const N: usize>(names: &NameTable<[i8; 4]>, wanted: [&str; N]) -> [u32; N] {
-        let wanted = wanted.map(name);
-        let ids = names.assign(wanted.into()).expect("room");
-        wanted.map(|name| ids[&name])
+        let mut ids = names.assign(wanted.map(name).into_iter());
+        wanted.map(|_| ids.next().flatten().expect("room"))
     }
 
     #[test]
@@ -145,7 +141,7 @@ mod tests {
         let mut names = names();
         names.acquire(1, &name("b"), 2);
         assert_eq!(assigned(&names, ["a", "b", "c"]), [2, 1, 3]);
-        assert_eq!(names.assign(["a", "b", "c", "d"].map(name).into()), None);
+        assert!(names.assign(["a", "b", "c", "d"].map(name).into_iter()).any(|id| id.is_none()));
 
         names.release(1, &name("b"));
         assert_eq!(assigned(&names, ["a", "b"]), [2, 1]);
@@ -188,7 +184,7 @@ mod tests {
             [[1, 0], [1, 1]],
             [[1, 1], [1, 0]],
         ];
-        let short: BTreeSet<_> = records.iter().map(Name::short).collect();
+        let short: std::collections::BTreeSet<_> = records.iter().map(Name::short).collect();
         assert_eq!(short.len(), records.len(), "{short:?}");
     }
 }

@@ -211,7 +211,7 @@ impl<'a> PlanBuilder<'a> {
     }
 
     /// Finds room. Retires kept backends, waits for readers, or moves blocks, if that makes room.
-    fn place(&mut self, change: &FrontendChange<'_>) -> Result<Placement, Shortage> {
+    fn place<'c>(&mut self, change: &FrontendChange<'c>) -> Result<Placement<'c>, Shortage> {
         let endpoints = i64::from(self.realized.endpoints()) + change.growth();
         if change.growth() > 0 && endpoints > i64::from(self.realized.capacity().endpoints) {
             return Err(Shortage::Endpoints);
@@ -271,7 +271,7 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    fn create(&mut self, change: &FrontendChange<'_>, placement: Placement) {
+    fn create(&mut self, change: &FrontendChange<'_>, placement: Placement<'_>) {
         let (flags, affinity_seconds) = attributes(change.frontend);
         let (key, index, service) = (change.key, placement.index, placement.service);
         self.write_service(change, service);
@@ -282,7 +282,7 @@ impl<'a> PlanBuilder<'a> {
         self.push(Step::InsertFrontend { key, index });
     }
 
-    fn update(&mut self, change: &FrontendChange<'_>, placement: Placement) {
+    fn update(&mut self, change: &FrontendChange<'_>, placement: Placement<'_>) {
         let (index, service) = (placement.index, placement.service);
         if change.changes_backends() {
             let extent = self.write_block(change, placement);
@@ -304,9 +304,9 @@ impl<'a> PlanBuilder<'a> {
     }
 
     /// Writes the added backends and a block with the ids of all.
-    fn write_block(&mut self, change: &FrontendChange<'_>, placement: Placement) -> Extent {
-        for (&name, &id) in &placement.clusters {
-            self.write(Step::WriteCluster { id, record: ClusterRecord { name }.into() });
+    fn write_block(&mut self, change: &FrontendChange<'_>, placement: Placement<'_>) -> Extent {
+        for (name, &id) in &placement.clusters {
+            self.write(Step::WriteCluster { id, record: cluster_record(name).into() });
         }
         let mut free = placement.ids.into_iter();
         let mut ids = Vec::with_capacity(change.backends.len());
@@ -319,8 +319,7 @@ impl<'a> PlanBuilder<'a> {
                 }
                 Origin::Added(backend) => {
                     let Some(id) = free.next() else { continue };
-                    let name = cluster_record(&backend.cluster).name;
-                    let cluster = placement.clusters.get(&name).copied().unwrap_or(0);
+                    let cluster = placement.clusters.get(&*backend.cluster).copied().unwrap_or(0);
                     self.write_backend(id, backend, placement.index, cluster);
                     ids.push(id);
                 }

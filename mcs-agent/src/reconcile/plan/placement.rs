@@ -1,16 +1,19 @@
 //! Where the entries of a changed frontend go.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    iter::once,
+};
 
 use super::{Shortage, frontend_change::FrontendChange};
 use crate::reconcile::{
     Realized,
-    allocations::{Allocations, ClusterName},
+    allocations::Allocations,
     convert::{cluster_record, service_record},
 };
 
 /// Free entries for everything that a change adds.
-pub(super) struct Placement {
+pub(super) struct Placement<'a> {
     pub(super) index: u32,
     pub(super) service: u32,
     /// The first slot of the block.
@@ -18,25 +21,22 @@ pub(super) struct Placement {
     /// One for each added backend, in order.
     pub(super) ids: Vec<u32>,
     /// The entries of the added backends' clusters.
-    pub(super) clusters: BTreeMap<ClusterName, u32>,
+    pub(super) clusters: BTreeMap<&'a str, u32>,
 }
 
-impl Placement {
+impl<'a> Placement<'a> {
     /// Finds free entries, and takes none. `allocations` are those of `realized`, now or after a wait.
     pub(super) fn find(
         realized: &Realized,
         allocations: &Allocations,
-        change: &FrontendChange<'_>,
+        change: &FrontendChange<'a>,
     ) -> Result<Self, Shortage> {
         let index =
             change.index.or_else(|| allocations.indices.find(1)).ok_or(Shortage::Frontends)?;
         let service = if change.changes_attributes(realized) {
             let service = service_record(&change.frontend.import);
-            allocations
-                .services
-                .assign(BTreeSet::from([[service.namespace, service.name]]))
-                .and_then(|ids| ids.into_values().next())
-                .ok_or(Shortage::Services)?
+            let mut ids = allocations.services.assign(once([service.namespace, service.name]));
+            ids.next().flatten().ok_or(Shortage::Services)?
         } else {
             realized.state(index).service
         };
@@ -47,12 +47,12 @@ impl Placement {
         if ids.len() < added {
             return Err(Shortage::Endpoints);
         }
-        let clusters = change
-            .added()
-            .filter(|backend| !backend.cluster.is_empty())
-            .map(|backend| cluster_record(&backend.cluster).name)
-            .collect();
-        let clusters = allocations.clusters.assign(clusters).ok_or(Shortage::Clusters)?;
+        let clusters = change.added().map(|backend| &*backend.cluster);
+        let clusters: BTreeSet<&str> = clusters.filter(|cluster| !cluster.is_empty()).collect();
+        let names = clusters.iter().map(|cluster| cluster_record(cluster).name);
+        let cluster_ids = allocations.clusters.assign(names);
+        let clusters = clusters.iter().zip(cluster_ids).map(|(name, id)| Some((*name, id?)));
+        let clusters = clusters.collect::<Option<_>>().ok_or(Shortage::Clusters)?;
         Ok(Self { index, service, block, ids, clusters })
     }
 }

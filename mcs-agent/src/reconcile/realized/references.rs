@@ -17,8 +17,10 @@ impl Realized {
         self.allocations.indices.take(one(index));
         self.allocations.services.acquire(state.service, &self.service_name(state.service), 1);
         self.allocations.blocks.take(state.extent);
-        let ids: BTreeSet<u32> = self.ids(state.extent).collect();
-        self.adopt_backends(&Vec::from_iter(ids));
+        let mut ids: Vec<u32> = self.ids(state.extent).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        self.adopt_backends(&ids);
     }
 
     /// Releases everything that the frontend refers to: no reader finds it any more.
