@@ -61,6 +61,21 @@ pub(crate) fn wait_for(site: &Site, endpoints: usize) -> anyhow::Result<Value> {
     }
 }
 
+/// Waits until a 16th more than so many endpoints fits. Maps grow on before that, though nothing waits for it.
+fn wait_for_headroom(site: &Site, endpoints: usize) -> anyhow::Result<Value> {
+    let need = (endpoints + endpoints / 16) as u64;
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let status = site.agent.status()?;
+        let room = room(&status)?;
+        if room >= need {
+            return Ok(status);
+        }
+        ensure!(Instant::now() < until, "room for {room} endpoints after {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
 fn room(status: &Value) -> anyhow::Result<u64> {
     status["report"]["capacity"]["endpoints"].as_u64().context("no capacity")
 }
@@ -83,7 +98,8 @@ fn grow(world: &World, role: &str, numbers: &[usize]) -> anyhow::Result<()> {
     for &number in numbers {
         let status = Load::of(&target).during(&world.pod, || {
             (there..number).try_for_each(|one| site.manifests.write(&large(one)))?;
-            wait_for(&site, number * SET)
+            wait_for(&site, number * SET)?;
+            wait_for_headroom(&site, number * SET)
         })?;
         there = number;
         let after = room(&status)?;
