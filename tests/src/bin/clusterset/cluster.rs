@@ -17,8 +17,8 @@ use crate::{
     objects::{self, namespaced},
 };
 
-/// Endpoints arrive within this: a controller that found no answer of an API server may wait before it asks again.
-const ARRIVAL: Duration = Duration::from_secs(40);
+/// Imports and endpoints arrive within this: a controller that found no answer of an API server may wait before it asks again.
+pub(crate) const ARRIVAL: Duration = Duration::from_secs(40);
 /// As they are shipped.
 const SHIPPED: [&str; 5] = [
     include_str!("../../../../deploy/kustomize/controller/crds.yaml"),
@@ -255,7 +255,7 @@ impl Cluster {
         namespace: &str,
         check: impl Fn(&Value) -> anyhow::Result<()>,
     ) -> anyhow::Result<Value> {
-        wait::until(&format!("the import of {} in {namespace}", self.id), || {
+        wait::within(ARRIVAL, &format!("the import of {} in {namespace}", self.id), || {
             let import = self.import(namespace)?.context("there is no import")?;
             check(&import).with_context(|| import.to_string())?;
             Ok(import)

@@ -5,7 +5,7 @@ use mcs_tests::{suite::Suite, wait};
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::Cluster,
+    cluster::{ARRIVAL, Cluster},
     controller::NAMESPACE,
     objects::{namespaced, service},
     silence::follows_again,
@@ -25,12 +25,14 @@ fn derived(world: &mut World) -> anyhow::Result<()> {
     dataplane.reach(world, &namespace, 42, &[0])?;
     grant(world.second())?;
     world.clusters[1].controller.restart_with(&["--derived-service"])?;
-    let name = wait::until("the name of a derived Service", || {
-        let import = world.second().import(&namespace)?.context("no import")?;
-        import["metadata"]["annotations"][ANNOTATION].as_str().map(str::to_owned).context("no name")
+    let named = world.second().wait_for_import(&namespace, |import| {
+        let name = &import["metadata"]["annotations"][ANNOTATION];
+        ensure!(name.is_string(), "it names no derived Service");
+        Ok(())
     })?;
-    let derived = wait::until("the derived Service", || {
-        world.second().api().read(&namespaced("v1", "Service", &namespace, &name))
+    let name = named["metadata"]["annotations"][ANNOTATION].as_str().context("no name")?;
+    let derived = wait::within(ARRIVAL, "the derived Service", || {
+        world.second().api().read(&namespaced("v1", "Service", &namespace, name))
     })?;
     ensure!(derived["spec"]["clusterIP"] == "None", "{derived}");
     ensure!(derived["spec"]["ports"][0]["port"] == 42, "{derived}");
@@ -48,11 +50,11 @@ fn derived(world: &mut World) -> anyhow::Result<()> {
 
     world.clusters[1].controller.restart_with(&[])?;
     is_plain(world.second(), &namespace)?;
-    wait::until("no derived Service", || {
+    wait::within(ARRIVAL, "no derived Service", || {
         ensure!(count(world.second(), &services, "")? == 0, "it is there");
         Ok(())
     })?;
-    let mut other = namespaced("v1", "Service", &namespace, &name);
+    let mut other = namespaced("v1", "Service", &namespace, name);
     other["spec"] = json!({ "ports": [{ "name": "other", "port": 80 }] });
     world.second().api().apply(&other)?;
     world.clusters[1].controller.restart_with(&["--derived-service"])?;
@@ -68,7 +70,8 @@ fn derived(world: &mut World) -> anyhow::Result<()> {
     follows_again(world, &namespace)
 }
 
-/// The rights that the chart grants with `derivedServices: write`.
+/// The rights that the chart grants with `derivedServices: write`. Waits until the API server uses them: a controller that is
+/// refused tries again after half a second, and then after twice as long each time.
 fn grant(cluster: &Cluster) -> anyhow::Result<()> {
     let version = "rbac.authorization.k8s.io/v1";
     let metadata = json!({ "name": "derives-services" });
@@ -85,7 +88,12 @@ fn grant(cluster: &Cluster) -> anyhow::Result<()> {
         },
         "subjects": [{ "kind": "ServiceAccount", "name": "mcs-controller", "namespace": NAMESPACE }],
     });
-    cluster.api().apply_all([&role, &binding])
+    cluster.api().apply_all([&role, &binding])?;
+    let controller =
+        cluster.server.as_user(&format!("system:serviceaccount:{NAMESPACE}:mcs-controller"))?;
+    let mut service = namespaced("v1", "Service", "default", "attempt");
+    service["spec"] = json!({ "ports": [{ "port": 80 }] });
+    wait::within(ARRIVAL, "the rights", || controller.would_apply(&service))
 }
 
 /// The number of objects that a selector finds.
