@@ -139,7 +139,7 @@ pub(super) const SUITES: &[Suite] = &[
         work: Work::Binary("socket"),
         company: Company::Others,
         budget: 70,
-        full: None,
+        full: Some(Work::Binary("socket")),
     },
     Suite {
         name: "health",
@@ -194,7 +194,7 @@ pub(super) const SUITES: &[Suite] = &[
         work: Work::Binary("handover"),
         company: Company::Others,
         budget: 70,
-        full: None,
+        full: Some(Work::Binary("handover")),
     },
     Suite {
         name: "interop",
@@ -313,9 +313,11 @@ mod tests {
     #[test]
     fn the_documentation_has_every_suite_and_its_budget() {
         let text = include_str!("../../../tests/README.md");
-        for Suite { name, budget, .. } in SUITES {
+        for Suite { name, budget, full, .. } in SUITES {
             let row = text.lines().find(|line| line.starts_with(&format!("| {name} |")));
             assert!(row.is_some_and(|row| row.contains(&format!("| {budget} s |"))), "{name}");
+            let takes_longer = row.is_some_and(|row| !row.ends_with("| |"));
+            assert_eq!(takes_longer, full.is_some(), "{name} with --full");
         }
     }
 

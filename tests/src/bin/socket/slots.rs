@@ -6,7 +6,10 @@
 use std::{
     fs, io,
     net::{SocketAddr, TcpStream, UdpSocket},
-    sync::Barrier,
+    sync::{
+        Barrier,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -35,7 +38,7 @@ use rustix::{
 use crate::{
     client::{Family, connect, disconnect, identity, receive, tcp, udp},
     tcp::mptcp,
-    world::{PODS, Place, TCP, Target, UDP, World, backend, nowhere},
+    world::{DEAF, PODS, Place, TCP, Target, UDP, World, backend, nowhere},
 };
 
 /// The table has two to the power of this many slots: fewer than there are sockets, and all.
@@ -62,12 +65,13 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("random histories of sockets, with all slots", |world| histories(world, ALL));
     suite.case("as many live sockets as slots, or more", lives);
     suite.case("sockets that take the same two slots at the same time", contend);
+    suite.case("a socket that is asked for its peer while it connects", is_asked_meanwhile);
     suite.case("the agent frees the slots that MPTCP leaves", frees_lost);
     suite.case("slots that nobody kept are made anew", begins_anew);
 }
 
 /// What can happen to a socket.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "VIP",
     "VIP",
     "VIP",
@@ -78,6 +82,7 @@ const NAMES: [&str; 11] = [
     "no route",
     "disconnected",
     "exchange",
+    "no server",
     "stranger",
 ];
 
@@ -159,6 +164,9 @@ impl Subject {
             }
             8 => self.disconnect(),
             9 => self.exchange(),
+            // The connect of TCP fails after the hook. That of UDP does not fail.
+            10 if self.is_udp() => Ok(()),
+            10 => self.fail_at(targets.vips[0].at(self.family, DEAF.0)),
             _ if self.is_udp() => {
                 self.succeed(self.family.written(backend(STRANGER, self.family, UDP.1)))
             }
@@ -182,12 +190,14 @@ impl Subject {
         Ok(())
     }
 
-    fn fail(&mut self, target: &Target) -> anyhow::Result<()> {
-        if !self.is_udp() && self.peer.is_some() {
-            return Ok(());
-        }
+    fn fail(&self, target: &Target) -> anyhow::Result<()> {
         let port = if self.is_udp() { UDP.0 } else { TCP.0 };
-        ensure!(self.connect(target.at(self.family, port)).is_err(), "a connect did not fail");
+        self.fail_at(target.at(self.family, port))
+    }
+
+    fn fail_at(&self, to: SocketAddr) -> anyhow::Result<()> {
+        let is_connected = !self.is_udp() && self.peer.is_some();
+        ensure!(is_connected || self.connect(to).is_err(), "a connect did not fail");
         Ok(())
     }
 
@@ -272,7 +282,8 @@ fn histories(world: &mut World, slots: &str) -> anyhow::Result<()> {
 fn lives(world: &mut World) -> anyhow::Result<()> {
     let count = if is_full() { 200_000_usize } else { 5_000 };
     let target = world.fresh("crowded").with(World::WEB);
-    let slots = if is_full() { ALL } else { "--socket-slot-bits=12" };
+    let bits = if is_full() { 17 } else { 12 };
+    let slots = &format!("--socket-slot-bits={bits}");
     let site = Site::start(&world.run, "crowded", &world.node.netns, &[slots], &[&target.service])?;
     let _in_cgroup = site.cgroup.visit()?;
     let most = getrlimit(Resource::Nofile).maximum;
@@ -293,7 +304,8 @@ fn lives(world: &mut World) -> anyhow::Result<()> {
         })
     })?;
     let to_storage = site.agent.counters()?["slot_unavailable"];
-    ensure!(to_storage > 0, "there was a slot for each of {count} sockets");
+    let least = count.saturating_sub(1 << bits) as u64;
+    ensure!(to_storage >= least, "{to_storage} of {count} in storage, with {bits} bits of slots");
     until_free(&site)?;
     tell(format!("{count} live sockets: 0 lies; {to_storage} in storage"));
     Ok(())
@@ -333,6 +345,43 @@ fn contend(world: &mut World) -> anyhow::Result<()> {
     until_free(&site)?;
     tell(format!("{connects} connects: 0 lies; {to_storage} in storage"));
     Ok(())
+}
+
+/// Every answer is an address that the application has connected to.
+fn is_asked_meanwhile(world: &mut World) -> anyhow::Result<()> {
+    let vips = ["asked-1", "asked-2"].map(|name| world.fresh(name).with(World::WEB));
+    let services = [&vips[0].service, &vips[1].service];
+    let site = Site::start(&world.run, "asked", &world.node.netns, &[TWO], &services)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    for family in Family::ALL {
+        let vips = vips.each_ref().map(|vip| vip.udp(family));
+        let asked = world.at(Place::Pod, || {
+            let socket = udp(family)?;
+            connect(&socket, vips[0])?;
+            let is_over = AtomicBool::new(false);
+            thread::scope(|scope| {
+                let asks = scope.spawn(|| {
+                    let mut asked = 0_u32;
+                    while !is_over.load(Ordering::Relaxed) {
+                        let shown = socket.peer_addr()?;
+                        ensure!(vips.contains(&shown), "{shown} after {asked} questions");
+                        asked += 1;
+                    }
+                    Ok(asked)
+                });
+                let end = Instant::now() + CONTENTION;
+                let mut turns = vips.iter().cycle();
+                let connected =
+                    std::iter::from_fn(|| (Instant::now() < end).then(|| turns.next())?)
+                        .try_for_each(|vip| connect(&socket, *vip));
+                is_over.store(true, Ordering::Relaxed);
+                connected?;
+                asks.join().map_err(|_| anyhow!("a thread panicked"))?
+            })
+        });
+        tell(format!("{family}: {} answers, 0 lies", asked?));
+    }
+    until_free(&site)
 }
 
 /// Multipath TCP connects by sockets of the kernel, which no hook releases.
