@@ -43,13 +43,20 @@ fn changes_version(world: &mut World) -> anyhow::Result<()> {
     let _in_cgroup = site.cgroup.visit()?;
     Load::of(&target).during(&world.pod, || {
         let own = site.agent.binary().to_owned();
+        let mut sockets = vec![Sockets::connect(world, &target)?];
         for binary in [&other, &own, &other, &own] {
             replace(world, &mut site, &target, binary)?;
+            // Those of every version so far.
+            sockets.push(Sockets::connect(world, &target)?);
+            for (age, sockets) in sockets.iter().rev().enumerate() {
+                let shown = sockets.shown()?;
+                ensure!(shown == Shown::Vips, "{shown:?} after {age} changes of the version");
+            }
         }
         Ok(())
     })?;
     let moved = site.agent.log()?.matches("moved to new ones").count();
-    anyhow::ensure!(moved == 4, "{moved} of 4 agents found maps of another shape and moved");
+    ensure!(moved == 4, "{moved} of 4 agents found maps of another shape and moved");
     tell("upgraded and downgraded twice");
     Ok(())
 }
