@@ -21,8 +21,8 @@ pub trait GrowableMaps: Maps {
     /// from now on. [`GrowableMaps::finish_making`] is due next.
     fn grow(&mut self, capacity: Capacity, contents: &MapContents) -> anyhow::Result<()>;
 
-    /// Whether no larger maps are being made; with `wait` this blocks until then. Once they are made, [`GrowableMaps::finish_switch`] is due. Until that
-    /// returns true, each write goes to both the former and the new maps.
+    /// Whether no larger maps are being made; with `wait` this blocks until then. Once they are made,
+    /// [`GrowableMaps::finish_switch`] is due. Until that returns true, each write goes to both the former and the new maps.
     ///
     /// # Errors
     ///

@@ -42,13 +42,11 @@ fn decide<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
     if !plain::may_go_to_vip::<F, L>(frame) {
         return NEXT;
     }
-    match plain::from_pod::<F, L>(frame) {
-        Some(verdict) => verdict,
-        None => {
-            cold_path();
-            check_destination::<F, L>(frame)
-        }
+    if let Some(verdict) = plain::from_pod::<F, L>(frame) {
+        return verdict;
     }
+    cold_path();
+    check_destination::<F, L>(frame)
 }
 
 #[inline(always)]

@@ -36,13 +36,11 @@ fn decide<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
     if !plain::may_be_reply::<F, L>(frame) {
         return NEXT;
     }
-    match plain::to_pod::<F, L>(frame) {
-        Some(verdict) => verdict,
-        None => {
-            cold_path();
-            untranslate::<F, L>(frame)
-        }
+    if let Some(verdict) = plain::to_pod::<F, L>(frame) {
+        return verdict;
     }
+    cold_path();
+    untranslate::<F, L>(frame)
 }
 
 /// Translates a packet of a flow. A packet that does not parse belongs to no flow and passes.
