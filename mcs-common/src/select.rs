@@ -132,7 +132,6 @@ impl Choice {
 #[inline(always)]
 pub fn pick<T: Arrays>(tables: &T, extent: Extent, random: u32) -> Option<Choice> {
     if extent.count == 0 {
-        cold_path();
         return None;
     }
     let nth = (u64::from(random) * u64::from(extent.count)) >> 32;
