@@ -75,8 +75,15 @@ impl Capacity {
     }
 
     /// Buckets of `hints`, so many that few addresses share one. A pod is often the endpoint of several ports.
+    ///
+    /// It is a power of two. Larger maps take over what is hinted, and only then a bucket becomes whole buckets: of any other
+    /// number each growth would add parts of buckets, and maps that grow often would hint at every address.
     pub const fn hint_buckets(self) -> u32 {
-        self.frontends.saturating_add(self.backend_entries()).saturating_mul(8)
+        let few_share = self.frontends.saturating_add(self.backend_entries()).saturating_mul(8);
+        match few_share.checked_next_power_of_two() {
+            Some(buckets) => buckets,
+            None => 1 << 31,
+        }
     }
 
     /// Entries of `services`. The spare ones let frontends go to other imports while the old entries are still in use.
@@ -154,6 +161,10 @@ impl Capacity {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use mcs_common::{Hint, HintBucket};
+
     use super::*;
 
     const fn capacity(frontends: u32, endpoints: u32, clusters: u32) -> Capacity {
@@ -175,6 +186,46 @@ mod tests {
             assert_eq!(have.grown(need, bound), grown, "{need:?}");
         }
         assert_eq!(have.grown(capacity(9, 9, 9), capacity(1, 1, 1)), have, "never less");
+    }
+
+    /// Maps that grow by little and often take over their hints each time.
+    #[test]
+    fn hints_stay_few_through_many_growths() {
+        const BACKEND: Hint = Hint::BACKEND;
+        let words = |capacity: Capacity| vec![0_u64; (capacity.hint_buckets() / 32) as usize];
+        let buckets = |hints: &[u64]| u32::try_from(hints.len()).unwrap() * 32;
+        let set = |hints: &mut [u64], bucket: HintBucket| {
+            hints[bucket.word() as usize] |= bucket.bits(BACKEND);
+        };
+        let hinted = |hints: &[u64]| -> Vec<HintBucket> {
+            let all = (0..).zip(hints).flat_map(|(word, bits)| {
+                HintBucket::of_word(word).filter(|bucket| bucket.hint(*bits).may_be_backend())
+            });
+            all.collect()
+        };
+        let (mut capacity, mut known) = (capacity(16_384, 1024, 8), 0);
+        let mut hints = words(capacity);
+        while known < 150_000 {
+            let more = known + known / 20 + 100;
+            let need = Capacity { endpoints: more, ..capacity }.with_headroom();
+            let grown = capacity.grown(need, Capacity { endpoints: 1 << 20, ..capacity });
+            if grown != capacity {
+                let mut larger = words(grown);
+                for bucket in hinted(&hints) {
+                    let moved = bucket.moved(buckets(&hints), buckets(&larger));
+                    moved.for_each(|bucket| set(&mut larger, bucket.into()));
+                }
+                (capacity, hints) = (grown, larger);
+            }
+            for pod in known..more {
+                let address = Ipv4Addr::from_bits(0x0a00_0000 | pod).into();
+                let bucket = HintBucket::of(&address, buckets(&hints));
+                set(&mut hints, bucket);
+            }
+            known = more;
+        }
+        let share = hinted(&hints).len() * 100 / buckets(&hints) as usize;
+        assert!(share < 30, "{share} % of all addresses may be backends");
     }
 
     #[test]
