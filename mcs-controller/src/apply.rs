@@ -16,7 +16,7 @@ use kube::{
     },
 };
 use mcs_kube::{AccessError, ApiAccess};
-use serde_json::Value;
+use serde_json::{Value, json};
 use thiserror::Error;
 use tokio::time::timeout;
 
@@ -61,14 +61,16 @@ pub enum Action {
     },
     /// Creates it, unless there is one.
     Create(Value),
-    /// Creates it, or replaces all of it, whoever wrote it. For slices: the controller owns their names, and an API server
-    /// takes three times as long to apply 100 endpoints.
+    /// Creates it, or replaces all of it, whoever wrote it. An API server leaves out fields that its type does not declare,
+    /// where it would refuse to apply them, and takes three times as long to apply a slice with 100 endpoints.
     Replace {
         /// The object.
         object: Value,
         /// Whether there seems to be one. The other case costs another request.
         is_there: bool,
     },
+    /// Replaces the object of the `resourceVersion` that it names, or creates it if it names none.
+    Update(Value),
     /// Changes `status`.
     ApplyStatus(Value),
     /// Deletes it, if it has this uid.
@@ -110,8 +112,8 @@ impl Request {
         }
     }
 
-    /// Sends it. An object that is already gone counts as deleted.
-    pub async fn send(&self, access: &ApiAccess) -> Result<(), ApplyError> {
+    /// Sends it. An object that is already gone counts as deleted. Returns the `resourceVersion` that an update has made.
+    pub async fn send(&self, access: &ApiAccess) -> Result<Option<String>, ApplyError> {
         let connection = access.connection().await?;
         let client = connection.client.clone();
         let api: Api<DynamicObject> = match &self.namespace {
@@ -126,7 +128,7 @@ impl Request {
         Ok(sent?)
     }
 
-    async fn send_to(&self, api: &Api<DynamicObject>) -> kube::Result<()> {
+    async fn send_to(&self, api: &Api<DynamicObject>) -> kube::Result<Option<String>> {
         let params = |force| PatchParams {
             force,
             field_manager: Some(FIELD_MANAGER.to_owned()),
@@ -150,13 +152,18 @@ impl Request {
             }
             Action::Replace { object, is_there } => {
                 match self.put_or_post(api, object, *is_there).await {
-                    Err(kube::Error::Api(status))
-                        if status.code == if *is_there { 404 } else { 409 } =>
-                    {
-                        self.put_or_post(api, object, !is_there).await?;
+                    Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => {
+                        self.replace_as_it_is(api, object).await?;
                     }
-                    other => other?,
+                    other => drop(other?),
                 }
+            }
+            Action::Update(object) => {
+                let is_there = object["metadata"]["resourceVersion"].is_string();
+                let answer = self.put_or_post(api, object, is_there).await?;
+                let answer: Value =
+                    serde_json::from_str(&answer).map_err(kube::Error::SerdeError)?;
+                return Ok(answer["metadata"]["resourceVersion"].as_str().map(str::to_owned));
             }
             Action::ApplyStatus(object) => {
                 api.patch_status(&self.name, &params(true), &Patch::Apply(object)).await?;
@@ -171,7 +178,19 @@ impl Request {
                 }
             }
         }
-        Ok(())
+        Ok(None)
+    }
+
+    /// The object was not there, or another version of it was: the watch may not have told yet.
+    async fn replace_as_it_is(&self, api: &Api<DynamicObject>, object: &Value) -> kube::Result<()> {
+        let current = api.get_metadata_opt(&self.name).await?;
+        let mut object = object.clone();
+        // API servers replace built-in types without a version, and their own types only with one.
+        if let Some(version) = object["metadata"].get_mut("resourceVersion") {
+            *version =
+                json!(current.as_ref().and_then(|one| one.metadata.resource_version.clone()));
+        }
+        self.put_or_post(api, &object, current.is_some()).await.map(drop)
     }
 
     async fn put_or_post(
@@ -179,7 +198,7 @@ impl Request {
         api: &Api<DynamicObject>,
         object: &Value,
         is_there: bool,
-    ) -> kube::Result<()> {
+    ) -> kube::Result<String> {
         let params =
             PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         let requests = kube::core::Request::new(api.resource_url());
@@ -191,15 +210,21 @@ impl Request {
         };
         let mut request = request.map_err(kube::Error::BuildRequest)?;
         request.headers_mut().insert(ACCEPT, METADATA);
-        api.clone().into_client().request_text(request).await.map(drop)
+        api.clone().into_client().request_text(request).await
     }
 }
 
 impl ApplyError {
-    /// Whether the API server takes others, and this object never: it is invalid or too large.
-    pub fn is_of_object(&self) -> bool {
+    /// Whether the API server has judged the object and does not take it, now or ever: it is invalid, too large, or a quota
+    /// or a webhook is against it. Credentials and writes of others say nothing about the object.
+    pub fn is_refusal(&self) -> bool {
         let Self::Refused(kube::Error::Api(status)) = self else { return false };
-        [413, 422].contains(&status.code)
+        ![401, 404, 408, 409, 429, 503, 504].contains(&status.code)
+    }
+
+    /// Whether somebody else has written the object meanwhile.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Refused(kube::Error::Api(status)) if status.code == 409)
     }
 
     /// Whether the controller lacks a right.

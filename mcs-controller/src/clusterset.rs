@@ -19,6 +19,7 @@ mod property;
 mod resolve;
 mod slice;
 mod spec;
+mod stamp;
 mod trust;
 mod vips;
 pub mod well_known;
@@ -42,6 +43,7 @@ pub use resolve::{
 };
 pub use slice::{Endpoint, EndpointConditions, ImportedSlice, SlicePort, SourceSlice};
 pub use spec::ServiceSpec;
+pub use stamp::Stamp;
 pub use trust::{EndpointRules, Refusal, Reserved};
 pub use vips::{NoFreeVip, VipRanges, VipsInUse};
 

@@ -3,4 +3,7 @@
 mod election;
 mod publisher;
 
-pub use self::{election::Election, publisher::PublisherTerm};
+pub use self::{
+    election::Election,
+    publisher::{Change, PublisherIdentity, PublisherTerm, Statement},
+};

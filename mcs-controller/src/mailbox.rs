@@ -3,17 +3,21 @@
 //! A mailbox holds an ExportedService for each exported Service, copies of its slices, and the Lease `publisher`. The
 //! same objects and code serve a mailbox in the publisher's cluster and one on a hub.
 //!
-//! Silence is not emptiness. A reader takes away a service only when the publisher's Lease says that the mailbox is
-//! complete and counts as many services as the reader sees. It takes away a slice only when the ExportedService names it
-//! no longer.
+//! Silence is not emptiness. A reader takes away a service only when the publisher has withdrawn it, or when the
+//! publisher's Lease says that the mailbox is complete and counts as many services as the reader sees. It takes away a
+//! slice only when the ExportedService names it no longer.
+//!
+//! A backup is not the present. Each object has a [`Stamp`](crate::clusterset::Stamp), and no reader replaces an object by
+//! one that was written before.
 
+mod contents;
 mod publish;
 #[cfg(test)]
 mod tests;
 mod view;
 
 pub use self::{
-    publish::{MailboxWrite, Outgoing, plan_publication},
+    publish::{MailboxWrite, Outgoing, plan_publication, unknown_demands},
     view::{Believed, MailboxEvent, MailboxProblem, MailboxView},
 };
 

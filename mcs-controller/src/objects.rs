@@ -21,6 +21,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::Deserialize;
 use serde_json::Value;
 
+#[cfg(test)]
+pub(crate) use self::publisher_lease::complete_lease;
 pub use self::{
     cluster_peer::{
         BrokenPeer, ClusterPeerSpec, ClusterPeerStatus, PEER_CONDITIONS, PeerCondition,
@@ -28,11 +30,12 @@ pub use self::{
     },
     export_rule::{ExportRuleDecoder, ExportRuleSpec},
     exported_service::{
-        Exported, ExportedServiceDecoder, ExportedServiceSpec, exported_name, exported_service,
+        Exported, ExportedObject, ExportedServiceDecoder, ExportedServiceSpec, exported_name,
+        exported_service, service_of,
     },
     namespace::{NamespaceDecoder, made_namespace},
     node::{NodeDecoder, NodeObject},
-    publisher_lease::{PublisherLease, PublisherLeaseDecoder, publisher_lease},
+    publisher_lease::{Membership, PublisherLease, PublisherLeaseDecoder, SCHEMA, publisher_lease},
     range::RangeDecoder,
     secret::{SecretDecoder, SecretObject},
     service::{ServiceDecoder, ServiceObject, derived_service},

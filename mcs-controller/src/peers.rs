@@ -74,6 +74,8 @@ pub struct Peer {
     /// When its API server last answered, as far as events tell.
     pub last_contact: Option<Timestamp>,
     beats: u64,
+    /// Whether its mailbox was ever read.
+    was_known: bool,
 }
 
 /// All peers.
@@ -257,6 +259,7 @@ impl Peers {
             last_beat: Instant::now(),
             last_contact: None,
             beats: 0,
+            was_known: false,
         };
         let cluster = peer.object.cluster.clone();
         if let Some(former) = self.by_name.insert(Arc::clone(&name), peer)
@@ -331,7 +334,9 @@ impl Peers {
         let Some(peer) = self.by_name.get_mut(name).filter(|peer| peer.number == number) else {
             return PeerChanges::default();
         };
-        let (was_known, was_renewed) = (peer.view.is_known(), peer.view.is_renewed());
+        let says =
+            |peer: &Peer| (peer.view.is_known(), peer.view.is_renewed(), peer.view.is_confirmed());
+        let before_event = says(peer);
         if event.is_answer() {
             peer.last_contact = Some(Timestamp::now());
         }
@@ -340,7 +345,8 @@ impl Peers {
             peer.beats = peer.view.beats();
             peer.last_beat = Instant::now();
         }
-        let is_new = peer.view.is_known() && !was_known;
+        let is_new = peer.view.is_known() && !before_event.0 && !peer.was_known;
+        peer.was_known |= is_new;
         if is_new {
             tracing::info!(
                 "peer {name} is known: cluster {} exports {} services",
@@ -348,7 +354,7 @@ impl Peers {
                 peer.view.believed().len()
             );
         }
-        let has_more_say = is_new || peer.view.is_known() && peer.view.is_renewed() && !was_renewed;
+        let has_more_say = peer.view.is_known() && before_event != says(peer);
         let known = has_more_say.then(|| peer.object.cluster.clone());
         let all = before != self.choice() || is_new && self.are_known();
         PeerChanges { services, all, known, ..PeerChanges::default() }
@@ -488,7 +494,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::objects::publisher_lease;
+    use crate::objects::{complete_lease, publisher_lease};
 
     fn peer(id: &Value, ranges: &Value) -> mcs_kube::WatchedObject<PeerDecoder> {
         named("east", id, ranges)
@@ -565,9 +571,9 @@ mod tests {
         let own = "own".parse().unwrap();
         let chosen = |peers: &Peers| peers.by_cluster(&own)[0].number;
         let number = |peers: &Peers, name: &str| peers.all()[name].number;
-        let renew = |peers: &mut Peers, name: &str, second| {
-            let (east, now) = ("east".parse().unwrap(), Timestamp::from_second(second).unwrap());
-            let lease = publisher_lease("m", &east, "e", true, 0, now);
+        let renew = |peers: &mut Peers, name: &str, second: u32| {
+            let now = Timestamp::from_second(second.into()).unwrap();
+            let lease = publisher_lease("m", &complete_lease("east", 0, second.into()), now);
             let lease = serde_json::from_value(lease).unwrap();
             let services = ResourceEvent::Listed { version: "v1".to_owned(), objects: vec![] };
             let slices = ResourceEvent::Listed { version: "v1".to_owned(), objects: vec![] };

@@ -87,8 +87,11 @@ fn changed_slices<'a>(
     actual: &'a Actual,
     wanted: &'a Wanted,
 ) -> impl Iterator<Item = Write> + use<'a> {
+    // A mailbox that was restored from a backup has slices as they were.
     let is_changed = |slice: &&ImportedSlice| {
-        actual.slices.get(&slice.name).is_none_or(|now| now.fingerprint != slice.fingerprint())
+        actual.slices.get(&slice.name).is_none_or(|now| {
+            !slice.stamp.is_before(now.stamp) && now.fingerprint != slice.fingerprint()
+        })
     };
     wanted.slices.values().filter(is_changed).flat_map(|slice| {
         // Nobody can change the family of a slice.
@@ -128,7 +131,9 @@ fn deletions(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Write>
         .slices
         .iter()
         .filter(|(slice, now)| {
-            !wanted.slices.contains_key(*slice) && !wanted.keep.contains(&now.cluster)
+            let is_later =
+                wanted.stamps.get(&now.cluster).is_some_and(|export| export.is_before(now.stamp));
+            !wanted.slices.contains_key(*slice) && !wanted.keep.contains(&now.cluster) && !is_later
         })
         .map(|(slice, now)| {
             Write::DeleteSlice(name.clone(), now.cluster.clone(), Arc::clone(slice))

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::{Action, Request};
 use crate::{
-    clusterset::{ClusterId, Owner, derived_name, well_known},
+    clusterset::{ClusterId, Owner, Stamp, derived_name, well_known},
     exports::OwnCluster,
     mailbox::{MailboxView, MailboxWrite},
     objects::{
@@ -95,20 +95,31 @@ pub fn mailbox_request(
     mailbox: &str,
     cluster: &ClusterId,
     view: &MailboxView,
+    stamp: Stamp,
 ) -> Option<Request> {
     let services = (well_known::GROUP, OWN_VERSION, "ExportedService", "exportedservices");
     Some(match write {
         MailboxWrite::ApplySlice(service, slice) => {
             let name = mailbox_slice_name(service.namespace(), &slice.name);
-            let object = mailbox_slice(mailbox, cluster, service, slice);
+            let object = mailbox_slice(mailbox, cluster, service, slice, stamp);
             let seen = view.seen_slices(service);
             let is_there = seen.is_some_and(|seen| seen.contains_key(&slice.name));
             Request::new(SLICES, Some(mailbox), &name, Action::Replace { object, is_there })
         }
-        MailboxWrite::ApplyService(exported) => {
-            let object = exported_service(mailbox, exported)?;
-            let name = exported_name(&exported.export.name);
-            Request::new(services, Some(mailbox), &name, Action::Apply { object, force: true })
+        MailboxWrite::ApplyService(exported) | MailboxWrite::WithdrawService(exported) => {
+            let service = &exported.export.name;
+            let seen = view.seen().get(service).map(|seen| &seen.version);
+            let version = seen.or_else(|| view.unread().get(service));
+            let version = version.and_then(|version| version.as_deref());
+            let is_withdrawn = matches!(write, MailboxWrite::WithdrawService(_));
+            let object = exported_service(mailbox, exported, stamp, is_withdrawn, version)?;
+            let name = exported_name(service);
+            Request::new(
+                services,
+                Some(mailbox),
+                &name,
+                Action::Replace { object, is_there: version.is_some() },
+            )
         }
         MailboxWrite::DeleteService(service) => {
             let action = Action::Delete { uid: None };

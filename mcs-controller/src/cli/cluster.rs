@@ -124,7 +124,7 @@ impl Cluster {
     pub(super) async fn send(&self, request: Request) -> anyhow::Result<()> {
         let what = format!("{} {}", request.resource.kind, request.name);
         let sent = request.send(&self.access).await;
-        sent.with_context(|| format!("cluster {}: {what}", self.id))
+        sent.map(drop).with_context(|| format!("cluster {}: {what}", self.id))
     }
 
     /// Creates or changes an object. Its name and namespace are in its metadata.

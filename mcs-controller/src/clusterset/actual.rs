@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{ActualDerived, ClusterId, Condition, Import, ImportStatus, IpFamily};
+use super::{ActualDerived, ClusterId, Condition, Import, ImportStatus, IpFamily, Stamp};
 
 /// The objects of one service in this cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -47,4 +47,6 @@ pub struct ActualSlice {
     pub fingerprint: u64,
     /// `addressType`, which nobody can change.
     pub family: IpFamily,
+    /// When the slice that it is a copy of was written to the mailbox.
+    pub stamp: Stamp,
 }

@@ -57,6 +57,7 @@ impl SliceCopier<'_> {
             has_zone_hints: self.merged.spec.prefers_same_zone(),
             has_derived_service: self.has_derived_service,
             trigger_time: slice.trigger_time.clone(),
+            stamp: slice.stamp,
         };
         Some(SliceCopy { slice: copy, refused })
     }

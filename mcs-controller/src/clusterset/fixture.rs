@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 use super::{
     Audience, ClusterId, Endpoint, EndpointConditions, Export, ExportSource, ImportedSlice,
     Importer, InternalTrafficPolicy, IpFamily, Protocol, ServiceName, ServicePort, ServiceSpec,
-    ServiceType, SessionAffinity, SlicePort, SourceSlice, Timestamp, VipRanges,
+    ServiceType, SessionAffinity, SlicePort, SourceSlice, Stamp, Timestamp, VipRanges,
 };
 
 pub(crate) fn cluster(id: &str) -> ClusterId {
@@ -71,6 +71,7 @@ pub(crate) fn slice(name: &str, addresses: &[&str]) -> SourceSlice {
         ports: vec![http],
         endpoints: addresses.iter().map(|address| endpoint(address)).collect(),
         trigger_time: None,
+        stamp: Stamp::NONE,
     }
 }
 
@@ -88,6 +89,7 @@ pub(crate) fn imported_slice(id: &str) -> ImportedSlice {
         has_zone_hints: false,
         has_derived_service: false,
         trigger_time: None,
+        stamp: Stamp::NONE,
     }
 }
 

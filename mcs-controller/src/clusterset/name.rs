@@ -62,6 +62,16 @@ pub struct ServiceName {
     name: Arc<str>,
 }
 
+impl FromStr for ServiceName {
+    type Err = NameError;
+
+    /// Reads `namespace/name`.
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let (namespace, name) = text.split_once('/').unwrap_or_default();
+        Self::new(namespace, name)
+    }
+}
+
 impl ServiceName {
     /// Both parts have to be DNS labels, as they are of every Service.
     pub fn new(namespace: &str, name: &str) -> Result<Self, NameError> {

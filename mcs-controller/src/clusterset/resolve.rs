@@ -12,7 +12,7 @@ use super::{
     Actual, ActualDerived, ActualImport, ClusterId, Condition, ConditionStatus, ConditionType,
     Conflict, EndpointRules, EndpointSliceObjects, Export, Import, ImportStatus, ImportedSlice,
     IpFamily, Merged, NamespaceRules, NoFreeVip, Owner, Refusal, ServiceName, ServiceSpec,
-    ServiceType, SliceCopier, SourceSlice, VipRanges, VipsInUse, merge,
+    ServiceType, SliceCopier, SourceSlice, Stamp, VipRanges, VipsInUse, merge,
     vips::{SharedVip, VipSources},
 };
 
@@ -53,6 +53,8 @@ pub struct KnownExport<'a> {
     pub slices: &'a [Arc<SourceSlice>],
     /// What this cluster accepts from the exporting one.
     pub rules: &'a SourceRules,
+    /// When the export was written to the mailbox.
+    pub stamp: Stamp,
 }
 
 /// What is known of one service.
@@ -76,6 +78,8 @@ pub struct Wanted {
     pub import: WantedImport,
     /// The slices, by `metadata.name`.
     pub slices: BTreeMap<Arc<str>, ImportedSlice>,
+    /// When the export of each cluster was written: slices that were written later stay, as the export is of a backup.
+    pub stamps: BTreeMap<ClusterId, Stamp>,
     /// Clusters whose slices stay although they are not in `slices`, because the clusters are incomplete.
     pub keep: BTreeSet<ClusterId>,
     /// What the clusters disagree about.
@@ -104,6 +108,7 @@ impl Wanted {
         Self {
             import,
             slices: BTreeMap::new(),
+            stamps: BTreeMap::new(),
             keep: known.incomplete.clone(),
             conflicts: vec![],
             refused: BTreeMap::new(),
@@ -161,6 +166,7 @@ pub fn resolve(
     let Some(mut merged) = merge(exports, record.spec) else {
         return Wanted::without_import(WantedImport::Absent, known);
     };
+    let stamps = accepted.iter().map(|known| (known.export.cluster.clone(), known.stamp)).collect();
     let supported = own_families(&mut merged.spec, importer);
     let conflicts = merged.conflicts.clone();
     // Another one's Service of that name stays as it is.
@@ -171,7 +177,7 @@ pub fn resolve(
         // Dataplanes use the copies that are there, also after somebody took the import over.
         slices.retain(|name, _| actual.slices.contains_key(name));
         let wanted = Wanted::without_import(WantedImport::LeftAlone, known);
-        return Wanted { slices, conflicts, ..wanted };
+        return Wanted { slices, stamps, conflicts, ..wanted };
     }
     let vips = VipSources {
         ranges: &importer.vip_ranges,
@@ -193,6 +199,7 @@ pub fn resolve(
     Wanted {
         import: WantedImport::Present(Box::new(import), status),
         slices,
+        stamps,
         keep: known.incomplete.clone(),
         conflicts,
         refused,

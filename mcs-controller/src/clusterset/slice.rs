@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{ClusterId, IpFamily, Protocol, ServiceName};
+use super::{ClusterId, IpFamily, Protocol, ServiceName, Stamp};
 
 /// A slice of an exported Service in its source cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,12 +24,14 @@ pub struct SourceSlice {
     pub endpoints: Vec<Endpoint>,
     /// Annotation `endpoints.kubernetes.io/last-change-trigger-time`, as written.
     pub trigger_time: Option<Arc<str>>,
+    /// Of a copy in a mailbox: when it was written.
+    pub stamp: Stamp,
 }
 
 impl SourceSlice {
     /// Whether that is its copy in a mailbox.
     pub fn is_copied_by(&self, copy: &Self) -> bool {
-        let Self { name, generation, family, ports, endpoints, trigger_time } = self;
+        let Self { name, generation, family, ports, endpoints, trigger_time, stamp: _ } = self;
         *name == copy.name
             && *generation == copy.generation
             && *family == copy.family
@@ -40,7 +42,7 @@ impl SourceSlice {
 }
 
 /// The copy of a slice in this cluster.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ImportedSlice {
     /// The import that it belongs to; the slice is in its namespace.
     pub service: ServiceName,
@@ -64,14 +66,32 @@ pub struct ImportedSlice {
     pub has_derived_service: bool,
     /// Annotation `endpoints.kubernetes.io/last-change-trigger-time`.
     pub trigger_time: Option<Arc<str>>,
+    /// When the slice that it is a copy of was written to the mailbox. It is no content: a publisher that writes the same
+    /// again changes no import.
+    pub stamp: Stamp,
 }
 
 impl ImportedSlice {
     /// A number for the content. It is the same for equal slices within one process, and small enough to keep
     /// for each slice that the cluster has.
     pub fn fingerprint(&self) -> u64 {
+        let Self {
+            service,
+            name,
+            cluster,
+            source_name,
+            source_generation,
+            family,
+            ports,
+            endpoints,
+            has_zone_hints,
+            has_derived_service,
+            trigger_time,
+            stamp: _,
+        } = self;
         let mut hasher = DefaultHasher::new();
-        self.hash(&mut hasher);
+        (service, name, cluster, source_name, source_generation, family).hash(&mut hasher);
+        (ports, endpoints, has_zone_hints, has_derived_service, trigger_time).hash(&mut hasher);
         hasher.finish()
     }
 }

@@ -48,8 +48,32 @@ pub const MAILBOX_SERVICE: &str = "clusterset.mcs-agent.io/service";
 pub const MAILBOX_CLUSTER: &str = "clusterset.mcs-agent.io/cluster";
 /// The Lease in a mailbox that says whether what is there is complete.
 pub const PUBLISHER_LEASE: &str = "publisher";
-/// Annotation of that Lease: the publisher's run that wrote it.
+/// Annotation of what a publisher writes, and of what is imported of it: [`Stamp`](super::Stamp).
+pub const WRITTEN: &str = "clusterset.mcs-agent.io/written";
+/// Annotation of an ExportedService: `true` if it is about to be deleted, because nothing is exported any more.
+pub const WITHDRAWN: &str = "clusterset.mcs-agent.io/withdrawn";
+/// Annotation of an ExportedService: fields of `spec`, with commas between, without which a reader must not import it.
+pub const MUST_UNDERSTAND: &str = "clusterset.mcs-agent.io/must-understand";
+/// Annotation of that Lease: the epoch of its publisher.
 pub const EPOCH: &str = "clusterset.mcs-agent.io/epoch";
+/// Annotation of that Lease: the run of the controller that publishes.
+pub const RUN: &str = "clusterset.mcs-agent.io/run";
+/// Annotation of that Lease: the uid of the namespace `kube-system` of the publisher's cluster.
+pub const CLUSTER_UID: &str = "clusterset.mcs-agent.io/cluster-uid";
+/// Annotation of that Lease: how many services the API server has refused.
+pub const FAILED: &str = "clusterset.mcs-agent.io/failed";
+/// Annotation of that Lease: the names of these services, with commas between.
+pub const REFUSED: &str = "clusterset.mcs-agent.io/refused";
+/// Annotation of that Lease: the version of what the publisher writes.
+pub const SCHEMA: &str = "clusterset.mcs-agent.io/schema";
+/// Annotation of that Lease: `true` if the publisher has ended.
+pub const RELEASED: &str = "clusterset.mcs-agent.io/released";
+/// Annotation of that Lease: the name of the clusterset.
+pub const CLUSTERSET: &str = "clusterset.mcs-agent.io/clusterset";
+/// Annotation of that Lease: the ranges of the clusterset's VIPs, with commas between.
+pub const VIP_RANGES: &str = "clusterset.mcs-agent.io/vip-ranges";
+/// Annotation of that Lease: the version of the controller.
+pub const SOFTWARE: &str = "clusterset.mcs-agent.io/version";
 /// Annotation of that Lease: `true` once everything of that run is published.
 pub const COMPLETE: &str = "clusterset.mcs-agent.io/complete";
 /// Annotation of that Lease: the number of ExportedServices in the mailbox.

@@ -26,6 +26,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Leads to the mailbox.
 pub(super) struct Outbox {
     pub(super) access: Arc<ApiAccess>,
+    /// Whether it is that of this cluster.
+    is_at_home: bool,
     /// The kubeconfig, if it comes from a Secret, and that Secret.
     secret: Option<(SecretReference, watch::Sender<Arc<str>>)>,
     /// What the token of that kubeconfig says of itself.
@@ -42,10 +44,20 @@ impl Outbox {
         if let Some(file) = &settings.mailbox_kubeconfig {
             let (access, url) = ApiAccess::new(Some(file.clone())).await?;
             tracing::info!("publishing in namespace {} of {url}", settings.mailbox);
-            return Ok(Self { access: Arc::new(access), secret: None, token: None });
+            return Ok(Self {
+                access: Arc::new(access),
+                is_at_home: false,
+                secret: None,
+                token: None,
+            });
         }
         let Some(secret) = &settings.mailbox_secret else {
-            return Ok(Self { access: Arc::clone(own), secret: None, token: None });
+            return Ok(Self {
+                access: Arc::clone(own),
+                is_at_home: true,
+                secret: None,
+                token: None,
+            });
         };
         let mut said = String::new();
         loop {
@@ -55,7 +67,7 @@ impl Outbox {
                     tracing::info!("publishing in namespace {} of {url}", settings.mailbox);
                     let token = TokenClaims::of(&content.borrow());
                     let secret = Some((secret.clone(), content));
-                    return Ok(Self { access: Arc::new(access), secret, token });
+                    return Ok(Self { access: Arc::new(access), is_at_home: false, secret, token });
                 }
                 Err(error) => {
                     let error = format!("{error:#}");
@@ -67,6 +79,11 @@ impl Outbox {
             }
             sleep(RETRY).await;
         }
+    }
+
+    /// Whether the mailbox is in this cluster.
+    pub(super) const fn is_at_home(&self) -> bool {
+        self.is_at_home
     }
 
     /// The Secret with its kubeconfig.

@@ -1,7 +1,7 @@
 //! Services that wait for their turn, each once.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     time::{Duration, Instant},
 };
 
@@ -91,11 +91,9 @@ impl Queue {
         self.busy.len()
     }
 
-    /// Whether nothing waits, nothing is under way, and nothing failed but those `except`.
-    pub(super) fn is_idle(&self, except: &BTreeSet<ServiceName>) -> bool {
-        self.waiting.is_empty()
-            && self.busy.is_empty()
-            && self.deferred.is_empty()
-            && self.failed.keys().all(|name| except.contains(name))
+    /// Every service that waits, for whatever reason, or whose writes are under way.
+    pub(super) fn names(&self) -> impl Iterator<Item = &ServiceName> {
+        let waiting = self.waiting.iter().chain(&self.busy);
+        waiting.chain(self.failed.keys()).chain(self.deferred.keys())
     }
 }

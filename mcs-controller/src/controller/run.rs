@@ -26,7 +26,7 @@ use tokio::{
 };
 
 use self::{
-    watches::{identify, spawn, watch_own},
+    watches::{cluster_uid, identify, spawn, watch_own},
     writes::Sent,
 };
 use super::{MailboxId, Settings, Update, outbox::Outbox, propagation::Propagation, state::State};
@@ -34,7 +34,7 @@ use crate::{
     apply::{ApplyError, ImportPace, WriteBudgets},
     clusterset::ServiceName,
     exports::OwnCluster,
-    leases::{Election, PublisherTerm},
+    leases::{Election, PublisherIdentity, PublisherTerm},
     peers::{PeerName, connection::Connection, peers_target, secrets_target, token::Renewals},
     server::Published,
     status::EventBudget,
@@ -54,9 +54,9 @@ type Task = Pin<Box<dyn Future<Output = Done> + Send>>;
 enum Done {
     Import(ServiceName, Sent),
     Publication(ServiceName, Result<(), ApplyError>),
-    Lease(Result<(), ApplyError>),
-    PeerStatus(PeerName, Result<(), ApplyError>),
-    Event(Result<(), ApplyError>),
+    Lease(Result<Option<String>, ApplyError>),
+    PeerStatus(PeerName, Result<Option<String>, ApplyError>),
+    Event(Result<Option<String>, ApplyError>),
     /// The token in the Secret of this name.
     Token(String, anyhow::Result<Timestamp>),
 }
@@ -73,6 +73,8 @@ struct Control {
     pace: ImportPace,
     events: EventBudget,
     propagation: Propagation,
+    /// The watches of this cluster's own mailbox.
+    own_mailbox: Connection,
     term: PublisherTerm,
     is_leader: bool,
     /// Peers whose status is being written.
@@ -122,14 +124,16 @@ async fn control(
     spawn(&access, peers_target(), &updates, Update::Peers);
     spawn(&access, secrets_target(&settings.namespace), &updates, Update::Secrets);
     let election = Election::start(&settings, Arc::clone(&access));
-    let own_mailbox = Connection::with_access(
-        Arc::clone(&outbox.access),
-        settings.mailbox.clone(),
-        MailboxId::Own,
-        updates.clone(),
-    );
+    let own_mailbox = watch_own_mailbox(&outbox, &settings, &updates);
+    let identity = PublisherIdentity {
+        cluster: cluster.clone(),
+        uid: cluster_uid(&access, &published).await,
+        mailbox: settings.mailbox.clone(),
+        is_at_home: outbox.is_at_home(),
+        is_elected: settings.identity.is_some(),
+    };
     let budgets = WriteBudgets::new(settings.peer_writes);
-    let control = Control {
+    let mut control = Control {
         state: State::new(settings.clone(), cluster, own),
         access,
         outbox,
@@ -141,7 +145,8 @@ async fn control(
         pace: ImportPace::default(),
         events: EventBudget::new(Instant::now()),
         propagation: Propagation::since(Timestamp::now()),
-        term: PublisherTerm::new(),
+        own_mailbox,
+        term: PublisherTerm::new(identity, Instant::now()),
         is_leader: false,
         reporting: BTreeSet::new(),
         reported: HashMap::new(),
@@ -153,14 +158,14 @@ async fn control(
         result = control.run(waiting, election.leads()) => result,
         _ = stopped.wait_for(|stopped| *stopped) => Ok(()),
     };
-    drop(own_mailbox);
+    control.release_lease().await;
     election.end().await;
     result
 }
 
 impl Control {
     async fn run(
-        mut self,
+        &mut self,
         mut waiting: mpsc::Receiver<Update>,
         mut leads: watch::Receiver<bool>,
     ) -> anyhow::Result<()> {
@@ -187,6 +192,7 @@ impl Control {
                 _ = ticks.tick() => self.tick(),
             }
             self.lead(*leads.borrow());
+            self.observe_lease();
             self.start_writes();
         }
     }
@@ -214,16 +220,20 @@ impl Control {
             return;
         }
         self.is_leader = leads;
+        self.term = self.term.next_term(Instant::now());
         self.published.metrics.leader.set(leads.into());
         if leads {
             tracing::info!("this replica leads");
-            self.term = PublisherTerm::new();
             self.propagation = Propagation::since(Timestamp::now());
-            self.state.begin_term();
+            self.state.queue_all();
         } else {
             self.published.metrics.forget_peers();
             tracing::info!("another replica leads");
         }
+    }
+
+    fn watch_own_mailbox(&self) -> Connection {
+        watch_own_mailbox(&self.outbox, &self.settings, &self.updates)
     }
 
     fn tick(&mut self) {
@@ -245,6 +255,15 @@ impl Control {
         self.renew_tokens(now);
         self.report(now);
     }
+}
+
+fn watch_own_mailbox(
+    outbox: &Outbox,
+    settings: &Settings,
+    updates: &mpsc::Sender<Update>,
+) -> Connection {
+    let (access, mailbox) = (Arc::clone(&outbox.access), settings.mailbox.clone());
+    Connection::with_access(access, mailbox, MailboxId::Own, updates.clone())
 }
 
 /// Waits until then, or for ever.

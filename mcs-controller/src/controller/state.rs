@@ -18,11 +18,13 @@ use crate::{
     apply::ApplyError,
     clusterset::{
         Actual, ClusterId, Export, Importer, Known, KnownExport, Publication, Reserved, Selection,
-        ServiceName, SourceRules, SourceSlice, Timestamp, VipRanges, VipsInUse, Wanted,
+        ServiceName, SourceRules, SourceSlice, Stamp, Timestamp, VipRanges, VipsInUse, Wanted,
         WantedImport, export_conditions, is_exportable, resolve,
     },
     exports::OwnCluster,
-    mailbox::{MailboxView, MailboxWrite, Outgoing, plan_publication},
+    leases::Statement,
+    mailbox::{MailboxView, MailboxWrite, Outgoing, plan_publication, unknown_demands},
+    objects::Membership,
     peers::{PeerName, Peers},
     plan::{Write, plan, plan_export},
     status::Notice,
@@ -30,6 +32,9 @@ use crate::{
 
 /// How long a derived Service stays that the controller may not delete. Meanwhile somebody may give it the right.
 const KEPT_DERIVED: Duration = Duration::from_mins(10);
+
+/// The name of a clusterset that nobody has named.
+const UNNAMED: &str = "clusterset";
 
 /// Everything that the controller knows.
 pub(super) struct State {
@@ -53,8 +58,14 @@ pub(super) struct State {
     /// The services that are to be in the mailbox. If somebody else empties it, they still count, so that readers keep
     /// them.
     outgoing: BTreeSet<ServiceName>,
-    /// Services that the mailbox's API server never takes as they are.
+    /// Services that the mailbox's API server has refused, the last time that it was asked.
     rejected: BTreeSet<ServiceName>,
+    /// Services that waited when the term as publisher began, and that were neither published nor refused since.
+    unanswered: HashSet<ServiceName>,
+    /// The epoch of what this cluster publishes.
+    epoch: u64,
+    /// Why nothing is published, if another publisher writes the mailbox.
+    rival: Option<String>,
     /// Why a service could not be published.
     publication_errors: HashMap<ServiceName, String>,
     /// Whether ServiceImports have `status.endpointSliceObjects` (mcs-api v0.5.1). `None`: no import has shown it yet.
@@ -76,7 +87,7 @@ impl State {
             settings,
             own,
             peers: Peers::default(),
-            outbox: MailboxView::new(cluster.clone()),
+            outbox: MailboxView::own(cluster.clone()),
             cluster,
             in_use: VipsInUse::default(),
             vips: HashMap::new(),
@@ -86,6 +97,9 @@ impl State {
             publications: Queue::default(),
             outgoing: BTreeSet::new(),
             rejected: BTreeSet::new(),
+            unanswered: HashSet::new(),
+            epoch: 0,
+            rival: None,
             publication_errors: HashMap::new(),
             has_slice_objects: None,
             kept_derived: HashMap::new(),
@@ -237,7 +251,8 @@ impl State {
         for (_, name) in ordered {
             self.imports.add(name);
         }
-        let published = self.own.exported().chain(self.outbox.seen().keys());
+        let there = self.outbox.seen().keys().chain(self.outbox.unread().keys());
+        let published = self.own.exported().chain(there);
         let published = published.chain(self.outbox.with_slices());
         let published: BTreeSet<_> = published.filter(|name| is_meant(name)).cloned().collect();
         for name in published {
@@ -292,8 +307,7 @@ impl State {
     }
 
     fn vip_ranges(&self) -> VipRanges {
-        let name = self.settings.clusterset.as_deref().or(self.own.clusterset());
-        let default = VipRanges::for_clusterset(name.unwrap_or("clusterset"));
+        let default = VipRanges::for_clusterset(self.clusterset());
         VipRanges {
             v4: self.settings.vips_v4.unwrap_or(default.v4),
             v6: self.settings.vips_v6.unwrap_or(default.v6),
@@ -419,6 +433,7 @@ impl State {
             export: &outgoing.export,
             slices: &own_slices,
             rules: &own_rules,
+            stamp: Stamp::NONE,
         });
         let peers = self.peers.by_cluster(&self.cluster);
         let mut exports: Vec<_> = own.into_iter().collect();
@@ -429,9 +444,9 @@ impl State {
                 export: &believed.export,
                 slices: &believed.slices,
                 rules: &peer.rules,
+                stamp: believed.stamp,
             }));
-            let is_whole = believed.is_none_or(|believed| believed.is_whole);
-            if !(is_whole && peer.view.is_known() && peer.view.is_renewed()) {
+            if !peer.view.is_certain(name) {
                 incomplete.insert(peer.object.cluster.clone());
             }
         }
@@ -461,10 +476,13 @@ impl State {
         if let Some(problem) = self.outbox.identity_problem() {
             return Publication::Failed(problem.to_string());
         }
+        if let Some(rival) = &self.rival {
+            return Publication::Failed(rival.clone());
+        }
         if let Some(error) = self.publication_errors.get(name) {
             return Publication::Failed(error.clone());
         }
-        let writes = plan_publication(name, outgoing, &self.outbox);
+        let writes = plan_publication(name, outgoing, &self.outbox, self.epoch);
         let is_missing = |write: &MailboxWrite| matches!(write, MailboxWrite::ApplyService(_));
         // A slice that just changed is on its way. The service as such stays published.
         let was_published = self.outbox.seen().contains_key(name);
@@ -483,22 +501,74 @@ impl State {
         } else {
             self.outgoing.remove(name);
         }
-        plan_publication(name, outgoing.as_ref(), &self.outbox)
+        plan_publication(name, outgoing.as_ref(), &self.outbox, self.epoch)
     }
 
-    /// A term as publisher begins: everything is planned anew.
-    pub(super) fn begin_term(&mut self) {
+    /// A term as publisher begins, in this epoch: everything is planned anew.
+    pub(super) fn begin_term(&mut self, epoch: u64) {
+        self.epoch = epoch;
         self.outgoing.clear();
+        self.queue_all();
+        self.unanswered = self.publications.names().cloned().collect();
+    }
+
+    /// Why a service must not be published as it is.
+    pub(super) fn unknown_demands(&self, name: &ServiceName) -> Option<String> {
+        unknown_demands(name, &self.outbox).filter(|_| self.outgoing.contains(name))
+    }
+
+    /// A service is not published for this reason, until something changes.
+    pub(super) fn note_unpublishable(&mut self, name: &ServiceName, problem: String) {
+        self.unanswered.remove(name);
+        if self.publication_errors.insert(name.clone(), problem.clone()) != Some(problem.clone()) {
+            tracing::warn!("cannot publish {name}: {problem}");
+            self.imports.add(name.clone());
+        }
+    }
+
+    /// What this cluster should have in common with all others.
+    pub(super) fn membership(&self) -> Membership {
+        let VipRanges { v4, v6 } = self.vip_ranges();
+        Membership {
+            clusterset: self.clusterset().to_owned(),
+            vip_ranges: format!("{v4},{v6}"),
+            software: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+
+    fn clusterset(&self) -> &str {
+        let name = self.settings.clusterset.as_deref().or(self.own.clusterset());
+        name.unwrap_or(UNNAMED)
+    }
+
+    /// Another publisher writes the mailbox, or none any more.
+    pub(super) fn note_rival(&mut self, rival: Option<String>) {
+        if rival == self.rival {
+            return;
+        }
+        if let Some(rival) = &rival {
+            tracing::error!("{rival}");
+        }
+        self.rival = rival;
         self.queue_all();
     }
 
-    /// The number of services that readers have to see before they take any away. A service that no API server takes
-    /// must not keep readers from the others.
-    pub(super) fn to_be_published(&self) -> usize {
-        let is_impossible = |name: &&ServiceName| {
-            self.rejected.contains(*name) && !self.outbox.seen().contains_key(*name)
+    /// What readers are told of the mailbox. They have to see every service that is counted before they take any away, and
+    /// keep those that the API server refuses.
+    pub(super) fn statement(&self) -> Statement {
+        let is_missing = |name: &&ServiceName| {
+            let is_there =
+                self.outbox.seen().contains_key(*name) || self.outbox.unread().contains_key(*name);
+            self.outgoing.contains(*name) && !is_there
         };
-        self.outgoing.iter().filter(|name| !is_impossible(name)).count()
+        let refused: BTreeSet<_> = self.rejected.iter().filter(is_missing).cloned().collect();
+        Statement {
+            complete: self.is_own_mailbox()
+                && self.outbox.unreadable().is_none()
+                && self.unanswered.is_empty(),
+            services: self.outgoing.len() - refused.len(),
+            refused,
+        }
     }
 
     /// Whether the mailbox is there and is this cluster's own.
@@ -506,19 +576,16 @@ impl State {
         self.outbox.is_listed() && self.outbox.identity_problem().is_none()
     }
 
-    /// Whether the mailbox has everything that is to be there, as far as it can.
-    pub(super) fn is_published(&self) -> bool {
-        self.is_own_mailbox()
-            && self.outbox.unreadable().is_none()
-            && self.publications.is_idle(&self.rejected)
-    }
-
     /// Notes how the publication of a service ended.
     pub(super) fn note_publication(&mut self, name: &ServiceName, error: Option<&ApplyError>) {
-        if error.is_some_and(ApplyError::is_of_object) {
+        let is_refused = error.is_some_and(ApplyError::is_refusal);
+        if is_refused {
             self.rejected.insert(name.clone());
         } else {
             self.rejected.remove(name);
+        }
+        if is_refused || error.is_none() {
+            self.unanswered.remove(name);
         }
         let changed = match error {
             Some(error) => {

@@ -1,33 +1,103 @@
-//! When the Lease `publisher` is written: readers believe deletions by it.
+//! Which publisher writes a mailbox, and when it writes the Lease `publisher`, by which readers judge what is there.
+//!
+//! Only one publisher writes a mailbox. It takes the Lease over when the one before has ended or is silent, and writes it
+//! with `resourceVersion`, so that of two one fails. A publisher that sees another one renew the Lease stops: it may be
+//! that of a copy of this cluster, or of another cluster with the same id.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use jiff::Timestamp;
 
 use crate::{
     apply::{Action, Request},
-    clusterset::{ClusterId, well_known},
-    objects::publisher_lease,
+    clusterset::{ClusterId, ServiceName, Stamp, well_known},
+    objects::{Membership, PublisherLease, SCHEMA, publisher_lease},
 };
 
 /// How often the Lease is renewed.
 const RENEWAL: Duration = Duration::from_secs(10);
+/// How long a change of what the Lease says may wait: readers of every cluster get it.
+const PACE: Duration = Duration::from_secs(1);
 /// How long to wait after a failure.
 const RETRY: Duration = Duration::from_secs(1);
+/// How long a publisher may be silent before another one takes over.
+const SILENCE: Duration = Duration::from_secs(20);
+
+/// Whose publisher it is.
+#[derive(Clone, Debug)]
+pub struct PublisherIdentity {
+    /// The id of the cluster.
+    pub cluster: ClusterId,
+    /// The uid of the cluster.
+    pub uid: String,
+    /// The namespace of the mailbox.
+    pub mailbox: String,
+    /// Whether the mailbox is in this cluster: then the election of replicas is enough at the start.
+    pub is_at_home: bool,
+    /// Whether replicas elect the one that publishes. A publisher that lives beside an elected one is another cluster's.
+    pub is_elected: bool,
+}
 
 /// What the Lease says of the mailbox.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Statement {
+    /// Whether every service that waited when the term began was published or refused.
+    pub complete: bool,
+    /// The number of services that readers have to see before they take any away.
+    pub services: usize,
+    /// The services that the API server refuses and that are not there.
+    pub refused: BTreeSet<ServiceName>,
+}
+
+/// What the publisher may do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Hold {
+    /// It waits until the Lease is free.
+    Waiting,
+    /// It publishes.
+    Held,
+    /// Somebody else has written the Lease: it has to be read again, when it was listed more often than this.
+    Unsure(u64),
+    /// Another publisher renews the Lease.
+    Lost,
+}
+
+/// What a look at the Lease has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Statement {
-    /// Whether everything was published once in this term.
-    complete: bool,
-    services: usize,
+pub enum Change {
+    /// Nothing.
+    None,
+    /// This publisher publishes anew: the mailbox may be as it was some time ago.
+    Began,
+    /// This publisher does not publish any more.
+    Lost,
+}
+
+/// The Lease as it was last seen, and since when it is as it is.
+#[derive(Debug)]
+struct Seen {
+    lease: Option<PublisherLease>,
+    since: Instant,
+    /// Whether it was renewed while it was watched.
+    is_alive: bool,
 }
 
 /// A time during which this replica publishes.
 #[derive(Debug)]
 pub struct PublisherTerm {
-    epoch: String,
+    identity: PublisherIdentity,
+    run: String,
     started: Instant,
+    hold: Hold,
+    has_held: bool,
+    seen: Option<Seen>,
+    /// The stamp of the last write.
+    stamp: Stamp,
+    /// `resourceVersion` of the Lease that this publisher wrote.
+    version: Option<String>,
     /// What was last written, and when.
     written: Option<(Statement, Instant)>,
     /// What is being written.
@@ -36,92 +106,224 @@ pub struct PublisherTerm {
 }
 
 impl PublisherTerm {
-    /// A new term.
-    pub fn new() -> Self {
-        let epoch = format!("{:016x}", fastrand::u64(..));
-        Self { epoch, started: Instant::now(), written: None, writing: None, failed: None }
+    /// The first term of this replica.
+    pub fn new(identity: PublisherIdentity, now: Instant) -> Self {
+        Self {
+            identity,
+            run: format!("{:016x}", fastrand::u64(..)),
+            started: now,
+            hold: Hold::Waiting,
+            has_held: false,
+            seen: None,
+            stamp: Stamp::NONE,
+            version: None,
+            written: None,
+            writing: None,
+            failed: None,
+        }
     }
 
-    /// The next write, if it is time for one. `is_settled`: nothing waits to be published, and nothing failed. Until
-    /// then readers have the last count that was true.
+    /// The next term of this replica, which has watched the Lease meanwhile.
+    #[must_use]
+    pub fn next_term(&mut self, now: Instant) -> Self {
+        let seen = self.seen.take().map(|seen| Seen { is_alive: false, ..seen });
+        Self { seen, ..Self::new(self.identity.clone(), now) }
+    }
+
+    /// Takes notice of the Lease as it is, and of how often it was listed.
+    pub fn observe(&mut self, lease: Option<&PublisherLease>, lists: u64, now: Instant) -> Change {
+        if self.seen.as_ref().is_none_or(|seen| seen.lease.as_ref() != lease) {
+            let was_there = self.seen.as_ref().is_some_and(|seen| seen.lease.is_some());
+            let is_alive = was_there && lease.is_some_and(|lease| !lease.released);
+            self.seen = Some(Seen { lease: lease.cloned(), since: now, is_alive });
+        }
+        let is_followed =
+            lease.is_some_and(|lease| lease.run != self.run && lease.stamp > self.stamp);
+        let is_listed = matches!(self.hold, Hold::Unsure(before) if lists > before);
+        match self.hold {
+            Hold::Held | Hold::Unsure(_) if is_followed && (is_listed || self.holds()) => {
+                self.hold = Hold::Waiting;
+                Change::Lost
+            }
+            Hold::Unsure(_) if is_listed => {
+                self.version = lease.and_then(|lease| lease.version.clone());
+                self.hold = Hold::Held;
+                self.written = None;
+                Change::Began
+            }
+            Hold::Waiting if self.identity.is_elected && self.is_rivalled(now) => {
+                self.hold = Hold::Lost;
+                Change::Lost
+            }
+            _ => Change::None,
+        }
+    }
+
+    /// Whether somebody renews the Lease although this replica has led for a while.
+    fn is_rivalled(&self, now: Instant) -> bool {
+        let lives = |seen: &Seen| {
+            let lease = seen.lease.as_ref().filter(|lease| lease.run != self.run);
+            lease.is_some() && seen.is_alive && seen.since >= self.started + SILENCE
+        };
+        now >= self.started + SILENCE && self.seen.as_ref().is_some_and(lives)
+    }
+
+    /// Whether this publisher may write to the mailbox.
+    pub fn holds(&self) -> bool {
+        self.hold == Hold::Held
+    }
+
+    /// The epoch of what this publisher writes.
+    pub const fn epoch(&self) -> u64 {
+        self.stamp.epoch
+    }
+
+    /// The stamp of the next write.
+    pub fn next_stamp(&mut self) -> Stamp {
+        let clock = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();
+        self.stamp.sequence = clock.max(self.stamp.sequence + 1);
+        self.stamp
+    }
+
+    /// The mailbox has objects with this stamp: what is written from now on is later.
+    pub fn follow(&mut self, stamp: Stamp) {
+        if stamp.epoch == self.stamp.epoch {
+            self.stamp = self.stamp.max(stamp);
+        }
+    }
+
+    /// Why this publisher does not publish, if it is for another one.
+    pub fn problem(&self, now: Instant) -> Option<String> {
+        let lease = self.seen.as_ref()?.lease.as_ref()?;
+        let (id, mailbox) = (&self.identity.cluster, &self.identity.mailbox);
+        match self.hold {
+            Hold::Lost | Hold::Waiting if self.hold == Hold::Lost || self.is_rivalled(now) => {
+                Some(format!(
+                    "another publisher of cluster {id} renews the Lease publisher in namespace {mailbox}: a copy of this \
+                 cluster, or another one with the same id (uid {}, this one has {}). Nothing is published here. Give this \
+                 cluster another id and mailbox, or end the other publisher and restart this controller",
+                    lease.uid.as_deref().unwrap_or("unknown"),
+                    self.identity.uid,
+                ))
+            }
+            Hold::Waiting if lease.run != self.run && self.has_held => Some(format!(
+                "another publisher of cluster {id} has taken over the Lease publisher in namespace {mailbox}"
+            )),
+            _ => None,
+        }
+    }
+
+    /// Whether the Lease can be taken over now.
+    fn is_free(&self, seen: &Seen, now: Instant) -> bool {
+        let Some(lease) = &seen.lease else { return true };
+        let is_start = self.identity.is_at_home && !self.has_held;
+        let is_silent = now.saturating_duration_since(seen.since) >= SILENCE;
+        lease.released || is_start || is_silent || lease.run == self.run
+    }
+
+    /// The next write, if it is time for one.
     pub fn next(
         &mut self,
-        mailbox: &str,
-        cluster: &ClusterId,
-        services: usize,
-        is_settled: bool,
+        statement: Statement,
+        membership: &Membership,
+        now: Instant,
     ) -> Option<Request> {
-        let recently = |at: Instant, limit| at.elapsed() < limit;
-        let statement = self.statement(services, is_settled);
-        if !statement.complete && recently(self.started, RENEWAL)
-            || self.writing.is_some()
-            || self.failed.is_some_and(|at| recently(at, RETRY))
-            || self.written.is_some_and(|(last, at)| last == statement && recently(at, RENEWAL))
+        let recently = |at: Instant, limit| now.saturating_duration_since(at) < limit;
+        if self.writing.is_some() || self.failed.is_some_and(|at| recently(at, RETRY)) {
+            return None;
+        }
+        let statement = match self.hold {
+            Hold::Held => statement,
+            Hold::Waiting if self.is_free(self.seen.as_ref()?, now) => {
+                self.begin();
+                Statement::default()
+            }
+            _ => return None,
+        };
+        if let Some((last, at)) = &self.written
+            && self.holds()
+            && (recently(*at, PACE) || *last == statement && recently(*at, RENEWAL))
         {
             return None;
         }
-        self.writing = Some(statement);
-        let (Statement { complete, services }, now) = (statement, Timestamp::now());
-        let object = publisher_lease(mailbox, cluster, &self.epoch, complete, services, now);
+        self.writing = Some(statement.clone());
+        Some(self.request(&statement, membership, false))
+    }
+
+    /// What this publisher writes follows what the Lease says. It is of the same epoch if it is of the same cluster.
+    fn begin(&mut self) {
+        let former = self.seen.as_ref().and_then(|seen| seen.lease.as_ref());
+        let same = former.filter(|former| former.uid.as_ref() == Some(&self.identity.uid));
+        self.version = former.and_then(|former| former.version.clone());
+        self.stamp = match (same, former) {
+            (Some(same), _) if !same.stamp.is_none() => self.stamp.max(same.stamp),
+            (_, former) => {
+                // The clock makes it greater than that of a Lease which somebody has deleted.
+                let clock = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
+                let after = former.map_or(0, |former| former.stamp.epoch + 1);
+                Stamp { epoch: clock.max(after).max(self.stamp.epoch), sequence: 0 }
+            }
+        };
+    }
+
+    fn request(
+        &mut self,
+        statement: &Statement,
+        membership: &Membership,
+        released: bool,
+    ) -> Request {
+        let Statement { complete, services, refused } = statement.clone();
+        let lease = PublisherLease {
+            cluster: self.identity.cluster.to_string(),
+            stamp: self.next_stamp(),
+            run: self.run.clone(),
+            uid: Some(self.identity.uid.clone()),
+            complete,
+            services,
+            failed: refused.len(),
+            refused,
+            schema: SCHEMA,
+            released,
+            renewed: String::new(),
+            version: self.version.clone(),
+            membership: Some(membership.clone()),
+        };
+        let object = publisher_lease(&self.identity.mailbox, &lease, Timestamp::now());
         let api = ("coordination.k8s.io", "v1", "Lease", "leases");
-        let action = Action::Apply { object, force: true };
-        Some(Request::new(api, Some(mailbox), well_known::PUBLISHER_LEASE, action))
+        let (mailbox, name) = (&self.identity.mailbox, well_known::PUBLISHER_LEASE);
+        Request::new(api, Some(mailbox), name, Action::Update(object))
     }
 
-    fn statement(&self, services: usize, is_settled: bool) -> Statement {
-        let last = self.written.map(|(last, _)| last).filter(|last| last.complete);
-        match last {
-            Some(last) if !is_settled => last,
-            _ if is_settled => Statement { complete: true, services },
-            _ => Statement { complete: false, services: 0 },
+    /// The last write: the next publisher need not wait.
+    pub fn release(&mut self, membership: &Membership) -> Option<Request> {
+        let (last, _) = self.written.clone().filter(|_| self.holds())?;
+        self.hold = Hold::Waiting;
+        Some(self.request(&last, membership, true))
+    }
+
+    /// The write has succeeded, and made this `resourceVersion`. Returns whether a term begins with it.
+    pub fn written(&mut self, version: Option<String>, now: Instant) -> bool {
+        self.failed = None;
+        self.version = version;
+        let begins = self.hold == Hold::Waiting;
+        self.hold = Hold::Held;
+        self.has_held = true;
+        self.written = self.writing.take().map(|statement| (statement, now));
+        begins
+    }
+
+    /// The write has failed. `lists`: how often the Lease was listed. Returns whether it has to be listed again.
+    pub fn failed(&mut self, is_conflict: bool, lists: u64, now: Instant) -> bool {
+        self.writing = None;
+        self.failed = Some(now);
+        if !is_conflict {
+            return false;
         }
-    }
-
-    /// The write has ended.
-    pub fn written(&mut self, succeeded: bool) {
-        let now = Instant::now();
-        let statement = self.writing.take();
-        self.failed = (!succeeded).then_some(now);
-        if let Some(statement) = statement.filter(|_| succeeded) {
-            self.written = Some((statement, now));
-        }
-    }
-}
-
-impl Default for PublisherTerm {
-    fn default() -> Self {
-        Self::new()
+        let held = self.holds();
+        self.hold = if held { Hold::Unsure(lists) } else { Hold::Waiting };
+        true
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Whether the Lease says that everything is there, and the count.
-    fn said(request: &Request) -> (bool, String) {
-        let Action::Apply { object, .. } = &request.action else { panic!("{request:?}") };
-        let annotations = &object["metadata"]["annotations"];
-        let count = annotations[well_known::PUBLISHED].as_str().unwrap();
-        (annotations[well_known::COMPLETE] == "true", count.to_owned())
-    }
-
-    #[test]
-    fn an_unsettled_renewal_repeats_the_last_count() {
-        let long_ago = Instant::now().checked_sub(RENEWAL).unwrap();
-        let cluster: ClusterId = "east".parse().unwrap();
-        let mut term = PublisherTerm::new();
-        assert!(term.next("m", &cluster, 3, false).is_none(), "a new term needs a moment");
-        term.started = long_ago;
-        let mut next = |services, is_settled| {
-            let request = term.next("m", &cluster, services, is_settled);
-            term.written(true);
-            term.written = term.written.map(|(last, _)| (last, long_ago));
-            request.as_ref().map(said)
-        };
-        assert_eq!(next(3, false), Some((false, "0".to_owned())), "a sign of life only");
-        assert_eq!(next(3, true), Some((true, "3".to_owned())));
-        assert_eq!(next(0, false), Some((true, "3".to_owned())), "something failed");
-        assert_eq!(next(2, true), Some((true, "2".to_owned())));
-    }
-}
+mod tests;

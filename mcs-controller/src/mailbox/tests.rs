@@ -7,11 +7,14 @@ use serde_json::{Value, from_value, json};
 
 use super::*;
 use crate::{
-    clusterset::{Export, IpFamily, ServiceName, SourceSlice, fixture},
-    objects::{Exported, exported_service, mailbox_slice, publisher_lease},
+    clusterset::{Export, IpFamily, ServiceName, SourceSlice, Stamp, fixture},
+    objects::{
+        Exported, PublisherLease, complete_lease, exported_service, mailbox_slice, publisher_lease,
+    },
 };
 
 const MAILBOX: &str = "mcs-mailbox";
+const WRITTEN: Stamp = Stamp { epoch: 1, sequence: 1 };
 
 fn service(name: &str) -> ServiceName {
     ServiceName::new("shop", name).unwrap()
@@ -30,29 +33,31 @@ fn decoded<D: Decoder>(object: Value) -> WatchedObject<D> {
 }
 
 fn exported<D: Decoder>(name: &str, slices: &[&str]) -> WatchedObject<D> {
+    exported_at(name, slices, WRITTEN)
+}
+
+fn exported_at<D: Decoder>(name: &str, slices: &[&str], stamp: Stamp) -> WatchedObject<D> {
     let slices = slices.iter().map(|&slice| slice.into()).collect();
-    decoded(exported_service(MAILBOX, &Exported { export: export(name), slices }).unwrap())
+    let exported = Exported { export: export(name), slices };
+    decoded(exported_service(MAILBOX, &exported, stamp, false, None).unwrap())
 }
 
 fn copy<D: Decoder>(name: &str, content: &SourceSlice) -> WatchedObject<D> {
-    decoded(mailbox_slice(MAILBOX, &"east".parse().unwrap(), &service(name), content))
+    copy_at(name, content, WRITTEN)
 }
 
-fn lease(cluster: &str, complete: bool, services: usize, second: i64) -> MailboxEvent {
-    lease_of(cluster, "epoch", complete, services, second)
+fn copy_at<D: Decoder>(name: &str, content: &SourceSlice, stamp: Stamp) -> WatchedObject<D> {
+    decoded(mailbox_slice(MAILBOX, &"east".parse().unwrap(), &service(name), content, stamp))
 }
 
-fn lease_of(
-    cluster: &str,
-    epoch: &str,
-    complete: bool,
-    services: usize,
-    second: i64,
-) -> MailboxEvent {
-    let cluster = cluster.parse().unwrap();
+fn lease(cluster: &str, complete: bool, services: usize, second: u64) -> MailboxEvent {
+    lease_of(PublisherLease { complete, ..complete_lease(cluster, services, second) })
+}
+
+fn lease_of(lease: PublisherLease) -> MailboxEvent {
+    let second = i64::try_from(lease.stamp.sequence).unwrap();
     let now = jiff::Timestamp::from_second(second).unwrap();
-    let object = publisher_lease(MAILBOX, &cluster, epoch, complete, services, now);
-    MailboxEvent::Lease(listed([decoded(object)]))
+    MailboxEvent::Lease(listed([decoded(publisher_lease(MAILBOX, &lease, now))]))
 }
 
 fn listed<D: Decoder>(objects: impl IntoIterator<Item = WatchedObject<D>>) -> ResourceEvent<D> {
@@ -92,41 +97,173 @@ fn believed(view: &MailboxView) -> Vec<String> {
 }
 
 #[test]
-fn nothing_is_believed_before_a_mailbox_is_complete() {
-    for (lease, problem) in [
-        (lease("east", false, 1, 1), MailboxProblem::Incomplete),
-        (lease("east", true, 2, 1), MailboxProblem::Count { seen: 1, said: 2 }),
-        (lease("west", true, 1, 1), MailboxProblem::OtherCluster("west".to_owned())),
-        (MailboxEvent::Lease(listed([])), MailboxProblem::NoPublisher),
+fn a_reader_that_starts_believes_each_service_that_is_there() {
+    for (lease, problem, is_believed) in [
+        (lease("east", false, 1, 1), MailboxProblem::Incomplete, true),
+        (lease("east", true, 2, 1), MailboxProblem::Count { seen: 1, said: 2 }, true),
+        (lease("west", true, 1, 1), MailboxProblem::OtherCluster("west".to_owned()), false),
+        (MailboxEvent::Lease(listed([])), MailboxProblem::NoPublisher, false),
     ] {
         let mut view = MailboxView::new("east".parse().unwrap());
         view.apply(MailboxEvent::Services(listed([exported("a", &[])])));
         view.apply(MailboxEvent::Slices(listed([])));
         assert_eq!(view.doubt(), Some(MailboxProblem::Incomplete), "it has not read the Lease");
         view.apply(lease);
-        assert_eq!((view.doubt(), view.is_known()), (Some(problem), false));
-        assert_eq!(believed(&view), [""; 0]);
+        assert_eq!((view.doubt(), view.is_known()), (Some(problem), is_believed));
+        assert_eq!(believed(&view).len(), usize::from(is_believed));
+        assert!(!view.is_certain(&service("b")), "it may come");
     }
 }
 
 #[test]
-fn a_publisher_that_was_replaced_takes_nothing_away() {
+fn a_refused_service_keeps_nobody_from_the_others() {
     let mut view = known();
-    view.apply(lease_of("east", "next", true, 2, 2));
+    view.apply(lease("east", true, 2, 2));
+    assert!(view.is_certain(&service("c")), "nobody exports it");
+    // The API server takes neither b back, which somebody has deleted, nor c. a goes on, and d has gone.
     let gone = MailboxEvent::Services(ResourceEvent::Deleted(exported("b", &["b-1"])));
     view.apply(gone);
-    assert!(view.apply(lease_of("east", "epoch", true, 1, 3)).is_empty());
-    assert_eq!(view.doubt(), Some(MailboxProblem::FormerPublisher));
+    let refused = [service("b"), service("c")].into();
+    view.apply(lease_of(PublisherLease { failed: 2, refused, ..complete_lease("east", 1, 3) }));
+    assert_eq!(view.doubt(), None);
     assert_eq!(believed(&view), ["a: a-1@1", "b: b-1@1"]);
-    assert_eq!(view.apply(lease_of("east", "next", true, 1, 4)).len(), 1);
+    let certain = ["a", "b", "c", "d"].map(|name| view.is_certain(&service(name)));
+    assert_eq!(certain, [true, true, false, true]);
+    // More services are refused than the Lease has room for: any may be one of them.
+    view.apply(lease_of(PublisherLease { failed: 3, ..complete_lease("east", 1, 4) }));
+    assert_eq!(believed(&view).len(), 2);
+    assert!(!view.is_certain(&service("d")));
+    view.apply(lease("east", true, 1, 5));
     assert_eq!(believed(&view), ["a: a-1@1"]);
+}
+
+#[test]
+fn a_service_that_cannot_be_read_is_there() {
+    let mut view = known();
+    let mut next = serde_json::to_value(json!({
+        "metadata": {"namespace": MAILBOX, "name": "shop.b"},
+        "spec": {"clusterId": "east"},
+    }));
+    let unread = decoded(next.as_mut().unwrap().take());
+    view.apply(MailboxEvent::Services(ResourceEvent::Changed(unread)));
+    view.apply(lease("east", true, 2, 2));
+    assert_eq!(view.doubt(), None, "it counts");
+    assert_eq!(believed(&view), ["a: a-1@1", "b: b-1@1"], "it stays as it was");
+    let mut starts = MailboxView::new("east".parse().unwrap());
+    let unread = decoded(json!({"metadata": {"namespace": MAILBOX, "name": "shop.b"}, "spec": 1}));
+    starts.apply(MailboxEvent::Services(listed([exported("a", &[]), unread])));
+    starts.apply(MailboxEvent::Slices(listed([])));
+    starts.apply(lease("east", true, 2, 1));
+    starts.apply(lease("east", true, 2, 2));
+    assert_eq!(believed(&starts), ["a: "]);
+    let certain = ["a", "b", "c"].map(|name| starts.is_certain(&service(name)));
+    assert_eq!(certain, [true, false, true]);
+}
+
+#[test]
+fn a_service_that_asks_for_more_than_is_known_is_not_imported() {
+    let mut view = known();
+    view.apply(lease("east", true, 2, 2));
+    let exported = Exported { export: export("b"), slices: vec!["b-1".into()] };
+    let stamp = Stamp { epoch: 1, sequence: 2 };
+    let mut object = exported_service(MAILBOX, &exported, stamp, false, None).unwrap();
+    object["metadata"]["annotations"]["clusterset.mcs-agent.io/must-understand"] = json!("moon");
+    view.apply(MailboxEvent::Services(ResourceEvent::Changed(decoded(object))));
+    assert_eq!(believed(&view), ["a: a-1@1"]);
+    assert!(view.is_certain(&service("b")), "its slices go");
+}
+
+#[test]
+fn a_service_that_is_withdrawn_goes_at_once() {
+    let mut view = known();
+    // Many others come and go meanwhile, so that the Lease never counts what is there.
+    view.apply(lease("east", true, 7, 2));
+    let exported = Exported { export: export("b"), slices: vec![] };
+    let stamp = Stamp { epoch: 1, sequence: 2 };
+    let object = exported_service(MAILBOX, &exported, stamp, true, None).unwrap();
+    view.apply(MailboxEvent::Services(ResourceEvent::Changed(decoded(object.clone()))));
+    view.apply(MailboxEvent::Services(ResourceEvent::Deleted(decoded(object))));
+    assert_eq!(believed(&view), ["a: a-1@1"]);
+}
+
+#[test]
+fn a_publisher_that_was_replaced_changes_nothing() {
+    let mut view = known();
+    let next = |epoch, sequence| {
+        let stamp = Stamp { epoch, sequence };
+        lease_of(PublisherLease { stamp, ..complete_lease("east", 2, 1) })
+    };
+    view.apply(next(2, 1));
+    assert_eq!(believed(&view), ["a: a-1@1", "b: b-1@1"], "until the next one has written them");
+    let zombie = copy_at("a", &slice("a-1", 9), Stamp { epoch: 1, sequence: 9 });
+    view.apply(MailboxEvent::Slices(ResourceEvent::Changed(zombie)));
+    assert_eq!(believed(&view), ["a: a-1@1", "b: b-1@1"]);
+    view.apply(next(1, 99));
+    assert_eq!(view.doubt(), Some(MailboxProblem::Past));
+    view.apply(next(2, 2));
+    let written = Stamp { epoch: 2, sequence: 1 };
+    let slices = ResourceEvent::Changed(copy_at("a", &slice("a-1", 3), written));
+    view.apply(MailboxEvent::Slices(slices));
+    let services = ResourceEvent::Changed(exported_at("a", &["a-1"], written));
+    view.apply(MailboxEvent::Services(services));
+    assert_eq!(believed(&view), ["a: a-1@3", "b: b-1@1"]);
+}
+
+#[test]
+fn a_mailbox_of_yesterday_moves_nothing() {
+    let yesterday = |view: &mut MailboxView| {
+        let services = [exported("a", &["a-0"]), exported("c", &["c-1"])];
+        view.apply(MailboxEvent::Services(listed(services)));
+        let slices = [copy("a", &slice("a-0", 1)), copy("c", &slice("c-1", 1))];
+        view.apply(MailboxEvent::Slices(listed(slices)));
+        view.apply(lease("east", true, 2, 1));
+    };
+    let mut view = MailboxView::new("east".parse().unwrap());
+    yesterday(&mut view);
+    let today = |sequence| Stamp { epoch: 1, sequence };
+    let services = [exported_at("a", &["a-1"], today(6)), exported_at("b", &[], today(7))];
+    view.apply(MailboxEvent::Services(listed(services)));
+    let slices = [copy_at("a", &slice("a-1", 1), today(5))];
+    view.apply(MailboxEvent::Slices(listed(slices)));
+    view.apply(lease("east", true, 2, 8));
+    assert_eq!(believed(&view), ["a: a-1@1", "b: "]);
+    yesterday(&mut view);
+    assert_eq!(believed(&view), ["a: a-1@1", "b: ", "c: c-1@1"], "c was not known to be gone");
+    assert_eq!(view.doubt(), Some(MailboxProblem::Past));
+    // The publisher notices, and begins anew.
+    view.apply(lease("east", false, 0, 9));
+    assert_eq!(believed(&view), ["a: a-1@1", "b: ", "c: c-1@1"]);
+}
+
+#[test]
+fn publishers_of_earlier_versions_and_later_ones_follow_each_other() {
+    let mut view = known();
+    let earlier = |services| {
+        let (stamp, run) = (Stamp::NONE, String::new());
+        let mut lease = publisher_lease(
+            MAILBOX,
+            &PublisherLease { stamp, run, ..complete_lease("east", services, 9) },
+            jiff::Timestamp::UNIX_EPOCH,
+        );
+        let annotations = lease["metadata"]["annotations"].as_object_mut().unwrap();
+        annotations.remove("clusterset.mcs-agent.io/written");
+        annotations.remove("clusterset.mcs-agent.io/run");
+        MailboxEvent::Lease(listed([decoded(lease)]))
+    };
+    view.apply(earlier(2));
+    assert_eq!(view.doubt(), None, "it was rolled back");
+    let changed = copy_at("a", &slice("a-1", 2), Stamp::NONE);
+    view.apply(MailboxEvent::Slices(ResourceEvent::Changed(changed)));
+    assert_eq!(believed(&view), ["a: a-1@2", "b: b-1@1"]);
+    view.apply(lease_of(PublisherLease { complete: false, ..complete_lease("east", 2, 20) }));
+    assert_eq!(believed(&view), ["a: a-1@2", "b: b-1@1"], "it was upgraded");
 }
 
 #[test]
 fn slices_of_another_cluster_do_not_count() {
     let mut view = known();
     let (west, name) = ("west".parse().unwrap(), service("a"));
-    let other = mailbox_slice(MAILBOX, &west, &name, &slice("a-1", 9));
+    let other = mailbox_slice(MAILBOX, &west, &name, &slice("a-1", 9), WRITTEN);
     assert!(view.apply(MailboxEvent::Slices(ResourceEvent::Changed(decoded(other)))).is_empty());
     assert_eq!(believed(&view), ["a: a-1@1", "b: b-1@1"]);
 }
@@ -188,7 +325,8 @@ fn a_slice_goes_when_its_service_does_not_name_it() {
 #[test]
 fn another_clusters_objects_are_ignored() {
     let mut view = known();
-    let mut object = exported_service(MAILBOX, &Exported { export: export("c"), slices: vec![] });
+    let foreign = Exported { export: export("c"), slices: vec![] };
+    let mut object = exported_service(MAILBOX, &foreign, WRITTEN, false, None);
     object.as_mut().unwrap()["spec"]["clusterId"] = json!("west");
     let foreign = decoded(object.unwrap());
     view.apply(MailboxEvent::Services(ResourceEvent::Changed(foreign)));
@@ -211,10 +349,11 @@ fn a_publication_is_written_in_an_order_that_readers_can_follow() {
         slices: names.iter().map(|name| (Arc::from(*name), Arc::new(slice(name, 1)))).collect(),
     };
     let kinds = |mailbox: &MailboxView, wanted: Option<&Outgoing>| -> Vec<String> {
-        let writes = plan_publication(&service("a"), wanted, mailbox);
+        let writes = plan_publication(&service("a"), wanted, mailbox, 1);
         let kind = |write: MailboxWrite| match write {
             MailboxWrite::ApplySlice(_, slice) => format!("slice {}", slice.name),
             MailboxWrite::ApplyService(exported) => format!("service {:?}", exported.slices),
+            MailboxWrite::WithdrawService(_) => "withdrawn".to_owned(),
             MailboxWrite::DeleteService(_) => "no service".to_owned(),
             MailboxWrite::DeleteSlice(_, name) => format!("no slice {name}"),
         };
@@ -232,7 +371,9 @@ fn a_publication_is_written_in_an_order_that_readers_can_follow() {
     let wanted = outgoing(&["a-2"]);
     let expected = ["slice a-2", "service [\"a-2\"]", "no slice a-1"];
     assert_eq!(kinds(&mailbox, Some(&wanted)), expected);
-    assert_eq!(kinds(&mailbox, None), ["no service", "no slice a-1"]);
+    assert_eq!(kinds(&mailbox, None), ["withdrawn", "no service", "no slice a-1"]);
+    let writes = plan_publication(&service("a"), Some(&outgoing(&["a-1"])), &mailbox, 2);
+    assert_eq!(writes.len(), 2, "everything is written anew in another epoch");
 }
 
 #[test]

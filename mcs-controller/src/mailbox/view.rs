@@ -1,17 +1,18 @@
 //! What a reader sees in a mailbox, and what it believes of that.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
     sync::Arc,
 };
 
-use mcs_kube::{ResourceEvent, WatchedObject};
+use mcs_kube::ResourceEvent;
 
+use super::contents::Contents;
 use crate::{
-    clusterset::{ClusterId, Export, ServiceName, SourceSlice},
+    clusterset::{ClusterId, Export, ServiceName, SourceSlice, Stamp},
     objects::{
-        Exported, ExportedServiceDecoder, MailboxSlice, MailboxSliceDecoder, PublisherLease,
+        ExportedObject, ExportedServiceDecoder, MailboxSliceDecoder, PublisherLease,
         PublisherLeaseDecoder,
     },
 };
@@ -48,6 +49,8 @@ pub struct Believed {
     pub slices: Vec<Arc<SourceSlice>>,
     /// Whether every slice that it names was seen. Until then no slice goes.
     pub is_whole: bool,
+    /// When it was written.
+    pub stamp: Stamp,
 }
 
 /// Why a mailbox cannot be read, or is not believed.
@@ -64,8 +67,10 @@ pub enum MailboxProblem {
     NoPublisher,
     /// The mailbox is another cluster's.
     OtherCluster(String),
-    /// The Lease is that of a publisher which another one has followed.
-    FormerPublisher,
+    /// The mailbox is that of another cluster with the same id.
+    OtherUid(String),
+    /// A later Lease was there before: a backup was restored, or a publisher that was replaced writes it.
+    Past,
     /// The publisher has not published everything yet.
     Incomplete,
     /// The mailbox has another number of services than the publisher says.
@@ -85,8 +90,14 @@ impl fmt::Display for MailboxProblem {
                 "the mailbox has no Lease publisher: is a controller running in that cluster?",
             ),
             Self::OtherCluster(other) => write!(f, "the mailbox belongs to cluster {other:?}"),
-            Self::FormerPublisher => f.write_str(
-                "a publisher that was replaced still writes the Lease: do two controllers of that cluster publish?",
+            Self::OtherUid(other) => write!(
+                f,
+                "the mailbox belongs to another cluster of this id, with uid {other}. If the cluster was made anew, link it \
+                 with --replace"
+            ),
+            Self::Past => f.write_str(
+                "the Lease is older than one that was there before: a backup of the mailbox was restored, or a publisher \
+                 that was replaced writes it",
             ),
             Self::Incomplete => f.write_str("the publisher has not published everything yet"),
             Self::Count { seen, said } => {
@@ -103,52 +114,30 @@ struct Feed {
     failure: Option<String>,
 }
 
-/// How many epochs are remembered.
-const EPOCHS: usize = 16;
-
-/// The publishers of a mailbox, one after the other. One that was replaced may not know it yet: what it says to be complete
-/// is not.
-#[derive(Default, Debug)]
-struct Epochs {
-    latest: String,
-    former: VecDeque<String>,
-}
-
-impl Epochs {
-    fn note(&mut self, epoch: &str) {
-        if self.latest == epoch || self.is_former(epoch) {
-            return;
-        }
-        let replaced = std::mem::replace(&mut self.latest, epoch.to_owned());
-        self.former.push_back(replaced);
-        if self.former.len() > EPOCHS {
-            self.former.pop_front();
-        }
-    }
-
-    fn is_former(&self, epoch: &str) -> bool {
-        self.former.iter().any(|former| former == epoch)
-    }
-}
-
-type Slices = HashMap<ServiceName, BTreeMap<Arc<str>, Arc<SourceSlice>>>;
-
 /// The contents of a mailbox as a reader sees them, and what of that counts.
 #[derive(Debug)]
 pub struct MailboxView {
     cluster: ClusterId,
-    services: BTreeMap<ServiceName, Exported>,
-    slices: Slices,
+    /// The uid that the cluster has to have.
+    uid: Option<String>,
+    contents: Contents,
     lease: Option<PublisherLease>,
-    epochs: Epochs,
+    /// The greatest stamp of the Lease so far.
+    latest: Stamp,
     feeds: [Feed; 3],
-    /// Whether everything was published and read once.
-    known: bool,
+    /// The epoch in which everything was judged last. Events since then name what has to be judged again.
+    judged: Option<u64>,
+    /// Whether once everything that the publisher counts was there, and the publisher was alive. From then on, what is not
+    /// believed is not exported.
+    is_confirmed: bool,
     believed: HashMap<ServiceName, Believed>,
-    /// Services that changed while the Lease named another cluster.
-    missed: BTreeSet<ServiceName>,
+    /// The services that are believed although the mailbox lacks them, each with the renewals of the Lease until then: they
+    /// are gone when a later one does not count them. The mailbox may be that of a backup.
+    absent: BTreeMap<ServiceName, u64>,
     /// The number of events of the Lease.
     beats: u64,
+    /// The number of times that the Lease was listed.
+    lists: u64,
     /// Whether the cluster had another mailbox before: this one is not believed before its Lease is renewed.
     is_moved: bool,
 }
@@ -157,18 +146,25 @@ impl MailboxView {
     /// A mailbox of this cluster, of which nothing is known.
     pub fn new(cluster: ClusterId) -> Self {
         Self {
+            contents: Contents::new(cluster.clone(), true),
             cluster,
-            services: BTreeMap::new(),
-            slices: HashMap::new(),
+            uid: None,
             lease: None,
-            epochs: Epochs::default(),
+            latest: Stamp::NONE,
             feeds: Default::default(),
-            known: false,
+            judged: None,
+            is_confirmed: false,
             believed: HashMap::new(),
-            missed: BTreeSet::new(),
+            absent: BTreeMap::new(),
             beats: 0,
+            lists: 0,
             is_moved: false,
         }
+    }
+
+    /// The mailbox that this cluster itself writes.
+    pub fn own(cluster: ClusterId) -> Self {
+        Self { contents: Contents::new(cluster.clone(), false), ..Self::new(cluster) }
     }
 
     /// Another mailbox of a cluster. It may be one that the cluster has left: it counts once its Lease is renewed.
@@ -178,14 +174,7 @@ impl MailboxView {
 
     /// Applies an event. Returns the services of which something else is believed now.
     pub fn apply(&mut self, event: MailboxEvent) -> BTreeSet<ServiceName> {
-        let touched = match event {
-            MailboxEvent::Services(event) => self.take_services(event),
-            MailboxEvent::Slices(event) => self.take_slices(event),
-            MailboxEvent::Lease(event) => {
-                self.take_lease(event);
-                BTreeSet::new()
-            }
-        };
+        let touched = self.apply_to_own(event);
         self.believe(touched)
     }
 
@@ -193,8 +182,14 @@ impl MailboxView {
     /// are other ones now.
     pub fn apply_to_own(&mut self, event: MailboxEvent) -> BTreeSet<ServiceName> {
         match event {
-            MailboxEvent::Services(event) => self.take_services(event),
-            MailboxEvent::Slices(event) => self.take_slices(event),
+            MailboxEvent::Services(event) => {
+                self.feeds[0].record(&event);
+                self.contents.take_services(event)
+            }
+            MailboxEvent::Slices(event) => {
+                self.feeds[1].record(&event);
+                self.contents.take_slices(event)
+            }
             MailboxEvent::Lease(event) => {
                 self.take_lease(event);
                 BTreeSet::new()
@@ -202,108 +197,13 @@ impl MailboxView {
         }
     }
 
-    fn take_services(
-        &mut self,
-        event: ResourceEvent<ExportedServiceDecoder>,
-    ) -> BTreeSet<ServiceName> {
-        self.feeds[0].record(&event);
-        match event {
-            ResourceEvent::Listed { objects, .. } => {
-                let before = std::mem::take(&mut self.services);
-                let exported = objects.into_iter().filter_map(|object| self.exported(object));
-                self.services = exported.map(|one| (one.export.name.clone(), one)).collect();
-                before.into_keys().chain(self.services.keys().cloned()).collect()
-            }
-            ResourceEvent::Changed(object) => {
-                let Some(exported) = self.exported(object) else { return BTreeSet::new() };
-                let name = exported.export.name.clone();
-                self.services.insert(name.clone(), exported);
-                BTreeSet::from([name])
-            }
-            ResourceEvent::Deleted(object) => {
-                let Some(exported) = self.exported(object) else { return BTreeSet::new() };
-                self.services.remove(&exported.export.name);
-                BTreeSet::from([exported.export.name])
-            }
-            _ => BTreeSet::new(),
-        }
-    }
-
-    /// An ExportedService of another cluster does not count.
-    fn exported(&self, object: WatchedObject<ExportedServiceDecoder>) -> Option<Exported> {
-        let key = object.key();
-        match object.decoded {
-            Ok(exported) if exported.export.cluster == self.cluster => Some(exported),
-            Ok(exported) => {
-                let other = exported.export.cluster;
-                tracing::warn!("ExportedService {key} is ignored: it is of cluster {other}");
-                None
-            }
-            Err(error) => {
-                tracing::warn!("ExportedService {key} is ignored: {error}");
-                None
-            }
-        }
-    }
-
-    fn take_slices(&mut self, event: ResourceEvent<MailboxSliceDecoder>) -> BTreeSet<ServiceName> {
-        self.feeds[1].record(&event);
-        match event {
-            ResourceEvent::Listed { objects, .. } => {
-                let before = std::mem::take(&mut self.slices);
-                let slices = objects.into_iter().filter_map(|object| self.mailbox_slice(object));
-                let slices: Vec<_> = slices.collect();
-                for (service, slice) in slices {
-                    let slices = self.slices.entry(service).or_default();
-                    slices.insert(Arc::clone(&slice.name), slice);
-                }
-                before.into_keys().chain(self.slices.keys().cloned()).collect()
-            }
-            ResourceEvent::Changed(object) => {
-                let Some((service, slice)) = self.mailbox_slice(object) else {
-                    return BTreeSet::new();
-                };
-                let slices = self.slices.entry(service.clone()).or_default();
-                slices.insert(Arc::clone(&slice.name), slice);
-                BTreeSet::from([service])
-            }
-            ResourceEvent::Deleted(object) => {
-                let Some((service, slice)) = self.mailbox_slice(object) else {
-                    return BTreeSet::new();
-                };
-                if let Some(slices) = self.slices.get_mut(&service) {
-                    slices.remove(&slice.name);
-                    if slices.is_empty() {
-                        self.slices.remove(&service);
-                    }
-                }
-                BTreeSet::from([service])
-            }
-            _ => BTreeSet::new(),
-        }
-    }
-
-    /// A slice of another cluster does not count.
-    fn mailbox_slice(
-        &self,
-        object: WatchedObject<MailboxSliceDecoder>,
-    ) -> Option<(ServiceName, Arc<SourceSlice>)> {
-        let key = object.key();
-        let MailboxSlice { cluster, service, slice } = object.decoded.unwrap_or_else(|error| {
-            tracing::warn!("EndpointSlice {key} of a mailbox is ignored: {error}");
-            None
-        })?;
-        if let Some(other) = cluster.filter(|cluster| *cluster != self.cluster) {
-            tracing::warn!("EndpointSlice {key} of a mailbox is ignored: it is of cluster {other}");
-            return None;
-        }
-        Some((service, slice))
-    }
-
     fn take_lease(&mut self, event: ResourceEvent<PublisherLeaseDecoder>) {
         self.feeds[2].record(&event);
         let lease = match event {
-            ResourceEvent::Listed { objects, .. } => objects.into_iter().next(),
+            ResourceEvent::Listed { objects, .. } => {
+                self.lists += 1;
+                objects.into_iter().next()
+            }
             ResourceEvent::Changed(object) => Some(object),
             ResourceEvent::Deleted(_) => None,
             _ => return,
@@ -314,53 +214,114 @@ impl MailboxView {
         if lease.is_some() && renewed(&lease) != renewed(&self.lease) {
             self.beats += 1;
         }
-        if let Some(lease) = lease.as_ref().filter(|lease| lease.cluster == self.cluster.as_str()) {
-            self.epochs.note(&lease.epoch);
-        }
         self.lease = lease;
+        if let Some(lease) = self.lease.as_ref().filter(|_| self.identity_problem().is_none()) {
+            // A publisher of an earlier version has no stamps, and can follow one that has them.
+            self.latest =
+                if lease.stamp.is_none() { Stamp::NONE } else { self.latest.max(lease.stamp) };
+        }
     }
 
-    /// Believes what can be believed. Returns the services of which something else is believed now.
-    fn believe(&mut self, mut touched: BTreeSet<ServiceName>) -> BTreeSet<ServiceName> {
-        let is_complete = self.doubt().is_none();
-        if !is_complete && !self.known {
+    /// Believes what can be believed, service by service. Returns the services of which something else is believed now.
+    fn believe(&mut self, touched: BTreeSet<ServiceName>) -> BTreeSet<ServiceName> {
+        if !self.is_open() {
+            self.judged = None;
             return BTreeSet::new();
         }
-        if self.identity_problem().is_some() {
-            self.missed.extend(touched);
-            return BTreeSet::new();
-        }
-        touched.append(&mut self.missed);
-        let was_known = std::mem::replace(&mut self.known, true);
+        let epoch = self.latest.epoch;
+        let was_judged = self.judged.replace(epoch) == Some(epoch);
         let mut changed = BTreeSet::new();
-        let candidates = if was_known { touched } else { self.services.keys().cloned().collect() };
+        let candidates = if was_judged {
+            touched
+        } else {
+            let all = self.contents.services().keys().chain(self.believed.keys());
+            all.cloned().collect()
+        };
         for name in candidates {
-            let Some(exported) = self.services.get(&name) else { continue };
-            let believed = self.believed_of(exported);
-            if self.believed.get(&name) != Some(&believed) {
-                self.believed.insert(name.clone(), believed);
+            if self.judge(&name) {
                 changed.insert(name);
             }
         }
-        if is_complete && self.believed.len() > self.services.len() {
-            self.believed.retain(|name, _| {
-                let stays = self.services.contains_key(name);
-                if !stays {
-                    changed.insert(name.clone());
-                }
-                stays
-            });
+        if self.doubt().is_none() {
+            self.is_confirmed |= self.is_renewed();
+            let (beats, lease) = (self.beats, self.lease.as_ref());
+            let is_gone = |name: &ServiceName, since: &mut u64| {
+                beats > *since && lease.is_some_and(|lease| !lease.refuses(name))
+            };
+            let gone: Vec<_> = self.absent.extract_if(.., is_gone).collect();
+            for (name, _) in gone {
+                self.believed.remove(&name);
+                changed.insert(name);
+            }
         }
         changed
     }
 
+    /// Believes what the mailbox says of a service. Returns whether that is something else than before.
+    fn judge(&mut self, name: &ServiceName) -> bool {
+        let Some(object) = self.contents.services().get(name) else {
+            if self.believed.contains_key(name) && !self.contents.unread().contains_key(name) {
+                self.absent.entry(name.clone()).or_insert(self.beats);
+            }
+            return false;
+        };
+        self.absent.remove(name);
+        if !self.is_current(object.stamp) {
+            return false;
+        }
+        if !object.is_usable() {
+            return self.believed.remove(name).is_some();
+        }
+        let believed = self.believed_of(object);
+        let differs = self.believed.get(name) != Some(&believed);
+        if differs {
+            self.believed.insert(name.clone(), believed);
+        }
+        differs
+    }
+
+    /// Whether the mailbox is the publisher's own, so that what is there counts.
+    fn is_open(&self) -> bool {
+        let is_of_publisher = match &self.lease {
+            Some(lease) => !self.is_past(lease) && self.identity_problem().is_none(),
+            None => self.judged.is_some(),
+        };
+        self.is_listed() && is_of_publisher && !(self.is_moved && !self.is_renewed())
+    }
+
+    /// Whether a later Lease was there before.
+    fn is_past(&self, lease: &PublisherLease) -> bool {
+        lease.stamp.is_before(self.latest)
+    }
+
+    /// Whether the publisher, or one of the same epoch before it, wrote an object with this stamp.
+    const fn is_current(&self, stamp: Stamp) -> bool {
+        self.latest.epoch == 0 || stamp.epoch == self.latest.epoch
+    }
+
+    /// Whether it is known which slices of a service the cluster exports, none or these: others can go.
+    pub fn is_certain(&self, service: &ServiceName) -> bool {
+        match self.believed.get(service) {
+            Some(believed) => believed.is_whole && self.is_renewed(),
+            None => {
+                let refuses = |lease: &PublisherLease| lease.refuses(service);
+                self.is_confirmed
+                    && !self.contents.unread().contains_key(service)
+                    && !self.lease.as_ref().is_some_and(refuses)
+            }
+        }
+    }
+
     /// The slices that the ExportedService names: as they are, else as they were. New ones come before it, but by
     /// another watch. Until they are seen, the former ones stay.
-    fn believed_of(&self, exported: &Exported) -> Believed {
+    fn believed_of(&self, object: &ExportedObject) -> Believed {
+        let exported = &object.exported;
         let name = &exported.export.name;
-        let seen = self.slices.get(name);
+        let seen = self.contents.slices().get(name);
+        let current =
+            |slice: &Arc<str>| seen?.get(slice).filter(|slice| self.is_current(slice.stamp));
         let former = self.believed.get(name).map_or(&[][..], |believed| &believed.slices);
-        let is_seen = |slice: &Arc<str>| seen.is_some_and(|seen| seen.contains_key(slice));
+        let is_seen = |slice: &Arc<str>| current(slice).is_some();
         // A peer can name thousands of slices that are not there.
         let former_by_name: HashMap<_, _> = if exported.slices.iter().all(is_seen) {
             HashMap::new()
@@ -368,8 +329,7 @@ impl MailboxView {
             former.iter().map(|former| (&former.name, former)).collect()
         };
         let slice = |slice: &Arc<str>| {
-            let seen = seen.and_then(|seen| seen.get(slice));
-            seen.or_else(|| former_by_name.get(slice).copied()).cloned()
+            current(slice).or_else(|| former_by_name.get(slice).copied()).cloned()
         };
         let mut slices: Vec<_> = exported.slices.iter().filter_map(slice).collect();
         let is_whole = slices.len() == exported.slices.len();
@@ -378,7 +338,7 @@ impl MailboxView {
                 |former: &&Arc<SourceSlice>| exported.slices.binary_search(&former.name).is_err();
             slices.extend(former.iter().filter(is_other).cloned());
         }
-        Believed { export: exported.export.clone(), slices, is_whole }
+        Believed { export: exported.export.clone(), slices, is_whole, stamp: object.stamp }
     }
 
     /// Why nothing may be taken away now.
@@ -393,13 +353,13 @@ impl MailboxView {
             return Some(problem);
         }
         let Some(lease) = &self.lease else { return Some(MailboxProblem::NoPublisher) };
-        if self.epochs.is_former(&lease.epoch) {
-            return Some(MailboxProblem::FormerPublisher);
+        if self.is_past(lease) {
+            return Some(MailboxProblem::Past);
         }
         if !lease.complete || self.is_moved && !self.is_renewed() {
             return Some(MailboxProblem::Incomplete);
         }
-        let (seen, said) = (self.services.len(), lease.services);
+        let (seen, said) = (self.contents.count(), lease.services);
         (seen != said).then_some(MailboxProblem::Count { seen, said })
     }
 
@@ -416,8 +376,17 @@ impl MailboxView {
     /// Whether the mailbox is another cluster's.
     pub fn identity_problem(&self) -> Option<MailboxProblem> {
         let lease = self.lease.as_ref()?;
-        (lease.cluster != self.cluster.as_str())
-            .then(|| MailboxProblem::OtherCluster(lease.cluster.clone()))
+        if lease.cluster != self.cluster.as_str() {
+            return Some(MailboxProblem::OtherCluster(lease.cluster.clone()));
+        }
+        let (expected, said) = (self.uid.as_ref()?, lease.uid.as_ref()?);
+        (expected != said).then(|| MailboxProblem::OtherUid(said.clone()))
+    }
+
+    /// The cluster has to have this uid, if it says one.
+    pub fn expect_uid(&mut self, uid: Option<&String>) -> BTreeSet<ServiceName> {
+        self.uid = uid.cloned();
+        self.believe(BTreeSet::new())
     }
 
     /// Whether every resource was listed once.
@@ -425,9 +394,14 @@ impl MailboxView {
         self.feeds.iter().all(|feed| feed.listed)
     }
 
-    /// Whether everything was published and read once.
+    /// Whether what is there counts.
     pub const fn is_known(&self) -> bool {
-        self.known
+        self.judged.is_some()
+    }
+
+    /// Whether everything was published and read once, by a publisher that is alive.
+    pub const fn is_confirmed(&self) -> bool {
+        self.is_confirmed
     }
 
     /// Whether somebody renews the Lease. Until then the mailbox may be one that its cluster has left: what it lacks may
@@ -451,9 +425,26 @@ impl MailboxView {
         self.beats
     }
 
-    /// The ExportedServices that are there.
-    pub const fn seen(&self) -> &BTreeMap<ServiceName, Exported> {
-        &self.services
+    /// The number of times that the Lease was listed.
+    pub const fn lists(&self) -> u64 {
+        self.lists
+    }
+
+    /// The ExportedServices that are there and can be read.
+    pub const fn seen(&self) -> &BTreeMap<ServiceName, ExportedObject> {
+        self.contents.services()
+    }
+
+    /// The ExportedServices that are there and cannot be read, with their versions.
+    pub const fn unread(&self) -> &BTreeMap<ServiceName, Option<Arc<str>>> {
+        self.contents.unread()
+    }
+
+    /// The latest stamp of what is there.
+    pub fn latest_stamp(&self) -> Stamp {
+        let services = self.contents.services().values().map(|object| object.stamp);
+        let slices = self.contents.slices().values().flat_map(|slices| slices.values());
+        services.chain(slices.map(|slice| slice.stamp)).max().unwrap_or_default()
     }
 
     /// The slices of a service that are there.
@@ -461,12 +452,12 @@ impl MailboxView {
         &self,
         service: &ServiceName,
     ) -> Option<&BTreeMap<Arc<str>, Arc<SourceSlice>>> {
-        self.slices.get(service)
+        self.contents.slices().get(service)
     }
 
     /// The services that have slices there.
     pub fn with_slices(&self) -> impl Iterator<Item = &ServiceName> {
-        self.slices.keys()
+        self.contents.slices().keys()
     }
 }
 

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::clusterset::{
     Audience, ClusterId, Export, ExportSource, ServiceName, ServicePort, ServiceSpec, ServiceType,
-    Timestamp, well_known,
+    Stamp, Timestamp, well_known,
 };
 
 /// `spec` of an ExportedService. `deploy/helm/mcs-controller/crds` has its schema.
@@ -112,6 +112,31 @@ pub struct Exported {
     pub slices: Vec<Arc<str>>,
 }
 
+/// An ExportedService.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ExportedObject {
+    /// What it says.
+    pub exported: Exported,
+    /// When it was written.
+    pub stamp: Stamp,
+    /// Whether nothing is exported any more.
+    pub is_withdrawn: bool,
+    /// Fields without which nobody must import it, and which this version does not know.
+    pub unknown_demands: Vec<String>,
+    /// `metadata.resourceVersion`.
+    pub version: Option<Arc<str>>,
+}
+
+impl ExportedObject {
+    /// Whether readers of this version can import it.
+    pub const fn is_usable(&self) -> bool {
+        !self.is_withdrawn && self.unknown_demands.is_empty()
+    }
+}
+
+/// The fields of `spec` that restrict who imports a service, as far as this version knows them.
+const DEMANDS: [&str; 1] = ["audience"];
+
 /// Decodes ExportedServices.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ExportedServiceDecoder;
@@ -123,17 +148,34 @@ struct Fields {
 }
 
 impl Decoder for ExportedServiceDecoder {
-    type Value = Exported;
+    type Value = ExportedObject;
 
-    fn decode(_: ObjectKey, object: &Value) -> Result<Exported, String> {
+    fn decode(_: ObjectKey, object: &Value) -> Result<ExportedObject, String> {
         let Fields { metadata, spec } = typed(object)?;
         let exported = exported(spec)?;
         let expected = exported_name(&exported.export.name);
-        match metadata.name {
-            Some(name) if name == expected => Ok(exported),
-            name => Err(format!("its name is {name:?}, and has to be {expected}")),
+        let name = metadata.name.unwrap_or_default();
+        if name != expected {
+            return Err(format!("its name is {name:?}, and has to be {expected}"));
         }
+        let annotations = metadata.annotations.unwrap_or_default();
+        let said = |name: &str| annotations.get(name).map_or("", String::as_str);
+        let demands = said(well_known::MUST_UNDERSTAND).split(',').map(str::trim);
+        let unknown = demands.filter(|field| !field.is_empty() && !DEMANDS.contains(field));
+        Ok(ExportedObject {
+            exported,
+            stamp: said(well_known::WRITTEN).parse().unwrap_or(Stamp::NONE),
+            is_withdrawn: said(well_known::WITHDRAWN) == "true",
+            unknown_demands: unknown.map(str::to_owned).collect(),
+            version: metadata.resource_version.map(Into::into),
+        })
     }
+}
+
+/// The service of the ExportedService with this name, whatever it says.
+pub fn service_of(name: &str) -> Option<ServiceName> {
+    let (namespace, name) = name.split_once('.')?;
+    ServiceName::new(namespace, name).ok()
 }
 
 fn exported(spec: ExportedServiceSpec) -> Result<Exported, String> {
@@ -188,8 +230,15 @@ pub fn exported_name(service: &ServiceName) -> String {
     format!("{}.{}", service.namespace(), service.name())
 }
 
-/// An ExportedService as the controller applies it. `None`: there is no Service to export.
-pub fn exported_service(mailbox: &str, exported: &Exported) -> Option<Value> {
+/// An ExportedService as the controller writes it. `None`: there is no Service to export. With `version`, it replaces the
+/// object of that version alone.
+pub fn exported_service(
+    mailbox: &str,
+    exported: &Exported,
+    stamp: Stamp,
+    is_withdrawn: bool,
+    version: Option<&str>,
+) -> Option<Value> {
     let Exported { export, slices } = exported;
     let spec = export.spec()?;
     let created = Time::from_second(export.created.0).unwrap_or_default();
@@ -226,13 +275,22 @@ pub fn exported_service(mailbox: &str, exported: &Exported) -> Option<Value> {
         audience,
         slices: slices.iter().map(ToString::to_string).collect(),
     };
+    let mut annotations = json!({well_known::WRITTEN: stamp.to_string()});
+    if spec.audience.is_some() {
+        annotations[well_known::MUST_UNDERSTAND] = json!("audience");
+    }
+    if is_withdrawn {
+        annotations[well_known::WITHDRAWN] = json!("true");
+    }
     Some(json!({
         "apiVersion": format!("{}/{OWN_VERSION}", well_known::GROUP),
         "kind": "ExportedService",
         "metadata": {
             "namespace": mailbox,
             "name": exported_name(&export.name),
+            "resourceVersion": version,
             "labels": {well_known::MANAGED_BY: well_known::CONTROLLER},
+            "annotations": annotations,
         },
         "spec": spec,
     }))
@@ -272,12 +330,33 @@ mod tests {
             },
             slices: vec!["web-a".into(), "web-b".into()],
         };
-        let object = exported_service("mcs-mailbox", &exported).unwrap();
+        let stamp = Stamp { epoch: 1, sequence: 2 };
+        let write = |is_withdrawn| {
+            exported_service("mcs-mailbox", &exported, stamp, is_withdrawn, Some("9")).unwrap()
+        };
+        let object = write(false);
         assert_eq!(object["metadata"]["name"], "shop.web");
         let key = ObjectKey::new("mcs-mailbox", "shop.web");
-        assert_eq!(ExportedServiceDecoder::decode(key.clone(), &object), Ok(exported));
-        let mut other = object;
+        let read = |object: &Value| ExportedServiceDecoder::decode(key.clone(), object);
+        let expected = ExportedObject {
+            exported: exported.clone(),
+            stamp,
+            is_withdrawn: false,
+            unknown_demands: vec![],
+            version: Some("9".into()),
+        };
+        assert_eq!(read(&object), Ok(expected));
+        assert!(read(&write(true)).unwrap().is_withdrawn);
+        let mut other = object.clone();
         other["metadata"]["name"] = json!("shop.cart");
-        assert!(ExportedServiceDecoder::decode(key, &other).is_err());
+        assert!(read(&other).is_err());
+        let mut next = object;
+        next["spec"]["moon"] = json!("full");
+        assert!(read(&next).unwrap().is_usable(), "a field of a later version");
+        next["metadata"]["annotations"][well_known::MUST_UNDERSTAND] = json!("audience,moon");
+        let next = read(&next).unwrap();
+        assert_eq!((next.is_usable(), next.unknown_demands), (false, vec!["moon".to_owned()]));
+        assert_eq!(service_of("shop.web"), Some(exported.export.name));
+        assert_eq!([service_of("web"), service_of("shop.w.b")], [None, None]);
     }
 }

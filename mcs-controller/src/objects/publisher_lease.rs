@@ -1,4 +1,6 @@
-//! The Lease `publisher` of a mailbox: whose mailbox it is, and whether what is there is complete.
+//! The Lease `publisher` of a mailbox: whose mailbox it is, who publishes, and what was published.
+
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -6,21 +8,60 @@ use mcs_kube::{Decoder, ObjectKey};
 use serde_json::{Value, json};
 
 use super::typed;
-use crate::clusterset::{ClusterId, well_known};
+use crate::clusterset::{ServiceName, Stamp, well_known};
+
+/// The version of what publishers write. A reader of a lower one reads what it knows.
+pub const SCHEMA: u32 = 1;
+/// The bytes of the names of refused services. API servers take 256 KiB of annotations.
+const MOST_NAMES: usize = 64 * 1024;
 
 /// What the publisher of a mailbox says about it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PublisherLease {
     /// The cluster whose exports are there; `spec.holderIdentity`.
     pub cluster: String,
-    /// The publisher's run.
-    pub epoch: String,
-    /// Whether this run has published everything once.
+    /// When it was written. Publishers of earlier versions do not say it.
+    pub stamp: Stamp,
+    /// The run of the controller that publishes. Of an earlier version, its epoch.
+    pub run: String,
+    /// The uid of the cluster: that of its namespace `kube-system`.
+    pub uid: Option<String>,
+    /// Whether every service that waited when this run began was published, or refused by the API server.
     pub complete: bool,
-    /// The number of ExportedServices that the mailbox has.
+    /// The number of ExportedServices that the mailbox has, or is about to have.
     pub services: usize,
+    /// How many services the API server has refused that the mailbox lacks for that reason.
+    pub failed: usize,
+    /// Their names, as far as there is room for them.
+    pub refused: BTreeSet<ServiceName>,
+    /// [`SCHEMA`] of the publisher.
+    pub schema: u32,
+    /// Whether the publisher has ended, and the next one need not wait.
+    pub released: bool,
     /// When it was renewed, as written. Clocks of two clusters differ: only a change means something.
     pub renewed: String,
+    /// `metadata.resourceVersion`.
+    pub version: Option<String>,
+    /// What all clusters of a clusterset have in common.
+    pub membership: Option<Membership>,
+}
+
+/// What all clusters of a clusterset should have in common.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Membership {
+    /// The name of the clusterset.
+    pub clusterset: String,
+    /// The ranges of its VIPs, with a comma between.
+    pub vip_ranges: String,
+    /// The version of the controller.
+    pub software: String,
+}
+
+impl PublisherLease {
+    /// Whether the publisher exports this service although the mailbox lacks it.
+    pub fn refuses(&self, service: &ServiceName) -> bool {
+        self.failed > self.refused.len() || self.refused.contains(service)
+    }
 }
 
 /// Decodes the Lease.
@@ -33,42 +74,151 @@ impl Decoder for PublisherLeaseDecoder {
     fn decode(_: ObjectKey, object: &Value) -> Result<PublisherLease, String> {
         let lease: Lease = typed(object)?;
         let annotations = lease.metadata.annotations.unwrap_or_default();
-        let text = |name: &str| annotations.get(name).cloned().unwrap_or_default();
+        let said = |name: &str| annotations.get(name).cloned();
+        let text = |name: &str| said(name).unwrap_or_default();
+        let is_true = |name: &str| text(name) == "true";
         let spec = lease.spec.unwrap_or_default();
+        let epoch = text(well_known::EPOCH);
+        let refused = text(well_known::REFUSED);
+        let refused = refused.split(',').filter_map(|name| name.parse().ok());
         Ok(PublisherLease {
             cluster: spec.holder_identity.unwrap_or_default(),
-            epoch: text(well_known::EPOCH),
-            complete: text(well_known::COMPLETE) == "true",
+            stamp: text(well_known::WRITTEN).parse().unwrap_or(Stamp::NONE),
+            run: said(well_known::RUN).unwrap_or(epoch),
+            uid: said(well_known::CLUSTER_UID),
+            complete: is_true(well_known::COMPLETE),
             services: text(well_known::PUBLISHED).parse().unwrap_or(usize::MAX),
+            failed: text(well_known::FAILED).parse().unwrap_or_default(),
+            refused: refused.collect(),
+            schema: text(well_known::SCHEMA).parse().unwrap_or_default(),
+            released: is_true(well_known::RELEASED),
             renewed: spec.renew_time.map(|time| time.0.to_string()).unwrap_or_default(),
+            version: lease.metadata.resource_version,
+            membership: said(well_known::CLUSTERSET).map(|clusterset| Membership {
+                clusterset,
+                vip_ranges: text(well_known::VIP_RANGES),
+                software: text(well_known::SOFTWARE),
+            }),
         })
     }
 }
 
-/// The Lease as the publisher applies it.
-pub fn publisher_lease(
-    mailbox: &str,
-    cluster: &ClusterId,
-    epoch: &str,
-    complete: bool,
-    services: usize,
-    now: Timestamp,
-) -> Value {
+/// The Lease as the publisher writes it. With `version`, it replaces the Lease of that version alone.
+pub fn publisher_lease(mailbox: &str, lease: &PublisherLease, now: Timestamp) -> Value {
+    let mut annotations = json!({
+        well_known::EPOCH: lease.stamp.epoch.to_string(),
+        well_known::WRITTEN: lease.stamp.to_string(),
+        well_known::RUN: lease.run,
+        well_known::COMPLETE: lease.complete.to_string(),
+        well_known::PUBLISHED: lease.services.to_string(),
+        well_known::SCHEMA: lease.schema.to_string(),
+    });
+    let mut say = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            annotations[name] = json!(value);
+        }
+    };
+    say(well_known::CLUSTER_UID, lease.uid.clone());
+    say(well_known::RELEASED, lease.released.then(|| "true".to_owned()));
+    if lease.failed > 0 {
+        say(well_known::FAILED, Some(lease.failed.to_string()));
+        say(well_known::REFUSED, Some(names(&lease.refused)));
+    }
+    if let Some(Membership { clusterset, vip_ranges, software }) = lease.membership.clone() {
+        say(well_known::CLUSTERSET, Some(clusterset));
+        say(well_known::VIP_RANGES, Some(vip_ranges));
+        say(well_known::SOFTWARE, Some(software));
+    }
     json!({
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         "metadata": {
             "namespace": mailbox,
             "name": well_known::PUBLISHER_LEASE,
-            "annotations": {
-                well_known::EPOCH: epoch,
-                well_known::COMPLETE: complete.to_string(),
-                well_known::PUBLISHED: services.to_string(),
-            },
+            "resourceVersion": lease.version,
+            "annotations": annotations,
         },
         "spec": {
-            "holderIdentity": cluster,
+            "holderIdentity": lease.cluster,
             "renewTime": now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string(),
         },
     })
+}
+
+/// As many names as there is room for.
+fn names(services: &BTreeSet<ServiceName>) -> String {
+    let mut text = String::new();
+    for name in services.iter().map(ToString::to_string) {
+        if text.len() + name.len() >= MOST_NAMES {
+            break;
+        }
+        if !text.is_empty() {
+            text.push(',');
+        }
+        text.push_str(&name);
+    }
+    text
+}
+
+/// The Lease of a publisher that has published everything: so many services.
+#[cfg(test)]
+pub fn complete_lease(cluster: &str, services: usize, sequence: u64) -> PublisherLease {
+    PublisherLease {
+        cluster: cluster.to_owned(),
+        stamp: Stamp { epoch: 1, sequence },
+        run: "run".to_owned(),
+        complete: true,
+        services,
+        ..PublisherLease::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(object: &Value) -> PublisherLease {
+        let key = ObjectKey::new("mcs-mailbox", well_known::PUBLISHER_LEASE);
+        PublisherLeaseDecoder::decode(key, object).unwrap()
+    }
+
+    #[test]
+    fn a_lease_is_read_as_it_was_written() {
+        let shop = |name: &str| ServiceName::new("shop", name).unwrap();
+        let lease = PublisherLease {
+            uid: Some("u".to_owned()),
+            failed: 2,
+            refused: [shop("a"), shop("b")].into(),
+            schema: SCHEMA,
+            released: true,
+            renewed: "1970-01-01T00:00:07Z".to_owned(),
+            version: Some("9".to_owned()),
+            membership: Some(Membership {
+                clusterset: "set".to_owned(),
+                vip_ranges: "241.0.0.0/8".to_owned(),
+                software: "0.1.0".to_owned(),
+            }),
+            ..complete_lease("east", 3, 5)
+        };
+        let now = Timestamp::from_second(7).unwrap();
+        let mut object = publisher_lease("mcs-mailbox", &lease, now);
+        assert_eq!(read(&object), lease);
+        let annotations = object["metadata"]["annotations"].as_object_mut().unwrap();
+        annotations.retain(|name, _| {
+            [well_known::EPOCH, well_known::COMPLETE, well_known::PUBLISHED].contains(&&**name)
+        });
+        let earlier = read(&object);
+        assert_eq!((earlier.stamp, &*earlier.run), (Stamp::NONE, "1"), "of an earlier version");
+        assert_eq!((earlier.complete, earlier.services, earlier.failed), (true, 3, 0));
+    }
+
+    #[test]
+    fn names_of_refused_services_are_bounded() {
+        let name = |number| ServiceName::new("shop", &format!("{number:060}")).unwrap();
+        let refused: BTreeSet<_> = (0..3000).map(name).collect();
+        let lease = PublisherLease { failed: 3000, refused, ..complete_lease("east", 1, 1) };
+        let lease = read(&publisher_lease("m", &lease, Timestamp::UNIX_EPOCH));
+        assert!((900..1100).contains(&lease.refused.len()), "{}", lease.refused.len());
+        assert!(lease.refuses(&ServiceName::new("shop", "any").unwrap()), "it may be one of them");
+    }
 }

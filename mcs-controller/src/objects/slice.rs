@@ -12,7 +12,7 @@ use self::read::ReadSlice;
 use super::typed;
 use crate::clusterset::{
     ActualSlice, ClusterId, Endpoint, EndpointConditions, ImportedSlice, IpFamily, ServiceName,
-    SlicePort, SourceSlice, derived_name, well_known,
+    SlicePort, SourceSlice, Stamp, derived_name, well_known,
 };
 
 /// The longest name of an object.
@@ -104,7 +104,7 @@ fn of_text(text: &str) -> Result<ReadSlice<'_>, NotDecoded> {
 fn local_slice(key: &ObjectKey, slice: ReadSlice<'_>) -> Option<LocalSlice> {
     let service = slice.label(well_known::SLICE_SERVICE)?.into();
     let generation = slice.generation();
-    let slice = slice.into_source(Arc::clone(&key.name), generation)?;
+    let slice = slice.into_source(Arc::clone(&key.name), generation, Stamp::NONE)?;
     Some(LocalSlice { service, slice: Arc::new(slice) })
 }
 
@@ -118,8 +118,8 @@ fn read_mailbox_slice(slice: ReadSlice<'_>) -> Result<Option<MailboxSlice>, Stri
     };
     let service = ServiceName::new(namespace, service).map_err(|error| error.to_string())?;
     let cluster = slice.label(well_known::MAILBOX_CLUSTER).and_then(|id| id.parse().ok());
-    let generation = slice.source_generation();
-    let slice = slice.without_nodes().into_source(name.into(), generation);
+    let (generation, stamp) = (slice.source_generation(), slice.stamp());
+    let slice = slice.without_nodes().into_source(name.into(), generation, stamp);
     Ok(slice.map(|slice| MailboxSlice { cluster, service, slice: Arc::new(slice) }))
 }
 
@@ -138,8 +138,8 @@ fn read_imported_slice(
     let has_zone_hints = slice.annotation(ZONE_HINTS).is_some();
     let derived = slice.label(well_known::SLICE_SERVICE);
     let has_derived_service = derived.is_some_and(|derived| *derived == derived_name(&service));
-    let generation = slice.source_generation();
-    let Some(slice) = slice.into_source(source_name, generation) else { return Ok(None) };
+    let (generation, stamp) = (slice.source_generation(), slice.stamp());
+    let Some(slice) = slice.into_source(source_name, generation, stamp) else { return Ok(None) };
     let imported = ImportedSlice {
         service,
         name: Arc::clone(&key.name),
@@ -152,11 +152,13 @@ fn read_imported_slice(
         has_zone_hints,
         has_derived_service,
         trigger_time: slice.trigger_time,
+        stamp,
     };
     let actual = ActualSlice {
         cluster: imported.cluster.clone(),
         fingerprint: imported.fingerprint(),
         family: imported.family,
+        stamp,
     };
     Ok(Some(ImportedObject { service: imported.service, actual }))
 }
@@ -184,6 +186,7 @@ pub fn mailbox_slice(
     cluster: &ClusterId,
     service: &ServiceName,
     slice: &SourceSlice,
+    stamp: Stamp,
 ) -> Value {
     let labels = json!({
         well_known::MAILBOX_CLUSTER: cluster,
@@ -196,7 +199,9 @@ pub fn mailbox_slice(
         "namespace": mailbox,
         "name": mailbox_slice_name(service.namespace(), &slice.name),
         "labels": labels,
-        "annotations": annotations(&slice.name, slice.generation, slice.trigger_time.as_deref()),
+        "annotations": annotations(
+            &slice.name, slice.generation, slice.trigger_time.as_deref(), stamp,
+        ),
     });
     let endpoints: Vec<_> = slice.endpoints.iter().map(Endpoint::without_node).collect();
     object(&metadata, slice.family, &slice.ports, &endpoints, false)
@@ -214,7 +219,8 @@ pub fn imported_slice(slice: &ImportedSlice) -> Value {
         labels[well_known::SLICE_SERVICE] = json!(derived_name(&slice.service));
     }
     let trigger_time = slice.trigger_time.as_deref();
-    let mut annotations = annotations(&slice.source_name, slice.source_generation, trigger_time);
+    let mut annotations =
+        annotations(&slice.source_name, slice.source_generation, trigger_time, slice.stamp);
     if slice.has_zone_hints {
         annotations.insert(ZONE_HINTS, "true".to_owned());
     }
@@ -231,6 +237,7 @@ fn annotations(
     source: &str,
     generation: i64,
     trigger_time: Option<&str>,
+    stamp: Stamp,
 ) -> BTreeMap<&'static str, String> {
     let mut annotations = BTreeMap::from([
         (well_known::SOURCE_SLICE, source.to_owned()),
@@ -238,6 +245,9 @@ fn annotations(
     ]);
     if let Some(time) = trigger_time {
         annotations.insert(well_known::TRIGGER_TIME, time.to_owned());
+    }
+    if !stamp.is_none() {
+        annotations.insert(well_known::WRITTEN, stamp.to_string());
     }
     annotations
 }
@@ -336,6 +346,7 @@ mod tests {
                 },
             ],
             trigger_time: Some("2026-01-02T03:04:05Z".into()),
+            stamp: Stamp { epoch: 2, sequence: 3 },
         }
     }
 
@@ -343,7 +354,7 @@ mod tests {
     fn a_copy_in_a_mailbox_is_read_as_the_slice_that_it_is_of() {
         let service = ServiceName::new("shop", "web").unwrap();
         let east: ClusterId = "east".parse().unwrap();
-        let object = mailbox_slice("mcs-mailbox", &east, &service, &slice());
+        let object = mailbox_slice("mcs-mailbox", &east, &service, &slice(), slice().stamp);
         assert!(object["metadata"]["labels"].get(well_known::SLICE_SERVICE).is_none());
         let key = ObjectKey::new("mcs-mailbox", "shop.web-x");
         let mut copy = slice();
@@ -358,7 +369,8 @@ mod tests {
     #[test]
     fn an_imported_slice_is_read_as_it_was_written() {
         for has_zone_hints in [false, true] {
-            let SourceSlice { name, generation, family, ports, endpoints, trigger_time } = slice();
+            let SourceSlice { name, generation, family, ports, endpoints, trigger_time, stamp } =
+                slice();
             let slice = ImportedSlice {
                 service: ServiceName::new("shop", "web").unwrap(),
                 name: "web-east-0".into(),
@@ -371,6 +383,7 @@ mod tests {
                 has_zone_hints,
                 has_derived_service: has_zone_hints,
                 trigger_time,
+                stamp,
             };
             let object = imported_slice(&slice);
             let zone = &object["endpoints"][0]["hints"]["forZones"][0]["name"];
@@ -382,6 +395,7 @@ mod tests {
                     cluster: slice.cluster.clone(),
                     fingerprint: slice.fingerprint(),
                     family: slice.family,
+                    stamp,
                 },
             };
             let of_text = ImportedSliceDecoder::decode_text(&key, &object.to_string()).unwrap();

@@ -67,8 +67,8 @@ fn apply(actual: &mut Actual, write: Write) {
     match write {
         Write::ApplySlice(slice) => {
             let fingerprint = slice.fingerprint();
-            let ImportedSlice { name, cluster, family, .. } = slice;
-            actual.slices.insert(name, ActualSlice { cluster, fingerprint, family });
+            let ImportedSlice { name, cluster, family, stamp, .. } = slice;
+            actual.slices.insert(name, ActualSlice { cluster, fingerprint, family, stamp });
         }
         Write::ApplyImport(import) => {
             let status = actual.import.take().map(|now| now.status).unwrap_or_default();
@@ -401,4 +401,27 @@ fn a_derived_service_goes_with_its_import_and_with_the_flag() {
     follow(&mut actual, writes);
     assert_eq!(actual.derived, Some(theirs));
     assert!(actual.import.is_some_and(|now| !now.import.has_derived_service));
+}
+
+#[test]
+fn a_mailbox_that_was_restored_takes_nothing_away() {
+    let stamp = |sequence| crate::clusterset::Stamp { epoch: 1, sequence };
+    let at = |name, sequence, addresses: &[&str]| SourceSlice {
+        stamp: stamp(sequence),
+        ..slice(name, addresses)
+    };
+    let world = |slices, sequence| {
+        let export = export("c2", 0, crate::clusterset::fixture::spec());
+        World { stamp: stamp(sequence), ..World::new(vec![(export, slices)]) }
+    };
+    let mut actual = Actual::default();
+    let today = world(vec![at("a", 5, &["10.2.0.1"]), at("b", 6, &["10.2.0.2"])], 7);
+    let writes = planned(&today, &actual);
+    follow(&mut actual, writes);
+    let yesterday = world(vec![at("a", 2, &["10.2.0.9"])], 3);
+    assert_eq!(planned(&yesterday, &actual), vec![]);
+    let later = world(vec![at("a", 8, &["10.2.0.9"])], 9);
+    assert_eq!(planned(&later, &actual).len(), 2, "one is written, and one goes");
+    let again = world(vec![at("a", 8, &["10.2.0.1"]), at("b", 8, &["10.2.0.2"])], 9);
+    assert_eq!(planned(&again, &actual), vec![], "a stamp is no content");
 }

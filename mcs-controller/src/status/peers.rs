@@ -158,7 +158,8 @@ fn synced(peer: &Peer) -> PeerCondition {
                 MailboxProblem::Unreadable { .. } => "Unreadable",
                 MailboxProblem::NoPublisher => "NoPublisher",
                 MailboxProblem::OtherCluster(_) => "OtherCluster",
-                MailboxProblem::FormerPublisher => "FormerPublisher",
+                MailboxProblem::OtherUid(_) => "OtherCluster",
+                MailboxProblem::Past => "OlderThanBefore",
                 MailboxProblem::Incomplete => "Incomplete",
                 MailboxProblem::Count { .. } => "CountDiffers",
             };

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clusterset::{
-    Import, ImportStatus, IpFamily,
+    Import, ImportStatus, IpFamily, Stamp,
     fixture::{imported_slice, name, spec},
 };
 
@@ -68,8 +68,12 @@ fn services_that_wait_have_their_turn_one_after_the_other() {
 /// The slice that a service has from each of these clusters, named like it.
 fn present(clusters: &[&str]) -> BTreeMap<Arc<str>, ActualSlice> {
     let of = |id: &&str| {
-        let slice =
-            ActualSlice { cluster: id.parse().unwrap(), fingerprint: 0, family: IpFamily::V4 };
+        let slice = ActualSlice {
+            cluster: id.parse().unwrap(),
+            fingerprint: 0,
+            family: IpFamily::V4,
+            stamp: Stamp::NONE,
+        };
         ((*id).into(), slice)
     };
     clusters.iter().map(of).collect()

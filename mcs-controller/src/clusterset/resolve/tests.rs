@@ -11,6 +11,8 @@ pub(crate) struct World {
     pub(crate) exports: Vec<(Export, Vec<Arc<SourceSlice>>)>,
     pub(crate) incomplete: BTreeSet<ClusterId>,
     pub(crate) has_namespace: bool,
+    /// When the exports were written.
+    pub(crate) stamp: Stamp,
 }
 
 impl World {
@@ -18,7 +20,7 @@ impl World {
         let shared = |slices: Vec<SourceSlice>| slices.into_iter().map(Arc::new).collect();
         let exports =
             exports.into_iter().map(|(export, slices)| (export, shared(slices))).collect();
-        Self { exports, incomplete: BTreeSet::new(), has_namespace: true }
+        Self { exports, incomplete: BTreeSet::new(), has_namespace: true, stamp: Stamp::NONE }
     }
 
     pub(crate) fn incomplete(mut self, ids: &[&str]) -> Self {
@@ -37,7 +39,12 @@ impl World {
         let exports: Vec<_> = self
             .exports
             .iter()
-            .map(|(export, slices)| KnownExport { export, slices, rules: &rules })
+            .map(|(export, slices)| KnownExport {
+                export,
+                slices,
+                rules: &rules,
+                stamp: self.stamp,
+            })
             .collect();
         let service = self.exports.first().map_or(name("shop/web"), |(e, _)| e.name.clone());
         let known = Known {
@@ -76,6 +83,7 @@ pub(crate) fn actual(wanted: &Wanted) -> Actual {
             cluster: slice.cluster.clone(),
             fingerprint: slice.fingerprint(),
             family: slice.family,
+            stamp: slice.stamp,
         };
         (slice.name.clone(), actual)
     });
@@ -298,7 +306,7 @@ fn an_import_without_status_stays_while_a_peer_is_unread() {
 fn the_oldest_service_gets_its_vip_first() {
     let rules = SourceRules::default();
     let (young, old) = (export("c1", 5, spec()), export("c2", 4, spec()));
-    let known = |export| [KnownExport { export, slices: &[], rules: &rules }];
+    let known = |export| [KnownExport { export, slices: &[], rules: &rules, stamp: Stamp::NONE }];
     assert!(vip_order(&known(&old)) < vip_order(&known(&young)));
 }
 

@@ -41,14 +41,18 @@ impl Control {
                 self.state.note_publication(&name, error.as_ref());
                 self.state.publications.end(&name, error.is_some(), now);
             }
-            Done::Lease(result) => {
-                if let Err(error) = &result {
-                    let mailbox = &self.settings.mailbox;
-                    tracing::warn!(
-                        "cannot renew the Lease publisher of mailbox {mailbox}: {error}"
-                    );
+            Done::Lease(Ok(version)) => {
+                if self.term.written(version, now) {
+                    self.begin_term();
                 }
-                self.term.written(result.is_ok());
+            }
+            Done::Lease(Err(error)) => {
+                let mailbox = &self.settings.mailbox;
+                tracing::warn!("cannot renew the Lease publisher of mailbox {mailbox}: {error}");
+                if self.term.failed(error.is_conflict(), self.state.outbox.lists(), now) {
+                    // The watches may not have noticed what somebody else has done there.
+                    self.own_mailbox = self.watch_own_mailbox();
+                }
             }
             Done::Token(secret, Ok(expires)) => {
                 tracing::info!("the token in Secret {secret} is renewed, and expires at {expires}");

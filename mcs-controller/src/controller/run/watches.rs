@@ -3,8 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
 use mcs_kube::{ApiAccess, Decoder, ResourceEvent, ResourceWatch, WatchTarget};
-use tokio::{sync::mpsc, time::timeout};
+use tokio::{
+    sync::mpsc,
+    time::{sleep, timeout},
+};
 
 use super::super::{Settings, Update};
 use crate::{
@@ -15,6 +20,9 @@ use crate::{
 
 /// How often the health is renewed while the id is unknown.
 const BEAT: Duration = Duration::from_secs(1);
+
+/// The time limit of a read.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// Starts the watches of this cluster.
 pub(super) fn watch_own(access: &Arc<ApiAccess>, updates: &mpsc::Sender<Update>) {
@@ -83,4 +91,32 @@ pub(super) async fn identify(
              (about.k8s.io), or give --cluster-id"
         ),
     }
+}
+
+/// The uid of this cluster: that of its namespace `kube-system`. Waits until it can be read.
+pub(super) async fn cluster_uid(access: &ApiAccess, published: &Published) -> String {
+    let mut said = String::new();
+    loop {
+        published.beat();
+        match read_uid(access).await {
+            Ok(uid) => return uid,
+            Err(error) => {
+                let error = format!("{error:#}");
+                if error != said {
+                    tracing::warn!("cannot read the uid of this cluster: {error}; trying again");
+                    said = error;
+                }
+            }
+        }
+        sleep(BEAT).await;
+    }
+}
+
+async fn read_uid(access: &ApiAccess) -> anyhow::Result<String> {
+    let namespaces: Api<Namespace> = Api::all(access.connection().await?.client);
+    let namespace = timeout(LIMIT, namespaces.get_metadata("kube-system"))
+        .await
+        .context("the API server does not answer")?
+        .context("namespace kube-system")?;
+    namespace.metadata.uid.context("namespace kube-system has no uid")
 }

@@ -8,6 +8,8 @@ use super::{Control, Done};
 use crate::{
     apply::{ApplyError, Request, mailbox_request, own_request},
     clusterset::ServiceName,
+    leases::Change,
+    mailbox::MailboxWrite,
     plan::{Ending, Sending, Write},
 };
 
@@ -38,13 +40,14 @@ impl Control {
         {
             self.import(name);
         }
+        self.renew_lease();
         while self.state.is_own_mailbox()
+            && self.term.holds()
             && self.state.publications.busy() < AT_A_TIME
             && let Some(name) = self.state.publications.next()
         {
             self.publish(name);
         }
-        self.renew_lease();
     }
 
     fn import(&mut self, name: ServiceName) {
@@ -78,10 +81,21 @@ impl Control {
 
     fn publish(&mut self, name: ServiceName) {
         let writes = self.state.plan_publication(&name);
+        let unknown = self.state.unknown_demands(&name).filter(|_| !writes.is_empty());
+        if let Some(problem) = unknown {
+            self.state.publications.end(&name, false, Instant::now());
+            self.state.note_unpublishable(&name, problem);
+            return;
+        }
         let mailbox = &self.settings.mailbox;
         let cluster = self.state.cluster();
         let view = &self.state.outbox;
-        let request = |write| mailbox_request(write, mailbox, cluster, view);
+        let term = &mut self.term;
+        let request = |write: &MailboxWrite| {
+            // Without the mark, readers wait until the Lease counts the service no longer.
+            let is_needed = !matches!(write, MailboxWrite::WithdrawService(_));
+            Some((mailbox_request(write, mailbox, cluster, view, term.next_stamp())?, is_needed))
+        };
         let requests: Vec<_> = writes.iter().filter_map(request).collect();
         if requests.is_empty() {
             self.state.publications.end(&name, false, Instant::now());
@@ -96,18 +110,50 @@ impl Control {
         }));
     }
 
-    /// Tells readers that the mailbox is complete, and that this publisher lives.
-    fn renew_lease(&mut self) {
-        if self.state.outbox.identity_problem().is_some() {
+    /// Takes notice of who publishes in the mailbox.
+    pub(super) fn observe_lease(&mut self) {
+        if !self.state.outbox.is_listed() || self.state.outbox.identity_problem().is_some() {
             return;
         }
-        let is_settled = self.state.is_published();
-        let services = self.state.to_be_published();
-        let cluster = self.state.cluster();
-        let mailbox = &self.settings.mailbox;
-        if let Some(request) = self.term.next(mailbox, cluster, services, is_settled) {
+        let now = Instant::now();
+        let (lease, lists) = (self.state.outbox.lease(), self.state.outbox.lists());
+        match self.term.observe(lease, lists, now) {
+            Change::None => {}
+            Change::Began => self.begin_term(),
+            Change::Lost => tracing::error!("this controller publishes nothing any more"),
+        }
+        let problem = self.term.problem(now).filter(|_| self.is_leader);
+        self.state.note_rival(problem);
+    }
+
+    /// Everything is published anew.
+    pub(super) fn begin_term(&mut self) {
+        self.term.follow(self.state.outbox.latest_stamp());
+        self.state.begin_term(self.term.epoch());
+    }
+
+    /// Tells readers what is published, and that this publisher lives.
+    fn renew_lease(&mut self) {
+        let outbox = &self.state.outbox;
+        if !outbox.is_listed() || outbox.identity_problem().is_some() {
+            return;
+        }
+        let statement = self.state.statement();
+        let membership = self.state.membership();
+        if let Some(request) = self.term.next(statement, &membership, Instant::now()) {
             let access = Arc::clone(&self.outbox.access);
             self.tasks.push(Box::pin(async move { Done::Lease(request.send(&access).await) }));
+        }
+    }
+
+    /// Lets the next publisher begin at once.
+    pub(super) async fn release_lease(&mut self) {
+        let membership = self.state.membership();
+        let Some(request) = self.term.release(&membership) else { return };
+        if let Err(error) = request.send(&self.outbox.access).await {
+            tracing::warn!(
+                "cannot release the Lease publisher: {error}. The next publisher waits for it"
+            );
         }
     }
 }
@@ -143,10 +189,13 @@ async fn send_plan(access: &ApiAccess, mut sending: Sending, requests: &[Request
     sent
 }
 
-/// Sends them one after the other, because their order matters. The first failure ends it.
-async fn send_all(access: &ApiAccess, requests: &[Request]) -> Result<(), ApplyError> {
-    for request in requests {
-        request.send(access).await?;
+/// Sends them one after the other, because their order matters. The first failure of one that is needed ends it.
+async fn send_all(access: &ApiAccess, requests: &[(Request, bool)]) -> Result<(), ApplyError> {
+    for (request, is_needed) in requests {
+        match request.send(access).await {
+            Err(error) if *is_needed || !error.is_refusal() => return Err(error),
+            _ => {}
+        }
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use crate::{
     clusterset::NamespaceRules,
     exports::OwnEvent,
     mailbox::MailboxEvent,
-    objects::{exported_service, publisher_lease},
+    objects::{complete_lease, exported_service, publisher_lease},
     status::Regarding,
 };
 
@@ -67,11 +67,12 @@ fn an_emptied_mailbox_still_counts_what_is_exported() {
     state.update(Update::Own(OwnEvent::Services(ResourceEvent::Changed(service))));
     let writes = state.plan_publication(&name);
     let [MailboxWrite::ApplyService(exported)] = &*writes else { panic!("{writes:?}") };
-    let written = || object(exported_service("mcs-mailbox", exported).unwrap());
+    let written =
+        || object(exported_service("mcs-mailbox", exported, Stamp::NONE, false, None).unwrap());
     let mailbox = |state: &mut State, event| {
         state.update(Update::Mailbox(MailboxId::Own, MailboxEvent::Services(event)));
         state.plan_publication(&name);
-        state.to_be_published()
+        state.statement().services
     };
     assert_eq!(mailbox(&mut state, listed()), 1, "nothing is there yet");
     assert_eq!(mailbox(&mut state, ResourceEvent::Changed(written())), 1);
@@ -182,10 +183,10 @@ fn a_peer_that_becomes_known_concerns_its_own_services() {
         names.into_iter().collect::<Vec<_>>().join(" ")
     };
     assert_eq!(queued(&mut state), "of-north of-west");
-    let mut read = |name: &str, second: i64| {
+    let mut read = |name: &str, second: u32| {
         let number = state.peers.all()[name].number;
-        let renewed = jiff::Timestamp::from_second(second).unwrap();
-        let lease = publisher_lease("m", &name.parse().unwrap(), "e", true, 0, renewed);
+        let renewed = jiff::Timestamp::from_second(second.into()).unwrap();
+        let lease = publisher_lease("m", &complete_lease(name, 0, second.into()), renewed);
         let lease =
             ResourceEvent::Listed { version: "v1".to_owned(), objects: vec![object(lease)] };
         for event in [
@@ -206,29 +207,83 @@ fn a_peer_that_becomes_known_concerns_its_own_services() {
     assert_eq!(read("west", 2), result("of-west", true), "west publishes there");
 }
 
-#[test]
-fn a_mailbox_is_complete_when_no_publication_failed() {
-    let mut state = state();
-    let name = ServiceName::new("shop", "web").unwrap();
+fn listed_mailbox(state: &mut State) {
     state.update(Update::Mailbox(MailboxId::Own, MailboxEvent::Services(listed())));
     state.update(Update::Mailbox(MailboxId::Own, MailboxEvent::Slices(listed())));
-    assert!(!state.is_published(), "its Lease was not read");
+    assert!(!state.is_own_mailbox(), "its Lease was not read");
     state.update(Update::Mailbox(MailboxId::Own, MailboxEvent::Lease(listed())));
-    assert!(state.is_published());
-    state.outgoing.insert(name.clone());
-    let now = std::time::Instant::now();
-    let mut end = |code: Option<u16>| {
-        let error = code.map(answer);
-        state.note_publication(&name, error.as_ref());
-        state.publications.end(&name, error.is_some(), now);
-        (state.is_published(), state.to_be_published())
+}
+
+/// Exports so many Services.
+fn exporting(state: &mut State, services: usize) -> Vec<ServiceName> {
+    let export = |number: usize| {
+        let metadata = json!({"namespace": "shop", "name": format!("web-{number}")});
+        let service = object(json!({"metadata": metadata, "spec": {"clusterIP": "10.96.0.1"}}));
+        let export = object(json!({"metadata": metadata}));
+        state.update(Update::Own(OwnEvent::Exports(ResourceEvent::Changed(export))));
+        state.update(Update::Own(OwnEvent::Services(ResourceEvent::Changed(service))));
+        ServiceName::new("shop", &format!("web-{number}")).unwrap()
     };
-    assert_eq!(end(Some(404)), (false, 1), "the mailbox is gone");
-    assert_eq!(end(Some(422)), (true, 0), "others can be published");
-    assert_eq!(end(None), (true, 1));
+    (0..services).map(export).collect()
+}
+
+#[test]
+fn a_term_is_complete_when_every_service_was_published_or_refused() {
+    let mut state = state();
+    listed_mailbox(&mut state);
+    let names = exporting(&mut state, 3);
+    state.begin_term(1);
+    let now = std::time::Instant::now();
+    let mut end = |number: usize, code: Option<u16>| {
+        while state.publications.next().is_some() {}
+        state.plan_publication(&names[number]);
+        let error = code.map(answer);
+        state.note_publication(&names[number], error.as_ref());
+        state.publications.end(&names[number], error.is_some(), now);
+        let Statement { complete, services, refused } = state.statement();
+        (complete, services, refused.len())
+    };
+    assert_eq!(end(0, None), (false, 1, 0));
+    assert_eq!(end(1, Some(409)), (false, 2, 0), "somebody else has written it");
+    assert_eq!(end(1, Some(403)), (false, 1, 1), "a quota is full");
+    assert_eq!(end(2, Some(503)), (false, 2, 1), "no answer");
+    assert_eq!(end(2, None), (true, 2, 1));
+    assert_eq!(end(1, Some(403)), (true, 2, 1), "still");
+    assert_eq!(end(1, None), (true, 3, 0));
+}
+
+#[test]
+fn a_term_is_complete_although_services_change_all_the_time() {
+    let mut state = state();
+    listed_mailbox(&mut state);
+    let names = exporting(&mut state, 100);
+    state.begin_term(1);
+    let now = std::time::Instant::now();
+    let mut published = 0;
+    while !state.statement().complete {
+        let name = state.publications.next().unwrap();
+        state.publications.begin(name.clone());
+        state.plan_publication(&name);
+        state.note_publication(&name, None);
+        state.publications.end(&name, false, now);
+        published += 1;
+        // Ten others change while one is written.
+        for name in names.iter().cycle().skip(published * 7).take(10) {
+            state.publications.add(name.clone());
+        }
+        assert!(published <= 100, "each one once");
+    }
+    assert!(state.publications.waiting() > 0);
+}
+
+#[test]
+fn nothing_is_published_in_the_mailbox_of_another_cluster() {
+    let mut state = state();
+    listed_mailbox(&mut state);
+    let name = ServiceName::new("shop", "web").unwrap();
     let lease = |cluster: &str| {
-        let cluster = cluster.parse().unwrap();
-        let lease = publisher_lease("m", &cluster, "e", true, 1, jiff::Timestamp::UNIX_EPOCH);
+        let lease = complete_lease(cluster, 1, 1);
+        let lease = publisher_lease("m", &lease, jiff::Timestamp::UNIX_EPOCH);
         MailboxEvent::Lease(ResourceEvent::Changed(object(lease)))
     };
     state.update(Update::Mailbox(MailboxId::Own, lease("west")));
@@ -237,7 +292,28 @@ fn a_mailbox_is_complete_when_no_publication_failed() {
     assert!(matches!(publication, Publication::Failed(_)), "{publication:?}");
     state.update(Update::Mailbox(MailboxId::Own, lease("east")));
     assert!(state.is_own_mailbox());
+    state.note_rival(Some("another publisher".to_owned()));
+    let publication = state.publication(&name, None);
+    assert_eq!(publication, Publication::Failed("another publisher".to_owned()));
 }
+
+#[test]
+fn a_restriction_of_a_later_version_is_not_lifted() {
+    let mut state = state();
+    listed_mailbox(&mut state);
+    let [name] = &*exporting(&mut state, 1) else { panic!("one") };
+    let writes = state.plan_publication(name);
+    let [MailboxWrite::ApplyService(exported)] = &*writes else { panic!("{writes:?}") };
+    let mut object = exported_service("m", exported, Stamp::NONE, false, None).unwrap();
+    object["metadata"]["annotations"]["clusterset.mcs-agent.io/must-understand"] = json!("moon");
+    let event = ResourceEvent::Changed(self::object(object));
+    state.update(Update::Mailbox(MailboxId::Own, MailboxEvent::Services(event)));
+    let problem = state.unknown_demands(name).unwrap();
+    assert!(problem.contains("with moon"), "{problem}");
+    state.note_unpublishable(name, problem.clone());
+    assert_eq!(state.publication(name, None), Publication::Failed(problem));
+}
+
 #[test]
 fn an_import_that_is_left_alone_is_told_once() {
     let mut state = state();

@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc};
 use serde::Deserialize;
 
 use crate::{
-    clusterset::{Endpoint, EndpointConditions, SlicePort, SourceSlice, well_known},
+    clusterset::{Endpoint, EndpointConditions, SlicePort, SourceSlice, Stamp, well_known},
     objects::service::{ip_family, protocol},
 };
 
@@ -98,6 +98,12 @@ impl<'a> ReadSlice<'a> {
         text.and_then(|text| text.parse().ok()).unwrap_or_default()
     }
 
+    /// Of a copy, when the slice that it is of was written to the mailbox.
+    pub(super) fn stamp(&self) -> Stamp {
+        let text = self.annotation(well_known::WRITTEN);
+        text.and_then(|text| text.parse().ok()).unwrap_or(Stamp::NONE)
+    }
+
     /// A publisher of an older version names the nodes of endpoints.
     pub(super) fn without_nodes(mut self) -> Self {
         for endpoint in self.endpoints.iter_mut().flatten() {
@@ -107,7 +113,12 @@ impl<'a> ReadSlice<'a> {
     }
 
     /// The slice as it is in its source cluster. `None`: it has names instead of addresses.
-    pub(super) fn into_source(self, name: Arc<str>, generation: i64) -> Option<SourceSlice> {
+    pub(super) fn into_source(
+        self,
+        name: Arc<str>,
+        generation: i64,
+        stamp: Stamp,
+    ) -> Option<SourceSlice> {
         let trigger_time = self.annotation(well_known::TRIGGER_TIME).map(Into::into);
         let mut names = Names::default();
         let read = self.endpoints.unwrap_or_default();
@@ -120,6 +131,7 @@ impl<'a> ReadSlice<'a> {
             ports: self.ports.into_iter().flatten().filter_map(ReadPort::into_port).collect(),
             endpoints,
             trigger_time,
+            stamp,
         })
     }
 }

@@ -1,0 +1,61 @@
+//! The order in which a cluster's publishers wrote what is in its mailbox.
+
+use std::{fmt, str::FromStr};
+
+/// When an object was written to a mailbox. Of two, the greater one was written later, by whichever publisher, and
+/// whatever a backup has brought back meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Stamp {
+    /// The epoch of the publisher. Another cluster that takes the mailbox over begins a greater one.
+    pub epoch: u64,
+    /// Grows with every write: milliseconds of the publisher's clock, or one more than the last.
+    pub sequence: u64,
+}
+
+impl Stamp {
+    /// That of what is no copy, and of what publishers of earlier versions wrote.
+    pub const NONE: Self = Self { epoch: 0, sequence: 0 };
+
+    /// Whether nobody said when the object was written.
+    pub fn is_none(self) -> bool {
+        self == Self::NONE
+    }
+
+    /// Whether an object with this stamp must not replace one with the stamp `former`.
+    pub fn is_before(self, former: Self) -> bool {
+        !self.is_none() && self < former
+    }
+}
+
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.epoch, self.sequence)
+    }
+}
+
+impl FromStr for Stamp {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (epoch, sequence) = text.split_once('.').ok_or(())?;
+        let number = |text: &str| text.parse().map_err(|_| ());
+        Ok(Self { epoch: number(epoch)?, sequence: number(sequence)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stamps_are_ordered_and_read_as_written() {
+        let stamp = |epoch, sequence| Stamp { epoch, sequence };
+        assert!(stamp(1, 9) < stamp(2, 0) && stamp(2, 0) < stamp(2, 1));
+        assert_eq!(stamp(2, 1).to_string().parse(), Ok(stamp(2, 1)));
+        for text in ["", "1", "1.", "a.1", "1.2.3", "-1.0"] {
+            assert_eq!(text.parse::<Stamp>(), Err(()), "{text}");
+        }
+        assert!(!Stamp::NONE.is_before(stamp(1, 1)), "older versions write none");
+        assert!(stamp(1, 1).is_before(stamp(1, 2)) && !stamp(1, 2).is_before(stamp(1, 2)));
+    }
+}
