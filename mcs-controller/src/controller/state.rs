@@ -518,9 +518,10 @@ impl State {
     }
 
     /// A service is not published for this reason, until something changes.
-    pub(super) fn note_unpublishable(&mut self, name: &ServiceName, problem: String) {
+    pub(super) fn note_unpublishable(&mut self, name: &ServiceName, problem: &str) {
         self.unanswered.remove(name);
-        if self.publication_errors.insert(name.clone(), problem.clone()) != Some(problem.clone()) {
+        let former = self.publication_errors.insert(name.clone(), problem.to_owned());
+        if former.as_deref() != Some(problem) {
             tracing::warn!("cannot publish {name}: {problem}");
             self.imports.add(name.clone());
         }

@@ -51,13 +51,13 @@ fn copy_at<D: Decoder>(name: &str, content: &SourceSlice, stamp: Stamp) -> Watch
 }
 
 fn lease(cluster: &str, complete: bool, services: usize, second: u64) -> MailboxEvent {
-    lease_of(PublisherLease { complete, ..complete_lease(cluster, services, second) })
+    lease_of(&PublisherLease { complete, ..complete_lease(cluster, services, second) })
 }
 
-fn lease_of(lease: PublisherLease) -> MailboxEvent {
+fn lease_of(lease: &PublisherLease) -> MailboxEvent {
     let second = i64::try_from(lease.stamp.sequence).unwrap();
     let now = jiff::Timestamp::from_second(second).unwrap();
-    MailboxEvent::Lease(listed([decoded(publisher_lease(MAILBOX, &lease, now))]))
+    MailboxEvent::Lease(listed([decoded(publisher_lease(MAILBOX, lease, now))]))
 }
 
 fn listed<D: Decoder>(objects: impl IntoIterator<Item = WatchedObject<D>>) -> ResourceEvent<D> {
@@ -124,13 +124,13 @@ fn a_refused_service_keeps_nobody_from_the_others() {
     let gone = MailboxEvent::Services(ResourceEvent::Deleted(exported("b", &["b-1"])));
     view.apply(gone);
     let refused = [service("b"), service("c")].into();
-    view.apply(lease_of(PublisherLease { failed: 2, refused, ..complete_lease("east", 1, 3) }));
+    view.apply(lease_of(&PublisherLease { failed: 2, refused, ..complete_lease("east", 1, 3) }));
     assert_eq!(view.doubt(), None);
     assert_eq!(believed(&view), ["a: a-1@1", "b: b-1@1"]);
     let certain = ["a", "b", "c", "d"].map(|name| view.is_certain(&service(name)));
     assert_eq!(certain, [true, true, false, true]);
     // More services are refused than the Lease has room for: any may be one of them.
-    view.apply(lease_of(PublisherLease { failed: 3, ..complete_lease("east", 1, 4) }));
+    view.apply(lease_of(&PublisherLease { failed: 3, ..complete_lease("east", 1, 4) }));
     assert_eq!(believed(&view).len(), 2);
     assert!(!view.is_certain(&service("d")));
     view.apply(lease("east", true, 1, 5));
@@ -191,7 +191,7 @@ fn a_publisher_that_was_replaced_changes_nothing() {
     let mut view = known();
     let next = |epoch, sequence| {
         let stamp = Stamp { epoch, sequence };
-        lease_of(PublisherLease { stamp, ..complete_lease("east", 2, 1) })
+        lease_of(&PublisherLease { stamp, ..complete_lease("east", 2, 1) })
     };
     view.apply(next(2, 1));
     assert_eq!(believed(&view), ["a: a-1@1", "b: b-1@1"], "until the next one has written them");
@@ -255,7 +255,7 @@ fn publishers_of_earlier_versions_and_later_ones_follow_each_other() {
     let changed = copy_at("a", &slice("a-1", 2), Stamp::NONE);
     view.apply(MailboxEvent::Slices(ResourceEvent::Changed(changed)));
     assert_eq!(believed(&view), ["a: a-1@2", "b: b-1@1"]);
-    view.apply(lease_of(PublisherLease { complete: false, ..complete_lease("east", 2, 20) }));
+    view.apply(lease_of(&PublisherLease { complete: false, ..complete_lease("east", 2, 20) }));
     assert_eq!(believed(&view), ["a: a-1@2", "b: b-1@1"], "it was upgraded");
 }
 

@@ -286,7 +286,7 @@ impl MailboxView {
             Some(lease) => !self.is_past(lease) && self.identity_problem().is_none(),
             None => self.judged.is_some(),
         };
-        self.is_listed() && is_of_publisher && !(self.is_moved && !self.is_renewed())
+        self.is_listed() && is_of_publisher && (!self.is_moved || self.is_renewed())
     }
 
     /// Whether a later Lease was there before.
@@ -301,15 +301,11 @@ impl MailboxView {
 
     /// Whether it is known which slices of a service the cluster exports, none or these: others can go.
     pub fn is_certain(&self, service: &ServiceName) -> bool {
-        match self.believed.get(service) {
-            Some(believed) => believed.is_whole && self.is_renewed(),
-            None => {
-                let refuses = |lease: &PublisherLease| lease.refuses(service);
-                self.is_confirmed
-                    && !self.contents.unread().contains_key(service)
-                    && !self.lease.as_ref().is_some_and(refuses)
-            }
+        if let Some(believed) = self.believed.get(service) {
+            return believed.is_whole && self.is_renewed();
         }
+        let is_refused = self.lease.as_ref().is_some_and(|lease| lease.refuses(service));
+        self.is_confirmed && !is_refused && !self.contents.unread().contains_key(service)
     }
 
     /// The slices that the ExportedService names: as they are, else as they were. New ones come before it, but by

@@ -162,7 +162,7 @@ fn names(services: &BTreeSet<ServiceName>) -> String {
 
 /// The Lease of a publisher that has published everything: so many services.
 #[cfg(test)]
-pub fn complete_lease(cluster: &str, services: usize, sequence: u64) -> PublisherLease {
+pub(crate) fn complete_lease(cluster: &str, services: usize, sequence: u64) -> PublisherLease {
     PublisherLease {
         cluster: cluster.to_owned(),
         stamp: Stamp { epoch: 1, sequence },

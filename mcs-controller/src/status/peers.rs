@@ -157,8 +157,7 @@ fn synced(peer: &Peer) -> PeerCondition {
             let reason = match problem {
                 MailboxProblem::Unreadable { .. } => "Unreadable",
                 MailboxProblem::NoPublisher => "NoPublisher",
-                MailboxProblem::OtherCluster(_) => "OtherCluster",
-                MailboxProblem::OtherUid(_) => "OtherCluster",
+                MailboxProblem::OtherCluster(_) | MailboxProblem::OtherUid(_) => "OtherCluster",
                 MailboxProblem::Past => "OlderThanBefore",
                 MailboxProblem::Incomplete => "Incomplete",
                 MailboxProblem::Count { .. } => "CountDiffers",

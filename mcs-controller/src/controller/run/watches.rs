@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::Api;
+use kube::{Api, api::ListParams};
 use mcs_kube::{ApiAccess, Decoder, ResourceEvent, ResourceWatch, WatchTarget};
 use tokio::{
     sync::mpsc,
@@ -114,9 +114,12 @@ pub(super) async fn cluster_uid(access: &ApiAccess, published: &Published) -> St
 
 async fn read_uid(access: &ApiAccess) -> anyhow::Result<String> {
     let namespaces: Api<Namespace> = Api::all(access.connection().await?.client);
-    let namespace = timeout(LIMIT, namespaces.get_metadata("kube-system"))
+    // The controller may list namespaces, and not get one.
+    let named = ListParams::default().fields("metadata.name=kube-system");
+    let list = timeout(LIMIT, namespaces.list_metadata(&named))
         .await
         .context("the API server does not answer")?
-        .context("namespace kube-system")?;
+        .context("cannot list namespaces")?;
+    let namespace = list.items.into_iter().next().context("there is no namespace kube-system")?;
     namespace.metadata.uid.context("namespace kube-system has no uid")
 }

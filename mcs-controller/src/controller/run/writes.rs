@@ -84,7 +84,7 @@ impl Control {
         let unknown = self.state.unknown_demands(&name).filter(|_| !writes.is_empty());
         if let Some(problem) = unknown {
             self.state.publications.end(&name, false, Instant::now());
-            self.state.note_unpublishable(&name, problem);
+            self.state.note_unpublishable(&name, &problem);
             return;
         }
         let mailbox = &self.settings.mailbox;

@@ -310,7 +310,7 @@ fn a_restriction_of_a_later_version_is_not_lifted() {
     state.update(Update::Mailbox(MailboxId::Own, MailboxEvent::Services(event)));
     let problem = state.unknown_demands(name).unwrap();
     assert!(problem.contains("with moon"), "{problem}");
-    state.note_unpublishable(name, problem.clone());
+    state.note_unpublishable(name, &problem);
     assert_eq!(state.publication(name, None), Publication::Failed(problem));
 }
 
