@@ -73,6 +73,9 @@ pub enum Action {
     Update(Value),
     /// Changes `status`.
     ApplyStatus(Value),
+    /// Changes the fields of `status` that are given, and removes those that are null. An API server leaves out fields that
+    /// its type does not declare.
+    MergeStatus(Value),
     /// Deletes it, if it has this uid.
     Delete {
         /// `metadata.uid`; `None` means whatever it is.
@@ -167,6 +170,10 @@ impl Request {
             }
             Action::ApplyStatus(object) => {
                 api.patch_status(&self.name, &params(true), &Patch::Apply(object)).await?;
+            }
+            Action::MergeStatus(status) => {
+                let object = json!({ "status": status });
+                api.patch_status(&self.name, &params(false), &Patch::Merge(object)).await?;
             }
             Action::Delete { uid } => {
                 let preconditions =

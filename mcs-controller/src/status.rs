@@ -1,6 +1,7 @@
 //! What the controller tells people: conditions of ClusterPeers, and events.
 
 mod events;
+mod membership;
 mod peers;
 
 pub use self::{

@@ -191,10 +191,25 @@ impl Control {
                 }
                 _ = ticks.tick() => self.tick(),
             }
+            self.ensure_id()?;
             self.lead(*leads.borrow());
             self.observe_lease();
             self.start_writes();
         }
+    }
+
+    /// Everything is planned under one id. After a restart it is the other one.
+    fn ensure_id(&self) -> anyhow::Result<()> {
+        let (cluster, said) = (self.state.cluster(), self.state.own.cluster_id());
+        if self.settings.cluster.is_none()
+            && let Some(said) = said
+            && said != cluster.as_str()
+        {
+            bail!(
+                "the ClusterProperty cluster.clusterset.k8s.io has changed from {cluster} to {said}: start again"
+            );
+        }
+        Ok(())
     }
 
     fn take(&mut self, update: Update) {

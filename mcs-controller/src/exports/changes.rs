@@ -141,7 +141,9 @@ impl OwnCluster {
         OwnChanges { namespaces: changed, ..OwnChanges::default() }
     }
 
+    /// The name of the clusterset decides the range of VIPs.
     pub(super) fn change_property(&mut self, change: Change<PropertyDecoder>) -> OwnChanges {
+        let former = self.clusterset().map(str::to_owned);
         match change {
             Change::Clear => self.properties.clear(),
             Change::Remove(object) => {
@@ -153,7 +155,7 @@ impl OwnCluster {
                 }
             }
         }
-        OwnChanges::default()
+        OwnChanges { all: self.clusterset() != former.as_deref(), ..OwnChanges::default() }
     }
 
     pub(super) fn change_import(&mut self, change: Change<ImportDecoder>) -> OwnChanges {

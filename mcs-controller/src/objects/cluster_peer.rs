@@ -86,14 +86,14 @@ fn default_key() -> String {
 }
 
 /// The types of the conditions of a ClusterPeer.
-pub const PEER_CONDITIONS: [&str; 5] =
-    ["Connected", "Synced", "Fresh", "IdentityMatches", "CIDRsDisjoint"];
+pub const PEER_CONDITIONS: [&str; 6] =
+    ["Connected", "Synced", "Fresh", "IdentityMatches", "CIDRsDisjoint", "Compatible"];
 
 /// What the controller knows of the peer.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterPeerStatus {
-    /// `Connected`, `Synced`, `Fresh`, `IdentityMatches` and `CIDRsDisjoint`.
+    /// One of each of [`PEER_CONDITIONS`].
     #[serde(default)]
     pub conditions: Vec<PeerCondition>,
     /// The number of services that the peer exports to this cluster.
@@ -117,7 +117,7 @@ pub struct ClusterPeerStatus {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PeerCondition {
-    /// `Connected`, `Synced`, `Fresh`, `IdentityMatches` or `CIDRsDisjoint`.
+    /// One of [`PEER_CONDITIONS`].
     #[serde(rename = "type")]
     pub condition_type: String,
     /// `True`, `False` or `Unknown`.

@@ -4,17 +4,17 @@ use std::{collections::BTreeMap, time::Instant};
 
 use ipnet::IpNet;
 use jiff::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     apply::{Action, Request},
     clusterset::{ClusterId, well_known},
     mailbox::MailboxProblem,
-    objects::{ClusterPeerStatus, OWN_VERSION, PeerCondition, PeerVersion},
+    objects::{ClusterPeerStatus, Membership, OWN_VERSION, PeerCondition, PeerVersion},
     peers::{Peer, PeerName, Peers},
 };
 
-use super::{Notice, Regarding};
+use super::{Notice, Regarding, membership::compatible};
 
 /// The addresses of this cluster, which no peer's pods can have.
 #[derive(Clone, Copy, Debug)]
@@ -51,12 +51,13 @@ pub fn peer_statuses(
     peers: &Peers,
     own: &ClusterId,
     ranges: &OwnRanges<'_>,
+    membership: &Membership,
     refused: impl Fn(&ClusterId) -> usize,
     now: Instant,
 ) -> Vec<(PeerName, ClusterPeerStatus)> {
     let status = |(name, peer): (&PeerName, &Peer)| {
         let refused = refused(&peer.object.cluster);
-        let status = status(name, peer, peers, (own, ranges), now);
+        let status = status(name, peer, peers, (own, ranges, membership), now);
         (name.clone(), ClusterPeerStatus { refused_endpoints: Some(count(refused)), ..status })
     };
     let broken = peers.broken().iter().map(|(name, broken)| {
@@ -85,7 +86,7 @@ fn status(
     name: &PeerName,
     peer: &Peer,
     peers: &Peers,
-    (own, own_ranges): (&ClusterId, &OwnRanges<'_>),
+    (own, own_ranges, membership): (&ClusterId, &OwnRanges<'_>, &Membership),
     now: Instant,
 ) -> ClusterPeerStatus {
     let believed = peer.view.believed();
@@ -97,6 +98,7 @@ fn status(
         fresh(peer, now),
         identity(peer, own),
         disjoint(name, peer, peers, own_ranges),
+        compatible(peer, membership),
     ];
     for condition in &mut conditions {
         condition.observed_generation = peer.object.version.generation;
@@ -111,7 +113,7 @@ fn status(
     }
 }
 
-fn condition(
+pub(super) fn condition(
     condition_type: &str,
     holds: Option<bool>,
     reason: &str,
@@ -302,20 +304,32 @@ pub fn peer_status_request(
     if wanted == *actual {
         return None;
     }
-    let object = json!({
-        "apiVersion": format!("{}/{OWN_VERSION}", well_known::GROUP),
-        "kind": "ClusterPeer",
-        "metadata": {"name": name},
-        "status": wanted,
-    });
+    let mut status = json!(wanted);
+    // What is known no longer goes.
+    for field in json!(actual).as_object().into_iter().flat_map(|fields| fields.keys()) {
+        if status.get(field).is_none() {
+            status[field] = Value::Null;
+        }
+    }
     let api = (well_known::GROUP, OWN_VERSION, "ClusterPeer", "clusterpeers");
-    Some(Request::new(api, None, name, Action::ApplyStatus(object)))
+    Some(Request::new(api, None, name, Action::MergeStatus(status)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::clusterset::Reserved;
+
+    #[test]
+    fn what_is_known_no_longer_goes() {
+        let before = ClusterPeerStatus { services: Some(3), ..ClusterPeerStatus::default() };
+        let now = ClusterPeerStatus { endpoints: Some(1), ..ClusterPeerStatus::default() };
+        let request = peer_status_request("west", &now, &before).unwrap();
+        let Action::MergeStatus(status) = &request.action else { panic!("{request:?}") };
+        let expected = json!({"conditions": [], "endpoints": 1, "services": null});
+        assert_eq!(*status, expected);
+        assert!(peer_status_request("west", &now, &now).is_none());
+    }
 
     #[test]
     fn counts_are_not_urgent() {
@@ -368,8 +382,12 @@ mod tests {
                 OwnRanges { pods: &other, reserved: &range },
             ];
             own_ranges.map(|ranges| {
-                let statuses = peer_statuses(&peers, &own, &ranges, |_| 0, Instant::now());
-                let condition = statuses[0].1.conditions.last().unwrap().clone();
+                let membership = Membership::default();
+                let statuses =
+                    peer_statuses(&peers, &own, &ranges, &membership, |_| 0, Instant::now());
+                let conditions = &statuses[0].1.conditions;
+                let is_disjoint = |one: &&PeerCondition| one.condition_type == "CIDRsDisjoint";
+                let condition = conditions.iter().find(is_disjoint).unwrap().clone();
                 assert_eq!(condition.observed_generation, Some(7));
                 condition.reason
             })

@@ -41,7 +41,7 @@ impl Control {
         let refused = |cluster: &ClusterId| refused.get(cluster).copied().unwrap_or_default();
         let reserved = state.reserved_ranges();
         let ranges = OwnRanges { pods: state.pod_ranges(), reserved: &reserved };
-        peer_statuses(&state.peers, state.cluster(), &ranges, refused, now)
+        peer_statuses(&state.peers, state.cluster(), &ranges, &state.membership(), refused, now)
     }
 
     /// Writes the status of peers, and sets their metrics.
