@@ -50,7 +50,19 @@ impl Cluster {
         id: &'static str,
         number: u16,
     ) -> anyhow::Result<Self> {
-        let server = control.api_server(id, 6440 + number, &[SERVICES])?;
+        Self::start_copy(run, control, netns, id, id, number)
+    }
+
+    /// Starts a cluster of that id, whose API server has another name.
+    pub(crate) fn start_copy(
+        run: &Run,
+        control: &ControlPlane,
+        netns: &Arc<Namespace>,
+        id: &'static str,
+        name: &str,
+        number: u16,
+    ) -> anyhow::Result<Self> {
+        let server = control.api_server(name, 6440 + number, &[SERVICES])?;
         control.install_types(&server)?;
         server.api.apply_yaml(CLUSTER_PROPERTIES)?;
         server.api.apply(&namespace(NAMESPACE))?;
@@ -64,7 +76,7 @@ impl Cluster {
             });
             wait::until("ClusterProperties", || server.api.apply(&property))?;
         }
-        let directory = run.directory().join(id);
+        let directory = run.directory().join(name);
         let account = namespaced("v1", "ServiceAccount", NAMESPACE, "mcs-controller");
         let token = directory.join("controller.token");
         fs::write(&token, token_of(&server.api, &account)?)?;

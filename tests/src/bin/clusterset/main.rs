@@ -19,6 +19,7 @@ mod imports;
 mod memory;
 mod objects;
 mod peering;
+mod publisher;
 mod replicas;
 mod rules;
 mod scale;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
     dns::cases(&mut suite);
     connectivity::cases(&mut suite);
     silence::cases(&mut suite);
+    publisher::cases(&mut suite);
     credentials::cases(&mut suite);
     trust::cases(&mut suite);
     imports::cases(&mut suite);
