@@ -163,6 +163,25 @@ pub(crate) fn agent(workspace: &Workspace, object: &Path, profile: Profile) -> R
     agent_with(workspace, object, profile, &[], "mcs-agent")
 }
 
+/// Builds a controller that acts as the next version in tests: its objects have fields that the types lack. Returns its
+/// path. [`controller`] has to follow: cargo writes both programs to the same place.
+pub(crate) fn next_controller(
+    workspace: &Workspace,
+    object: &Path,
+    profile: Profile,
+) -> Result<PathBuf> {
+    let mut build = profile.cargo(workspace);
+    build.args(["--package", "mcs-agent", "--package", "mcs-controller"]);
+    build.args(["--features", "mcs-controller/next"]);
+    // Nobody measures it.
+    build.args(["--config", "profile.release.package.mcs-controller.opt-level=1"]);
+    process::run(build.env(OBJECT_VARIABLE, object)).context(profile.advice())?;
+    let kept = workspace.target.join(profile.output).join("mcs-controller-next");
+    let program = profile.directory(workspace).join("mcs-controller");
+    replace(&program, &kept).with_context(|| format!("cannot write {}", kept.display()))?;
+    Ok(kept)
+}
+
 /// Builds the controller and returns its path. [`agent`] builds the agent around `object` before.
 ///
 /// cargo is told to build both: with other features of their dependencies than the agent has, it would build these again.

@@ -108,6 +108,10 @@ pub struct ClusterPeerStatus {
     /// When the token of its kubeconfig expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_expires: Option<String>,
+    /// A field that the next version adds.
+    #[cfg(feature = "next")]
+    #[serde(default)]
+    pub moon: Option<String>,
     /// When its API server last answered, to the minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_contact: Option<String>,

@@ -65,6 +65,10 @@ pub struct ExportedServiceSpec {
     /// The clusters that the export is for; absent means all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audience: Option<Vec<String>>,
+    /// A field that the next version adds.
+    #[cfg(feature = "next")]
+    #[serde(default)]
+    pub moon: Option<String>,
     /// The EndpointSlices of the Service, by their names in the exporting cluster. A copy that is not there is kept
     /// by readers until it is missing here too.
     #[serde(default)]
@@ -273,6 +277,8 @@ pub fn exported_service(
         annotations: strings(&spec.annotations),
         ips: export.vips.iter().map(ToString::to_string).collect(),
         audience,
+        #[cfg(feature = "next")]
+        moon: Some("full".to_owned()),
         slices: slices.iter().map(ToString::to_string).collect(),
     };
     let mut annotations = json!({well_known::WRITTEN: stamp.to_string()});

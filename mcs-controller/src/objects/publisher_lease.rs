@@ -11,7 +11,7 @@ use super::typed;
 use crate::clusterset::{ServiceName, Stamp, well_known};
 
 /// The version of what publishers write. A reader of a lower one reads what it knows.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = if cfg!(feature = "next") { 2 } else { 1 };
 /// The bytes of the names of refused services. API servers take 256 KiB of annotations.
 const MOST_NAMES: usize = 64 * 1024;
 

@@ -109,6 +109,8 @@ fn status(
         endpoints: Some(count(endpoints)),
         refused_endpoints: None,
         token_expires: peer.token.as_ref().map(|token| token.expires.to_string()),
+        #[cfg(feature = "next")]
+        moon: Some("full".to_owned()),
         last_contact: peer.last_contact.map(|time| time.strftime("%Y-%m-%dT%H:%M:00Z").to_string()),
     }
 }

@@ -133,7 +133,9 @@ impl<'a> Runner<'a> {
                 })?,
                 Extra::Controller => once(controller, builds, "controller", || {
                     let object = build::object(workspace)?;
-                    Ok(vec![("MCS_CONTROLLER", build::controller(workspace, &object, RELEASE)?)])
+                    let next = build::next_controller(workspace, &object, RELEASE)?;
+                    let controller = build::controller(workspace, &object, RELEASE)?;
+                    Ok(vec![("MCS_CONTROLLER", controller), ("MCS_CONTROLLER_NEXT", next)])
                 })?,
             }
         }

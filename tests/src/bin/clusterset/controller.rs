@@ -13,6 +13,8 @@ use mcs_tests::netns::Namespace;
 
 /// The variable with the controller's path.
 const VARIABLE: &str = "MCS_CONTROLLER";
+/// The variable with the path of a controller that acts as the next version.
+const NEXT: &str = "MCS_CONTROLLER_NEXT";
 /// The namespace that it is installed in.
 pub(crate) const NAMESPACE: &str = "mcs-controller";
 /// The namespace that it publishes in.
@@ -20,8 +22,12 @@ pub(crate) const MAILBOX: &str = "mcs-mailbox";
 
 /// `mcs-controller`, which will run in a namespace.
 pub(crate) fn command(netns: &Namespace) -> anyhow::Result<Command> {
+    program(netns, VARIABLE)
+}
+
+fn program(netns: &Namespace, variable: &str) -> anyhow::Result<Command> {
     let program =
-        env::var_os(VARIABLE).with_context(|| format!("{VARIABLE} names no controller"))?;
+        env::var_os(variable).with_context(|| format!("{variable} names no controller"))?;
     Ok(netns.command(program))
 }
 
@@ -31,6 +37,7 @@ pub(crate) struct Controller {
     kubeconfig: PathBuf,
     log: PathBuf,
     flags: Vec<String>,
+    is_next: bool,
     child: Option<Child>,
 }
 
@@ -44,7 +51,7 @@ impl Controller {
     ) -> anyhow::Result<Self> {
         let log = directory.join("mcs-controller.log");
         let flags = flags.iter().map(|&flag| flag.to_owned()).collect();
-        let mut controller = Self { netns, kubeconfig, log, flags, child: None };
+        let mut controller = Self { netns, kubeconfig, log, flags, is_next: false, child: None };
         controller.start_again()?;
         Ok(controller)
     }
@@ -53,6 +60,13 @@ impl Controller {
     pub(crate) fn restart_with(&mut self, flags: &[&str]) -> anyhow::Result<()> {
         self.kill()?;
         self.flags = flags.iter().map(|&flag| flag.to_owned()).collect();
+        self.start_again()
+    }
+
+    /// Starts it again, as the next version or not.
+    pub(crate) fn restart_as(&mut self, is_next: bool) -> anyhow::Result<()> {
+        self.kill()?;
+        self.is_next = is_next;
         self.start_again()
     }
 
@@ -81,7 +95,7 @@ impl Controller {
     /// Starts it after [`Controller::kill`].
     pub(crate) fn start_again(&mut self) -> anyhow::Result<()> {
         let log = File::options().create(true).append(true).open(&self.log)?;
-        let mut command = command(&self.netns)?;
+        let mut command = program(&self.netns, if self.is_next { NEXT } else { VARIABLE })?;
         command
             .arg("run")
             .arg(format!("--kubeconfig={}", self.kubeconfig.display()))

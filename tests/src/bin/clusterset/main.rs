@@ -24,6 +24,7 @@ mod replicas;
 mod rules;
 mod scale;
 mod silence;
+mod skew;
 mod tenants;
 mod trust;
 mod world;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
     connectivity::cases(&mut suite);
     silence::cases(&mut suite);
     publisher::cases(&mut suite);
+    skew::cases(&mut suite);
     credentials::cases(&mut suite);
     trust::cases(&mut suite);
     imports::cases(&mut suite);

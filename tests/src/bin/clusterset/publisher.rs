@@ -59,8 +59,7 @@ fn wait_until_complete(cluster: &Cluster, former_run: &str) -> anyhow::Result<Va
 fn quota(room: usize, used: usize) -> Value {
     let mut quota = namespaced("v1", "ResourceQuota", MAILBOX, "mailbox");
     quota["spec"] = json!({"hard": {QUOTA: room.to_string()}});
-    quota["status"] =
-        json!({"hard": {QUOTA: room.to_string()}, "used": {QUOTA: used.to_string()}});
+    quota["status"] = json!({"hard": {QUOTA: room.to_string()}, "used": {QUOTA: used.to_string()}});
     quota
 }
 
@@ -117,7 +116,8 @@ fn churn(world: &mut World) -> anyhow::Result<()> {
         }
         object
     };
-    let all = |object: Value| (0..services).map(|one| named(one, object.clone())).collect::<Vec<_>>();
+    let all =
+        |object: Value| (0..services).map(|one| named(one, object.clone())).collect::<Vec<_>>();
     let first = world.first();
     first.api().create_many(&all(service(&busy)))?;
     first.api().create_many(&all(slice_of(&busy, 0, 1)))?;
@@ -134,7 +134,11 @@ fn churn(world: &mut World) -> anyhow::Result<()> {
             let start = Instant::now();
             let mut changes = 0;
             while start.elapsed() < time {
-                api.replace_many(&all(slice_of(&busy, 0, 1 + u8::try_from(changes / services % 2)?)))?;
+                api.replace_many(&all(slice_of(
+                    &busy,
+                    0,
+                    1 + u8::try_from(changes / services % 2)?,
+                )))?;
                 changes += services;
             }
             Ok(changes)
@@ -166,8 +170,7 @@ fn contents(cluster: &Cluster) -> anyhow::Result<Vec<Value>> {
     let slices = cluster.api().get(&path)?["items"].as_array().cloned().unwrap_or_default();
     let all = slices.into_iter().map(|slice| ("discovery.k8s.io/v1", "EndpointSlice", slice));
     let services = exported(cluster)?.into_iter();
-    let services =
-        services.map(|one| ("clusterset.mcs-agent.io/v1alpha1", "ExportedService", one));
+    let services = services.map(|one| ("clusterset.mcs-agent.io/v1alpha1", "ExportedService", one));
     let lease = lease(cluster, MAILBOX)?;
     let all = all.chain(services).chain([("coordination.k8s.io/v1", "Lease", lease)]);
     Ok(all
@@ -245,7 +248,11 @@ fn copied(world: &mut World) -> anyhow::Result<()> {
     let kubeconfig = format!("--mailbox-kubeconfig={}", hub.administrator()?.display());
     let mailbox = format!("--mailbox={HUB_MAILBOX}");
     let flags = [&*kubeconfig, &*mailbox, "--replica=a"];
-    peering::store_credentials(world.second(), "hub", &hub.kubeconfig(mcs_tests::api_server::TOKEN)?)?;
+    peering::store_credentials(
+        world.second(),
+        "hub",
+        &hub.kubeconfig(mcs_tests::api_server::TOKEN)?,
+    )?;
     world.clusters[0].controller.restart_with(&flags)?;
     let at_home = peering::peer(world.first(), POD_RANGES[0]);
     let mut on_hub = at_home.clone();

@@ -1,0 +1,124 @@
+//! Controllers of two versions, and types of two versions, in one clusterset: nothing is lost, and nothing freezes.
+
+use anyhow::ensure;
+use mcs_tests::{
+    suite::{Suite, tell},
+    wait,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    clients::meanwhile,
+    cluster::Cluster,
+    controller::MAILBOX,
+    objects::NAME,
+    silence::{follows_again, imported_service, stays},
+    world::{World, slice_of},
+};
+
+/// Which of them are of the next version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Next {
+    publisher: bool,
+    reader: bool,
+    types: bool,
+}
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("two versions of publisher, reader and types", meanwhile(mixed));
+    suite.case("a service that asks for more than the reader knows", demanding);
+}
+
+/// The order changes one thing at a time, as upgrades and downgrades do.
+fn mixed(world: &mut World) -> anyhow::Result<()> {
+    let (stays_there, before) = imported_service(world)?;
+    let mut now = Next { publisher: false, reader: false, types: false };
+    let path = [
+        Next { publisher: true, ..now },
+        Next { publisher: true, reader: true, types: false },
+        Next { publisher: false, reader: true, types: false },
+        Next { publisher: false, reader: true, types: true },
+        Next { publisher: true, reader: true, types: true },
+        Next { publisher: true, reader: false, types: true },
+        Next { publisher: false, reader: false, types: true },
+        now,
+    ];
+    for next in path {
+        change(world, now, next)?;
+        now = next;
+        stays(world, &stays_there, &before)?;
+        let (namespace, _) = imported_service(world)?;
+        let field = published_field(world.first(), &namespace)?;
+        let is_kept = next.publisher && next.types;
+        ensure!(field.is_some() == is_kept, "{next:?}: {field:?}");
+        follows_again(world, &namespace)?;
+        tell(format!("{next:?}"));
+    }
+    let path = format!("/apis/clusterset.mcs-agent.io/v1alpha1/clusterpeers/{}", world.first().id);
+    wait::until("the status of a peer", || {
+        let peer = world.second().api().get(&path)?;
+        ensure!(peer["status"]["services"].as_u64() > Some(0), "{peer}");
+        Ok(())
+    })?;
+    follows_again(world, &stays_there)
+}
+
+fn change(world: &mut World, now: Next, next: Next) -> anyhow::Result<()> {
+    if now.types != next.types {
+        for cluster in &world.clusters {
+            declare(cluster, "exportedservices", "spec", next.types)?;
+            declare(cluster, "clusterpeers", "status", next.types)?;
+        }
+    }
+    let versions = [(now.publisher, next.publisher), (now.reader, next.reader)];
+    for (cluster, (_, next)) in world.clusters.iter_mut().zip(versions).filter(|(_, (a, b))| a != b)
+    {
+        cluster.controller.restart_as(next)?;
+    }
+    Ok(())
+}
+
+/// Declares the field of the next version in a type, or takes it out.
+fn declare(cluster: &Cluster, plural: &str, part: &str, is_next: bool) -> anyhow::Result<()> {
+    let path = format!(
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.clusterset.mcs-agent.io"
+    );
+    let mut definition = cluster.api().get(&path)?;
+    let properties = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+        [part]["properties"];
+    if is_next {
+        properties["moon"] = json!({"type": "string"});
+    } else if let Some(properties) = properties.as_object_mut() {
+        properties.remove("moon");
+    }
+    cluster.api().replace(&definition)
+}
+
+fn published_field(cluster: &Cluster, namespace: &str) -> anyhow::Result<Option<String>> {
+    Ok(exported(cluster, namespace)?["spec"]["moon"].as_str().map(str::to_owned))
+}
+
+fn exported(cluster: &Cluster, namespace: &str) -> anyhow::Result<Value> {
+    cluster.api().get(&format!(
+        "/apis/clusterset.mcs-agent.io/v1alpha1/namespaces/{MAILBOX}/exportedservices/{namespace}.{NAME}"
+    ))
+}
+
+/// The publisher of a later version restricts a service in a way that this version does not know. A reader does not import
+/// it, and a publisher of this version does not lift the restriction.
+fn demanding(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, _) = imported_service(world)?;
+    world.clusters[0].controller.kill()?;
+    let mut object = exported(world.first(), &namespace)?;
+    object["metadata"]["annotations"]["clusterset.mcs-agent.io/must-understand"] = json!("moon");
+    world.first().api().replace(&object)?;
+    world.second().wait_for_nothing(&namespace)?;
+    world.clusters[0].controller.start_again()?;
+    let first = world.first();
+    first.wait_for_conditions(&namespace, &["Ready=False/Failed"])?;
+    first.api().apply(&slice_of(&namespace, 0, 1))?;
+    ensure!(world.second().import(&namespace)?.is_none(), "the restriction was lifted");
+    first.api().delete(&exported(first, &namespace)?)?;
+    world.second().wait_for_addresses(&namespace, &["10.77.9.17"])?;
+    follows_again(world, &namespace)
+}
