@@ -1,6 +1,6 @@
 //! The status of a ClusterPeer.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{collections::BTreeMap, fmt::Write as _, time::Instant};
 
 use ipnet::IpNet;
 use jiff::Timestamp;
@@ -154,7 +154,14 @@ fn synced(peer: &Peer) -> PeerCondition {
     let kind = "Synced";
     match peer.view.doubt() {
         None => {
-            let message = "everything that the cluster exports was read".to_owned();
+            let failed = peer.view.lease().map_or(0, |lease| lease.failed);
+            let mut message = "everything that the cluster exports was read".to_owned();
+            if failed > 0 {
+                let _ = write!(
+                    message,
+                    ", but {failed} services that the mailbox's API server refuses"
+                );
+            }
             condition(kind, Some(true), "Synced", message)
         }
         Some(problem) => {
