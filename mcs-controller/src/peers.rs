@@ -13,6 +13,7 @@ use std::{
 
 use jiff::Timestamp;
 use mcs_kube::{ResourceEvent, WatchTarget};
+use sha2::{Digest as _, Sha256};
 
 use self::token::TokenClaims;
 use crate::{
@@ -63,6 +64,8 @@ pub struct Peer {
     pub rules: SourceRules,
     /// Its mailbox.
     pub view: MailboxView,
+    /// Tells its mailbox from others, also after a restart.
+    pub mailbox: u32,
     /// Counts the mailboxes that the peer had: events of a former one are late.
     pub number: u64,
     /// What the token of its kubeconfig says of itself.
@@ -252,6 +255,7 @@ impl Peers {
                 MailboxView::new(cluster)
             },
             token: self.token(&object.secret),
+            mailbox: object.address().number(),
             object,
             rules,
             number: self.number,
@@ -479,6 +483,15 @@ impl Peer {
                 _ => false,
             },
         }
+    }
+}
+
+impl MailboxAddress {
+    /// The same for equal addresses, in every version of the controller.
+    fn number(&self) -> u32 {
+        let SecretReference { name, key, .. } = &self.secret;
+        let hash = Sha256::digest(format!("{}/{name}/{key}", self.mailbox).as_bytes());
+        hash.iter().take(4).fold(0, |number, byte| number << 8 | u32::from(*byte))
     }
 }
 

@@ -33,6 +33,8 @@ pub struct SliceCopier<'a> {
     pub rules: &'a EndpointRules,
     /// Whether the import has a derived Service.
     pub has_derived_service: bool,
+    /// The mailbox that the slices are from.
+    pub mailbox: u32,
 }
 
 impl SliceCopier<'_> {
@@ -57,7 +59,7 @@ impl SliceCopier<'_> {
             has_zone_hints: self.merged.spec.prefers_same_zone(),
             has_derived_service: self.has_derived_service,
             trigger_time: slice.trigger_time.clone(),
-            stamp: slice.stamp,
+            stamp: slice.stamp.of(self.mailbox),
         };
         Some(SliceCopy { slice: copy, refused })
     }

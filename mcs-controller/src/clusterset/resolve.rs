@@ -297,6 +297,7 @@ fn copies(
             merged,
             rules: &known.rules.endpoints,
             has_derived_service,
+            mailbox: known.stamp.mailbox,
         };
         for copy in known.slices.iter().filter_map(|slice| copier.copy(slice)) {
             slices.insert(Arc::clone(&copy.slice.name), copy.slice);

@@ -444,7 +444,7 @@ impl State {
                 export: &believed.export,
                 slices: &believed.slices,
                 rules: &peer.rules,
-                stamp: believed.stamp,
+                stamp: believed.stamp.of(peer.mailbox),
             }));
             if !peer.view.is_certain(name) {
                 incomplete.insert(peer.object.cluster.clone());

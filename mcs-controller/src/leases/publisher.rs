@@ -261,7 +261,7 @@ impl PublisherTerm {
                 // The clock makes it greater than that of a Lease which somebody has deleted.
                 let clock = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
                 let after = former.map_or(0, |former| former.stamp.epoch + 1);
-                Stamp { epoch: clock.max(after).max(self.stamp.epoch), sequence: 0 }
+                Stamp { mailbox: 0, epoch: clock.max(after).max(self.stamp.epoch), sequence: 0 }
             }
         };
     }

@@ -14,7 +14,7 @@ use crate::{
 };
 
 const MAILBOX: &str = "mcs-mailbox";
-const WRITTEN: Stamp = Stamp { epoch: 1, sequence: 1 };
+const WRITTEN: Stamp = Stamp { mailbox: 0, epoch: 1, sequence: 1 };
 
 fn service(name: &str) -> ServiceName {
     ServiceName::new("shop", name).unwrap()
@@ -165,7 +165,7 @@ fn a_service_that_asks_for_more_than_is_known_is_not_imported() {
     let mut view = known();
     view.apply(lease("east", true, 2, 2));
     let exported = Exported { export: export("b"), slices: vec!["b-1".into()] };
-    let stamp = Stamp { epoch: 1, sequence: 2 };
+    let stamp = Stamp { mailbox: 0, epoch: 1, sequence: 2 };
     let mut object = exported_service(MAILBOX, &exported, stamp, false, None).unwrap();
     object["metadata"]["annotations"]["clusterset.mcs-agent.io/must-understand"] = json!("moon");
     view.apply(MailboxEvent::Services(ResourceEvent::Changed(decoded(object))));
@@ -179,7 +179,7 @@ fn a_service_that_is_withdrawn_goes_at_once() {
     // Many others come and go meanwhile, so that the Lease never counts what is there.
     view.apply(lease("east", true, 7, 2));
     let exported = Exported { export: export("b"), slices: vec![] };
-    let stamp = Stamp { epoch: 1, sequence: 2 };
+    let stamp = Stamp { mailbox: 0, epoch: 1, sequence: 2 };
     let object = exported_service(MAILBOX, &exported, stamp, true, None).unwrap();
     view.apply(MailboxEvent::Services(ResourceEvent::Changed(decoded(object.clone()))));
     view.apply(MailboxEvent::Services(ResourceEvent::Deleted(decoded(object))));
@@ -190,18 +190,18 @@ fn a_service_that_is_withdrawn_goes_at_once() {
 fn a_publisher_that_was_replaced_changes_nothing() {
     let mut view = known();
     let next = |epoch, sequence| {
-        let stamp = Stamp { epoch, sequence };
+        let stamp = Stamp { mailbox: 0, epoch, sequence };
         lease_of(&PublisherLease { stamp, ..complete_lease("east", 2, 1) })
     };
     view.apply(next(2, 1));
     assert_eq!(believed(&view), ["a: a-1@1", "b: b-1@1"], "until the next one has written them");
-    let zombie = copy_at("a", &slice("a-1", 9), Stamp { epoch: 1, sequence: 9 });
+    let zombie = copy_at("a", &slice("a-1", 9), Stamp { mailbox: 0, epoch: 1, sequence: 9 });
     view.apply(MailboxEvent::Slices(ResourceEvent::Changed(zombie)));
     assert_eq!(believed(&view), ["a: a-1@1", "b: b-1@1"]);
     view.apply(next(1, 99));
     assert_eq!(view.doubt(), Some(MailboxProblem::Past));
     view.apply(next(2, 2));
-    let written = Stamp { epoch: 2, sequence: 1 };
+    let written = Stamp { mailbox: 0, epoch: 2, sequence: 1 };
     let slices = ResourceEvent::Changed(copy_at("a", &slice("a-1", 3), written));
     view.apply(MailboxEvent::Slices(slices));
     let services = ResourceEvent::Changed(exported_at("a", &["a-1"], written));
@@ -220,7 +220,7 @@ fn a_mailbox_of_yesterday_moves_nothing() {
     };
     let mut view = MailboxView::new("east".parse().unwrap());
     yesterday(&mut view);
-    let today = |sequence| Stamp { epoch: 1, sequence };
+    let today = |sequence| Stamp { mailbox: 0, epoch: 1, sequence };
     let services = [exported_at("a", &["a-1"], today(6)), exported_at("b", &[], today(7))];
     view.apply(MailboxEvent::Services(listed(services)));
     let slices = [copy_at("a", &slice("a-1", 1), today(5))];

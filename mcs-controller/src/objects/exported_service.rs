@@ -336,7 +336,7 @@ mod tests {
             },
             slices: vec!["web-a".into(), "web-b".into()],
         };
-        let stamp = Stamp { epoch: 1, sequence: 2 };
+        let stamp = Stamp { mailbox: 0, epoch: 1, sequence: 2 };
         let write = |is_withdrawn| {
             exported_service("mcs-mailbox", &exported, stamp, is_withdrawn, Some("9")).unwrap()
         };

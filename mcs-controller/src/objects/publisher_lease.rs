@@ -165,7 +165,7 @@ fn names(services: &BTreeSet<ServiceName>) -> String {
 pub(crate) fn complete_lease(cluster: &str, services: usize, sequence: u64) -> PublisherLease {
     PublisherLease {
         cluster: cluster.to_owned(),
-        stamp: Stamp { epoch: 1, sequence },
+        stamp: Stamp { mailbox: 0, epoch: 1, sequence },
         run: "run".to_owned(),
         complete: true,
         services,

@@ -346,7 +346,7 @@ mod tests {
                 },
             ],
             trigger_time: Some("2026-01-02T03:04:05Z".into()),
-            stamp: Stamp { epoch: 2, sequence: 3 },
+            stamp: Stamp { mailbox: 0, epoch: 2, sequence: 3 },
         }
     }
 

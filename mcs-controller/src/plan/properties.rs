@@ -405,7 +405,7 @@ fn a_derived_service_goes_with_its_import_and_with_the_flag() {
 
 #[test]
 fn a_mailbox_that_was_restored_takes_nothing_away() {
-    let stamp = |sequence| crate::clusterset::Stamp { epoch: 1, sequence };
+    let stamp = |sequence| crate::clusterset::Stamp { mailbox: 0, epoch: 1, sequence };
     let at = |name, sequence, addresses: &[&str]| SourceSlice {
         stamp: stamp(sequence),
         ..slice(name, addresses)
@@ -424,4 +424,7 @@ fn a_mailbox_that_was_restored_takes_nothing_away() {
     assert_eq!(planned(&later, &actual).len(), 2, "one is written, and one goes");
     let again = world(vec![at("a", 8, &["10.2.0.1"]), at("b", 8, &["10.2.0.2"])], 9);
     assert_eq!(planned(&again, &actual), vec![], "a stamp is no content");
+    let mut moved = world(vec![at("a", 1, &["10.2.0.9"])], 1);
+    moved.stamp = moved.stamp.of(7);
+    assert_eq!(planned(&moved, &actual).len(), 2, "of another mailbox");
 }
