@@ -15,7 +15,7 @@ use kube::{
         Preconditions,
     },
 };
-use mcs_kube::{AccessError, ApiAccess};
+use mcs_kube::{AccessError, ApiAccess, one_line};
 use serde_json::{Value, json};
 use thiserror::Error;
 use tokio::time::timeout;
@@ -255,7 +255,7 @@ impl ApplyError {
 /// The API server's own words.
 fn reason(error: &kube::Error) -> String {
     match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
+        kube::Error::Api(status) => one_line(&status.message),
+        other => one_line(&other.to_string()),
     }
 }

@@ -11,7 +11,7 @@ mod status;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use mcs_kube::program;
+use mcs_kube::{one_line, program};
 
 pub use self::run::RunArgs;
 
@@ -54,7 +54,7 @@ pub fn main() -> ExitCode {
         Command::Status(command) => status::run(&command),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("mcs-controller: {error:#}");
+        eprintln!("mcs-controller: {}", one_line(&format!("{error:#}")));
         ExitCode::FAILURE
     })
 }

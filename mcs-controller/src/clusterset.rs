@@ -11,6 +11,7 @@ mod export_status;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod import;
+mod import_state;
 mod label;
 mod merge;
 mod name;
@@ -30,8 +31,9 @@ pub use conflict::{Conflict, ConflictReason};
 pub use copy::{SliceCopier, SliceCopy, slice_name};
 pub use derived::{ActualDerived, derived_name, derived_ports};
 pub use export::{Audience, Export, ExportSource, Selection, Timestamp};
-pub use export_status::{Publication, export_conditions, is_exportable};
+pub use export_status::{Publication, export_conditions, is_exportable, of_derived};
 pub use import::{EndpointSliceObjects, Import, ImportStatus};
+pub use import_state::ImportState;
 pub use merge::{Contribution, Merged, merge};
 pub use name::{ClusterId, NameError, ServiceName};
 pub use namespaces::NamespaceRules;

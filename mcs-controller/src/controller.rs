@@ -1,5 +1,7 @@
 //! The control task: it waits for events, asks the rules, and carries out what they plan.
 
+mod contests;
+mod import_states;
 mod outbox;
 mod propagation;
 mod queue;

@@ -232,11 +232,13 @@ impl OwnCluster {
         feed.synced && feed.failure.is_none()
     }
 
-    /// What the ExportRules say of a Service. Those that the controller makes are none of the cluster's own.
+    /// What the ExportRules say of a Service. Those that the controller makes, or that stand for imports of another one, are
+    /// none of the cluster's own.
     pub fn selection(&self, name: &ServiceName) -> Selection {
         let service = self.services.get(name).filter(|service| {
             let writer = service.labels.get(well_known::MANAGED_BY);
             writer.is_none_or(|writer| writer != well_known::CONTROLLER)
+                && !service.is_derived
                 && matches!(service.source, ExportSource::Service(_))
         });
         let selection =
@@ -245,6 +247,11 @@ impl OwnCluster {
             Selection::NotSelected if !self.has_rules() => Selection::Unknown,
             selection => selection,
         }
+    }
+
+    /// Whether the Service stands for an import.
+    pub fn is_derived(&self, name: &ServiceName) -> bool {
+        self.services.get(name).is_some_and(|service| service.is_derived)
     }
 
     /// The Services of namespaces with ExportRules.

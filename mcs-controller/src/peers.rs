@@ -468,6 +468,11 @@ impl PeerChanges {
 }
 
 impl Peer {
+    /// Those of these services that it exports.
+    pub fn exports_of<'a>(&self, services: &'a BTreeSet<ServiceName>) -> Vec<&'a ServiceName> {
+        services.iter().filter(|name| self.view.believed().contains_key(*name)).collect()
+    }
+
     /// Whether its mailbox is the better one of two of the same cluster: the one that the publisher renews.
     fn is_better_than(&self, other: &Self) -> bool {
         let rank = |peer: &Self| (peer.view.is_known(), peer.view.identity_problem().is_none());

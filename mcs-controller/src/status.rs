@@ -1,10 +1,19 @@
 //! What the controller tells people: conditions of ClusterPeers, and events.
 
 mod events;
+mod failures;
 mod membership;
+mod other_writer;
+mod own_mailbox;
 mod peers;
 
 pub use self::{
     events::{EventBudget, Notice, Regarding, event},
-    peers::{OwnRanges, has_turned, peer_notices, peer_status_request, peer_statuses},
+    failures::{Failures, Turn},
+    other_writer::other_writer,
+    own_mailbox::OwnMailbox,
+    peers::{
+        NAMESPACES_MISSING, OwnRanges, PeerNotes, TOKEN_NOT_RENEWED, has_turned, peer_notices,
+        peer_status_request, peer_statuses,
+    },
 };

@@ -23,10 +23,12 @@ mod object_key;
 pub mod program;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod text;
 pub mod watch;
 
 pub use access::{AccessError, ApiAccess, ApiConnection, KubeconfigContent, KubeconfigFile};
 pub use decoder::{Decoder, NotDecoded, PropertyDecoder, WatchedObject};
 pub use exec_plugin::PluginError;
 pub use object_key::ObjectKey;
+pub use text::{one_line, one_line_of};
 pub use watch::{ResourceEvent, ResourceWatch, WatchTarget};

@@ -65,6 +65,11 @@ impl ScriptedAnswer {
         Self { status, ..Self::watch([failure(status)]) }
     }
 
+    /// An error whose body is no Status, as proxies answer.
+    pub fn page(status: u16, text: &str) -> Self {
+        Self { status, ..Self::watch([json!(text)]) }
+    }
+
     /// The error of a server that has not reached the requested resource version.
     pub fn version_too_large() -> Self {
         let mut status = failure(504);

@@ -30,6 +30,7 @@ use self::events::ReadList;
 use crate::{
     access::{AccessError, ApiAccess, ApiConnection, LIST_TIMEOUT, Server},
     decoder::{Decoder, WatchedObject},
+    one_line,
 };
 
 /// How long a watch lasts, in seconds. It is a range so that programs that started together do not
@@ -452,7 +453,8 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
             WatchError::ReceiverDropped(dropped) => return Err(dropped),
             WatchError::Api(error) => match code(&error) {
                 Some(400 | 422) if was_listing && self.lists != ListForm::Plain => {
-                    tracing::debug!(%error, "the API server does not stream lists");
+                    let error = describe(error);
+                    tracing::debug!(error, "the API server does not stream lists");
                     self.lists = ListForm::Plain;
                     return Ok(());
                 }
@@ -467,7 +469,8 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
                 }
                 // A quorum read needs no version, so this error of one is like any other.
                 _ if lacks_version(&error) && !self.needs_quorum_read => {
-                    tracing::debug!(%error, "the resource version is not available: listing again");
+                    let error = describe(error);
+                    tracing::debug!(error, "the resource version is not available: listing again");
                     // After a watch, a list at the version may still succeed.
                     self.needs_quorum_read = was_listing;
                     self.listed = false;
@@ -546,6 +549,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
 
     async fn fail(&mut self, outage: Outage, reason: String) -> Result<(), ReceiverDropped> {
         self.outage = Some(outage);
+        let reason = one_line(&reason);
         let (is_forbidden, last_heard) = (outage == Outage::Forbidden, self.last_heard);
         self.send(ResourceEvent::Failing { reason, is_forbidden, last_heard }).await
     }
@@ -581,7 +585,7 @@ fn retry_after(error: &kube::Error) -> Duration {
 /// The error in one line, without kube's repetitions.
 fn describe(error: kube::Error) -> String {
     match error {
-        kube::Error::Api(status) => status.message,
+        kube::Error::Api(status) => one_line(&status.message),
         kube::Error::Service(error) => chain(&*error),
         kube::Error::HyperError(error) => chain(&error),
         kube::Error::ReadEvents(error) => {

@@ -9,18 +9,23 @@ use std::{io, process::ExitCode};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use jiff::Timestamp;
-use mcs_kube::program;
+use mcs_kube::{one_line, program};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::signal::ctrl_c;
 
 use self::pods::{Probe, ProbeArgs, Probing};
 use super::{
-    cluster::{Cluster, DEPLOYMENTS, EXPORTS, IMPORTS, Kind, KubeconfigArg, LEASES, PEERS},
+    cluster::{
+        Cluster, DEPLOYMENTS, EXPORTS, IMPORTS, Kind, KubeconfigArg, LEASES, PEERS, SECRETS,
+    },
     output::{self, Format},
     status,
 };
-use crate::clusterset::{ClusterId, well_known};
+use crate::{
+    clusterset::{ClusterId, well_known},
+    peers::token::TokenClaims,
+};
 
 /// How old the Lease of a publisher may be, in seconds, if clocks differ a little.
 const OLDEST_LEASE: i64 = 60;
@@ -85,7 +90,7 @@ impl Finding {
                     );
                     (true, true, message)
                 }
-                None => (false, false, format!("{error:#}")),
+                None => (false, false, one_line(&format!("{error:#}"))),
             },
         };
         let cluster = cluster.id.clone();
@@ -190,7 +195,7 @@ async fn controller(cluster: &Cluster, command: &CheckCommand) -> anyhow::Result
             "no replica of the controller writes: see its log"
         );
         ensure_renewed(&lease, Timestamp::now())?;
-        return Ok("it runs; its mailbox is on a hub".to_owned());
+        return on_hub(cluster, command).await;
     }
     let mailbox = &command.mailbox;
     let lease = lease(cluster, mailbox, well_known::PUBLISHER_LEASE).await?;
@@ -202,6 +207,37 @@ async fn controller(cluster: &Cluster, command: &CheckCommand) -> anyhow::Result
     ensure_renewed(&lease, Timestamp::now())?;
     let services = &lease["metadata"]["annotations"][well_known::PUBLISHED];
     Ok(format!("it runs; services that it publishes: {}", services.as_str().unwrap_or("0")))
+}
+
+/// What the cluster itself knows of its mailbox on a hub: the times of the token, and what the exports say.
+async fn on_hub(cluster: &Cluster, command: &CheckCommand) -> anyhow::Result<String> {
+    let silent = cluster.list(EXPORTS).await?;
+    let silent = silent.iter().find_map(|export| {
+        status::condition(export, "Ready").filter(|ready| ready["reason"] == "NotRenewed")
+    });
+    if let Some(silent) = silent {
+        let message = silent["message"].as_str().unwrap_or_default();
+        bail!("it runs, and cannot renew the Lease of its mailbox on the hub: {message}");
+    }
+    let name = command.mailbox_secret.as_deref().unwrap_or("mailbox");
+    // Who may not read Secrets learns the rest.
+    let secret = cluster.get(SECRETS, Some(&command.probe.namespace), name).await.ok().flatten();
+    match secret.as_ref().and_then(TokenClaims::of_secret) {
+        Some(token) => mailbox_token(&token, name, Timestamp::now()),
+        None => Ok("it runs; its mailbox is on a hub".to_owned()),
+    }
+}
+
+fn mailbox_token(token: &TokenClaims, secret: &str, now: Timestamp) -> anyhow::Result<String> {
+    let TokenClaims { namespace, expires, .. } = token;
+    anyhow::ensure!(
+        *expires > now,
+        "the token in Secret {secret}, with which it publishes on a hub, expired at {expires}: run `mcs-controller \
+         link --hub` again"
+    );
+    Ok(format!(
+        "it runs; its mailbox is namespace {namespace} of a hub, and its token expires at {expires} unless it is renewed"
+    ))
 }
 
 /// Whether the Deployment says so. Who may not read it has a mailbox in the cluster, or names the Secret.
@@ -271,6 +307,22 @@ mod tests {
         assert!(has_hub(&deployment("--mailbox-kubeconfig=/hub.conf")));
         assert!(!has_hub(&deployment("--mailbox=mcs-mailbox")));
         assert!(!has_hub(&json!({})));
+    }
+
+    #[test]
+    fn the_token_of_a_mailbox_on_a_hub_is_looked_at() {
+        let expires: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
+        let token = TokenClaims {
+            namespace: "mcs-east".to_owned(),
+            account: "publisher".to_owned(),
+            issued: Timestamp::UNIX_EPOCH,
+            expires,
+        };
+        let at = |seconds| {
+            mailbox_token(&token, "mailbox", expires + jiff::SignedDuration::from_secs(seconds))
+        };
+        assert!(at(-1).unwrap().contains("namespace mcs-east of a hub"));
+        assert!(at(0).unwrap_err().to_string().contains("link --hub"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A cluster that a command is about, reached by a kubeconfig of its administrator.
 
-use std::{path::PathBuf, str::FromStr};
+use std::{fmt, path::PathBuf, str::FromStr};
 
 use anyhow::{Context as _, bail};
 use k8s_openapi::ByteString;
@@ -62,6 +62,13 @@ impl FromStr for KubeconfigArg {
     }
 }
 
+impl fmt::Display for KubeconfigArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.file.display().fmt(f)?;
+        self.context.iter().try_for_each(|context| write!(f, ":{context}"))
+    }
+}
+
 /// A cluster that a command is about.
 pub(super) struct Cluster {
     pub(super) id: ClusterId,
@@ -86,6 +93,21 @@ impl Cluster {
                 Some(file) => Self::open(&KubeconfigArg { file, context: None }).await?,
                 None => Self::own().await?,
             });
+        }
+        Ok(clusters)
+    }
+
+    /// As [`Cluster::open_all`]. A cluster that cannot be reached is an error beside the others, with its kubeconfig.
+    pub(super) async fn open_each(
+        arguments: &[KubeconfigArg],
+    ) -> anyhow::Result<Vec<(String, anyhow::Result<Self>)>> {
+        if arguments.is_empty() {
+            let all = Self::open_all(arguments).await?.into_iter();
+            return Ok(all.map(|cluster| (cluster.id.to_string(), Ok(cluster))).collect());
+        }
+        let mut clusters = Vec::new();
+        for argument in arguments {
+            clusters.push((argument.to_string(), Self::open(argument).await));
         }
         Ok(clusters)
     }
@@ -272,6 +294,7 @@ mod tests {
             let Ok(argument) = text.parse::<KubeconfigArg>();
             assert_eq!(argument.file, PathBuf::from(file));
             assert_eq!(argument.context.as_deref(), context);
+            assert_eq!(argument.to_string(), text);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod hub;
 mod kept;
+mod unlink;
 
 use std::{collections::BTreeMap, process::ExitCode};
 
@@ -22,7 +23,7 @@ use super::{
 };
 use crate::{
     clusterset::{ClusterId, well_known},
-    peers::token::token_for,
+    peers::token::{TokenClaims, token_for},
 };
 
 /// The Role that the chart makes in the namespace of the mailbox.
@@ -32,7 +33,7 @@ const READER: &str = "mcs-mailbox-reader";
 #[derive(Debug, Args)]
 struct LinkArgs {
     /// Kubeconfigs of administrators, one for each cluster: `FILE` or `FILE:CONTEXT`
-    #[arg(required = true, num_args = 2.., value_name = "KUBECONFIG")]
+    #[arg(required = true, num_args = 1.., value_name = "KUBECONFIG")]
     kubeconfigs: Vec<KubeconfigArg>,
 
     /// The namespace of the controllers
@@ -78,8 +79,9 @@ pub(super) struct LinkCommand {
     #[arg(long, value_name = "ID=URL", value_parser = pair::<String>)]
     server: Vec<(ClusterId, String)>,
 
-    /// How long a token lives, in seconds. The controllers renew tokens at half that time
-    #[arg(long, value_name = "SECONDS", default_value_t = 86_400,
+    /// How long a token lives, in seconds; 90 days by default. The controllers renew tokens at a third of that time, so a
+    /// cluster can be away for the other two thirds
+    #[arg(long, value_name = "SECONDS", default_value_t = 7_776_000,
         value_parser = clap::value_parser!(i64).range(600..))]
     token_seconds: i64,
 }
@@ -87,11 +89,20 @@ pub(super) struct LinkCommand {
 /// End what `link` began.
 ///
 /// Deletes the ClusterPeers and Secrets, and the ServiceAccounts with their rights. What clusters had imported from each
-/// other goes.
+/// other goes. A cluster that does not answer keeps its part: the command does the rest, says what is left to do, and exits
+/// with 1.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mcs-controller unlink east.conf west.conf
+  mcs-controller unlink east.conf west.conf --gone south")]
 pub(super) struct UnlinkCommand {
     #[command(flatten)]
     link: LinkArgs,
+
+    /// The id of a cluster that is gone for good, instead of its kubeconfig; repeatable
+    #[arg(long, value_name = "ID")]
+    gone: Vec<ClusterId>,
 }
 
 /// What was done for one direction of a link.
@@ -105,6 +116,9 @@ struct Done {
     pod_ranges: Vec<IpNet>,
     #[serde(skip_serializing_if = "Option::is_none")]
     warning: Option<String>,
+    /// What could not be done.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    left: Vec<String>,
 }
 
 fn pair<T>(text: &str) -> Result<(ClusterId, T), String>
@@ -123,14 +137,16 @@ pub(super) fn link(command: &LinkCommand) -> anyhow::Result<ExitCode> {
 }
 
 pub(super) fn unlink(command: &UnlinkCommand) -> anyhow::Result<ExitCode> {
-    let done = program::block_on(unlink_all(&command.link))?;
+    let done = program::block_on(unlink::unlink_all(command))?;
     show(command.link.output, &done)
 }
 
 fn show(format: Format, done: &[Done]) -> anyhow::Result<ExitCode> {
+    let is_done = done.iter().all(|one| one.left.is_empty());
+    let code = if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     if format == Format::Json {
         output::json(&done)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(code);
     }
     let rows = done.iter().map(|one| {
         let ranges: Vec<_> = one.pod_ranges.iter().map(ToString::to_string).collect();
@@ -147,7 +163,10 @@ fn show(format: Format, done: &[Done]) -> anyhow::Result<ExitCode> {
     for warning in done.iter().filter_map(|one| one.warning.as_ref()) {
         eprintln!("mcs-controller: {warning}");
     }
-    Ok(ExitCode::SUCCESS)
+    for left in done.iter().flat_map(|one| &one.left) {
+        eprintln!("mcs-controller: left to do: {left}");
+    }
+    Ok(code)
 }
 
 /// Opens the clusters, which have different ids.
@@ -177,6 +196,7 @@ fn pairs(clusters: &[Cluster]) -> impl Iterator<Item = (&Cluster, &Cluster)> {
 }
 
 async fn link_all(command: &LinkCommand) -> anyhow::Result<Vec<Done>> {
+    ensure!(command.link.kubeconfigs.len() > 1, "give the kubeconfigs of two clusters or more");
     let clusters = open(&command.link.kubeconfigs).await?;
     let hub = hub::open(command.link.hub.as_ref()).await?;
     let named = command.pod_cidr.iter().map(|(id, _)| id);
@@ -251,6 +271,7 @@ async fn link_one(
         secret: format!("{namespace}/{secret}"),
         pod_ranges,
         warning: joined(warning, kept),
+        left: vec![],
     })
 }
 
@@ -285,9 +306,25 @@ async fn store_kubeconfig(
     });
     cluster.apply(SECRETS, object).await?;
     let (id, host) = (&cluster.id, &host.id);
-    Ok(kept.map(|url| {
+    let kept = kept.map(|url| {
         format!("the Secret {secret} of cluster {id} keeps the URL {url}: to change it, give --server {host}=URL")
-    }))
+    });
+    let claims = TokenClaims::of_token(&token);
+    let shorter = claims.and_then(|claims| shorter_life(command.token_seconds, claims.seconds()));
+    let shorter =
+        shorter.map(|shorter| format!("the token in Secret {secret} of cluster {id} {shorter}"));
+    Ok(joined(kept, shorter))
+}
+
+/// What to say of a token that lives shorter than was asked for. The API server rounds a little.
+fn shorter_life(asked: i64, seconds: i64) -> Option<String> {
+    (seconds + 60 < asked).then(|| {
+        format!(
+            "lives for {seconds} s and not for {asked} s, as its API server gives none that lives longer \
+             (--service-account-max-token-expiration): after an outage of {} s, `link` has to run again",
+            seconds - seconds / 3
+        )
+    })
 }
 
 /// Where a cluster publishes.
@@ -380,34 +417,6 @@ fn subnets(config: &Value) -> Vec<IpNet> {
     subnets.split(',').filter_map(|one| one.trim().parse().ok()).collect()
 }
 
-async fn unlink_all(link: &LinkArgs) -> anyhow::Result<Vec<Done>> {
-    let clusters = open(&link.kubeconfigs).await?;
-    let hub = hub::open(link.hub.as_ref()).await?;
-    let mut done = Vec::new();
-    for (reader, publisher) in pairs(&clusters) {
-        let (account, secret) = (reader.id.as_str(), secret_name(&publisher.id));
-        let mailbox = Mailbox::of(publisher, hub.as_ref(), link);
-        let namespace = &link.namespace;
-        reader.delete(PEERS, None, publisher.id.as_str()).await?;
-        reader.delete(SECRETS, Some(namespace), &secret).await?;
-        take_rights(&mailbox, account).await?;
-        let mailbox = &mailbox.namespace;
-        done.push(Done {
-            reader: reader.id.clone(),
-            publisher: publisher.id.clone(),
-            account: format!("{mailbox}/{account}"),
-            secret: format!("{namespace}/{secret}"),
-            pod_ranges: vec![],
-            warning: None,
-        });
-    }
-    for publisher in clusters.iter().filter(|_| hub.is_some()) {
-        let mailbox = Mailbox::of(publisher, hub.as_ref(), link);
-        done.push(hub::let_publish_no_longer(link, publisher, &mailbox).await?);
-    }
-    Ok(done)
-}
-
 /// Takes a ServiceAccount and its rights away.
 async fn take_rights(mailbox: &Mailbox<'_>, account: &str) -> anyhow::Result<()> {
     let Mailbox { host, namespace } = mailbox;
@@ -421,6 +430,8 @@ async fn take_rights(mailbox: &Mailbox<'_>, account: &str) -> anyhow::Result<()>
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
 
     #[test]
@@ -432,6 +443,21 @@ mod tests {
         assert_eq!(found, expected);
         assert!(subnets(&config("networking: {}")).is_empty());
         assert!(subnets(&json!({})).is_empty());
+    }
+
+    #[test]
+    fn an_api_server_that_gives_shorter_tokens_is_told() {
+        assert_eq!(shorter_life(7_776_000, 7_775_999), None);
+        let told = shorter_life(7_776_000, 86_400).unwrap();
+        assert!(told.contains("an outage of 57600 s"), "{told}");
+    }
+
+    #[test]
+    fn a_cluster_that_was_away_for_a_month_needs_no_link() {
+        let command =
+            crate::cli::Cli::try_parse_from(["mcs-controller", "link", "a", "b"]).unwrap();
+        let crate::cli::Command::Link(link) = command.command else { panic!("{command:?}") };
+        assert!(link.token_seconds - link.token_seconds / 3 > 30 * 86_400);
     }
 
     #[test]

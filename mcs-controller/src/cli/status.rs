@@ -1,32 +1,42 @@
 //! `mcs-controller status`: the peers of clusters, their exports and imports.
 
+mod service;
+
 use std::process::ExitCode;
 
 use clap::Args;
-use mcs_kube::program;
+use mcs_kube::{one_line, program};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     cluster::{Cluster, EXPORTS, IMPORTS, KubeconfigArg, PEERS},
     output::{self, Format},
 };
-use crate::clusterset::ClusterId;
+use crate::{
+    clusterset::ServiceName,
+    status::{NAMESPACES_MISSING, TOKEN_NOT_RENEWED},
+};
 
 /// Show the peers of clusters, and how many services they export and import.
 ///
-/// Exits with 0 if every peer is connected, synced and fresh, none of its endpoints is refused, and every ServiceExport is
-/// exported; else with 1.
+/// Exits with 0 if every cluster answers, every peer is connected, synced and fresh, none of its endpoints is refused, every
+/// ServiceExport is exported, and every ServiceImport of the controller is ready; else with 1.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   mcs-controller status
-  mcs-controller status east.conf west.conf -o json")]
+  mcs-controller status east.conf west.conf -o json
+  mcs-controller status east.conf west.conf --service shop/cart")]
 pub(super) struct StatusCommand {
     /// Kubeconfigs, one for each cluster: `FILE` or `FILE:CONTEXT` [default: KUBECONFIG, ~/.kube/config, or the service
     /// account of the pod]
     #[arg(value_name = "KUBECONFIG")]
     kubeconfigs: Vec<KubeconfigArg>,
+
+    /// Show one service alone: what each cluster makes of it, and why. Exits with 1 if a cluster does not import it
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = service::name)]
+    service: Option<ServiceName>,
 
     /// Output format
     #[arg(short, long, env = "MCS_OUTPUT", value_name = "FORMAT", default_value = "table")]
@@ -34,14 +44,22 @@ pub(super) struct StatusCommand {
 }
 
 /// What one cluster says.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct ClusterStatus {
-    cluster: ClusterId,
+    /// Its id; its kubeconfig if it does not answer.
+    cluster: String,
     server: String,
+    /// Why nothing is known of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
     exports: usize,
     /// ServiceExports that are not exported, with the reason.
     not_exported: Vec<Problem>,
     imports: usize,
+    /// ServiceImports that are not ready, with the reason.
+    not_ready: Vec<Problem>,
+    /// ServiceImports about which the exporting clusters disagree.
+    conflicts: Vec<Problem>,
     peers: Vec<PeerStatus>,
 }
 
@@ -66,38 +84,88 @@ struct PeerStatus {
     endpoints: u64,
     /// Conditions that do not hold, and refused endpoints.
     problems: Vec<String>,
+    /// What conditions that hold have to say: services that wait for a namespace, a token that is not renewed.
+    notes: Vec<String>,
 }
 
 pub(super) fn run(command: &StatusCommand) -> anyhow::Result<ExitCode> {
+    if let Some(name) = &command.service {
+        return service::run(&command.kubeconfigs, name, command.output);
+    }
     let clusters = program::block_on(read_all(&command.kubeconfigs))?;
     match command.output {
         Format::Json => output::json(&clusters)?,
         Format::Table => show(&clusters)?,
     }
-    let is_fine = |one: &ClusterStatus| {
-        one.not_exported.is_empty() && one.peers.iter().all(|peer| peer.problems.is_empty())
-    };
-    Ok(if clusters.iter().all(is_fine) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if clusters.iter().all(ClusterStatus::is_fine) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 async fn read_all(kubeconfigs: &[KubeconfigArg]) -> anyhow::Result<Vec<ClusterStatus>> {
     let mut all = Vec::new();
-    for cluster in Cluster::open_all(kubeconfigs).await? {
-        all.push(read(&cluster).await?);
+    for (name, cluster) in Cluster::open_each(kubeconfigs).await? {
+        let unread = |name: String, server: String, error: anyhow::Error| ClusterStatus {
+            cluster: name,
+            server,
+            error: Some(one_line(&format!("{error:#}"))),
+            ..ClusterStatus::default()
+        };
+        all.push(match cluster {
+            Ok(cluster) => read(&cluster).await.unwrap_or_else(|error| {
+                unread(cluster.id.to_string(), cluster.server.clone(), error)
+            }),
+            Err(error) => unread(name, String::new(), error),
+        });
     }
     Ok(all)
 }
 
 async fn read(cluster: &Cluster) -> anyhow::Result<ClusterStatus> {
     let exports = cluster.list(EXPORTS).await?;
+    let imports = cluster.list(IMPORTS).await?;
+    let of_imports = |name: &str, status: &str| {
+        let found = |import: &Value| {
+            condition(import, name)
+                .filter(|one| one["status"] == status)
+                .map(|condition| Problem::of(import, condition))
+        };
+        imports.iter().filter_map(found).collect()
+    };
     Ok(ClusterStatus {
-        cluster: cluster.id.clone(),
+        cluster: cluster.id.to_string(),
         server: cluster.server.clone(),
+        error: None,
         exports: exports.len(),
         not_exported: exports.iter().filter_map(problem).collect(),
-        imports: cluster.list(IMPORTS).await?.len(),
+        not_ready: of_imports("Ready", "False"),
+        conflicts: of_imports("Conflict", "True"),
+        imports: imports.len(),
         peers: cluster.list(PEERS).await?.iter().map(peer).collect(),
     })
+}
+
+impl ClusterStatus {
+    fn is_fine(&self) -> bool {
+        self.error.is_none()
+            && self.not_exported.is_empty()
+            && self.not_ready.is_empty()
+            && self.peers.iter().all(|peer| peer.problems.is_empty())
+    }
+}
+
+impl Problem {
+    fn of(object: &Value, condition: &Value) -> Self {
+        let metadata = &object["metadata"];
+        Self {
+            namespace: text(&metadata["namespace"]),
+            name: text(&metadata["name"]),
+            reason: text(&condition["reason"]),
+            message: text(&condition["message"]),
+        }
+    }
 }
 
 /// The condition of this type.
@@ -117,17 +185,18 @@ fn problem(export: &Value) -> Option<Problem> {
         let holds = condition.is_some_and(|condition| condition["status"] == "True");
         (!holds).then_some(condition)
     })?;
-    let (reason, message) = match failing {
-        Some(condition) => (text(&condition["reason"]), text(&condition["message"])),
-        None => ("Pending".to_owned(), "no controller has looked at it yet".to_owned()),
-    };
-    let metadata = &export["metadata"];
-    Some(Problem {
-        namespace: text(&metadata["namespace"]),
-        name: text(&metadata["name"]),
-        reason,
-        message,
-    })
+    let unseen = json!({"reason": "Pending", "message": "no controller has looked at it yet"});
+    Some(Problem::of(export, failing.unwrap_or(&unseen)))
+}
+
+/// What conditions of a ClusterPeer that hold have to say.
+fn notes(peer: &Value) -> Vec<String> {
+    let conditions = peer["status"]["conditions"].as_array().into_iter().flatten();
+    let told = conditions.filter(|one| {
+        let reason = one["reason"].as_str().unwrap_or_default();
+        one["status"] == "True" && [TOKEN_NOT_RENEWED, NAMESPACES_MISSING].contains(&reason)
+    });
+    told.map(|one| text(&one["message"])).collect()
 }
 
 /// What is wrong with a ClusterPeer: conditions that do not hold, and refused endpoints.
@@ -163,6 +232,7 @@ fn peer(object: &Value) -> PeerStatus {
         services: count("services"),
         endpoints: count("endpoints"),
         problems: problems(object),
+        notes: notes(object),
     }
 }
 
@@ -170,25 +240,26 @@ fn show(clusters: &[ClusterStatus]) -> anyhow::Result<()> {
     let rows = clusters.iter().map(|one| {
         let exported = one.exports - one.not_exported.len();
         vec![
-            one.cluster.to_string(),
+            one.cluster.clone(),
             one.server.clone(),
             format!("{exported}/{}", one.exports),
             one.imports.to_string(),
             one.peers.len().to_string(),
+            one.error.clone().unwrap_or_default(),
         ]
     });
-    output::table(&["CLUSTER", "API SERVER", "EXPORTED", "IMPORTS", "PEERS"], rows)?;
+    output::table(&["CLUSTER", "API SERVER", "EXPORTED", "IMPORTS", "PEERS", "ERROR"], rows)?;
     let rows = clusters.iter().flat_map(|one| {
         one.peers.iter().map(|peer| {
             vec![
-                one.cluster.to_string(),
+                one.cluster.clone(),
                 peer.cluster.clone(),
                 peer.connected.clone(),
                 peer.synced.clone(),
                 peer.fresh.clone(),
                 peer.services.to_string(),
                 peer.endpoints.to_string(),
-                peer.problems.join("; "),
+                peer.problems.iter().chain(&peer.notes).cloned().collect::<Vec<_>>().join("; "),
             ]
         })
     });
@@ -196,26 +267,34 @@ fn show(clusters: &[ClusterStatus]) -> anyhow::Result<()> {
         ["CLUSTER", "PEER", "CONNECTED", "SYNCED", "FRESH", "SERVICES", "ENDPOINTS", "PROBLEMS"];
     println!();
     output::table(&header, rows)?;
+    show_problems(clusters, "NOT EXPORTED", |one| &one.not_exported)?;
+    show_problems(clusters, "IMPORT NOT READY", |one| &one.not_ready)?;
+    show_problems(clusters, "CONFLICT", |one| &one.conflicts)
+}
+
+fn show_problems(
+    clusters: &[ClusterStatus],
+    what: &str,
+    problems: impl Fn(&ClusterStatus) -> &Vec<Problem>,
+) -> anyhow::Result<()> {
     let rows: Vec<_> = clusters
         .iter()
         .flat_map(|one| {
-            one.not_exported.iter().map(|problem| {
+            problems(one).iter().map(|problem| {
                 let name = format!("{}/{}", problem.namespace, problem.name);
-                vec![one.cluster.to_string(), name, problem.reason.clone(), problem.message.clone()]
+                vec![one.cluster.clone(), name, problem.reason.clone(), problem.message.clone()]
             })
         })
         .collect();
-    if !rows.is_empty() {
-        println!();
-        output::table(&["CLUSTER", "NOT EXPORTED", "REASON", "MESSAGE"], rows)?;
+    if rows.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    println!();
+    output::table(&["CLUSTER", what, "REASON", "MESSAGE"], rows)
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -227,6 +306,26 @@ mod tests {
         assert_eq!(reason(json!([one("Valid", "False"), one("Ready", "False")])).unwrap(), "R");
         assert_eq!(reason(json!([one("Valid", "True"), one("Ready", "Unknown")])).unwrap(), "R");
         assert_eq!(reason(json!([])).unwrap(), "Pending");
+    }
+
+    #[test]
+    fn a_cluster_that_does_not_answer_is_a_row() {
+        let dead = "/nonexistent/east.conf".parse().unwrap();
+        let clusters = program::block_on(read_all(&[dead])).unwrap();
+        let [cluster] = &*clusters else { panic!("{clusters:?}") };
+        assert_eq!(cluster.cluster, "/nonexistent/east.conf");
+        assert!(cluster.error.as_ref().is_some_and(|error| error.contains("east.conf")));
+        assert!(!cluster.is_fine());
+    }
+
+    #[test]
+    fn services_that_wait_for_a_namespace_are_no_problem() {
+        let conditions = json!([
+            {"type": "Synced", "status": "True", "reason": "NamespacesMissing", "message": "shop/web"},
+            {"type": "Fresh", "status": "True", "reason": "Fresh", "message": "fine"},
+        ]);
+        let peer = json!({"status": {"conditions": conditions}});
+        assert_eq!((notes(&peer), problems(&peer)), (vec!["shop/web".to_owned()], vec![]));
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub enum Publication {
     Published,
     /// It cannot be written; what the API server answered.
     Failed(String),
+    /// It is in the mailbox, and readers do not know whether this cluster lives; why.
+    Silent(String),
 }
 
 /// The conditions of an export. `Conflict` is absent if the export is not valid.
@@ -40,6 +42,22 @@ pub fn export_conditions(
             conflict(conflicts),
         ],
     }
+}
+
+/// The conditions of an export of a Service that stands for an import. Its slices are those of other clusters, which
+/// nobody exports again.
+#[must_use]
+pub fn of_derived(mut conditions: Vec<Condition>) -> Vec<Condition> {
+    for valid in
+        conditions.iter_mut().filter(|one| (one.condition_type, one.status) == (Valid, True))
+    {
+        valid.message.push_str(
+            ", but it stands for a ServiceImport: its endpoints are those of other clusters and are not exported. \
+             Export the Service that has the pods",
+        );
+        valid.message = bounded(std::mem::take(&mut valid.message));
+    }
+    conditions
 }
 
 fn valid_message(export: &Export) -> String {
@@ -111,6 +129,15 @@ fn ready(audience: &Audience, publication: &Publication) -> Condition {
             "Failed",
             bounded(format!("the export cannot be published: {error}")),
         ),
+        Publication::Silent(reason) => Condition::new(
+            Ready,
+            Unknown,
+            "NotRenewed",
+            bounded(format!(
+                "other clusters have had no sign of life of this one for more than a minute, and keep what they have \
+                 imported: {reason}"
+            )),
+        ),
     }
 }
 
@@ -131,21 +158,37 @@ fn readers(audience: &Audience) -> String {
     }
 }
 
-/// The reasons of all conflicts with commas between, as the API allows.
 fn conflict(conflicts: &[Conflict]) -> Condition {
-    if conflicts.is_empty() {
-        return Condition::new(ConflictCondition, False, "NoConflicts", "the clusters agree");
-    }
-    let reasons: Vec<_> = conflicts.iter().map(|conflict| conflict.reason.to_string()).collect();
-    let messages: Vec<_> = conflicts.iter().map(ToString::to_string).collect();
-    Condition::new(ConflictCondition, True, reasons.join(","), bounded(messages.join(". ")))
+    let agree = || Condition::new(ConflictCondition, False, "NoConflicts", "the clusters agree");
+    disagreement(conflicts, LONGEST).unwrap_or_else(agree)
 }
 
-/// The API allows messages of 32,768 characters. Labels can be longer.
-fn bounded(mut message: String) -> String {
-    const MOST: usize = 32_768;
-    if message.len() > MOST {
-        message.truncate(message.floor_char_boundary(MOST - 3));
+/// The condition `Conflict` of a ServiceImport. Most have none: every node of the cluster reads it.
+pub(super) fn import_conflict(conflicts: &[Conflict]) -> Option<Condition> {
+    disagreement(conflicts, LONGEST_OF_IMPORT)
+}
+
+/// The reasons of all conflicts with commas between, as the API allows.
+fn disagreement(conflicts: &[Conflict], longest: usize) -> Option<Condition> {
+    let reasons: Vec<_> = conflicts.iter().map(|conflict| conflict.reason.to_string()).collect();
+    let messages: Vec<_> = conflicts.iter().map(ToString::to_string).collect();
+    let message = cut(messages.join(". "), longest);
+    (!conflicts.is_empty())
+        .then(|| Condition::new(ConflictCondition, True, reasons.join(","), message))
+}
+
+/// The API allows messages of so many characters. Labels can be longer.
+const LONGEST: usize = 32_768;
+/// What every node of the cluster reads is shorter.
+const LONGEST_OF_IMPORT: usize = 1024;
+
+fn bounded(message: String) -> String {
+    cut(message, LONGEST)
+}
+
+fn cut(mut message: String, longest: usize) -> String {
+    if message.len() > longest {
+        message.truncate(message.floor_char_boundary(longest - 3));
         message.push_str("...");
     }
     message
@@ -176,6 +219,7 @@ mod tests {
             (Publication::Published, "Ready=True/Exported"),
             (Publication::Pending, "Ready=Unknown/Pending"),
             (Publication::Failed("403".to_owned()), "Ready=False/Failed"),
+            (Publication::Silent("403".to_owned()), "Ready=Unknown/NotRenewed"),
         ] {
             let expected = ["Valid=True/Valid", ready, "Conflict=False/NoConflicts"];
             assert_eq!(told(&export, &publication, &[]), expected);
@@ -224,6 +268,16 @@ mod tests {
         let keys = (0..1000).map(|key| (format!("{key} {}", "x".repeat(60)).into(), "v".into()));
         given.labels = keys.collect();
         assert_eq!(valid(given).len(), 32_768);
+    }
+
+    #[test]
+    fn an_export_of_a_derived_service_says_that_it_leads_nowhere() {
+        let rules = NamespaceRules::default();
+        let export = export("c1", 1, spec());
+        let plain = export_conditions(&export, &rules, &Publication::Published, &[]);
+        let told = of_derived(plain.clone());
+        assert!(told[0].message.contains("stands for a ServiceImport"), "{}", told[0].message);
+        assert_eq!(told[1..], plain[1..]);
     }
 
     #[test]

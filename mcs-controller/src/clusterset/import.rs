@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use super::{ClusterId, Condition, ServiceName, ServiceSpec};
+use super::{ClusterId, Condition, ConditionType, ServiceName, ServiceSpec};
 
 /// A ServiceImport without its status.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,6 +27,13 @@ pub struct ImportStatus {
     pub endpoint_slice_objects: Option<EndpointSliceObjects>,
     /// `conditions`.
     pub conditions: Vec<Condition>,
+}
+
+impl ImportStatus {
+    /// The condition `Conflict`.
+    pub fn conflict(&self) -> Option<&Condition> {
+        self.conditions.iter().find(|one| one.condition_type == ConditionType::Conflict)
+    }
 }
 
 /// `status.endpointSliceObjects` of a ServiceImport.

@@ -12,7 +12,9 @@ use super::{
     Actual, ActualDerived, ActualImport, ClusterId, Condition, ConditionStatus, ConditionType,
     Conflict, EndpointRules, EndpointSliceObjects, Export, Import, ImportStatus, ImportedSlice,
     IpFamily, Merged, NamespaceRules, NoFreeVip, Owner, Refusal, ServiceName, ServiceSpec,
-    ServiceType, SliceCopier, SourceSlice, Stamp, VipRanges, VipsInUse, merge,
+    ServiceType, SliceCopier, SourceSlice, Stamp, VipRanges, VipsInUse,
+    export_status::import_conflict,
+    merge,
     vips::{SharedVip, VipSources},
 };
 
@@ -86,6 +88,8 @@ pub struct Wanted {
     pub conflicts: Vec<Conflict>,
     /// The number of refused endpoints by cluster and reason.
     pub refused: BTreeMap<(ClusterId, Refusal), usize>,
+    /// Whether peers export the service to this cluster, which lacks the namespace.
+    pub lacks_namespace: bool,
     /// Whether the import waits for its namespace, which is to be created.
     pub needs_namespace: bool,
     /// `status.conditions` of the ServiceExport, if this cluster has one. The caller sets it.
@@ -112,6 +116,7 @@ impl Wanted {
             keep: known.incomplete.clone(),
             conflicts: vec![],
             refused: BTreeMap::new(),
+            lacks_namespace: false,
             needs_namespace: false,
             export_conditions: None,
         }
@@ -158,7 +163,9 @@ pub fn resolve(
     let current = actual.import.as_ref();
     if !known.has_namespace {
         let wanted = Wanted::without_import(WantedImport::Absent, known);
-        return Wanted { needs_namespace: needs_namespace(importer, known), ..wanted };
+        let lacks_namespace = is_of_peers(importer, known);
+        let needs_namespace = lacks_namespace && importer.creates_namespaces;
+        return Wanted { lacks_namespace, needs_namespace, ..wanted };
     }
     let accepted = accepted(importer, known);
     let exports = accepted.iter().map(|known| known.export);
@@ -190,11 +197,12 @@ pub fn resolve(
     // Dataplanes leave an import that has a derived Service and no slices to that Service, and it has no address.
     let has_kept = || actual.slices.values().any(|slice| known.incomplete.contains(&slice.cluster));
     import.has_derived_service = derives && (!slices.is_empty() || has_kept());
+    let conflict = conflict(current, &record, &accepted, &conflicts);
     let clusters = merged.contributions.into_keys().chain(record.clusters).collect();
     let status = ImportStatus {
         clusters,
         endpoint_slice_objects: Some(EndpointSliceObjects::Present),
-        conditions: vec![ready],
+        conditions: [ready].into_iter().chain(conflict).collect(),
     };
     Wanted {
         import: WantedImport::Present(Box::new(import), status),
@@ -203,9 +211,29 @@ pub fn resolve(
         keep: known.incomplete.clone(),
         conflicts,
         refused,
+        lacks_namespace: false,
         needs_namespace: false,
         export_conditions: None,
     }
+}
+
+/// The condition `Conflict` of the import. What a cluster that cannot be read disagrees about is not known, and each change
+/// costs every node: it stays as it is then.
+fn conflict(
+    current: Option<&ActualImport>,
+    record: &Record<'_>,
+    accepted: &[KnownExport<'_>],
+    conflicts: &[Conflict],
+) -> Option<Condition> {
+    if !record.clusters.is_empty() {
+        return current.and_then(|current| current.status.conflict()).cloned();
+    }
+    if record.spec.is_none() {
+        return import_conflict(conflicts);
+    }
+    // The record ends with this write of the status.
+    let merged = merge(accepted.iter().map(|known| known.export), None);
+    merged.and_then(|merged| import_conflict(&merged.conflicts))
 }
 
 impl Importer {
@@ -223,12 +251,12 @@ fn accepted<'a>(importer: &Importer, known: &Known<'a>) -> Vec<KnownExport<'a>> 
     known.exports.iter().filter(is_accepted).copied().collect()
 }
 
-/// Whether a service that is exported to this cluster waits for a namespace that the controller creates.
-fn needs_namespace(importer: &Importer, known: &Known<'_>) -> bool {
+/// Whether a peer exports the service to this cluster.
+fn is_of_peers(importer: &Importer, known: &Known<'_>) -> bool {
     let is_of_peer = |known: &KnownExport<'_>| {
         known.export.cluster != importer.cluster && known.export.spec().is_some()
     };
-    importer.creates_namespaces && accepted(importer, known).iter().any(is_of_peer)
+    accepted(importer, known).iter().any(is_of_peer)
 }
 
 /// What the import says of clusters that cannot be read.

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use mcs_kube::{ApiAccess, KubeconfigContent};
+use mcs_kube::{ApiAccess, KubeconfigContent, one_line};
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
@@ -70,7 +70,7 @@ impl Outbox {
                     return Ok(Self { access: Arc::new(access), is_at_home: false, secret, token });
                 }
                 Err(error) => {
-                    let error = format!("{error:#}");
+                    let error = one_line(&format!("{error:#}"));
                     if error != said {
                         tracing::warn!("cannot publish: {error}; trying again");
                         said = error;

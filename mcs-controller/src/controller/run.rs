@@ -3,6 +3,8 @@
 mod connections;
 mod reports;
 mod results;
+#[cfg(test)]
+mod tests;
 mod tokens;
 mod watches;
 mod writes;
@@ -29,7 +31,13 @@ use self::{
     watches::{cluster_uid, identify, spawn, watch_own},
     writes::Sent,
 };
-use super::{MailboxId, Settings, Update, outbox::Outbox, propagation::Propagation, state::State};
+use super::{
+    MailboxId, Settings, Update,
+    contests::{Contests, OtherWriters},
+    outbox::Outbox,
+    propagation::Propagation,
+    state::State,
+};
 use crate::{
     apply::{ApplyError, ImportPace, WriteBudgets},
     clusterset::ServiceName,
@@ -37,7 +45,7 @@ use crate::{
     leases::{Election, PublisherIdentity, PublisherTerm},
     peers::{PeerName, connection::Connection, peers_target, secrets_target, token::Renewals},
     server::Published,
-    status::EventBudget,
+    status::{EventBudget, Failures, OwnMailbox},
 };
 
 /// How many updates may wait while the control task is busy.
@@ -59,6 +67,8 @@ enum Done {
     Event(Result<Option<String>, ApplyError>),
     /// The token in the Secret of this name.
     Token(String, anyhow::Result<Timestamp>),
+    /// Who else writes the conditions of this export.
+    Writer(ServiceName, Result<Option<String>, ApplyError>),
 }
 
 struct Control {
@@ -82,6 +92,15 @@ struct Control {
     /// When the status of a peer was last written.
     reported: HashMap<PeerName, Instant>,
     renewals: Renewals,
+    /// The Secrets whose tokens cannot be renewed now.
+    token_failures: Failures<String>,
+    /// The Secrets whose tokens are in metrics.
+    told_tokens: BTreeSet<String>,
+    /// The ClusterPeers whose status the API server does not take now.
+    status_failures: Failures<PeerName>,
+    mailbox: OwnMailbox,
+    contests: Contests,
+    writers: OtherWriters,
     said_synced: bool,
     published: Arc<Published>,
 }
@@ -124,7 +143,6 @@ async fn control(
     spawn(&access, peers_target(), &updates, Update::Peers);
     spawn(&access, secrets_target(&settings.namespace), &updates, Update::Secrets);
     let election = Election::start(&settings, Arc::clone(&access));
-    let own_mailbox = watch_own_mailbox(&outbox, &settings, &updates);
     let identity = PublisherIdentity {
         cluster: cluster.clone(),
         uid: cluster_uid(&access, &published).await,
@@ -132,28 +150,9 @@ async fn control(
         is_at_home: outbox.is_at_home(),
         is_elected: settings.identity.is_some(),
     };
-    let budgets = WriteBudgets::new(settings.peer_writes);
-    let mut control = Control {
-        state: State::new(settings.clone(), cluster, own),
-        access,
-        outbox,
-        settings,
-        updates,
-        connections: HashMap::new(),
-        tasks: FuturesUnordered::new(),
-        budgets,
-        pace: ImportPace::default(),
-        events: EventBudget::new(Instant::now()),
-        propagation: Propagation::since(Timestamp::now()),
-        own_mailbox,
-        term: PublisherTerm::new(identity, Instant::now()),
-        is_leader: false,
-        reporting: BTreeSet::new(),
-        reported: HashMap::new(),
-        renewals: Renewals::default(),
-        said_synced: false,
-        published,
-    };
+    let state = State::new(settings.clone(), cluster, own);
+    let term = PublisherTerm::new(identity, Instant::now());
+    let mut control = Control::new((settings, state, term), access, outbox, updates, published);
     let result = tokio::select! {
         result = control.run(waiting, election.leads()) => result,
         _ = stopped.wait_for(|stopped| *stopped) => Ok(()),
@@ -164,6 +163,44 @@ async fn control(
 }
 
 impl Control {
+    fn new(
+        (settings, state, term): (Settings, State, PublisherTerm),
+        access: Arc<ApiAccess>,
+        outbox: Outbox,
+        updates: mpsc::Sender<Update>,
+        published: Arc<Published>,
+    ) -> Self {
+        let now = Instant::now();
+        let own_mailbox = watch_own_mailbox(&outbox, &settings, &updates);
+        Self {
+            state,
+            access,
+            outbox,
+            updates,
+            connections: HashMap::new(),
+            tasks: FuturesUnordered::new(),
+            budgets: WriteBudgets::new(settings.peer_writes),
+            settings,
+            pace: ImportPace::default(),
+            events: EventBudget::new(now),
+            propagation: Propagation::since(Timestamp::now()),
+            own_mailbox,
+            term,
+            is_leader: false,
+            reporting: BTreeSet::new(),
+            reported: HashMap::new(),
+            renewals: Renewals::default(),
+            token_failures: Failures::default(),
+            told_tokens: BTreeSet::new(),
+            status_failures: Failures::default(),
+            mailbox: OwnMailbox::new(now),
+            contests: Contests::default(),
+            writers: OtherWriters::default(),
+            said_synced: false,
+            published,
+        }
+    }
+
     async fn run(
         &mut self,
         mut waiting: mpsc::Receiver<Update>,
@@ -239,10 +276,12 @@ impl Control {
         self.published.metrics.leader.set(leads.into());
         if leads {
             tracing::info!("this replica leads");
+            self.mailbox = OwnMailbox::new(Instant::now());
             self.propagation = Propagation::since(Timestamp::now());
-            self.state.queue_all();
+            self.state.lead();
         } else {
-            self.published.metrics.forget_peers();
+            self.published.metrics.stand_by();
+            self.told_tokens.clear();
             tracing::info!("another replica leads");
         }
     }
@@ -258,17 +297,16 @@ impl Control {
         self.state.publications.retry(now);
         self.state.forget(now);
         self.pace.forget(now);
-        let waiting = &self.published.metrics.waiting;
-        for (target, queue) in
-            [("cluster", &self.state.imports), ("mailbox", &self.state.publications)]
-        {
-            waiting.with_label_values(&[target]).set(queue.waiting());
-        }
         if !self.is_leader {
             return;
         }
+        for name in self.contests.due(now) {
+            self.state.imports.add(name);
+        }
+        self.state.note_silence(self.mailbox.silence(now));
         self.renew_tokens(now);
         self.report(now);
+        self.measure_state(now);
     }
 }
 

@@ -13,13 +13,13 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::{MailboxId, Settings, Update, queue::Queue};
+use super::{MailboxId, Settings, Update, import_states::ImportStates, queue::Queue};
 use crate::{
     apply::ApplyError,
     clusterset::{
-        Actual, ClusterId, Export, Importer, Known, KnownExport, Publication, Reserved, Selection,
-        ServiceName, SourceRules, SourceSlice, Stamp, Timestamp, VipRanges, VipsInUse, Wanted,
-        WantedImport, export_conditions, is_exportable, resolve,
+        Actual, ClusterId, Export, ImportState, Importer, Known, KnownExport, Publication,
+        Reserved, Selection, ServiceName, SourceRules, SourceSlice, Stamp, Timestamp, VipRanges,
+        VipsInUse, Wanted, WantedImport, export_conditions, is_exportable, of_derived, resolve,
     },
     exports::OwnCluster,
     leases::Statement,
@@ -68,6 +68,10 @@ pub(super) struct State {
     rival: Option<String>,
     /// Why a service could not be published.
     publication_errors: HashMap<ServiceName, String>,
+    /// Why readers have no sign of life of this cluster.
+    silence: Option<String>,
+    /// What has become of the imports.
+    import_states: ImportStates,
     /// Whether ServiceImports have `status.endpointSliceObjects` (mcs-api v0.5.1). `None`: no import has shown it yet.
     has_slice_objects: Option<bool>,
     /// Derived Services that the controller may not delete, each until it tries again.
@@ -101,6 +105,8 @@ impl State {
             epoch: 0,
             rival: None,
             publication_errors: HashMap::new(),
+            silence: None,
+            import_states: ImportStates::default(),
             has_slice_objects: None,
             kept_derived: HashMap::new(),
             refused: HashMap::new(),
@@ -348,14 +354,17 @@ impl State {
         if let Some(export) = self.own.export(name, &self.cluster) {
             let publication = self.publication(name, outgoing.as_ref());
             let rules = &self.settings.exports;
+            let conditions = export_conditions(&export, rules, &publication, &wanted.conflicts);
+            let is_derived = self.own.is_derived(name);
             wanted.export_conditions =
-                Some(export_conditions(&export, rules, &publication, &wanted.conflicts));
+                Some(if is_derived { of_derived(conditions) } else { conditions });
         }
         if let (false, WantedImport::Present(_, status)) =
             (self.has_slice_objects != Some(false), &mut wanted.import)
         {
             status.endpoint_slice_objects = None;
         }
+        self.import_states.note(name, ImportState::of(&wanted));
         self.note_refused(name, &wanted);
         self.note_left_alone(name, &wanted);
         if wanted.lacks_vips() {
@@ -482,6 +491,9 @@ impl State {
         if let Some(error) = self.publication_errors.get(name) {
             return Publication::Failed(error.clone());
         }
+        if let Some(silence) = &self.silence {
+            return Publication::Silent(silence.clone());
+        }
         let writes = plan_publication(name, outgoing, &self.outbox, self.epoch);
         let is_missing = |write: &MailboxWrite| matches!(write, MailboxWrite::ApplyService(_));
         // A slice that just changed is on its way. The service as such stays published.
@@ -552,6 +564,29 @@ impl State {
         }
         self.rival = rival;
         self.queue_all();
+    }
+
+    /// Notes why readers have no sign of life of this cluster, if so. The exports say it.
+    pub(super) fn note_silence(&mut self, silence: Option<&str>) {
+        if self.silence.as_deref() == silence {
+            return;
+        }
+        self.silence = silence.map(str::to_owned);
+        for name in self.own.exported() {
+            self.imports.add(name.clone());
+        }
+    }
+
+    /// This replica leads: what it knows of imports is from another time.
+    pub(super) fn lead(&mut self) {
+        self.silence = None;
+        self.import_states = ImportStates::default();
+        self.queue_all();
+    }
+
+    /// What has become of the imports.
+    pub(super) const fn import_states(&self) -> &ImportStates {
+        &self.import_states
     }
 
     /// What readers are told of the mailbox. They have to see every service that is counted before they take any away, and

@@ -109,3 +109,28 @@ fn a_namespace_changes_its_own_services() {
     let changes = own.apply(OwnEvent::Namespaces(changed(namespace)));
     assert!(changes.namespaces.is_empty(), "it was there");
 }
+
+#[test]
+fn a_rule_exports_no_service_that_stands_for_an_import() {
+    let mut own = OwnCluster::new();
+    own.apply(OwnEvent::Rules(ResourceEvent::Listed { version: "v1".to_owned(), objects: vec![] }));
+    own.apply(OwnEvent::Rules(changed(json!({"metadata": metadata("everything")}))));
+    let mut selection = |service: &str, more: &Value| {
+        let mut metadata = metadata(service);
+        for (field, value) in more.as_object().unwrap() {
+            metadata[field] = value.clone();
+        }
+        let spec = json!({"clusterIP": "10.96.0.1"});
+        own.apply(OwnEvent::Services(changed(json!({"metadata": metadata, "spec": spec}))));
+        own.selection(&ServiceName::new("shop", service).unwrap())
+    };
+    let owner = |kind: &str| json!({"ownerReferences": [{"apiVersion": "g/v1", "kind": kind, "name": "web", "uid": "u"}]});
+    let cilium = json!({"labels": {"multicluster.kubernetes.io/service-name": "web"}});
+    let antrea = json!({"annotations": {"multicluster.antrea.io/imported-service": "true"}});
+    assert_eq!(selection("web", &json!({})), Selection::Selected);
+    assert_eq!(selection("web-2", &owner("Deployment")), Selection::Selected);
+    assert_eq!(selection("web-3", &cilium), Selection::Selected, "a label alone is a user's");
+    assert_eq!(selection("imported-2c3k1m9q0a", &owner("ServiceImport")), Selection::NotSelected);
+    assert_eq!(selection("derived-bsqa4s8pq5", &cilium), Selection::NotSelected);
+    assert_eq!(selection("antrea-mc-web", &antrea), Selection::NotSelected);
+}

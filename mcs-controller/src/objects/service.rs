@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::core::v1::{Service, ServicePort as PortObject, ServiceSpec as SpecObject};
+use k8s_openapi::{
+    api::core::v1::{Service, ServicePort as PortObject, ServiceSpec as SpecObject},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use mcs_kube::{Decoder, ObjectKey};
 use serde_json::{Value, json};
 
@@ -24,6 +27,8 @@ pub struct ServiceObject {
     pub has_selector: bool,
     /// `metadata.uid`, if this controller wrote it.
     pub uid: Option<Arc<str>>,
+    /// Whether it stands for a ServiceImport, whoever wrote it: its endpoints are those of other clusters.
+    pub is_derived: bool,
 }
 
 impl ServiceObject {
@@ -57,6 +62,7 @@ impl Decoder for ServiceDecoder {
 
     fn decode(_: ObjectKey, object: &Value) -> Result<ServiceObject, String> {
         let service: Service = typed(object)?;
+        let is_derived = is_derived(&service.metadata);
         let labels = service.metadata.labels.unwrap_or_default();
         let is_ours =
             labels.get(well_known::MANAGED_BY).is_some_and(|by| by == well_known::CONTROLLER)
@@ -64,8 +70,23 @@ impl Decoder for ServiceDecoder {
         let uid = service.metadata.uid.filter(|_| is_ours).map(Into::into);
         let spec = service.spec.unwrap_or_default();
         let has_selector = spec.selector.as_ref().is_some_and(|selector| !selector.is_empty());
-        Ok(ServiceObject { source: source(spec), labels, has_selector, uid })
+        Ok(ServiceObject { source: source(spec), labels, has_selector, uid, is_derived })
     }
+}
+
+/// Antrea's mark of a Service that it has imported.
+const ANTREA_IMPORTED: &str = "multicluster.antrea.io/imported-service";
+
+/// Whether a Service stands for an import. The reference implementation, Cilium and AWS Cloud Map name the ServiceImport as
+/// owner; this controller and Cilium name it in a label.
+fn is_derived(metadata: &ObjectMeta) -> bool {
+    let has = |map: &Option<BTreeMap<String, String>>, key: &str| {
+        map.as_ref().is_some_and(|map| map.contains_key(key))
+    };
+    let name = metadata.name.as_deref().unwrap_or_default();
+    metadata.owner_references.iter().flatten().any(|owner| owner.kind == "ServiceImport")
+        || name.starts_with("derived-") && has(&metadata.labels, well_known::SERVICE_NAME)
+        || has(&metadata.annotations, ANTREA_IMPORTED)
 }
 
 fn source(spec: SpecObject) -> ExportSource {

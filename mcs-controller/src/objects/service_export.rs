@@ -24,6 +24,8 @@ pub struct ExportObject {
     pub is_made: bool,
     /// `metadata.uid`.
     pub uid: String,
+    /// `metadata.resourceVersion`.
+    pub version: String,
     /// The clusters that it is for.
     pub audience: Audience,
     /// `status.conditions`, with their times.
@@ -67,6 +69,7 @@ impl Decoder for ExportDecoder {
             created: Timestamp(created),
             is_made: writer.as_deref() == Some(well_known::CONTROLLER),
             uid: metadata.uid.unwrap_or_default(),
+            version: metadata.resource_version.unwrap_or_default(),
             labels: map(spec.exported_labels),
             annotations: map(spec.exported_annotations),
             audience: audience(annotations.get(well_known::AUDIENCE)),

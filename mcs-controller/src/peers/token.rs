@@ -1,6 +1,6 @@
-//! Tokens of peers: a reader renews its own bound token at half its life, and stores the new one.
+//! Tokens of peers: a reader renews its own bound token at a third of its life, and stores the new one.
 //!
-//! A token that nobody renews expires soon. Whoever has stolen one can renew it too, until its ServiceAccount is deleted.
+//! Two thirds of its life remain for outages. Whoever has stolen a token can renew it too, until its ServiceAccount is deleted.
 
 use std::{
     collections::HashMap,
@@ -59,10 +59,18 @@ impl TokenClaims {
     /// Those of the token in a kubeconfig. `None`: it has no bound token of a ServiceAccount.
     pub fn of(kubeconfig: &str) -> Option<Self> {
         let config: Value = serde_saphyr::from_str(kubeconfig).ok()?;
-        Self::parse(user(&config)?["token"].as_str()?)
+        Self::of_token(user(&config)?["token"].as_str()?)
     }
 
-    fn parse(token: &str) -> Option<Self> {
+    /// Those of the token in a Secret that `link` has made.
+    pub fn of_secret(secret: &Value) -> Option<Self> {
+        let bytes: ByteString =
+            serde_json::from_value(secret["data"]["kubeconfig"].clone()).ok()?;
+        Self::of(&String::from_utf8(bytes.0).ok()?)
+    }
+
+    /// Those of a token.
+    pub fn of_token(token: &str) -> Option<Self> {
         let payload = token.split('.').nth(1)?;
         // A JWT has the alphabet of URLs and no padding.
         let mut base64 = payload.replace('-', "+").replace('_', "/");
@@ -83,9 +91,15 @@ impl TokenClaims {
         self.expires.as_second() - self.issued.as_second()
     }
 
-    /// Whether half of its life is over.
+    /// When a third of its life is over.
+    pub fn due(&self) -> Timestamp {
+        // A third lies between two times that there are.
+        Timestamp::from_second(self.issued.as_second() + self.seconds() / 3).unwrap_or(self.expires)
+    }
+
+    /// Whether a third of its life is over.
     pub fn is_due(&self, now: Timestamp) -> bool {
-        now.as_second() >= self.issued.as_second() + self.seconds() / 2
+        now >= self.due()
     }
 }
 
@@ -172,7 +186,7 @@ async fn renew_now(
 ) -> anyhow::Result<Timestamp> {
     let claims = TokenClaims::of(&kubeconfig).context("it has no token of a ServiceAccount")?;
     let token = request(&kubeconfig, &claims, claims.seconds()).await?;
-    let expires = TokenClaims::parse(&token).context("the new token cannot be read")?.expires;
+    let expires = TokenClaims::of_token(&token).context("the new token cannot be read")?.expires;
     let content = with_token(&kubeconfig, &token)?;
     let patch = patch(&secret.key, version, content);
     let secrets: Api<Secret> = Api::namespaced(access.connection().await?.client, namespace);
@@ -228,12 +242,13 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_due_at_half_its_life() {
+    fn a_token_is_due_at_a_third_of_its_life() {
         let claims = TokenClaims::of(&kubeconfig(&json!({"token": TOKEN}))).unwrap();
         assert_eq!((&*claims.namespace, &*claims.account), ("mcs-mailbox", "east"));
         assert_eq!(claims.seconds(), 3600);
         let at = |second| claims.is_due(Timestamp::from_second(second).unwrap());
-        assert!(!at(2799) && at(2800) && at(9999));
+        assert!(!at(2199) && at(2200) && at(9999));
+        assert_eq!(claims.due().as_second(), 2200);
     }
 
     /// An API server that gives tokens of ten minutes, and is away for some minutes again and again.

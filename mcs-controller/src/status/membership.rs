@@ -14,16 +14,14 @@ pub(super) fn compatible(peer: &Peer, own: &Membership) -> PeerCondition {
         let message = "the peer does not say its clusterset and version".to_owned();
         return condition(kind, None, "Pending", message);
     };
-    match difference(said, own) {
-        Some((reason, message)) => condition(kind, Some(false), reason, message),
-        None => {
-            let message = format!(
-                "clusterset {} with VIPs of {}, version {}",
-                said.clusterset, said.vip_ranges, said.software
-            );
-            condition(kind, Some(true), "Compatible", message)
-        }
+    if let Some((reason, message)) = difference(said, own) {
+        return condition(kind, Some(false), reason, message);
     }
+    let message = format!(
+        "clusterset {} with VIPs of {}, version {}",
+        said.clusterset, said.vip_ranges, said.software
+    );
+    condition(kind, Some(true), "Compatible", message)
 }
 
 /// What a peer does not have in common with this cluster. Its services are imported all the same.

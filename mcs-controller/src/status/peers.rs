@@ -4,17 +4,25 @@ use std::{collections::BTreeMap, fmt::Write as _, time::Instant};
 
 use ipnet::IpNet;
 use jiff::Timestamp;
+use mcs_kube::one_line;
 use serde_json::{Value, json};
 
 use crate::{
     apply::{Action, Request},
-    clusterset::{ClusterId, well_known},
+    clusterset::{ClusterId, ServiceName, well_known},
     mailbox::MailboxProblem,
     objects::{ClusterPeerStatus, Membership, OWN_VERSION, PeerCondition, PeerVersion},
     peers::{Peer, PeerName, Peers},
 };
 
 use super::{Notice, Regarding, membership::compatible};
+
+/// The reason of `Connected` while a token is not renewed. The condition holds.
+pub const TOKEN_NOT_RENEWED: &str = "TokenNotRenewed";
+/// The reason of `Synced` while namespaces are missing. The condition holds: it may be meant so.
+pub const NAMESPACES_MISSING: &str = "NamespacesMissing";
+/// How many services without a namespace a message names.
+const NAMED: usize = 8;
 
 /// The addresses of this cluster, which no peer's pods can have.
 #[derive(Clone, Copy, Debug)]
@@ -46,19 +54,29 @@ impl OwnRanges<'_> {
     }
 }
 
+/// What this cluster makes of a peer.
+#[derive(Clone, Default, Debug)]
+pub struct PeerNotes<'a> {
+    /// The number of its endpoints that are refused.
+    pub refused: usize,
+    /// Why the token of its kubeconfig could not be renewed.
+    pub token_problem: Option<&'a str>,
+    /// The services that it exports, and of which this cluster lacks the namespace.
+    pub without_namespace: Vec<&'a ServiceName>,
+}
+
 /// The status of every peer as it should be, without times.
-pub fn peer_statuses(
-    peers: &Peers,
+pub fn peer_statuses<'a>(
+    peers: &'a Peers,
     own: &ClusterId,
     ranges: &OwnRanges<'_>,
     membership: &Membership,
-    refused: impl Fn(&ClusterId) -> usize,
+    notes: impl Fn(&'a Peer) -> PeerNotes<'a>,
     now: Instant,
 ) -> Vec<(PeerName, ClusterPeerStatus)> {
-    let status = |(name, peer): (&PeerName, &Peer)| {
-        let refused = refused(&peer.object.cluster);
-        let status = status(name, peer, peers, (own, ranges, membership), now);
-        (name.clone(), ClusterPeerStatus { refused_endpoints: Some(count(refused)), ..status })
+    let own = (own, ranges, membership);
+    let status = |(name, peer): (&'a PeerName, &'a Peer)| {
+        (name.clone(), status(name, peer, peers, own, &notes(peer), now))
     };
     let broken = peers.broken().iter().map(|(name, broken)| {
         let mut connected = condition("Connected", Some(false), "Invalid", broken.error.clone());
@@ -87,14 +105,15 @@ fn status(
     peer: &Peer,
     peers: &Peers,
     (own, own_ranges, membership): (&ClusterId, &OwnRanges<'_>, &Membership),
+    notes: &PeerNotes<'_>,
     now: Instant,
 ) -> ClusterPeerStatus {
     let believed = peer.view.believed();
     let endpoints: usize =
         believed.values().flat_map(|one| &one.slices).map(|slice| slice.endpoints.len()).sum();
     let mut conditions = vec![
-        connected(peer),
-        synced(peer),
+        connected(peer, notes),
+        synced(peer, notes),
         fresh(peer, now),
         identity(peer, own),
         disjoint(name, peer, peers, own_ranges),
@@ -107,7 +126,7 @@ fn status(
         conditions,
         services: Some(count(believed.len())),
         endpoints: Some(count(endpoints)),
-        refused_endpoints: None,
+        refused_endpoints: Some(count(notes.refused)),
         token_expires: peer.token.as_ref().map(|token| token.expires.to_string()),
         #[cfg(feature = "next")]
         moon: Some("full".to_owned()),
@@ -119,7 +138,7 @@ pub(super) fn condition(
     condition_type: &str,
     holds: Option<bool>,
     reason: &str,
-    message: String,
+    message: impl AsRef<str>,
 ) -> PeerCondition {
     let status = match holds {
         Some(true) => "True",
@@ -130,39 +149,60 @@ pub(super) fn condition(
         condition_type: condition_type.to_owned(),
         status: status.to_owned(),
         reason: reason.to_owned(),
-        message,
+        // It may have the words of a proxy, or of a peer.
+        message: one_line(message.as_ref()),
         last_transition_time: String::new(),
         observed_generation: None,
     }
 }
 
-fn connected(peer: &Peer) -> PeerCondition {
+fn connected(peer: &Peer, notes: &PeerNotes<'_>) -> PeerCondition {
     let kind = "Connected";
     if let Some(problem) = &peer.access_problem {
         return condition(kind, Some(false), "NoCredentials", problem.clone());
     }
     match peer.view.unreadable() {
         Some(problem) => condition(kind, Some(false), "Unreadable", problem.to_string()),
-        None if peer.view.is_listed() => {
-            condition(kind, Some(true), "Connected", "the mailbox can be read".to_owned())
-        }
-        None => condition(kind, None, "Pending", "the mailbox is being read".to_owned()),
+        None if peer.view.is_listed() => match notes.token_problem {
+            None => condition(kind, Some(true), "Connected", "the mailbox can be read"),
+            Some(problem) => {
+                let expires = peer.token.as_ref().map(|token| token.expires.to_string());
+                let message = format!(
+                    "the mailbox can be read, until its token expires at {}: it cannot be renewed: {problem}",
+                    expires.unwrap_or_default()
+                );
+                condition(kind, Some(true), TOKEN_NOT_RENEWED, message)
+            }
+        },
+        None => condition(kind, None, "Pending", "the mailbox is being read"),
     }
 }
 
-fn synced(peer: &Peer) -> PeerCondition {
+fn synced(peer: &Peer, notes: &PeerNotes<'_>) -> PeerCondition {
     let kind = "Synced";
     match peer.view.doubt() {
         None => {
-            let failed = peer.view.lease().map_or(0, |lease| lease.failed);
             let mut message = "everything that the cluster exports was read".to_owned();
+            let failed = peer.view.lease().map_or(0, |lease| lease.failed);
             if failed > 0 {
                 let _ = write!(
                     message,
                     ", but {failed} services that the mailbox's API server refuses"
                 );
             }
-            condition(kind, Some(true), "Synced", message)
+            let services = &notes.without_namespace;
+            if services.is_empty() {
+                return condition(kind, Some(true), "Synced", message);
+            }
+            let named: Vec<_> = services.iter().take(NAMED).map(ToString::to_string).collect();
+            let more = if services.len() > NAMED { " and more" } else { "" };
+            let _ = write!(
+                message,
+                ". This cluster lacks the namespaces of {} services, and does not import them: {}{more}",
+                services.len(),
+                named.join(", ")
+            );
+            condition(kind, Some(true), NAMESPACES_MISSING, message)
         }
         Some(problem) => {
             let reason = match problem {
@@ -190,11 +230,13 @@ fn fresh(peer: &Peer, now: Instant) -> PeerCondition {
         );
         return condition(kind, Some(false), "Stale", message);
     }
-    if peer.view.lease().is_none() {
-        let message = "no sign of life of the publisher yet".to_owned();
+    // The Lease that is there may be that of a publisher which died long ago.
+    if !peer.view.is_renewed() {
+        let message =
+            "the publisher has not renewed its Lease since this replica started".to_owned();
         return condition(kind, None, "Pending", message);
     }
-    condition(kind, Some(true), "Fresh", "the publisher renews its Lease".to_owned())
+    condition(kind, Some(true), "Fresh", "the publisher renews its Lease")
 }
 
 fn identity(peer: &Peer, own: &ClusterId) -> PeerCondition {
@@ -213,9 +255,7 @@ fn identity(peer: &Peer, own: &ClusterId) -> PeerCondition {
         (None, Some(_)) => {
             condition(kind, Some(true), "Matches", format!("the mailbox is that of {expected}"))
         }
-        (None, None) => {
-            condition(kind, None, "Pending", "the mailbox does not say whose it is".to_owned())
-        }
+        (None, None) => condition(kind, None, "Pending", "the mailbox does not say whose it is"),
     }
 }
 
@@ -326,8 +366,16 @@ pub fn peer_status_request(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use mcs_kube::ResourceEvent;
+
     use super::*;
-    use crate::clusterset::Reserved;
+    use crate::{
+        clusterset::Reserved,
+        mailbox::MailboxEvent,
+        objects::{PublisherLease, publisher_lease},
+    };
 
     #[test]
     fn what_is_known_no_longer_goes() {
@@ -342,7 +390,7 @@ mod tests {
 
     #[test]
     fn counts_are_not_urgent() {
-        let connected = |holds| condition("Connected", holds, "Reason", "message".to_owned());
+        let connected = |holds| condition("Connected", holds, "Reason", "message");
         let of = |holds, services| ClusterPeerStatus {
             conditions: vec![connected(holds)],
             services: Some(services),
@@ -357,8 +405,8 @@ mod tests {
     fn events_say_what_has_turned() {
         let status = |fresh: Option<bool>, disjoint: Option<bool>| ClusterPeerStatus {
             conditions: vec![
-                condition("Fresh", fresh, "Reason", "message".to_owned()),
-                condition("CIDRsDisjoint", disjoint, "Reason", "message".to_owned()),
+                condition("Fresh", fresh, "Reason", "message"),
+                condition("CIDRsDisjoint", disjoint, "Reason", "message"),
             ],
             ..ClusterPeerStatus::default()
         };
@@ -376,13 +424,64 @@ mod tests {
         assert_eq!(told(&status(None, Some(true)), &good), [], "it is not known yet");
     }
 
-    #[test]
-    fn ranges_of_this_cluster_are_no_peers() {
+    fn west() -> Peers {
         let mut peers = Peers::default();
         let spec = json!({"clusterId": "west", "kubeconfigSecretRef": {"name": "west"}, "podCIDRs": ["10.2.0.0/16"]});
         let object = json!({"metadata": {"name": "west", "generation": 7}, "spec": spec});
         let object = serde_json::from_value(object).unwrap();
         peers.apply(mcs_kube::ResourceEvent::Changed(object), &Reserved::default());
+        peers
+    }
+
+    /// The condition of the peer west after so many seconds.
+    fn found(peers: &Peers, kind: &str, seconds: u64) -> PeerCondition {
+        let now = Instant::now() + Duration::from_secs(seconds);
+        let ranges = OwnRanges { pods: &[], reserved: &[] };
+        let (own, membership) = ("east".parse().unwrap(), Membership::default());
+        let notes = |_: &Peer| PeerNotes::default();
+        let statuses = peer_statuses(peers, &own, &ranges, &membership, notes, now);
+        let conditions = &statuses[0].1.conditions;
+        conditions.iter().find(|one| one.condition_type == kind).unwrap().clone()
+    }
+
+    #[test]
+    fn a_page_of_a_proxy_is_no_message() {
+        let mut peers = west();
+        let page = format!("<html> {}", "blocked ".repeat(1 << 17));
+        let number = peers.all()["west"].number;
+        peers.note_access(&"west".into(), number, Some(page));
+        let message = found(&peers, "Connected", 0).message;
+        assert!(message.starts_with("<html> blocked") && message.len() < 1100, "{}", message.len());
+    }
+
+    #[test]
+    fn a_publisher_lives_once_somebody_renews_its_lease() {
+        let mut peers = west();
+        let fresh = |peers: &Peers, seconds| {
+            let condition = found(peers, "Fresh", seconds);
+            (condition.status, condition.reason)
+        };
+        let is = |status: &str, reason: &str| (status.to_owned(), reason.to_owned());
+        let renew = |peers: &mut Peers, second| {
+            let said = PublisherLease { cluster: "west".to_owned(), ..PublisherLease::default() };
+            let lease = publisher_lease("m", &said, Timestamp::from_second(second).unwrap());
+            let lease = serde_json::from_value(lease).unwrap();
+            let number = peers.all()["west"].number;
+            let event = MailboxEvent::Lease(ResourceEvent::Changed(lease));
+            peers.apply_mailbox(&"west".into(), number, event);
+        };
+        assert_eq!(fresh(&peers, 1), is("Unknown", "Pending"));
+        renew(&mut peers, 1000);
+        assert_eq!(fresh(&peers, 1), is("Unknown", "Pending"), "it may be dead for weeks");
+        assert_eq!(fresh(&peers, 41), is("False", "Stale"));
+        renew(&mut peers, 1010);
+        assert_eq!(fresh(&peers, 1), is("True", "Fresh"));
+        assert_eq!(fresh(&peers, 41), is("False", "Stale"));
+    }
+
+    #[test]
+    fn ranges_of_this_cluster_are_no_peers() {
+        let peers = west();
         let own = "east".parse().unwrap();
         let disjoint = |range: &str| {
             let [range, other] = [range, "10.9.0.0/16"].map(|range| [range.parse().unwrap()]);
@@ -391,9 +490,9 @@ mod tests {
                 OwnRanges { pods: &other, reserved: &range },
             ];
             own_ranges.map(|ranges| {
-                let membership = Membership::default();
+                let (membership, notes) = (Membership::default(), |_: &Peer| PeerNotes::default());
                 let statuses =
-                    peer_statuses(&peers, &own, &ranges, &membership, |_| 0, Instant::now());
+                    peer_statuses(&peers, &own, &ranges, &membership, notes, Instant::now());
                 let conditions = &statuses[0].1.conditions;
                 let is_disjoint = |one: &&PeerCondition| one.condition_type == "CIDRsDisjoint";
                 let condition = conditions.iter().find(is_disjoint).unwrap().clone();

@@ -433,3 +433,13 @@ async fn following_ends_with_its_receiver() {
     // What was sent before counts for nothing.
     timeout(PATIENCE, task).await.unwrap().unwrap();
 }
+
+#[tokio::test]
+async fn a_page_instead_of_an_answer_is_a_short_reason() {
+    let page = format!("<html> {}</html>", "blocked ".repeat(1 << 17));
+    let mut watch = RunningWatch::begin([ScriptedAnswer::page(403, &page)]).await;
+    let event = timeout(PATIENCE, watch.updates.recv()).await.expect("an event");
+    let Some(ResourceEvent::Failing { reason, .. }) = event else { panic!("{event:?}") };
+    assert!(reason.contains("<html> blocked"), "{reason:.100}");
+    assert!(reason.len() < 1100, "{} bytes", reason.len());
+}

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{
     Done, LinkArgs, LinkCommand, Mailbox, READER, give_rights, joined, store_kubeconfig,
-    take_rights,
+    take_rights, unlink::Side,
 };
 use crate::{
     cli::cluster::{BINDINGS, Cluster, EXPORTED, KubeconfigArg, NAMESPACES, ROLES, SECRETS},
@@ -69,32 +69,34 @@ pub(super) async fn let_publish(
          in the values of its chart",
         publisher.id
     );
-    Ok(done(&command.link, publisher, mailbox, joined(Some(note), kept)))
+    Ok(done(&command.link, &publisher.id, mailbox, joined(Some(note), kept)))
 }
 
 /// Takes the credentials of a controller away, unless other clusters still read its mailbox: they would keep its endpoints
 /// as they are. What it has published stays until the namespace is deleted.
 pub(super) async fn let_publish_no_longer(
     link: &LinkArgs,
-    publisher: &Cluster,
+    publisher: &Side,
     mailbox: &Mailbox<'_>,
 ) -> anyhow::Result<Done> {
+    let Side { id, cluster, is_gone } = publisher;
     let readers = readers(mailbox).await?;
     if !readers.is_empty() {
-        let note = format!(
-            "cluster {} goes on publishing: its mailbox is read by {}",
-            publisher.id,
-            readers.join(", ")
-        );
-        return Ok(done(link, publisher, mailbox, Some(note)));
+        let readers = readers.join(", ");
+        let note = format!("cluster {id} goes on publishing: its mailbox is read by {readers}");
+        return Ok(done(link, id, mailbox, Some(note)));
     }
     take_rights(mailbox, ACCOUNT).await?;
-    publisher.delete(SECRETS, Some(&link.namespace), SECRET).await?;
-    let note = format!(
-        "what cluster {} has published stays: delete namespace {} of the hub",
-        publisher.id, mailbox.namespace
-    );
-    Ok(done(link, publisher, mailbox, Some(note)))
+    let mut left = Vec::new();
+    match cluster {
+        Some(cluster) => cluster.delete(SECRETS, Some(&link.namespace), SECRET).await?,
+        None if *is_gone => {}
+        None => left.push(format!("delete Secret {}/{SECRET} of cluster {id}", link.namespace)),
+    }
+    let namespace = &mailbox.namespace;
+    let note =
+        format!("what cluster {id} has published stays: delete namespace {namespace} of the hub");
+    Ok(Done { left, ..done(link, id, mailbox, Some(note)) })
 }
 
 /// The clusters that may read the mailbox.
@@ -108,16 +110,17 @@ async fn readers(mailbox: &Mailbox<'_>) -> anyhow::Result<Vec<String>> {
 
 fn done(
     link: &LinkArgs,
-    publisher: &Cluster,
+    publisher: &ClusterId,
     mailbox: &Mailbox<'_>,
     warning: Option<String>,
 ) -> Done {
     Done {
-        reader: publisher.id.clone(),
-        publisher: publisher.id.clone(),
+        reader: publisher.clone(),
+        publisher: publisher.clone(),
         account: format!("{}/{ACCOUNT}", mailbox.namespace),
         secret: format!("{}/{SECRET}", link.namespace),
         pod_ranges: vec![],
         warning,
+        left: vec![],
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clusterset::{
-    ActualSlice, Audience, Endpoint, Protocol, Reserved, SlicePort,
+    ActualSlice, Audience, Endpoint, ExportSource, ImportState, Protocol, Reserved, SlicePort,
     fixture::{cluster, endpoint, export, importer, ip, map, name, port, slice, spec},
 };
 
@@ -332,4 +332,70 @@ fn a_namespace_is_created_for_a_service_of_a_peer() {
     assert!(needs("c1", true, "c2"));
     assert!(!needs("c1", false, "c2"), "not by default");
     assert!(!needs("c1", true, "c1"), "its own namespace is about to go");
+}
+
+#[test]
+fn an_import_says_what_its_exporters_disagree_about() {
+    let mut other = spec();
+    other.ports = vec![port("http", 81)];
+    other.annotations = map(&[("text", &"ä".repeat(20_000))]);
+    let world = World::new(vec![
+        (export("c2", 1, spec()), vec![slice("web-1", &["10.0.0.1"])]),
+        (export("c3", 2, other), vec![]),
+    ]);
+    let wanted = world.wanted();
+    let (_, status) = present(&wanted);
+    let told: Vec<_> = status
+        .conditions
+        .iter()
+        .map(|one| format!("{}={}/{}", one.condition_type, one.status, one.reason))
+        .collect();
+    assert_eq!(told, ["Ready=True/Ready", "Conflict=True/PortConflict,AnnotationsConflict"]);
+    assert!(status.conditions.iter().all(|one| one.message.len() <= 1024), "each node reads it");
+    let wanted = two().wanted();
+    assert_eq!(present(&wanted).1.conditions.len(), 1, "no word while the clusters agree");
+}
+
+#[test]
+fn an_import_keeps_its_conflict_while_a_cluster_that_contributes_is_unread() {
+    let mut other = spec();
+    other.ports = vec![port("http", 81)];
+    let mut world =
+        World::new(vec![(export("c2", 1, spec()), vec![]), (export("c3", 2, other), vec![])]);
+    let there = actual(&world.wanted());
+    let said = there.import.as_ref().and_then(|import| import.status.conflict().cloned());
+    assert!(said.is_some());
+    world.exports.pop();
+    let conflict = |world: &World| {
+        let wanted = world.wanted_by(&importer("c1"), &there);
+        present(&wanted).1.conflict().cloned()
+    };
+    let world = world.incomplete(&["c3"]);
+    assert_eq!(conflict(&world), said);
+    assert_eq!(conflict(&world.incomplete(&[])), None, "it exports no longer");
+}
+
+#[test]
+fn an_import_has_a_state_that_monitoring_counts() {
+    let state = |world: &World, importer: &Importer, there: &Actual| {
+        ImportState::of(&world.wanted_by(importer, there)).map(ImportState::name)
+    };
+    let (nothing, mut c1) = (Actual::default(), importer("c1"));
+    assert_eq!(state(&two(), &c1, &nothing), Some("ready"));
+    let mut world = two();
+    if let ExportSource::Service(spec) = &mut world.exports[1].0.source {
+        spec.ports = vec![port("http", 81)];
+    }
+    assert_eq!(state(&world, &c1, &nothing), Some("conflict"));
+    world.has_namespace = false;
+    assert_eq!(state(&world, &c1, &nothing), Some("no_namespace"));
+    assert_eq!(state(&World::new(vec![]), &c1, &nothing), None);
+    let mut there = actual(&two().wanted());
+    there.import.as_mut().expect("an import").owner = Owner::Other;
+    assert_eq!(state(&two(), &c1, &there), Some("left_alone"));
+    c1.vip_ranges.v4 = "241.0.0.0/24".parse().expect("a range");
+    c1.reserved = vec!["241.0.0.0/8".parse().expect("a range")];
+    assert_eq!(state(&two(), &c1, &nothing), Some("pending"));
+    c1.families = vec![];
+    assert_eq!(state(&two(), &c1, &nothing), Some("family_not_supported"));
 }

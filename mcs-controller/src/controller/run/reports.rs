@@ -9,11 +9,12 @@ use jiff::Timestamp;
 
 use super::{Control, Done};
 use crate::{
-    clusterset::{ClusterId, well_known},
+    clusterset::well_known,
     objects::ClusterPeerStatus,
-    peers::PeerName,
+    peers::{Peer, PeerName},
     status::{
-        Notice, OwnRanges, event, has_turned, peer_notices, peer_status_request, peer_statuses,
+        Notice, OwnRanges, PeerNotes, event, has_turned, peer_notices, peer_status_request,
+        peer_statuses,
     },
 };
 
@@ -38,10 +39,30 @@ impl Control {
     fn statuses(&self, now: Instant) -> Vec<(PeerName, ClusterPeerStatus)> {
         let state = &self.state;
         let refused = state.refused();
-        let refused = |cluster: &ClusterId| refused.get(cluster).copied().unwrap_or_default();
+        let waiting = state.import_states().without_namespace();
+        let notes = |peer: &Peer| PeerNotes {
+            refused: refused.get(&peer.object.cluster).copied().unwrap_or_default(),
+            token_problem: self.token_failures.reason(&peer.object.secret.name),
+            without_namespace: peer.exports_of(waiting),
+        };
         let reserved = state.reserved_ranges();
         let ranges = OwnRanges { pods: state.pod_ranges(), reserved: &reserved };
-        peer_statuses(&state.peers, state.cluster(), &ranges, &state.membership(), refused, now)
+        let membership = state.membership();
+        peer_statuses(&state.peers, state.cluster(), &ranges, &membership, notes, now)
+    }
+
+    /// Sets the metrics of the queues, of imports and of the own mailbox.
+    pub(super) fn measure_state(&self, now: Instant) {
+        let metrics = &self.published.metrics;
+        for (target, queue) in
+            [("cluster", &self.state.imports), ("mailbox", &self.state.publications)]
+        {
+            metrics.waiting.with_label_values(&[target]).set(queue.waiting());
+        }
+        let age = i64::try_from(self.mailbox.age(now).as_secs()).unwrap_or(i64::MAX);
+        metrics.lease_age.with_label_values(&[&self.settings.mailbox]).set(age);
+        metrics.set_imports(self.state.import_states().counts());
+        metrics.contested.set(i64::try_from(self.contests.count()).unwrap_or(i64::MAX));
     }
 
     /// Writes the status of peers, and sets their metrics.

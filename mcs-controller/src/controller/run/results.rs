@@ -1,11 +1,14 @@
 //! What follows from writes that have ended.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use jiff::Timestamp;
+use mcs_kube::one_line;
 
 use super::{Control, Done};
-use crate::plan::Write;
+use crate::{
+    apply::ApplyError, clusterset::ServiceName, peers::PeerName, plan::Write, status::Turn,
+};
 
 impl Control {
     /// Notes how a write has ended.
@@ -41,27 +44,24 @@ impl Control {
                 self.state.note_publication(&name, error.as_ref());
                 self.state.publications.end(&name, error.is_some(), now);
             }
-            Done::Lease(Ok(version)) => {
-                if self.term.written(version, now) {
-                    self.begin_term();
+            Done::Lease(result) => {
+                self.note_lease(result.as_ref().err(), now);
+                match result {
+                    Ok(version) => {
+                        if self.term.written(version, now) {
+                            self.begin_term();
+                        }
+                    }
+                    Err(error) => {
+                        if self.term.failed(error.is_conflict(), self.state.outbox.lists(), now) {
+                            // The watches may not have noticed what somebody else has done there.
+                            self.own_mailbox = self.watch_own_mailbox();
+                        }
+                    }
                 }
             }
-            Done::Lease(Err(error)) => {
-                let mailbox = &self.settings.mailbox;
-                tracing::warn!("cannot renew the Lease publisher of mailbox {mailbox}: {error}");
-                if self.term.failed(error.is_conflict(), self.state.outbox.lists(), now) {
-                    // The watches may not have noticed what somebody else has done there.
-                    self.own_mailbox = self.watch_own_mailbox();
-                }
-            }
-            Done::Token(secret, Ok(expires)) => {
-                tracing::info!("the token in Secret {secret} is renewed, and expires at {expires}");
-            }
-            Done::Token(secret, Err(error)) => {
-                tracing::warn!(
-                    "cannot renew the token in Secret {secret}: {error:#}; trying again"
-                );
-            }
+            Done::Token(secret, result) => self.note_token(&secret, result),
+            Done::Writer(name, result) => self.note_writer(&name, result),
             Done::Event(result) => {
                 if let Err(error) = result {
                     tracing::debug!("cannot write an event: {error}");
@@ -69,11 +69,79 @@ impl Control {
             }
             Done::PeerStatus(peer, result) => {
                 self.reporting.remove(&peer);
-                if let Err(error) = result {
-                    tracing::debug!("cannot write the status of ClusterPeer {peer}: {error}");
-                }
+                self.note_status(&peer, result.err());
             }
         }
+    }
+
+    fn note_lease(&mut self, error: Option<&ApplyError>, now: Instant) {
+        let result = if error.is_none() { "ok" } else { "error" };
+        self.published.metrics.lease_writes.with_label_values(&[result]).inc();
+        let mailbox = &self.settings.mailbox;
+        let error = error.map(ToString::to_string);
+        match (self.mailbox.note(error.as_deref(), now), error) {
+            (Turn::Fails, Some(error)) => tracing::warn!(
+                "cannot renew the Lease publisher of mailbox {mailbox}: {error}; trying again. Other clusters keep \
+                 what they have of this one"
+            ),
+            (Turn::Recovered, _) => {
+                tracing::info!("the Lease publisher of mailbox {mailbox} is renewed again");
+            }
+            _ => {}
+        }
+    }
+
+    fn note_token(&mut self, secret: &str, result: anyhow::Result<Timestamp>) {
+        let label = if result.is_ok() { "ok" } else { "error" };
+        self.published.metrics.renewals.with_label_values(&[secret, label]).inc();
+        let error = result.as_ref().err().map(|error| one_line(&format!("{error:#}")));
+        let turn = self.token_failures.note(secret.to_owned(), error.as_deref());
+        match (result, error) {
+            (Ok(expires), _) => {
+                tracing::info!("the token in Secret {secret} is renewed, and expires at {expires}");
+            }
+            (Err(_), Some(error)) if turn == Turn::Fails => {
+                tracing::warn!("cannot renew the token in Secret {secret}: {error}; trying again");
+            }
+            _ => {}
+        }
+    }
+
+    fn note_status(&mut self, peer: &PeerName, error: Option<ApplyError>) {
+        let error = error.map(|error| error.to_string());
+        if error.is_some() {
+            self.published.metrics.status_errors.with_label_values(&[peer]).inc();
+        }
+        match (self.status_failures.note(Arc::clone(peer), error.as_deref()), error) {
+            (Turn::Fails, Some(error)) => tracing::warn!(
+                "cannot write the status of ClusterPeer {peer}, which stays as it was: {error}; trying again"
+            ),
+            (Turn::Recovered, _) => {
+                tracing::info!("the status of ClusterPeer {peer} is written again");
+            }
+            _ => {}
+        }
+    }
+
+    /// Tells who else writes the conditions of an export.
+    fn note_writer(&mut self, name: &ServiceName, result: Result<Option<String>, ApplyError>) {
+        let writer = match result {
+            Ok(writer) => writer.unwrap_or_else(|| "another controller".to_owned()),
+            Err(error) => {
+                tracing::debug!(
+                    "cannot ask who writes the status of ServiceExport {name}: {error}"
+                );
+                "another controller".to_owned()
+            }
+        };
+        if self.writers.note(&writer) {
+            tracing::warn!(
+                "{writer} rewrites the conditions of ServiceExports, such as {name}: this controller writes them less \
+                 and less often. Let one controller of a cluster have the ServiceExports"
+            );
+        }
+        let notice = self.state.contest_notice(name, &writer);
+        self.tell(notice.into_iter().collect());
     }
 
     fn measure(&mut self, writes: &[Write]) {

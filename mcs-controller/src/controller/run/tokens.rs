@@ -1,6 +1,10 @@
 //! Renews the tokens with which this cluster reads mailboxes and writes its own.
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Instant,
+};
 
 use jiff::Timestamp;
 
@@ -19,11 +23,12 @@ impl Control {
         tokens.map(|(secret, token)| (secret.clone(), token.clone())).collect()
     }
 
-    /// Renews the tokens of which half the life is over.
+    /// Renews the tokens of which a third of the life is over.
     pub(super) fn renew_tokens(&mut self, now: Instant) {
         let clock = Timestamp::now();
         let tokens = self.tokens();
         self.renewals.retain(|secret| tokens.contains_key(secret));
+        self.measure_tokens(&tokens);
         for (secret, claims) in tokens {
             if !self.renewals.is_due(&secret, &claims, clock, now) {
                 continue;
@@ -37,5 +42,18 @@ impl Control {
                 Done::Token(secret.name, result)
             }));
         }
+    }
+
+    fn measure_tokens(&mut self, tokens: &BTreeMap<SecretReference, TokenClaims>) {
+        let metrics = &self.published.metrics;
+        let names: BTreeSet<_> = tokens.keys().map(|secret| secret.name.clone()).collect();
+        for gone in self.told_tokens.difference(&names) {
+            metrics.remove_token(gone);
+        }
+        for (secret, token) in tokens {
+            metrics.set_token(&secret.name, token);
+        }
+        self.token_failures.retain(|name| names.contains(name));
+        self.told_tokens = names;
     }
 }

@@ -11,6 +11,7 @@ use crate::{
     leases::Change,
     mailbox::MailboxWrite,
     plan::{Ending, Sending, Write},
+    status::other_writer,
 };
 
 /// How the writes of a plan have ended.
@@ -55,6 +56,10 @@ impl Control {
         let mut writes = self.state.plan(&name);
         let notices = self.state.take_notices();
         self.tell(notices);
+        let version = self.state.own.export_object(&name).map(|export| &*export.version);
+        if self.contests.take(&name, &mut writes, version.unwrap_or_default(), now) {
+            self.ask_for_writer(name.clone());
+        }
         let cluster = self.state.cluster();
         let none = BTreeMap::new();
         let present = self.state.own.imported_slices(&name).unwrap_or(&none);
@@ -76,6 +81,19 @@ impl Control {
         self.tasks.push(Box::pin(async move {
             let sent = send_plan(&access, sending, &requests).await;
             Done::Import(name, sent)
+        }));
+    }
+
+    /// Asks who else writes the conditions of an export, one at a time: there may be thousands.
+    fn ask_for_writer(&mut self, name: ServiceName) {
+        if !self.writers.may_ask() {
+            return;
+        }
+        let access = Arc::clone(&self.access);
+        let version = self.state.own.export_version().to_owned();
+        self.tasks.push(Box::pin(async move {
+            let result = other_writer(&access, &version, &name).await;
+            Done::Writer(name, result)
         }));
     }
 

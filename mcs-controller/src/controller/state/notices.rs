@@ -84,6 +84,21 @@ impl State {
         self.notices.push(Notice { regarding, is_warning, reason, note });
     }
 
+    /// Somebody else writes the conditions of an export again and again.
+    pub(in crate::controller) fn contest_notice(
+        &self,
+        name: &ServiceName,
+        writer: &str,
+    ) -> Option<Notice> {
+        let export = self.own.export_object(name)?;
+        let regarding =
+            regarding("ServiceExport", self.own.export_version(), name, export.uid.clone());
+        let note = format!(
+            "{writer} rewrites the conditions of this ServiceExport, so this controller writes them less and less often"
+        );
+        Some(Notice { regarding, is_warning: true, reason: "StatusContested".to_owned(), note })
+    }
+
     /// What is to be told, once.
     pub(in crate::controller) fn take_notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.notices)

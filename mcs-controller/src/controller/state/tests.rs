@@ -504,3 +504,34 @@ fn imports_that_share_a_vip_say_so_until_one_has_another() {
     assert_eq!(import("web", "241.0.0.1"), ["cart=AddressShared", "web=AddressShared"]);
     assert_eq!(import("web", "241.0.0.2"), ["cart=Ready", "web=Ready"]);
 }
+
+#[test]
+fn exports_say_that_readers_hear_nothing_of_this_cluster() {
+    let mut state = state();
+    let name = ServiceName::new("shop", "web").unwrap();
+    let metadata = json!({"namespace": "shop", "name": "web"});
+    let export = object(json!({"metadata": metadata}));
+    let service = object(json!({"metadata": metadata, "spec": {"clusterIP": "10.96.0.1"}}));
+    state.update(Update::Own(OwnEvent::Exports(ResourceEvent::Changed(export))));
+    state.update(Update::Own(OwnEvent::Services(ResourceEvent::Changed(service))));
+    while state.imports.next().is_some() {}
+    let ready = |state: &mut State| {
+        let writes = state.plan(&name);
+        let conditions = writes.iter().find_map(|write| match write {
+            Write::SetExportConditions(_, conditions) => Some(conditions),
+            _ => None,
+        });
+        let ready = &conditions.unwrap()[1];
+        (ready.status, ready.reason.clone(), ready.message.clone())
+    };
+    state.note_silence(Some("403"));
+    assert_eq!(state.imports.next(), Some(name.clone()));
+    let (status, reason, message) = ready(&mut state);
+    assert_eq!((status, &*reason), (crate::clusterset::ConditionStatus::Unknown, "NotRenewed"));
+    assert!(message.ends_with(": 403"), "{message}");
+    state.note_silence(Some("403"));
+    assert_eq!(state.imports.next(), None, "nothing has turned");
+    state.note_silence(None);
+    assert_eq!(state.imports.next(), Some(name.clone()));
+    assert_eq!(ready(&mut state).1, "Pending");
+}

@@ -33,7 +33,7 @@ fn events_tell(world: &mut World) -> anyhow::Result<()> {
     world.second().api().delete(&import)
 }
 
-fn wait_for_event(
+pub(crate) fn wait_for_event(
     cluster: &Cluster,
     namespace: &str,
     kind: &str,

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use mcs_tests::suite::Suite;
 
+mod beside;
 mod check;
 mod clients;
 mod cluster;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
     publisher::cases(&mut suite);
     skew::cases(&mut suite);
     credentials::cases(&mut suite);
+    beside::cases(&mut suite);
     trust::cases(&mut suite);
     imports::cases(&mut suite);
     derived::cases(&mut suite);

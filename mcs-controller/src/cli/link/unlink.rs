@@ -1,0 +1,235 @@
+//! `mcs-controller unlink`: takes away what it can reach of a link, and says what is left.
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::ByteString;
+use mcs_kube::one_line;
+use serde_json::{Value, from_value};
+
+use super::{Done, LinkArgs, Mailbox, UnlinkCommand, hub, secret_name, take_rights};
+use crate::{
+    cli::cluster::{Cluster, KubeconfigArg, PEERS, SECRETS},
+    clusterset::ClusterId,
+};
+
+/// Where the mailboxes of a link are.
+#[derive(Clone, Copy)]
+enum Mailboxes<'a> {
+    /// Each in its cluster.
+    AtHome,
+    /// On a hub; absent if it does not answer.
+    OnHub(Option<&'a Cluster>),
+}
+
+/// A cluster of a link.
+pub(super) struct Side {
+    pub(super) id: ClusterId,
+    /// Absent if it does not answer.
+    pub(super) cluster: Option<Cluster>,
+    /// Whether it does not come back: nobody has to clean it up.
+    pub(super) is_gone: bool,
+}
+
+pub(super) async fn unlink_all(command: &UnlinkCommand) -> anyhow::Result<Vec<Done>> {
+    let link = &command.link;
+    let sides = sides(command).await?;
+    let hub = match &link.hub {
+        Some(argument) => Some((argument, hub::open(Some(argument)).await)),
+        None => None,
+    };
+    let mut done = Vec::new();
+    for reader in &sides {
+        for publisher in sides.iter().filter(|publisher| publisher.id != reader.id) {
+            let mailboxes = match &hub {
+                None => Mailboxes::AtHome,
+                Some((_, hub)) => Mailboxes::OnHub(hub.as_ref().ok().and_then(Option::as_ref)),
+            };
+            done.push(unlink_one(link, reader, publisher, mailboxes).await);
+        }
+    }
+    match &hub {
+        Some((_, Ok(Some(host)))) => {
+            for publisher in &sides {
+                let namespace = hub::mailbox(&publisher.id);
+                let mailbox = Mailbox { host, namespace };
+                done.push(hub::let_publish_no_longer(link, publisher, &mailbox).await?);
+            }
+        }
+        Some((argument, Err(error))) => eprintln!(
+            "mcs-controller: the hub of {argument} cannot be used: {}",
+            one_line(&format!("{error:#}"))
+        ),
+        _ => {}
+    }
+    Ok(done)
+}
+
+/// The clusters of the kubeconfigs, and those that are gone.
+async fn sides(command: &UnlinkCommand) -> anyhow::Result<Vec<Side>> {
+    let gone = command.gone.iter().cloned();
+    let mut sides: Vec<_> = gone.map(|id| Side { id, cluster: None, is_gone: true }).collect();
+    let mut away = Vec::new();
+    for argument in &command.link.kubeconfigs {
+        match Cluster::open(argument).await {
+            Ok(cluster) => {
+                let id = cluster.id.clone();
+                sides.push(Side { id, cluster: Some(cluster), is_gone: false });
+            }
+            Err(error) => away.push((argument, error)),
+        }
+    }
+    for (argument, error) in away {
+        let error = one_line(&format!("{error:#}"));
+        let reached = sides.iter().filter_map(|side| side.cluster.as_ref());
+        let id = id_of(argument, reached, &command.link.namespace).await?;
+        let id = id.with_context(|| {
+            format!(
+                "the cluster of {argument} does not answer ({error}), and no ClusterPeer of the others leads to it: give its id \
+                 with --gone instead of its kubeconfig"
+            )
+        })?;
+        eprintln!("mcs-controller: cluster {id} does not answer: {error}");
+        sides.push(Side { id, cluster: None, is_gone: false });
+    }
+    ensure!(sides.len() > 1, "give the kubeconfigs of two clusters or more, or --gone");
+    for (place, side) in sides.iter().enumerate() {
+        let is_same = |other: &Side| other.id == side.id;
+        ensure!(!sides[..place].iter().any(is_same), "cluster {} is named twice", side.id);
+    }
+    Ok(sides)
+}
+
+/// The id of a cluster that does not answer: that of the ClusterPeer whose Secret leads to the same API server.
+async fn id_of<'a>(
+    argument: &KubeconfigArg,
+    others: impl Iterator<Item = &'a Cluster>,
+    namespace: &str,
+) -> anyhow::Result<Option<ClusterId>> {
+    let wanted = Cluster::open_as(argument, "unknown".parse()?).await?;
+    for other in others {
+        for peer in other.list(PEERS).await? {
+            let secret = peer["spec"]["kubeconfigSecretRef"]["name"].as_str().unwrap_or_default();
+            let secret = other.get(SECRETS, Some(namespace), secret).await?;
+            let id = peer["spec"]["clusterId"].as_str().and_then(|id| id.parse().ok());
+            if let (Some(secret), Some(id)) = (secret, id)
+                && leads_to(&secret, &wanted.server)
+            {
+                return Ok(Some(id));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Whether the kubeconfig in a Secret is for the API server with this URL. Several clusters can have one authority.
+fn leads_to(secret: &Value, server: &str) -> bool {
+    let bytes = from_value(secret["data"]["kubeconfig"].clone()).map(|bytes: ByteString| bytes.0);
+    let text = bytes.ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
+    let config: Value = serde_saphyr::from_str(&text).unwrap_or_default();
+    config["clusters"][0]["cluster"]["server"].as_str() == Some(server)
+}
+
+/// Ends one direction.
+async fn unlink_one(
+    link: &LinkArgs,
+    reader: &Side,
+    publisher: &Side,
+    mailboxes: Mailboxes<'_>,
+) -> Done {
+    let (namespace, secret) = (&link.namespace, secret_name(&publisher.id));
+    let account = reader.id.as_str();
+    let (host, mailbox, is_on_hub) = match mailboxes {
+        Mailboxes::OnHub(hub) => (hub, hub::mailbox(&publisher.id), true),
+        Mailboxes::AtHome => (publisher.cluster.as_ref(), link.mailbox.clone(), false),
+    };
+    let mut left = Vec::new();
+    match &reader.cluster {
+        Some(cluster) => {
+            let peer = cluster.delete(PEERS, None, publisher.id.as_str()).await;
+            let secret = cluster.delete(SECRETS, Some(namespace), &secret).await;
+            left.extend(
+                [peer, secret].into_iter().filter_map(Result::err).map(|error| said(&error)),
+            );
+        }
+        None if reader.is_gone => {}
+        None => left.push(format!(
+            "delete ClusterPeer {} and Secret {namespace}/{secret} of cluster {}",
+            publisher.id, reader.id
+        )),
+    }
+    let account_of = format!("{mailbox}/{account}");
+    match host {
+        Some(host) => {
+            let taken = take_rights(&Mailbox { host, namespace: mailbox }, account).await;
+            left.extend(taken.err().map(|error| said(&error)));
+        }
+        None if publisher.is_gone && !is_on_hub => {}
+        None => {
+            let host =
+                if is_on_hub { "the hub".to_owned() } else { format!("cluster {}", publisher.id) };
+            left.push(format!(
+                "delete ServiceAccount {account_of} of {host}, which ends its rights"
+            ));
+        }
+    }
+    Done {
+        reader: reader.id.clone(),
+        publisher: publisher.id.clone(),
+        account: account_of,
+        secret: format!("{namespace}/{secret}"),
+        pod_ranges: vec![],
+        warning: None,
+        left,
+    }
+}
+
+fn said(error: &anyhow::Error) -> String {
+    one_line(&format!("{error:#}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cli::link::kubeconfig;
+
+    fn side(id: &str, is_gone: bool) -> Side {
+        Side { id: id.parse().unwrap(), cluster: None, is_gone }
+    }
+
+    fn link() -> LinkArgs {
+        use clap::Parser as _;
+        let cli = crate::cli::Cli::try_parse_from(["mcs-controller", "unlink", "a", "--gone", "b"]);
+        let crate::cli::Command::Unlink(command) = cli.unwrap().command else { panic!("unlink") };
+        command.link
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_reached_is_left_to_do() {
+        let left =
+            async |reader, publisher, hub| unlink_one(&link(), &reader, &publisher, hub).await.left;
+        let of_both = left(side("east", false), side("west", false), Mailboxes::AtHome).await;
+        assert_eq!(
+            of_both,
+            [
+                "delete ClusterPeer west and Secret mcs-controller/peer-west of cluster east",
+                "delete ServiceAccount mcs-mailbox/east of cluster west, which ends its rights",
+            ]
+        );
+        assert_eq!(left(side("east", true), side("west", true), Mailboxes::AtHome).await, [""; 0]);
+        let of_hub = left(side("east", true), side("west", true), Mailboxes::OnHub(None)).await;
+        assert_eq!(
+            of_hub,
+            ["delete ServiceAccount mcs-west/east of the hub, which ends its rights"]
+        );
+    }
+
+    #[test]
+    fn a_cluster_that_is_away_is_known_by_its_url() {
+        let text = kubeconfig("https://east:6443", Some("QQ=="), "token").to_string();
+        let secret = json!({"data": {"kubeconfig": ByteString(text.into_bytes())}});
+        assert!(leads_to(&secret, "https://east:6443"));
+        assert!(!leads_to(&secret, "https://west:6443"));
+        assert!(!leads_to(&json!({}), "https://west:6443"));
+    }
+}

@@ -1,0 +1,169 @@
+//! `mcs-controller status --service`: what each cluster makes of one service, and why.
+
+use std::process::ExitCode;
+
+use mcs_kube::{one_line, program};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{condition, text};
+use crate::{
+    cli::{
+        cluster::{Cluster, EXPORTS, IMPORTS, KubeconfigArg, NAMESPACES},
+        output::{self, Format},
+    },
+    clusterset::ServiceName,
+};
+
+/// What a cluster makes of a service.
+#[derive(Debug, Default, Serialize)]
+struct ServiceStatus {
+    /// The id of the cluster; its kubeconfig if it does not answer.
+    cluster: String,
+    /// `none`, or the reason of the condition that says most.
+    export: String,
+    /// The same of the import.
+    import: String,
+    addresses: Vec<String>,
+    /// The clusters that contribute to the import.
+    clusters: Vec<String>,
+    /// What is not as it should be.
+    problems: Vec<String>,
+}
+
+pub(super) fn name(text: &str) -> Result<ServiceName, String> {
+    let (namespace, name) = text.split_once('/').ok_or("write it as NAMESPACE/NAME")?;
+    ServiceName::new(namespace, name).map_err(|error| error.to_string())
+}
+
+pub(super) fn run(
+    kubeconfigs: &[KubeconfigArg],
+    name: &ServiceName,
+    format: Format,
+) -> anyhow::Result<ExitCode> {
+    let all = program::block_on(read_all(kubeconfigs, name))?;
+    match format {
+        Format::Json => output::json(&all)?,
+        Format::Table => {
+            let rows = all.iter().map(|one| {
+                vec![
+                    one.cluster.clone(),
+                    one.export.clone(),
+                    one.import.clone(),
+                    one.addresses.join(","),
+                    one.clusters.join(","),
+                    one.problems.join("; "),
+                ]
+            });
+            output::table(&["CLUSTER", "EXPORT", "IMPORT", "ADDRESSES", "FROM", "PROBLEMS"], rows)?;
+        }
+    }
+    let is_imported = |one: &ServiceStatus| one.import == "Ready";
+    Ok(if all.iter().all(is_imported) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn read_all(
+    kubeconfigs: &[KubeconfigArg],
+    name: &ServiceName,
+) -> anyhow::Result<Vec<ServiceStatus>> {
+    let mut all = Vec::new();
+    for (kubeconfig, cluster) in Cluster::open_each(kubeconfigs).await? {
+        let (cluster, found) = match cluster {
+            Ok(cluster) => (cluster.id.to_string(), read(&cluster, name).await),
+            Err(error) => (kubeconfig, Err(error)),
+        };
+        let found = found.unwrap_or_else(|error| ServiceStatus {
+            problems: vec![one_line(&format!("{error:#}"))],
+            ..ServiceStatus::default()
+        });
+        all.push(ServiceStatus { cluster, ..found });
+    }
+    Ok(all)
+}
+
+async fn read(cluster: &Cluster, name: &ServiceName) -> anyhow::Result<ServiceStatus> {
+    let namespace = name.namespace();
+    // Who may not read namespaces learns the rest.
+    let found = cluster.get(NAMESPACES, None, namespace).await;
+    let has_namespace = found.map_or(true, |found| found.is_some());
+    let export = cluster.get(EXPORTS, Some(namespace), name.name()).await?;
+    let import = cluster.get(IMPORTS, Some(namespace), name.name()).await?;
+    Ok(judged(namespace, has_namespace, export.as_ref(), import.as_ref()))
+}
+
+fn judged(
+    namespace: &str,
+    has_namespace: bool,
+    export: Option<&Value>,
+    import: Option<&Value>,
+) -> ServiceStatus {
+    let mut problems = Vec::new();
+    let mut told = |object: Option<&Value>, kinds: &[(&str, &str)]| {
+        let Some(object) = object else { return "none".to_owned() };
+        let found = kinds.iter().filter_map(|(kind, good)| Some((condition(object, kind)?, *good)));
+        let failing: Vec<_> = found.filter(|(one, good)| one["status"] != *good).collect();
+        problems.extend(failing.iter().map(|(one, _)| text(&one["message"])));
+        let first = failing.first().map(|(one, _)| *one);
+        let shown = first.or_else(|| condition(object, "Ready"));
+        shown.map_or_else(|| "Pending".to_owned(), |one| text(&one["reason"]))
+    };
+    let export = told(export, &[("Valid", "True"), ("Ready", "True"), ("Conflict", "False")]);
+    let found = import;
+    let mut import = told(found, &[("Ready", "True")]);
+    told(found, &[("Conflict", "False")]);
+    if found.is_none() && !has_namespace {
+        "no namespace".clone_into(&mut import);
+        problems.push(format!(
+            "this cluster lacks namespace {namespace}: create it, or let the controller do so (--create-namespaces)"
+        ));
+    } else if found.is_none() {
+        problems.push(
+            "no cluster exports it to this one: see its ServiceExports, their audience, and `namespaces` of the \
+             ClusterPeers here"
+                .to_owned(),
+        );
+    }
+    problems.dedup();
+    let texts = |list: &Value, one: fn(&Value) -> &Value| {
+        list.as_array().into_iter().flatten().map(|item| text(one(item))).collect()
+    };
+    let found = found.unwrap_or(&Value::Null);
+    ServiceStatus {
+        cluster: String::new(),
+        export,
+        import,
+        addresses: texts(&found["spec"]["ips"], |ip| ip),
+        clusters: texts(&found["status"]["clusters"], |one| &one["cluster"]),
+        problems,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_service_that_is_not_imported_says_why() {
+        let one = |kind: &str, status: &str, reason: &str| json!({"type": kind, "status": status, "reason": reason, "message": format!("{reason}!")});
+        let object = |conditions: Vec<Value>| json!({"status": {"conditions": conditions, "clusters": [{"cluster": "west"}]}, "spec": {"ips": ["241.0.0.1"]}});
+        let lacking = judged("shop", false, None, None);
+        assert_eq!((&*lacking.export, &*lacking.import), ("none", "no namespace"));
+        assert!(lacking.problems[0].contains("--create-namespaces"), "{lacking:?}");
+        assert!(judged("shop", true, None, None).problems[0].contains("no cluster exports it"));
+        let export =
+            object(vec![one("Valid", "True", "Valid"), one("Ready", "Unknown", "NotRenewed")]);
+        let import =
+            object(vec![one("Ready", "True", "Ready"), one("Conflict", "True", "PortConflict")]);
+        let found = judged("shop", true, Some(&export), Some(&import));
+        assert_eq!((&*found.export, &*found.import), ("NotRenewed", "Ready"), "it serves");
+        assert_eq!(found.problems, ["NotRenewed!", "PortConflict!"]);
+        assert_eq!((&*found.addresses[0], &*found.clusters[0]), ("241.0.0.1", "west"));
+    }
+
+    #[test]
+    fn a_service_has_a_namespace() {
+        assert!(name("shop/web").is_ok() && name("web").is_err() && name("Shop/web").is_err());
+    }
+}

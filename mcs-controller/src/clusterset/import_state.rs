@@ -1,0 +1,67 @@
+//! What has become of the import of a service, in a word: for people and for monitoring.
+
+use super::{ConditionStatus, ConditionType, Wanted, WantedImport};
+
+/// What has become of the import of a service.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum ImportState {
+    /// It serves.
+    Ready,
+    /// It has no address, as no VIP is free.
+    Pending,
+    /// Another import has its address.
+    AddressShared,
+    /// The cluster's Services have none of its IP families.
+    FamilyNotSupported,
+    /// Another controller writes the ServiceImport.
+    LeftAlone,
+    /// It serves, and the exporting clusters disagree.
+    Conflict,
+    /// The cluster has no such namespace.
+    NoNamespace,
+}
+
+impl ImportState {
+    /// Every state.
+    pub const ALL: [Self; 7] = [
+        Self::Ready,
+        Self::Pending,
+        Self::AddressShared,
+        Self::FamilyNotSupported,
+        Self::LeftAlone,
+        Self::Conflict,
+        Self::NoNamespace,
+    ];
+
+    /// The name in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Pending => "pending",
+            Self::AddressShared => "address_shared",
+            Self::FamilyNotSupported => "family_not_supported",
+            Self::LeftAlone => "left_alone",
+            Self::Conflict => "conflict",
+            Self::NoNamespace => "no_namespace",
+        }
+    }
+
+    /// That of a service. `None`: there is nothing to import.
+    pub fn of(wanted: &Wanted) -> Option<Self> {
+        let status = match &wanted.import {
+            WantedImport::Absent => return wanted.lacks_namespace.then_some(Self::NoNamespace),
+            WantedImport::LeftAlone => return Some(Self::LeftAlone),
+            WantedImport::Present(_, status) => status,
+        };
+        let failing = status.conditions.iter().find(|one| {
+            one.condition_type == ConditionType::Ready && one.status != ConditionStatus::True
+        });
+        Some(match failing.map(|ready| &*ready.reason) {
+            None if wanted.conflicts.is_empty() => Self::Ready,
+            None => Self::Conflict,
+            Some("AddressShared") => Self::AddressShared,
+            Some("IPFamilyNotSupported") => Self::FamilyNotSupported,
+            Some(_) => Self::Pending,
+        })
+    }
+}

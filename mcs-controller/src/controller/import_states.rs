@@ -1,0 +1,65 @@
+//! What has become of the import of each service, and how many are in each state.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::clusterset::{ImportState, ServiceName};
+
+/// The services in each state.
+#[derive(Debug, Default)]
+pub(super) struct ImportStates {
+    by_service: BTreeMap<ServiceName, ImportState>,
+    /// Those that wait for a namespace.
+    without_namespace: BTreeSet<ServiceName>,
+}
+
+impl ImportStates {
+    /// Notes the state of a service. `None`: there is nothing to import.
+    pub(super) fn note(&mut self, name: &ServiceName, state: Option<ImportState>) {
+        if state == Some(ImportState::NoNamespace) {
+            self.without_namespace.insert(name.clone());
+        } else {
+            self.without_namespace.remove(name);
+        }
+        match state {
+            Some(state) => self.by_service.insert(name.clone(), state),
+            None => self.by_service.remove(name),
+        };
+    }
+
+    /// How many services are in each state.
+    pub(super) fn counts(&self) -> [(ImportState, usize); ImportState::ALL.len()] {
+        let mut counts = ImportState::ALL.map(|state| (state, 0));
+        for state in self.by_service.values() {
+            if let Some((_, count)) = counts.iter_mut().find(|(one, _)| one == state) {
+                *count += 1;
+            }
+        }
+        counts
+    }
+
+    /// The services that wait for a namespace.
+    pub(super) const fn without_namespace(&self) -> &BTreeSet<ServiceName> {
+        &self.without_namespace
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clusterset::fixture::name;
+
+    #[test]
+    fn a_service_is_in_one_state() {
+        let mut states = ImportStates::default();
+        let web = name("shop/web");
+        states.note(&web, Some(ImportState::NoNamespace));
+        assert_eq!(states.without_namespace().len(), 1);
+        states.note(&web, Some(ImportState::Ready));
+        states.note(&name("shop/db"), Some(ImportState::Ready));
+        assert_eq!(states.counts()[0], (ImportState::Ready, 2));
+        assert_eq!(states.counts().iter().map(|(_, count)| count).sum::<usize>(), 2);
+        assert!(states.without_namespace().is_empty());
+        states.note(&web, None);
+        assert_eq!(states.counts()[0].1, 1);
+    }
+}

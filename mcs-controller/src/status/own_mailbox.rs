@@ -1,0 +1,70 @@
+//! Whether the readers of this cluster hear from it: the Lease of its own mailbox.
+
+use std::time::{Duration, Instant};
+
+use super::{Failures, Turn};
+
+/// After so long without a renewal the exports say so. A publisher renews its Lease every 10 s.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// How the renewals of the Lease go while this replica leads.
+#[derive(Debug)]
+pub struct OwnMailbox {
+    /// When it was last renewed, or when this replica began to lead.
+    renewed: Instant,
+    failures: Failures<()>,
+    /// What the exports say. A reason that changes meanwhile does not change all of them again.
+    silence: Option<String>,
+}
+
+impl OwnMailbox {
+    /// This replica leads from now on.
+    pub fn new(now: Instant) -> Self {
+        Self { renewed: now, failures: Failures::default(), silence: None }
+    }
+
+    /// Notes how a renewal has ended.
+    pub fn note(&mut self, error: Option<&str>, now: Instant) -> Turn {
+        if error.is_none() {
+            self.renewed = now;
+        }
+        self.failures.note((), error)
+    }
+
+    /// How long nobody has renewed the Lease.
+    pub fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.renewed)
+    }
+
+    /// Why readers have not heard from this cluster for more than a minute.
+    pub fn silence(&mut self, now: Instant) -> Option<&str> {
+        if self.age(now) <= PATIENCE {
+            self.silence = None;
+        } else if self.silence.is_none() {
+            let reason = self.failures.reason(&()).unwrap_or("its Lease is not written");
+            self.silence = Some(reason.to_owned());
+        }
+        self.silence.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_begins_after_a_minute_and_ends_with_a_renewal() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let mut mailbox = OwnMailbox::new(begin);
+        assert_eq!(mailbox.note(Some("no answer"), at(20)), Turn::Fails);
+        assert_eq!(mailbox.silence(at(60)), None);
+        assert_eq!(mailbox.age(at(60)), PATIENCE);
+        assert_eq!(mailbox.silence(at(61)), Some("no answer"));
+        mailbox.note(Some("403"), at(70));
+        assert_eq!(mailbox.silence(at(71)), Some("no answer"), "exports are written once");
+        assert_eq!(mailbox.note(None, at(80)), Turn::Recovered);
+        assert_eq!(mailbox.silence(at(81)), None);
+        assert!(mailbox.silence(at(141)).is_some(), "nobody tries");
+    }
+}

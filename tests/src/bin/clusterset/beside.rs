@@ -1,0 +1,170 @@
+//! What else answers or writes beside the controllers: proxies, other controllers, clusters that only import.
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle, sleep},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{
+    netns::Namespace,
+    suite::{Suite, tell},
+    wait,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    clients::meanwhile,
+    cluster::conditions,
+    events::wait_for_event,
+    objects::{export, service},
+    peering,
+    silence::{follows_again, imported_service, stays},
+    world::{World, slice_of},
+};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("a proxy that answers with a page of 1 MiB", meanwhile(page_of_a_proxy));
+    suite.case("a second controller that rewrites conditions", second_controller);
+    suite.case("a cluster that only imports sees a conflict", only_imports);
+}
+
+/// A proxy that refuses every request with a page. It ends when this is dropped.
+struct Proxy {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Proxy {
+    fn start(netns: &Namespace) -> anyhow::Result<Self> {
+        let listener = netns.run(|| TcpListener::bind("127.0.0.1:0"))??;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let page = format!("<html>{}</html>", "<p>blocked</p>\n".repeat(70_000));
+            while !stopped.load(Ordering::Relaxed) {
+                match listener.accept() {
+                    // A client that goes away is none of its business.
+                    Ok((stream, _)) => drop(answer(stream, &page)),
+                    Err(_) => sleep(Duration::from_millis(5)),
+                }
+            }
+        });
+        Ok(Self { address, stop, thread: Some(thread) })
+    }
+}
+
+fn answer(stream: TcpStream, page: &str) -> anyhow::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+    let mut stream = BufReader::new(stream);
+    let mut line = String::new();
+    while stream.read_line(&mut line)? > 2 {
+        line.clear();
+    }
+    let head = "HTTP/1.1 503 Blocked\r\nContent-Type: text/html\r\nConnection: close\r\n";
+    let stream = stream.get_mut();
+    write!(stream, "{head}Content-Length: {}\r\n\r\n{page}", page.len())?;
+    Ok(())
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // Its thread panics in no case.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn page_of_a_proxy(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, before) = imported_service(world)?;
+    let (first, second) = (world.first(), world.second());
+    let proxy = Proxy::start(&world.controllers)?;
+    let mut kubeconfig: Value = serde_json::from_str(&first.kubeconfig("any")?)?;
+    kubeconfig["clusters"][0]["cluster"] = json!({ "server": format!("http://{}", proxy.address) });
+    peering::store_credentials(second, "peer-c1", &kubeconfig.to_string())?;
+    let path = "/apis/clusterset.mcs-agent.io/v1alpha1/clusterpeers/c1";
+    wait::until("a condition of the peer", || {
+        let peer = second.api().get(path)?;
+        let found = conditions(&peer);
+        ensure!(found.iter().any(|one| one == "Connected=False/Unreadable"), "{found:?}");
+        let length = peer["status"].to_string().len();
+        ensure!(length < 16 * 1024, "the status has {length} bytes");
+        Ok(())
+    })?;
+    stays(world, &namespace, &before)?;
+    let good = first.credentials_for(second.id)?;
+    peering::store_credentials(second, "peer-c1", &good)?;
+    stays(world, &namespace, &before)?;
+    follows_again(world, &namespace)
+}
+
+/// How long the two write, and how often this controller may: once a second would be 17 times.
+const CONTEST: Duration = Duration::from_secs(12);
+const MOST_WRITES: u32 = 12;
+
+fn second_controller(world: &mut World) -> anyhow::Result<()> {
+    let namespace = world.fresh()?;
+    let cluster = world.first();
+    cluster.export(&service(&namespace), None)?;
+    cluster.wait_for_conditions(&namespace, &["Ready=True/Exported"])?;
+    let mut theirs = export(&namespace);
+    theirs["status"] = json!({ "conditions": [{
+        "type": "Ready", "status": "True", "reason": "Theirs", "message": "exported by another one",
+        "lastTransitionTime": "2026-01-02T03:04:05Z",
+    }]});
+    let (begin, mut rewritten) = (Instant::now(), 0);
+    while begin.elapsed() < CONTEST {
+        let found = conditions(&cluster.api().read(&export(&namespace))?);
+        if !found.iter().any(|one| one == "Ready=True/Theirs") {
+            cluster.api().apply_status(&theirs)?;
+            rewritten += 1;
+        }
+        sleep(Duration::from_millis(20));
+    }
+    tell(format!("{rewritten} writes of each in {CONTEST:?}"));
+    ensure!(rewritten > 5, "the controller gave up after {rewritten} writes");
+    ensure!(rewritten <= MOST_WRITES, "{rewritten} writes");
+    wait_for_event(cluster, &namespace, "ServiceExport", "StatusContested")?;
+    let log = cluster.controller.logged()?;
+    let told = log.lines().filter(|line| line.contains("suite rewrites the conditions")).count();
+    ensure!(told == 1, "the log says it {told} times");
+    cluster.unexport(&namespace)
+}
+
+fn only_imports(world: &mut World) -> anyhow::Result<()> {
+    world.add_third()?;
+    let namespace = world.fresh()?;
+    let [first, second, third] = &world.clusters[..] else { anyhow::bail!("three clusters") };
+    first.export(&service(&namespace), Some(&slice_of(&namespace, 0, 1)))?;
+    let mut other = service(&namespace);
+    other["spec"]["ports"][0]["port"] = json!(43);
+    second.export(&other, Some(&slice_of(&namespace, 1, 1)))?;
+    let conflict = |import: &Value| {
+        let found = import["status"]["conditions"].as_array().into_iter().flatten();
+        found.cloned().find(|one| one["type"] == "Conflict")
+    };
+    third.wait_for_import(&namespace, |import| {
+        let conflict = conflict(import).context("no condition Conflict")?;
+        ensure!(conflict["status"] == "True" && conflict["reason"] == "PortConflict", "{conflict}");
+        let message = conflict["message"].as_str().unwrap_or_default();
+        ensure!(message.contains("c1") || message.contains("c2"), "{message}");
+        Ok(())
+    })?;
+    second.api().apply(&service(&namespace))?;
+    third.wait_for_import(&namespace, |import| {
+        ensure!(conflict(import).is_none(), "they agree");
+        Ok(())
+    })?;
+    first.unexport(&namespace)?;
+    second.unexport(&namespace)
+}
