@@ -4,6 +4,7 @@ mod bucket;
 mod budget;
 mod pace;
 mod request;
+mod weight;
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use tokio::time::timeout;
 
 pub use self::{
     bucket::TokenBucket,
-    budget::WriteBudgets,
+    budget::{WriteBudgets, import_writes},
     pace::ImportPace,
     request::{mailbox_request, own_request},
 };

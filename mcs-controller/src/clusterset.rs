@@ -34,6 +34,7 @@ pub use export::{Audience, Export, ExportSource, Selection, Timestamp};
 pub use export_status::{Publication, export_conditions, is_exportable, of_derived};
 pub use import::{EndpointSliceObjects, Import, ImportStatus};
 pub use import_state::ImportState;
+pub use label::is_object_name;
 pub use merge::{Contribution, Merged, merge};
 pub use name::{ClusterId, NameError, ServiceName};
 pub use namespaces::NamespaceRules;

@@ -1,5 +1,6 @@
 //! The control task: it waits for events, asks the rules, and carries out what they plan.
 
+mod causes;
 mod contests;
 mod import_states;
 mod outbox;
@@ -53,7 +54,7 @@ pub struct Settings {
     pub create_namespaces: bool,
     /// Whether imports get derived Services.
     pub derived_services: bool,
-    /// How many slices of one peer are written a second.
+    /// How many writes of 32 KiB a peer may cause a second.
     pub peer_writes: u32,
     /// The name of this replica, if it takes part in an election.
     pub identity: Option<String>,

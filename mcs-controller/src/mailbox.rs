@@ -11,6 +11,8 @@
 //! one that was written before.
 
 mod contents;
+mod ignored;
+mod limits;
 mod publish;
 #[cfg(test)]
 mod tests;
@@ -25,18 +27,20 @@ use mcs_kube::WatchTarget;
 
 use crate::{clusterset::well_known, objects::OWN_VERSION};
 
-/// The ExportedServices of a mailbox.
-pub fn services_target(mailbox: &str) -> WatchTarget {
+/// The ExportedServices of a mailbox. `most_bytes`: how much memory a list of them can take.
+pub fn services_target(mailbox: &str, most_bytes: Option<usize>) -> WatchTarget {
     WatchTarget {
         namespace: Some(mailbox.to_owned()),
+        most_bytes,
         ..WatchTarget::all(well_known::GROUP, &[OWN_VERSION], "ExportedService", "exportedservices")
     }
 }
 
 /// The copies of slices in a mailbox.
-pub fn slices_target(mailbox: &str) -> WatchTarget {
+pub fn slices_target(mailbox: &str, most_bytes: Option<usize>) -> WatchTarget {
     WatchTarget {
         namespace: Some(mailbox.to_owned()),
+        most_bytes,
         labels: Some(well_known::MAILBOX_SERVICE.to_owned()),
         ..WatchTarget::all("discovery.k8s.io", &["v1"], "EndpointSlice", "endpointslices")
     }

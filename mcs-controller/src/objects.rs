@@ -25,7 +25,7 @@ use serde_json::Value;
 pub(crate) use self::publisher_lease::complete_lease;
 pub use self::{
     cluster_peer::{
-        BrokenPeer, ClusterPeerSpec, ClusterPeerStatus, PEER_CONDITIONS, PeerCondition,
+        BrokenPeer, ClusterPeerSpec, ClusterPeerStatus, Limits, PEER_CONDITIONS, PeerCondition,
         PeerDecoder, PeerObject, PeerVersion, SecretReference,
     },
     export_rule::{ExportRuleDecoder, ExportRuleSpec},

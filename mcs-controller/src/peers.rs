@@ -242,18 +242,21 @@ impl Peers {
         {
             let all = peer.rules != rules;
             peer.rules = rules;
+            peer.view.set_limits(object.limits);
             peer.object = object;
             return PeerChanges { all, ..PeerChanges::default() };
         }
         self.number += 1;
         let former = self.by_name.get(&name).map(|former| &former.object.cluster);
         let cluster = object.cluster.clone();
+        let mut view = if former == Some(&cluster) {
+            MailboxView::moved(cluster)
+        } else {
+            MailboxView::new(cluster)
+        };
+        view.set_limits(object.limits);
         let peer = Peer {
-            view: if former == Some(&cluster) {
-                MailboxView::moved(cluster)
-            } else {
-                MailboxView::new(cluster)
-            },
+            view,
             token: self.token(&object.secret),
             mailbox: object.address().number(),
             object,

@@ -11,7 +11,10 @@ use hyper::{Method, Response, StatusCode, Uri, body::Bytes, header};
 use mcs_kube::program::http;
 use tokio::{net::TcpListener, time::sleep};
 
-pub use self::{metrics::Metrics, published::Published};
+pub use self::{
+    metrics::{Metrics, PeerBounds},
+    published::Published,
+};
 
 /// How long to wait for an address that is in use.
 const RETRY: Duration = Duration::from_secs(5);

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use http_body_util::Limited;
 use hyper::{Method, Request};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
@@ -39,6 +40,8 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time limit for a list, and for each pause in a streamed one. It is longer than the API server's
 /// own limit for a request (60 s). A server that is overloaded sends the headers late too.
 pub(crate) const LIST_TIMEOUT: Duration = Duration::from_secs(70);
+/// The bytes of an answer, but for what is read as it arrives: lists and watches.
+const MOST_BYTES: usize = 8 << 20;
 /// How often the client pings an idle connection. All watches share it, and all may be silent for long.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// The time limit for the answer to a ping.
@@ -401,12 +404,14 @@ fn client(
         .layer(config.extra_headers_layer().map_err(AccessError::Credentials)?)
         .service(service_fn(move |request: Request<Body>| {
             let limit = headers_limit(&request);
+            let is_get = request.method() == Method::GET;
             let answer = http.request(request);
             async move {
-                match timeout(limit, answer).await {
-                    Ok(answer) => answer.map_err(BoxError::from),
-                    Err(_) => Err(Elapsed::new().into()),
-                }
+                let answer = timeout(limit, answer).await.map_err(|_| Elapsed::new())?;
+                let answer = answer.map_err(BoxError::from)?;
+                let is_whole = !is_get || !answer.status().is_success();
+                let most = if is_whole { MOST_BYTES } else { usize::MAX };
+                Ok::<_, BoxError>(answer.map(|body| Limited::new(body, most)))
             }
         }));
     Ok(Client::new(service, config.default_namespace.clone()))

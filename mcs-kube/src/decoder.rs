@@ -13,7 +13,10 @@ use serde::{
 };
 use serde_json::{Map, Value};
 
-use crate::ObjectKey;
+use crate::{ObjectKey, one_line_of};
+
+/// The bytes of the error of an object that does not decode. It can quote the object.
+const LONGEST_ERROR: usize = 512;
 
 /// Decodes the objects of one resource.
 pub trait Decoder: Clone + fmt::Debug + Send + 'static {
@@ -26,6 +29,11 @@ pub trait Decoder: Clone + fmt::Debug + Send + 'static {
     /// Decodes an object from its JSON text, without a tree of it. Where this fails, [`Decoder::decode`] decides.
     fn decode_text(_key: &ObjectKey, _text: &str) -> Result<Self::Value, NotDecoded> {
         Err(NotDecoded)
+    }
+
+    /// About how many bytes of memory the decoded form takes beside itself, for lists that have a limit.
+    fn weight(_value: &Self::Value) -> usize {
+        0
     }
 }
 
@@ -59,6 +67,11 @@ impl<D: Decoder> WatchedObject<D> {
         key(&self.metadata)
     }
 
+    /// About how many bytes of memory it takes.
+    pub(crate) fn weight(&self) -> usize {
+        size_of::<Self>() + self.decoded.as_ref().map_or(LONGEST_ERROR, D::weight)
+    }
+
     /// `metadata.resourceVersion`.
     pub fn version(&self) -> Option<&str> {
         self.metadata.resource_version.as_deref()
@@ -75,7 +88,8 @@ impl<'de, D: Decoder> Deserialize<'de> for WatchedObject<D> {
         let object = SkipField(&["metadata", "managedFields"]).deserialize(deserializer)?;
         let metadata =
             MetadataFields::deserialize(&object["metadata"]).map_err(S::Error::custom)?.into_meta();
-        let decoded = D::decode(key(&metadata), &object);
+        let decoded =
+            D::decode(key(&metadata), &object).map_err(|error| one_line_of(&error, LONGEST_ERROR));
         Ok(Self { metadata, decoded, decoder: PhantomData })
     }
 }

@@ -5,10 +5,12 @@
 //! watch works again. It restarts a watch that ends at once without any delay.
 
 mod events;
+mod pieces;
 #[cfg(test)]
 mod tests;
 
 use std::{
+    error::Error,
     pin::pin,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -26,7 +28,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use self::events::ReadList;
+use self::{events::KeptObjects, pieces::TooLong};
 use crate::{
     access::{AccessError, ApiAccess, ApiConnection, LIST_TIMEOUT, Server},
     decoder::{Decoder, WatchedObject},
@@ -73,6 +75,8 @@ pub struct WatchTarget {
     pub purpose: Option<&'static str>,
     /// The consequence if the program lacks the right to read it. `None`: it needs the right.
     pub without: Option<&'static str>,
+    /// How many bytes of memory the objects of a list can take, by [`Decoder::weight`]. Further ones are counted alone.
+    pub most_bytes: Option<usize>,
 }
 
 impl WatchTarget {
@@ -89,6 +93,7 @@ impl WatchTarget {
             fields: None,
             purpose: None,
             without: None,
+            most_bytes: None,
         }
     }
 }
@@ -96,6 +101,11 @@ impl WatchTarget {
 /// What a watch reports about its resource.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ResourceEvent<D: Decoder> {
+    /// The list that comes next lacks so many objects: the target has no room for them.
+    LeftOut {
+        /// How many.
+        objects: usize,
+    },
     /// The complete list of objects.
     Listed {
         /// The API version, such as `v1beta1`.
@@ -316,17 +326,19 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
         let seconds = fastrand::u32(WATCH_SECONDS);
         let params = WatchParams { send_initial_events: true, ..self.params(seconds) };
         let mut events = pin!(events::watch(client, &self.path(), &params, self.oldest()).await?);
-        let mut objects = Vec::new();
+        let mut kept = KeptObjects::with_room(self.target.most_bytes);
         loop {
             let event =
                 timeout(LIST_TIMEOUT, events.next()).await.map_err(|_| WatchError::Silent)?;
             match event.ok_or(WatchError::ListCut)?? {
-                WatchEvent::Added(object) | WatchEvent::Modified(object) => objects.push(object),
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => kept.push(object),
                 // KEP-3157 rules this out among initial events.
-                WatchEvent::Deleted(gone) => objects.retain(|object| object.key() != gone.key()),
+                WatchEvent::Deleted(gone) => {
+                    kept.objects.retain(|object| object.key() != gone.key());
+                }
                 WatchEvent::Bookmark(bookmark) => {
                     if bookmark.metadata.annotations.contains_key(LIST_END) {
-                        self.take_list(objects, Some(bookmark.metadata.resource_version)).await?;
+                        self.take_list(kept, Some(bookmark.metadata.resource_version)).await?;
                         break;
                     }
                 }
@@ -348,14 +360,15 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
             ..params
         };
         let path = self.path();
-        let list = timeout(LIST_TIMEOUT, events::list(client, &path, &params));
-        let ReadList { objects, version } = list.await.map_err(|_| WatchError::Silent)??;
-        self.take_list(objects, version).await
+        let mut kept = KeptObjects::with_room(self.target.most_bytes);
+        let list = timeout(LIST_TIMEOUT, events::list(client, &path, &params, &mut kept));
+        let version = list.await.map_err(|_| WatchError::Silent)??;
+        self.take_list(kept, version).await
     }
 
     async fn take_list(
         &mut self,
-        objects: Vec<WatchedObject<D>>,
+        KeptObjects { objects, left_out, .. }: KeptObjects<D>,
         resource_version: Option<String>,
     ) -> Result<(), WatchError> {
         self.resource_version = resource_version;
@@ -366,6 +379,9 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
         self.outage = None;
         self.backoff = BACKOFF.build();
         let version = self.target.versions[self.version].version.clone();
+        if left_out > 0 {
+            self.send(ResourceEvent::LeftOut { objects: left_out }).await?;
+        }
         Ok(self.send(ResourceEvent::Listed { version, objects }).await?)
     }
 
@@ -588,6 +604,11 @@ fn describe(error: kube::Error) -> String {
         kube::Error::Api(status) => one_line(&status.message),
         kube::Error::Service(error) => chain(&*error),
         kube::Error::HyperError(error) => chain(&error),
+        kube::Error::ReadEvents(error)
+            if error.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<TooLong>) =>
+        {
+            error.to_string()
+        }
         kube::Error::ReadEvents(error) => {
             tracing::debug!("{}", chain(&error));
             "the connection was lost".to_owned()

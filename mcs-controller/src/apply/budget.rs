@@ -1,26 +1,36 @@
 //! A budget of writes for each source cluster: churn in one cluster must not load the API servers of the others, and must
 //! not delay what other clusters change.
+//!
+//! A token is a write of up to 32 KiB. A cluster pays for its slices. For the import of a service, with its status, derived
+//! Service, namespace and the conditions of its export, pays whoever of those that have changed the service can do so first.
+//! Together they cost one token, and nothing if the same cluster pays for slices. Deletions cost nothing: each takes away
+//! what was paid for. Slices of this cluster cost nothing.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use super::TokenBucket;
+use super::{TokenBucket, weight};
 use crate::{
     clusterset::{ActualSlice, ClusterId, ServiceName},
+    mailbox::MailboxWrite,
     plan::Write,
 };
 
-/// How many writes of slices a source cluster has at once after it was quiet.
+/// How many tokens a source cluster has at once after it was quiet.
 const BURST: f64 = 500.0;
+/// How many times as much this cluster has for what its own tenants change.
+const OWN: f64 = 5.0;
 
 /// Token buckets, one for each source cluster.
 #[derive(Debug)]
 pub struct WriteBudgets {
-    /// Writes a second.
+    /// Tokens a second.
     rate: f64,
+    /// This cluster.
+    own: ClusterId,
     /// Negative while services wait, as a promise is paid at once, and after a service with many slices.
     buckets: HashMap<ClusterId, TokenBucket>,
     /// The services that wait, each with the clusters that they wait for.
@@ -32,103 +42,201 @@ pub struct WriteBudgets {
 #[derive(Clone, Copy, Debug)]
 struct Promise {
     due: Instant,
-    paid: u32,
+    paid: f64,
 }
 
 impl WriteBudgets {
-    /// Each source cluster has this many writes a second.
-    pub fn new(rate: u32) -> Self {
-        Self { rate: rate.into(), buckets: HashMap::new(), promises: HashMap::new() }
+    /// Each source cluster has this many tokens a second.
+    pub fn new(rate: u32, own: ClusterId) -> Self {
+        Self { rate: rate.into(), own, buckets: HashMap::new(), promises: HashMap::new() }
     }
 
-    /// Takes what these writes of a service cost, but for those of `own`. It leaves out the slices of clusters that have
-    /// nothing left, with all that has to come after them, and returns until when these have to wait. `present`: the
-    /// slices that the service has.
+    /// Takes what these writes of a service cost. It leaves out those of clusters that have nothing left, with all that has
+    /// to come after them, and returns until when these have to wait. `causes`: the clusters that have changed the service;
+    /// empty means this one. `present`: the slices that the service has.
     pub fn take(
         &mut self,
         name: &ServiceName,
         writes: &mut Vec<Write>,
-        own: &ClusterId,
+        causes: &BTreeSet<ClusterId>,
         present: &BTreeMap<Arc<str>, ActualSlice>,
         now: Instant,
     ) -> Option<Instant> {
+        let mut costs = self.slice_costs(writes);
+        let import: Vec<_> = writes.iter().filter_map(weight::of_import).collect();
+        let payer = (!import.is_empty()).then(|| self.payer(name, causes, now));
+        if let Some(payer) = &payer {
+            let cost = costs.entry(payer.clone()).or_default();
+            *cost = cost.max(weight::tokens(import.into_iter().sum()));
+        }
+        let waits = self.pay(name, costs, now)?;
+        leave_out(&waits, payer.as_ref(), writes, present);
+        waits.into_values().min()
+    }
+
+    /// The same for writes to the mailbox. All of a service wait for each other: a reader uses no slice that no
+    /// ExportedService names.
+    pub fn take_publication(
+        &mut self,
+        name: &ServiceName,
+        writes: &mut Vec<MailboxWrite>,
+        now: Instant,
+    ) -> Option<Instant> {
+        let cost: f64 = writes.iter().filter_map(weight::of_publication).sum();
+        let costs = (cost > 0.0).then(|| (self.own.clone(), cost)).into_iter().collect();
+        let waits = self.pay(name, costs, now)?;
+        writes.clear();
+        waits.into_values().min()
+    }
+
+    /// Gives back what slices cost that were not written.
+    pub fn give_back(&mut self, writes: &[Write], now: Instant) {
+        for (cluster, cost) in self.slice_costs(writes) {
+            self.bucket(&cluster, now).spend(-cost);
+        }
+    }
+
+    /// How many services wait for each cluster.
+    pub fn waiting(&self) -> BTreeMap<&ClusterId, usize> {
+        let mut waiting = BTreeMap::new();
+        for cluster in self.promises.values().flat_map(HashMap::keys) {
+            *waiting.entry(cluster).or_default() += 1;
+        }
+        waiting
+    }
+
+    /// Pays, and returns the clusters that have nothing left, if there are any, and until when the service waits for each.
+    fn pay(
+        &mut self,
+        name: &ServiceName,
+        costs: HashMap<ClusterId, f64>,
+        now: Instant,
+    ) -> Option<HashMap<ClusterId, Instant>> {
         let mut promises = self.promises.remove(name).unwrap_or_default();
         let mut waits: HashMap<ClusterId, Promise> = HashMap::new();
-        for (cluster, cost) in costs(writes, own) {
+        for (cluster, cost) in costs {
             let former = promises.remove(&cluster);
             let promise = former.unwrap_or_else(|| self.promise(&cluster, cost, now));
             if promise.due > now {
                 waits.insert(cluster, promise);
             } else {
-                let rest = f64::from(cost) - f64::from(promise.paid);
-                self.bucket(&cluster, now).spend(rest);
+                self.bucket(&cluster, now).spend(cost - promise.paid);
             }
         }
         // What these have paid for is not written any more.
         for (cluster, promise) in promises {
-            self.bucket(&cluster, now).spend(-f64::from(promise.paid));
+            self.bucket(&cluster, now).spend(-promise.paid);
         }
-        let first = waits.values().map(|promise| promise.due).min()?;
-        leave_out(&waits, writes, present);
+        if waits.is_empty() {
+            return None;
+        }
+        let due = waits.iter().map(|(cluster, promise)| (cluster.clone(), promise.due)).collect();
         self.promises.insert(name.clone(), waits);
-        Some(first)
-    }
-
-    /// Gives back what writes cost that were not made.
-    pub fn give_back(&mut self, writes: &[Write], own: &ClusterId, now: Instant) {
-        for (cluster, cost) in costs(writes, own) {
-            self.bucket(&cluster, now).spend(-f64::from(cost));
-        }
+        Some(due)
     }
 
     /// Pays for writes, and says when they may be made.
-    fn promise(&mut self, cluster: &ClusterId, cost: u32, now: Instant) -> Promise {
-        let rate = self.rate;
-        let bucket = self.bucket(cluster, now);
-        let missing = (1.0 - bucket.tokens()).max(0.0);
-        bucket.spend(cost.into());
-        Promise { due: now + Duration::from_secs_f64(missing / rate), paid: cost }
+    fn promise(&mut self, cluster: &ClusterId, cost: f64, now: Instant) -> Promise {
+        let due = self.turn(cluster, now);
+        self.bucket(cluster, now).spend(cost);
+        Promise { due, paid: cost }
+    }
+
+    /// When a cluster has a token.
+    fn turn(&mut self, cluster: &ClusterId, now: Instant) -> Instant {
+        let missing = (1.0 - self.bucket(cluster, now).tokens()).max(0.0);
+        now + Duration::from_secs_f64(missing / (self.rate * self.share(cluster)))
+    }
+
+    /// Who pays for the import of a service. A change of a cluster with tokens does not wait for one that has none.
+    fn payer(
+        &mut self,
+        name: &ServiceName,
+        causes: &BTreeSet<ClusterId>,
+        now: Instant,
+    ) -> ClusterId {
+        let mut first: Option<(Instant, ClusterId)> = None;
+        for cluster in causes {
+            let promise = self.promises.get(name).and_then(|of| of.get(cluster));
+            let due = promise.map(|promise| promise.due);
+            let due = due.unwrap_or_else(|| self.turn(cluster, now));
+            if first.as_ref().is_none_or(|(earliest, _)| due < *earliest) {
+                first = Some((due, cluster.clone()));
+            }
+        }
+        first.map_or_else(|| self.own.clone(), |(_, cluster)| cluster)
     }
 
     /// The bucket of a cluster, filled up to now.
     fn bucket(&mut self, cluster: &ClusterId, now: Instant) -> &mut TokenBucket {
-        let full = || TokenBucket::full(BURST, now);
+        let share = self.share(cluster);
+        let full = || TokenBucket::full(BURST * share, now);
         let bucket = self.buckets.entry(cluster.clone()).or_insert_with(full);
-        bucket.fill(self.rate, now);
+        bucket.fill(self.rate * share, now);
         bucket
+    }
+
+    fn share(&self, cluster: &ClusterId) -> f64 {
+        if *cluster == self.own { OWN } else { 1.0 }
+    }
+
+    /// What the slices cost that are written, by cluster.
+    fn slice_costs(&self, writes: &[Write]) -> HashMap<ClusterId, f64> {
+        let mut costs = HashMap::new();
+        for write in writes {
+            if let Write::ApplySlice(slice) = write
+                && slice.cluster != self.own
+            {
+                *costs.entry(slice.cluster.clone()).or_default() += weight::of_slice(slice);
+            }
+        }
+        costs
     }
 }
 
-/// Leaves out the slices of clusters that wait, and what must not come before them.
+/// How many of these writes belong to imports, and wait if whoever pays for them has nothing left.
+pub fn import_writes(writes: &[Write]) -> usize {
+    writes.iter().filter(|write| weight::of_import(write).is_some()).count()
+}
+
+/// Leaves out the writes of clusters that wait, and what must not come before them. `payer`: who pays for the import.
 fn leave_out(
-    waits: &HashMap<ClusterId, Promise>,
+    waits: &HashMap<ClusterId, Instant>,
+    payer: Option<&ClusterId>,
     writes: &mut Vec<Write>,
     present: &BTreeMap<Arc<str>, ActualSlice>,
 ) {
-    let is_new_and_waits = |write: &Write| {
-        matches!(write, Write::ApplySlice(slice)
-            if waits.contains_key(&slice.cluster) && !present.contains_key(&slice.name))
-    };
-    let lacks_slices = writes.iter().any(is_new_and_waits);
-    let is_derived =
-        |write: &Write| matches!(write, Write::ApplySlice(slice) if slice.has_derived_service);
-    let has_derived_service = writes.iter().any(is_derived);
+    let import_waits = payer.is_some_and(|payer| waits.contains_key(payer));
+    let slices: Vec<_> = writes
+        .iter()
+        .filter_map(|write| match write {
+            Write::ApplySlice(slice) => Some(slice),
+            _ => None,
+        })
+        .collect();
+    let waiting: Vec<_> =
+        slices.iter().filter(|slice| waits.contains_key(&slice.cluster)).collect();
+    let lacks_slices = waiting.iter().any(|slice| !present.contains_key(&slice.name));
+    let waiting: BTreeSet<_> = waiting.iter().map(|slice| slice.cluster.clone()).collect();
+    let has_derived_service = slices.iter().any(|slice| slice.has_derived_service);
+    let drops_service = writes.iter().any(|write| matches!(write, Write::DeleteDerivedService(_)));
     writes.retain(|write| match write {
-        Write::ApplySlice(slice) => !waits.contains_key(&slice.cluster),
+        Write::ApplySlice(slice) => !waiting.contains(&slice.cluster),
         // Endpoints move between slices of one cluster.
-        Write::DeleteSlice(_, cluster, _) => !waits.contains_key(cluster),
+        Write::DeleteSlice(_, cluster, _) => !waiting.contains(cluster),
         // The status says that all slices are there.
-        Write::SetImportStatus(..) => !lacks_slices,
+        Write::SetImportStatus(..) => !import_waits && !lacks_slices,
         Write::ApplyImport(_)
         | Write::SetExportConditions(..)
         | Write::CreateExport(_)
-        | Write::DeleteExport(_)
         | Write::ApplyDerivedService(..)
-        | Write::CreateNamespace(_) => true,
-        Write::DeleteImport(_) | Write::DeleteDerivedService(_) => false,
+        | Write::CreateNamespace(_) => !import_waits,
+        Write::DeleteExport(_) | Write::DeleteImport(_) => true,
+        Write::DeleteDerivedService(_) => false,
     });
     let is_applied = |write: &Write| matches!(write, Write::ApplySlice(_));
-    if !has_derived_service || writes.iter().any(is_applied) {
+    let names_derived_service = has_derived_service || import_waits && drops_service;
+    if !names_derived_service || writes.iter().any(is_applied) {
         return;
     }
     // An import names a derived Service only while it has slices.
@@ -143,19 +251,6 @@ fn leave_out(
             other => !matches!(other, Write::ApplyDerivedService(..)),
         });
     }
-}
-
-/// How many slices of each cluster other than `own` are written.
-fn costs(writes: &[Write], own: &ClusterId) -> HashMap<ClusterId, u32> {
-    let mut costs = HashMap::new();
-    for write in writes {
-        if let Write::ApplySlice(slice) = write
-            && slice.cluster != *own
-        {
-            *costs.entry(slice.cluster.clone()).or_default() += 1;
-        }
-    }
-    costs
 }
 
 #[cfg(test)]

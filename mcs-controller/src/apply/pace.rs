@@ -23,22 +23,28 @@ pub struct ImportPace {
 impl ImportPace {
     /// If the import or a status was written too often, leaves out its write and what comes after it, and returns when the
     /// service has its turn. Slices come before them, and do not wait.
-    pub fn take(
+    pub fn limit(
         &mut self,
         name: &ServiceName,
         writes: &mut Vec<Write>,
         now: Instant,
     ) -> Option<Instant> {
         let first = writes.iter().position(is_paced)?;
-        let full = || TokenBucket::full(BURST, now);
-        let bucket = self.buckets.entry(name.clone()).or_insert_with(full);
+        let bucket = self.buckets.get_mut(name)?;
         bucket.fill(RATE, now);
         if bucket.tokens() >= 1.0 {
-            bucket.spend(1.0);
             return None;
         }
         writes.truncate(first);
         Some(now + Duration::from_secs_f64((1.0 - bucket.tokens()).max(0.0) / RATE))
+    }
+
+    /// Counts what is written.
+    pub fn spend(&mut self, name: &ServiceName, writes: &[Write], now: Instant) {
+        if writes.iter().any(is_paced) {
+            let full = || TokenBucket::full(BURST, now);
+            self.buckets.entry(name.clone()).or_insert_with(full).spend(1.0);
+        }
     }
 
     /// Forgets the services that have not changed for a while.
@@ -83,7 +89,8 @@ mod tests {
         for change in 0..1000 {
             let now = start + Duration::from_millis(10 * change);
             let mut writes = vec![slice.clone(), import("shop/web"), deletion.clone()];
-            let until = pace.take(&name("shop/web"), &mut writes, now);
+            let until = pace.limit(&name("shop/web"), &mut writes, now);
+            pace.spend(&name("shop/web"), &writes, now);
             assert_eq!(writes[0], slice, "slices do not wait");
             written += usize::from(writes.len() == 3);
             assert!(until.is_none() == (writes.len() == 3));
@@ -92,10 +99,11 @@ mod tests {
         assert!((14..=15).contains(&written), "{written} in 10 seconds");
         let later = start + Duration::from_secs(10);
         let mut others = vec![import("shop/db")];
-        assert_eq!(pace.take(&name("shop/db"), &mut others, later), None);
+        assert_eq!(pace.limit(&name("shop/db"), &mut others, later), None);
+        pace.spend(&name("shop/db"), &others, later);
         assert_eq!(others.len(), 1);
         let mut slices = vec![slice];
-        assert_eq!(pace.take(&name("shop/web"), &mut slices, later), None);
+        assert_eq!(pace.limit(&name("shop/web"), &mut slices, later), None);
         pace.forget(later);
         assert_eq!(pace.buckets.len(), 2);
         pace.forget(later + Duration::from_secs(6));

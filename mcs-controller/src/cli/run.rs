@@ -105,8 +105,9 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_DERIVED_SERVICE")]
     derived_service: bool,
 
-    /// How many slices of one peer are written a second at most, so that churn in one cluster does not load the API
-    /// servers of the others
+    /// How many writes of up to 32 KiB a peer may cause a second, so that churn in one cluster does not load the API servers
+    /// of the others: slices, imports with their status, namespaces. The tenants of this cluster may cause five times as
+    /// many, slices not counted
     #[arg(long, env = "MCS_PEER_WRITES", value_name = "N", default_value_t = 100,
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     peer_writes: u32,

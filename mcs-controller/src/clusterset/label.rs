@@ -7,8 +7,8 @@ use super::well_known;
 
 /// How many labels, and how many annotations, an ExportedService has at most (its definition in `crds`).
 const MOST: usize = 256;
-/// The bytes of all annotations. API servers take 256 KiB for an object, and others add theirs to an import.
-pub(super) const MOST_ANNOTATION_BYTES: usize = 192 * 1024;
+/// The bytes of all annotations. Every importing cluster stores them, and every agent of it reads them with each change.
+pub(super) const MOST_ANNOTATION_BYTES: usize = 8 * 1024;
 
 /// Labels or annotations.
 pub(super) type Pairs = BTreeMap<Arc<str>, Arc<str>>;
@@ -40,6 +40,11 @@ fn usable(
         move |key: &str, value: &str| !well_known::is_reserved(key) && is_valid(key, value);
     let pairs = pairs.iter().filter(move |(key, value)| is_usable(key, value));
     pairs.map(|(key, value)| (key.clone(), value.clone()))
+}
+
+/// Whether an object can have this name.
+pub fn is_object_name(name: &str) -> bool {
+    is_domain(name)
 }
 
 /// Whether the API server takes the label.
@@ -79,7 +84,7 @@ mod tests {
 
     #[test]
     fn annotations_have_a_total() {
-        let large: Arc<str> = "x".repeat(100 * 1024).into();
+        let large: Arc<str> = "x".repeat(5 * 1024).into();
         let pairs = [("a", &*large), ("b", &*large), ("c", "small"), ("a b", "invalid")];
         let pairs = pairs.map(|(key, value)| (Arc::from(key), Arc::from(value))).into();
         let keys: Vec<_> = usable_annotations(&pairs).into_keys().collect();

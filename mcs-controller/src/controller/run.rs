@@ -28,6 +28,7 @@ use tokio::{
 };
 
 use self::{
+    connections::Connected,
     watches::{cluster_uid, identify, spawn, watch_own},
     writes::Sent,
 };
@@ -77,9 +78,11 @@ struct Control {
     outbox: Outbox,
     settings: Settings,
     updates: mpsc::Sender<Update>,
-    connections: HashMap<PeerName, (u64, Connection)>,
+    connections: HashMap<PeerName, Connected>,
     tasks: FuturesUnordered<Task>,
     budgets: WriteBudgets,
+    /// Of writes to this cluster's mailbox.
+    publication_budget: WriteBudgets,
     pace: ImportPace,
     events: EventBudget,
     propagation: Propagation,
@@ -172,6 +175,8 @@ impl Control {
     ) -> Self {
         let now = Instant::now();
         let own_mailbox = watch_own_mailbox(&outbox, &settings, &updates);
+        let budgets = || WriteBudgets::new(settings.peer_writes, state.cluster().clone());
+        let (budgets, publication_budget) = (budgets(), budgets());
         Self {
             state,
             access,
@@ -179,7 +184,8 @@ impl Control {
             updates,
             connections: HashMap::new(),
             tasks: FuturesUnordered::new(),
-            budgets: WriteBudgets::new(settings.peer_writes),
+            budgets,
+            publication_budget,
             settings,
             pace: ImportPace::default(),
             events: EventBudget::new(now),
@@ -297,6 +303,7 @@ impl Control {
         self.state.publications.retry(now);
         self.state.forget(now);
         self.pace.forget(now);
+        self.read_again(now);
         if !self.is_leader {
             return;
         }

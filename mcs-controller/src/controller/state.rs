@@ -13,7 +13,12 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::{MailboxId, Settings, Update, import_states::ImportStates, queue::Queue};
+use super::{
+    MailboxId, Settings, Update,
+    causes::{Causes, is_of_tenant},
+    import_states::ImportStates,
+    queue::Queue,
+};
 use crate::{
     apply::ApplyError,
     clusterset::{
@@ -53,6 +58,8 @@ pub(super) struct State {
     without_vip: BTreeSet<ServiceName>,
     /// Services to import.
     pub(super) imports: Queue,
+    /// Who has changed them.
+    pub(super) causes: Causes,
     /// Services to publish.
     pub(super) publications: Queue,
     /// The services that are to be in the mailbox. If somebody else empties it, they still count, so that readers keep
@@ -98,6 +105,7 @@ impl State {
             planned_vips: HashMap::new(),
             without_vip: BTreeSet::new(),
             imports: Queue::default(),
+            causes: Causes::default(),
             publications: Queue::default(),
             outgoing: BTreeSet::new(),
             rejected: BTreeSet::new(),
@@ -129,6 +137,7 @@ impl State {
     pub(super) fn update(&mut self, update: Update) -> BTreeSet<PeerName> {
         match update {
             Update::Own(event) => {
+                let is_of_tenant = is_of_tenant(&event, &self.own);
                 let changes = self.own.apply(event);
                 if changes.all || !changes.addresses.is_empty() {
                     self.peers.reserve(&self.reserved());
@@ -139,6 +148,9 @@ impl State {
                     self.queue(|name| changes.namespaces.contains(name.namespace()));
                 }
                 for name in changes.services {
+                    if is_of_tenant {
+                        self.causes.add(&name, &self.cluster);
+                    }
                     self.note_vips(&name);
                     self.note_slice_objects(&name);
                     self.publications.add(name.clone());
@@ -174,6 +186,11 @@ impl State {
             }
             Update::Mailbox(MailboxId::Peer(peer, number), event) => {
                 let changes = self.peers.apply_mailbox(&peer, number, event);
+                if let Some(peer) = self.peers.all().get(&peer) {
+                    for name in &changes.services {
+                        self.causes.add(name, &peer.object.cluster);
+                    }
+                }
                 if changes.all {
                     self.queue_all();
                 } else if let Some(cluster) = &changes.known {
@@ -522,6 +539,11 @@ impl State {
         self.outgoing.clear();
         self.queue_all();
         self.unanswered = self.publications.names().cloned().collect();
+    }
+
+    /// Whether a service was published or refused since the term as publisher began.
+    pub(super) fn is_answered(&self, name: &ServiceName) -> bool {
+        !self.unanswered.contains(name)
     }
 
     /// Why a service must not be published as it is.

@@ -43,7 +43,8 @@ pub(crate) fn changes<D: Decoder>(event: ResourceEvent<D>) -> Vec<Change<D>> {
         ResourceEvent::Deleted(object) => vec![Change::Remove(object)],
         ResourceEvent::NotServed { .. }
         | ResourceEvent::Failing { .. }
-        | ResourceEvent::Recovered => vec![],
+        | ResourceEvent::Recovered
+        | ResourceEvent::LeftOut { .. } => vec![],
     }
 }
 
@@ -104,7 +105,9 @@ impl Feed {
                 self.synced |= *is_forbidden && !self.is_needed;
                 self.fail(reason);
             }
-            ResourceEvent::Changed(_) | ResourceEvent::Deleted(_) => {}
+            ResourceEvent::Changed(_)
+            | ResourceEvent::Deleted(_)
+            | ResourceEvent::LeftOut { .. } => {}
         }
     }
 

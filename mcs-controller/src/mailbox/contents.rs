@@ -5,12 +5,18 @@ use std::{
     sync::Arc,
 };
 
-use mcs_kube::{ResourceEvent, WatchedObject};
+use mcs_kube::{ObjectKey, ResourceEvent, WatchedObject};
 
+use super::{
+    MailboxProblem,
+    ignored::Ignored,
+    limits::{Ledger, Resource, Size},
+};
 use crate::{
     clusterset::{ClusterId, ServiceName, SourceSlice, Stamp},
     objects::{
-        ExportedObject, ExportedServiceDecoder, MailboxSlice, MailboxSliceDecoder, service_of,
+        ExportedObject, ExportedServiceDecoder, Limits, MailboxSlice, MailboxSliceDecoder,
+        service_of,
     },
 };
 
@@ -29,6 +35,8 @@ pub(super) struct Contents {
     /// The services whose ExportedService cannot be read, with `metadata.resourceVersion`.
     unread: BTreeMap<ServiceName, Option<Arc<str>>>,
     slices: HashMap<ServiceName, Slices>,
+    ledger: Ledger,
+    ignored: Ignored,
 }
 
 impl Contents {
@@ -40,7 +48,29 @@ impl Contents {
             withdrawn: BTreeSet::new(),
             unread: BTreeMap::new(),
             slices: HashMap::new(),
+            ledger: Ledger::new(),
+            ignored: Ignored::new(),
         }
+    }
+
+    /// How much is kept, from the next list on. Without limits it is this cluster's own mailbox.
+    pub(super) const fn set_limits(&mut self, limits: Limits) {
+        self.ledger.set_limits(limits);
+    }
+
+    /// Why not everything is kept.
+    pub(super) fn over_limit(&self) -> Option<MailboxProblem> {
+        self.ledger.problem()
+    }
+
+    /// How many ExportedServices and slices are beyond the limits.
+    pub(super) fn left_out(&self) -> [usize; 2] {
+        self.ledger.left_out()
+    }
+
+    /// How many objects were ignored.
+    pub(super) const fn ignored(&self) -> u64 {
+        self.ignored.count()
     }
 
     /// The ExportedServices that can be read.
@@ -73,7 +103,13 @@ impl Contents {
                 let before = std::mem::take(&mut self.services);
                 let unread = std::mem::take(&mut self.unread);
                 self.withdrawn.clear();
-                for object in objects {
+                // Where there is no room for all, those from before stay.
+                let is_known = |object: &WatchedObject<_>| {
+                    service_of(&object.key().name).is_some_and(|name| before.contains_key(&name))
+                };
+                let (known, new): (Vec<_>, Vec<_>) = objects.into_iter().partition(is_known);
+                self.ledger.begin(Resource::Services);
+                for object in known.into_iter().chain(new) {
                     self.put_service(object, |name| before.get(name).cloned());
                 }
                 let before = before.into_keys().chain(unread.into_keys());
@@ -91,15 +127,20 @@ impl Contents {
                 let name = service_of(&object.key().name).filter(|name| {
                     let was_read = self.services.remove(name).is_some();
                     self.withdrawn.remove(name);
+                    self.ledger.remove(Resource::Services, name);
                     self.unread.remove(name).is_some() || was_read
                 });
                 name.into_iter().collect()
+            }
+            ResourceEvent::LeftOut { objects } => {
+                self.ledger.note_left_out(Resource::Services, objects);
+                BTreeSet::new()
             }
             _ => BTreeSet::new(),
         }
     }
 
-    /// An ExportedService of another cluster does not count.
+    /// An ExportedService of another cluster does not count, and one that has no room is not kept.
     fn put_service(
         &mut self,
         object: WatchedObject<ExportedServiceDecoder>,
@@ -109,15 +150,20 @@ impl Contents {
         let version = object.version().map(Arc::from);
         match object.decoded {
             Ok(ExportedObject { exported, .. }) if exported.export.cluster != self.cluster => {
-                let other = exported.export.cluster;
-                tracing::warn!("ExportedService {key} is ignored: it is of cluster {other}");
+                let problem = format!("it is of cluster {}", exported.export.cluster);
+                self.ignore("ExportedService", &key, &problem);
                 None
             }
-            Ok(object) => {
+            Ok(mut object) => {
+                object.exported = self.ledger.usable(object.exported);
                 let name = object.exported.export.name.clone();
                 let former =
                     former(&name).filter(|former| self.is_before(object.stamp, former.stamp));
                 let object = former.unwrap_or(object);
+                let size = Size::of_service(&object.exported);
+                if !self.ledger.admit(Resource::Services, &name, size) {
+                    return None;
+                }
                 self.unread.remove(&name);
                 if object.is_withdrawn {
                     self.withdrawn.insert(name.clone());
@@ -128,14 +174,21 @@ impl Contents {
                 Some(name)
             }
             Err(error) => {
-                tracing::warn!("ExportedService {key} cannot be read: {error}");
+                self.ignore("ExportedService", &key, &error);
                 let name = service_of(&key.name)?;
+                if !self.ledger.admit(Resource::Services, &name, Size::OF_UNREAD) {
+                    return None;
+                }
                 self.services.remove(&name);
                 self.withdrawn.remove(&name);
                 self.unread.insert(name.clone(), version);
                 Some(name)
             }
         }
+    }
+
+    fn ignore(&mut self, kind: &str, key: &ObjectKey, problem: &str) {
+        self.ignored.note(&self.cluster, kind, key, problem);
     }
 
     fn is_before(&self, stamp: Stamp, former: Stamp) -> bool {
@@ -150,11 +203,16 @@ impl Contents {
         match event {
             ResourceEvent::Listed { objects, .. } => {
                 let before = std::mem::take(&mut self.slices);
-                for object in objects {
-                    if let Some((service, slice)) = self.mailbox_slice(object) {
-                        let former = before.get(&service).and_then(|all| all.get(&slice.name));
-                        self.put_slice(&service, slice, former.cloned());
-                    }
+                let former = |service: &ServiceName, slice: &SourceSlice| {
+                    before.get(service).and_then(|all| all.get(&slice.name)).cloned()
+                };
+                let slices = objects.into_iter().filter_map(|object| self.mailbox_slice(object));
+                let (known, new): (Vec<_>, Vec<_>) =
+                    slices.partition(|(service, slice)| former(service, slice).is_some());
+                self.ledger.begin(Resource::Slices);
+                for (service, slice) in known.into_iter().chain(new) {
+                    let former = former(&service, &slice);
+                    self.put_slice(&service, slice, former);
                 }
                 before.into_keys().chain(self.slices.keys().cloned()).collect()
             }
@@ -164,8 +222,8 @@ impl Contents {
                 };
                 let former = self.slices.get(&service).and_then(|all| all.get(&slice.name));
                 let former = former.cloned();
-                self.put_slice(&service, slice, former);
-                BTreeSet::from([service])
+                let is_kept = self.put_slice(&service, slice, former);
+                is_kept.then_some(service).into_iter().collect()
             }
             ResourceEvent::Deleted(object) => {
                 let Some((service, slice)) = self.mailbox_slice(object) else {
@@ -177,38 +235,51 @@ impl Contents {
                         self.slices.remove(&service);
                     }
                 }
+                self.ledger.remove(Resource::Slices, &(&service, &slice.name));
                 BTreeSet::from([service])
+            }
+            ResourceEvent::LeftOut { objects } => {
+                self.ledger.note_left_out(Resource::Slices, objects);
+                BTreeSet::new()
             }
             _ => BTreeSet::new(),
         }
     }
 
+    /// Keeps it if there is room.
     fn put_slice(
         &mut self,
         service: &ServiceName,
         slice: Arc<SourceSlice>,
         former: Option<Arc<SourceSlice>>,
-    ) {
+    ) -> bool {
         let former = former.filter(|former| self.is_before(slice.stamp, former.stamp));
         let slice = former.unwrap_or(slice);
-        let slices = self.slices.entry(service.clone()).or_default();
-        slices.insert(Arc::clone(&slice.name), slice);
+        let (name, size) = (Arc::clone(&slice.name), Size::of_slice(&slice));
+        let fits = self.ledger.admit(Resource::Slices, &(service, &name), size);
+        if fits {
+            self.slices.entry(service.clone()).or_default().insert(name, slice);
+        }
+        fits
     }
 
     /// A slice of another cluster does not count.
     fn mailbox_slice(
-        &self,
+        &mut self,
         object: WatchedObject<MailboxSliceDecoder>,
     ) -> Option<(ServiceName, Arc<SourceSlice>)> {
         let key = object.key();
-        let MailboxSlice { cluster, service, slice } = object.decoded.unwrap_or_else(|error| {
-            tracing::warn!("EndpointSlice {key} of a mailbox is ignored: {error}");
-            None
-        })?;
-        if let Some(other) = cluster.filter(|cluster| *cluster != self.cluster) {
-            tracing::warn!("EndpointSlice {key} of a mailbox is ignored: it is of cluster {other}");
-            return None;
-        }
-        Some((service, slice))
+        let problem = match object.decoded {
+            Ok(None) => return None,
+            Ok(Some(MailboxSlice { cluster, service, slice })) => {
+                match cluster.filter(|cluster| *cluster != self.cluster) {
+                    None => return Some((service, slice)),
+                    Some(other) => format!("it is of cluster {other}"),
+                }
+            }
+            Err(error) => error,
+        };
+        self.ignore("EndpointSlice", &key, &problem);
+        None
     }
 }

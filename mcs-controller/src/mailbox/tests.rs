@@ -1,6 +1,6 @@
 //! What a reader believes of a mailbox: silence is not emptiness.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use mcs_kube::{Decoder, ResourceEvent, WatchedObject};
 use serde_json::{Value, from_value, json};
@@ -34,6 +34,11 @@ fn decoded<D: Decoder>(object: Value) -> WatchedObject<D> {
 
 fn exported<D: Decoder>(name: &str, slices: &[&str]) -> WatchedObject<D> {
     exported_at(name, slices, WRITTEN)
+}
+
+fn object(name: &str) -> Value {
+    let exported = Exported { export: export(name), slices: vec![] };
+    exported_service(MAILBOX, &exported, WRITTEN, false, None).unwrap()
 }
 
 fn exported_at<D: Decoder>(name: &str, slices: &[&str], stamp: Stamp) -> WatchedObject<D> {
@@ -407,4 +412,111 @@ fn a_service_with_many_slices_that_are_not_there_costs_little() {
     let took = start.elapsed();
     assert!(took < std::time::Duration::from_secs(1), "{took:?}");
     assert_eq!(view.believed().values().map(|one| one.slices.len()).sum::<usize>(), 20_000);
+}
+
+/// What a function logs.
+fn logged(work: impl FnOnce()) -> Vec<String> {
+    #[derive(Clone, Default)]
+    struct Log(Arc<std::sync::Mutex<Vec<u8>>>);
+    impl std::io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let written = Log::default();
+    let writer = written.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+    tracing::subscriber::with_default(subscriber, work);
+    let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn objects_that_are_ignored_are_few_short_lines() {
+    let mut view = known();
+    let lines = logged(|| {
+        for number in 0..10_000 {
+            let mut object = object("a");
+            object["metadata"]["name"] =
+                json!(format!("x{number}\n\u{1b}[31m{}", "y".repeat(10_000)));
+            view.apply(MailboxEvent::Services(ResourceEvent::Changed(decoded(object))));
+        }
+    });
+    assert!(lines.len() <= 10, "{} lines", lines.len());
+    assert!(lines.iter().all(|line| line.len() < 1000), "{} bytes", lines[0].len());
+    assert_eq!(view.ignored(), 10_000);
+}
+
+fn limited(services: usize, endpoints: usize) -> MailboxView {
+    let mut view = known();
+    view.set_limits(crate::objects::Limits { services, endpoints, bytes: 1 << 20 });
+    view
+}
+
+#[test]
+fn what_is_beyond_a_limit_is_not_kept_and_takes_nothing_away() {
+    let mut view = limited(2, 100);
+    let both = || vec![exported("a", &["a-1"]), exported("b", &["b-1"])];
+    view.apply(MailboxEvent::Services(listed(both())));
+    assert_eq!(view.over_limit(), None);
+    // A list has the new one first: those that are known stay.
+    let mut three = both();
+    three.insert(0, exported("0", &[]));
+    view.apply(MailboxEvent::Services(listed(three)));
+    view.apply(lease("east", true, 3, 2));
+    assert_eq!(view.believed().len(), 2);
+    assert_eq!(view.left_out(), [1, 0]);
+    let problem = view.doubt().unwrap().to_string();
+    assert_eq!(problem, "spec.limits.services is 2: 1 ExportedServices and 0 slices are left out");
+    // What is known still changes, and what is new does not come.
+    let changed =
+        view.apply(MailboxEvent::Slices(ResourceEvent::Changed(copy("a", &slice("a-1", 2)))));
+    assert_eq!(changed.len(), 1);
+    view.apply(MailboxEvent::Services(ResourceEvent::Changed(exported("c", &[]))));
+    assert_eq!((view.believed().len(), view.left_out()), (2, [2, 0]));
+    // Nothing goes before everything fits, and then by itself.
+    view.apply(MailboxEvent::Services(ResourceEvent::Deleted(exported("c", &[]))));
+    view.apply(MailboxEvent::Services(ResourceEvent::Deleted(exported("a", &[]))));
+    view.apply(lease("east", true, 2, 3));
+    assert_eq!(view.believed().len(), 2);
+    view.apply(MailboxEvent::Services(listed([exported("0", &[]), exported("b", &["b-1"])])));
+    assert_eq!(view.doubt(), None);
+    let names: BTreeSet<_> = view.believed().keys().map(ServiceName::name).collect();
+    assert_eq!(names, ["0", "b"].into());
+}
+
+#[test]
+fn endpoints_beyond_a_limit_are_not_kept() {
+    let mut view = limited(10, 3);
+    let of = |count: usize, generation| {
+        let addresses: Vec<_> = (0..count).map(|one| format!("10.1.0.{one}")).collect();
+        let addresses: Vec<_> = addresses.iter().map(String::as_str).collect();
+        SourceSlice { generation, ..fixture::slice("a-1", &addresses) }
+    };
+    let change = |view: &mut MailboxView, slice: &SourceSlice| {
+        view.apply(MailboxEvent::Slices(ResourceEvent::Changed(copy("a", slice))));
+        view.believed()[&service("a")].slices[0].generation
+    };
+    assert_eq!(change(&mut view, &of(3, 2)), 2);
+    assert_eq!(change(&mut view, &of(4, 3)), 2, "it stays as it was");
+    assert!(matches!(
+        view.doubt(),
+        Some(MailboxProblem::OverLimit { limit: "endpoints", most: 3, .. })
+    ));
+    assert_eq!(change(&mut view, &of(2, 4)), 4);
+    assert_eq!(view.doubt(), None);
+}
+
+#[test]
+fn annotations_of_a_peer_have_a_total() {
+    let mut view = limited(10, 10);
+    let mut object = object("a");
+    object["spec"]["annotations"] = json!({ "large": "x".repeat(9000), "small": "x" });
+    view.apply(MailboxEvent::Services(ResourceEvent::Changed(decoded(object))));
+    let export = &view.believed()[&service("a")].export;
+    let annotations = &export.spec().unwrap().annotations;
+    assert_eq!(annotations.keys().map(|key| &**key).collect::<Vec<_>>(), ["small"]);
 }

@@ -6,13 +6,13 @@ use std::{
     sync::Arc,
 };
 
-use mcs_kube::ResourceEvent;
+use mcs_kube::{ResourceEvent, one_line_of};
 
 use super::contents::Contents;
 use crate::{
     clusterset::{ClusterId, Export, ServiceName, SourceSlice, Stamp},
     objects::{
-        ExportedObject, ExportedServiceDecoder, MailboxSliceDecoder, PublisherLease,
+        ExportedObject, ExportedServiceDecoder, Limits, MailboxSliceDecoder, PublisherLease,
         PublisherLeaseDecoder,
     },
 };
@@ -63,6 +63,17 @@ pub enum MailboxProblem {
         /// What the API server answered.
         reason: String,
     },
+    /// The mailbox has more than the ClusterPeer allows.
+    OverLimit {
+        /// Which field of `spec.limits` is exceeded.
+        limit: &'static str,
+        /// What it allows.
+        most: usize,
+        /// The ExportedServices that are left out.
+        services: usize,
+        /// The slices that are left out.
+        slices: usize,
+    },
     /// No publisher has written its Lease.
     NoPublisher,
     /// The mailbox is another cluster's.
@@ -89,15 +100,22 @@ impl fmt::Display for MailboxProblem {
             Self::NoPublisher => f.write_str(
                 "the mailbox has no Lease publisher: is a controller running in that cluster?",
             ),
-            Self::OtherCluster(other) => write!(f, "the mailbox belongs to cluster {other:?}"),
+            Self::OtherCluster(other) => {
+                write!(f, "the mailbox belongs to cluster \"{}\"", one_line_of(other, LONGEST_ID))
+            }
             Self::OtherUid(other) => write!(
                 f,
-                "the mailbox belongs to another cluster of this id, with uid {other}. If the cluster was made anew, link it \
-                 with --replace"
+                "the mailbox belongs to another cluster of this id, with uid {}. If the cluster was made anew, link it with \
+                 --replace",
+                one_line_of(other, LONGEST_ID)
             ),
             Self::Past => f.write_str(
                 "the Lease is older than one that was there before: a backup of the mailbox was restored, or a publisher \
                  that was replaced writes it",
+            ),
+            Self::OverLimit { limit, most, services, slices } => write!(
+                f,
+                "spec.limits.{limit} is {most}: {services} ExportedServices and {slices} slices are left out"
             ),
             Self::Incomplete => f.write_str("the publisher has not published everything yet"),
             Self::Count { seen, said } => {
@@ -113,6 +131,9 @@ struct Feed {
     listed: bool,
     failure: Option<String>,
 }
+
+/// The bytes of what another cluster calls itself.
+const LONGEST_ID: usize = 100;
 
 /// The contents of a mailbox as a reader sees them, and what of that counts.
 #[derive(Debug)]
@@ -170,6 +191,11 @@ impl MailboxView {
     /// Another mailbox of a cluster. It may be one that the cluster has left: it counts once its Lease is renewed.
     pub fn moved(cluster: ClusterId) -> Self {
         Self { is_moved: true, ..Self::new(cluster) }
+    }
+
+    /// How much of the mailbox is kept, from the next list on. Without limits it is this cluster's own.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.contents.set_limits(limits);
     }
 
     /// Applies an event. Returns the services of which something else is believed now.
@@ -305,7 +331,10 @@ impl MailboxView {
             return believed.is_whole && self.is_renewed();
         }
         let is_refused = self.lease.as_ref().is_some_and(|lease| lease.refuses(service));
-        self.is_confirmed && !is_refused && !self.contents.unread().contains_key(service)
+        self.is_confirmed
+            && self.over_limit().is_none()
+            && !is_refused
+            && !self.contents.unread().contains_key(service)
     }
 
     /// The slices that the ExportedService names: as they are, else as they were. New ones come before it, but by
@@ -345,6 +374,9 @@ impl MailboxView {
         if !self.feeds.iter().all(|feed| feed.listed) {
             return Some(MailboxProblem::Incomplete);
         }
+        if let Some(problem) = self.over_limit() {
+            return Some(problem);
+        }
         if let Some(problem) = self.identity_problem() {
             return Some(problem);
         }
@@ -367,6 +399,21 @@ impl MailboxView {
             let reason = feed.failure.clone()?;
             Some(MailboxProblem::Unreadable { resource, reason })
         })
+    }
+
+    /// Why not everything is kept.
+    pub fn over_limit(&self) -> Option<MailboxProblem> {
+        self.contents.over_limit()
+    }
+
+    /// How many ExportedServices and slices are beyond the limits.
+    pub fn left_out(&self) -> [usize; 2] {
+        self.contents.left_out()
+    }
+
+    /// How many objects were ignored.
+    pub const fn ignored(&self) -> u64 {
+        self.contents.ignored()
     }
 
     /// Whether the mailbox is another cluster's.
@@ -469,7 +516,9 @@ impl Feed {
                 self.failure = Some("the API server does not serve it: install its CRD".to_owned());
             }
             ResourceEvent::Failing { reason, .. } => self.failure = Some(reason.clone()),
-            ResourceEvent::Changed(_) | ResourceEvent::Deleted(_) => {}
+            ResourceEvent::Changed(_)
+            | ResourceEvent::Deleted(_)
+            | ResourceEvent::LeftOut { .. } => {}
         }
     }
 }

@@ -30,6 +30,52 @@ pub struct ClusterPeerSpec {
     /// After how long without a sign of life the peer counts as stale, such as `40s`. Its endpoints stay.
     #[serde(default = "default_stale_after")]
     pub stale_after: String,
+    /// How much of its mailbox is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<PeerLimits>,
+}
+
+/// How much of a peer's mailbox is kept. Absent or 0 means the default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct PeerLimits {
+    /// How many ExportedServices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub services: Option<usize>,
+    /// How many endpoints, all slices together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoints: Option<usize>,
+    /// How many bytes of memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<usize>,
+}
+
+/// How much of a peer's mailbox is kept, as the controller uses it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// ExportedServices.
+    pub services: usize,
+    /// Endpoints of all slices.
+    pub endpoints: usize,
+    /// Bytes of memory.
+    pub bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { services: 20_000, endpoints: 1_000_000, bytes: 128 << 20 }
+    }
+}
+
+impl From<PeerLimits> for Limits {
+    fn from(given: PeerLimits) -> Self {
+        let or = |given: Option<usize>, default| given.filter(|most| *most > 0).unwrap_or(default);
+        let default = Self::default();
+        Self {
+            services: or(given.services, default.services),
+            endpoints: or(given.endpoints, default.endpoints),
+            bytes: or(given.bytes, default.bytes),
+        }
+    }
 }
 
 /// Names of namespaces. A `*` at the end stands for any rest.
@@ -86,8 +132,15 @@ fn default_key() -> String {
 }
 
 /// The types of the conditions of a ClusterPeer.
-pub const PEER_CONDITIONS: [&str; 6] =
-    ["Connected", "Synced", "Fresh", "IdentityMatches", "CIDRsDisjoint", "Compatible"];
+pub const PEER_CONDITIONS: [&str; 7] = [
+    "Connected",
+    "Synced",
+    "WithinLimits",
+    "Fresh",
+    "IdentityMatches",
+    "CIDRsDisjoint",
+    "Compatible",
+];
 
 /// What the controller knows of the peer.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -152,6 +205,8 @@ pub struct PeerObject {
     pub pod_ranges: Option<Vec<IpNet>>,
     /// After how long it is stale.
     pub stale_after: Duration,
+    /// How much of its mailbox is kept.
+    pub limits: Limits,
     /// `metadata.uid` and `metadata.generation`.
     pub version: PeerVersion,
     /// `status` as written.
@@ -228,6 +283,7 @@ impl PeerObject {
             stale_after: duration(&spec.stale_after).ok_or_else(|| {
                 format!("spec.staleAfter: {:?} is no duration such as 40s or 5m", spec.stale_after)
             })?,
+            limits: spec.limits.unwrap_or_default().into(),
             version: metadata,
             status,
         })

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{
     ClusterPeerSpec, ClusterPeerStatus, ExportRuleSpec, ExportedServiceSpec, PeerCondition,
     SecretReference,
-    cluster_peer::NamespacePatterns,
+    cluster_peer::{NamespacePatterns, PeerLimits},
     exported_service::{ClientIpConfig, ExportedPort, SessionAffinityConfig},
 };
 
@@ -128,6 +128,7 @@ fn cluster_peers_have_the_fields_of_their_definition() {
         namespaces: NamespacePatterns { allow: vec![text()], deny: vec![text()] },
         pod_cidrs: vec![text()],
         stale_after: text(),
+        limits: Some(PeerLimits { services: Some(1), endpoints: Some(1), bytes: Some(1) }),
     };
     assert_agrees(&spec, &schema(PEERS, "spec"));
     let condition = PeerCondition {

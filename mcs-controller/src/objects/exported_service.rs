@@ -174,6 +174,10 @@ impl Decoder for ExportedServiceDecoder {
             version: metadata.resource_version.map(Into::into),
         })
     }
+
+    fn weight(object: &ExportedObject) -> usize {
+        object.exported.weight()
+    }
 }
 
 /// The service of the ExportedService with this name, whatever it says.

@@ -12,7 +12,7 @@ use self::read::ReadSlice;
 use super::typed;
 use crate::clusterset::{
     ActualSlice, ClusterId, Endpoint, EndpointConditions, ImportedSlice, IpFamily, ServiceName,
-    SlicePort, SourceSlice, Stamp, derived_name, well_known,
+    SlicePort, SourceSlice, Stamp, derived_name, is_object_name, well_known,
 };
 
 /// The longest name of an object.
@@ -79,6 +79,10 @@ impl Decoder for MailboxSliceDecoder {
     fn decode_text(_: &ObjectKey, text: &str) -> Result<Self::Value, NotDecoded> {
         read_mailbox_slice(of_text(text)?).map_err(|_| NotDecoded)
     }
+
+    fn weight(copy: &Self::Value) -> usize {
+        copy.as_ref().map_or(0, |copy| copy.slice.weight())
+    }
 }
 
 /// Decodes the slices that this controller imported. `None`: it is none.
@@ -104,6 +108,7 @@ fn of_text(text: &str) -> Result<ReadSlice<'_>, NotDecoded> {
 fn local_slice(key: &ObjectKey, slice: ReadSlice<'_>) -> Option<LocalSlice> {
     let service = slice.label(well_known::SLICE_SERVICE)?.into();
     let generation = slice.generation();
+    let slice = slice.with_valid_time();
     let slice = slice.into_source(Arc::clone(&key.name), generation, Stamp::NONE)?;
     Some(LocalSlice { service, slice: Arc::new(slice) })
 }
@@ -117,9 +122,12 @@ fn read_mailbox_slice(slice: ReadSlice<'_>) -> Result<Option<MailboxSlice>, Stri
         return Ok(None);
     };
     let service = ServiceName::new(namespace, service).map_err(|error| error.to_string())?;
+    if !is_object_name(name) {
+        return Err(format!("annotation {} is no name of a slice", well_known::SOURCE_SLICE));
+    }
     let cluster = slice.label(well_known::MAILBOX_CLUSTER).and_then(|id| id.parse().ok());
     let (generation, stamp) = (slice.source_generation(), slice.stamp());
-    let slice = slice.without_nodes().into_source(name.into(), generation, stamp);
+    let slice = slice.without_nodes().with_valid_time().into_source(name.into(), generation, stamp);
     Ok(slice.map(|slice| MailboxSlice { cluster, service, slice: Arc::new(slice) }))
 }
 
@@ -402,6 +410,35 @@ mod tests {
             assert_eq!(of_text.as_ref(), Some(&expected));
             assert_eq!(ImportedSliceDecoder::decode(key, &object).unwrap(), Some(expected));
         }
+    }
+
+    /// What a reader makes of a copy with this annotation.
+    fn annotated(name: &str, value: &str) -> Result<Option<MailboxSlice>, String> {
+        let (east, service) = ("east".parse().unwrap(), ServiceName::new("shop", "web").unwrap());
+        let mut object = mailbox_slice("m", &east, &service, &slice(), Stamp::NONE);
+        object["metadata"]["annotations"][name] = json!(value);
+        let key = ObjectKey::new("m", "shop.web-x");
+        let of_text = MailboxSliceDecoder::decode_text(&key, &object.to_string());
+        let decoded = MailboxSliceDecoder::decode(key, &object);
+        assert_eq!(of_text.ok(), decoded.clone().ok());
+        decoded
+    }
+
+    #[test]
+    fn annotations_of_a_foreign_slice_are_what_they_should_be() {
+        let long = "x".repeat(300);
+        for text in ["junk", "", "2026-01-02", "2026-01-02T03:04:05+00:00[Europe/Paris]", &long] {
+            let slice = annotated(well_known::TRIGGER_TIME, text).unwrap().unwrap().slice;
+            assert_eq!(slice.trigger_time, None, "{text:?}");
+        }
+        let time = "2026-01-02T03:04:05.123456789+01:00";
+        let slice = annotated(well_known::TRIGGER_TIME, time).unwrap().unwrap().slice;
+        assert_eq!(slice.trigger_time.as_deref(), Some(time));
+        for name in ["", "Web", "a b", "a\nb", "-a", &long] {
+            let error = annotated(well_known::SOURCE_SLICE, name);
+            assert!(error.is_err_and(|error| error.len() < 200), "{name:?}");
+        }
+        assert!(annotated(well_known::SOURCE_SLICE, "web-x.y").is_ok());
     }
 
     #[test]

@@ -37,15 +37,18 @@ impl Connection {
         updates: mpsc::Sender<Update>,
     ) -> Self {
         let task =
-            tokio::spawn(async move { watch_mailbox(&access, &mailbox, &id, &updates).await });
+            tokio::spawn(
+                async move { watch_mailbox(&access, &mailbox, None, &id, &updates).await },
+            );
         Self { task, content: None }
     }
 
-    /// Watches a peer's mailbox with a kubeconfig that can be replaced.
+    /// Watches a peer's mailbox with a kubeconfig that can be replaced. `most_bytes`: how much memory a list can take.
     pub fn with_kubeconfig(
         kubeconfig: Arc<str>,
         secret: String,
         mailbox: String,
+        most_bytes: usize,
         (peer, number): (PeerName, u64),
         updates: mpsc::Sender<Update>,
     ) -> Self {
@@ -65,7 +68,7 @@ impl Connection {
                 let _ = updates.send(Update::Access(Arc::clone(&peer), number, problem)).await;
                 if let Some(access) = access {
                     let id = MailboxId::Peer(Arc::clone(&peer), number);
-                    watch_mailbox(&access, &mailbox, &id, &updates).await;
+                    watch_mailbox(&access, &mailbox, Some(most_bytes), &id, &updates).await;
                     return;
                 }
                 if changes.changed().await.is_err() {
@@ -100,11 +103,14 @@ pub fn replace(content: &watch::Sender<Arc<str>>, kubeconfig: &Arc<str>) -> bool
 async fn watch_mailbox(
     access: &ApiAccess,
     mailbox: &str,
+    most_bytes: Option<usize>,
     id: &MailboxId,
     updates: &mpsc::Sender<Update>,
 ) {
-    let services = watch_one(access, services_target(mailbox), id, updates, MailboxEvent::Services);
-    let slices = watch_one(access, slices_target(mailbox), id, updates, MailboxEvent::Slices);
+    let services = services_target(mailbox, most_bytes);
+    let services = watch_one(access, services, id, updates, MailboxEvent::Services);
+    let slices = slices_target(mailbox, most_bytes);
+    let slices = watch_one(access, slices, id, updates, MailboxEvent::Slices);
     let lease = watch_one(access, lease_target(mailbox), id, updates, MailboxEvent::Lease);
     tokio::join!(Box::pin(services), Box::pin(slices), Box::pin(lease));
 }

@@ -1,5 +1,7 @@
 //! The metrics of the controller.
 
+mod peers;
+
 use prometheus::{
     Encoder as _, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
     register_histogram_vec_with_registry, register_int_counter_vec_with_registry,
@@ -8,11 +10,9 @@ use prometheus::{
 
 use jiff::Timestamp;
 
-use crate::{
-    clusterset::ImportState,
-    objects::{ClusterPeerStatus, PEER_CONDITIONS},
-    peers::token::TokenClaims,
-};
+pub use self::peers::PeerBounds;
+use self::peers::PeerMetrics;
+use crate::{clusterset::ImportState, peers::token::TokenClaims};
 
 /// Bounds in seconds: from one write to an outage.
 const PROPAGATION: [f64; 12] =
@@ -28,16 +28,8 @@ pub struct Metrics {
     pub waiting: IntGaugeVec,
     /// Writes by target and result.
     pub writes: IntCounterVec,
-    /// By peer and condition: 1 if it holds, 0 if it does not, absent while that is unknown.
-    pub peer_conditions: IntGaugeVec,
-    /// By peer: the services that it exports.
-    pub peer_services: IntGaugeVec,
-    /// By peer: their endpoints.
-    pub peer_endpoints: IntGaugeVec,
-    /// By peer: endpoints of it that are refused.
-    pub peer_refused: IntGaugeVec,
-    /// By peer: when the token of its kubeconfig expires.
-    pub token_expires: IntGaugeVec,
+    /// Those of peers.
+    pub peers: PeerMetrics,
     /// By Secret: when the token of its kubeconfig is due for renewal, and when it expires.
     pub token_times: [IntGaugeVec; 2],
     /// By Secret and result: renewals of its token.
@@ -46,8 +38,6 @@ pub struct Metrics {
     pub lease_age: IntGaugeVec,
     /// By result: renewals of that Lease.
     pub lease_writes: IntCounterVec,
-    /// By peer: writes of the status of its ClusterPeer that have failed.
-    pub status_errors: IntCounterVec,
     /// By state: services that peers or this cluster export to this cluster.
     pub imports: IntGaugeVec,
     /// ServiceExports whose conditions another controller writes too.
@@ -69,6 +59,7 @@ impl Metrics {
             register_int_counter_vec_with_registry!(name, help, labels, registry)
         };
         Ok(Self {
+            peers: PeerMetrics::new(&registry)?,
             leader: gauge("mcs_controller_leader", "1 while this replica writes")?,
             waiting: gauges(
                 "mcs_controller_waiting_services",
@@ -79,31 +70,6 @@ impl Metrics {
                 "mcs_controller_service_writes_total",
                 "Services that were written, by target (cluster, mailbox) and result (ok, error)",
                 &["target", "result"],
-            )?,
-            peer_conditions: gauges(
-                "mcs_controller_peer_condition",
-                "1 if the condition of the ClusterPeer holds, 0 if it does not; absent while unknown",
-                &["peer", "condition"],
-            )?,
-            peer_services: gauges(
-                "mcs_controller_peer_services",
-                "Services that the peer exports to this cluster",
-                &["peer"],
-            )?,
-            peer_endpoints: gauges(
-                "mcs_controller_peer_endpoints",
-                "Endpoints of these services",
-                &["peer"],
-            )?,
-            peer_refused: gauges(
-                "mcs_controller_peer_refused_endpoints",
-                "Endpoints of the peer that this cluster refuses",
-                &["peer"],
-            )?,
-            token_expires: gauges(
-                "mcs_controller_peer_token_expiry_timestamp_seconds",
-                "When the token of the peer's kubeconfig expires",
-                &["peer"],
             )?,
             token_times: [
                 gauges(
@@ -132,11 +98,6 @@ impl Metrics {
                 "Renewals of the Lease of this cluster's own mailbox, by result (ok, error)",
                 &["result"],
             )?,
-            status_errors: counters(
-                "mcs_controller_peer_status_errors_total",
-                "Writes of the status of a ClusterPeer that have failed, by peer",
-                &["peer"],
-            )?,
             imports: gauges(
                 "mcs_controller_imports",
                 "Services that are exported to this cluster, by what has become of the import",
@@ -155,34 +116,6 @@ impl Metrics {
             )?,
             registry,
         })
-    }
-
-    /// The status of a peer.
-    pub fn set_peer(&self, peer: &str, status: &ClusterPeerStatus) {
-        for condition in &status.conditions {
-            let labels = [peer, &condition.condition_type];
-            let holds = match condition.status.as_str() {
-                "True" => 1,
-                "False" => 0,
-                _ => {
-                    let _ = self.peer_conditions.remove_label_values(&labels);
-                    continue;
-                }
-            };
-            self.peer_conditions.with_label_values(&labels).set(holds);
-        }
-        let count = |number: Option<u32>| i64::from(number.unwrap_or_default());
-        self.peer_services.with_label_values(&[peer]).set(count(status.services));
-        self.peer_endpoints.with_label_values(&[peer]).set(count(status.endpoints));
-        self.peer_refused.with_label_values(&[peer]).set(count(status.refused_endpoints));
-        let expires =
-            status.token_expires.as_deref().and_then(|time| time.parse::<Timestamp>().ok());
-        match expires {
-            Some(time) => self.token_expires.with_label_values(&[peer]).set(time.as_second()),
-            None => {
-                let _ = self.token_expires.remove_label_values(&[peer]);
-            }
-        }
     }
 
     /// The times of the token in a Secret.
@@ -215,34 +148,10 @@ impl Metrics {
     pub fn stand_by(&self) {
         self.contested.set(0);
         let [due, expires] = &self.token_times;
-        for gauges in [
-            due,
-            expires,
-            &self.waiting,
-            &self.lease_age,
-            &self.imports,
-            &self.peer_conditions,
-            &self.peer_services,
-            &self.peer_endpoints,
-            &self.peer_refused,
-            &self.token_expires,
-        ] {
+        for gauges in [due, expires, &self.waiting, &self.lease_age, &self.imports] {
             gauges.reset();
         }
-    }
-
-    /// Forgets a peer that is gone.
-    pub fn remove_peer(&self, peer: &str) {
-        // An error means that the peer never had the metric.
-        let _ = self.status_errors.remove_label_values(&[peer]);
-        for condition in PEER_CONDITIONS {
-            let _ = self.peer_conditions.remove_label_values(&[peer, condition]);
-        }
-        for gauges in
-            [&self.peer_services, &self.peer_endpoints, &self.peer_refused, &self.token_expires]
-        {
-            let _ = gauges.remove_label_values(&[peer]);
-        }
+        self.peers.stand_by();
     }
 
     /// In the text format of Prometheus.
@@ -258,7 +167,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::objects::PeerCondition;
+    use crate::objects::{ClusterPeerStatus, PeerCondition};
 
     fn condition(kind: &str, status: &str) -> PeerCondition {
         PeerCondition {
@@ -279,7 +188,8 @@ mod tests {
             token_expires: Some("2026-01-02T03:04:05Z".to_owned()),
             ..ClusterPeerStatus::default()
         };
-        metrics.set_peer("west", &status);
+        metrics.peers.set("west", &status);
+        metrics.peers.set_bounds("west", &PeerBounds::default());
         metrics.waiting.with_label_values(&["cluster"]).set(1);
         metrics.writes.with_label_values(&["cluster", "ok"]).inc();
         let token = TokenClaims {
@@ -292,7 +202,7 @@ mod tests {
         metrics.renewals.with_label_values(&["peer-west", "error"]).inc();
         metrics.lease_age.with_label_values(&["mcs-mailbox"]).set(3);
         metrics.lease_writes.with_label_values(&["error"]).inc();
-        metrics.status_errors.with_label_values(&["west"]).inc();
+        metrics.peers.status_errors.with_label_values(&["west"]).inc();
         metrics.set_imports([(ImportState::Ready, 1)]);
         metrics.propagation.with_label_values(&["west"]).observe(0.1);
         metrics
@@ -334,7 +244,7 @@ mod tests {
         for (known, value) in [("True", "1"), ("False", "0")] {
             for (status, expected) in [(known, Some(value)), ("Unknown", None)] {
                 let conditions = vec![condition("IdentityMatches", status)];
-                metrics.set_peer("west", &ClusterPeerStatus { conditions, ..Default::default() });
+                metrics.peers.set("west", &ClusterPeerStatus { conditions, ..Default::default() });
                 let text = metrics.text().unwrap();
                 let served = text.lines().find_map(|line| {
                     line.strip_prefix("mcs_controller_peer_condition{")?.split("} ").nth(1)
@@ -365,9 +275,10 @@ mod tests {
     #[test]
     fn a_peer_that_is_gone_has_no_metrics() {
         let metrics = Metrics::new().unwrap();
-        metrics.set_peer("west", &ClusterPeerStatus::default());
+        metrics.peers.set("west", &ClusterPeerStatus::default());
+        metrics.peers.set_bounds("west", &PeerBounds::default());
         assert!(metrics.text().unwrap().contains("west"));
-        metrics.remove_peer("west");
+        metrics.peers.remove("west");
         assert!(!metrics.text().unwrap().contains("west"));
     }
 }

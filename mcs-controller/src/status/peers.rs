@@ -114,6 +114,7 @@ fn status(
     let mut conditions = vec![
         connected(peer, notes),
         synced(peer, notes),
+        within_limits(peer),
         fresh(peer, now),
         identity(peer, own),
         disjoint(name, peer, peers, own_ranges),
@@ -207,6 +208,7 @@ fn synced(peer: &Peer, notes: &PeerNotes<'_>) -> PeerCondition {
         Some(problem) => {
             let reason = match problem {
                 MailboxProblem::Unreadable { .. } => "Unreadable",
+                MailboxProblem::OverLimit { .. } => "OverLimit",
                 MailboxProblem::NoPublisher => "NoPublisher",
                 MailboxProblem::OtherCluster(_) | MailboxProblem::OtherUid(_) => "OtherCluster",
                 MailboxProblem::Past => "OlderThanBefore",
@@ -216,6 +218,23 @@ fn synced(peer: &Peer, notes: &PeerNotes<'_>) -> PeerCondition {
             let message = format!("{problem}. What was imported stays");
             condition(kind, Some(false), reason, message)
         }
+    }
+}
+
+fn within_limits(peer: &Peer) -> PeerCondition {
+    let kind = "WithinLimits";
+    match peer.view.over_limit() {
+        Some(problem) => {
+            let message = format!(
+                "{problem}. What was imported stays. Raise the limit, or let the peer export less"
+            );
+            condition(kind, Some(false), "OverLimit", message)
+        }
+        None if peer.view.is_listed() => {
+            let message = "the mailbox has no more than spec.limits allows".to_owned();
+            condition(kind, Some(true), "WithinLimits", message)
+        }
+        None => condition(kind, None, "Pending", "the mailbox is being read"),
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! kube reads an event into a type of its own, from which the text of the object cannot be had.
 
-use std::io;
+use std::{io, pin::pin};
 
-use futures_util::{AsyncBufReadExt as _, Stream, StreamExt as _};
+use futures_util::{AsyncBufReadExt as _, Stream, StreamExt as _, stream};
 use kube::{
     Client,
     api::{ListParams, WatchEvent, WatchParams},
@@ -13,12 +13,32 @@ use kube::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::pieces::{self, ListCutter};
 use crate::decoder::{Decoder, WatchedObject};
 
-/// A complete list.
-pub(super) struct ReadList<D: Decoder> {
+/// The objects of a list, as many as there is room for.
+pub(super) struct KeptObjects<D: Decoder> {
     pub(super) objects: Vec<WatchedObject<D>>,
-    pub(super) version: Option<String>,
+    /// How many there was no room for.
+    pub(super) left_out: usize,
+    /// In bytes.
+    room: usize,
+}
+
+impl<D: Decoder> KeptObjects<D> {
+    pub(super) fn with_room(room: Option<usize>) -> Self {
+        Self { objects: Vec::new(), left_out: 0, room: room.unwrap_or(usize::MAX) }
+    }
+
+    pub(super) fn push(&mut self, object: WatchedObject<D>) {
+        match self.room.checked_sub(object.weight()) {
+            Some(room) => {
+                self.room = room;
+                self.objects.push(object);
+            }
+            None => self.left_out += 1,
+        }
+    }
 }
 
 /// A line of the answer to a watch.
@@ -41,10 +61,11 @@ enum EventKind {
 }
 
 #[derive(Deserialize)]
-struct ListText<'a> {
+struct ListText {
     metadata: ListMeta,
-    #[serde(borrow)]
-    items: Vec<&'a RawValue>,
+    /// Whatever is left there is no object.
+    #[serde(rename = "items")]
+    _items: [(); 0],
 }
 
 #[derive(Deserialize)]
@@ -53,14 +74,32 @@ struct ListMeta {
     resource_version: Option<String>,
 }
 
-/// Lists the objects below a path of the API server.
+/// Lists the objects below a path of the API server. Returns the version of the list.
 pub(super) async fn list<D: Decoder>(
     client: &Client,
     path: &str,
     params: &ListParams,
-) -> kube::Result<ReadList<D>> {
+    kept: &mut KeptObjects<D>,
+) -> kube::Result<Option<String>> {
     let request = Request::new(path).list(params).map_err(kube::Error::BuildRequest)?;
-    parse_list(&client.request_text(request).await?).map_err(kube::Error::SerdeError)
+    let mut reader = pin!(client.request_stream(request).await?);
+    let mut cutter = ListCutter::default();
+    loop {
+        let part = reader.fill_buf().await.map_err(kube::Error::ReadEvents)?;
+        if part.is_empty() {
+            break;
+        }
+        for byte in part {
+            if let Some(item) = cutter.take(*byte).map_err(kube::Error::ReadEvents)? {
+                kept.push(WatchedObject::read(&item).map_err(kube::Error::SerdeError)?);
+            }
+        }
+        let taken = part.len();
+        reader.consume_unpin(taken);
+    }
+    let envelope = cutter.end().map_err(kube::Error::ReadEvents)?;
+    let list: ListText = serde_json::from_str(&envelope).map_err(kube::Error::SerdeError)?;
+    Ok(list.metadata.resource_version)
 }
 
 /// Watches them.
@@ -71,7 +110,10 @@ pub(super) async fn watch<D: Decoder>(
     version: &str,
 ) -> kube::Result<impl Stream<Item = kube::Result<WatchEvent<WatchedObject<D>>>> + use<D>> {
     let request = Request::new(path).watch(params, version).map_err(kube::Error::BuildRequest)?;
-    let lines = client.request_stream(request).await?.lines();
+    let reader = Box::pin(client.request_stream(request).await?);
+    let lines = stream::unfold(reader, async |mut reader| {
+        Some((pieces::line(&mut reader).await.transpose()?, reader))
+    });
     Ok(lines.filter_map(async |line| match line {
         Ok(line) => match parse_event(&line) {
             // The last line, cut where the connection ended.
@@ -81,12 +123,6 @@ pub(super) async fn watch<D: Decoder>(
         Err(error) if is_end(&error) => None,
         Err(error) => Some(Err(kube::Error::ReadEvents(error))),
     }))
-}
-
-fn parse_list<D: Decoder>(text: &str) -> serde_json::Result<ReadList<D>> {
-    let ListText { metadata, items } = serde_json::from_str(text)?;
-    let objects = items.into_iter().map(|item| WatchedObject::read(item.get()));
-    Ok(ReadList { objects: objects.collect::<Result<_, _>>()?, version: metadata.resource_version })
 }
 
 fn parse_event<D: Decoder>(line: &str) -> serde_json::Result<WatchEvent<WatchedObject<D>>> {
@@ -155,6 +191,14 @@ mod tests {
             assert!(parse(&line[..end]).is_err_and(|error| error.is_eof()), "{end}");
         }
         assert!(parse(r#"{"type":"ODD","object":{}}"#).is_err_and(|error| !error.is_eof()));
+    }
+
+    #[test]
+    fn what_is_no_object_of_a_list_is_an_error() {
+        let is_list = |text: &str| serde_json::from_str::<ListText>(text).is_ok();
+        assert!(is_list(r#"{"metadata": {}, "items": []}"#));
+        assert!(!is_list(r#"{"metadata": {}, "items": ["a"]}"#));
+        assert!(!is_list(r#"{"metadata": {}}"#));
     }
 
     #[test]

@@ -14,6 +14,9 @@ use crate::{
 /// The time limit of each step, long enough for a slow machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Enough for many objects.
+const MOST_BYTES: usize = 64 << 10;
+
 /// A running watch of properties.
 struct RunningWatch {
     script: ScriptedServer,
@@ -39,6 +42,7 @@ impl RunningWatch {
                 without: None,
                 fields: None,
                 purpose: None,
+                most_bytes: Some(MOST_BYTES),
             };
             ResourceWatch::new(&access, target, sender, |event| event).run().await;
             drop(file);
@@ -78,6 +82,7 @@ impl RunningWatch {
             format!("{}={value}", object.key().name)
         };
         let event = match event {
+            ResourceEvent::LeftOut { objects } => format!("{objects} too many"),
             ResourceEvent::Listed { version, objects } => {
                 let objects: Vec<_> = objects.iter().map(value).collect();
                 format!("listed {version}: {}", objects.join(" "))
@@ -442,4 +447,47 @@ async fn a_page_instead_of_an_answer_is_a_short_reason() {
     let Some(ResourceEvent::Failing { reason, .. }) = event else { panic!("{event:?}") };
     assert!(reason.contains("<html> blocked"), "{reason:.100}");
     assert!(reason.len() < 1100, "{} bytes", reason.len());
+}
+
+#[tokio::test]
+async fn a_line_that_is_too_long_is_trouble() {
+    let long = event("ADDED", &property("b", "6", &"x".repeat(9 << 20)));
+    let mut watch = RunningWatch::begin([
+        ScriptedAnswer::watch([list_end("5")]),
+        ScriptedAnswer::watch([event("ADDED", &property("a", "6", "x")), long]),
+        ScriptedAnswer::watch([]).held(),
+    ])
+    .await;
+    watch.reports("listed v1beta1: ").await;
+    watch.reports("changed a=x").await;
+    watch.reports("failing: the API server sends an object of more than 8 MiB").await;
+}
+
+#[tokio::test]
+async fn an_object_of_a_list_that_is_too_large_is_trouble() {
+    let large = property("b", "6", &"x".repeat(9 << 20));
+    let mut watch = RunningWatch::begin([
+        ScriptedAnswer::error(422),
+        ScriptedAnswer::list("50", [property("a", "5", "x"), large]),
+    ])
+    .await;
+    watch.reports("failing: the API server sends an object of more than 8 MiB").await;
+}
+
+#[tokio::test]
+async fn a_list_has_no_more_objects_than_there_is_room_for() {
+    let size = size_of::<WatchedObject<PropertyDecoder>>();
+    let fits = MOST_BYTES / size;
+    let all = || (0..fits + 7).map(|number| property(&format!("p{number}"), "5", "x"));
+    let events = all().map(|object| event("ADDED", &object)).chain([list_end("5")]);
+    for answers in [
+        vec![ScriptedAnswer::watch(events).held()],
+        vec![ScriptedAnswer::error(422), ScriptedAnswer::list("5", all())],
+    ] {
+        let mut watch = RunningWatch::begin(answers).await;
+        watch.reports("7 too many").await;
+        let event = timeout(PATIENCE, watch.updates.recv()).await.expect("an event");
+        let Some(ResourceEvent::Listed { objects, .. }) = event else { panic!("{event:?}") };
+        assert_eq!(objects.len(), fits);
+    }
 }

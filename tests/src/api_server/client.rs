@@ -127,11 +127,28 @@ impl Api {
     pub fn watch(
         &self,
         object: &Value,
-        mut tell: impl FnMut(&Value) -> bool + Send,
+        tell: impl FnMut(&Value) -> bool + Send,
     ) -> anyhow::Result<()> {
         let name = object["metadata"]["name"].as_str().context("an object without a name")?;
-        let query = format!("watch=1&resourceVersion=0&fieldSelector=metadata.name%3D{name}");
-        let path = format!("{}?{query}", collection(object)?);
+        self.follow(object, &format!("&fieldSelector=metadata.name%3D{name}"), tell)
+    }
+
+    /// The same for all objects of the kind and namespace of an example.
+    pub fn watch_all(
+        &self,
+        example: &Value,
+        tell: impl FnMut(&Value) -> bool + Send,
+    ) -> anyhow::Result<()> {
+        self.follow(example, "", tell)
+    }
+
+    fn follow(
+        &self,
+        example: &Value,
+        selector: &str,
+        mut tell: impl FnMut(&Value) -> bool + Send,
+    ) -> anyhow::Result<()> {
+        let path = format!("{}?watch=1&resourceVersion=0{selector}", collection(example)?);
         loop {
             let request = request(&Method::GET, &path, None)?;
             // Ends by itself from time to time.

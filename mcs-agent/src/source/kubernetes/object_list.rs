@@ -75,7 +75,9 @@ impl WatchedResource {
                 self.synced = true;
                 self.failure = None;
             }
-            ResourceEvent::Changed(_) | ResourceEvent::Deleted(_) => {}
+            ResourceEvent::Changed(_)
+            | ResourceEvent::Deleted(_)
+            | ResourceEvent::LeftOut { .. } => {}
             ResourceEvent::Recovered => self.failure = None,
             ResourceEvent::Failing { reason, is_forbidden, last_heard } => {
                 let advice = if *is_forbidden { ADVICE_FORBIDDEN } else { "" };
@@ -164,7 +166,8 @@ impl ObjectList {
             }
             ResourceEvent::NotServed { .. }
             | ResourceEvent::Failing { .. }
-            | ResourceEvent::Recovered => Vec::new(),
+            | ResourceEvent::Recovered
+            | ResourceEvent::LeftOut { .. } => Vec::new(),
         }
     }
 

@@ -252,7 +252,8 @@ impl<V> ValueList<V> {
             }
             ResourceEvent::NotServed { .. }
             | ResourceEvent::Failing { .. }
-            | ResourceEvent::Recovered => {}
+            | ResourceEvent::Recovered
+            | ResourceEvent::LeftOut { .. } => {}
         }
     }
 }

@@ -6,6 +6,19 @@ use crate::clusterset::{
     fixture::{imported_slice, name, spec},
 };
 
+fn budgets() -> WriteBudgets {
+    WriteBudgets::new(100, "own".parse().unwrap())
+}
+
+fn none() -> BTreeSet<ClusterId> {
+    BTreeSet::new()
+}
+
+/// These clusters have changed a service.
+fn causes(clusters: &[&str]) -> BTreeSet<ClusterId> {
+    clusters.iter().map(|id| id.parse().unwrap()).collect()
+}
+
 fn writes(cluster: &str, count: usize) -> Vec<Write> {
     vec![Write::ApplySlice(imported_slice(cluster)); count]
 }
@@ -17,14 +30,13 @@ fn take(
     mut writes: Vec<Write>,
     now: Instant,
 ) -> Option<Duration> {
-    let own = "own".parse().unwrap();
-    Some(budgets.take(&name(service), &mut writes, &own, &BTreeMap::new(), now)? - now)
+    Some(budgets.take(&name(service), &mut writes, &none(), &BTreeMap::new(), now)? - now)
 }
 
 #[test]
 fn one_cluster_does_not_use_the_budget_of_another() {
     let now = Instant::now();
-    let mut budgets = WriteBudgets::new(100);
+    let mut budgets = budgets();
     for _ in 0..10 {
         assert_eq!(take(&mut budgets, "shop/web", writes("busy", 50), now), None);
     }
@@ -42,7 +54,7 @@ fn one_cluster_does_not_use_the_budget_of_another() {
 #[test]
 fn services_that_wait_have_their_turn_one_after_the_other() {
     let mut now = Instant::now();
-    let mut budgets = WriteBudgets::new(100);
+    let mut budgets = budgets();
     assert_eq!(take(&mut budgets, "shop/first", writes("busy", 500), now), None);
     let services: Vec<_> = (0..50).map(|number| format!("shop/s{number}")).collect();
     let mut asked = 0;
@@ -85,12 +97,11 @@ fn deletion(cluster: &str) -> Write {
 
 /// What is left of the writes of shop/web while the cluster `busy` is in debt.
 fn left(writes: &[Write], has: &[&str]) -> Vec<Write> {
-    let own = "own".parse().unwrap();
     let now = Instant::now();
-    let mut budgets = WriteBudgets::new(100);
+    let mut budgets = budgets();
     assert_eq!(take(&mut budgets, "shop/other", self::writes("busy", 1000), now), None);
     let mut writes = writes.to_vec();
-    let wait = budgets.take(&name("shop/web"), &mut writes, &own, &present(has), now);
+    let wait = budgets.take(&name("shop/web"), &mut writes, &none(), &present(has), now);
     assert!(wait.is_some());
     writes
 }
@@ -130,9 +141,8 @@ fn an_import_without_slices_names_no_derived_service() {
 
 #[test]
 fn what_is_not_written_is_given_back() {
-    let own = "own".parse().unwrap();
     let now = Instant::now();
-    let mut budgets = WriteBudgets::new(100);
+    let mut budgets = budgets();
     assert_eq!(take(&mut budgets, "shop/first", writes("busy", 500), now), None);
     assert!(take(&mut budgets, "shop/short-lived", writes("busy", 10_000), now).is_some());
     assert_eq!(take(&mut budgets, "shop/short-lived", vec![], now), None, "it was withdrawn");
@@ -141,7 +151,124 @@ fn what_is_not_written_is_given_back() {
 
     let due = now + wait;
     assert_eq!(take(&mut budgets, "shop/next", writes("busy", 8000), due), None);
-    budgets.give_back(&writes("busy", 7999), &own, due);
+    budgets.give_back(&writes("busy", 7999), due);
     let wait = take(&mut budgets, "shop/last", writes("busy", 1), due).unwrap();
     assert!(wait <= Duration::from_millis(20), "{wait:?}");
+}
+
+fn import_of(service: &str, annotation: usize) -> Write {
+    let mut spec = spec();
+    spec.annotations = [("text".into(), "x".repeat(annotation).into())].into();
+    Write::ApplyImport(Import {
+        name: name(service),
+        ips: vec![],
+        spec,
+        has_derived_service: false,
+    })
+}
+
+/// How many of 1,000 imports, each with an annotation of so many bytes, are written at once.
+fn written_at_once(budgets: &mut WriteBudgets, causes: &[&str], annotation: usize) -> usize {
+    let now = Instant::now();
+    let taken = (0..1000).filter(|number| {
+        let service = name(&format!("shop/s{number}"));
+        let status = Write::SetImportStatus(service.clone(), ImportStatus::default());
+        let mut writes = vec![import_of("shop/web", annotation), status];
+        budgets.take(&service, &mut writes, &self::causes(causes), &BTreeMap::new(), now);
+        assert!(writes.len() == 2 || writes.is_empty());
+        !writes.is_empty()
+    });
+    taken.count()
+}
+
+#[test]
+fn imports_of_a_peer_cost_as_much_as_slices() {
+    let mut budgets = budgets();
+    assert_eq!(written_at_once(&mut budgets, &["busy"], 0), 500);
+    assert_eq!(budgets.waiting(), [(&"busy".parse().unwrap(), 500)].into());
+    assert_eq!(written_at_once(&mut self::budgets(), &["busy"], 64 * 1024), 245, "large ones");
+    assert_eq!(written_at_once(&mut self::budgets(), &[], 0), 1000, "this cluster's own");
+    assert_eq!(written_at_once(&mut self::budgets(), &[], 160 * 1024), 496);
+}
+
+#[test]
+fn large_slices_cost_more() {
+    let now = Instant::now();
+    let mut budgets = budgets();
+    let mut large = imported_slice("busy");
+    let endpoint = |number: u8| crate::clusterset::fixture::endpoint(&format!("10.1.0.{number}"));
+    large.endpoints = (0..100).map(endpoint).collect();
+    assert!((weight::of_slice(&large) - 1.0).abs() < 0.01, "a usual slice is one token");
+    large.endpoints = std::iter::repeat_with(|| endpoint(1)).take(1000).collect();
+    let cost = weight::of_slice(&large);
+    assert!((4.0..6.0).contains(&cost), "{cost}");
+    let all = vec![Write::ApplySlice(large); 200];
+    assert_eq!(take(&mut budgets, "shop/web", all, now), None);
+    assert!(take(&mut budgets, "shop/db", writes("busy", 1), now) > Some(Duration::from_secs(2)));
+}
+
+#[test]
+fn the_first_import_of_a_service_costs_its_slices_alone() {
+    let now = Instant::now();
+    let mut budgets = budgets();
+    for number in 0..500 {
+        let service = name(&format!("shop/s{number}"));
+        let status = Write::SetImportStatus(service.clone(), ImportStatus::default());
+        let mut all = [writes("busy", 1), vec![import_of("shop/web", 0), status]].concat();
+        let causes = causes(&["busy"]);
+        assert_eq!(budgets.take(&service, &mut all, &causes, &BTreeMap::new(), now), None);
+    }
+    assert!(take(&mut budgets, "shop/last", writes("busy", 1), now).is_some());
+}
+
+#[test]
+fn an_import_waits_for_nobody_who_has_tokens() {
+    let now = Instant::now();
+    let mut budgets = budgets();
+    assert_eq!(take(&mut budgets, "shop/other", writes("busy", 1000), now), None);
+    let mut left = |clusters: &[&str]| {
+        let mut all =
+            [writes("quiet", 1), vec![import_of("shop/web", 0), deletion("quiet")]].concat();
+        let shop = name("shop/web");
+        budgets.take(&shop, &mut all, &causes(clusters), &present(&["quiet", "busy"]), now);
+        all.len()
+    };
+    assert_eq!(left(&["busy"]), 2, "the slices of another cluster do not wait, and go");
+    for causes in [&["busy", "quiet"][..], &["busy", "own"], &[]] {
+        assert_eq!(left(causes), 3, "{causes:?}");
+    }
+    assert!(budgets.promises.is_empty(), "nobody pays for what another one has paid for");
+}
+
+#[test]
+fn the_last_slice_waits_for_an_import_that_names_a_derived_service() {
+    let import = import_of("shop/web", 0);
+    let gone = Write::DeleteDerivedService(name("shop/web"));
+    let left = |present: &[&str]| {
+        let now = Instant::now();
+        let mut budgets = budgets();
+        assert_eq!(take(&mut budgets, "shop/other", writes("busy", 1000), now), None);
+        let mut all = vec![import.clone(), deletion("busy"), gone.clone()];
+        let shop = name("shop/web");
+        budgets.take(&shop, &mut all, &causes(&["busy"]), &self::present(present), now);
+        all
+    };
+    assert_eq!(left(&["busy"]), []);
+    assert_eq!(left(&["busy", "quiet"]), [deletion("busy")]);
+}
+
+#[test]
+fn publications_have_a_budget() {
+    let now = Instant::now();
+    let mut budgets = budgets();
+    let slice = crate::clusterset::fixture::slice("web-1", &[]);
+    let apply = MailboxWrite::ApplySlice(name("shop/web"), Arc::new(slice));
+    let mut take = |service: &str, mut writes: Vec<MailboxWrite>| {
+        let wait = budgets.take_publication(&name(service), &mut writes, now);
+        assert_eq!(wait.is_some(), writes.is_empty());
+        wait.is_none()
+    };
+    let taken = (0..3000).filter(|number| take(&format!("shop/s{number}"), vec![apply.clone()]));
+    assert_eq!(taken.count(), 2500);
+    assert!(take("shop/gone", vec![MailboxWrite::DeleteService(name("shop/gone"))]));
 }

@@ -12,6 +12,7 @@ use crate::{
     clusterset::well_known,
     objects::ClusterPeerStatus,
     peers::{Peer, PeerName},
+    server::PeerBounds,
     status::{
         Notice, OwnRanges, PeerNotes, event, has_turned, peer_notices, peer_status_request,
         peer_statuses,
@@ -65,15 +66,28 @@ impl Control {
         metrics.contested.set(i64::try_from(self.contests.count()).unwrap_or(i64::MAX));
     }
 
+    fn report_bounds(&self) {
+        let waiting = self.budgets.waiting();
+        for (name, peer) in self.state.peers.all() {
+            let bounds = PeerBounds {
+                left_out: peer.view.left_out(),
+                ignored: peer.view.ignored(),
+                waiting: waiting.get(&peer.object.cluster).copied().unwrap_or_default(),
+            };
+            self.published.metrics.peers.set_bounds(name, &bounds);
+        }
+    }
+
     /// Writes the status of peers, and sets their metrics.
     pub(super) fn report(&mut self, now: Instant) {
         let is_gone =
             |name: &PeerName, _: &mut Instant| self.state.peers.written_status(name).is_none();
         for (name, _) in self.reported.extract_if(is_gone) {
-            self.published.metrics.remove_peer(&name);
+            self.published.metrics.peers.remove(&name);
         }
+        self.report_bounds();
         for (name, status) in self.statuses(now) {
-            self.published.metrics.set_peer(&name, &status);
+            self.published.metrics.peers.set(&name, &status);
             let Some(written) = self.state.peers.written_status(&name) else { continue };
             let was_reported = self.reported.get(&name).is_some_and(|at| now < *at + REPORTS);
             if was_reported && !has_turned(&status, written) {

@@ -20,7 +20,7 @@ impl Control {
                 if sent.keeps_derived_service {
                     self.state.note_derived_stays(name.clone(), now);
                 }
-                self.budgets.give_back(&sent.unsent, self.state.cluster(), now);
+                self.budgets.give_back(&sent.unsent, now);
                 self.measure(&sent.made);
                 for write in &sent.made {
                     if let Write::ApplyImport(import) = write {
@@ -110,7 +110,7 @@ impl Control {
     fn note_status(&mut self, peer: &PeerName, error: Option<ApplyError>) {
         let error = error.map(|error| error.to_string());
         if error.is_some() {
-            self.published.metrics.status_errors.with_label_values(&[peer]).inc();
+            self.published.metrics.peers.status_errors.with_label_values(&[peer]).inc();
         }
         match (self.status_failures.note(Arc::clone(peer), error.as_deref()), error) {
             (Turn::Fails, Some(error)) => tracing::warn!(

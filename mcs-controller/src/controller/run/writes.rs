@@ -6,7 +6,7 @@ use mcs_kube::ApiAccess;
 
 use super::{Control, Done};
 use crate::{
-    apply::{ApplyError, Request, mailbox_request, own_request},
+    apply::{ApplyError, Request, import_writes, mailbox_request, own_request},
     clusterset::ServiceName,
     leases::Change,
     mailbox::MailboxWrite,
@@ -60,11 +60,16 @@ impl Control {
         if self.contests.take(&name, &mut writes, version.unwrap_or_default(), now) {
             self.ask_for_writer(name.clone());
         }
-        let cluster = self.state.cluster();
+        let wanted = import_writes(&writes);
         let none = BTreeMap::new();
         let present = self.state.own.imported_slices(&name).unwrap_or(&none);
-        let paced = self.pace.take(&name, &mut writes, now);
-        let limited = self.budgets.take(&name, &mut writes, cluster, present, now);
+        let causes = self.state.causes.take(&name);
+        let paced = self.pace.limit(&name, &mut writes, now);
+        let limited = self.budgets.take(&name, &mut writes, &causes, present, now);
+        self.pace.spend(&name, &writes, now);
+        if import_writes(&writes) < wanted {
+            self.state.causes.put_back(&name, causes);
+        }
         if let Some(until) = paced.into_iter().chain(limited).min() {
             self.state.imports.defer(name.clone(), until);
         }
@@ -98,11 +103,18 @@ impl Control {
     }
 
     fn publish(&mut self, name: ServiceName) {
-        let writes = self.state.plan_publication(&name);
+        let mut writes = self.state.plan_publication(&name);
         let unknown = self.state.unknown_demands(&name).filter(|_| !writes.is_empty());
         if let Some(problem) = unknown {
             self.state.publications.end(&name, false, Instant::now());
             self.state.note_unpublishable(&name, &problem);
+            return;
+        }
+        let now = Instant::now();
+        if self.state.is_answered(&name)
+            && let Some(until) = self.publication_budget.take_publication(&name, &mut writes, now)
+        {
+            self.state.publications.defer(name, until);
             return;
         }
         let mailbox = &self.settings.mailbox;

@@ -3,12 +3,16 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use jiff::Timestamp;
 use serde::Deserialize;
 
 use crate::{
     clusterset::{Endpoint, EndpointConditions, SlicePort, SourceSlice, Stamp, well_known},
     objects::service::{ip_family, protocol},
 };
+
+/// With nanoseconds and an offset it has 35 characters.
+const LONGEST_TIME: usize = 40;
 
 /// An EndpointSlice.
 #[derive(Deserialize, Debug)]
@@ -112,6 +116,14 @@ impl<'a> ReadSlice<'a> {
         self
     }
 
+    /// Whoever writes the slice writes its trigger time too, and every importing cluster would store any text.
+    pub(super) fn with_valid_time(mut self) -> Self {
+        if let Some(annotations) = &mut self.metadata.annotations {
+            annotations.retain(|name, text| *name != well_known::TRIGGER_TIME || is_time(text));
+        }
+        self
+    }
+
     /// The slice as it is in its source cluster. `None`: it has names instead of addresses.
     pub(super) fn into_source(
         self,
@@ -134,6 +146,12 @@ impl<'a> ReadSlice<'a> {
             stamp,
         })
     }
+}
+
+/// Whether it is a time of RFC 3339.
+fn is_time(text: &str) -> bool {
+    let is_usual = |c: u8| c.is_ascii_digit() || b"TZ:.+-".contains(&c);
+    text.len() <= LONGEST_TIME && text.bytes().all(is_usual) && text.parse::<Timestamp>().is_ok()
 }
 
 impl ReadPort<'_> {

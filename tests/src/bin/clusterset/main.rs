@@ -15,6 +15,7 @@ mod credentials;
 mod derived;
 mod dns;
 mod events;
+mod hostile;
 mod hub;
 mod imports;
 mod memory;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
     credentials::cases(&mut suite);
     beside::cases(&mut suite);
     trust::cases(&mut suite);
+    hostile::cases(&mut suite);
     imports::cases(&mut suite);
     derived::cases(&mut suite);
     replicas::cases(&mut suite);

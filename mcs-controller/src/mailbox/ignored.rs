@@ -1,0 +1,63 @@
+//! Objects of a mailbox that are ignored. Each is counted, and few have a line in the log: their writer must not fill it.
+
+use std::time::{Duration, Instant};
+
+use mcs_kube::{ObjectKey, one_line_of};
+
+use crate::clusterset::ClusterId;
+
+/// How many lines there are in a minute.
+const LINES: u32 = 10;
+const WINDOW: Duration = Duration::from_mins(1);
+/// The bytes of a name or a reason.
+const LONGEST: usize = 300;
+
+/// How many objects were ignored.
+#[derive(Debug)]
+pub(super) struct Ignored {
+    count: u64,
+    since: Instant,
+    /// Since then.
+    lines: u32,
+    /// Those without a line.
+    unsaid: u64,
+}
+
+impl Ignored {
+    pub(super) fn new() -> Self {
+        Self { count: 0, since: Instant::now(), lines: 0, unsaid: 0 }
+    }
+
+    /// How many since the start.
+    pub(super) const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// An object of a cluster's mailbox is ignored.
+    pub(super) fn note(&mut self, cluster: &ClusterId, kind: &str, key: &ObjectKey, reason: &str) {
+        self.count += 1;
+        self.begin_anew(cluster, Instant::now());
+        if self.lines == LINES {
+            self.unsaid += 1;
+            return;
+        }
+        self.lines += 1;
+        let key = one_line_of(&key.to_string(), LONGEST);
+        let reason = one_line_of(reason, LONGEST);
+        tracing::warn!("{kind} {key} in the mailbox of cluster {cluster} is ignored: {reason}");
+    }
+
+    /// After a minute there are lines again. Says how many objects had none.
+    fn begin_anew(&mut self, cluster: &ClusterId, now: Instant) {
+        if now.saturating_duration_since(self.since) < WINDOW {
+            return;
+        }
+        if self.unsaid > 0 {
+            let unsaid = self.unsaid;
+            tracing::warn!(
+                "{unsaid} more objects in the mailbox of cluster {cluster} were ignored"
+            );
+        }
+        (self.since, self.lines, self.unsaid) = (now, 0, 0);
+    }
+}

@@ -1,0 +1,300 @@
+//! How much of a peer's mailbox is kept. What is beyond a limit is counted, and not kept: no peer can use up the memory of
+//! the process that follows all of them.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet, hash_map::RandomState},
+    hash::{BuildHasher as _, Hash},
+    mem::take,
+    sync::Arc,
+};
+
+use super::MailboxProblem;
+use crate::{
+    clusterset::{ServiceSpec, SourceSlice},
+    objects::{Exported, Limits},
+};
+
+/// How many objects that are left out are told apart.
+const TOLD_APART: usize = 100_000;
+/// What an object takes beside the parts that are counted.
+const OBJECT: usize = 512;
+/// What a text takes beside its bytes.
+const TEXT: usize = 48;
+
+/// A watched resource of a mailbox.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Resource {
+    Services,
+    Slices,
+}
+
+/// What an object counts for.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Size {
+    services: usize,
+    endpoints: usize,
+    bytes: usize,
+}
+
+/// What of one resource is kept, and what is not. Objects are known by a number made of their names.
+#[derive(Default, Debug)]
+struct Account {
+    kept: HashMap<u64, Size>,
+    /// Objects that are not kept, or are kept as they were before.
+    left_out: HashSet<u64>,
+    /// Further ones, which are not told apart.
+    uncounted: usize,
+    /// How many the next list lacks.
+    lacking: usize,
+}
+
+/// What a mailbox may take, and what it takes.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    /// `None`: that of this cluster itself.
+    limits: Option<Limits>,
+    accounts: [Account; 2],
+    total: Size,
+    /// The limit that was exceeded last, and how much it is.
+    exceeded: (&'static str, usize),
+    hasher: RandomState,
+}
+
+impl Ledger {
+    pub(super) fn new() -> Self {
+        Self {
+            limits: None,
+            accounts: Default::default(),
+            total: Size::default(),
+            exceeded: ("", 0),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// From the next list on.
+    pub(super) const fn set_limits(&mut self, limits: Limits) {
+        self.limits = Some(limits);
+    }
+
+    /// The next list lacks so many objects.
+    pub(super) const fn note_left_out(&mut self, resource: Resource, objects: usize) {
+        self.accounts[resource as usize].lacking = objects;
+    }
+
+    /// A list takes the place of everything before.
+    pub(super) fn begin(&mut self, resource: Resource) {
+        let account = &mut self.accounts[resource as usize];
+        let former = take(account);
+        account.uncounted = former.lacking;
+        for size in former.kept.into_values() {
+            self.total.remove(size);
+        }
+        if account.uncounted > 0 {
+            self.exceeded = ("bytes", self.limits.map_or(0, |limits| limits.bytes));
+        }
+    }
+
+    /// Whether there is room for an object, or for its new content.
+    pub(super) fn admit(&mut self, resource: Resource, name: &impl Hash, size: Size) -> bool {
+        let Some(limits) = self.limits else { return true };
+        let key = self.hasher.hash_one(name);
+        let account = &mut self.accounts[resource as usize];
+        let former = account.kept.get(&key).copied().unwrap_or_default();
+        let mut total = self.total;
+        total.remove(former);
+        total.add(size);
+        let all = [
+            ("services", total.services, limits.services, size.services > former.services),
+            ("endpoints", total.endpoints, limits.endpoints, size.endpoints > former.endpoints),
+            ("bytes", total.bytes, limits.bytes, size.bytes > former.bytes),
+        ];
+        let exceeded = all.iter().find(|(_, total, most, grows)| total > most && *grows);
+        if let Some((limit, _, most, _)) = exceeded {
+            self.exceeded = (limit, *most);
+            if account.left_out.len() < TOLD_APART {
+                account.left_out.insert(key);
+            } else if !account.left_out.contains(&key) {
+                account.uncounted += 1;
+            }
+            return false;
+        }
+        account.left_out.remove(&key);
+        account.kept.insert(key, size);
+        self.total = total;
+        true
+    }
+
+    /// An object is gone.
+    pub(super) fn remove(&mut self, resource: Resource, name: &impl Hash) {
+        let key = self.hasher.hash_one(name);
+        let account = &mut self.accounts[resource as usize];
+        account.left_out.remove(&key);
+        if let Some(former) = account.kept.remove(&key) {
+            self.total.remove(former);
+        }
+    }
+
+    /// The objects that are left out: ExportedServices and slices.
+    pub(super) fn left_out(&self) -> [usize; 2] {
+        [Resource::Services, Resource::Slices].map(|resource| {
+            let account = &self.accounts[resource as usize];
+            account.left_out.len() + account.uncounted
+        })
+    }
+
+    /// The limit that keeps objects out.
+    pub(super) fn problem(&self) -> Option<MailboxProblem> {
+        let [services, slices] = self.left_out();
+        let (limit, most) = self.exceeded;
+        (services + slices > 0).then_some(MailboxProblem::OverLimit {
+            limit,
+            most,
+            services,
+            slices,
+        })
+    }
+
+    /// An export of a peer without what no import can have.
+    pub(super) fn usable(&self, exported: Exported) -> Exported {
+        if self.limits.is_none() {
+            return exported;
+        }
+        Exported { export: exported.export.publishable(), ..exported }
+    }
+}
+
+impl Size {
+    /// Of an ExportedService that cannot be read.
+    pub(super) const OF_UNREAD: Self = Self { services: 1, endpoints: 0, bytes: OBJECT };
+
+    pub(super) fn of_service(exported: &Exported) -> Self {
+        Self { services: 1, endpoints: 0, bytes: exported.weight() }
+    }
+
+    pub(super) fn of_slice(slice: &SourceSlice) -> Self {
+        Self { services: 0, endpoints: slice.endpoints.len(), bytes: slice.weight() }
+    }
+
+    const fn add(&mut self, other: Self) {
+        self.services += other.services;
+        self.endpoints += other.endpoints;
+        self.bytes += other.bytes;
+    }
+
+    const fn remove(&mut self, other: Self) {
+        self.services = self.services.saturating_sub(other.services);
+        self.endpoints = self.endpoints.saturating_sub(other.endpoints);
+        self.bytes = self.bytes.saturating_sub(other.bytes);
+    }
+}
+
+impl Exported {
+    /// About how many bytes of memory it takes.
+    pub fn weight(&self) -> usize {
+        let slices: usize = self.slices.iter().map(|name| TEXT + name.len()).sum();
+        let addresses = self.export.vips.len() * TEXT;
+        OBJECT + slices + addresses + self.export.spec().map_or(0, ServiceSpec::weight)
+    }
+}
+
+impl ServiceSpec {
+    /// About how many bytes of memory it takes.
+    pub fn weight(&self) -> usize {
+        let pairs = |pairs: &BTreeMap<Arc<str>, Arc<str>>| -> usize {
+            pairs.iter().map(|(key, value)| 2 * TEXT + key.len() + value.len()).sum()
+        };
+        let ports: usize = self.ports.iter().map(|port| 2 * TEXT + port.name.len()).sum();
+        pairs(&self.labels) + pairs(&self.annotations) + ports
+    }
+}
+
+impl SourceSlice {
+    /// About how many bytes of memory it takes. Zones and nodes repeat.
+    pub fn weight(&self) -> usize {
+        let hostname = |name: &Arc<str>| TEXT + name.len();
+        let endpoint = |one: &crate::clusterset::Endpoint| {
+            size_of_val(one) + one.hostname.as_ref().map_or(0, hostname)
+        };
+        let endpoints: usize = self.endpoints.iter().map(endpoint).sum();
+        let ports: usize = self.ports.iter().map(|port| 2 * TEXT + port.name.len()).sum();
+        OBJECT + self.name.len() + endpoints + ports
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { services: 2, endpoints: 10, bytes: 1000 };
+
+    fn slice(endpoints: usize, bytes: usize) -> Size {
+        Size { services: 0, endpoints, bytes }
+    }
+
+    fn ledger() -> Ledger {
+        let mut ledger = Ledger::new();
+        ledger.set_limits(LIMITS);
+        ledger
+    }
+
+    #[test]
+    fn each_limit_keeps_objects_out() {
+        let mut ledger = ledger();
+        let service = Size { services: 1, endpoints: 0, bytes: 10 };
+        assert!(ledger.admit(Resource::Services, &"a", service));
+        assert!(ledger.admit(Resource::Services, &"b", service));
+        assert!(!ledger.admit(Resource::Services, &"c", service));
+        assert!(!ledger.admit(Resource::Services, &"c", service), "it counts once");
+        assert_eq!((ledger.left_out(), ledger.exceeded), ([1, 0], ("services", 2)));
+        assert!(ledger.admit(Resource::Slices, &"a", slice(8, 100)));
+        assert!(!ledger.admit(Resource::Slices, &"b", slice(3, 100)));
+        assert_eq!(ledger.exceeded, ("endpoints", 10));
+        assert!(!ledger.admit(Resource::Slices, &"c", slice(1, 900)));
+        assert_eq!((ledger.left_out(), ledger.exceeded), ([1, 2], ("bytes", 1000)));
+    }
+
+    #[test]
+    fn what_shrinks_or_goes_makes_room() {
+        let mut ledger = ledger();
+        assert!(ledger.admit(Resource::Slices, &"a", slice(8, 100)));
+        assert!(!ledger.admit(Resource::Slices, &"a", slice(11, 100)), "it stays as it was");
+        assert!(ledger.problem().is_some());
+        assert!(ledger.admit(Resource::Slices, &"a", slice(4, 100)));
+        assert!(ledger.problem().is_none());
+        assert!(!ledger.admit(Resource::Slices, &"b", slice(7, 100)));
+        ledger.remove(Resource::Slices, &"a");
+        assert!(ledger.admit(Resource::Slices, &"b", slice(7, 100)));
+        assert!(ledger.problem().is_none());
+        ledger.set_limits(Limits { endpoints: 5, ..LIMITS });
+        assert!(ledger.admit(Resource::Slices, &"b", slice(6, 100)), "it shrinks");
+        assert!(!ledger.admit(Resource::Slices, &"c", slice(1, 100)));
+        ledger.remove(Resource::Slices, &"c");
+        assert!(ledger.problem().is_none());
+    }
+
+    #[test]
+    fn a_list_begins_anew() {
+        let mut ledger = ledger();
+        assert!(ledger.admit(Resource::Slices, &"a", slice(10, 100)));
+        assert!(!ledger.admit(Resource::Slices, &"b", slice(1, 100)));
+        ledger.begin(Resource::Slices);
+        assert!(ledger.problem().is_none());
+        assert!(ledger.admit(Resource::Slices, &"b", slice(10, 100)));
+        ledger.note_left_out(Resource::Slices, 7);
+        assert!(ledger.problem().is_none(), "the list comes next");
+        ledger.begin(Resource::Slices);
+        assert_eq!((ledger.left_out(), ledger.exceeded), ([0, 7], ("bytes", 1000)));
+        let mut own = Ledger::new();
+        assert!(own.admit(Resource::Slices, &"a", slice(1_000_000, 1 << 40)));
+    }
+
+    #[test]
+    fn many_objects_that_are_left_out_take_no_memory() {
+        let mut ledger = ledger();
+        for number in 0..TOLD_APART + 10 {
+            assert!(!ledger.admit(Resource::Slices, &number, slice(11, 0)));
+        }
+        assert_eq!(ledger.left_out(), [0, TOLD_APART + 10]);
+        assert_eq!(ledger.accounts[1].left_out.len(), TOLD_APART);
+    }
+}

@@ -1,0 +1,250 @@
+//! A peer that changes all that it exports, all the time: it loads the importing cluster no more than its budget allows, and
+//! delays nobody else.
+
+use std::{
+    ops::Range,
+    sync::{
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread::{self, sleep},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use jiff::Timestamp;
+use mcs_tests::{
+    api_server::{Api, TOKEN},
+    suite::{Suite, is_full, tell},
+    wait,
+};
+use serde_json::{Value, json};
+
+use crate::{cluster::conditions, objects::namespaced, peering, world::World};
+
+/// The namespace of all services.
+const NAMESPACE: &str = "hostile";
+const HOSTILE: &str = "hostile";
+const QUIET: &str = "quiet";
+/// How many services the hostile peer exports.
+const SERVICES: usize = 1000;
+/// Enough that no import changes more than once a second.
+const QUIET_SERVICES: usize = 10;
+/// More than an export can have.
+const HUGE: usize = 16 << 10;
+/// Half of what an export can have.
+const LARGE: usize = 4 << 10;
+/// How many imports are written a second (`--peer-writes`), and what a machine of the tests may deviate.
+const MOST_WRITES: f64 = 100.0 * 1.3;
+/// A change of the quiet peer may always take this long.
+const FLOOR: Duration = Duration::from_millis(1500);
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("a hostile peer for some seconds", hostile_peer);
+}
+
+fn exported(mailbox: &str, number: usize, round: usize) -> Value {
+    let name = format!("{mailbox}-{number}");
+    let mut exported = namespaced(
+        "clusterset.mcs-agent.io/v1alpha1",
+        "ExportedService",
+        mailbox,
+        &format!("{NAMESPACE}.{name}"),
+    );
+    exported["spec"] = json!({
+        "clusterId": mailbox, "namespace": NAMESPACE, "name": name,
+        "exportedAt": "2026-01-01T00:00:00Z", "type": "ClusterSetIP", "ipFamilies": ["IPv4"],
+        "ports": [{ "name": "http", "protocol": "TCP", "port": 80 }],
+        "annotations": {
+            "huge": "x".repeat(HUGE), "large": "x".repeat(LARGE), "round": round.to_string(),
+        },
+        "slices": [],
+    });
+    exported
+}
+
+fn lease(mailbox: &str, services: usize) -> Value {
+    let mut lease = namespaced("coordination.k8s.io/v1", "Lease", mailbox, "publisher");
+    lease["metadata"]["annotations"] = json!({
+        "clusterset.mcs-agent.io/epoch": "1",
+        "clusterset.mcs-agent.io/complete": "true",
+        "clusterset.mcs-agent.io/exported-services": services.to_string(),
+    });
+    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+    lease["spec"] = json!({ "holderIdentity": mailbox, "renewTime": now });
+    lease
+}
+
+fn peer(mailbox: &str) -> Value {
+    json!({
+        "apiVersion": "clusterset.mcs-agent.io/v1alpha1",
+        "kind": "ClusterPeer",
+        "metadata": { "name": mailbox },
+        "spec": {
+            "clusterId": mailbox,
+            "kubeconfigSecretRef": { "name": "mailboxes" },
+            "mailbox": mailbox,
+            "podCIDRs": ["20.0.0.0/8"],
+            "limits": { "services": SERVICES },
+        },
+    })
+}
+
+fn import(name: &str) -> Value {
+    namespaced("multicluster.x-k8s.io/v1beta1", "ServiceImport", NAMESPACE, name)
+}
+
+/// An import of another controller.
+fn end() -> Value {
+    let mut end = import("end");
+    end["spec"] = json!({ "type": "ClusterSetIP", "ips": [], "ports": [] });
+    end
+}
+
+fn hostile_peer(world: &mut World) -> anyhow::Result<()> {
+    let (host, importer) = (world.first(), world.second());
+    importer.add_namespace(NAMESPACE)?;
+    peering::store_credentials(importer, "mailboxes", &host.kubeconfig(TOKEN)?)?;
+    for (mailbox, services) in [(HOSTILE, SERVICES), (QUIET, QUIET_SERVICES)] {
+        host.add_namespace(mailbox)?;
+        let all: Vec<_> = (0..services).map(|number| exported(mailbox, number, 0)).collect();
+        host.api().create_many(&all)?;
+        host.api().apply(&lease(mailbox, services))?;
+        importer.api().apply(&peer(mailbox))?;
+    }
+    wait::until("all imports", || {
+        let path = format!(
+            "/apis/multicluster.x-k8s.io/v1beta1/namespaces/{NAMESPACE}/serviceimports?limit=1"
+        );
+        let found = importer.api().get(&path)?;
+        let rest = found["metadata"]["remainingItemCount"].as_u64().unwrap_or_default();
+        let expected = SERVICES + QUIET_SERVICES;
+        ensure!(rest + 1 == expected as u64, "there are {}, not {expected}", rest + 1);
+        Ok(())
+    })?;
+    let (before, _) = propagation(world, 1..9, false)?;
+    let samples = if is_full() { 300 } else { 30 };
+    let (during, rate) = propagation(world, 9..9 + samples, true)?;
+    over_limit(world)?;
+    for mailbox in [HOSTILE, QUIET] {
+        importer.api().delete(&peer(mailbox))?;
+    }
+    ensure!(rate <= MOST_WRITES, "{rate:.0} imports a second are written");
+    let most = wait::scaled((before * 2).max(FLOOR));
+    ensure!(during <= most, "changes took {during:?}, and {before:?} before");
+    Ok(())
+}
+
+/// One service more than the limit does not come, and what is there stays.
+fn over_limit(world: &World) -> anyhow::Result<()> {
+    let (host, importer) = (world.first(), world.second());
+    let path = format!("/apis/clusterset.mcs-agent.io/v1alpha1/clusterpeers/{HOSTILE}");
+    let within = |expected: &str| {
+        wait::until(expected, || {
+            let found = conditions(&importer.api().get(&path)?);
+            ensure!(found.iter().any(|one| one == expected), "{found:?}");
+            Ok(())
+        })
+    };
+    within("WithinLimits=True/WithinLimits")?;
+    let further = exported(HOSTILE, SERVICES, 0);
+    host.api().apply(&further)?;
+    within("WithinLimits=False/OverLimit")?;
+    importer.api().read(&import(&format!("{HOSTILE}-0")))?;
+    host.api().delete(&further)?;
+    within("WithinLimits=True/WithinLimits")
+}
+
+/// Changes the service of the quiet peer, while the hostile one changes all of its own or not. Returns how long 99 of 100
+/// changes took, and how many imports of the hostile peer were written a second.
+fn propagation(
+    world: &World,
+    rounds: Range<usize>,
+    is_hostile: bool,
+) -> anyhow::Result<(Duration, f64)> {
+    let (host, importer) = (world.first(), world.second());
+    let (flapper, watcher) = (host.server.another_client()?, importer.server.another_client()?);
+    let (stop, changes, written) =
+        (AtomicBool::new(!is_hostile), AtomicUsize::new(0), AtomicUsize::new(0));
+    let (sender, seen) = mpsc::channel();
+    let (times, seconds) = thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            watcher.watch_all(&import(""), |import| {
+                let name = import["metadata"]["name"].as_str().unwrap_or_default();
+                if name.starts_with(HOSTILE) {
+                    written.fetch_add(1, Ordering::Relaxed);
+                } else if name.starts_with(QUIET) {
+                    let round = &import["metadata"]["annotations"]["round"];
+                    // The receiver is gone when a change takes too long.
+                    let _ = sender
+                        .send((round.as_str().unwrap_or_default().to_owned(), Instant::now()));
+                }
+                name != "end"
+            })
+        });
+        let flapping = scope.spawn(|| flap(&flapper, &stop, &changes));
+        // What it has at once is used up.
+        sleep(Duration::from_secs(if is_hostile { 5 } else { 1 }));
+        let (began, written_before) = (Instant::now(), written.load(Ordering::Relaxed));
+        let times = measure(host.api(), rounds, &seen);
+        let seconds = began.elapsed().as_secs_f64();
+        let written = written.load(Ordering::Relaxed) - written_before;
+        stop.store(true, Ordering::Relaxed);
+        // The watch ends with this, whatever has failed.
+        importer.api().apply(&end())?;
+        watch.join().map_err(|_| anyhow::anyhow!("the watch panics"))??;
+        importer.api().delete(&end())?;
+        flapping.join().map_err(|_| anyhow::anyhow!("the flapping panics"))??;
+        let mut times = times?;
+        times.sort_unstable();
+        #[expect(clippy::cast_precision_loss, reason = "a few thousand")]
+        anyhow::Ok((times, written as f64 / seconds))
+    })?;
+    let p99 = times.get((times.len() - 1) * 99 / 100).copied().context("no sample")?;
+    tell(format!(
+        "a change of another peer took {} ms (p99) while {} exports were changed, of which {seconds:.0} imports a \
+         second were written",
+        p99.as_millis(),
+        changes.load(Ordering::Relaxed),
+    ));
+    Ok((p99, seconds))
+}
+
+/// Changes all exports of the hostile peer, again and again.
+fn flap(host: &Api, stop: &AtomicBool, changes: &AtomicUsize) -> anyhow::Result<()> {
+    let mut round = 0;
+    while !stop.load(Ordering::Relaxed) {
+        round += 1;
+        let all: Vec<_> = (0..SERVICES).map(|number| exported(HOSTILE, number, round)).collect();
+        for some in all.chunks(100) {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            host.apply_many(some)?;
+            changes.fetch_add(some.len(), Ordering::Relaxed);
+        }
+    }
+    Ok(())
+}
+
+/// How long changes of the quiet peer's services take.
+fn measure(
+    host: &Api,
+    rounds: Range<usize>,
+    seen: &mpsc::Receiver<(String, Instant)>,
+) -> anyhow::Result<Vec<Duration>> {
+    let mut times = Vec::new();
+    for round in rounds {
+        let began = Instant::now();
+        host.apply(&exported(QUIET, round % QUIET_SERVICES, round))?;
+        loop {
+            let (found, at) = seen.recv_timeout(wait::scaled(Duration::from_secs(30)))?;
+            if found == round.to_string() {
+                times.push(at.saturating_duration_since(began));
+                break;
+            }
+        }
+        sleep(Duration::from_millis(150));
+    }
+    Ok(times)
+}
