@@ -9,7 +9,8 @@ use super::*;
 use crate::{
     clusterset::{Export, IpFamily, ServiceName, SourceSlice, Stamp, fixture},
     objects::{
-        Exported, PublisherLease, complete_lease, exported_service, mailbox_slice, publisher_lease,
+        Exported, PublisherLease, PublisherLeaseDecoder, complete_lease, exported_service,
+        mailbox_slice, publisher_lease,
     },
 };
 
@@ -412,6 +413,55 @@ fn a_service_with_many_slices_that_are_not_there_costs_little() {
     let took = start.elapsed();
     assert!(took < std::time::Duration::from_secs(1), "{took:?}");
     assert_eq!(view.believed().values().map(|one| one.slices.len()).sum::<usize>(), 20_000);
+}
+
+/// Somebody deletes everything and creates it as it was: each watch tells at its own time.
+#[test]
+fn a_mailbox_that_is_made_anew_from_a_backup_moves_nothing() {
+    let at = |sequence| Stamp { mailbox: 0, epoch: 1, sequence };
+    let mut view = MailboxView::new("east".parse().unwrap());
+    let today = [exported_at("a", &["a-1"], at(1)), exported_at("c", &["c-1"], at(7))];
+    let slices = [copy_at("a", &slice("a-1", 2), at(6)), copy_at("c", &slice("c-1", 1), at(7))];
+    view.apply(MailboxEvent::Services(listed(today.clone())));
+    view.apply(MailboxEvent::Slices(listed(slices.clone())));
+    view.apply(lease("east", true, 2, 8));
+    view.apply(lease("east", true, 2, 9));
+    let expected = believed(&view);
+    let keep = |view: &MailboxView, when: &str| assert_eq!(believed(view), expected, "{when}");
+    for one in today {
+        view.apply(MailboxEvent::Services(ResourceEvent::Deleted(one)));
+        keep(&view, "services are deleted");
+    }
+    for one in slices {
+        view.apply(MailboxEvent::Slices(ResourceEvent::Deleted(one)));
+    }
+    let lease_object = |second: u64| -> WatchedObject<PublisherLeaseDecoder> {
+        let now = jiff::Timestamp::from_second(i64::try_from(second).unwrap()).unwrap();
+        let said = complete_lease("east", 2, second);
+        decoded(publisher_lease(MAILBOX, &said, now))
+    };
+    view.apply(MailboxEvent::Lease(ResourceEvent::Deleted(lease_object(9))));
+    keep(&view, "the Lease is deleted");
+    for one in [copy("a", &slice("a-1", 1)), copy("b", &slice("b-1", 1))] {
+        view.apply(MailboxEvent::Slices(ResourceEvent::Changed(one)));
+        keep(&view, "slices are back");
+    }
+    for one in [exported("a", &["a-1"]), exported("b", &["b-1"])] {
+        view.apply(MailboxEvent::Services(ResourceEvent::Changed(one)));
+        keep(&view, "services are back");
+    }
+    view.apply(MailboxEvent::Lease(ResourceEvent::Changed(lease_object(3))));
+    keep(&view, "the Lease is back");
+    // The publisher goes on, and makes good what is not as it wrote it.
+    view.apply(MailboxEvent::Services(ResourceEvent::Deleted(exported("b", &["b-1"]))));
+    let good = [copy_at("a", &slice("a-1", 2), at(10)), copy_at("c", &slice("c-1", 1), at(11))];
+    for one in good {
+        view.apply(MailboxEvent::Slices(ResourceEvent::Changed(one)));
+    }
+    view.apply(MailboxEvent::Services(ResourceEvent::Changed(exported_at("c", &["c-1"], at(12)))));
+    view.apply(MailboxEvent::Lease(ResourceEvent::Changed(lease_object(13))));
+    keep(&view, "the publisher goes on");
+    assert_eq!(view.doubt(), None);
 }
 
 /// What a function logs.

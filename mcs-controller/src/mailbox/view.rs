@@ -292,7 +292,8 @@ impl MailboxView {
             return false;
         };
         self.absent.remove(name);
-        if !self.is_current(object.stamp) {
+        let former = self.believed.get(name).map_or(Stamp::NONE, |believed| believed.stamp);
+        if !self.is_current(object.stamp) || object.stamp.is_before(former) {
             return false;
         }
         if !object.is_usable() {
@@ -308,11 +309,10 @@ impl MailboxView {
 
     /// Whether the mailbox is the publisher's own, so that what is there counts.
     fn is_open(&self) -> bool {
-        let is_of_publisher = match &self.lease {
-            Some(lease) => !self.is_past(lease) && self.identity_problem().is_none(),
-            None => self.judged.is_some(),
-        };
-        self.is_listed() && is_of_publisher && (!self.is_moved || self.is_renewed())
+        let is_of_publisher = |lease| !self.is_past(lease) && self.identity_problem().is_none();
+        self.is_listed()
+            && self.lease.as_ref().is_some_and(is_of_publisher)
+            && (!self.is_moved || self.is_renewed())
     }
 
     /// Whether a later Lease was there before.
@@ -343,18 +343,18 @@ impl MailboxView {
         let exported = &object.exported;
         let name = &exported.export.name;
         let seen = self.contents.slices().get(name);
-        let current =
-            |slice: &Arc<str>| seen?.get(slice).filter(|slice| self.is_current(slice.stamp));
         let former = self.believed.get(name).map_or(&[][..], |believed| &believed.slices);
-        let is_seen = |slice: &Arc<str>| current(slice).is_some();
-        // A peer can name thousands of slices that are not there.
-        let former_by_name: HashMap<_, _> = if exported.slices.iter().all(is_seen) {
-            HashMap::new()
-        } else {
-            former.iter().map(|former| (&former.name, former)).collect()
+        let former_of = |name: &Arc<str>| {
+            let place = former.binary_search_by(|slice| slice.name.cmp(name));
+            place.ok().map(|place| &former[place])
         };
-        let slice = |slice: &Arc<str>| {
-            current(slice).or_else(|| former_by_name.get(slice).copied()).cloned()
+        let slice = |name: &Arc<str>| {
+            let former = former_of(name);
+            let is_later = |slice: &&Arc<SourceSlice>| {
+                let is_before = former.is_some_and(|former| slice.stamp.is_before(former.stamp));
+                self.is_current(slice.stamp) && !is_before
+            };
+            seen.and_then(|seen| seen.get(name)).filter(is_later).or(former).cloned()
         };
         let mut slices: Vec<_> = exported.slices.iter().filter_map(slice).collect();
         let is_whole = slices.len() == exported.slices.len();
@@ -362,6 +362,7 @@ impl MailboxView {
             let is_other =
                 |former: &&Arc<SourceSlice>| exported.slices.binary_search(&former.name).is_err();
             slices.extend(former.iter().filter(is_other).cloned());
+            slices.sort_by(|one, other| one.name.cmp(&other.name));
         }
         Believed { export: exported.export.clone(), slices, is_whole, stamp: object.stamp }
     }
