@@ -150,8 +150,8 @@ fn only_imports(world: &mut World) -> anyhow::Result<()> {
     other["spec"]["ports"][0]["port"] = json!(43);
     second.export(&other, Some(&slice_of(&namespace, 1, 1)))?;
     let conflict = |import: &Value| {
-        let found = import["status"]["conditions"].as_array().into_iter().flatten();
-        found.cloned().find(|one| one["type"] == "Conflict")
+        let mut found = import["status"]["conditions"].as_array().into_iter().flatten();
+        found.find(|one| one["type"] == "Conflict").cloned()
     };
     third.wait_for_import(&namespace, |import| {
         let conflict = conflict(import).context("no condition Conflict")?;

@@ -101,7 +101,7 @@ fn full_quota(world: &mut World) -> anyhow::Result<()> {
 
 /// How many services change, and for how long.
 fn busy() -> (usize, Duration) {
-    if is_full() { (1000, Duration::from_secs(60)) } else { (60, Duration::from_secs(6)) }
+    if is_full() { (1000, Duration::from_mins(1)) } else { (60, Duration::from_secs(6)) }
 }
 
 fn churn(world: &mut World) -> anyhow::Result<()> {
@@ -155,8 +155,8 @@ fn churn(world: &mut World) -> anyhow::Result<()> {
         let changes = changing.join().ok().context("a panic")??;
         Ok::<_, anyhow::Error>((took, changes))
     })?;
-    let rate = changes as f64 / time.as_secs_f64();
-    tell(format!("{rate:.0} changes/s; complete {:.1} s after a restart", took.as_secs_f64()));
+    let rate = changes as u128 * 1000 / time.as_millis();
+    tell(format!("{rate} changes/s; complete {:.1} s after a restart", took.as_secs_f64()));
     stays(world, &namespace, &before)?;
     for object in all(crate::objects::export(&busy)) {
         world.first().api().delete(&object)?;
