@@ -298,6 +298,8 @@ fn an_emptied_mailbox_takes_nothing_away() {
     assert_eq!(believed(&view), ["a: a-1@1", "b: b-1@1"]);
     // The publisher of the right cluster says that nothing is exported.
     view.apply(lease("east", true, 0, 4));
+    assert_eq!(believed(&view), ["a: a-1@1", "b: b-1@1"], "that may be of a backup");
+    view.apply(lease("east", true, 0, 5));
     assert_eq!(believed(&view), [""; 0]);
 }
 
@@ -418,6 +420,13 @@ fn a_service_with_many_slices_that_are_not_there_costs_little() {
 /// Somebody deletes everything and creates it as it was: each watch tells at its own time.
 #[test]
 fn a_mailbox_that_is_made_anew_from_a_backup_moves_nothing() {
+    // The publisher has renewed the Lease since the backup, or not.
+    for backup in [3, 9] {
+        is_made_anew(backup);
+    }
+}
+
+fn is_made_anew(backup: u64) {
     let at = |sequence| Stamp { mailbox: 0, epoch: 1, sequence };
     let mut view = MailboxView::new("east".parse().unwrap());
     let today = [exported_at("a", &["a-1"], at(1)), exported_at("c", &["c-1"], at(7))];
@@ -450,7 +459,7 @@ fn a_mailbox_that_is_made_anew_from_a_backup_moves_nothing() {
         view.apply(MailboxEvent::Services(ResourceEvent::Changed(one)));
         keep(&view, "services are back");
     }
-    view.apply(MailboxEvent::Lease(ResourceEvent::Changed(lease_object(3))));
+    view.apply(MailboxEvent::Lease(ResourceEvent::Changed(lease_object(backup))));
     keep(&view, "the Lease is back");
     // The publisher goes on, and makes good what is not as it wrote it.
     view.apply(MailboxEvent::Services(ResourceEvent::Deleted(exported("b", &["b-1"]))));

@@ -159,8 +159,9 @@ pub struct MailboxView {
     beats: u64,
     /// The number of times that the Lease was listed.
     lists: u64,
-    /// Whether the cluster had another mailbox before: this one is not believed before its Lease is renewed.
-    is_moved: bool,
+    /// Nothing is believed before the Lease had more events: the mailbox may be one that the cluster has left, or that of
+    /// a backup.
+    counts_after: u64,
 }
 
 impl MailboxView {
@@ -179,7 +180,7 @@ impl MailboxView {
             absent: BTreeMap::new(),
             beats: 0,
             lists: 0,
-            is_moved: false,
+            counts_after: 0,
         }
     }
 
@@ -190,7 +191,7 @@ impl MailboxView {
 
     /// Another mailbox of a cluster. It may be one that the cluster has left: it counts once its Lease is renewed.
     pub fn moved(cluster: ClusterId) -> Self {
-        Self { is_moved: true, ..Self::new(cluster) }
+        Self { counts_after: 1, ..Self::new(cluster) }
     }
 
     /// How much of the mailbox is kept, from the next list on. Without limits it is this cluster's own.
@@ -237,6 +238,10 @@ impl MailboxView {
         let lease = lease.and_then(|object| object.decoded.ok());
         let renewed =
             |lease: &Option<PublisherLease>| lease.as_ref().map(|lease| lease.renewed.clone());
+        if lease.is_none() && self.lease.is_some() {
+            self.counts_after = self.beats + 1;
+            self.absent.clear();
+        }
         if lease.is_some() && renewed(&lease) != renewed(&self.lease) {
             self.beats += 1;
         }
@@ -312,7 +317,7 @@ impl MailboxView {
         let is_of_publisher = |lease| !self.is_past(lease) && self.identity_problem().is_none();
         self.is_listed()
             && self.lease.as_ref().is_some_and(is_of_publisher)
-            && (!self.is_moved || self.is_renewed())
+            && self.beats > self.counts_after
     }
 
     /// Whether a later Lease was there before.
@@ -385,7 +390,7 @@ impl MailboxView {
         if self.is_past(lease) {
             return Some(MailboxProblem::Past);
         }
-        if !lease.complete || self.is_moved && !self.is_renewed() {
+        if !lease.complete || self.beats <= self.counts_after {
             return Some(MailboxProblem::Incomplete);
         }
         let (seen, said) = (self.contents.count(), lease.services);
