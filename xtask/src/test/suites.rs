@@ -216,7 +216,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[Extra::Controller],
         work: Work::Binary("clusterset"),
         company: Company::Others,
-        budget: 260,
+        budget: 480,
         full: Some(Work::Binary("clusterset")),
     },
     Suite {

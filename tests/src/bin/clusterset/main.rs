@@ -40,6 +40,7 @@ fn main() -> ExitCode {
     conformance::cases(&mut suite);
     rules::cases(&mut suite);
     events::cases(&mut suite);
+    derived::cases(&mut suite);
     dns::cases(&mut suite);
     connectivity::cases(&mut suite);
     silence::cases(&mut suite);
@@ -50,7 +51,6 @@ fn main() -> ExitCode {
     trust::cases(&mut suite);
     hostile::cases(&mut suite);
     imports::cases(&mut suite);
-    derived::cases(&mut suite);
     replicas::cases(&mut suite);
     hub::cases(&mut suite);
     memory::cases(&mut suite);
