@@ -124,10 +124,13 @@ fn named_source_files_exist() {
 /// Whether a program has the unit test of this path, such as `desired::vip::a_test`.
 fn is_unit_test(path: &str) -> bool {
     let (module, test) = path.rsplit_once("::").unwrap_or(("", path));
-    let file = format!("{}.rs", module.replace("::", "/"));
+    // A module `tests` is a file of its own or at the end of its parent's.
+    let modules = [module, module.strip_suffix("::tests").unwrap_or(module)];
     ["mcs-agent/src", "mcs-controller/src", "mcs-kube/src"].iter().any(|directory| {
-        fs::read_to_string(root().join(directory).join(&file))
-            .is_ok_and(|text| text.contains(&format!("fn {test}()")))
+        modules.iter().any(|module| {
+            let file = root().join(directory).join(format!("{}.rs", module.replace("::", "/")));
+            fs::read_to_string(file).is_ok_and(|text| text.contains(&format!("fn {test}()")))
+        })
     })
 }
 
