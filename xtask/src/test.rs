@@ -10,7 +10,7 @@ use self::{
     runner::{Finished, Prepared, Runner},
     schedule::{Event, Job},
     suites::{SKIPS_ALLOWED_IN_CI, SUITES, Suite},
-    summary::Summary,
+    summary::{Outcome, Summary},
 };
 use crate::{screen::say, workspace::Workspace};
 
@@ -21,6 +21,9 @@ mod summary;
 
 /// How many suites run side by side: most of their time they wait.
 const JOBS: NonZero<usize> = NonZero::new(3).expect("three is not zero");
+
+/// How much of a failed suite's output is shown again in the end.
+const FAILURE_LINES: usize = 40;
 
 /// Run the test suites
 ///
@@ -80,7 +83,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     runner.full = args.full;
     runner.budgets = args.arguments.is_empty() && !args.full && !args.no_budgets;
 
-    let mut runs = Vec::new();
+    let (mut runs, mut failures) = (Vec::new(), String::new());
     // What is cheap to build has run before the rest is built.
     for group in suites.chunk_by(|a, b| a.company == b.company) {
         let jobs: Vec<_> = group.iter().map(|suite| prepare(&mut runner, suite)).collect();
@@ -89,16 +92,28 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
             prepared.map(|prepared| runner.run(suite, prepared, crowd))
         };
         let finished = schedule::run_all(&jobs, args.jobs.get(), run, |event| show(&event));
-        runs.extend(finished.into_iter().flatten().map(|finished| finished.run));
+        for Finished { run, output } in finished.into_iter().flatten() {
+            if let (Outcome::Failed(_), Some(file)) = (&run.outcome, &output) {
+                failures.push_str(&last_lines(run.suite, &fs::read_to_string(file)?));
+            }
+            runs.push(run);
+        }
     }
 
     let ci = env::var_os("CI").is_some_and(|value| value == "true");
     let allowed_skips = ci.then_some(SKIPS_ALLOWED_IN_CI);
     let summary = Summary { builds: &runner.builds, runs: &runs, allowed_skips };
-    say(format_args!("\n{summary}"));
+    say(format_args!("\n{failures}{summary}"));
     // For `.ci/run`, which shows it below its own table.
-    fs::write(workspace.target.join("suites.txt"), format!("{summary}\n"))?;
+    fs::write(workspace.target.join("suites.txt"), format!("{failures}{summary}\n"))?;
     Ok(if summary.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The end of what a failed suite has printed, where libtest-mimic names the cases.
+fn last_lines(suite: &str, output: &str) -> String {
+    let lines: Vec<_> = output.lines().collect();
+    let last = &lines[lines.len().saturating_sub(FAILURE_LINES)..];
+    format!("== end of {suite}\n{}\n\n", last.join("\n"))
 }
 
 /// A suite with its command, which is taken once.
