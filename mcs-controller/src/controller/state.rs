@@ -92,9 +92,9 @@ pub(super) struct State {
 }
 
 impl State {
-    /// The state of a cluster with this id.
+    /// The state of a cluster with this id. Some of `own` was read before the id was known.
     pub(super) fn new(settings: Settings, cluster: ClusterId, own: OwnCluster) -> Self {
-        Self {
+        let mut state = Self {
             settings,
             own,
             peers: Peers::default(),
@@ -120,7 +120,13 @@ impl State {
             refused: HashMap::new(),
             left_alone: BTreeSet::new(),
             notices: vec![],
+        };
+        let imported: Vec<_> = state.own.imported().cloned().collect();
+        for name in &imported {
+            state.note_vips(name);
+            state.note_slice_objects(name);
         }
+        state
     }
 
     /// This cluster's id.

@@ -13,6 +13,11 @@ use crate::{
 };
 
 fn state() -> State {
+    state_of(OwnCluster::new())
+}
+
+/// The state of a cluster of which this was read before its id was known.
+fn state_of(own: OwnCluster) -> State {
     let settings = Settings {
         kubeconfig: None,
         cluster: None,
@@ -31,7 +36,7 @@ fn state() -> State {
         peer_writes: 1,
         identity: None,
     };
-    State::new(settings, "east".parse().unwrap(), OwnCluster::new())
+    State::new(settings, "east".parse().unwrap(), own)
 }
 
 fn object<D: Decoder>(value: Value) -> WatchedObject<D> {
@@ -118,6 +123,26 @@ fn services_are_derived_once_an_import_shows_the_status_that_they_need() {
     assert!(update(json!({"endpointSliceObjects": "Present"})));
     state.leave_out_slice_objects();
     assert!(!state.importer().derives_services);
+}
+
+#[test]
+fn imports_that_are_read_before_the_id_of_the_cluster_count() {
+    let mut own = OwnCluster::new();
+    let metadata = json!({"namespace": "shop", "name": "web", "labels": {
+        "app.kubernetes.io/managed-by": "mcs-controller",
+    }});
+    let import = json!({
+        "metadata": metadata,
+        "spec": {"type": "ClusterSetIP", "ips": ["241.0.0.7"], "ports": []},
+        "status": {"endpointSliceObjects": "Present"},
+    });
+    own.apply(OwnEvent::Imports(ResourceEvent::Changed(object(import))));
+    let mut state = state_of(own);
+    state.settings.derived_services = true;
+    assert!(state.importer().derives_services);
+    let other = ServiceName::new("shop", "db").unwrap();
+    let owner = state.in_use.other_owner(&other, "241.0.0.7".parse().unwrap());
+    assert_eq!(owner.map(ToString::to_string).as_deref(), Some("shop/web"), "nobody else gets it");
 }
 
 #[test]
