@@ -240,9 +240,10 @@ impl Peers {
             && peer.object.address() == object.address()
             && peer.object.cluster == object.cluster
         {
-            let all = peer.rules != rules;
+            let all = peer.rules != rules || peer.object.uid != object.uid;
             peer.rules = rules;
             peer.view.set_limits(object.limits);
+            peer.view.expect_uid(object.uid.as_ref());
             peer.object = object;
             return PeerChanges { all, ..PeerChanges::default() };
         }
@@ -255,6 +256,7 @@ impl Peers {
             MailboxView::new(cluster)
         };
         view.set_limits(object.limits);
+        view.expect_uid(object.uid.as_ref());
         let peer = Peer {
             view,
             token: self.token(&object.secret),
@@ -511,107 +513,4 @@ impl PeerObject {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::objects::{complete_lease, publisher_lease};
-
-    fn peer(id: &Value, ranges: &Value) -> mcs_kube::WatchedObject<PeerDecoder> {
-        named("east", id, ranges)
-    }
-
-    fn named(name: &str, id: &Value, ranges: &Value) -> mcs_kube::WatchedObject<PeerDecoder> {
-        let spec =
-            json!({"clusterId": id, "kubeconfigSecretRef": {"name": name}, "podCIDRs": ranges});
-        serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
-    }
-
-    fn good() -> mcs_kube::WatchedObject<PeerDecoder> {
-        peer(&json!("east"), &json!(["10.0.0.0/8"]))
-    }
-
-    fn listed(peers: Vec<mcs_kube::WatchedObject<PeerDecoder>>) -> ResourceEvent<PeerDecoder> {
-        ResourceEvent::Listed { version: "v1alpha1".to_owned(), objects: peers }
-    }
-
-    fn of_east() -> Unread {
-        Unread { clusters: ["east".parse().unwrap()].into(), others: false }
-    }
-
-    #[test]
-    fn a_peer_that_cannot_be_used_is_a_peer() {
-        let mut peers = Peers::default();
-        peers.apply(
-            listed(vec![peer(&json!("east"), &json!(["10.0.0.0/99"]))]),
-            &Reserved::default(),
-        );
-        assert_eq!(peers.unread(), of_east());
-        peers
-            .apply(ResourceEvent::Changed(peer(&json!("East!"), &json!([]))), &Reserved::default());
-        assert_eq!(peers.unread(), Unread { others: true, ..Unread::default() });
-        peers.apply(ResourceEvent::Changed(good()), &Reserved::default());
-        assert_eq!(peers.unread(), Unread::default());
-        let error = peer(&json!("east"), &json!(["10.0.0.0/99"]));
-        peers.apply(ResourceEvent::Changed(error), &Reserved::default());
-        assert_eq!((peers.all().len(), peers.broken().len()), (1, 0), "it stays as it was");
-        let ranges = vec!["10.96.0.0/12".parse().unwrap()];
-        let reserved = Reserved { ranges, ..Reserved::default() };
-        peers.reserve(&reserved);
-        assert_eq!(peers.all()["east"].rules.endpoints.reserved, reserved);
-        let may_have = |address: &str| peers.may_have(&[address.parse().unwrap()].into());
-        assert!(may_have("10.0.0.1") && !may_have("192.0.2.1"));
-    }
-
-    #[test]
-    fn peers_that_go_with_their_type_are_not_forgotten() {
-        let mut peers = Peers::default();
-        peers.apply(listed(vec![good()]), &Reserved::default());
-        peers.apply(ResourceEvent::Deleted(good()), &Reserved::default());
-        assert_eq!(peers.unread(), of_east());
-        assert!(!peers.forget(Instant::now()), "the type may be about to go");
-        peers.apply(ResourceEvent::NotServed { last_heard: None }, &Reserved::default());
-        let later = || Instant::now() + GRACE;
-        assert!(!peers.forget(later()));
-        peers.apply(listed(vec![]), &Reserved::default());
-        assert_eq!(peers.unread(), of_east());
-        assert!(peers.forget(later()));
-        assert_eq!(peers.unread(), Unread::default());
-        peers.apply(listed(vec![good()]), &Reserved::default());
-        peers.apply(listed(vec![]), &Reserved::default());
-        assert_eq!(peers.unread(), of_east(), "an empty list");
-        peers.apply(listed(vec![good()]), &Reserved::default());
-        assert_eq!(peers.unread(), Unread::default(), "it is back");
-    }
-
-    #[test]
-    fn of_two_mailboxes_the_one_that_is_renewed_counts() {
-        let mut peers = Peers::default();
-        let both = ["home", "hub"].map(|name| named(name, &json!("east"), &json!([])));
-        peers.apply(listed(both.into()), &Reserved::default());
-        let own = "own".parse().unwrap();
-        let chosen = |peers: &Peers| peers.by_cluster(&own)[0].number;
-        let number = |peers: &Peers, name: &str| peers.all()[name].number;
-        let renew = |peers: &mut Peers, name: &str, second: u32| {
-            let now = Timestamp::from_second(second.into()).unwrap();
-            let lease = publisher_lease("m", &complete_lease("east", 0, second.into()), now);
-            let lease = serde_json::from_value(lease).unwrap();
-            let services = ResourceEvent::Listed { version: "v1".to_owned(), objects: vec![] };
-            let slices = ResourceEvent::Listed { version: "v1".to_owned(), objects: vec![] };
-            let lease = ResourceEvent::Listed { version: "v1".to_owned(), objects: vec![lease] };
-            let name: PeerName = name.into();
-            let number = peers.all()[&name].number;
-            let mut apply = |event| peers.apply_mailbox(&name, number, event).all;
-            apply(MailboxEvent::Services(services));
-            apply(MailboxEvent::Slices(slices));
-            apply(MailboxEvent::Lease(lease))
-        };
-        renew(&mut peers, "home", 1000);
-        assert_eq!(chosen(&peers), number(&peers, "home"));
-        renew(&mut peers, "hub", 1030);
-        assert_eq!(chosen(&peers), number(&peers, "home"), "both are renewed");
-        assert!(renew(&mut peers, "hub", 1041), "another choice changes everything");
-        assert_eq!(chosen(&peers), number(&peers, "hub"));
-        assert!(!renew(&mut peers, "hub", 1051));
-    }
-}
+mod tests;

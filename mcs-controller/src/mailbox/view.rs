@@ -433,9 +433,9 @@ impl MailboxView {
     }
 
     /// The cluster has to have this uid, if it says one.
-    pub fn expect_uid(&mut self, uid: Option<&String>) -> BTreeSet<ServiceName> {
+    pub fn expect_uid(&mut self, uid: Option<&String>) {
         self.uid = uid.cloned();
-        self.believe(BTreeSet::new())
+        self.believe(BTreeSet::new());
     }
 
     /// Whether every resource was listed once.

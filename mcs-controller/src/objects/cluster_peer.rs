@@ -16,6 +16,9 @@ use crate::clusterset::{ClusterId, NamespaceRules};
 pub struct ClusterPeerSpec {
     /// The id of the cluster: the value of its ClusterProperty cluster.clusterset.k8s.io.
     pub cluster_id: String,
+    /// The uid of the cluster: that of its namespace `kube-system`. A cluster that is made anew under its id has another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_uid: Option<String>,
     /// The Secret with the kubeconfig of the API server that has the mailbox.
     pub kubeconfig_secret_ref: SecretReference,
     /// The namespace in which the cluster publishes what it exports.
@@ -195,6 +198,8 @@ pub struct PeerCondition {
 pub struct PeerObject {
     /// Its id.
     pub cluster: ClusterId,
+    /// The uid that the cluster has to have, if it says one.
+    pub uid: Option<String>,
     /// The Secret with the kubeconfig.
     pub secret: SecretReference,
     /// The namespace of the mailbox.
@@ -276,6 +281,7 @@ impl PeerObject {
         let ranges = spec.pod_cidrs.iter().map(range).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             cluster: spec.cluster_id.parse().map_err(|error| format!("spec.clusterId: {error}"))?,
+            uid: spec.cluster_uid,
             secret: spec.kubeconfig_secret_ref,
             mailbox: spec.mailbox,
             namespaces: NamespaceRules { allow: spec.namespaces.allow, deny: spec.namespaces.deny },

@@ -119,6 +119,7 @@ fn texts() -> BTreeMap<String, String> {
 fn cluster_peers_have_the_fields_of_their_definition() {
     let spec = ClusterPeerSpec {
         cluster_id: text(),
+        cluster_uid: Some(text()),
         kubeconfig_secret_ref: SecretReference {
             namespace: Some(text()),
             name: text(),
