@@ -4,6 +4,7 @@ mod check;
 mod cluster;
 mod link;
 mod output;
+mod pod_ranges;
 mod probe;
 mod run;
 mod status;

@@ -1,6 +1,7 @@
 //! `mcs-controller check`: what a clusterset needs, and what to do about what is missing.
 
 mod dns;
+mod peers;
 mod pods;
 mod rights;
 
@@ -147,13 +148,18 @@ async fn interrupted(probing: &Probing) -> io::Result<()> {
 
 async fn check_all(command: &CheckCommand, probing: &Probing) -> anyhow::Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    for cluster in Cluster::open_all(&command.kubeconfigs).await? {
+    let clusters = Cluster::open_all(&command.kubeconfigs).await?;
+    let mut known = Vec::new();
+    for cluster in &clusters {
+        known.push(peers::Known::of(cluster, &command.probe.namespace).await);
+    }
+    for cluster in clusters {
         let mut add = |check, result| findings.push(Finding::new(&cluster, check, result));
         add("id", Ok(format!("the cluster is {} at {}", cluster.id, cluster.server)));
         add("types", types(&cluster).await);
         add("rights", rights::of_controller(&cluster, &command.probe.namespace).await);
         add("controller", controller(&cluster, command).await);
-        for (check, result) in peers(&cluster).await {
+        for (check, result) in peers::checks(&cluster, &known).await {
             add(check, result);
         }
         for (check, result) in dns::checks(&cluster).await {
@@ -269,26 +275,6 @@ fn ensure_renewed(lease: &Value, now: Timestamp) -> anyhow::Result<()> {
         "the controller has not renewed its Lease for {age} s: see its log"
     );
     Ok(())
-}
-
-/// Whether every condition of every peer holds.
-async fn peers(cluster: &Cluster) -> Vec<(&'static str, anyhow::Result<String>)> {
-    let peers = match cluster.list(PEERS).await {
-        Ok(peers) if peers.is_empty() => {
-            let advice = "there is no ClusterPeer: run `mcs-controller link` with the kubeconfigs of all clusters";
-            return vec![("peers", Err(anyhow::anyhow!(advice)))];
-        }
-        Ok(peers) => peers,
-        Err(error) => return vec![("peers", Err(error))],
-    };
-    peers.iter().map(|peer| ("peer", peer_result(peer))).collect()
-}
-
-fn peer_result(peer: &Value) -> anyhow::Result<String> {
-    let name = peer["metadata"]["name"].as_str().unwrap_or_default();
-    let problems = status::problems(peer);
-    anyhow::ensure!(problems.is_empty(), "{name}: {}", problems.join("; "));
-    Ok(format!("{name} is connected, synced and fresh"))
 }
 
 #[cfg(test)]

@@ -138,6 +138,13 @@ impl Cluster {
         Ok(Self { id, server, authority, is_own: false, access })
     }
 
+    /// Its uid: that of its namespace `kube-system`.
+    pub(super) async fn uid(&self) -> anyhow::Result<String> {
+        let namespace = self.get(NAMESPACES, None, "kube-system").await?.unwrap_or_default();
+        let uid = namespace["metadata"]["uid"].as_str().map(str::to_owned);
+        uid.with_context(|| format!("cluster {}: there is no namespace kube-system", self.id))
+    }
+
     pub(super) async fn client(&self) -> anyhow::Result<Client> {
         Ok(self.access.connection().await?.client)
     }

@@ -4,7 +4,7 @@ mod hub;
 mod kept;
 mod unlink;
 
-use std::{collections::BTreeMap, process::ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{bail, ensure};
 use clap::Args;
@@ -14,14 +14,14 @@ use mcs_kube::program;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use self::kept::PodRanges;
+use self::kept::{Former, Identity};
 use super::{
-    cluster::{
-        ACCOUNTS, BINDINGS, CONFIG_MAPS, Cluster, KubeconfigArg, NODES, PEERS, ROLES, SECRETS,
-    },
+    cluster::{ACCOUNTS, BINDINGS, Cluster, KubeconfigArg, PEERS, ROLES, SECRETS},
     output::{self, Format},
+    pod_ranges::{self, PodRanges},
 };
 use crate::{
+    apply::ApplyError,
     clusterset::{ClusterId, well_known},
     peers::token::{TokenClaims, token_for},
 };
@@ -58,7 +58,7 @@ struct LinkArgs {
 /// For each pair and in both directions it makes a ServiceAccount that may read one mailbox and renew its own token,
 /// stores its kubeconfig as a Secret in the other cluster, and makes a ClusterPeer there. The controllers need to be
 /// installed. Run it again to add a cluster or to replace credentials: pod ranges and URLs that were set stay, unless they are
-/// given anew.
+/// given anew. It refuses a cluster with the id of another one, and changes nothing then.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -78,6 +78,11 @@ pub(super) struct LinkCommand {
     /// How other clusters reach the API server of a cluster, or of the hub (`hub=URL`) [default: as its kubeconfig says]
     #[arg(long, value_name = "ID=URL", value_parser = pair::<String>)]
     server: Vec<(ClusterId, String)>,
+
+    /// A cluster may be another one than the one that had its id before, such as one that was made anew: nothing is kept of
+    /// the former one, neither pod ranges nor URLs
+    #[arg(long)]
+    replace: bool,
 
     /// How long a token lives, in seconds; 90 days by default. The controllers renew tokens at a third of that time, so a
     /// cluster can be away for the other two thirds
@@ -149,14 +154,13 @@ fn show(format: Format, done: &[Done]) -> anyhow::Result<ExitCode> {
         return Ok(code);
     }
     let rows = done.iter().map(|one| {
-        let ranges: Vec<_> = one.pod_ranges.iter().map(ToString::to_string).collect();
         let Done { reader, publisher, account, secret, .. } = one;
         vec![
             reader.to_string(),
             if reader == publisher { "(writes)".to_owned() } else { publisher.to_string() },
             account.clone(),
             secret.clone(),
-            ranges.join(","),
+            pod_ranges::joined(&one.pod_ranges),
         ]
     });
     output::table(&["CLUSTER", "READS", "SERVICE ACCOUNT", "SECRET", "POD RANGES"], rows)?;
@@ -187,12 +191,59 @@ async fn open(kubeconfigs: &[KubeconfigArg]) -> anyhow::Result<Vec<Cluster>> {
     Ok(clusters)
 }
 
-/// Every cluster with each of the others.
-fn pairs(clusters: &[Cluster]) -> impl Iterator<Item = (&Cluster, &Cluster)> {
-    clusters.iter().flat_map(move |reader| {
-        let others = clusters.iter().filter(|other| other.id != reader.id);
-        others.map(move |publisher| (reader, publisher))
-    })
+/// A cluster that others read.
+struct Publisher<'a> {
+    cluster: &'a Cluster,
+    uid: String,
+    mailbox: Mailbox<'a>,
+    pods: PodRanges,
+}
+
+impl<'a> Publisher<'a> {
+    async fn of(
+        cluster: &'a Cluster,
+        hub: Option<&'a Cluster>,
+        command: &LinkCommand,
+    ) -> anyhow::Result<Self> {
+        let given = command.pod_cidr.iter().filter(|(id, _)| *id == cluster.id);
+        let given: Vec<_> = given.map(|(_, range)| *range).collect();
+        let pods = if given.is_empty() {
+            PodRanges::of(cluster).await?
+        } else {
+            PodRanges { ranges: given, are_given: true, warning: None }
+        };
+        let mailbox = Mailbox::of(cluster, hub, &command.link);
+        Ok(Self { cluster, uid: cluster.uid().await?, mailbox, pods })
+    }
+
+    fn identity(&self) -> Identity<'_> {
+        let Mailbox { host, namespace } = &self.mailbox;
+        let authority = host.authority.as_deref();
+        Identity { id: &self.cluster.id, uid: &self.uid, mailbox: namespace, authority }
+    }
+}
+
+/// Whom a cluster reads, and what it has of that cluster from before.
+struct Direction<'a> {
+    reader: &'a Cluster,
+    publisher: &'a Publisher<'a>,
+    former: Former,
+}
+
+/// Every cluster with each of the others. Fails if one is another cluster than before.
+async fn directions<'a>(
+    publishers: &'a [Publisher<'a>],
+    command: &LinkCommand,
+) -> anyhow::Result<Vec<Direction<'a>>> {
+    let mut directions = Vec::new();
+    for reader in publishers.iter().map(|one| one.cluster) {
+        for publisher in publishers.iter().filter(|other| other.cluster.id != reader.id) {
+            let former = Former::of(reader, &publisher.cluster.id, &command.link.namespace).await?;
+            let former = former.kept(publisher.identity(), &reader.id, command.replace)?;
+            directions.push(Direction { reader, publisher, former });
+        }
+    }
+    Ok(directions)
 }
 
 async fn link_all(command: &LinkCommand) -> anyhow::Result<Vec<Done>> {
@@ -204,39 +255,33 @@ async fn link_all(command: &LinkCommand) -> anyhow::Result<Vec<Done>> {
         let is_known = clusters.iter().chain(&hub).any(|cluster| cluster.id == *id);
         ensure!(is_known, "no cluster among these has the id {id}");
     }
-    let mut ranges = BTreeMap::new();
+    let mut publishers = Vec::new();
     for cluster in &clusters {
-        let given = command.pod_cidr.iter().filter(|(id, _)| *id == cluster.id);
-        let given: Vec<_> = given.map(|(_, range)| *range).collect();
-        let found = if given.is_empty() {
-            pod_ranges(cluster).await?
-        } else {
-            PodRanges { ranges: given, are_given: true, warning: None }
-        };
-        ranges.insert(cluster.id.clone(), found);
+        publishers.push(Publisher::of(cluster, hub.as_ref(), command).await?);
     }
+    let directions = directions(&publishers, command).await?;
     let mut done = Vec::new();
-    for publisher in clusters.iter().filter(|_| hub.is_some()) {
-        let mailbox = Mailbox::of(publisher, hub.as_ref(), &command.link);
-        done.push(hub::let_publish(command, publisher, &mailbox).await?);
+    if hub.is_some() {
+        for publisher in publishers.iter().filter(|_| !command.replace) {
+            hub::ensure_own(publisher).await?;
+        }
+        for publisher in &publishers {
+            done.push(hub::let_publish(command, publisher).await?);
+        }
     }
-    for (reader, publisher) in pairs(&clusters) {
-        let mailbox = Mailbox::of(publisher, hub.as_ref(), &command.link);
-        let pods = ranges.get(&publisher.id).cloned().unwrap_or_default();
-        done.push(link_one(command, reader, publisher, &mailbox, pods).await?);
+    for direction in directions {
+        done.push(link_one(command, direction).await?);
     }
     Ok(done)
 }
 
 async fn link_one(
     command: &LinkCommand,
-    reader: &Cluster,
-    publisher: &Cluster,
-    mailbox: &Mailbox<'_>,
-    pods: PodRanges,
+    Direction { reader, publisher, former }: Direction<'_>,
 ) -> anyhow::Result<Done> {
     let LinkArgs { namespace, .. } = &command.link;
     let account = reader.id.as_str();
+    let Publisher { cluster: Cluster { id, .. }, uid, mailbox, pods } = publisher;
     let Mailbox { host, namespace: mailbox_namespace } = mailbox;
     let has_reader = host.get(ROLES, Some(mailbox_namespace), READER).await?.is_some();
     ensure!(
@@ -244,35 +289,50 @@ async fn link_one(
         "cluster {} has no Role {mailbox_namespace}/{READER}: install the chart mcs-controller there first",
         host.id
     );
-    let former = reader.get(PEERS, None, publisher.id.as_str()).await?;
     let PodRanges { ranges: pod_ranges, warning, .. } =
-        pods.or_kept(former.as_ref(), &reader.id, &publisher.id)?;
+        pods.clone().or_kept(former.peer.as_ref(), &reader.id, id)?;
     give_rights(mailbox, account, READER).await?;
-    let secret = secret_name(&publisher.id);
-    let kept = store_kubeconfig(command, reader, mailbox, account, &secret).await?;
-    reader
-        .apply(
-            PEERS,
-            json!({
-                "metadata": {"name": publisher.id},
-                "spec": {
-                    "clusterId": publisher.id,
-                    "kubeconfigSecretRef": {"name": secret},
-                    "mailbox": mailbox_namespace,
-                    "podCIDRs": pod_ranges,
-                },
-            }),
-        )
-        .await?;
+    let secret = secret_name(id);
+    let former = former.secret.as_ref();
+    let kept = store_kubeconfig(command, reader, mailbox, account, (&secret, former)).await?;
+    let peer = json!({
+        "metadata": {"name": id},
+        "spec": {
+            "clusterId": id,
+            "clusterUid": uid,
+            "kubeconfigSecretRef": {"name": secret},
+            "mailbox": mailbox_namespace,
+            "podCIDRs": pod_ranges,
+        },
+    });
+    let without = apply_peer(reader, peer).await?;
     Ok(Done {
         reader: reader.id.clone(),
-        publisher: publisher.id.clone(),
+        publisher: id.clone(),
         account: format!("{mailbox_namespace}/{account}"),
         secret: format!("{namespace}/{secret}"),
         pod_ranges,
-        warning: joined(warning, kept),
+        warning: joined(joined(warning, kept), without),
         left: vec![],
     })
+}
+
+/// Applies a ClusterPeer. Returns a note if the type of the reader is that of an earlier version, without the uid.
+async fn apply_peer(reader: &Cluster, mut peer: Value) -> anyhow::Result<Option<String>> {
+    let Err(error) = reader.apply(PEERS, peer.clone()).await else { return Ok(None) };
+    let of_api = error.downcast_ref::<ApplyError>();
+    if !of_api.is_some_and(|error| error.is_unknown_field("clusterUid")) {
+        return Err(error);
+    }
+    if let Some(spec) = peer["spec"].as_object_mut() {
+        spec.remove("clusterUid");
+    }
+    reader.apply(PEERS, peer).await?;
+    Ok(Some(format!(
+        "the type ClusterPeer of cluster {} has no spec.clusterUid, so another cluster of an id is not told there: kubectl \
+         apply --filename deploy/helm/mcs-controller/crds, and run `link` again",
+        reader.id
+    )))
 }
 
 /// Two warnings as one.
@@ -282,19 +342,18 @@ fn joined(first: Option<String>, second: Option<String>) -> Option<String> {
 }
 
 /// Stores a kubeconfig with a token of an account of a mailbox as a Secret of a cluster. Returns a note if the Secret keeps
-/// the URL that it has.
+/// the URL of the former one.
 async fn store_kubeconfig(
     command: &LinkCommand,
     cluster: &Cluster,
     mailbox: &Mailbox<'_>,
     account: &str,
-    secret: &str,
+    (secret, former): (&str, Option<&Value>),
 ) -> anyhow::Result<Option<String>> {
     let Mailbox { host, namespace } = mailbox;
-    let former = cluster.get(SECRETS, Some(&command.link.namespace), secret).await?;
     let token = token_for(host.client().await?, namespace, account, command.token_seconds).await?;
     let given = command.server.iter().find(|(id, _)| *id == host.id);
-    let kept = former.filter(|_| given.is_none()).and_then(|former| kept::server(&former, mailbox));
+    let kept = former.filter(|_| given.is_none()).and_then(|former| kept::server(former, mailbox));
     let server = given.map(|(_, url)| url).or(kept.as_ref()).unwrap_or(&host.server);
     let kubeconfig = kubeconfig(server, host.authority.as_deref(), &token);
     let labels = json!({well_known::MANAGED_BY: well_known::CONTROLLER});
@@ -390,33 +449,6 @@ fn kubeconfig(server: &str, authority: Option<&str>, token: &str) -> Value {
     })
 }
 
-/// The pod ranges of a cluster, as kubeadm or its nodes say, with a warning if they may not be all.
-async fn pod_ranges(cluster: &Cluster) -> anyhow::Result<PodRanges> {
-    let kubeadm = cluster.get(CONFIG_MAPS, Some("kube-system"), "kubeadm-config").await?;
-    let of_kubeadm = kubeadm.as_ref().map(subnets).unwrap_or_default();
-    if !of_kubeadm.is_empty() {
-        return Ok(PodRanges { ranges: of_kubeadm, ..PodRanges::default() });
-    }
-    let nodes = cluster.list(NODES).await?;
-    let texts = nodes.iter().filter_map(|node| node["spec"]["podCIDRs"].as_array()).flatten();
-    let ranges: Vec<IpNet> = texts.filter_map(|text| text.as_str()?.parse().ok()).collect();
-    let id = &cluster.id;
-    let warning = format!(
-        "the pod range of cluster {id} is that of its nodes now, and endpoints on new nodes would be refused: \
-         give --pod-cidr {id}=CIDR"
-    );
-    let ranges = IpNet::aggregate(&ranges);
-    Ok(PodRanges { ranges, are_given: false, warning: Some(warning) })
-}
-
-/// `networking.podSubnet` of kubeadm.
-fn subnets(config: &Value) -> Vec<IpNet> {
-    let text = config["data"]["ClusterConfiguration"].as_str().unwrap_or_default();
-    let parsed: Value = serde_saphyr::from_str(text).unwrap_or_default();
-    let subnets = parsed["networking"]["podSubnet"].as_str().unwrap_or_default();
-    subnets.split(',').filter_map(|one| one.trim().parse().ok()).collect()
-}
-
 /// Takes a ServiceAccount and its rights away.
 async fn take_rights(mailbox: &Mailbox<'_>, account: &str) -> anyhow::Result<()> {
     let Mailbox { host, namespace } = mailbox;
@@ -433,17 +465,6 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-
-    #[test]
-    fn pod_ranges_of_kubeadm_are_read() {
-        let config = |text: &str| json!({"data": {"ClusterConfiguration": text}});
-        let found = subnets(&config("networking:\n  podSubnet: 10.1.0.0/16,fd01::/48\n"));
-        let expected: Vec<IpNet> =
-            ["10.1.0.0/16", "fd01::/48"].map(|one| one.parse().unwrap()).into();
-        assert_eq!(found, expected);
-        assert!(subnets(&config("networking: {}")).is_empty());
-        assert!(subnets(&json!({})).is_empty());
-    }
 
     #[test]
     fn an_api_server_that_gives_shorter_tokens_is_told() {

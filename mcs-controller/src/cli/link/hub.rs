@@ -1,14 +1,16 @@
 //! Mailboxes on a hub: a namespace for each cluster, which its controller alone writes.
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use serde_json::json;
 
 use super::{
-    Done, LinkArgs, LinkCommand, Mailbox, READER, give_rights, joined, store_kubeconfig,
+    Done, LinkArgs, LinkCommand, Mailbox, Publisher, READER, give_rights, joined, store_kubeconfig,
     take_rights, unlink::Side,
 };
 use crate::{
-    cli::cluster::{BINDINGS, Cluster, EXPORTED, KubeconfigArg, NAMESPACES, ROLES, SECRETS},
+    cli::cluster::{
+        BINDINGS, Cluster, EXPORTED, KubeconfigArg, LEASES, NAMESPACES, ROLES, SECRETS,
+    },
     clusterset::{ClusterId, well_known},
 };
 
@@ -40,12 +42,29 @@ pub(super) async fn open(argument: Option<&KubeconfigArg>) -> anyhow::Result<Opt
     Ok(Some(hub))
 }
 
+/// Fails if another cluster of this id publishes in the mailbox.
+pub(super) async fn ensure_own(publisher: &Publisher<'_>) -> anyhow::Result<()> {
+    let Publisher { cluster: Cluster { id, .. }, uid, mailbox, .. } = publisher;
+    let Mailbox { host, namespace } = mailbox;
+    let lease = host.get(LEASES, Some(namespace), well_known::PUBLISHER_LEASE).await?;
+    let said = lease
+        .as_ref()
+        .and_then(|lease| lease["metadata"]["annotations"][well_known::CLUSTER_UID].as_str());
+    ensure!(
+        said.is_none_or(|said| said == uid),
+        "another cluster {id} has published in namespace {namespace} of the hub: its uid was {}, and is {uid}. If {id} was \
+         made anew, give --replace; if these are two clusters, give one of them another id. Nothing was changed",
+        said.unwrap_or_default(),
+    );
+    Ok(())
+}
+
 /// Makes a mailbox, and lets the controller of its cluster write it.
 pub(super) async fn let_publish(
     command: &LinkCommand,
-    publisher: &Cluster,
-    mailbox: &Mailbox<'_>,
+    publisher: &Publisher<'_>,
 ) -> anyhow::Result<Done> {
+    let Publisher { cluster: publisher, mailbox, .. } = publisher;
     let Mailbox { host, namespace } = mailbox;
     let labels = json!({well_known::MANAGED_BY: well_known::CONTROLLER});
     host.apply(NAMESPACES, json!({"metadata": {"name": namespace, "labels": labels}})).await?;
@@ -63,7 +82,9 @@ pub(super) async fn let_publish(
         host.apply(ROLES, json!({"metadata": metadata, "rules": rules})).await?;
     }
     give_rights(mailbox, ACCOUNT, WRITER).await?;
-    let kept = store_kubeconfig(command, publisher, mailbox, ACCOUNT, SECRET).await?;
+    let former = publisher.get(SECRETS, Some(&command.link.namespace), SECRET).await?;
+    let secret = (SECRET, former.as_ref());
+    let kept = store_kubeconfig(command, publisher, mailbox, ACCOUNT, secret).await?;
     let note = format!(
         "the controller of cluster {} publishes there with mailbox.namespace={namespace} and mailbox.secret={SECRET} \
          in the values of its chart",

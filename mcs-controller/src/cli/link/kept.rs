@@ -1,20 +1,105 @@
-//! What `link` keeps when it runs again: pod ranges and URLs that were set and are not given anew.
+//! What `link` keeps when it runs again: pod ranges and URLs that were set and are not given anew, unless the cluster is
+//! another one than before.
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use ipnet::IpNet;
 use k8s_openapi::ByteString;
 use serde_json::{Value, from_value};
 
 use super::Mailbox;
-use crate::{clusterset::ClusterId, peers::token::TokenClaims};
+use crate::{
+    cli::{
+        cluster::{Cluster, PEERS, SECRETS},
+        pod_ranges::{PodRanges, joined},
+    },
+    clusterset::ClusterId,
+    peers::token::TokenClaims,
+};
 
-/// The pod ranges of a cluster.
-#[derive(Clone, Default)]
-pub(super) struct PodRanges {
-    pub(super) ranges: Vec<IpNet>,
-    /// Whether they are from the command line.
-    pub(super) are_given: bool,
-    pub(super) warning: Option<String>,
+/// What a reader has of a cluster from before.
+#[derive(Default)]
+pub(super) struct Former {
+    /// The ClusterPeer.
+    pub(super) peer: Option<Value>,
+    /// The Secret that it names.
+    pub(super) secret: Option<Value>,
+}
+
+/// By what a cluster is known.
+#[derive(Clone, Copy)]
+pub(super) struct Identity<'a> {
+    pub(super) id: &'a ClusterId,
+    pub(super) uid: &'a str,
+    /// The namespace that it publishes in.
+    pub(super) mailbox: &'a str,
+    /// The authority of the API server with the mailbox.
+    pub(super) authority: Option<&'a str>,
+}
+
+/// What is known of the cluster that had the id before.
+#[derive(PartialEq, Eq, Debug)]
+enum Known {
+    Same,
+    /// Nobody has recorded its uid.
+    Unclear,
+    /// Another one, for this reason.
+    Other(String),
+}
+
+impl Former {
+    pub(super) async fn of(
+        reader: &Cluster,
+        id: &ClusterId,
+        namespace: &str,
+    ) -> anyhow::Result<Self> {
+        let peer = reader.get(PEERS, None, id.as_str()).await?;
+        let named = peer.as_ref().and_then(|peer| {
+            let name = &peer["spec"]["kubeconfigSecretRef"]["name"];
+            name.as_str().map(str::to_owned)
+        });
+        let secret = match named {
+            Some(name) => reader.get(SECRETS, Some(namespace), &name).await?,
+            None => None,
+        };
+        Ok(Self { peer, secret })
+    }
+
+    fn known(&self, now: Identity<'_>) -> Known {
+        let spec = self.peer.as_ref().map(|peer| &peer["spec"]);
+        let uid = spec.and_then(|spec| spec["clusterUid"].as_str());
+        if let Some(uid) = uid.filter(|uid| *uid != now.uid) {
+            return Known::Other(format!("its uid was {uid}, and is {}", now.uid));
+        }
+        // A mailbox that has moved to a hub, or back, has the authority of another API server.
+        let is_there = spec.is_some_and(|spec| spec["mailbox"] == now.mailbox);
+        let authority = self.secret.as_ref().filter(|_| is_there).and_then(authority);
+        if authority.is_some_and(|former| !shares_certificate(former.as_deref(), now.authority)) {
+            return Known::Other(format!(
+                "the API server with its mailbox {} has another certificate authority",
+                now.mailbox
+            ));
+        }
+        if uid.is_some() { Known::Same } else { Known::Unclear }
+    }
+
+    /// What is kept of it. `replace`: whether the cluster may be another one, of which nothing is kept.
+    pub(super) fn kept(
+        self,
+        now: Identity<'_>,
+        reader: &ClusterId,
+        replace: bool,
+    ) -> anyhow::Result<Self> {
+        match self.known(now) {
+            Known::Unclear | Known::Other(_) if replace => Ok(Self::default()),
+            Known::Other(why) => bail!(
+                "cluster {reader} has another cluster {id} as its peer: {why}. If {id} was made anew, or its authority, give \
+                 --replace: then no podCIDRs and no URL from before are kept. If these are two clusters, give one of them \
+                 another id. Nothing was changed",
+                id = now.id,
+            ),
+            Known::Same | Known::Unclear => Ok(self),
+        }
+    }
 }
 
 impl PodRanges {
@@ -36,10 +121,7 @@ impl PodRanges {
             );
             return Ok(self);
         }
-        let [had, found] = [&kept, &self.ranges].map(|ranges| {
-            let texts: Vec<_> = ranges.iter().map(ToString::to_string).collect();
-            texts.join(",")
-        });
+        let (had, found) = (joined(&kept), joined(&self.ranges));
         let found = if found.is_empty() { found } else { format!(" (found now: {found})") };
         let warning = format!(
             "the ClusterPeer {id} of cluster {reader} keeps its podCIDRs {had}{found}: to change them, give --pod-cidr {id}=CIDR"
@@ -48,10 +130,40 @@ impl PodRanges {
     }
 }
 
+/// The kubeconfig in a Secret.
+fn kubeconfig(secret: &Value) -> Option<String> {
+    let bytes: ByteString = from_value(secret["data"]["kubeconfig"].clone()).ok()?;
+    String::from_utf8(bytes.0).ok()
+}
+
+/// The authority that the kubeconfig in a Secret names, if there is a kubeconfig.
+fn authority(secret: &Value) -> Option<Option<String>> {
+    let config: Value = serde_saphyr::from_str(&kubeconfig(secret)?).ok()?;
+    let cluster = config["clusters"][0]["cluster"].as_object()?;
+    Some(cluster.get("certificate-authority-data").and_then(Value::as_str).map(str::to_owned))
+}
+
+/// Whether two authorities, in base64, have a certificate in common: while one is renewed, a kubeconfig has both.
+fn shares_certificate(one: Option<&str>, other: Option<&str>) -> bool {
+    let certificates = |text: &str| -> Vec<String> {
+        let bytes: Result<ByteString, _> = from_value(text.into());
+        let text = bytes.ok().and_then(|bytes| String::from_utf8(bytes.0).ok());
+        let text = text.unwrap_or_default();
+        let parts = text.split_inclusive("-----END CERTIFICATE-----");
+        parts.map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect()
+    };
+    match (one, other) {
+        (Some(one), Some(other)) => {
+            let others = certificates(other);
+            one == other || certificates(one).iter().any(|one| others.contains(one))
+        }
+        (one, other) => one == other,
+    }
+}
+
 /// The URL in a Secret, if it is another one than the host's and leads to the same mailbox.
 pub(super) fn server(secret: &Value, mailbox: &Mailbox<'_>) -> Option<String> {
-    let bytes: ByteString = from_value(secret["data"]["kubeconfig"].clone()).ok()?;
-    let text = String::from_utf8(bytes.0).ok()?;
+    let text = kubeconfig(secret)?;
     url(&text, &mailbox.host.server, mailbox.host.authority.as_deref(), &mailbox.namespace)
 }
 
@@ -61,7 +173,8 @@ fn url(text: &str, server: &str, authority: Option<&str>, namespace: &str) -> Op
     let cluster = &config["clusters"][0]["cluster"];
     let url = cluster["server"].as_str()?;
     // A cluster that was made anew, or a hub, has another authority.
-    let is_same_host = cluster["certificate-authority-data"].as_str() == authority;
+    let is_same_host =
+        shares_certificate(cluster["certificate-authority-data"].as_str(), authority);
     (is_same_host && claims.namespace == namespace && url != server).then(|| url.to_owned())
 }
 
@@ -80,6 +193,72 @@ mod tests {
         PodRanges { ranges, are_given, warning: None }
     }
 
+    fn certificates(names: &[&str]) -> String {
+        let text: String = names
+            .iter()
+            .map(|name| format!("-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----\n"))
+            .collect();
+        serde_json::to_value(ByteString(text.into_bytes())).unwrap().as_str().unwrap().to_owned()
+    }
+
+    /// What a reader has of east, with its uid as link has recorded it.
+    fn former(uid: Option<&str>, authority: &str) -> Former {
+        let text = kubeconfig("https://east:6443", Some(authority), TOKEN).to_string();
+        let mut peer = json!({"spec": {"mailbox": "mcs-mailbox", "podCIDRs": ["10.1.0.0/16"]}});
+        if let Some(uid) = uid {
+            peer["spec"]["clusterUid"] = json!(uid);
+        }
+        let secret = json!({"data": {"kubeconfig": ByteString(text.into_bytes())}});
+        Former { peer: Some(peer), secret: Some(secret) }
+    }
+
+    /// The pod ranges of the ClusterPeer, or why nothing is linked, for a cluster with this uid and authority that has pods of
+    /// 10.5.0.0/16.
+    fn linked(
+        former: Former,
+        (uid, mailbox, authority): (&str, &str, &str),
+        replace: bool,
+    ) -> Result<String, String> {
+        let [west, east] = ["west", "east"].map(|id| id.parse().unwrap());
+        let now = Identity { id: &east, uid, mailbox, authority: Some(authority) };
+        let kept = former.kept(now, &west, replace).map_err(|error| error.to_string())?;
+        let pods = ranges(&["10.5.0.0/16"], false).or_kept(kept.peer.as_ref(), &west, &east);
+        Ok(joined(&pods.unwrap().ranges))
+    }
+
+    #[test]
+    fn another_cluster_of_a_known_id_is_refused_and_replaces_it_on_demand() {
+        let (one, two) = (certificates(&["one"]), certificates(&["two"]));
+        let home = "mcs-mailbox";
+        for (uid, now) in [
+            (Some("u1"), ("u2", home, &*one)),
+            (Some("u1"), ("u2", "mcs-east", &two)),
+            (Some("u1"), ("u1", home, &two)),
+            (None, ("u2", home, &two)),
+        ] {
+            let refused = linked(former(uid, &one), now, false).unwrap_err();
+            assert!(refused.contains("--replace"), "{refused}");
+            assert_eq!(linked(former(uid, &one), now, true).unwrap(), "10.5.0.0/16");
+        }
+    }
+
+    #[test]
+    fn a_cluster_that_is_known_keeps_what_was_set() {
+        let (one, two) = (certificates(&["one"]), certificates(&["two"]));
+        let both = certificates(&["two", "one"]);
+        for replace in [false, true] {
+            let of_both = linked(former(Some("u1"), &one), ("u1", "mcs-mailbox", &both), replace);
+            assert_eq!(of_both.unwrap(), "10.1.0.0/16", "the authority is being renewed");
+            let moved = linked(former(Some("u1"), &one), ("u1", "mcs-east", &two), replace);
+            assert_eq!(moved.unwrap(), "10.1.0.0/16", "its mailbox moves to a hub");
+        }
+        let unclear = linked(former(None, &one), ("u1", "mcs-mailbox", &one), false);
+        assert_eq!(unclear.unwrap(), "10.1.0.0/16", "it was linked by an earlier version");
+        let replaced = linked(former(None, &one), ("u1", "mcs-mailbox", &one), true);
+        assert_eq!(replaced.unwrap(), "10.5.0.0/16");
+        let new = linked(Former::default(), ("u1", "mcs-mailbox", &one), false);
+        assert_eq!(new.unwrap(), "10.5.0.0/16");
+    }
     #[test]
     fn pod_ranges_that_were_set_stay_unless_they_are_given() {
         let peer = json!({"spec": {"podCIDRs": ["10.0.0.0/16"]}});

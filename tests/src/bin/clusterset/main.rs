@@ -22,6 +22,7 @@ mod memory;
 mod objects;
 mod peering;
 mod publisher;
+mod rebuilt;
 mod replicas;
 mod rules;
 mod scale;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
     trust::cases(&mut suite);
     hostile::cases(&mut suite);
     imports::cases(&mut suite);
+    rebuilt::cases(&mut suite);
     replicas::cases(&mut suite);
     hub::cases(&mut suite);
     memory::cases(&mut suite);

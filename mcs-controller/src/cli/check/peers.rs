@@ -1,0 +1,141 @@
+//! Whether the peers of a cluster are as they should be, and are the clusters that `check` knows.
+
+use ipnet::IpNet;
+use serde_json::Value;
+
+use crate::{
+    cli::{
+        cluster::{Cluster, DEPLOYMENTS, PEERS},
+        pod_ranges::{PodRanges, joined},
+        status,
+    },
+    clusterset::{ClusterId, well_known},
+};
+
+/// What a cluster says of itself, as far as the caller may ask.
+pub(super) struct Known {
+    id: ClusterId,
+    uid: Option<String>,
+    /// The ranges of its pods.
+    pods: Vec<IpNet>,
+}
+
+impl Known {
+    pub(super) async fn of(cluster: &Cluster, namespace: &str) -> Self {
+        let deployment = cluster.get(DEPLOYMENTS, Some(namespace), well_known::CONTROLLER).await;
+        let given = deployment.ok().flatten().map(|deployment| given(&deployment));
+        let pods = match given.filter(|given| !given.is_empty()) {
+            Some(given) => given,
+            None => PodRanges::of(cluster).await.map(|pods| pods.ranges).unwrap_or_default(),
+        };
+        Self { id: cluster.id.clone(), uid: cluster.uid().await.ok(), pods }
+    }
+
+    /// What the ClusterPeer of this cluster gets wrong.
+    fn differences(&self, peer: &Value) -> Vec<String> {
+        let (id, spec) = (&self.id, &peer["spec"]);
+        let mut all = Vec::new();
+        if let (Some(said), Some(uid)) = (spec["clusterUid"].as_str(), &self.uid)
+            && said != uid
+        {
+            all.push(format!(
+                "its clusterUid is {said}, and cluster {id} has the uid {uid}: if it was made anew, run `mcs-controller link \
+                 --replace`"
+            ));
+        }
+        let accepted = spec["podCIDRs"].as_array().into_iter().flatten();
+        let accepted: Vec<IpNet> =
+            accepted.filter_map(|range| range.as_str()?.parse().ok()).collect();
+        let outside = outside(&self.pods, &accepted);
+        if !outside.is_empty() {
+            let (outside, accepted) = (joined(&outside), joined(&accepted));
+            all.push(format!(
+                "cluster {id} has pods of {outside}, and podCIDRs are {accepted}: endpoints outside are refused. Run \
+                 `mcs-controller link --pod-cidr {id}=CIDR`, or set podCidrs of the chart in {id} if its pods have other \
+                 addresses than its nodes say"
+            ));
+        }
+        all
+    }
+}
+
+/// The values of `--pod-cidr` of a controller.
+fn given(deployment: &Value) -> Vec<IpNet> {
+    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
+    let arguments = containers.into_iter().flatten().filter_map(|one| one["args"].as_array());
+    let values = arguments.flatten().filter_map(|one| one.as_str()?.strip_prefix("--pod-cidr="));
+    values.flat_map(|ranges| ranges.split(',')).filter_map(|range| range.parse().ok()).collect()
+}
+
+/// Those ranges of pods that are not accepted.
+fn outside(pods: &[IpNet], accepted: &[IpNet]) -> Vec<IpNet> {
+    let accepted = IpNet::aggregate(&accepted.to_vec());
+    let is_accepted = |range: &&IpNet| accepted.iter().any(|one| one.contains(*range));
+    let outside: Vec<_> = pods.iter().filter(|range| !is_accepted(range)).copied().collect();
+    IpNet::aggregate(&outside)
+}
+
+/// Whether every condition of every peer holds, and whether each is one of the clusters that are known.
+pub(super) async fn checks(
+    cluster: &Cluster,
+    known: &[Known],
+) -> Vec<(&'static str, anyhow::Result<String>)> {
+    let peers = match cluster.list(PEERS).await {
+        Ok(peers) if peers.is_empty() => {
+            let advice = "there is no ClusterPeer: run `mcs-controller link` with the kubeconfigs of all clusters";
+            return vec![("peers", Err(anyhow::anyhow!(advice)))];
+        }
+        Ok(peers) => peers,
+        Err(error) => return vec![("peers", Err(error))],
+    };
+    peers.iter().map(|peer| ("peer", result(peer, known))).collect()
+}
+
+fn result(peer: &Value, known: &[Known]) -> anyhow::Result<String> {
+    let name = peer["metadata"]["name"].as_str().unwrap_or_default();
+    let cluster = known.iter().find(|cluster| peer["spec"]["clusterId"] == *cluster.id.as_str());
+    let mut problems = status::problems(peer);
+    problems.extend(cluster.map(|cluster| cluster.differences(peer)).unwrap_or_default());
+    anyhow::ensure!(problems.is_empty(), "{name}: {}", problems.join("; "));
+    Ok(format!("{name} is connected, synced and fresh"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn ranges(texts: &[&str]) -> Vec<IpNet> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_peer_that_was_made_anew_is_told() {
+        let known = |uid: Option<&str>, pods: &[&str]| Known {
+            id: "east".parse().unwrap(),
+            uid: uid.map(str::to_owned),
+            pods: ranges(pods),
+        };
+        let peer = json!({
+            "metadata": {"name": "east"},
+            "spec": {"clusterId": "east", "clusterUid": "u1", "podCIDRs": ["10.1.0.0/17", "10.1.128.0/17"]},
+            "status": {"conditions": []},
+        });
+        let result = |known: Known| result(&peer, &[known]).map_err(|error| error.to_string());
+        assert!(result(known(Some("u1"), &["10.1.0.0/16"])).is_ok(), "the two are one range");
+        assert!(result(known(None, &[])).is_ok(), "nobody knows");
+        let error = result(known(Some("u2"), &[])).unwrap_err();
+        assert!(error.contains("its clusterUid is u1") && error.contains("--replace"), "{error}");
+        let error = result(known(Some("u1"), &["10.5.0.0/24", "10.1.3.0/24"])).unwrap_err();
+        assert!(error.contains("has pods of 10.5.0.0/24, and podCIDRs are 10.1.0.0/17"), "{error}");
+    }
+
+    #[test]
+    fn pod_ranges_that_the_controller_is_given_count() {
+        let args = json!(["run", "--pod-cidr=10.1.0.0/16", "--pod-cidr=10.2.0.0/16,fd00::/48"]);
+        let deployment = json!({"spec": {"template": {"spec": {"containers": [{"args": args}]}}}});
+        assert_eq!(given(&deployment), ranges(&["10.1.0.0/16", "10.2.0.0/16", "fd00::/48"]));
+        assert!(given(&json!({})).is_empty());
+    }
+}

@@ -1,0 +1,108 @@
+//! A cluster that is made anew under its id, with another range of pods.
+
+use std::process::{Output, Stdio};
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{suite::Suite, topology::Subnet};
+use serde_json::{Value, json};
+
+use crate::{
+    check,
+    cluster::Cluster,
+    controller::{self, NAMESPACE},
+    objects::{namespaced, service, slice},
+    world::World,
+};
+
+const ID: &str = "c4";
+/// The pods of the two clusters that have the id one after the other.
+const PODS: [Subnet; 2] = [Subnet(41), Subnet(42)];
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("a cluster that is rebuilt with another pod range", rebuilt);
+}
+
+/// Starts a cluster whose kubeadm says these pods.
+fn start(world: &World, name: &str, pods: Subnet, number: u16) -> anyhow::Result<Cluster> {
+    let cluster =
+        Cluster::start_copy(&world.run, &world.control, &world.controllers, ID, name, number)?;
+    let mut config = namespaced("v1", "ConfigMap", "kube-system", "kubeadm-config");
+    let subnet = format!("networking:\n  podSubnet: {}/24\n", pods.v4(0));
+    config["data"] = json!({ "ClusterConfiguration": subnet });
+    cluster.api().apply(&config)?;
+    Ok(cluster)
+}
+
+fn link(world: &World, cluster: &Cluster, flags: &[&str]) -> anyhow::Result<Output> {
+    let mut link = controller::command(&world.controllers)?;
+    link.arg("link").arg(world.second().administrator()?).arg(cluster.administrator()?);
+    Ok(link.arg("--pod-cidr=c2=10.77.9.32/28").args(flags).output()?)
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&[&*output.stdout, &output.stderr].concat()).into_owned()
+}
+
+/// Exports a service that has two pods.
+fn export(cluster: &Cluster, namespace: &str, pods: Subnet) -> anyhow::Result<()> {
+    cluster.add_namespace(namespace)?;
+    let addresses = [11, 12].map(|host| pods.v4(host).to_string());
+    let slice = slice(namespace, &addresses, crate::objects::PORTS);
+    cluster.export(&service(namespace), Some(&slice))
+}
+
+/// What `check` says of the peer of the second cluster.
+fn checked(world: &World, cluster: &Cluster) -> anyhow::Result<Value> {
+    let mut command = controller::command(&world.controllers)?;
+    command.arg("check").arg(world.second().administrator()?).arg(cluster.administrator()?);
+    command.args(["-o", "json", "--probe=off"]);
+    let findings = check::end(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)?;
+    let is_of_peer = |one: &Value| {
+        let message = one["message"].as_str().unwrap_or_default();
+        one["cluster"] == "c2" && one["check"] == "peer" && message.starts_with(ID)
+    };
+    findings.into_iter().find(is_of_peer).context("nothing of the peer")
+}
+
+fn rebuilt(world: &mut World) -> anyhow::Result<()> {
+    let namespace = world.fresh()?;
+    let first = start(world, "c4-first", PODS[0], 5)?;
+    let linked = link(world, &first, &[])?;
+    ensure!(linked.status.success(), "{}", said(&linked));
+    export(&first, &namespace, PODS[0])?;
+    let second = world.second();
+    second.wait_for_addresses(&namespace, &["10.77.41.11", "10.77.41.12"])?;
+    drop(first);
+
+    let anew = start(world, "c4-anew", PODS[1], 6)?;
+    export(&anew, &namespace, PODS[1])?;
+    let refused = link(world, &anew, &[])?;
+    let message = said(&refused);
+    ensure!(!refused.status.success() && message.contains("give --replace"), "{message}");
+    let peer = second.api().read(&peer())?;
+    ensure!(peer["spec"]["podCIDRs"] == json!(["10.77.41.0/24"]), "{peer}");
+    let finding = checked(world, &anew)?;
+    let message = finding["message"].as_str().context("a message")?;
+    ensure!(finding["ok"] == false, "{finding}");
+    ensure!(message.contains("has pods of 10.77.42.0/24"), "{finding}");
+    ensure!(message.contains("its clusterUid is"), "{finding}");
+
+    let linked = link(world, &anew, &["--replace"])?;
+    ensure!(linked.status.success(), "{}", said(&linked));
+    second.wait_for_addresses(&namespace, &["10.77.42.11", "10.77.42.12"])?;
+    let finding = checked(world, &anew)?;
+    let message = finding["message"].as_str().context("a message")?;
+    ensure!(!message.contains("podCIDRs") && !message.contains("clusterUid"), "{finding}");
+
+    anew.unexport(&namespace)?;
+    second.wait_for_nothing(&namespace)?;
+    second.api().delete(&self::peer())?;
+    second.api().delete(&namespaced("v1", "Secret", NAMESPACE, "peer-c4"))
+}
+
+fn peer() -> Value {
+    json!({
+        "apiVersion": "clusterset.mcs-agent.io/v1alpha1", "kind": "ClusterPeer",
+        "metadata": { "name": ID },
+    })
+}
