@@ -9,8 +9,6 @@ mod queue;
 mod run;
 mod state;
 
-use std::sync::Arc;
-
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use mcs_kube::{KubeconfigFile, ResourceEvent};
 
@@ -67,6 +65,8 @@ pub enum MailboxId {
     Own,
     /// That of a peer, with the number of its connection.
     Peer(PeerName, u64),
+    /// Those of a hub that this Secret leads to, with the number of the connection.
+    Hub(SecretReference, u64),
 }
 
 /// An event of one of the watches.
@@ -80,6 +80,6 @@ pub enum Update {
     Secrets(ResourceEvent<SecretDecoder>),
     /// In a mailbox.
     Mailbox(MailboxId, MailboxEvent),
-    /// Whether a peer's kubeconfig can be used.
-    Access(Arc<str>, u64, Option<String>),
+    /// Why the kubeconfig of a peer or a hub cannot be used, if so.
+    Access(MailboxId, Option<String>),
 }

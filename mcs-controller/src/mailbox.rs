@@ -14,6 +14,7 @@ mod contents;
 mod ignored;
 mod limits;
 mod publish;
+mod split;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -23,34 +24,63 @@ pub use self::{
     view::{Believed, MailboxEvent, MailboxProblem, MailboxView},
 };
 
-use mcs_kube::WatchTarget;
+use std::{collections::BTreeMap, sync::Arc};
+
+use mcs_kube::{Room, WatchTarget};
 
 use crate::{clusterset::well_known, objects::OWN_VERSION};
 
-/// The ExportedServices of a mailbox. `most_bytes`: how much memory a list of them can take.
-pub fn services_target(mailbox: &str, most_bytes: Option<usize>) -> WatchTarget {
-    WatchTarget {
-        namespace: Some(mailbox.to_owned()),
-        most_bytes,
-        ..WatchTarget::all(well_known::GROUP, &[OWN_VERSION], "ExportedService", "exportedservices")
-    }
+/// Which mailboxes a connection reads.
+#[derive(Clone, Debug)]
+pub enum Scope {
+    /// That of this namespace. The room is for a list of its services, and for one of its slices.
+    One(String, Room),
+    /// Those of these namespaces of a hub, each with how many bytes such a list of it can take.
+    Hub(BTreeMap<String, usize>),
 }
 
-/// The copies of slices in a mailbox.
-pub fn slices_target(mailbox: &str, most_bytes: Option<usize>) -> WatchTarget {
-    WatchTarget {
-        namespace: Some(mailbox.to_owned()),
-        most_bytes,
-        labels: Some(well_known::MAILBOX_SERVICE.to_owned()),
-        ..WatchTarget::all("discovery.k8s.io", &["v1"], "EndpointSlice", "endpointslices")
+impl Scope {
+    /// The ExportedServices.
+    pub fn services(&self) -> WatchTarget {
+        let target = WatchTarget::all(
+            well_known::GROUP,
+            &[OWN_VERSION],
+            "ExportedService",
+            "exportedservices",
+        );
+        self.of(target)
     }
-}
 
-/// The Lease of a mailbox's publisher.
-pub fn lease_target(mailbox: &str) -> WatchTarget {
-    WatchTarget {
-        namespace: Some(mailbox.to_owned()),
-        fields: Some(format!("metadata.name={}", well_known::PUBLISHER_LEASE)),
-        ..WatchTarget::all("coordination.k8s.io", &["v1"], "Lease", "leases")
+    /// The copies of slices.
+    pub fn slices(&self) -> WatchTarget {
+        self.of(WatchTarget {
+            labels: Some(well_known::MAILBOX_SERVICE.to_owned()),
+            ..WatchTarget::all("discovery.k8s.io", &["v1"], "EndpointSlice", "endpointslices")
+        })
+    }
+
+    /// The Leases of the publishers. Each has room.
+    pub fn leases(&self) -> WatchTarget {
+        let target = WatchTarget {
+            // An account that may read all mailboxes may read Leases of this name alone.
+            fields: Some(format!("metadata.name={}", well_known::PUBLISHER_LEASE)),
+            ..WatchTarget::all("coordination.k8s.io", &["v1"], "Lease", "leases")
+        };
+        match self {
+            Self::One(namespace, _) => Self::One(namespace.clone(), Room::Endless).of(target),
+            Self::Hub(rooms) => {
+                let endless = rooms.keys().map(|namespace| (namespace.clone(), usize::MAX));
+                Self::Hub(endless.collect()).of(target)
+            }
+        }
+    }
+
+    fn of(&self, target: WatchTarget) -> WatchTarget {
+        match self {
+            Self::One(namespace, room) => {
+                WatchTarget { namespace: Some(namespace.clone()), room: room.clone(), ..target }
+            }
+            Self::Hub(rooms) => WatchTarget { room: Room::Each(Arc::new(rooms.clone())), ..target },
+        }
     }
 }

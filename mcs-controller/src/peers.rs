@@ -401,6 +401,13 @@ impl Peers {
         self.secrets.get(&*secret.name)?.texts.get(&secret.key)
     }
 
+    /// Whether the kubeconfig in a Secret leads to all mailboxes of a hub.
+    pub fn reads_all(&self, secret: &SecretReference) -> bool {
+        let texts = self.secrets.get(&*secret.name).map(|secret| &secret.texts);
+        let said = texts.and_then(|texts| texts.get(well_known::MAILBOXES));
+        said.is_some_and(|said| said.trim() == well_known::ALL_MAILBOXES)
+    }
+
     /// What the token of a kubeconfig in a Secret says of itself.
     fn token(&self, secret: &SecretReference) -> Option<TokenClaims> {
         TokenClaims::of(self.kubeconfig(secret)?)

@@ -183,7 +183,7 @@ mod tests {
                 labels: None,
                 fields: None,
                 purpose: None,
-                most_bytes: None,
+                room: crate::Room::Endless,
                 without: None,
             };
             let served = served.iter().map(|version| (*version).to_owned()).collect();

@@ -31,4 +31,4 @@ pub use decoder::{Decoder, NotDecoded, PropertyDecoder, WatchedObject};
 pub use exec_plugin::PluginError;
 pub use object_key::ObjectKey;
 pub use text::{one_line, one_line_of};
-pub use watch::{ResourceEvent, ResourceWatch, WatchTarget};
+pub use watch::{ResourceEvent, ResourceWatch, Room, WatchTarget};

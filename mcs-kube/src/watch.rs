@@ -10,6 +10,7 @@ mod pieces;
 mod tests;
 
 use std::{
+    collections::BTreeMap,
     error::Error,
     pin::pin,
     sync::Arc,
@@ -75,8 +76,30 @@ pub struct WatchTarget {
     pub purpose: Option<&'static str>,
     /// The consequence if the program lacks the right to read it. `None`: it needs the right.
     pub without: Option<&'static str>,
-    /// How many bytes of memory the objects of a list can take, by [`Decoder::weight`]. Further ones are counted alone.
-    pub most_bytes: Option<usize>,
+    /// What is kept of a list. Further objects are counted alone.
+    pub room: Room,
+}
+
+/// How many bytes of memory the objects of a list can take, by [`Decoder::weight`].
+#[derive(Clone, Debug, Default)]
+pub enum Room {
+    /// As many as there are.
+    #[default]
+    Endless,
+    /// So many, all objects together.
+    Total(usize),
+    /// So many for each of these namespaces. Objects of other namespaces are passed over.
+    Each(Arc<BTreeMap<String, usize>>),
+}
+
+impl Room {
+    /// Whether objects of this namespace are read.
+    fn has(&self, namespace: &str) -> bool {
+        match self {
+            Self::Endless | Self::Total(_) => true,
+            Self::Each(namespaces) => namespaces.contains_key(namespace),
+        }
+    }
 }
 
 impl WatchTarget {
@@ -93,7 +116,7 @@ impl WatchTarget {
             fields: None,
             purpose: None,
             without: None,
-            most_bytes: None,
+            room: Room::Endless,
         }
     }
 }
@@ -103,6 +126,8 @@ impl WatchTarget {
 pub enum ResourceEvent<D: Decoder> {
     /// The list that comes next lacks so many objects: the target has no room for them.
     LeftOut {
+        /// Of this namespace, if namespaces have their own [`Room`].
+        namespace: String,
         /// How many.
         objects: usize,
     },
@@ -326,7 +351,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
         let seconds = fastrand::u32(WATCH_SECONDS);
         let params = WatchParams { send_initial_events: true, ..self.params(seconds) };
         let mut events = pin!(events::watch(client, &self.path(), &params, self.oldest()).await?);
-        let mut kept = KeptObjects::with_room(self.target.most_bytes);
+        let mut kept = KeptObjects::with_room(&self.target.room);
         loop {
             let event =
                 timeout(LIST_TIMEOUT, events.next()).await.map_err(|_| WatchError::Silent)?;
@@ -360,7 +385,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
             ..params
         };
         let path = self.path();
-        let mut kept = KeptObjects::with_room(self.target.most_bytes);
+        let mut kept = KeptObjects::with_room(&self.target.room);
         let list = timeout(LIST_TIMEOUT, events::list(client, &path, &params, &mut kept));
         let version = list.await.map_err(|_| WatchError::Silent)??;
         self.take_list(kept, version).await
@@ -379,8 +404,8 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
         self.outage = None;
         self.backoff = BACKOFF.build();
         let version = self.target.versions[self.version].version.clone();
-        if left_out > 0 {
-            self.send(ResourceEvent::LeftOut { objects: left_out }).await?;
+        for (namespace, objects) in left_out {
+            self.send(ResourceEvent::LeftOut { namespace, objects }).await?;
         }
         Ok(self.send(ResourceEvent::Listed { version, objects }).await?)
     }
@@ -416,11 +441,15 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
             match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                     self.resource_version = object.version().map(str::to_owned);
-                    self.send(ResourceEvent::Changed(object)).await?;
+                    if self.target.room.has(&object.key().namespace) {
+                        self.send(ResourceEvent::Changed(object)).await?;
+                    }
                 }
                 WatchEvent::Deleted(object) => {
                     self.resource_version = object.version().map(str::to_owned);
-                    self.send(ResourceEvent::Deleted(object)).await?;
+                    if self.target.room.has(&object.key().namespace) {
+                        self.send(ResourceEvent::Deleted(object)).await?;
+                    }
                 }
                 WatchEvent::Bookmark(bookmark) => {
                     self.resource_version = Some(bookmark.metadata.resource_version);

@@ -46,6 +46,10 @@ pub const MAILBOX_NAMESPACE: &str = "clusterset.mcs-agent.io/namespace";
 pub const MAILBOX_SERVICE: &str = "clusterset.mcs-agent.io/service";
 /// Label of the copy of a slice in a mailbox: the cluster that publishes it.
 pub const MAILBOX_CLUSTER: &str = "clusterset.mcs-agent.io/cluster";
+/// Key of a Secret beside its kubeconfig. With [`ALL_MAILBOXES`] the account may read all mailboxes of a hub.
+pub const MAILBOXES: &str = "mailboxes";
+/// The value of [`MAILBOXES`] on a hub.
+pub const ALL_MAILBOXES: &str = "all";
 /// The Lease in a mailbox that says whether what is there is complete.
 pub const PUBLISHER_LEASE: &str = "publisher";
 /// Annotation of what a publisher writes, and of what is imported of it: [`Stamp`](super::Stamp).

@@ -20,7 +20,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use jiff::Timestamp;
-use mcs_kube::ApiAccess;
+use mcs_kube::{ApiAccess, Room};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{mpsc, watch},
@@ -28,7 +28,7 @@ use tokio::{
 };
 
 use self::{
-    connections::Connected,
+    connections::Connections,
     watches::{cluster_uid, identify, spawn, watch_own},
     writes::Sent,
 };
@@ -44,6 +44,7 @@ use crate::{
     clusterset::ServiceName,
     exports::OwnCluster,
     leases::{Election, PublisherIdentity, PublisherTerm},
+    mailbox::Scope,
     peers::{PeerName, connection::Connection, peers_target, secrets_target, token::Renewals},
     server::Published,
     status::{EventBudget, Failures, OwnMailbox},
@@ -78,7 +79,7 @@ struct Control {
     outbox: Outbox,
     settings: Settings,
     updates: mpsc::Sender<Update>,
-    connections: HashMap<PeerName, Connected>,
+    connections: Connections,
     tasks: FuturesUnordered<Task>,
     budgets: WriteBudgets,
     /// Of writes to this cluster's mailbox.
@@ -182,7 +183,7 @@ impl Control {
             access,
             outbox,
             updates,
-            connections: HashMap::new(),
+            connections: Connections::default(),
             tasks: FuturesUnordered::new(),
             budgets,
             publication_budget,
@@ -234,6 +235,7 @@ impl Control {
                 }
                 _ = ticks.tick() => self.tick(),
             }
+            self.settle(Instant::now());
             self.ensure_id()?;
             self.lead(*leads.borrow());
             self.observe_lease();
@@ -257,8 +259,10 @@ impl Control {
 
     fn take(&mut self, update: Update) {
         let is_secret = matches!(update, Update::Secrets(_));
-        for peer in self.state.update(update) {
-            self.connect(&peer);
+        for update in self.connections.shared_out(update) {
+            for peer in self.state.update(update) {
+                self.connect(&peer);
+            }
         }
         if let Some(secret) = self.outbox.secret().filter(|_| is_secret)
             && let Some(kubeconfig) = self.state.peers.kubeconfig(secret)
@@ -323,7 +327,8 @@ fn watch_own_mailbox(
     updates: &mpsc::Sender<Update>,
 ) -> Connection {
     let (access, mailbox) = (Arc::clone(&outbox.access), settings.mailbox.clone());
-    Connection::with_access(access, mailbox, MailboxId::Own, updates.clone())
+    let scope = Scope::One(mailbox, Room::Endless);
+    Connection::with_access(access, scope, MailboxId::Own, updates.clone())
 }
 
 /// Waits until then, or for ever.

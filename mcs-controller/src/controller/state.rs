@@ -206,9 +206,12 @@ impl State {
                     self.imports.add(name);
                 }
             }
-            Update::Access(peer, number, problem) => {
+            Update::Access(MailboxId::Peer(peer, number), problem) => {
                 self.peers.note_access(&peer, number, problem);
             }
+            // Those of a hub were shared out among its peers, and the own mailbox was opened before.
+            Update::Mailbox(MailboxId::Hub(..), _)
+            | Update::Access(MailboxId::Own | MailboxId::Hub(..), _) => {}
         }
         BTreeSet::new()
     }

@@ -132,7 +132,7 @@ impl Contents {
                 });
                 name.into_iter().collect()
             }
-            ResourceEvent::LeftOut { objects } => {
+            ResourceEvent::LeftOut { objects, .. } => {
                 self.ledger.note_left_out(Resource::Services, objects);
                 BTreeSet::new()
             }
@@ -238,7 +238,7 @@ impl Contents {
                 self.ledger.remove(Resource::Slices, &(&service, &slice.name));
                 BTreeSet::from([service])
             }
-            ResourceEvent::LeftOut { objects } => {
+            ResourceEvent::LeftOut { objects, .. } => {
                 self.ledger.note_left_out(Resource::Slices, objects);
                 BTreeSet::new()
             }

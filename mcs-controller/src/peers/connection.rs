@@ -8,13 +8,12 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::PeerName;
 use crate::{
     controller::{MailboxId, Update},
-    mailbox::{MailboxEvent, lease_target, services_target, slices_target},
+    mailbox::{MailboxEvent, Scope},
 };
 
-/// Watches a mailbox. They end when this is dropped.
+/// Watches mailboxes. The watches end when this is dropped.
 #[derive(Debug)]
 pub struct Connection {
     task: JoinHandle<()>,
@@ -29,27 +28,24 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// Watches a mailbox of the API server of `access`.
+    /// Watches mailboxes of the API server of `access`.
     pub fn with_access(
         access: Arc<ApiAccess>,
-        mailbox: String,
+        scope: Scope,
         id: MailboxId,
         updates: mpsc::Sender<Update>,
     ) -> Self {
         let task =
-            tokio::spawn(
-                async move { watch_mailbox(&access, &mailbox, None, &id, &updates).await },
-            );
+            tokio::spawn(async move { watch_mailboxes(&access, &scope, &id, &updates).await });
         Self { task, content: None }
     }
 
-    /// Watches a peer's mailbox with a kubeconfig that can be replaced. `most_bytes`: how much memory a list can take.
+    /// Watches mailboxes of peers with a kubeconfig that can be replaced.
     pub fn with_kubeconfig(
         kubeconfig: Arc<str>,
         secret: String,
-        mailbox: String,
-        most_bytes: usize,
-        (peer, number): (PeerName, u64),
+        scope: Scope,
+        id: MailboxId,
         updates: mpsc::Sender<Update>,
     ) -> Self {
         let (sender, content) = watch::channel(kubeconfig);
@@ -65,10 +61,9 @@ impl Connection {
                     Ok((access, _)) => (Some(access), None),
                     Err(error) => (None, Some(format!("{:#}", anyhow::Error::new(error)))),
                 };
-                let _ = updates.send(Update::Access(Arc::clone(&peer), number, problem)).await;
+                let _ = updates.send(Update::Access(id.clone(), problem)).await;
                 if let Some(access) = access {
-                    let id = MailboxId::Peer(Arc::clone(&peer), number);
-                    watch_mailbox(&access, &mailbox, Some(most_bytes), &id, &updates).await;
+                    watch_mailboxes(&access, &scope, &id, &updates).await;
                     return;
                 }
                 if changes.changed().await.is_err() {
@@ -99,20 +94,17 @@ pub fn replace(content: &watch::Sender<Arc<str>>, kubeconfig: &Arc<str>) -> bool
     })
 }
 
-/// Sends what happens in a mailbox, until the receiver is dropped.
-async fn watch_mailbox(
+/// Sends what happens in mailboxes, until the receiver is dropped.
+async fn watch_mailboxes(
     access: &ApiAccess,
-    mailbox: &str,
-    most_bytes: Option<usize>,
+    scope: &Scope,
     id: &MailboxId,
     updates: &mpsc::Sender<Update>,
 ) {
-    let services = services_target(mailbox, most_bytes);
-    let services = watch_one(access, services, id, updates, MailboxEvent::Services);
-    let slices = slices_target(mailbox, most_bytes);
-    let slices = watch_one(access, slices, id, updates, MailboxEvent::Slices);
-    let lease = watch_one(access, lease_target(mailbox), id, updates, MailboxEvent::Lease);
-    tokio::join!(Box::pin(services), Box::pin(slices), Box::pin(lease));
+    let services = watch_one(access, scope.services(), id, updates, MailboxEvent::Services);
+    let slices = watch_one(access, scope.slices(), id, updates, MailboxEvent::Slices);
+    let leases = watch_one(access, scope.leases(), id, updates, MailboxEvent::Lease);
+    tokio::join!(Box::pin(services), Box::pin(slices), Box::pin(leases));
 }
 
 async fn watch_one<D: Decoder>(

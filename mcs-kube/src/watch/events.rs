@@ -2,7 +2,7 @@
 //!
 //! kube reads an event into a type of its own, from which the text of the object cannot be had.
 
-use std::{io, pin::pin};
+use std::{collections::BTreeMap, io, pin::pin};
 
 use futures_util::{AsyncBufReadExt as _, Stream, StreamExt as _, stream};
 use kube::{
@@ -13,30 +13,51 @@ use kube::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::pieces::{self, ListCutter};
+use super::{
+    Room,
+    pieces::{self, ListCutter},
+};
 use crate::decoder::{Decoder, WatchedObject};
 
 /// The objects of a list, as many as there is room for.
 pub(super) struct KeptObjects<D: Decoder> {
     pub(super) objects: Vec<WatchedObject<D>>,
-    /// How many there was no room for.
-    pub(super) left_out: usize,
-    /// In bytes.
-    room: usize,
+    /// How many there was no room for, by namespace if namespaces have their own room.
+    pub(super) left_out: BTreeMap<String, usize>,
+    /// What is left, in bytes.
+    room: Left,
+}
+
+enum Left {
+    Total(usize),
+    Each(BTreeMap<String, usize>),
 }
 
 impl<D: Decoder> KeptObjects<D> {
-    pub(super) fn with_room(room: Option<usize>) -> Self {
-        Self { objects: Vec::new(), left_out: 0, room: room.unwrap_or(usize::MAX) }
+    pub(super) fn with_room(room: &Room) -> Self {
+        let room = match room {
+            Room::Endless => Left::Total(usize::MAX),
+            Room::Total(most) => Left::Total(*most),
+            Room::Each(namespaces) => Left::Each(namespaces.as_ref().clone()),
+        };
+        Self { objects: Vec::new(), left_out: BTreeMap::new(), room }
     }
 
     pub(super) fn push(&mut self, object: WatchedObject<D>) {
-        match self.room.checked_sub(object.weight()) {
-            Some(room) => {
-                self.room = room;
+        let namespace = object.key().namespace;
+        let (room, account) = match &mut self.room {
+            Left::Total(room) => (room, String::new()),
+            Left::Each(rooms) => match rooms.get_mut(&*namespace) {
+                Some(room) => (room, namespace.to_string()),
+                None => return,
+            },
+        };
+        match room.checked_sub(object.weight()) {
+            Some(left) => {
+                *room = left;
                 self.objects.push(object);
             }
-            None => self.left_out += 1,
+            None => *self.left_out.entry(account).or_default() += 1,
         }
     }
 }

@@ -26,6 +26,10 @@ struct RunningWatch {
 
 impl RunningWatch {
     async fn begin(answers: impl IntoIterator<Item = ScriptedAnswer>) -> Self {
+        Self::begin_with(answers, Room::Total(MOST_BYTES)).await
+    }
+
+    async fn begin_with(answers: impl IntoIterator<Item = ScriptedAnswer>, room: Room) -> Self {
         let script = ScriptedServer::play(answers).await;
         let (kubeconfig, file) = kubeconfig(&format!("http://{}", script.address));
         let (sender, updates) = mpsc::channel(1);
@@ -42,7 +46,7 @@ impl RunningWatch {
                 without: None,
                 fields: None,
                 purpose: None,
-                most_bytes: Some(MOST_BYTES),
+                room,
             };
             ResourceWatch::new(&access, target, sender, |event| event).run().await;
             drop(file);
@@ -82,7 +86,9 @@ impl RunningWatch {
             format!("{}={value}", object.key().name)
         };
         let event = match event {
-            ResourceEvent::LeftOut { objects } => format!("{objects} too many"),
+            ResourceEvent::LeftOut { namespace, objects } => {
+                format!("{objects} too many {namespace}").trim_end().to_owned()
+            }
             ResourceEvent::Listed { version, objects } => {
                 let objects: Vec<_> = objects.iter().map(value).collect();
                 format!("listed {version}: {}", objects.join(" "))
@@ -490,4 +496,43 @@ async fn a_list_has_no_more_objects_than_there_is_room_for() {
         let Some(ResourceEvent::Listed { objects, .. }) = event else { panic!("{event:?}") };
         assert_eq!(objects.len(), fits);
     }
+}
+
+/// A reader of several namespaces by one watch.
+#[tokio::test]
+async fn a_namespace_has_its_own_room_and_others_are_passed_over() {
+    let size = size_of::<WatchedObject<PropertyDecoder>>();
+    let of = |namespace: &str, name: &str, version: &str| {
+        let mut object = property(name, version, "x");
+        object["metadata"]["namespace"] = json!(namespace);
+        object
+    };
+    let all = || {
+        let small = ["s1", "s2", "s3"].map(|name| of("small", name, "5"));
+        let large = ["l1", "l2"].map(|name| of("large", name, "5"));
+        small.into_iter().chain(large).chain([of("other", "o1", "5")])
+    };
+    let room = || {
+        Room::Each(Arc::new([("small".to_owned(), size), ("large".to_owned(), 9 * size)].into()))
+    };
+    let events = all().map(|object| event("ADDED", &object)).chain([
+        list_end("5"),
+        event("MODIFIED", &of("other", "o1", "6")),
+        event("DELETED", &of("other", "o1", "7")),
+        event("MODIFIED", &of("large", "l1", "8")),
+    ]);
+    let mut watch = RunningWatch::begin_with(
+        [ScriptedAnswer::watch(events), ScriptedAnswer::watch([]).held()],
+        room(),
+    )
+    .await;
+    watch.reports("2 too many small").await;
+    watch.reports("listed v1beta1: s1=x l1=x l2=x").await;
+    watch.reports("changed l1=x").await;
+    watch.asks(&["sendInitial"]).await;
+    watch.resumes("8").await;
+    let list = vec![ScriptedAnswer::error(422), ScriptedAnswer::list("5", all())];
+    let mut watch = RunningWatch::begin_with(list, room()).await;
+    watch.reports("2 too many small").await;
+    watch.reports("listed v1beta1: s1=x l1=x l2=x").await;
 }

@@ -1,25 +1,73 @@
-//! The connections to the mailboxes of peers.
+//! The connections to the mailboxes of peers. Peers whose Secret leads to all mailboxes of a hub share one.
 
 use std::{
+    collections::{BTreeMap, HashMap},
+    mem::take,
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use mcs_kube::Room;
+
 use super::Control;
 use crate::{
-    objects::Limits,
+    controller::{MailboxId, Update},
+    mailbox::Scope,
+    objects::{Limits, SecretReference},
     peers::{Peer, PeerName, connection::Connection},
 };
 
 /// How long to wait before a mailbox is read again of which there was too much.
 const READ_AGAIN: Duration = Duration::from_mins(1);
+/// How long to wait before a hub is read again for another peer: `link` makes many, one after the other.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// All of them.
+#[derive(Default)]
+pub(super) struct Connections {
+    /// To one mailbox each.
+    peers: HashMap<PeerName, Connected>,
+    hubs: HashMap<SecretReference, Hub>,
+    /// The peers on hubs that have exceeded their limits, each with these limits. Such a mailbox is read again and again, and
+    /// nobody else's with it.
+    apart: HashMap<PeerName, Part>,
+    /// Counts the connections to hubs: events of a former one are late.
+    number: u64,
+    /// Whether the peers may have others than those that are read by the hubs' connections.
+    is_unsettled: bool,
+}
 
 /// The connection to the mailbox of a peer.
-pub(super) struct Connected {
+struct Connected {
     number: u64,
     connection: Connection,
     limits: Limits,
     since: Instant,
+}
+
+/// The connection to a hub.
+struct Hub {
+    number: u64,
+    connection: Connection,
+    /// The peers that are read.
+    parts: BTreeMap<PeerName, Part>,
+    since: Instant,
+}
+
+/// A mailbox of a hub.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Part {
+    /// [`Peer::number`].
+    number: u64,
+    mailbox: String,
+    limits: Limits,
+}
+
+impl Part {
+    fn of(peer: &Peer) -> Self {
+        let (mailbox, limits) = (peer.object.mailbox.clone(), peer.object.limits);
+        Self { number: peer.number, mailbox, limits }
+    }
 }
 
 impl Connected {
@@ -30,6 +78,49 @@ impl Connected {
     }
 }
 
+impl Connections {
+    /// An update of a hub as updates of its peers. Others stay as they are.
+    pub(super) fn shared_out(&self, update: Update) -> Vec<Update> {
+        match update {
+            Update::Mailbox(MailboxId::Hub(secret, number), event) => {
+                let Some(hub) = self.hub(&secret, number) else { return vec![] };
+                let mailboxes = hub.parts.values().map(|part| &*part.mailbox);
+                let mut updates = Vec::new();
+                for (mailbox, event) in event.split(mailboxes) {
+                    let readers = hub.parts.iter().filter(|(_, part)| part.mailbox == mailbox);
+                    updates.extend(readers.map(|one| Update::Mailbox(id(one), event.clone())));
+                }
+                updates
+            }
+            Update::Access(MailboxId::Hub(secret, number), problem) => {
+                let parts = self.hub(&secret, number).into_iter().flat_map(|hub| &hub.parts);
+                parts.map(|part| Update::Access(id(part), problem.clone())).collect()
+            }
+            other => vec![other],
+        }
+    }
+
+    /// How many there are to one mailbox each, and to hubs.
+    #[cfg(test)]
+    pub(super) fn counts(&self) -> (usize, usize) {
+        (self.peers.len(), self.hubs.len())
+    }
+
+    #[cfg(test)]
+    pub(super) fn hub_ids(&self) -> Vec<MailboxId> {
+        let ids = self.hubs.iter().map(|(secret, hub)| MailboxId::Hub(secret.clone(), hub.number));
+        ids.collect()
+    }
+
+    fn hub(&self, secret: &SecretReference, number: u64) -> Option<&Hub> {
+        self.hubs.get(secret).filter(|hub| hub.number == number)
+    }
+}
+
+fn id((name, part): (&PeerName, &Part)) -> MailboxId {
+    MailboxId::Peer(Arc::clone(name), part.number)
+}
+
 impl Control {
     /// Reads mailboxes again of which there may be other parts to keep.
     pub(super) fn read_again(&mut self, now: Instant) {
@@ -37,40 +128,42 @@ impl Control {
         let is_outdated = |name: &PeerName, connected: &Connected| {
             peers.get(name).is_some_and(|peer| connected.is_outdated(peer, now))
         };
-        let outdated = self.connections.iter().filter(|(name, one)| is_outdated(name, one));
-        let outdated: Vec<_> = outdated.map(|(name, _)| Arc::clone(name)).collect();
+        let own = self.connections.peers.iter().filter(|(name, one)| is_outdated(name, one));
+        let mut outdated: Vec<_> = own.map(|(name, _)| Arc::clone(name)).collect();
+        let (mut apart, mut has_changed) = (Vec::new(), false);
+        for (name, part) in self.connections.hubs.values().flat_map(|hub| &hub.parts) {
+            let Some(peer) = peers.get(name) else { continue };
+            if peer.view.over_limit().is_some() {
+                apart.push((Arc::clone(name), Part::of(peer)));
+            }
+            has_changed |= *part != Part::of(peer);
+        }
+        self.connections.is_unsettled |= has_changed;
+        outdated.extend(apart.iter().map(|(name, _)| Arc::clone(name)));
+        self.connections.apart.extend(apart);
         for name in outdated {
-            self.connections.remove(&name);
+            self.connections.peers.remove(&name);
             self.connect(&name);
         }
     }
 
     /// Makes, changes or ends the connection to a peer.
     pub(super) fn connect(&mut self, name: &PeerName) {
+        self.connections.is_unsettled = true;
         let Some(peer) = self.state.peers.all().get(name) else {
-            self.connections.remove(name);
+            self.connections.peers.remove(name);
+            self.connections.apart.remove(name);
             return;
         };
-        let (number, limits) = (peer.number, peer.object.limits);
-        let mailbox = peer.object.mailbox.clone();
-        let secret = &peer.object.secret;
-        let namespace = &self.settings.namespace;
-        let is_elsewhere = secret.namespace.as_ref().is_some_and(|other| other != namespace);
-        let kubeconfig = self.state.peers.kubeconfig(secret).filter(|_| !is_elsewhere).cloned();
-        let Some(kubeconfig) = kubeconfig else {
-            if !self.state.peers.are_listed() {
-                return;
-            }
-            let (name_of_secret, key) = (&secret.name, &secret.key);
-            let problem = if is_elsewhere {
-                format!("kubeconfigSecretRef.namespace has to be {namespace}, or absent")
-            } else {
-                format!("Secret {namespace}/{name_of_secret} has no key {key}, or is not there")
-            };
-            self.state.peers.note_access(name, number, Some(problem));
+        let (secret, part) = (peer.object.secret.clone(), Part::of(peer));
+        let number = part.number;
+        let Some(kubeconfig) = self.kubeconfig(name, number, &secret) else { return };
+        if self.is_on_hub(name, &secret, &part) {
+            self.connections.peers.remove(name);
+            self.state.peers.note_access(name, number, None);
             return;
-        };
-        if let Some(former) = self.connections.get(name)
+        }
+        if let Some(former) = self.connections.peers.get(name)
             && former.number == number
             && former.connection.replace(&kubeconfig)
         {
@@ -78,12 +171,97 @@ impl Control {
             self.state.peers.note_access(name, number, None);
             return;
         }
-        let id = (Arc::clone(name), number);
-        let (secret, updates) = (secret.name.clone(), self.updates.clone());
-        let most = limits.bytes;
-        let connection =
-            Connection::with_kubeconfig(kubeconfig, secret, mailbox, most, id, updates);
+        let id = MailboxId::Peer(Arc::clone(name), number);
+        let Part { mailbox, limits, .. } = part;
+        let scope = Scope::One(mailbox, Room::Total(limits.bytes));
+        let updates = self.updates.clone();
+        let connection = Connection::with_kubeconfig(kubeconfig, secret.name, scope, id, updates);
         let connected = Connected { number, connection, limits, since: Instant::now() };
-        self.connections.insert(Arc::clone(name), connected);
+        self.connections.peers.insert(Arc::clone(name), connected);
+    }
+
+    /// The kubeconfig by which a peer is read. If there is none, the peer is told why.
+    fn kubeconfig(
+        &mut self,
+        name: &PeerName,
+        number: u64,
+        secret: &SecretReference,
+    ) -> Option<Arc<str>> {
+        let namespace = &self.settings.namespace;
+        let is_elsewhere = secret.namespace.as_ref().is_some_and(|other| other != namespace);
+        let kubeconfig = self.state.peers.kubeconfig(secret).filter(|_| !is_elsewhere).cloned();
+        if kubeconfig.is_none() && self.state.peers.are_listed() {
+            let (name_of_secret, key) = (&secret.name, &secret.key);
+            let problem = if is_elsewhere {
+                format!("kubeconfigSecretRef.namespace has to be {namespace}, or absent")
+            } else {
+                format!("Secret {namespace}/{name_of_secret} has no key {key}, or is not there")
+            };
+            self.state.peers.note_access(name, number, Some(problem));
+        }
+        kubeconfig
+    }
+
+    /// Whether a peer is read together with others.
+    fn is_on_hub(&self, name: &PeerName, secret: &SecretReference, part: &Part) -> bool {
+        let is_here = secret.namespace.as_ref().is_none_or(|one| *one == self.settings.namespace);
+        is_here
+            && self.state.peers.reads_all(secret)
+            && self.connections.apart.get(name).is_none_or(|apart| apart != part)
+    }
+
+    /// Lets the connections to hubs read the peers that there are.
+    pub(super) fn settle(&mut self, now: Instant) {
+        if !take(&mut self.connections.is_unsettled) {
+            return;
+        }
+        let mut wanted: BTreeMap<SecretReference, BTreeMap<PeerName, Part>> = BTreeMap::new();
+        for (name, peer) in self.state.peers.all() {
+            let (secret, part) = (&peer.object.secret, Part::of(peer));
+            if self.is_on_hub(name, secret, &part) {
+                wanted.entry(secret.clone()).or_default().insert(Arc::clone(name), part);
+            }
+        }
+        self.connections.hubs.retain(|secret, _| wanted.contains_key(secret));
+        for (secret, parts) in wanted {
+            if let Some(kubeconfig) = self.state.peers.kubeconfig(&secret).cloned() {
+                self.read_hub(secret, parts, kubeconfig, now);
+            }
+        }
+    }
+
+    fn read_hub(
+        &mut self,
+        secret: SecretReference,
+        parts: BTreeMap<PeerName, Part>,
+        kubeconfig: Arc<str>,
+        now: Instant,
+    ) {
+        if let Some(hub) = self.connections.hubs.get_mut(&secret) {
+            hub.connection.replace(&kubeconfig);
+            if parts.iter().all(|(name, part)| hub.parts.get(name) == Some(part)) {
+                hub.parts = parts;
+                return;
+            }
+            if now < hub.since + PAUSE {
+                self.connections.is_unsettled = true;
+                return;
+            }
+        }
+        let mut rooms = BTreeMap::new();
+        for Part { mailbox, limits, .. } in parts.values() {
+            let room = rooms.entry(mailbox.clone()).or_default();
+            *room = limits.bytes.max(*room);
+        }
+        self.connections.number += 1;
+        let number = self.connections.number;
+        let (id, scope) = (MailboxId::Hub(secret.clone(), number), Scope::Hub(rooms));
+        let updates = self.updates.clone();
+        let connection = if self.outbox.secret() == Some(&secret) {
+            Connection::with_access(Arc::clone(&self.outbox.access), scope, id, updates)
+        } else {
+            Connection::with_kubeconfig(kubeconfig, secret.name.clone(), scope, id, updates)
+        };
+        self.connections.hubs.insert(secret, Hub { number, connection, parts, since: now });
     }
 }

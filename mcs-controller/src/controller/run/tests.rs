@@ -1,12 +1,22 @@
 //! The control task without an API server.
 
-use mcs_kube::testing;
+use k8s_openapi::ByteString;
+use mcs_kube::{Decoder, ResourceEvent, testing};
+use serde_json::{Value, from_value, json};
 
 use super::*;
-use crate::{clusterset::NamespaceRules, objects::SecretReference};
+use crate::{
+    clusterset::{NamespaceRules, Stamp, fixture},
+    mailbox::MailboxEvent,
+    objects::{SecretReference, mailbox_slice},
+};
 
 /// A control task whose API server nobody plays.
 async fn control() -> Control {
+    control_and_updates().await.0
+}
+
+async fn control_and_updates() -> (Control, mpsc::Receiver<Update>) {
     let settings = Settings {
         kubeconfig: None,
         cluster: None,
@@ -30,7 +40,7 @@ async fn control() -> Control {
     let access = Arc::new(access);
     let published = Arc::new(Published::new().unwrap());
     let outbox = Outbox::open(&settings, &access, &published).await.unwrap();
-    let (updates, _) = mpsc::channel(1);
+    let (updates, sent) = mpsc::channel(WAITING_UPDATES);
     let state = State::new(settings.clone(), "east".parse().unwrap(), OwnCluster::new());
     let identity = PublisherIdentity {
         cluster: "east".parse().unwrap(),
@@ -40,7 +50,7 @@ async fn control() -> Control {
         is_elected: false,
     };
     let term = PublisherTerm::new(identity, Instant::now());
-    Control::new((settings, state, term), access, outbox, updates, published)
+    (Control::new((settings, state, term), access, outbox, updates, published), sent)
 }
 
 fn metrics(control: &Control) -> String {
@@ -81,4 +91,125 @@ async fn failures_are_counted_and_kept_for_the_status() {
     }
     let reason = control.token_failures.reason(&"peer-west".to_owned()).unwrap();
     assert!(reason.starts_with("<html> blocked") && reason.len() < 1100, "{reason:.100}");
+}
+
+/// A control task of a cluster that has these peers, whose Secrets are `hub`. Returns what its connections send too.
+async fn with_peers(hub: &Value, peers: &[(&str, &str)]) -> (Control, mpsc::Receiver<Update>) {
+    let (mut control, updates) = control_and_updates().await;
+    control.take(Update::Peers(listed(peers.iter().map(|(id, mailbox)| peer(id, mailbox)))));
+    control.take(Update::Secrets(listed([secret(hub)])));
+    control.settle(Instant::now());
+    (control, updates)
+}
+
+fn listed<D: Decoder>(objects: impl IntoIterator<Item = Value>) -> ResourceEvent<D> {
+    let objects = objects.into_iter().map(|object| from_value(object).unwrap()).collect();
+    ResourceEvent::Listed { version: "v1".to_owned(), objects }
+}
+
+fn peer(id: &str, mailbox: &str) -> Value {
+    let spec = json!({"clusterId": id, "kubeconfigSecretRef": {"name": "hub"}, "mailbox": mailbox});
+    json!({"metadata": {"name": id}, "spec": spec})
+}
+
+fn secret(texts: &Value) -> Value {
+    let data = texts.as_object().unwrap().iter().map(|(key, text)| {
+        let bytes = ByteString(text.as_str().unwrap().as_bytes().to_vec());
+        (key.clone(), serde_json::to_value(bytes).unwrap())
+    });
+    json!({"metadata": {"name": "hub"}, "data": data.collect::<serde_json::Map<_, _>>()})
+}
+
+/// A Secret for all mailboxes of a hub that nobody plays.
+fn hub() -> Value {
+    let kubeconfig = json!({
+        "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": {"server": "http://127.0.0.1:9"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    });
+    json!({"kubeconfig": kubeconfig.to_string(), "mailboxes": "all"})
+}
+
+fn slices_of(mailboxes: &[(&str, &str)]) -> MailboxEvent {
+    let slice = |(cluster, mailbox): &(&str, &str)| {
+        let service = ServiceName::new("shop", "web").unwrap();
+        let content = fixture::slice("web-1", &[]);
+        mailbox_slice(mailbox, &cluster.parse().unwrap(), &service, &content, Stamp::NONE)
+    };
+    MailboxEvent::Slices(listed(mailboxes.iter().map(slice)))
+}
+
+/// The peers that have slices of shop/web.
+fn with_slices(control: &Control) -> Vec<String> {
+    let service = ServiceName::new("shop", "web").unwrap();
+    let peers = control.state.peers.all().iter();
+    let seen = peers.filter(|(_, peer)| peer.view.seen_slices(&service).is_some());
+    seen.map(|(name, _)| name.to_string()).collect()
+}
+
+#[tokio::test]
+async fn peers_on_a_hub_share_a_connection() {
+    let both = [("south", "mcs-south"), ("west", "mcs-west")];
+    let (mut control, _updates) = with_peers(&hub(), &both).await;
+    assert_eq!(control.connections.counts(), (0, 1));
+    let id = control.connections.hub_ids().remove(0);
+    control.take(Update::Mailbox(id.clone(), slices_of(&both)));
+    assert_eq!(with_slices(&control), ["south", "west"]);
+    control.take(Update::Mailbox(id.clone(), slices_of(&both[..1])));
+    assert_eq!(with_slices(&control), ["south"], "the list has nothing of the other one");
+    control.take(Update::Access(id.clone(), Some("no certificate".to_owned())));
+    assert!(control.state.peers.all().values().all(|peer| peer.access_problem.is_some()));
+    // One goes: what is read of the other one stays as it is.
+    control.take(Update::Peers(listed([peer("south", "mcs-south")])));
+    control.settle(Instant::now());
+    assert_eq!(control.connections.hub_ids(), [id.clone()]);
+    // Others come. The hub is read again once for all of them.
+    for ids in [&["south", "west"][..], &["south", "west", "east-2"]] {
+        let peers = ids.iter().map(|id| peer(id, &format!("mcs-{id}")));
+        control.take(Update::Peers(listed(peers)));
+        control.settle(Instant::now());
+        assert_eq!(control.connections.hub_ids(), [id.clone()], "it was just read");
+    }
+    control.settle(Instant::now() + Duration::from_secs(1));
+    let other = control.connections.hub_ids().remove(0);
+    assert_ne!(other, id);
+    control.take(Update::Mailbox(id, slices_of(&both)));
+    assert_eq!(with_slices(&control), ["south"], "the former connection is late");
+    control.take(Update::Mailbox(other, slices_of(&both)));
+    assert_eq!(with_slices(&control), ["south", "west"]);
+}
+
+#[tokio::test]
+async fn a_mailbox_beyond_its_limits_is_read_apart_from_others() {
+    let both = [("south", "mcs-south"), ("west", "mcs-west")];
+    let (mut control, _updates) = with_peers(&hub(), &both).await;
+    let id = control.connections.hub_ids().remove(0);
+    let namespace = "mcs-south".to_owned();
+    let left_out = MailboxEvent::Slices(ResourceEvent::LeftOut { namespace, objects: 7 });
+    control.take(Update::Mailbox(id.clone(), left_out));
+    control.take(Update::Mailbox(id.clone(), slices_of(&both)));
+    control.tick();
+    control.settle(Instant::now());
+    assert_eq!(control.connections.counts(), (1, 1));
+    assert_eq!(control.connections.hub_ids(), [id], "nobody else is read again");
+    // The operator allows more.
+    let mut south = peer("south", "mcs-south");
+    south["spec"]["limits"] = json!({"bytes": 1 << 30});
+    control.take(Update::Peers(listed([south, peer("west", "mcs-west")])));
+    control.tick();
+    control.settle(Instant::now() + Duration::from_secs(1));
+    assert_eq!(control.connections.counts(), (0, 1));
+}
+
+#[tokio::test]
+async fn peers_whose_accounts_read_one_mailbox_have_a_connection_each() {
+    let both = [("south", "mcs-south"), ("west", "mcs-west")];
+    let mut secret = hub();
+    secret["mailboxes"] = json!("own");
+    let (mut control, _updates) = with_peers(&secret, &both).await;
+    assert_eq!(control.connections.counts(), (2, 0));
+    // `link` runs again.
+    control.take(Update::Secrets(listed([self::secret(&hub())])));
+    control.settle(Instant::now());
+    assert_eq!(control.connections.counts(), (0, 1));
 }
