@@ -27,6 +27,10 @@ pub(super) const SECRETS: Kind = ("", "v1", "Secret", "secrets");
 pub(super) const ROLES: Kind = ("rbac.authorization.k8s.io", "v1", "Role", "roles");
 pub(super) const BINDINGS: Kind =
     ("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings");
+pub(super) const CLUSTER_ROLES: Kind =
+    ("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles");
+pub(super) const CLUSTER_BINDINGS: Kind =
+    ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings");
 pub(super) const PEERS: Kind =
     ("clusterset.mcs-agent.io", "v1alpha1", "ClusterPeer", "clusterpeers");
 pub(super) const EXPORTED: Kind =

@@ -1,5 +1,6 @@
 //! `mcs-controller link` and `unlink`: the credentials with which clusters read each other's mailboxes.
 
+mod credentials;
 mod hub;
 mod kept;
 mod unlink;
@@ -9,22 +10,20 @@ use std::process::ExitCode;
 use anyhow::{bail, ensure};
 use clap::Args;
 use ipnet::IpNet;
-use k8s_openapi::ByteString;
 use mcs_kube::program;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use self::kept::{Former, Identity};
+use self::{
+    credentials::{give_rights, kubeconfig_secret, store_kubeconfig},
+    kept::{Former, Formers, Identity},
+};
 use super::{
-    cluster::{ACCOUNTS, BINDINGS, Cluster, KubeconfigArg, PEERS, ROLES, SECRETS},
+    cluster::{Cluster, KubeconfigArg, PEERS, ROLES},
     output::{self, Format},
     pod_ranges::{self, PodRanges},
 };
-use crate::{
-    apply::ApplyError,
-    clusterset::{ClusterId, well_known},
-    peers::token::{TokenClaims, token_for},
-};
+use crate::{apply::ApplyError, clusterset::ClusterId};
 
 /// The Role that the chart makes in the namespace of the mailbox.
 const READER: &str = "mcs-mailbox-reader";
@@ -56,8 +55,8 @@ struct LinkArgs {
 /// Let clusters import from each other.
 ///
 /// For each pair and in both directions it makes a ServiceAccount that may read one mailbox and renew its own token,
-/// stores its kubeconfig as a Secret in the other cluster, and makes a ClusterPeer there. The controllers need to be
-/// installed. Run it again to add a cluster or to replace credentials: pod ranges and URLs that were set stay, unless they are
+/// stores its kubeconfig as a Secret in the other cluster, and makes a ClusterPeer there. On a hub each cluster has one
+/// ServiceAccount, which writes its own mailbox and reads all of them. The controllers need to be installed. Run it again to add a cluster or to replace credentials: pod ranges and URLs that were set stay, unless they are
 /// given anew. It refuses a cluster with the id of another one, and changes nothing then.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -237,8 +236,9 @@ async fn directions<'a>(
 ) -> anyhow::Result<Vec<Direction<'a>>> {
     let mut directions = Vec::new();
     for reader in publishers.iter().map(|one| one.cluster) {
+        let mut formers = Formers::of(reader, &command.link.namespace).await?;
         for publisher in publishers.iter().filter(|other| other.cluster.id != reader.id) {
-            let former = Former::of(reader, &publisher.cluster.id, &command.link.namespace).await?;
+            let former = formers.get(&publisher.cluster.id).await?;
             let former = former.kept(publisher.identity(), &reader.id, command.replace)?;
             directions.push(Direction { reader, publisher, former });
         }
@@ -265,43 +265,38 @@ async fn link_all(command: &LinkCommand) -> anyhow::Result<Vec<Done>> {
         for publisher in publishers.iter().filter(|_| !command.replace) {
             hub::ensure_own(publisher).await?;
         }
-        for publisher in &publishers {
-            done.push(hub::let_publish(command, publisher).await?);
-        }
+        done.extend(hub::let_in(command, &publishers).await?);
     }
-    for direction in directions {
+    for direction in &directions {
         done.push(link_one(command, direction).await?);
+    }
+    if hub.is_some() {
+        hub::take_pairs(&command.link, &publishers, &directions).await?;
     }
     Ok(done)
 }
 
 async fn link_one(
     command: &LinkCommand,
-    Direction { reader, publisher, former }: Direction<'_>,
+    Direction { reader, publisher, former }: &Direction<'_>,
 ) -> anyhow::Result<Done> {
-    let LinkArgs { namespace, .. } = &command.link;
-    let account = reader.id.as_str();
+    let LinkArgs { namespace, hub, .. } = &command.link;
     let Publisher { cluster: Cluster { id, .. }, uid, mailbox, pods } = publisher;
-    let Mailbox { host, namespace: mailbox_namespace } = mailbox;
-    let has_reader = host.get(ROLES, Some(mailbox_namespace), READER).await?.is_some();
-    ensure!(
-        has_reader,
-        "cluster {} has no Role {mailbox_namespace}/{READER}: install the chart mcs-controller there first",
-        host.id
-    );
     let PodRanges { ranges: pod_ranges, warning, .. } =
         pods.clone().or_kept(former.peer.as_ref(), &reader.id, id)?;
-    give_rights(mailbox, account, READER).await?;
-    let secret = secret_name(id);
-    let former = former.secret.as_ref();
-    let kept = store_kubeconfig(command, reader, mailbox, account, (&secret, former)).await?;
+    let (account, secret, kept) = if hub.is_some() {
+        (hub::account(&reader.id), hub::SECRET.to_owned(), None)
+    } else {
+        let account = format!("{}/{}", mailbox.namespace, reader.id);
+        (account, secret_name(id), let_read(command, reader, publisher, former).await?)
+    };
     let peer = json!({
         "metadata": {"name": id},
         "spec": {
             "clusterId": id,
             "clusterUid": uid,
             "kubeconfigSecretRef": {"name": secret},
-            "mailbox": mailbox_namespace,
+            "mailbox": mailbox.namespace,
             "podCIDRs": pod_ranges,
         },
     });
@@ -309,12 +304,33 @@ async fn link_one(
     Ok(Done {
         reader: reader.id.clone(),
         publisher: id.clone(),
-        account: format!("{mailbox_namespace}/{account}"),
+        account,
         secret: format!("{namespace}/{secret}"),
         pod_ranges,
         warning: joined(joined(warning, kept), without),
         left: vec![],
     })
+}
+
+/// Lets a cluster read a mailbox in the publisher's own cluster.
+async fn let_read(
+    command: &LinkCommand,
+    reader: &Cluster,
+    publisher: &Publisher<'_>,
+    former: &Former,
+) -> anyhow::Result<Option<String>> {
+    let Mailbox { host, namespace } = &publisher.mailbox;
+    let has_reader = host.get(ROLES, Some(namespace), READER).await?.is_some();
+    ensure!(
+        has_reader,
+        "cluster {} has no Role {namespace}/{READER}: install the chart mcs-controller there first",
+        host.id
+    );
+    let account = reader.id.as_str();
+    give_rights(&publisher.mailbox, account, READER).await?;
+    let secret = kubeconfig_secret(command, &secret_name(&publisher.cluster.id));
+    let former = former.secret.as_ref();
+    store_kubeconfig(command, reader, &publisher.mailbox, account, (secret, former)).await
 }
 
 /// Applies a ClusterPeer. Returns a note if the type of the reader is that of an earlier version, without the uid.
@@ -341,51 +357,6 @@ fn joined(first: Option<String>, second: Option<String>) -> Option<String> {
     (!all.is_empty()).then(|| all.join("; "))
 }
 
-/// Stores a kubeconfig with a token of an account of a mailbox as a Secret of a cluster. Returns a note if the Secret keeps
-/// the URL of the former one.
-async fn store_kubeconfig(
-    command: &LinkCommand,
-    cluster: &Cluster,
-    mailbox: &Mailbox<'_>,
-    account: &str,
-    (secret, former): (&str, Option<&Value>),
-) -> anyhow::Result<Option<String>> {
-    let Mailbox { host, namespace } = mailbox;
-    let token = token_for(host.client().await?, namespace, account, command.token_seconds).await?;
-    let given = command.server.iter().find(|(id, _)| *id == host.id);
-    let kept = former.filter(|_| given.is_none()).and_then(|former| kept::server(former, mailbox));
-    let server = given.map(|(_, url)| url).or(kept.as_ref()).unwrap_or(&host.server);
-    let kubeconfig = kubeconfig(server, host.authority.as_deref(), &token);
-    let labels = json!({well_known::MANAGED_BY: well_known::CONTROLLER});
-    let content = ByteString(kubeconfig.to_string().into_bytes());
-    let object = json!({
-        "metadata": {"namespace": command.link.namespace, "name": secret, "labels": labels},
-        "type": "Opaque",
-        "data": {"kubeconfig": content},
-    });
-    cluster.apply(SECRETS, object).await?;
-    let (id, host) = (&cluster.id, &host.id);
-    let kept = kept.map(|url| {
-        format!("the Secret {secret} of cluster {id} keeps the URL {url}: to change it, give --server {host}=URL")
-    });
-    let claims = TokenClaims::of_token(&token);
-    let shorter = claims.and_then(|claims| shorter_life(command.token_seconds, claims.seconds()));
-    let shorter =
-        shorter.map(|shorter| format!("the token in Secret {secret} of cluster {id} {shorter}"));
-    Ok(joined(kept, shorter))
-}
-
-/// What to say of a token that lives shorter than was asked for. The API server rounds a little.
-fn shorter_life(asked: i64, seconds: i64) -> Option<String> {
-    (seconds + 60 < asked).then(|| {
-        format!(
-            "lives for {seconds} s and not for {asked} s, as its API server gives none that lives longer \
-             (--service-account-max-token-expiration): after an outage of {} s, `link` has to run again",
-            seconds - seconds / 3
-        )
-    })
-}
-
 /// Where a cluster publishes.
 struct Mailbox<'a> {
     /// The cluster itself, or the hub.
@@ -406,72 +377,11 @@ fn secret_name(publisher: &ClusterId) -> String {
     format!("peer-{publisher}")
 }
 
-/// The Role with which an account renews its own token.
-fn renewal_role(account: &str) -> String {
-    format!("mcs-renew-token-{account}")
-}
-
-/// Makes a ServiceAccount with a Role in a mailbox. It may also get tokens of its own.
-async fn give_rights(mailbox: &Mailbox<'_>, account: &str, role: &str) -> anyhow::Result<()> {
-    let Mailbox { host, namespace } = mailbox;
-    let labels = json!({well_known::MANAGED_BY: well_known::CONTROLLER});
-    let metadata = |name: &str| json!({"namespace": namespace, "name": name, "labels": labels});
-    host.apply(ACCOUNTS, json!({"metadata": metadata(account)})).await?;
-    let renewal = renewal_role(account);
-    let renews = json!({
-        "apiGroups": [""], "resources": ["serviceaccounts/token"],
-        "resourceNames": [account], "verbs": ["create"],
-    });
-    host.apply(ROLES, json!({"metadata": metadata(&renewal), "rules": [renews]})).await?;
-    for (name, role) in [(account, role), (&*renewal, &*renewal)] {
-        let binding = json!({
-            "metadata": metadata(name),
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
-            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
-        });
-        host.apply(BINDINGS, binding).await?;
-    }
-    Ok(())
-}
-
-fn kubeconfig(server: &str, authority: Option<&str>, token: &str) -> Value {
-    let mut cluster = json!({"server": server});
-    if let Some(authority) = authority {
-        cluster["certificate-authority-data"] = json!(authority);
-    }
-    json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "peer",
-        "contexts": [{"name": "peer", "context": {"cluster": "peer", "user": "reader"}}],
-        "clusters": [{"name": "peer", "cluster": cluster}],
-        "users": [{"name": "reader", "user": {"token": token}}],
-    })
-}
-
-/// Takes a ServiceAccount and its rights away.
-async fn take_rights(mailbox: &Mailbox<'_>, account: &str) -> anyhow::Result<()> {
-    let Mailbox { host, namespace } = mailbox;
-    let renewal = renewal_role(account);
-    for name in [account, &renewal] {
-        host.delete(BINDINGS, Some(namespace), name).await?;
-    }
-    host.delete(ROLES, Some(namespace), &renewal).await?;
-    host.delete(ACCOUNTS, Some(namespace), account).await
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
 
     use super::*;
-
-    #[test]
-    fn an_api_server_that_gives_shorter_tokens_is_told() {
-        assert_eq!(shorter_life(7_776_000, 7_775_999), None);
-        let told = shorter_life(7_776_000, 86_400).unwrap();
-        assert!(told.contains("an outage of 57600 s"), "{told}");
-    }
 
     #[test]
     fn a_cluster_that_was_away_for_a_month_needs_no_link() {

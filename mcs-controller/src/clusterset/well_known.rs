@@ -50,6 +50,8 @@ pub const MAILBOX_CLUSTER: &str = "clusterset.mcs-agent.io/cluster";
 pub const MAILBOXES: &str = "mailboxes";
 /// The value of [`MAILBOXES`] on a hub.
 pub const ALL_MAILBOXES: &str = "all";
+/// Annotation of what lets a cluster read the mailboxes of a hub: the ids of its peers there, with commas between.
+pub const READS: &str = "clusterset.mcs-agent.io/reads";
 /// The Lease in a mailbox that says whether what is there is complete.
 pub const PUBLISHER_LEASE: &str = "publisher";
 /// Annotation of what a publisher writes, and of what is imported of it: [`Stamp`](super::Stamp).

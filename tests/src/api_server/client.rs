@@ -63,6 +63,11 @@ impl Api {
         self.ask(&Method::GET, path, None)
     }
 
+    /// The text that it has under that path, such as its metrics.
+    pub fn text(&self, path: &str) -> anyhow::Result<String> {
+        self.run(self.client.request_text(Request::get(path).body(Vec::new())?))
+    }
+
     /// Creates an object, or makes it what is given.
     pub fn apply(&self, object: &Value) -> anyhow::Result<()> {
         self.ask(&Method::PATCH, &applied(object)?, Some(object)).map(drop)

@@ -1,15 +1,22 @@
-//! Mailboxes on a hub: a namespace for each cluster, which its controller alone writes.
+//! Mailboxes on a hub: a namespace for each cluster, which its controller alone writes, and one account for each cluster,
+//! which reads all of them.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, ensure};
-use serde_json::json;
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
 
 use super::{
-    Done, LinkArgs, LinkCommand, Mailbox, Publisher, READER, give_rights, joined, store_kubeconfig,
-    take_rights, unlink::Side,
+    Direction, Done, LinkArgs, LinkCommand, Mailbox, Publisher, READER,
+    credentials::{give_rights, kubeconfig_secret, store_kubeconfig, take_rights},
+    joined, secret_name,
+    unlink::Side,
 };
 use crate::{
     cli::cluster::{
-        BINDINGS, Cluster, EXPORTED, KubeconfigArg, LEASES, NAMESPACES, ROLES, SECRETS,
+        BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, Cluster, EXPORTED, KubeconfigArg, LEASES,
+        NAMESPACES, ROLES, SECRETS,
     },
     clusterset::{ClusterId, well_known},
 };
@@ -18,21 +25,28 @@ use crate::{
 const HUB: &str = "hub";
 /// The Role of the controller that publishes.
 const WRITER: &str = "mcs-mailbox-writer";
-/// Its ServiceAccount in the mailbox. No cluster has an id with a dot.
+/// The ClusterRole of every controller, and with the id of its cluster the name of its binding.
+const MEMBER: &str = "mcs-hub-reader";
+/// The ServiceAccount of a controller in its mailbox. No cluster has an id with a dot.
 const ACCOUNT: &str = "publisher.mcs-controller";
 /// The Secret with its kubeconfig, as the chart's value `mailbox.secret` names it.
-const SECRET: &str = "mailbox";
+pub(super) const SECRET: &str = "mailbox";
 
 /// The namespace of a cluster's mailbox on the hub.
 pub(super) fn mailbox(publisher: &ClusterId) -> String {
     format!("mcs-{publisher}")
 }
 
+/// The account of a cluster on the hub, with its namespace.
+pub(super) fn account(cluster: &ClusterId) -> String {
+    format!("{}/{ACCOUNT}", mailbox(cluster))
+}
+
 /// The hub, if there is one.
 pub(super) async fn open(argument: Option<&KubeconfigArg>) -> anyhow::Result<Option<Cluster>> {
     let Some(argument) = argument else { return Ok(None) };
     let hub = Cluster::open_as(argument, HUB.parse()?).await?;
-    hub.list(EXPORTED).await.with_context(|| {
+    hub.list_some(EXPORTED, "", 1).await.with_context(|| {
         format!(
             "the hub at {} needs the types of mcs-controller: kubectl apply --filename \
              deploy/helm/mcs-controller/crds",
@@ -59,31 +73,70 @@ pub(super) async fn ensure_own(publisher: &Publisher<'_>) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Makes a mailbox, and lets the controller of its cluster write it.
-pub(super) async fn let_publish(
+fn labels() -> Value {
+    json!({well_known::MANAGED_BY: well_known::CONTROLLER})
+}
+
+fn rule(group: &str, resource: &str, verbs: &[&str]) -> Value {
+    json!({"apiGroups": [group], "resources": [resource], "verbs": verbs})
+}
+
+/// What each controller may read. RBAC knows no labels: these are all slices of the hub.
+fn member_role() -> Value {
+    let verbs = ["list", "watch"];
+    let mut leases = rule("coordination.k8s.io", "leases", &verbs);
+    leases["resourceNames"] = json!([well_known::PUBLISHER_LEASE]);
+    let rules = json!([
+        rule(well_known::GROUP, "exportedservices", &verbs),
+        rule("discovery.k8s.io", "endpointslices", &verbs),
+        leases,
+    ]);
+    json!({"metadata": {"name": MEMBER, "labels": labels()}, "rules": rules})
+}
+
+/// Makes a mailbox for each cluster. Lets its controller write it, and read those of the others.
+pub(super) async fn let_in(
+    command: &LinkCommand,
+    publishers: &[Publisher<'_>],
+) -> anyhow::Result<Vec<Done>> {
+    let mut done = Vec::new();
+    for (number, publisher) in publishers.iter().enumerate() {
+        if number == 0 {
+            publisher.mailbox.host.apply(CLUSTER_ROLES, member_role()).await?;
+        }
+        let ids = publishers.iter().map(|one| one.cluster.id.to_string());
+        done.push(let_one_in(command, publisher, ids).await?);
+    }
+    Ok(done)
+}
+
+async fn let_one_in(
     command: &LinkCommand,
     publisher: &Publisher<'_>,
+    members: impl Iterator<Item = String>,
 ) -> anyhow::Result<Done> {
     let Publisher { cluster: publisher, mailbox, .. } = publisher;
     let Mailbox { host, namespace } = mailbox;
-    let labels = json!({well_known::MANAGED_BY: well_known::CONTROLLER});
-    host.apply(NAMESPACES, json!({"metadata": {"name": namespace, "labels": labels}})).await?;
-    for (name, verbs) in [
-        (READER, &["get", "list", "watch"][..]),
-        (WRITER, &["get", "list", "watch", "create", "update", "patch", "delete"]),
-    ] {
-        let rule = |group: &str, resource: &str| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
-        let rules = [
-            rule(well_known::GROUP, "exportedservices"),
-            rule("discovery.k8s.io", "endpointslices"),
-            rule("coordination.k8s.io", "leases"),
-        ];
-        let metadata = json!({"namespace": namespace, "name": name, "labels": labels});
-        host.apply(ROLES, json!({"metadata": metadata, "rules": rules})).await?;
-    }
+    let metadata = json!({"name": namespace, "labels": labels()});
+    host.apply(NAMESPACES, json!({"metadata": metadata})).await?;
+    let verbs = ["get", "list", "watch", "create", "update", "patch", "delete"];
+    let rules = json!([
+        rule(well_known::GROUP, "exportedservices", &verbs),
+        rule("discovery.k8s.io", "endpointslices", &verbs),
+        rule("coordination.k8s.io", "leases", &verbs),
+    ]);
+    let metadata = json!({"namespace": namespace, "name": WRITER, "labels": labels()});
+    host.apply(ROLES, json!({"metadata": metadata, "rules": rules})).await?;
     give_rights(mailbox, ACCOUNT, WRITER).await?;
+    let binding = host.get(CLUSTER_BINDINGS, None, &binding_name(&publisher.id)).await?;
+    let mut reads = binding.as_ref().map(reads).unwrap_or_default();
+    reads.extend(members.filter(|id| *id != publisher.id.as_str()));
+    set_reads(host, &publisher.id, &reads).await?;
     let former = publisher.get(SECRETS, Some(&command.link.namespace), SECRET).await?;
-    let secret = (SECRET, former.as_ref());
+    let mut secret = kubeconfig_secret(command, SECRET);
+    let all = ByteString(well_known::ALL_MAILBOXES.as_bytes().to_vec());
+    secret["data"][well_known::MAILBOXES] = json!(all);
+    let secret = (secret, former.as_ref());
     let kept = store_kubeconfig(command, publisher, mailbox, ACCOUNT, secret).await?;
     let note = format!(
         "the controller of cluster {} publishes there with mailbox.namespace={namespace} and mailbox.secret={SECRET} \
@@ -93,19 +146,126 @@ pub(super) async fn let_publish(
     Ok(done(&command.link, &publisher.id, mailbox, joined(Some(note), kept)))
 }
 
-/// Takes the credentials of a controller away, unless other clusters still read its mailbox: they would keep its endpoints
-/// as they are. What it has published stays until the namespace is deleted.
-pub(super) async fn let_publish_no_longer(
+fn binding_name(id: &ClusterId) -> String {
+    format!("{MEMBER}-{id}")
+}
+
+/// The ids of the clusters that a cluster reads, by the binding of its account.
+fn reads(binding: &Value) -> BTreeSet<String> {
+    let said = binding["metadata"]["annotations"][well_known::READS].as_str().unwrap_or_default();
+    said.split(',').filter(|id| !id.is_empty()).map(str::to_owned).collect()
+}
+
+/// Lets a cluster read the mailboxes of a hub, as long as it reads any.
+async fn set_reads(hub: &Cluster, id: &ClusterId, reads: &BTreeSet<String>) -> anyhow::Result<()> {
+    let name = binding_name(id);
+    if reads.is_empty() {
+        return hub.delete(CLUSTER_BINDINGS, None, &name).await;
+    }
+    let reads: Vec<_> = reads.iter().map(String::as_str).collect();
+    let annotations = json!({well_known::READS: reads.join(",")});
+    let binding = json!({
+        "metadata": {"name": name, "labels": labels(), "annotations": annotations},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": MEMBER},
+        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": mailbox(id)}],
+    });
+    hub.apply(CLUSTER_BINDINGS, binding).await
+}
+
+/// Takes away what an earlier version made for each pair of clusters: an account in the publisher's mailbox, and a Secret of the
+/// reader, which its ClusterPeer named.
+pub(super) async fn take_pairs(
+    link: &LinkArgs,
+    publishers: &[Publisher<'_>],
+    directions: &[Direction<'_>],
+) -> anyhow::Result<()> {
+    for publisher in publishers {
+        let accounts = pairs(&publisher.mailbox).await?;
+        let is_linked = |account: &&String| {
+            publishers.iter().any(|reader| reader.cluster.id.as_str() == **account)
+        };
+        for account in accounts.iter().filter(is_linked) {
+            take_rights(&publisher.mailbox, account).await?;
+        }
+    }
+    for Direction { reader, publisher, former } in directions {
+        let name = secret_name(&publisher.cluster.id);
+        let is_ours = |secret: &&Value| {
+            secret["metadata"]["name"] == *name
+                && secret["metadata"]["labels"][well_known::MANAGED_BY] == well_known::CONTROLLER
+        };
+        if former.secret.as_ref().filter(is_ours).is_some() {
+            reader.delete(SECRETS, Some(&link.namespace), &name).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes the credentials of controllers away, unless other clusters still read their mailboxes, which would keep their
+/// endpoints as they are. What they have published stays until its namespace is deleted.
+pub(super) async fn let_out(
+    link: &LinkArgs,
+    hub: &Cluster,
+    sides: &[Side],
+) -> anyhow::Result<Vec<Done>> {
+    let mut members = members(hub).await?;
+    for side in sides {
+        let Some(reads) = members.get_mut(side.id.as_str()) else { continue };
+        reads.retain(|id| !sides.iter().any(|other| other.id.as_str() == id));
+        set_reads(hub, &side.id, reads).await?;
+    }
+    let mut done = Vec::new();
+    for side in sides {
+        let mailbox = Mailbox { host: hub, namespace: mailbox(&side.id) };
+        let mut readers: BTreeSet<_> = pairs(&mailbox).await?.into_iter().collect();
+        readers.extend(readers_of(&members, &side.id));
+        let reads = members.get(side.id.as_str());
+        done.push(let_publish_no_longer(link, side, &mailbox, (&readers, reads)).await?);
+    }
+    Ok(done)
+}
+
+/// The clusters with an account on the hub, each with the clusters that it reads.
+async fn members(hub: &Cluster) -> anyhow::Result<BTreeMap<String, BTreeSet<String>>> {
+    let bindings = hub.list(CLUSTER_BINDINGS).await?;
+    Ok(bindings.iter().filter_map(member).collect())
+}
+
+fn member(binding: &Value) -> Option<(String, BTreeSet<String>)> {
+    let name = binding["metadata"]["name"].as_str()?;
+    let id = name.strip_prefix(MEMBER)?.strip_prefix('-')?;
+    (binding["roleRef"]["name"] == MEMBER).then(|| (id.to_owned(), reads(binding)))
+}
+
+/// The clusters that read a cluster's mailbox.
+fn readers_of<'a>(
+    members: &'a BTreeMap<String, BTreeSet<String>>,
+    id: &ClusterId,
+) -> impl Iterator<Item = String> + use<'a> {
+    let id = id.to_string();
+    members.iter().filter(move |(_, reads)| reads.contains(&id)).map(|(reader, _)| reader.clone())
+}
+
+async fn let_publish_no_longer(
     link: &LinkArgs,
     publisher: &Side,
     mailbox: &Mailbox<'_>,
+    (readers, reads): (&BTreeSet<String>, Option<&BTreeSet<String>>),
 ) -> anyhow::Result<Done> {
     let Side { id, cluster, is_gone } = publisher;
-    let readers = readers(mailbox).await?;
-    if !readers.is_empty() {
-        let readers = readers.join(", ");
-        let note = format!("cluster {id} goes on publishing: its mailbox is read by {readers}");
-        return Ok(done(link, id, mailbox, Some(note)));
+    let named = |ids: &BTreeSet<String>| {
+        let ids: Vec<_> = ids.iter().map(String::as_str).collect();
+        ids.join(", ")
+    };
+    let why = match reads.filter(|reads| !reads.is_empty()) {
+        _ if !readers.is_empty() => {
+            Some(format!("goes on publishing: its mailbox is read by {}", named(readers)))
+        }
+        Some(reads) => Some(format!("keeps its account: it reads {}", named(reads))),
+        None => None,
+    };
+    if let Some(why) = why {
+        return Ok(done(link, id, mailbox, Some(format!("cluster {id} {why}"))));
     }
     take_rights(mailbox, ACCOUNT).await?;
     let mut left = Vec::new();
@@ -120,8 +280,8 @@ pub(super) async fn let_publish_no_longer(
     Ok(Done { left, ..done(link, id, mailbox, Some(note)) })
 }
 
-/// The clusters that may read the mailbox.
-async fn readers(mailbox: &Mailbox<'_>) -> anyhow::Result<Vec<String>> {
+/// The accounts that may read this mailbox alone. Earlier versions made them for each pair of clusters.
+async fn pairs(mailbox: &Mailbox<'_>) -> anyhow::Result<Vec<String>> {
     let Mailbox { host, namespace } = mailbox;
     let bindings = host.list_in(BINDINGS, namespace, "").await?;
     let of_readers = bindings.iter().filter(|binding| binding["roleRef"]["name"] == READER);
@@ -143,5 +303,45 @@ fn done(
         pod_ranges: vec![],
         warning,
         left: vec![],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn binding(name: &str, role: &str, reads: &str) -> Value {
+        let annotations = json!({well_known::READS: reads});
+        json!({
+            "metadata": {"name": name, "annotations": annotations}, "roleRef": {"name": role},
+        })
+    }
+
+    #[test]
+    fn the_bindings_of_a_hub_say_who_reads_whom() {
+        let bindings = [
+            binding("mcs-hub-reader-east", MEMBER, "south,west"),
+            binding("mcs-hub-reader-west", MEMBER, "east"),
+            binding("mcs-hub-reader-south", MEMBER, ""),
+            binding("mcs-hub-reader-thief", "cluster-admin", "east"),
+            binding("another", MEMBER, "east"),
+        ];
+        let members: BTreeMap<_, _> = bindings.iter().filter_map(member).collect();
+        assert_eq!(members.keys().collect::<Vec<_>>(), ["east", "south", "west"]);
+        let readers =
+            |id: &str| -> Vec<String> { readers_of(&members, &id.parse().unwrap()).collect() };
+        assert_eq!(readers("east"), ["west"]);
+        assert_eq!(readers("west"), ["east"]);
+        assert_eq!(readers("south"), ["east"]);
+        assert!(readers("north").is_empty());
+    }
+
+    #[test]
+    fn an_account_on_a_hub_reads_no_other_leases() {
+        let role = member_role();
+        let rules = role["rules"].as_array().unwrap();
+        let leases = rules.iter().find(|rule| rule["resources"] == json!(["leases"])).unwrap();
+        assert_eq!(leases["resourceNames"], json!(["publisher"]));
+        assert!(rules.iter().all(|rule| rule["verbs"] == json!(["list", "watch"])));
     }
 }

@@ -1,6 +1,8 @@
 //! What `link` keeps when it runs again: pod ranges and URLs that were set and are not given anew, unless the cluster is
 //! another one than before.
 
+use std::collections::HashMap;
+
 use anyhow::{bail, ensure};
 use ipnet::IpNet;
 use k8s_openapi::ByteString;
@@ -46,24 +48,36 @@ enum Known {
     Other(String),
 }
 
-impl Former {
-    pub(super) async fn of(
-        reader: &Cluster,
-        id: &ClusterId,
-        namespace: &str,
-    ) -> anyhow::Result<Self> {
-        let peer = reader.get(PEERS, None, id.as_str()).await?;
-        let named = peer.as_ref().and_then(|peer| {
-            let name = &peer["spec"]["kubeconfigSecretRef"]["name"];
-            name.as_str().map(str::to_owned)
-        });
-        let secret = match named {
-            Some(name) => reader.get(SECRETS, Some(namespace), &name).await?,
-            None => None,
-        };
-        Ok(Self { peer, secret })
+/// What a reader has of all clusters from before.
+pub(super) struct Formers<'a> {
+    reader: &'a Cluster,
+    /// The namespace of the Secrets.
+    namespace: &'a str,
+    peers: Vec<Value>,
+    /// Those that were read. Peers on a hub share one.
+    secrets: HashMap<String, Option<Value>>,
+}
+
+impl<'a> Formers<'a> {
+    pub(super) async fn of(reader: &'a Cluster, namespace: &'a str) -> anyhow::Result<Self> {
+        let peers = reader.list(PEERS).await?;
+        Ok(Self { reader, namespace, peers, secrets: HashMap::new() })
     }
 
+    pub(super) async fn get(&mut self, id: &ClusterId) -> anyhow::Result<Former> {
+        let peer = self.peers.iter().find(|peer| peer["metadata"]["name"] == *id.as_str());
+        let Some(peer) = peer.cloned() else { return Ok(Former::default()) };
+        let name = peer["spec"]["kubeconfigSecretRef"]["name"].as_str().unwrap_or_default();
+        if !self.secrets.contains_key(name) {
+            let secret = self.reader.get(SECRETS, Some(self.namespace), name).await?;
+            self.secrets.insert(name.to_owned(), secret);
+        }
+        let secret = self.secrets.get(name).cloned().flatten();
+        Ok(Former { peer: Some(peer), secret })
+    }
+}
+
+impl Former {
     fn known(&self, now: Identity<'_>) -> Known {
         let spec = self.peer.as_ref().map(|peer| &peer["spec"]);
         let uid = spec.and_then(|spec| spec["clusterUid"].as_str());
@@ -183,7 +197,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::link::kubeconfig;
+    use crate::cli::link::credentials::kubeconfig;
 
     /// `{"sub":"system:serviceaccount:mcs-mailbox:east","iat":1000,"exp":4600}`, in the alphabet of URLs.
     const TOKEN: &str = "e30.eyJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6bWNzLW1haWxib3g6ZWFzdCIsImlhdCI6MTAwMCwiZXhwIjo0NjAwfQ.c2ln";

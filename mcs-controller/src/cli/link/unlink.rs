@@ -5,7 +5,7 @@ use k8s_openapi::ByteString;
 use mcs_kube::one_line;
 use serde_json::{Value, from_value};
 
-use super::{Done, LinkArgs, Mailbox, UnlinkCommand, hub, secret_name, take_rights};
+use super::{Done, LinkArgs, Mailbox, UnlinkCommand, credentials::take_rights, hub, secret_name};
 use crate::{
     cli::cluster::{Cluster, KubeconfigArg, PEERS, SECRETS},
     clusterset::ClusterId,
@@ -47,13 +47,7 @@ pub(super) async fn unlink_all(command: &UnlinkCommand) -> anyhow::Result<Vec<Do
         }
     }
     match &hub {
-        Some((_, Ok(Some(host)))) => {
-            for publisher in &sides {
-                let namespace = hub::mailbox(&publisher.id);
-                let mailbox = Mailbox { host, namespace };
-                done.push(hub::let_publish_no_longer(link, publisher, &mailbox).await?);
-            }
-        }
+        Some((_, Ok(Some(host)))) => done.extend(hub::let_out(link, host, &sides).await?),
         Some((argument, Err(error))) => eprintln!(
             "mcs-controller: the hub of {argument} cannot be used: {}",
             one_line(&format!("{error:#}"))
@@ -142,6 +136,7 @@ async fn unlink_one(
         Mailboxes::AtHome => (publisher.cluster.as_ref(), link.mailbox.clone(), false),
     };
     let mut left = Vec::new();
+    let name = &publisher.id;
     match &reader.cluster {
         Some(cluster) => {
             let peer = cluster.delete(PEERS, None, publisher.id.as_str()).await;
@@ -151,30 +146,32 @@ async fn unlink_one(
             );
         }
         None if reader.is_gone => {}
+        None if is_on_hub => left.push(format!("delete ClusterPeer {name} of cluster {account}")),
         None => left.push(format!(
-            "delete ClusterPeer {} and Secret {namespace}/{secret} of cluster {}",
-            publisher.id, reader.id
+            "delete ClusterPeer {name} and Secret {namespace}/{secret} of cluster {account}"
         )),
     }
     let account_of = format!("{mailbox}/{account}");
     match host {
         Some(host) => {
+            // On a hub it is the account that an earlier version made.
             let taken = take_rights(&Mailbox { host, namespace: mailbox }, account).await;
             left.extend(taken.err().map(|error| said(&error)));
         }
         None if publisher.is_gone && !is_on_hub => {}
-        None => {
-            let host =
-                if is_on_hub { "the hub".to_owned() } else { format!("cluster {}", publisher.id) };
-            left.push(format!(
-                "delete ServiceAccount {account_of} of {host}, which ends its rights"
-            ));
-        }
+        None if is_on_hub => left.push(format!(
+            "run `unlink` again when the hub answers: cluster {account} may still read {mailbox} there"
+        )),
+        None => left.push(format!(
+            "delete ServiceAccount {account_of} of cluster {name}, which ends its rights"
+        )),
     }
+    let (account, secret) =
+        if is_on_hub { (hub::account(&reader.id), hub::SECRET) } else { (account_of, &*secret) };
     Done {
         reader: reader.id.clone(),
         publisher: publisher.id.clone(),
-        account: account_of,
+        account,
         secret: format!("{namespace}/{secret}"),
         pod_ranges: vec![],
         warning: None,
@@ -191,7 +188,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::link::kubeconfig;
+    use crate::cli::link::credentials::kubeconfig;
 
     fn side(id: &str, is_gone: bool) -> Side {
         Side { id: id.parse().unwrap(), cluster: None, is_gone }
@@ -220,7 +217,7 @@ mod tests {
         let of_hub = left(side("east", true), side("west", true), Mailboxes::OnHub(None)).await;
         assert_eq!(
             of_hub,
-            ["delete ServiceAccount mcs-west/east of the hub, which ends its rights"]
+            ["run `unlink` again when the hub answers: cluster east may still read mcs-west there"]
         );
     }
 

@@ -164,21 +164,26 @@ impl Cluster {
 
     /// The kubeconfig of whoever may read its mailbox and renew the token, as `link` makes it, for the cluster `reader`.
     pub(crate) fn credentials_for(&self, reader: &str) -> anyhow::Result<String> {
-        let account = namespaced("v1", "ServiceAccount", MAILBOX, reader);
+        self.credentials_in(MAILBOX, reader)
+    }
+
+    /// The same for the mailbox in a namespace.
+    pub(crate) fn credentials_in(&self, mailbox: &str, reader: &str) -> anyhow::Result<String> {
+        let account = namespaced("v1", "ServiceAccount", mailbox, reader);
         self.api().apply(&account)?;
         let renewal = format!("renew-{reader}");
-        let mut role = namespaced(RBAC, "Role", MAILBOX, &renewal);
+        let mut role = namespaced(RBAC, "Role", mailbox, &renewal);
         role["rules"] = json!([{
             "apiGroups": [""], "resources": ["serviceaccounts/token"],
             "resourceNames": [reader], "verbs": ["create"],
         }]);
         self.api().apply(&role)?;
         for (name, role) in [(reader, "mcs-mailbox-reader"), (&renewal, &renewal)] {
-            let mut binding = namespaced(RBAC, "RoleBinding", MAILBOX, name);
+            let mut binding = namespaced(RBAC, "RoleBinding", mailbox, name);
             binding["roleRef"] =
                 json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role });
             binding["subjects"] =
-                json!([{ "kind": "ServiceAccount", "name": reader, "namespace": MAILBOX }]);
+                json!([{ "kind": "ServiceAccount", "name": reader, "namespace": mailbox }]);
             self.api().apply(&binding)?;
         }
         self.kubeconfig(&token_of(self.api(), &account)?)

@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use crate::{
     check,
     clients::meanwhile,
-    controller, peering,
+    controller,
+    objects::namespaced,
+    peering,
     silence::{follows_again, imported_service, stays},
     world::{POD_RANGES, World},
 };
@@ -55,9 +57,8 @@ fn moves(world: &mut World) -> anyhow::Result<()> {
     follows_again(world, &namespace)
 }
 
-fn linked(world: &mut World) -> anyhow::Result<()> {
-    world.add_third()?;
-    let (namespace, before) = imported_service(world)?;
+/// Links the first two clusters by the third one. Returns what the command has said.
+pub(crate) fn link(world: &World) -> anyhow::Result<String> {
     let mut link = controller::command(&world.controllers)?;
     link.arg("link");
     for cluster in [world.first(), world.second()] {
@@ -67,7 +68,13 @@ fn linked(world: &mut World) -> anyhow::Result<()> {
     for (cluster, range) in world.clusters.iter().take(2).zip(POD_RANGES) {
         link.arg("--pod-cidr").arg(format!("{}={range}", cluster.id));
     }
-    let said = said(&mut link)?;
+    said(&mut link)
+}
+
+fn linked(world: &mut World) -> anyhow::Result<()> {
+    world.add_third()?;
+    let (namespace, before) = imported_service(world)?;
+    let said = link(world)?;
     ensure!(said.contains("mailbox.namespace=mcs-c1 and mailbox.secret=mailbox"), "{said}");
     stays(world, &namespace, &before)?;
     for cluster in world.clusters.iter_mut().take(2) {
@@ -79,6 +86,7 @@ fn linked(world: &mut World) -> anyhow::Result<()> {
     follows_again(world, &namespace)?;
     let finding = checked(world, &["--mailbox-secret=mailbox"])?;
     ensure!(finding["ok"] == true, "{finding}");
+    upgrades(world)?;
 
     let (namespace, before) = imported_service(world)?;
     for cluster in world.clusters.iter_mut().take(2) {
@@ -91,8 +99,41 @@ fn linked(world: &mut World) -> anyhow::Result<()> {
     publishes_until_nobody_reads(world)
 }
 
+/// The second cluster reads the first one as `link` of earlier versions made it: by an account for this mailbox alone. It goes on
+/// with that, and another `link` ends it.
+fn upgrades(world: &World) -> anyhow::Result<()> {
+    let (namespace, before) = imported_service(world)?;
+    let (second, hub) = (world.second(), &world.clusters[2]);
+    let mut role =
+        namespaced("rbac.authorization.k8s.io/v1", "Role", MAILBOX, "mcs-mailbox-reader");
+    let rule = |group: &str, resource: &str| json!({ "apiGroups": [group], "resources": [resource], "verbs": ["list", "watch"] });
+    role["rules"] = json!([
+        rule("clusterset.mcs-agent.io", "exportedservices"),
+        rule("discovery.k8s.io", "endpointslices"),
+        rule("coordination.k8s.io", "leases"),
+    ]);
+    hub.api().apply(&role)?;
+    let mut secret = namespaced("v1", "Secret", controller::NAMESPACE, "peer-c1");
+    secret["metadata"]["labels"] = json!({ "app.kubernetes.io/managed-by": "mcs-controller" });
+    secret["stringData"] = json!({ "kubeconfig": hub.credentials_in(MAILBOX, second.id)? });
+    second.api().apply(&secret)?;
+    let mut peer = peering::peer(world.first(), POD_RANGES[0]);
+    peer["spec"]["mailbox"] = json!(MAILBOX);
+    second.api().apply(&peer)?;
+    stays(world, &namespace, &before)?;
+    follows_again(world, &namespace).context("with an account for one mailbox")?;
+    let (namespace, before) = imported_service(world)?;
+    link(world)?;
+    stays(world, &namespace, &before)?;
+    follows_again(world, &namespace).context("after link ran again")?;
+    let account = namespaced("v1", "ServiceAccount", MAILBOX, second.id);
+    ensure!(hub.api().read(&account).is_err(), "the former account is still there");
+    ensure!(second.api().read(&secret).is_err(), "the former Secret is still there");
+    Ok(())
+}
+
 /// `unlink --hub` takes the right to publish only from a cluster that nobody reads. It unlinks the first and the third
-/// cluster, and the second one still has a right in the mailbox of the first.
+/// cluster, and the second one still reads the first.
 fn publishes_until_nobody_reads(world: &World) -> anyhow::Result<()> {
     let hub = &world.clusters[2];
     let in_mailbox = |api: &str, kind: &str, name: &str| {
@@ -100,17 +141,23 @@ fn publishes_until_nobody_reads(world: &World) -> anyhow::Result<()> {
         json!({"apiVersion": api, "kind": kind, "metadata": metadata})
     };
     let publisher = in_mailbox("v1", "ServiceAccount", "publisher.mcs-controller");
-    let unlink = || -> anyhow::Result<String> {
+    let unlink = |other: &[&str]| -> anyhow::Result<String> {
         let mut unlink = controller::command(&world.controllers)?;
-        unlink.arg("unlink").arg(world.first().administrator()?).arg(hub.administrator()?);
+        unlink.arg("unlink").arg(world.first().administrator()?).args(other);
         said(unlink.arg("--hub").arg(hub.administrator()?))
     };
-    let said = unlink()?;
+    let third = hub.administrator()?.display().to_string();
+    let said = unlink(&[&third])?;
     ensure!(said.contains("its mailbox is read by c2"), "{said}");
     hub.api().read(&publisher)?;
-    hub.api().delete(&in_mailbox("rbac.authorization.k8s.io/v1", "RoleBinding", "c2"))?;
-    unlink()?;
+    unlink(&["--gone", "c2"])?;
     ensure!(hub.api().read(&publisher).is_err(), "the first cluster may still publish");
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": { "name": "mcs-hub-reader-c1" },
+    });
+    ensure!(hub.api().read(&binding).is_err(), "the first cluster may still read");
+    peering::connect(world.first(), world.second(), POD_RANGES[1])?;
     peering::connect(world.first(), hub, POD_RANGES[2])?;
     peering::connect(hub, world.first(), POD_RANGES[0])
 }

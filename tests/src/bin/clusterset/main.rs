@@ -26,6 +26,7 @@ mod rebuilt;
 mod replicas;
 mod rules;
 mod scale;
+mod sharing;
 mod silence;
 mod skew;
 mod tenants;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
     imports::cases(&mut suite);
     rebuilt::cases(&mut suite);
     replicas::cases(&mut suite);
+    sharing::cases(&mut suite);
     hub::cases(&mut suite);
     memory::cases(&mut suite);
     scale::cases(&mut suite);
