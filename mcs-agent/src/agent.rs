@@ -18,6 +18,7 @@ mod report;
 mod server;
 mod signals;
 mod source_lost;
+mod start;
 mod status_file;
 mod tc;
 
@@ -34,6 +35,7 @@ pub(crate) use programs::run_directory_mark;
 pub use repairs::{Repaired, Repairs};
 pub use report::{AgentInfo, ListenerReport, Report, ReportError};
 pub(crate) use signals::{Signals, until_signal};
+pub use start::Start;
 #[cfg(test)]
 pub(crate) use tc::fixture as tc_fixture;
 pub use tc::{DeviceReport, TcReport};
@@ -80,6 +82,17 @@ async fn run_on(
     source: impl Future<Output = anyhow::Result<Source>>,
     batches: mpsc::Receiver<EventBatch>,
 ) -> anyhow::Result<()> {
+    let agent = AgentInfo::of_this_process();
+    let result = run_as(&agent, config, source, batches).await;
+    result.inspect_err(|error| start::note_failure(config, agent, error))
+}
+
+async fn run_as(
+    agent: &AgentInfo,
+    config: &Config,
+    source: impl Future<Output = anyhow::Result<Source>>,
+    batches: mpsc::Receiver<EventBatch>,
+) -> anyhow::Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "starting");
     if config.vip_cidrs.is_empty() {
         tracing::warn!(
@@ -91,10 +104,10 @@ async fn run_on(
     server::start(config, &published).context("cannot serve health and metrics")?;
     let start = async {
         let source = source.await?;
-        anyhow::Ok((source, InstalledPrograms::start(config).await?))
+        anyhow::Ok((source, InstalledPrograms::start(config, agent).await?))
     };
     let (source, installed) = published.beat_during(start).await?;
-    let mut control = Control::new(config, installed, Arc::clone(&published))?;
+    let mut control = Control::new(config, agent.clone(), installed, Arc::clone(&published))?;
     tokio::select! {
         () = source => bail!("the source of objects ended"),
         result = control.run(batches) => result,

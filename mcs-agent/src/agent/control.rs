@@ -6,7 +6,7 @@ use std::{
     io,
     net::IpAddr,
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime},
 };
 
 use anyhow::Context as _;
@@ -25,7 +25,7 @@ use super::{
     published::Published,
     rejections::{self, ListedRejections},
     repairs::Repairs,
-    report::{AgentInfo, Report},
+    report::{AgentInfo, Report, seconds_since_epoch},
     source_lost::SourceLost,
     status_file::{StatusFile, Written},
     tc::PacketEvent,
@@ -86,6 +86,7 @@ pub(super) struct Control {
 impl Control {
     pub(super) fn new(
         config: &Config,
+        agent: AgentInfo,
         installed: InstalledPrograms,
         published: Arc<Published>,
     ) -> anyhow::Result<Self> {
@@ -99,14 +100,6 @@ impl Control {
         let sweeper =
             FlowSweeper::new(&installed.pins.state()).context("cannot open the flow table")?;
         let stale_udp = StaleUdp::new(installed.pins.state(), config.stale_udp);
-        let now = seconds_since_epoch();
-        let agent = AgentInfo {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            pid: std::process::id(),
-            host: installed.host.clone(),
-            started: now,
-            updated: now,
-        };
         Ok(Self {
             engine,
             installed,
@@ -555,8 +548,4 @@ pub(super) async fn at(instant: Option<Instant>) {
         Some(instant) => tokio::time::sleep_until(instant).await,
         None => std::future::pending().await,
     }
-}
-
-fn seconds_since_epoch() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -13,7 +13,8 @@ use anyhow::{Context as _, ensure};
 use super::{
     config::{Config, SocketLb},
     larger_maps::{LargerMaps, LargerMapsInTheMaking, copy},
-    report::Report,
+    report::AgentInfo,
+    start::Start,
     tc::{self, PacketPath},
 };
 use crate::{
@@ -50,7 +51,7 @@ pub(super) struct InstalledPrograms {
     pub(super) features: Features,
     pub(super) cgroup: CgroupRoot,
     pub(super) run_directory: PathBuf,
-    pub(super) host: String,
+    host: String,
     programs: Programs,
     classifiers: Arc<Classifiers>,
     /// Whether the maps contain everything that the maps of the attached programs contain. If they were
@@ -91,15 +92,16 @@ impl RepairOutcome {
 impl InstalledPrograms {
     /// Waits to be the only agent, loads the programs, and attaches them unless their maps have to
     /// be filled first.
-    pub(super) async fn start(config: &Config) -> anyhow::Result<Self> {
+    pub(super) async fn start(config: &Config, agent: &AgentInfo) -> anyhow::Result<Self> {
         ensure_capable()?;
         let cgroup = CgroupRoot::find(config.cgroup_root.as_deref())?;
         let pins = Pins::new(&config.bpffs);
         pins.prepare(&config.bpffs)?;
         let lock = wait_for_lock(&pins).await?;
         let run_directory = run_directory(config, &pins)?;
-        // In a container the process before had the same id: its report would count as one of this process.
-        Report::forget(&run_directory);
+        if let Err(error) = (Start { agent: agent.clone(), failure: None }).write(&run_directory) {
+            tracing::warn!("{:#}", anyhow::Error::new(error));
+        }
         let features = Features::probe().context("cannot probe the kernel's eBPF features")?;
         let only_netns = match config.socket_lb {
             SocketLb::Host => Some(own_netns_cookie().context(
@@ -136,7 +138,6 @@ impl InstalledPrograms {
         liveness.report(false)?;
         let classifiers = Arc::new(programs.take_classifiers());
         let packets = PacketPath::start(config, &pins, features).await?;
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let mut installed = Self {
             maps: Mirror::new(maps),
             capacity: options.capacity,
@@ -146,7 +147,7 @@ impl InstalledPrograms {
             features,
             cgroup,
             run_directory,
-            host,
+            host: agent.host.clone(),
             complete: !programs.is_staged(),
             keeps_hints,
             options,
@@ -482,7 +483,7 @@ pub(crate) fn run_directory_mark(pins: &Pins) -> anyhow::Result<String> {
 
 /// The run directory of this agent alone, named after its bpffs directory. The inode tells it from directories of
 /// the same name in other mount namespaces.
-fn run_directory(config: &Config, pins: &Pins) -> anyhow::Result<PathBuf> {
+pub(super) fn run_directory(config: &Config, pins: &Pins) -> anyhow::Result<PathBuf> {
     let mark = run_directory_mark(pins)?;
     let bpffs = config.bpffs.canonicalize().unwrap_or_else(|_| config.bpffs.clone());
     let name = bpffs.to_string_lossy().trim_matches('/').replace('/', "-");

@@ -6,13 +6,14 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
-use super::{audit::AuditReport, config::SocketLb, repairs::Repairs, tc::TcReport};
+use super::{audit::AuditReport, config::SocketLb, repairs::Repairs, start, tc::TcReport};
 use crate::{
     dataplane::Run,
     engine::Usage,
@@ -22,6 +23,9 @@ use crate::{
     stale::StaleUdpReport,
     verify::AttachmentReport,
 };
+
+/// The name of the status file in the run directory.
+const FILE: &str = "status.json";
 
 /// What no map holds: written by the agent soon after a change, read by `status` and `services`. Part of
 /// `status -o json`: fields are added, never renamed.
@@ -137,6 +141,20 @@ pub struct AgentInfo {
     pub updated: u64,
 }
 
+impl AgentInfo {
+    /// Describes this process, which starts now.
+    pub(super) fn of_this_process() -> Self {
+        let now = seconds_since_epoch();
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            started: now,
+            updated: now,
+        }
+    }
+}
+
 /// Why there is no report.
 #[derive(Debug, Error)]
 #[error("cannot {action} the status file {path}")]
@@ -149,34 +167,22 @@ pub struct ReportError {
 impl Report {
     /// Replaces the report in `directory` at once: a reader sees the old or the new one.
     pub fn write(&self, directory: &Path) -> Result<(), ReportError> {
-        let path = file(directory);
-        let fresh = fresh_file(directory);
-        let error = |source| ReportError { action: "write", path: path.clone(), source };
-        let text = serde_json::to_vec(self).map_err(|source| error(source.into()))?;
-        fs::create_dir_all(directory).map_err(error)?;
-        fs::write(&fresh, text).map_err(error)?;
-        fs::rename(&fresh, &path).map_err(error)
+        replace_file(directory, FILE, self)
     }
 
-    /// Removes the report in `directory`, and the directory if nothing else is in it.
+    /// Removes the report in `directory` with the latest start, and the directory if nothing else is in it.
     pub fn remove(directory: &Path) {
-        let _ = fs::remove_file(fresh_file(directory));
-        Self::forget(directory);
+        for name in [FILE, start::FILE] {
+            // What cannot be removed is a stale file at worst.
+            let _ = fs::remove_file(fresh_file(directory, name));
+            let _ = fs::remove_file(directory.join(name));
+        }
         let _ = fs::remove_dir(directory);
-    }
-
-    /// Removes the report in `directory`.
-    pub fn forget(directory: &Path) {
-        // What cannot be removed is a stale file at worst.
-        let _ = fs::remove_file(file(directory));
     }
 
     /// Reads the report in `directory`.
     pub fn read(directory: &Path) -> Result<Self, ReportError> {
-        let path = file(directory);
-        let error = |source| ReportError { action: "read", path: path.clone(), source };
-        let text = fs::read(&path).map_err(error)?;
-        serde_json::from_slice(&text).map_err(|source| error(source.into()))
+        read_file(directory, FILE)
     }
 }
 
@@ -194,11 +200,38 @@ impl Report {
     }
 }
 
-/// What is being written, to take the place of [`file`].
-fn fresh_file(directory: &Path) -> PathBuf {
-    directory.join("status.json.new")
+/// The time now.
+pub(super) fn seconds_since_epoch() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-fn file(directory: &Path) -> PathBuf {
-    directory.join("status.json")
+/// Replaces a file in `directory` at once.
+pub(super) fn replace_file(
+    directory: &Path,
+    name: &str,
+    content: &impl Serialize,
+) -> Result<(), ReportError> {
+    let path = directory.join(name);
+    let fresh = fresh_file(directory, name);
+    let error = |source| ReportError { action: "write", path: path.clone(), source };
+    let text = serde_json::to_vec(content).map_err(|source| error(source.into()))?;
+    fs::create_dir_all(directory).map_err(error)?;
+    fs::write(&fresh, text).map_err(error)?;
+    fs::rename(&fresh, &path).map_err(error)
+}
+
+/// Reads a file in `directory`.
+pub(super) fn read_file<T: DeserializeOwned>(
+    directory: &Path,
+    name: &str,
+) -> Result<T, ReportError> {
+    let path = directory.join(name);
+    let error = |source| ReportError { action: "read", path: path.clone(), source };
+    let text = fs::read(&path).map_err(error)?;
+    serde_json::from_slice(&text).map_err(|source| error(source.into()))
+}
+
+/// What is being written, to take the place of a file.
+fn fresh_file(directory: &Path, name: &str) -> PathBuf {
+    directory.join(format!("{name}.new"))
 }

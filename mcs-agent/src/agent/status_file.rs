@@ -87,6 +87,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::agent::{AgentInfo, Start};
 
     fn report() -> Report {
         let capacity = json!({"frontends": 1, "endpoints": 1, "clusters": 1, "imports": 1});
@@ -140,5 +141,28 @@ mod tests {
         let no_directory = directory.path().join("status.json/below");
         assert_eq!(write(&report, &no_directory).await, (false, true, true, true));
         assert!(StatusFile::default().lacks(&report));
+    }
+
+    /// In a container every agent is process 1.
+    #[test]
+    fn a_start_keeps_the_report_of_the_agent_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let former = report();
+        former.write(directory.path()).unwrap();
+        let started = |started| AgentInfo { started, ..former.agent.clone() };
+        let mut start = Start { agent: started(150), failure: None };
+        for failure in [None, Some("no verifier likes it".to_owned())] {
+            start.failure = failure;
+            start.write(directory.path()).unwrap();
+            let kept = Report::read(directory.path()).unwrap();
+            assert_eq!(Start::read(directory.path()), Some(start.clone()));
+            assert!(start.is_after(&kept));
+        }
+        let own = Report { agent: started(150), ..former };
+        assert!(!start.is_after(&own));
+        // An earlier version that started since leaves no start.
+        assert!(!start.is_after(&Report { agent: started(200), ..own }));
+        Report::remove(directory.path());
+        assert!(!directory.path().exists());
     }
 }

@@ -13,9 +13,9 @@ use std::{
 use ipnet::IpNet;
 use serde::Serialize;
 
-use super::{ReadArgs, Style, output::print, view};
+use super::{ReadArgs, Style, output::print, view::Left};
 use crate::{
-    agent::{Attachments, Report, SocketLb, age, failings},
+    agent::{AgentInfo, Attachments, Report, SocketLb, Start, age, failings},
     dataplane::{Counts, SignOfLife, counter_meaning, read_counters},
     loader::{AttachedHook, Pins, TcLink, is_held},
     model::KindStatus,
@@ -43,8 +43,11 @@ struct Status {
     tc_links: Vec<TcLink>,
     /// The counters of the eBPF programs.
     counters: Counts,
-    /// The latest status file; absent if it cannot be read.
+    /// The latest status file; absent if it cannot be read. It is of an agent before if the agent has not reported yet:
+    /// `degraded` says so.
     report: Option<Report>,
+    /// The latest start of an agent; absent if it was of an earlier version.
+    start: Option<Start>,
 }
 
 pub(super) fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
@@ -56,20 +59,31 @@ pub(super) fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
 impl Status {
     fn read(pins: &Pins) -> Self {
         let mut degraded = Vec::new();
-        let mut report = None;
+        let (mut report, mut start) = (None, None);
         let mut running = false;
         let alive = SignOfLife::read(&pins.alive()).ok();
         match is_held(pins.root()) {
             Ok(locked) => {
                 running = locked;
                 degraded.extend(contention(pins, running, alive));
-                match view::read_report(pins) {
+                let left = Left::read(pins);
+                let has_reported = left.report.is_ok() && !left.is_former;
+                degraded.extend(
+                    left.start.as_ref().and_then(|start| unreported(start, running, has_reported)),
+                );
+                match left.report {
                     Ok(found) => {
-                        degraded.extend(outdated(running, found.agent.updated, SystemTime::now()));
+                        degraded.extend(outdated(
+                            running,
+                            left.is_former,
+                            &found.agent,
+                            SystemTime::now(),
+                        ));
                         report = Some(found);
                     }
                     Err(error) => degraded.push(format!("{error:#}")),
                 }
+                start = left.start;
             }
             Err(error) => {
                 let advice = match error.kind() {
@@ -100,6 +114,7 @@ impl Status {
             tc_links,
             counters,
             report,
+            start,
         }
     }
 
@@ -183,18 +198,35 @@ fn contention(pins: &Pins, running: bool, alive: Option<SignOfLife>) -> Vec<Stri
     reasons
 }
 
-/// Says that the status file of this time, in seconds since the Unix epoch, is old.
-fn outdated(running: bool, updated: u64, now: SystemTime) -> Option<String> {
-    if !running {
-        return Some(format!("what follows is as of {} ago", age(updated)));
+/// Says that the agent that started last has not reported, or why it has ended.
+fn unreported(start: &Start, running: bool, has_reported: bool) -> Option<String> {
+    let AgentInfo { version, pid, host, started, .. } = &start.agent;
+    let what = match (&start.failure, running, has_reported) {
+        (_, true, true) | (None, false, true) => return None,
+        (_, true, false) => "has not reported yet".to_owned(),
+        (Some(failure), false, _) => format!("has ended: {failure}"),
+        (None, false, false) => "ended before its first report: its log may say why".to_owned(),
+    };
+    let age = age(*started);
+    Some(format!("mcs-agent {version}, process {pid} on {host}, which started {age} ago, {what}"))
+}
+
+/// Says that the status file by this agent is old, or that of an agent before.
+fn outdated(running: bool, is_former: bool, agent: &AgentInfo, now: SystemTime) -> Option<String> {
+    let AgentInfo { version, pid, host, updated, .. } = agent;
+    let as_of = format!("what follows is as of {} ago", age(*updated));
+    if is_former {
+        return Some(format!(
+            "{as_of}, by the agent before: mcs-agent {version}, process {pid} on {host}"
+        ));
     }
-    let since = now.duration_since(UNIX_EPOCH + Duration::from_secs(updated));
-    since.is_ok_and(|since| since > LATEST).then(|| {
-        format!(
-            "what follows is as of {} ago: the agent cannot write its status file; its log says why",
-            age(updated)
-        )
-    })
+    if !running {
+        return Some(as_of);
+    }
+    let since = now.duration_since(UNIX_EPOCH + Duration::from_secs(*updated));
+    since
+        .is_ok_and(|since| since > LATEST)
+        .then(|| format!("{as_of}: the agent cannot write its status file; its log says why"))
 }
 
 /// What programs without an agent do.
@@ -343,13 +375,45 @@ fn or_none(value: Option<impl ToString>) -> String {
 mod tests {
     use super::*;
 
+    fn agent(pid: u32, started: u64) -> AgentInfo {
+        let (version, host) = ("0.1.0".to_owned(), "n1".to_owned());
+        AgentInfo { version, pid, host, started, updated: 1000 }
+    }
+
     #[test]
     fn a_running_agent_with_an_old_status_file_is_degraded() {
         let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
-        assert_eq!(outdated(true, 1000, at(1060)), None);
+        let outdated = |running, now| outdated(running, false, &agent(7, 900), now);
+        assert_eq!(outdated(true, at(1060)), None);
         // The clock was set back.
-        assert_eq!(outdated(true, 1000, at(900)), None);
-        assert!(outdated(true, 1000, at(1061)).unwrap().contains("cannot write its status file"));
-        assert!(outdated(false, 1000, at(1000)).is_some());
+        assert_eq!(outdated(true, at(900)), None);
+        assert!(outdated(true, at(1061)).unwrap().contains("cannot write its status file"));
+        assert!(outdated(false, at(1000)).is_some());
+    }
+
+    #[test]
+    fn the_report_of_an_agent_before_says_whose_it_is() {
+        for running in [true, false] {
+            let said = outdated(running, true, &agent(7, 900), SystemTime::now()).unwrap();
+            assert!(
+                said.ends_with("by the agent before: mcs-agent 0.1.0, process 7 on n1"),
+                "{said}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_agent_that_has_not_reported_is_degraded() {
+        let said = |failure: Option<&str>, running, has_reported| {
+            let start = Start { agent: agent(8, 1000), failure: failure.map(str::to_owned) };
+            unreported(&start, running, has_reported).unwrap_or_default()
+        };
+        assert!(said(None, true, false).contains("process 8 on n1"));
+        assert!(said(None, true, false).ends_with("has not reported yet"));
+        assert!(said(Some("no room"), false, false).ends_with("has ended: no room"));
+        // It had reported before.
+        assert!(said(Some("no source"), false, true).ends_with("has ended: no source"));
+        assert!(said(None, false, false).contains("ended before its first report"));
+        assert_eq!([said(None, true, true), said(None, false, true)], ["", ""]);
     }
 }

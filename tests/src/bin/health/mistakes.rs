@@ -7,10 +7,10 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use mcs_tests::{agent, suite::Suite};
+use mcs_tests::{agent, site::Site, suite::Suite};
 use serde_json::json;
 
-use crate::world::World;
+use crate::world::{World, web};
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("wrong flags and variables", usage);
@@ -18,6 +18,10 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("wrong directories, and missing rights", places);
     suite.case("imports that are not there, or not served", imports);
     suite.case("an agent that was killed, and a file that is broken", degraded);
+    suite.case(
+        "an agent that cannot start leaves the report of the one before, and why",
+        cannot_start,
+    );
 }
 
 /// A command of the agent, without any variable of this process.
@@ -199,6 +203,39 @@ fn degraded(world: &mut World) -> anyhow::Result<()> {
         "{said}"
     );
     Ok(())
+}
+
+/// The first failure is one of the place, and the second one of the kernel: the map of signs of life takes no write.
+fn cannot_start(world: &mut World) -> anyhow::Result<()> {
+    let (mut site, netns) =
+        world.another("unstartable", &[], |manifests| manifests.write(&web()))?;
+    site.agent.wait_until_healthy()?;
+    let former = site.agent.pid();
+    site.agent.stop()?;
+    let is_told = |site: &Site, why: &str| -> anyhow::Result<()> {
+        let status = site.agent.status()?;
+        ensure!(status["report"]["agent"]["pid"] == former, "the report is gone: {status}");
+        ensure!(status["report"]["imports"][0]["state"] == "Ready", "{status}");
+        ensure!(status["start"]["agent"]["pid"] == site.agent.pid(), "{}", status["start"]);
+        let failure = status["start"]["failure"].as_str().unwrap_or_default();
+        ensure!(failure.contains(why), "{failure:?} does not say {why:?}");
+        let degraded = status["degraded"].to_string();
+        let whose = format!(
+            "by the agent before: mcs-agent {}, process {former} on",
+            env!("CARGO_PKG_VERSION")
+        );
+        ensure!(degraded.contains(why) && degraded.contains(&whose), "{degraded}");
+        ensure!(status["running"] == false, "it runs");
+        Ok(())
+    };
+    site.agent.start_again(&netns, &["--cgroup-root", "/nope"])?;
+    site.agent.wait_until_ended()?;
+    is_told(&site, "--cgroup-root /nope does not exist")?;
+    let alive = site.bpffs.path().join("mcs/alive").display().to_string();
+    netns.output("bpftool", &["map", "freeze", "pinned", &alive])?;
+    site.agent.start_again(&netns, &[])?;
+    site.agent.wait_until_ended()?;
+    is_told(&site, "alive")
 }
 
 /// What a command prints, whatever its status.
