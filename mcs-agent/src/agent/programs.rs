@@ -116,7 +116,7 @@ impl InstalledPrograms {
             features,
             only_netns,
             socket_slot_bits: config.socket_slot_bits,
-            tc_hooks: tc::hooks(config),
+            tc_hooks: tc::hooks(config, features),
             release_orphans: config.release_after.is_some(),
             log_programs: config.log_programs,
         };

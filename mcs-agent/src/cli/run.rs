@@ -242,7 +242,8 @@ enum SocketLbArg {
 enum TcArg {
     /// Nowhere: no program is attached to a device
     Off,
-    /// On devices where no other program can bypass them: not with netkit or eBPF programs of a CNI
+    /// On devices where no other program can bypass them: not with netkit or eBPF programs of a CNI. On none with
+    /// `PREEMPT_RT` from Linux 6.18, which mixes up packets
     Auto,
     /// On all selected devices
     On,

@@ -281,7 +281,7 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
         },
         report.cgroup_path.display(),
     ))?;
-    print(&format!("Packets: {}", devices::summary(&report.tc)))?;
+    print(&format!("Packets: {}", devices::summary(&report.tc, report.features)))?;
     print(&format!("Stale UDP: {}", report.stale_udp))?;
     print(&match report.orphan_release_after {
         None => "Without an agent: the programs continue with the maps as they are".to_owned(),

@@ -1,12 +1,13 @@
 //! The features of this kernel that the agent can do without.
 
-use std::io;
+use std::{fs, io, path::Path};
 
 use aya::{
     programs::ProgramType,
     sys::{BpfHelper, is_helper_supported},
 };
 use aya_obj::generated::bpf_attach_type;
+use rustix::system::uname;
 use serde::{Deserialize, Serialize};
 
 use crate::bpf::{own_netns_cookie, query_tcx};
@@ -30,6 +31,9 @@ pub struct Features {
     /// the clock.
     #[serde(default)]
     pub coarse_clock: bool,
+    /// One packet program can interrupt another on its CPU, and the two mix up what they remember (`PREEMPT_RT`, 6.18).
+    #[serde(default)]
+    pub interrupts_packets: bool,
 }
 
 impl Features {
@@ -41,6 +45,11 @@ impl Features {
             netns_cookie: own_netns_cookie().is_ok(),
             memory_cgroups: has_memory_cgroups()?,
             coarse_clock: has_coarse_clock()?,
+            interrupts_packets: interrupts_packets(
+                Path::new("/sys"),
+                &uname().release().to_string_lossy(),
+                &uname().version().to_string_lossy(),
+            ),
         })
     }
 
@@ -55,6 +64,16 @@ impl Features {
         ];
         fallbacks.into_iter().filter(|(has, _)| !has).map(|(_, fallback)| fallback).collect()
     }
+}
+
+/// Whether bottom halves run concurrently on one CPU: with `PREEMPT_RT`, since 6.18 has dropped the lock that serialised
+/// them. A kernel with `PREEMPT_RT_NEEDS_BH_LOCK` still has it, and does not tell.
+fn interrupts_packets(sysfs: &Path, release: &str, version: &str) -> bool {
+    let is_realtime = version.contains("PREEMPT_RT")
+        || fs::read_to_string(sysfs.join("kernel/realtime")).is_ok_and(|text| text.trim() == "1");
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    let mut number = || numbers.next().and_then(Result::ok).unwrap_or_default();
+    is_realtime && (number(), number()) >= (6, 18)
 }
 
 fn has_set_retval() -> io::Result<bool> {
@@ -90,6 +109,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_realtime_kernel_without_the_lock_is_known() {
+        let with = |realtime: Option<&str>, release, version| {
+            let sysfs = tempfile::tempdir().unwrap();
+            fs::create_dir(sysfs.path().join("kernel")).unwrap();
+            if let Some(realtime) = realtime {
+                fs::write(sysfs.path().join("kernel/realtime"), realtime).unwrap();
+            }
+            interrupts_packets(sysfs.path(), release, version)
+        };
+        assert!(with(None, "6.18.0-rt1-amd64", "#1 SMP PREEMPT_RT Debian 6.18.3-1 (2026-01-02)"));
+        assert!(with(Some("1\n"), "7.2.1", "#1 SMP"));
+        // The lock, or no realtime kernel.
+        assert!(!with(Some("1\n"), "6.12.48-rt", "#1 SMP PREEMPT_RT"));
+        assert!(!with(None, "6.18.44", "#1 SMP PREEMPT_DYNAMIC @0"));
+        assert!(!with(Some("0\n"), "6.18.44", "#1 SMP PREEMPT_DYNAMIC @0"));
+        assert!(!with(Some("1\n"), "unknown", ""));
+    }
+
+    #[test]
     fn what_is_lacking_is_told() {
         let all = Features {
             set_retval: true,
@@ -97,6 +135,7 @@ mod tests {
             netns_cookie: true,
             memory_cgroups: true,
             coarse_clock: true,
+            interrupts_packets: false,
         };
         assert!(all.fallbacks().is_empty());
         let fallbacks = Features { tcx: false, ..all }.fallbacks();
