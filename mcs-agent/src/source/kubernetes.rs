@@ -19,7 +19,7 @@ use tokio::{
 
 use self::state::{ClusterState, ClusterUpdate};
 use super::{
-    adopt,
+    adopt::{self, Coverage},
     objects::{MCS_GROUP, MCS_VERSIONS, ReadScope, SERVICE_NAME_LABEL},
 };
 use crate::model::{Controller, EventBatch};
@@ -60,7 +60,7 @@ pub struct KubernetesSource {
     state: ClusterState,
     targets: WatchTargets,
     /// The Services whose local slices have to be watched.
-    local_services: latest::Receiver<BTreeSet<String>>,
+    local_services: latest::Receiver<Coverage>,
 }
 
 /// The resources to watch.
@@ -84,7 +84,7 @@ impl KubernetesSource {
     pub async fn new(options: KubernetesOptions) -> Result<Self, AccessError> {
         let (access, url) = ApiAccess::new(options.kubeconfig.clone()).await?;
         let targets = WatchTargets::new(&options);
-        let (wanted, local_services) = latest::channel(BTreeSet::new());
+        let (wanted, local_services) = latest::channel(Coverage::NONE);
         let state = ClusterState::new(format!("Kubernetes at {url}"), &targets, wanted);
         Ok(Self { access, state, targets, local_services })
     }
@@ -116,7 +116,7 @@ impl KubernetesSource {
 async fn watch_all(
     access: &ApiAccess,
     mut targets: WatchTargets,
-    local_services: latest::Receiver<BTreeSet<String>>,
+    local_services: latest::Receiver<Coverage>,
     updates: mpsc::Sender<ClusterUpdate>,
 ) {
     let servers = async {
@@ -169,16 +169,15 @@ async fn watch_one<D: Decoder>(
 async fn watch_local_slices(
     access: &ApiAccess,
     target: Option<WatchTarget>,
-    mut services: latest::Receiver<BTreeSet<String>>,
+    mut services: latest::Receiver<Coverage>,
     updates: &mpsc::Sender<ClusterUpdate>,
 ) {
     let Some(target) = target else { return };
     loop {
-        let names = services.borrow_and_update().clone();
-        let labels = adopt::local_slice_selector(&names);
-        let target =
-            (!names.is_empty()).then(|| WatchTarget { labels: Some(labels), ..target.clone() });
-        if updates.send(ClusterUpdate::LocalServices(names)).await.is_err() {
+        let asked = services.borrow_and_update().clone();
+        let labels = Some(asked.selector());
+        let target = (asked != Coverage::NONE).then(|| WatchTarget { labels, ..target.clone() });
+        if updates.send(ClusterUpdate::LocalServices(asked)).await.is_err() {
             return;
         }
         let watch = async {

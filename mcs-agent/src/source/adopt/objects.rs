@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{ReadObject, antrea, group::Group};
+use super::{Coverage, ReadObject, antrea, group::Group};
 use crate::model::{AdoptableObjects, Controller, Kind, Object, ObjectEvent, ObjectKey, ObjectRef};
 
 /// A list of objects. The lists of a source can overlap, and each is complete by itself.
@@ -51,8 +51,8 @@ pub(in crate::source) struct Adopter {
     controllers: BTreeSet<Controller>,
     /// The imports of other controllers.
     adoptable: BTreeMap<ObjectKey, Controller>,
-    /// The Services whose local slices have been listed, by name; `None`: all have.
-    with_local_slices: Option<BTreeSet<String>>,
+    /// The Services whose local slices have been listed.
+    with_local_slices: Coverage,
     /// The objects that pass.
     passed: BTreeSet<ObjectRef>,
     kept: BTreeMap<Id, Version<ReadObject>>,
@@ -72,15 +72,16 @@ struct Touched {
 }
 
 impl Adopter {
-    /// Adopts the objects of these controllers. `reads_all_slices` says that one list has all slices of all Services.
+    /// Adopts the objects of these controllers. One list has the slices of the Services of `with_local_slices` from the
+    /// start.
     pub(in crate::source) fn new(
         controllers: BTreeSet<Controller>,
-        reads_all_slices: bool,
+        with_local_slices: Coverage,
     ) -> Self {
         Self {
             controllers,
             adoptable: BTreeMap::new(),
-            with_local_slices: (!reads_all_slices).then(BTreeSet::new),
+            with_local_slices,
             passed: BTreeSet::new(),
             kept: BTreeMap::new(),
             groups: BTreeMap::new(),
@@ -91,23 +92,23 @@ impl Adopter {
 
     /// The names of the Services whose local slices are needed.
     pub(in crate::source) fn local_services(&self) -> BTreeSet<String> {
-        let needed = |group: &&ObjectKey| {
-            let group = self.group(group);
-            group.service.is_some() && group.has_dispatched_slices()
-        };
-        let keys = self.groups.keys().filter(needed);
-        keys.map(|key| key.name.to_string()).collect()
+        // The list of local slices can have those of many other Services.
+        let services = self.kept.iter().filter_map(|((object, list), version)| {
+            let is_service = *list == List::Services && matches!(version, Version::Valid(_));
+            is_service.then_some(&object.key)
+        });
+        let needed = services.filter(|key| self.group(key).has_dispatched_slices());
+        needed.map(|key| key.name.to_string()).collect()
     }
 
     /// The local slices of these Services, and of no others, have been listed.
     pub(in crate::source) fn set_with_local_slices(
         &mut self,
-        services: &BTreeSet<String>,
+        services: &Coverage,
     ) -> Vec<ObjectEvent> {
-        let before = self.with_local_slices.replace(services.clone()).unwrap_or_default();
-        let differ: BTreeSet<&String> = before.symmetric_difference(services).collect();
-        let groups =
-            self.groups.keys().filter(|key| differ.iter().any(|name| ***name == *key.name));
+        let before = std::mem::replace(&mut self.with_local_slices, services.clone());
+        let groups = self.groups.keys();
+        let groups = groups.filter(|key| before.has(&key.name) != services.has(&key.name));
         let touched = Touched { groups: groups.cloned().collect(), ..Touched::default() };
         self.settle(touched)
     }
@@ -380,8 +381,7 @@ impl Adopter {
         if !group.imports.is_empty() {
             return group.objects();
         }
-        let is_listed =
-            self.with_local_slices.as_ref().is_none_or(|names| names.contains(&*key.name));
+        let is_listed = self.with_local_slices.has(&key.name);
         let adopts = self.controllers.contains(&Controller::Karmada);
         if adopts && is_listed && !self.has_import(key) {
             group.multi_cluster_service()

@@ -1,7 +1,5 @@
 //! The lists of an API server that adoption needs beside those of KEP-1645.
 
-use std::collections::BTreeSet;
-
 use mcs_kube::{Decoder, ResourceEvent, WatchTarget};
 use tokio::sync::watch;
 
@@ -10,8 +8,8 @@ use super::{
     object_list::{ObjectList, WatchedResource},
 };
 use crate::{
-    model::{AdoptableObjects, Kind, ObjectEvent, SourceProblem},
-    source::adopt::{self, Adopter, List, ReadEvent, ReadObject},
+    model::{AdoptableObjects, Kind, ObjectEvent},
+    source::adopt::{Adopter, Coverage, List, ReadEvent, ReadObject},
 };
 
 /// What is adopted, and from which lists.
@@ -24,28 +22,26 @@ pub(super) struct Adoption {
 }
 
 /// The slices of the own cluster for some Services. Their names are part of the watch's label selector, so that the
-/// slices of all other Services stay unread.
+/// slices of all other Services stay unread; of more Services than one request can name, all slices are read.
 struct LocalSlices {
     list: ObjectList,
     /// The Services that the watch has to ask for.
-    wanted: watch::Sender<BTreeSet<String>>,
-    /// How many more need local slices.
-    omitted: usize,
+    wanted: watch::Sender<Coverage>,
     /// The Services that it asks for.
-    watched: BTreeSet<String>,
+    watched: Coverage,
     /// The Services whose slices were listed.
-    listed: BTreeSet<String>,
+    listed: Coverage,
 }
 
 impl Adoption {
     /// Adoption by these targets. The local slices of the Services in the channel have to be watched.
-    pub(super) fn new(targets: &WatchTargets, wanted: watch::Sender<BTreeSet<String>>) -> Self {
+    pub(super) fn new(targets: &WatchTargets, wanted: watch::Sender<Coverage>) -> Self {
         let list = |kind, target: &Option<WatchTarget>| {
             target.as_ref().map(|target| ObjectList::new(kind, target))
         };
         let local_slices = list(Kind::EndpointSlice, &targets.local_slices);
         Self {
-            adopter: Adopter::new(targets.adopt.clone(), false),
+            adopter: Adopter::new(targets.adopt.clone(), Coverage::NONE),
             other_imports: list(Kind::ServiceImport, &targets.other_imports)
                 .map(ObjectList::optional),
             services: list(Kind::Service, &targets.services),
@@ -53,9 +49,8 @@ impl Adoption {
             local_slices: local_slices.map(|list| LocalSlices {
                 list,
                 wanted,
-                omitted: 0,
-                watched: BTreeSet::new(),
-                listed: BTreeSet::new(),
+                watched: Coverage::NONE,
+                listed: Coverage::NONE,
             }),
         }
     }
@@ -72,24 +67,11 @@ impl Adoption {
         self.adopter.adoptable()
     }
 
-    /// Whether the local slices of every Service have been listed that needs them, and that the watch can ask for.
+    /// Whether the local slices of every Service have been listed that needs them.
     pub(super) fn is_complete(&self) -> bool {
         self.local_slices.as_ref().is_none_or(|local| {
-            let before = &local.wanted.borrow();
-            adopt::nameable_services(self.adopter.local_services(), before).is_subset(&local.listed)
+            self.adopter.local_services().iter().all(|service| local.listed.has(service))
         })
-    }
-
-    /// Says that there are more Services than the watch can ask for.
-    pub(super) fn problem(&self) -> Option<SourceProblem> {
-        let local = self.local_slices.as_ref().filter(|local| local.omitted > 0)?;
-        let message = format!(
-            "{} Services of Karmada are not adopted: their names are too long for one request with those of the {} \
-             others; propagate fewer MultiClusterServices to this cluster",
-            local.omitted,
-            local.wanted.borrow().len()
-        );
-        Some(SourceProblem { place: "services (karmada)".to_owned(), message })
     }
 
     /// Takes events of the lists of KEP-1645.
@@ -119,15 +101,18 @@ impl Adoption {
         if is_local_list {
             changes.extend(self.set_listed());
         }
-        self.want();
+        // Which Services need local slices does not depend on those.
+        if list != List::LocalSlices {
+            self.want();
+        }
         changes
     }
 
     /// The watch of local slices asks for these Services from now on.
-    pub(super) fn set_watched(&mut self, services: BTreeSet<String>) -> Vec<ObjectEvent> {
+    pub(super) fn set_watched(&mut self, services: Coverage) -> Vec<ObjectEvent> {
         let Some(local) = &mut self.local_slices else { return Vec::new() };
         local.watched = services;
-        if !local.watched.is_empty() {
+        if local.watched != Coverage::NONE {
             return Vec::new();
         }
         local.list.resource.set_unneeded();
@@ -145,15 +130,11 @@ impl Adoption {
 
     fn want(&mut self) {
         if let Some(local) = &mut self.local_slices {
-            let needed = self.adopter.local_services();
-            let count = needed.len();
-            let services = adopt::nameable_services(needed, &local.wanted.borrow());
-            local.omitted = count - services.len();
+            let services = self.adopter.local_services();
             local.wanted.send_if_modified(|wanted| {
+                let services = Coverage::of(services, wanted);
                 let differs = *wanted != services;
-                if differs {
-                    *wanted = services;
-                }
+                *wanted = services;
                 differs
             });
         }

@@ -27,7 +27,7 @@ use crate::{
         AdoptableGroup, Controller, EventBatch, Kind, NodeFacts, ObjectEvent, ObjectKey,
         SourceStatus,
     },
-    source::adopt::{self, List},
+    source::adopt::{self, Coverage, List},
 };
 
 /// An event of one of the watches, or the addresses of the API server.
@@ -38,8 +38,8 @@ pub(super) enum ClusterUpdate {
     OtherImports(ResourceEvent<ImportDecoder>),
     Services(ResourceEvent<ServiceDecoder>),
     AdoptableSlices(ResourceEvent<AdoptableSliceDecoder>),
-    /// The watch of local slices begins anew, for the Services of these names.
-    LocalServices(BTreeSet<String>),
+    /// The watch of local slices begins anew, for these Services.
+    LocalServices(Coverage),
     LocalSlices(ResourceEvent<AdoptableSliceDecoder>),
     Node(ResourceEvent<NodeDecoder>),
     ClusterId(ResourceEvent<PropertyDecoder>),
@@ -91,7 +91,7 @@ impl ClusterState {
     pub(super) fn new(
         name: String,
         targets: &WatchTargets,
-        local_services: watch::Sender<BTreeSet<String>>,
+        local_services: watch::Sender<Coverage>,
     ) -> Self {
         let WatchTargets { imports, slices, node, cluster_id, service_ranges, .. } = targets;
         let imports = ObjectList::new(Kind::ServiceImport, imports);
@@ -198,11 +198,7 @@ impl ClusterState {
         SourceStatus {
             name: self.name.clone(),
             kinds: self.resources().map(WatchedResource::status).collect(),
-            problems: self
-                .resources()
-                .filter_map(WatchedResource::problem)
-                .chain(self.adoption.problem())
-                .collect(),
+            problems: self.resources().filter_map(WatchedResource::problem).collect(),
             adoptable: self.adoption.adoptable(),
             adoptable_groups: self.adoptable_groups.clone(),
             skipped: BTreeMap::new(),

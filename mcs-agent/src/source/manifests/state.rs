@@ -18,7 +18,7 @@ use crate::{
     model::{EventBatch, SourceProblem, SourceStatus},
     source::{
         ReadScope,
-        adopt::{Adopter, List, ReadEvent},
+        adopt::{Adopter, Coverage, List, ReadEvent},
     },
 };
 
@@ -61,7 +61,7 @@ impl DirectoryState {
     pub(super) fn new(directory: &Path, scope: ReadScope) -> Self {
         Self {
             directory: directory.display().to_string(),
-            adopter: Adopter::new(scope.adopt.clone(), true),
+            adopter: Adopter::new(scope.adopt.clone(), Coverage::All),
             scope,
             files: BTreeMap::new(),
             merged: MergedObjects::default(),

@@ -12,7 +12,7 @@ use crate::{
 
 fn new(options: &KubernetesOptions) -> ClusterState {
     let targets = WatchTargets::new(options);
-    ClusterState::new("Kubernetes".to_owned(), &targets, watch::Sender::default())
+    ClusterState::new("Kubernetes".to_owned(), &targets, watch::Sender::new(Coverage::NONE))
 }
 
 /// Those of a state that needs imports and slices alone.
@@ -306,7 +306,7 @@ fn what_is_not_needed_may_be_forbidden_or_absent() {
 fn an_adopted_service_waits_for_its_local_slices() {
     let scope = ReadScope { adopt: [Controller::Karmada].into(), ..ReadScope::default() };
     let options = KubernetesOptions { scope, ..options() };
-    let (wanted, services) = watch::channel(BTreeSet::new());
+    let (wanted, services) = watch::channel(Coverage::NONE);
     let targets = WatchTargets::new(&options);
     let mut state = ClusterState::new("Kubernetes".to_owned(), &targets, wanted);
     let adoptable = |name: &str, manager: &str| {
@@ -325,13 +325,13 @@ fn an_adopted_service_waits_for_its_local_slices() {
         "spec": {"clusterIP": "10.96.0.7", "ports": [{"port": 80}]},
     }));
     let mut quiet = |update| assert_eq!(events(state.update(update)), [""; 0]);
-    quiet(ClusterUpdate::LocalServices(BTreeSet::new()));
+    quiet(ClusterUpdate::LocalServices(Coverage::NONE));
     quiet(ClusterUpdate::Imports(ResourceEvent::NotServed { last_heard: None }));
     quiet(ClusterUpdate::Slices(listed([])));
     quiet(ClusterUpdate::Services(listed([service])));
     quiet(ClusterUpdate::AdoptableSlices(listed([dispatched()])));
     let names = services.borrow().clone();
-    assert_eq!(names, ["web".to_owned()].into());
+    assert_eq!(names, Coverage::Named(["web".to_owned()].into()));
     quiet(ClusterUpdate::LocalServices(names));
     assert_eq!(
         events(state.update(ClusterUpdate::LocalSlices(listed([own()])))),
@@ -341,15 +341,15 @@ fn an_adopted_service_waits_for_its_local_slices() {
     let mut gone = events(state.update(gone));
     gone.sort();
     assert_eq!(gone, ["delete m1-web", "delete web", "delete web-x"]);
-    assert!(services.borrow().is_empty());
+    assert_eq!(*services.borrow(), Coverage::NONE);
 }
 
-/// More Services than a request can name are left out, and everything else is synced.
+/// One request cannot name 5,000 Services: all slices of the cluster are read then.
 #[test]
-fn a_request_names_a_limited_number_of_services() {
+fn every_service_is_adopted_beyond_the_names_of_one_request() {
     let scope = ReadScope { adopt: [Controller::Karmada].into(), ..ReadScope::default() };
     let options = KubernetesOptions { scope, ..options() };
-    let (wanted, services) = watch::channel(BTreeSet::new());
+    let (wanted, services) = watch::channel(Coverage::NONE);
     let targets = WatchTargets::new(&options);
     let mut state = ClusterState::new("Kubernetes".to_owned(), &targets, wanted);
     let names: Vec<String> = (0..5000).map(|number| format!("{number:a>63}")).collect();
@@ -359,34 +359,53 @@ fn a_request_names_a_limited_number_of_services() {
             "spec": {"clusterIP": "10.96.0.7", "ports": [{"port": 80}]},
         }))
     };
-    let slice = |name: &String| -> WatchedObject<AdoptableSliceDecoder> {
-        decode(json!({
-            "metadata": {"namespace": "shop", "name": name, "labels": {
+    let slice = |name: &String, suffix: &str, manager: &str| {
+        decode::<AdoptableSliceDecoder>(json!({
+            "metadata": {"namespace": "shop", "name": format!("{name}{suffix}"), "labels": {
                 "kubernetes.io/service-name": name,
-                "endpointslice.kubernetes.io/managed-by":
-                    "endpointslice-dispatch-controller.karmada.io",
+                "endpointslice.kubernetes.io/managed-by": manager,
             }},
             "addressType": "IPv4", "endpoints": [],
         }))
     };
+    let dispatched =
+        |name: &String| slice(name, "", "endpointslice-dispatch-controller.karmada.io");
+    let own = |name: &String| slice(name, "-x", "endpointslice-controller.k8s.io");
+    let stranger = "stranger".to_owned();
     for update in [
         ClusterUpdate::Imports(listed([])),
         ClusterUpdate::Slices(listed([])),
         ClusterUpdate::Services(listed(names.iter().map(service))),
-        ClusterUpdate::AdoptableSlices(listed(names.iter().map(slice))),
+        ClusterUpdate::AdoptableSlices(listed(names.iter().map(dispatched))),
     ] {
         assert_eq!(events(state.update(update)), [""; 0]);
     }
     let asked = services.borrow().clone();
-    // `,` takes three bytes in a URI.
-    assert!(adopt::local_slice_selector(&asked).len() + 2 * asked.len() < 60_000);
-    state.update(ClusterUpdate::LocalServices(asked.clone()));
-    let batch = state.update(ClusterUpdate::LocalSlices(listed([]))).unwrap();
-    assert!(state.synced && !batch.events.is_empty());
-    let left = 5000 - asked.len();
-    let problem = &batch.status.problems[0].message;
-    assert!(
-        problem.starts_with(&format!("{left} Services of Karmada are not adopted")),
-        "{problem}"
-    );
+    assert!(asked.selector().len() < 60_000, "a URI has room for no more");
+    state.update(ClusterUpdate::LocalServices(asked));
+    let local = names.iter().chain([&stranger]).map(own);
+    let batch = state.update(ClusterUpdate::LocalSlices(listed(local))).unwrap();
+    assert!(batch.status.problems.is_empty());
+    let counts = batch.events.iter().map(|event| match event {
+        ObjectEvent::Relist { kind, objects } => (*kind, objects.len()),
+        other => panic!("{other:?}"),
+    });
+    let counts: Vec<_> = counts.collect();
+    assert_eq!(counts, [(Kind::ServiceImport, 5000), (Kind::EndpointSlice, 10_000)]);
+    // One more Service is adopted with what was read already, without another list.
+    let apply = |state: &mut ClusterState, update| events(state.update(update));
+    let come = ClusterUpdate::Services(ResourceEvent::Changed(service(&stranger)));
+    assert_eq!(apply(&mut state, come), [""; 0]);
+    let come = ClusterUpdate::AdoptableSlices(ResourceEvent::Changed(dispatched(&stranger)));
+    let mut come = apply(&mut state, come);
+    come.sort();
+    assert_eq!(come, ["apply stranger", "apply stranger", "apply stranger-x"]);
+    assert_eq!(*services.borrow(), Coverage::All);
+    // Names are asked for again once they take half of the room, and not before.
+    let few = |count: usize| ClusterUpdate::Services(listed(names.iter().take(count).map(service)));
+    state.update(few(600));
+    assert_eq!(*services.borrow(), Coverage::All);
+    state.update(few(300));
+    let asked = names.iter().take(300).cloned().collect();
+    assert_eq!(*services.borrow(), Coverage::Named(asked));
 }
