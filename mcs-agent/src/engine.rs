@@ -44,7 +44,7 @@ use crate::{
     },
     reconcile::{
         DamagedFrontend, Foreseen, MapError, MapReader as _, Plan, Pruning, Realized, Step,
-        Subject, apply, apply_foreseen, plan_within,
+        Subject, apply, plan_within,
     },
     store::{Change, ChangeKind, DirtyObjects, ObjectStore},
 };
@@ -358,23 +358,21 @@ impl Engine {
     /// Carries out a plan. Returns whether there is more to plan: this one was only a part.
     fn write_part(
         &mut self,
-        Foreseen { mut plan, realized: foreseen }: Foreseen,
+        mut foreseen: Foreseen,
         is_settled: bool,
         maps: &mut impl GrowableMaps,
         round: &mut RoundSummary,
     ) -> bool {
         if !is_settled {
-            omit_incomplete_vips(&mut plan, &self.realized);
+            omit_incomplete_vips(&mut foreseen, &self.realized);
         }
-        round.may_leave_stale_udp |= may_leave_stale_udp(&plan, &self.realized);
+        let plan = &mut foreseen.plan;
+        round.may_leave_stale_udp |= may_leave_stale_udp(plan, &self.realized);
         round.planned += plan.steps.len();
-        let applied = if is_settled {
-            apply_foreseen(&plan, foreseen, maps, &mut self.realized)
-        } else {
-            apply(&plan, maps, &mut self.realized)
-        };
-        let has_more = plan.is_part && applied.is_ok();
-        round.deferred = plan.deferred;
+        round.deferred = std::mem::take(&mut plan.deferred);
+        let is_part = plan.is_part;
+        let applied = apply(foreseen, maps, &mut self.realized);
+        let has_more = is_part && applied.is_ok();
         round.failures.extend(applied.err().map(anyhow::Error::from));
         has_more
     }
@@ -569,14 +567,19 @@ fn shortage(plan: &Plan, have: Capacity) -> Capacity {
 
 /// Removes the insertions of VIPs with deferred frontends. Programs refuse the clients of a VIP that
 /// lacks a frontend, and the next plan inserts these VIPs.
-fn omit_incomplete_vips(plan: &mut Plan, realized: &Realized) {
+fn omit_incomplete_vips(foreseen: &mut Foreseen, realized: &Realized) {
+    let plan = &mut foreseen.plan;
     let incomplete = plan.deferred.iter().filter_map(|deferred| match deferred.subject {
         Subject::Frontend(id) => Some(id.ip),
         Subject::Vip(_) => None,
     });
     let incomplete: BTreeSet<IpAddr> = incomplete.filter(|ip| !realized.has_vip(*ip)).collect();
-    plan.steps
-        .retain(|step| step.served_vip().is_none_or(|vip| !incomplete.contains(&vip.to_ip())));
+    let is_omitted =
+        |step: &Step| step.served_vip().is_some_and(|vip| incomplete.contains(&vip.to_ip()));
+    if plan.steps.iter().any(is_omitted) {
+        plan.steps.retain(|step| !is_omitted(step));
+        foreseen.realized = realized.after(&plan.steps);
+    }
 }
 
 /// Whether the plan retires a UDP backend, or creates a UDP frontend: sockets may have other backends of an

@@ -29,7 +29,7 @@ mod step;
 pub mod testing;
 mod view;
 
-pub use apply::{ApplyError, apply, apply_foreseen};
+pub use apply::{ApplyError, apply};
 pub use audit::{Audit, AuditSlice, pass_entries, repaired_entries};
 pub use contents::MapContents;
 pub use maps::{MapError, MapReader, Maps, Operation};

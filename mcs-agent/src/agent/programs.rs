@@ -260,6 +260,7 @@ impl InstalledPrograms {
 
     /// Drops the maps that no program reads any more.
     fn end_switch(&mut self) -> anyhow::Result<()> {
+        self.maps.complete()?;
         if let Some(flows) = &mut self.switch {
             // Flows that began while programs were switched one by one.
             flows.copy();

@@ -134,6 +134,7 @@ impl GrowableMaps for GrowableMemoryMaps {
         if self.is_stalled {
             return Ok(false);
         }
+        self.maps.complete()?;
         self.maps.advance();
         self.capacity = self.next_capacity.take().unwrap_or(self.capacity);
         Ok(true)

@@ -70,10 +70,7 @@ impl World {
     fn assert_arrived(&self, contents: &MapContents) {
         let (found, findings) = Realized::restore(contents.clone(), BOUND);
         assert_eq!(findings, []);
-        let Plan { mut steps, deferred, .. } = plan(self.engine.desired(), &found, Pruning::On);
-        // A backend that was written before a failure, and is not desired any more, stays active: no
-        // slot names it, and its id is free.
-        steps.retain(|step| !matches!(step, Step::RetireBackend { .. } | Step::KeepBackend { .. }));
+        let Plan { steps, deferred, .. } = plan(self.engine.desired(), &found, Pruning::On);
         assert_eq!((steps, deferred), (vec![], vec![]));
     }
 
@@ -371,7 +368,7 @@ fn delays_grow_with_each_failure_until_a_success() {
     assert_eq!(world.engine.retry_at(), None);
     assert_eq!(world.engine.changes().imports(), 0);
     world.maps.set_faults(broken);
-    world.take([apply_slice(pods(0, 2, 1))]);
+    world.take([apply_import(web(1))]);
     assert_eq!(delay(&world.reconcile()), Some(Duration::from_millis(50)));
 }
 
@@ -580,8 +577,7 @@ fn assert_whole(maps: &GrowableMemoryMaps) {
     }
 }
 
-/// Bursts of changes while writes fail, moves fail, switches stall and agents die: in the end the maps
-/// are as desired.
+/// Bursts of changes while writes fail, moves fail and switches stall: in the end the maps are as desired.
 fn converges(faults: Faults) -> usize {
     let mut random = Rng::with_seed(faults.seed);
     let mut world =
@@ -614,10 +610,10 @@ fn converges(faults: Faults) -> usize {
 }
 
 #[test]
-fn one_write_in_ten_fails_and_the_maps_end_as_desired() {
+fn one_system_call_in_ten_fails_and_the_maps_end_as_desired() {
     let failures: usize =
         (0..40).map(|seed| converges(Faults { per_mille: 100, length: 1, seed })).sum();
-    assert!(failures > 400, "{failures}");
+    assert!(failures > 200, "{failures}");
 }
 
 #[test]

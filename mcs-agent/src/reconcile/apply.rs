@@ -1,6 +1,6 @@
 //! Carries out a plan.
 
-use super::{MapError, Maps, Plan, Realized};
+use super::{Foreseen, MapError, Maps, Realized};
 
 /// A write failed, and the plan stopped there. Every frontend has its former or its new backends and
 /// attributes; a new plan from the realized state does the rest.
@@ -15,54 +15,27 @@ pub struct ApplyError {
     pub source: MapError,
 }
 
-/// Does the steps of a plan in order, and updates `realized`.
+/// Does the steps of a plan in order. `realized` becomes what the planner foresaw, or what the maps hold after a write
+/// that failed.
 ///
 /// # Errors
 ///
-/// The first write that fails. `realized` allows for it having taken effect: make the next plan from it.
-pub fn apply(plan: &Plan, maps: &mut impl Maps, realized: &mut Realized) -> Result<(), ApplyError> {
-    let result = write(plan, maps);
-    let done = result.as_ref().map_or_else(|error| error.done, |()| plan.steps.len());
-    record(plan, done, realized);
-    result
-}
-
-/// As [`apply`], for a plan that was made from `realized`. What the planner foresaw is `realized` afterwards, so that
-/// steps are not recorded again.
-///
-/// # Errors
-///
-/// As [`apply`].
-pub fn apply_foreseen(
-    plan: &Plan,
-    foreseen: Realized,
+/// The first write that fails.
+pub fn apply(
+    Foreseen { plan, realized: foreseen }: Foreseen,
     maps: &mut impl Maps,
     realized: &mut Realized,
 ) -> Result<(), ApplyError> {
-    let result = write(plan, maps);
-    match &result {
-        Ok(()) => *realized = foreseen,
-        Err(error) => record(plan, error.done, realized),
+    let planned = plan.steps.len();
+    for (done, step) in plan.steps.iter().enumerate() {
+        if let Err(source) = maps.write(step) {
+            plan.steps[..done].iter().for_each(|step| realized.record(step));
+            realized.read_again(maps.reader());
+            return Err(ApplyError { done, planned, source });
+        }
     }
-    result
-}
-
-fn write(plan: &Plan, maps: &mut impl Maps) -> Result<(), ApplyError> {
-    plan.steps.iter().enumerate().try_for_each(|(done, step)| {
-        let error = |source| ApplyError { done, planned: plan.steps.len(), source };
-        maps.write(step).map_err(error)
-    })
-}
-
-/// Records the steps that succeeded, and the one after them, which failed, if there is one.
-fn record(plan: &Plan, done: usize, realized: &mut Realized) {
-    let (succeeded, rest) = plan.steps.split_at(done);
-    for step in succeeded {
-        realized.record_success(step);
-    }
-    if let Some(failed) = rest.first() {
-        realized.record_failure(failed);
-    }
+    *realized = foreseen;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -132,8 +105,9 @@ mod tests {
         let mut maps = FaultyMaps::new(MemoryMaps::new(capacity), 1000, 0);
         let mut realized = Realized::empty(capacity);
         let plan = plan(&web("web", &[]), &realized, Pruning::On);
-        let error = apply(&plan, &mut maps, &mut realized).expect_err("every write fails");
-        assert_eq!(error.done, 0);
-        assert_eq!(error.to_string(), "stopped after 0 of 4 writes to the maps; the rest follows");
+        let plan = Foreseen::after(plan.steps, &realized);
+        let error = apply(plan, &mut maps, &mut realized).expect_err("every insertion fails");
+        assert_eq!(error.to_string(), "stopped after 2 of 4 writes to the maps; the rest follows");
+        assert_eq!(realized.contents(), maps.maps.contents());
     }
 }

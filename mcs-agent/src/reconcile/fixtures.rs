@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Pruning, Realized, apply, plan, testing::MemoryMaps};
+use super::{Foreseen, Pruning, Realized, apply, plan, testing::MemoryMaps};
 use crate::model::{Backend, Capacity, DesiredState, Frontend, FrontendId, ObjectKey, Protocol};
 
 /// A TCP frontend.
@@ -64,6 +64,7 @@ pub(crate) fn go(
 ) -> Vec<String> {
     let plan = plan(desired, realized, Pruning::On);
     assert_eq!(plan.deferred, []);
-    apply(&plan, maps, realized).expect("no fault");
-    plan.steps.iter().map(|step| format!("{}: {step}", step.map().unwrap_or("all"))).collect()
+    let steps = plan.steps.clone();
+    apply(Foreseen::after(plan.steps, realized), maps, realized).expect("no fault");
+    steps.iter().map(|step| format!("{}: {step}", step.map().unwrap_or("all"))).collect()
 }

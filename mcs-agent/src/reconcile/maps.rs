@@ -18,7 +18,7 @@ pub trait Maps {
     ///
     /// # Errors
     ///
-    /// The kernel's answer. The step may have taken effect nevertheless.
+    /// The kernel's answer. What the maps hold after that has to be read.
     fn write(&mut self, step: &Step) -> Result<(), MapError>;
 
     /// The same maps, to be read.

@@ -35,6 +35,15 @@ pub struct Foreseen {
     pub realized: Realized,
 }
 
+impl Foreseen {
+    /// These steps alone, and what they lead to from `realized`.
+    #[cfg(test)]
+    pub(crate) fn after(steps: Vec<Step>, realized: &Realized) -> Self {
+        let realized = realized.after(&steps);
+        Self { plan: Plan { steps, ..Plan::default() }, realized }
+    }
+}
+
 /// The desired frontends, by their keys in the maps.
 type Wanted<'a> = BTreeMap<FrontendKey, (&'a FrontendId, &'a Frontend)>;
 
@@ -145,7 +154,7 @@ fn change(builder: &mut PlanBuilder<'_>, wanted: &Wanted<'_>) {
         }
         builder.realize(change);
     }
-    builder.reaffirm();
+    builder.keep_or_retire();
     // One after the other: a change of a new frontend lists all its backends.
     for (id, frontend) in new {
         if builder.ends_here() {

@@ -3,7 +3,6 @@
 mod queries;
 mod references;
 mod restore;
-mod unconfirmed;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +18,6 @@ use mcs_common::{
 };
 
 pub use self::restore::{Damage, DamagedFrontend};
-use self::unconfirmed::Unconfirmed;
 use super::{
     MapContents, Step,
     allocations::Allocations,
@@ -42,7 +40,6 @@ pub struct Realized {
     kept: Arc<BTreeSet<(u32, u32)>>,
     /// Frontends in the map that lead nowhere. What they refer to is not in use.
     damaged: BTreeSet<FrontendKey>,
-    unconfirmed: Unconfirmed,
 }
 
 impl Realized {
@@ -60,7 +57,6 @@ impl Realized {
             undecided: BTreeSet::new(),
             kept: Arc::default(),
             damaged: BTreeSet::new(),
-            unconfirmed: Unconfirmed::default(),
         }
     }
 
@@ -154,16 +150,6 @@ impl Realized {
         self.contents.frontend(key).filter(|_| !self.damaged.contains(key))
     }
 
-    /// The frontends that a failed write may have changed.
-    pub(super) const fn unconfirmed_frontends(&self) -> &BTreeSet<FrontendKey> {
-        &self.unconfirmed.frontends
-    }
-
-    /// The VIPs that a failed write may have inserted or deleted.
-    pub(super) const fn unconfirmed_vips(&self) -> &BTreeSet<Address> {
-        &self.unconfirmed.vips
-    }
-
     pub(super) fn state(&self, index: u32) -> FrontendState {
         self.contents.state(index).unwrap_or(Zeroable::zeroed())
     }
@@ -199,24 +185,24 @@ impl Realized {
         }
     }
 
-    /// Updates the model after a step that succeeded.
-    pub(super) fn record_success(&mut self, step: &Step) {
+    /// As it is after these steps.
+    pub fn after(&self, steps: &[Step]) -> Self {
+        let mut after = self.clone();
+        steps.iter().for_each(|step| after.record(step));
+        after
+    }
+
+    /// Updates the model after a step.
+    pub(super) fn record(&mut self, step: &Step) {
         match *step {
-            Step::DeleteVip(vip) | Step::InsertVip(vip) | Step::SetVipMode { vip, .. } => {
-                self.unconfirmed.vips.remove(&vip);
-            }
             Step::DeleteFrontend(key) => self.withdraw(&key),
             Step::InsertFrontend { key, index } => {
-                self.unconfirmed.frontends.remove(&key);
                 if self.index(&key).is_none() {
                     self.adopt(index);
                 }
             }
-            Step::UpdateAttributes { index, service, .. } => self.refer_only(index, service),
-            Step::Flip { index, extent } => {
-                self.reach(index, extent);
-                self.leave_all_but(index, extent);
-            }
+            Step::UpdateAttributes { index, service, .. } => self.refer(index, service),
+            Step::Flip { index, extent } => self.lead(index, extent),
             Step::RetireBackend { id } => {
                 if self.stop_keeping(id) || self.undecided.remove(&id) {
                     self.allocations.backends.release(one(id));
@@ -229,7 +215,10 @@ impl Realized {
                 }
             }
             Step::WaitForReaders => self.allocations.end_grace_period(),
-            Step::WriteService { .. }
+            Step::DeleteVip(_)
+            | Step::InsertVip(_)
+            | Step::SetVipMode { .. }
+            | Step::WriteService { .. }
             | Step::WriteCluster { .. }
             | Step::WriteBackend { .. }
             | Step::WriteSlots { .. }

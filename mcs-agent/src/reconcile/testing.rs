@@ -3,4 +3,7 @@
 mod faulty_maps;
 mod memory_maps;
 
-pub use self::{faulty_maps::FaultyMaps, memory_maps::MemoryMaps};
+pub use self::{
+    faulty_maps::{FaultyMaps, can_fail},
+    memory_maps::MemoryMaps,
+};

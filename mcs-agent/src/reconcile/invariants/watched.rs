@@ -13,18 +13,15 @@ use super::{
 };
 use crate::{
     model::DesiredState,
-    reconcile::{
-        MapContents, MapError, Maps, Pruning, Step, convert::frontend_key, testing::MemoryMaps,
-    },
+    reconcile::{MapError, Maps, Pruning, Step, convert::frontend_key, testing::MemoryMaps},
 };
 
 /// Maps in memory whose every state is read by every reader there can be.
 #[derive(Clone, Debug)]
 pub(super) struct Watched {
     maps: MemoryMaps,
-    /// What the maps may mean until all writes to come are done: what they meant before, what they
-    /// are to mean after, and what they would mean had all writes succeeded that failed.
-    allowed: [View; 3],
+    /// What the maps may mean until all writes to come are done: what they meant before, and what they are to mean after.
+    allowed: [View; 2],
     /// What readers may hold that started since the latest wait: an index with its key, and
     /// extents with what stood there.
     held: BTreeMap<(FrontendKey, u32, Extent), Vec<(u32, BackendRecord)>>,
@@ -46,20 +43,15 @@ impl Watched {
     }
 
     /// The writes to come lead from here to what is wanted.
-    pub(super) fn expect(
-        &mut self,
-        desired: &DesiredState,
-        pruning: Pruning,
-        believed: &MapContents,
-    ) {
-        let believed = View::of(believed);
-        let after = believed.after(desired, pruning);
-        self.allowed = [View::of(self.maps.contents()), believed, after];
+    pub(super) fn expect(&mut self, desired: &DesiredState, pruning: Pruning) {
+        let before = View::of(self.maps.contents());
+        let after = before.after(desired, pruning);
+        self.allowed = [before, after];
     }
 
     /// The writes have led where they were to.
     pub(super) fn assert_arrived(&self) {
-        let [_, _, after] = &self.allowed;
+        let [_, after] = &self.allowed;
         for key in keys() {
             let (now, expected) = (self.outcome(&key), after.outcomes(&key));
             assert!(expected.contains(&now), "{key:?}: {now:?}, {expected:?}");

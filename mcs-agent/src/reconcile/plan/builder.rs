@@ -140,16 +140,15 @@ impl<'a> PlanBuilder<'a> {
     }
 
     /// Deletes all VIPs but these and the departed ones, and sets the mode of the departed ones. Without pruning,
-    /// served VIPs stay served. A write that failed is repeated: the frontends go only after it.
+    /// served VIPs stay served.
     pub(super) fn withdraw_vips(&mut self, wanted: &BTreeSet<Address>) {
-        let unconfirmed = self.realized.unconfirmed_vips();
         let departed = |vip: &Address| self.desired.departed.get(&vip.to_ip());
         let may_change = |mode| self.pruning.is_on() || mode != VipMode::SERVED;
         let vips = self.realized.contents().vips_of_mode(may_change);
         let steps: Vec<Step> = vips
             .filter(|(vip, _)| !wanted.contains(vip))
             .filter_map(|(vip, mode)| match departed(&vip).copied().map(convert::mode) {
-                Some(wanted) if wanted == mode && !unconfirmed.contains(&vip) => None,
+                Some(wanted) if wanted == mode => None,
                 Some(mode) => Some(Step::SetVipMode { vip, mode }),
                 None => Some(Step::DeleteVip(vip)),
             })
@@ -169,26 +168,8 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// Repeats the writes that failed and may have taken effect: after that the realized state is certain.
-    pub(super) fn reaffirm(&mut self) {
-        for key in self.realized.unconfirmed_frontends().clone() {
-            let Some(index) = self.realized.index(&key) else { continue };
-            let FrontendState { extent, service, flags, affinity_seconds, .. } =
-                self.realized.state(index);
-            self.push(Step::Flip { index, extent });
-            self.push(Step::UpdateAttributes { index, service, flags, affinity_seconds });
-            self.push(Step::InsertFrontend { key, index });
-        }
-        self.keep_or_retire();
-    }
-
-    /// Inserts the missing VIPs, and repeats failed writes of VIPs that may have taken effect.
+    /// Inserts the missing VIPs.
     pub(super) fn insert_vips(&mut self, wanted: &BTreeSet<Address>) {
-        for vip in self.realized.unconfirmed_vips().clone() {
-            if let Some(mode) = self.realized.contents().vip(&vip) {
-                self.push(Step::SetVipMode { vip, mode });
-            }
-        }
         for &vip in wanted {
             let contents = self.realized.contents();
             let has_room = contents.vips.len() < self.realized.capacity().frontends as usize;
@@ -334,8 +315,8 @@ impl<'a> PlanBuilder<'a> {
 
     /// Writes a backend at a free id, with a generation that was never used there.
     ///
-    /// A plan that stopped at a failure may have written the same backend already. No slot named it, so its
-    /// generation is still unused.
+    /// A plan that ended early may have written the same backend already. No slot named it, so its generation is still
+    /// unused.
     fn write_backend(&mut self, id: u32, wanted: &model::Backend, frontend: u32, cluster: u32) {
         let former = self.realized.backend(id);
         let same = BackendRecord {
@@ -361,7 +342,7 @@ impl<'a> PlanBuilder<'a> {
     }
 
     fn push(&mut self, step: Step) {
-        self.realized.to_mut().record_success(&step);
+        self.realized.to_mut().record(&step);
         self.plan.steps.push(step);
     }
 

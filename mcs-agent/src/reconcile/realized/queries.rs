@@ -45,10 +45,9 @@ impl Realized {
         }
     }
 
-    /// The backends that clients of this frontend get or keep: none if it is not in the maps. `None` while a
-    /// failed write leaves them uncertain.
+    /// The backends that clients of this frontend get or keep: none if it is not in the maps. `None` if it is damaged.
     pub fn reachable_backends(&self, key: &FrontendKey) -> Option<Vec<SocketAddr>> {
-        if self.unconfirmed_frontends().contains(key) || self.damaged().contains(key) {
+        if self.damaged().contains(key) {
             return None;
         }
         let Some(index) = self.index(key) else { return Some(Vec::new()) };

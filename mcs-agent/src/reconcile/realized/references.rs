@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use mcs_common::{Extent, FrontendKey};
+use mcs_common::{Extent, FrontendKey, FrontendState};
 
 use super::Realized;
 use crate::reconcile::{
@@ -25,88 +25,40 @@ impl Realized {
 
     /// Releases everything that the frontend refers to: no reader finds it any more.
     pub(super) fn withdraw(&mut self, key: &FrontendKey) {
-        self.unconfirmed.frontends.remove(key);
         if let Some(index) = self.index(key) {
-            for id in self.reachable(index) {
+            let FrontendState { extent, service, .. } = self.state(index);
+            for id in self.ids(extent).collect::<BTreeSet<_>>() {
                 self.drop_backend(id);
             }
             for id in self.kept_of(index).collect::<Vec<_>>() {
                 self.stop_keeping(id);
                 self.undecided.insert(id);
             }
-            for extent in self.extents(index) {
-                self.allocations.blocks.release(extent);
-            }
-            self.unconfirmed.extents.remove(&index);
-            for service in self.services(index) {
-                self.allocations.services.release(service, &self.service_name(service));
-            }
-            self.unconfirmed.services.remove(&index);
+            self.allocations.blocks.release(extent);
+            self.allocations.services.release(service, &self.service_name(service));
             self.allocations.indices.release(one(index));
         }
         self.damaged.remove(key);
     }
 
-    /// A reader can find this service at `index` too, besides those it already can.
+    /// A reader finds this service at `index` from now on.
     pub(super) fn refer(&mut self, index: u32, service: u32) {
-        if !self.services(index).contains(&service) {
-            self.allocations.services.acquire(service, &self.service_name(service), 1);
-        }
+        let former = self.state(index).service;
+        self.allocations.services.acquire(service, &self.service_name(service), 1);
+        self.allocations.services.release(former, &self.service_name(former));
     }
 
-    /// A reader can find this service at `index` only.
-    pub(super) fn refer_only(&mut self, index: u32, service: u32) {
-        self.refer(index, service);
-        for former in self.services(index) {
-            if former != service {
-                self.allocations.services.release(former, &self.service_name(former));
-            }
-        }
-        self.unconfirmed.services.remove(&index);
-    }
-
-    /// The services that a reader may find at `index`.
-    fn services(&self, index: u32) -> BTreeSet<u32> {
-        let mut services = self.unconfirmed.services.get(&index).cloned().unwrap_or_default();
-        services.insert(self.state(index).service);
-        services
-    }
-
-    /// A reader can get from `index` to `extent` too, besides the extents it already can.
-    pub(super) fn reach(&mut self, index: u32, extent: Extent) {
-        if self.extents(index).contains(&extent) {
-            return;
-        }
+    /// A reader gets from `index` to `extent` from now on.
+    pub(super) fn lead(&mut self, index: u32, extent: Extent) {
+        let former = self.state(index).extent;
         self.allocations.blocks.take(extent);
-        let reachable = self.reachable(index);
-        let added: BTreeSet<u32> = self.ids(extent).filter(|id| !reachable.contains(id)).collect();
-        self.adopt_backends(&Vec::from_iter(added));
-    }
-
-    /// A reader can get from `index` to `extent` only.
-    pub(super) fn leave_all_but(&mut self, index: u32, extent: Extent) {
-        let kept: BTreeSet<u32> = self.ids(extent).collect();
-        for id in self.reachable(index).difference(&kept) {
+        let [before, after] = [former, extent].map(|extent| self.ids(extent).collect());
+        let (before, after): (BTreeSet<u32>, BTreeSet<u32>) = (before, after);
+        self.adopt_backends(&Vec::from_iter(&after - &before));
+        for id in before.difference(&after) {
             self.drop_backend(*id);
         }
-        for former in self.extents(index) {
-            if former != extent {
-                self.allocations.blocks.release(former);
-            }
-        }
-        self.unconfirmed.extents.remove(&index);
-    }
-
-    /// The extents that a reader may find at `index`.
-    fn extents(&self, index: u32) -> BTreeSet<Extent> {
-        let mut extents = self.unconfirmed.extents.get(&index).cloned().unwrap_or_default();
-        extents.insert(self.state(index).extent);
-        extents
-    }
-
-    /// The backends that a reader may find from `index`.
-    fn reachable(&self, index: u32) -> BTreeSet<u32> {
-        self.extents(index).into_iter().flat_map(|extent| self.ids(extent)).collect()
+        self.allocations.blocks.release(former);
     }
 
     /// The clients of this backend stay with it, though no slot names it.

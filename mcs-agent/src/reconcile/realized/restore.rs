@@ -5,7 +5,9 @@ use mcs_common::{BackendState, FrontendKey, select::Arrays as _};
 use super::Realized;
 use crate::{
     model::Capacity,
-    reconcile::{MapContents, allocations::Allocations, convert::key_text, free_list::FreeList},
+    reconcile::{
+        MapContents, MapReader, allocations::Allocations, convert::key_text, free_list::FreeList,
+    },
 };
 
 /// A frontend in the maps in a state that no agent leaves. The next plan deletes it, and creates it again
@@ -78,6 +80,14 @@ impl Realized {
             }
         }
         (realized, findings)
+    }
+
+    /// Takes over the maps after a write that failed. Maps that cannot be read either count as the steps before the
+    /// failure left them.
+    pub(crate) fn read_again(&mut self, maps: &impl MapReader) {
+        if let Ok(contents) = maps.read_all() {
+            *self = Self::restore(contents, self.capacity).0;
+        }
     }
 }
 

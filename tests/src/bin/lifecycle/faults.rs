@@ -21,7 +21,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// The agent's engine in this process, which takes over the maps of an agent that has stopped:
-/// services change hundreds of times, by writes that fail before they take effect or after.
+/// services change hundreds of times, by writes whose system calls fail.
 fn changes(world: &World, role: &str, per_mille: u16, length: u32) -> anyhow::Result<()> {
     let time = Duration::from_secs(if is_full() { 60 } else { 5 });
     let target = world.target(role);
