@@ -1,5 +1,7 @@
 //! The connection to the API server: credentials, timeouts, renewal, and the server's addresses.
 
+mod foreign;
+
 use std::{
     collections::BTreeSet,
     fmt, io,
@@ -32,6 +34,7 @@ use thiserror::Error;
 use tokio::{sync::watch, time::timeout};
 use tower::{BoxError, Service, ServiceBuilder, service_fn, timeout::error::Elapsed};
 
+use self::foreign::{of_this_machine, unverified};
 use crate::exec_plugin::{self, PluginError};
 
 /// The time limit for the headers of an answer but that to a list, connecting included. The body of a watch
@@ -104,6 +107,16 @@ pub enum AccessError {
         name: String,
         /// The field.
         field: &'static str,
+    },
+    /// A kubeconfig that is not from this machine, and by which nobody knows who answers.
+    #[error(
+        "the kubeconfig of {name} has {what}: let it have an https URL, and the certificate of the authority"
+    )]
+    NotVerified {
+        /// Where it is from.
+        name: String,
+        /// What it has.
+        what: String,
     },
     /// `tls-server-name` of the kubeconfig is no server name.
     #[error("tls-server-name in the kubeconfig is {0:?}, which is no server name")]
@@ -334,6 +347,9 @@ impl ApiSource {
                 if let Some(field) = of_this_machine(&content) {
                     return Err(AccessError::NotSelfContained { name: name.clone(), field });
                 }
+                if let Some(what) = unverified(&content) {
+                    return Err(AccessError::NotVerified { name: name.clone(), what });
+                }
                 let options = KubeConfigOptions::default();
                 Config::from_custom_kubeconfig(content, &options).await.map_err(error)
             }
@@ -359,24 +375,6 @@ fn problem(error: &KubeconfigError, contexts: &[String]) -> String {
         }
         error => error.to_string(),
     }
-}
-
-/// A field that names a file or a program. Whoever writes a Secret must not read the files of this machine.
-fn of_this_machine(kubeconfig: &Kubeconfig) -> Option<&'static str> {
-    let users = kubeconfig.auth_infos.iter().filter_map(|user| user.auth_info.as_ref());
-    let of_users = users.flat_map(|user| {
-        [
-            user.exec.as_ref().map(|_| "exec"),
-            user.auth_provider.as_ref().map(|_| "auth-provider"),
-            user.token_file.as_ref().map(|_| "tokenFile"),
-            user.client_certificate.as_ref().map(|_| "client-certificate"),
-            user.client_key.as_ref().map(|_| "client-key"),
-        ]
-    });
-    let clusters = kubeconfig.clusters.iter().filter_map(|cluster| cluster.cluster.as_ref());
-    let of_clusters = clusters
-        .map(|cluster| cluster.certificate_authority.as_ref().map(|_| "certificate-authority"));
-    of_users.chain(of_clusters).flatten().next()
 }
 
 fn client(

@@ -1,0 +1,79 @@
+//! What a kubeconfig must not have that is not from this machine, such as that in a Secret.
+
+use std::net::IpAddr;
+
+use hyper::Uri;
+use kube::config::Kubeconfig;
+
+use crate::text::one_line_of;
+
+/// The bytes of a URL in a message.
+const LONGEST_URL: usize = 200;
+
+/// A field that names a file or a program. Whoever writes a Secret must not read the files of this machine.
+pub(super) fn of_this_machine(kubeconfig: &Kubeconfig) -> Option<&'static str> {
+    let users = kubeconfig.auth_infos.iter().filter_map(|user| user.auth_info.as_ref());
+    let of_users = users.flat_map(|user| {
+        [
+            user.exec.as_ref().map(|_| "exec"),
+            user.auth_provider.as_ref().map(|_| "auth-provider"),
+            user.token_file.as_ref().map(|_| "tokenFile"),
+            user.client_certificate.as_ref().map(|_| "client-certificate"),
+            user.client_key.as_ref().map(|_| "client-key"),
+        ]
+    });
+    let clusters = kubeconfig.clusters.iter().filter_map(|cluster| cluster.cluster.as_ref());
+    let of_clusters = clusters
+        .map(|cluster| cluster.certificate_authority.as_ref().map(|_| "certificate-authority"));
+    of_users.chain(of_clusters).flatten().next()
+}
+
+/// The part by which anybody could answer as the API server, and the controller would ask whatever is at an address. A proxy
+/// beside the program, on a loopback address, is trusted.
+pub(super) fn unverified(kubeconfig: &Kubeconfig) -> Option<String> {
+    let mut clusters = kubeconfig.clusters.iter().filter_map(|cluster| cluster.cluster.as_ref());
+    clusters.find_map(|cluster| {
+        if cluster.insecure_skip_tls_verify == Some(true) {
+            return Some("insecure-skip-tls-verify".to_owned());
+        }
+        let server = cluster.server.as_deref().unwrap_or_default();
+        let url: Uri = server.parse().ok()?;
+        let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        let is_beside = host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+        let is_verified = url.scheme_str() == Some("https") || is_beside;
+        (!is_verified).then(|| format!("the server {}", one_line_of(server, LONGEST_URL)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use tokio::sync::watch;
+
+    use crate::{ApiAccess, KubeconfigContent};
+
+    #[tokio::test]
+    async fn a_secret_leads_to_nobody_who_cannot_be_told() {
+        let refused = async |cluster: Value| {
+            let content = json!({
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+                "clusters": [{"name": "k", "cluster": cluster}],
+                "users": [{"name": "u", "user": {"token": "a"}}],
+            });
+            let (_keep, content) = watch::channel(content.to_string().into());
+            let content = KubeconfigContent { name: "Secret peer-east".to_owned(), content };
+            ApiAccess::from_content(content).await.err().map(|error| error.to_string())
+        };
+        for server in ["https://east:6443", "http://127.0.0.1:8001", "http://[::1]:8001"] {
+            assert_eq!(refused(json!({"server": server})).await, None);
+        }
+        for server in ["http://169.254.169.254", "http://localhost.example", "HTTP://10.0.0.1:80"] {
+            let said = refused(json!({"server": server})).await.unwrap();
+            let expected = format!("the kubeconfig of Secret peer-east has the server {server}: ");
+            assert!(said.starts_with(&expected), "{said}");
+        }
+        let insecure = json!({"server": "https://east:6443", "insecure-skip-tls-verify": true});
+        assert!(refused(insecure).await.unwrap().contains("has insecure-skip-tls-verify: "));
+    }
+}
