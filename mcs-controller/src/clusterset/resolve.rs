@@ -270,7 +270,13 @@ struct Record<'a> {
 /// While a cluster that contributes cannot be read, the import keeps what it has: nobody knows which part of
 /// it is that cluster's.
 fn record<'a>(importer: &Importer, known: &Known<'_>, actual: &'a Actual) -> Record<'a> {
-    let ours = actual.import.as_ref().filter(|current| importer.may_write(current));
+    // An import of another controller becomes this one's with the first export, and may be of services that this one never
+    // gets.
+    let is_ours = |current: &&ActualImport| {
+        let is_adopted = || importer.adopts && !accepted(importer, known).is_empty();
+        current.owner == Owner::Us || is_adopted()
+    };
+    let ours = actual.import.as_ref().filter(is_ours);
     let Some(current) = ours else {
         return Record { spec: None, clusters: BTreeSet::new() };
     };

@@ -266,6 +266,24 @@ fn an_import_of_another_controller_is_left_alone_or_adopted() {
 }
 
 #[test]
+fn an_import_of_another_controller_that_nobody_exports_is_not_adopted() {
+    let mut there = actual(&two().wanted());
+    let import = there.import.as_mut().expect("an import");
+    import.owner = Owner::Other;
+    there.slices.clear();
+    let mut importer = importer("c1");
+    importer.adopts = true;
+    for says_clusters in [true, false] {
+        if !says_clusters {
+            there.import.as_mut().expect("an import").status.clusters.clear();
+        }
+        // Once everything is read, an import of this controller would go.
+        let wanted = World::new(vec![]).incomplete(&["c2"]).wanted_by(&importer, &there);
+        assert_eq!(wanted.import, WantedImport::Absent, "another one has it for itself");
+    }
+}
+
+#[test]
 fn an_import_keeps_what_an_unreadable_cluster_contributes() {
     let mut older = spec();
     older.ports = vec![port("http", 81)];
