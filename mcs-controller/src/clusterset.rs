@@ -31,7 +31,9 @@ pub use conflict::{Conflict, ConflictReason};
 pub use copy::{SliceCopier, SliceCopy, slice_name};
 pub use derived::{ActualDerived, derived_name, derived_ports};
 pub use export::{Audience, Export, ExportSource, Selection, Timestamp};
-pub use export_status::{Publication, export_conditions, is_exportable, of_derived};
+pub use export_status::{
+    Publication, export_conditions, is_exportable, misnamed_conditions, of_derived,
+};
 pub use import::{EndpointSliceObjects, Import, ImportStatus};
 pub use import_state::ImportState;
 pub use label::is_object_name;

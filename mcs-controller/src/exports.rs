@@ -121,6 +121,8 @@ struct Imported {
 pub struct OwnCluster {
     feeds: Feeds<10>,
     exports: BTreeMap<ServiceName, ExportObject>,
+    /// ServiceExports with a name that no Service can have, and without condition `Valid`.
+    misnamed: BTreeSet<ObjectKey>,
     services: HashMap<ServiceName, ServiceObject>,
     slices: HashMap<ServiceName, BTreeMap<Arc<str>, Arc<SourceSlice>>>,
     /// The Service that a slice belongs to, by namespace and name.
@@ -178,6 +180,7 @@ impl OwnCluster {
         Self {
             feeds: Feeds::new(targets()),
             exports: BTreeMap::new(),
+            misnamed: BTreeSet::new(),
             services: HashMap::new(),
             slices: HashMap::new(),
             local_owners: HashMap::new(),
@@ -344,6 +347,11 @@ impl OwnCluster {
     /// The ServiceExport of this name.
     pub fn export_object(&self, name: &ServiceName) -> Option<&ExportObject> {
         self.exports.get(name)
+    }
+
+    /// The ServiceExports with a name that no Service can have, of which nobody has said so yet.
+    pub const fn misnamed(&self) -> &BTreeSet<ObjectKey> {
+        &self.misnamed
     }
 
     /// The names of the ServiceExports.

@@ -1,10 +1,14 @@
 //! The requests that carry out planned writes.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1;
+use mcs_kube::ObjectKey;
 
 use super::{Action, Request};
 use crate::{
-    clusterset::{ClusterId, Owner, Stamp, derived_name, well_known},
+    clusterset::{
+        ClusterId, Condition, Owner, Stamp, derived_name, misnamed_conditions, well_known,
+    },
     exports::OwnCluster,
     mailbox::{MailboxView, MailboxWrite},
     objects::{
@@ -46,10 +50,7 @@ pub fn own_request(write: &Write, own: &OwnCluster, adopts: bool) -> Request {
         }
         Write::SetExportConditions(name, conditions) => {
             let former = own.export_object(name).map_or(&[][..], |object| &object.conditions);
-            let status = export_status(exports, name, conditions, former, now);
-            let api = (MCS_GROUP, exports, "ServiceExport", "serviceexports");
-            let action = Action::ApplyStatus(status);
-            Request::new(api, Some(name.namespace()), name.name(), action)
+            export_request(exports, (name.namespace(), name.name()), conditions, former)
         }
         Write::CreateExport(name) => {
             let api = (MCS_GROUP, exports, "ServiceExport", "serviceexports");
@@ -87,6 +88,23 @@ pub fn own_request(write: &Write, own: &OwnCluster, adopts: bool) -> Request {
             Request::new(SLICES, Some(service.namespace()), name, action)
         }
     }
+}
+
+/// The request that judges a ServiceExport with a name that no Service can have.
+pub fn misnamed_request(key: &ObjectKey, own: &OwnCluster) -> Request {
+    let conditions = misnamed_conditions(&key.name);
+    export_request(own.export_version(), (&key.namespace, &key.name), &conditions, &[])
+}
+
+fn export_request(
+    version: &str,
+    (namespace, name): (&str, &str),
+    conditions: &[Condition],
+    former: &[v1::Condition],
+) -> Request {
+    let status = export_status(version, (namespace, name), conditions, former, Timestamp::now());
+    let api = (MCS_GROUP, version, "ServiceExport", "serviceexports");
+    Request::new(api, Some(namespace), name, Action::ApplyStatus(status))
 }
 
 /// The request for a write to a mailbox. `None`: there is nothing to write.

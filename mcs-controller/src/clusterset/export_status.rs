@@ -32,16 +32,28 @@ pub fn export_conditions(
     conflicts: &[Conflict],
 ) -> Vec<Condition> {
     match problem(export, namespaces) {
-        Some((reason, message)) => vec![
-            Condition::new(Valid, False, reason, message),
-            Condition::new(Ready, False, "Pending", "nothing is exported: see condition Valid"),
-        ],
+        Some((reason, message)) => invalid(reason, message),
         None => vec![
             Condition::new(Valid, True, "Valid", valid_message(export)),
             ready(&export.audience, publication),
             conflict(conflicts),
         ],
     }
+}
+
+fn invalid(reason: &str, message: impl Into<String>) -> Vec<Condition> {
+    vec![
+        Condition::new(Valid, False, reason, message),
+        Condition::new(Ready, False, "Pending", "nothing is exported: see condition Valid"),
+    ]
+}
+
+/// The conditions of an export with a name that no Service can have.
+pub fn misnamed_conditions(name: &str) -> Vec<Condition> {
+    let message = format!(
+        "no Service can have the name {name}, which is no DNS label: delete the ServiceExport"
+    );
+    invalid("NoService", message)
 }
 
 /// The conditions of an export of a Service that stands for an import. Its slices are those of other clusters, which

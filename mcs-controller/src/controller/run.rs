@@ -20,7 +20,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use jiff::Timestamp;
-use mcs_kube::{ApiAccess, Room};
+use mcs_kube::{ApiAccess, ObjectKey, Room};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{mpsc, watch},
@@ -69,6 +69,8 @@ enum Done {
     Event(Result<Option<String>, ApplyError>),
     /// The token in the Secret of this name.
     Token(String, anyhow::Result<Timestamp>),
+    /// The conditions of a ServiceExport with a name that no Service can have.
+    Misnamed(ObjectKey, Result<Option<String>, ApplyError>),
     /// Who else writes the conditions of this export.
     Writer(ServiceName, Result<Option<String>, ApplyError>),
 }
@@ -90,9 +92,14 @@ struct Control {
     /// The watches of this cluster's own mailbox.
     own_mailbox: Connection,
     term: PublisherTerm,
+    /// Whether this replica leads, told at once.
+    leads: watch::Receiver<bool>,
+    /// The same, as far as the control task has taken notice.
     is_leader: bool,
     /// Peers whose status is being written.
     reporting: BTreeSet<PeerName>,
+    /// ServiceExports with a name that no Service can have, whose conditions are being written.
+    judging: BTreeSet<ObjectKey>,
     /// When the status of a peer was last written.
     reported: HashMap<PeerName, Instant>,
     renewals: Renewals,
@@ -156,9 +163,11 @@ async fn control(
     };
     let state = State::new(settings.clone(), cluster, own);
     let term = PublisherTerm::new(identity, Instant::now());
-    let mut control = Control::new((settings, state, term), access, outbox, updates, published);
+    let leads = election.leads();
+    let mut control =
+        Control::new((settings, state, term), access, outbox, updates, leads, published);
     let result = tokio::select! {
-        result = control.run(waiting, election.leads()) => result,
+        result = control.run(waiting) => result,
         _ = stopped.wait_for(|stopped| *stopped) => Ok(()),
     };
     control.release_lease().await;
@@ -172,6 +181,7 @@ impl Control {
         access: Arc<ApiAccess>,
         outbox: Outbox,
         updates: mpsc::Sender<Update>,
+        leads: watch::Receiver<bool>,
         published: Arc<Published>,
     ) -> Self {
         let now = Instant::now();
@@ -193,8 +203,10 @@ impl Control {
             propagation: Propagation::since(Timestamp::now()),
             own_mailbox,
             term,
+            leads,
             is_leader: false,
             reporting: BTreeSet::new(),
+            judging: BTreeSet::new(),
             reported: HashMap::new(),
             renewals: Renewals::default(),
             token_failures: Failures::default(),
@@ -208,11 +220,7 @@ impl Control {
         }
     }
 
-    async fn run(
-        &mut self,
-        mut waiting: mpsc::Receiver<Update>,
-        mut leads: watch::Receiver<bool>,
-    ) -> anyhow::Result<()> {
+    async fn run(&mut self, mut waiting: mpsc::Receiver<Update>) -> anyhow::Result<()> {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -225,7 +233,7 @@ impl Control {
                     }
                 }
                 Some(done) = self.tasks.next() => self.finish(done),
-                changed = leads.changed() => {
+                changed = self.leads.changed() => {
                     if changed.is_err() {
                         bail!("the election has ended");
                     }
@@ -237,7 +245,8 @@ impl Control {
             }
             self.settle(Instant::now());
             self.ensure_id()?;
-            self.lead(*leads.borrow());
+            let leads = *self.leads.borrow();
+            self.lead(leads);
             self.observe_lease();
             self.start_writes();
         }
@@ -315,6 +324,7 @@ impl Control {
             self.state.imports.add(name);
         }
         self.state.note_silence(self.mailbox.silence(now));
+        self.judge_misnamed();
         self.renew_tokens(now);
         self.report(now);
         self.measure_state(now);

@@ -8,9 +8,9 @@ use super::{API_SERVERS, Change, OwnChanges, OwnCluster, changes};
 use crate::{
     clusterset::{ServiceName, SourceSlice},
     objects::{
-        ExportDecoder, ExportRuleDecoder, ImportDecoder, ImportedObject, ImportedSliceDecoder,
-        LocalSlice, LocalSliceDecoder, NamespaceDecoder, NodeDecoder, NodeObject, RangeDecoder,
-        ServiceDecoder, ServiceObject,
+        ExportDecoder, ExportObject, ExportRuleDecoder, ImportDecoder, ImportedObject,
+        ImportedSliceDecoder, LocalSlice, LocalSliceDecoder, NamespaceDecoder, NodeDecoder,
+        NodeObject, RangeDecoder, ServiceDecoder, ServiceObject,
     },
 };
 
@@ -38,10 +38,21 @@ impl OwnCluster {
     pub(super) fn change_export(&mut self, change: Change<ExportDecoder>) -> OwnChanges {
         let name = match change {
             Change::Clear => {
+                self.misnamed.clear();
                 return OwnChanges::of(std::mem::take(&mut self.exports).into_keys());
             }
             Change::Remove(object) => {
+                self.misnamed.remove(&object.key());
                 service_name(&object.key()).filter(|name| self.exports.remove(name).is_some())
+            }
+            Change::Set(object) if service_name(&object.key()).is_none() => {
+                let is_judged = object.decoded.as_ref().is_ok_and(ExportObject::is_judged);
+                if is_judged {
+                    self.misnamed.remove(&object.key());
+                } else {
+                    self.misnamed.insert(object.key());
+                }
+                None
             }
             Change::Set(object) => named("ServiceExport", object).map(|(name, export)| {
                 self.exports.insert(name.clone(), export);

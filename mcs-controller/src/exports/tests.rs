@@ -134,3 +134,25 @@ fn a_rule_exports_no_service_that_stands_for_an_import() {
     assert_eq!(selection("derived-bsqa4s8pq5", &cilium), Selection::NotSelected);
     assert_eq!(selection("antrea-mc-web", &antrea), Selection::NotSelected);
 }
+
+#[test]
+fn an_export_with_a_name_that_no_service_can_have_waits_for_its_condition() {
+    let mut own = OwnCluster::new();
+    let export = |name: &str, conditions: Value| {
+        changed::<ExportDecoder>(
+            json!({"metadata": metadata(name), "status": {"conditions": conditions}}),
+        )
+    };
+    let long = "x".repeat(64);
+    for name in ["web", "web.shop", &long] {
+        own.apply(OwnEvent::Exports(export(name, json!([]))));
+    }
+    let expected = [&*long, "web.shop"].map(|name| ObjectKey::new("shop", name));
+    assert_eq!(*own.misnamed(), expected.clone().into());
+    let valid = json!([{"type": "Valid", "status": "False", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+    own.apply(OwnEvent::Exports(export("web.shop", valid)));
+    assert_eq!(*own.misnamed(), expected[..1].iter().cloned().collect());
+    let gone = from_value(json!({"metadata": metadata(&long)})).unwrap();
+    own.apply(OwnEvent::Exports(ResourceEvent::Deleted(gone)));
+    assert!(own.misnamed().is_empty());
+}

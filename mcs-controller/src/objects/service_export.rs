@@ -83,6 +83,11 @@ impl ExportObject {
     pub fn known_conditions(&self) -> Vec<Condition> {
         conditions::decode(&self.conditions)
     }
+
+    /// Whether a controller has said whether it is valid.
+    pub fn is_judged(&self) -> bool {
+        self.conditions.iter().any(|one| one.type_ == "Valid")
+    }
 }
 
 /// A name that cannot be a cluster's is nobody's.
@@ -107,7 +112,7 @@ pub fn made_export(version: &str, name: &ServiceName) -> Value {
 /// `status` as the controller applies it.
 pub fn export_status(
     version: &str,
-    name: &ServiceName,
+    (namespace, name): (&str, &str),
     wanted: &[Condition],
     former: &[v1::Condition],
     now: Time,
@@ -115,7 +120,7 @@ pub fn export_status(
     json!({
         "apiVersion": format!("{MCS_GROUP}/{version}"),
         "kind": "ServiceExport",
-        "metadata": {"namespace": name.namespace(), "name": name.name()},
+        "metadata": {"namespace": namespace, "name": name},
         "status": {"conditions": conditions::encode(wanted, former, now)},
     })
 }

@@ -62,6 +62,12 @@ impl Control {
             }
             Done::Token(secret, result) => self.note_token(&secret, result),
             Done::Writer(name, result) => self.note_writer(&name, result),
+            Done::Misnamed(key, result) => {
+                if let Err(error) = result {
+                    tracing::debug!("cannot judge ServiceExport {key}: {error}");
+                }
+                self.judging.remove(&key);
+            }
             Done::Event(result) => {
                 if let Err(error) = result {
                     tracing::debug!("cannot write an event: {error}");

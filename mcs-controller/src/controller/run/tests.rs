@@ -1,14 +1,19 @@
 //! The control task without an API server.
 
 use k8s_openapi::ByteString;
-use mcs_kube::{Decoder, ResourceEvent, testing};
+use mcs_kube::{
+    Decoder, ResourceEvent,
+    testing::{self, ScriptedAnswer, ScriptedServer},
+};
 use serde_json::{Value, from_value, json};
 
-use super::*;
+use super::{writes::send_plan, *};
 use crate::{
+    apply::own_request,
     clusterset::{NamespaceRules, Stamp, fixture},
     mailbox::MailboxEvent,
     objects::{SecretReference, mailbox_slice},
+    plan::{Sending, Write},
 };
 
 /// A control task whose API server nobody plays.
@@ -41,6 +46,7 @@ async fn control_and_updates() -> (Control, mpsc::Receiver<Update>) {
     let published = Arc::new(Published::new().unwrap());
     let outbox = Outbox::open(&settings, &access, &published).await.unwrap();
     let (updates, sent) = mpsc::channel(WAITING_UPDATES);
+    let (_, leads) = watch::channel(false);
     let state = State::new(settings.clone(), "east".parse().unwrap(), OwnCluster::new());
     let identity = PublisherIdentity {
         cluster: "east".parse().unwrap(),
@@ -50,7 +56,7 @@ async fn control_and_updates() -> (Control, mpsc::Receiver<Update>) {
         is_elected: false,
     };
     let term = PublisherTerm::new(identity, Instant::now());
-    (Control::new((settings, state, term), access, outbox, updates, published), sent)
+    (Control::new((settings, state, term), access, outbox, updates, leads, published), sent)
 }
 
 fn metrics(control: &Control) -> String {
@@ -212,4 +218,27 @@ async fn peers_whose_accounts_read_one_mailbox_have_a_connection_each() {
     control.take(Update::Secrets(listed([self::secret(&hub())])));
     control.settle(Instant::now());
     assert_eq!(control.connections.counts(), (0, 1));
+}
+
+/// Another replica may have planned anew meanwhile.
+#[tokio::test]
+async fn a_plan_ends_when_another_replica_leads() {
+    let answer = || ScriptedAnswer::error(404).after(Duration::from_millis(50));
+    let mut server = ScriptedServer::play([answer(), answer()]).await;
+    let (kubeconfig, _file) = testing::kubeconfig(&format!("http://{}", server.address));
+    let (access, _) = ApiAccess::new(Some(kubeconfig)).await.unwrap();
+    let name = ServiceName::new("shop", "web").unwrap();
+    let delete =
+        |slice: &str| Write::DeleteSlice(name.clone(), "west".parse().unwrap(), slice.into());
+    let writes = vec![delete("a"), delete("b")];
+    let own = OwnCluster::new();
+    let requests: Vec<_> = writes.iter().map(|write| own_request(write, &own, false)).collect();
+    let (election, leads) = watch::channel(true);
+    let sending = Sending::new(writes.clone(), []);
+    let (sent, ()) = tokio::join!(send_plan(&access, &leads, sending, &requests), async {
+        assert!(server.asked().await.contains("/endpointslices/a"));
+        election.send_replace(false);
+    });
+    assert_eq!((&*sent.made, &*sent.unsent), (&writes[..1], &writes[1..]));
+    assert!(sent.failure.is_none());
 }

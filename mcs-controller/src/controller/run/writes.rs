@@ -3,10 +3,11 @@
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use mcs_kube::ApiAccess;
+use tokio::sync::watch;
 
 use super::{Control, Done};
 use crate::{
-    apply::{ApplyError, Request, import_writes, mailbox_request, own_request},
+    apply::{ApplyError, Request, import_writes, mailbox_request, misnamed_request, own_request},
     clusterset::ServiceName,
     leases::Change,
     mailbox::MailboxWrite,
@@ -21,7 +22,7 @@ pub(super) struct Sent {
     pub(super) failure: Option<ApplyError>,
     /// The writes that were made.
     pub(super) made: Vec<Write>,
-    /// The writes that were not sent, because another one failed.
+    /// The writes that were not sent, because another one failed or another replica leads.
     pub(super) unsent: Vec<Write>,
     /// Whether the controller may not delete the derived Service.
     pub(super) keeps_derived_service: bool,
@@ -82,11 +83,27 @@ impl Control {
             writes.iter().map(|write| own_request(write, &self.state.own, adopts)).collect();
         let sending = Sending::new(writes, present.keys().cloned());
         self.state.imports.begin(name.clone());
-        let access = Arc::clone(&self.access);
+        let (access, leads) = (Arc::clone(&self.access), self.leads.clone());
         self.tasks.push(Box::pin(async move {
-            let sent = send_plan(&access, sending, &requests).await;
+            let sent = send_plan(&access, &leads, sending, &requests).await;
             Done::Import(name, sent)
         }));
+    }
+
+    /// Says of ServiceExports with a name that no Service can have that nothing is exported.
+    pub(super) fn judge_misnamed(&mut self) {
+        let own = &self.state.own;
+        let waiting = own.misnamed().iter().filter(|key| !self.judging.contains(*key));
+        let room = AT_A_TIME.saturating_sub(self.judging.len());
+        for key in waiting.take(room).cloned().collect::<Vec<_>>() {
+            let request = misnamed_request(&key, own);
+            self.judging.insert(key.clone());
+            let access = Arc::clone(&self.access);
+            self.tasks.push(Box::pin(async move {
+                let result = request.send(&access).await;
+                Done::Misnamed(key, result)
+            }));
+        }
     }
 
     /// Asks who else writes the conditions of an export, one at a time: there may be thousands.
@@ -188,10 +205,17 @@ impl Control {
     }
 }
 
-/// Sends the writes of a plan one after the other. After a failure it sends those that are right all the same.
-async fn send_plan(access: &ApiAccess, mut sending: Sending, requests: &[Request]) -> Sent {
+/// Sends the writes of a plan one after the other, while this replica leads. After a failure it sends those that are right
+/// all the same.
+pub(super) async fn send_plan(
+    access: &ApiAccess,
+    leads: &watch::Receiver<bool>,
+    mut sending: Sending,
+    requests: &[Request],
+) -> Sent {
     let mut sent = Sent::default();
-    while let Some(place) = sending.next_place()
+    while *leads.borrow()
+        && let Some(place) = sending.next_place()
         && let Some(request) = requests.get(place)
     {
         let Err(error) = request.send(access).await else {

@@ -5,6 +5,7 @@ use mcs_tests::{suite::Suite, wait};
 use serde_json::json;
 
 use crate::{
+    cluster::conditions,
     controller::NAMESPACE,
     objects::{export, namespaced, service},
     world::{World, slice_of},
@@ -12,6 +13,7 @@ use crate::{
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a rule exports Services by their labels, or all of a namespace", rule_exports);
+    suite.case("an export with a name that no Service can have says so", misnamed);
     suite.case("a namespace is created for a service of a peer", creates_namespaces);
 }
 
@@ -48,6 +50,20 @@ fn rule_exports(world: &mut World) -> anyhow::Result<()> {
     exporter.export(&service, None)?;
     exporter.wait_for_conditions(&namespace, &["Ready=True/Exported"])?;
     exporter.unexport(&namespace)
+}
+
+fn misnamed(world: &mut World) -> anyhow::Result<()> {
+    let namespace = world.fresh()?;
+    let api = world.first().api();
+    let mut misnamed = export(&namespace);
+    misnamed["metadata"]["name"] = json!("hello.world");
+    api.apply(&misnamed)?;
+    wait::until("conditions of the export", || {
+        let found = conditions(&api.read(&misnamed)?);
+        ensure!(found == ["Valid=False/NoService", "Ready=False/Pending"], "{found:?}");
+        Ok(())
+    })?;
+    api.delete(&misnamed)
 }
 
 fn creates_namespaces(world: &mut World) -> anyhow::Result<()> {
