@@ -31,7 +31,7 @@ use crate::{
 /// An API server takes its time to start where others work too.
 const START_PATIENCE: Duration = Duration::from_mins(2);
 /// Who makes the tokens of ServiceAccounts.
-const ISSUER: &str = "https://kubernetes.default.svc";
+pub const ISSUER: &str = "https://kubernetes.default.svc";
 /// The token of who may do everything.
 pub const TOKEN: &str = "administrator";
 

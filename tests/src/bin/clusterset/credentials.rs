@@ -5,17 +5,19 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use mcs_tests::{
+    api_server::{ISSUER, documents},
     suite::{Suite, tell},
     wait,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     clients::meanwhile,
     cluster::conditions,
     controller::{MAILBOX, NAMESPACE},
+    objects::namespaced,
     peering,
     silence::{follows_again, imported_service, stays},
     world::{World, slice_of},
@@ -28,9 +30,50 @@ const REST: i64 = 15;
 /// The shortest life of a token that an API server makes.
 const LIFE: i64 = 600;
 
+const DAYS_90: u64 = 90 * 24 * 3600;
+/// An example, for the audience of most clusters.
+const TOKENS: &str = include_str!("../../../../deploy/examples/mailbox-tokens.yaml");
+const AUDIENCE: &str = "https://kubernetes.default.svc.cluster.local";
+
 pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("tokens of a mailbox are for its API server and 90 days", bounded_tokens);
     suite.case("a Secret that is replaced by hand", meanwhile(replaced));
     suite.case("a token that expires soon", meanwhile(renewed));
+}
+
+fn bounded_tokens(world: &mut World) -> anyhow::Result<()> {
+    let api = world.first().api();
+    let mut account = namespaced("v1", "ServiceAccount", MAILBOX, "bounded");
+    api.apply(&account)?;
+    let token = |account: &Value, seconds: u64, audience: &[&str]| {
+        let request = json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+            "spec": { "expirationSeconds": seconds, "audiences": audience },
+        });
+        api.create_below(account, "token", &request)
+    };
+    token(&account, 2 * DAYS_90, &["vault"])?;
+    let policy = documents(&TOKENS.replace(AUDIENCE, ISSUER))?;
+    api.apply_all(&policy)?;
+    for (seconds, audience, reason) in [
+        (DAYS_90 + 1, &[][..], "live for 90 days at most"),
+        (3600, &["vault"], "for its API server alone"),
+        (3600, &[ISSUER, "vault"], "for its API server alone"),
+    ] {
+        wait::until("a refusal by the policy", || match token(&account, seconds, audience) {
+            Err(error) if format!("{error:#}").contains(reason) => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => bail!("{seconds} s for {audience:?}"),
+        })?;
+    }
+    token(&account, DAYS_90, &[])?;
+    token(&account, 3600, &[ISSUER])?;
+    api.delete(&account)?;
+    account["metadata"]["namespace"] = json!(NAMESPACE);
+    api.apply(&account)?;
+    token(&account, 3600, &["vault"])?;
+    api.delete(&account)?;
+    policy.iter().try_for_each(|object| api.delete(object))
 }
 
 fn replaced(world: &mut World) -> anyhow::Result<()> {

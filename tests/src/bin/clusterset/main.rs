@@ -19,6 +19,7 @@ mod hostile;
 mod hub;
 mod imports;
 mod memory;
+mod migrate;
 mod objects;
 mod peering;
 mod publisher;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
     hostile::cases(&mut suite);
     imports::cases(&mut suite);
     rebuilt::cases(&mut suite);
+    migrate::cases(&mut suite);
     replicas::cases(&mut suite);
     sharing::cases(&mut suite);
     hub::cases(&mut suite);
