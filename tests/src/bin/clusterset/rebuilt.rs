@@ -3,7 +3,7 @@
 use std::process::{Output, Stdio};
 
 use anyhow::{Context as _, ensure};
-use mcs_tests::{suite::Suite, topology::Subnet};
+use mcs_tests::{suite::Suite, topology::Subnet, wait};
 use serde_json::{Value, json};
 
 use crate::{
@@ -30,6 +30,8 @@ fn start(world: &World, name: &str, pods: Subnet, number: u16) -> anyhow::Result
     let subnet = format!("networking:\n  podSubnet: {}/24\n", pods.v4(0));
     config["data"] = json!({ "ClusterConfiguration": subnet });
     cluster.api().apply(&config)?;
+    let peers = "/apis/clusterset.mcs-agent.io/v1alpha1/clusterpeers";
+    wait::until("ClusterPeers", || cluster.api().get(peers))?;
     Ok(cluster)
 }
 

@@ -26,7 +26,7 @@ use mcs_tests::{
 use serde_json::{Value, json};
 
 use self::load::Loads;
-use crate::{objects::namespaced, peering, world::World};
+use crate::{controller, objects::namespaced, world::World};
 
 /// The variable with other numbers, such as `200x150`: of mailboxes, and of slices in each.
 const VARIABLE: &str = "MCS_SCALE";
@@ -36,6 +36,8 @@ const ENDPOINTS: u32 = 100;
 const SLICES: usize = 3;
 /// The namespace of all services.
 const NAMESPACE: &str = "scale";
+/// The Secret for all mailboxes.
+const SECRET: &str = "scale-hub";
 /// How many changes of the busy cluster there are in a second, one time after the other.
 const CHURN: [usize; 3] = [0, 300, 1000];
 /// How many times a second it changes something.
@@ -187,7 +189,7 @@ fn peer(mailbox: usize) -> Value {
         "metadata": { "name": mailbox_name(mailbox) },
         "spec": {
             "clusterId": mailbox_name(mailbox),
-            "kubeconfigSecretRef": { "name": "hub" },
+            "kubeconfigSecretRef": { "name": SECRET },
             "mailbox": mailbox_name(mailbox),
             "podCIDRs": ["20.0.0.0/8"],
         },
@@ -255,7 +257,9 @@ fn many(world: &mut World) -> anyhow::Result<()> {
 fn fill(world: &World, size: Size) -> anyhow::Result<()> {
     let hub = &world.clusters[2];
     world.second().add_namespace(NAMESPACE)?;
-    peering::store_credentials(world.second(), "hub", &hub.kubeconfig(TOKEN)?)?;
+    let mut secret = namespaced("v1", "Secret", controller::NAMESPACE, SECRET);
+    secret["stringData"] = json!({ "kubeconfig": hub.kubeconfig(TOKEN)?, "mailboxes": "all" });
+    world.second().api().apply(&secret)?;
     for mailbox in size.all() {
         hub.add_namespace(&mailbox_name(mailbox))?;
         let mut objects = size.objects(mailbox);

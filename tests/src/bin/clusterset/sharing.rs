@@ -34,7 +34,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// How many further readers there are, and mailboxes first and last.
-const fn size() -> (usize, [usize; 2]) {
+fn size() -> (usize, [usize; 2]) {
     if is_full() { (50, [25, 50]) } else { (3, [2, 6]) }
 }
 
