@@ -6,7 +6,7 @@ mod pace;
 mod request;
 mod weight;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use http::{HeaderValue, header::ACCEPT};
 use kube::{
@@ -27,7 +27,10 @@ pub use self::{
     pace::ImportPace,
     request::{mailbox_request, misnamed_request, own_request},
 };
-use crate::objects::FIELD_MANAGER;
+use crate::{
+    clusterset::EndpointRules,
+    objects::{FIELD_MANAGER, restrict},
+};
 
 /// The time limit of a write.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -72,6 +75,8 @@ pub enum Action {
     },
     /// Replaces the object of the `resourceVersion` that it names, or creates it if it names none.
     Update(Value),
+    /// Takes the endpoints out of a slice that these rules refuse, if it is there.
+    Restrict(Arc<EndpointRules>),
     /// Changes `status`.
     ApplyStatus(Value),
     /// Changes the fields of `status` that are given, and removes those that are null. An API server leaves out fields that
@@ -168,6 +173,13 @@ impl Request {
                 let answer: Value =
                     serde_json::from_str(&answer).map_err(kube::Error::SerdeError)?;
                 return Ok(answer["metadata"]["resourceVersion"].as_str().map(str::to_owned));
+            }
+            Action::Restrict(rules) => {
+                let Some(current) = api.get_opt(&self.name).await? else { return Ok(None) };
+                let mut slice = serde_json::to_value(current).map_err(kube::Error::SerdeError)?;
+                if restrict(&mut slice, rules) {
+                    self.put_or_post(api, &slice, true).await?;
+                }
             }
             Action::ApplyStatus(object) => {
                 api.patch_status(&self.name, &params(true), &Patch::Apply(object)).await?;

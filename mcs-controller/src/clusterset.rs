@@ -2,6 +2,7 @@
 //! pure functions without Kubernetes types, clock and I/O.
 
 mod actual;
+mod addresses;
 mod condition;
 mod conflict;
 mod copy;
@@ -26,6 +27,7 @@ mod vips;
 pub mod well_known;
 
 pub use actual::{Actual, ActualImport, ActualSlice, Owner};
+pub use addresses::Addresses;
 pub use condition::{Condition, ConditionStatus, ConditionType};
 pub use conflict::{Conflict, ConflictReason};
 pub use copy::{SliceCopier, SliceCopy, slice_name};

@@ -43,7 +43,7 @@ pub use self::{
     service_import::{ImportDecoder, ImportObject, import, import_status},
     slice::{
         ImportedObject, ImportedSliceDecoder, LocalSlice, LocalSliceDecoder, MailboxSlice,
-        MailboxSliceDecoder, imported_slice, mailbox_slice, mailbox_slice_name,
+        MailboxSliceDecoder, imported_slice, mailbox_slice, mailbox_slice_name, restrict,
     },
 };
 

@@ -229,10 +229,10 @@ impl Peers {
     fn set(&mut self, name: PeerName, object: PeerObject, reserved: &Reserved) -> PeerChanges {
         let rules = SourceRules {
             namespaces: object.namespaces.clone(),
-            endpoints: EndpointRules {
+            endpoints: Arc::new(EndpointRules {
                 pod_ranges: object.pod_ranges.clone(),
                 reserved: reserved.clone(),
-            },
+            }),
         };
         self.broken.remove(&name);
         self.removed.remove(&object.cluster);
@@ -282,7 +282,7 @@ impl Peers {
     /// No endpoint of a peer can have these addresses from now on.
     pub fn reserve(&mut self, reserved: &Reserved) {
         for peer in self.by_name.values_mut() {
-            peer.rules.endpoints.reserved.clone_from(reserved);
+            Arc::make_mut(&mut peer.rules.endpoints).reserved.clone_from(reserved);
         }
     }
 

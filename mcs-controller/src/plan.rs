@@ -1,6 +1,7 @@
 //! Orders the writes that lead from what this cluster has of a service to what it should have.
 //!
 //! After any number of these writes, clients of the service lose nothing ([`Sending`] has the rules after a failure):
+//! - Of slices that stay, what the operator forbids goes first.
 //! - Slices are written before the import, and the import before the status that says that slices are there.
 //! - Deletions are last, but for a slice of another family that has the name of a new one. The import goes before its
 //!   slices.
@@ -13,8 +14,8 @@ mod sending;
 use std::sync::Arc;
 
 use crate::clusterset::{
-    Actual, ActualDerived, ClusterId, Condition, Import, ImportStatus, ImportedSlice, Owner,
-    Selection, ServiceName, ServicePort, Wanted, WantedImport, derived_ports,
+    Actual, ActualDerived, ActualSlice, ClusterId, Condition, EndpointRules, Import, ImportStatus,
+    ImportedSlice, Owner, Selection, ServiceName, ServicePort, Wanted, WantedImport, derived_ports,
 };
 
 pub use self::sending::{Ending, Sending};
@@ -24,6 +25,8 @@ pub use self::sending::{Ending, Sending};
 pub enum Write {
     /// Creates or replaces a slice.
     ApplySlice(ImportedSlice),
+    /// Takes the endpoints out of a slice that the rules of its cluster refuse, by `metadata.name`.
+    RestrictSlice(ServiceName, ClusterId, Arc<str>, Arc<EndpointRules>),
     /// Creates or replaces a ServiceImport.
     ApplyImport(Import),
     /// Replaces `status` of a ServiceImport.
@@ -63,6 +66,7 @@ pub fn plan_export(
 /// The writes for one service. It is empty if the cluster has what it should have.
 pub fn plan(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Write> {
     let mut writes = Vec::new();
+    writes.extend(restrictions(name, actual, wanted));
     writes.extend(changed_slices(actual, wanted));
     writes.extend(import_writes(name, actual, wanted));
     if let (Some(now), Some(then)) = (&actual.export_conditions, &wanted.export_conditions)
@@ -81,6 +85,32 @@ pub fn plan(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Write> 
         writes.push(Write::DeleteDerivedService(name.clone()));
     }
     writes
+}
+
+/// What rules forbid does not stay, whatever is known of its cluster.
+fn restrictions<'a>(
+    name: &'a ServiceName,
+    actual: &'a Actual,
+    wanted: &'a Wanted,
+) -> impl Iterator<Item = Write> + use<'a> {
+    let stays = |slice: &Arc<str>, now: &ActualSlice| match wanted.slices.get(slice) {
+        Some(wanted) => wanted.stamp.is_before(now.stamp),
+        None => !goes(slice, now, wanted),
+    };
+    actual.slices.iter().filter_map(move |(slice, now)| {
+        let rules = wanted.rules.get(&now.cluster)?;
+        let is_refused = |address| rules.refusal(address).is_some();
+        let is_forbidden = stays(slice, now) && now.addresses.all().any(is_refused);
+        let (cluster, slice, rules) = (now.cluster.clone(), Arc::clone(slice), Arc::clone(rules));
+        is_forbidden.then(|| Write::RestrictSlice(name.clone(), cluster, slice, rules))
+    })
+}
+
+/// Whether nobody wants a slice that is there.
+fn goes(slice: &Arc<str>, now: &ActualSlice, wanted: &Wanted) -> bool {
+    let is_later =
+        wanted.stamps.get(&now.cluster).is_some_and(|export| export.is_before(now.stamp));
+    !wanted.slices.contains_key(slice) && !wanted.keep.contains(&now.cluster) && !is_later
 }
 
 fn changed_slices<'a>(
@@ -127,15 +157,8 @@ fn deletions(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Write>
     let is_ours = actual.import.as_ref().is_some_and(|now| now.owner == Owner::Us);
     let import = (is_ours && wanted.import == WantedImport::Absent)
         .then(|| Write::DeleteImport(name.clone()));
-    let slices = actual
-        .slices
-        .iter()
-        .filter(|(slice, now)| {
-            let is_later =
-                wanted.stamps.get(&now.cluster).is_some_and(|export| export.is_before(now.stamp));
-            !wanted.slices.contains_key(*slice) && !wanted.keep.contains(&now.cluster) && !is_later
-        })
-        .map(|(slice, now)| {
+    let slices =
+        actual.slices.iter().filter(|(slice, now)| goes(slice, now, wanted)).map(|(slice, now)| {
             Write::DeleteSlice(name.clone(), now.cluster.clone(), Arc::clone(slice))
         });
     import.into_iter().chain(slices).collect()

@@ -231,7 +231,7 @@ fn leave_out(
         | Write::CreateExport(_)
         | Write::ApplyDerivedService(..)
         | Write::CreateNamespace(_) => !import_waits,
-        Write::DeleteExport(_) | Write::DeleteImport(_) => true,
+        Write::RestrictSlice(..) | Write::DeleteExport(_) | Write::DeleteImport(_) => true,
         Write::DeleteDerivedService(_) => false,
     });
     let is_applied = |write: &Write| matches!(write, Write::ApplySlice(_));

@@ -1,5 +1,7 @@
 //! The requests that carry out planned writes.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 use mcs_kube::ObjectKey;
@@ -33,6 +35,10 @@ pub fn own_request(write: &Write, own: &OwnCluster, adopts: bool) -> Request {
             let is_there = own.has_slice(&slice.service, &slice.name);
             let action = Action::Replace { object: imported_slice(slice), is_there };
             Request::new(SLICES, Some(slice.service.namespace()), &slice.name, action)
+        }
+        Write::RestrictSlice(service, _, name, rules) => {
+            let action = Action::Restrict(Arc::clone(rules));
+            Request::new(SLICES, Some(service.namespace()), name, action)
         }
         Write::ApplyImport(wanted) => {
             let current = own.import_object(&wanted.name);

@@ -52,6 +52,7 @@ pub(super) fn of_import(write: &Write) -> Option<usize> {
                 Write::ApplyDerivedService(_, derived) => ports(derived),
                 Write::CreateExport(_) | Write::CreateNamespace(_) => 0,
                 Write::ApplySlice(_)
+                | Write::RestrictSlice(..)
                 | Write::DeleteExport(_)
                 | Write::DeleteImport(_)
                 | Write::DeleteDerivedService(_)

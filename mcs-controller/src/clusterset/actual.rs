@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{ActualDerived, ClusterId, Condition, Import, ImportStatus, IpFamily, Stamp};
+use super::{
+    ActualDerived, Addresses, ClusterId, Condition, Import, ImportStatus, IpFamily, Stamp,
+};
 
 /// The objects of one service in this cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -49,4 +51,6 @@ pub struct ActualSlice {
     pub family: IpFamily,
     /// When the slice that it is a copy of was written to the mailbox.
     pub stamp: Stamp,
+    /// Those of its endpoints.
+    pub addresses: Addresses,
 }

@@ -43,7 +43,7 @@ pub struct SourceRules {
     /// The namespaces that it can export.
     pub namespaces: NamespaceRules,
     /// The addresses of its endpoints.
-    pub endpoints: EndpointRules,
+    pub endpoints: Arc<EndpointRules>,
 }
 
 /// The export of one cluster, with what is known of its slices.
@@ -84,6 +84,8 @@ pub struct Wanted {
     pub stamps: BTreeMap<ClusterId, Stamp>,
     /// Clusters whose slices stay although they are not in `slices`, because the clusters are incomplete.
     pub keep: BTreeSet<ClusterId>,
+    /// What peers' endpoints can have. It counts for slices that stay, too. The caller sets it for peers that have slices.
+    pub rules: BTreeMap<ClusterId, Arc<EndpointRules>>,
     /// What the clusters disagree about.
     pub conflicts: Vec<Conflict>,
     /// The number of refused endpoints by cluster and reason.
@@ -114,6 +116,7 @@ impl Wanted {
             slices: BTreeMap::new(),
             stamps: BTreeMap::new(),
             keep: known.incomplete.clone(),
+            rules: BTreeMap::new(),
             conflicts: vec![],
             refused: BTreeMap::new(),
             lacks_namespace: false,
@@ -209,6 +212,7 @@ pub fn resolve(
         slices,
         stamps,
         keep: known.incomplete.clone(),
+        rules: BTreeMap::new(),
         conflicts,
         refused,
         lacks_namespace: false,

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{ClusterId, IpFamily, Protocol, ServiceName, Stamp};
+use super::{ActualSlice, Addresses, ClusterId, IpFamily, Protocol, ServiceName, Stamp};
 
 /// A slice of an exported Service in its source cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -72,6 +72,18 @@ pub struct ImportedSlice {
 }
 
 impl ImportedSlice {
+    /// What is kept of it once it is written.
+    pub fn actual(&self) -> ActualSlice {
+        let addresses = self.endpoints.iter().map(|endpoint| endpoint.address);
+        ActualSlice {
+            cluster: self.cluster.clone(),
+            fingerprint: self.fingerprint(),
+            family: self.family,
+            stamp: self.stamp,
+            addresses: Addresses::of(addresses),
+        }
+    }
+
     /// A number for the content. It is the same for equal slices within one process, and small enough to keep
     /// for each slice that the cluster has.
     pub fn fingerprint(&self) -> u64 {

@@ -481,7 +481,8 @@ impl State {
                 rules: &peer.rules,
                 stamp: believed.stamp.of(peer.mailbox),
             }));
-            if !peer.view.is_certain(name) {
+            let is_allowed = peer.rules.namespaces.allows(name.namespace());
+            if is_allowed && !peer.view.is_certain(name) {
                 incomplete.insert(peer.object.cluster.clone());
             }
         }
@@ -503,7 +504,13 @@ impl State {
             exports: &exports,
             incomplete: &incomplete,
         };
-        resolve(&self.importer(), &known, actual, &self.in_use)
+        let wanted = resolve(&self.importer(), &known, actual, &self.in_use);
+        let rules = peers.iter().filter_map(|peer| {
+            let (cluster, rules) = (&peer.object.cluster, &peer.rules.endpoints);
+            let has_slices = actual.slices.values().any(|slice| slice.cluster == *cluster);
+            has_slices.then(|| (cluster.clone(), Arc::clone(rules)))
+        });
+        Wanted { rules: rules.collect(), ..wanted }
     }
 
     /// Whether peers can read the export.

@@ -11,8 +11,8 @@ use sha2::{Digest as _, Sha256};
 use self::read::ReadSlice;
 use super::typed;
 use crate::clusterset::{
-    ActualSlice, ClusterId, Endpoint, EndpointConditions, ImportedSlice, IpFamily, ServiceName,
-    SlicePort, SourceSlice, Stamp, derived_name, is_object_name, well_known,
+    ActualSlice, ClusterId, Endpoint, EndpointConditions, EndpointRules, ImportedSlice, IpFamily,
+    ServiceName, SlicePort, SourceSlice, Stamp, derived_name, is_object_name, well_known,
 };
 
 /// The longest name of an object.
@@ -162,12 +162,7 @@ fn read_imported_slice(
         trigger_time: slice.trigger_time,
         stamp,
     };
-    let actual = ActualSlice {
-        cluster: imported.cluster.clone(),
-        fingerprint: imported.fingerprint(),
-        family: imported.family,
-        stamp,
-    };
+    let actual = imported.actual();
     Ok(Some(ImportedObject { service: imported.service, actual }))
 }
 
@@ -239,6 +234,17 @@ pub fn imported_slice(slice: &ImportedSlice) -> Value {
         "annotations": annotations,
     });
     object(&metadata, slice.family, &slice.ports, &slice.endpoints, slice.has_zone_hints)
+}
+
+/// Takes the endpoints out of an imported slice that the rules refuse. Returns whether there are any.
+pub fn restrict(slice: &mut Value, rules: &EndpointRules) -> bool {
+    let Some(endpoints) = slice["endpoints"].as_array_mut() else { return false };
+    let before = endpoints.len();
+    endpoints.retain(|endpoint| {
+        let address = endpoint["addresses"][0].as_str().and_then(|text| text.parse().ok());
+        address.is_none_or(|address| rules.refusal(address).is_none())
+    });
+    endpoints.len() < before
 }
 
 fn annotations(
@@ -397,15 +403,8 @@ mod tests {
             let zone = &object["endpoints"][0]["hints"]["forZones"][0]["name"];
             assert_eq!(zone.as_str(), has_zone_hints.then_some("a"));
             let key = ObjectKey::new("shop", "web-east-0");
-            let expected = ImportedObject {
-                service: slice.service.clone(),
-                actual: ActualSlice {
-                    cluster: slice.cluster.clone(),
-                    fingerprint: slice.fingerprint(),
-                    family: slice.family,
-                    stamp,
-                },
-            };
+            let expected =
+                ImportedObject { service: slice.service.clone(), actual: slice.actual() };
             let of_text = ImportedSliceDecoder::decode_text(&key, &object.to_string()).unwrap();
             assert_eq!(of_text.as_ref(), Some(&expected));
             assert_eq!(ImportedSliceDecoder::decode(key, &object).unwrap(), Some(expected));

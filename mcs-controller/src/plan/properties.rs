@@ -66,10 +66,10 @@ fn wanted(world: &World, actual: &Actual) -> Wanted {
 fn apply(actual: &mut Actual, write: Write) {
     match write {
         Write::ApplySlice(slice) => {
-            let fingerprint = slice.fingerprint();
-            let ImportedSlice { name, cluster, family, stamp, .. } = slice;
-            actual.slices.insert(name, ActualSlice { cluster, fingerprint, family, stamp });
+            let now = slice.actual();
+            actual.slices.insert(slice.name, now);
         }
+        Write::RestrictSlice(..) => unreachable!("no rules"),
         Write::ApplyImport(import) => {
             let status = actual.import.take().map(|now| now.status).unwrap_or_default();
             actual.import = Some(ActualImport { owner: Owner::Us, import, status });

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clusterset::{
-    Import, ImportStatus, IpFamily, Stamp,
+    Addresses, Import, ImportStatus, IpFamily, Stamp,
     fixture::{imported_slice, name, spec},
 };
 
@@ -85,6 +85,7 @@ fn present(clusters: &[&str]) -> BTreeMap<Arc<str>, ActualSlice> {
             fingerprint: 0,
             family: IpFamily::V4,
             stamp: Stamp::NONE,
+            addresses: Addresses::default(),
         };
         ((*id).into(), slice)
     };

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clusterset::{
-    ActualSlice, Audience, Endpoint, ExportSource, ImportState, Protocol, Reserved, SlicePort,
+    Audience, Endpoint, ExportSource, ImportState, Protocol, Reserved, SlicePort,
     fixture::{cluster, endpoint, export, importer, ip, map, name, port, slice, spec},
 };
 
@@ -30,10 +30,10 @@ impl World {
 
     pub(crate) fn wanted_by(&self, importer: &Importer, actual: &Actual) -> Wanted {
         let rules = SourceRules {
-            endpoints: EndpointRules {
+            endpoints: Arc::new(EndpointRules {
                 pod_ranges: Some(vec!["10.0.0.0/8".parse().expect("a range")]),
                 reserved: Reserved::default(),
-            },
+            }),
             ..SourceRules::default()
         };
         let exports: Vec<_> = self
@@ -78,15 +78,7 @@ pub(crate) fn actual(wanted: &Wanted) -> Actual {
         }),
         WantedImport::Absent | WantedImport::LeftAlone => None,
     };
-    let slices = wanted.slices.values().map(|slice| {
-        let actual = ActualSlice {
-            cluster: slice.cluster.clone(),
-            fingerprint: slice.fingerprint(),
-            family: slice.family,
-            stamp: slice.stamp,
-        };
-        (slice.name.clone(), actual)
-    });
+    let slices = wanted.slices.values().map(|slice| (slice.name.clone(), slice.actual()));
     Actual { import, slices: slices.collect(), derived: None, export_conditions: None }
 }
 

@@ -1,5 +1,7 @@
 //! What follows from what the clusters say.
 
+mod forbidden;
+
 use mcs_kube::{Decoder, ResourceEvent, WatchedObject};
 use serde_json::{Value, from_value, json};
 
