@@ -150,6 +150,8 @@ pub struct OwnChanges {
     pub all: bool,
     /// These addresses are a node's now, or no longer.
     pub addresses: BTreeSet<IpAddr>,
+    /// The pod ranges of nodes.
+    pub pod_ranges: bool,
 }
 
 impl OwnChanges {
@@ -165,6 +167,7 @@ impl OwnChanges {
         self.services.extend(other.services);
         self.namespaces.extend(other.namespaces);
         self.all |= other.all;
+        self.pod_ranges |= other.pod_ranges;
         // A list names again what it has cleared.
         for address in other.addresses {
             if !self.addresses.remove(&address) {
@@ -222,6 +225,12 @@ impl OwnCluster {
             let ranges = self.nodes.values().flat_map(|node| node.pod_ranges.iter().copied());
             IpNet::aggregate(&ranges.collect())
         })
+    }
+
+    /// The same, if most nodes have some: then the cluster gives them to its nodes, and none can choose its own.
+    pub fn assigned_pod_ranges(&self) -> &[IpNet] {
+        let assigned = self.nodes.values().filter(|node| !node.pod_ranges.is_empty()).count();
+        if assigned * 2 > self.nodes.len() { self.pod_ranges() } else { &[] }
     }
 
     /// Forgets ExportRules that are gone for good. Returns their namespaces.

@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ipnet::IpNet;
 use jiff::Timestamp;
 use mcs_kube::{ResourceEvent, WatchTarget};
 use sha2::{Digest as _, Sha256};
@@ -94,6 +95,8 @@ pub struct Peers {
     number: u64,
     /// Whether a cluster has several peers.
     has_choice: bool,
+    /// The ranges of this cluster's pods.
+    own_pods: Vec<IpNet>,
 }
 
 /// Clusters of which more may be imported than is known.
@@ -154,7 +157,48 @@ impl Peers {
             }
         }
         self.note_choice();
+        if changed.all {
+            self.share_out();
+        }
         changed
+    }
+
+    /// The pods of this cluster have these ranges. Returns whether that changes what endpoints of peers can have.
+    pub fn claim(&mut self, own_pods: &[IpNet]) -> bool {
+        if self.own_pods == own_pods {
+            return false;
+        }
+        self.own_pods = own_pods.to_vec();
+        self.share_out()
+    }
+
+    /// Notes for each peer which ranges of others overlap with its own. Returns whether these are others than before.
+    fn share_out(&mut self) -> bool {
+        let overlapping: Vec<_> =
+            self.by_name.values().map(|peer| self.overlapping(peer)).collect();
+        let mut changed = false;
+        for (peer, (own_pods, other_peers)) in self.by_name.values_mut().zip(overlapping) {
+            let rules = &peer.rules.endpoints;
+            if rules.own_pods != own_pods || rules.other_peers != other_peers {
+                let rules = Arc::make_mut(&mut peer.rules.endpoints);
+                (rules.own_pods, rules.other_peers) = (own_pods, other_peers);
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    /// The ranges of this cluster's pods that overlap with a peer's, and those of other peers that are parts of a peer's.
+    fn overlapping(&self, peer: &Peer) -> (Vec<IpNet>, Vec<IpNet>) {
+        let is_one = |is_such: &dyn Fn(&IpNet) -> bool| {
+            peer.object.pod_ranges.as_ref().is_none_or(|ranges| ranges.iter().any(is_such))
+        };
+        let overlaps = |net: &&IpNet| is_one(&|range| range.contains(*net) || net.contains(range));
+        let is_part = |net: &&IpNet| is_one(&|range| range.contains(*net) && range != *net);
+        let others = self.by_name.values().filter(|one| one.object.cluster != peer.object.cluster);
+        let others = others.flat_map(|other| other.object.pod_ranges.iter().flatten());
+        let own_pods = self.own_pods.iter().filter(overlaps).copied().collect();
+        (own_pods, others.filter(is_part).copied().collect())
     }
 
     fn remove(&mut self, name: &PeerName) -> PeerChanges {
@@ -227,11 +271,13 @@ impl Peers {
     }
 
     fn set(&mut self, name: PeerName, object: PeerObject, reserved: &Reserved) -> PeerChanges {
+        let former = self.by_name.get(&name).map(|peer| &*peer.rules.endpoints);
         let rules = SourceRules {
             namespaces: object.namespaces.clone(),
             endpoints: Arc::new(EndpointRules {
                 pod_ranges: object.pod_ranges.clone(),
                 reserved: reserved.clone(),
+                ..former.cloned().unwrap_or_default()
             }),
         };
         self.broken.remove(&name);
@@ -467,6 +513,7 @@ impl Default for Peers {
             feeds,
             number: 0,
             has_choice: false,
+            own_pods: vec![],
         }
     }
 }

@@ -10,6 +10,10 @@ use serde::Serialize;
 pub struct EndpointRules {
     /// The pod ranges of a peer. Absent for this cluster itself.
     pub pod_ranges: Option<Vec<IpNet>>,
+    /// The ranges of this cluster's pods that overlap with these.
+    pub own_pods: Vec<IpNet>,
+    /// The ranges of other peers that are parts of these.
+    pub other_peers: Vec<IpNet>,
     /// Addresses that no endpoint of a peer can have.
     pub reserved: Reserved,
 }
@@ -33,11 +37,21 @@ pub enum Refusal {
     NoPodAddress,
     /// Its address belongs to this cluster: a VIP, a Service, a node or the API server.
     Reserved,
+    /// Its address belongs to a pod of this cluster.
+    OwnPods,
+    /// Its address belongs to a pod of another peer.
+    OtherPeer,
 }
 
 impl Refusal {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::OutsidePodRanges, Self::NoPodAddress, Self::Reserved];
+    pub const ALL: [Self; 5] = [
+        Self::OutsidePodRanges,
+        Self::NoPodAddress,
+        Self::Reserved,
+        Self::OwnPods,
+        Self::OtherPeer,
+    ];
 }
 
 impl fmt::Display for Refusal {
@@ -50,17 +64,27 @@ impl fmt::Display for Refusal {
 impl EndpointRules {
     /// Why the address is refused; none if it is not.
     pub fn refusal(&self, address: IpAddr) -> Option<Refusal> {
-        let is_in = |nets: &[IpNet]| nets.iter().any(|net| net.contains(&address));
+        // The narrowest range with the address says whose it is.
+        let narrowest = |nets: &[IpNet]| {
+            nets.iter().filter(|net| net.contains(&address)).map(IpNet::prefix_len).max()
+        };
         if !can_be_a_pod(address) {
             return Some(Refusal::NoPodAddress);
         }
-        if is_in(&self.reserved.ranges) || self.reserved.addresses.contains(&address) {
+        if narrowest(&self.reserved.ranges).is_some() || self.reserved.addresses.contains(&address)
+        {
             return Some(Refusal::Reserved);
         }
-        match &self.pod_ranges {
-            Some(ranges) if !is_in(ranges) => Some(Refusal::OutsidePodRanges),
-            _ => None,
+        let theirs = self.pod_ranges.as_deref().map(narrowest);
+        if theirs == Some(None) {
+            return Some(Refusal::OutsidePodRanges);
         }
+        let theirs = theirs.flatten();
+        if narrowest(&self.own_pods).is_some_and(|own| Some(own) >= theirs) {
+            return Some(Refusal::OwnPods);
+        }
+        // Of two peers with the same range, nobody knows whose it is.
+        (narrowest(&self.other_peers) > theirs).then_some(Refusal::OtherPeer)
     }
 }
 
@@ -89,6 +113,8 @@ mod tests {
         let nets = |texts: &[&str]| texts.iter().map(|text| text.parse().expect("a net")).collect();
         let peer = EndpointRules {
             pod_ranges: Some(nets(&["10.2.0.0/16", "fd00::/8", "127.0.0.0/8", "169.254.0.0/16"])),
+            own_pods: vec![],
+            other_peers: vec![],
             reserved: Reserved {
                 ranges: nets(&["10.2.255.0/24"]),
                 addresses: Arc::new(["10.2.0.1".parse().expect("an address")].into()),
@@ -115,5 +141,32 @@ mod tests {
             assert_eq!(peer.refusal(address), of_peer, "{address}");
             assert_eq!(own.refusal(address), of_own, "{address}");
         }
+    }
+
+    #[test]
+    fn an_address_belongs_to_the_narrowest_range() {
+        let nets = |texts: &[&str]| texts.iter().map(|text| text.parse().expect("a net")).collect();
+        let rules = |ranges: Option<&[&str]>| EndpointRules {
+            pod_ranges: ranges.map(nets),
+            own_pods: nets(&["10.2.0.0/16", "10.0.0.0/7"]),
+            other_peers: nets(&["10.2.9.0/24", "10.3.0.0/16", "10.9.0.0/16"]),
+            ..EndpointRules::default()
+        };
+        for (ranges, address, refusal) in [
+            (&["10.2.0.0/16"][..], "10.2.0.1", Some(Refusal::OwnPods)),
+            (&["10.0.0.0/8"], "10.2.0.1", Some(Refusal::OwnPods)),
+            (&["10.0.0.0/8"], "10.4.0.1", None),
+            (&["10.2.1.0/24"], "10.2.1.1", None),
+            (&["10.2.9.0/24"], "10.2.9.1", None),
+            (&["10.3.0.0/17", "10.0.0.0/8"], "10.3.0.1", None),
+            (&["10.3.0.0/17", "10.0.0.0/8"], "10.3.128.1", Some(Refusal::OtherPeer)),
+            (&["10.3.0.0/17"], "10.9.0.1", Some(Refusal::OutsidePodRanges)),
+        ] {
+            let address = address.parse().expect("an address");
+            assert_eq!(rules(Some(ranges)).refusal(address), refusal, "{ranges:?} {address}");
+        }
+        let any = |address: &str| rules(None).refusal(address.parse().expect("an address"));
+        assert_eq!(any("10.4.0.1"), Some(Refusal::OwnPods), "a range is narrower than none");
+        assert_eq!((any("10.9.0.1"), any("12.0.0.1")), (Some(Refusal::OwnPods), None));
     }
 }

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     apply::ApplyError,
     clusterset::{
-        Actual, ClusterId, Export, ImportState, Importer, Known, KnownExport, Publication,
+        Actual, ClusterId, Export, ImportState, Importer, Known, KnownExport, Publication, Refusal,
         Reserved, Selection, ServiceName, SourceRules, SourceSlice, Stamp, Timestamp, VipRanges,
         VipsInUse, Wanted, WantedImport, export_conditions, is_exportable, of_derived, resolve,
     },
@@ -83,8 +83,8 @@ pub(super) struct State {
     has_slice_objects: Option<bool>,
     /// Derived Services that the controller may not delete, each until it tries again.
     kept_derived: HashMap<ServiceName, Instant>,
-    /// The endpoints of each service that are refused, by source cluster.
-    refused: HashMap<ServiceName, BTreeMap<ClusterId, usize>>,
+    /// The endpoints of each service that are refused, by source cluster and reason.
+    refused: HashMap<ServiceName, BTreeMap<(ClusterId, Refusal), usize>>,
     /// The services whose ServiceImports another controller writes.
     left_alone: BTreeSet<ServiceName>,
     /// What is to be told about objects.
@@ -121,6 +121,7 @@ impl State {
             left_alone: BTreeSet::new(),
             notices: vec![],
         };
+        state.claim();
         let imported: Vec<_> = state.own.imported().cloned().collect();
         for name in &imported {
             state.note_vips(name);
@@ -148,7 +149,8 @@ impl State {
                 if changes.all || !changes.addresses.is_empty() {
                     self.peers.reserve(&self.reserved());
                 }
-                if changes.all || self.peers.may_have(&changes.addresses) {
+                let claims = changes.pod_ranges && self.claim();
+                if changes.all || claims || self.peers.may_have(&changes.addresses) {
                     self.queue_all();
                 } else if !changes.namespaces.is_empty() {
                     self.queue(|name| changes.namespaces.contains(name.namespace()));
@@ -332,6 +334,12 @@ impl State {
         self.own.service_ranges().chain([ranges.v4.into(), ranges.v6.into()]).collect()
     }
 
+    /// Tells which ranges this cluster's pods have. Returns whether that changes what peers' endpoints can have.
+    fn claim(&mut self) -> bool {
+        let given = &self.settings.pod_ranges;
+        self.peers.claim(if given.is_empty() { self.own.assigned_pod_ranges() } else { given })
+    }
+
     /// The ranges of this cluster's pods, as far as they are known.
     pub(super) fn pod_ranges(&self) -> &[IpNet] {
         let given = &self.settings.pod_ranges;
@@ -439,11 +447,11 @@ impl State {
         }
     }
 
-    /// The number of refused endpoints of each cluster.
-    pub(super) fn refused(&self) -> BTreeMap<&ClusterId, usize> {
-        let mut counts = BTreeMap::new();
-        for (cluster, count) in self.refused.values().flatten() {
-            *counts.entry(cluster).or_default() += count;
+    /// The number of refused endpoints of each cluster, by reason.
+    pub(super) fn refused(&self) -> BTreeMap<&ClusterId, BTreeMap<Refusal, usize>> {
+        let mut counts: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+        for ((cluster, reason), count) in self.refused.values().flatten() {
+            *counts.entry(cluster).or_default().entry(*reason).or_default() += count;
         }
         counts
     }

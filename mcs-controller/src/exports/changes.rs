@@ -253,7 +253,7 @@ impl OwnCluster {
                 self.pod_ranges.take();
                 let gone = std::mem::take(&mut self.nodes).into_values();
                 let addresses = gone.flat_map(|node| node.addresses).collect();
-                return OwnChanges { addresses, ..OwnChanges::default() };
+                return OwnChanges { addresses, pod_ranges: true, ..OwnChanges::default() };
             }
             Change::Remove(object) => (self.nodes.remove(&object.key().name), None),
             Change::Set(object) => {
@@ -262,14 +262,15 @@ impl OwnCluster {
                 (self.nodes.insert(name, node.clone()), Some(node))
             }
         };
-        if former.as_ref().map(|node| &node.pod_ranges) != now.as_ref().map(|node| &node.pod_ranges)
-        {
+        let ranges = |node: &Option<NodeObject>| node.as_ref().map(|node| node.pod_ranges.clone());
+        let pod_ranges = ranges(&former) != ranges(&now);
+        if pod_ranges {
             self.pod_ranges.take();
         }
         let of = |node: Option<NodeObject>| node.map(|node| node.addresses).unwrap_or_default();
         let (former, now) = (of(former), of(now));
         let addresses = former.symmetric_difference(&now).copied().collect();
-        OwnChanges { addresses, ..OwnChanges::default() }
+        OwnChanges { addresses, pod_ranges, ..OwnChanges::default() }
     }
 }
 

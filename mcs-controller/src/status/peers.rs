@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     apply::{Action, Request},
-    clusterset::{ClusterId, ServiceName, well_known},
+    clusterset::{ClusterId, Refusal, ServiceName, well_known},
     mailbox::MailboxProblem,
     objects::{ClusterPeerStatus, Membership, OWN_VERSION, PeerCondition, PeerVersion},
     peers::{Peer, PeerName, Peers},
@@ -34,16 +34,27 @@ pub struct OwnRanges<'a> {
 }
 
 impl OwnRanges<'_> {
-    /// What is wrong with pod ranges of a peer.
-    fn overlap(&self, ranges: &[IpNet]) -> Option<String> {
+    /// What is wrong with the pod ranges of a peer.
+    fn overlap(&self, peer: &Peer, refused: &BTreeMap<Refusal, usize>) -> Option<String> {
+        let ranges = peer.object.pod_ranges.as_deref().unwrap_or_default();
         let find = |own: &[IpNet]| {
             ranges.iter().find_map(|range| {
                 own.iter().find(|own| overlaps(range, own)).map(|own| (*range, *own))
             })
         };
-        if let Some((range, _)) = find(self.pods) {
+        if let Some((range, own)) = find(self.pods) {
+            let refused = number_of(refused, Refusal::OwnPods);
+            let consequence = if peer.rules.endpoints.own_pods.is_empty() {
+                "pods with such addresses are not told apart. With --pod-cidr (chart: podCidrs) endpoints with addresses of \
+                 this cluster's pods are refused"
+                    .to_owned()
+            } else {
+                format!(
+                    "endpoints are refused where the range of this cluster is not the wider one, {refused} now"
+                )
+            };
             return Some(format!(
-                "{range} overlaps with the pods of this cluster: pods with such addresses are not told apart"
+                "{range} overlaps with {own}, the pods of this cluster: {consequence}"
             ));
         }
         let (range, own) = find(self.reserved)?;
@@ -54,11 +65,15 @@ impl OwnRanges<'_> {
     }
 }
 
+fn number_of(refused: &BTreeMap<Refusal, usize>, reason: Refusal) -> usize {
+    refused.get(&reason).copied().unwrap_or_default()
+}
+
 /// What this cluster makes of a peer.
 #[derive(Clone, Default, Debug)]
 pub struct PeerNotes<'a> {
-    /// The number of its endpoints that are refused.
-    pub refused: usize,
+    /// The number of its endpoints that are refused, by reason.
+    pub refused: BTreeMap<Refusal, usize>,
     /// Why the token of its kubeconfig could not be renewed.
     pub token_problem: Option<&'a str>,
     /// The services that it exports, and of which this cluster lacks the namespace.
@@ -117,7 +132,7 @@ fn status(
         within_limits(peer),
         fresh(peer, now),
         identity(peer, own),
-        disjoint(name, peer, peers, own_ranges),
+        disjoint(name, peer, peers, (own_ranges, &notes.refused)),
         compatible(peer, membership),
     ];
     for condition in &mut conditions {
@@ -127,7 +142,7 @@ fn status(
         conditions,
         services: Some(count(believed.len())),
         endpoints: Some(count(endpoints)),
-        refused_endpoints: Some(count(notes.refused)),
+        refused_endpoints: Some(count(notes.refused.values().sum())),
         token_expires: peer.token.as_ref().map(|token| token.expires.to_string()),
         #[cfg(feature = "next")]
         moon: Some("full".to_owned()),
@@ -282,11 +297,11 @@ fn disjoint(
     name: &PeerName,
     peer: &Peer,
     peers: &Peers,
-    own_ranges: &OwnRanges<'_>,
+    (own_ranges, refused): (&OwnRanges<'_>, &BTreeMap<Refusal, usize>),
 ) -> PeerCondition {
     let kind = "CIDRsDisjoint";
     let ranges = peer.object.pod_ranges.as_deref().unwrap_or_default();
-    if let Some(message) = own_ranges.overlap(ranges) {
+    if let Some(message) = own_ranges.overlap(peer, refused) {
         return condition(kind, Some(false), "OverlapsOwn", message);
     }
     let overlap = peers
@@ -303,7 +318,11 @@ fn disjoint(
         });
     match overlap {
         Some((other, range)) => {
-            let message = format!("{range} overlaps with a range of ClusterPeer {other}");
+            let refused = number_of(refused, Refusal::OtherPeer);
+            let message = format!(
+                "{range} overlaps with a range of ClusterPeer {other}. An address belongs to the narrower range: {refused} endpoints \
+                 are refused now"
+            );
             condition(kind, Some(false), "Overlap", message)
         }
         None if ranges.is_empty() => {
@@ -522,5 +541,24 @@ mod tests {
         assert_eq!(disjoint("10.1.0.0/16"), ["Disjoint"; 2]);
         assert_eq!(disjoint("10.2.3.0/24"), ["OverlapsOwn"; 2]);
         assert_eq!(disjoint("10.0.0.0/8"), ["OverlapsOwn"; 2]);
+    }
+
+    #[test]
+    fn an_overlap_says_what_is_refused() {
+        let mut peers = west();
+        let range: IpNet = "10.2.3.0/24".parse().unwrap();
+        let (own, membership) = ("east".parse().unwrap(), Membership::default());
+        let message = |peers: &Peers| {
+            let refused = [(Refusal::OwnPods, 3), (Refusal::NoPodAddress, 4)];
+            let notes = |_: &Peer| PeerNotes { refused: refused.into(), ..PeerNotes::default() };
+            let ranges = OwnRanges { pods: &[range], reserved: &[] };
+            let statuses = peer_statuses(peers, &own, &ranges, &membership, notes, Instant::now());
+            assert_eq!(statuses[0].1.refused_endpoints, Some(7));
+            let is_disjoint = |one: &&PeerCondition| one.condition_type == "CIDRsDisjoint";
+            statuses[0].1.conditions.iter().find(is_disjoint).unwrap().message.clone()
+        };
+        assert!(message(&peers).contains("are not told apart"), "{}", message(&peers));
+        assert!(peers.claim(&[range]) && !peers.claim(&[range]));
+        assert!(message(&peers).ends_with(", 3 now"), "{}", message(&peers));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clusterset::{
-    Audience, Endpoint, ExportSource, ImportState, Protocol, Reserved, SlicePort,
+    Audience, Endpoint, ExportSource, ImportState, Protocol, SlicePort,
     fixture::{cluster, endpoint, export, importer, ip, map, name, port, slice, spec},
 };
 
@@ -32,7 +32,7 @@ impl World {
         let rules = SourceRules {
             endpoints: Arc::new(EndpointRules {
                 pod_ranges: Some(vec!["10.0.0.0/8".parse().expect("a range")]),
-                reserved: Reserved::default(),
+                ..EndpointRules::default()
             }),
             ..SourceRules::default()
         };

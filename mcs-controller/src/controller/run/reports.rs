@@ -42,7 +42,7 @@ impl Control {
         let refused = state.refused();
         let waiting = state.import_states().without_namespace();
         let notes = |peer: &Peer| PeerNotes {
-            refused: refused.get(&peer.object.cluster).copied().unwrap_or_default(),
+            refused: refused.get(&peer.object.cluster).cloned().unwrap_or_default(),
             token_problem: self.token_failures.reason(&peer.object.secret.name),
             without_namespace: peer.exports_of(waiting),
         };

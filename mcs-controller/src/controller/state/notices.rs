@@ -3,7 +3,7 @@
 use super::State;
 use crate::{
     clusterset::{
-        Actual, ClusterId, Condition, ConditionStatus, ConditionType, Refusal, ServiceName, Wanted,
+        Actual, Condition, ConditionStatus, ConditionType, Refusal, ServiceName, Wanted,
         WantedImport,
     },
     objects::MCS_GROUP,
@@ -16,18 +16,13 @@ impl State {
         let former = self.refused.remove(name).unwrap_or_default();
         for ((cluster, reason), count) in &wanted.refused {
             tracing::debug!("{name}: {count} endpoints of cluster {cluster} are refused: {reason}");
-            let refused = self.refused.entry(name.clone()).or_default();
-            *refused.entry(cluster.clone()).or_default() += count;
         }
-        let Some(now) = self.refused.get(name) else { return };
         // Before there is an import, nobody looks at it.
-        if self.own.import_object(name).is_none() {
-            self.refused.remove(name);
+        if wanted.refused.is_empty() || self.own.import_object(name).is_none() {
             return;
         }
-        let is_new =
-            |cluster: &ClusterId| now.contains_key(cluster) && !former.contains_key(cluster);
-        let new = wanted.refused.iter().filter(|((cluster, _), _)| is_new(cluster));
+        self.refused.insert(name.clone(), wanted.refused.clone());
+        let new = wanted.refused.iter().filter(|(refused, _)| !former.contains_key(refused));
         let notes: Vec<_> = new
             .map(|((cluster, reason), count)| {
                 let reason = why(*reason);
@@ -116,6 +111,10 @@ const fn why(reason: Refusal) -> &'static str {
         }
         Refusal::Reserved => {
             "their addresses belong to this cluster: to its Services, ClusterSetIPs, nodes or API server"
+        }
+        Refusal::OwnPods => "their addresses belong to pods of this cluster",
+        Refusal::OtherPeer => {
+            "their addresses belong to pods of another ClusterPeer. See podCIDRs of both"
         }
     }
 }

@@ -1,7 +1,10 @@
 //! What an operator forbids goes at once, also of a peer that is silent.
 
 use super::*;
-use crate::{clusterset::ClusterId, objects::restrict};
+use crate::{
+    clusterset::{ClusterId, Refusal},
+    objects::restrict,
+};
 
 /// The cluster has imported shop/web from west before it started. West gives no sign of life since.
 fn silent() -> State {
@@ -105,4 +108,59 @@ fn addresses_that_become_this_clusters_own_go() {
     }}));
     state.update(Update::Own(OwnEvent::Nodes(ResourceEvent::Changed(node))));
     assert!(matches!(&*planned(&mut state), [Write::RestrictSlice(..)]));
+}
+
+/// What the planned writes take out of the slice, and why.
+fn taken(state: &mut State) -> Option<Vec<Option<Refusal>>> {
+    let writes = planned(state);
+    let rules = writes.iter().find_map(|write| match write {
+        Write::RestrictSlice(_, _, _, rules) => Some(rules),
+        _ => None,
+    })?;
+    let refusal = |address: &str| rules.refusal(address.parse().unwrap());
+    Some(["10.2.1.7", "10.2.0.5"].map(refusal).into())
+}
+
+#[test]
+fn pods_of_this_cluster_are_no_endpoints_of_a_peer() {
+    let own = Some(vec![Some(Refusal::OwnPods), None]);
+    let mut state = silent();
+    says(&mut state, &json!({}), &["10.2.0.0/16"]);
+    assert_eq!(taken(&mut state), None);
+    let node = |state: &mut State, name: &str, ranges: &[&str]| {
+        let spec = json!({"podCIDRs": ranges});
+        let node = object(json!({"metadata": {"name": name}, "spec": spec}));
+        state.update(Update::Own(OwnEvent::Nodes(ResourceEvent::Changed(node))));
+        taken(state)
+    };
+    assert_eq!(node(&mut state, "a", &["10.2.1.0/24"]), own);
+    assert_eq!(node(&mut state, "a", &["10.2.1.0/24"]), None, "it was planned");
+    assert_eq!(node(&mut state, "b", &["10.9.0.0/24"]), None, "it changes no peer");
+    says(&mut state, &json!({}), &["10.2.0.0/15"]);
+    assert_eq!(taken(&mut state), own);
+    // Where nodes get no ranges, one that names some can name those of a peer.
+    for name in ["b", "c"] {
+        node(&mut state, name, &[]);
+    }
+    says(&mut state, &json!({}), &["10.2.0.0/16"]);
+    assert_eq!(taken(&mut state), None);
+}
+
+#[test]
+fn pods_of_one_peer_are_no_endpoints_of_another() {
+    let mut state = silent();
+    says(&mut state, &json!({}), &["10.2.0.0/16"]);
+    let mut other = |range: &str| {
+        let peer = object(json!({"metadata": {"name": "north"}, "spec": {
+            "clusterId": "north", "kubeconfigSecretRef": {"name": "north"}, "podCIDRs": [range],
+        }}));
+        state.update(Update::Peers(ResourceEvent::Changed(peer)));
+        taken(&mut state)
+    };
+    let refused = Some(vec![Some(Refusal::OtherPeer), None]);
+    assert_eq!(other("10.2.1.0/24"), refused);
+    assert_eq!(other("10.0.0.0/8"), None, "it is the wider one");
+    assert_eq!(other("10.2.1.0/24"), refused);
+    assert_eq!(other("10.2.0.0/16"), None, "nobody knows whose it is");
+    assert_eq!(other("192.0.2.0/24"), None);
 }
