@@ -71,8 +71,12 @@ pub struct Peer {
     pub number: u64,
     /// What the token of its kubeconfig says of itself.
     pub token: Option<TokenClaims>,
-    /// Why there is no connection.
-    pub access_problem: Option<String>,
+    /// Why the ClusterPeer as it is now is not used. The peer stays as it was before.
+    pub rejected: Option<String>,
+    /// Why the credentials that it names are not used.
+    pub access_problem: Option<AccessProblem>,
+    /// Whether its mailbox is read, also with former credentials.
+    pub is_connected: bool,
     /// When its publisher last gave a sign of life.
     pub last_beat: Instant,
     /// When its API server last answered, as far as events tell.
@@ -80,6 +84,15 @@ pub struct Peer {
     beats: u64,
     /// Whether its mailbox was ever read.
     was_known: bool,
+}
+
+/// Why the credentials of a peer are not used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AccessProblem {
+    /// There are none.
+    NoSecret(String),
+    /// They cannot be used.
+    Unusable(String),
 }
 
 /// All peers.
@@ -216,7 +229,20 @@ impl Peers {
 
     /// A peer that could be used before stays as it was.
     fn set_broken(&mut self, name: PeerName, broken: BrokenPeer) -> PeerChanges {
-        tracing::warn!("ClusterPeer {name} cannot be used: {}", broken.error);
+        let said = |error: Option<&String>| error == Some(&broken.error);
+        let is_said = match self.by_name.get_mut(&name) {
+            Some(peer) => {
+                (peer.object.version, peer.object.status) =
+                    (broken.version.clone(), broken.status.clone());
+                let is_said = said(peer.rejected.as_ref());
+                peer.rejected = Some(broken.error.clone());
+                is_said
+            }
+            None => said(self.broken.get(&name).map(|former| &former.error)),
+        };
+        if !is_said {
+            tracing::warn!("ClusterPeer {name} cannot be used: {}", broken.error);
+        }
         let is_new = !self.by_name.contains_key(&name);
         if is_new {
             self.broken.insert(name, broken);
@@ -291,6 +317,7 @@ impl Peers {
             peer.view.set_limits(object.limits);
             peer.view.expect_uid(object.uid.as_ref());
             peer.object = object;
+            peer.rejected = None;
             return PeerChanges { all, ..PeerChanges::default() };
         }
         self.number += 1;
@@ -310,7 +337,9 @@ impl Peers {
             object,
             rules,
             number: self.number,
+            rejected: None,
             access_problem: None,
+            is_connected: false,
             last_beat: Instant::now(),
             last_contact: None,
             beats: 0,
@@ -415,16 +444,30 @@ impl Peers {
         PeerChanges { services, all, known, ..PeerChanges::default() }
     }
 
-    /// Notes whether a peer's API server can be asked.
+    /// Notes whether the kubeconfig of a peer can be used. If not, a connection goes on with the former one.
     pub fn note_access(&mut self, name: &PeerName, number: u64, problem: Option<String>) {
+        self.note_problem(name, number, problem.map(AccessProblem::Unusable));
+    }
+
+    /// A peer has no kubeconfig, and no connection.
+    pub fn note_no_secret(&mut self, name: &PeerName, number: u64, problem: String) {
+        self.note_problem(name, number, Some(AccessProblem::NoSecret(problem)));
         if let Some(peer) = self.by_name.get_mut(name).filter(|peer| peer.number == number) {
-            if let Some(problem) = &problem
-                && peer.access_problem.as_ref() != Some(problem)
-            {
-                tracing::warn!("peer {name} cannot be reached: {problem}");
-            }
-            peer.access_problem = problem;
+            peer.is_connected = false;
         }
+    }
+
+    fn note_problem(&mut self, name: &PeerName, number: u64, problem: Option<AccessProblem>) {
+        let Some(peer) = self.by_name.get_mut(name).filter(|peer| peer.number == number) else {
+            return;
+        };
+        peer.is_connected |= problem.is_none();
+        if let Some(AccessProblem::NoSecret(text) | AccessProblem::Unusable(text)) = &problem
+            && peer.access_problem != problem
+        {
+            tracing::warn!("the credentials of peer {name} cannot be used: {text}");
+        }
+        peer.access_problem = problem;
     }
 
     /// Whether the ClusterPeers and the Secrets were listed.

@@ -86,8 +86,8 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_VIP_CIDR", value_name = "CIDR", value_delimiter = ',')]
     vip_cidr: Vec<IpNet>,
 
-    /// A range of this cluster's pods; repeatable. A peer with such addresses gets the condition CIDRsDisjoint=False, and no
-    /// new VIP is in it [default: those that its Nodes have]
+    /// A range of this cluster's pods; repeatable. Endpoints of peers with such addresses are refused, a peer with such a range
+    /// gets the condition CIDRsDisjoint=False, and no new VIP is in it [default: those that its Nodes have]
     #[arg(long, env = "MCS_POD_CIDR", value_name = "CIDR", value_delimiter = ',')]
     pod_cidr: Vec<IpNet>,
 

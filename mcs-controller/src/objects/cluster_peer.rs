@@ -135,7 +135,8 @@ fn default_key() -> String {
 }
 
 /// The types of the conditions of a ClusterPeer.
-pub const PEER_CONDITIONS: [&str; 7] = [
+pub const PEER_CONDITIONS: [&str; 8] = [
+    "Accepted",
     "Connected",
     "Synced",
     "WithinLimits",

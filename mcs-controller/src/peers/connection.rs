@@ -53,17 +53,18 @@ impl Connection {
             let mut changes = content.clone();
             loop {
                 changes.mark_unchanged();
-                let content = KubeconfigContent {
-                    name: format!("Secret {secret}"),
-                    content: content.clone(),
-                };
-                let (access, problem) = match ApiAccess::from_content(content).await {
-                    Ok((access, _)) => (Some(access), None),
-                    Err(error) => (None, Some(format!("{:#}", anyhow::Error::new(error)))),
-                };
-                let _ = updates.send(Update::Access(id.clone(), problem)).await;
-                if let Some(access) = access {
-                    watch_mailboxes(&access, &scope, &id, &updates).await;
+                if let Some(access) = open(&secret, &content, &id, &updates).await {
+                    let watches = watch_mailboxes(&access, &scope, &id, &updates);
+                    // The watches go on with the former kubeconfig if another one cannot be used.
+                    let judge = async {
+                        while changes.changed().await.is_ok() {
+                            open(&secret, &content, &id, &updates).await;
+                        }
+                    };
+                    tokio::select! {
+                        () = watches => {}
+                        () = judge => {}
+                    }
                     return;
                 }
                 if changes.changed().await.is_err() {
@@ -81,6 +82,22 @@ impl Connection {
             true
         })
     }
+}
+
+/// What a kubeconfig leads to. Tells whether it can be used.
+async fn open(
+    secret: &str,
+    content: &watch::Receiver<Arc<str>>,
+    id: &MailboxId,
+    updates: &mpsc::Sender<Update>,
+) -> Option<ApiAccess> {
+    let content = KubeconfigContent { name: format!("Secret {secret}"), content: content.clone() };
+    let (access, problem) = match ApiAccess::from_content(content).await {
+        Ok((access, _)) => (Some(access), None),
+        Err(error) => (None, Some(format!("{:#}", anyhow::Error::new(error)))),
+    };
+    let _ = updates.send(Update::Access(id.clone(), problem)).await;
+    access
 }
 
 /// Lets whoever follows `content` use this kubeconfig from now on. Returns whether it is another one.

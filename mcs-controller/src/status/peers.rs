@@ -12,7 +12,7 @@ use crate::{
     clusterset::{ClusterId, Refusal, ServiceName, well_known},
     mailbox::MailboxProblem,
     objects::{ClusterPeerStatus, Membership, OWN_VERSION, PeerCondition, PeerVersion},
-    peers::{Peer, PeerName, Peers},
+    peers::{AccessProblem, Peer, PeerName, Peers},
 };
 
 use super::{Notice, Regarding, membership::compatible};
@@ -21,6 +21,8 @@ use super::{Notice, Regarding, membership::compatible};
 pub const TOKEN_NOT_RENEWED: &str = "TokenNotRenewed";
 /// The reason of `Synced` while namespaces are missing. The condition holds: it may be meant so.
 pub const NAMESPACES_MISSING: &str = "NamespacesMissing";
+/// The reason of `Accepted` while `spec` cannot be used.
+const INVALID_SPEC: &str = "InvalidSpec";
 /// How many services without a namespace a message names.
 const NAMED: usize = 8;
 
@@ -94,9 +96,12 @@ pub fn peer_statuses<'a>(
         (name.clone(), status(name, peer, peers, own, &notes(peer), now))
     };
     let broken = peers.broken().iter().map(|(name, broken)| {
-        let mut connected = condition("Connected", Some(false), "Invalid", broken.error.clone());
-        connected.observed_generation = broken.version.generation;
-        let conditions = vec![connected];
+        let connected = condition("Connected", Some(false), "Invalid", broken.error.clone());
+        let accepted = condition("Accepted", Some(false), INVALID_SPEC, of_broken(&broken.error));
+        let mut conditions = vec![accepted, connected];
+        for condition in &mut conditions {
+            condition.observed_generation = broken.version.generation;
+        }
         (name.clone(), ClusterPeerStatus { conditions, ..ClusterPeerStatus::default() })
     });
     peers.all().iter().map(status).chain(broken).collect()
@@ -127,6 +132,7 @@ fn status(
     let endpoints: usize =
         believed.values().flat_map(|one| &one.slices).map(|slice| slice.endpoints.len()).sum();
     let mut conditions = vec![
+        accepted(peer),
         connected(peer, notes),
         synced(peer, notes),
         within_limits(peer),
@@ -172,10 +178,48 @@ pub(super) fn condition(
     }
 }
 
+fn of_broken(error: &str) -> String {
+    format!(
+        "{error}. The controller has started since, and knows no spec of before: what was imported stays as it is, and nothing \
+         new is"
+    )
+}
+
+/// Whether the ClusterPeer as it is now counts, and its Secret.
+fn accepted(peer: &Peer) -> PeerCondition {
+    let kind = "Accepted";
+    let refused = |reason, message| condition(kind, Some(false), reason, message);
+    if let Some(error) = &peer.rejected {
+        let message = format!("{error}. Nothing of this change counts: the spec of before does");
+        return refused(INVALID_SPEC, message);
+    }
+    match &peer.access_problem {
+        Some(AccessProblem::NoSecret(problem)) => {
+            let message = format!(
+                "{problem}. The mailbox is not read, and what was imported stays as it is. Delete the ClusterPeer to end the import"
+            );
+            refused("NoSecret", message)
+        }
+        Some(AccessProblem::Unusable(problem)) if peer.is_connected => {
+            refused("InvalidKubeconfig", format!("{problem}. The former kubeconfig counts"))
+        }
+        Some(AccessProblem::Unusable(problem)) => refused(
+            "InvalidKubeconfig",
+            format!("{problem}. The mailbox is not read, and what was imported stays as it is"),
+        ),
+        None if peer.is_connected => {
+            condition(kind, Some(true), "Accepted", "spec and kubeconfig count as they are")
+        }
+        None => condition(kind, None, "Pending", "the Secret was not read yet"),
+    }
+}
+
 fn connected(peer: &Peer, notes: &PeerNotes<'_>) -> PeerCondition {
     let kind = "Connected";
-    if let Some(problem) = &peer.access_problem {
-        return condition(kind, Some(false), "NoCredentials", problem.clone());
+    if let Some(AccessProblem::NoSecret(problem) | AccessProblem::Unusable(problem)) =
+        peer.access_problem.as_ref().filter(|_| !peer.is_connected)
+    {
+        return condition(kind, Some(false), "NoCredentials", problem);
     }
     match peer.view.unreadable() {
         Some(problem) => condition(kind, Some(false), "Unreadable", problem.to_string()),
@@ -560,5 +604,65 @@ mod tests {
         assert!(message(&peers).contains("are not told apart"), "{}", message(&peers));
         assert!(peers.claim(&[range]) && !peers.claim(&[range]));
         assert!(message(&peers).ends_with(", 3 now"), "{}", message(&peers));
+    }
+
+    #[test]
+    fn a_wrong_edit_says_that_nothing_of_it_counts() {
+        let mut peers = west();
+        let edit = |peers: &mut Peers, range: &str, generation: i64| {
+            let spec = json!({"clusterId": "west", "kubeconfigSecretRef": {"name": "west"}, "podCIDRs": [range],
+                "namespaces": {"deny": ["shop"]}});
+            let metadata = json!({"name": "west", "generation": generation});
+            let object =
+                serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
+            peers.apply(ResourceEvent::Changed(object), &Reserved::default());
+            let condition = found(peers, "Accepted", 0);
+            (condition.status, condition.reason, condition.observed_generation, condition.message)
+        };
+        let number = peers.all()["west"].number;
+        peers.note_access(&"west".into(), number, None);
+        assert_eq!(found(&peers, "Accepted", 0).status, "True");
+        let before = peers.all()["west"].rules.clone();
+        let (status, reason, generation, message) = edit(&mut peers, "10.2.0.0/33", 8);
+        assert_eq!((&*status, &*reason, generation), ("False", "InvalidSpec", Some(8)));
+        assert!(message.contains("10.2.0.0/33") && message.contains("spec of before"), "{message}");
+        assert_eq!(peers.all()["west"].rules, before);
+        assert_eq!(edit(&mut peers, "10.2.0.0/24", 9).0, "True");
+        assert_ne!(peers.all()["west"].rules, before);
+        // A controller that starts knows no earlier spec.
+        let mut peers = Peers::default();
+        let object = json!({"metadata": {"name": "west"}, "spec": {"clusterId": "west"}});
+        let object = serde_json::from_value(object).unwrap();
+        peers.apply(ResourceEvent::Changed(object), &Reserved::default());
+        let condition = found(&peers, "Accepted", 0);
+        assert_eq!((&*condition.status, &*condition.reason), ("False", "InvalidSpec"));
+        assert!(condition.message.contains("nothing new"), "{}", condition.message);
+    }
+
+    #[test]
+    fn credentials_that_cannot_be_used_are_not_accepted() {
+        let mut peers = west();
+        let (name, number) = ("west".into(), peers.all()["west"].number);
+        let told = |peers: &Peers| {
+            let of = |kind| found(peers, kind, 0);
+            let [accepted, connected] = ["Accepted", "Connected"].map(of);
+            format!(
+                "{}/{} {}/{}",
+                accepted.status, accepted.reason, connected.status, connected.reason
+            )
+        };
+        assert_eq!(told(&peers), "Unknown/Pending Unknown/Pending");
+        peers.note_access(&name, number, Some("it has exec".to_owned()));
+        assert_eq!(told(&peers), "False/InvalidKubeconfig False/NoCredentials");
+        peers.note_access(&name, number, None);
+        assert_eq!(told(&peers), "True/Accepted Unknown/Pending");
+        peers.note_access(&name, number, Some("it has exec".to_owned()));
+        assert_eq!(
+            told(&peers),
+            "False/InvalidKubeconfig Unknown/Pending",
+            "the former one counts"
+        );
+        peers.note_no_secret(&name, number, "there is no Secret".to_owned());
+        assert_eq!(told(&peers), "False/NoSecret False/NoCredentials");
     }
 }

@@ -160,7 +160,10 @@ impl Control {
         let Some(kubeconfig) = self.kubeconfig(name, number, &secret) else { return };
         if self.is_on_hub(name, &secret, &part) {
             self.connections.peers.remove(name);
-            self.state.peers.note_access(name, number, None);
+            // Other connections tell by themselves whether the kubeconfig can be used.
+            if self.outbox.secret() == Some(&secret) {
+                self.state.peers.note_access(name, number, None);
+            }
             return;
         }
         if let Some(former) = self.connections.peers.get(name)
@@ -168,7 +171,6 @@ impl Control {
             && former.connection.replace(&kubeconfig)
         {
             tracing::info!("peer {name} has other credentials");
-            self.state.peers.note_access(name, number, None);
             return;
         }
         let id = MailboxId::Peer(Arc::clone(name), number);
@@ -197,7 +199,8 @@ impl Control {
             } else {
                 format!("Secret {namespace}/{name_of_secret} has no key {key}, or is not there")
             };
-            self.state.peers.note_access(name, number, Some(problem));
+            self.connections.peers.remove(name);
+            self.state.peers.note_no_secret(name, number, problem);
         }
         kubeconfig
     }

@@ -41,6 +41,9 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a third cluster", third);
 }
 
+/// A duration that no number of seconds is.
+pub(crate) const TOO_LONG: &str = "99999999999999999999h";
+
 /// The uids of what the second cluster has imported.
 pub(crate) type Imported = BTreeMap<String, String>;
 
@@ -234,15 +237,17 @@ fn unusable(world: &mut World) -> anyhow::Result<()> {
     let (namespace, before) = imported_service(world)?;
     let peer = peering::peer(world.first(), POD_RANGES[0]);
     world.clusters[1].controller.kill()?;
-    // The schema knows ranges by their characters only.
-    let unusable = peering::peer(world.first(), "10.77.9.16/99");
+    // The schema does not know how long a duration can be.
+    let mut unusable = peer.clone();
+    unusable["spec"]["staleAfter"] = json!(TOO_LONG);
     world.second().api().apply(&unusable)?;
     world.clusters[1].controller.start_again()?;
     stays(world, &namespace, &before)?;
     let path = format!("/apis/clusterset.mcs-agent.io/v1alpha1/clusterpeers/{}", world.first().id);
     wait::until("a condition of the peer", || {
         let found = conditions(&world.second().api().get(&path)?);
-        ensure!(found == ["Connected=False/Invalid"], "there are {found:?}");
+        let expected = ["Accepted=False/InvalidSpec", "Connected=False/Invalid"];
+        ensure!(found == expected, "there are {found:?}");
         Ok(())
     })?;
     world.second().api().apply(&peer)?;

@@ -1,22 +1,34 @@
 //! What a peer can make of another cluster: only what the ClusterPeer there allows.
 
-use anyhow::ensure;
-use mcs_tests::{suite::Suite, wait};
-use serde_json::json;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{
+    suite::{Suite, tell},
+    wait,
+};
+use serde_json::{Value, json};
 
 use crate::{
     cluster::conditions,
-    objects::service,
+    controller::NAMESPACE,
+    objects::{namespaced, service},
     peering,
-    silence::{follows_again, imported_service},
+    silence::{TOO_LONG, follows_again, imported_service, stays},
     world::{POD_RANGES, World, slice_of},
 };
+
+/// How soon both are gone that an operator forbids one after the other.
+const AT_ONCE: Duration = Duration::from_secs(3);
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("endpoints outside the ranges of a peer", outside);
     suite.case("services outside the namespaces of a peer", other_namespaces);
     suite.case("an export for some clusters", audience);
     suite.case("a peer with addresses of this cluster's pods", overlapping);
+    suite.case("what is forbidden goes while the peer is silent", silent);
+    suite.case("a ClusterPeer that no controller can use is refused", refused);
+    suite.case("a wrong edit counts for nothing, and says so", wrong_edits);
 }
 
 fn outside(world: &mut World) -> anyhow::Result<()> {
@@ -80,19 +92,126 @@ fn audience(world: &mut World) -> anyhow::Result<()> {
 }
 
 fn overlapping(world: &mut World) -> anyhow::Result<()> {
-    let path = "/apis/clusterset.mcs-agent.io/v1alpha1/clusterpeers/c1";
-    let disjoint = |world: &World, expected: &str| {
-        wait::until(&format!("CIDRsDisjoint={expected}"), || {
-            let found = conditions(&world.second().api().get(path)?);
-            let expected = format!("CIDRsDisjoint={expected}");
-            ensure!(found.contains(&expected), "{found:?}");
-            Ok(())
-        })
-    };
+    let (namespace, _) = imported_service(world)?;
     world.clusters[1].controller.restart_with(&["--pod-cidr=10.77.9.0/24"])?;
-    disjoint(world, "False/OverlapsOwn")?;
+    wait_for_conditions(world, &["CIDRsDisjoint=False/OverlapsOwn"])?;
+    world.second().wait_for_addresses(&namespace, &["10.77.9.17", "10.77.9.18"])?;
+    world.clusters[1].controller.restart_with(&["--pod-cidr=10.77.9.18/32"])?;
+    world.second().wait_for_addresses(&namespace, &["10.77.9.17"])?;
     let range = format!("--pod-cidr={}", POD_RANGES[1]);
     world.clusters[1].controller.restart_with(&[&range])?;
-    disjoint(world, "True/Disjoint")?;
-    world.clusters[1].controller.restart_with(&[])
+    wait_for_conditions(world, &["CIDRsDisjoint=True/Disjoint"])?;
+    world.second().wait_for_addresses(&namespace, &["10.77.9.17", "10.77.9.18"])?;
+    world.clusters[1].controller.restart_with(&[])?;
+    follows_again(world, &namespace)
+}
+
+/// Waits until the ClusterPeer of the first cluster has these conditions.
+fn wait_for_conditions(world: &World, expected: &[&str]) -> anyhow::Result<()> {
+    let path = "/apis/clusterset.mcs-agent.io/v1alpha1/clusterpeers/c1";
+    wait::until(&expected.join(", "), || {
+        let found = conditions(&world.second().api().get(path)?);
+        ensure!(expected.iter().all(|one| found.iter().any(|two| one == two)), "{found:?}");
+        Ok(())
+    })
+}
+
+fn silent(world: &mut World) -> anyhow::Result<()> {
+    let (narrowed, _) = imported_service(world)?;
+    let (forbidden, before) = imported_service(world)?;
+    let allowed = peering::peer(world.first(), POD_RANGES[0]);
+    // The importer has never read what it has imported.
+    world.clusters[1].controller.kill()?;
+    world.clusters[0].server.kill()?;
+    world.clusters[1].controller.start_again()?;
+    stays(world, &forbidden, &before)?;
+    let mut peer = peering::peer(world.first(), "10.77.9.18/32");
+    let begin = Instant::now();
+    world.second().api().apply(&peer)?;
+    world.second().wait_for_addresses(&narrowed, &["10.77.9.18"])?;
+    peer["spec"]["namespaces"] = json!({ "allow": [narrowed] });
+    world.second().api().apply(&peer)?;
+    world.second().wait_for_nothing(&forbidden)?;
+    let took = begin.elapsed();
+    tell(format!("{} ms until both were gone", took.as_millis()));
+    ensure!(took <= wait::scaled(AT_ONCE), "it took {took:?}");
+    world.second().wait_for_addresses(&narrowed, &["10.77.9.18"])?;
+    world.second().api().apply(&allowed)?;
+    world.clusters[0].server.start_again()?;
+    world.second().wait_for_addresses(&forbidden, &["10.77.9.17", "10.77.9.18"])?;
+    follows_again(world, &forbidden)?;
+    follows_again(world, &narrowed)
+}
+
+fn refused(world: &mut World) -> anyhow::Result<()> {
+    let (api, good) = (world.second().api(), peering::peer(world.first(), POD_RANGES[0]));
+    let with = |field: &str, value: &Value| {
+        let mut peer = good.clone();
+        peer["spec"][field] = value.clone();
+        api.would_apply(&peer)
+    };
+    for range in [
+        "10.2.0.0/33",
+        "10.2.0/16",
+        "10.2.0.256/16",
+        "010.2.0.0/16",
+        "10.2.0.0",
+        "0.0.0.0/0",
+        "fd00::/129",
+        "fd00:::/8",
+        "fd00::1::/64",
+        "::/0",
+        "1:2:3:4:5:6:7:8:9/64",
+        "east",
+    ] {
+        ensure!(with("podCIDRs", &json!([POD_RANGES[0], range])).is_err(), "{range} is taken");
+    }
+    for range in ["10.2.0.0/16", "0.0.0.0/1", "fd02::/48", "::/1", "1:2:3:4:5:6:7:8/128"] {
+        with("podCIDRs", &json!([range])).with_context(|| range.to_owned())?;
+    }
+    for pattern in ["Shop", "*-shop", "sh*p", "shop/web", ""] {
+        for field in ["allow", "deny"] {
+            let rules = json!({ field: [pattern] });
+            ensure!(with("namespaces", &rules).is_err(), "{rules} is taken");
+        }
+    }
+    for pattern in ["shop", "shop-*", "*"] {
+        with("namespaces", &json!({ "allow": [pattern] })).with_context(|| pattern.to_owned())?;
+    }
+    let error = with("podCIDRs", &json!(["10.2.0.0/33"])).err().context("it is taken")?;
+    ensure!(format!("{error:#}").contains("no range of addresses such as"), "{error:#}");
+    Ok(())
+}
+
+fn wrong_edits(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, before) = imported_service(world)?;
+    let good = peering::peer(world.first(), POD_RANGES[0]);
+    let credentials = world.first().credentials_for(world.second().id)?;
+    let pods = |world: &World, count: u8| {
+        let addresses = ["10.77.9.17", "10.77.9.18", "10.77.9.19"];
+        world.first().api().apply(&slice_of(&namespace, 0, count))?;
+        world.second().wait_for_addresses(&namespace, &addresses[..usize::from(count)])
+    };
+    let mut wrong = peering::peer(world.first(), "10.77.9.17/32");
+    wrong["spec"]["staleAfter"] = json!(TOO_LONG);
+    world.second().api().apply(&wrong)?;
+    wait_for_conditions(world, &["Accepted=False/InvalidSpec", "Connected=True/Connected"])?;
+    pods(world, 3)?;
+    world.second().api().apply(&good)?;
+    wait_for_conditions(world, &["Accepted=True/Accepted"])?;
+    let mut config: Value = serde_json::from_str(&credentials)?;
+    config["users"][0]["user"] = json!({ "exec": { "command": "aws" } });
+    peering::store_credentials(world.second(), "peer-c1", &config.to_string())?;
+    let expected = ["Accepted=False/InvalidKubeconfig", "Connected=True/Connected"];
+    wait_for_conditions(world, &expected)?;
+    pods(world, 2)?;
+    world.second().api().delete(&namespaced("v1", "Secret", NAMESPACE, "peer-c1"))?;
+    let expected = ["Accepted=False/NoSecret", "Connected=False/NoCredentials"];
+    wait_for_conditions(world, &expected)?;
+    world.first().api().apply(&slice_of(&namespace, 0, 1))?;
+    stays(world, &namespace, &before)?;
+    world.second().wait_for_addresses(&namespace, &["10.77.9.17", "10.77.9.18"])?;
+    peering::store_credentials(world.second(), "peer-c1", &credentials)?;
+    wait_for_conditions(world, &["Accepted=True/Accepted", "Connected=True/Connected"])?;
+    follows_again(world, &namespace)
 }
