@@ -300,7 +300,7 @@ mod tests {
         let mut oldest = spec();
         oldest.labels = map(&[("text", &"ö".repeat(20_000))]);
         let exports = [export("c1", 1, oldest), export("c2", 2, other)];
-        let merged = merge(&exports, None).expect("a merge");
+        let merged = merge(&exports, None, &[]).expect("a merge");
         let told = told(&exports[0], &Publication::Published, &merged.conflicts);
         assert_eq!(told[2], "Conflict=True/PortConflict,LabelsConflict");
         let message = &conflict(&merged.conflicts).message;

@@ -1,6 +1,7 @@
 //! Merges the exports of one service (KEP-1645, "Constraints and Conflict Resolution").
 //!
-//! The result depends only on the exports. So every cluster that gets the same ones computes the same.
+//! The result depends only on the exports, but for the IP families that an import has already. So every cluster that gets the
+//! same ones computes the same.
 
 mod families;
 mod ports;
@@ -12,7 +13,7 @@ use std::{
 };
 
 use super::{
-    ClusterId, Conflict, ConflictReason, Export, ServiceSpec,
+    ClusterId, Conflict, ConflictReason, Export, IpFamily, ServiceSpec,
     label::{usable_annotations, usable_labels},
 };
 use voice::{Voice, disagreement};
@@ -22,7 +23,7 @@ use voice::{Voice, disagreement};
 pub struct Merged {
     /// The properties of the import.
     pub spec: ServiceSpec,
-    /// What each cluster contributes. A cluster whose families nobody shares contributes nothing.
+    /// What each cluster contributes. A cluster without a family of the import contributes nothing.
     pub contributions: BTreeMap<ClusterId, Contribution>,
     /// Everything that the clusters disagree about, sorted by reason.
     pub conflicts: Vec<Conflict>,
@@ -36,16 +37,18 @@ pub struct Contribution {
 }
 
 /// Merges the exports that reach a cluster. The order of `exports` does not matter. `record` is the import as
-/// the cluster has it, if that names a cluster which cannot be read: it counts as the oldest export.
+/// the cluster has it, if that names a cluster which cannot be read: it counts as the oldest export. `living` are the
+/// families of the import as the cluster has it: who comes takes none from it.
 ///
 /// None if nothing is exported.
 pub fn merge<'a>(
     exports: impl IntoIterator<Item = &'a Export>,
     record: Option<&'a ServiceSpec>,
+    living: &[IpFamily],
 ) -> Option<Merged> {
     let all = voice::voices(exports, record);
     let mut conflicts = Vec::new();
-    let (ip_families, voices) = families::intersect(&all, &mut conflicts);
+    let (ip_families, voices) = families::choose(&all, living, &mut conflicts);
     let oldest = voices.first()?.spec;
     let (ports, contributions) = ports::unite(&voices, &mut conflicts);
     conflicts.extend(other_conflicts(&voices));

@@ -173,7 +173,9 @@ pub fn resolve(
     let accepted = accepted(importer, known);
     let exports = accepted.iter().map(|known| known.export);
     let record = record(importer, known, actual);
-    let Some(mut merged) = merge(exports, record.spec) else {
+    let ours = current.filter(|current| importer.may_write(current));
+    let living = ours.map_or(&[][..], |current| &current.import.spec.ip_families);
+    let Some(mut merged) = merge(exports, record.spec, living) else {
         return Wanted::without_import(WantedImport::Absent, known);
     };
     let stamps = accepted.iter().map(|known| (known.export.cluster.clone(), known.stamp)).collect();
@@ -236,7 +238,8 @@ fn conflict(
         return import_conflict(conflicts);
     }
     // The record ends with this write of the status.
-    let merged = merge(accepted.iter().map(|known| known.export), None);
+    let living = current.map_or(&[][..], |current| &current.import.spec.ip_families);
+    let merged = merge(accepted.iter().map(|known| known.export), None, living);
     merged.and_then(|merged| import_conflict(&merged.conflicts))
 }
 

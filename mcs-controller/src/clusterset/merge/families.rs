@@ -1,31 +1,36 @@
-//! The IP families that every export has: a VIP of another family would lead to some of the endpoints only.
+//! The IP families of an import. A VIP of a family leads to the endpoints of the clusters that have the family.
 
 use super::voice::{Voice, conflict};
 use crate::clusterset::{Conflict, ConflictReason, IpFamily};
 
-/// The common families in the order of the oldest export, and the voices that share one. An export that shares
-/// none with the older ones is left out, and is a conflict.
-pub(super) fn intersect<'a>(
+/// The families, and the voices that have one of them. The families are those of the oldest export, and after them each one that
+/// the import has already (`living`) while anybody exports it: who comes later, or is linked later, takes no VIP away. An
+/// export that lacks one of them is a conflict.
+pub(super) fn choose<'a>(
     voices: &[Voice<'a>],
+    living: &[IpFamily],
     conflicts: &mut Vec<Conflict>,
 ) -> (Vec<IpFamily>, Vec<Voice<'a>>) {
-    let mut families = voices.first().map(|voice| distinct(voice.spec)).unwrap_or_default();
-    let mut left_out = Vec::new();
-    let mut kept = Vec::new();
-    for voice in voices {
-        let theirs = distinct(voice.spec);
-        let common: Vec<_> =
-            families.iter().copied().filter(|family| theirs.contains(family)).collect();
-        if common.is_empty() {
-            left_out.push(*voice);
-        } else {
-            families = common;
-            kept.push(*voice);
-        }
-    }
+    let oldest = voices.first().map(|voice| distinct(voice.spec)).unwrap_or_default();
+    let has = |voice: &Voice<'_>, family: &IpFamily| distinct(voice.spec).contains(family);
+    let is_kept = |family: &&IpFamily| {
+        !oldest.contains(family) && voices.iter().any(|voice| has(voice, family))
+    };
+    let kept: Vec<_> = living.iter().filter(is_kept).copied().collect();
+    let families = [&*oldest, &*kept].concat();
+    let lacks_one = |voice: &&Voice<'a>| !families.iter().all(|family| has(voice, family));
     let shown = || families.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    conflicts.extend(conflict(voices, ConflictReason::IPFamilyConflict, left_out.iter(), shown));
-    (families, kept)
+    let lacking = voices.iter().filter(lacks_one);
+    let told = conflict(voices, ConflictReason::IPFamilyConflict, lacking, shown);
+    conflicts.extend(
+        told.map(|told| Conflict {
+            decided_by: told.decided_by.filter(|_| kept.is_empty()),
+            ..told
+        }),
+    );
+    let shares_one = |voice: &&Voice<'a>| families.iter().any(|family| has(voice, family));
+    let sharing = voices.iter().filter(shares_one).copied().collect();
+    (families, sharing)
 }
 
 /// The families of a spec, each once. A Service always has one; IPv4 if a peer writes none.

@@ -18,7 +18,7 @@ fn merged(specs: &[ServiceSpec]) -> Merged {
         .zip(1..)
         .map(|((spec, id), created)| export(id, created, spec.clone()))
         .collect();
-    merge(&exports, None).expect("a merge")
+    merge(&exports, None, &[]).expect("a merge")
 }
 
 fn reasons(merged: &Merged) -> Vec<Reason> {
@@ -37,10 +37,10 @@ fn ports_of(merged: &Merged, id: &str) -> Vec<String> {
 
 #[test]
 fn nothing_is_merged_without_a_service() {
-    assert_eq!(merge([], None), None);
+    assert_eq!(merge([], None, &[]), None);
     let mut missing = export("c1", 1, spec());
     missing.source = crate::clusterset::ExportSource::Missing;
-    assert_eq!(merge([&missing], None), None);
+    assert_eq!(merge([&missing], None, &[]), None);
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn the_oldest_export_decides_and_the_cluster_id_breaks_ties() {
         ([1, 1], InternalTrafficPolicy::Cluster),
     ] {
         let exports = [export("c2", created[1], local.clone()), export("c1", created[0], spec())];
-        let all = merge(&exports, None).expect("a merge");
+        let all = merge(&exports, None, &[]).expect("a merge");
         assert_eq!(all.spec.internal_traffic_policy, policy, "{created:?}");
     }
 }
@@ -152,24 +152,51 @@ fn another_application_protocol_is_a_conflict_but_the_port_is_the_same() {
 }
 
 #[test]
-fn families_are_those_of_all_clusters() {
+fn families_are_those_of_the_oldest_export() {
     use IpFamily::{V4, V6};
-    for (families, expected, left_out) in [
-        (vec![vec![V6, V4], vec![V4, V6]], vec![V6, V4], None),
-        (vec![vec![V4, V6], vec![V6]], vec![V6], None),
-        (vec![vec![V4], vec![V6], vec![V4, V6]], vec![V4], Some("c2")),
-        (vec![vec![V4, V4], vec![]], vec![V4], None),
+    for (families, expected, disagree, left_out) in [
+        (vec![vec![V6, V4], vec![V4, V6]], vec![V6, V4], vec![], None),
+        (vec![vec![V4, V6], vec![V6]], vec![V4, V6], vec!["c2"], None),
+        (vec![vec![V4], vec![V6], vec![V4, V6]], vec![V4], vec!["c2"], Some("c2")),
+        (vec![vec![V4, V4], vec![]], vec![V4], vec![], None),
     ] {
         let of = |families: Vec<_>| with(|spec| spec.ip_families = families);
         let all = merged(&families.clone().into_iter().map(of).collect::<Vec<_>>());
         assert_eq!(all.spec.ip_families, expected, "{families:?}");
-        let disagree: Vec<_> =
+        let told: Vec<_> =
             all.conflicts.iter().flat_map(|conflict| conflict.disagree.clone()).collect();
-        assert_eq!(disagree, left_out.map(cluster).into_iter().collect::<Vec<_>>());
-        if let Some(id) = left_out {
-            assert!(!all.contributions.contains_key(&cluster(id)), "{families:?}");
+        assert_eq!(told, disagree.iter().map(|id| cluster(id)).collect::<Vec<_>>(), "{families:?}");
+        for (id, _) in ["c1", "c2", "c3"].into_iter().zip(&families) {
+            let contributes = all.contributions.contains_key(&cluster(id));
+            assert_eq!(contributes, left_out != Some(id), "{families:?}: {id}");
         }
     }
+}
+
+#[test]
+fn an_import_keeps_its_families_whoever_comes() {
+    use IpFamily::{V4, V6};
+    let of = |families: &[IpFamily]| with(|spec| spec.ip_families = families.to_vec());
+    for (older, younger, living, expected) in [
+        (vec![V4], vec![V4, V6], vec![V4, V6], vec![V4, V6]),
+        (vec![V4], vec![V6], vec![V6], vec![V4, V6]),
+        (vec![V4], vec![V4], vec![V4, V6], vec![V4]),
+        (vec![V4, V6], vec![V4], vec![V4], vec![V4, V6]),
+    ] {
+        let exports = [export("c1", 1, of(&older)), export("c2", 2, of(&younger))];
+        let all = merge(&exports, None, &living).expect("a merge");
+        assert_eq!(all.spec.ip_families, expected, "{older:?} {younger:?} {living:?}");
+        assert_eq!(all.contributions.len(), 2, "each has a family of the import");
+        let again = merge(&exports, None, &expected).expect("a merge");
+        assert_eq!(again, all, "it is so for good");
+    }
+    let exports = [export("c1", 1, of(&[V4])), export("c2", 2, of(&[V4, V6]))];
+    let all = merge(&exports, None, &[V4, V6]).expect("a merge");
+    assert_eq!(
+        all.conflicts.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["ipFamilies: 1 of 2 clusters disagree (c1); the ServiceImport keeps what it has, so the \
+          clusterset uses IPv4, IPv6"]
+    );
 }
 
 #[test]
@@ -187,12 +214,12 @@ fn an_export_cannot_take_an_import_from_its_controller() {
 fn a_record_decides_as_the_oldest_export_does() {
     let record = with(|spec| spec.ports = vec![port("http", 80), port("admin", 81)]);
     let exports = [export("c2", 1, with(|spec| spec.ports = vec![port("http", 82)]))];
-    let all = merge(&exports, Some(&record)).expect("a merge");
+    let all = merge(&exports, Some(&record), &[]).expect("a merge");
     assert_eq!(all.spec, record);
     assert_eq!(ports_of(&all, "c2"), Vec::<String>::new(), "82 must not serve clients of 80");
     assert_eq!(all.conflicts[0].decided_by, None);
     let equal = [export("c2", 1, spec())];
-    let all = merge(&equal, Some(&record)).expect("a merge");
+    let all = merge(&equal, Some(&record), &[]).expect("a merge");
     assert_eq!(all.conflicts, vec![], "the record has the ports of others too");
 }
 
@@ -234,12 +261,12 @@ proptest! {
         (exports, shuffled) in any_exports()
             .prop_flat_map(|exports| (Just(exports.clone()), Just(exports).prop_shuffle()))
     ) {
-        prop_assert_eq!(merge(&exports, None), merge(&shuffled, None));
+        prop_assert_eq!(merge(&exports, None, &[]), merge(&shuffled, None, &[]));
     }
 
     #[test]
     fn ports_are_unique_and_each_has_a_cluster(exports in any_exports()) {
-        let all = merge(&exports, None).expect("a merge");
+        let all = merge(&exports, None, &[]).expect("a merge");
         let ports = &all.spec.ports;
         let names: BTreeSet<_> = ports.iter().map(|port| &port.name).collect();
         let numbers: BTreeSet<_> = ports.iter().map(|port| (port.protocol, port.port)).collect();
@@ -251,8 +278,8 @@ proptest! {
 
     #[test]
     fn merging_again_with_the_result_as_record_changes_nothing(exports in any_exports()) {
-        let all = merge(&exports, None).expect("a merge");
-        let again = merge(&exports, Some(&all.spec)).expect("a merge");
+        let all = merge(&exports, None, &[]).expect("a merge");
+        let again = merge(&exports, Some(&all.spec), &[]).expect("a merge");
         prop_assert_eq!(again.spec, all.spec);
         prop_assert_eq!(again.contributions, all.contributions);
     }
@@ -275,6 +302,6 @@ fn an_export_from_before_kubernetes_is_not_the_oldest() {
     other.internal_traffic_policy = InternalTrafficPolicy::Local;
     let mut wrong_clock = export("c1", 1, other);
     wrong_clock.created = crate::clusterset::Timestamp(0);
-    let merged = merge(&[wrong_clock, export("c2", 2, spec())], None).unwrap();
+    let merged = merge(&[wrong_clock, export("c2", 2, spec())], None, &[]).unwrap();
     assert_eq!(merged.spec.internal_traffic_policy, InternalTrafficPolicy::Cluster);
 }

@@ -212,6 +212,26 @@ fn families_that_this_cluster_lacks_get_no_vip() {
 }
 
 #[test]
+fn a_newcomer_with_one_family_takes_none_from_the_import() {
+    let of = |families: &[IpFamily]| ServiceSpec { ip_families: families.to_vec(), ..spec() };
+    let dual = || export("c2", 2, of(&[IpFamily::V4, IpFamily::V6]));
+    let there = World::new(vec![(dual(), vec![])]).wanted();
+    for created in [1, 3] {
+        let newcomer = export("c1", created, of(&[IpFamily::V4]));
+        let pods = vec![slice("web-a", &["10.1.0.1"])];
+        let world = World::new(vec![(dual(), vec![]), (newcomer, pods)]);
+        let wanted = world.wanted_by(&importer("c3"), &actual(&there));
+        assert_eq!(present(&wanted).0.spec.ip_families, [IpFamily::V4, IpFamily::V6], "{created}");
+        assert_eq!(wanted.vips(), there.vips(), "{created}: both stay");
+        let addresses = wanted.slices.values().flat_map(|slice| &slice.endpoints);
+        assert_eq!(addresses.map(|one| one.address).collect::<Vec<_>>(), [ip("10.1.0.1")]);
+        let told: Vec<_> =
+            wanted.conflicts.iter().map(|one| (one.reason, &*one.disagree)).collect();
+        assert_eq!(told, [(super::super::ConflictReason::IPFamilyConflict, &[cluster("c1")][..])]);
+    }
+}
+
+#[test]
 fn a_full_range_leaves_the_import_pending() {
     let mut importer = importer("c1");
     importer.reserved = vec!["241.0.0.0/8".parse().expect("a range")];
