@@ -44,6 +44,8 @@ pub struct Settings {
     pub vips_v4: Option<Ipv4Net>,
     /// The range of new IPv6 VIPs, if it is not the default one.
     pub vips_v6: Option<Ipv6Net>,
+    /// The ranges of this cluster's Services; empty: as its ServiceCIDRs say.
+    pub service_ranges: Vec<IpNet>,
     /// The ranges of this cluster's pods; empty: as its Nodes say.
     pub pod_ranges: Vec<IpNet>,
     /// Whether ServiceImports of other controllers become this one's.

@@ -1,5 +1,6 @@
 //! This cluster's side: what it exports, what it has imported, and who it is.
 
+mod addresses;
 mod changes;
 mod feed;
 mod rules;
@@ -22,7 +23,7 @@ use self::rules::ExportRules;
 use crate::{
     clusterset::{
         Actual, ActualDerived, ActualSlice, ClusterId, Export, ExportSource, Import, IpFamily,
-        Owner, Selection, ServiceName, ServiceType, SourceSlice, derived_name, well_known,
+        Owner, Selection, ServiceName, SourceSlice, derived_name, well_known,
     },
     objects::{
         ExportDecoder, ExportObject, ExportRuleDecoder, ImportDecoder, ImportObject,
@@ -58,6 +59,8 @@ pub enum OwnEvent {
 
 /// ClusterProperty with the id of the cluster (KEP-2149).
 const CLUSTER_ID: &str = "cluster.clusterset.k8s.io";
+/// The place of ServiceCIDRs among the watches.
+const SERVICE_RANGES: usize = 7;
 /// The namespace and name of the Service of the API server, and of its slice.
 const API_SERVERS: (&str, &str) = ("default", "kubernetes");
 /// ClusterProperty with the name of the clusterset (KEP-2149).
@@ -133,6 +136,10 @@ pub struct OwnCluster {
     /// The import that a slice belongs to, by namespace and name.
     slice_owners: HashMap<ObjectKey, ServiceName>,
     ranges: BTreeMap<Arc<str>, Vec<IpNet>>,
+    /// The ranges of Services, if ServiceCIDRs do not count.
+    given_ranges: Vec<IpNet>,
+    /// The IP families that Services and the controller's own imports have had. Each plan asks for them.
+    families: BTreeSet<IpFamily>,
     rules: ExportRules,
     nodes: BTreeMap<Arc<str>, NodeObject>,
     /// Those of all nodes, as few as they can be: each import is compared with them.
@@ -178,10 +185,14 @@ impl OwnChanges {
 }
 
 impl OwnCluster {
-    /// Nothing was read yet.
-    pub fn new() -> Self {
+    /// Nothing was read yet. `given_ranges` are those of the cluster's Services; empty: those of its ServiceCIDRs.
+    pub fn new(given_ranges: Vec<IpNet>) -> Self {
+        let mut feeds = Feeds::new(targets());
+        if !given_ranges.is_empty() {
+            feeds.skip(SERVICE_RANGES);
+        }
         Self {
-            feeds: Feeds::new(targets()),
+            feeds,
             exports: BTreeMap::new(),
             misnamed: BTreeSet::new(),
             services: HashMap::new(),
@@ -192,6 +203,8 @@ impl OwnCluster {
             imported: HashMap::new(),
             slice_owners: HashMap::new(),
             ranges: BTreeMap::new(),
+            given_ranges,
+            families: BTreeSet::new(),
             rules: ExportRules::default(),
             nodes: BTreeMap::new(),
             pod_ranges: OnceLock::new(),
@@ -208,29 +221,10 @@ impl OwnCluster {
             OwnEvent::Properties(event) => self.take(4, event, Self::change_property),
             OwnEvent::Imports(event) => self.take(5, event, Self::change_import),
             OwnEvent::ImportedSlices(event) => self.take(6, event, Self::change_imported_slice),
-            OwnEvent::Ranges(event) => self.take(7, event, Self::change_range),
+            OwnEvent::Ranges(event) => self.take(SERVICE_RANGES, event, Self::change_range),
             OwnEvent::Rules(event) => self.take(8, event, Self::change_rule),
             OwnEvent::Nodes(event) => self.take(9, event, Self::change_node),
         }
-    }
-
-    /// The addresses of the cluster's nodes.
-    pub fn node_addresses(&self) -> impl Iterator<Item = IpAddr> {
-        self.nodes.values().flat_map(|node| node.addresses.iter().copied())
-    }
-
-    /// The ranges of the cluster's pods, as far as nodes have them.
-    pub fn pod_ranges(&self) -> &[IpNet] {
-        self.pod_ranges.get_or_init(|| {
-            let ranges = self.nodes.values().flat_map(|node| node.pod_ranges.iter().copied());
-            IpNet::aggregate(&ranges.collect())
-        })
-    }
-
-    /// The same, if most nodes have some: then the cluster gives them to its nodes, and none can choose its own.
-    pub fn assigned_pod_ranges(&self) -> &[IpNet] {
-        let assigned = self.nodes.values().filter(|node| !node.pod_ranges.is_empty()).count();
-        if assigned * 2 > self.nodes.len() { self.pod_ranges() } else { &[] }
     }
 
     /// Forgets ExportRules that are gone for good. Returns their namespaces.
@@ -305,52 +299,6 @@ impl OwnCluster {
     /// Whether the namespace exists.
     pub fn has_namespace(&self, namespace: &str) -> bool {
         self.namespaces.contains(namespace)
-    }
-
-    /// The ranges of the cluster's Services.
-    pub fn service_ranges(&self) -> impl Iterator<Item = IpNet> {
-        self.ranges.values().flatten().copied()
-    }
-
-    /// The addresses of the cluster's API servers.
-    pub fn api_servers(&self) -> impl Iterator<Item = IpAddr> {
-        let (namespace, name) = API_SERVERS;
-        let service = ServiceName::new(namespace, name).ok();
-        let slices = service.and_then(|service| self.slices.get(&service));
-        let slices = slices.into_iter().flat_map(BTreeMap::values);
-        slices.flat_map(|slice| slice.endpoints.iter().map(|endpoint| endpoint.address))
-    }
-
-    /// The IP families of the cluster's Services. Without ServiceCIDRs, those that Services and the controller's own
-    /// imports have: an import must not lose a family because a right is missing.
-    pub fn families(&self) -> Vec<IpFamily> {
-        let mut families: Vec<_> =
-            self.service_ranges().map(|range| IpFamily::of(range.addr())).collect();
-        families.sort_unstable();
-        families.dedup();
-        if families.is_empty() {
-            families =
-                [IpFamily::V4, IpFamily::V6].into_iter().filter(|f| self.has_family(*f)).collect();
-        }
-        if families.is_empty() { vec![IpFamily::V4] } else { families }
-    }
-
-    fn has_family(&self, family: IpFamily) -> bool {
-        // Headless Services can have families that the cluster lacks.
-        let of_service = |service: &ServiceObject| match &service.source {
-            ExportSource::Service(spec) => {
-                spec.service_type == ServiceType::ClusterSetIp && spec.ip_families.contains(&family)
-            }
-            ExportSource::ExternalName | ExportSource::Missing => false,
-        };
-        let of_import = |imported: &Imported| {
-            let actual = imported.import.as_ref().map(|import| &import.actual);
-            actual.is_some_and(|actual| {
-                let ips = &actual.import.ips;
-                actual.owner == Owner::Us && ips.iter().any(|ip| IpFamily::of(*ip) == family)
-            })
-        };
-        self.services.values().any(of_service) || self.imported.values().any(of_import)
     }
 
     /// The ServiceExport of this name.
@@ -468,11 +416,5 @@ impl OwnCluster {
         annotations.extend(import.has_derived_service.then(|| well_known::DERIVED_SERVICE.into()));
         let imported = self.imported.entry(import.name.clone()).or_default();
         imported.applied = Some([keys(&import.spec.labels), annotations]);
-    }
-}
-
-impl Default for OwnCluster {
-    fn default() -> Self {
-        Self::new()
     }
 }

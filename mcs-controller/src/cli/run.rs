@@ -86,6 +86,11 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_VIP_CIDR", value_name = "CIDR", value_delimiter = ',')]
     vip_cidr: Vec<IpNet>,
 
+    /// A range of this cluster's Services; repeatable. No endpoint of a peer and no new VIP is in it [default: those of the
+    /// cluster's ServiceCIDRs, which Kubernetes has from 1.33 on; unknown before]
+    #[arg(long, env = "MCS_SERVICE_CIDR", value_name = "CIDR", value_delimiter = ',')]
+    service_cidr: Vec<IpNet>,
+
     /// A range of this cluster's pods; repeatable. Endpoints of peers with such addresses are refused, a peer with such a range
     /// gets the condition CIDRsDisjoint=False, and no new VIP is in it [default: those that its Nodes have]
     #[arg(long, env = "MCS_POD_CIDR", value_name = "CIDR", value_delimiter = ',')]
@@ -193,6 +198,7 @@ impl RunArgs {
             },
             vips_v4,
             vips_v6,
+            service_ranges: self.service_cidr,
             pod_ranges: self.pod_cidr,
             adopt: self.adopt,
             create_namespaces: self.create_namespaces,

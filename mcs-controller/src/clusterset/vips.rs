@@ -75,6 +75,16 @@ impl VipsInUse {
         self.other_owner(owner, ip).is_none()
     }
 
+    /// How many addresses others have from this one on, without a gap. It looks at this many.
+    fn run_of_others(&self, owner: &ServiceName, from: IpAddr, most: usize) -> usize {
+        let run = self.owners.range(from..).zip(number(from)..);
+        run.take(most)
+            .take_while(|((ip, owners), expected)| {
+                number(**ip) == *expected && owners.iter().any(|other| other != owner)
+            })
+            .count()
+    }
+
     /// The first one of the other imports that have the VIP.
     pub fn other_owner(&self, owner: &ServiceName, ip: IpAddr) -> Option<&ServiceName> {
         self.owners.get(&ip)?.iter().find(|other| *other != owner)
@@ -83,8 +93,24 @@ impl VipsInUse {
 
 /// No VIP of a range is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[error("every address of the VIP range {0} is in use: configure a larger range in all clusters")]
-pub struct NoFreeVip(pub IpNet);
+pub enum NoFreeVip {
+    /// Imports have them.
+    #[error(
+        "the addresses of the VIP range {0} are in use: configure a larger range in all clusters"
+    )]
+    InUse(IpNet),
+    /// They belong to something else.
+    #[error(
+        "every address of the VIP range {range} is reserved, as {reserved} belongs to this cluster's Services or pods: give \
+         all clusters another VIP range, or correct the ranges of Services and pods"
+    )]
+    Reserved {
+        /// The VIP range.
+        range: IpNet,
+        /// A range of Services or pods that overlaps with it.
+        reserved: IpNet,
+    },
+}
 
 /// Another import has the same VIP.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -152,22 +178,86 @@ impl VipSources<'_> {
             return Ok(*preferred);
         }
         let range = self.ranges.of(family);
-        probes(range, name).find(|ip| is_usable(*ip)).ok_or(NoFreeVip(range))
+        let overlapping = self.reserved.iter().filter(|net| overlap(net, &range)).copied();
+        let search = Search {
+            range,
+            reserved: IpNet::aggregate(&overlapping.collect()),
+            in_use: self.in_use,
+        };
+        search.first_free(name).ok_or_else(|| search.problem(name))
     }
 }
 
-/// Every address of the range but its first and last one, from a place that the name determines.
-fn probes(range: IpNet, name: &ServiceName) -> impl Iterator<Item = IpAddr> {
-    let first = number(range.network());
-    let room = number(range.broadcast()) - first;
-    let hash = Sha256::digest(name.to_string().as_bytes());
-    let start = hash.iter().take(16).fold(0_u128, |number, byte| number << 8 | u128::from(*byte));
-    let inner = room.saturating_sub(1);
-    let start = start.checked_rem(inner).unwrap_or(0);
-    (0..inner).map(move |step| {
-        let offset = 1 + (start + step) % inner;
-        address(first + offset, range)
-    })
+/// Whether two ranges have an address in common.
+pub fn overlap(one: &IpNet, other: &IpNet) -> bool {
+    one.contains(other) || other.contains(one)
+}
+
+/// How many addresses in use a search passes: with so many services in a row, it takes a millisecond.
+const MOST_PROBES: usize = 1 << 16;
+
+/// A search for a free address of a range. Its cost depends on neither the size of the range nor that of reserved ones.
+struct Search<'a> {
+    range: IpNet,
+    /// The reserved ranges that overlap with it, sorted and disjoint.
+    reserved: Vec<IpNet>,
+    in_use: &'a VipsInUse,
+}
+
+impl Search<'_> {
+    /// The first free address from a place that the name determines. The first and last address of the range are none.
+    fn first_free(&self, name: &ServiceName) -> Option<IpAddr> {
+        let first = number(self.range.network()) + 1;
+        let last = number(self.range.broadcast()).checked_sub(1).filter(|last| *last >= first)?;
+        let hash = Sha256::digest(name.to_string().as_bytes());
+        let hash = hash.iter().take(16).fold(0_u128, |hash, byte| hash << 8 | u128::from(*byte));
+        let start = first + hash % (last - first + 1);
+        let mut left = MOST_PROBES;
+        [(start, last), (first, start - 1)]
+            .into_iter()
+            .find_map(|(from, to)| self.first_free_in(name, from, to, &mut left))
+    }
+
+    fn first_free_in(
+        &self,
+        name: &ServiceName,
+        from: u128,
+        to: u128,
+        left: &mut usize,
+    ) -> Option<IpAddr> {
+        let mut candidate = from;
+        while candidate <= to && *left > 0 {
+            let ip = address(candidate, self.range);
+            if let Some(net) = self.reserved_at(ip) {
+                candidate = number(net.broadcast()).checked_add(1)?;
+                continue;
+            }
+            let run = self.in_use.run_of_others(name, ip, *left);
+            if run == 0 {
+                return Some(ip);
+            }
+            *left -= run;
+            candidate = candidate.checked_add(u128::try_from(run).ok()?)?;
+        }
+        None
+    }
+
+    fn reserved_at(&self, ip: IpAddr) -> Option<&IpNet> {
+        let after = self.reserved.partition_point(|net| net.network() <= ip);
+        self.reserved.get(after.checked_sub(1)?).filter(|net| net.contains(&ip))
+    }
+
+    /// Why there is no free address.
+    fn problem(&self, name: &ServiceName) -> NoFreeVip {
+        let (range, nothing) = (self.range, VipsInUse::default());
+        let unused = Search { range, reserved: self.reserved.clone(), in_use: &nothing };
+        match self.reserved.first() {
+            Some(&reserved) if unused.first_free(name).is_none() => {
+                NoFreeVip::Reserved { range, reserved }
+            }
+            _ => NoFreeVip::InUse(range),
+        }
+    }
 }
 
 fn number(ip: IpAddr) -> u128 {
@@ -228,7 +318,7 @@ mod tests {
         let all: BTreeSet<_> = (1..=6).map(|last| IpAddr::from([241, 0, 0, last])).collect();
         assert_eq!(chosen, all, "neither the first nor the last address of the range");
         let full = new_vips(&ranges, &in_use).choose(&name("more"), &[IpFamily::V4]);
-        assert_eq!(full, (vec![], Some(NoFreeVip(ranges.v4.into()))));
+        assert_eq!(full, (vec![], Some(NoFreeVip::InUse(ranges.v4.into()))));
         in_use.remove(&name("s3"), chosen.iter().copied());
         let freed = new_vips(&ranges, &in_use).choose(&name("more"), &[IpFamily::V4]);
         assert_eq!(freed.1, None);
@@ -240,7 +330,7 @@ mod tests {
             let ranges = small(range);
             let in_use = VipsInUse::default();
             let none = new_vips(&ranges, &in_use).choose(&name("web"), &[IpFamily::V4]);
-            assert_eq!(none, (vec![], Some(NoFreeVip(ranges.v4.into()))), "{range}");
+            assert_eq!(none, (vec![], Some(NoFreeVip::InUse(ranges.v4.into()))), "{range}");
         }
     }
 
@@ -266,6 +356,66 @@ mod tests {
         assert_eq!(choose(&[], &["241.0.0.9"]), hashed, "another import has it");
         assert_eq!(choose(&[], &["241.0.0.65"]), hashed, "it is reserved");
         assert_eq!(choose(&[], &["192.0.2.1"]), hashed, "it is outside the range");
+    }
+
+    #[test]
+    fn a_search_costs_the_same_in_any_range() {
+        let pods: Vec<IpNet> = vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
+        let in_use = VipsInUse::default();
+        let begin = std::time::Instant::now();
+        for v6 in ["fd9f:86d0:8188::/96", "fd9f:86d0:8188::/64"] {
+            let ranges = VipRanges { v6: v6.parse().unwrap(), ..VipRanges::for_clusterset("test") };
+            let sources = VipSources { reserved: &pods, ..new_vips(&ranges, &in_use) };
+            let (vips, problem) = sources.choose(&name("web"), &[IpFamily::V4, IpFamily::V6]);
+            assert_eq!(vips, ips(&["241.210.94.96"]), "the pods have none of these");
+            let all = NoFreeVip::Reserved { range: ranges.v6.into(), reserved: pods[1] };
+            assert_eq!(problem, Some(all));
+            // All but a few at the end.
+            let most = ["fd9f:86d0:8188::/97", "fd9f:86d0:8188::8000:0/98"];
+            let most: Vec<IpNet> = most.iter().map(|net| net.parse().unwrap()).collect();
+            let sources = VipSources { reserved: &most, ..new_vips(&ranges, &in_use) };
+            let (vips, _) = sources.choose(&name("web"), &[IpFamily::V6]);
+            assert!(!most.iter().any(|net| net.contains(&vips[0])), "{vips:?}");
+        }
+        let took = begin.elapsed();
+        assert!(took < std::time::Duration::from_millis(50), "{took:?}");
+    }
+
+    #[test]
+    fn a_full_range_is_searched_in_milliseconds() {
+        let ranges = small("241.0.0.0/8");
+        let mut in_use = VipsInUse::default();
+        // A peer may publish whatever VIPs it likes.
+        let VipRanges { v4, .. } = ranges;
+        let start = u32::from(Ipv4Addr::new(241, 210, 94, 0));
+        for number in start..start + 100_000 {
+            in_use.add(&name("other"), [IpAddr::from(Ipv4Addr::from(number))]);
+        }
+        let begin = std::time::Instant::now();
+        let found = new_vips(&ranges, &in_use).choose(&name("web"), &[IpFamily::V4]);
+        assert_eq!(found, (vec![], Some(NoFreeVip::InUse(v4.into()))), "it gives up");
+        let took = begin.elapsed();
+        assert!(took < std::time::Duration::from_millis(500), "{took:?}");
+    }
+
+    #[test]
+    fn what_is_in_use_is_not_what_is_reserved() {
+        let ranges = small("241.0.0.0/29");
+        let reserved: Vec<IpNet> = vec!["241.0.0.0/30".parse().unwrap()];
+        let mut in_use = VipsInUse::default();
+        in_use.add(&name("other"), ips(&["241.0.0.4", "241.0.0.6"]));
+        let choose = |in_use: &VipsInUse, reserved: &[IpNet]| {
+            let sources = VipSources { reserved, ..new_vips(&ranges, in_use) };
+            sources.choose(&name("web"), &[IpFamily::V4])
+        };
+        assert_eq!(choose(&in_use, &reserved).0, ips(&["241.0.0.5"]));
+        in_use.add(&name("third"), ips(&["241.0.0.5"]));
+        let range = ranges.v4.into();
+        assert_eq!(choose(&in_use, &reserved).1, Some(NoFreeVip::InUse(range)));
+        let halves: Vec<IpNet> =
+            ["241.0.0.0/30", "241.0.0.4/30"].iter().map(|net| net.parse().unwrap()).collect();
+        let (_, problem) = choose(&in_use, &halves);
+        assert!(matches!(problem, Some(NoFreeVip::Reserved { .. })), "{problem:?}");
     }
 
     #[test]

@@ -65,7 +65,7 @@ mod tests {
     /// What this controller writes must not make this cluster pay for the next change of a peer.
     #[test]
     fn what_this_controller_writes_is_no_change_of_a_tenant() {
-        let mut own = OwnCluster::new();
+        let mut own = OwnCluster::new(vec![]);
         let metadata = json!({"namespace": "shop", "name": "web"});
         let condition = json!({
             "type": "Valid", "status": "True", "reason": "Valid", "message": "",

@@ -147,8 +147,8 @@ async fn control(
     let access = Arc::new(access);
     let outbox = Outbox::open(&settings, &access, &published).await?;
     let (updates, mut waiting) = mpsc::channel(WAITING_UPDATES);
-    watch_own(&access, &updates);
-    let mut own = OwnCluster::new();
+    watch_own(&access, &settings, &updates);
+    let mut own = OwnCluster::new(settings.service_ranges.clone());
     let cluster = identify(&settings, &mut own, &mut waiting, &published).await?;
     tracing::info!("this is cluster {cluster}");
     spawn(&access, peers_target(), &updates, Update::Peers);

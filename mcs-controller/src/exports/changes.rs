@@ -63,6 +63,7 @@ impl OwnCluster {
     }
 
     pub(super) fn change_service(&mut self, change: Change<ServiceDecoder>) -> OwnChanges {
+        let mut more = OwnChanges::default();
         let (name, former) = match change {
             Change::Clear => {
                 let had = std::mem::take(&mut self.services);
@@ -79,6 +80,7 @@ impl OwnCluster {
                 let Some((name, service)) = named("Service", object) else {
                     return OwnChanges::default();
                 };
+                more = self.note_service_families(&service);
                 let former = self.services.insert(name.clone(), service);
                 (name, former)
             }
@@ -91,7 +93,8 @@ impl OwnCluster {
             former.iter().chain(now).filter_map(|one| derived_from(&name, one)).collect();
         let is_ruled = |name: &ServiceName| self.rules.concern(name.namespace());
         let name = Some(name).filter(|name| is_ruled(name) || self.exports.contains_key(name));
-        OwnChanges::of(name.into_iter().chain(imports))
+        more.services.extend(name.into_iter().chain(imports));
+        more
     }
 
     /// Most Services are not exported.
@@ -170,6 +173,7 @@ impl OwnCluster {
     }
 
     pub(super) fn change_import(&mut self, change: Change<ImportDecoder>) -> OwnChanges {
+        let mut more = OwnChanges::default();
         let name = match change {
             Change::Clear => {
                 let had = self
@@ -183,6 +187,7 @@ impl OwnCluster {
                 imported.is_some_and(|imported| imported.import.take().is_some())
             }),
             Change::Set(object) => named("ServiceImport", object).and_then(|(name, import)| {
+                more = self.note_import_families(&import);
                 let imported = self.imported.entry(name.clone()).or_default();
                 if imported.import.as_ref() == Some(&import) {
                     return None;
@@ -191,7 +196,8 @@ impl OwnCluster {
                 Some(name)
             }),
         };
-        OwnChanges::of(name)
+        more.services.extend(name);
+        more
     }
 
     pub(super) fn change_imported_slice(

@@ -75,6 +75,13 @@ impl<const N: usize> Feeds<N> {
         }
     }
 
+    /// One of them is not needed, and nobody reads it.
+    pub fn skip(&mut self, index: usize) {
+        if let Some(feed) = self.0.get_mut(index) {
+            feed.synced = true;
+        }
+    }
+
     /// The state of one of them.
     pub const fn all(&self) -> &[Feed; N] {
         &self.0

@@ -15,7 +15,7 @@ fn metadata(name: &str) -> Value {
 
 #[test]
 fn families_stay_without_service_cidrs() {
-    let mut own = OwnCluster::new();
+    let mut own = OwnCluster::new(vec![]);
     let service = |name: &str, families: &[&str], ip: &str| {
         let spec = json!({"clusterIP": ip, "ipFamilies": families});
         OwnEvent::Services(changed(json!({"metadata": metadata(name), "spec": spec})))
@@ -23,7 +23,8 @@ fn families_stay_without_service_cidrs() {
     own.apply(service("a", &["IPv4"], "10.96.0.1"));
     own.apply(service("b", &["IPv4", "IPv6"], "None"));
     assert_eq!(own.families(), [IpFamily::V4], "b is headless");
-    own.apply(service("c", &["IPv6"], "fd00::1"));
+    assert!(own.apply(service("c", &["IPv6"], "fd00::1")).all, "imports get VIPs of it");
+    assert!(!own.apply(service("e", &["IPv6"], "fd00::2")).all, "once");
     assert_eq!(own.families(), [IpFamily::V4, IpFamily::V6]);
     own.apply(service("c", &["IPv4"], "10.96.0.2"));
     let mut metadata = metadata("d");
@@ -34,8 +35,38 @@ fn families_stay_without_service_cidrs() {
 }
 
 #[test]
+fn families_cost_the_same_with_many_services() {
+    let mut own = OwnCluster::new(vec![]);
+    for number in 0..20_000 {
+        let spec = json!({"clusterIP": "10.96.0.1", "ipFamilies": ["IPv4"]});
+        let service = json!({"metadata": metadata(&format!("s{number}")), "spec": spec});
+        own.apply(OwnEvent::Services(changed(service)));
+    }
+    let begin = Instant::now();
+    // One for each plan.
+    for _ in 0..20_000 {
+        assert_eq!(own.families(), [IpFamily::V4]);
+    }
+    let took = begin.elapsed();
+    assert!(took < std::time::Duration::from_secs(1), "{took:?}");
+}
+
+#[test]
+fn ranges_of_services_that_are_given_replace_those_of_the_cluster() {
+    let given: Vec<IpNet> = vec!["10.96.0.0/16".parse().unwrap()];
+    let mut own = OwnCluster::new(given.clone());
+    assert!(own.feeds().all()[SERVICE_RANGES].synced, "nobody reads ServiceCIDRs");
+    assert_eq!(own.service_ranges().collect::<Vec<_>>(), given);
+    let spec = json!({"clusterIP": "fd00::1", "ipFamilies": ["IPv6"]});
+    let changes =
+        own.apply(OwnEvent::Services(changed(json!({"metadata": metadata("a"), "spec": spec}))));
+    assert!(!changes.all);
+    assert_eq!(own.families(), [IpFamily::V4], "they say what families Services have");
+}
+
+#[test]
 fn a_slice_that_goes_to_another_service_leaves_the_former() {
-    let mut own = OwnCluster::new();
+    let mut own = OwnCluster::new(vec![]);
     let slice = |service: &str| {
         let mut metadata = metadata("x");
         metadata["labels"] = json!({"kubernetes.io/service-name": service});
@@ -57,7 +88,7 @@ fn a_slice_that_goes_to_another_service_leaves_the_former() {
 
 #[test]
 fn the_addresses_of_the_api_server_are_known() {
-    let mut own = OwnCluster::new();
+    let mut own = OwnCluster::new(vec![]);
     let labels = json!({"kubernetes.io/service-name": "kubernetes"});
     let slice = json!({
         "metadata": {"namespace": "default", "name": "kubernetes", "labels": labels},
@@ -70,7 +101,7 @@ fn the_addresses_of_the_api_server_are_known() {
 
 #[test]
 fn nodes_that_stay_change_nothing() {
-    let mut own = OwnCluster::new();
+    let mut own = OwnCluster::new(vec![]);
     let node = |address: &str| {
         let addresses = json!([{"address": address}, {"address": "node-1"}]);
         let status = json!({"addresses": addresses});
@@ -92,7 +123,7 @@ fn nodes_that_stay_change_nothing() {
 
 #[test]
 fn an_import_that_is_gone_takes_no_memory() {
-    let mut own = OwnCluster::new();
+    let mut own = OwnCluster::new(vec![]);
     let import = json!({"metadata": metadata("a"), "spec": {"type": "Headless", "ports": []}});
     own.apply(OwnEvent::Imports(changed(import.clone())));
     assert_eq!(own.imported().count(), 1);
@@ -102,7 +133,7 @@ fn an_import_that_is_gone_takes_no_memory() {
 
 #[test]
 fn a_namespace_changes_its_own_services() {
-    let mut own = OwnCluster::new();
+    let mut own = OwnCluster::new(vec![]);
     let namespace = json!({"metadata": {"name": "shop"}});
     let changes = own.apply(OwnEvent::Namespaces(changed(namespace.clone())));
     assert_eq!((changes.namespaces, changes.all), (["shop".into()].into(), false));
@@ -112,7 +143,7 @@ fn a_namespace_changes_its_own_services() {
 
 #[test]
 fn a_rule_exports_no_service_that_stands_for_an_import() {
-    let mut own = OwnCluster::new();
+    let mut own = OwnCluster::new(vec![]);
     own.apply(OwnEvent::Rules(ResourceEvent::Listed { version: "v1".to_owned(), objects: vec![] }));
     own.apply(OwnEvent::Rules(changed(json!({"metadata": metadata("everything")}))));
     let mut selection = |service: &str, more: &Value| {
@@ -137,7 +168,7 @@ fn a_rule_exports_no_service_that_stands_for_an_import() {
 
 #[test]
 fn an_export_with_a_name_that_no_service_can_have_waits_for_its_condition() {
-    let mut own = OwnCluster::new();
+    let mut own = OwnCluster::new(vec![]);
     let export = |name: &str, conditions: Value| {
         changed::<ExportDecoder>(
             json!({"metadata": metadata(name), "status": {"conditions": conditions}}),

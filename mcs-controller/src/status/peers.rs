@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     apply::{Action, Request},
-    clusterset::{ClusterId, Refusal, ServiceName, well_known},
+    clusterset::{ClusterId, Refusal, ServiceName, overlap, well_known},
     mailbox::MailboxProblem,
     objects::{ClusterPeerStatus, Membership, OWN_VERSION, PeerCondition, PeerVersion},
     peers::{AccessProblem, Peer, PeerName, Peers},
@@ -41,7 +41,7 @@ impl OwnRanges<'_> {
         let ranges = peer.object.pod_ranges.as_deref().unwrap_or_default();
         let find = |own: &[IpNet]| {
             ranges.iter().find_map(|range| {
-                own.iter().find(|own| overlaps(range, own)).map(|own| (*range, *own))
+                own.iter().find(|own| overlap(range, own)).map(|own| (*range, *own))
             })
         };
         if let Some((range, own)) = find(self.pods) {
@@ -356,8 +356,7 @@ fn disjoint(
         })
         .find_map(|(other, other_peer)| {
             let others = other_peer.object.pod_ranges.as_deref().unwrap_or_default();
-            let range =
-                ranges.iter().find(|range| others.iter().any(|net| overlaps(range, net)))?;
+            let range = ranges.iter().find(|range| others.iter().any(|net| overlap(range, net)))?;
             Some((other, range))
         });
     match overlap {
@@ -378,10 +377,6 @@ fn disjoint(
             condition(kind, Some(true), "Disjoint", message)
         }
     }
-}
-
-fn overlaps(one: &IpNet, other: &IpNet) -> bool {
-    one.contains(other) || other.contains(one)
 }
 
 /// What is said about a peer whose conditions have turned.

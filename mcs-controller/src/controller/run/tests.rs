@@ -33,6 +33,7 @@ async fn control_and_updates() -> (Control, mpsc::Receiver<Update>) {
         exports: NamespaceRules::default(),
         vips_v4: None,
         vips_v6: None,
+        service_ranges: vec![],
         pod_ranges: vec![],
         adopt: false,
         create_namespaces: false,
@@ -47,7 +48,7 @@ async fn control_and_updates() -> (Control, mpsc::Receiver<Update>) {
     let outbox = Outbox::open(&settings, &access, &published).await.unwrap();
     let (updates, sent) = mpsc::channel(WAITING_UPDATES);
     let (_, leads) = watch::channel(false);
-    let state = State::new(settings.clone(), "east".parse().unwrap(), OwnCluster::new());
+    let state = State::new(settings.clone(), "east".parse().unwrap(), OwnCluster::new(vec![]));
     let identity = PublisherIdentity {
         cluster: "east".parse().unwrap(),
         uid: "u".to_owned(),
@@ -231,7 +232,7 @@ async fn a_plan_ends_when_another_replica_leads() {
     let delete =
         |slice: &str| Write::DeleteSlice(name.clone(), "west".parse().unwrap(), slice.into());
     let writes = vec![delete("a"), delete("b")];
-    let own = OwnCluster::new();
+    let own = OwnCluster::new(vec![]);
     let requests: Vec<_> = writes.iter().map(|write| own_request(write, &own, false)).collect();
     let (election, leads) = watch::channel(true);
     let sending = Sending::new(writes.clone(), []);

@@ -25,7 +25,11 @@ const BEAT: Duration = Duration::from_secs(1);
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Starts the watches of this cluster.
-pub(super) fn watch_own(access: &Arc<ApiAccess>, updates: &mpsc::Sender<Update>) {
+pub(super) fn watch_own(
+    access: &Arc<ApiAccess>,
+    settings: &Settings,
+    updates: &mpsc::Sender<Update>,
+) {
     let [
         exports,
         services,
@@ -45,7 +49,9 @@ pub(super) fn watch_own(access: &Arc<ApiAccess>, updates: &mpsc::Sender<Update>)
     spawn(access, properties, updates, |event| Update::Own(OwnEvent::Properties(event)));
     spawn(access, imports, updates, |event| Update::Own(OwnEvent::Imports(event)));
     spawn(access, imported, updates, |event| Update::Own(OwnEvent::ImportedSlices(event)));
-    spawn(access, ranges, updates, |event| Update::Own(OwnEvent::Ranges(event)));
+    if settings.service_ranges.is_empty() {
+        spawn(access, ranges, updates, |event| Update::Own(OwnEvent::Ranges(event)));
+    }
     spawn(access, rules, updates, |event| Update::Own(OwnEvent::Rules(event)));
     spawn(access, nodes, updates, |event| Update::Own(OwnEvent::Nodes(event)));
 }

@@ -15,7 +15,7 @@ use crate::{
 };
 
 fn state() -> State {
-    state_of(OwnCluster::new())
+    state_of(OwnCluster::new(vec![]))
 }
 
 /// The state of a cluster of which this was read before its id was known.
@@ -31,6 +31,7 @@ fn state_of(own: OwnCluster) -> State {
         exports: NamespaceRules::default(),
         vips_v4: None,
         vips_v6: None,
+        service_ranges: vec![],
         pod_ranges: vec![],
         adopt: false,
         create_namespaces: false,
@@ -129,7 +130,7 @@ fn services_are_derived_once_an_import_shows_the_status_that_they_need() {
 
 #[test]
 fn imports_that_are_read_before_the_id_of_the_cluster_count() {
-    let mut own = OwnCluster::new();
+    let mut own = OwnCluster::new(vec![]);
     let metadata = json!({"namespace": "shop", "name": "web", "labels": {
         "app.kubernetes.io/managed-by": "mcs-controller",
     }});
