@@ -142,6 +142,8 @@ pub struct OwnCluster {
     families: BTreeSet<IpFamily>,
     rules: ExportRules,
     nodes: BTreeMap<Arc<str>, NodeObject>,
+    /// The addresses that nodes say are theirs.
+    node_addresses: OnceLock<Arc<BTreeMap<IpAddr, Arc<str>>>>,
     /// Those of all nodes, as few as they can be: each import is compared with them.
     pod_ranges: OnceLock<Vec<IpNet>>,
 }
@@ -207,6 +209,7 @@ impl OwnCluster {
             families: BTreeSet::new(),
             rules: ExportRules::default(),
             nodes: BTreeMap::new(),
+            node_addresses: OnceLock::new(),
             pod_ranges: OnceLock::new(),
         }
     }

@@ -6,7 +6,6 @@ pub mod token;
 use std::{
     cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -275,14 +274,9 @@ impl Peers {
         self.by_name.get(name).map(|peer| &peer.object.version).or_else(of_broken)
     }
 
-    /// Whether endpoints of a peer can have one of these addresses.
-    pub fn may_have(&self, addresses: &BTreeSet<IpAddr>) -> bool {
-        let may_have = |peer: &Peer| {
-            peer.object.pod_ranges.as_ref().is_none_or(|ranges| {
-                addresses.iter().any(|address| ranges.iter().any(|range| range.contains(address)))
-            })
-        };
-        !addresses.is_empty() && self.by_name.values().any(may_have)
+    /// Whether a peer has no ranges, so that its endpoints can have any address.
+    pub fn have_any_address(&self) -> bool {
+        self.by_name.values().any(|peer| peer.object.pod_ranges.is_none())
     }
 
     /// The status of a ClusterPeer as it is.

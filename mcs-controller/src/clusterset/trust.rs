@@ -1,6 +1,11 @@
 //! Which endpoints of a cluster are refused: a peer must not draw clients to addresses that are not its pods'.
 
-use std::{collections::HashSet, fmt, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    net::IpAddr,
+    sync::Arc,
+};
 
 use ipnet::IpNet;
 use serde::Serialize;
@@ -23,8 +28,10 @@ pub struct EndpointRules {
 pub struct Reserved {
     /// The VIP ranges and those of Services.
     pub ranges: Vec<IpNet>,
-    /// The nodes and API servers. There can be thousands.
-    pub addresses: Arc<HashSet<IpAddr>>,
+    /// The API servers.
+    pub addresses: BTreeSet<IpAddr>,
+    /// What nodes say their addresses are, each with the name of a node. There can be thousands.
+    pub nodes: Arc<BTreeMap<IpAddr, Arc<str>>>,
 }
 
 /// Why an endpoint is refused.
@@ -76,8 +83,11 @@ impl EndpointRules {
             return Some(Refusal::Reserved);
         }
         let theirs = self.pod_ranges.as_deref().map(narrowest);
-        if theirs == Some(None) {
-            return Some(Refusal::OutsidePodRanges);
+        match theirs {
+            Some(None) => return Some(Refusal::OutsidePodRanges),
+            // A node could take any endpoint away if its own word counted against the ranges of a peer.
+            None if self.reserved.nodes.contains_key(&address) => return Some(Refusal::Reserved),
+            _ => {}
         }
         let theirs = theirs.flatten();
         if narrowest(&self.own_pods).is_some_and(|own| Some(own) >= theirs) {
@@ -117,9 +127,15 @@ mod tests {
             other_peers: vec![],
             reserved: Reserved {
                 ranges: nets(&["10.2.255.0/24"]),
-                addresses: Arc::new(["10.2.0.1".parse().expect("an address")].into()),
+                addresses: ["10.2.0.1".parse().expect("an address")].into(),
+                nodes: Arc::new(
+                    ["10.2.3.4", "192.0.2.1"]
+                        .map(|ip| (ip.parse().expect("an address"), "node-1".into()))
+                        .into(),
+                ),
             },
         };
+        let open = EndpointRules { pod_ranges: None, ..peer.clone() };
         let own = EndpointRules::default();
         for (address, of_peer, of_own) in [
             ("10.2.3.4", None, None),
@@ -141,6 +157,9 @@ mod tests {
             assert_eq!(peer.refusal(address), of_peer, "{address}");
             assert_eq!(own.refusal(address), of_own, "{address}");
         }
+        let of_open = |address: &str| open.refusal(address.parse().expect("an address"));
+        assert_eq!(of_open("10.2.3.4"), Some(Refusal::Reserved), "nobody gives the ranges");
+        assert_eq!(of_open("10.2.3.5"), None);
     }
 
     #[test]

@@ -39,6 +39,24 @@ impl VipRanges {
         }
     }
 
+    /// Says which of these ranges have VIPs in them. `whose`: whose addresses they are.
+    pub fn overlaps(&self, others: &[IpNet], whose: &str) -> Vec<String> {
+        let ranges = [IpNet::V4(self.v4), IpNet::V6(self.v6)];
+        let told = ranges.iter().filter_map(|range| {
+            let other = others.iter().find(|other| overlap(range, other))?;
+            Some(format!(
+                "the VIP range {range} overlaps with {other} of this cluster's {whose}: no new VIP is in both. Give all \
+                 clusters another --vip-cidr (chart: vipCidrs)"
+            ))
+        });
+        told.collect()
+    }
+
+    /// Whether the range has a whole VIP range in it.
+    pub fn are_within(&self, range: &IpNet) -> bool {
+        [IpNet::V4(self.v4), IpNet::V6(self.v6)].iter().any(|vips| range.contains(vips))
+    }
+
     /// Whether the address is in one of the ranges.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.of(IpFamily::of(address)).contains(&address)

@@ -317,6 +317,9 @@ impl Control {
         self.state.forget(now);
         self.pace.forget(now);
         self.read_again(now);
+        if self.said_synced {
+            self.state.tell_overlaps();
+        }
         if !self.is_leader {
             return;
         }

@@ -1,5 +1,6 @@
 //! What is known of all clusters, and what follows from it for one service. No I/O.
 
+mod addresses;
 mod notices;
 #[cfg(test)]
 mod tests;
@@ -11,7 +12,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ipnet::IpNet;
 
 use super::{
     MailboxId, Settings, Update,
@@ -23,8 +23,8 @@ use crate::{
     apply::ApplyError,
     clusterset::{
         Actual, ClusterId, Export, ImportState, Importer, Known, KnownExport, Publication, Refusal,
-        Reserved, Selection, ServiceName, SourceRules, SourceSlice, Stamp, Timestamp, VipRanges,
-        VipsInUse, Wanted, WantedImport, export_conditions, is_exportable, of_derived, resolve,
+        Selection, ServiceName, SourceRules, SourceSlice, Stamp, Timestamp, VipRanges, VipsInUse,
+        Wanted, WantedImport, export_conditions, is_exportable, of_derived, resolve,
     },
     exports::OwnCluster,
     leases::Statement,
@@ -54,6 +54,8 @@ pub(super) struct State {
     vips: HashMap<ServiceName, Vec<IpAddr>>,
     /// The VIPs of each import as it was last planned. An event that comes before the import itself must not free them.
     planned_vips: HashMap<ServiceName, Vec<IpAddr>>,
+    /// What was last said of VIP ranges that overlap with other ranges.
+    overlaps: Vec<String>,
     /// Services that wait for a VIP: none of the range was free.
     without_vip: BTreeSet<ServiceName>,
     /// Services to import.
@@ -103,6 +105,7 @@ impl State {
             in_use: VipsInUse::default(),
             vips: HashMap::new(),
             planned_vips: HashMap::new(),
+            overlaps: vec![],
             without_vip: BTreeSet::new(),
             imports: Queue::default(),
             causes: Causes::default(),
@@ -150,7 +153,8 @@ impl State {
                     self.peers.reserve(&self.reserved());
                 }
                 let claims = changes.pod_ranges && self.claim();
-                if changes.all || claims || self.peers.may_have(&changes.addresses) {
+                let has_addresses = !changes.addresses.is_empty() && self.peers.have_any_address();
+                if changes.all || claims || has_addresses {
                     self.queue_all();
                 } else if !changes.namespaces.is_empty() {
                     self.queue(|name| changes.namespaces.contains(name.namespace()));
@@ -318,40 +322,6 @@ impl State {
             *oldest = oldest.take().into_iter().chain(age).min();
         }
         ages
-    }
-
-    /// Addresses that no endpoint of a peer can have.
-    fn reserved(&self) -> Reserved {
-        Reserved {
-            ranges: self.reserved_ranges(),
-            addresses: Arc::new(self.own.api_servers().chain(self.own.node_addresses()).collect()),
-        }
-    }
-
-    /// The ranges of this cluster's Services and VIPs.
-    pub(super) fn reserved_ranges(&self) -> Vec<IpNet> {
-        let ranges = self.vip_ranges();
-        self.own.service_ranges().chain([ranges.v4.into(), ranges.v6.into()]).collect()
-    }
-
-    /// Tells which ranges this cluster's pods have. Returns whether that changes what peers' endpoints can have.
-    fn claim(&mut self) -> bool {
-        let given = &self.settings.pod_ranges;
-        self.peers.claim(if given.is_empty() { self.own.assigned_pod_ranges() } else { given })
-    }
-
-    /// The ranges of this cluster's pods, as far as they are known.
-    pub(super) fn pod_ranges(&self) -> &[IpNet] {
-        let given = &self.settings.pod_ranges;
-        if given.is_empty() { self.own.pod_ranges() } else { given }
-    }
-
-    fn vip_ranges(&self) -> VipRanges {
-        let default = VipRanges::for_clusterset(self.clusterset());
-        VipRanges {
-            v4: self.settings.vips_v4.unwrap_or(default.v4),
-            v6: self.settings.vips_v6.unwrap_or(default.v6),
-        }
     }
 
     fn importer(&self) -> Importer {

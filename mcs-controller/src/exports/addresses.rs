@@ -1,13 +1,13 @@
 //! The addresses of this cluster: those of its Services, API servers, nodes and pods.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use ipnet::IpNet;
 
 use super::{API_SERVERS, OwnChanges, OwnCluster};
 use crate::{
-    clusterset::{ExportSource, IpFamily, Owner, ServiceName, ServiceType},
-    objects::{ImportObject, ServiceObject},
+    clusterset::{ExportSource, IpFamily, Owner, ServiceName, ServiceType, VipRanges},
+    objects::{ImportObject, NodeObject, ServiceObject},
 };
 
 impl OwnCluster {
@@ -25,23 +25,35 @@ impl OwnCluster {
         slices.flat_map(|slice| slice.endpoints.iter().map(|endpoint| endpoint.address))
     }
 
-    /// The addresses of the cluster's nodes.
-    pub fn node_addresses(&self) -> impl Iterator<Item = IpAddr> {
-        self.nodes.values().flat_map(|node| node.addresses.iter().copied())
-    }
-
-    /// The ranges of the cluster's pods, as far as nodes have them.
-    pub fn pod_ranges(&self) -> &[IpNet] {
-        self.pod_ranges.get_or_init(|| {
-            let ranges = self.nodes.values().flat_map(|node| node.pod_ranges.iter().copied());
-            IpNet::aggregate(&ranges.collect())
+    /// What the cluster's nodes say their addresses are, each with the name of a node.
+    pub fn node_addresses(&self) -> &Arc<BTreeMap<IpAddr, Arc<str>>> {
+        self.node_addresses.get_or_init(|| {
+            let of_node = |(name, node): (&Arc<str>, &NodeObject)| {
+                node.addresses.iter().map(|ip| (*ip, Arc::clone(name))).collect::<Vec<_>>()
+            };
+            Arc::new(self.nodes.iter().flat_map(of_node).collect())
         })
     }
 
-    /// The same, if most nodes have some: then the cluster gives them to its nodes, and none can choose its own.
-    pub fn assigned_pod_ranges(&self) -> &[IpNet] {
+    /// The ranges of the cluster's pods, as far as nodes have them. The word of one node does not reserve a whole VIP range.
+    pub fn pod_ranges(&self, vips: &VipRanges) -> &[IpNet] {
+        self.pod_ranges.get_or_init(|| {
+            let ranges = self.nodes.values().flat_map(|node| &node.pod_ranges);
+            IpNet::aggregate(&ranges.filter(|range| !vips.are_within(range)).copied().collect())
+        })
+    }
+
+    /// The same if most nodes have some: then the cluster gives them to its nodes, and none can choose its own.
+    pub fn assigned_pod_ranges(&self, vips: &VipRanges) -> &[IpNet] {
         let assigned = self.nodes.values().filter(|node| !node.pod_ranges.is_empty()).count();
-        if assigned * 2 > self.nodes.len() { self.pod_ranges() } else { &[] }
+        if assigned * 2 > self.nodes.len() { self.pod_ranges(vips) } else { &[] }
+    }
+
+    /// The ranges of nodes that have a whole VIP range in them.
+    pub fn nodes_over(&self, vips: &VipRanges) -> impl Iterator<Item = (&Arc<str>, IpNet)> {
+        self.nodes.iter().filter_map(|(name, node)| {
+            Some((name, *node.pod_ranges.iter().find(|range| vips.are_within(range))?))
+        })
     }
 
     /// The IP families of the cluster's Services. Without ServiceCIDRs, those that Services and the controller's own

@@ -1,6 +1,6 @@
 //! What each event of a watch of this cluster changes.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use mcs_kube::{Decoder, ObjectKey, PropertyDecoder, ResourceEvent, WatchedObject};
 
@@ -10,7 +10,7 @@ use crate::{
     objects::{
         ExportDecoder, ExportObject, ExportRuleDecoder, ImportDecoder, ImportedObject,
         ImportedSliceDecoder, LocalSlice, LocalSliceDecoder, NamespaceDecoder, NodeDecoder,
-        NodeObject, RangeDecoder, ServiceDecoder, ServiceObject,
+        RangeDecoder, ServiceDecoder, ServiceObject,
     },
 };
 
@@ -169,7 +169,11 @@ impl OwnCluster {
                 }
             }
         }
-        OwnChanges { all: self.clusterset() != former.as_deref(), ..OwnChanges::default() }
+        let all = self.clusterset() != former.as_deref();
+        if all {
+            self.pod_ranges.take();
+        }
+        OwnChanges { all, ..OwnChanges::default() }
     }
 
     pub(super) fn change_import(&mut self, change: Change<ImportDecoder>) -> OwnChanges {
@@ -257,6 +261,7 @@ impl OwnCluster {
         let (former, now) = match change {
             Change::Clear => {
                 self.pod_ranges.take();
+                self.node_addresses.take();
                 let gone = std::mem::take(&mut self.nodes).into_values();
                 let addresses = gone.flat_map(|node| node.addresses).collect();
                 return OwnChanges { addresses, pod_ranges: true, ..OwnChanges::default() };
@@ -265,17 +270,28 @@ impl OwnCluster {
             Change::Set(object) => {
                 let name = object.key().name;
                 let node = object.decoded.unwrap_or_default();
-                (self.nodes.insert(name, node.clone()), Some(node))
+                (self.nodes.insert(Arc::clone(&name), node.clone()), Some((name, node)))
             }
         };
-        let ranges = |node: &Option<NodeObject>| node.as_ref().map(|node| node.pod_ranges.clone());
-        let pod_ranges = ranges(&former) != ranges(&now);
+        let former = former.unwrap_or_default();
+        let (name, now) = now.unwrap_or_default();
+        let pod_ranges = former.pod_ranges != now.pod_ranges;
         if pod_ranges {
             self.pod_ranges.take();
         }
-        let of = |node: Option<NodeObject>| node.map(|node| node.addresses).unwrap_or_default();
-        let (former, now) = (of(former), of(now));
-        let addresses = former.symmetric_difference(&now).copied().collect();
+        if former.too_wide != now.too_wide && !now.too_wide.is_empty() {
+            let ranges: Vec<_> = now.too_wide.iter().map(ToString::to_string).collect();
+            tracing::warn!(
+                "podCIDRs {} of Node {name} are too wide for one node, and are ignored. If they are the ranges of this \
+                 cluster's pods, give the controller --pod-cidr",
+                ranges.join(", ")
+            );
+        }
+        let addresses: BTreeSet<_> =
+            former.addresses.symmetric_difference(&now.addresses).copied().collect();
+        if !addresses.is_empty() {
+            self.node_addresses.take();
+        }
         OwnChanges { addresses, pod_ranges, ..OwnChanges::default() }
     }
 }

@@ -4,6 +4,7 @@ use mcs_kube::Decoder;
 use serde_json::{Value, from_value, json};
 
 use super::*;
+use crate::clusterset::VipRanges;
 
 fn changed<D: Decoder>(object: Value) -> ResourceEvent<D> {
     ResourceEvent::Changed(from_value(object).unwrap())
@@ -103,7 +104,9 @@ fn the_addresses_of_the_api_server_are_known() {
 fn nodes_that_stay_change_nothing() {
     let mut own = OwnCluster::new(vec![]);
     let node = |address: &str| {
-        let addresses = json!([{"address": address}, {"address": "node-1"}]);
+        let addresses = json!([
+            {"type": "InternalIP", "address": address}, {"type": "Hostname", "address": "node-1"},
+        ]);
         let status = json!({"addresses": addresses});
         let spec = json!({"podCIDRs": ["10.1.0.0/24"]});
         json!({"metadata": {"name": "node-1"}, "spec": spec, "status": status})
@@ -114,11 +117,31 @@ fn nodes_that_stay_change_nothing() {
     assert!(apply(changed(node("192.0.2.1"))).is_empty());
     let both = [ip("192.0.2.1"), ip("192.0.2.2")].into();
     assert_eq!(apply(changed(node("192.0.2.2"))), both);
-    assert_eq!(own.node_addresses().collect::<Vec<_>>(), [ip("192.0.2.2")]);
-    assert_eq!(own.pod_ranges().len(), 1);
+    let nodes: Vec<_> = own.node_addresses().iter().map(|(ip, node)| (*ip, &**node)).collect();
+    assert_eq!(nodes, [(ip("192.0.2.2"), "node-1")]);
+    let vips = VipRanges::for_clusterset("test");
+    assert_eq!(own.pod_ranges(&vips).len(), 1);
     let gone = ResourceEvent::Deleted(from_value(node("192.0.2.2")).unwrap());
     own.apply(OwnEvent::Nodes(gone));
-    assert!(own.pod_ranges().is_empty());
+    assert!(own.pod_ranges(&vips).is_empty() && own.node_addresses().is_empty());
+}
+
+#[test]
+fn no_node_reserves_a_whole_vip_range() {
+    let mut own = OwnCluster::new(vec![]);
+    let vips = VipRanges::for_clusterset("test");
+    // Each is narrow enough for a node.
+    for (name, ranges) in [
+        ("n1", ["10.1.0.0/24".to_owned(), format!("{}/64", vips.v6.network())]),
+        ("n2", ["241.0.0.0/12".to_owned(), "fd01::/64".to_owned()]),
+    ] {
+        let node = json!({"metadata": {"name": name}, "spec": {"podCIDRs": ranges}});
+        own.apply(OwnEvent::Nodes(changed(node)));
+    }
+    let count = own.pod_ranges(&vips).len();
+    assert_eq!(count, 3, "{:?}", own.pod_ranges(&vips));
+    let over: Vec<_> = own.nodes_over(&vips).map(|(node, _)| &**node).collect();
+    assert_eq!(over, ["n1"]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Nodes: the addresses that belong to this cluster.
+//! Nodes: the addresses that belong to this cluster. A node writes them itself, and need not be right.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -6,13 +6,20 @@ use ipnet::IpNet;
 use mcs_kube::{Decoder, ObjectKey};
 use serde_json::Value;
 
+/// How many addresses of a node count.
+const MOST_ADDRESSES: usize = 8;
+/// The shortest prefixes of ranges that count: a larger range is not one node's.
+const WIDEST: [u8; 2] = [12, 32];
+
 /// The addresses of a node and of its pods.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NodeObject {
-    /// `status.addresses`, without names.
+    /// The first ones of `status.addresses` that are of the types InternalIP and ExternalIP.
     pub addresses: BTreeSet<IpAddr>,
     /// `spec.podCIDRs`, which some networks do not use.
     pub pod_ranges: Vec<IpNet>,
+    /// Those that are too wide to be one node's, and do not count.
+    pub too_wide: Vec<IpNet>,
 }
 
 /// Decodes Nodes.
@@ -23,11 +30,51 @@ impl Decoder for NodeDecoder {
     type Value = NodeObject;
 
     fn decode(_: ObjectKey, object: &Value) -> Result<NodeObject, String> {
-        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-        let addresses = list(&object["status"]["addresses"]);
-        let addresses = addresses.iter().filter_map(|one| one["address"].as_str()?.parse().ok());
-        let ranges = list(&object["spec"]["podCIDRs"]);
-        let ranges = ranges.iter().filter_map(|range| range.as_str()?.parse().ok());
-        Ok(NodeObject { addresses: addresses.collect(), pod_ranges: ranges.collect() })
+        let addresses = object["status"]["addresses"].as_array().into_iter().flatten();
+        let addresses =
+            addresses.filter(|one| one["type"] == "InternalIP" || one["type"] == "ExternalIP");
+        let addresses = addresses.filter_map(|one| one["address"].as_str()?.parse().ok());
+        let ranges = object["spec"]["podCIDRs"].as_array().into_iter().flatten();
+        let ranges = ranges.filter_map(|range| range.as_str()?.parse().ok());
+        let (too_wide, pod_ranges) = ranges.partition(|range: &IpNet| {
+            let [v4, v6] = WIDEST;
+            range.prefix_len() < if range.addr().is_ipv4() { v4 } else { v6 }
+        });
+        let addresses = addresses.take(MOST_ADDRESSES).collect();
+        Ok(NodeObject { addresses, pod_ranges, too_wide })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_node_has_few_addresses_and_no_wide_range() {
+        let address = |kind: &str, ip: &str| json!({"type": kind, "address": ip});
+        let mut addresses =
+            vec![address("Hostname", "10.2.0.1"), address("InternalDNS", "10.2.0.2"), json!({})];
+        addresses.extend((0..5_000).map(|pod| {
+            let kind = if pod % 2 == 0 { "InternalIP" } else { "ExternalIP" };
+            address(kind, &format!("10.2.{}.{}", 1 + pod / 250, pod % 250))
+        }));
+        let ranges = [
+            "10.1.2.0/24",
+            "0.0.0.0/0",
+            "::/0",
+            "10.0.0.0/11",
+            "10.16.0.0/12",
+            "fd00::/31",
+            "fd00::/32",
+        ];
+        let node = json!({"spec": {"podCIDRs": ranges}, "status": {"addresses": addresses}});
+        let key = ObjectKey { namespace: "".into(), name: "n".into() };
+        let node = NodeDecoder::decode(key, &node).expect("a node");
+        assert_eq!(node.addresses, (0..8).map(|pod| IpAddr::from([10, 2, 1, pod])).collect());
+        let texts = |nets: &[IpNet]| nets.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(texts(&node.pod_ranges), ["10.1.2.0/24", "10.16.0.0/12", "fd00::/32"]);
+        assert_eq!(texts(&node.too_wide), ["0.0.0.0/0", "::/0", "10.0.0.0/11", "fd00::/31"]);
     }
 }

@@ -1,6 +1,6 @@
 //! The status of a ClusterPeer.
 
-use std::{collections::BTreeMap, fmt::Write as _, time::Instant};
+use std::{collections::BTreeMap, fmt::Write as _, net::IpAddr, sync::Arc, time::Instant};
 
 use ipnet::IpNet;
 use jiff::Timestamp;
@@ -33,6 +33,8 @@ pub struct OwnRanges<'a> {
     pub pods: &'a [IpNet],
     /// The VIP ranges and those of Services.
     pub reserved: &'a [IpNet],
+    /// What nodes say their addresses are.
+    pub nodes: &'a BTreeMap<IpAddr, Arc<str>>,
 }
 
 impl OwnRanges<'_> {
@@ -59,11 +61,20 @@ impl OwnRanges<'_> {
                 "{range} overlaps with {own}, the pods of this cluster: {consequence}"
             ));
         }
-        let (range, own) = find(self.reserved)?;
-        Some(format!(
-            "{range} overlaps with {own}, the range of this cluster's Services or ClusterSetIPs: endpoints with \
-             addresses of both are refused"
-        ))
+        if let Some((range, own)) = find(self.reserved) {
+            return Some(format!(
+                "{range} overlaps with {own}, the range of this cluster's Services or ClusterSetIPs: endpoints with \
+                 addresses of both are refused"
+            ));
+        }
+        ranges.iter().find_map(|range| {
+            let (ip, node) =
+                self.nodes.range(range.network()..=range.broadcast()).next()?;
+            Some(format!(
+                "Node {node} of this cluster says that {ip} of {range} is its own address. Endpoints with it are used: \
+                 look whether the node is right"
+            ))
+        })
     }
 }
 
@@ -513,7 +524,7 @@ mod tests {
     /// The condition of the peer west after so many seconds.
     fn found(peers: &Peers, kind: &str, seconds: u64) -> PeerCondition {
         let now = Instant::now() + Duration::from_secs(seconds);
-        let ranges = OwnRanges { pods: &[], reserved: &[] };
+        let ranges = OwnRanges { pods: &[], reserved: &[], nodes: &BTreeMap::new() };
         let (own, membership) = ("east".parse().unwrap(), Membership::default());
         let notes = |_: &Peer| PeerNotes::default();
         let statuses = peer_statuses(peers, &own, &ranges, &membership, notes, now);
@@ -560,11 +571,12 @@ mod tests {
     fn ranges_of_this_cluster_are_no_peers() {
         let peers = west();
         let own = "east".parse().unwrap();
-        let disjoint = |range: &str| {
+        let disjoint = |range: &str, node: &str| {
+            let nodes = [(node.parse().unwrap(), "node-1".into())].into();
             let [range, other] = [range, "10.9.0.0/16"].map(|range| [range.parse().unwrap()]);
             let own_ranges = [
-                OwnRanges { pods: &range, reserved: &other },
-                OwnRanges { pods: &other, reserved: &range },
+                OwnRanges { pods: &range, reserved: &other, nodes: &nodes },
+                OwnRanges { pods: &other, reserved: &range, nodes: &nodes },
             ];
             own_ranges.map(|ranges| {
                 let (membership, notes) = (Membership::default(), |_: &Peer| PeerNotes::default());
@@ -577,9 +589,10 @@ mod tests {
                 condition.reason
             })
         };
-        assert_eq!(disjoint("10.1.0.0/16"), ["Disjoint"; 2]);
-        assert_eq!(disjoint("10.2.3.0/24"), ["OverlapsOwn"; 2]);
-        assert_eq!(disjoint("10.0.0.0/8"), ["OverlapsOwn"; 2]);
+        assert_eq!(disjoint("10.1.0.0/16", "192.0.2.1"), ["Disjoint"; 2]);
+        assert_eq!(disjoint("10.2.3.0/24", "192.0.2.1"), ["OverlapsOwn"; 2]);
+        assert_eq!(disjoint("10.0.0.0/8", "192.0.2.1"), ["OverlapsOwn"; 2]);
+        assert_eq!(disjoint("10.1.0.0/16", "10.2.0.9"), ["OverlapsOwn"; 2], "a node says so");
     }
 
     #[test]

@@ -65,6 +65,23 @@ fn pod_ranges_that_are_given_replace_those_of_nodes() {
 }
 
 #[test]
+fn overlaps_of_vip_ranges_are_told() {
+    let mut state = state();
+    assert_eq!(state.overlaps(), [""; 0]);
+    let whole = format!("{}/96", state.vip_ranges().v6.network());
+    let node = object(json!({"metadata": {"name": "n"}, "spec": {
+        "podCIDRs": ["241.0.0.0/24", whole],
+    }}));
+    state.update(Update::Own(OwnEvent::Nodes(ResourceEvent::Changed(node))));
+    let [pods, node] = &*state.overlaps() else { panic!("{:?}", state.overlaps()) };
+    assert!(pods.contains("VIP range 241.0.0.0/8 overlaps with 241.0.0.0/24"), "{pods}");
+    assert!(node.contains(&whole) && node.contains("Node n"), "{node}");
+    state.settings.pod_ranges = vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
+    let [pods] = &*state.overlaps() else { panic!("{:?}", state.overlaps()) };
+    assert!(pods.contains("overlaps with fd00::/8 of this cluster's pods"), "{pods}");
+}
+
+#[test]
 fn an_emptied_mailbox_still_counts_what_is_exported() {
     let mut state = state();
     let name = ServiceName::new("shop", "web").unwrap();
