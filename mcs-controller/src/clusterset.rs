@@ -52,7 +52,7 @@ pub use slice::{Endpoint, EndpointConditions, ImportedSlice, SlicePort, SourceSl
 pub use spec::ServiceSpec;
 pub use stamp::Stamp;
 pub use trust::{EndpointRules, Refusal, Reserved};
-pub use vips::{NoFreeVip, VipRanges, VipsInUse, overlap};
+pub use vips::{LostVip, NoFreeVip, VipRanges, VipsInUse, overlap};
 
 #[cfg(test)]
 pub(crate) use merge::tests::any_spec;

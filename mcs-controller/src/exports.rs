@@ -127,6 +127,8 @@ pub struct OwnCluster {
     /// ServiceExports with a name that no Service can have, and without condition `Valid`.
     misnamed: BTreeSet<ObjectKey>,
     services: HashMap<ServiceName, ServiceObject>,
+    /// The Service that has a ClusterIP.
+    cluster_ips: HashMap<IpAddr, ServiceName>,
     slices: HashMap<ServiceName, BTreeMap<Arc<str>, Arc<SourceSlice>>>,
     /// The Service that a slice belongs to, by namespace and name.
     local_owners: HashMap<ObjectKey, ServiceName>,
@@ -161,6 +163,8 @@ pub struct OwnChanges {
     pub addresses: BTreeSet<IpAddr>,
     /// The pod ranges of nodes.
     pub pod_ranges: bool,
+    /// These are a Service's now, or no longer.
+    pub cluster_ips: BTreeSet<IpAddr>,
 }
 
 impl OwnChanges {
@@ -177,11 +181,16 @@ impl OwnChanges {
         self.namespaces.extend(other.namespaces);
         self.all |= other.all;
         self.pod_ranges |= other.pod_ranges;
-        // A list names again what it has cleared.
-        for address in other.addresses {
-            if !self.addresses.remove(&address) {
-                self.addresses.insert(address);
-            }
+        toggle(&mut self.addresses, other.addresses);
+        toggle(&mut self.cluster_ips, other.cluster_ips);
+    }
+}
+
+/// A list names again what it has cleared.
+fn toggle(addresses: &mut BTreeSet<IpAddr>, others: BTreeSet<IpAddr>) {
+    for address in others {
+        if !addresses.remove(&address) {
+            addresses.insert(address);
         }
     }
 }
@@ -198,6 +207,7 @@ impl OwnCluster {
             exports: BTreeMap::new(),
             misnamed: BTreeSet::new(),
             services: HashMap::new(),
+            cluster_ips: HashMap::new(),
             slices: HashMap::new(),
             local_owners: HashMap::new(),
             namespaces: BTreeSet::new(),

@@ -1,6 +1,6 @@
 //! What has become of the import of a service, in a word: for people and for monitoring.
 
-use super::{ConditionStatus, ConditionType, Wanted, WantedImport};
+use super::{ConditionStatus, ConditionType, LostVip, Wanted, WantedImport};
 
 /// What has become of the import of a service.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -11,6 +11,8 @@ pub enum ImportState {
     Pending,
     /// Another import has its address.
     AddressShared,
+    /// It has an address of a Service that is gone.
+    AddressInServiceRange,
     /// The cluster's Services have none of its IP families.
     FamilyNotSupported,
     /// Another controller writes the ServiceImport.
@@ -23,10 +25,11 @@ pub enum ImportState {
 
 impl ImportState {
     /// Every state.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Ready,
         Self::Pending,
         Self::AddressShared,
+        Self::AddressInServiceRange,
         Self::FamilyNotSupported,
         Self::LeftAlone,
         Self::Conflict,
@@ -39,6 +42,7 @@ impl ImportState {
             Self::Ready => "ready",
             Self::Pending => "pending",
             Self::AddressShared => "address_shared",
+            Self::AddressInServiceRange => "address_in_service_range",
             Self::FamilyNotSupported => "family_not_supported",
             Self::LeftAlone => "left_alone",
             Self::Conflict => "conflict",
@@ -60,6 +64,7 @@ impl ImportState {
             None if wanted.conflicts.is_empty() => Self::Ready,
             None => Self::Conflict,
             Some("AddressShared") => Self::AddressShared,
+            Some(LostVip::REASON) => Self::AddressInServiceRange,
             Some("IPFamilyNotSupported") => Self::FamilyNotSupported,
             Some(_) => Self::Pending,
         })

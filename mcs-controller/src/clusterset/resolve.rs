@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use super::{
     Actual, ActualDerived, ActualImport, ClusterId, Condition, ConditionStatus, ConditionType,
     Conflict, EndpointRules, EndpointSliceObjects, Export, Import, ImportStatus, ImportedSlice,
-    IpFamily, Merged, NamespaceRules, NoFreeVip, Owner, Refusal, ServiceName, ServiceSpec,
+    IpFamily, LostVip, Merged, NamespaceRules, NoFreeVip, Owner, Refusal, ServiceName, ServiceSpec,
     ServiceType, SliceCopier, SourceSlice, Stamp, VipRanges, VipsInUse,
     export_status::import_conflict,
     merge,
@@ -71,6 +71,8 @@ pub struct Known<'a> {
     /// Clusters that may export more than is known: a list of theirs, or their publication, is not complete.
     /// A cluster that is no peer any more is not among them.
     pub incomplete: &'a BTreeSet<ClusterId>,
+    /// VIPs of the import that it cannot keep.
+    pub lost: &'a [LostVip],
 }
 
 /// What this cluster should have of one service.
@@ -196,6 +198,7 @@ pub fn resolve(
         reserved: &importer.reserved,
         in_use,
         existing: current.map_or(&[], |current| &current.import.ips),
+        lost: known.lost,
         preferred: &exporters_vips(&accepted),
     };
     let (mut import, ready) = import(known.name, &merged, supported, &vips);
@@ -361,7 +364,8 @@ fn import(
     let needs_vips = spec.service_type == ServiceType::ClusterSetIp;
     let families: &[_] = if supported && needs_vips { &spec.ip_families } else { &[] };
     let (ips, problem) = vips.choose(name, families);
-    let ready = readiness(&spec, supported, problem, vips.shared(name, &ips));
+    let ready =
+        readiness(&spec, supported, problem, vips.first_lost(&ips), vips.shared(name, &ips));
     (Import { name: name.clone(), ips, spec, has_derived_service: false }, ready)
 }
 
@@ -369,6 +373,7 @@ fn readiness(
     spec: &ServiceSpec,
     supported: bool,
     problem: Option<NoFreeVip>,
+    lost: Option<LostVip>,
     shared: Option<SharedVip>,
 ) -> Condition {
     let (status, reason, message) = if !supported {
@@ -378,6 +383,8 @@ fn readiness(
         (ConditionStatus::False, "IPFamilyNotSupported", message)
     } else if let Some(problem) = problem {
         (ConditionStatus::False, "Pending", problem.to_string())
+    } else if let Some(lost) = lost {
+        (ConditionStatus::False, LostVip::REASON, lost.to_string())
     } else if let Some(shared) = shared {
         (ConditionStatus::False, "AddressShared", shared.to_string())
     } else {

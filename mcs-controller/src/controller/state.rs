@@ -12,7 +12,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-
 use super::{
     MailboxId, Settings, Update,
     causes::{Causes, is_of_tenant},
@@ -22,9 +21,9 @@ use super::{
 use crate::{
     apply::ApplyError,
     clusterset::{
-        Actual, ClusterId, Export, ImportState, Importer, Known, KnownExport, Publication, Refusal,
-        Selection, ServiceName, SourceRules, SourceSlice, Stamp, Timestamp, VipRanges, VipsInUse,
-        Wanted, WantedImport, export_conditions, is_exportable, of_derived, resolve,
+        Actual, ClusterId, Export, ImportState, Importer, Known, KnownExport, LostVip, Publication,
+        Refusal, Selection, ServiceName, SourceRules, SourceSlice, Stamp, Timestamp, VipRanges,
+        VipsInUse, Wanted, WantedImport, export_conditions, is_exportable, of_derived, resolve,
     },
     exports::OwnCluster,
     leases::Statement,
@@ -54,6 +53,8 @@ pub(super) struct State {
     vips: HashMap<ServiceName, Vec<IpAddr>>,
     /// The VIPs of each import as it was last planned. An event that comes before the import itself must not free them.
     planned_vips: HashMap<ServiceName, Vec<IpAddr>>,
+    /// Services whose imports have lost a VIP, each until it is given up; `None`: it is.
+    lost: HashMap<ServiceName, Option<Instant>>,
     /// What was last said of VIP ranges that overlap with other ranges.
     overlaps: Vec<String>,
     /// Services that wait for a VIP: none of the range was free.
@@ -105,6 +106,7 @@ impl State {
             in_use: VipsInUse::default(),
             vips: HashMap::new(),
             planned_vips: HashMap::new(),
+            lost: HashMap::new(),
             overlaps: vec![],
             without_vip: BTreeSet::new(),
             imports: Queue::default(),
@@ -158,6 +160,9 @@ impl State {
                     self.queue_all();
                 } else if !changes.namespaces.is_empty() {
                     self.queue(|name| changes.namespaces.contains(name.namespace()));
+                }
+                for name in changes.cluster_ips.iter().flat_map(|ip| self.in_use.owners(*ip)) {
+                    self.imports.add(name.clone());
                 }
                 for name in changes.services {
                     if is_of_tenant {
@@ -354,7 +359,8 @@ impl State {
     pub(super) fn plan(&mut self, name: &ServiceName) -> Vec<Write> {
         let actual = self.own.actual(name);
         let outgoing = self.outgoing(name);
-        let mut wanted = self.wanted(name, outgoing.as_ref(), &actual);
+        let lost = self.lost_vips(name, &actual);
+        let mut wanted = self.wanted(name, outgoing.as_ref(), &actual, &lost);
         if let Some(export) = self.own.export(name, &self.cluster) {
             let publication = self.publication(name, outgoing.as_ref());
             let rules = &self.settings.exports;
@@ -371,6 +377,7 @@ impl State {
         self.import_states.note(name, ImportState::of(&wanted));
         self.note_refused(name, &wanted);
         self.note_left_alone(name, &wanted);
+        self.note_lost(name, &lost, &wanted);
         if wanted.lacks_vips() {
             self.without_vip.insert(name.clone());
         } else {
@@ -408,6 +415,11 @@ impl State {
         for (name, _) in self.kept_derived.extract_if(|_, until| *until <= now) {
             self.imports.add(name);
         }
+        for (name, until) in &mut self.lost {
+            if until.take_if(|until| *until <= now).is_some() {
+                self.imports.add(name.clone());
+            }
+        }
         if self.peers.forget(now) {
             self.queue_all();
         }
@@ -437,7 +449,13 @@ impl State {
         }
     }
 
-    fn wanted(&self, name: &ServiceName, outgoing: Option<&Outgoing>, actual: &Actual) -> Wanted {
+    fn wanted(
+        &self,
+        name: &ServiceName,
+        outgoing: Option<&Outgoing>,
+        actual: &Actual,
+        lost: &[LostVip],
+    ) -> Wanted {
         let own_rules =
             SourceRules { namespaces: self.settings.exports.clone(), ..SourceRules::default() };
         let own_slices: Vec<Arc<SourceSlice>> =
@@ -481,6 +499,7 @@ impl State {
             has_namespace: self.own.has_namespace(name.namespace()),
             exports: &exports,
             incomplete: &incomplete,
+            lost,
         };
         let wanted = resolve(&self.importer(), &known, actual, &self.in_use);
         let rules = peers.iter().filter_map(|peer| {

@@ -16,6 +16,11 @@ impl OwnCluster {
         self.given_ranges.iter().chain(self.ranges.values().flatten()).copied()
     }
 
+    /// The Service that has this ClusterIP.
+    pub fn service_with(&self, ip: IpAddr) -> Option<(&ServiceName, &ServiceObject)> {
+        self.services.get_key_value(self.cluster_ips.get(&ip)?)
+    }
+
     /// The addresses of the cluster's API servers.
     pub fn api_servers(&self) -> impl Iterator<Item = IpAddr> {
         let (namespace, name) = API_SERVERS;

@@ -1,6 +1,6 @@
 //! What each event of a watch of this cluster changes.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use mcs_kube::{Decoder, ObjectKey, PropertyDecoder, ResourceEvent, WatchedObject};
 
@@ -69,7 +69,9 @@ impl OwnCluster {
                 let had = std::mem::take(&mut self.services);
                 let imports: Vec<_> =
                     had.iter().filter_map(|(name, one)| derived_from(name, one)).collect();
-                return OwnChanges::of(had.into_keys().chain(imports));
+                let cluster_ips = std::mem::take(&mut self.cluster_ips).into_keys().collect();
+                let changes = OwnChanges::of(had.into_keys().chain(imports));
+                return OwnChanges { cluster_ips, ..changes };
             }
             Change::Remove(object) => {
                 let Some(name) = service_name(&object.key()) else { return OwnChanges::default() };
@@ -91,6 +93,18 @@ impl OwnCluster {
         }
         let imports: Vec<_> =
             former.iter().chain(now).filter_map(|one| derived_from(&name, one)).collect();
+        let ips = |service: Option<&ServiceObject>| -> BTreeSet<IpAddr> {
+            service.iter().flat_map(|service| service.cluster_ips.iter().copied()).collect()
+        };
+        let (had, has) = (ips(former.as_ref()), ips(now));
+        for ip in &had {
+            // Another one may have the address by now.
+            if self.cluster_ips.get(ip) == Some(&name) {
+                self.cluster_ips.remove(ip);
+            }
+        }
+        self.cluster_ips.extend(has.iter().map(|ip| (*ip, name.clone())));
+        more.cluster_ips = had.symmetric_difference(&has).copied().collect();
         let is_ruled = |name: &ServiceName| self.rules.concern(name.namespace());
         let name = Some(name).filter(|name| is_ruled(name) || self.exports.contains_key(name));
         more.services.extend(name.into_iter().chain(imports));

@@ -45,11 +45,11 @@ fn families_cost_the_same_with_many_services() {
     }
     let begin = Instant::now();
     // One for each plan.
-    for _ in 0..20_000 {
+    for _ in 0..40_000 {
         assert_eq!(own.families(), [IpFamily::V4]);
     }
     let took = begin.elapsed();
-    assert!(took < std::time::Duration::from_secs(1), "{took:?}");
+    assert!(took < std::time::Duration::from_secs(5), "{took:?}");
 }
 
 #[test]

@@ -1,6 +1,10 @@
 //! Services of this cluster.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use k8s_openapi::{
     api::core::v1::{Service, ServicePort as PortObject, ServiceSpec as SpecObject},
@@ -25,6 +29,8 @@ pub struct ServiceObject {
     pub labels: BTreeMap<String, String>,
     /// Whether it has `spec.selector`.
     pub has_selector: bool,
+    /// Its ClusterIPs.
+    pub cluster_ips: Vec<IpAddr>,
     /// `metadata.uid`, if this controller wrote it.
     pub uid: Option<Arc<str>>,
     /// Whether it stands for a ServiceImport, whoever wrote it: its endpoints are those of other clusters.
@@ -70,7 +76,18 @@ impl Decoder for ServiceDecoder {
         let uid = service.metadata.uid.filter(|_| is_ours).map(Into::into);
         let spec = service.spec.unwrap_or_default();
         let has_selector = spec.selector.as_ref().is_some_and(|selector| !selector.is_empty());
-        Ok(ServiceObject { source: source(spec), labels, has_selector, uid, is_derived })
+        let of_families = spec.cluster_ips.iter().flatten();
+        let cluster_ips: BTreeSet<_> =
+            of_families.chain(&spec.cluster_ip).filter_map(|ip| ip.parse().ok()).collect();
+        let cluster_ips = cluster_ips.into_iter().collect();
+        Ok(ServiceObject {
+            source: source(spec),
+            labels,
+            has_selector,
+            cluster_ips,
+            uid,
+            is_derived,
+        })
     }
 }
 

@@ -52,6 +52,7 @@ impl World {
             has_namespace: self.has_namespace,
             exports: &exports,
             incomplete: &self.incomplete,
+            lost: &[],
         };
         resolve(importer, &known, actual, &VipsInUse::default())
     }

@@ -1,9 +1,13 @@
 //! The addresses of this cluster, which no peer and no VIP can have.
 
+use std::{net::IpAddr, time::Instant};
+
 use ipnet::IpNet;
 
 use super::State;
-use crate::clusterset::{Reserved, VipRanges};
+use crate::clusterset::{
+    Actual, ActualImport, LostVip, Owner, Reserved, ServiceName, VipRanges, Wanted, WantedImport,
+};
 
 impl State {
     /// Addresses that no endpoint of a peer can have.
@@ -39,6 +43,61 @@ impl State {
         VipRanges {
             v4: self.settings.vips_v4.unwrap_or(default.v4),
             v6: self.settings.vips_v6.unwrap_or(default.v6),
+        }
+    }
+
+    /// The VIPs of an import that are in a range of Services, and that no Service of its namespace has. A Service that comes
+    /// later, and is not derived from the import, is a stranger that the API server has given the address to.
+    pub(super) fn lost_vips(&self, name: &ServiceName, actual: &Actual) -> Vec<LostVip> {
+        let may_write = |import: &&ActualImport| self.settings.adopt || import.owner == Owner::Us;
+        let Some(import) = actual.import.as_ref().filter(may_write) else { return vec![] };
+        let is_said = import.status.conditions.iter().any(|one| one.reason == LostVip::REASON);
+        let until = self.lost.get(name);
+        let lost = |vip: &IpAddr| {
+            if !self.own.service_ranges().any(|range| range.contains(vip)) {
+                return None;
+            }
+            let is_given_up = match self.own.service_with(*vip) {
+                None => until == Some(&None),
+                Some((service, object)) => {
+                    let is_near = service.namespace() == name.namespace();
+                    let is_derived = object.is_derived
+                        && object.import().is_none_or(|import| import == name.name());
+                    if is_near && (is_derived || !is_said && until.is_none()) {
+                        return None;
+                    }
+                    true
+                }
+            };
+            Some(LostVip { vip: *vip, is_given_up })
+        };
+        import.import.ips.iter().filter_map(lost).collect()
+    }
+
+    /// Tells of VIPs that are lost, and of those that are given up, once.
+    pub(super) fn note_lost(&mut self, name: &ServiceName, lost: &[LostVip], wanted: &Wanted) {
+        let is_written = matches!(wanted.import, WantedImport::Present(..));
+        let Some(first) = lost.first().filter(|_| is_written) else {
+            self.lost.remove(name);
+            return;
+        };
+        if !self.lost.contains_key(name) {
+            self.lost.insert(name.clone(), Some(Instant::now() + LostVip::GRACE));
+            tracing::warn!("ServiceImport {name}: {first}");
+            self.tell_of_import(name, LostVip::REASON, first.to_string());
+        }
+        let planned = self.planned_vips.get(name).cloned();
+        for LostVip { vip, .. } in lost {
+            let was_planned = planned.as_ref().is_none_or(|planned| planned.contains(vip));
+            if was_planned && !wanted.vips().is_empty() && !wanted.vips().contains(vip) {
+                let vips: Vec<_> = wanted.vips().iter().map(ToString::to_string).collect();
+                let vips = vips.join(", ");
+                let note = format!(
+                    "{vip} was the address of a Service that is gone: the import has {vips} now"
+                );
+                tracing::warn!("ServiceImport {name}: {note}");
+                self.tell_of_import(name, "AddressChanged", note);
+            }
         }
     }
 

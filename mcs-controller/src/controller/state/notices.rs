@@ -45,7 +45,7 @@ impl State {
         }
     }
 
-    fn tell_of_import(&mut self, name: &ServiceName, reason: &str, note: String) {
+    pub(super) fn tell_of_import(&mut self, name: &ServiceName, reason: &str, note: String) {
         let Some(import) = self.own.import_object(name) else { return };
         let regarding =
             regarding("ServiceImport", self.own.import_version(), name, import.uid.clone());
