@@ -65,16 +65,18 @@ fn global_values_reach_both_programs_unless_they_have_their_own() {
     let global = [
         "global.clusterId=east",
         "global.vipCidrs={243.0.0.0/8,fd43::/64}",
+        "global.serviceCidrs={10.96.0.0/16}",
         "global.image.repository=registry.example/mcs",
         "global.image.tag=v1",
         "global.imagePullSecrets[0].name=registry",
     ];
     let shared = charts.render("mcs", &global).unwrap();
     for argument in
-        ["- --cluster-id=east\n", "- --vip-cidr=243.0.0.0/8\n", "- --vip-cidr=fd43::/64\n"]
+        ["- --cluster-id=east\n", "- --vip-cidr=243.0.0.0/8\n", "- --vip-cidr=fd43::/64\n", "- --service-cidr=10.96.0.0/16\n"]
     {
         assert_eq!(count(&shared, argument), 2, "{argument}");
     }
+    assert!(!shared.contains("servicecidrs"), "nobody reads them");
     // Two containers of the agent, its hook, and the controller.
     assert_eq!(count(&shared, "image: registry.example/mcs:v1\n"), 4);
     assert_eq!(count(&shared, "- name: registry\n"), 3);

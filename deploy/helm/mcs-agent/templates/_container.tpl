@@ -127,9 +127,7 @@ httpGet:
 - --cluster-id={{ . }}
 {{- end }}
 {{- include "mcs-agent.vipCidrs" . }}
-{{- range .Values.serviceCidrs }}
-- --service-cidr={{ . }}
-{{- end }}
+{{- include "mcs-agent.serviceCidrs" . }}
 {{- range .Values.podCidrs }}
 - --pod-cidr={{ . }}
 {{- end }}

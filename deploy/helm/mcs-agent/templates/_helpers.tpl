@@ -55,6 +55,12 @@ imagePullSecrets:
 {{- .Values.clusterId | default ((.Values.global).clusterId | default "") -}}
 {{- end }}
 
+{{- define "mcs-agent.serviceCidrs" -}}
+{{- range .Values.serviceCidrs | default (.Values.global).serviceCidrs }}
+- --service-cidr={{ . }}
+{{- end }}
+{{- end }}
+
 {{- define "mcs-agent.vipCidrs" -}}
 {{- range .Values.vipCidrs | default (.Values.global).vipCidrs }}
 - --vip-cidr={{ . }}

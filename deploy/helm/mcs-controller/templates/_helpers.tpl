@@ -41,6 +41,12 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
+{{- define "mcs-controller.serviceCidrs" -}}
+{{- range .Values.serviceCidrs | default (.Values.global).serviceCidrs }}
+- --service-cidr={{ . }}
+{{- end }}
+{{- end }}
+
 {{- define "mcs-controller.arguments" -}}
 {{- with .Values.mailbox.secret }}
 - --mailbox-secret={{ . }}
@@ -53,6 +59,7 @@ imagePullSecrets:
 {{- end }}
 - {{ printf "--no-export-namespaces=%s" (join "," .Values.export.deny) | quote }}
 {{- include "mcs-controller.vipCidrs" . }}
+{{- include "mcs-controller.serviceCidrs" . }}
 {{- range .Values.podCidrs }}
 - --pod-cidr={{ . }}
 {{- end }}

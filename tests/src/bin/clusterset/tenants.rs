@@ -5,6 +5,7 @@ use mcs_tests::{api_server::Api, suite::Suite, wait};
 use serde_json::{Value, json};
 
 use crate::{
+    controller::NAMESPACE,
     objects::{self, namespaced},
     world::{World, slice_of},
 };
@@ -19,6 +20,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a tenant writes other slices", writes_other_slices);
     suite.case("the garbage collector ends a foreground deletion", foreground_deletion);
     suite.case("another controller writes its own imports and slices", another_controller);
+    suite.case("the controller writes no slices but its own", only_its_own);
     suite.case("a tenant reads no peers and no mailbox", reads_no_peers);
 }
 
@@ -169,6 +171,38 @@ fn another_controller(world: &mut World) -> anyhow::Result<()> {
         refused(&other, object, Api::delete)?;
     }
     cluster.unexport(&namespace)
+}
+
+/// Whoever has the controller's token.
+fn only_its_own(world: &mut World) -> anyhow::Result<()> {
+    const LABEL: &str = "endpointslice.kubernetes.io/managed-by";
+    let namespace = world.fresh()?;
+    let cluster = world.first();
+    let controller = cluster.account(NAMESPACE, "mcs-controller")?;
+    let refused = |object: &Value, request: fn(&Api, &Value) -> anyhow::Result<()>| {
+        wait::until("a refusal by the policy", || match request(&controller, object) {
+            Err(error) if format!("{error:#}").contains("the multi-cluster controller") => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => bail!("the controller may: {object}"),
+        })
+    };
+    let plain = plain_slice(&namespace);
+    refused(&plain, Api::apply)?;
+    cluster.api().apply(&plain)?;
+    let mut taken = plain.clone();
+    taken["metadata"]["labels"] = json!({ LABEL: "mcs-controller" });
+    refused(&taken, Api::replace)?;
+    refused(&plain, Api::delete)?;
+    cluster.api().delete(&plain)?;
+    // An endpoint of cluster DNS would be one.
+    let mut joined = plain.clone();
+    joined["metadata"]["labels"][LABEL] = json!("mcs-controller");
+    refused(&joined, Api::apply)?;
+    controller.apply(&taken)?;
+    let mut left = taken.clone();
+    left["metadata"]["labels"] = json!({});
+    refused(&left, Api::replace)?;
+    controller.delete(&taken)
 }
 
 fn reads_no_peers(world: &mut World) -> anyhow::Result<()> {
