@@ -63,8 +63,6 @@ const CLUSTER_ID: &str = "cluster.clusterset.k8s.io";
 const SERVICE_RANGES: usize = 7;
 /// The namespace and name of the Service of the API server, and of its slice.
 const API_SERVERS: (&str, &str) = ("default", "kubernetes");
-/// ClusterProperty with the name of the clusterset (KEP-2149).
-const CLUSTERSET: &str = "clusterset.k8s.io";
 
 /// The watches of this cluster, in the order of [`OwnEvent`].
 pub fn targets() -> [WatchTarget; 10] {
@@ -306,7 +304,7 @@ impl OwnCluster {
 
     /// The name of the clusterset as its ClusterProperty says it.
     pub fn clusterset(&self) -> Option<&str> {
-        self.properties.get(CLUSTERSET).map(String::as_str)
+        self.properties.get(well_known::CLUSTERSET_PROPERTY).map(String::as_str)
     }
 
     /// Whether the namespace exists.

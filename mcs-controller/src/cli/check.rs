@@ -1,5 +1,6 @@
 //! `mcs-controller check`: what a clusterset needs, and what to do about what is missing.
 
+mod addresses;
 mod dns;
 mod peers;
 mod pods;
@@ -159,6 +160,7 @@ async fn check_all(command: &CheckCommand, probing: &Probing) -> anyhow::Result<
         add("types", types(&cluster).await);
         add("rights", rights::of_controller(&cluster, &command.probe.namespace).await);
         add("controller", controller(&cluster, command).await);
+        add("addresses", addresses::vip_ranges(&cluster, &command.probe.namespace).await);
         for (check, result) in peers::checks(&cluster, &known).await {
             add(check, result);
         }
@@ -253,11 +255,16 @@ async fn publishes_on_hub(cluster: &Cluster, namespace: &str) -> bool {
 }
 
 fn has_hub(deployment: &Value) -> bool {
-    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
-    let arguments = containers.into_iter().flatten().filter_map(|one| one["args"].as_array());
-    arguments.flatten().filter_map(Value::as_str).any(|argument| {
+    arguments(deployment).any(|argument| {
         argument.starts_with("--mailbox-secret") || argument.starts_with("--mailbox-kubeconfig")
     })
+}
+
+/// The arguments of a Deployment's containers.
+fn arguments(deployment: &Value) -> impl Iterator<Item = &str> {
+    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
+    let arguments = containers.into_iter().flatten().filter_map(|one| one["args"].as_array());
+    arguments.flatten().filter_map(Value::as_str)
 }
 
 async fn lease(cluster: &Cluster, namespace: &str, name: &str) -> anyhow::Result<Value> {

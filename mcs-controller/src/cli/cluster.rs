@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use k8s_openapi::ByteString;
 use kube::{
     Api, Client,
@@ -42,6 +42,7 @@ pub(super) const IMPORTS: Kind =
 pub(super) const LEASES: Kind = ("coordination.k8s.io", "v1", "Lease", "leases");
 pub(super) const CONFIG_MAPS: Kind = ("", "v1", "ConfigMap", "configmaps");
 pub(super) const NODES: Kind = ("", "v1", "Node", "nodes");
+pub(super) const SERVICE_RANGES: Kind = ("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs");
 pub(super) const PODS: Kind = ("", "v1", "Pod", "pods");
 pub(super) const DEPLOYMENTS: Kind = ("apps", "v1", "Deployment", "deployments");
 pub(super) const SLICES: Kind = ("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices");
@@ -194,6 +195,11 @@ impl Cluster {
         Ok(found.map(serde_json::to_value).transpose()?)
     }
 
+    /// The value of a ClusterProperty.
+    pub(super) async fn property(&self, name: &str) -> anyhow::Result<Option<String>> {
+        property(&self.client().await?, name).await
+    }
+
     /// All objects of a kind.
     pub(super) async fn list(&self, kind: Kind) -> anyhow::Result<Vec<Value>> {
         self.list_by(kind, None, &ListParams::default()).await
@@ -256,17 +262,23 @@ fn default_kubeconfig() -> Option<PathBuf> {
 
 /// The id that the ClusterProperty says.
 async fn id(client: &Client) -> anyhow::Result<ClusterId> {
+    let id = property(client, "cluster.clusterset.k8s.io").await?.context(
+        "it has no id: create the ClusterProperty cluster.clusterset.k8s.io (about.k8s.io) with the id as spec.value",
+    )?;
+    Ok(id.parse()?)
+}
+
+/// The value of a ClusterProperty.
+async fn property(client: &Client, name: &str) -> anyhow::Result<Option<String>> {
     for version in MCS_VERSIONS {
         let kind = ("about.k8s.io", version, "ClusterProperty", "clusterproperties");
         let api = api(client.clone(), kind, None);
-        if let Some(property) = api.get_opt("cluster.clusterset.k8s.io").await? {
-            let id = property.data["spec"]["value"].as_str().unwrap_or_default();
-            return Ok(id.parse()?);
+        if let Some(property) = api.get_opt(name).await? {
+            let value = property.data["spec"]["value"].as_str().unwrap_or_default();
+            return Ok(Some(value.to_owned()));
         }
     }
-    bail!(
-        "it has no id: create the ClusterProperty cluster.clusterset.k8s.io (about.k8s.io) with the id as spec.value"
-    )
+    Ok(None)
 }
 
 /// The URL of the API server, and the certificate of its authority in base64.

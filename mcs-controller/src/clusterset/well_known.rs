@@ -84,3 +84,7 @@ pub const SOFTWARE: &str = "clusterset.mcs-agent.io/version";
 pub const COMPLETE: &str = "clusterset.mcs-agent.io/complete";
 /// Annotation of that Lease: the number of ExportedServices in the mailbox.
 pub const PUBLISHED: &str = "clusterset.mcs-agent.io/exported-services";
+/// ClusterProperty with the name of the clusterset (KEP-2149).
+pub const CLUSTERSET_PROPERTY: &str = "clusterset.k8s.io";
+/// The name of a clusterset that nobody has named.
+pub const UNNAMED_CLUSTERSET: &str = "clusterset";

@@ -24,6 +24,7 @@ use crate::{
         Actual, ClusterId, Export, ImportState, Importer, Known, KnownExport, LostVip, Publication,
         Refusal, Selection, ServiceName, SourceRules, SourceSlice, Stamp, Timestamp, VipRanges,
         VipsInUse, Wanted, WantedImport, export_conditions, is_exportable, of_derived, resolve,
+        well_known,
     },
     exports::OwnCluster,
     leases::Statement,
@@ -36,9 +37,6 @@ use crate::{
 
 /// How long a derived Service stays that the controller may not delete. Meanwhile somebody may give it the right.
 const KEPT_DERIVED: Duration = Duration::from_mins(10);
-
-/// The name of a clusterset that nobody has named.
-const UNNAMED: &str = "clusterset";
 
 /// Everything that the controller knows.
 pub(super) struct State {
@@ -586,7 +584,7 @@ impl State {
 
     fn clusterset(&self) -> &str {
         let name = self.settings.clusterset.as_deref().or(self.own.clusterset());
-        name.unwrap_or(UNNAMED)
+        name.unwrap_or(well_known::UNNAMED_CLUSTERSET)
     }
 
     /// Another publisher writes the mailbox, or none any more.

@@ -109,6 +109,11 @@ impl Api {
         self.ask(&Method::PUT, &path(object)?, Some(object)).map(drop)
     }
 
+    /// The same for its status.
+    pub fn replace_status(&self, object: &Value) -> anyhow::Result<()> {
+        self.ask(&Method::PUT, &format!("{}/status", path(object)?), Some(object)).map(drop)
+    }
+
     /// Creates many objects, none of which there is yet.
     pub fn create_many(&self, objects: &[Value]) -> anyhow::Result<()> {
         let create = |object| request(&Method::POST, &collection(object)?, Some(object));

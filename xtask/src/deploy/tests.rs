@@ -71,9 +71,12 @@ fn global_values_reach_both_programs_unless_they_have_their_own() {
         "global.imagePullSecrets[0].name=registry",
     ];
     let shared = charts.render("mcs", &global).unwrap();
-    for argument in
-        ["- --cluster-id=east\n", "- --vip-cidr=243.0.0.0/8\n", "- --vip-cidr=fd43::/64\n", "- --service-cidr=10.96.0.0/16\n"]
-    {
+    for argument in [
+        "- --cluster-id=east\n",
+        "- --vip-cidr=243.0.0.0/8\n",
+        "- --vip-cidr=fd43::/64\n",
+        "- --service-cidr=10.96.0.0/16\n",
+    ] {
         assert_eq!(count(&shared, argument), 2, "{argument}");
     }
     assert!(!shared.contains("servicecidrs"), "nobody reads them");

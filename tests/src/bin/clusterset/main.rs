@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use mcs_tests::suite::Suite;
 
+mod addresses;
 mod beside;
 mod check;
 mod clients;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
     trust::cases(&mut suite);
     hostile::cases(&mut suite);
     imports::cases(&mut suite);
+    addresses::cases(&mut suite);
     rebuilt::cases(&mut suite);
     migrate::cases(&mut suite);
     replicas::cases(&mut suite);

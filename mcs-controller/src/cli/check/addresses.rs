@@ -1,0 +1,126 @@
+//! Whether the VIP ranges have room beside this cluster's Services and pods.
+
+use anyhow::ensure;
+use ipnet::IpNet;
+use mcs_kube::{Decoder, ObjectKey};
+use serde_json::Value;
+
+use super::arguments;
+use crate::{
+    cli::cluster::{Cluster, DEPLOYMENTS, NODES, SERVICE_RANGES},
+    clusterset::{VipRanges, well_known},
+    objects::{NodeDecoder, RangeDecoder},
+};
+
+/// Whether a VIP range overlaps with Services or pods. The flags of the controller are those of its Deployment in that
+/// namespace.
+pub(super) async fn vip_ranges(cluster: &Cluster, namespace: &str) -> anyhow::Result<String> {
+    let deployment = cluster.get(DEPLOYMENTS, Some(namespace), well_known::CONTROLLER).await?;
+    let deployment = deployment.unwrap_or_default();
+    let property = cluster.property(well_known::CLUSTERSET_PROPERTY).await?;
+    let vips = vips_of(&deployment, property.as_deref());
+    let mut services = ranges(&deployment, "--service-cidr");
+    if services.is_empty() {
+        services = decoded::<RangeDecoder>(&service_ranges(cluster).await?).flatten().collect();
+    }
+    let mut pods = ranges(&deployment, "--pod-cidr");
+    if pods.is_empty() {
+        let nodes = cluster.list(NODES).await?;
+        pods = decoded::<NodeDecoder>(&nodes).flat_map(|node| node.pod_ranges).collect();
+    }
+    verdict(&vips, &services, &pods)
+}
+
+fn verdict(vips: &VipRanges, services: &[IpNet], pods: &[IpNet]) -> anyhow::Result<String> {
+    let mut overlaps = vips.overlaps(services, "Services");
+    overlaps.extend(vips.overlaps(pods, "pods"));
+    ensure!(overlaps.is_empty(), overlaps.join("; "));
+    if services.is_empty() {
+        return Ok("the ranges of this cluster's Services are unknown: give the controller --service-cidr (chart: \
+                   serviceCidrs)"
+            .to_owned());
+    }
+    let VipRanges { v4, v6 } = vips;
+    Ok(format!("the VIP ranges {v4} and {v6} are apart from this cluster's Services and pods"))
+}
+
+/// The ServiceCIDRs. Kubernetes before 1.33 has none.
+async fn service_ranges(cluster: &Cluster) -> anyhow::Result<Vec<Value>> {
+    let is_absent = |error: &anyhow::Error| {
+        error.chain().any(|cause| match cause.downcast_ref() {
+            Some(kube::Error::Api(status)) => status.code == 404,
+            _ => false,
+        })
+    };
+    match cluster.list(SERVICE_RANGES).await {
+        Err(error) if is_absent(&error) => Ok(vec![]),
+        listed => listed,
+    }
+}
+
+fn decoded<D: Decoder>(objects: &[Value]) -> impl Iterator<Item = D::Value> {
+    objects.iter().filter_map(|object| {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().into();
+        D::decode(ObjectKey { namespace: "".into(), name }, object).ok()
+    })
+}
+
+/// The values of a flag, as the chart writes it.
+fn values<'a>(deployment: &'a Value, flag: &str) -> impl Iterator<Item = &'a str> {
+    arguments(deployment)
+        .filter_map(move |argument| argument.strip_prefix(flag)?.strip_prefix('='))
+        .flat_map(|values| values.split(','))
+}
+
+fn ranges(deployment: &Value, flag: &str) -> Vec<IpNet> {
+    values(deployment, flag).filter_map(|value| value.parse().ok()).collect()
+}
+
+fn vips_of(deployment: &Value, property: Option<&str>) -> VipRanges {
+    let given = values(deployment, "--clusterset").next().or(property);
+    let mut vips = VipRanges::for_clusterset(given.unwrap_or(well_known::UNNAMED_CLUSTERSET));
+    for range in ranges(deployment, "--vip-cidr") {
+        match range {
+            IpNet::V4(range) => vips.v4 = range,
+            IpNet::V6(range) => vips.v6 = range,
+        }
+    }
+    vips
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_overlap_is_found() {
+        let deployment = |arguments: &[&str]| {
+            let containers = json!([{"args": arguments}]);
+            json!({"spec": {"template": {"spec": {"containers": containers}}}})
+        };
+        let nets = |texts: &[&str]| -> Vec<IpNet> {
+            texts.iter().map(|text| text.parse().unwrap()).collect()
+        };
+        let default = vips_of(&json!({}), None);
+        assert_eq!(default, VipRanges::for_clusterset("clusterset"));
+        assert_eq!(vips_of(&json!({}), Some("shop")), VipRanges::for_clusterset("shop"));
+        let given = deployment(&["run", "--vip-cidr=10.9.0.0/16,fd00:9::/64", "--clusterset=x"]);
+        let vips = vips_of(&given, Some("shop"));
+        assert_eq!(
+            (vips.v4.to_string(), vips.v6.to_string()),
+            ("10.9.0.0/16".into(), "fd00:9::/64".into())
+        );
+        let services = nets(&["10.96.0.0/16"]);
+        assert!(verdict(&vips, &services, &nets(&["10.1.0.0/16"])).is_ok());
+        let found = verdict(&vips, &services, &nets(&["10.0.0.0/8"])).unwrap_err().to_string();
+        assert!(
+            found.contains("10.9.0.0/16 overlaps with 10.0.0.0/8 of this cluster's pods"),
+            "{found}"
+        );
+        let found = verdict(&vips, &nets(&["10.9.96.0/24"]), &[]).unwrap_err().to_string();
+        assert!(found.contains("10.9.96.0/24 of this cluster's Services"), "{found}");
+        assert!(verdict(&vips, &[], &[]).unwrap().contains("--service-cidr"));
+    }
+}
