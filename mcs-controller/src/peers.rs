@@ -1,12 +1,13 @@
 //! The other clusters of the clusterset: what their ClusterPeers say, and what their mailboxes hold.
 
 pub mod connection;
+mod overlaps;
 pub mod token;
 
 use std::{
     cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -15,7 +16,10 @@ use jiff::Timestamp;
 use mcs_kube::{ResourceEvent, WatchTarget};
 use sha2::{Digest as _, Sha256};
 
-use self::token::TokenClaims;
+use self::{
+    overlaps::{Overlaps, overlaps},
+    token::TokenClaims,
+};
 use crate::{
     clusterset::{ClusterId, EndpointRules, Reserved, ServiceName, SourceRules, well_known},
     exports::{Change, Feeds, changes},
@@ -109,6 +113,8 @@ pub struct Peers {
     has_choice: bool,
     /// The ranges of this cluster's pods.
     own_pods: Vec<IpNet>,
+    /// Follows from the ranges of all peers. The status of each peer says it, every second.
+    overlaps: OnceLock<Overlaps>,
 }
 
 /// Clusters of which more may be imported than is known.
@@ -215,6 +221,7 @@ impl Peers {
 
     fn remove(&mut self, name: &PeerName) -> PeerChanges {
         let peer = self.by_name.remove(name);
+        self.overlaps.take();
         let broken = self.broken.remove(name);
         let of_broken = broken.as_ref().and_then(|broken| broken.cluster.clone());
         let cluster = peer.as_ref().map(|peer| peer.object.cluster.clone()).or(of_broken);
@@ -302,6 +309,12 @@ impl Peers {
         };
         self.broken.remove(&name);
         self.removed.remove(&object.cluster);
+        let has_same_ranges = |Peer { object: former, .. }: &Peer| {
+            former.cluster == object.cluster && former.pod_ranges == object.pod_ranges
+        };
+        if !self.by_name.get(&name).is_some_and(has_same_ranges) {
+            self.overlaps.take();
+        }
         if let Some(peer) = self.by_name.get_mut(&name)
             && peer.object.address() == object.address()
             && peer.object.cluster == object.cluster
@@ -496,6 +509,18 @@ impl Peers {
         TokenClaims::of(self.kubeconfig(secret)?)
     }
 
+    /// A range of a peer that overlaps with one of another cluster, and a peer of that cluster.
+    pub fn overlap(&self, name: &PeerName) -> Option<&(IpNet, PeerName)> {
+        let ranges = || {
+            let ranges = self.by_name.iter().flat_map(|(name, peer)| {
+                let ranges = peer.object.pod_ranges.iter().flatten();
+                ranges.map(move |range| (*range, name, &peer.object.cluster))
+            });
+            overlaps(ranges.collect())
+        };
+        self.overlaps.get_or_init(ranges).get(name)
+    }
+
     /// Whether everything of every peer was read.
     pub fn are_known(&self) -> bool {
         self.by_name.values().all(|peer| peer.view.is_known())
@@ -551,6 +576,7 @@ impl Default for Peers {
             number: 0,
             has_choice: false,
             own_pods: vec![],
+            overlaps: OnceLock::new(),
         }
     }
 }

@@ -186,7 +186,7 @@ async fn types(cluster: &Cluster) -> anyhow::Result<String> {
     ] {
         let (group, version, _, plural) = kind;
         cluster
-            .list(kind)
+            .ensure_served(kind)
             .await
             .with_context(|| format!("{plural}.{group} cannot be read as {version}: {advice}"))?;
     }

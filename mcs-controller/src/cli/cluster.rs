@@ -205,6 +205,11 @@ impl Cluster {
         self.list_by(kind, None, &ListParams::default()).await
     }
 
+    /// Whether the API server serves a kind and lets the caller list it: there can be thousands of objects.
+    pub(super) async fn ensure_served(&self, kind: Kind) -> anyhow::Result<()> {
+        self.list_by(kind, None, &ListParams::default().limit(1)).await.map(drop)
+    }
+
     /// The first objects of a kind that have certain labels.
     pub(super) async fn list_some(
         &self,

@@ -53,6 +53,12 @@ pub struct Believed {
     pub stamp: Stamp,
 }
 
+impl Believed {
+    fn endpoints(&self) -> usize {
+        self.slices.iter().map(|slice| slice.endpoints.len()).sum()
+    }
+}
+
 /// Why a mailbox cannot be read, or is not believed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MailboxProblem {
@@ -152,6 +158,8 @@ pub struct MailboxView {
     /// believed is not exported.
     is_confirmed: bool,
     believed: HashMap<ServiceName, Believed>,
+    /// The number of endpoints in `believed`: the status of the peer says it, every second.
+    endpoints: usize,
     /// The services that are believed although the mailbox lacks them, each with the renewals of the Lease until then: they
     /// are gone when a later one does not count them. The mailbox may be that of a backup.
     absent: BTreeMap<ServiceName, u64>,
@@ -177,6 +185,7 @@ impl MailboxView {
             judged: None,
             is_confirmed: false,
             believed: HashMap::new(),
+            endpoints: 0,
             absent: BTreeMap::new(),
             beats: 0,
             lists: 0,
@@ -281,7 +290,7 @@ impl MailboxView {
             };
             let gone: Vec<_> = self.absent.extract_if(.., is_gone).collect();
             for (name, _) in gone {
-                self.believed.remove(&name);
+                self.set_believed(&name, None);
                 changed.insert(name);
             }
         }
@@ -302,14 +311,25 @@ impl MailboxView {
             return false;
         }
         if !object.is_usable() {
-            return self.believed.remove(name).is_some();
+            return self.set_believed(name, None);
         }
         let believed = self.believed_of(object);
         let differs = self.believed.get(name) != Some(&believed);
         if differs {
-            self.believed.insert(name.clone(), believed);
+            self.set_believed(name, Some(believed));
         }
         differs
+    }
+
+    /// Returns whether something was believed before.
+    fn set_believed(&mut self, name: &ServiceName, believed: Option<Believed>) -> bool {
+        self.endpoints += believed.as_ref().map_or(0, Believed::endpoints);
+        let former = match believed {
+            Some(believed) => self.believed.insert(name.clone(), believed),
+            None => self.believed.remove(name),
+        };
+        self.endpoints -= former.as_ref().map_or(0, Believed::endpoints);
+        former.is_some()
     }
 
     /// Whether the mailbox is the publisher's own, so that what is there counts.
@@ -462,6 +482,11 @@ impl MailboxView {
     /// The exports that count.
     pub const fn believed(&self) -> &HashMap<ServiceName, Believed> {
         &self.believed
+    }
+
+    /// The number of endpoints of the exports that count.
+    pub const fn endpoints(&self) -> usize {
+        self.endpoints
     }
 
     /// The Lease.

@@ -27,26 +27,34 @@ const INVALID_SPEC: &str = "InvalidSpec";
 const NAMED: usize = 8;
 
 /// The addresses of this cluster, which no peer's pods can have.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct OwnRanges<'a> {
-    /// Those of its pods.
-    pub pods: &'a [IpNet],
+    /// Those of its pods, sorted, and none within another: there can be one for each node.
+    pods: Vec<IpNet>,
     /// The VIP ranges and those of Services.
-    pub reserved: &'a [IpNet],
+    reserved: &'a [IpNet],
     /// What nodes say their addresses are.
-    pub nodes: &'a BTreeMap<IpAddr, Arc<str>>,
+    nodes: &'a BTreeMap<IpAddr, Arc<str>>,
 }
 
-impl OwnRanges<'_> {
+impl<'a> OwnRanges<'a> {
+    /// `pods`: the ranges of its pods. `reserved`: the VIP ranges and those of Services. `nodes`: what nodes say their
+    /// addresses are.
+    pub fn new(
+        pods: &[IpNet],
+        reserved: &'a [IpNet],
+        nodes: &'a BTreeMap<IpAddr, Arc<str>>,
+    ) -> Self {
+        let mut pods = IpNet::aggregate(&pods.to_vec());
+        pods.sort_unstable_by_key(IpNet::network);
+        Self { pods, reserved, nodes }
+    }
+
     /// What is wrong with the pod ranges of a peer.
     fn overlap(&self, peer: &Peer, refused: &BTreeMap<Refusal, usize>) -> Option<String> {
         let ranges = peer.object.pod_ranges.as_deref().unwrap_or_default();
-        let find = |own: &[IpNet]| {
-            ranges.iter().find_map(|range| {
-                own.iter().find(|own| overlap(range, own)).map(|own| (*range, *own))
-            })
-        };
-        if let Some((range, own)) = find(self.pods) {
+        let with_pods = |range: &IpNet| Some((*range, *self.pods_of(range)?));
+        if let Some((range, own)) = ranges.iter().find_map(with_pods) {
             let refused = number_of(refused, Refusal::OwnPods);
             let consequence = if peer.rules.endpoints.own_pods.is_empty() {
                 "pods with such addresses are not told apart. With --pod-cidr (chart: podCidrs) endpoints with addresses of \
@@ -61,20 +69,29 @@ impl OwnRanges<'_> {
                 "{range} overlaps with {own}, the pods of this cluster: {consequence}"
             ));
         }
-        if let Some((range, own)) = find(self.reserved) {
+        let with_reserved = |range: &IpNet| {
+            let own = self.reserved.iter().find(|own| overlap(range, own))?;
+            Some((*range, *own))
+        };
+        if let Some((range, own)) = ranges.iter().find_map(with_reserved) {
             return Some(format!(
                 "{range} overlaps with {own}, the range of this cluster's Services or ClusterSetIPs: endpoints with \
                  addresses of both are refused"
             ));
         }
         ranges.iter().find_map(|range| {
-            let (ip, node) =
-                self.nodes.range(range.network()..=range.broadcast()).next()?;
+            let (ip, node) = self.nodes.range(range.network()..=range.broadcast()).next()?;
             Some(format!(
                 "Node {node} of this cluster says that {ip} of {range} is its own address. Endpoints with it are used: \
                  look whether the node is right"
             ))
         })
+    }
+
+    fn pods_of(&self, range: &IpNet) -> Option<&IpNet> {
+        let after = self.pods.partition_point(|own| own.network() <= range.network());
+        let before = after.checked_sub(1).and_then(|place| self.pods.get(place));
+        before.into_iter().chain(self.pods.get(after)).find(|own| overlap(range, own))
     }
 }
 
@@ -140,8 +157,6 @@ fn status(
     now: Instant,
 ) -> ClusterPeerStatus {
     let believed = peer.view.believed();
-    let endpoints: usize =
-        believed.values().flat_map(|one| &one.slices).map(|slice| slice.endpoints.len()).sum();
     let mut conditions = vec![
         accepted(peer),
         connected(peer, notes),
@@ -158,7 +173,7 @@ fn status(
     ClusterPeerStatus {
         conditions,
         services: Some(count(believed.len())),
-        endpoints: Some(count(endpoints)),
+        endpoints: Some(count(peer.view.endpoints())),
         refused_endpoints: Some(count(notes.refused.values().sum())),
         token_expires: peer.token.as_ref().map(|token| token.expires.to_string()),
         #[cfg(feature = "next")]
@@ -359,19 +374,8 @@ fn disjoint(
     if let Some(message) = own_ranges.overlap(peer, refused) {
         return condition(kind, Some(false), "OverlapsOwn", message);
     }
-    let overlap = peers
-        .all()
-        .iter()
-        .filter(|(other, other_peer)| {
-            *other != name && other_peer.object.cluster != peer.object.cluster
-        })
-        .find_map(|(other, other_peer)| {
-            let others = other_peer.object.pod_ranges.as_deref().unwrap_or_default();
-            let range = ranges.iter().find(|range| others.iter().any(|net| overlap(range, net)))?;
-            Some((other, range))
-        });
-    match overlap {
-        Some((other, range)) => {
+    match peers.overlap(name) {
+        Some((range, other)) => {
             let refused = number_of(refused, Refusal::OtherPeer);
             let message = format!(
                 "{range} overlaps with a range of ClusterPeer {other}. An address belongs to the narrower range: {refused} endpoints \
@@ -524,7 +528,8 @@ mod tests {
     /// The condition of the peer west after so many seconds.
     fn found(peers: &Peers, kind: &str, seconds: u64) -> PeerCondition {
         let now = Instant::now() + Duration::from_secs(seconds);
-        let ranges = OwnRanges { pods: &[], reserved: &[], nodes: &BTreeMap::new() };
+        let nodes = BTreeMap::new();
+        let ranges = OwnRanges::new(&[], &[], &nodes);
         let (own, membership) = ("east".parse().unwrap(), Membership::default());
         let notes = |_: &Peer| PeerNotes::default();
         let statuses = peer_statuses(peers, &own, &ranges, &membership, notes, now);
@@ -574,10 +579,8 @@ mod tests {
         let disjoint = |range: &str, node: &str| {
             let nodes = [(node.parse().unwrap(), "node-1".into())].into();
             let [range, other] = [range, "10.9.0.0/16"].map(|range| [range.parse().unwrap()]);
-            let own_ranges = [
-                OwnRanges { pods: &range, reserved: &other, nodes: &nodes },
-                OwnRanges { pods: &other, reserved: &range, nodes: &nodes },
-            ];
+            let own_ranges =
+                [OwnRanges::new(&range, &other, &nodes), OwnRanges::new(&other, &range, &nodes)];
             own_ranges.map(|ranges| {
                 let (membership, notes) = (Membership::default(), |_: &Peer| PeerNotes::default());
                 let statuses =

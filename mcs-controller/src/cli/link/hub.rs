@@ -46,7 +46,7 @@ pub(super) fn account(cluster: &ClusterId) -> String {
 pub(super) async fn open(argument: Option<&KubeconfigArg>) -> anyhow::Result<Option<Cluster>> {
     let Some(argument) = argument else { return Ok(None) };
     let hub = Cluster::open_as(argument, HUB.parse()?).await?;
-    hub.list_some(EXPORTED, "", 1).await.with_context(|| {
+    hub.ensure_served(EXPORTED).await.with_context(|| {
         format!(
             "the hub at {} needs the types of mcs-controller: kubectl apply --filename \
              deploy/helm/mcs-controller/crds",

@@ -47,11 +47,7 @@ impl Control {
             without_namespace: peer.exports_of(waiting),
         };
         let reserved = state.reserved_ranges();
-        let ranges = OwnRanges {
-            pods: state.pod_ranges(),
-            reserved: &reserved,
-            nodes: state.own.node_addresses(),
-        };
+        let ranges = OwnRanges::new(state.pod_ranges(), &reserved, state.own.node_addresses());
         let membership = state.membership();
         peer_statuses(&state.peers, state.cluster(), &ranges, &membership, notes, now)
     }
