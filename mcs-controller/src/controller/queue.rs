@@ -1,99 +1,302 @@
-//! Services that wait for their turn, each once.
+//! Services that wait for their turn. Those that one peer has changed wait in a lane of their own: a peer that changes thousands
+//! delays what others change by one service.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
     time::{Duration, Instant},
 };
 
-use crate::clusterset::ServiceName;
+use crate::clusterset::{ClusterId, ServiceName};
 
 /// The delays after failures: half a second at first, twice as long each time, a minute at most.
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 const LONGEST_DELAY: Duration = Duration::from_mins(1);
+/// How many services are written at a time. A lane without any may have one more.
+pub(super) const AT_A_TIME: usize = 16;
+/// How many of them are of one peer: an API server that is slow keeps some for the others.
+const OF_A_PEER: usize = 8;
 
-/// A queue of services. A service is at most once in it, and not handed out while it is busy.
+/// The peer that has changed a service; `None`: this cluster, or more than one has.
+type Cause = Option<ClusterId>;
+
+/// A queue of services. A service is at most once in each lane, and not handed out while it is busy.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    waiting: VecDeque<ServiceName>,
-    queued: HashSet<ServiceName>,
-    busy: HashSet<ServiceName>,
-    /// Failures in a row, and when to try again.
-    failed: HashMap<ServiceName, (u32, Instant)>,
+    lanes: HashMap<Cause, Lane>,
+    /// The lanes in which services wait, the next one first.
+    turns: VecDeque<Cause>,
+    /// The services whose writes are under way, with the lanes that they were in.
+    busy: HashMap<ServiceName, Cause>,
+    /// The service that was handed out last, and its lane.
+    last: Option<(ServiceName, Cause)>,
+    /// Failures in a row.
+    failed: HashMap<ServiceName, u32>,
+    /// When to try again after a failure.
+    retries: Timetable,
     /// Services that wait until then although nothing failed.
-    deferred: HashMap<ServiceName, Instant>,
+    deferred: Timetable,
 }
 
-impl Queue {
-    /// Adds a service, unless it waits already.
-    pub(super) fn add(&mut self, name: ServiceName) {
-        if self.queued.insert(name.clone()) {
-            self.waiting.push_back(name);
+#[derive(Debug, Default)]
+struct Lane {
+    waiting: VecDeque<ServiceName>,
+    queued: HashSet<ServiceName>,
+    busy: usize,
+}
+
+/// Services, each with its time and its lane, in the order of the times: there can be thousands, and each event asks for the
+/// first.
+#[derive(Debug, Default)]
+struct Timetable {
+    times: HashMap<ServiceName, (Instant, Cause)>,
+    ordered: BTreeSet<(Instant, ServiceName)>,
+}
+
+impl Timetable {
+    fn set(&mut self, name: ServiceName, at: Instant, cause: Cause) {
+        self.remove(&name);
+        self.times.insert(name.clone(), (at, cause));
+        self.ordered.insert((at, name));
+    }
+
+    fn remove(&mut self, name: &ServiceName) {
+        if let Some((name, (at, _))) = self.times.remove_entry(name) {
+            self.ordered.remove(&(at, name));
         }
     }
 
-    /// The next service that is not busy.
+    fn first(&self) -> Option<Instant> {
+        self.ordered.first().map(|(at, _)| *at)
+    }
+
+    fn take_due(&mut self, now: Instant) -> Option<(ServiceName, Cause)> {
+        self.first().filter(|at| *at <= now)?;
+        let (_, name) = self.ordered.pop_first()?;
+        let (_, cause) = self.times.remove(&name)?;
+        Some((name, cause))
+    }
+}
+
+impl Queue {
+    /// Adds a service that this cluster has changed, unless it waits already.
+    pub(super) fn add(&mut self, name: ServiceName) {
+        self.add_of(None, name);
+    }
+
+    /// Adds a service that a peer has changed, unless it waits already for that reason.
+    pub(super) fn add_of(&mut self, cause: Cause, name: ServiceName) {
+        let lane = self.lanes.entry(cause.clone()).or_default();
+        if !lane.queued.insert(name.clone()) {
+            return;
+        }
+        if lane.waiting.is_empty() {
+            self.turns.push_back(cause);
+        }
+        lane.waiting.push_back(name);
+    }
+
+    /// The next service that is not busy. The lanes take turns.
     pub(super) fn next(&mut self) -> Option<ServiceName> {
-        let place = self.waiting.iter().position(|name| !self.busy.contains(name))?;
-        let name = self.waiting.remove(place)?;
-        self.queued.remove(&name);
+        for _ in 0..self.turns.len() {
+            let cause = self.turns.pop_front()?;
+            let name = self.take_from(&cause);
+            if self.lanes.get(&cause).is_some_and(|lane| !lane.waiting.is_empty()) {
+                self.turns.push_back(cause.clone());
+            }
+            if let Some(name) = name {
+                self.drop_if_empty(&cause);
+                self.last = Some((name.clone(), cause));
+                return Some(name);
+            }
+        }
+        None
+    }
+
+    fn take_from(&mut self, cause: &Cause) -> Option<ServiceName> {
+        let lane = self.lanes.get_mut(cause)?;
+        let has_share = cause.is_none() || lane.busy < OF_A_PEER;
+        if lane.busy > 0 && !(has_share && self.busy.len() < AT_A_TIME) {
+            return None;
+        }
+        let place = lane.waiting.iter().position(|name| !self.busy.contains_key(name))?;
+        let name = lane.waiting.remove(place)?;
+        lane.queued.remove(&name);
         Some(name)
+    }
+
+    fn drop_if_empty(&mut self, cause: &Cause) {
+        if self.lanes.get(cause).is_some_and(|lane| lane.busy == 0 && lane.waiting.is_empty()) {
+            self.lanes.remove(cause);
+        }
+    }
+
+    /// The lane of a service that was just handed out.
+    fn cause(&self, name: &ServiceName) -> Cause {
+        self.last.as_ref().filter(|(last, _)| last == name).and_then(|(_, cause)| cause.clone())
     }
 
     /// Its writes are under way.
     pub(super) fn begin(&mut self, name: ServiceName) {
-        self.busy.insert(name);
+        // How they end says whether to try again.
+        self.retries.remove(&name);
+        let cause = self.cause(&name);
+        self.lanes.entry(cause.clone()).or_default().busy += 1;
+        self.busy.insert(name, cause);
     }
 
-    /// Its writes have ended. After a failure it comes again later.
+    /// Its writes have ended, or there are none. After a failure it comes again later.
     pub(super) fn end(&mut self, name: &ServiceName, failed: bool, now: Instant) {
-        self.busy.remove(name);
+        let cause = self.busy.remove(name);
+        if let Some(cause) = &cause {
+            if let Some(lane) = self.lanes.get_mut(cause) {
+                lane.busy -= 1;
+            }
+            self.drop_if_empty(cause);
+        }
         if failed {
-            let failures = self.failed.get(name).map_or(0, |(failures, _)| *failures);
+            let failures = self.failed.get(name).copied().unwrap_or_default();
             let delay = FIRST_DELAY.saturating_mul(1 << failures.min(10)).min(LONGEST_DELAY);
-            self.failed.insert(name.clone(), (failures + 1, now + delay));
+            self.failed.insert(name.clone(), failures + 1);
+            self.retries.set(name.clone(), now + delay, cause.flatten());
         } else {
             self.failed.remove(name);
+            self.retries.remove(name);
         }
     }
 
-    /// The service comes again then.
+    /// The service, which was just handed out, comes again then.
     pub(super) fn defer(&mut self, name: ServiceName, until: Instant) {
-        self.deferred.insert(name, until);
+        let cause = self.cause(&name);
+        self.deferred.set(name, until, cause);
     }
 
     /// When the next deferred service comes.
     pub(super) fn next_deferred(&self) -> Option<Instant> {
-        self.deferred.values().min().copied()
+        self.deferred.first()
     }
 
     /// Adds the services whose delay is over.
     pub(super) fn retry(&mut self, now: Instant) {
-        let deferred: Vec<_> =
-            self.deferred.extract_if(|_, until| *until <= now).map(|(name, _)| name).collect();
-        let failed = self
-            .failed
-            .iter()
-            .filter(|(name, (_, at))| *at <= now && !self.busy.contains(*name))
-            .map(|(name, _)| name.clone());
-        let due: Vec<_> = failed.chain(deferred).collect();
-        for name in due {
-            self.add(name);
+        while let Some((name, cause)) =
+            self.retries.take_due(now).or_else(|| self.deferred.take_due(now))
+        {
+            self.add_of(cause, name);
         }
     }
 
     /// The number of services that wait.
     pub(super) fn waiting(&self) -> i64 {
-        i64::try_from(self.waiting.len() + self.deferred.len()).unwrap_or(i64::MAX)
-    }
-
-    /// The number of services whose writes are under way.
-    pub(super) fn busy(&self) -> usize {
-        self.busy.len()
+        let waiting: usize = self.lanes.values().map(|lane| lane.waiting.len()).sum();
+        i64::try_from(waiting + self.deferred.times.len()).unwrap_or(i64::MAX)
     }
 
     /// Every service that waits, for whatever reason, or whose writes are under way.
     pub(super) fn names(&self) -> impl Iterator<Item = &ServiceName> {
-        let waiting = self.waiting.iter().chain(&self.busy);
-        waiting.chain(self.failed.keys()).chain(self.deferred.keys())
+        let waiting = self.lanes.values().flat_map(|lane| &lane.waiting).chain(self.busy.keys());
+        waiting.chain(self.failed.keys()).chain(self.deferred.times.keys())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clusterset::fixture::{cluster, name};
+
+    fn service(of: &str, number: usize) -> ServiceName {
+        name(&format!("shop/{of}-{number}"))
+    }
+
+    /// A queue in which so many services wait that one peer has changed.
+    fn flooded(services: usize) -> Queue {
+        let mut queue = Queue::default();
+        for number in 0..services {
+            queue.add_of(Some(cluster("hostile")), service("hostile", number));
+        }
+        queue
+    }
+
+    #[test]
+    fn a_peer_that_changes_thousands_delays_others_by_one() {
+        let mut queue = flooded(30_000);
+        queue.add_of(Some(cluster("quiet")), service("quiet", 0));
+        queue.add(service("own", 0));
+        // It may have changed the same service.
+        queue.add_of(Some(cluster("quiet")), service("hostile", 20_000));
+        let first: Vec<_> = (0..6).filter_map(|_| queue.next()).collect();
+        let expected = [
+            service("hostile", 0),
+            service("quiet", 0),
+            service("own", 0),
+            service("hostile", 1),
+            service("hostile", 20_000),
+            service("hostile", 2),
+        ];
+        assert_eq!(first, expected);
+    }
+
+    #[test]
+    fn writes_of_a_peer_leave_room_for_others() {
+        let mut queue = flooded(100);
+        let begin_all = |queue: &mut Queue| {
+            let mut begun = vec![];
+            while let Some(name) = queue.next() {
+                queue.begin(name.clone());
+                begun.push(name);
+            }
+            begun
+        };
+        assert_eq!(begin_all(&mut queue).len(), OF_A_PEER);
+        (0..100).for_each(|number| queue.add(service("own", number)));
+        assert_eq!(begin_all(&mut queue).len(), AT_A_TIME - OF_A_PEER);
+        queue.add_of(Some(cluster("quiet")), service("quiet", 0));
+        assert_eq!(begin_all(&mut queue), [service("quiet", 0)], "one is always possible");
+        queue.end(&service("hostile", 3), false, Instant::now());
+        assert_eq!(begin_all(&mut queue), [], "there are as many as before");
+        queue.end(&service("quiet", 0), false, Instant::now());
+        assert_eq!(begin_all(&mut queue).len(), 1);
+    }
+
+    #[test]
+    fn what_waits_for_a_time_comes_in_the_order_of_times() {
+        let (mut queue, now) = (flooded(30_000), Instant::now());
+        let at = |number: usize| now + Duration::from_millis((number * 7919 % 30_000) as u64);
+        for number in 0..30_000 {
+            let name = queue.next().unwrap();
+            queue.defer(name.clone(), now);
+            queue.defer(name, at(number));
+            assert!(queue.next_deferred() <= Some(at(number)));
+        }
+        assert_eq!((queue.waiting(), queue.next()), (30_000, None));
+        assert_eq!(queue.next_deferred(), Some(now));
+        queue.retry(now + Duration::from_millis(2));
+        let due: Vec<_> = std::iter::from_fn(|| queue.next()).collect();
+        let expected = [0, 1, 2].map(|time| {
+            service("hostile", (0..30_000).find(|number| number * 7919 % 30_000 == time).unwrap())
+        });
+        assert_eq!(due, expected);
+        assert_eq!(queue.next_deferred(), Some(now + Duration::from_millis(3)));
+    }
+
+    #[test]
+    fn a_service_that_fails_comes_again_when_its_delay_is_over() {
+        let (mut queue, start) = (flooded(1), Instant::now());
+        let name = service("hostile", 0);
+        let mut now = start;
+        for delay in [500, 1000, 2000] {
+            assert_eq!(queue.next(), Some(name.clone()));
+            queue.begin(name.clone());
+            queue.end(&name, true, now);
+            now += Duration::from_millis(delay);
+            queue.retry(now - Duration::from_millis(1));
+            assert_eq!(queue.next(), None);
+            queue.retry(now);
+        }
+        assert_eq!(queue.next(), Some(name.clone()));
+        queue.begin(name.clone());
+        queue.retry(now + LONGEST_DELAY);
+        queue.end(&name, false, now);
+        queue.retry(now + LONGEST_DELAY);
+        assert_eq!(queue.next(), None);
+        assert_eq!(queue.names().count(), 0);
     }
 }

@@ -24,6 +24,7 @@ use mcs_kube::{ApiAccess, ObjectKey, Room};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{mpsc, watch},
+    task::yield_now,
     time::{MissedTickBehavior, interval, sleep, sleep_until},
 };
 
@@ -223,14 +224,12 @@ impl Control {
     async fn run(&mut self, mut waiting: mpsc::Receiver<Update>) -> anyhow::Result<()> {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut has_more = false;
         loop {
             tokio::select! {
                 update = waiting.recv() => {
                     let Some(update) = update else { bail!("every watch has ended") };
                     self.take(update);
-                    while let Ok(update) = waiting.try_recv() {
-                        self.take(update);
-                    }
                 }
                 Some(done) = self.tasks.next() => self.finish(done),
                 changed = self.leads.changed() => {
@@ -242,13 +241,18 @@ impl Control {
                     self.state.imports.retry(Instant::now());
                 }
                 _ = ticks.tick() => self.tick(),
+                () = yield_now(), if has_more => {}
+            }
+            for _ in 0..WAITING_UPDATES {
+                let Ok(update) = waiting.try_recv() else { break };
+                self.take(update);
             }
             self.settle(Instant::now());
             self.ensure_id()?;
             let leads = *self.leads.borrow();
             self.lead(leads);
             self.observe_lease();
-            self.start_writes();
+            has_more = self.start_writes();
         }
     }
 

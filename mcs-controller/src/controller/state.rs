@@ -68,6 +68,8 @@ pub(super) struct State {
     outgoing: BTreeSet<ServiceName>,
     /// Services that the mailbox's API server has refused, the last time that it was asked.
     rejected: BTreeSet<ServiceName>,
+    /// Those of them that are to be in the mailbox and are not. With each event the Lease is compared with them.
+    missing: Arc<BTreeSet<ServiceName>>,
     /// Services that waited when the term as publisher began, and that were neither published nor refused since.
     unanswered: HashSet<ServiceName>,
     /// The epoch of what this cluster publishes.
@@ -112,6 +114,7 @@ impl State {
             publications: Queue::default(),
             outgoing: BTreeSet::new(),
             rejected: BTreeSet::new(),
+            missing: Arc::default(),
             unanswered: HashSet::new(),
             epoch: 0,
             rival: None,
@@ -157,7 +160,7 @@ impl State {
                 if changes.all || claims || has_addresses {
                     self.queue_all();
                 } else if !changes.namespaces.is_empty() {
-                    self.queue(|name| changes.namespaces.contains(name.namespace()));
+                    self.queue(None, |name| changes.namespaces.contains(name.namespace()));
                 }
                 for name in changes.cluster_ips.iter().flat_map(|ip| self.in_use.owners(*ip)) {
                     self.imports.add(name.clone());
@@ -195,15 +198,17 @@ impl State {
                     }
                 }
                 for name in changed {
+                    self.note_missing(&name);
                     self.publications.add(name.clone());
                     self.imports.add(name);
                 }
             }
             Update::Mailbox(MailboxId::Peer(peer, number), event) => {
                 let changes = self.peers.apply_mailbox(&peer, number, event);
-                if let Some(peer) = self.peers.all().get(&peer) {
-                    for name in &changes.services {
-                        self.causes.add(name, &peer.object.cluster);
+                let cluster = self.peers.all().get(&peer).map(|peer| peer.object.cluster.clone());
+                for name in &changes.services {
+                    if let Some(cluster) = &cluster {
+                        self.causes.add(name, cluster);
                     }
                 }
                 if changes.all {
@@ -212,7 +217,7 @@ impl State {
                     self.queue_of(cluster, &changes.services);
                 }
                 for name in changes.services {
-                    self.imports.add(name);
+                    self.imports.add_of(cluster.clone(), name);
                 }
             }
             Update::Access(MailboxId::Peer(peer, number), problem) => {
@@ -274,23 +279,23 @@ impl State {
 
     /// Queues every service, those with the oldest exports first: they get their VIPs in the same order in every cluster.
     pub(super) fn queue_all(&mut self) {
-        self.queue(|_| true);
+        self.queue(None, |_| true);
     }
 
     /// Queues the services that a cluster exports, and those that were imported from it.
     fn queue_of(&mut self, cluster: &ClusterId, services: &BTreeSet<ServiceName>) {
         let imported = self.own.imported().filter(|name| self.own.is_imported_from(name, cluster));
         let names: HashSet<_> = imported.chain(services).cloned().collect();
-        self.queue(|name| names.contains(name));
+        self.queue(Some(cluster), |name| names.contains(name));
     }
 
-    /// Queues the services that `is_meant`.
-    fn queue(&mut self, is_meant: impl Fn(&ServiceName) -> bool) {
+    /// Queues the services that `is_meant`, because of a peer or not.
+    fn queue(&mut self, cause: Option<&ClusterId>, is_meant: impl Fn(&ServiceName) -> bool) {
         let mut ordered: Vec<_> =
             self.ages(&is_meant).into_iter().map(|(name, age)| (age, name)).collect();
         ordered.sort();
         for (_, name) in ordered {
-            self.imports.add(name);
+            self.imports.add_of(cause.cloned(), name);
         }
         let there = self.outbox.seen().keys().chain(self.outbox.unread().keys());
         let published = self.own.exported().chain(there);
@@ -423,7 +428,7 @@ impl State {
         }
         let namespaces = self.own.forget_rules(now);
         if !namespaces.is_empty() {
-            self.queue(|name| namespaces.contains(name.namespace()));
+            self.queue(None, |name| namespaces.contains(name.namespace()));
         }
     }
 
@@ -541,6 +546,7 @@ impl State {
         } else {
             self.outgoing.remove(name);
         }
+        self.note_missing(name);
         plan_publication(name, outgoing.as_ref(), &self.outbox, self.epoch)
     }
 
@@ -548,6 +554,7 @@ impl State {
     pub(super) fn begin_term(&mut self, epoch: u64) {
         self.epoch = epoch;
         self.outgoing.clear();
+        self.missing = Arc::default();
         self.queue_all();
         self.unanswered = self.publications.names().cloned().collect();
     }
@@ -625,18 +632,27 @@ impl State {
     /// What readers are told of the mailbox. They have to see every service that is counted before they take any away, and
     /// keep those that the API server refuses.
     pub(super) fn statement(&self) -> Statement {
-        let is_missing = |name: &&ServiceName| {
-            let is_there =
-                self.outbox.seen().contains_key(*name) || self.outbox.unread().contains_key(*name);
-            self.outgoing.contains(*name) && !is_there
-        };
-        let refused: BTreeSet<_> = self.rejected.iter().filter(is_missing).cloned().collect();
         Statement {
             complete: self.is_own_mailbox()
                 && self.outbox.unreadable().is_none()
                 && self.unanswered.is_empty(),
-            services: self.outgoing.len() - refused.len(),
-            refused,
+            services: self.outgoing.len() - self.missing.len(),
+            refused: Arc::clone(&self.missing),
+        }
+    }
+
+    fn note_missing(&mut self, name: &ServiceName) {
+        let is_there =
+            self.outbox.seen().contains_key(name) || self.outbox.unread().contains_key(name);
+        let is_missing = self.rejected.contains(name) && self.outgoing.contains(name) && !is_there;
+        if is_missing == self.missing.contains(name) {
+            return;
+        }
+        let missing = Arc::make_mut(&mut self.missing);
+        if is_missing {
+            missing.insert(name.clone());
+        } else {
+            missing.remove(name);
         }
     }
 
@@ -653,6 +669,7 @@ impl State {
         } else {
             self.rejected.remove(name);
         }
+        self.note_missing(name);
         if is_refused || error.is_none() {
             self.unanswered.remove(name);
         }

@@ -6,6 +6,7 @@
 
 use std::{
     collections::BTreeSet,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -49,7 +50,7 @@ pub struct Statement {
     /// The number of services that readers have to see before they take any away.
     pub services: usize,
     /// The services that the API server refuses and that are not there.
-    pub refused: BTreeSet<ServiceName>,
+    pub refused: Arc<BTreeSet<ServiceName>>,
 }
 
 /// What the publisher may do.
@@ -281,7 +282,7 @@ impl PublisherTerm {
             complete,
             services,
             failed: refused.len(),
-            refused,
+            refused: Arc::unwrap_or_clone(refused),
             schema: SCHEMA,
             released,
             renewed: String::new(),

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 use mcs_kube::ApiAccess;
 use tokio::sync::watch;
 
-use super::{Control, Done};
+use super::{super::queue::AT_A_TIME, Control, Done};
 use crate::{
     apply::{ApplyError, Request, import_writes, mailbox_request, misnamed_request, own_request},
     clusterset::ServiceName,
@@ -28,28 +28,32 @@ pub(super) struct Sent {
     pub(super) keeps_derived_service: bool,
 }
 
-/// How many services are written at a time, in this cluster and in the mailbox each.
-const AT_A_TIME: usize = 16;
+/// How many services are planned before the control task looks at events and at the writes that are under way.
+const PLANS: usize = 32;
 
 impl Control {
-    /// Starts those that wait, as many as can be under way.
-    pub(super) fn start_writes(&mut self) {
+    /// Starts those that wait, as many as can be under way. Returns whether more may be possible.
+    pub(super) fn start_writes(&mut self) -> bool {
         if !self.is_leader || !self.state.is_synced() {
-            return;
+            return false;
         }
-        while self.state.imports.busy() < AT_A_TIME
+        let (mut imports, mut publications) = (0, 0);
+        while imports < PLANS
             && let Some(name) = self.state.imports.next()
         {
             self.import(name);
+            imports += 1;
         }
         self.renew_lease();
-        while self.state.is_own_mailbox()
+        while publications < PLANS
+            && self.state.is_own_mailbox()
             && self.term.holds()
-            && self.state.publications.busy() < AT_A_TIME
             && let Some(name) = self.state.publications.next()
         {
             self.publish(name);
+            publications += 1;
         }
+        imports == PLANS || publications == PLANS
     }
 
     fn import(&mut self, name: ServiceName) {
