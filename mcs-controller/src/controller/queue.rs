@@ -11,7 +11,7 @@ use crate::clusterset::{ClusterId, ServiceName};
 /// The delays after failures: half a second at first, twice as long each time, a minute at most.
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 const LONGEST_DELAY: Duration = Duration::from_mins(1);
-/// How many services are written at a time. A lane without any may have one more.
+/// How many services are written at a time. As many more may be the first ones of their lanes.
 pub(super) const AT_A_TIME: usize = 16;
 /// How many of them are of one peer: an API server that is slow keeps some for the others.
 const OF_A_PEER: usize = 8;
@@ -114,8 +114,12 @@ impl Queue {
 
     fn take_from(&mut self, cause: &Cause) -> Option<ServiceName> {
         let lane = self.lanes.get_mut(cause)?;
-        let has_share = cause.is_none() || lane.busy < OF_A_PEER;
-        if lane.busy > 0 && !(has_share && self.busy.len() < AT_A_TIME) {
+        let most = match (cause, lane.busy) {
+            (_, 0) => 2 * AT_A_TIME,
+            (Some(_), OF_A_PEER..) => 0,
+            _ => AT_A_TIME,
+        };
+        if self.busy.len() >= most {
             return None;
         }
         let place = lane.waiting.iter().position(|name| !self.busy.contains_key(name))?;
@@ -249,11 +253,15 @@ mod tests {
         (0..100).for_each(|number| queue.add(service("own", number)));
         assert_eq!(begin_all(&mut queue).len(), AT_A_TIME - OF_A_PEER);
         queue.add_of(Some(cluster("quiet")), service("quiet", 0));
-        assert_eq!(begin_all(&mut queue), [service("quiet", 0)], "one is always possible");
+        assert_eq!(begin_all(&mut queue), [service("quiet", 0)], "the first one of its lane");
         queue.end(&service("hostile", 3), false, Instant::now());
         assert_eq!(begin_all(&mut queue), [], "there are as many as before");
         queue.end(&service("quiet", 0), false, Instant::now());
         assert_eq!(begin_all(&mut queue).len(), 1);
+        for number in 0..100 {
+            queue.add_of(Some(cluster(&format!("p{number}"))), service("other", number));
+        }
+        assert_eq!(begin_all(&mut queue).len(), AT_A_TIME, "of 100 peers");
     }
 
     #[test]
