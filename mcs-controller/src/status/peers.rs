@@ -606,7 +606,8 @@ mod tests {
         let message = |peers: &Peers| {
             let refused = [(Refusal::OwnPods, 3), (Refusal::NoPodAddress, 4)];
             let notes = |_: &Peer| PeerNotes { refused: refused.into(), ..PeerNotes::default() };
-            let ranges = OwnRanges { pods: &[range], reserved: &[] };
+            let nodes = BTreeMap::new();
+            let ranges = OwnRanges::new(&[range], &[], &nodes);
             let statuses = peer_statuses(peers, &own, &ranges, &membership, notes, Instant::now());
             assert_eq!(statuses[0].1.refused_endpoints, Some(7));
             let is_disjoint = |one: &&PeerCondition| one.condition_type == "CIDRsDisjoint";

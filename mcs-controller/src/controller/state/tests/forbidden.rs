@@ -100,14 +100,17 @@ fn a_narrowed_range_counts_for_what_was_imported() {
 
 #[test]
 fn addresses_that_become_this_clusters_own_go() {
-    let mut state = silent();
-    says(&mut state, &json!({}), &["10.2.0.0/16"]);
-    planned(&mut state);
-    let node = object(json!({"metadata": {"name": "n"}, "status": {
-        "addresses": [{"type": "InternalIP", "address": "10.2.0.5"}],
-    }}));
-    state.update(Update::Own(OwnEvent::Nodes(ResourceEvent::Changed(node))));
-    assert!(matches!(&*planned(&mut state), [Write::RestrictSlice(..)]));
+    for (ranges, goes) in [(&[][..], true), (&["10.2.0.0/16"], false)] {
+        let mut state = silent();
+        says(&mut state, &json!({}), ranges);
+        planned(&mut state);
+        let node = object(json!({"metadata": {"name": "n"}, "status": {
+            "addresses": [{"type": "InternalIP", "address": "10.2.0.5"}],
+        }}));
+        state.update(Update::Own(OwnEvent::Nodes(ResourceEvent::Changed(node))));
+        let has_gone = matches!(&*planned(&mut state), [Write::RestrictSlice(..)]);
+        assert_eq!(has_gone, goes, "a node takes nothing from a peer with {ranges:?}");
+    }
 }
 
 /// What the planned writes take out of the slice, and why.
