@@ -25,7 +25,7 @@ use crate::{
 const HUB: &str = "hub";
 /// The Role of the controller that publishes.
 const WRITER: &str = "mcs-mailbox-writer";
-/// The ClusterRole of every controller, and with the id of its cluster the name of its binding.
+/// The `ClusterRole` of every controller, and with the id of its cluster the name of its binding.
 const MEMBER: &str = "mcs-hub-reader";
 /// The ServiceAccount of a controller in its mailbox. No cluster has an id with a dot.
 const ACCOUNT: &str = "publisher.mcs-controller";
@@ -190,11 +190,11 @@ pub(super) async fn take_pairs(
     }
     for Direction { reader, publisher, former } in directions {
         let name = secret_name(&publisher.cluster.id);
-        let is_ours = |secret: &&Value| {
+        let is_ours = |secret: &Value| {
             secret["metadata"]["name"] == *name
                 && secret["metadata"]["labels"][well_known::MANAGED_BY] == well_known::CONTROLLER
         };
-        if former.secret.as_ref().filter(is_ours).is_some() {
+        if former.secret.as_ref().is_some_and(is_ours) {
             reader.delete(SECRETS, Some(&link.namespace), &name).await?;
         }
     }

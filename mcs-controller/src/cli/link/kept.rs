@@ -87,7 +87,11 @@ impl Former {
         // A mailbox that has moved to a hub, or back, has the authority of another API server.
         let is_there = spec.is_some_and(|spec| spec["mailbox"] == now.mailbox);
         let authority = self.secret.as_ref().filter(|_| is_there).and_then(authority);
-        if authority.is_some_and(|former| !shares_certificate(former.as_deref(), now.authority)) {
+        let is_other = |former: String| {
+            let former = Some(&*former).filter(|former| !former.is_empty());
+            !shares_certificate(former, now.authority)
+        };
+        if authority.is_some_and(is_other) {
             return Known::Other(format!(
                 "the API server with its mailbox {} has another certificate authority",
                 now.mailbox
@@ -150,11 +154,12 @@ fn kubeconfig(secret: &Value) -> Option<String> {
     String::from_utf8(bytes.0).ok()
 }
 
-/// The authority that the kubeconfig in a Secret names, if there is a kubeconfig.
-fn authority(secret: &Value) -> Option<Option<String>> {
+/// The authority that the kubeconfig in a Secret names, if there is a kubeconfig. Empty: those that the system trusts.
+fn authority(secret: &Value) -> Option<String> {
     let config: Value = serde_saphyr::from_str(&kubeconfig(secret)?).ok()?;
     let cluster = config["clusters"][0]["cluster"].as_object()?;
-    Some(cluster.get("certificate-authority-data").and_then(Value::as_str).map(str::to_owned))
+    let named = cluster.get("certificate-authority-data").and_then(Value::as_str);
+    Some(named.unwrap_or_default().to_owned())
 }
 
 /// Whether two authorities, in base64, have a certificate in common: while one is renewed, a kubeconfig has both.
@@ -208,10 +213,10 @@ mod tests {
     }
 
     fn certificates(names: &[&str]) -> String {
-        let text: String = names
-            .iter()
-            .map(|name| format!("-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----\n"))
-            .collect();
+        let mut text = String::new();
+        for name in names {
+            text.extend(["-----BEGIN CERTIFICATE-----\n", name, "\n-----END CERTIFICATE-----\n"]);
+        }
         serde_json::to_value(ByteString(text.into_bytes())).unwrap().as_str().unwrap().to_owned()
     }
 
