@@ -20,6 +20,7 @@ pub enum TcMode {
 
 impl TcMode {
     /// The mode on a kernel that `interrupts_packets`: `auto` trusts no program there.
+    #[must_use]
     pub const fn on_kernel(self, interrupts_packets: bool) -> Self {
         match self {
             Self::Auto if interrupts_packets => Self::Off,
