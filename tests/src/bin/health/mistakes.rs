@@ -7,7 +7,11 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use mcs_tests::{agent, site::Site, suite::Suite};
+use mcs_tests::{
+    agent::{self, Source},
+    site::Site,
+    suite::Suite,
+};
 use serde_json::json;
 
 use crate::world::{World, web};
@@ -205,7 +209,7 @@ fn degraded(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The first failure is one of the place, and the second one of the kernel: the map of signs of life takes no write.
+/// The first failure is one of the flags, and the second one of the kernel: the map of signs of life takes no write.
 fn cannot_start(world: &mut World) -> anyhow::Result<()> {
     let (mut site, netns) =
         world.another("unstartable", &[], |manifests| manifests.write(&web()))?;
@@ -228,12 +232,13 @@ fn cannot_start(world: &mut World) -> anyhow::Result<()> {
         ensure!(status["running"] == false, "it runs");
         Ok(())
     };
-    site.agent.start_again(&netns, &["--cgroup-root", "/nope"])?;
+    let manifests = Source::Manifests(site.manifests.path().to_owned());
+    site.agent.start_again_on(&netns, Source::Kubeconfig("/nope".into()))?;
     site.agent.wait_until_ended()?;
-    is_told(&site, "--cgroup-root /nope does not exist")?;
+    is_told(&site, "cannot use the kubeconfig /nope")?;
     let alive = site.bpffs.path().join("mcs/alive").display().to_string();
     netns.output("bpftool", &["map", "freeze", "pinned", &alive])?;
-    site.agent.start_again(&netns, &[])?;
+    site.agent.start_again_on(&netns, manifests)?;
     site.agent.wait_until_ended()?;
     is_told(&site, "alive")
 }
