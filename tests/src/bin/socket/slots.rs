@@ -3,6 +3,8 @@
 
 #![expect(unsafe_code, reason = "unshare(2)")]
 
+mod lost;
+
 use std::{
     fs, io,
     net::{SocketAddr, TcpStream, UdpSocket},
@@ -22,10 +24,8 @@ use mcs_agent::{
 };
 use mcs_common::maps;
 use mcs_tests::{
-    agent::{Agent, CAPABILITY_FOR_STALE_UDP, Source},
     bpffs::BpfDirectory,
-    manifests::Manifests,
-    site::{Site, place},
+    site::Site,
     suite::{Suite, is_full, tell},
     wait,
 };
@@ -36,8 +36,7 @@ use rustix::{
 };
 
 use crate::{
-    client::{Family, connect, disconnect, identity, receive, tcp, udp},
-    tcp::mptcp,
+    client::{Family, connect, disconnect, receive, tcp, udp},
     world::{DEAF, PODS, Place, TCP, Target, UDP, World, backend, nowhere},
 };
 
@@ -50,9 +49,6 @@ const TWO: &str = "--socket-slot-bits=1";
 const STRANGER: u8 = PODS[5];
 /// How long sockets contend for slots.
 const CONTENTION: Duration = Duration::from_secs(1);
-/// The agent finds a lost slot within this time: it looks every five seconds, twice, or twelve times before Linux 5.14, which
-/// does not tell a namespace's cookie.
-const LOST: Duration = Duration::from_secs(90);
 /// Sockets that live at the same time.
 const LIVE: usize = 150;
 /// Sockets of one thread.
@@ -66,7 +62,11 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("as many live sockets as slots, or more", lives);
     suite.case("sockets that take the same two slots at the same time", contend);
     suite.case("a socket that is asked for its peer while it connects", is_asked_meanwhile);
-    suite.case("the agent frees the slots that MPTCP leaves", frees_lost);
+    suite.case("the agent frees the slots that MPTCP leaves", lost::frees);
+    suite.case(
+        "a TCP socket that goes elsewhere leaves a slot, which nobody misses for long",
+        lost::goes_elsewhere,
+    );
     suite.case("slots that nobody kept are made anew", begins_anew);
 }
 
@@ -382,27 +382,6 @@ fn is_asked_meanwhile(world: &mut World) -> anyhow::Result<()> {
         tell(format!("{family}: {} answers, 0 lies", asked?));
     }
     until_free(&site)
-}
-
-/// Multipath TCP connects by sockets of the kernel, which no hook releases.
-fn frees_lost(world: &mut World) -> anyhow::Result<()> {
-    let target = world.fresh("multipath").with(World::WEB);
-    let manifests = Manifests::create(&world.run)?;
-    manifests.write(&target.service)?;
-    let source = Source::Manifests(manifests.path().to_owned());
-    let (mut config, cgroup, bpffs) = place(&world.run, "multipath", source, &[TWO])?;
-    config.capabilities = vec![CAPABILITY_FOR_STALE_UDP];
-    let mut agent = Agent::start(&world.node.netns, config)?;
-    agent.wait_until_healthy()?;
-    let _in_cgroup = cgroup.visit()?;
-    world.at(Place::Pod, || {
-        Family::ALL.into_iter().try_for_each(|family| {
-            let stream = mptcp(family)?;
-            connect(&stream, target.tcp(family))?;
-            identity(&stream).map(drop)
-        })
-    })?;
-    wait::within(LOST, "all slots to be free", || ensure_free(&bpffs))
 }
 
 /// Both maps are made anew if the agent before did not keep them, and if one of them is missing.
