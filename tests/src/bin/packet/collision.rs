@@ -22,6 +22,11 @@ pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "collision: a flow that is long silent gives way", silent_gives_way);
     each(suite, "collision: a flow that has given way comes back", comes_back);
     each(suite, "collision: of other protocols", other_protocol);
+    each(
+        suite,
+        "collision: with a direct connection, whose packets go to the VIP's socket",
+        direct,
+    );
 }
 
 fn service(
@@ -228,4 +233,22 @@ fn other_protocol(fixture: &mut Fixture) -> anyhow::Result<()> {
     let udp = TestFlow::new(tcp.client, &service);
     fixture.opens(&udp, &udp.first())?;
     exchange_on_all(fixture, &[tcp, udp])
+}
+
+/// What limits.md says: packets of the backend look the same.
+fn direct(fixture: &mut Fixture) -> anyhow::Result<()> {
+    for protocol in Protocol::ALL {
+        fixture.reset(fixture.family, fixture.medium)?;
+        let service = service(fixture, protocol, 1, &[1])?;
+        let flow = TestFlow::new(fixture.family.client(1), &service);
+        let of_backend = flow.later(Side::Backend);
+        fixture.ignores(Hook::ToPod, of_backend.clone())?;
+        fixture.opens(&flow, &flow.first())?;
+        // The direct connection has this packet without the flow.
+        fixture.carries(&flow, Side::Backend, &of_backend)?;
+        let of_client = Packet::later(protocol, flow.client, flow.pick.address);
+        fixture.ignores(Hook::FromPod, of_client)?;
+        fixture.carries(&flow, Side::Client, &flow.later(Side::Client))?;
+    }
+    Ok(())
 }
