@@ -130,8 +130,10 @@ impl Source {
 fn derived_name(namespace: &str) -> String {
     let hash = Sha256::digest(format!("{namespace}/{NAME}").as_bytes());
     let number = hash.iter().take(7).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
-    let digit =
-        |place: u32| char::from(BASE32_HEX[usize::from((number >> (51 - 5 * place)) as u8 & 31)]);
+    let digit = |place: u32| {
+        let [last, ..] = (number >> (51 - 5 * place)).to_le_bytes();
+        char::from(BASE32_HEX[usize::from(last & 31)])
+    };
     format!("derived-{}", (0..10).map(digit).collect::<String>())
 }
 
