@@ -14,7 +14,7 @@ const WIDEST: [u8; 2] = [12, 32];
 /// The addresses of a node and of its pods.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NodeObject {
-    /// The first ones of `status.addresses` that are of the types InternalIP and ExternalIP.
+    /// The first ones of `status.addresses` that are of the types `InternalIP` and `ExternalIP`.
     pub addresses: BTreeSet<IpAddr>,
     /// `spec.podCIDRs`, which some networks do not use.
     pub pod_ranges: Vec<IpNet>,

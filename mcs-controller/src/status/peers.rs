@@ -528,8 +528,8 @@ mod tests {
     /// The condition of the peer west after so many seconds.
     fn found(peers: &Peers, kind: &str, seconds: u64) -> PeerCondition {
         let now = Instant::now() + Duration::from_secs(seconds);
-        let nodes = BTreeMap::new();
-        let ranges = OwnRanges::new(&[], &[], &nodes);
+        let nobody = BTreeMap::new();
+        let ranges = OwnRanges::new(&[], &[], &nobody);
         let (own, membership) = ("east".parse().unwrap(), Membership::default());
         let notes = |_: &Peer| PeerNotes::default();
         let statuses = peer_statuses(peers, &own, &ranges, &membership, notes, now);
@@ -577,10 +577,10 @@ mod tests {
         let peers = west();
         let own = "east".parse().unwrap();
         let disjoint = |range: &str, node: &str| {
-            let nodes = [(node.parse().unwrap(), "node-1".into())].into();
+            let said = [(node.parse().unwrap(), "node-1".into())].into();
             let [range, other] = [range, "10.9.0.0/16"].map(|range| [range.parse().unwrap()]);
             let own_ranges =
-                [OwnRanges::new(&range, &other, &nodes), OwnRanges::new(&other, &range, &nodes)];
+                [OwnRanges::new(&range, &other, &said), OwnRanges::new(&other, &range, &said)];
             own_ranges.map(|ranges| {
                 let (membership, notes) = (Membership::default(), |_: &Peer| PeerNotes::default());
                 let statuses =
@@ -606,8 +606,8 @@ mod tests {
         let message = |peers: &Peers| {
             let refused = [(Refusal::OwnPods, 3), (Refusal::NoPodAddress, 4)];
             let notes = |_: &Peer| PeerNotes { refused: refused.into(), ..PeerNotes::default() };
-            let nodes = BTreeMap::new();
-            let ranges = OwnRanges::new(&[range], &[], &nodes);
+            let nobody = BTreeMap::new();
+            let ranges = OwnRanges::new(&[range], &[], &nobody);
             let statuses = peer_statuses(peers, &own, &ranges, &membership, notes, Instant::now());
             assert_eq!(statuses[0].1.refused_endpoints, Some(7));
             let is_disjoint = |one: &&PeerCondition| one.condition_type == "CIDRsDisjoint";

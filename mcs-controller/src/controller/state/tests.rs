@@ -589,6 +589,16 @@ fn a_vip_of_the_service_range_stays_while_a_service_has_it() {
 }
 
 #[test]
+fn an_import_that_is_not_taken_over_loses_no_vip() {
+    let (mut state, name) = adopted();
+    let export = object(json!({"metadata": {"namespace": "shop", "name": "web"}}));
+    state.update(Update::Own(OwnEvent::Exports(ResourceEvent::Deleted(export))));
+    derived_changes(&mut state, ResourceEvent::Deleted);
+    state.plan(&name);
+    assert_eq!(state.take_notices(), [], "nobody exports it");
+}
+
+#[test]
 fn a_vip_that_a_stranger_has_is_given_up_at_once() {
     for (namespace, waits) in [("bank", false), ("shop", true)] {
         let (mut state, name) = adopted();

@@ -179,7 +179,7 @@ fn refused(world: &mut World) -> anyhow::Result<()> {
         with("namespaces", &json!({ "allow": [pattern] })).with_context(|| pattern.to_owned())?;
     }
     let error = with("podCIDRs", &json!(["10.2.0.0/33"])).err().context("it is taken")?;
-    ensure!(format!("{error:#}").contains("no range of addresses such as"), "{error:#}");
+    ensure!(format!("{error:#}").contains("spec.podCIDRs[0]"), "{error:#}");
     Ok(())
 }
 
