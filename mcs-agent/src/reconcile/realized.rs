@@ -186,9 +186,12 @@ impl Realized {
     }
 
     /// As it is after these steps.
+    #[must_use]
     pub fn after(&self, steps: &[Step]) -> Self {
         let mut after = self.clone();
-        steps.iter().for_each(|step| after.record(step));
+        for step in steps {
+            after.record(step);
+        }
         after
     }
 

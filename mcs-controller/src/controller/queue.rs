@@ -294,9 +294,9 @@ mod tests {
             assert_eq!(queue.next(), Some(name.clone()));
             queue.begin(name.clone());
             queue.end(&name, true, now);
-            now += Duration::from_millis(delay);
-            queue.retry(now - Duration::from_millis(1));
+            queue.retry(now + Duration::from_millis(delay - 1));
             assert_eq!(queue.next(), None);
+            now += Duration::from_millis(delay);
             queue.retry(now);
         }
         assert_eq!(queue.next(), Some(name.clone()));

@@ -106,11 +106,13 @@ fn upgrades(world: &World) -> anyhow::Result<()> {
     let (second, hub) = (world.second(), &world.clusters[2]);
     let mut role =
         namespaced("rbac.authorization.k8s.io/v1", "Role", MAILBOX, "mcs-mailbox-reader");
-    let rule = |group: &str, resource: &str| json!({ "apiGroups": [group], "resources": [resource], "verbs": ["list", "watch"] });
+    let read = |group: &str, resource: &str| {
+        json!({ "apiGroups": [group], "resources": [resource], "verbs": ["list", "watch"] })
+    };
     role["rules"] = json!([
-        rule("clusterset.mcs-agent.io", "exportedservices"),
-        rule("discovery.k8s.io", "endpointslices"),
-        rule("coordination.k8s.io", "leases"),
+        read("clusterset.mcs-agent.io", "exportedservices"),
+        read("discovery.k8s.io", "endpointslices"),
+        read("coordination.k8s.io", "leases"),
     ]);
     hub.api().apply(&role)?;
     let mut secret = namespaced("v1", "Secret", controller::NAMESPACE, "peer-c1");
