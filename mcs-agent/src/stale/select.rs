@@ -165,8 +165,7 @@ mod tests {
         let mut realized = realized(&[&wanted]);
         let other = desired(Protocol::Udp, &["10.1.0.3:53"]);
         let connection = connection("10.0.0.1:53", "10.1.0.1:53");
-        let stale =
-            |realized: &Realized| stale_connections(vec![connection], &other, realized);
+        let stale = |realized: &Realized| stale_connections(vec![connection], &other, realized);
         let mut maps = MemoryMaps::with_contents(CAPACITY, realized.contents().clone());
         let steps = plan(&other, &realized, Pruning::On).steps;
         for (done, step) in steps.iter().enumerate() {

@@ -106,9 +106,7 @@ fn upgrades(world: &World) -> anyhow::Result<()> {
     let (second, hub) = (world.second(), &world.clusters[2]);
     let mut role =
         namespaced("rbac.authorization.k8s.io/v1", "Role", MAILBOX, "mcs-mailbox-reader");
-    let read = |group: &str, resource: &str| {
-        json!({ "apiGroups": [group], "resources": [resource], "verbs": ["list", "watch"] })
-    };
+    let read = |group: &str, resource: &str| json!({ "apiGroups": [group], "resources": [resource], "verbs": ["list", "watch"] });
     role["rules"] = json!([
         read("clusterset.mcs-agent.io", "exportedservices"),
         read("discovery.k8s.io", "endpointslices"),
