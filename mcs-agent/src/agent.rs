@@ -7,7 +7,6 @@ mod config;
 mod control;
 mod cpu;
 mod health;
-mod larger_maps;
 mod malloc;
 mod metrics;
 mod programs;

@@ -1,12 +1,12 @@
 //! The engine: takes batches of objects, applies the rules, plans, and writes the maps. It retries
-//! what fails, and moves to larger maps before the maps are full.
+//! what fails, and asks for larger maps before the maps are full.
 //!
 //! It does no I/O of its own and reads no clock: the maps and the time are arguments. So tests drive
 //! the same code as the agent.
 
 mod departed;
+mod growth;
 mod maps;
-mod mirror;
 mod pace;
 mod pending;
 mod retry;
@@ -25,15 +25,12 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use anyhow::Context as _;
-
-use self::{departed::DepartedVips, pace::Pace, retry::Retry, throttle::Throttle};
+use self::{departed::DepartedVips, growth::Growth, pace::Pace, retry::Retry, throttle::Throttle};
 pub use self::{
     departed::REFUSED_FOR,
-    maps::GrowableMaps,
-    mirror::Mirror,
+    maps::SizedMaps,
     pending::PendingChanges,
-    round::{Move, Outcome, RoundSummary, Taken},
+    round::{Outcome, RoundSummary, Taken},
     usage::Usage,
 };
 use crate::{
@@ -43,18 +40,16 @@ use crate::{
         EventBatch, Kind, NodeContext, NodeFacts, Protocol, SourceProblem, SourceStatus,
     },
     reconcile::{
-        DamagedFrontend, Foreseen, MapError, MapReader as _, Plan, Pruning, Realized, Step,
-        Subject, apply, plan_within,
+        DamagedFrontend, Foreseen, MapError, MapReader as _, Plan, Pruning, Realized, Step, apply,
+        plan_within,
     },
     store::{Change, ChangeKind, DirtyObjects, ObjectStore},
 };
 
-/// A full round, or a round during growth, is followed by a rest of so many times its duration:
-/// changes that come one by one are evaluated some at a time.
+/// A full round is followed by a rest of so many times its duration: changes that come one by one are evaluated some at a
+/// time.
 const RESTS_AFTER_ROUND: u32 = 3;
 const LONGEST_REST: Duration = Duration::from_secs(1);
-/// During growth every round plans everything. A change still has to reach the maps within a second.
-const LONGEST_REST_IN_GROWTH: Duration = Duration::from_millis(500);
 
 /// Steps after which a plan ends, and another follows once they are written: these take 20 MiB.
 const PART: usize = 1 << 19;
@@ -82,15 +77,11 @@ pub struct Engine {
     changes: PendingChanges,
     pending: Vec<String>,
     retry: Retry,
-    /// When larger maps are made that could not be made before, while there is still room.
-    growth_retry: Retry,
+    growth: Growth,
     /// Steps after which a plan ends.
     part: usize,
     pace: Pace,
     full_rounds: Throttle,
-    growth_rounds: Throttle,
-    /// When the move to larger maps began that is under way.
-    growing_since: Option<Instant>,
 }
 
 impl Engine {
@@ -100,7 +91,7 @@ impl Engine {
     /// `node` is what is known of the node without the source, and `node.capacity` is what the maps
     /// may grow to. `began` is when the agent started.
     pub fn start(
-        maps: &impl GrowableMaps,
+        maps: &impl SizedMaps,
         node: NodeContext,
         began: SystemTime,
     ) -> Result<(Self, Vec<DamagedFrontend>), MapError> {
@@ -120,12 +111,10 @@ impl Engine {
             changes: PendingChanges::default(),
             pending: Vec::new(),
             retry: Retry::default(),
-            growth_retry: Retry::default(),
+            growth: Growth::default(),
             part: PART,
             pace: Pace::default(),
             full_rounds: Throttle::new(RESTS_AFTER_ROUND, LONGEST_REST),
-            growth_rounds: Throttle::new(RESTS_AFTER_ROUND, LONGEST_REST_IN_GROWTH),
-            growing_since: None,
         };
         Ok((engine, findings))
     }
@@ -186,10 +175,9 @@ impl Engine {
     }
 
     /// Until when to take more batches before the next round: one that would follow another too soon waits, and a full
-    /// round, or a round during growth, waits longer. `None`: no longer than batches are there already.
+    /// round waits longer. `None`: no longer than batches are there already.
     pub fn gather_until(&self) -> Option<Instant> {
-        let growth = self.growth_rounds.next().filter(|_| self.growing_since.is_some());
-        let until = self.pace.next().max(growth);
+        let until = self.pace.next();
         // Whether the round is full takes a while to find out, and most of the time the rest after a full round is over.
         let full = self.full_rounds.next().filter(|full| Some(*full) > until);
         let is_full =
@@ -219,41 +207,41 @@ impl Engine {
 
     /// Evaluates the objects and writes what differs. `clock` returns the time.
     ///
-    /// Due after batches, when [`Engine::retry_at`] is reached, when larger maps are made, and when a switch to them
-    /// is complete.
+    /// Due after batches, when [`Engine::retry_at`] is reached, and after [`RoundSummary::larger`].
     pub fn reconcile(
         &mut self,
-        maps: &mut impl GrowableMaps,
+        maps: &mut impl SizedMaps,
         clock: impl Fn() -> Instant,
     ) -> RoundSummary {
         let mut round = RoundSummary::begin(clock());
-        let was_growing = self.growing_since.is_some();
-        if !self.synced && self.store.synced() && self.growing_since.is_none() {
-            self.prepare_for_lists(maps);
-        }
         let is_full = self.evaluate(&mut round);
-        let settled = self.write(maps, &clock, &mut round);
+        let is_through = self.write(maps, &mut round);
         let ended = clock();
         round.took = ended.duration_since(round.started);
         if is_full {
             self.full_rounds.worked(ended, round.took);
         }
-        self.conclude(&mut round, settled, ended);
-        // A round that made maps need not delay the changes after it, and one after which nothing waits is short.
-        if was_growing && round.moves.is_empty() && !self.pending.is_empty() {
-            self.growth_rounds.worked(ended, round.took);
+        if is_through {
+            self.conclude(&mut round, ended);
         }
         round
     }
 
-    /// Lets larger maps be made for the first lists before the rules say how large. They are the right ones if the rules
-    /// use what is listed.
-    fn prepare_for_lists(&self, maps: &mut impl GrowableMaps) {
-        let (have, listed) = (maps.capacity(), self.store.snapshot().listed());
-        let capacity = have.grown(listed.with_headroom(), self.node.capacity);
-        if capacity != have {
-            maps.prepare(capacity, self.realized.contents());
-        }
+    /// The maps have this capacity now, and hold the same.
+    pub fn has_grown(&mut self, capacity: Capacity) {
+        let contents = self.realized.contents().clone();
+        self.realized = Realized::restore(contents, capacity).0;
+        self.growth = Growth::default();
+    }
+
+    /// Larger maps could not be made. Returns after what time they are asked for again.
+    pub fn has_not_grown(&mut self, error: &anyhow::Error, now: Instant) -> Duration {
+        self.growth.refuse(format!("cannot make larger maps: {error:#}"), now)
+    }
+
+    /// Why the maps are not as large as they should be, since the latest attempt.
+    pub fn not_grown(&self) -> Option<&str> {
+        self.growth.refused()
     }
 
     /// Applies the rules to what has changed. Returns whether it was a full round.
@@ -309,155 +297,72 @@ impl Engine {
         changed
     }
 
-    /// Writes what differs, after a move to larger maps if there is no room. Returns whether no move
-    /// is under way.
-    fn write(
-        &mut self,
-        maps: &mut impl GrowableMaps,
-        clock: &impl Fn() -> Instant,
-        round: &mut RoundSummary,
-    ) -> bool {
-        let need = self.usage().capacity().at_least(self.realized.used());
-        let mut ahead = None;
-        let mut growth = self.settle(maps, clock, round);
-        if matches!(growth, Ok(Growth::Settled)) {
-            growth = self.make_room(need, maps, clock, round, &mut ahead);
-        }
-        let is_settled = loop {
-            let mut next = ahead.take().unwrap_or_else(|| self.foresee());
-            if matches!(growth, Ok(Growth::Settled)) {
-                // What the maps contain and what is desired may not fit at the same time, or not in
-                // contiguous slots.
-                let moves = round.moves.len();
-                let need = shortage(&next.plan, maps.capacity());
-                growth = self.make_room(need, maps, clock, round, &mut ahead);
-                if round.moves.len() > moves {
-                    drop(next);
-                    next = ahead.take().unwrap_or_else(|| self.foresee());
+    /// Writes what differs. Returns false if something needs larger maps: it is written once they are there.
+    fn write(&mut self, maps: &mut impl SizedMaps, round: &mut RoundSummary) -> bool {
+        let have = maps.capacity();
+        let mut need = self.usage().capacity().at_least(self.realized.used());
+        loop {
+            round.larger = self.larger(have, need, round.started);
+            if round.larger.is_some() && !have.holds(need) {
+                return false;
+            }
+            let next = self.foresee();
+            // What the maps contain and what is desired may not fit at the same time, or not in contiguous slots.
+            let shortage = shortage(&next.plan, have);
+            if !need.holds(shortage) {
+                need = need.at_least(shortage);
+                if self.larger(have, need, round.started).is_some() {
+                    continue;
                 }
             }
-            let is_settled = !matches!(growth, Ok(Growth::Making | Growth::Switching));
-            if !self.write_part(next, is_settled, maps, round) {
-                break is_settled;
+            if !self.write_part(next, maps, round) {
+                break;
             }
-        };
-        let is_making = matches!(growth, Ok(Growth::Making));
-        let is_filled = round.failures.is_empty() && self.store.synced() && !is_making;
-        let filled = if is_filled { maps.filled() } else { Ok(()) };
-        round.failures.extend(filled.err());
-        match growth {
-            Ok(Growth::NotMade(error)) if round.deferred.is_empty() => {
-                round.not_grown = Some((error, self.growth_retry.fail(clock())));
-            }
-            Ok(Growth::NotMade(error)) | Err(error) => round.failures.push(error),
-            Ok(Growth::Settled | Growth::Making | Growth::Switching) => {}
         }
-        is_settled
+        if self.with_room(have, need) == have {
+            self.growth = Growth::default();
+        }
+        true
+    }
+
+    /// The capacity that has room for `need` and some more, if the maps have less and it is time to ask for that.
+    fn larger(&self, have: Capacity, need: Capacity, now: Instant) -> Option<Capacity> {
+        let larger = self.with_room(have, need);
+        (larger != have && self.growth.is_due(now)).then_some(larger)
+    }
+
+    /// As much of that as is allowed.
+    fn with_room(&self, have: Capacity, need: Capacity) -> Capacity {
+        have.grown(need.with_headroom(), self.node.capacity)
     }
 
     /// Carries out a plan. Returns whether there is more to plan: this one was only a part.
     fn write_part(
         &mut self,
-        mut foreseen: Foreseen,
-        is_settled: bool,
-        maps: &mut impl GrowableMaps,
+        mut next: Foreseen,
+        maps: &mut impl SizedMaps,
         round: &mut RoundSummary,
     ) -> bool {
-        if !is_settled {
-            omit_incomplete_vips(&mut foreseen, &self.realized);
-        }
-        let plan = &mut foreseen.plan;
-        round.may_leave_stale_udp |= may_leave_stale_udp(plan, &self.realized);
-        round.planned += plan.steps.len();
-        round.deferred = std::mem::take(&mut plan.deferred);
-        let is_part = plan.is_part;
-        let applied = apply(foreseen, maps, &mut self.realized);
+        round.may_leave_stale_udp |= may_leave_stale_udp(&next.plan, &self.realized);
+        round.planned += next.plan.steps.len();
+        round.deferred = std::mem::take(&mut next.plan.deferred);
+        let is_part = next.plan.is_part;
+        let applied = apply(next, maps, &mut self.realized);
         let has_more = is_part && applied.is_ok();
         round.failures.extend(applied.err().map(anyhow::Error::from));
         has_more
     }
 
-    /// Continues a move to larger maps.
-    fn settle(
-        &mut self,
-        maps: &mut impl GrowableMaps,
-        clock: &impl Fn() -> Instant,
-        round: &mut RoundSummary,
-    ) -> anyhow::Result<Growth> {
-        match maps.finish_making(!self.synced) {
-            Ok(true) => {}
-            Ok(false) => return Ok(Growth::Making),
-            Err(error) => {
-                self.growing_since = None;
-                return Ok(Growth::NotMade(error.context("cannot make larger maps")));
-            }
-        }
-        if !maps.finish_switch().context("cannot switch to larger maps")? {
-            return Ok(Growth::Switching);
-        }
-        let capacity = maps.capacity();
-        if capacity != self.realized.capacity() {
-            self.realized.enlarge(capacity);
-            self.growth_retry.succeed();
-            let now = clock();
-            let began = self.growing_since.take().unwrap_or(now);
-            round.moves.push(Move { capacity, took: now.duration_since(began) });
-        }
-        Ok(Growth::Settled)
-    }
-
-    /// Begins a move to larger maps if there is no room for `need` and some more, and more is allowed. While there is room
-    /// for `need` itself, what failed before is tried again only when [`Engine::growth_retry`] says so.
-    ///
-    /// No change waits before the first lists are in the maps, and these need the room: then the move is awaited, and
-    /// `ahead` becomes the plan for the larger maps, which is made meanwhile.
-    fn make_room(
-        &mut self,
-        need: Capacity,
-        maps: &mut impl GrowableMaps,
-        clock: &impl Fn() -> Instant,
-        round: &mut RoundSummary,
-        ahead: &mut Option<Foreseen>,
-    ) -> anyhow::Result<Growth> {
-        let have = maps.capacity();
-        let capacity = have.grown(need.with_headroom(), self.node.capacity);
-        let began = clock();
-        let is_waiting = self.growth_retry.at().is_some_and(|at| began < at);
-        if capacity == have || (is_waiting && have.holds(need)) {
-            return Ok(Growth::Settled);
-        }
-        self.growth_retry.begin();
-        if let Err(error) = maps.grow(capacity, self.realized.contents()) {
-            return Ok(Growth::NotMade(error.context("cannot make larger maps")));
-        }
-        self.growing_since = Some(began);
-        if self.synced {
-            return self.settle(maps, clock, round);
-        }
-        let mut larger = self.realized.clone();
-        larger.enlarge(capacity);
-        let foreseen = self.foresee_from(&larger);
-        let growth = self.settle(maps, clock, round);
-        *ahead = (self.realized.capacity() == capacity).then_some(foreseen);
-        growth
-    }
-
     /// Decides what follows from the round.
-    fn conclude(&mut self, round: &mut RoundSummary, is_settled: bool, now: Instant) {
+    fn conclude(&mut self, round: &mut RoundSummary, now: Instant) {
         if self.departed.written(&self.realized, now) {
             self.rules.set_departed(self.departed.departures());
         }
         let synced = self.store.synced();
-        let deferred = &round.deferred;
-        let is_growing = !is_settled && round.failures.is_empty();
         self.pending.clear();
-        if is_growing && !deferred.is_empty() {
-            self.pending.push(format!(
-                "{} frontends and VIPs wait for larger maps, or for the programs on devices to be switched to them",
-                deferred.len()
-            ));
-        } else {
-            self.pending.extend(deferred.iter().map(ToString::to_string));
+        self.pending.extend(round.deferred.iter().map(ToString::to_string));
+        if !self.pending.is_empty() {
+            self.pending.extend(self.growth.refused().map(str::to_owned));
         }
         self.pending.extend(round.failures.iter().map(|failure| format!("{failure:#}")));
         if self.pending.is_empty() {
@@ -468,11 +373,13 @@ impl Engine {
             round.outcome = Outcome::Written(std::mem::take(&mut self.changes));
         } else {
             self.unplanned = DesiredChanges::Everything;
-            if is_growing {
+            // What waits for nothing but larger maps is tried again with them.
+            let growth = self.growth.retry_at().filter(|_| round.failures.is_empty());
+            let delay = growth.map(|at| {
                 self.retry.succeed();
-            } else {
-                round.outcome = Outcome::Failed(self.retry.fail(now));
-            }
+                at.saturating_duration_since(now)
+            });
+            round.outcome = Outcome::Failed(delay.unwrap_or_else(|| self.retry.fail(now)));
         }
         round.became_synced = synced && !self.synced;
         if round.became_synced {
@@ -487,17 +394,13 @@ impl Engine {
     }
 
     fn foresee(&self) -> Foreseen {
-        self.foresee_from(&self.realized)
-    }
-
-    fn foresee_from(&self, realized: &Realized) -> Foreseen {
         let pruning = Pruning::once(self.store.synced());
-        plan_within(&self.unplanned, self.rules.desired(), realized, pruning, self.part)
+        plan_within(&self.unplanned, self.rules.desired(), &self.realized, pruning, self.part)
     }
 
     /// When the next round is due after one that failed.
     pub fn retry_at(&self) -> Option<Instant> {
-        [self.retry.at(), self.growth_retry.at()].into_iter().flatten().min()
+        [self.retry.at(), self.growth.retry_at()].into_iter().flatten().min()
     }
 
     /// What the objects ask for.
@@ -546,40 +449,11 @@ impl Engine {
     }
 }
 
-/// How far a move to larger maps is.
-enum Growth {
-    /// None is under way.
-    Settled,
-    /// Larger maps are being made.
-    Making,
-    /// Programs are being switched to them.
-    Switching,
-    /// They could not be made.
-    NotMade(anyhow::Error),
-}
-
 /// One more than the capacity of each sort that the plan had no room for.
 fn shortage(plan: &Plan, have: Capacity) -> Capacity {
     plan.deferred
         .iter()
         .fold(Capacity::NONE, |need, deferred| need.at_least(deferred.shortage.more_than(have)))
-}
-
-/// Removes the insertions of VIPs with deferred frontends. Programs refuse the clients of a VIP that
-/// lacks a frontend, and the next plan inserts these VIPs.
-fn omit_incomplete_vips(foreseen: &mut Foreseen, realized: &Realized) {
-    let plan = &mut foreseen.plan;
-    let incomplete = plan.deferred.iter().filter_map(|deferred| match deferred.subject {
-        Subject::Frontend(id) => Some(id.ip),
-        Subject::Vip(_) => None,
-    });
-    let incomplete: BTreeSet<IpAddr> = incomplete.filter(|ip| !realized.has_vip(*ip)).collect();
-    let is_omitted =
-        |step: &Step| step.served_vip().is_some_and(|vip| incomplete.contains(&vip.to_ip()));
-    if plan.steps.iter().any(is_omitted) {
-        plan.steps.retain(|step| !is_omitted(step));
-        foreseen.realized = realized.after(&plan.steps);
-    }
 }
 
 /// Whether the plan retires a UDP backend, or creates a UDP frontend: sockets may have other backends of an

@@ -117,7 +117,7 @@ mod tests {
 
     use super::*;
     use crate::model::{
-        Capacity, EndpointSlice, ObjectKey, ServiceImport,
+        EndpointSlice, ObjectKey, ServiceImport,
         fixture::{import, key, slice},
     };
 
@@ -308,20 +308,6 @@ mod tests {
                 .map(|name| ObjectEvent::Apply(Object::Slice(slice(name, "web")))),
         ));
         assert_eq!(slices_of(&store.snapshot(), "shop/web"), [key("shop/a"), key("shop/b")]);
-    }
-
-    #[test]
-    fn counts_what_is_listed() {
-        let mut store = ObjectStore::default();
-        let web = import("shop/web").ip("10.0.0.1").port("http", 80).port("admin", 81);
-        let of = |name: &str, cluster: &str| {
-            let slice = slice(name, "web").cluster(cluster).port("http", 80).port("admin", 81);
-            ObjectEvent::Apply(Object::Slice(slice.address("10.1.0.1").address("10.1.0.2")))
-        };
-        assert_eq!(store.snapshot().listed(), Capacity::NONE);
-        store.apply(batch([apply_import(web), of("shop/a", "east"), of("shop/b", "west")]));
-        let listed = Capacity { frontends: 2, endpoints: 8, clusters: 2, imports: 1 };
-        assert_eq!(store.snapshot().listed(), listed);
     }
 
     #[test]

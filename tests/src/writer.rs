@@ -6,12 +6,11 @@ use std::time::{Instant, SystemTime};
 use anyhow::{Context as _, bail, ensure};
 use mcs_agent::{
     dataplane::KernelMaps,
-    engine::{Engine, GrowableMaps, RoundSummary},
+    engine::{Engine, RoundSummary, SizedMaps},
     loader::{DirectoryLock, Pins},
     model::{Capacity, EventBatch, NodeContext},
     reconcile::{
-        MapContents, MapError, MapReader as _, Maps, Pruning, Realized, Step, plan,
-        testing::FaultyMaps,
+        MapError, MapReader as _, Maps, Pruning, Realized, Step, plan, testing::FaultyMaps,
     },
     source::ManifestSource,
 };
@@ -120,20 +119,8 @@ impl Maps for FixedMaps {
     }
 }
 
-impl GrowableMaps for FixedMaps {
+impl SizedMaps for FixedMaps {
     fn capacity(&self) -> Capacity {
         self.capacity
-    }
-
-    fn grow(&mut self, capacity: Capacity, _: &MapContents) -> anyhow::Result<()> {
-        bail!("these maps cannot grow to {capacity:?}")
-    }
-
-    fn finish_switch(&mut self) -> anyhow::Result<bool> {
-        Ok(true)
-    }
-
-    fn filled(&mut self) -> anyhow::Result<()> {
-        Ok(())
     }
 }

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use super::cpu::thread_cpu;
 use crate::{
-    engine::Mirror,
     model::Capacity,
     reconcile::{Audit, MapError, MapReader, Maps, Realized, Step, pass_entries, repaired_entries},
 };
@@ -80,7 +79,7 @@ impl<W: Default + std::fmt::Debug> Auditor<W> {
     pub(super) fn go_on<M: Maps<Reader: MapReader<Walk = W>>>(
         &mut self,
         realized: &Realized,
-        maps: &mut Mirror<M>,
+        maps: &mut M,
         capacity: Capacity,
     ) -> bool {
         let cpu = thread_cpu();
@@ -145,8 +144,7 @@ mod tests {
     fn a_pass_ends_in_time_and_reports_its_cost() {
         let capacity =
             Capacity { frontends: 4096, endpoints: 100_000, clusters: 250, imports: 4096 };
-        let (realized, mut maps) =
-            (Realized::empty(capacity), Mirror::new(MemoryMaps::new(capacity)));
+        let (realized, mut maps) = (Realized::empty(capacity), MemoryMaps::new(capacity));
         maps.write(&Step::InsertVip(mcs_common::Address::from_v4_word(1))).unwrap();
         let mut auditor = Auditor::new();
         let mut slices = 0;

@@ -1,6 +1,8 @@
 //! The control task: waits for batches, timers and threads, lets the engine do what follows, and
 //! turns what the engine returns into logs, metrics and reports.
 
+mod growth;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
@@ -28,16 +30,15 @@ use super::{
     report::{AgentInfo, Report, seconds_since_epoch},
     source_lost::SourceLost,
     status_file::{StatusFile, Written},
-    tc::PacketEvent,
 };
 use crate::{
     dataplane::{KernelMaps, StorageFallback},
-    engine::{Engine, GrowableMaps as _, Move, Outcome, RoundSummary, Taken, throttle::Throttle},
+    engine::{Engine, Outcome, RoundSummary, SizedMaps as _, Taken, throttle::Throttle},
     flows::{FlowSweeper, FlowUsage, Swept},
     loader::{config_memory, state_bytes},
     model::{
-        DesiredState, EventBatch, ImportReport, Kind, Memory, ObjectKey, ObjectRef, Rejection,
-        RejectionReason, SourceProblem, SourceStatus,
+        Capacity, DesiredState, EventBatch, ImportReport, Kind, Memory, ObjectKey, ObjectRef,
+        Rejection, RejectionReason, SourceProblem, SourceStatus,
     },
     reconcile::{DamagedFrontend, MapReader},
     stale::{StaleUdp, StaleUdpEvent, UdpConnection, stale_connections},
@@ -81,6 +82,8 @@ pub(super) struct Control {
     repairs: Repairs,
     auditor: Auditor<<KernelMaps as MapReader>::Walk>,
     verifier: Verifier,
+    /// When the maps became larger the last time, in seconds since the Unix epoch.
+    grown_at: Option<u64>,
 }
 
 impl Control {
@@ -120,6 +123,7 @@ impl Control {
             repairs: Repairs::default(),
             auditor: Auditor::new(),
             verifier: Verifier::default(),
+            grown_at: None,
         })
     }
 
@@ -139,30 +143,29 @@ impl Control {
                     let Some(batch) = batch else { return Ok(()) };
                     self.take(batch);
                     self.gather(&mut batches).await;
-                    self.reconcile();
+                    self.reconcile().await;
                 }
-                () = at(self.engine.retry_at().map(Instant::from_std)) => self.reconcile(),
+                () = at(self.engine.retry_at().map(Instant::from_std)) => self.reconcile().await,
                 () = at(self.report_at) => self.report(),
                 written = self.status_file.written() => self.note_written(written),
-                event = self.installed.packets.next() => match event? {
-                    PacketEvent::Reported => self.report_soon(),
-                    PacketEvent::Attached => self.reconcile(),
-                },
-                () = self.installed.larger.done() => self.reconcile(),
+                reported = self.installed.packets.reported() => {
+                    reported?;
+                    self.report_soon();
+                }
                 swept = self.sweeper.next(), if !self.installed.is_outdated() => {
-                    self.note_flows(swept);
+                    self.note_flows(swept).await;
                 }
                 next = self.stale_udp.next() => match next {
                     StaleUdpEvent::Connections(connections) => self.destroy_stale(connections),
                     StaleUdpEvent::ReportChanged => self.report_soon(),
                 },
                 () = self.published.listeners_changed() => self.report_soon(),
-                _ = guard.tick() => self.repair(),
+                _ = guard.tick() => self.repair().await,
                 _ = audit.tick() => {
                     self.audit();
                     self.prove_attachment().await;
                 }
-                read = self.addresses.next() => self.set_addresses(read),
+                read = self.addresses.next() => self.set_addresses(read).await,
                 _ = poll.tick() => {
                     self.end_fallback();
                     self.report_in_time();
@@ -207,17 +210,18 @@ impl Control {
         }
     }
 
-    /// Runs a round of the engine. Logs and publishes its result.
-    fn reconcile(&mut self) {
+    /// Runs a round of the engine, and another after each growth.
+    async fn reconcile(&mut self) {
+        while let Some(capacity) = self.run_round().await {
+            self.grow(capacity).await;
+        }
+    }
+
+    /// Runs a round of the engine. Logs and publishes its result. Returns the capacity that the next one needs.
+    async fn run_round(&mut self) -> Option<Capacity> {
         let round = self.engine.reconcile(&mut self.installed, std::time::Instant::now);
+        let larger = round.larger;
         rejections::log(&round.rejected);
-        if let Some((error, delay)) = &round.not_grown {
-            tracing::warn!("{error:#}; there is room still; trying again in {delay:?}");
-        }
-        for moved in &round.moves {
-            log_move(moved);
-            self.auditor.restart();
-        }
         if round.may_leave_stale_udp || round.became_synced {
             // After the first sync this covers backends that were removed while no agent ran.
             self.stale_udp.removed();
@@ -229,8 +233,12 @@ impl Control {
         if round.planned >= LARGE_PLAN {
             malloc::trim();
         }
+        if self.engine.synced() && round.failures.is_empty() {
+            self.installed.filled().await;
+        }
         self.note_outcome(round);
         self.report_soon();
+        larger
     }
 
     fn note_outcome(&self, round: RoundSummary) {
@@ -262,11 +270,11 @@ impl Control {
         }
     }
 
-    fn set_addresses(&mut self, read: io::Result<BTreeSet<IpAddr>>) {
+    async fn set_addresses(&mut self, read: io::Result<BTreeSet<IpAddr>>) {
         match read {
             Ok(addresses) => {
                 if self.engine.set_node_addresses(addresses) {
-                    self.reconcile();
+                    self.reconcile().await;
                 }
             }
             Err(error) => tracing::warn!(
@@ -276,9 +284,9 @@ impl Control {
     }
 
     /// Tells the programs that the agent is alive, and repairs pins, hooks and the cgroup.
-    fn repair(&mut self) {
+    async fn repair(&mut self) {
         self.give_sign_of_life();
-        let checked = self.installed.repair();
+        let checked = self.installed.repair().await;
         if self.repairs.note(checked, seconds_since_epoch()) {
             self.verifier.start_over();
             self.report_soon();
@@ -333,12 +341,12 @@ impl Control {
         }
     }
 
-    fn note_flows(&mut self, swept: io::Result<Swept>) {
+    async fn note_flows(&mut self, swept: io::Result<Swept>) {
         match swept {
             Ok(Swept { usage, vips, began }) => {
                 self.flows = Some(usage);
                 if self.engine.note_flows(&vips, began, std::time::Instant::now()) {
-                    self.reconcile();
+                    self.reconcile().await;
                 }
                 self.report_soon();
             }
@@ -429,6 +437,8 @@ impl Control {
             max_memory: self.max_memory,
             max_capacity: node.capacity,
             usage: engine.usage(),
+            grown_at: self.grown_at,
+            not_grown: engine.not_grown().map(str::to_owned),
             config_map_bytes: config_memory(capacity).0,
             state_map_bytes: self.state_map_bytes,
             flows: self.flows.clone(),
@@ -493,16 +503,6 @@ fn log_findings(findings: &[DamagedFrontend]) {
     for finding in findings {
         tracing::warn!("in the pinned maps: {finding}; repairing");
     }
-}
-
-fn log_move(Move { capacity, took }: &Move) {
-    tracing::info!(
-        frontends = capacity.frontends,
-        endpoints = capacity.endpoints,
-        clusters = capacity.clusters,
-        micros = took.as_micros(),
-        "moved to larger maps"
-    );
 }
 
 fn log_plan(round: &RoundSummary) {

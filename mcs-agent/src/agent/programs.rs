@@ -1,4 +1,4 @@
-//! The programs and maps in the kernel: loaded, attached, repaired, and switched to larger maps.
+//! The programs and maps in the kernel: loaded, attached, repaired, and replaced by larger ones.
 
 use std::{
     fs,
@@ -12,7 +12,6 @@ use anyhow::{Context as _, ensure};
 
 use super::{
     config::{Config, SocketLb},
-    larger_maps::{LargerMaps, LargerMapsInTheMaking, copy},
     report::AgentInfo,
     start::Start,
     tc::{self, PacketPath},
@@ -22,14 +21,14 @@ use crate::{
         FormerHints, KernelMaps, KernelMapsReader, LivenessWriter, Run, read_run_record,
         write_run_record,
     },
-    engine::{GrowableMaps, Mirror},
+    engine::SizedMaps,
     flows::{EvictionRecord, FlowMigration},
     loader::{
         CgroupRoot, Classifiers, DirectoryLock, Features, Hook, LoadOptions, Pins, Programs,
         Repair, Tampering, capacity_within, ensure_capable, own_netns_cookie,
     },
     model::Capacity,
-    reconcile::{MapContents, MapError, MapReader as _, Maps, Step},
+    reconcile::{MapContents, MapError, MapReader as _, Maps, Pruning, Realized, Step, plan},
 };
 
 /// How often a second agent checks whether the first has ended.
@@ -37,16 +36,9 @@ const LOCK_RETRY: Duration = Duration::from_secs(1);
 
 /// The loaded programs, their maps, and the lock that makes this agent the only one to write them.
 pub(super) struct InstalledPrograms {
-    /// There are two sets of maps while programs are being switched from one to the other.
-    pub(super) maps: Mirror<KernelMaps>,
-    /// What [`Mirror::current`] has room for.
-    capacity: Capacity,
-    /// The options that `programs` were loaded with. Their capacity is that of the newest maps.
+    pub(super) maps: KernelMaps,
+    /// The options that `programs` were loaded with.
     options: LoadOptions,
-    pub(super) larger: LargerMapsInTheMaking,
-    /// Present while programs are being switched. The socket programs are switched already; programs on devices
-    /// may not be.
-    switch: Option<FlowMigration>,
     pub(super) pins: Pins,
     pub(super) features: Features,
     pub(super) cgroup: CgroupRoot,
@@ -54,8 +46,7 @@ pub(super) struct InstalledPrograms {
     host: String,
     programs: Programs,
     classifiers: Arc<Classifiers>,
-    /// Whether the maps contain everything that the maps of the attached programs contain. If they were
-    /// filled from those, each write goes to both.
+    /// Whether the maps contain everything that the maps of the attached programs contain.
     complete: bool,
     /// Whether the pinned hints are right.
     keeps_hints: bool,
@@ -139,10 +130,7 @@ impl InstalledPrograms {
         let classifiers = Arc::new(programs.take_classifiers());
         let packets = PacketPath::start(config, &pins, features).await?;
         let mut installed = Self {
-            maps: Mirror::new(maps),
-            capacity: options.capacity,
-            larger: LargerMapsInTheMaking::default(),
-            switch: None,
+            maps,
             pins,
             features,
             cgroup,
@@ -167,23 +155,24 @@ impl InstalledPrograms {
         installed.keeps_hints &= installed.complete;
         installed.record_run()?;
         if installed.complete {
-            installed.begin_switch()?;
-            installed.packets.attached().await;
-            installed.end_switch()?;
+            installed.switch().await?;
         }
         Ok(installed)
     }
 
     /// Whether the attached programs are those of an earlier agent. Nobody writes their maps any more.
     pub(super) fn is_outdated(&self) -> bool {
-        self.programs.is_staged() && self.maps.next().is_none()
+        !self.complete
     }
 
     /// Checks pins, hooks and the cgroup, and repairs what another process changed or removed. A few
-    /// dozen system calls if nothing was.
-    pub(super) fn repair(&mut self) -> RepairOutcome {
+    /// dozen system calls if nothing was. A switch of programs that failed is tried again.
+    pub(super) async fn repair(&mut self) -> RepairOutcome {
         let mut repaired = RepairOutcome::default();
         repaired.add(self.repair_cgroup());
+        if self.complete && self.programs.is_staged() {
+            repaired.add(self.switch().await.map(|()| Vec::new()));
+        }
         if !self.programs.is_staged() {
             let cgroup = &self.cgroup;
             repaired.add(self.programs.repair_hooks(cgroup).map_err(anyhow::Error::from));
@@ -240,39 +229,78 @@ impl InstalledPrograms {
 
     /// The hooks, each with the id of its program; none if they are not attached.
     pub(super) fn hook_programs(&self) -> Vec<(&'static Hook, u32)> {
-        let is_attached = !self.programs.is_staged() || self.switch.is_some();
-        if self.socket_lb == SocketLb::Off || !is_attached {
+        if self.socket_lb == SocketLb::Off || self.programs.is_staged() {
             return Vec::new();
         }
         self.programs.program_ids()
     }
 
-    /// Attaches the programs, or switches to them. Programs on devices follow on a separate thread, which
-    /// may have to wait for other processes that change devices.
-    fn begin_switch(&mut self) -> anyhow::Result<()> {
+    /// Attaches the programs, or switches to them, and drops the maps that no program reads any more. A thread does so on
+    /// devices, which may have to wait for other processes that change devices.
+    async fn switch(&mut self) -> anyhow::Result<()> {
         let mut flows = FlowMigration::find(&self.pins.old_flows(), &self.pins.flows());
         flows.copy();
         EvictionRecord::prepare(&self.pins.state()).context("cannot use the flow table")?;
         self.attach()?;
-        self.switch = Some(flows);
-        Ok(())
-    }
-
-    /// Drops the maps that no program reads any more.
-    fn end_switch(&mut self) -> anyhow::Result<()> {
-        self.maps.complete()?;
-        if let Some(flows) = &mut self.switch {
-            // Flows that began while programs were switched one by one.
-            flows.copy();
-        }
+        self.packets.attached().await;
+        // Flows that began while programs were switched one by one.
+        flows.copy();
         self.programs.commit()?;
         if !self.keeps_hints {
             self.keeps_hints = true;
             self.record_run()?;
         }
-        self.switch = None;
-        self.maps.advance();
-        self.capacity = self.options.capacity;
+        Ok(())
+    }
+
+    /// Tries that. [`InstalledPrograms::repair`] tries again what fails, and reports it.
+    async fn try_to_switch(&mut self) {
+        if let Err(error) = self.switch().await {
+            tracing::warn!("cannot switch to the new maps: {error:#}; trying again");
+        }
+    }
+
+    /// The maps now contain everything that is desired: the programs are switched to them if they are not.
+    pub(super) async fn filled(&mut self) {
+        if !std::mem::replace(&mut self.complete, true) {
+            self.try_to_switch().await;
+        }
+    }
+
+    /// Replaces the maps by larger ones that hold `contents`, which is what they hold now. It does so as a start does: it
+    /// makes maps, loads the programs for them, copies, and switches. Nobody may write the maps meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// The new maps could not be made. The former ones stay.
+    pub(super) async fn grow(
+        &mut self,
+        capacity: Capacity,
+        contents: MapContents,
+    ) -> anyhow::Result<()> {
+        // A start clears what a switch left that is not complete.
+        ensure!(
+            !self.complete || !self.programs.is_staged(),
+            "the programs are still being switched to the latest maps"
+        );
+        let options = LoadOptions { capacity, ..self.options.clone() };
+        // Before they are replaced, if no program reads them yet.
+        let former = FormerHints::open(self.programs.hints());
+        let (pins, load) = (self.pins.clone(), options.clone());
+        let make = move || make(&load, &contents, &former).inspect_err(|_| pins.discard_new());
+        let made = tokio::task::spawn_blocking(make).await.context("the thread has ended")?;
+        let (mut programs, maps) = made?;
+        self.liveness = LivenessWriter::open(&self.pins.alive(), self.release_after)?;
+        self.classifiers = Arc::new(programs.take_classifiers());
+        programs.take_links(&mut self.programs);
+        self.programs = programs;
+        (self.maps, self.options) = (maps, options);
+        if let Err(error) = self.follow_program_log() {
+            tracing::warn!("{error:#}");
+        }
+        if self.complete {
+            self.try_to_switch().await;
+        }
         Ok(())
     }
 
@@ -312,43 +340,6 @@ impl InstalledPrograms {
         }
     }
 
-    fn begin_making(
-        &mut self,
-        capacity: Capacity,
-        contents: &MapContents,
-        is_prepared: bool,
-    ) -> anyhow::Result<()> {
-        let options = LoadOptions { capacity, ..self.options.clone() };
-        let (contents, hints) = (contents.clone(), self.programs.hints().to_owned());
-        let begun = self.larger.begin(options, contents, hints, is_prepared);
-        begun.context("cannot start a thread")
-    }
-
-    /// Brings larger maps up to date, and puts them and their programs in the place of the former, which
-    /// [`InstalledPrograms::begin_switch`] switches.
-    fn stage(&mut self, larger: LargerMaps) -> anyhow::Result<()> {
-        let LargerMaps { mut programs, mut maps, options } = larger;
-        let written = self.maps.catch_up(&mut maps)?;
-        if written.iter().any(|step| matches!(step, Step::RepairHint { .. })) {
-            // The hints were copied from the pinned ones, perhaps before these were repaired.
-            maps.carry_hints(self.maps.reader())?;
-        }
-        programs.stage()?;
-        self.liveness = LivenessWriter::open(&self.pins.alive(), self.release_after)?;
-        self.classifiers = Arc::new(programs.take_classifiers());
-        programs.take_links(&mut self.programs);
-        self.programs = programs;
-        self.options = options;
-        if self.complete {
-            self.maps.set_next(maps);
-        } else {
-            // No program reads the maps that these replace.
-            self.maps = Mirror::new(maps);
-            self.capacity = self.options.capacity;
-        }
-        self.follow_program_log()
-    }
-
     /// Records in a map which process runs and where its status file is.
     fn record_run(&self) -> anyhow::Result<()> {
         let run = Run {
@@ -378,70 +369,42 @@ impl Maps for InstalledPrograms {
     type Reader = KernelMaps;
 
     fn write(&mut self, step: &Step) -> Result<(), MapError> {
-        // They would lack it.
-        self.larger.discard_prepared();
         self.maps.write(step)
     }
 
     fn reader(&self) -> &KernelMaps {
-        self.maps.reader()
+        &self.maps
     }
 }
 
-impl GrowableMaps for InstalledPrograms {
+impl SizedMaps for InstalledPrograms {
     fn capacity(&self) -> Capacity {
-        self.capacity
+        self.options.capacity
     }
+}
 
-    fn prepare(&mut self, capacity: Capacity, contents: &MapContents) {
-        if let Err(error) = self.begin_making(capacity, contents, true) {
-            tracing::debug!("larger maps are not prepared: {error:#}");
-        }
-    }
+/// Makes larger maps beside those of the attached programs, and loads the programs for them.
+fn make(
+    options: &LoadOptions,
+    contents: &MapContents,
+    former: &FormerHints,
+) -> anyhow::Result<(Programs, KernelMaps)> {
+    let programs = Programs::load(options)?;
+    let mut maps = KernelMaps::open(programs.config(), programs.hints())?;
+    maps.prepare_hints(former)?;
+    copy(contents, &mut maps, options.capacity)?;
+    Ok((programs, maps))
+}
 
-    fn grow(&mut self, capacity: Capacity, contents: &MapContents) -> anyhow::Result<()> {
-        if !self.larger.ask_for_prepared(capacity) {
-            self.larger.discard_prepared();
-            self.begin_making(capacity, contents, false)?;
-        }
-        self.maps.begin_noting();
-        Ok(())
+/// Writes `dump` to empty maps. If everything fits, each entry keeps its index, so that flows, affinities and
+/// sockets keep their backends. Else the frontends that fit are written.
+fn copy(dump: &MapContents, to: &mut impl Maps, capacity: Capacity) -> Result<(), MapError> {
+    if dump.fits(capacity) {
+        return dump.copy(capacity).try_for_each(|step| to.write(&step));
     }
-
-    fn finish_making(&mut self, wait: bool) -> anyhow::Result<bool> {
-        if !wait && self.larger.is_under_way() {
-            return Ok(false);
-        }
-        let Some(made) = self.larger.take() else { return Ok(true) };
-        let result = made.and_then(|larger| self.stage(larger));
-        if result.is_err() {
-            self.maps.end_noting();
-        }
-        result.map(|()| true)
-    }
-
-    fn finish_switch(&mut self) -> anyhow::Result<bool> {
-        if !self.complete || !self.programs.is_staged() {
-            return Ok(true);
-        }
-        if self.switch.is_none() {
-            self.begin_switch()?;
-        }
-        if !self.packets.is_attached() {
-            return Ok(false);
-        }
-        self.end_switch()?;
-        Ok(true)
-    }
-
-    fn filled(&mut self) -> anyhow::Result<()> {
-        self.larger.discard_prepared();
-        if self.complete {
-            return Ok(());
-        }
-        self.complete = true;
-        self.finish_switch().map(drop)
-    }
+    let (found, _) = Realized::restore(dump.clone(), Capacity::MOST);
+    let plan = plan(&found.in_force(), &Realized::empty(capacity), Pruning::On);
+    plan.steps.iter().try_for_each(|step| to.write(step))
 }
 
 /// The capacity of the first maps: that of the pinned maps, but at most `bound`.

@@ -66,6 +66,12 @@ pub struct Report {
     pub max_capacity: Capacity,
     /// What they hold.
     pub usage: Usage,
+    /// When they became larger the last time since the agent started, in seconds since the Unix epoch.
+    #[serde(default)]
+    pub grown_at: Option<u64>,
+    /// Why they could not be made larger; tried again. Nothing waits for it unless [`Report::pending`] says so.
+    #[serde(default)]
+    pub not_grown: Option<String>,
     /// Bytes of the config maps.
     pub config_map_bytes: u64,
     /// Bytes of the state maps.

@@ -10,7 +10,7 @@ mod worker;
 use std::{future, sync::Arc, thread, time::Duration};
 
 use anyhow::{Context as _, bail};
-use tokio::{sync::watch, time::Instant};
+use tokio::sync::watch;
 
 pub use report::{DeviceReport, TcReport};
 
@@ -40,8 +40,8 @@ pub(super) struct PacketPath {
     report: watch::Receiver<TcReport>,
     /// Absent with `--tc=off`.
     thread: Option<Thread>,
-    /// The latest order, until all devices have its programs.
-    waiting: Option<Waiting>,
+    /// The number of the latest order, until [`PacketPath::attached`].
+    waiting: Option<u64>,
 }
 
 struct Thread {
@@ -56,21 +56,6 @@ struct Thread {
 struct Order {
     number: u64,
     classifiers: Arc<Classifiers>,
-}
-
-#[derive(Clone, Copy)]
-struct Waiting {
-    number: u64,
-    until: Instant,
-}
-
-/// What [`PacketPath::next`] waited for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum PacketEvent {
-    /// [`PacketPath::report`] has changed.
-    Reported,
-    /// The programs of the latest order are attached, or [`PATIENCE`] is over.
-    Attached,
 }
 
 impl PacketPath {
@@ -106,7 +91,7 @@ impl PacketPath {
     }
 
     /// Orders these programs to be attached, or switched to: their maps are complete. Does not wait
-    /// for the thread, see [`PacketPath::is_attached`].
+    /// for the thread, see [`PacketPath::attached`].
     pub(super) fn attach(&mut self, classifiers: &Arc<Classifiers>) {
         let Some(Thread { orders, .. }) = &self.thread else { return };
         let last = orders.borrow().clone();
@@ -115,24 +100,22 @@ impl PacketPath {
         }
         let number = last.map_or(0, |last| last.number + 1);
         orders.send_replace(Some(Order { number, classifiers: Arc::clone(classifiers) }));
-        self.waiting = Some(Waiting { number, until: Instant::now() + PATIENCE });
+        self.waiting = Some(number);
     }
 
-    /// Whether all devices have the programs of the latest order. Also true once [`PATIENCE`] is over, or if the thread
-    /// has ended: then nobody waits any longer.
-    pub(super) fn is_attached(&self) -> bool {
-        let (Some(Thread { done, .. }), Some(waiting)) = (&self.thread, self.waiting) else {
-            return true;
-        };
-        // `next` reports a thread that has ended.
-        *done.borrow() >= Some(waiting.number)
-            || done.has_changed().is_err()
-            || Instant::now() >= waiting.until
-    }
-
-    /// Waits until [`PacketPath::is_attached`].
+    /// Waits until all devices have the programs of the latest order, but for no longer than [`PATIENCE`].
     pub(super) async fn attached(&mut self) {
-        followed(&mut self.thread, &mut self.waiting).await;
+        let (Some(Thread { done, .. }), Some(number)) = (&mut self.thread, self.waiting.take())
+        else {
+            return;
+        };
+        let followed = done.wait_for(|done| *done >= Some(number));
+        if tokio::time::timeout(PATIENCE, followed).await.is_err() {
+            tracing::warn!(
+                "the programs on devices were not switched within {PATIENCE:?}: the agent continues \
+                 without waiting for them"
+            );
+        }
     }
 
     /// The state of the devices.
@@ -140,19 +123,12 @@ impl PacketPath {
         self.report.borrow().clone()
     }
 
-    /// Waits for the thread. If the future is dropped, the next call continues to wait.
-    pub(super) async fn next(&mut self) -> anyhow::Result<PacketEvent> {
+    /// Waits until the thread has changed the state of the devices.
+    pub(super) async fn reported(&mut self) -> anyhow::Result<()> {
         if self.thread.is_none() {
             return future::pending().await;
         }
-        let Self { report, thread, waiting } = self;
-        tokio::select! {
-            () = followed(thread, waiting), if waiting.is_some() => Ok(PacketEvent::Attached),
-            changed = report.changed() => match changed {
-                Ok(()) => Ok(PacketEvent::Reported),
-                Err(_) => bail!("the thread that keeps programs on devices has ended"),
-            },
-        }
+        self.report.changed().await.context("the thread that keeps programs on devices has ended")
     }
 }
 
@@ -170,21 +146,6 @@ fn warn_of_interrupts(mode: TcMode, features: Features) {
     }
 }
 
-/// Waits until the thread has carried out the latest order, but not for longer than [`PATIENCE`].
-async fn followed(thread: &mut Option<Thread>, waiting: &mut Option<Waiting>) {
-    let (Some(Thread { done, .. }), Some(Waiting { number, until })) = (thread, *waiting) else {
-        return;
-    };
-    let followed = done.wait_for(|done| *done >= Some(number));
-    if tokio::time::timeout_at(until, followed).await.is_err() {
-        tracing::warn!(
-            "the programs on devices were not switched within {PATIENCE:?}: the agent continues \
-             without waiting for them"
-        );
-    }
-    *waiting = None;
-}
-
 fn mechanism(wanted: TcAttach, features: Features) -> anyhow::Result<Mechanism> {
     Ok(match wanted {
         TcAttach::Auto | TcAttach::Tcx if features.tcx => Mechanism::Tcx,
@@ -195,7 +156,7 @@ fn mechanism(wanted: TcAttach, features: Features) -> anyhow::Result<Mechanism> 
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::timeout;
+    use tokio::time::Instant;
 
     use super::*;
 
@@ -225,36 +186,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stopped_thread_blocks_nobody() {
+    async fn a_switch_waits_for_the_thread_until_patience_ends() {
         let mut fake = Fake::new();
-        assert!(fake.path.is_attached());
+        fake.path.attached().await;
         let first = fake.attach();
         fake.done.send_replace(Some(first));
-        assert_eq!(fake.path.next().await.unwrap(), PacketEvent::Attached);
-        let number = fake.attach();
-        assert!(!fake.path.is_attached());
-        // Other work continues meanwhile, and reports of the thread still arrive.
         let begin = Instant::now();
-        while begin.elapsed() < Duration::from_secs(9) {
-            assert!(timeout(Duration::from_millis(100), fake.path.next()).await.is_err());
-        }
-        fake.report.send_modify(|report| report.repairs += 1);
-        assert_eq!(fake.path.next().await.unwrap(), PacketEvent::Reported);
-        assert!(!fake.path.is_attached());
-        fake.done.send_replace(Some(number));
-        assert!(fake.path.is_attached());
-        assert_eq!(fake.path.next().await.unwrap(), PacketEvent::Attached);
-        assert!(timeout(PATIENCE * 2, fake.path.next()).await.is_err(), "said once");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn patience_ends() {
-        let mut fake = Fake::new();
+        fake.path.attached().await;
+        assert_eq!(begin.elapsed(), Duration::ZERO);
         fake.attach();
-        let begin = Instant::now();
-        assert_eq!(fake.path.next().await.unwrap(), PacketEvent::Attached);
+        fake.report.send_modify(|report| report.repairs += 1);
+        fake.path.attached().await;
         assert_eq!(begin.elapsed(), PATIENCE);
-        assert!(fake.path.is_attached());
+        fake.path.attached().await;
+        assert_eq!(begin.elapsed(), PATIENCE, "once");
+        fake.path.reported().await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
@@ -272,7 +218,7 @@ mod tests {
         let Fake { mut path, orders, done, report } = Fake::new();
         path.attach(&Arc::new(Classifiers::default()));
         drop((orders, done, report));
-        assert!(path.is_attached());
-        assert!(path.next().await.is_err() || path.next().await.is_err());
+        path.attached().await;
+        assert!(path.reported().await.is_err());
     }
 }

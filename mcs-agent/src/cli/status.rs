@@ -317,6 +317,12 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
         max.endpoints,
         max.clusters,
     ))?;
+    if let Some(at) = report.grown_at {
+        print(&format!("Growth: the maps became larger {} ago", age(at)))?;
+    }
+    if let Some(why) = &report.not_grown {
+        print(&format!("Growth: {why}; the agent tries again"))?;
+    }
     for (departure, count) in usage.departed() {
         if count > 0 {
             print(&format!("VIPs {departure}: {count}: {}", departure.meaning()))?;

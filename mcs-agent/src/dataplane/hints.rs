@@ -84,8 +84,7 @@ impl HintMap<ReadWrite> {
         }
     }
 
-    /// Sets what is hinted of backends in another map, as [`HintMap::carry_over`] does.
-    pub(super) fn carry<A: Access>(&mut self, former: &HintMap<A>) -> io::Result<()> {
+    fn carry(&mut self, former: &HintMap<ReadOnly>) -> io::Result<()> {
         let (from, to) = (former.buckets(), self.buckets());
         for word in 0..former.words.entries() {
             let Some(bits) = former.words.read(word).filter(|bits| *bits != 0) else { continue };

@@ -78,12 +78,6 @@ impl PinnedMaps<ReadWrite> {
         backends.iter().try_for_each(|one| hints.set(&one.addr, Hint::BACKEND)).map_err(error)
     }
 
-    /// Takes over what the hints of other maps say of backends.
-    pub fn carry_hints(&mut self, from: &Self) -> Result<(), MapError> {
-        let (Some(hints), Some(from)) = (&mut self.hints, &from.hints) else { return Ok(()) };
-        hints.carry(from).map_err(|error| MapError::reading(maps::HINTS, "all", error))
-    }
-
     fn set_hint(&mut self, address: &Address, hint: Hint) -> io::Result<()> {
         self.hints.as_mut().map_or(Ok(()), |hints| hints.set(address, hint))
     }

@@ -11,35 +11,37 @@ const LONGEST: Duration = Duration::from_secs(5);
 /// maps.
 #[derive(Debug)]
 pub(super) struct Retry {
+    bounds: (Duration, Duration),
     delays: ExponentialBackoff,
     at: Option<Instant>,
 }
 
 impl Default for Retry {
     fn default() -> Self {
-        Self { delays: delays(), at: None }
+        Self::new(SHORTEST, LONGEST)
     }
 }
 
 impl Retry {
+    /// The first delay is `shortest`, and none is more than `longest`.
+    pub(super) fn new(shortest: Duration, longest: Duration) -> Self {
+        let bounds = (shortest, longest);
+        Self { bounds, delays: delays(bounds), at: None }
+    }
+
     /// Sets the next deadline. Returns how long it is until then.
     pub(super) fn fail(&mut self, now: Instant) -> Duration {
-        let delay = self.delays.next().unwrap_or(LONGEST);
+        let delay = self.delays.next().unwrap_or(self.bounds.1);
         // backon multiplies in floating point: 100.000001ms.
         let delay = Duration::from_millis(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
         self.at = Some(now + delay);
         delay
     }
 
-    /// Clears the deadline: what failed is being tried again. The next failure begins with a longer delay.
-    pub(super) const fn begin(&mut self) {
-        self.at = None;
-    }
-
     /// Clears the deadline. The next failure begins with the shortest delay.
     pub(super) fn succeed(&mut self) {
         self.at = None;
-        self.delays = delays();
+        self.delays = delays(self.bounds);
     }
 
     /// The deadline, after a failure.
@@ -48,10 +50,10 @@ impl Retry {
     }
 }
 
-fn delays() -> ExponentialBackoff {
+fn delays((shortest, longest): (Duration, Duration)) -> ExponentialBackoff {
     ExponentialBuilder::new()
-        .with_min_delay(SHORTEST)
-        .with_max_delay(LONGEST)
+        .with_min_delay(shortest)
+        .with_max_delay(longest)
         .without_max_times()
         .build()
 }

@@ -35,11 +35,9 @@ pub struct RoundSummary {
     pub deferred: Vec<Deferred>,
     /// Whether UDP sockets may be stale after them.
     pub may_leave_stale_udp: bool,
-    /// Why larger maps could not be made, and after what time that is tried again. There is room for everything
-    /// nevertheless.
-    pub not_grown: Option<(anyhow::Error, Duration)>,
-    /// Moves to larger maps that were completed.
-    pub moves: Vec<Move>,
+    /// Larger maps are needed: [`Engine::has_grown`](super::Engine::has_grown) or
+    /// [`Engine::has_not_grown`](super::Engine::has_not_grown) is due, and then another round.
+    pub larger: Option<Capacity>,
     /// Whether the source became synced with this round.
     pub became_synced: bool,
     /// Why the maps are not as desired, besides what was deferred.
@@ -57,20 +55,10 @@ pub struct RoundSummary {
 pub enum Outcome {
     /// The maps are as desired. These changes were written since the last time.
     Written(PendingChanges),
-    /// Some changes need larger maps, which are being made or which programs are being switched to: the next round is
-    /// due once they are.
+    /// Some changes wait for [`RoundSummary::larger`] maps.
     Growing,
     /// A write failed, or there is no room: the next round is due after this time.
     Failed(Duration),
-}
-
-/// A completed move to larger maps.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Move {
-    /// The new capacity.
-    pub capacity: Capacity,
-    /// From the decision until all programs read the new maps.
-    pub took: Duration,
 }
 
 impl RoundSummary {
@@ -80,8 +68,7 @@ impl RoundSummary {
             planned: 0,
             deferred: Vec::new(),
             may_leave_stale_udp: false,
-            moves: Vec::new(),
-            not_grown: None,
+            larger: None,
             became_synced: false,
             failures: Vec::new(),
             outcome: Outcome::Growing,

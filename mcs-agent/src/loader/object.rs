@@ -139,33 +139,6 @@ impl Programs {
         Self::load_into(options, directory, hints, staged)
     }
 
-    /// Loads the programs with new config maps, beside those of the attached programs and beside staged ones.
-    /// The caller fills them and calls [`Programs::stage`].
-    pub fn load_beside(options: &LoadOptions) -> Result<Self, LoadError> {
-        let directory = options.pins.next_config();
-        Pins::remove_config(&directory).map_err(pin_error("remove", &directory))?;
-        let hints = options.pins.next_hints();
-        remove_file(&hints).map_err(pin_error("remove", &hints))?;
-        Self::load_into(options, directory, hints, false)
-    }
-
-    /// Stages the new config maps, in the place of those that were staged before.
-    pub fn stage(&mut self) -> Result<(), LoadError> {
-        let new = self.pins.new_config();
-        Pins::remove_config(&new).map_err(pin_error("remove", &new))?;
-        fs::rename(&self.config, &new).map_err(pin_error("move", &self.config))?;
-        self.config = new;
-        self.move_hints(self.pins.new_hints())?;
-        self.staged = true;
-        Ok(())
-    }
-
-    /// Removes the maps that [`Programs::load_beside`] made.
-    pub fn discard(self) -> Result<(), LoadError> {
-        Pins::remove_config(&self.config).map_err(pin_error("remove", &self.config))?;
-        remove_file(&self.hints).map(drop).map_err(pin_error("remove", &self.hints))
-    }
-
     fn move_hints(&mut self, to: PathBuf) -> Result<(), LoadError> {
         if self.hints != to {
             fs::rename(&self.hints, &to).map_err(pin_error("move", &self.hints))?;
@@ -381,6 +354,13 @@ impl Pins {
         Ok(layout::capacity(&self.config()))
     }
 
+    /// Removes what a failed [`Programs::load`] has made beside the maps of the attached programs. What stays is removed by
+    /// the next one.
+    pub fn discard_new(&self) {
+        let _ = Self::remove_config(&self.new_config());
+        let _ = remove_file(&self.new_hints());
+    }
+
     /// Removes the table of connected sockets: no socket has a slot any more, and each shows its backend.
     pub fn remove_socket_slots(&self) -> Result<(), LoadError> {
         layout::SOCKET_SLOTS.iter().try_for_each(|name| {
@@ -419,13 +399,11 @@ fn prepare(
     finish_commit(pins)?;
     remove_file(&pins.scratch()).map_err(pin_error("remove", &pins.scratch()))?;
     let live = pins.config();
-    for leftover in [pins.next_config(), pins.new_config(), pins.old_config()] {
+    for leftover in [pins.new_config(), pins.old_config()] {
         Pins::remove_config(&leftover).map_err(pin_error("remove", &leftover))?;
     }
     // Whatever was written since they were made is in the pinned hints too.
-    for leftover in [pins.next_hints(), pins.new_hints()] {
-        remove_file(&leftover).map_err(pin_error("remove", &leftover))?;
-    }
+    remove_file(&pins.new_hints()).map_err(pin_error("remove", &pins.new_hints()))?;
     let is_kept = |map: &layout::MapLayout| map.matches(&pins.state().join(map.name));
     let mut slots = state.iter().filter(|map| layout::SOCKET_SLOTS.contains(&map.name));
     if !slots.all(is_kept) {

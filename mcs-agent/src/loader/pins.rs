@@ -55,11 +55,6 @@ impl Pins {
         self.root.join("config")
     }
 
-    /// Config maps that are being filled, to be moved to [`Pins::new_config`].
-    pub(super) fn next_config(&self) -> PathBuf {
-        self.root.join("config-next")
-    }
-
     /// Config maps that take the place of the live ones once the programs run with them.
     pub(super) fn new_config(&self) -> PathBuf {
         self.root.join("config-new")
@@ -71,18 +66,13 @@ impl Pins {
     }
 
     /// Every directory of config maps that a program may read.
-    pub fn all_config(&self) -> [PathBuf; 4] {
-        [self.config(), self.next_config(), self.new_config(), self.old_config()]
+    pub fn all_config(&self) -> [PathBuf; 3] {
+        [self.config(), self.new_config(), self.old_config()]
     }
 
     /// The hints of the config maps.
     pub fn hints(&self) -> PathBuf {
         self.root.join(maps::HINTS)
-    }
-
-    /// Hints of [`Pins::next_config`].
-    pub(super) fn next_hints(&self) -> PathBuf {
-        self.root.join("hints-next")
     }
 
     /// Hints that take the place of [`Pins::hints`] once the programs run with them.
@@ -170,7 +160,7 @@ impl Pins {
     pub fn clean(&self) -> io::Result<CleanupSummary> {
         let links = self.remove_links()? + self.tc().clean()?;
         remove_directory(&self.links())?;
-        let hints = [self.hints(), self.next_hints(), self.new_hints()];
+        let hints = [self.hints(), self.new_hints()];
         let mut maps = remove_files([self.run(), self.alive()].into_iter().chain(hints))?;
         for directory in self.all_config() {
             maps += Self::remove_config(&directory)?;

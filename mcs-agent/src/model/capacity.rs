@@ -130,14 +130,14 @@ impl Capacity {
     }
 
     /// Grows each number that is less than `need`: up to 65,536 to the next power of two, beyond that to
-    /// the next 16th of a power of two and by an eighth at least. The result is at most `bound`, but
+    /// the next 16th of a power of two and by a quarter at least. The result is at most `bound`, but
     /// never less than before.
     #[must_use]
     pub fn grown(self, need: Self, bound: Self) -> Self {
         self.with(need, |have, need| {
             let power = need.max(1).checked_next_power_of_two().unwrap_or(u32::MAX);
             let step = if power > FINE { power / 32 } else { power };
-            let least = if have > FINE { have.saturating_add(have / 8) } else { have };
+            let least = if have > FINE { have.saturating_add(have / 4) } else { have };
             if have < need { need.div_ceil(step).saturating_mul(step).max(least) } else { have }
         })
         .at_most(bound.at_least(self))

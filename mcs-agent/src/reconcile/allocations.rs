@@ -38,15 +38,6 @@ impl Allocations {
         }
     }
 
-    /// The arrays have become larger, from one capacity to the other.
-    pub(super) fn enlarge(&mut self, from: Capacity, to: Capacity) {
-        self.indices.append(from.state_entries()..to.state_entries());
-        self.blocks.append(from.slot_entries()..to.slot_entries());
-        self.backends.append(from.backend_entries()..to.backend_entries());
-        self.services.append(from.service_entries()..to.service_entries());
-        self.clusters.append(from.cluster_entries()..to.cluster_entries());
-    }
-
     /// How many runs of released entries there are, which is what a clone costs.
     pub(super) fn released_runs(&self) -> usize {
         let lists = [&self.indices, &self.blocks, &self.backends].map(FreeList::released_runs);

@@ -24,11 +24,6 @@ impl FreeList {
         Self { free: RangeSet::new(), released: RangeSet::from_iter(non_empty(entries)) }
     }
 
-    /// The array has become longer: these entries of it are free.
-    pub(super) fn append(&mut self, entries: Range<u32>) {
-        self.free.extend(non_empty(entries));
-    }
-
     /// The lowest index at which `count` free entries follow each other: going low keeps the upper
     /// part in one piece. Nothing is taken; an empty run is at 0.
     pub(super) fn find(&self, count: u32) -> Option<u32> {

@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     marker::PhantomData,
-    ops::Range,
     sync::Arc,
 };
 
@@ -53,11 +52,6 @@ impl<K: Name> NameTable<K> {
     /// No name, in an array with these free and released entries.
     pub(super) fn new(entries: FreeList) -> Self {
         Self { entries, ids: Arc::default(), uses: Arc::default(), names: PhantomData }
-    }
-
-    /// The array has become longer: these entries of it are free.
-    pub(super) fn append(&mut self, entries: Range<u32>) {
-        self.entries.append(entries);
     }
 
     fn id(&self, name: &K) -> Option<u32> {

@@ -60,12 +60,6 @@ impl Realized {
         }
     }
 
-    /// The same entries at the same places, in larger maps.
-    pub fn enlarge(&mut self, capacity: Capacity) {
-        self.allocations.enlarge(self.capacity, capacity);
-        self.capacity = capacity;
-    }
-
     /// What the maps hold.
     pub const fn contents(&self) -> &MapContents {
         &self.contents

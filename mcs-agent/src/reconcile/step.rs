@@ -126,14 +126,6 @@ pub enum Step {
 }
 
 impl Step {
-    /// The address that the step makes a served VIP.
-    pub const fn served_vip(&self) -> Option<Address> {
-        match *self {
-            Self::InsertVip(vip) | Self::SetVipMode { vip, mode: VipMode::SERVED } => Some(vip),
-            _ => None,
-        }
-    }
-
     /// The map written, by its name in [`mcs_common::maps`]; `None` for [`Step::WaitForReaders`].
     pub const fn map(&self) -> Option<&'static str> {
         match self {

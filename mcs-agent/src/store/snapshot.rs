@@ -1,11 +1,8 @@
 //! An immutable view of all objects.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
-use crate::model::{Capacity, EndpointSlice, Kind, ObjectKey, ObjectRef, ServiceImport};
+use crate::model::{EndpointSlice, Kind, ObjectKey, ObjectRef, ServiceImport};
 
 /// The version of an object in the store.
 #[derive(Clone, Debug)]
@@ -60,20 +57,6 @@ impl Snapshot {
     /// The slices of an import, by name.
     pub fn slices(&self, import: &ObjectKey) -> impl Iterator<Item = &EndpointSlice> {
         self.by_import.get(import).into_iter().flat_map(|slices| slices.iter().map(AsRef::as_ref))
-    }
-
-    /// The capacity that has room for these objects, about: the rules may use only a part of them.
-    pub fn listed(&self) -> Capacity {
-        let count = |count| u32::try_from(count).unwrap_or(u32::MAX);
-        let frontends = self.imports().map(|import| import.ips.len() * import.ports.len()).sum();
-        let slices = || self.slices.values();
-        let clusters: BTreeSet<&str> = slices().map(|slice| &*slice.source_cluster).collect();
-        Capacity {
-            frontends: count(frontends),
-            endpoints: count(slices().map(|slice| slice.endpoints.len() * slice.ports.len()).sum()),
-            clusters: count(clusters.len()),
-            imports: count(self.imports.len().min(frontends)),
-        }
     }
 
     /// A slice that can be read.

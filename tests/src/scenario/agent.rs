@@ -10,12 +10,9 @@ use std::{
 use anyhow::{bail, ensure};
 use fastrand::Rng;
 use mcs_agent::{
-    engine::{Engine, RoundSummary},
+    engine::{Engine, RoundSummary, testing},
     model::{Capacity, NodeContext},
-    reconcile::{
-        Deferred, MapContents, MapReader as _, MapView, Maps as _, Plan, Pruning, plan,
-        testing::FaultyMaps,
-    },
+    reconcile::{Deferred, MapContents, MapView, Plan, Pruning, plan, testing::FaultyMaps},
     source::{ManifestSource, ReadScope},
 };
 
@@ -101,7 +98,8 @@ impl<M: Backing> Agent<M> {
         for _ in 0..PATIENCE {
             let round = self.round()?;
             self.deferred.clone_from(&round.deferred);
-            if !round.failures.is_empty() {
+            // Larger maps that could not be made are tried again later.
+            if !round.failures.is_empty() || self.engine.not_grown().is_some() {
                 continue;
             }
             let rest = self.plan_all();
@@ -168,13 +166,13 @@ impl<M: Backing> Agent<M> {
 
     /// A round, each of whose writes is looked at.
     fn round(&mut self) -> anyhow::Result<RoundSummary> {
-        let before = self.maps.reader().read_all()?;
         let believed = self.engine.realized().contents().clone();
         self.maps.maps.watch()?;
-        let round = self.engine.reconcile(&mut self.maps, || self.now);
-        // After a move the agent looks at what the maps hold.
-        let believed = if round.moves.is_empty() { &believed } else { &before };
-        self.maps.maps.verdict(believed, &self.planned())?;
+        let round = testing::reconcile(&mut self.engine, &mut self.maps, || self.now);
+        self.maps.maps.verdict(&believed, &self.planned())?;
+        if let Some(at) = self.engine.retry_at().filter(|_| self.engine.not_grown().is_some()) {
+            self.now = self.now.max(at);
+        }
         Ok(round)
     }
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, ensure};
 use mcs_agent::{
-    engine::GrowableMaps,
+    engine::{SizedMaps, testing::GrowableMaps},
     model::Capacity,
     reconcile::{MapContents, MapError, MapReader as _, MapView, Maps, Step, testing::MemoryMaps},
 };
@@ -125,25 +125,19 @@ impl<M: Backing> Maps for Watched<M> {
     }
 }
 
-impl<M: Backing> GrowableMaps for Watched<M> {
+impl<M: Backing> SizedMaps for Watched<M> {
     fn capacity(&self) -> Capacity {
         self.capacity
     }
+}
 
-    fn grow(&mut self, capacity: Capacity, _: &MapContents) -> anyhow::Result<()> {
+impl<M: Backing> GrowableMaps for Watched<M> {
+    fn grow(&mut self, capacity: Capacity) -> anyhow::Result<()> {
         ensure!(self.writes_left != Some(0), "the agent is dead");
         let before = self.maps.reader().read_all()?;
         self.maps.grow(capacity).context("the maps cannot grow")?;
         ensure!(self.maps.reader().read_all()? == before, "larger maps do not hold the same");
         self.capacity = capacity;
-        Ok(())
-    }
-
-    fn finish_switch(&mut self) -> anyhow::Result<bool> {
-        Ok(true)
-    }
-
-    fn filled(&mut self) -> anyhow::Result<()> {
         Ok(())
     }
 }

@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(40);
 pub(crate) struct Site {
     pub(crate) agent: Agent,
     pub(crate) cgroup: Cgroup,
-    bpffs: BpfDirectory,
+    pub(crate) bpffs: BpfDirectory,
 }
 
 impl Site {

@@ -226,7 +226,7 @@ fn cleans_up_half_of_it(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Directories that are there while maps are moved.
-pub(crate) const MOVES: [&str; 3] = ["config-next", "config-new", "config-old"];
+pub(crate) const MOVES: [&str; 2] = ["config-new", "config-old"];
 
 /// Waits until the agent moves to other maps.
 pub(crate) fn wait_for_move(pins: &Path) -> anyhow::Result<()> {

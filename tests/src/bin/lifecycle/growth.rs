@@ -10,6 +10,7 @@ use mcs_tests::{
     manifests::{Protocol, Service},
     site::Site,
     suite::{Suite, is_full, tell},
+    wait::scaled,
 };
 use serde_json::Value;
 
@@ -88,6 +89,17 @@ fn grows_far(world: &mut World) -> anyhow::Result<()> {
     grow(world, "grown-far", &[64, 1000])
 }
 
+/// How long the agent took no change for each growth, from its log.
+fn pauses(log: &str) -> anyhow::Result<Vec<Duration>> {
+    let growths = log.lines().filter(|line| line.contains("moved to larger maps"));
+    let micros = |line: &str| {
+        let micros =
+            line.split("micros=").nth(1)?.split(|sign: char| !sign.is_ascii_digit()).next()?;
+        micros.parse().ok().map(Duration::from_micros)
+    };
+    growths.map(|line| micros(line).with_context(|| format!("no time in {line}"))).collect()
+}
+
 /// Adds services up to each of these numbers.
 fn grow(world: &World, role: &str, numbers: &[usize]) -> anyhow::Result<()> {
     let target = world.target(role);
@@ -113,8 +125,13 @@ fn grow(world: &World, role: &str, numbers: &[usize]) -> anyhow::Result<()> {
         ));
         before = after;
     }
-    let moves = site.agent.log()?.matches("moved to larger maps").count();
-    ensure!(moves > 0, "it never moved to larger maps");
+    let pauses = pauses(&site.agent.log()?)?;
+    let longest = pauses.iter().max().context("it never moved to larger maps")?;
+    let last = numbers.last().copied().unwrap_or_default();
+    let bound = Duration::from_secs(if last * SET > 100_000 { 3 } else { 1 });
+    tell(format!("{} growths, each within {longest:?}", pauses.len()));
+    ensure!(*longest <= scaled(bound), "changes waited for {longest:?}");
+    ensure!(site.agent.status()?["report"]["grown_at"].is_u64(), "status says no time");
     // A new start takes them as they are.
     Load::of(&target).during(&world.pod, || {
         site.agent.kill()?;

@@ -73,13 +73,13 @@ impl Backing for PinnedMaps {
     /// As the agent does, but without programs to switch.
     fn grow(&mut self, capacity: Capacity) -> anyhow::Result<()> {
         let options = options(self.directory.path(), capacity, self.features);
-        let mut programs = Programs::load_beside(&options)?;
+        let former = FormerHints::open(&options.pins.hints());
+        let mut programs = Programs::load(&options)?;
         let mut maps = KernelMaps::open(programs.config(), programs.hints())?;
-        maps.carry_hints(self.maps.reader())?;
+        maps.prepare_hints(&former)?;
         for step in self.maps.reader().read_all()?.copy(capacity) {
             maps.write(&step)?;
         }
-        programs.stage()?;
         programs.commit()?;
         (self.maps, self.capacity) = (maps, capacity);
         Ok(())

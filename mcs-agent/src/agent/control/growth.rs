@@ -1,0 +1,42 @@
+//! Growth: larger maps take the place of those that run short, with nothing else in flight.
+
+use std::time::Instant;
+
+use super::{Control, seconds_since_epoch};
+use crate::model::Capacity;
+
+impl Control {
+    /// Replaces the maps by larger ones. Nothing else happens in this task meanwhile.
+    pub(super) async fn grow(&mut self, capacity: Capacity) {
+        let began = Instant::now();
+        let contents = self.engine.realized().contents().clone();
+        let growth = self.installed.grow(capacity, contents);
+        let grown = self.published.beat_during(growth).await;
+        let now = Instant::now();
+        match grown {
+            Ok(()) => {
+                self.engine.has_grown(capacity);
+                self.auditor.restart();
+                self.grown_at = Some(seconds_since_epoch());
+                tracing::info!(
+                    frontends = capacity.frontends,
+                    endpoints = capacity.endpoints,
+                    clusters = capacity.clusters,
+                    micros = now.duration_since(began).as_micros(),
+                    "moved to larger maps"
+                );
+            }
+            Err(error) => {
+                let known = self.engine.not_grown().map(str::to_owned);
+                let delay = self.engine.has_not_grown(&error, now);
+                let why = self.engine.not_grown().unwrap_or_default();
+                if known.as_deref() == Some(why) {
+                    tracing::debug!("{why}; trying again in {delay:?}");
+                } else {
+                    tracing::warn!("{why}; trying again in {delay:?}, and later each time");
+                }
+            }
+        }
+        self.report_soon();
+    }
+}
