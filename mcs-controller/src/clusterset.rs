@@ -14,6 +14,7 @@ pub(crate) mod fixture;
 mod import;
 mod import_state;
 mod label;
+mod memo;
 mod merge;
 mod name;
 mod namespaces;
@@ -30,7 +31,7 @@ pub use actual::{Actual, ActualImport, ActualSlice, Owner};
 pub use addresses::Addresses;
 pub use condition::{Condition, ConditionStatus, ConditionType};
 pub use conflict::{Conflict, ConflictReason};
-pub use copy::{SliceCopier, SliceCopy, slice_name};
+pub use copy::{CopyRules, SliceCopier, slice_name};
 pub use derived::{ActualDerived, derived_name, derived_ports};
 pub use export::{Audience, Export, ExportSource, Selection, Timestamp};
 pub use export_status::{
@@ -39,6 +40,7 @@ pub use export_status::{
 pub use import::{EndpointSliceObjects, Import, ImportStatus};
 pub use import_state::ImportState;
 pub use label::is_object_name;
+pub use memo::Memo;
 pub use merge::{Contribution, Merged, merge};
 pub use name::{ClusterId, NameError, ServiceName};
 pub use namespaces::NamespaceRules;
@@ -46,7 +48,8 @@ pub use property::{
     InternalTrafficPolicy, IpFamily, Protocol, ServicePort, ServiceType, SessionAffinity,
 };
 pub use resolve::{
-    Importer, Known, KnownExport, SourceRules, Wanted, WantedImport, resolve, vip_order,
+    Importer, Known, KnownExport, SourceRules, Wanted, WantedImport, WantedSlice, resolve,
+    vip_order,
 };
 pub use slice::{Endpoint, EndpointConditions, ImportedSlice, SlicePort, SourceSlice};
 pub use spec::ServiceSpec;
@@ -54,6 +57,8 @@ pub use stamp::Stamp;
 pub use trust::{EndpointRules, Refusal, Reserved};
 pub use vips::{LostVip, NoFreeVip, VipRanges, VipsInUse, overlap};
 
+#[cfg(test)]
+pub(crate) use memo::work;
 #[cfg(test)]
 pub(crate) use merge::tests::any_spec;
 #[cfg(test)]

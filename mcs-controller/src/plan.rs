@@ -118,12 +118,11 @@ fn changed_slices<'a>(
     wanted: &'a Wanted,
 ) -> impl Iterator<Item = Write> + use<'a> {
     // A mailbox that was restored from a backup has slices as they were.
-    let is_changed = |slice: &&ImportedSlice| {
-        actual.slices.get(&slice.name).is_none_or(|now| {
-            !slice.stamp.is_before(now.stamp) && now.fingerprint != slice.fingerprint()
-        })
+    let is_later = |slice: &&ImportedSlice| {
+        actual.slices.get(&slice.name).is_none_or(|now| !slice.stamp.is_before(now.stamp))
     };
-    wanted.slices.values().filter(is_changed).flat_map(|slice| {
+    let copies = wanted.slices.values().filter_map(|slice| slice.copy.as_deref());
+    copies.filter(is_later).flat_map(|slice| {
         // Nobody can change the family of a slice.
         let former = actual.slices.get(&slice.name).filter(|now| now.family != slice.family);
         let former = former.map(|now| {

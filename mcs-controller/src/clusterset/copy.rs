@@ -1,22 +1,17 @@
 //! Copies the slices of a source cluster for this one: one copy for each slice, so that one change costs one write.
 
-use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    sync::Arc,
+};
 
 use sha2::{Digest as _, Sha256};
 
 use super::{
     ClusterId, Contribution, Endpoint, EndpointRules, ImportedSlice, Merged, Refusal, ServiceName,
-    ServiceType, SourceSlice,
+    ServiceType, SourceSlice, Stamp,
 };
-
-/// The copy of a slice, and how many endpoints it lacks because this cluster refuses them.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SliceCopy {
-    /// The copy.
-    pub slice: ImportedSlice,
-    /// The number of refused endpoints by reason.
-    pub refused: BTreeMap<Refusal, usize>,
-}
 
 /// What the copies of one cluster's slices of one service have in common.
 #[derive(Clone, Copy, Debug)]
@@ -30,20 +25,65 @@ pub struct SliceCopier<'a> {
     /// The merged exports.
     pub merged: &'a Merged,
     /// The endpoints that are refused.
-    pub rules: &'a EndpointRules,
+    pub rules: &'a Arc<EndpointRules>,
     /// Whether the import has a derived Service.
     pub has_derived_service: bool,
     /// The mailbox that the slices are from.
     pub mailbox: u32,
 }
 
+/// Everything that decides what a copy has, beside the slice, its stamp and [`SliceCopier::takes`].
+#[derive(PartialEq, Eq, Debug)]
+pub struct CopyRules {
+    name: ServiceName,
+    source: ClusterId,
+    importer: ClusterId,
+    has_derived_service: bool,
+    has_zone_hints: bool,
+    is_headless: bool,
+    ports: BTreeSet<Arc<str>>,
+    endpoints: Arc<EndpointRules>,
+}
+
 impl SliceCopier<'_> {
-    /// The copy of one slice. None if the import does not have the slice's family, or nothing of the cluster.
-    pub fn copy(&self, slice: &SourceSlice) -> Option<SliceCopy> {
-        let contribution = self.merged.contributions.get(self.source)?;
-        if !self.merged.spec.ip_families.contains(&slice.family) {
-            return None;
+    /// What the copies of all slices follow from.
+    pub fn rules(&self) -> CopyRules {
+        CopyRules {
+            name: self.name.clone(),
+            source: self.source.clone(),
+            importer: self.importer.clone(),
+            has_derived_service: self.has_derived_service,
+            has_zone_hints: self.has_zone_hints(),
+            is_headless: self.is_headless(),
+            ports: self.contribution().map(|of| of.ports.clone()).unwrap_or_default(),
+            endpoints: Arc::clone(self.rules),
         }
+    }
+
+    /// That of the copy of the slice.
+    pub const fn stamp(&self, slice: &SourceSlice) -> Stamp {
+        slice.stamp.of(self.mailbox)
+    }
+
+    /// Whether the import has the slice's family, and something of the cluster.
+    pub fn takes(&self, slice: &SourceSlice) -> bool {
+        self.contribution().is_some() && self.merged.spec.ip_families.contains(&slice.family)
+    }
+
+    fn contribution(&self) -> Option<&Contribution> {
+        self.merged.contributions.get(self.source)
+    }
+
+    fn has_zone_hints(&self) -> bool {
+        self.merged.spec.prefers_same_zone()
+    }
+
+    fn is_headless(&self) -> bool {
+        self.merged.spec.service_type == ServiceType::Headless
+    }
+
+    /// The copy of one slice, and how many endpoints it lacks because this cluster refuses them, by reason.
+    pub fn copy(&self, slice: &SourceSlice) -> (ImportedSlice, BTreeMap<Refusal, usize>) {
         let mut refused = BTreeMap::new();
         let endpoints =
             slice.endpoints.iter().filter(|endpoint| self.accepts(endpoint, slice, &mut refused));
@@ -54,14 +94,14 @@ impl SliceCopier<'_> {
             source_name: Arc::clone(&slice.name),
             source_generation: slice.generation,
             family: slice.family,
-            ports: reached_ports(slice, contribution),
+            ports: self.reached_ports(slice),
             endpoints: endpoints.map(|endpoint| self.copy_endpoint(endpoint)).collect(),
-            has_zone_hints: self.merged.spec.prefers_same_zone(),
+            has_zone_hints: self.has_zone_hints(),
             has_derived_service: self.has_derived_service,
             trigger_time: slice.trigger_time.clone(),
-            stamp: slice.stamp.of(self.mailbox),
+            stamp: self.stamp(slice),
         };
-        Some(SliceCopy { slice: copy, refused })
+        (copy, refused)
     }
 
     fn accepts(
@@ -82,16 +122,18 @@ impl SliceCopier<'_> {
     /// Host names have a meaning for headless services alone.
     fn copy_endpoint(&self, endpoint: &Endpoint) -> Endpoint {
         let is_own = self.source == self.importer;
-        let is_headless = self.merged.spec.service_type == ServiceType::Headless;
         let endpoint = if is_own { endpoint.clone() } else { endpoint.without_node() };
-        Endpoint { hostname: endpoint.hostname.filter(|_| is_headless), ..endpoint }
+        Endpoint { hostname: endpoint.hostname.filter(|_| self.is_headless()), ..endpoint }
     }
-}
 
-/// The ports that clients reach. A port that lost a conflict has the name or the number of another one, so
-/// clients of that one would reach it.
-fn reached_ports(slice: &SourceSlice, contribution: &Contribution) -> Vec<super::SlicePort> {
-    slice.ports.iter().filter(|port| contribution.ports.contains(&port.name)).cloned().collect()
+    /// The ports that clients reach. A port that lost a conflict has the name or the number of another one, so
+    /// clients of that one would reach it.
+    fn reached_ports(&self, slice: &SourceSlice) -> Vec<super::SlicePort> {
+        let is_reached = |port: &&super::SlicePort| {
+            self.contribution().is_some_and(|of| of.ports.contains(&port.name))
+        };
+        slice.ports.iter().filter(is_reached).cloned().collect()
+    }
 }
 
 /// `<service>-<cluster>-<hash>`: at most 63 + 63 + 10 characters and two dashes. It depends on names alone, so

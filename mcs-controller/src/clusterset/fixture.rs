@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use super::{
     Audience, ClusterId, Endpoint, EndpointConditions, Export, ExportSource, ImportedSlice,
-    Importer, InternalTrafficPolicy, IpFamily, Protocol, ServiceName, ServicePort, ServiceSpec,
-    ServiceType, SessionAffinity, SlicePort, SourceSlice, Stamp, Timestamp, VipRanges,
+    Importer, InternalTrafficPolicy, IpFamily, Memo, Protocol, ServiceName, ServicePort,
+    ServiceSpec, ServiceType, SessionAffinity, SlicePort, SourceSlice, Stamp, Timestamp, VipRanges,
 };
 
 pub(crate) fn cluster(id: &str) -> ClusterId {
@@ -72,6 +72,7 @@ pub(crate) fn slice(name: &str, addresses: &[&str]) -> SourceSlice {
         endpoints: addresses.iter().map(|address| endpoint(address)).collect(),
         trigger_time: None,
         stamp: Stamp::NONE,
+        memo: Memo::default(),
     }
 }
 

@@ -9,11 +9,13 @@ use std::{
 use ipnet::IpNet;
 
 use super::{
-    Actual, ActualDerived, ActualImport, ClusterId, Condition, ConditionStatus, ConditionType,
-    Conflict, EndpointRules, EndpointSliceObjects, Export, Import, ImportStatus, ImportedSlice,
-    IpFamily, LostVip, Merged, NamespaceRules, NoFreeVip, Owner, Refusal, ServiceName, ServiceSpec,
-    ServiceType, SliceCopier, SourceSlice, Stamp, VipRanges, VipsInUse,
+    Actual, ActualDerived, ActualImport, ActualSlice, ClusterId, Condition, ConditionStatus,
+    ConditionType, Conflict, CopyRules, EndpointRules, EndpointSliceObjects, Export, Import,
+    ImportStatus, ImportedSlice, IpFamily, LostVip, Merged, NamespaceRules, NoFreeVip, Owner,
+    Refusal, ServiceName, ServiceSpec, ServiceType, SliceCopier, SourceSlice, Stamp, VipRanges,
+    VipsInUse,
     export_status::import_conflict,
+    memo::Copied,
     merge,
     vips::{SharedVip, VipSources},
 };
@@ -81,7 +83,7 @@ pub struct Wanted {
     /// The ServiceImport.
     pub import: WantedImport,
     /// The slices, by `metadata.name`.
-    pub slices: BTreeMap<Arc<str>, ImportedSlice>,
+    pub slices: BTreeMap<Arc<str>, WantedSlice>,
     /// When the export of each cluster was written: slices that were written later stay, as the export is of a backup.
     pub stamps: BTreeMap<ClusterId, Stamp>,
     /// Clusters whose slices stay although they are not in `slices`, because the clusters are incomplete.
@@ -98,6 +100,17 @@ pub struct Wanted {
     pub needs_namespace: bool,
     /// `status.conditions` of the ServiceExport, if this cluster has one. The caller sets it.
     pub export_conditions: Option<Vec<Condition>>,
+}
+
+/// A slice that a cluster should have.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WantedSlice {
+    /// [`ImportedSlice::fingerprint`].
+    pub fingerprint: u64,
+    /// When the slice that it is a copy of was written to the mailbox.
+    pub stamp: Stamp,
+    /// The slice; `None`: the cluster has it.
+    pub copy: Option<Box<ImportedSlice>>,
 }
 
 /// The ServiceImport that a cluster should have.
@@ -186,7 +199,8 @@ pub fn resolve(
     // Another one's Service of that name stays as it is.
     let is_free = actual.derived.as_ref().is_none_or(ActualDerived::is_ours);
     let derives = importer.derives_services && is_free;
-    let (mut slices, refused) = copies(importer, known.name, &merged, &accepted, derives);
+    let (mut slices, refused) =
+        copies(importer, known.name, &merged, &accepted, derives, &actual.slices);
     if current.is_some_and(|current| !importer.may_write(current)) {
         // Dataplanes use the copies that are there, also after somebody took the import over.
         slices.retain(|name, _| actual.slices.contains_key(name));
@@ -322,7 +336,7 @@ fn exporters_vips(accepted: &[KnownExport<'_>]) -> Vec<IpAddr> {
     services.into_iter().flat_map(|export| export.vips.iter().copied()).collect()
 }
 
-type Copies = (BTreeMap<Arc<str>, ImportedSlice>, BTreeMap<(ClusterId, Refusal), usize>);
+type Copies = (BTreeMap<Arc<str>, WantedSlice>, BTreeMap<(ClusterId, Refusal), usize>);
 
 fn copies(
     importer: &Importer,
@@ -330,6 +344,7 @@ fn copies(
     merged: &Merged,
     accepted: &[KnownExport<'_>],
     has_derived_service: bool,
+    present: &BTreeMap<Arc<str>, ActualSlice>,
 ) -> Copies {
     let (mut slices, mut refused) = Copies::default();
     for known in accepted {
@@ -343,14 +358,40 @@ fn copies(
             has_derived_service,
             mailbox: known.stamp.mailbox,
         };
-        for copy in known.slices.iter().filter_map(|slice| copier.copy(slice)) {
-            slices.insert(Arc::clone(&copy.slice.name), copy.slice);
-            for (reason, count) in copy.refused {
+        let rules = Arc::new(copier.rules());
+        for slice in known.slices.iter().filter(|slice| copier.takes(slice)) {
+            let (like, wanted) = copy(&copier, &rules, slice, present);
+            slices.insert(like.name, wanted);
+            for (reason, count) in like.refused {
                 *refused.entry((source.clone(), reason)).or_default() += count;
             }
         }
     }
     (slices, refused)
+}
+
+/// The copy of one slice, which is made only if the cluster does not have it, or if it is not known what it is like.
+fn copy(
+    copier: &SliceCopier<'_>,
+    rules: &Arc<CopyRules>,
+    slice: &SourceSlice,
+    present: &BTreeMap<Arc<str>, ActualSlice>,
+) -> (Copied, WantedSlice) {
+    let mut made = None;
+    let like = slice.memo.copied(rules).unwrap_or_else(|| {
+        let (copy, refused) = copier.copy(slice);
+        let fingerprint = copy.fingerprint();
+        // One text for both takes less memory.
+        let name = present.get_key_value(&copy.name).map_or(&copy.name, |(name, _)| name);
+        let like = Copied { name: Arc::clone(name), fingerprint, refused };
+        slice.memo.note_copied(Arc::clone(rules), like.clone());
+        made = Some(copy);
+        like
+    });
+    let fingerprint = like.fingerprint;
+    let is_there = present.get(&like.name).is_some_and(|now| now.fingerprint == fingerprint);
+    let copy = (!is_there).then(|| Box::new(made.unwrap_or_else(|| copier.copy(slice).0)));
+    (like, WantedSlice { fingerprint, stamp: copier.stamp(slice), copy })
 }
 
 /// The import and its condition `Ready`.

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{ActualSlice, Addresses, ClusterId, IpFamily, Protocol, ServiceName, Stamp};
+use super::{ActualSlice, Addresses, ClusterId, IpFamily, Memo, Protocol, ServiceName, Stamp};
 
 /// A slice of an exported Service in its source cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,18 +26,28 @@ pub struct SourceSlice {
     pub trigger_time: Option<Arc<str>>,
     /// Of a copy in a mailbox: when it was written.
     pub stamp: Stamp,
+    /// What was found out about it. From then on it must not change.
+    pub memo: Memo,
 }
 
 impl SourceSlice {
     /// Whether that is its copy in a mailbox.
     pub fn is_copied_by(&self, copy: &Self) -> bool {
-        let Self { name, generation, family, ports, endpoints, trigger_time, stamp: _ } = self;
-        *name == copy.name
-            && *generation == copy.generation
-            && *family == copy.family
-            && *ports == copy.ports
-            && *trigger_time == copy.trigger_time
-            && endpoints.iter().map(Endpoint::without_node).eq(copy.endpoints.iter().cloned())
+        self.content() == copy.content()
+    }
+
+    /// A number for what its copy in a mailbox has.
+    fn content(&self) -> u64 {
+        let Self { name, generation, family, ports, endpoints, trigger_time, stamp: _, memo } =
+            self;
+        memo.content(|| {
+            let mut hasher = DefaultHasher::new();
+            (name, generation, family, ports, trigger_time, endpoints.len()).hash(&mut hasher);
+            for Endpoint { address, conditions, hostname, zone, node: _ } in endpoints {
+                (address, conditions, hostname, zone).hash(&mut hasher);
+            }
+            hasher.finish()
+        })
     }
 }
 

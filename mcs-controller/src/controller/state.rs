@@ -3,6 +3,8 @@
 mod addresses;
 mod notices;
 #[cfg(test)]
+mod scale;
+#[cfg(test)]
 mod tests;
 
 use std::{
@@ -527,11 +529,8 @@ impl State {
         if let Some(silence) = &self.silence {
             return Publication::Silent(silence.clone());
         }
-        let writes = plan_publication(name, outgoing, &self.outbox, self.epoch);
-        let is_missing = |write: &MailboxWrite| matches!(write, MailboxWrite::ApplyService(_));
-        // A slice that just changed is on its way. The service as such stays published.
-        let was_published = self.outbox.seen().contains_key(name);
-        if was_published || !writes.iter().any(is_missing) {
+        // What just changed is on its way. The service as such stays published.
+        if self.outbox.seen().contains_key(name) || outgoing.is_none() {
             Publication::Published
         } else {
             Publication::Pending

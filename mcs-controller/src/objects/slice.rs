@@ -361,6 +361,7 @@ mod tests {
             ],
             trigger_time: Some("2026-01-02T03:04:05Z".into()),
             stamp: Stamp { mailbox: 0, epoch: 2, sequence: 3 },
+            memo: crate::clusterset::Memo::default(),
         }
     }
 
@@ -373,7 +374,10 @@ mod tests {
         let key = ObjectKey::new("mcs-mailbox", "shop.web-x");
         let mut copy = slice();
         copy.endpoints[0].node = None;
-        assert!(slice().is_copied_by(&copy) && !slice().is_copied_by(&slice()));
+        assert!(slice().is_copied_by(&copy));
+        let mut changed = slice();
+        changed.endpoints[0].conditions.ready = Some(true);
+        assert!(!changed.is_copied_by(&copy));
         let expected = MailboxSlice { cluster: Some(east), service, slice: Arc::new(copy) };
         let of_text = MailboxSliceDecoder::decode_text(&key, &object.to_string()).unwrap();
         assert_eq!(of_text.as_ref(), Some(&expected));
@@ -383,8 +387,9 @@ mod tests {
     #[test]
     fn an_imported_slice_is_read_as_it_was_written() {
         for has_zone_hints in [false, true] {
-            let SourceSlice { name, generation, family, ports, endpoints, trigger_time, stamp } =
-                slice();
+            let SourceSlice {
+                name, generation, family, ports, endpoints, trigger_time, stamp, ..
+            } = slice();
             let slice = ImportedSlice {
                 service: ServiceName::new("shop", "web").unwrap(),
                 name: "web-east-0".into(),

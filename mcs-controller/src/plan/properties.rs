@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::clusterset::{
     Actual, ActualImport, ActualSlice, Audience, ClusterId, EndpointSliceObjects, Importer,
-    IpFamily, ServiceSpec, ServiceType, SourceSlice, World, any_spec,
+    IpFamily, ServiceSpec, ServiceType, SourceSlice, WantedSlice, World, any_spec,
     fixture::{cluster, export, importer, name, slice, time},
 };
 
@@ -154,10 +154,10 @@ fn check_slices(
             !incomplete.contains(&earlier.cluster),
             "a slice of an incomplete cluster went"
         );
-        let is_current = |slice: &ImportedSlice| {
-            actual.slices.get(&slice.name).is_some_and(|now| now.fingerprint == slice.fingerprint())
+        let is_current = |(name, slice): (&Arc<str>, &WantedSlice)| {
+            actual.slices.get(name).is_some_and(|now| now.fingerprint == slice.fingerprint)
         };
-        prop_assert!(wanted.slices.values().all(is_current), "a slice went before others came");
+        prop_assert!(wanted.slices.iter().all(is_current), "a slice went before others came");
     }
     Ok(())
 }
@@ -218,9 +218,12 @@ proptest! {
                 }
             }
         }
-        for slice in wanted.slices.values().filter(|slice| !failed.contains(&slice.cluster)) {
-            let now = actual.slices.get(&slice.name).map(|now| now.fingerprint);
-            prop_assert_eq!(now, Some(slice.fingerprint()), "{} is not up to date", slice.name);
+        let has_failed = |slice: &WantedSlice| {
+            slice.copy.as_ref().is_some_and(|copy| failed.contains(&copy.cluster))
+        };
+        for (name, slice) in wanted.slices.iter().filter(|(_, slice)| !has_failed(slice)) {
+            let now = actual.slices.get(name).map(|now| now.fingerprint);
+            prop_assert_eq!(now, Some(slice.fingerprint), "{} is not up to date", name);
         }
         let stays = |slice: &Arc<str>, now: &ActualSlice| {
             wanted.slices.contains_key(slice) || then.incomplete.contains(&now.cluster)
@@ -253,6 +256,36 @@ proptest! {
         let rest = planned(&then, &actual);
         follow(&mut actual, rest);
         prop_assert_eq!(planned(&then, &actual), vec![]);
+    }
+
+    #[test]
+    fn what_is_known_of_slices_follows_from_them(
+        first in any_parts(),
+        second in any_parts(),
+        third in any_parts(),
+        derives in prop::array::uniform3(any::<bool>()),
+        incomplete in any_incomplete(),
+    ) {
+        // The slices of the last world were seen under the rules of the others.
+        let mut last = world(&third, &incomplete);
+        let by = |id: &str, derives_services| Importer { derives_services, ..importer(id) };
+        let mut before = Actual::default();
+        for (parts, derives) in [&first, &second].into_iter().zip(derives) {
+            let mut other = world(parts, &[]);
+            for (export, slices) in &mut other.exports {
+                let same = last.exports.iter().find(|(of, _)| of.cluster == export.cluster);
+                slices.extend(same.into_iter().flat_map(|(_, slices)| slices.iter().cloned()));
+            }
+            let wanted = other.wanted_by(&by("c1", derives), &before);
+            let writes = plan(&name("shop/web"), &before, &wanted);
+            follow(&mut before, writes);
+            other.wanted_by(&by("c2", derives), &before);
+        }
+        let known = last.wanted_by(&by("c1", derives[2]), &before);
+        for slice in last.exports.iter_mut().flat_map(|(_, slices)| slices) {
+            *slice = Arc::new(SourceSlice::clone(slice));
+        }
+        prop_assert_eq!(known, last.wanted_by(&by("c1", derives[2]), &before));
     }
 
     #[test]

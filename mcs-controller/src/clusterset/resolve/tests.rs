@@ -62,6 +62,10 @@ impl World {
     }
 }
 
+fn written(wanted: Wanted) -> Vec<ImportedSlice> {
+    wanted.slices.into_values().filter_map(|slice| slice.copy).map(|copy| *copy).collect()
+}
+
 fn present(wanted: &Wanted) -> (&Import, &ImportStatus) {
     match &wanted.import {
         WantedImport::Present(import, status) => (import, status),
@@ -79,7 +83,10 @@ pub(crate) fn actual(wanted: &Wanted) -> Actual {
         }),
         WantedImport::Absent | WantedImport::LeftAlone => None,
     };
-    let slices = wanted.slices.values().map(|slice| (slice.name.clone(), slice.actual()));
+    let slices = wanted.slices.iter().map(|(name, slice)| {
+        let copy = slice.copy.as_ref().expect("the cluster had nothing");
+        (Arc::clone(name), copy.actual())
+    });
     Actual { import, slices: slices.collect(), derived: None, export_conditions: None }
 }
 
@@ -118,7 +125,7 @@ fn hints_are_for_zones_alone() {
         let wanted =
             World::new(vec![(spec("c1"), pods("10.1.0.1")), (spec("c2"), pods("10.2.0.1"))])
                 .wanted();
-        let slices: Vec<_> = wanted.slices.into_values().collect();
+        let slices = written(wanted);
         let nodes = slices.iter().map(|slice| slice.endpoints[0].node.as_deref());
         assert_eq!(nodes.collect::<Vec<_>>(), [Some("node-1"), None], "those of this cluster");
         assert!(slices.iter().all(|slice| slice.endpoints[0].zone.is_some()));
@@ -140,8 +147,8 @@ fn a_copy_keeps_what_has_a_meaning_here() {
     near.traffic_distribution = Some("PreferClose".into());
     let of_pods = |world: &World, id: &str| {
         let wanted = world.wanted_by(&importer(id), &Actual::default());
-        let slice = wanted.slices.into_values().next().expect("a slice");
-        (slice, wanted.refused)
+        let refused = wanted.refused.clone();
+        (written(wanted).remove(0), refused)
     };
     let world = World::new(vec![(export("c2", 1, near), vec![source.clone()])]);
     let (copy, refused) = of_pods(&world, "c1");
@@ -179,9 +186,9 @@ fn a_port_that_lost_is_in_no_slice() {
     let world =
         World::new(vec![(export("c1", 1, spec()), vec![]), (export("c2", 2, rival), vec![source])]);
     let wanted = world.wanted();
-    let ports: Vec<_> = wanted.slices.values().flat_map(|slice| slice.ports.clone()).collect();
-    assert_eq!(ports, [admin]);
     assert_eq!(wanted.conflicts.len(), 1);
+    let ports: Vec<_> = written(wanted).into_iter().flat_map(|slice| slice.ports).collect();
+    assert_eq!(ports, [admin]);
 }
 
 #[test]
@@ -213,6 +220,20 @@ fn families_that_this_cluster_lacks_get_no_vip() {
 }
 
 #[test]
+fn a_slice_that_is_known_comes_from_another_mailbox() {
+    let stamp = |mailbox| Stamp { mailbox, epoch: 1, sequence: 5 };
+    let source = SourceSlice { stamp: stamp(0), ..slice("web-a", &["10.2.0.1"]) };
+    let mut world = World::new(vec![(export("c2", 1, spec()), vec![source])]);
+    for mailbox in [7, 8] {
+        world.stamp = Stamp { mailbox, epoch: 1, sequence: 1 };
+        let wanted = world.wanted();
+        assert!(wanted.slices.values().all(|slice| slice.stamp == stamp(mailbox)), "{mailbox}");
+        let stamps: Vec<_> = written(wanted).into_iter().map(|copy| copy.stamp).collect();
+        assert_eq!(stamps, [stamp(mailbox)]);
+    }
+}
+
+#[test]
 fn a_newcomer_with_one_family_takes_none_from_the_import() {
     let of = |families: &[IpFamily]| ServiceSpec { ip_families: families.to_vec(), ..spec() };
     let dual = || export("c2", 2, of(&[IpFamily::V4, IpFamily::V6]));
@@ -224,7 +245,8 @@ fn a_newcomer_with_one_family_takes_none_from_the_import() {
         let wanted = world.wanted_by(&importer("c3"), &actual(&there));
         assert_eq!(present(&wanted).0.spec.ip_families, [IpFamily::V4, IpFamily::V6], "{created}");
         assert_eq!(wanted.vips(), there.vips(), "{created}: both stay");
-        let addresses = wanted.slices.values().flat_map(|slice| &slice.endpoints);
+        let copies = wanted.slices.values().filter_map(|slice| slice.copy.as_ref());
+        let addresses = copies.flat_map(|copy| &copy.endpoints);
         assert_eq!(addresses.map(|one| one.address).collect::<Vec<_>>(), [ip("10.1.0.1")]);
         let told: Vec<_> =
             wanted.conflicts.iter().map(|one| (one.reason, &*one.disagree)).collect();
@@ -313,8 +335,12 @@ fn an_import_keeps_what_an_unreadable_cluster_contributes() {
 
     let silent = only_own().incomplete(&["c2"]).wanted_by(&importer("c1"), &there);
     assert_eq!(present(&silent), present(&before), "the import stays, with c2");
-    let own: Vec<_> = silent.slices.values().collect();
-    assert_eq!(own[0].ports, [], "port 80 of c1 must not serve clients of 81");
+    let of_own = |wanted: Wanted| {
+        let own = written(wanted).into_iter().find(|slice| slice.cluster == cluster("c1"));
+        own.map(|slice| slice.ports)
+    };
+    assert_eq!(of_own(before.clone()), Some(vec![]), "port 80 of c1 must not serve clients of 81");
+    assert_eq!(of_own(silent), None, "it stays so");
 
     let gone = only_own().wanted_by(&importer("c1"), &there);
     assert_eq!(present(&gone).0.spec, spec());

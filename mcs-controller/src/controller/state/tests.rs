@@ -14,7 +14,7 @@ use crate::{
     status::Regarding,
 };
 
-fn state() -> State {
+pub(super) fn state() -> State {
     state_of(OwnCluster::new(vec![]))
 }
 

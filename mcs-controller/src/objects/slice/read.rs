@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use crate::{
-    clusterset::{Endpoint, EndpointConditions, SlicePort, SourceSlice, Stamp, well_known},
+    clusterset::{Endpoint, EndpointConditions, Memo, SlicePort, SourceSlice, Stamp, well_known},
     objects::service::{ip_family, protocol},
 };
 
@@ -144,6 +144,7 @@ impl<'a> ReadSlice<'a> {
             endpoints,
             trigger_time,
             stamp,
+            memo: Memo::default(),
         })
     }
 }

@@ -1,0 +1,97 @@
+//! What was found out about a slice, so that a change of one slice costs nothing for the others of its service.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
+
+use super::{CopyRules, Refusal};
+
+/// What was found out. It is no content: slices are equal without it, and a copy of a slice, which somebody may change,
+/// begins without it.
+#[derive(Default)]
+pub struct Memo {
+    copied: Mutex<Option<(Arc<CopyRules>, Copied)>>,
+    content: OnceLock<u64>,
+}
+
+/// What the copy of a slice is like.
+#[derive(Clone, Debug)]
+pub struct Copied {
+    /// `metadata.name`.
+    pub name: Arc<str>,
+    /// [`ImportedSlice::fingerprint`](super::ImportedSlice::fingerprint).
+    pub fingerprint: u64,
+    /// The number of endpoints that it lacks, by reason.
+    pub refused: BTreeMap<Refusal, usize>,
+}
+
+impl Memo {
+    /// What the copy is like that follows from these rules. [`Memo::note_copied`] has noted it, or nobody.
+    pub fn copied(&self, rules: &Arc<CopyRules>) -> Option<Copied> {
+        let mut noted = self.copied.lock().unwrap_or_else(PoisonError::into_inner);
+        let (of, copied) = noted.as_mut().filter(|(of, _)| of == rules)?;
+        // All slices of a service share the last rules, and those before go.
+        of.clone_from(rules);
+        Some(copied.clone())
+    }
+
+    /// Notes what the copy is like that follows from these rules.
+    pub fn note_copied(&self, rules: Arc<CopyRules>, copied: Copied) {
+        note_work();
+        *self.copied.lock().unwrap_or_else(PoisonError::into_inner) = Some((rules, copied));
+    }
+
+    /// A number for the content, which is computed once.
+    pub fn content(&self, compute: impl FnOnce() -> u64) -> u64 {
+        *self.content.get_or_init(|| {
+            note_work();
+            compute()
+        })
+    }
+}
+
+impl Clone for Memo {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl PartialEq for Memo {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Memo {}
+
+impl fmt::Debug for Memo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Memo")
+    }
+}
+
+#[cfg(not(test))]
+const fn note_work() {}
+
+#[cfg(test)]
+pub(crate) use self::work::{note_work, work};
+
+#[cfg(test)]
+mod work {
+    use std::cell::Cell;
+
+    thread_local! {
+        static WORK: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(crate) fn note_work() {
+        WORK.set(WORK.get() + 1);
+    }
+
+    /// How many slices this thread has looked into since it was last asked.
+    pub(crate) fn work() -> usize {
+        WORK.take()
+    }
+}
