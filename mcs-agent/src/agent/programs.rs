@@ -288,8 +288,8 @@ impl InstalledPrograms {
         let former = FormerHints::open(self.programs.hints());
         let (pins, load) = (self.pins.clone(), options.clone());
         let make = move || make(&load, &contents, &former).inspect_err(|_| pins.discard_new());
-        let made = tokio::task::spawn_blocking(make).await.context("the thread has ended")?;
-        let (mut programs, maps) = made?;
+        let loaded = tokio::task::spawn_blocking(make).await.context("the thread has ended")?;
+        let (mut programs, maps) = loaded?;
         self.liveness = LivenessWriter::open(&self.pins.alive(), self.release_after)?;
         self.classifiers = Arc::new(programs.take_classifiers());
         programs.take_links(&mut self.programs);
