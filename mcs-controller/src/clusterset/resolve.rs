@@ -216,9 +216,11 @@ pub fn resolve(
         preferred: &exporters_vips(&accepted),
     };
     let (mut import, ready) = import(known.name, &merged, supported, &vips);
-    // Dataplanes leave an import that has a derived Service and no slices to that Service, and it has no address.
+    // Dataplanes leave an import that has a derived Service and no slices to that Service, and it has no address. The slices
+    // that stay from before lead to the Service only if the import names it already.
     let has_kept = || actual.slices.values().any(|slice| known.incomplete.contains(&slice.cluster));
-    import.has_derived_service = derives && (!slices.is_empty() || has_kept());
+    let is_named = current.is_some_and(|current| current.import.has_derived_service);
+    import.has_derived_service = derives && (!slices.is_empty() || is_named && has_kept());
     let conflict = conflict(current, &record, &accepted, &conflicts);
     let clusters = merged.contributions.into_keys().chain(record.clusters).collect();
     let status = ImportStatus {

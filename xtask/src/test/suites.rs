@@ -139,7 +139,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::Binary("socket"),
         company: Company::Others,
-        budget: 70,
+        budget: 95,
         full: Some(Work::Binary("socket")),
     },
     Suite {
@@ -216,7 +216,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[Extra::Controller],
         work: Work::Binary("clusterset"),
         company: Company::Others,
-        budget: 480,
+        budget: 600,
         full: Some(Work::Binary("clusterset")),
     },
     Suite {

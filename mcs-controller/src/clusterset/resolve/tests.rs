@@ -220,6 +220,21 @@ fn families_that_this_cluster_lacks_get_no_vip() {
 }
 
 #[test]
+fn slices_of_before_lead_to_a_derived_service_only_if_the_import_names_it() {
+    let exported = || export("c2", 1, spec());
+    let world = || World::new(vec![(exported(), vec![slice("web-a", &["10.2.0.1"])])]);
+    let unread = || World { exports: vec![(exported(), vec![])], ..world().incomplete(&["c2"]) };
+    let with = Importer { derives_services: true, ..importer("c1") };
+    let names = |wanted: Wanted| present(&wanted).0.has_derived_service;
+    for before in [importer("c1"), with.clone()] {
+        let there = actual(&world().wanted_by(&before, &Actual::default()));
+        let was_named = before.derives_services;
+        assert_eq!(names(unread().wanted_by(&with, &there)), was_named, "{was_named}");
+        assert!(names(world().wanted_by(&with, &there)));
+    }
+}
+
+#[test]
 fn a_slice_that_is_known_comes_from_another_mailbox() {
     let stamp = |mailbox| Stamp { mailbox, epoch: 1, sequence: 5 };
     let source = SourceSlice { stamp: stamp(0), ..slice("web-a", &["10.2.0.1"]) };

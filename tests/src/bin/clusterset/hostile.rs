@@ -143,7 +143,7 @@ fn hostile_peer(world: &mut World) -> anyhow::Result<()> {
         host.api().create_many(&all)?;
         host.api().apply(&lease(mailbox, services))?;
     }
-    let samples = if is_full() { 300 } else { 30 };
+    let samples = if is_full() { 300 } else { 10 };
     importer.api().apply(&peer(QUIET))?;
     wait_for_imports(importer, QUIET_SERVICES)?;
     let alone = propagation(world, 1..9, Beside::Nothing)?;

@@ -4,7 +4,11 @@
 mod former;
 
 use anyhow::{Context as _, ensure};
-use mcs_tests::{cluster::Programs, suite::Suite, wait};
+use mcs_tests::{
+    cluster::Programs,
+    suite::{Suite, is_full},
+    wait,
+};
 use serde_json::{Value, json};
 
 use self::former::{Former, Source};
@@ -29,6 +33,11 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("from Submariner's Lighthouse", from_lighthouse);
 }
 
+/// The richer variant of what a former controller writes, and with `--full` the plain one too.
+fn variants() -> impl Iterator<Item = bool> {
+    is_full().then_some(false).into_iter().chain([true])
+}
+
 fn from_reference(world: &mut World) -> anyhow::Result<()> {
     let former = begin(world, Source::Reference)?;
     let namespace = &former.namespace;
@@ -43,7 +52,7 @@ fn from_reference(world: &mut World) -> anyhow::Result<()> {
 }
 
 fn from_cilium(world: &mut World) -> anyhow::Result<()> {
-    for synced in [false, true] {
+    for synced in variants() {
         let former = begin(world, Source::Cilium { synced })?;
         adopt(world, &former)?;
         let [old, new] = leave_derived(world, &former)?;
@@ -54,7 +63,7 @@ fn from_cilium(world: &mut World) -> anyhow::Result<()> {
 }
 
 fn from_lighthouse(world: &mut World) -> anyhow::Result<()> {
-    for vip in [false, true] {
+    for vip in variants() {
         let former = begin(world, Source::Lighthouse { vip })?;
         let namespace = &former.namespace;
         adopt(world, &former)?;
