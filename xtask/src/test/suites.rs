@@ -95,7 +95,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::Debug("scenario"),
         company: Company::Others,
-        budget: 30,
+        budget: 50,
         full: None,
     },
     Suite {
@@ -117,7 +117,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::Binary("scenario-kernel"),
         company: Company::Others,
-        budget: 40,
+        budget: 60,
         full: None,
     },
     Suite {
