@@ -9,12 +9,17 @@
 #
 # `mcs` installs mcs-controller in both, links them, gives CoreDNS the names of clusterset.local, and exports a service.
 # Images are built unless $IMAGES names their archives: that of the agent, and that of the end-to-end suite.
+# $NODE_IMAGE is the image of the nodes, instead of kind's own. $KIND_CONFIG is appended to the configuration of each cluster.
+# $MCS_API is a directory with the types of the Multi-Cluster Services API, instead of a URL.
 set -euo pipefail
 
 readonly CLUSTERS=(1 2)
-# It knows clusterset.local; that of Kubernetes before 1.35 is too old.
+# The first CoreDNS that knows clusterset.local, and the one that older ones are replaced by.
+readonly OLDEST_COREDNS=1.12.2
 readonly COREDNS=registry.k8s.io/coredns/coredns:v1.13.1
-readonly MCS_API=https://raw.githubusercontent.com/kubernetes-sigs/mcs-api/v0.5.2/config/crd
+readonly MCS_API=${MCS_API:-https://raw.githubusercontent.com/kubernetes-sigs/mcs-api/v0.5.2/config/crd}
+# What ClusterSetIPs are taken from, in both clusters.
+readonly VIP_RANGES='{241.0.0.0/8}'
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 state=${XDG_STATE_HOME:-$HOME/.local/state}/mcs-agent-kind
@@ -33,7 +38,12 @@ kube() {
 
 # kind's own network plugin masquerades what leaves a cluster's pod range, so the nodes get another one below.
 create() {
-  kind create cluster --name "$(name "$1")" --kubeconfig "$(kubeconfig "$1")" --config - <<CONFIG
+  if kind get clusters | grep --quiet --line-regexp "$(name "$1")"; then
+    kind export kubeconfig --name "$(name "$1")" --kubeconfig "$(kubeconfig "$1")"
+    return
+  fi
+  kind create cluster --name "$(name "$1")" --kubeconfig "$(kubeconfig "$1")" \
+    ${NODE_IMAGE:+--image "$NODE_IMAGE"} --config - <<CONFIG
 kind: Cluster
 apiVersion: kind.x-k8s.io/v1alpha4
 networking:
@@ -44,12 +54,13 @@ networking:
 nodes:
   - role: control-plane
   - role: worker
+${KIND_CONFIG:-}
 CONFIG
 }
 
 # The pod ranges of node $2 of cluster $1, one a line, IPv4 first.
 pod_ranges() {
-  kube "$1" get node "$2" --output jsonpath='{range .spec.podCIDRs[*]}{@}{"\n"}{end}' | sort
+  kube "$1" get node "$2" --ignore-not-found --output jsonpath='{range .spec.podCIDRs[*]}{@}{"\n"}{end}' | sort
 }
 
 # The address of node $1 of family $2, on the network that all kind nodes share.
@@ -71,9 +82,20 @@ wait_for_pod_ranges() {
   done
 }
 
+# Docker before 23 keeps CAP_BPF and CAP_PERFMON from privileged containers, so the agent cannot start on its nodes.
+check_capabilities() {
+  local bounding
+  bounding=$(docker exec "$1" sed -n 's/^CapBnd:[[:space:]]*//p' /proc/1/status)
+  if ((((16#$bounding >> 38) & 3) != 3)); then
+    echo "this Docker is too old: node $1 has no CAP_BPF and no CAP_PERFMON. Install Docker 23 or later" >&2
+    return 1
+  fi
+}
+
 # Pods of node $2 of cluster $1 get a veth each, and addresses of the node's ranges.
 install_network() {
   local v4 v6
+  check_capabilities "$2"
   wait_for_pod_ranges "$1" "$2"
   { read -r v4 && read -r v6; } < <(pod_ranges "$1" "$2")
   docker exec --interactive "$2" sh -c 'mkdir -p /etc/cni/net.d && cat >/etc/cni/net.d/10-mcs.conflist' <<CONFIG
@@ -93,10 +115,12 @@ install_network() {
   ]
 }
 CONFIG
-  # systemd mounts no BPF file system in a container.
+  # systemd mounts no BPF file system in a container. Beside cgroup v1, kind makes the mount of cgroups private, which a
+  # volume with mount propagation cannot be.
   docker exec "$2" sh -c '
     echo 1 >/proc/sys/net/ipv4/ip_forward
     echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
+    [ -f /sys/fs/cgroup/cgroup.controllers ] || mount --make-rshared /sys/fs/cgroup
     mountpoint --quiet /sys/fs/bpf || mount -t bpf bpf /sys/fs/bpf'
 }
 
@@ -142,10 +166,20 @@ spec:
 PROPERTIES
 }
 
+# Installs chart $2 in namespace $3 of cluster $1. If that fails, it shows what keeps the pods from being ready.
+install() {
+  local cluster=$1 chart=$2 namespace=$3
+  shift 3
+  helm upgrade --install "$chart" "$repository/deploy/helm/$chart" --create-namespace \
+    --kubeconfig "$(kubeconfig "$cluster")" --namespace "$namespace" --wait --timeout 180s "$@" || {
+    kube "$cluster" get pods,events --namespace "$namespace" --output wide
+    return 1
+  }
+}
+
 install_agent() {
   kube "$1" apply --filename "$repository/deploy/kustomize/base/namespace.yaml"
-  helm upgrade --install mcs-agent "$repository/deploy/helm/mcs-agent" \
-    --kubeconfig "$(kubeconfig "$1")" --namespace mcs-system --wait --timeout 180s
+  install "$1" mcs-agent mcs-system --set "vipCidrs=$VIP_RANGES"
 }
 
 up() {
@@ -188,22 +222,28 @@ install_dns() {
   kube "$1" apply --filename "$repository/deploy/dns/coredns-rbac.yaml"
   kube "$1" create configmap coredns --namespace kube-system --from-file "$repository/deploy/dns/Corefile" \
     --dry-run=client --output yaml | kube "$1" apply --server-side --force-conflicts --filename -
-  kube "$1" set image --namespace kube-system deployment/coredns "coredns=$COREDNS"
-  kube "$1" rollout restart --namespace kube-system deployment/coredns
+  local image
+  image=$(kube "$1" get deployment coredns --namespace kube-system \
+    --output jsonpath='{.spec.template.spec.containers[?(@.name=="coredns")].image}')
+  if printf '%s\n' "$OLDEST_COREDNS" "${image##*:v}" | sort --check --version-sort 2>/dev/null; then
+    kube "$1" rollout restart --namespace kube-system deployment/coredns
+  else
+    kube "$1" set image --namespace kube-system deployment/coredns "coredns=$COREDNS"
+  fi
   kube "$1" rollout status --namespace kube-system --timeout 180s deployment/coredns
 }
 
 # Each cluster imports from the other. Their API servers are reached from each other by the network of the nodes.
 link() {
-  local cluster range flags=()
+  local cluster range kubeconfigs=() flags=()
   for cluster in "${CLUSTERS[@]}"; do
-    flags+=("$(kubeconfig "$cluster")")
+    kubeconfigs+=("$(kubeconfig "$cluster")")
     flags+=(--server "c$cluster=https://$(address "$(name "$cluster")-control-plane" 4):6443")
     for range in "10.24$cluster.0.0/16" "fd00:10:24$cluster::/56"; do
       flags+=(--pod-cidr "c$cluster=$range")
     done
   done
-  "$(controller)" link "${flags[@]}"
+  "$(controller)" link "${kubeconfigs[@]}" "${flags[@]}"
 }
 
 # The controller that `cargo xtask image` has built.
@@ -218,16 +258,18 @@ controller() {
 
 # Asks cluster $1 by name until both clusters have answered.
 ask() {
-  local tries=60 answers=""
+  local end=$((SECONDS + 120)) name=hello.demo.svc.clusterset.local answers=""
   until [[ $answers == *"cluster c1,"* && $answers == *"cluster c2,"* ]]; do
-    if ((tries-- == 0)); then
+    if ((SECONDS > end)); then
       echo "cluster $1 gets no answers of both clusters: $answers" >&2
+      kube "$1" exec --namespace demo client -- nslookup "$name" >&2 || true
+      kube "$1" get serviceimports,clusterpeers --all-namespaces >&2
       return 1
     fi
     sleep 1
     # A name that DNS does not know yet fails.
     answers=$(kube "$1" exec --namespace demo client -- sh -c \
-      'for i in 1 2 3 4 5 6 7 8; do timeout 3 wget -q -O - http://hello.demo.svc.clusterset.local; done') || true
+      "for i in 1 2 3 4 5 6 7 8; do timeout 3 wget -q -O - http://$name || exit; done") || true
   done
   say "In cluster $1, http://hello.demo.svc.clusterset.local"
   echo "$answers"
@@ -238,8 +280,7 @@ mcs() {
   for cluster in "${CLUSTERS[@]}"; do
     say "The agent, the controller and DNS in cluster $cluster"
     install_agent "$cluster"
-    helm upgrade --install mcs-controller "$repository/deploy/helm/mcs-controller" --create-namespace \
-      --kubeconfig "$(kubeconfig "$cluster")" --namespace mcs-controller --wait --timeout 180s
+    install "$cluster" mcs-controller mcs-controller --set "vipCidrs=$VIP_RANGES"
     install_dns "$cluster"
   done
   say "Links"

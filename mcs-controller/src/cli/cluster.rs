@@ -81,6 +81,8 @@ pub(super) struct Cluster {
     pub(super) server: String,
     /// The certificate of its authority, in base64.
     pub(super) authority: Option<String>,
+    /// The name in its certificate, if that is not the URL's.
+    pub(super) server_name: Option<String>,
     /// Whether this process runs in it as a pod.
     pub(super) is_own: bool,
     access: ApiAccess,
@@ -121,7 +123,7 @@ impl Cluster {
     async fn own() -> anyhow::Result<Self> {
         let (access, server) = ApiAccess::new(None).await?;
         let id = id(&access.connection().await?.client).await?;
-        Ok(Self { id, server, authority: None, is_own: true, access })
+        Ok(Self { id, server, authority: None, server_name: None, is_own: true, access })
     }
 
     /// Reads the kubeconfig and asks the cluster for its id.
@@ -136,11 +138,11 @@ impl Cluster {
     /// Reads the kubeconfig of a cluster that needs no id of its own.
     pub(super) async fn open_as(argument: &KubeconfigArg, id: ClusterId) -> anyhow::Result<Self> {
         let name = argument.file.display();
-        let (server, authority) =
+        let Endpoint { server, authority, server_name } =
             endpoint(argument).with_context(|| format!("kubeconfig {name}"))?;
         let KubeconfigArg { file, context } = argument.clone();
         let (access, _) = ApiAccess::new(Some(KubeconfigFile { path: file, context })).await?;
-        Ok(Self { id, server, authority, is_own: false, access })
+        Ok(Self { id, server, authority, server_name, is_own: false, access })
     }
 
     /// Its uid: that of its namespace `kube-system`.
@@ -286,8 +288,14 @@ async fn property(client: &Client, name: &str) -> anyhow::Result<Option<String>>
     Ok(None)
 }
 
-/// The URL of the API server, and the certificate of its authority in base64.
-fn endpoint(argument: &KubeconfigArg) -> anyhow::Result<(String, Option<String>)> {
+/// What a kubeconfig says of an API server. The fields are those of [`Cluster`].
+struct Endpoint {
+    server: String,
+    authority: Option<String>,
+    server_name: Option<String>,
+}
+
+fn endpoint(argument: &KubeconfigArg) -> anyhow::Result<Endpoint> {
     let config = Kubeconfig::read_from(&argument.file)?;
     let context = argument.context.as_ref().or(config.current_context.as_ref());
     let context = context.context("it has no current context: write FILE:CONTEXT")?;
@@ -305,7 +313,8 @@ fn endpoint(argument: &KubeconfigArg) -> anyhow::Result<(String, Option<String>)
         }
         (None, None) => None,
     };
-    Ok((cluster.server.clone().context("its cluster has no server")?, authority))
+    let server = cluster.server.clone().context("its cluster has no server")?;
+    Ok(Endpoint { server, authority, server_name: cluster.tls_server_name.clone() })
 }
 
 #[cfg(test)]

@@ -109,6 +109,13 @@ pub(super) struct UnlinkCommand {
     gone: Vec<ClusterId>,
 }
 
+impl LinkCommand {
+    /// The URL that `--server` gives.
+    fn server_of(&self, host: &Cluster) -> Option<&String> {
+        self.server.iter().find(|(id, _)| *id == host.id).map(|(_, url)| url)
+    }
+}
+
 /// What was done for one direction of a link.
 #[derive(Debug, Serialize)]
 struct Done {
@@ -254,6 +261,14 @@ async fn link_all(command: &LinkCommand) -> anyhow::Result<Vec<Done>> {
     for id in named.chain(command.server.iter().map(|(id, _)| id)) {
         let is_known = clusters.iter().chain(&hub).any(|cluster| cluster.id == *id);
         ensure!(is_known, "no cluster among these has the id {id}");
+    }
+    for host in hub.as_ref().map_or(&clusters[..], std::slice::from_ref) {
+        let Cluster { id, server, .. } = host;
+        let server = command.server_of(host).unwrap_or(server);
+        ensure!(
+            server.starts_with("https://"),
+            "{server} would carry tokens in the clear: give --server {id}=https://..."
+        );
     }
     let mut publishers = Vec::new();
     for cluster in &clusters {

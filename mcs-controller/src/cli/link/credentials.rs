@@ -31,10 +31,11 @@ pub(super) async fn store_kubeconfig(
 ) -> anyhow::Result<Option<String>> {
     let Mailbox { host, namespace } = mailbox;
     let token = token_for(host.client().await?, namespace, account, command.token_seconds).await?;
-    let given = command.server.iter().find(|(id, _)| *id == host.id);
+    let given = command.server_of(host);
     let kept = former.filter(|_| given.is_none()).and_then(|former| kept::server(former, mailbox));
-    let server = given.map(|(_, url)| url).or(kept.as_ref()).unwrap_or(&host.server);
-    let kubeconfig = kubeconfig(server, host.authority.as_deref(), &token);
+    let server = given.or(kept.as_ref()).unwrap_or(&host.server);
+    let (authority, server_name) = (host.authority.as_deref(), host.server_name.as_deref());
+    let kubeconfig = kubeconfig(server, authority, server_name, &token);
     secret["data"]["kubeconfig"] = json!(ByteString(kubeconfig.to_string().into_bytes()));
     let name = secret["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     cluster.apply(SECRETS, secret).await?;
@@ -92,10 +93,19 @@ pub(super) async fn give_rights(
     Ok(())
 }
 
-pub(super) fn kubeconfig(server: &str, authority: Option<&str>, token: &str) -> Value {
+pub(super) fn kubeconfig(
+    server: &str,
+    authority: Option<&str>,
+    server_name: Option<&str>,
+    token: &str,
+) -> Value {
     let mut cluster = json!({"server": server});
-    if let Some(authority) = authority {
-        cluster["certificate-authority-data"] = json!(authority);
+    for (field, value) in
+        [("certificate-authority-data", authority), ("tls-server-name", server_name)]
+    {
+        if let Some(value) = value {
+            cluster[field] = json!(value);
+        }
     }
     json!({
         "apiVersion": "v1",
@@ -121,6 +131,15 @@ pub(super) async fn take_rights(mailbox: &Mailbox<'_>, account: &str) -> anyhow:
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_name_in_the_certificate_is_kept() {
+        let cluster = |server_name| {
+            kubeconfig("https://10.0.0.1:6443", None, server_name, "token")["clusters"][0]["cluster"].clone()
+        };
+        assert_eq!(cluster(None), json!({"server": "https://10.0.0.1:6443"}));
+        assert_eq!(cluster(Some("east.example"))["tls-server-name"], "east.example");
+    }
 
     #[test]
     fn an_api_server_that_gives_shorter_tokens_is_told() {

@@ -222,7 +222,7 @@ mod tests {
 
     /// What a reader has of east, with its uid as link has recorded it.
     fn former(uid: Option<&str>, authority: &str) -> Former {
-        let text = kubeconfig("https://east:6443", Some(authority), TOKEN).to_string();
+        let text = kubeconfig("https://east:6443", Some(authority), None, TOKEN).to_string();
         let mut peer = json!({"spec": {"mailbox": "mcs-mailbox", "podCIDRs": ["10.1.0.0/16"]}});
         if let Some(uid) = uid {
             peer["spec"]["clusterUid"] = json!(uid);
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_url_that_was_set_stays_while_it_leads_to_the_same_mailbox() {
-        let text = kubeconfig("https://east.example:6443", Some("QQ=="), TOKEN).to_string();
+        let text = kubeconfig("https://east.example:6443", Some("QQ=="), None, TOKEN).to_string();
         let kept =
             |authority, namespace| url(&text, "https://127.0.0.1:6443", authority, namespace);
         assert_eq!(kept(Some("QQ=="), "mcs-mailbox").as_deref(), Some("https://east.example:6443"));

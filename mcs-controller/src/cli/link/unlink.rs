@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_cluster_that_is_away_is_known_by_its_url() {
-        let text = kubeconfig("https://east:6443", Some("QQ=="), "token").to_string();
+        let text = kubeconfig("https://east:6443", Some("QQ=="), None, "token").to_string();
         let secret = json!({"data": {"kubeconfig": ByteString(text.into_bytes())}});
         assert!(leads_to(&secret, "https://east:6443"));
         assert!(!leads_to(&secret, "https://west:6443"));

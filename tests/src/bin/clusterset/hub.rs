@@ -59,6 +59,10 @@ fn moves(world: &mut World) -> anyhow::Result<()> {
 
 /// Links the first two clusters by the third one. Returns what the command has said.
 pub(crate) fn link(world: &World) -> anyhow::Result<String> {
+    said(&mut link_command(world)?)
+}
+
+fn link_command(world: &World) -> anyhow::Result<Command> {
     let mut link = controller::command(&world.controllers)?;
     link.arg("link");
     for cluster in [world.first(), world.second()] {
@@ -68,12 +72,15 @@ pub(crate) fn link(world: &World) -> anyhow::Result<String> {
     for (cluster, range) in world.clusters.iter().take(2).zip(POD_RANGES) {
         link.arg("--pod-cidr").arg(format!("{}={range}", cluster.id));
     }
-    said(&mut link)
+    Ok(link)
 }
 
 fn linked(world: &mut World) -> anyhow::Result<()> {
     world.add_third()?;
     let (namespace, before) = imported_service(world)?;
+    let output = link_command(world)?.arg("--server=hub=http://hub.example").output()?;
+    let refused = String::from_utf8_lossy(&output.stderr);
+    ensure!(!output.status.success() && refused.contains("tokens in the clear"), "{refused}");
     let said = link(world)?;
     ensure!(said.contains("mailbox.namespace=mcs-c1 and mailbox.secret=mailbox"), "{said}");
     stays(world, &namespace, &before)?;
