@@ -1,10 +1,12 @@
 //! `mcs-controller check`: what a clusterset needs, and what to do about what is missing.
 
 mod addresses;
+mod agents;
 mod dns;
 mod peers;
 mod pods;
 mod rights;
+mod services;
 
 use std::{io, process::ExitCode};
 
@@ -24,18 +26,16 @@ use super::{
     output::{self, Format},
     status,
 };
-use crate::{
-    clusterset::{ClusterId, well_known},
-    peers::token::TokenClaims,
-};
+use crate::{clusterset::well_known, peers::token::TokenClaims};
 
 /// How old the Lease of a publisher may be, in seconds, if clocks differ a little.
 const OLDEST_LEASE: i64 = 60;
 
 /// Check that clusters can export to and import from each other.
 ///
-/// Asks each cluster for its id, types, rights, controller, peers and DNS, and connects to a few pods of each peer. Each failure
-/// says what to do. Exits with 1 if anything is missing.
+/// Asks each cluster for its id, types, rights, controller, agents, peers, exports, imports and DNS, and connects to a few pods of
+/// each peer. Each failure says what to do, and failures come first. Exits with 1 if anything is missing or a cluster does not
+/// answer.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -67,9 +67,13 @@ pub(super) struct CheckCommand {
 /// The result of one check.
 #[derive(Debug, Serialize)]
 struct Finding {
-    cluster: ClusterId,
+    /// The id of the cluster; its kubeconfig if it does not answer.
+    cluster: String,
     check: &'static str,
     ok: bool,
+    /// It can be as somebody wants it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    warning: bool,
     /// Nothing was found out.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     skipped: bool,
@@ -81,30 +85,73 @@ struct Finding {
 }
 
 impl Finding {
-    /// The result of a check. An error is what to do. Nothing was found out if the caller lacks a right.
-    fn new(cluster: &Cluster, check: &'static str, result: anyhow::Result<String>) -> Self {
-        let (ok, skipped, message) = match result {
-            Ok(message) => (true, false, message),
-            Err(error) => match missing_right(&error) {
-                Some(right) => {
-                    let message = format!(
-                        "not checked, as you may not {right}: let somebody run `check` who may"
-                    );
-                    (true, true, message)
-                }
-                None => (false, false, one_line(&format!("{error:#}"))),
-            },
+    /// The result of a check. An error is what to do, or a [`Warning`], or [`Unknown`]. Nothing was found out if the caller lacks a
+    /// right.
+    fn new(cluster: &str, check: &'static str, result: anyhow::Result<String>) -> Self {
+        let mut finding = Self {
+            cluster: cluster.to_owned(),
+            check,
+            ok: true,
+            warning: false,
+            skipped: false,
+            message: String::new(),
+            peer: None,
+            probes: vec![],
         };
-        let cluster = cluster.id.clone();
-        Self { cluster, check, ok, skipped, message, peer: None, probes: vec![] }
+        finding.message = match result {
+            Ok(message) => message,
+            Err(error) => {
+                if let Some(right) = missing_right(&error) {
+                    finding.skipped = true;
+                    format!("not checked, as you may not {right}: let somebody run `check` who may")
+                } else {
+                    finding.warning = error.is::<Warning>();
+                    finding.skipped = error.is::<Unknown>();
+                    finding.ok = finding.warning || finding.skipped;
+                    one_line(&format!("{error:#}"))
+                }
+            }
+        };
+        finding
     }
 
     const fn result(&self) -> &'static str {
-        match (self.ok, self.skipped) {
-            (false, _) => "FAILED",
-            (true, true) => "skipped",
-            (true, false) => "ok",
+        match self {
+            Self { ok: false, .. } => "FAILED",
+            Self { warning: true, .. } => "warning",
+            Self { skipped: true, .. } => "skipped",
+            _ => "ok",
         }
+    }
+
+    /// The order in a table: what has to be done comes first.
+    const fn rank(&self) -> u8 {
+        match self {
+            Self { ok: false, .. } => 0,
+            Self { warning: true, .. } => 1,
+            Self { skipped: true, .. } => 2,
+            _ => 3,
+        }
+    }
+}
+
+/// What can be wrong, and can be as somebody wants it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Warning(String);
+
+/// What cannot be found out.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Unknown(&'static str);
+
+/// The first of many, and how many more there are.
+fn listed(all: &[String]) -> String {
+    const NAMED: usize = 5;
+    let named = all.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
+    match all.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named}; and {more} more"),
     }
 }
 
@@ -129,9 +176,11 @@ pub(super) fn run(command: &CheckCommand) -> anyhow::Result<ExitCode> {
     match command.output {
         Format::Json => output::json(&findings)?,
         Format::Table => {
-            let rows = findings.iter().map(|one| {
-                let cluster = one.cluster.to_string();
-                vec![cluster, one.check.to_owned(), one.result().to_owned(), one.message.clone()]
+            let mut sorted: Vec<_> = findings.iter().collect();
+            sorted.sort_by_key(|one| one.rank());
+            let rows = sorted.iter().map(|one| {
+                let (cluster, result) = (one.cluster.clone(), one.result().to_owned());
+                vec![cluster, one.check.to_owned(), result, one.message.clone()]
             });
             output::table(&["CLUSTER", "CHECK", "RESULT", "MESSAGE"], rows)?;
         }
@@ -149,22 +198,30 @@ async fn interrupted(probing: &Probing) -> io::Result<()> {
 
 async fn check_all(command: &CheckCommand, probing: &Probing) -> anyhow::Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    let clusters = Cluster::open_all(&command.kubeconfigs).await?;
+    let mut clusters = Vec::new();
+    for (kubeconfig, cluster) in Cluster::open_each(&command.kubeconfigs).await? {
+        match cluster {
+            Ok(cluster) => clusters.push(cluster),
+            Err(error) => findings.push(Finding::new(&kubeconfig, "api server", Err(error))),
+        }
+    }
+    let namespace = &command.probe.namespace;
     let mut known = Vec::new();
     for cluster in &clusters {
-        known.push(peers::Known::of(cluster, &command.probe.namespace).await);
+        known.push(peers::Known::of(cluster, namespace).await);
     }
     for cluster in clusters {
-        let mut add = |check, result| findings.push(Finding::new(&cluster, check, result));
+        let mut add =
+            |check, result| findings.push(Finding::new(cluster.id.as_str(), check, result));
         add("id", Ok(format!("the cluster is {} at {}", cluster.id, cluster.server)));
         add("types", types(&cluster).await);
-        add("rights", rights::of_controller(&cluster, &command.probe.namespace).await);
+        add("rights", rights::of_controller(&cluster, namespace).await);
         add("controller", controller(&cluster, command).await);
-        add("addresses", addresses::vip_ranges(&cluster, &command.probe.namespace).await);
-        for (check, result) in peers::checks(&cluster, &known).await {
-            add(check, result);
-        }
-        for (check, result) in dns::checks(&cluster).await {
+        add("agents", agents::on_every_node(&cluster).await);
+        add("addresses", addresses::vip_ranges(&cluster, namespace).await);
+        let found = peers::checks(&cluster, &known).await.into_iter();
+        let found = found.chain(services::checks(&cluster).await);
+        for (check, result) in found.chain(dns::checks(&cluster).await) {
             add(check, result);
         }
         match pods::checks(&cluster, &command.probe, probing).await {

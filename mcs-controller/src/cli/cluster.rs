@@ -222,14 +222,14 @@ impl Cluster {
         self.list_by(kind, None, &ListParams::default().labels(selector).limit(count)).await
     }
 
-    /// The objects of a namespace that have certain labels.
+    /// The objects of a namespace, or of all, that have certain labels.
     pub(super) async fn list_in(
         &self,
         kind: Kind,
-        namespace: &str,
+        namespace: Option<&str>,
         selector: &str,
     ) -> anyhow::Result<Vec<Value>> {
-        self.list_by(kind, Some(namespace), &ListParams::default().labels(selector)).await
+        self.list_by(kind, namespace, &ListParams::default().labels(selector)).await
     }
 
     async fn list_by(

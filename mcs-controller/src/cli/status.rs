@@ -2,7 +2,7 @@
 
 mod service;
 
-use std::process::ExitCode;
+use std::{fmt, process::ExitCode};
 
 use clap::Args;
 use mcs_kube::{one_line, program};
@@ -65,7 +65,7 @@ struct ClusterStatus {
 
 /// An object that is not as it should be.
 #[derive(Debug, Serialize)]
-struct Problem {
+pub(super) struct Problem {
     namespace: String,
     name: String,
     reason: String,
@@ -127,12 +127,7 @@ async fn read(cluster: &Cluster) -> anyhow::Result<ClusterStatus> {
     let exports = cluster.list(EXPORTS).await?;
     let imports = cluster.list(IMPORTS).await?;
     let of_imports = |name: &str, status: &str| {
-        let found = |import: &Value| {
-            condition(import, name)
-                .filter(|one| one["status"] == status)
-                .map(|condition| Problem::of(import, condition))
-        };
-        imports.iter().filter_map(found).collect()
+        imports.iter().filter_map(|import| Problem::if_condition(import, name, status)).collect()
     };
     Ok(ClusterStatus {
         cluster: cluster.id.to_string(),
@@ -157,6 +152,12 @@ impl ClusterStatus {
 }
 
 impl Problem {
+    /// What a condition with this status says.
+    pub(super) fn if_condition(object: &Value, name: &str, status: &str) -> Option<Self> {
+        let condition = condition(object, name).filter(|one| one["status"] == status);
+        condition.map(|condition| Self::of(object, condition))
+    }
+
     fn of(object: &Value, condition: &Value) -> Self {
         let metadata = &object["metadata"];
         Self {
@@ -165,6 +166,13 @@ impl Problem {
             reason: text(&condition["reason"]),
             message: text(&condition["message"]),
         }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { namespace, name, reason, message } = self;
+        write!(f, "{namespace}/{name}: {reason}: {message}")
     }
 }
 
@@ -179,7 +187,7 @@ fn text(value: &Value) -> String {
 }
 
 /// Why a ServiceExport is not exported.
-fn problem(export: &Value) -> Option<Problem> {
+pub(super) fn problem(export: &Value) -> Option<Problem> {
     let failing = ["Valid", "Ready"].into_iter().find_map(|name| {
         let condition = condition(export, name);
         let holds = condition.is_some_and(|condition| condition["status"] == "True");
@@ -197,6 +205,13 @@ fn notes(peer: &Value) -> Vec<String> {
         one["status"] == "True" && [TOKEN_NOT_RENEWED, NAMESPACES_MISSING].contains(&reason)
     });
     told.map(|one| text(&one["message"])).collect()
+}
+
+/// What a ClusterPeer says of services whose namespace this cluster lacks.
+pub(super) fn missing_namespaces(peer: &Value) -> Option<String> {
+    let conditions = peer["status"]["conditions"].as_array()?;
+    let missing = conditions.iter().find(|one| one["reason"] == NAMESPACES_MISSING)?;
+    Some(format!("{}: {}", text(&peer["spec"]["clusterId"]), text(&missing["message"])))
 }
 
 /// What is wrong with a ClusterPeer: conditions that do not hold, and refused endpoints.

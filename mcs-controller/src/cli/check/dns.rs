@@ -1,11 +1,12 @@
 //! Whether the DNS server of a cluster answers names in clusterset.local. deploy/dns says how to set it up.
 
 use anyhow::{Context as _, bail, ensure};
+use jiff::Timestamp;
 use serde_json::Value;
 
-use super::rights::may;
+use super::{Unknown, rights::may};
 use crate::{
-    cli::cluster::{CONFIG_MAPS, Cluster, DEPLOYMENTS},
+    cli::cluster::{CONFIG_MAPS, Cluster, DEPLOYMENTS, PODS},
     objects::MCS_GROUP,
 };
 
@@ -21,6 +22,7 @@ pub(super) async fn checks(cluster: &Cluster) -> Vec<(&'static str, anyhow::Resu
     vec![
         ("dns version", version(cluster).await),
         ("dns configuration", corefile(cluster).await),
+        ("dns restart", restarted(cluster).await),
         ("dns rights", rights(cluster).await),
         ("node-local dns", node_local(cluster).await),
     ]
@@ -34,7 +36,7 @@ async fn version(cluster: &Cluster) -> anyhow::Result<String> {
     let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
     let mut images = containers.into_iter().flatten().filter_map(|one| one["image"].as_str());
     let Some((image, version)) = images.find_map(|image| Some((image, parse(image)?))) else {
-        return Ok("its image has no version as tag: it takes CoreDNS 1.12.2".to_owned());
+        return Err(Unknown("its image has no version as tag: it takes CoreDNS 1.12.2").into());
     };
     ensure!(
         version >= FIRST_VERSION,
@@ -66,6 +68,32 @@ async fn corefile(cluster: &Cluster) -> anyhow::Result<String> {
     bail!(
         "the Corefile has no line `multicluster {ZONE}`: add the server block of deploy/dns/Corefile"
     )
+}
+
+/// Whether the DNS servers have read their configuration since it was changed.
+async fn restarted(cluster: &Cluster) -> anyhow::Result<String> {
+    let config = cluster.get(CONFIG_MAPS, Some(SYSTEM), "coredns").await?.unwrap_or_default();
+    let pods = cluster.list_in(PODS, Some(SYSTEM), "k8s-app=kube-dns").await?;
+    is_read(&config, &pods)
+}
+
+fn is_read(config: &Value, pods: &[Value]) -> anyhow::Result<String> {
+    let text = config["data"]["Corefile"].as_str().unwrap_or_default();
+    if text.lines().any(|line| line.split_whitespace().next() == Some("reload")) {
+        return Ok("CoreDNS reads the Corefile again when it changes".to_owned());
+    }
+    let time = |value: &Value| value.as_str().and_then(|text| text.parse::<Timestamp>().ok());
+    let writes = config["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let changed = writes.filter_map(|write| time(&write["time"])).max();
+    let started = pods.iter().filter_map(|pod| time(&pod["status"]["startTime"])).min();
+    if let (Some(changed), Some(started)) = (changed, started) {
+        ensure!(
+            started >= changed,
+            "a pod of CoreDNS has run since {started}, and the Corefile was changed at {changed}: kubectl rollout restart \
+             --namespace {SYSTEM} deployment/coredns, or add a line `reload` to the Corefile"
+        );
+    }
+    Ok("its pods have started since the Corefile was changed".to_owned())
 }
 
 /// Whether the Corefile imports server blocks from [`CUSTOM`], as those of k3s and AKS do.
@@ -141,6 +169,22 @@ mod tests {
         assert!(!serves_zone(
             ".:53 {\n  kubernetes cluster.local\n  # multicluster clusterset.local\n}"
         ));
+    }
+
+    #[test]
+    fn a_pod_that_is_older_than_the_corefile_is_told() {
+        let config = |corefile: &str, time: &str| {
+            json!({
+                "data": {"Corefile": corefile},
+                "metadata": {"managedFields": [{"time": "2026-01-01T00:00:00Z"}, {"time": time}]},
+            })
+        };
+        let pods = [json!({"status": {"startTime": "2026-01-02T00:00:00Z"}})];
+        let is_read = |corefile, time| is_read(&config(corefile, time), &pods);
+        assert!(is_read(". {\n  health\n}", "2026-01-01T12:00:00Z").is_ok());
+        assert!(is_read(". {\n  reload 2s\n}", "2026-01-03T00:00:00Z").is_ok());
+        let error = is_read(". {\n  health\n}", "2026-01-03T00:00:00Z").unwrap_err().to_string();
+        assert!(error.contains("rollout restart"), "{error}");
     }
 
     #[test]

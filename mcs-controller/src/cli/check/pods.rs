@@ -103,7 +103,10 @@ pub(super) async fn checks(
     let finding = |target: &Target, message: anyhow::Result<String>| {
         let message = message.map_err(|error| error.context(target.name.clone()));
         let message = message.map(|message| format!("{}: {message}", target.name));
-        Finding { peer: Some(target.name.clone()), ..Finding::new(cluster, "pods", message) }
+        Finding {
+            peer: Some(target.name.clone()),
+            ..Finding::new(cluster.id.as_str(), "pods", message)
+        }
     };
     let outcomes = match outcomes {
         Ok(outcomes) => outcomes,

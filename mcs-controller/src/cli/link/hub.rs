@@ -283,7 +283,7 @@ async fn let_publish_no_longer(
 /// The accounts that may read this mailbox alone. Earlier versions made them for each pair of clusters.
 async fn pairs(mailbox: &Mailbox<'_>) -> anyhow::Result<Vec<String>> {
     let Mailbox { host, namespace } = mailbox;
-    let bindings = host.list_in(BINDINGS, namespace, "").await?;
+    let bindings = host.list_in(BINDINGS, Some(namespace), "").await?;
     let of_readers = bindings.iter().filter(|binding| binding["roleRef"]["name"] == READER);
     let names = of_readers.filter_map(|binding| binding["metadata"]["name"].as_str());
     Ok(names.map(str::to_owned).collect())

@@ -90,7 +90,7 @@ fn both<T>(outcomes: anyhow::Result<T>, deleted: anyhow::Result<()>) -> anyhow::
 /// Deletes what an earlier `check` has left that was killed. Nothing depends on it.
 async fn delete_old(cluster: &Cluster, namespace: &str) {
     let selector = format!("app.kubernetes.io/name={NAME}");
-    let pods = cluster.list_in(PODS, namespace, &selector).await.unwrap_or_default();
+    let pods = cluster.list_in(PODS, Some(namespace), &selector).await.unwrap_or_default();
     for pod in pods.iter().filter(|pod| is_old(pod, Timestamp::now())) {
         if let Some(name) = pod["metadata"]["name"].as_str() {
             let _ = cluster.delete(PODS, Some(namespace), name).await;

@@ -1,0 +1,104 @@
+//! Whether the agent serves ClusterSetIPs on every node of a cluster.
+
+use std::collections::BTreeMap;
+
+use anyhow::ensure;
+use serde_json::Value;
+
+use super::listed;
+use crate::cli::{
+    cluster::{Cluster, NODES, PODS},
+    status::condition,
+};
+
+const SELECTOR: &str = "app.kubernetes.io/name=mcs-agent";
+
+pub(super) async fn on_every_node(cluster: &Cluster) -> anyhow::Result<String> {
+    let nodes = cluster.list(NODES).await?;
+    let pods = cluster.list_in(PODS, None, SELECTOR).await?;
+    result(&nodes, &pods)
+}
+
+fn result(nodes: &[Value], pods: &[Value]) -> anyhow::Result<String> {
+    let mut of_node: BTreeMap<&str, &Value> = BTreeMap::new();
+    for pod in pods {
+        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+        // While a pod takes over from another one, the node has two.
+        if is_ready(pod) || !of_node.contains_key(node) {
+            of_node.insert(node, pod);
+        }
+    }
+    let names = nodes.iter().filter_map(|node| node["metadata"]["name"].as_str());
+    let lacking: Vec<_> = names
+        .filter_map(|node| match of_node.get(node) {
+            Some(pod) if is_ready(pod) => None,
+            Some(pod) => Some(format!("{node}: {}", obstacle(pod))),
+            None => Some(format!("{node}: no pod of the agent")),
+        })
+        .collect();
+    ensure!(
+        lacking.is_empty(),
+        "no agent is ready on {} of {} nodes, whose pods may not reach services of other clusters: {}",
+        lacking.len(),
+        nodes.len(),
+        listed(&lacking)
+    );
+    Ok(format!("ready on each of {} nodes", nodes.len()))
+}
+
+fn is_ready(pod: &Value) -> bool {
+    condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True")
+}
+
+/// Why a pod is not ready, as the kubelet says.
+fn obstacle(pod: &Value) -> String {
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let statuses = ["initContainerStatuses", "containerStatuses"];
+    let statuses = statuses.iter().filter_map(|field| pod["status"][field].as_array()).flatten();
+    let mut waiting = statuses.map(|one| &one["state"]["waiting"]);
+    let reason = waiting.find_map(|one| {
+        let reason = one["reason"].as_str().filter(|reason| *reason != "PodInitializing")?;
+        Some(format!("{reason} {}", one["message"].as_str().unwrap_or_default()))
+    });
+    match reason {
+        Some(reason) => format!("pod {name}: {}", reason.trim_end()),
+        None => format!("pod {name} is not ready"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(node: &str, is_ready: bool, waiting: &Value) -> Value {
+        let ready = if is_ready { "True" } else { "False" };
+        json!({
+            "metadata": {"name": format!("mcs-agent-{node}")},
+            "spec": {"nodeName": node},
+            "status": {
+                "conditions": [{"type": "Ready", "status": ready}],
+                "initContainerStatuses": [{"state": {"terminated": {}}}],
+                "containerStatuses": [{"state": {"waiting": waiting}}],
+            },
+        })
+    }
+
+    #[test]
+    fn each_node_without_a_ready_agent_is_named() {
+        let nodes = ["a", "b", "c"].map(|name| json!({"metadata": {"name": name}}));
+        let image = json!({"reason": "ErrImagePull", "message": "not found"});
+        let pods = [
+            pod("a", true, &Value::Null),
+            pod("a", false, &Value::Null),
+            pod("b", false, &image),
+            pod("gone", true, &Value::Null),
+        ];
+        let error = result(&nodes, &pods).unwrap_err().to_string();
+        assert!(error.starts_with("no agent is ready on 2 of 3 nodes"), "{error}");
+        assert!(error.contains("b: pod mcs-agent-b: ErrImagePull not found"), "{error}");
+        assert!(error.ends_with("c: no pod of the agent"), "{error}");
+        assert!(result(&nodes[..1], &pods).is_ok());
+    }
+}

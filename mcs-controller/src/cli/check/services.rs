@@ -1,0 +1,86 @@
+//! Whether services are exported and imported as their owners want it.
+
+use anyhow::ensure;
+use serde_json::Value;
+
+use super::listed;
+use crate::cli::{
+    cluster::{Cluster, EXPORTS, IMPORTS, PEERS},
+    status::{self, Problem},
+};
+
+/// The checks and their results.
+pub(super) async fn checks(cluster: &Cluster) -> Vec<(&'static str, anyhow::Result<String>)> {
+    vec![
+        ("exports", exports(cluster).await),
+        ("imports", imports(cluster).await),
+        ("namespaces", namespaces(cluster).await),
+    ]
+}
+
+async fn exports(cluster: &Cluster) -> anyhow::Result<String> {
+    let exports = cluster.list(EXPORTS).await?;
+    summary("ServiceExports", &exports, |export: &Value| {
+        status::problem(export).or_else(|| conflict(export))
+    })
+}
+
+async fn imports(cluster: &Cluster) -> anyhow::Result<String> {
+    let imports = cluster.list(IMPORTS).await?;
+    summary("ServiceImports", &imports, |import: &Value| {
+        Problem::if_condition(import, "Ready", "False").or_else(|| conflict(import))
+    })
+}
+
+fn conflict(object: &Value) -> Option<Problem> {
+    Problem::if_condition(object, "Conflict", "True")
+}
+
+fn summary(
+    kind: &str,
+    objects: &[Value],
+    problem: impl Fn(&Value) -> Option<Problem>,
+) -> anyhow::Result<String> {
+    let problems: Vec<_> = objects.iter().filter_map(problem).map(|one| one.to_string()).collect();
+    ensure!(
+        problems.is_empty(),
+        "{} of {} {kind}: {}",
+        problems.len(),
+        objects.len(),
+        listed(&problems)
+    );
+    Ok(format!("{} {kind}, each as it should be", objects.len()))
+}
+
+/// Whether services of peers wait for a namespace of this cluster. KEP-1645 lets a cluster have only some of them.
+async fn namespaces(cluster: &Cluster) -> anyhow::Result<String> {
+    let peers = cluster.list(PEERS).await?;
+    let missing: Vec<_> = peers.iter().filter_map(status::missing_namespaces).collect();
+    ensure!(missing.is_empty(), super::Warning(listed(&missing)));
+    Ok("there is one for each service of the peers".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(name: &str, conditions: &Value) -> Value {
+        json!({
+            "metadata": {"namespace": "shop", "name": name},
+            "status": {"conditions": conditions},
+        })
+    }
+
+    #[test]
+    fn objects_with_problems_are_counted_and_named() {
+        let conflict = json!([{
+            "type": "Conflict", "status": "True", "reason": "PortConflict", "message": "port web",
+        }]);
+        let all = [object("cart", &conflict), object("web", &json!([]))];
+        let error = summary("ServiceExports", &all, super::conflict).unwrap_err().to_string();
+        assert_eq!(error, "1 of 2 ServiceExports: shop/cart: PortConflict: port web");
+        assert!(summary("ServiceExports", &all[1..], super::conflict).is_ok());
+    }
+}
