@@ -11,24 +11,33 @@ use crate::cli::{
 
 /// The checks and their results.
 pub(super) async fn checks(cluster: &Cluster) -> Vec<(&'static str, anyhow::Result<String>)> {
+    let exports = cluster.list(EXPORTS).await;
+    let imports = cluster.list(IMPORTS).await;
+    let known = exports.as_deref().unwrap_or_default();
+    let imports = imports.and_then(|imports| of_imports(&imports, known));
     vec![
-        ("exports", exports(cluster).await),
-        ("imports", imports(cluster).await),
+        ("exports", exports.and_then(|exports| of_exports(&exports))),
+        ("imports", imports),
         ("namespaces", namespaces(cluster).await),
     ]
 }
 
-async fn exports(cluster: &Cluster) -> anyhow::Result<String> {
-    let exports = cluster.list(EXPORTS).await?;
-    summary("ServiceExports", &exports, |export: &Value| {
+fn of_exports(exports: &[Value]) -> anyhow::Result<String> {
+    summary("ServiceExports", exports, |export: &Value| {
         status::problem(export).or_else(|| conflict(export))
     })
 }
 
-async fn imports(cluster: &Cluster) -> anyhow::Result<String> {
-    let imports = cluster.list(IMPORTS).await?;
-    summary("ServiceImports", &imports, |import: &Value| {
-        Problem::if_condition(import, "Ready", "False").or_else(|| conflict(import))
+/// An export of this cluster says the same of a conflict.
+fn of_imports(imports: &[Value], exports: &[Value]) -> anyhow::Result<String> {
+    let name = |object: &Value| {
+        let metadata = &object["metadata"];
+        (metadata["namespace"].clone(), metadata["name"].clone())
+    };
+    let exported: Vec<_> = exports.iter().map(name).collect();
+    summary("ServiceImports", imports, |import: &Value| {
+        let of_others = || conflict(import).filter(|_| !exported.contains(&name(import)));
+        Problem::if_condition(import, "Ready", "False").or_else(of_others)
     })
 }
 
@@ -79,8 +88,9 @@ mod tests {
             "type": "Conflict", "status": "True", "reason": "PortConflict", "message": "port web",
         }]);
         let all = [object("cart", &conflict), object("web", &json!([]))];
-        let error = summary("ServiceExports", &all, super::conflict).unwrap_err().to_string();
-        assert_eq!(error, "1 of 2 ServiceExports: shop/cart: PortConflict: port web");
-        assert!(summary("ServiceExports", &all[1..], super::conflict).is_ok());
+        let error = of_imports(&all, &[]).unwrap_err().to_string();
+        assert_eq!(error, "1 of 2 ServiceImports: shop/cart: PortConflict: port web");
+        assert!(of_imports(&all, &all).is_ok(), "the exports say so");
+        assert!(of_imports(&all[1..], &[]).is_ok());
     }
 }

@@ -29,11 +29,48 @@ const PODS: Subnet = Subnet(10);
 const RANGE: &str = "10.77.10.0/24";
 /// The pod that listens, and the one that does not.
 const HOSTS: [u8; 2] = [11, 12];
+/// The port of the second cluster's API server.
+const PORT: &str = ":6442";
 const DEPLOYMENT: &str = include_str!("../../../../deploy/kustomize/controller/deployment.yaml");
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("check connects to pods of a peer", connects);
     suite.case("check finds rights that the controller lacks", rights);
+    suite.case(
+        "check finds what nobody imports, nodes without agent, and clusters that are away",
+        faults,
+    );
+}
+
+fn faults(world: &mut World) -> anyhow::Result<()> {
+    let second = world.second();
+    let namespace = world.fresh()?;
+    // An export without Service.
+    second.api().apply(&objects::export(&namespace))?;
+    second.wait_for_conditions(&namespace, &["Valid=False/NoService"])?;
+    let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "lonely" } });
+    second.api().apply(&node)?;
+    let administrator = second.administrator()?;
+    let away = second.directory().join("away.kubeconfig");
+    let text = fs::read_to_string(&administrator)?;
+    fs::write(&away, text.replace(PORT, ":9"))?;
+
+    let mut command = controller::command(&world.node.netns)?;
+    command.arg("check").arg(&administrator).arg(&away).args(["-o", "json", "--probe=off"]);
+    let findings = end(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)?;
+    second.unexport(&namespace)?;
+    second.api().delete(&node)?;
+    for (check, expected) in [
+        ("exports", format!("{namespace}/{}: NoService", objects::NAME)),
+        ("agents", "lonely: no pod of the agent".to_owned()),
+        ("api server", "refused".to_owned()),
+    ] {
+        let found = findings.iter().find(|one| one["check"] == check);
+        let found = found.with_context(|| format!("nothing of {check}"))?;
+        ensure!(found["ok"] == false, "{found}");
+        ensure!(found["message"].to_string().contains(&expected), "{found}");
+    }
+    Ok(())
 }
 
 fn rights(world: &mut World) -> anyhow::Result<()> {
