@@ -19,7 +19,6 @@ mod syscall;
 mod tcx;
 
 pub use array::{Access, ReadOnly, ReadWrite};
-pub(crate) use hash::HashWalk;
 pub use netns::own_netns_cookie;
 
 pub(crate) use array::MappedArray;

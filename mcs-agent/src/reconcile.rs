@@ -30,7 +30,7 @@ pub mod testing;
 mod view;
 
 pub use apply::{ApplyError, apply};
-pub use audit::{Audit, AuditSlice, pass_entries, repaired_entries};
+pub use audit::{Comparison, Entry, compare};
 pub use contents::MapContents;
 pub use maps::{MapError, MapReader, Maps, Operation};
 pub use pages::Pages;

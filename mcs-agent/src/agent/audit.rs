@@ -1,26 +1,29 @@
-//! The background comparison of the config maps with the realized state.
+//! The audit: again and again, a thread compares the config maps with what the agent wrote there, and the control task restores
+//! what another process has changed.
 
 use std::{
     collections::BTreeMap,
+    io,
     time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::cpu::thread_cpu;
 use crate::{
+    dataplane::KernelMapsReader,
+    loader::Pins,
     model::Capacity,
-    reconcile::{Audit, MapError, MapReader, Maps, Realized, Step, pass_entries, repaired_entries},
+    reconcile::{Comparison, MapContents, MapError, Maps, Realized, compare},
 };
 
-/// Time from one slice to the next.
-pub(super) const INTERVAL: Duration = Duration::from_millis(250);
-/// The most slices of a pass, so that it takes at most four minutes.
-const SLICES: usize = 960;
-/// The least number of entries in a slice.
-const LEAST: usize = 1024;
-/// The number of repairs of a slice that are logged one by one.
-const LOGGED: usize = 8;
+/// From the end of a pass to the next one: this many times the CPU time that it took, within these bounds.
+const REST: u32 = 800;
+const LEAST_REST: Duration = Duration::from_secs(2);
+const LONGEST_REST: Duration = Duration::from_mins(3);
+/// The number of repairs of a pass that are logged one by one.
+const LOGGED: u64 = 8;
 
 /// The results of the audit, which compares the config maps with the realized state.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -31,88 +34,97 @@ pub struct AuditReport {
     pub entries: u64,
     /// Entries by map that were changed, missing or foreign, and that the agent restored.
     pub repairs: BTreeMap<String, u64>,
-    /// The latest complete pass; absent before the first.
+    /// The latest pass; absent before the first.
     pub last: Option<AuditPass>,
 }
 
-/// The cost of a complete pass.
+/// The cost of a pass.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct AuditPass {
     /// Entries compared.
     pub entries: u64,
     /// Time from its start to its end.
     pub seconds: f64,
-    /// Its CPU time.
+    /// Its CPU time, of a thread that no change waits for.
     pub cpu_seconds: f64,
-    /// CPU time of the longest slice: no change of the maps waited longer for the audit.
-    pub longest_seconds: f64,
 }
 
+/// What a pass compares.
+#[derive(Debug)]
+pub(super) struct Pass {
+    pub(super) expected: MapContents,
+    pub(super) pins: Pins,
+    pub(super) capacity: Capacity,
+}
+
+/// What a pass has found.
+pub(super) type Compared = (Comparison, AuditPass);
+
 /// The audit at work.
-pub(super) struct Auditor<W> {
-    audit: Audit<W>,
-    began: Instant,
-    pass: AuditPass,
+pub(super) struct Auditor {
+    next: Instant,
+    pass: Option<JoinHandle<Result<Compared, MapError>>>,
     pub(super) report: AuditReport,
     problem: Option<String>,
 }
 
-impl<W: Default + std::fmt::Debug> Auditor<W> {
+impl Auditor {
     pub(super) fn new() -> Self {
-        Self {
-            audit: Audit::default(),
-            began: Instant::now(),
-            pass: AuditPass::default(),
-            report: AuditReport::default(),
-            problem: None,
+        let report = AuditReport::default();
+        Self { next: Instant::now() + LEAST_REST, pass: None, report, problem: None }
+    }
+
+    /// Waits for the next pass and its end. When this is dropped before, the next call goes on.
+    pub(super) async fn next(&mut self, pass: impl FnOnce() -> Pass) -> anyhow::Result<Compared> {
+        if self.pass.is_none() {
+            tokio::time::sleep_until(self.next.into()).await;
         }
-    }
-
-    /// Starts a new pass: the agent has replaced the maps of the last one.
-    pub(super) fn restart(&mut self) {
-        self.audit = Audit::default();
-        self.began = Instant::now();
-        self.pass = AuditPass::default();
-    }
-
-    /// Compares the next entries and restores those that differ. Returns whether the report has changed.
-    pub(super) fn go_on<M: Maps<Reader: MapReader<Walk = W>>>(
-        &mut self,
-        realized: &Realized,
-        maps: &mut M,
-        capacity: Capacity,
-    ) -> bool {
-        let cpu = thread_cpu();
-        let budget = pass_entries(realized.contents(), capacity).div_ceil(SLICES).max(LEAST);
-        let slice = self.audit.next_slice(realized.contents(), maps.reader(), capacity, budget);
-        let result = slice.and_then(|slice| {
-            slice.repairs.iter().try_for_each(|step| maps.write(step))?;
-            Ok(slice)
+        let running = self.pass.get_or_insert_with(|| {
+            let pass = pass();
+            spawn_blocking(|| pass.run())
         });
-        let cpu = thread_cpu().saturating_sub(cpu).as_secs_f64();
-        self.pass.cpu_seconds += cpu;
-        self.pass.longest_seconds = self.pass.longest_seconds.max(cpu);
-        let slice = match result {
-            Ok(slice) => slice,
-            Err(error) => return self.fail(error),
+        let compared = running.await;
+        self.pass = None;
+        let rest = match &compared {
+            Ok(Ok((_, cost))) => Duration::from_secs_f64(cost.cpu_seconds).saturating_mul(REST),
+            _ => LEAST_REST,
         };
-        self.problem = None;
-        self.pass.entries += slice.entries as u64;
-        self.report.entries += slice.entries as u64;
-        self.note(&slice.repairs);
-        if slice.ends {
-            self.pass.seconds = self.began.elapsed().as_secs_f64();
-            self.report.passes += 1;
-            self.report.last = Some(self.pass);
-            self.began = Instant::now();
-            self.pass = AuditPass::default();
-        }
-        slice.ends || !slice.repairs.is_empty()
+        self.next = Instant::now() + rest.clamp(LEAST_REST, LONGEST_REST);
+        Ok(compared.map_err(io::Error::other)??)
     }
 
-    fn note(&mut self, repairs: &[Step]) {
-        let mut count = 0_usize;
-        for step in repaired_entries(repairs) {
+    /// Restores the entries that differ still: the agent may have written some of them meanwhile.
+    pub(super) fn note(
+        &mut self,
+        compared: anyhow::Result<Compared>,
+        realized: &Realized,
+        maps: &mut impl Maps,
+    ) {
+        let noted = compared.and_then(|(comparison, cost)| {
+            self.repair(&comparison, realized, maps)?;
+            self.report.passes += 1;
+            self.report.entries += cost.entries;
+            self.report.last = Some(cost);
+            Ok(())
+        });
+        let problem = noted.err().map(|error| format!("{error:#}"));
+        if let Some(problem) = problem.as_ref().filter(|_| self.problem != problem) {
+            tracing::warn!("cannot audit the maps: {problem}; trying again");
+        }
+        self.problem = problem;
+    }
+
+    fn repair(
+        &mut self,
+        comparison: &Comparison,
+        realized: &Realized,
+        maps: &mut impl Maps,
+    ) -> Result<(), MapError> {
+        let mut count = 0;
+        for entry in &comparison.different {
+            let repairs = entry.repairs(realized.contents(), maps.reader())?;
+            let Some(step) = repairs.first() else { continue };
+            repairs.iter().try_for_each(|step| maps.write(step))?;
             let map = step.map().unwrap_or_default();
             *self.report.repairs.entry(map.to_owned()).or_default() += 1;
             count += 1;
@@ -123,39 +135,43 @@ impl<W: Default + std::fmt::Debug> Auditor<W> {
         if count > LOGGED {
             tracing::warn!("another process changed {} more entries; repaired", count - LOGGED);
         }
+        Ok(())
     }
+}
 
-    fn fail(&mut self, error: MapError) -> bool {
-        let problem = format!("{:#}", anyhow::Error::new(error));
-        if self.problem.as_ref() != Some(&problem) {
-            tracing::warn!("cannot audit the maps: {problem}; trying again");
-        }
-        self.problem = Some(problem);
-        false
+impl Pass {
+    fn run(self) -> Result<Compared, MapError> {
+        let (began, cpu) = (Instant::now(), thread_cpu());
+        let maps = KernelMapsReader::open_hinted(&self.pins.config(), &self.pins.hints())?;
+        let comparison = compare(&self.expected, &maps, self.capacity)?;
+        let cost = AuditPass {
+            entries: comparison.entries as u64,
+            seconds: began.elapsed().as_secs_f64(),
+            cpu_seconds: thread_cpu().saturating_sub(cpu).as_secs_f64(),
+        };
+        Ok((comparison, cost))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reconcile::testing::MemoryMaps;
+    use crate::reconcile::{Step, testing::MemoryMaps};
 
     #[test]
-    fn a_pass_ends_in_time_and_reports_its_cost() {
-        let capacity =
-            Capacity { frontends: 4096, endpoints: 100_000, clusters: 250, imports: 4096 };
+    fn what_the_agent_has_written_meanwhile_is_no_repair() {
+        let capacity = Capacity { frontends: 8, endpoints: 8, clusters: 2, imports: 8 };
         let (realized, mut maps) = (Realized::empty(capacity), MemoryMaps::new(capacity));
-        maps.write(&Step::InsertVip(mcs_common::Address::from_v4_word(1))).unwrap();
-        let mut auditor = Auditor::new();
-        let mut slices = 0;
-        while auditor.report.passes == 0 {
-            auditor.go_on(&realized, &mut maps, capacity);
-            slices += 1;
+        let [own, foreign] = [1, 2].map(|word| mcs_common::Address::from_v4_word(word));
+        for vip in [own, foreign] {
+            maps.write(&Step::InsertVip(vip)).unwrap();
         }
-        assert!((SLICES / 2..=SLICES + 10).contains(&slices), "{slices}");
-        assert_eq!(auditor.report.repairs["vips"], 1);
-        let last = auditor.report.last.unwrap();
-        assert_eq!(last.entries, auditor.report.entries);
-        assert!(last.entries > 400_000 && last.cpu_seconds > 0.0, "{last:?}");
+        let comparison = compare(realized.contents(), &maps, capacity).unwrap();
+        let realized = realized.after(&[Step::InsertVip(own)]);
+        let mut auditor = Auditor::new();
+        auditor.note(Ok((comparison, AuditPass::default())), &realized, &mut maps);
+        assert_eq!(auditor.report.repairs, [("vips".to_owned(), 1)].into());
+        assert_eq!(auditor.report.passes, 1);
+        assert_eq!(maps.contents(), realized.contents());
     }
 }

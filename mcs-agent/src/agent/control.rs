@@ -19,7 +19,7 @@ use tokio::{
 
 use super::{
     addresses::{self, AddressReader},
-    audit::{self, Auditor},
+    audit::{Auditor, Compared, Pass},
     config::{Config, POLL_INTERVAL},
     cpu::thread_cpu,
     malloc,
@@ -32,7 +32,7 @@ use super::{
     status_file::{StatusFile, Written},
 };
 use crate::{
-    dataplane::{KernelMaps, StorageFallback},
+    dataplane::StorageFallback,
     engine::{Engine, Outcome, RoundSummary, SizedMaps as _, Taken, throttle::Throttle},
     flows::{FlowSweeper, FlowUsage, Swept},
     loader::{config_memory, state_bytes},
@@ -40,7 +40,7 @@ use crate::{
         Capacity, DesiredState, EventBatch, ImportReport, Kind, Memory, ObjectKey, ObjectRef,
         Rejection, RejectionReason, SourceProblem, SourceStatus,
     },
-    reconcile::{DamagedFrontend, MapReader},
+    reconcile::DamagedFrontend,
     stale::{StaleUdp, StaleUdpEvent, UdpConnection, stale_connections},
     store::{Change, ChangeKind},
     verify::{SocketHooks, Verifier},
@@ -60,6 +60,8 @@ const OBJECTS_REST: u32 = 200;
 const LONGEST_OBJECTS_REST: Duration = Duration::from_secs(10);
 /// How often pins, hooks and the cgroup are checked. Connections bypass a detached program until then.
 const GUARD_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the proof that the hooks run goes on.
+const PROVE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The state of the control task.
 pub(super) struct Control {
@@ -80,7 +82,7 @@ pub(super) struct Control {
     published: Arc<Published>,
     source_lost: SourceLost,
     repairs: Repairs,
-    auditor: Auditor<<KernelMaps as MapReader>::Walk>,
+    auditor: Auditor,
     verifier: Verifier,
     /// When the maps became larger the last time, in seconds since the Unix epoch.
     grown_at: Option<u64>,
@@ -135,7 +137,7 @@ impl Control {
         self.report();
         let mut poll = interval(POLL_INTERVAL);
         let mut guard = interval(GUARD_INTERVAL);
-        let mut audit = interval(audit::INTERVAL);
+        let mut prove = interval(PROVE_INTERVAL);
         loop {
             self.published.beat();
             tokio::select! {
@@ -161,10 +163,12 @@ impl Control {
                 },
                 () = self.published.listeners_changed() => self.report_soon(),
                 _ = guard.tick() => self.repair().await,
-                _ = audit.tick() => {
-                    self.audit();
-                    self.prove_attachment().await;
-                }
+                compared = self.auditor.next(|| Pass {
+                    expected: self.engine.realized().contents().clone(),
+                    pins: self.installed.pins.clone(),
+                    capacity: self.engine.realized().capacity(),
+                }) => self.note_audit(compared),
+                _ = prove.tick() => self.prove_attachment().await,
                 read = self.addresses.next() => self.set_addresses(read).await,
                 _ = poll.tick() => {
                     self.end_fallback();
@@ -299,12 +303,9 @@ impl Control {
         }
     }
 
-    /// Compares a slice of the config maps with the realized state.
-    fn audit(&mut self) {
-        let capacity = self.installed.capacity();
-        if self.auditor.go_on(self.engine.realized(), &mut self.installed.maps, capacity) {
-            self.report_soon();
-        }
+    fn note_audit(&mut self, compared: anyhow::Result<Compared>) {
+        self.auditor.note(compared, self.engine.realized(), &mut self.installed);
+        self.report_soon();
     }
 
     /// Continues to check whether the socket programs are effective.

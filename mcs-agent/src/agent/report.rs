@@ -193,11 +193,9 @@ impl Report {
 }
 
 impl Report {
-    /// Whether this differs from an earlier report of the same agent by time alone: when it was made, and how many entries
-    /// the audit has compared.
+    /// Whether this differs from an earlier report of the same agent by the time alone when it was made.
     pub(super) fn says_the_same(&self, former: &Self) -> bool {
-        let audit = AuditReport { entries: former.audit.entries, ..self.audit.clone() };
-        *former == Self { agent: former.agent.clone(), audit, ..self.clone() }
+        *former == Self { agent: former.agent.clone(), ..self.clone() }
     }
 
     /// Whether the agent that `run` names wrote this: another one did before it came.

@@ -127,7 +127,6 @@ mod tests {
             let is_written = file.written().await.unwrap().result.is_ok();
             let mut later = report.clone();
             later.agent.updated += OLDEST - 1;
-            later.audit.entries += 1;
             let same = file.lacks(&later);
             later.imports = Arc::default();
             let other = file.lacks(&later);

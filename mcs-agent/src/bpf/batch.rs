@@ -19,20 +19,14 @@ pub(super) struct Batch<K, V> {
 }
 
 impl<K: Pod, V: Pod> Batch<K, V> {
-    /// A batch of at most `room` entries, which has to be more than any bucket of the map has. It begins
-    /// at `place`, where another batch ended, or at the beginning.
-    pub(super) fn new(room: usize, place: Option<u64>) -> Self {
+    /// A batch of at most `room` entries, which has to be more than any bucket of the map has.
+    pub(super) fn new(room: usize) -> Self {
         Self {
             keys: vec![K::zeroed(); room],
             values: vec![V::zeroed(); room],
             filled: 0,
-            next: place,
+            next: None,
         }
-    }
-
-    /// Where the next call begins.
-    pub(super) const fn place(&self) -> Option<u64> {
-        self.next
     }
 
     /// The entries that the last call read.

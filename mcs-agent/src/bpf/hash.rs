@@ -18,15 +18,6 @@ pub(crate) struct PinnedHash<K, V> {
     max_entries: u32,
 }
 
-/// A walk through a hash map. It ends whatever is written meanwhile.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct HashWalk {
-    place: Option<u64>,
-    ended: bool,
-}
-
-/// Entries that one step of a [`HashWalk`] reads: more than any bucket has.
-const STEP: usize = 256;
 /// Entries that [`PinnedHash::for_each`] reads at a time.
 const ROOM: usize = 1024;
 
@@ -83,7 +74,7 @@ impl<K: Pod + aya::Pod, V: Pod + aya::Pod> PinnedHash<K, V> {
 
     /// Every entry, by one system call for many of them.
     pub(crate) fn for_each(&self, mut take: impl FnMut(K, V)) -> io::Result<()> {
-        let mut batch = Batch::new(ROOM, None);
+        let mut batch = Batch::new(ROOM);
         let mut more = true;
         while more {
             more = lookup_batch(&self.map, &mut batch)?;
@@ -92,18 +83,11 @@ impl<K: Pod + aya::Pod, V: Pod + aya::Pod> PinnedHash<K, V> {
         Ok(())
     }
 
-    /// The next keys of a walk; `None` at its end.
-    pub(crate) fn next_keys(&self, walk: &mut HashWalk) -> io::Result<Option<Vec<K>>> {
-        while !walk.ended {
-            let mut batch = Batch::new(STEP, walk.place);
-            walk.ended = !lookup_batch(&self.map, &mut batch)?;
-            walk.place = batch.place();
-            let keys: Vec<K> = batch.entries().map(|(key, _)| key).collect();
-            if !keys.is_empty() {
-                return Ok(Some(keys));
-            }
-        }
-        Ok(None)
+    /// Every key.
+    pub(crate) fn keys(&self) -> io::Result<Vec<K>> {
+        let mut keys = Vec::new();
+        self.for_each(|key, _| keys.push(key))?;
+        Ok(keys)
     }
 }
 

@@ -10,7 +10,7 @@ use mcs_common::{
 
 use super::hints::{FormerHints, HintMap};
 use crate::{
-    bpf::{Access, HashWalk, MappedArray, PinnedHash, ReadOnly, ReadWrite},
+    bpf::{Access, MappedArray, PinnedHash, ReadOnly, ReadWrite},
     reconcile::{MapContents, MapError, MapReader, Maps, Step, convert::key_text},
 };
 
@@ -55,6 +55,11 @@ impl PinnedMaps<ReadOnly> {
     /// Opens the maps pinned in a directory.
     pub fn open(directory: &Path) -> Result<Self, MapError> {
         Self::open_with(directory, None)
+    }
+
+    /// Opens the maps pinned in a directory, and their hints.
+    pub fn open_hinted(directory: &Path, hints: &Path) -> Result<Self, MapError> {
+        Self::open_with(directory, Some(HintMap::open(hints)?))
     }
 }
 
@@ -170,8 +175,6 @@ impl Maps for KernelMaps {
 }
 
 impl<A: Access> MapReader for PinnedMaps<A> {
-    type Walk = HashWalk;
-
     fn read_all(&self) -> Result<MapContents, MapError> {
         Ok(MapContents {
             // Before the VIPs: the agent inserts a frontend before its VIP. In the other order, a frontend that is
@@ -212,14 +215,12 @@ impl<A: Access> MapReader for PinnedMaps<A> {
             .map_err(|error| MapError::reading(maps::FRONTENDS, key_text(key), error))
     }
 
-    fn next_vips(&self, walk: &mut HashWalk) -> Result<Option<Vec<Address>>, MapError> {
-        self.vips.next_keys(walk).map_err(|error| MapError::reading(maps::VIPS, "a batch", error))
+    fn vips(&self) -> Result<Vec<Address>, MapError> {
+        self.vips.keys().map_err(|error| MapError::reading(maps::VIPS, "all", error))
     }
 
-    fn next_frontends(&self, walk: &mut HashWalk) -> Result<Option<Vec<FrontendKey>>, MapError> {
-        self.frontends
-            .next_keys(walk)
-            .map_err(|error| MapError::reading(maps::FRONTENDS, "a batch", error))
+    fn frontends(&self) -> Result<Vec<FrontendKey>, MapError> {
+        self.frontends.keys().map_err(|error| MapError::reading(maps::FRONTENDS, "all", error))
     }
 
     fn service(&self, id: u32) -> Option<ServiceRecord> {

@@ -37,6 +37,17 @@ pub struct Features {
 }
 
 impl Features {
+    /// Those of a kernel that lacks nothing.
+    #[cfg(test)]
+    pub(crate) const ALL: Self = Self {
+        set_retval: true,
+        tcx: true,
+        netns_cookie: true,
+        memory_cgroups: true,
+        coarse_clock: true,
+        interrupts_packets: false,
+    };
+
     /// Tries each feature.
     pub fn probe() -> io::Result<Self> {
         Ok(Self {
@@ -129,16 +140,8 @@ mod tests {
 
     #[test]
     fn what_is_lacking_is_told() {
-        let all = Features {
-            set_retval: true,
-            tcx: true,
-            netns_cookie: true,
-            memory_cgroups: true,
-            coarse_clock: true,
-            interrupts_packets: false,
-        };
-        assert!(all.fallbacks().is_empty());
-        let fallbacks = Features { tcx: false, ..all }.fallbacks();
+        assert!(Features::ALL.fallbacks().is_empty());
+        let fallbacks = Features { tcx: false, ..Features::ALL }.fallbacks();
         assert_eq!(fallbacks, ["tcx (devices have filters on a clsact qdisc)"]);
     }
 }

@@ -1,9 +1,6 @@
 //! How the agent reads and writes the config maps, in the kernel or in memory.
 
-use std::{
-    fmt::{self, Debug},
-    io,
-};
+use std::{fmt, io};
 
 use mcs_common::{Address, ClusterRecord, FrontendKey, Hint, ServiceRecord, select::Arrays};
 
@@ -28,9 +25,6 @@ pub trait Maps {
 /// The config maps as user space reads them. Reads of the hash maps are system calls, which can fail;
 /// the arrays are mapped.
 pub trait MapReader: Arrays {
-    /// The position of a walk through a hash map.
-    type Walk: Default + Debug;
-
     /// Everything the maps hold. Not a snapshot: the agent may write between two reads.
     fn read_all(&self) -> Result<MapContents, MapError>;
     /// The mode at this key of `vips`.
@@ -39,10 +33,10 @@ pub trait MapReader: Arrays {
     fn hint(&self, address: &Address) -> Hint;
     /// The index at this key of `frontends`.
     fn index_of(&self, key: &FrontendKey) -> Result<Option<u32>, MapError>;
-    /// The next entries of `vips`, at least one; `None` at the end.
-    fn next_vips(&self, walk: &mut Self::Walk) -> Result<Option<Vec<Address>>, MapError>;
-    /// The next entries of `frontends`, at least one; `None` at the end.
-    fn next_frontends(&self, walk: &mut Self::Walk) -> Result<Option<Vec<FrontendKey>>, MapError>;
+    /// The keys of `vips`.
+    fn vips(&self) -> Result<Vec<Address>, MapError>;
+    /// The keys of `frontends`.
+    fn frontends(&self) -> Result<Vec<FrontendKey>, MapError>;
     /// `services[id]`.
     fn service(&self, id: u32) -> Option<ServiceRecord>;
     /// `clusters[id]`.

@@ -16,7 +16,6 @@ impl Control {
         match grown {
             Ok(()) => {
                 self.engine.has_grown(capacity);
-                self.auditor.restart();
                 self.grown_at = Some(seconds_since_epoch());
                 tracing::info!(
                     frontends = capacity.frontends,

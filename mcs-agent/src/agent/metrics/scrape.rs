@@ -271,11 +271,6 @@ fn tampering(families: &mut Families, report: &Report) -> Result<()> {
                 "Seconds of CPU time that the latest pass took",
                 last.cpu_seconds,
             ),
-            (
-                "mcs_audit_longest_slice_seconds",
-                "Seconds of CPU time of the longest slice of the latest pass: no change waits longer for the audit",
-                last.longest_seconds,
-            ),
         ] {
             families.gauge(name, help, value)?;
         }

@@ -3,17 +3,7 @@
 use super::{DeviceReport, TcReport};
 use crate::{
     devices::{Role, TcMode},
-    loader::{Features, Mechanism, TcLink},
-};
-
-/// A kernel that has everything.
-pub(crate) const FEATURES: Features = Features {
-    set_retval: true,
-    tcx: true,
-    netns_cookie: true,
-    memory_cgroups: true,
-    coarse_clock: true,
-    interrupts_packets: false,
+    loader::{Mechanism, TcLink},
 };
 
 /// A device. It is left alone if there are no hooks. Program ids are ten times the index.

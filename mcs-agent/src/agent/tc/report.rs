@@ -111,12 +111,12 @@ impl DeviceReport {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::fixture::{FEATURES, links, report},
+        super::fixture::{links, report},
         *,
     };
 
     fn failings(report: &TcReport, links: &[TcLink]) -> Vec<String> {
-        report.failings(FEATURES, links)
+        report.failings(Features::ALL, links)
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
             said.contains("has not checked devices") && said.contains("cali1: cannot"),
             "{said}"
         );
-        let realtime = Features { interrupts_packets: true, ..FEATURES };
+        let realtime = Features { interrupts_packets: true, ..Features::ALL };
         assert!(report.failings(realtime, &[]).is_empty(), "auto attaches none");
         report.mode = TcMode::On;
         assert!(!report.failings(realtime, &[]).is_empty());

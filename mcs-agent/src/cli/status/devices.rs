@@ -85,14 +85,14 @@ fn why_not(device: &DeviceReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::tc_fixture::{FEATURES, links, report};
+    use crate::agent::tc_fixture::{links, report};
 
     #[test]
     fn the_summary_counts_devices_by_role() {
         let counts = "by tcx; devices of pods 1, uplinks 1, left alone 1";
-        assert_eq!(summary(&report(), FEATURES), format!("auto, {counts}"));
-        assert_eq!(summary(&TcReport { mode: TcMode::Off, ..report() }, FEATURES), "off");
-        let realtime = Features { interrupts_packets: true, ..FEATURES };
+        assert_eq!(summary(&report(), Features::ALL), format!("auto, {counts}"));
+        assert_eq!(summary(&TcReport { mode: TcMode::Off, ..report() }, Features::ALL), "off");
+        let realtime = Features { interrupts_packets: true, ..Features::ALL };
         assert!(summary(&report(), realtime).starts_with("auto, off: on this kernel (PREEMPT_RT"));
         let on = summary(&TcReport { mode: TcMode::On, ..report() }, realtime);
         assert!(on.starts_with(&format!("on, {counts}; on this kernel (PREEMPT_RT")), "{on}");

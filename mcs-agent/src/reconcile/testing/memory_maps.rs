@@ -155,9 +155,6 @@ impl Maps for MemoryMaps {
 }
 
 impl MapReader for MemoryMaps {
-    /// How many entries the walk has read.
-    type Walk = usize;
-
     fn read_all(&self) -> Result<MapContents, MapError> {
         Ok(self.contents.clone())
     }
@@ -174,14 +171,12 @@ impl MapReader for MemoryMaps {
         Ok(self.contents.frontend(key))
     }
 
-    fn next_vips(&self, walk: &mut usize) -> Result<Option<Vec<Address>>, MapError> {
-        *walk += 1;
-        Ok(self.contents.vips.iter().nth(*walk - 1).map(|(vip, _)| vec![*vip]))
+    fn vips(&self) -> Result<Vec<Address>, MapError> {
+        Ok(self.contents.vips.keys().copied().collect())
     }
 
-    fn next_frontends(&self, walk: &mut usize) -> Result<Option<Vec<FrontendKey>>, MapError> {
-        *walk += 1;
-        Ok(self.contents.frontends.keys().nth(*walk - 1).map(|key| vec![*key]))
+    fn frontends(&self) -> Result<Vec<FrontendKey>, MapError> {
+        Ok(self.contents.frontends.keys().copied().collect())
     }
 
     fn service(&self, id: u32) -> Option<ServiceRecord> {
