@@ -15,9 +15,9 @@ use mcs_kube::{KubeconfigFile, ResourceEvent};
 pub use self::run::run;
 use crate::{
     clusterset::{ClusterId, NamespaceRules},
-    exports::OwnEvent,
     mailbox::MailboxEvent,
     objects::{PeerDecoder, SecretDecoder, SecretReference},
+    own_cluster::OwnEvent,
     peers::PeerName,
 };
 

@@ -22,7 +22,7 @@ use self::{
 };
 use crate::{
     clusterset::{ClusterId, EndpointRules, Reserved, ServiceName, SourceRules, well_known},
-    exports::{Change, Feeds, changes},
+    feed::{Change, Feed, changes},
     mailbox::{MailboxEvent, MailboxView},
     objects::{
         BrokenPeer, ClusterPeerStatus, OWN_VERSION, PeerDecoder, PeerObject, PeerVersion,
@@ -107,7 +107,8 @@ pub struct Peers {
     /// The clusters whose ClusterPeers are gone, and since when.
     removed: BTreeMap<ClusterId, Instant>,
     secrets: BTreeMap<Arc<str>, SecretObject>,
-    feeds: Feeds<2>,
+    peers_feed: Feed,
+    secrets_feed: Feed,
     number: u64,
     /// Whether a cluster has several peers.
     has_choice: bool,
@@ -142,9 +143,9 @@ pub struct PeerChanges {
 impl Peers {
     /// Applies an event of the ClusterPeers. `reserved` are addresses that no endpoint of a peer can have.
     pub fn apply(&mut self, event: ResourceEvent<PeerDecoder>, reserved: &Reserved) -> PeerChanges {
-        let was_failing = self.feeds.all()[0].failure.is_some();
-        self.feeds.record(0, &event);
-        if was_failing && self.feeds.all()[0].failure.is_none() {
+        let was_failing = self.peers_feed.failure.is_some();
+        self.peers_feed.record_and_log(&event);
+        if was_failing && self.peers_feed.failure.is_none() {
             // ClusterPeers that were deleted with their type may come back now.
             let now = Instant::now();
             self.removed.values_mut().for_each(|since| *since = now);
@@ -258,7 +259,7 @@ impl Peers {
 
     /// Forgets clusters whose ClusterPeers are gone for good. Returns whether there were any.
     pub fn forget(&mut self, now: Instant) -> bool {
-        if self.feeds.all()[0].failure.is_some() {
+        if self.peers_feed.failure.is_some() {
             return false;
         }
         let before = self.removed.len();
@@ -370,8 +371,8 @@ impl Peers {
 
     /// Applies an event of the Secrets. Returns the peers whose connections have to change.
     pub fn apply_secrets(&mut self, event: ResourceEvent<SecretDecoder>) -> BTreeSet<PeerName> {
-        let is_first = !self.feeds.all()[1].synced;
-        self.feeds.record(1, &event);
+        let is_first = !self.secrets_feed.synced;
+        self.secrets_feed.record_and_log(&event);
         let mut former: BTreeMap<Arc<str>, Option<SecretObject>> = BTreeMap::new();
         for change in changes(event) {
             match change {
@@ -479,7 +480,7 @@ impl Peers {
 
     /// Whether the ClusterPeers and the Secrets were listed.
     pub fn are_listed(&self) -> bool {
-        self.feeds.are_synced()
+        self.peers_feed.synced && self.secrets_feed.synced
     }
 
     /// The peers by name.
@@ -565,14 +566,14 @@ impl Peers {
 
 impl Default for Peers {
     fn default() -> Self {
-        // The namespace of the Secrets is in no message.
-        let feeds = Feeds::new([peers_target(), secrets_target("")]);
         Self {
             by_name: BTreeMap::new(),
             broken: BTreeMap::new(),
             removed: BTreeMap::new(),
             secrets: BTreeMap::new(),
-            feeds,
+            peers_feed: Feed::new(&peers_target()),
+            // The namespace of the Secrets is in no message.
+            secrets_feed: Feed::new(&secrets_target("")),
             number: 0,
             has_choice: false,
             own_pods: vec![],

@@ -11,13 +11,13 @@ use crate::{
     clusterset::{
         ClusterId, Condition, Owner, Stamp, derived_name, misnamed_conditions, well_known,
     },
-    exports::OwnCluster,
     mailbox::{MailboxView, MailboxWrite},
     objects::{
         MCS_GROUP, OWN_VERSION, derived_service, export_status, exported_name, exported_service,
         import, import_status, imported_slice, made_export, made_namespace, mailbox_slice,
         mailbox_slice_name,
     },
+    own_cluster::OwnCluster,
     plan::Write,
 };
 

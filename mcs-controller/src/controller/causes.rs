@@ -6,8 +6,8 @@ use mcs_kube::ResourceEvent;
 
 use crate::{
     clusterset::{ClusterId, ServiceName},
-    exports::{OwnCluster, OwnEvent},
     objects::ExportObject,
+    own_cluster::{OwnCluster, OwnEvent},
 };
 
 /// The clusters that have changed each service. A service that is not there was changed by nobody but this controller.

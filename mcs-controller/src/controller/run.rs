@@ -43,9 +43,9 @@ use super::{
 use crate::{
     apply::{ApplyError, ImportPace, WriteBudgets},
     clusterset::ServiceName,
-    exports::OwnCluster,
     leases::{Election, PublisherIdentity, PublisherTerm},
     mailbox::Scope,
+    own_cluster::OwnCluster,
     peers::{PeerName, connection::Connection, peers_target, secrets_target, token::Renewals},
     server::Published,
     status::{EventBudget, Failures, OwnMailbox},

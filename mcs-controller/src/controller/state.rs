@@ -28,10 +28,10 @@ use crate::{
         VipsInUse, Wanted, WantedImport, export_conditions, is_exportable, of_derived, resolve,
         well_known,
     },
-    exports::OwnCluster,
     leases::Statement,
     mailbox::{MailboxView, MailboxWrite, Outgoing, plan_publication, unknown_demands},
     objects::Membership,
+    own_cluster::OwnCluster,
     peers::{PeerName, Peers},
     plan::{Write, plan, plan_export},
     status::Notice,
@@ -145,7 +145,7 @@ impl State {
 
     /// Whether everything of this cluster was read: nothing is written before.
     pub(super) fn is_synced(&self) -> bool {
-        self.own.feeds().are_synced() && self.peers.are_listed()
+        self.own.is_synced() && self.peers.are_listed()
     }
 
     /// Applies an update. Returns the peers whose connections have to change.

@@ -11,6 +11,7 @@ use mcs_kube::{ResourceEvent, one_line_of};
 use super::contents::Contents;
 use crate::{
     clusterset::{ClusterId, Export, ServiceName, SourceSlice, Stamp},
+    feed::Feed,
     objects::{
         ExportedObject, ExportedServiceDecoder, Limits, MailboxSliceDecoder, PublisherLease,
         PublisherLeaseDecoder,
@@ -131,13 +132,6 @@ impl fmt::Display for MailboxProblem {
     }
 }
 
-/// What one watch of the mailbox says beside objects.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-struct Feed {
-    listed: bool,
-    failure: Option<String>,
-}
-
 /// The bytes of what another cluster calls itself.
 const LONGEST_ID: usize = 100;
 
@@ -151,7 +145,9 @@ pub struct MailboxView {
     lease: Option<PublisherLease>,
     /// The greatest stamp of the Lease so far.
     latest: Stamp,
-    feeds: [Feed; 3],
+    services_feed: Feed,
+    slices_feed: Feed,
+    lease_feed: Feed,
     /// The epoch in which everything was judged last. Events since then name what has to be judged again.
     judged: Option<u64>,
     /// Whether once everything that the publisher counts was there, and the publisher was alive. From then on, what is not
@@ -181,7 +177,9 @@ impl MailboxView {
             uid: None,
             lease: None,
             latest: Stamp::NONE,
-            feeds: Default::default(),
+            services_feed: Feed::default(),
+            slices_feed: Feed::default(),
+            lease_feed: Feed::default(),
             judged: None,
             is_confirmed: false,
             believed: HashMap::new(),
@@ -219,11 +217,11 @@ impl MailboxView {
     pub fn apply_to_own(&mut self, event: MailboxEvent) -> BTreeSet<ServiceName> {
         match event {
             MailboxEvent::Services(event) => {
-                self.feeds[0].record(&event);
+                self.services_feed.record(&event);
                 self.contents.take_services(event)
             }
             MailboxEvent::Slices(event) => {
-                self.feeds[1].record(&event);
+                self.slices_feed.record(&event);
                 self.contents.take_slices(event)
             }
             MailboxEvent::Lease(event) => {
@@ -234,7 +232,7 @@ impl MailboxView {
     }
 
     fn take_lease(&mut self, event: ResourceEvent<PublisherLeaseDecoder>) {
-        self.feeds[2].record(&event);
+        self.lease_feed.record(&event);
         let lease = match event {
             ResourceEvent::Listed { objects, .. } => {
                 self.lists += 1;
@@ -397,7 +395,7 @@ impl MailboxView {
         if let Some(problem) = self.unreadable() {
             return Some(problem);
         }
-        if !self.feeds.iter().all(|feed| feed.listed) {
+        if !self.is_listed() {
             return Some(MailboxProblem::Incomplete);
         }
         if let Some(problem) = self.over_limit() {
@@ -419,9 +417,12 @@ impl MailboxView {
 
     /// Why a resource cannot be read now.
     pub fn unreadable(&self) -> Option<MailboxProblem> {
-        let resources = ["exportedservices", "endpointslices", "leases"];
-        let mut feeds = self.feeds.iter().zip(resources);
-        feeds.find_map(|(feed, resource)| {
+        let feeds = [
+            (&self.services_feed, "exportedservices"),
+            (&self.slices_feed, "endpointslices"),
+            (&self.lease_feed, "leases"),
+        ];
+        feeds.into_iter().find_map(|(feed, resource)| {
             let reason = feed.failure.clone()?;
             Some(MailboxProblem::Unreadable { resource, reason })
         })
@@ -460,7 +461,7 @@ impl MailboxView {
 
     /// Whether every resource was listed once.
     pub fn is_listed(&self) -> bool {
-        self.feeds.iter().all(|feed| feed.listed)
+        self.services_feed.synced && self.slices_feed.synced && self.lease_feed.synced
     }
 
     /// Whether what is there counts.
@@ -532,24 +533,5 @@ impl MailboxView {
     /// The services that have slices there.
     pub fn with_slices(&self) -> impl Iterator<Item = &ServiceName> {
         self.contents.slices().keys()
-    }
-}
-
-impl Feed {
-    fn record<D: mcs_kube::Decoder>(&mut self, event: &ResourceEvent<D>) {
-        match event {
-            ResourceEvent::Listed { .. } => {
-                self.listed = true;
-                self.failure = None;
-            }
-            ResourceEvent::Recovered => self.failure = None,
-            ResourceEvent::NotServed { .. } => {
-                self.failure = Some("the API server does not serve it: install its CRD".to_owned());
-            }
-            ResourceEvent::Failing { reason, .. } => self.failure = Some(reason.clone()),
-            ResourceEvent::Changed(_)
-            | ResourceEvent::Deleted(_)
-            | ResourceEvent::LeftOut { .. } => {}
-        }
     }
 }

@@ -14,7 +14,7 @@ use tokio::{
 use super::super::{Settings, Update};
 use crate::{
     clusterset::ClusterId,
-    exports::{self, OwnCluster, OwnEvent},
+    own_cluster::{OwnCluster, OwnEvent, OwnResource},
     server::Published,
 };
 
@@ -30,30 +30,38 @@ pub(super) fn watch_own(
     settings: &Settings,
     updates: &mpsc::Sender<Update>,
 ) {
-    let [
-        exports,
-        services,
-        slices,
-        namespaces,
-        properties,
-        imports,
-        imported,
-        ranges,
-        rules,
-        nodes,
-    ] = exports::targets();
-    spawn(access, exports, updates, |event| Update::Own(OwnEvent::Exports(event)));
-    spawn(access, services, updates, |event| Update::Own(OwnEvent::Services(event)));
-    spawn(access, slices, updates, |event| Update::Own(OwnEvent::Slices(event)));
-    spawn(access, namespaces, updates, |event| Update::Own(OwnEvent::Namespaces(event)));
-    spawn(access, properties, updates, |event| Update::Own(OwnEvent::Properties(event)));
-    spawn(access, imports, updates, |event| Update::Own(OwnEvent::Imports(event)));
-    spawn(access, imported, updates, |event| Update::Own(OwnEvent::ImportedSlices(event)));
+    spawn(access, OwnResource::Exports.target(), updates, |event| {
+        Update::Own(OwnEvent::Exports(event))
+    });
+    spawn(access, OwnResource::Services.target(), updates, |event| {
+        Update::Own(OwnEvent::Services(event))
+    });
+    spawn(access, OwnResource::Slices.target(), updates, |event| {
+        Update::Own(OwnEvent::Slices(event))
+    });
+    spawn(access, OwnResource::Namespaces.target(), updates, |event| {
+        Update::Own(OwnEvent::Namespaces(event))
+    });
+    spawn(access, OwnResource::Properties.target(), updates, |event| {
+        Update::Own(OwnEvent::Properties(event))
+    });
+    spawn(access, OwnResource::Imports.target(), updates, |event| {
+        Update::Own(OwnEvent::Imports(event))
+    });
+    spawn(access, OwnResource::ImportedSlices.target(), updates, |event| {
+        Update::Own(OwnEvent::ImportedSlices(event))
+    });
     if settings.service_ranges.is_empty() {
-        spawn(access, ranges, updates, |event| Update::Own(OwnEvent::Ranges(event)));
+        spawn(access, OwnResource::Ranges.target(), updates, |event| {
+            Update::Own(OwnEvent::Ranges(event))
+        });
     }
-    spawn(access, rules, updates, |event| Update::Own(OwnEvent::Rules(event)));
-    spawn(access, nodes, updates, |event| Update::Own(OwnEvent::Nodes(event)));
+    spawn(access, OwnResource::Rules.target(), updates, |event| {
+        Update::Own(OwnEvent::Rules(event))
+    });
+    spawn(access, OwnResource::Nodes.target(), updates, |event| {
+        Update::Own(OwnEvent::Nodes(event))
+    });
 }
 
 /// Watches a resource as long as the control task runs.

@@ -9,11 +9,11 @@ use crate::{
         fixture::{self, cluster, name, spec},
         work,
     },
-    exports::OwnEvent,
     mailbox::MailboxEvent,
     objects::{
         Exported, complete_lease, exported_service, imported_slice, mailbox_slice, publisher_lease,
     },
+    own_cluster::OwnEvent,
 };
 
 const SLICES: usize = 300;

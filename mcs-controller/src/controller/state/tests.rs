@@ -8,9 +8,9 @@ use serde_json::{Value, from_value, json};
 use super::*;
 use crate::{
     clusterset::NamespaceRules,
-    exports::OwnEvent,
     mailbox::MailboxEvent,
     objects::{complete_lease, exported_service, publisher_lease},
+    own_cluster::OwnEvent,
     status::Regarding,
 };
 

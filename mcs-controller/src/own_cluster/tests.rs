@@ -53,10 +53,15 @@ fn families_cost_the_same_with_many_services() {
 }
 
 #[test]
+fn each_resource_has_a_state_of_its_own() {
+    assert!(OwnResource::ALL.iter().enumerate().all(|(place, one)| *one as usize == place));
+}
+
+#[test]
 fn ranges_of_services_that_are_given_replace_those_of_the_cluster() {
     let given: Vec<IpNet> = vec!["10.96.0.0/16".parse().unwrap()];
     let mut own = OwnCluster::new(given.clone());
-    assert!(own.feeds().all()[SERVICE_RANGES].synced, "nobody reads ServiceCIDRs");
+    assert!(own.feed(OwnResource::Ranges).synced, "nobody reads ServiceCIDRs");
     assert_eq!(own.service_ranges().collect::<Vec<_>>(), given);
     let spec = json!({"clusterIP": "fd00::1", "ipFamilies": ["IPv6"]});
     let changes =

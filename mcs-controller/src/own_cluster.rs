@@ -2,7 +2,6 @@
 
 mod addresses;
 mod changes;
-mod feed;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -17,14 +16,13 @@ use std::{
 use ipnet::IpNet;
 use mcs_kube::{ObjectKey, PropertyDecoder, ResourceEvent, WatchTarget};
 
-pub(crate) use self::feed::{Change, changes};
-pub use self::feed::{Feed, Feeds};
 use self::rules::ExportRules;
 use crate::{
     clusterset::{
         Actual, ActualDerived, ActualSlice, ClusterId, Export, ExportSource, Import, IpFamily,
         Owner, Selection, ServiceName, SourceSlice, derived_name, well_known,
     },
+    feed::Feed,
     objects::{
         ExportDecoder, ExportObject, ExportRuleDecoder, ImportDecoder, ImportObject,
         ImportedSliceDecoder, LocalSliceDecoder, MCS_GROUP, MCS_VERSIONS, NamespaceDecoder,
@@ -59,53 +57,86 @@ pub enum OwnEvent {
 
 /// ClusterProperty with the id of the cluster (KEP-2149).
 const CLUSTER_ID: &str = "cluster.clusterset.k8s.io";
-/// The place of ServiceCIDRs among the watches.
-const SERVICE_RANGES: usize = 7;
 /// The namespace and name of the Service of the API server, and of its slice.
 const API_SERVERS: (&str, &str) = ("default", "kubernetes");
 
-/// The watches of this cluster, in the order of [`OwnEvent`].
-pub fn targets() -> [WatchTarget; 10] {
-    let slices = |labels: String| WatchTarget {
-        labels: Some(labels),
-        ..WatchTarget::all("discovery.k8s.io", &["v1"], "EndpointSlice", "endpointslices")
-    };
-    let (service, managed_by) = (well_known::SERVICE_NAME, well_known::SLICE_MANAGED_BY);
-    [
-        WatchTarget::all(MCS_GROUP, &MCS_VERSIONS, "ServiceExport", "serviceexports"),
-        WatchTarget::all("", &["v1"], "Service", "services"),
-        WatchTarget {
-            purpose: Some("local"),
-            ..slices(format!("kubernetes.io/service-name,!{service}"))
-        },
-        WatchTarget::all("", &["v1"], "Namespace", "namespaces"),
-        WatchTarget {
-            without: Some("the id of the cluster has to be given"),
-            ..WatchTarget::all(
-                "about.k8s.io",
-                &MCS_VERSIONS,
-                "ClusterProperty",
-                "clusterproperties",
-            )
-        },
-        WatchTarget::all(MCS_GROUP, &MCS_VERSIONS, "ServiceImport", "serviceimports"),
-        WatchTarget {
-            purpose: Some("imported"),
-            ..slices(format!("{managed_by}={},{service}", well_known::CONTROLLER))
-        },
-        WatchTarget {
-            without: Some("the ranges of Services are unknown"),
-            ..WatchTarget::all("networking.k8s.io", &["v1"], "ServiceCIDR", "servicecidrs")
-        },
-        WatchTarget {
-            without: Some("Services are exported by name alone"),
-            ..WatchTarget::all(well_known::GROUP, &[OWN_VERSION], "ExportRule", "exportrules")
-        },
-        WatchTarget {
-            without: Some("peers may have endpoints with addresses of this cluster's nodes"),
-            ..WatchTarget::all("", &["v1"], "Node", "nodes")
-        },
-    ]
+/// A watched resource of this cluster, as in [`OwnEvent`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum OwnResource {
+    Exports,
+    Services,
+    Slices,
+    Namespaces,
+    Properties,
+    Imports,
+    ImportedSlices,
+    Ranges,
+    Rules,
+    Nodes,
+}
+
+impl OwnResource {
+    /// All of them, in the order of their declaration.
+    const ALL: [Self; 10] = [
+        Self::Exports,
+        Self::Services,
+        Self::Slices,
+        Self::Namespaces,
+        Self::Properties,
+        Self::Imports,
+        Self::ImportedSlices,
+        Self::Ranges,
+        Self::Rules,
+        Self::Nodes,
+    ];
+
+    /// What its watch reads.
+    pub(crate) fn target(self) -> WatchTarget {
+        let of_core = |kind, plural| WatchTarget::all("", &["v1"], kind, plural);
+        let slices = |purpose, labels: String| WatchTarget {
+            purpose: Some(purpose),
+            labels: Some(labels),
+            ..WatchTarget::all("discovery.k8s.io", &["v1"], "EndpointSlice", "endpointslices")
+        };
+        let optional =
+            |without, target: WatchTarget| WatchTarget { without: Some(without), ..target };
+        let (service, managed_by) = (well_known::SERVICE_NAME, well_known::SLICE_MANAGED_BY);
+        match self {
+            Self::Exports => {
+                WatchTarget::all(MCS_GROUP, &MCS_VERSIONS, "ServiceExport", "serviceexports")
+            }
+            Self::Services => of_core("Service", "services"),
+            Self::Slices => slices("local", format!("kubernetes.io/service-name,!{service}")),
+            Self::Namespaces => of_core("Namespace", "namespaces"),
+            Self::Properties => optional(
+                "the id of the cluster has to be given",
+                WatchTarget::all(
+                    "about.k8s.io",
+                    &MCS_VERSIONS,
+                    "ClusterProperty",
+                    "clusterproperties",
+                ),
+            ),
+            Self::Imports => {
+                WatchTarget::all(MCS_GROUP, &MCS_VERSIONS, "ServiceImport", "serviceimports")
+            }
+            Self::ImportedSlices => {
+                slices("imported", format!("{managed_by}={},{service}", well_known::CONTROLLER))
+            }
+            Self::Ranges => optional(
+                "the ranges of Services are unknown",
+                WatchTarget::all("networking.k8s.io", &["v1"], "ServiceCIDR", "servicecidrs"),
+            ),
+            Self::Rules => optional(
+                "Services are exported by name alone",
+                WatchTarget::all(well_known::GROUP, &[OWN_VERSION], "ExportRule", "exportrules"),
+            ),
+            Self::Nodes => optional(
+                "peers may have endpoints with addresses of this cluster's nodes",
+                of_core("Node", "nodes"),
+            ),
+        }
+    }
 }
 
 /// The objects of one service that this controller writes.
@@ -120,7 +151,7 @@ struct Imported {
 /// What was read of this cluster.
 #[derive(Debug)]
 pub struct OwnCluster {
-    feeds: Feeds<10>,
+    feeds: [Feed; OwnResource::ALL.len()],
     exports: BTreeMap<ServiceName, ExportObject>,
     /// ServiceExports with a name that no Service can have, and without condition `Valid`.
     misnamed: BTreeSet<ObjectKey>,
@@ -196,12 +227,8 @@ fn toggle(addresses: &mut BTreeSet<IpAddr>, others: BTreeSet<IpAddr>) {
 impl OwnCluster {
     /// Nothing was read yet. `given_ranges` are those of the cluster's Services; empty: those of its ServiceCIDRs.
     pub fn new(given_ranges: Vec<IpNet>) -> Self {
-        let mut feeds = Feeds::new(targets());
-        if !given_ranges.is_empty() {
-            feeds.skip(SERVICE_RANGES);
-        }
-        Self {
-            feeds,
+        let mut own = Self {
+            feeds: OwnResource::ALL.map(|resource| Feed::new(&resource.target())),
             exports: BTreeMap::new(),
             misnamed: BTreeSet::new(),
             services: HashMap::new(),
@@ -219,22 +246,33 @@ impl OwnCluster {
             nodes: BTreeMap::new(),
             node_addresses: OnceLock::new(),
             pod_ranges: OnceLock::new(),
-        }
+        };
+        // Nobody reads the ServiceCIDRs.
+        own.feeds[OwnResource::Ranges as usize].synced = !own.given_ranges.is_empty();
+        own
     }
 
     /// Applies an event, and returns what it changes.
     pub fn apply(&mut self, event: OwnEvent) -> OwnChanges {
         match event {
-            OwnEvent::Exports(event) => self.take(0, event, Self::change_export),
-            OwnEvent::Services(event) => self.take(1, event, Self::change_service),
-            OwnEvent::Slices(event) => self.take(2, event, Self::change_slice),
-            OwnEvent::Namespaces(event) => self.take(3, event, Self::change_namespace),
-            OwnEvent::Properties(event) => self.take(4, event, Self::change_property),
-            OwnEvent::Imports(event) => self.take(5, event, Self::change_import),
-            OwnEvent::ImportedSlices(event) => self.take(6, event, Self::change_imported_slice),
-            OwnEvent::Ranges(event) => self.take(SERVICE_RANGES, event, Self::change_range),
-            OwnEvent::Rules(event) => self.take(8, event, Self::change_rule),
-            OwnEvent::Nodes(event) => self.take(9, event, Self::change_node),
+            OwnEvent::Exports(event) => self.take(OwnResource::Exports, event, Self::change_export),
+            OwnEvent::Services(event) => {
+                self.take(OwnResource::Services, event, Self::change_service)
+            }
+            OwnEvent::Slices(event) => self.take(OwnResource::Slices, event, Self::change_slice),
+            OwnEvent::Namespaces(event) => {
+                self.take(OwnResource::Namespaces, event, Self::change_namespace)
+            }
+            OwnEvent::Properties(event) => {
+                self.take(OwnResource::Properties, event, Self::change_property)
+            }
+            OwnEvent::Imports(event) => self.take(OwnResource::Imports, event, Self::change_import),
+            OwnEvent::ImportedSlices(event) => {
+                self.take(OwnResource::ImportedSlices, event, Self::change_imported_slice)
+            }
+            OwnEvent::Ranges(event) => self.take(OwnResource::Ranges, event, Self::change_range),
+            OwnEvent::Rules(event) => self.take(OwnResource::Rules, event, Self::change_rule),
+            OwnEvent::Nodes(event) => self.take(OwnResource::Nodes, event, Self::change_node),
         }
     }
 
@@ -245,7 +283,7 @@ impl OwnCluster {
 
     /// Whether the ExportRules can be read.
     const fn has_rules(&self) -> bool {
-        let feed = &self.feeds.all()[8];
+        let feed = self.feed(OwnResource::Rules);
         feed.synced && feed.failure.is_none()
     }
 
@@ -276,24 +314,28 @@ impl OwnCluster {
         self.services.keys().filter(|name| self.rules.concern(name.namespace()))
     }
 
-    /// The states of the watches.
-    pub const fn feeds(&self) -> &Feeds<10> {
-        &self.feeds
+    /// Whether every resource was read once.
+    pub fn is_synced(&self) -> bool {
+        self.feeds.iter().all(|feed| feed.synced)
+    }
+
+    const fn feed(&self, resource: OwnResource) -> &Feed {
+        &self.feeds[resource as usize]
     }
 
     /// The version in which ServiceExports are served.
     pub fn export_version(&self) -> &str {
-        self.feeds.all()[0].version.as_deref().unwrap_or(MCS_VERSIONS[0])
+        self.feed(OwnResource::Exports).version.as_deref().unwrap_or(MCS_VERSIONS[0])
     }
 
     /// The version in which ServiceImports are served.
     pub fn import_version(&self) -> &str {
-        self.feeds.all()[5].version.as_deref().unwrap_or(MCS_VERSIONS[0])
+        self.feed(OwnResource::Imports).version.as_deref().unwrap_or(MCS_VERSIONS[0])
     }
 
     /// Whether the ClusterProperties were read, or are not served.
     pub fn has_properties(&self) -> bool {
-        let feed = &self.feeds.all()[4];
+        let feed = self.feed(OwnResource::Properties);
         feed.synced || feed.absent
     }
 

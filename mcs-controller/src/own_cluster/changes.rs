@@ -4,9 +4,10 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use mcs_kube::{Decoder, ObjectKey, PropertyDecoder, ResourceEvent, WatchedObject};
 
-use super::{API_SERVERS, Change, OwnChanges, OwnCluster, changes};
+use super::{API_SERVERS, OwnChanges, OwnCluster, OwnResource};
 use crate::{
     clusterset::{ServiceName, SourceSlice},
+    feed::{Change, changes},
     objects::{
         ExportDecoder, ExportObject, ExportRuleDecoder, ImportDecoder, ImportedObject,
         ImportedSliceDecoder, LocalSlice, LocalSliceDecoder, NamespaceDecoder, NodeDecoder,
@@ -17,11 +18,11 @@ use crate::{
 impl OwnCluster {
     pub(super) fn take<D: Decoder>(
         &mut self,
-        feed: usize,
+        resource: OwnResource,
         event: ResourceEvent<D>,
         change: fn(&mut Self, Change<D>) -> OwnChanges,
     ) -> OwnChanges {
-        self.feeds.record(feed, &event);
+        self.feeds[resource as usize].record_and_log(&event);
         let mut all = OwnChanges::default();
         for one in changes(event) {
             all.add(change(self, one));

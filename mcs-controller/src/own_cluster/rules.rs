@@ -8,8 +8,7 @@ use std::{
 
 use kube::core::{Selector, SelectorExt as _};
 
-use super::Change;
-use crate::{clusterset::Selection, objects::ExportRuleDecoder};
+use crate::{clusterset::Selection, feed::Change, objects::ExportRuleDecoder};
 
 /// How long the exports of a rule stay after the rule. When their type is deleted, the API server deletes all rules
 /// first.
