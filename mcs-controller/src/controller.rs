@@ -1,6 +1,7 @@
 //! The control task: it waits for events, asks the rules, and carries out what they plan.
 
 mod causes;
+mod connection;
 mod contests;
 mod import_states;
 mod outbox;

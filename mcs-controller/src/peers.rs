@@ -1,6 +1,5 @@
 //! The other clusters of the clusterset: what their ClusterPeers say, and what their mailboxes hold.
 
-pub mod connection;
 mod overlaps;
 pub mod token;
 

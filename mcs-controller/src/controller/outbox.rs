@@ -11,12 +11,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::Settings;
-use crate::{
-    objects::SecretReference,
-    peers::{connection, token::TokenClaims},
-    server::Published,
-};
+use super::{Settings, connection};
+use crate::{objects::SecretReference, peers::token::TokenClaims, server::Published};
 
 /// How long to wait before the Secret is read again.
 const RETRY: Duration = Duration::from_secs(2);

@@ -35,6 +35,7 @@ use self::{
 };
 use super::{
     MailboxId, Settings, Update,
+    connection::Connection,
     contests::{Contests, OtherWriters},
     outbox::Outbox,
     propagation::Propagation,
@@ -46,7 +47,7 @@ use crate::{
     leases::{Election, PublisherIdentity, PublisherTerm},
     mailbox::Scope,
     own_cluster::OwnCluster,
-    peers::{PeerName, connection::Connection, peers_target, secrets_target, token::Renewals},
+    peers::{PeerName, peers_target, secrets_target, token::Renewals},
     server::Published,
     status::{EventBudget, Failures, OwnMailbox},
 };
@@ -79,6 +80,7 @@ enum Done {
 struct Control {
     state: State,
     access: Arc<ApiAccess>,
+    /// Leads to the own mailbox.
     outbox: Outbox,
     settings: Settings,
     updates: mpsc::Sender<Update>,
@@ -91,7 +93,7 @@ struct Control {
     events: EventBudget,
     propagation: Propagation,
     /// The watches of this cluster's own mailbox.
-    own_mailbox: Connection,
+    mailbox_watches: Connection,
     term: PublisherTerm,
     /// Whether this replica leads, told at once.
     leads: watch::Receiver<bool>,
@@ -110,7 +112,8 @@ struct Control {
     told_tokens: BTreeSet<String>,
     /// The ClusterPeers whose status the API server does not take now.
     status_failures: Failures<PeerName>,
-    mailbox: OwnMailbox,
+    /// Those of the own mailbox's Lease.
+    lease_renewals: OwnMailbox,
     contests: Contests,
     writers: OtherWriters,
     said_synced: bool,
@@ -154,7 +157,8 @@ async fn control(
     tracing::info!("this is cluster {cluster}");
     spawn(&access, peers_target(), &updates, Update::Peers);
     spawn(&access, secrets_target(&settings.namespace), &updates, Update::Secrets);
-    let election = Election::start(&settings, Arc::clone(&access));
+    let election =
+        Election::start(settings.identity.clone(), &settings.namespace, Arc::clone(&access));
     let identity = PublisherIdentity {
         cluster: cluster.clone(),
         uid: cluster_uid(&access, &published).await,
@@ -186,7 +190,7 @@ impl Control {
         published: Arc<Published>,
     ) -> Self {
         let now = Instant::now();
-        let own_mailbox = watch_own_mailbox(&outbox, &settings, &updates);
+        let mailbox_watches = watch_own_mailbox(&outbox, &settings, &updates);
         let budgets = || WriteBudgets::new(settings.peer_writes, state.cluster().clone());
         let (budgets, publication_budget) = (budgets(), budgets());
         Self {
@@ -202,7 +206,7 @@ impl Control {
             pace: ImportPace::default(),
             events: EventBudget::new(now),
             propagation: Propagation::since(Timestamp::now()),
-            own_mailbox,
+            mailbox_watches,
             term,
             leads,
             is_leader: false,
@@ -213,7 +217,7 @@ impl Control {
             token_failures: Failures::default(),
             told_tokens: BTreeSet::new(),
             status_failures: Failures::default(),
-            mailbox: OwnMailbox::new(now),
+            lease_renewals: OwnMailbox::new(now),
             contests: Contests::default(),
             writers: OtherWriters::default(),
             said_synced: false,
@@ -299,7 +303,7 @@ impl Control {
         self.published.metrics.leader.set(leads.into());
         if leads {
             tracing::info!("this replica leads");
-            self.mailbox = OwnMailbox::new(Instant::now());
+            self.lease_renewals = OwnMailbox::new(Instant::now());
             self.propagation = Propagation::since(Timestamp::now());
             self.state.lead();
         } else {
@@ -330,7 +334,7 @@ impl Control {
         for name in self.contests.due(now) {
             self.state.imports.add(name);
         }
-        self.state.note_silence(self.mailbox.silence(now));
+        self.state.note_silence(self.lease_renewals.silence(now));
         self.judge_misnamed();
         self.renew_tokens(now);
         self.report(now);

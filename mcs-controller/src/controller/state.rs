@@ -1,7 +1,9 @@
-//! What is known of all clusters, and what follows from it for one service. No I/O.
+//! What is known of all clusters, and what follows from it for one service. No I/O but lines of the log.
 
 mod addresses;
 mod notices;
+mod planning;
+mod publication;
 #[cfg(test)]
 mod scale;
 #[cfg(test)]
@@ -21,19 +23,13 @@ use super::{
     queue::Queue,
 };
 use crate::{
-    apply::ApplyError,
     clusterset::{
-        Actual, ClusterId, Export, ImportState, Importer, Known, KnownExport, LostVip, Publication,
-        Refusal, Selection, ServiceName, SourceRules, SourceSlice, Stamp, Timestamp, VipRanges,
-        VipsInUse, Wanted, WantedImport, export_conditions, is_exportable, of_derived, resolve,
-        well_known,
+        ClusterId, Export, Refusal, ServiceName, Timestamp, VipRanges, VipsInUse, well_known,
     },
-    leases::Statement,
-    mailbox::{MailboxView, MailboxWrite, Outgoing, plan_publication, unknown_demands},
+    mailbox::MailboxView,
     objects::Membership,
     own_cluster::OwnCluster,
     peers::{PeerName, Peers},
-    plan::{Write, plan, plan_export},
     status::Notice,
 };
 
@@ -46,8 +42,8 @@ pub(super) struct State {
     pub(super) own: OwnCluster,
     cluster: ClusterId,
     pub(super) peers: Peers,
-    /// This cluster's own mailbox.
-    pub(super) outbox: MailboxView,
+    /// What this cluster has published, as the watches of its own mailbox tell.
+    pub(super) own_mailbox: MailboxView,
     in_use: VipsInUse,
     /// The VIPs of each service, as far as they are in `in_use`.
     vips: HashMap<ServiceName, Vec<IpAddr>>,
@@ -103,7 +99,7 @@ impl State {
             settings,
             own,
             peers: Peers::default(),
-            outbox: MailboxView::own(cluster.clone()),
+            own_mailbox: MailboxView::own(cluster.clone()),
             cluster,
             in_use: VipsInUse::default(),
             vips: HashMap::new(),
@@ -186,9 +182,9 @@ impl State {
             }
             Update::Secrets(event) => return self.peers.apply_secrets(event),
             Update::Mailbox(MailboxId::Own, event) => {
-                let former = self.outbox.identity_problem();
-                let changed = self.outbox.apply_to_own(event);
-                let problem = self.outbox.identity_problem();
+                let former = self.own_mailbox.identity_problem();
+                let changed = self.own_mailbox.apply_to_own(event);
+                let problem = self.own_mailbox.identity_problem();
                 if problem != former {
                     self.queue_all();
                     if let Some(problem) = problem {
@@ -299,9 +295,9 @@ impl State {
         for (_, name) in ordered {
             self.imports.add_of(cause.cloned(), name);
         }
-        let there = self.outbox.seen().keys().chain(self.outbox.unread().keys());
+        let there = self.own_mailbox.seen().keys().chain(self.own_mailbox.unread().keys());
         let published = self.own.exported().chain(there);
-        let published = published.chain(self.outbox.with_slices());
+        let published = published.chain(self.own_mailbox.with_slices());
         let published: BTreeSet<_> = published.filter(|name| is_meant(name)).cloned().collect();
         for name in published {
             self.publications.add(name);
@@ -332,82 +328,6 @@ impl State {
             *oldest = oldest.take().into_iter().chain(age).min();
         }
         ages
-    }
-
-    fn importer(&self) -> Importer {
-        Importer {
-            cluster: self.cluster.clone(),
-            families: self.own.families(),
-            vip_ranges: self.vip_ranges(),
-            reserved: self.own.service_ranges().chain(self.pod_ranges().iter().copied()).collect(),
-            adopts: self.settings.adopt,
-            creates_namespaces: self.settings.create_namespaces,
-            // Without that status, dataplanes take the derived Service for the only one that leads to every cluster.
-            derives_services: self.settings.derived_services
-                && self.has_slice_objects == Some(true),
-        }
-    }
-
-    /// The export of this cluster, if peers get it.
-    fn outgoing(&self, name: &ServiceName) -> Option<Outgoing> {
-        let mut export = self.own.export(name, &self.cluster)?;
-        if !is_exportable(&export, &self.settings.exports) {
-            return None;
-        }
-        export.vips = self.vips.get(name).cloned().unwrap_or_default();
-        let export = export.publishable();
-        let slices = self.own.slices(name).cloned().unwrap_or_default();
-        Some(Outgoing { export, slices })
-    }
-
-    /// The writes to this cluster for one service.
-    pub(super) fn plan(&mut self, name: &ServiceName) -> Vec<Write> {
-        let actual = self.own.actual(name);
-        let outgoing = self.outgoing(name);
-        let lost = self.lost_vips(name, &actual);
-        let mut wanted = self.wanted(name, outgoing.as_ref(), &actual, &lost);
-        if let Some(export) = self.own.export(name, &self.cluster) {
-            let publication = self.publication(name, outgoing.as_ref());
-            let rules = &self.settings.exports;
-            let conditions = export_conditions(&export, rules, &publication, &wanted.conflicts);
-            let is_derived = self.own.is_derived(name);
-            wanted.export_conditions =
-                Some(if is_derived { of_derived(conditions) } else { conditions });
-        }
-        if let (false, WantedImport::Present(_, status)) =
-            (self.has_slice_objects != Some(false), &mut wanted.import)
-        {
-            status.endpoint_slice_objects = None;
-        }
-        self.import_states.note(name, ImportState::of(&wanted));
-        self.note_refused(name, &wanted);
-        self.note_left_alone(name, &wanted);
-        self.note_lost(name, &lost, &wanted);
-        if wanted.lacks_vips() {
-            self.without_vip.insert(name.clone());
-        } else {
-            self.without_vip.remove(name);
-        }
-        if wanted.vips().is_empty() {
-            self.planned_vips.remove(name);
-        } else {
-            self.planned_vips.insert(name.clone(), wanted.vips().to_vec());
-        }
-        self.note_vips(name);
-        let mut writes = plan(name, &actual, &wanted);
-        if self.kept_derived.contains_key(name) {
-            writes.retain(|write| !matches!(write, Write::DeleteDerivedService(_)));
-        }
-        self.note_conflict(name, &actual, &writes);
-        writes.extend(self.plan_export(name));
-        writes
-    }
-
-    fn plan_export(&self, name: &ServiceName) -> Option<Write> {
-        let is_made = self.own.export_object(name).map(|export| export.is_made);
-        let is_allowed = self.settings.exports.allows(name.namespace());
-        let selection = if is_allowed { self.own.selection(name) } else { Selection::Unknown };
-        plan_export(name, is_made, selection)
     }
 
     /// The controller may not delete the derived Service of this import.
@@ -454,130 +374,6 @@ impl State {
         }
     }
 
-    fn wanted(
-        &self,
-        name: &ServiceName,
-        outgoing: Option<&Outgoing>,
-        actual: &Actual,
-        lost: &[LostVip],
-    ) -> Wanted {
-        let own_rules =
-            SourceRules { namespaces: self.settings.exports.clone(), ..SourceRules::default() };
-        let own_slices: Vec<Arc<SourceSlice>> =
-            outgoing.iter().flat_map(|outgoing| outgoing.slices.values().cloned()).collect();
-        let own = outgoing.map(|outgoing| KnownExport {
-            export: &outgoing.export,
-            slices: &own_slices,
-            rules: &own_rules,
-            stamp: Stamp::NONE,
-        });
-        let peers = self.peers.by_cluster(&self.cluster);
-        let mut exports: Vec<_> = own.into_iter().collect();
-        let mut incomplete = BTreeSet::new();
-        for peer in &peers {
-            let believed = peer.view.believed().get(name);
-            exports.extend(believed.map(|believed| KnownExport {
-                export: &believed.export,
-                slices: &believed.slices,
-                rules: &peer.rules,
-                stamp: believed.stamp.of(peer.mailbox),
-            }));
-            let is_allowed = peer.rules.namespaces.allows(name.namespace());
-            if is_allowed && !peer.view.is_certain(name) {
-                incomplete.insert(peer.object.cluster.clone());
-            }
-        }
-        let unread = self.peers.unread();
-        let mut is_unread = |cluster: &ClusterId| {
-            let is_named = unread.others || unread.clusters.contains(cluster);
-            let is_peer = || peers.iter().any(|peer| peer.object.cluster == *cluster);
-            if is_named && *cluster != self.cluster && !is_peer() {
-                incomplete.insert(cluster.clone());
-            }
-        };
-        unread.clusters.iter().for_each(&mut is_unread);
-        actual.slices.values().for_each(|slice| is_unread(&slice.cluster));
-        let import = actual.import.iter();
-        import.flat_map(|import| &import.status.clusters).for_each(is_unread);
-        let known = Known {
-            name,
-            has_namespace: self.own.has_namespace(name.namespace()),
-            exports: &exports,
-            incomplete: &incomplete,
-            lost,
-        };
-        let wanted = resolve(&self.importer(), &known, actual, &self.in_use);
-        let rules = peers.iter().filter_map(|peer| {
-            let (cluster, rules) = (&peer.object.cluster, &peer.rules.endpoints);
-            let has_slices = actual.slices.values().any(|slice| slice.cluster == *cluster);
-            has_slices.then(|| (cluster.clone(), Arc::clone(rules)))
-        });
-        Wanted { rules: rules.collect(), ..wanted }
-    }
-
-    /// Whether peers can read the export.
-    fn publication(&self, name: &ServiceName, outgoing: Option<&Outgoing>) -> Publication {
-        if let Some(problem) = self.outbox.identity_problem() {
-            return Publication::Failed(problem.to_string());
-        }
-        if let Some(rival) = &self.rival {
-            return Publication::Failed(rival.clone());
-        }
-        if let Some(error) = self.publication_errors.get(name) {
-            return Publication::Failed(error.clone());
-        }
-        if let Some(silence) = &self.silence {
-            return Publication::Silent(silence.clone());
-        }
-        // What just changed is on its way. The service as such stays published.
-        if self.outbox.seen().contains_key(name) || outgoing.is_none() {
-            Publication::Published
-        } else {
-            Publication::Pending
-        }
-    }
-
-    /// The writes to this cluster's mailbox for one service.
-    pub(super) fn plan_publication(&mut self, name: &ServiceName) -> Vec<MailboxWrite> {
-        let outgoing = self.outgoing(name);
-        if outgoing.is_some() {
-            self.outgoing.insert(name.clone());
-        } else {
-            self.outgoing.remove(name);
-        }
-        self.note_missing(name);
-        plan_publication(name, outgoing.as_ref(), &self.outbox, self.epoch)
-    }
-
-    /// A term as publisher begins, in this epoch: everything is planned anew.
-    pub(super) fn begin_term(&mut self, epoch: u64) {
-        self.epoch = epoch;
-        self.outgoing.clear();
-        self.missing = Arc::default();
-        self.queue_all();
-        self.unanswered = self.publications.names().cloned().collect();
-    }
-
-    /// Whether a service was published or refused since the term as publisher began.
-    pub(super) fn is_answered(&self, name: &ServiceName) -> bool {
-        !self.unanswered.contains(name)
-    }
-
-    /// Why a service must not be published as it is.
-    pub(super) fn unknown_demands(&self, name: &ServiceName) -> Option<String> {
-        unknown_demands(name, &self.outbox).filter(|_| self.outgoing.contains(name))
-    }
-
-    /// A service is not published for this reason, until something changes.
-    pub(super) fn note_unpublishable(&mut self, name: &ServiceName, problem: &str) {
-        self.unanswered.remove(name);
-        let former = self.publication_errors.insert(name.clone(), problem.to_owned());
-        if former.as_deref() != Some(problem) {
-            tracing::warn!("cannot publish {name}: {problem}");
-            self.imports.add(name.clone());
-        }
-    }
-
     /// What this cluster should have in common with all others.
     pub(super) fn membership(&self) -> Membership {
         let VipRanges { v4, v6 } = self.vip_ranges();
@@ -593,29 +389,6 @@ impl State {
         name.unwrap_or(well_known::UNNAMED_CLUSTERSET)
     }
 
-    /// Another publisher writes the mailbox, or none any more.
-    pub(super) fn note_rival(&mut self, rival: Option<String>) {
-        if rival == self.rival {
-            return;
-        }
-        if let Some(rival) = &rival {
-            tracing::error!("{rival}");
-        }
-        self.rival = rival;
-        self.queue_all();
-    }
-
-    /// Notes why readers have no sign of life of this cluster, if so. The exports say it.
-    pub(super) fn note_silence(&mut self, silence: Option<&str>) {
-        if self.silence.as_deref() == silence {
-            return;
-        }
-        self.silence = silence.map(str::to_owned);
-        for name in self.own.exported() {
-            self.imports.add(name.clone());
-        }
-    }
-
     /// This replica leads: what it knows of imports is from another time.
     pub(super) fn lead(&mut self) {
         self.silence = None;
@@ -626,60 +399,5 @@ impl State {
     /// What has become of the imports.
     pub(super) const fn import_states(&self) -> &ImportStates {
         &self.import_states
-    }
-
-    /// What readers are told of the mailbox. They have to see every service that is counted before they take any away, and
-    /// keep those that the API server refuses.
-    pub(super) fn statement(&self) -> Statement {
-        Statement {
-            complete: self.is_own_mailbox()
-                && self.outbox.unreadable().is_none()
-                && self.unanswered.is_empty(),
-            services: self.outgoing.len() - self.missing.len(),
-            refused: Arc::clone(&self.missing),
-        }
-    }
-
-    fn note_missing(&mut self, name: &ServiceName) {
-        let is_there =
-            self.outbox.seen().contains_key(name) || self.outbox.unread().contains_key(name);
-        let is_missing = self.rejected.contains(name) && self.outgoing.contains(name) && !is_there;
-        if is_missing == self.missing.contains(name) {
-            return;
-        }
-        let missing = Arc::make_mut(&mut self.missing);
-        if is_missing {
-            missing.insert(name.clone());
-        } else {
-            missing.remove(name);
-        }
-    }
-
-    /// Whether the mailbox is there and is this cluster's own.
-    pub(super) fn is_own_mailbox(&self) -> bool {
-        self.outbox.is_listed() && self.outbox.identity_problem().is_none()
-    }
-
-    /// Notes how the publication of a service ended.
-    pub(super) fn note_publication(&mut self, name: &ServiceName, error: Option<&ApplyError>) {
-        let is_refused = error.is_some_and(ApplyError::is_refusal);
-        if is_refused {
-            self.rejected.insert(name.clone());
-        } else {
-            self.rejected.remove(name);
-        }
-        self.note_missing(name);
-        if is_refused || error.is_none() {
-            self.unanswered.remove(name);
-        }
-        let changed = match error {
-            Some(error) => {
-                self.publication_errors.insert(name.clone(), error.to_string()).is_none()
-            }
-            None => self.publication_errors.remove(name).is_some(),
-        };
-        if changed {
-            self.imports.add(name.clone());
-        }
     }
 }

@@ -17,8 +17,6 @@ use tokio::{
     time::{MissedTickBehavior, interval, timeout},
 };
 
-use crate::controller::Settings;
-
 /// The Lease that the leader holds, in the controller's namespace.
 const LEASE: &str = "mcs-controller";
 /// How long the leader may be silent before another replica takes over, in seconds.
@@ -44,10 +42,10 @@ impl Drop for Election {
 }
 
 impl Election {
-    /// Takes part under the name of this replica. Without a name, this replica always leads.
-    pub fn start(settings: &Settings, access: Arc<ApiAccess>) -> Self {
+    /// Takes part under the name of this replica; the Lease is in `namespace`. Without a name, this replica always leads.
+    pub fn start(identity: Option<String>, namespace: &str, access: Arc<ApiAccess>) -> Self {
         let (stop, mut stopped) = watch::channel(false);
-        let Some(identity) = settings.identity.clone() else {
+        let Some(identity) = identity else {
             let (sender, leads) = watch::channel(true);
             let task = tokio::spawn(async move {
                 // The channel has to stay open.
@@ -57,7 +55,7 @@ impl Election {
             return Self { leads, stop, task };
         };
         let (sender, leads) = watch::channel(false);
-        let namespace = settings.namespace.clone();
+        let namespace = namespace.to_owned();
         let task = tokio::spawn(async move {
             while !*stopped.borrow() {
                 let part = take_part(&access, &identity, &namespace, &sender, &mut stopped);

@@ -9,12 +9,14 @@ use std::{
 
 use mcs_kube::Room;
 
-use super::Control;
+use super::{
+    super::{MailboxId, Update, connection::Connection},
+    Control,
+};
 use crate::{
-    controller::{MailboxId, Update},
     mailbox::Scope,
     objects::{Limits, SecretReference},
-    peers::{Peer, PeerName, connection::Connection},
+    peers::{Peer, PeerName},
 };
 
 /// How long to wait before a mailbox is read again of which there was too much.

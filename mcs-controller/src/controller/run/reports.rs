@@ -60,7 +60,7 @@ impl Control {
         {
             metrics.waiting.with_label_values(&[target]).set(queue.waiting());
         }
-        let age = i64::try_from(self.mailbox.age(now).as_secs()).unwrap_or(i64::MAX);
+        let age = i64::try_from(self.lease_renewals.age(now).as_secs()).unwrap_or(i64::MAX);
         metrics.lease_age.with_label_values(&[&self.settings.mailbox]).set(age);
         metrics.set_imports(self.state.import_states().counts());
         metrics.contested.set(i64::try_from(self.contests.count()).unwrap_or(i64::MAX));

@@ -53,9 +53,13 @@ impl Control {
                         }
                     }
                     Err(error) => {
-                        if self.term.failed(error.is_conflict(), self.state.outbox.lists(), now) {
+                        if self.term.failed(
+                            error.is_conflict(),
+                            self.state.own_mailbox.lists(),
+                            now,
+                        ) {
                             // The watches may not have noticed what somebody else has done there.
-                            self.own_mailbox = self.watch_own_mailbox();
+                            self.mailbox_watches = self.watch_own_mailbox();
                         }
                     }
                 }
@@ -85,7 +89,7 @@ impl Control {
         self.published.metrics.lease_writes.with_label_values(&[result]).inc();
         let mailbox = &self.settings.mailbox;
         let error = error.map(ToString::to_string);
-        match (self.mailbox.note(error.as_deref(), now), error) {
+        match (self.lease_renewals.note(error.as_deref(), now), error) {
             (Turn::Fails, Some(error)) => tracing::warn!(
                 "cannot renew the Lease publisher of mailbox {mailbox}: {error}; trying again. Other clusters keep \
                  what they have of this one"

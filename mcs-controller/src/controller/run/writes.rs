@@ -58,7 +58,8 @@ impl Control {
 
     fn import(&mut self, name: ServiceName) {
         let now = Instant::now();
-        let mut writes = self.state.plan(&name);
+        let planned = self.state.plan(&name);
+        let mut writes = self.state.note_planned(planned);
         let notices = self.state.take_notices();
         self.tell(notices);
         let version = self.state.own.export_object(&name).map(|export| &*export.version);
@@ -140,7 +141,7 @@ impl Control {
         }
         let mailbox = &self.settings.mailbox;
         let cluster = self.state.cluster();
-        let view = &self.state.outbox;
+        let view = &self.state.own_mailbox;
         let term = &mut self.term;
         let request = |write: &MailboxWrite| {
             // Without the mark, readers wait until the Lease counts the service no longer.
@@ -163,11 +164,11 @@ impl Control {
 
     /// Takes notice of who publishes in the mailbox.
     pub(super) fn observe_lease(&mut self) {
-        if !self.state.outbox.is_listed() || self.state.outbox.identity_problem().is_some() {
+        if !self.state.is_own_mailbox() {
             return;
         }
         let now = Instant::now();
-        let (lease, lists) = (self.state.outbox.lease(), self.state.outbox.lists());
+        let (lease, lists) = (self.state.own_mailbox.lease(), self.state.own_mailbox.lists());
         match self.term.observe(lease, lists, now) {
             Change::None => {}
             Change::Began => self.begin_term(),
@@ -179,14 +180,13 @@ impl Control {
 
     /// Everything is published anew.
     pub(super) fn begin_term(&mut self) {
-        self.term.follow(self.state.outbox.latest_stamp());
+        self.term.follow(self.state.own_mailbox.latest_stamp());
         self.state.begin_term(self.term.epoch());
     }
 
     /// Tells readers what is published, and that this publisher lives.
     fn renew_lease(&mut self) {
-        let outbox = &self.state.outbox;
-        if !outbox.is_listed() || outbox.identity_problem().is_some() {
+        if !self.state.is_own_mailbox() {
             return;
         }
         let statement = self.state.statement();

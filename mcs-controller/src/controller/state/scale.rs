@@ -6,14 +6,16 @@ use serde_json::{Value, from_value, json};
 use super::*;
 use crate::{
     clusterset::{
+        SourceSlice, Stamp,
         fixture::{self, cluster, name, spec},
         work,
     },
-    mailbox::MailboxEvent,
+    mailbox::{MailboxEvent, MailboxWrite},
     objects::{
         Exported, complete_lease, exported_service, imported_slice, mailbox_slice, publisher_lease,
     },
     own_cluster::OwnEvent,
+    plan::Write,
 };
 
 const SLICES: usize = 300;
@@ -77,14 +79,14 @@ fn a_change_of_one_slice_of_a_peer_looks_into_that_slice() {
     state.update(mailbox(MailboxEvent::Lease(listed(vec![lease]))));
     let web = name("shop/web");
     work();
-    let writes = state.plan(&web);
+    let writes = state.plan_and_note(&web);
     assert_eq!((write(&mut state, &writes), work()), (SLICES, SLICES));
     assert_eq!(state.peers.all()["west"].view.endpoints(), SLICES);
 
     state.update(mailbox(MailboxEvent::Slices(changed(of_west(7, 2)))));
-    let writes = state.plan(&web);
+    let writes = state.plan_and_note(&web);
     assert_eq!((write(&mut state, &writes), work()), (1, 1));
-    let writes = state.plan(&web);
+    let writes = state.plan_and_note(&web);
     assert_eq!((write(&mut state, &writes), work()), (0, 0));
 
     // Endpoints that were taken may not be taken now.
@@ -104,9 +106,9 @@ fn a_change_of_one_slice_of_a_peer_looks_into_that_slice() {
         (Update::Peers(changed(peer("west", "10.2.0.0/25"))), 250 - 128),
     ] {
         state.update(update);
-        let writes = state.plan(&web);
+        let writes = state.plan_and_note(&web);
         assert_eq!((write(&mut state, &writes), work()), (lost, SLICES), "{lost}");
-        let writes = state.plan(&web);
+        let writes = state.plan_and_note(&web);
         assert_eq!((write(&mut state, &writes), work()), (0, 0), "{lost}");
     }
 }

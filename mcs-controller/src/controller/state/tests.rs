@@ -7,10 +7,13 @@ use serde_json::{Value, from_value, json};
 
 use super::*;
 use crate::{
-    clusterset::NamespaceRules,
-    mailbox::MailboxEvent,
+    apply::ApplyError,
+    clusterset::{LostVip, NamespaceRules, Publication, Stamp},
+    leases::Statement,
+    mailbox::{MailboxEvent, MailboxWrite},
     objects::{complete_lease, exported_service, publisher_lease},
     own_cluster::OwnEvent,
+    plan::Write,
     status::Regarding,
 };
 
@@ -182,13 +185,13 @@ fn a_derived_service_that_may_not_be_deleted_is_left_for_a_while() {
     state.update(Update::Own(OwnEvent::Services(ResourceEvent::Changed(object(service)))));
     while state.imports.next().is_some() {}
     let deletion = Write::DeleteDerivedService(name.clone());
-    assert!(state.plan(&name).contains(&deletion));
+    assert!(state.plan_and_note(&name).contains(&deletion));
     let now = Instant::now();
     state.note_derived_stays(name.clone(), now);
-    assert!(!state.plan(&name).contains(&deletion));
+    assert!(!state.plan_and_note(&name).contains(&deletion));
     state.forget(now + KEPT_DERIVED);
     assert_eq!(state.imports.next(), Some(name.clone()));
-    assert!(state.plan(&name).contains(&deletion));
+    assert!(state.plan_and_note(&name).contains(&deletion));
 }
 
 fn answer(code: u16) -> ApplyError {
@@ -243,7 +246,7 @@ fn a_peer_that_becomes_known_concerns_its_own_services() {
         }
         let of_west = ServiceName::new("shop", "of-west").unwrap();
         let names = queued(&mut state);
-        (names, state.plan(&of_west).contains(&Write::DeleteImport(of_west)))
+        (names, state.plan_and_note(&of_west).contains(&Write::DeleteImport(of_west)))
     };
     let result = |names: &str, goes| (names.to_owned(), goes);
     assert_eq!(read("west", 1), result("of-west", false));
@@ -376,11 +379,11 @@ fn an_import_that_is_left_alone_is_told_once() {
     ] {
         state.update(Update::Own(event));
     }
-    state.plan(&name);
+    state.plan_and_note(&name);
     let [notice] = &*state.take_notices() else { panic!("one notice") };
     let Regarding { kind, uid, .. } = &notice.regarding;
     assert_eq!((*kind, &**uid, &*notice.reason), ("ServiceImport", "u", "LeftAlone"));
-    state.plan(&name);
+    state.plan_and_note(&name);
     assert_eq!(state.take_notices(), []);
 }
 #[test]
@@ -391,7 +394,7 @@ fn services_are_exported_as_rules_say() {
     let update = |state: &mut State, event| {
         state.update(Update::Own(event));
         while state.imports.next().is_some() {}
-        state.plan(&name)
+        state.plan_and_note(&name)
     };
     let service =
         json!({"metadata": metadata(json!({"app": "web"})), "spec": {"clusterIP": "10.96.0.1"}});
@@ -418,7 +421,7 @@ fn services_are_exported_as_rules_say() {
     assert!(
         is_deleted(update(&mut state, OwnEvent::Rules(rules()))) || {
             state.forget(std::time::Instant::now() + std::time::Duration::from_mins(1));
-            is_deleted(state.plan(&name))
+            is_deleted(state.plan_and_note(&name))
         }
     );
 }
@@ -452,7 +455,7 @@ fn what_a_peer_without_a_usable_object_gave_stays() {
     state.update(Update::Own(OwnEvent::ImportedSlices(ResourceEvent::Changed(object(slice)))));
     let name = ServiceName::new("shop", "web").unwrap();
     let goes = |state: &mut State| {
-        let writes = state.plan(&name);
+        let writes = state.plan_and_note(&name);
         let goes = |write: &Write| matches!(write, Write::DeleteImport(_) | Write::DeleteSlice(..));
         writes.iter().filter(|write| goes(write)).count()
     };
@@ -480,7 +483,7 @@ fn a_vip_that_is_planned_is_not_given_away_before_its_import_is_read() {
         state.update(Update::Own(OwnEvent::Services(ResourceEvent::Changed(service))));
     };
     let vips = |state: &mut State, name: &str| {
-        let writes = state.plan(&ServiceName::new("shop", name).unwrap());
+        let writes = state.plan_and_note(&ServiceName::new("shop", name).unwrap());
         let import = writes.into_iter().find_map(|write| match write {
             Write::ApplyImport(import) => Some(import),
             _ => None,
@@ -507,7 +510,7 @@ fn a_vip_that_is_planned_is_not_given_away_before_its_import_is_read() {
     }
     let gone = object(json!({"metadata": {"namespace": "shop", "name": "web"}}));
     state.update(Update::Own(OwnEvent::Exports(ResourceEvent::Deleted(gone))));
-    state.plan(&ServiceName::new("shop", "web").unwrap());
+    state.plan_and_note(&ServiceName::new("shop", "web").unwrap());
     assert_eq!(vips(&mut state, "pay"), planned, "nobody wants it any more");
 }
 
@@ -549,7 +552,7 @@ fn derived_changes(
 /// The VIP of the import as it is planned, its reason, and the reasons of the events.
 fn planned(state: &mut State, name: &ServiceName) -> (String, String, Vec<String>) {
     while state.imports.next().is_some() {}
-    let writes = state.plan(name);
+    let writes = state.plan_and_note(name);
     let import = writes.iter().find_map(|write| match write {
         Write::ApplyImport(import) => Some(import.ips[0].to_string()),
         _ => None,
@@ -594,7 +597,7 @@ fn an_import_that_is_not_taken_over_loses_no_vip() {
     let export = object(json!({"metadata": {"namespace": "shop", "name": "web"}}));
     state.update(Update::Own(OwnEvent::Exports(ResourceEvent::Deleted(export))));
     derived_changes(&mut state, ResourceEvent::Deleted);
-    state.plan(&name);
+    state.plan_and_note(&name);
     assert_eq!(state.take_notices(), [], "nobody exports it");
 }
 
@@ -641,7 +644,7 @@ fn imports_that_share_a_vip_say_so_until_one_has_another() {
         // Every service that waits, with its reason.
         let mut reasons = BTreeMap::new();
         while let Some(name) = state.imports.next() {
-            let writes = state.plan(&name);
+            let writes = state.plan_and_note(&name);
             let status = writes.iter().find_map(|write| match write {
                 Write::SetImportStatus(_, status) => Some(status),
                 _ => None,
@@ -667,7 +670,7 @@ fn exports_say_that_readers_hear_nothing_of_this_cluster() {
     state.update(Update::Own(OwnEvent::Services(ResourceEvent::Changed(service))));
     while state.imports.next().is_some() {}
     let ready = |state: &mut State| {
-        let writes = state.plan(&name);
+        let writes = state.plan_and_note(&name);
         let conditions = writes.iter().find_map(|write| match write {
             Write::SetExportConditions(_, conditions) => Some(conditions),
             _ => None,

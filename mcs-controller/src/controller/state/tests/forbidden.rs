@@ -53,7 +53,7 @@ fn planned(state: &mut State) -> Vec<Write> {
     let mut writes = vec![];
     while let Some(name) = state.imports.next() {
         state.imports.end(&name, false, std::time::Instant::now());
-        writes.extend(state.plan(&name));
+        writes.extend(state.plan_and_note(&name));
     }
     writes.retain(|write| !matches!(write, Write::ApplyImport(_) | Write::SetImportStatus(..)));
     writes

@@ -8,14 +8,12 @@ use tokio::{
     task::JoinHandle,
 };
 
-use crate::{
-    controller::{MailboxId, Update},
-    mailbox::{MailboxEvent, Scope},
-};
+use super::{MailboxId, Update};
+use crate::mailbox::{MailboxEvent, Scope};
 
 /// Watches mailboxes. The watches end when this is dropped.
 #[derive(Debug)]
-pub struct Connection {
+pub(super) struct Connection {
     task: JoinHandle<()>,
     /// The kubeconfig, if it comes from a Secret.
     content: Option<watch::Sender<Arc<str>>>,
@@ -29,7 +27,7 @@ impl Drop for Connection {
 
 impl Connection {
     /// Watches mailboxes of the API server of `access`.
-    pub fn with_access(
+    pub(super) fn with_access(
         access: Arc<ApiAccess>,
         scope: Scope,
         id: MailboxId,
@@ -41,7 +39,7 @@ impl Connection {
     }
 
     /// Watches mailboxes of peers with a kubeconfig that can be replaced.
-    pub fn with_kubeconfig(
+    pub(super) fn with_kubeconfig(
         kubeconfig: Arc<str>,
         secret: String,
         scope: Scope,
@@ -76,7 +74,7 @@ impl Connection {
     }
 
     /// Uses this kubeconfig from now on. False if the connection uses none.
-    pub fn replace(&self, kubeconfig: &Arc<str>) -> bool {
+    pub(super) fn replace(&self, kubeconfig: &Arc<str>) -> bool {
         self.content.as_ref().is_some_and(|content| {
             replace(content, kubeconfig);
             true
@@ -101,7 +99,7 @@ async fn open(
 }
 
 /// Lets whoever follows `content` use this kubeconfig from now on. Returns whether it is another one.
-pub fn replace(content: &watch::Sender<Arc<str>>, kubeconfig: &Arc<str>) -> bool {
+pub(super) fn replace(content: &watch::Sender<Arc<str>>, kubeconfig: &Arc<str>) -> bool {
     content.send_if_modified(|current| {
         let differs = current != kubeconfig;
         if differs {

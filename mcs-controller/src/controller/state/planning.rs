@@ -1,0 +1,174 @@
+//! What one service needs: a query of the state, and what the state keeps of its answer.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::State;
+use crate::{
+    clusterset::{
+        Actual, ClusterId, ImportState, Importer, Known, KnownExport, LostVip, Selection,
+        ServiceName, SourceRules, SourceSlice, Stamp, Wanted, WantedImport, export_conditions,
+        is_exportable, of_derived, resolve,
+    },
+    mailbox::Outgoing,
+    plan::{Write, plan, plan_export},
+};
+
+/// The writes to this cluster for one service, and what they follow from.
+pub(in crate::controller) struct Planned {
+    name: ServiceName,
+    actual: Actual,
+    wanted: Wanted,
+    lost: Vec<LostVip>,
+    writes: Vec<Write>,
+}
+
+impl State {
+    /// What one service needs now.
+    pub(in crate::controller) fn plan(&self, name: &ServiceName) -> Planned {
+        let actual = self.own.actual(name);
+        let outgoing = self.outgoing(name);
+        let lost = self.lost_vips(name, &actual);
+        let mut wanted = self.wanted(name, outgoing.as_ref(), &actual, &lost);
+        if let Some(export) = self.own.export(name, &self.cluster) {
+            let publication = self.publication(name, outgoing.as_ref());
+            let rules = &self.settings.exports;
+            let conditions = export_conditions(&export, rules, &publication, &wanted.conflicts);
+            let is_derived = self.own.is_derived(name);
+            wanted.export_conditions =
+                Some(if is_derived { of_derived(conditions) } else { conditions });
+        }
+        if let (false, WantedImport::Present(_, status)) =
+            (self.has_slice_objects != Some(false), &mut wanted.import)
+        {
+            status.endpoint_slice_objects = None;
+        }
+        let mut writes = plan(name, &actual, &wanted);
+        if self.kept_derived.contains_key(name) {
+            writes.retain(|write| !matches!(write, Write::DeleteDerivedService(_)));
+        }
+        writes.extend(self.plan_export(name));
+        Planned { name: name.clone(), actual, wanted, lost, writes }
+    }
+
+    /// Takes notice of what was planned. Returns the writes.
+    pub(in crate::controller) fn note_planned(&mut self, planned: Planned) -> Vec<Write> {
+        let Planned { name, actual, wanted, lost, writes } = planned;
+        self.import_states.note(&name, ImportState::of(&wanted));
+        self.note_refused(&name, &wanted);
+        self.note_left_alone(&name, &wanted);
+        self.note_lost(&name, &lost, &wanted);
+        if wanted.lacks_vips() {
+            self.without_vip.insert(name.clone());
+        } else {
+            self.without_vip.remove(&name);
+        }
+        if wanted.vips().is_empty() {
+            self.planned_vips.remove(&name);
+        } else {
+            self.planned_vips.insert(name.clone(), wanted.vips().to_vec());
+        }
+        self.note_vips(&name);
+        self.note_conflict(&name, &actual, &writes);
+        writes
+    }
+
+    #[cfg(test)]
+    pub(in crate::controller) fn plan_and_note(&mut self, name: &ServiceName) -> Vec<Write> {
+        let planned = self.plan(name);
+        self.note_planned(planned)
+    }
+
+    fn plan_export(&self, name: &ServiceName) -> Option<Write> {
+        let is_made = self.own.export_object(name).map(|export| export.is_made);
+        let is_allowed = self.settings.exports.allows(name.namespace());
+        let selection = if is_allowed { self.own.selection(name) } else { Selection::Unknown };
+        plan_export(name, is_made, selection)
+    }
+
+    fn wanted(
+        &self,
+        name: &ServiceName,
+        outgoing: Option<&Outgoing>,
+        actual: &Actual,
+        lost: &[LostVip],
+    ) -> Wanted {
+        let own_rules =
+            SourceRules { namespaces: self.settings.exports.clone(), ..SourceRules::default() };
+        let own_slices: Vec<Arc<SourceSlice>> =
+            outgoing.iter().flat_map(|outgoing| outgoing.slices.values().cloned()).collect();
+        let own = outgoing.map(|outgoing| KnownExport {
+            export: &outgoing.export,
+            slices: &own_slices,
+            rules: &own_rules,
+            stamp: Stamp::NONE,
+        });
+        let peers = self.peers.by_cluster(&self.cluster);
+        let mut exports: Vec<_> = own.into_iter().collect();
+        let mut incomplete = BTreeSet::new();
+        for peer in &peers {
+            let believed = peer.view.believed().get(name);
+            exports.extend(believed.map(|believed| KnownExport {
+                export: &believed.export,
+                slices: &believed.slices,
+                rules: &peer.rules,
+                stamp: believed.stamp.of(peer.mailbox),
+            }));
+            let is_allowed = peer.rules.namespaces.allows(name.namespace());
+            if is_allowed && !peer.view.is_certain(name) {
+                incomplete.insert(peer.object.cluster.clone());
+            }
+        }
+        let unread = self.peers.unread();
+        let mut is_unread = |cluster: &ClusterId| {
+            let is_named = unread.others || unread.clusters.contains(cluster);
+            let is_peer = || peers.iter().any(|peer| peer.object.cluster == *cluster);
+            if is_named && *cluster != self.cluster && !is_peer() {
+                incomplete.insert(cluster.clone());
+            }
+        };
+        unread.clusters.iter().for_each(&mut is_unread);
+        actual.slices.values().for_each(|slice| is_unread(&slice.cluster));
+        let import = actual.import.iter();
+        import.flat_map(|import| &import.status.clusters).for_each(is_unread);
+        let known = Known {
+            name,
+            has_namespace: self.own.has_namespace(name.namespace()),
+            exports: &exports,
+            incomplete: &incomplete,
+            lost,
+        };
+        let wanted = resolve(&self.importer(), &known, actual, &self.in_use);
+        let rules = peers.iter().filter_map(|peer| {
+            let (cluster, rules) = (&peer.object.cluster, &peer.rules.endpoints);
+            let has_slices = actual.slices.values().any(|slice| slice.cluster == *cluster);
+            has_slices.then(|| (cluster.clone(), Arc::clone(rules)))
+        });
+        Wanted { rules: rules.collect(), ..wanted }
+    }
+
+    pub(super) fn importer(&self) -> Importer {
+        Importer {
+            cluster: self.cluster.clone(),
+            families: self.own.families(),
+            vip_ranges: self.vip_ranges(),
+            reserved: self.own.service_ranges().chain(self.pod_ranges().iter().copied()).collect(),
+            adopts: self.settings.adopt,
+            creates_namespaces: self.settings.create_namespaces,
+            // Without that status, dataplanes take the derived Service for the only one that leads to every cluster.
+            derives_services: self.settings.derived_services
+                && self.has_slice_objects == Some(true),
+        }
+    }
+
+    /// The export of this cluster, if peers get it.
+    pub(super) fn outgoing(&self, name: &ServiceName) -> Option<Outgoing> {
+        let mut export = self.own.export(name, &self.cluster)?;
+        if !is_exportable(&export, &self.settings.exports) {
+            return None;
+        }
+        export.vips = self.vips.get(name).cloned().unwrap_or_default();
+        let export = export.publishable();
+        let slices = self.own.slices(name).cloned().unwrap_or_default();
+        Some(Outgoing { export, slices })
+    }
+}

@@ -1,0 +1,165 @@
+//! What this cluster publishes in its mailbox, and what has become of that.
+
+use std::sync::Arc;
+
+use super::State;
+use crate::{
+    apply::ApplyError,
+    clusterset::{Publication, ServiceName},
+    leases::Statement,
+    mailbox::{MailboxWrite, Outgoing, plan_publication, unknown_demands},
+};
+
+impl State {
+    /// Whether peers can read the export.
+    pub(super) fn publication(
+        &self,
+        name: &ServiceName,
+        outgoing: Option<&Outgoing>,
+    ) -> Publication {
+        if let Some(problem) = self.own_mailbox.identity_problem() {
+            return Publication::Failed(problem.to_string());
+        }
+        if let Some(rival) = &self.rival {
+            return Publication::Failed(rival.clone());
+        }
+        if let Some(error) = self.publication_errors.get(name) {
+            return Publication::Failed(error.clone());
+        }
+        if let Some(silence) = &self.silence {
+            return Publication::Silent(silence.clone());
+        }
+        // What just changed is on its way. The service as such stays published.
+        if self.own_mailbox.seen().contains_key(name) || outgoing.is_none() {
+            Publication::Published
+        } else {
+            Publication::Pending
+        }
+    }
+
+    /// The writes to this cluster's mailbox for one service.
+    pub(in crate::controller) fn plan_publication(
+        &mut self,
+        name: &ServiceName,
+    ) -> Vec<MailboxWrite> {
+        let outgoing = self.outgoing(name);
+        if outgoing.is_some() {
+            self.outgoing.insert(name.clone());
+        } else {
+            self.outgoing.remove(name);
+        }
+        self.note_missing(name);
+        plan_publication(name, outgoing.as_ref(), &self.own_mailbox, self.epoch)
+    }
+
+    /// A term as publisher begins, in this epoch: everything is planned anew.
+    pub(in crate::controller) fn begin_term(&mut self, epoch: u64) {
+        self.epoch = epoch;
+        self.outgoing.clear();
+        self.missing = Arc::default();
+        self.queue_all();
+        self.unanswered = self.publications.names().cloned().collect();
+    }
+
+    /// Whether a service was published or refused since the term as publisher began.
+    pub(in crate::controller) fn is_answered(&self, name: &ServiceName) -> bool {
+        !self.unanswered.contains(name)
+    }
+
+    /// Why a service must not be published as it is.
+    pub(in crate::controller) fn unknown_demands(&self, name: &ServiceName) -> Option<String> {
+        unknown_demands(name, &self.own_mailbox).filter(|_| self.outgoing.contains(name))
+    }
+
+    /// A service is not published for this reason, until something changes.
+    pub(in crate::controller) fn note_unpublishable(&mut self, name: &ServiceName, problem: &str) {
+        self.unanswered.remove(name);
+        let former = self.publication_errors.insert(name.clone(), problem.to_owned());
+        if former.as_deref() != Some(problem) {
+            tracing::warn!("cannot publish {name}: {problem}");
+            self.imports.add(name.clone());
+        }
+    }
+
+    /// Another publisher writes the mailbox, or none any more.
+    pub(in crate::controller) fn note_rival(&mut self, rival: Option<String>) {
+        if rival == self.rival {
+            return;
+        }
+        if let Some(rival) = &rival {
+            tracing::error!("{rival}");
+        }
+        self.rival = rival;
+        self.queue_all();
+    }
+
+    /// Notes why readers have no sign of life of this cluster, if so. The exports say it.
+    pub(in crate::controller) fn note_silence(&mut self, silence: Option<&str>) {
+        if self.silence.as_deref() == silence {
+            return;
+        }
+        self.silence = silence.map(str::to_owned);
+        for name in self.own.exported() {
+            self.imports.add(name.clone());
+        }
+    }
+
+    /// What readers are told of the mailbox. They have to see every service that is counted before they take any away, and
+    /// keep those that the API server refuses.
+    pub(in crate::controller) fn statement(&self) -> Statement {
+        Statement {
+            complete: self.is_own_mailbox()
+                && self.own_mailbox.unreadable().is_none()
+                && self.unanswered.is_empty(),
+            services: self.outgoing.len() - self.missing.len(),
+            refused: Arc::clone(&self.missing),
+        }
+    }
+
+    pub(super) fn note_missing(&mut self, name: &ServiceName) {
+        let is_there = self.own_mailbox.seen().contains_key(name)
+            || self.own_mailbox.unread().contains_key(name);
+        let is_missing = self.rejected.contains(name) && self.outgoing.contains(name) && !is_there;
+        if is_missing == self.missing.contains(name) {
+            return;
+        }
+        let missing = Arc::make_mut(&mut self.missing);
+        if is_missing {
+            missing.insert(name.clone());
+        } else {
+            missing.remove(name);
+        }
+    }
+
+    /// Whether the mailbox is there and is this cluster's own.
+    pub(in crate::controller) fn is_own_mailbox(&self) -> bool {
+        self.own_mailbox.is_listed() && self.own_mailbox.identity_problem().is_none()
+    }
+
+    /// Notes how the publication of a service ended.
+    pub(in crate::controller) fn note_publication(
+        &mut self,
+        name: &ServiceName,
+        error: Option<&ApplyError>,
+    ) {
+        let is_refused = error.is_some_and(ApplyError::is_refusal);
+        if is_refused {
+            self.rejected.insert(name.clone());
+        } else {
+            self.rejected.remove(name);
+        }
+        self.note_missing(name);
+        if is_refused || error.is_none() {
+            self.unanswered.remove(name);
+        }
+        let changed = match error {
+            Some(error) => {
+                self.publication_errors.insert(name.clone(), error.to_string()).is_none()
+            }
+            None => self.publication_errors.remove(name).is_some(),
+        };
+        if changed {
+            self.imports.add(name.clone());
+        }
+    }
+}
