@@ -1,12 +1,12 @@
 //! The other clusters of the clusterset: what their ClusterPeers say, and what their mailboxes hold.
 
-mod overlaps;
+mod ranges;
 pub mod token;
 
 use std::{
     cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, OnceLock},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -15,10 +15,7 @@ use jiff::Timestamp;
 use mcs_kube::{ResourceEvent, WatchTarget};
 use sha2::{Digest as _, Sha256};
 
-use self::{
-    overlaps::{Overlaps, overlaps},
-    token::TokenClaims,
-};
+use self::token::TokenClaims;
 use crate::{
     clusterset::{ClusterId, EndpointRules, Reserved, ServiceName, SourceRules, well_known},
     feed::{Change, Feed, changes},
@@ -65,6 +62,8 @@ pub struct Peer {
     pub object: PeerObject,
     /// What is accepted from it.
     pub rules: SourceRules,
+    /// A range of the peer that overlaps with one of another cluster, and a peer of that cluster.
+    pub overlap: Option<(IpNet, PeerName)>,
     /// Its mailbox.
     pub view: MailboxView,
     /// Tells its mailbox from others, also after a restart.
@@ -113,8 +112,6 @@ pub struct Peers {
     has_choice: bool,
     /// The ranges of this cluster's pods.
     own_pods: Vec<IpNet>,
-    /// Follows from the ranges of all peers. The status of each peer says it, every second.
-    overlaps: OnceLock<Overlaps>,
 }
 
 /// Clusters of which more may be imported than is known.
@@ -181,47 +178,8 @@ impl Peers {
         changed
     }
 
-    /// The pods of this cluster have these ranges. Returns whether that changes what endpoints of peers can have.
-    pub fn claim(&mut self, own_pods: &[IpNet]) -> bool {
-        if self.own_pods == own_pods {
-            return false;
-        }
-        self.own_pods = own_pods.to_vec();
-        self.share_out()
-    }
-
-    /// Notes for each peer which ranges of others overlap with its own. Returns whether these are others than before.
-    fn share_out(&mut self) -> bool {
-        let overlapping: Vec<_> =
-            self.by_name.values().map(|peer| self.overlapping(peer)).collect();
-        let mut changed = false;
-        for (peer, (own_pods, other_peers)) in self.by_name.values_mut().zip(overlapping) {
-            let rules = &peer.rules.endpoints;
-            if rules.own_pods != own_pods || rules.other_peers != other_peers {
-                let rules = Arc::make_mut(&mut peer.rules.endpoints);
-                (rules.own_pods, rules.other_peers) = (own_pods, other_peers);
-                changed = true;
-            }
-        }
-        changed
-    }
-
-    /// The ranges of this cluster's pods that overlap with a peer's, and those of other peers that are parts of a peer's.
-    fn overlapping(&self, peer: &Peer) -> (Vec<IpNet>, Vec<IpNet>) {
-        let is_one = |is_such: &dyn Fn(&IpNet) -> bool| {
-            peer.object.pod_ranges.as_ref().is_none_or(|ranges| ranges.iter().any(is_such))
-        };
-        let overlaps = |net: &&IpNet| is_one(&|range| range.contains(*net) || net.contains(range));
-        let is_part = |net: &&IpNet| is_one(&|range| range.contains(*net) && range != *net);
-        let others = self.by_name.values().filter(|one| one.object.cluster != peer.object.cluster);
-        let others = others.flat_map(|other| other.object.pod_ranges.iter().flatten());
-        let own_pods = self.own_pods.iter().filter(overlaps).copied().collect();
-        (own_pods, others.filter(is_part).copied().collect())
-    }
-
     fn remove(&mut self, name: &PeerName) -> PeerChanges {
         let peer = self.by_name.remove(name);
-        self.overlaps.take();
         let broken = self.broken.remove(name);
         let of_broken = broken.as_ref().and_then(|broken| broken.cluster.clone());
         let cluster = peer.as_ref().map(|peer| peer.object.cluster.clone()).or(of_broken);
@@ -309,12 +267,6 @@ impl Peers {
         };
         self.broken.remove(&name);
         self.removed.remove(&object.cluster);
-        let has_same_ranges = |Peer { object: former, .. }: &Peer| {
-            former.cluster == object.cluster && former.pod_ranges == object.pod_ranges
-        };
-        if !self.by_name.get(&name).is_some_and(has_same_ranges) {
-            self.overlaps.take();
-        }
         if let Some(peer) = self.by_name.get_mut(&name)
             && peer.object.address() == object.address()
             && peer.object.cluster == object.cluster
@@ -343,6 +295,7 @@ impl Peers {
             mailbox: object.address().number(),
             object,
             rules,
+            overlap: None,
             number: self.number,
             rejected: None,
             access_problem: None,
@@ -426,7 +379,7 @@ impl Peers {
             return PeerChanges::default();
         };
         let says =
-            |peer: &Peer| (peer.view.is_known(), peer.view.is_renewed(), peer.view.is_confirmed());
+            |peer: &Peer| (peer.view.counts(), peer.view.is_renewed(), peer.view.was_complete());
         let before_event = says(peer);
         if event.is_answer() {
             peer.last_contact = Some(Timestamp::now());
@@ -436,7 +389,7 @@ impl Peers {
             peer.beats = peer.view.beats();
             peer.last_beat = Instant::now();
         }
-        let is_new = peer.view.is_known() && !before_event.0 && !peer.was_known;
+        let is_new = peer.view.counts() && !before_event.0 && !peer.was_known;
         peer.was_known |= is_new;
         if is_new {
             tracing::info!(
@@ -445,7 +398,7 @@ impl Peers {
                 peer.view.believed().len()
             );
         }
-        let has_more_say = peer.view.is_known() && before_event != says(peer);
+        let has_more_say = peer.view.counts() && before_event != says(peer);
         let known = has_more_say.then(|| peer.object.cluster.clone());
         let all = before != self.choice() || is_new && self.are_known();
         PeerChanges { services, all, known, ..PeerChanges::default() }
@@ -509,21 +462,9 @@ impl Peers {
         TokenClaims::of(self.kubeconfig(secret)?)
     }
 
-    /// A range of a peer that overlaps with one of another cluster, and a peer of that cluster.
-    pub fn overlap(&self, name: &PeerName) -> Option<&(IpNet, PeerName)> {
-        let ranges = || {
-            let ranges = self.by_name.iter().flat_map(|(name, peer)| {
-                let ranges = peer.object.pod_ranges.iter().flatten();
-                ranges.map(move |range| (*range, name, &peer.object.cluster))
-            });
-            overlaps(ranges.collect())
-        };
-        self.overlaps.get_or_init(ranges).get(name)
-    }
-
     /// Whether everything of every peer was read.
     pub fn are_known(&self) -> bool {
-        self.by_name.values().all(|peer| peer.view.is_known())
+        self.by_name.values().all(|peer| peer.view.counts())
     }
 
     /// One peer for each cluster other than `own`. A cluster whose mailbox moves has two for a while.
@@ -576,7 +517,6 @@ impl Default for Peers {
             number: 0,
             has_choice: false,
             own_pods: vec![],
-            overlaps: OnceLock::new(),
         }
     }
 }
@@ -597,7 +537,7 @@ impl Peer {
 
     /// Whether its mailbox is the better one of two of the same cluster: the one that the publisher renews.
     fn is_better_than(&self, other: &Self) -> bool {
-        let rank = |peer: &Self| (peer.view.is_known(), peer.view.identity_problem().is_none());
+        let rank = |peer: &Self| (peer.view.counts(), peer.view.identity_problem().is_none());
         let renewed = |peer: &Self| peer.view.lease()?.renewed.parse::<Timestamp>().ok();
         match rank(self).cmp(&rank(other)) {
             Ordering::Greater => true,

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
+    time::Instant,
 };
 
 use mcs_kube::{ObjectKey, ResourceEvent, WatchedObject};
@@ -49,7 +50,7 @@ impl Contents {
             unread: BTreeMap::new(),
             slices: HashMap::new(),
             ledger: Ledger::new(),
-            ignored: Ignored::new(),
+            ignored: Ignored::new(Instant::now()),
         }
     }
 
@@ -188,7 +189,7 @@ impl Contents {
     }
 
     fn ignore(&mut self, kind: &str, key: &ObjectKey, problem: &str) {
-        self.ignored.note(&self.cluster, kind, key, problem);
+        self.ignored.note(&self.cluster, (kind, key), problem, Instant::now());
     }
 
     fn is_before(&self, stamp: Stamp, former: Stamp) -> bool {

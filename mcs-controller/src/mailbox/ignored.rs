@@ -24,8 +24,8 @@ pub(super) struct Ignored {
 }
 
 impl Ignored {
-    pub(super) fn new() -> Self {
-        Self { count: 0, since: Instant::now(), lines: 0, unsaid: 0 }
+    pub(super) const fn new(now: Instant) -> Self {
+        Self { count: 0, since: now, lines: 0, unsaid: 0 }
     }
 
     /// How many since the start.
@@ -34,9 +34,15 @@ impl Ignored {
     }
 
     /// An object of a cluster's mailbox is ignored.
-    pub(super) fn note(&mut self, cluster: &ClusterId, kind: &str, key: &ObjectKey, reason: &str) {
+    pub(super) fn note(
+        &mut self,
+        cluster: &ClusterId,
+        (kind, key): (&str, &ObjectKey),
+        reason: &str,
+        now: Instant,
+    ) {
         self.count += 1;
-        self.begin_anew(cluster, Instant::now());
+        self.begin_anew(cluster, now);
         if self.lines == LINES {
             self.unsaid += 1;
             return;

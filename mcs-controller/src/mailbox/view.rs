@@ -1,4 +1,15 @@
 //! What a reader sees in a mailbox, and what it believes of that.
+//!
+//! | what a reader does | what allows it |
+//! |---|---|
+//! | it adds or changes a service, its slices and endpoints | the mailbox [`counts`](MailboxView::counts), and the object is of the publisher's epoch and no older than what is believed |
+//! | it takes a service away whose ExportedService is withdrawn | the same |
+//! | it takes a service away that the mailbox lacks | no [`removal_problem`](MailboxView::removal_problem), and a Lease that was renewed since and does not refuse the service |
+//! | it takes a slice away that a believed service no longer names | [`allows_removal`](MailboxView::allows_removal): all slices that it names were seen ([`has_all_slices`](Believed::has_all_slices)), and the Lease [`is_renewed`](MailboxView::is_renewed) |
+//! | it takes away what it has of a service that is not believed | [`allows_removal`](MailboxView::allows_removal): the mailbox [`was_complete`](MailboxView::was_complete) once, is within its limits, and holds no unreadable ExportedService of that name |
+//!
+//! What another replica, or this one before a restart, has imported is in none of this: it stays until the last two rows take
+//! it away.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -49,7 +60,7 @@ pub struct Believed {
     /// Its slices.
     pub slices: Vec<Arc<SourceSlice>>,
     /// Whether every slice that it names was seen. Until then no slice goes.
-    pub is_whole: bool,
+    pub has_all_slices: bool,
     /// When it was written.
     pub stamp: Stamp,
 }
@@ -152,7 +163,7 @@ pub struct MailboxView {
     judged: Option<u64>,
     /// Whether once everything that the publisher counts was there, and the publisher was alive. From then on, what is not
     /// believed is not exported.
-    is_confirmed: bool,
+    was_complete: bool,
     believed: HashMap<ServiceName, Believed>,
     /// The number of endpoints in `believed`: the status of the peer says it, every second.
     endpoints: usize,
@@ -181,7 +192,7 @@ impl MailboxView {
             slices_feed: Feed::default(),
             lease_feed: Feed::default(),
             judged: None,
-            is_confirmed: false,
+            was_complete: false,
             believed: HashMap::new(),
             endpoints: 0,
             absent: BTreeMap::new(),
@@ -262,7 +273,7 @@ impl MailboxView {
 
     /// Believes what can be believed, service by service. Returns the services of which something else is believed now.
     fn believe(&mut self, touched: BTreeSet<ServiceName>) -> BTreeSet<ServiceName> {
-        if !self.is_open() {
+        if !self.counts() {
             self.judged = None;
             return BTreeSet::new();
         }
@@ -280,8 +291,8 @@ impl MailboxView {
                 changed.insert(name);
             }
         }
-        if self.doubt().is_none() {
-            self.is_confirmed |= self.is_renewed();
+        if self.removal_problem().is_none() {
+            self.was_complete |= self.is_renewed();
             let (beats, lease) = (self.beats, self.lease.as_ref());
             let is_gone = |name: &ServiceName, since: &mut u64| {
                 beats > *since && lease.is_some_and(|lease| !lease.refuses(name))
@@ -330,8 +341,9 @@ impl MailboxView {
         former.is_some()
     }
 
-    /// Whether the mailbox is the publisher's own, so that what is there counts.
-    fn is_open(&self) -> bool {
+    /// Whether what is there counts: everything was listed, and the Lease is of the expected cluster, no older than one
+    /// before, and renewed if the mailbox may be one that the cluster has left.
+    pub fn counts(&self) -> bool {
         let is_of_publisher = |lease| !self.is_past(lease) && self.identity_problem().is_none();
         self.is_listed()
             && self.lease.as_ref().is_some_and(is_of_publisher)
@@ -349,12 +361,12 @@ impl MailboxView {
     }
 
     /// Whether it is known which slices of a service the cluster exports, none or these: others can go.
-    pub fn is_certain(&self, service: &ServiceName) -> bool {
+    pub fn allows_removal(&self, service: &ServiceName) -> bool {
         if let Some(believed) = self.believed.get(service) {
-            return believed.is_whole && self.is_renewed();
+            return believed.has_all_slices && self.is_renewed();
         }
         let is_refused = self.lease.as_ref().is_some_and(|lease| lease.refuses(service));
-        self.is_confirmed
+        self.was_complete
             && self.over_limit().is_none()
             && !is_refused
             && !self.contents.unread().contains_key(service)
@@ -380,18 +392,18 @@ impl MailboxView {
             seen.and_then(|seen| seen.get(name)).filter(is_later).or(former).cloned()
         };
         let mut slices: Vec<_> = exported.slices.iter().filter_map(slice).collect();
-        let is_whole = slices.len() == exported.slices.len();
-        if !is_whole {
+        let has_all_slices = slices.len() == exported.slices.len();
+        if !has_all_slices {
             let is_other =
                 |former: &&Arc<SourceSlice>| exported.slices.binary_search(&former.name).is_err();
             slices.extend(former.iter().filter(is_other).cloned());
             slices.sort_by(|one, other| one.name.cmp(&other.name));
         }
-        Believed { export: exported.export.clone(), slices, is_whole, stamp: object.stamp }
+        Believed { export: exported.export.clone(), slices, has_all_slices, stamp: object.stamp }
     }
 
-    /// Why nothing may be taken away now.
-    pub fn doubt(&self) -> Option<MailboxProblem> {
+    /// Why no service may be taken away because the mailbox lacks it.
+    pub fn removal_problem(&self) -> Option<MailboxProblem> {
         if let Some(problem) = self.unreadable() {
             return Some(problem);
         }
@@ -464,14 +476,9 @@ impl MailboxView {
         self.services_feed.synced && self.slices_feed.synced && self.lease_feed.synced
     }
 
-    /// Whether what is there counts.
-    pub const fn is_known(&self) -> bool {
-        self.judged.is_some()
-    }
-
-    /// Whether everything was published and read once, by a publisher that is alive.
-    pub const fn is_confirmed(&self) -> bool {
-        self.is_confirmed
+    /// Whether there was no [`MailboxView::removal_problem`] once, while a publisher renewed the Lease.
+    pub const fn was_complete(&self) -> bool {
+        self.was_complete
     }
 
     /// Whether somebody renews the Lease. Until then the mailbox may be one that its cluster has left: what it lacks may

@@ -1,103 +1,24 @@
 //! The status of a ClusterPeer.
 
-use std::{collections::BTreeMap, fmt::Write as _, net::IpAddr, sync::Arc, time::Instant};
+mod conditions;
 
-use ipnet::IpNet;
+use std::{collections::BTreeMap, time::Instant};
+
 use jiff::Timestamp;
-use mcs_kube::one_line;
 use serde_json::{Value, json};
 
+pub(super) use self::conditions::condition;
+use self::conditions::{
+    INVALID_SPEC, accepted, connected, disjoint, fresh, identity, of_broken, synced, within_limits,
+};
+pub use self::conditions::{NAMESPACES_MISSING, OwnRanges, TOKEN_NOT_RENEWED};
+use super::{Notice, Regarding, membership::compatible};
 use crate::{
     apply::{Action, Request},
-    clusterset::{ClusterId, Refusal, ServiceName, overlap, well_known},
-    mailbox::MailboxProblem,
+    clusterset::{ClusterId, Refusal, ServiceName, well_known},
     objects::{ClusterPeerStatus, Membership, OWN_VERSION, PeerCondition, PeerVersion},
-    peers::{AccessProblem, Peer, PeerName, Peers},
+    peers::{Peer, PeerName, Peers},
 };
-
-use super::{Notice, Regarding, membership::compatible};
-
-/// The reason of `Connected` while a token is not renewed. The condition holds.
-pub const TOKEN_NOT_RENEWED: &str = "TokenNotRenewed";
-/// The reason of `Synced` while namespaces are missing. The condition holds: it may be meant so.
-pub const NAMESPACES_MISSING: &str = "NamespacesMissing";
-/// The reason of `Accepted` while `spec` cannot be used.
-const INVALID_SPEC: &str = "InvalidSpec";
-/// How many services without a namespace a message names.
-const NAMED: usize = 8;
-
-/// The addresses of this cluster, which no peer's pods can have.
-#[derive(Clone, Debug)]
-pub struct OwnRanges<'a> {
-    /// Those of its pods, sorted, and none within another: there can be one for each node.
-    pods: Vec<IpNet>,
-    /// The VIP ranges and those of Services.
-    reserved: &'a [IpNet],
-    /// What nodes say their addresses are.
-    nodes: &'a BTreeMap<IpAddr, Arc<str>>,
-}
-
-impl<'a> OwnRanges<'a> {
-    /// `pods`: the ranges of its pods. `reserved`: the VIP ranges and those of Services. `nodes`: what nodes say their
-    /// addresses are.
-    pub fn new(
-        pods: &[IpNet],
-        reserved: &'a [IpNet],
-        nodes: &'a BTreeMap<IpAddr, Arc<str>>,
-    ) -> Self {
-        let mut pods = IpNet::aggregate(&pods.to_vec());
-        pods.sort_unstable_by_key(IpNet::network);
-        Self { pods, reserved, nodes }
-    }
-
-    /// What is wrong with the pod ranges of a peer.
-    fn overlap(&self, peer: &Peer, refused: &BTreeMap<Refusal, usize>) -> Option<String> {
-        let ranges = peer.object.pod_ranges.as_deref().unwrap_or_default();
-        let with_pods = |range: &IpNet| Some((*range, *self.pods_of(range)?));
-        if let Some((range, own)) = ranges.iter().find_map(with_pods) {
-            let refused = number_of(refused, Refusal::OwnPods);
-            let consequence = if peer.rules.endpoints.own_pods.is_empty() {
-                "pods with such addresses are not told apart. With --pod-cidr (chart: podCidrs) endpoints with addresses of \
-                 this cluster's pods are refused"
-                    .to_owned()
-            } else {
-                format!(
-                    "endpoints are refused where the range of this cluster is not the wider one, {refused} now"
-                )
-            };
-            return Some(format!(
-                "{range} overlaps with {own}, the pods of this cluster: {consequence}"
-            ));
-        }
-        let with_reserved = |range: &IpNet| {
-            let own = self.reserved.iter().find(|own| overlap(range, own))?;
-            Some((*range, *own))
-        };
-        if let Some((range, own)) = ranges.iter().find_map(with_reserved) {
-            return Some(format!(
-                "{range} overlaps with {own}, the range of this cluster's Services or ClusterSetIPs: endpoints with \
-                 addresses of both are refused"
-            ));
-        }
-        ranges.iter().find_map(|range| {
-            let (ip, node) = self.nodes.range(range.network()..=range.broadcast()).next()?;
-            Some(format!(
-                "Node {node} of this cluster says that {ip} of {range} is its own address. Endpoints with it are used: \
-                 look whether the node is right"
-            ))
-        })
-    }
-
-    fn pods_of(&self, range: &IpNet) -> Option<&IpNet> {
-        let after = self.pods.partition_point(|own| own.network() <= range.network());
-        let before = after.checked_sub(1).and_then(|place| self.pods.get(place));
-        before.into_iter().chain(self.pods.get(after)).find(|own| overlap(range, own))
-    }
-}
-
-fn number_of(refused: &BTreeMap<Refusal, usize>, reason: Refusal) -> usize {
-    refused.get(&reason).copied().unwrap_or_default()
-}
 
 /// What this cluster makes of a peer.
 #[derive(Clone, Default, Debug)]
@@ -121,7 +42,7 @@ pub fn peer_statuses<'a>(
 ) -> Vec<(PeerName, ClusterPeerStatus)> {
     let own = (own, ranges, membership);
     let status = |(name, peer): (&'a PeerName, &'a Peer)| {
-        (name.clone(), status(name, peer, peers, own, &notes(peer), now))
+        (name.clone(), status(peer, own, &notes(peer), now))
     };
     let broken = peers.broken().iter().map(|(name, broken)| {
         let connected = condition("Connected", Some(false), "Invalid", broken.error.clone());
@@ -149,9 +70,7 @@ fn count(number: usize) -> u32 {
 }
 
 fn status(
-    name: &PeerName,
     peer: &Peer,
-    peers: &Peers,
     (own, own_ranges, membership): (&ClusterId, &OwnRanges<'_>, &Membership),
     notes: &PeerNotes<'_>,
     now: Instant,
@@ -164,7 +83,7 @@ fn status(
         within_limits(peer),
         fresh(peer, now),
         identity(peer, own),
-        disjoint(name, peer, peers, (own_ranges, &notes.refused)),
+        disjoint(peer, (own_ranges, &notes.refused)),
         compatible(peer, membership),
     ];
     for condition in &mut conditions {
@@ -179,218 +98,6 @@ fn status(
         #[cfg(feature = "next")]
         moon: Some("full".to_owned()),
         last_contact: peer.last_contact.map(|time| time.strftime("%Y-%m-%dT%H:%M:00Z").to_string()),
-    }
-}
-
-pub(super) fn condition(
-    condition_type: &str,
-    holds: Option<bool>,
-    reason: &str,
-    message: impl AsRef<str>,
-) -> PeerCondition {
-    let status = match holds {
-        Some(true) => "True",
-        Some(false) => "False",
-        None => "Unknown",
-    };
-    PeerCondition {
-        condition_type: condition_type.to_owned(),
-        status: status.to_owned(),
-        reason: reason.to_owned(),
-        // It may have the words of a proxy, or of a peer.
-        message: one_line(message.as_ref()),
-        last_transition_time: String::new(),
-        observed_generation: None,
-    }
-}
-
-fn of_broken(error: &str) -> String {
-    format!(
-        "{error}. The controller has started since, and knows no spec of before: what was imported stays as it is, and nothing \
-         new is"
-    )
-}
-
-/// Whether the ClusterPeer as it is now counts, and its Secret.
-fn accepted(peer: &Peer) -> PeerCondition {
-    let kind = "Accepted";
-    let refused = |reason, message| condition(kind, Some(false), reason, message);
-    if let Some(error) = &peer.rejected {
-        let message = format!("{error}. Nothing of this change counts: the spec of before does");
-        return refused(INVALID_SPEC, message);
-    }
-    match &peer.access_problem {
-        Some(AccessProblem::NoSecret(problem)) => {
-            let message = format!(
-                "{problem}. The mailbox is not read, and what was imported stays as it is. Delete the ClusterPeer to end the import"
-            );
-            refused("NoSecret", message)
-        }
-        Some(AccessProblem::Unusable(problem)) if peer.is_connected => {
-            refused("InvalidKubeconfig", format!("{problem}. The former kubeconfig counts"))
-        }
-        Some(AccessProblem::Unusable(problem)) => refused(
-            "InvalidKubeconfig",
-            format!("{problem}. The mailbox is not read, and what was imported stays as it is"),
-        ),
-        None if peer.is_connected => {
-            condition(kind, Some(true), "Accepted", "spec and kubeconfig count as they are")
-        }
-        None => condition(kind, None, "Pending", "the Secret was not read yet"),
-    }
-}
-
-fn connected(peer: &Peer, notes: &PeerNotes<'_>) -> PeerCondition {
-    let kind = "Connected";
-    if let Some(AccessProblem::NoSecret(problem) | AccessProblem::Unusable(problem)) =
-        peer.access_problem.as_ref().filter(|_| !peer.is_connected)
-    {
-        return condition(kind, Some(false), "NoCredentials", problem);
-    }
-    match peer.view.unreadable() {
-        Some(problem) => condition(kind, Some(false), "Unreadable", problem.to_string()),
-        None if peer.view.is_listed() => match notes.token_problem {
-            None => condition(kind, Some(true), "Connected", "the mailbox can be read"),
-            Some(problem) => {
-                let expires = peer.token.as_ref().map(|token| token.expires.to_string());
-                let message = format!(
-                    "the mailbox can be read, until its token expires at {}: it cannot be renewed: {problem}",
-                    expires.unwrap_or_default()
-                );
-                condition(kind, Some(true), TOKEN_NOT_RENEWED, message)
-            }
-        },
-        None => condition(kind, None, "Pending", "the mailbox is being read"),
-    }
-}
-
-fn synced(peer: &Peer, notes: &PeerNotes<'_>) -> PeerCondition {
-    let kind = "Synced";
-    match peer.view.doubt() {
-        None => {
-            let mut message = "everything that the cluster exports was read".to_owned();
-            let failed = peer.view.lease().map_or(0, |lease| lease.failed);
-            if failed > 0 {
-                let _ = write!(
-                    message,
-                    ", but {failed} services that the mailbox's API server refuses"
-                );
-            }
-            let services = &notes.without_namespace;
-            if services.is_empty() {
-                return condition(kind, Some(true), "Synced", message);
-            }
-            let named: Vec<_> = services.iter().take(NAMED).map(ToString::to_string).collect();
-            let more = if services.len() > NAMED { " and more" } else { "" };
-            let _ = write!(
-                message,
-                ". This cluster lacks the namespaces of {} services, and does not import them: {}{more}",
-                services.len(),
-                named.join(", ")
-            );
-            condition(kind, Some(true), NAMESPACES_MISSING, message)
-        }
-        Some(problem) => {
-            let reason = match problem {
-                MailboxProblem::Unreadable { .. } => "Unreadable",
-                MailboxProblem::OverLimit { .. } => "OverLimit",
-                MailboxProblem::NoPublisher => "NoPublisher",
-                MailboxProblem::OtherCluster(_) | MailboxProblem::OtherUid(_) => "OtherCluster",
-                MailboxProblem::Past => "OlderThanBefore",
-                MailboxProblem::Incomplete => "Incomplete",
-                MailboxProblem::Count { .. } => "CountDiffers",
-            };
-            let message = format!("{problem}. What was imported stays");
-            condition(kind, Some(false), reason, message)
-        }
-    }
-}
-
-fn within_limits(peer: &Peer) -> PeerCondition {
-    let kind = "WithinLimits";
-    match peer.view.over_limit() {
-        Some(problem) => {
-            let message = format!(
-                "{problem}. What was imported stays. Raise the limit, or let the peer export less"
-            );
-            condition(kind, Some(false), "OverLimit", message)
-        }
-        None if peer.view.is_listed() => {
-            let message = "the mailbox has no more than spec.limits allows".to_owned();
-            condition(kind, Some(true), "WithinLimits", message)
-        }
-        None => condition(kind, None, "Pending", "the mailbox is being read"),
-    }
-}
-
-fn fresh(peer: &Peer, now: Instant) -> PeerCondition {
-    let kind = "Fresh";
-    let silence = now.saturating_duration_since(peer.last_beat);
-    let limit = peer.object.stale_after;
-    if silence > limit {
-        let message = format!(
-            "the publisher has given no sign of life for more than {} s. Its endpoints stay",
-            limit.as_secs()
-        );
-        return condition(kind, Some(false), "Stale", message);
-    }
-    // The Lease that is there may be that of a publisher which died long ago.
-    if !peer.view.is_renewed() {
-        let message =
-            "the publisher has not renewed its Lease since this replica started".to_owned();
-        return condition(kind, None, "Pending", message);
-    }
-    condition(kind, Some(true), "Fresh", "the publisher renews its Lease")
-}
-
-fn identity(peer: &Peer, own: &ClusterId) -> PeerCondition {
-    let kind = "IdentityMatches";
-    let expected = &peer.object.cluster;
-    if expected == own {
-        let message = format!("{own} is this cluster itself: correct spec.clusterId");
-        return condition(kind, Some(false), "OwnId", message);
-    }
-    match (peer.view.identity_problem(), peer.view.lease()) {
-        (Some(problem), _) => {
-            let message =
-                format!("{problem}, and spec.clusterId is {expected}. Nothing of it is used");
-            condition(kind, Some(false), "OtherCluster", message)
-        }
-        (None, Some(_)) => {
-            condition(kind, Some(true), "Matches", format!("the mailbox is that of {expected}"))
-        }
-        (None, None) => condition(kind, None, "Pending", "the mailbox does not say whose it is"),
-    }
-}
-
-fn disjoint(
-    name: &PeerName,
-    peer: &Peer,
-    peers: &Peers,
-    (own_ranges, refused): (&OwnRanges<'_>, &BTreeMap<Refusal, usize>),
-) -> PeerCondition {
-    let kind = "CIDRsDisjoint";
-    let ranges = peer.object.pod_ranges.as_deref().unwrap_or_default();
-    if let Some(message) = own_ranges.overlap(peer, refused) {
-        return condition(kind, Some(false), "OverlapsOwn", message);
-    }
-    match peers.overlap(name) {
-        Some((range, other)) => {
-            let refused = number_of(refused, Refusal::OtherPeer);
-            let message = format!(
-                "{range} overlaps with a range of ClusterPeer {other}. An address belongs to the narrower range: {refused} endpoints \
-                 are refused now"
-            );
-            condition(kind, Some(false), "Overlap", message)
-        }
-        None if ranges.is_empty() => {
-            let message = "spec.podCIDRs is empty: endpoints can have any address".to_owned();
-            condition(kind, None, "NoRanges", message)
-        }
-        None => {
-            let message = "no other cluster that is known has addresses of these ranges".to_owned();
-            condition(kind, Some(true), "Disjoint", message)
-        }
     }
 }
 
@@ -601,7 +308,7 @@ mod tests {
     #[test]
     fn an_overlap_says_what_is_refused() {
         let mut peers = west();
-        let range: IpNet = "10.2.3.0/24".parse().unwrap();
+        let range: ipnet::IpNet = "10.2.3.0/24".parse().unwrap();
         let (own, membership) = ("east".parse().unwrap(), Membership::default());
         let message = |peers: &Peers| {
             let refused = [(Refusal::OwnPods, 3), (Refusal::NoPodAddress, 4)];

@@ -114,7 +114,7 @@ impl State {
                 stamp: believed.stamp.of(peer.mailbox),
             }));
             let is_allowed = peer.rules.namespaces.allows(name.namespace());
-            if is_allowed && !peer.view.is_certain(name) {
+            if is_allowed && !peer.view.allows_removal(name) {
                 incomplete.insert(peer.object.cluster.clone());
             }
         }
