@@ -4,6 +4,7 @@
 //! It does not report bookmarks, so the time of the last answer is unknown. It does not report that a
 //! watch works again. It restarts a watch that ends at once without any delay.
 
+mod errors;
 mod events;
 mod pieces;
 #[cfg(test)]
@@ -11,7 +12,6 @@ mod tests;
 
 use std::{
     collections::BTreeMap,
-    error::Error,
     pin::pin,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -23,13 +23,15 @@ use kube::{
     Client, Resource as _,
     api::{ApiResource, GroupVersionKind, ListParams, WatchEvent, WatchParams},
 };
-use thiserror::Error;
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep, timeout},
 };
 
-use self::{events::KeptObjects, pieces::TooLong};
+use self::{
+    errors::{ReceiverDropped, WatchError, code, describe, lacks_version, retry_after},
+    events::KeptObjects,
+};
 use crate::{
     access::{AccessError, ApiAccess, ApiConnection, LIST_TIMEOUT, Server},
     decoder::{Decoder, WatchedObject},
@@ -46,10 +48,6 @@ const WATCH_MARGIN: Duration = Duration::from_secs(10);
 const LONGEST_QUIET: Duration = Duration::from_mins(4);
 /// A watch that ends sooner, without an event, has failed.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
-/// The longest `Retry-After` that a watch respects.
-const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
-/// The cause of the error of a server that has not reached the requested resource version.
-const VERSION_TOO_LARGE: &str = "ResourceVersionTooLarge";
 /// The annotation of the bookmark that ends a streamed list (KEP-3157).
 const LIST_END: &str = "k8s.io/initial-events-end";
 
@@ -208,43 +206,6 @@ enum Outage {
     Forbidden,
     /// The API server does not answer.
     NoAnswer,
-}
-
-/// The receiver of the events was dropped.
-#[derive(Debug, Error)]
-#[error("the receiver was dropped")]
-struct ReceiverDropped;
-
-/// The reason why a list or a watch ended.
-#[derive(Debug, Error)]
-enum WatchError {
-    #[error(transparent)]
-    Api(#[from] kube::Error),
-    #[error("the API server sends nothing")]
-    Silent,
-    #[error("the API server ended the list before it was complete")]
-    ListCut,
-    #[error("the API server ends watches at once")]
-    WatchCut,
-    #[error("the API server sends neither events nor bookmarks")]
-    Quiet,
-    #[error("the kubeconfig was replaced")]
-    Replaced,
-    #[error(transparent)]
-    ReceiverDropped(#[from] ReceiverDropped),
-}
-
-impl WatchError {
-    /// Whether a plain list may succeed where a streamed one has failed.
-    fn may_be_of_streams(&self) -> bool {
-        match self {
-            Self::Silent | Self::ListCut => true,
-            Self::Api(error) => {
-                code(error).is_some_and(|code| code >= 500) && !lacks_version(error)
-            }
-            _ => false,
-        }
-    }
 }
 
 impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
@@ -598,63 +559,4 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
         let (is_forbidden, last_heard) = (outage == Outage::Forbidden, self.last_heard);
         self.send(ResourceEvent::Failing { reason, is_forbidden, last_heard }).await
     }
-}
-
-/// The status code of the API server's answer; `None` if there was no answer.
-fn code(error: &kube::Error) -> Option<u16> {
-    match error {
-        kube::Error::Api(status) => Some(status.code),
-        _ => None,
-    }
-}
-
-/// Whether the API server has the requested resource version no longer, or not yet. The latter is a
-/// 504 with a cause. Without the cause it is a timeout.
-fn lacks_version(error: &kube::Error) -> bool {
-    let kube::Error::Api(status) = error else { return false };
-    let causes = status.details.iter().flat_map(|details| &details.causes);
-    let mut causes = causes.map(|cause| &*cause.reason);
-    status.code == 410 || causes.any(|cause| cause == VERSION_TOO_LARGE)
-}
-
-/// The delay that an overloaded server asks for (`Retry-After`).
-fn retry_after(error: &kube::Error) -> Duration {
-    let details = match error {
-        kube::Error::Api(status) => status.details.as_ref(),
-        _ => None,
-    };
-    let seconds = details.map_or(0, |details| details.retry_after_seconds);
-    Duration::from_secs(seconds.into()).min(LONGEST_RETRY_AFTER)
-}
-
-/// The error in one line, without kube's repetitions.
-fn describe(error: kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => one_line(&status.message),
-        kube::Error::Service(error) => chain(&*error),
-        kube::Error::HyperError(error) => chain(&error),
-        kube::Error::ReadEvents(error)
-            if error.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<TooLong>) =>
-        {
-            error.to_string()
-        }
-        kube::Error::ReadEvents(error) => {
-            tracing::debug!("{}", chain(&error));
-            "the connection was lost".to_owned()
-        }
-        other => chain(&other),
-    }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let part = error.to_string();
-        if !text.ends_with(&part) {
-            text = format!("{text}: {part}");
-        }
-        source = error.source();
-    }
-    text
 }

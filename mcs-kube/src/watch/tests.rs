@@ -4,7 +4,7 @@ use kube::api::GroupVersionKind;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use super::*;
+use super::{errors::LONGEST_RETRY_AFTER, *};
 use crate::{
     access::KubeconfigContent,
     decoder::PropertyDecoder,
