@@ -15,7 +15,6 @@ mod rejections;
 mod repairs;
 mod report;
 mod server;
-mod signals;
 mod source_lost;
 mod start;
 mod status_file;
@@ -24,6 +23,7 @@ mod tc;
 use std::{pin::Pin, sync::Arc};
 
 use anyhow::{Context as _, bail};
+use mcs_kube::program::until_signal;
 use tokio::sync::mpsc;
 
 pub use audit::{AuditPass, AuditReport};
@@ -33,7 +33,6 @@ pub use malloc::share_heap;
 pub(crate) use programs::run_directory_mark;
 pub use repairs::{Repaired, Repairs};
 pub use report::{AgentInfo, ListenerReport, Report, ReportError};
-pub(crate) use signals::{Signals, until_signal};
 pub use start::Start;
 #[cfg(test)]
 pub(crate) use tc::fixture as tc_fixture;

@@ -1,8 +1,10 @@
-//! What the command lines of the programs share: logs, addresses to listen on and HTTP there,
-//! empty variables, and the runtime.
+//! What the command lines of the programs share: logs, addresses to listen on and HTTP there, output, empty variables, the
+//! runtime, and the signals that end it.
 
 pub mod http;
 mod logs;
+mod output;
+mod signals;
 
 use std::{
     env,
@@ -17,7 +19,11 @@ use clap::builder::Resettable;
 
 pub use tracing_subscriber::filter::ParseError;
 
-pub use self::logs::{LogFilter, LogFormat, start_logs};
+pub use self::{
+    logs::{LogFilter, LogFormat, start_logs},
+    output::{has_reader, print, table, terminal_width},
+    signals::{Signals, until_signal},
+};
 
 /// An address to listen on, or none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

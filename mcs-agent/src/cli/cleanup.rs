@@ -6,11 +6,11 @@ use std::{path::Path, process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, bail};
 use clap::{Args, builder::BoolishValueParser};
-use mcs_kube::program;
+use mcs_kube::program::{self, Signals};
 
 use super::{BpffsArg, output::print};
 use crate::{
-    agent::{self, Report, Signals},
+    agent::{self, Report},
     dataplane::{Run, read_run_record},
     loader::{DirectoryLock, Pins, detach_all},
     verify::remove_self_test_cgroups,

@@ -1,20 +1,16 @@
 //! Prints tables, JSON and YAML, once or again and again.
 
 use std::{
-    env,
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, IsTerminal as _},
     process::ExitCode,
-    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
 
 use clap::{Args, ValueEnum};
-use comfy_table::{ContentArrangement, Table, presets::NOTHING};
+pub(super) use mcs_kube::program::print;
+use mcs_kube::program::{has_reader, table, terminal_width};
 use serde::Serialize;
-
-/// Whether nobody reads the output any more.
-static CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// The output format of a reading command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -58,11 +54,11 @@ impl OutputArgs {
             match self.output {
                 Format::Json => print(&serde_json::to_string_pretty(&value)?)?,
                 Format::Yaml => print(&format!("---\n{}", yaml(&value)?.trim_end()))?,
-                Format::Table => table(&value, Style { width: width(), wide: false })?,
+                Format::Table => table(&value, Style { width: terminal_width(), wide: false })?,
                 Format::Wide => table(&value, Style { width: None, wide: true })?,
             }
             match self.watch {
-                Some(seconds) if !CLOSED.load(Ordering::Relaxed) => {
+                Some(seconds) if has_reader() => {
                     thread::sleep(Duration::from_secs(seconds));
                 }
                 _ => return Ok(value),
@@ -94,16 +90,6 @@ pub(super) struct Style {
     pub(super) wide: bool,
 }
 
-/// The width of the terminal that the output goes to.
-fn width() -> Option<u16> {
-    if !io::stdout().is_terminal() {
-        return None;
-    }
-    let told = env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    let asked = || rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| size.ws_col);
-    told.or_else(asked).filter(|columns| *columns > 0)
-}
-
 impl Style {
     /// Prints a table without lines, as kubectl does.
     pub(super) fn table(
@@ -111,51 +97,13 @@ impl Style {
         header: &[&str],
         rows: impl IntoIterator<Item = Vec<String>>,
     ) -> anyhow::Result<()> {
-        print(&self.render(header, rows))
-    }
-
-    fn render(self, header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
-        let mut table = Table::new();
-        table.load_style(NOTHING).set_header(header.iter().copied());
-        match self.width {
-            Some(width) => {
-                table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width)
-            }
-            None => table.set_content_arrangement(ContentArrangement::Disabled),
-        };
-        for column in table.column_iter_mut() {
-            column.set_padding((0, 2));
-        }
-        table.add_rows(rows);
-        table.trim_fmt()
-    }
-}
-
-/// Prints text and a line break. A reader that closes early (`| head`) is no error.
-pub(super) fn print(text: &str) -> anyhow::Result<()> {
-    match writeln!(io::stdout(), "{text}") {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-            CLOSED.store(true, Ordering::Relaxed);
-            Ok(())
-        }
-        written => Ok(written?),
+        print(&table(self.width, header, rows))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_table_fits_the_terminal() {
-        let row = vec!["shop/cart".to_owned(), "word ".repeat(60).trim_end().to_owned()];
-        let render =
-            |width| Style { width, wide: false }.render(&["NAME", "REASON"], [row.clone()]);
-        let wrapped = render(Some(80));
-        assert!(wrapped.lines().all(|line| line.chars().count() <= 80), "{wrapped}");
-        assert!(wrapped.lines().count() > 3, "{wrapped}");
-        assert_eq!(render(None).lines().count(), 2);
-    }
 
     #[test]
     fn yaml_says_what_json_says() {

@@ -7,14 +7,14 @@ use clap::Args;
 use ipnet::IpNet;
 use mcs_kube::{
     KubeconfigFile,
-    program::{self, Listen, LogFilter, LogFormat, ParseError},
+    program::{self, Listen, LogFilter, LogFormat, ParseError, http},
 };
 
 use crate::{
     clusterset::{ClusterId, NamespaceRules},
     controller::{self, Settings},
     objects::SecretReference,
-    server::{self, Published},
+    server::Published,
 };
 
 /// Run the controller.
@@ -163,7 +163,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     program::start_logs(args.log_format, &args.log);
     let published = Arc::new(Published::new()?);
     published.beat();
-    server::start(args.health_address.0, args.metrics_address.0, &published)?;
+    http::start(args.health_address.0, args.metrics_address.0, &published, async {})?;
     let settings = args.into_settings()?;
     program::block_on(controller::run(settings, published))?;
     Ok(ExitCode::SUCCESS)

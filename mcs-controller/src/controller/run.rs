@@ -17,12 +17,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use jiff::Timestamp;
-use mcs_kube::{ApiAccess, ObjectKey, Room};
+use mcs_kube::{ApiAccess, ObjectKey, Room, program::Signals};
 use tokio::{
-    signal::unix::{SignalKind, signal},
     sync::{mpsc, watch},
     task::yield_now,
     time::{MissedTickBehavior, interval, sleep, sleep_until},
@@ -122,14 +121,10 @@ struct Control {
 
 /// Runs until SIGTERM or SIGINT.
 pub async fn run(settings: Settings, published: Arc<Published>) -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
+    let mut signals = Signals::listen()?;
     let (stop, stopped) = watch::channel(false);
     let wait = async {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
+        signals.next().await;
         published.stop();
         stop.send_replace(true);
         // The leader gives its Lease away, so that another replica need not wait for its end.

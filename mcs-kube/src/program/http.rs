@@ -1,11 +1,18 @@
 //! HTTP for probes and scrapes: short requests, of few clients, which cannot keep each other waiting.
 
 mod connections;
+mod listeners;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use http_body_util::Full;
-use hyper::{Method, Response, Uri, body::Bytes, server::conn::http1, service::service_fn};
+use hyper::{
+    Method, Response, StatusCode, Uri,
+    body::Bytes,
+    header::{self, HeaderValue},
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -14,6 +21,7 @@ use tokio::{
 };
 
 use self::connections::{Connections, HasRequest};
+pub use self::listeners::{ListenerState, Serve, Serves, start};
 
 /// A client sends the header of its request within this. Other clients would wait for a longer one.
 const HEADER_DEADLINE: Duration = Duration::from_secs(1);
@@ -22,11 +30,45 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Out of file descriptors, for example.
 const ACCEPT_RETRY: Duration = Duration::from_secs(1);
 
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// An answer to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// The status code.
+    pub status: StatusCode,
+    /// The media type of the body.
+    pub content: &'static str,
+    /// The body.
+    pub body: String,
+}
+
+impl Answer {
+    /// A text for people.
+    pub fn text(status: StatusCode, body: impl Into<String>) -> Self {
+        Self { status, content: TEXT, body: body.into() }
+    }
+
+    fn only_get() -> Self {
+        Self::text(StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD only\n")
+    }
+
+    fn into_response(self) -> Response<Full<Bytes>> {
+        let mut response = Response::new(Full::from(self.body));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content));
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+}
+
 /// Answers the requests of every client that connects, without end. At most 16 connections are open: the oldest one
 /// makes room for a new one.
-pub async fn serve<F>(listener: &TcpListener, answer: F)
+async fn serve<F>(listener: &TcpListener, answer: F)
 where
-    F: Fn(&Method, &Uri) -> Response<Full<Bytes>> + Send + Sync + 'static,
+    F: Fn(&Method, &Uri) -> Answer + Send + Sync + 'static,
 {
     let answer = Arc::new(answer);
     let mut connections = Connections::default();
@@ -54,12 +96,12 @@ where
 
 async fn converse(
     stream: TcpStream,
-    answer: impl Fn(&Method, &Uri) -> Response<Full<Bytes>>,
+    answer: impl Fn(&Method, &Uri) -> Answer,
     has_request: &HasRequest,
 ) -> hyper::Result<()> {
     let service = service_fn(|request| {
         has_request.set();
-        let answer = answer(request.method(), request.uri());
+        let answer = answer(request.method(), request.uri()).into_response();
         async move { Ok::<_, Infallible>(answer) }
     });
     http1::Builder::new()
@@ -85,7 +127,9 @@ mod tests {
     async fn serve_empty() -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(async move { serve(&listener, |_, _| Response::default()).await });
+        tokio::spawn(
+            async move { serve(&listener, |_, _| Answer::text(StatusCode::OK, "")).await },
+        );
         address
     }
 

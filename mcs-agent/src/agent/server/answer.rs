@@ -6,26 +6,21 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use http_body_util::Full;
-use hyper::{
-    Method, Response, StatusCode, Uri,
-    body::Bytes,
-    header::{self, HeaderValue},
-};
+use hyper::{StatusCode, Uri};
+use mcs_kube::program::http::{Answer, ListenerState, Serve, Serves};
 use prometheus::TEXT_FORMAT;
 use serde::Serialize;
 
-use super::Serves;
 use crate::{
     agent::{
         health::{Attachments, Check, failings},
         metrics::Scrape,
         published::Published,
+        report::ListenerReport,
     },
     loader::Pins,
 };
 
-const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
 /// What is needed to answer.
@@ -34,19 +29,6 @@ pub(in crate::agent) struct Answers {
     pub(super) pins: Pins,
     /// How long the control task may be silent, or a change wait.
     pub(super) patience: Duration,
-}
-
-/// An answer to be.
-struct Answer {
-    status: StatusCode,
-    content: &'static str,
-    body: String,
-}
-
-impl Answer {
-    fn text(status: StatusCode, body: impl Into<String>) -> Self {
-        Self { status, content: TEXT, body: body.into() }
-    }
 }
 
 /// The body of `/healthz`, with the fields of kube-proxy's that mean something here.
@@ -64,36 +46,27 @@ struct Verdict {
     failings: Vec<String>,
 }
 
-impl Answers {
-    /// Answers a request.
-    pub(super) fn answer(
-        &self,
-        serves: Serves,
-        method: &Method,
-        uri: &Uri,
-    ) -> Response<Full<Bytes>> {
+impl Serve for Answers {
+    fn answer(&self, serves: Serves, uri: &Uri) -> Answer {
         let verbose = uri.query().is_some_and(|query| {
             query.split('&').any(|one| one.split('=').next() == Some("verbose"))
         });
-        let answer = match (uri.path(), serves) {
-            _ if ![Method::GET, Method::HEAD].contains(method) => {
-                Answer::text(StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD only\n")
-            }
+        match (uri.path(), serves) {
             ("/livez", Serves { health: true, .. }) => self.livez(verbose),
             ("/readyz", Serves { health: true, .. }) => self.readyz(verbose),
             ("/healthz", Serves { health: true, .. }) => self.healthz(),
             ("/metrics", Serves { metrics: true, .. }) => self.metrics(),
             _ => Answer::text(StatusCode::NOT_FOUND, format!("there is {}\n", paths(serves))),
-        };
-        let mut response = Response::new(Full::from(answer.body));
-        *response.status_mut() = answer.status;
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(answer.content));
-        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        response
+        }
     }
 
+    fn note_listener(&self, ListenerState { flags, address, problem }: ListenerState) {
+        let flags = flags.to_owned();
+        self.published.set_listener(ListenerReport { flags, address, problem });
+    }
+}
+
+impl Answers {
     fn livez(&self, verbose: bool) -> Answer {
         let answer = tell("livez", &[self.control()], verbose);
         self.published.metrics.count_livez(answer.status.as_u16());

@@ -6,9 +6,9 @@ use std::{
 };
 
 use anyhow::bail;
+use mcs_kube::program::Signals;
 
 use crate::{
-    agent::Signals,
     cli::output::print,
     dataplane::hand_back_vips,
     flows::{FlowTable, monotonic_ns},

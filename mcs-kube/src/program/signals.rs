@@ -4,14 +4,15 @@ use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// SIGTERM and SIGINT, from the time of [`Signals::listen`] on.
-pub(crate) struct Signals {
+#[derive(Debug)]
+pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
     /// Handles both from now on. A container's first process misses a signal that it does not handle.
-    pub(crate) fn listen() -> anyhow::Result<Self> {
+    pub fn listen() -> anyhow::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate()).context("cannot handle SIGTERM")?,
             interrupt: signal(SignalKind::interrupt()).context("cannot handle SIGINT")?,
@@ -19,7 +20,7 @@ impl Signals {
     }
 
     /// Waits for the next one. One that came before counts.
-    pub(crate) async fn next(&mut self) {
+    pub async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
@@ -28,7 +29,7 @@ impl Signals {
 }
 
 /// Waits for SIGTERM or SIGINT.
-pub(crate) async fn until_signal() -> anyhow::Result<()> {
+pub async fn until_signal() -> anyhow::Result<()> {
     Signals::listen()?.next().await;
     Ok(())
 }

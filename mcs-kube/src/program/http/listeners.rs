@@ -1,0 +1,182 @@
+//! The addresses where a program serves health and metrics, on a thread of its own: it answers whatever the control task
+//! does, and nothing waits for it. While an address is in use, the program runs without it and tries again.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener as StdListener},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use hyper::{Method, Uri};
+use tokio::{net::TcpListener, time::sleep};
+
+use super::{Answer, serve};
+
+/// How long to wait for an address that is in use.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// What is served at one address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Serves {
+    /// Whether `--health-address` is this address.
+    pub health: bool,
+    /// Whether `--metrics-address` is.
+    pub metrics: bool,
+}
+
+impl Serves {
+    /// The flags that ask for it.
+    fn flags(self) -> &'static str {
+        match (self.health, self.metrics) {
+            (true, true) => "--health-address and --metrics-address",
+            (true, false) => "--health-address",
+            (false, _) => "--metrics-address",
+        }
+    }
+}
+
+/// The state of one address.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListenerState {
+    /// The flags that ask for it.
+    pub flags: &'static str,
+    /// The address.
+    pub address: SocketAddr,
+    /// Why nothing is served there; tried again.
+    pub problem: Option<String>,
+}
+
+/// What a program serves.
+pub trait Serve: Send + Sync + 'static {
+    /// Answers a request.
+    fn answer(&self, serves: Serves, uri: &Uri) -> Answer;
+
+    /// The state of an address is another one.
+    fn note_listener(&self, _state: ListenerState) {}
+}
+
+/// Serves health and metrics at these addresses, as long as the process runs. Returns when every address was tried once.
+/// `beside` runs on the thread too.
+pub fn start(
+    health: Option<SocketAddr>,
+    metrics: Option<SocketAddr>,
+    server: &Arc<impl Serve>,
+    beside: impl Future<Output = ()> + Send + 'static,
+) -> anyhow::Result<()> {
+    let listeners: Vec<_> = endpoints(health, metrics)
+        .into_iter()
+        .map(|(address, serves)| {
+            let server = Arc::clone(server);
+            let mut listener = Listener { address, serves, server, state: None };
+            let socket = listener.bind();
+            (listener, socket)
+        })
+        .collect();
+    if listeners.is_empty() {
+        return Ok(());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start a runtime")?;
+    let serve = move || {
+        runtime.block_on(async {
+            for (listener, socket) in listeners {
+                tokio::spawn(listener.serve(socket));
+            }
+            beside.await;
+            std::future::pending::<()>().await;
+        });
+    };
+    thread::Builder::new().name("http".to_owned()).spawn(serve).context("cannot start a thread")?;
+    Ok(())
+}
+
+/// Each address once.
+fn endpoints(health: Option<SocketAddr>, metrics: Option<SocketAddr>) -> Vec<(SocketAddr, Serves)> {
+    if let Some(both) = health.filter(|_| health == metrics) {
+        return vec![(both, Serves { health: true, metrics: true })];
+    }
+    let health = health.map(|address| (address, Serves { health: true, metrics: false }));
+    let metrics = metrics.map(|address| (address, Serves { health: false, metrics: true }));
+    health.into_iter().chain(metrics).collect()
+}
+
+struct Listener<S> {
+    address: SocketAddr,
+    serves: Serves,
+    server: Arc<S>,
+    /// What was last told.
+    state: Option<ListenerState>,
+}
+
+impl<S: Serve> Listener<S> {
+    fn bind(&mut self) -> Option<StdListener> {
+        let socket = StdListener::bind(self.address)
+            .and_then(|socket| socket.set_nonblocking(true).map(|()| socket));
+        self.note(socket.as_ref().err());
+        socket.ok()
+    }
+
+    fn note(&mut self, error: Option<&io::Error>) {
+        let (address, flags) = (self.address, self.serves.flags());
+        let problem = error.map(|error| {
+            format!("cannot listen on {address}: {error}; give {flags} another address, or `off`")
+        });
+        let state = ListenerState { flags, address, problem };
+        if self.state.as_ref() == Some(&state) {
+            return;
+        }
+        if let Some(problem) = &state.problem {
+            tracing::error!("{problem}; trying again, and going on without");
+        } else {
+            tracing::info!("listening on {address} ({flags})");
+        }
+        self.state = Some(state.clone());
+        self.server.note_listener(state);
+    }
+
+    async fn serve(mut self, mut socket: Option<StdListener>) {
+        loop {
+            match socket.take().map(TcpListener::from_std) {
+                Some(Ok(socket)) => {
+                    let answer = move |method: &Method, uri: &Uri| {
+                        if [Method::GET, Method::HEAD].contains(method) {
+                            self.server.answer(self.serves, uri)
+                        } else {
+                            Answer::only_get()
+                        }
+                    };
+                    return serve(&socket, answer).await;
+                }
+                Some(Err(error)) => self.note(Some(&error)),
+                None => {}
+            }
+            sleep(RETRY).await;
+            socket = self.bind();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_address_can_serve_both() {
+        let [a, b] = ["127.0.0.1:1", "127.0.0.1:2"].map(|text| text.parse().unwrap());
+        let flags = |health, metrics| {
+            let endpoints = endpoints(health, metrics).into_iter();
+            endpoints
+                .map(|(at, serves): (SocketAddr, _)| (at.port(), serves.flags()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(flags(None, None), []);
+        assert_eq!(flags(Some(a), None), [(1, "--health-address")]);
+        assert_eq!(flags(Some(a), Some(b)), [(1, "--health-address"), (2, "--metrics-address")]);
+        assert_eq!(flags(Some(a), Some(a)), [(1, "--health-address and --metrics-address")]);
+    }
+}
