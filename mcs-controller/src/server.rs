@@ -40,11 +40,11 @@ mod tests {
         let published = Published::new().unwrap();
         let serves = Serves { health: true, metrics: true };
         let status = |path: &str| published.answer(serves, &path.parse().unwrap()).status.as_u16();
-        published.beat();
+        published.life.beat();
         assert_eq!((status("/livez"), status("/readyz"), status("/")), (200, 503, 404));
         published.set_synced();
         assert_eq!(status("/readyz"), 200);
-        published.stop();
+        published.life.stop();
         assert_eq!((status("/livez"), status("/readyz")), (200, 503));
         assert_eq!(status("/metrics"), 200);
     }

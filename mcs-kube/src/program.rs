@@ -2,6 +2,7 @@
 //! runtime, and the signals that end it.
 
 pub mod http;
+mod liveness;
 mod logs;
 mod output;
 mod signals;
@@ -20,6 +21,7 @@ use clap::builder::Resettable;
 pub use tracing_subscriber::filter::ParseError;
 
 pub use self::{
+    liveness::Liveness,
     logs::{LogFilter, LogFormat, start_logs},
     output::{has_reader, print, table, terminal_width},
     signals::{Signals, until_signal},

@@ -3,11 +3,12 @@
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
+use mcs_kube::program::Liveness;
 use tokio::sync::Notify;
 
 use super::{
@@ -15,19 +16,14 @@ use super::{
     report::{ListenerReport, Report},
 };
 
-/// How often an agent that waits during its start reports that it is alive.
-const STARTING_BEAT: Duration = Duration::from_secs(1);
 /// The value if no change waits.
 const NONE: u64 = u64::MAX;
 
 /// The state of the agent that every thread may read. No lock is held longer than a copy takes.
 pub(super) struct Published {
-    began: Instant,
-    /// The latest sign of life of the control task, as milliseconds since `began`.
-    beat: AtomicU64,
-    /// When the oldest change came that the maps do not follow yet, likewise; or [`NONE`].
+    pub(super) life: Liveness,
+    /// When the oldest change came that the maps do not follow yet, by [`Liveness::now`]; or [`NONE`].
     waiting_since: AtomicU64,
-    stopping: AtomicBool,
     report: Mutex<Option<Arc<Report>>>,
     listeners: Mutex<Vec<ListenerReport>>,
     listeners_changed: Notify,
@@ -38,10 +34,8 @@ impl Published {
     /// The state of an agent that has just started.
     pub(super) fn new(metrics: SyncMetrics) -> Self {
         Self {
-            began: Instant::now(),
-            beat: AtomicU64::new(0),
+            life: Liveness::default(),
             waiting_since: AtomicU64::new(NONE),
-            stopping: AtomicBool::new(false),
             report: Mutex::new(None),
             listeners: Mutex::new(Vec::new()),
             listeners_changed: Notify::new(),
@@ -51,30 +45,19 @@ impl Published {
 
     /// Records a sign of life of the control task.
     pub(super) fn beat(&self) {
-        self.beat.store(self.now(), Relaxed);
+        self.life.beat();
     }
 
     /// Gives signs of life until `wait` is over.
     pub(super) async fn beat_during<T>(&self, wait: impl Future<Output = T>) -> T {
-        let mut wait = std::pin::pin!(wait);
-        loop {
-            self.beat();
-            if let Ok(value) = tokio::time::timeout(STARTING_BEAT, &mut wait).await {
-                return value;
-            }
-        }
-    }
-
-    /// The time since the latest sign of life.
-    pub(super) fn silence(&self) -> Duration {
-        self.since(self.beat.load(Relaxed))
+        self.life.beat_during(wait).await
     }
 
     /// Records a change that the maps do not follow yet.
     pub(super) fn changed(&self) {
         // Only the control task writes this.
         if self.waiting_since.load(Relaxed) == NONE {
-            self.waiting_since.store(self.now(), Relaxed);
+            self.waiting_since.store(self.life.now(), Relaxed);
         }
     }
 
@@ -86,17 +69,7 @@ impl Published {
     /// How long the oldest change has waited that is not in the maps.
     pub(super) fn oldest_change(&self) -> Option<Duration> {
         let since = self.waiting_since.load(Relaxed);
-        (since != NONE).then(|| self.since(since))
-    }
-
-    /// Records that the process got a signal to end.
-    pub(super) fn stop(&self) {
-        self.stopping.store(true, Relaxed);
-    }
-
-    /// Whether the process got a signal to end.
-    pub(super) fn is_stopping(&self) -> bool {
-        self.stopping.load(Relaxed)
+        (since != NONE).then(|| self.life.since(since))
     }
 
     /// Makes a report the latest one.
@@ -127,14 +100,6 @@ impl Published {
     pub(super) async fn listeners_changed(&self) {
         self.listeners_changed.notified().await;
     }
-
-    fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(NONE - 1)
-    }
-
-    fn since(&self, millis: u64) -> Duration {
-        Duration::from_millis(self.now().saturating_sub(millis))
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -144,14 +109,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_start_that_waits_is_alive() {
-        let published = Published::new(SyncMetrics::new().unwrap());
-        published.beat.store(NONE, Relaxed);
-        published.beat_during(tokio::time::sleep(STARTING_BEAT * 3)).await;
-        assert_ne!(published.beat.load(Relaxed), NONE);
-    }
 
     #[test]
     fn the_oldest_change_counts() {

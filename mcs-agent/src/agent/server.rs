@@ -21,7 +21,7 @@ pub(super) fn start(config: &Config, published: &Arc<Published>) -> anyhow::Resu
     let published = Arc::clone(published);
     let end = async move {
         match until_signal().await {
-            Ok(()) => published.stop(),
+            Ok(()) => published.life.stop(),
             Err(error) => tracing::warn!("/readyz will not tell that the agent ends: {error:#}"),
         }
     };

@@ -162,7 +162,6 @@ fn log_filter(text: &str) -> Result<LogFilter, ParseError> {
 pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     program::start_logs(args.log_format, &args.log);
     let published = Arc::new(Published::new()?);
-    published.beat();
     http::start(args.health_address.0, args.metrics_address.0, &published, async {})?;
     let settings = args.into_settings()?;
     program::block_on(controller::run(settings, published))?;

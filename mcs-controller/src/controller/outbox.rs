@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::{Settings, connection};
-use crate::{objects::SecretReference, peers::token::TokenClaims, server::Published};
+use crate::{objects::SecretReference, peers::token::TokenClaims};
 
 /// How long to wait before the Secret is read again.
 const RETRY: Duration = Duration::from_secs(2);
@@ -32,11 +32,7 @@ pub(super) struct Outbox {
 
 impl Outbox {
     /// Waits until there is a kubeconfig that can be used. `own` leads to this cluster.
-    pub(super) async fn open(
-        settings: &Settings,
-        own: &Arc<ApiAccess>,
-        published: &Published,
-    ) -> anyhow::Result<Self> {
+    pub(super) async fn open(settings: &Settings, own: &Arc<ApiAccess>) -> anyhow::Result<Self> {
         if let Some(file) = &settings.mailbox_kubeconfig {
             let (access, url) = ApiAccess::new(Some(file.clone())).await?;
             tracing::info!("publishing in namespace {} of {url}", settings.mailbox);
@@ -57,7 +53,6 @@ impl Outbox {
         };
         let mut said = String::new();
         loop {
-            published.beat();
             match open_secret(own, &settings.namespace, secret).await {
                 Ok((access, url, content)) => {
                     tracing::info!("publishing in namespace {} of {url}", settings.mailbox);

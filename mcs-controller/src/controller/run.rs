@@ -125,7 +125,7 @@ pub async fn run(settings: Settings, published: Arc<Published>) -> anyhow::Resul
     let (stop, stopped) = watch::channel(false);
     let wait = async {
         signals.next().await;
-        published.stop();
+        published.life.stop();
         stop.send_replace(true);
         // The leader gives its Lease away, so that another replica need not wait for its end.
         sleep(LAST_WORDS).await;
@@ -141,31 +141,8 @@ async fn control(
     published: Arc<Published>,
     mut stopped: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
-    let (access, url) = ApiAccess::new(settings.kubeconfig.clone()).await?;
-    tracing::info!("following the API server at {url}");
-    let access = Arc::new(access);
-    let outbox = Outbox::open(&settings, &access, &published).await?;
-    let (updates, mut waiting) = mpsc::channel(WAITING_UPDATES);
-    watch_own(&access, &settings, &updates);
-    let mut own = OwnCluster::new(settings.service_ranges.clone());
-    let cluster = identify(&settings, &mut own, &mut waiting, &published).await?;
-    tracing::info!("this is cluster {cluster}");
-    spawn(&access, peers_target(), &updates, Update::Peers);
-    spawn(&access, secrets_target(&settings.namespace), &updates, Update::Secrets);
-    let election =
-        Election::start(settings.identity.clone(), &settings.namespace, Arc::clone(&access));
-    let identity = PublisherIdentity {
-        cluster: cluster.clone(),
-        uid: cluster_uid(&access, &published).await,
-        mailbox: settings.mailbox.clone(),
-        is_at_home: outbox.is_at_home(),
-        is_elected: settings.identity.is_some(),
-    };
-    let state = State::new(settings.clone(), cluster, own);
-    let term = PublisherTerm::new(identity, Instant::now());
-    let leads = election.leads();
-    let mut control =
-        Control::new((settings, state, term), access, outbox, updates, leads, published);
+    let start = start(settings, Arc::clone(&published));
+    let (mut control, election, waiting) = published.life.beat_during(start).await?;
     let result = tokio::select! {
         result = control.run(waiting) => result,
         _ = stopped.wait_for(|stopped| *stopped) => Ok(()),
@@ -173,6 +150,38 @@ async fn control(
     control.release_lease().await;
     election.end().await;
     result
+}
+
+/// Waits until this cluster's id and uid are known, and the way to its mailbox.
+async fn start(
+    settings: Settings,
+    published: Arc<Published>,
+) -> anyhow::Result<(Control, Election, mpsc::Receiver<Update>)> {
+    let (access, url) = ApiAccess::new(settings.kubeconfig.clone()).await?;
+    tracing::info!("following the API server at {url}");
+    let access = Arc::new(access);
+    let outbox = Outbox::open(&settings, &access).await?;
+    let (updates, mut waiting) = mpsc::channel(WAITING_UPDATES);
+    watch_own(&access, &settings, &updates);
+    let mut own = OwnCluster::new(settings.service_ranges.clone());
+    let cluster = identify(&settings, &mut own, &mut waiting).await?;
+    tracing::info!("this is cluster {cluster}");
+    spawn(&access, peers_target(), &updates, Update::Peers);
+    spawn(&access, secrets_target(&settings.namespace), &updates, Update::Secrets);
+    let election =
+        Election::start(settings.identity.clone(), &settings.namespace, Arc::clone(&access));
+    let identity = PublisherIdentity {
+        cluster: cluster.clone(),
+        uid: cluster_uid(&access).await,
+        mailbox: settings.mailbox.clone(),
+        is_at_home: outbox.is_at_home(),
+        is_elected: settings.identity.is_some(),
+    };
+    let state = State::new(settings.clone(), cluster, own);
+    let term = PublisherTerm::new(identity, Instant::now());
+    let leads = election.leads();
+    let control = Control::new((settings, state, term), access, outbox, updates, leads, published);
+    Ok((control, election, waiting))
 }
 
 impl Control {
@@ -314,7 +323,7 @@ impl Control {
 
     fn tick(&mut self) {
         let now = Instant::now();
-        self.published.beat();
+        self.published.life.beat();
         self.state.imports.retry(now);
         self.state.publications.retry(now);
         self.state.forget(now);

@@ -56,7 +56,7 @@ impl<'a> Scrape<'a> {
         families.gauge(
             "mcs_control_silence_seconds",
             "Seconds since the control loop last reported; /livez fails above --liveness-timeout",
-            self.published.silence().as_secs_f64(),
+            self.published.life.silence().as_secs_f64(),
         )?;
         if let Some(report) = self.published.report() {
             realized(&mut families, &report)?;

@@ -74,7 +74,7 @@ impl Answers {
     }
 
     fn control(&self) -> Verdict {
-        let silence = self.published.silence();
+        let silence = self.published.life.silence();
         let stuck = format!("no sign of life for {:.0} s", silence.as_secs_f64());
         let failings = if silence > self.patience { vec![stuck] } else { Vec::new() };
         Verdict { name: "control", failings }
@@ -83,7 +83,7 @@ impl Answers {
     fn readyz(&self, verbose: bool) -> Answer {
         let ending = "the agent was told to end; the dataplane stays".to_owned();
         let starting = "no maps and programs yet; the log says what is waited for".to_owned();
-        let stop = if self.published.is_stopping() { vec![ending] } else { Vec::new() };
+        let stop = if self.published.life.is_stopping() { vec![ending] } else { Vec::new() };
         let mut verdicts = vec![Verdict { name: "shutdown", failings: stop }, self.control()];
         match self.published.report() {
             None => verdicts.push(Verdict { name: "start", failings: vec![starting] }),
@@ -102,7 +102,7 @@ impl Answers {
 
     fn healthz(&self) -> Answer {
         let waited =
-            self.published.oldest_change().unwrap_or_default().max(self.published.silence());
+            self.published.oldest_change().unwrap_or_default().max(self.published.life.silence());
         let healthy = waited <= self.patience;
         let now = SystemTime::now();
         let current_time = jiff::Timestamp::try_from(now).unwrap_or_default();

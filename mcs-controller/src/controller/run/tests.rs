@@ -47,7 +47,7 @@ async fn control_and_updates() -> (Control, mpsc::Receiver<Update>) {
     let (access, _) = ApiAccess::new(Some(kubeconfig)).await.unwrap();
     let access = Arc::new(access);
     let published = Arc::new(Published::new().unwrap());
-    let outbox = Outbox::open(&settings, &access, &published).await.unwrap();
+    let outbox = Outbox::open(&settings, &access).await.unwrap();
     let (updates, sent) = mpsc::channel(WAITING_UPDATES);
     let (_, leads) = watch::channel(false);
     let state = State::new(settings.clone(), "east".parse().unwrap(), OwnCluster::new(vec![]));

@@ -15,11 +15,10 @@ use super::super::{Settings, Update};
 use crate::{
     clusterset::ClusterId,
     own_cluster::{OwnCluster, OwnEvent, OwnResource},
-    server::Published,
 };
 
-/// How often the health is renewed while the id is unknown.
-const BEAT: Duration = Duration::from_secs(1);
+/// How long to wait before the uid is read again.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// The time limit of a read.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -82,12 +81,12 @@ pub(super) async fn identify(
     settings: &Settings,
     own: &mut OwnCluster,
     updates: &mut mpsc::Receiver<Update>,
-    published: &Published,
 ) -> anyhow::Result<ClusterId> {
     while !own.has_properties() {
-        published.beat();
-        if let Ok(Some(Update::Own(event))) = timeout(BEAT, updates.recv()).await {
-            own.apply(event);
+        match updates.recv().await {
+            Some(Update::Own(event)) => drop(own.apply(event)),
+            Some(_) => {}
+            None => bail!("every watch has ended"),
         }
     }
     let said = own.cluster_id();
@@ -108,10 +107,9 @@ pub(super) async fn identify(
 }
 
 /// The uid of this cluster: that of its namespace `kube-system`. Waits until it can be read.
-pub(super) async fn cluster_uid(access: &ApiAccess, published: &Published) -> String {
+pub(super) async fn cluster_uid(access: &ApiAccess) -> String {
     let mut said = String::new();
     loop {
-        published.beat();
         match read_uid(access).await {
             Ok(uid) => return uid,
             Err(error) => {
@@ -122,7 +120,7 @@ pub(super) async fn cluster_uid(access: &ApiAccess, published: &Published) -> St
                 }
             }
         }
-        sleep(BEAT).await;
+        sleep(RETRY).await;
     }
 }
 
