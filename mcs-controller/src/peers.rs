@@ -105,7 +105,8 @@ pub struct Peers {
     /// The clusters whose ClusterPeers are gone, and since when.
     removed: BTreeMap<ClusterId, Instant>,
     secrets: BTreeMap<Arc<str>, SecretObject>,
-    peers_feed: Feed,
+    /// Of the ClusterPeers.
+    feed: Feed,
     secrets_feed: Feed,
     number: u64,
     /// Whether a cluster has several peers.
@@ -139,9 +140,9 @@ pub struct PeerChanges {
 impl Peers {
     /// Applies an event of the ClusterPeers. `reserved` are addresses that no endpoint of a peer can have.
     pub fn apply(&mut self, event: ResourceEvent<PeerDecoder>, reserved: &Reserved) -> PeerChanges {
-        let was_failing = self.peers_feed.failure.is_some();
-        self.peers_feed.record_and_log(&event);
-        if was_failing && self.peers_feed.failure.is_none() {
+        let was_failing = self.feed.failure.is_some();
+        self.feed.record_and_log(&event);
+        if was_failing && self.feed.failure.is_none() {
             // ClusterPeers that were deleted with their type may come back now.
             let now = Instant::now();
             self.removed.values_mut().for_each(|since| *since = now);
@@ -216,7 +217,7 @@ impl Peers {
 
     /// Forgets clusters whose ClusterPeers are gone for good. Returns whether there were any.
     pub fn forget(&mut self, now: Instant) -> bool {
-        if self.peers_feed.failure.is_some() {
+        if self.feed.failure.is_some() {
             return false;
         }
         let before = self.removed.len();
@@ -432,7 +433,7 @@ impl Peers {
 
     /// Whether the ClusterPeers and the Secrets were listed.
     pub fn are_listed(&self) -> bool {
-        self.peers_feed.synced && self.secrets_feed.synced
+        self.feed.synced && self.secrets_feed.synced
     }
 
     /// The peers by name.
@@ -511,7 +512,7 @@ impl Default for Peers {
             broken: BTreeMap::new(),
             removed: BTreeMap::new(),
             secrets: BTreeMap::new(),
-            peers_feed: Feed::new(&peers_target()),
+            feed: Feed::new(&peers_target()),
             // The namespace of the Secrets is in no message.
             secrets_feed: Feed::new(&secrets_target("")),
             number: 0,
