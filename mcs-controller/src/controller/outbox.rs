@@ -12,9 +12,13 @@ use tokio::{
 };
 
 use super::{Settings, connection};
-use crate::{objects::SecretReference, peers::token::TokenClaims};
+use crate::{
+    objects::SecretReference,
+    peers::token::TokenClaims,
+    status::{Failures, Turn},
+};
 
-/// How long to wait before the Secret is read again.
+/// How long to wait before something is read again that the start needs.
 const RETRY: Duration = Duration::from_secs(2);
 /// The time limit of a read.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -51,25 +55,12 @@ impl Outbox {
                 token: None,
             });
         };
-        let mut said = String::new();
-        loop {
-            match open_secret(own, &settings.namespace, secret).await {
-                Ok((access, url, content)) => {
-                    tracing::info!("publishing in namespace {} of {url}", settings.mailbox);
-                    let token = TokenClaims::of(&content.borrow());
-                    let secret = Some((secret.clone(), content));
-                    return Ok(Self { access: Arc::new(access), is_at_home: false, secret, token });
-                }
-                Err(error) => {
-                    let error = one_line(&format!("{error:#}"));
-                    if error != said {
-                        tracing::warn!("cannot publish: {error}; trying again");
-                        said = error;
-                    }
-                }
-            }
-            sleep(RETRY).await;
-        }
+        let open = || open_secret(own, &settings.namespace, secret);
+        let (access, url, content) = until_it_works("publish", open).await;
+        tracing::info!("publishing in namespace {} of {url}", settings.mailbox);
+        let token = TokenClaims::of(&content.borrow());
+        let secret = Some((secret.clone(), content));
+        Ok(Self { access: Arc::new(access), is_at_home: false, secret, token })
     }
 
     /// Whether the mailbox is in this cluster.
@@ -94,6 +85,24 @@ impl Outbox {
             self.token = TokenClaims::of(kubeconfig);
             tracing::info!("the mailbox has other credentials, of Secret {}", secret.name);
         }
+    }
+}
+
+/// Tries again and again. Each new reason of a failure is logged.
+pub(super) async fn until_it_works<T>(
+    what: &str,
+    attempt: impl AsyncFn() -> anyhow::Result<T>,
+) -> T {
+    let mut failures = Failures::default();
+    loop {
+        let error = match attempt().await {
+            Ok(value) => return value,
+            Err(error) => one_line(&format!("{error:#}")),
+        };
+        if failures.note((), Some(&error)) == Turn::Fails {
+            tracing::warn!("cannot {what}: {error}; trying again");
+        }
+        sleep(RETRY).await;
     }
 }
 

@@ -6,19 +6,13 @@ use anyhow::{Context as _, bail};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, api::ListParams};
 use mcs_kube::{ApiAccess, Decoder, ResourceEvent, ResourceWatch, WatchTarget};
-use tokio::{
-    sync::mpsc,
-    time::{sleep, timeout},
-};
+use tokio::{sync::mpsc, time::timeout};
 
-use super::super::{Settings, Update};
+use super::super::{Settings, Update, outbox::until_it_works};
 use crate::{
     clusterset::ClusterId,
     own_cluster::{OwnCluster, OwnEvent, OwnResource},
 };
-
-/// How long to wait before the uid is read again.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// The time limit of a read.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -108,20 +102,7 @@ pub(super) async fn identify(
 
 /// The uid of this cluster: that of its namespace `kube-system`. Waits until it can be read.
 pub(super) async fn cluster_uid(access: &ApiAccess) -> String {
-    let mut said = String::new();
-    loop {
-        match read_uid(access).await {
-            Ok(uid) => return uid,
-            Err(error) => {
-                let error = format!("{error:#}");
-                if error != said {
-                    tracing::warn!("cannot read the uid of this cluster: {error}; trying again");
-                    said = error;
-                }
-            }
-        }
-        sleep(RETRY).await;
-    }
+    until_it_works("read the uid of this cluster", || read_uid(access)).await
 }
 
 async fn read_uid(access: &ApiAccess) -> anyhow::Result<String> {

@@ -125,7 +125,8 @@ impl Control {
     }
 
     fn publish(&mut self, name: ServiceName) {
-        let mut writes = self.state.plan_publication(&name);
+        let (mut writes, is_outgoing) = self.state.plan_publication(&name);
+        self.state.note_outgoing(&name, is_outgoing);
         let unknown = self.state.unknown_demands(&name).filter(|_| !writes.is_empty());
         if let Some(problem) = unknown {
             self.state.publications.end(&name, false, Instant::now());

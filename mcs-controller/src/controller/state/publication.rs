@@ -37,19 +37,31 @@ impl State {
         }
     }
 
-    /// The writes to this cluster's mailbox for one service.
+    /// The writes to this cluster's mailbox for one service, and whether it is to be there.
     pub(in crate::controller) fn plan_publication(
-        &mut self,
+        &self,
         name: &ServiceName,
-    ) -> Vec<MailboxWrite> {
+    ) -> (Vec<MailboxWrite>, bool) {
         let outgoing = self.outgoing(name);
-        if outgoing.is_some() {
+        let writes = plan_publication(name, outgoing.as_ref(), &self.own_mailbox, self.epoch);
+        (writes, outgoing.is_some())
+    }
+
+    /// Takes notice of whether a service is to be in the mailbox.
+    pub(in crate::controller) fn note_outgoing(&mut self, name: &ServiceName, is_outgoing: bool) {
+        if is_outgoing {
             self.outgoing.insert(name.clone());
         } else {
             self.outgoing.remove(name);
         }
         self.note_missing(name);
-        plan_publication(name, outgoing.as_ref(), &self.own_mailbox, self.epoch)
+    }
+
+    #[cfg(test)]
+    pub(super) fn plan_and_note_publication(&mut self, name: &ServiceName) -> Vec<MailboxWrite> {
+        let (writes, is_outgoing) = self.plan_publication(name);
+        self.note_outgoing(name, is_outgoing);
+        writes
     }
 
     /// A term as publisher begins, in this epoch: everything is planned anew.

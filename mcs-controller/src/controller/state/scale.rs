@@ -132,7 +132,7 @@ fn a_change_of_one_slice_of_this_cluster_looks_into_that_slice() {
     state.update(Update::Own(OwnEvent::Slices(listed(all))));
     let web = name("shop/web");
     let publish = |state: &mut State| {
-        let writes = state.plan_publication(&web);
+        let writes = state.plan_and_note_publication(&web);
         for write in &writes {
             let event = match write {
                 MailboxWrite::ApplySlice(_, slice) => {

@@ -94,13 +94,13 @@ fn an_emptied_mailbox_still_counts_what_is_exported() {
     let service = object(json!({"metadata": metadata, "spec": {"clusterIP": "10.96.0.1"}}));
     state.update(Update::Own(OwnEvent::Exports(ResourceEvent::Changed(export()))));
     state.update(Update::Own(OwnEvent::Services(ResourceEvent::Changed(service))));
-    let writes = state.plan_publication(&name);
+    let writes = state.plan_and_note_publication(&name);
     let [MailboxWrite::ApplyService(exported)] = &*writes else { panic!("{writes:?}") };
     let written =
         || object(exported_service("mcs-mailbox", exported, Stamp::NONE, false, None).unwrap());
     let mailbox = |state: &mut State, event| {
         state.update(Update::Mailbox(MailboxId::Own, MailboxEvent::Services(event)));
-        state.plan_publication(&name);
+        state.plan_and_note_publication(&name);
         state.statement().services
     };
     assert_eq!(mailbox(&mut state, listed()), 1, "nothing is there yet");
@@ -122,7 +122,7 @@ fn labels_that_no_api_server_takes_do_not_keep_an_export_from_being_published() 
     state.update(Update::Own(OwnEvent::Exports(ResourceEvent::Changed(export))));
     state.update(Update::Own(OwnEvent::Services(ResourceEvent::Changed(service))));
     let name = ServiceName::new("shop", "web").unwrap();
-    let writes = state.plan_publication(&name);
+    let writes = state.plan_and_note_publication(&name);
     let [MailboxWrite::ApplyService(exported)] = &*writes else { panic!("{writes:?}") };
     let spec = exported.export.spec().unwrap();
     let keys = |map: &BTreeMap<Arc<str>, Arc<str>>| map.keys().cloned().collect::<Vec<_>>();
@@ -285,7 +285,7 @@ fn a_term_is_complete_when_every_service_was_published_or_refused() {
     let now = std::time::Instant::now();
     let mut end = |number: usize, code: Option<u16>| {
         while state.publications.next().is_some() {}
-        state.plan_publication(&names[number]);
+        state.plan_and_note_publication(&names[number]);
         let error = code.map(answer);
         state.note_publication(&names[number], error.as_ref());
         state.publications.end(&names[number], error.is_some(), now);
@@ -312,7 +312,7 @@ fn a_term_is_complete_although_services_change_all_the_time() {
     while !state.statement().complete {
         let name = state.publications.next().unwrap();
         state.publications.begin(name.clone());
-        state.plan_publication(&name);
+        state.plan_and_note_publication(&name);
         state.note_publication(&name, None);
         state.publications.end(&name, false, now);
         published += 1;
@@ -351,7 +351,7 @@ fn a_restriction_of_a_later_version_is_not_lifted() {
     let mut state = state();
     listed_mailbox(&mut state);
     let [name] = &*exporting(&mut state, 1) else { panic!("one") };
-    let writes = state.plan_publication(name);
+    let writes = state.plan_and_note_publication(name);
     let [MailboxWrite::ApplyService(exported)] = &*writes else { panic!("{writes:?}") };
     let mut object = exported_service("m", exported, Stamp::NONE, false, None).unwrap();
     object["metadata"]["annotations"]["clusterset.mcs-agent.io/must-understand"] = json!("moon");
