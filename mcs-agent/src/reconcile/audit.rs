@@ -47,16 +47,14 @@ pub fn compare(
     capacity: Capacity,
 ) -> Result<Comparison, MapError> {
     let mut found = Comparison::default();
-    let arrays: [(fn(u32) -> Entry, u32); 5] = [
-        (Entry::Service, capacity.service_entries()),
-        (Entry::Cluster, capacity.cluster_entries()),
-        (Entry::Backend, capacity.backend_entries()),
-        (Entry::Slot, capacity.slot_entries()),
-        (Entry::State, capacity.state_entries()),
-    ];
-    for (entry, entries) in arrays {
-        (0..entries).try_for_each(|index| found.add(entry(index), expected, maps))?;
-    }
+    let array = |entry: fn(u32) -> Entry, entries: u32| (0..entries).map(entry);
+    let names = array(Entry::Service, capacity.service_entries())
+        .chain(array(Entry::Cluster, capacity.cluster_entries()));
+    let mut arrays = names
+        .chain(array(Entry::Backend, capacity.backend_entries()))
+        .chain(array(Entry::Slot, capacity.slot_entries()))
+        .chain(array(Entry::State, capacity.state_entries()));
+    arrays.try_for_each(|entry| found.add(entry, expected, maps))?;
     let keys = maps.frontends()?.into_iter().filter(|key| expected.frontend(key).is_none());
     for key in expected.frontends.keys().copied().chain(keys) {
         found.add(Entry::Frontend(key), expected, maps)?;
