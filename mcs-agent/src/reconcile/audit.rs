@@ -192,7 +192,9 @@ mod tests {
         let Comparison { entries, different } = compare(expected, maps, CAPACITY).unwrap();
         let repair = |entry: Entry| {
             let repairs = entry.repairs(expected, maps).unwrap();
-            repairs.iter().for_each(|step| maps.write(step).expect("no fault"));
+            for step in &repairs {
+                maps.write(step).expect("no fault");
+            }
             repairs
         };
         (entries, different.into_iter().map(repair).collect())
