@@ -20,7 +20,7 @@ use crate::{
 
 /// From the end of a pass to the next one: this many times the CPU time that it took, within these bounds.
 const REST: u32 = 800;
-const LEAST_REST: Duration = Duration::from_secs(2);
+const LEAST_REST: Duration = Duration::from_secs(5);
 const LONGEST_REST: Duration = Duration::from_mins(3);
 /// The number of repairs of a pass that are logged one by one.
 const LOGGED: u64 = 8;
