@@ -32,7 +32,7 @@ pub use health::{Attachments, Check, age, failings};
 pub use malloc::share_heap;
 pub(crate) use programs::run_directory_mark;
 pub use repairs::{Repaired, Repairs};
-pub use report::{AgentInfo, ListenerReport, Report, ReportError};
+pub use report::{AgentInfo, Report, ReportError};
 pub use start::Start;
 #[cfg(test)]
 pub(crate) use tc::fixture as tc_fixture;

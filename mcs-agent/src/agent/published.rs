@@ -8,13 +8,10 @@ use std::{
     time::Duration,
 };
 
-use mcs_kube::program::Liveness;
+use mcs_kube::program::{Liveness, http::ListenerReport};
 use tokio::sync::Notify;
 
-use super::{
-    metrics::SyncMetrics,
-    report::{ListenerReport, Report},
-};
+use super::{metrics::SyncMetrics, report::Report};
 
 /// The value if no change waits.
 const NONE: u64 = u64::MAX;

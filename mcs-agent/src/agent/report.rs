@@ -3,13 +3,13 @@
 use std::{
     collections::BTreeMap,
     fs, io,
-    net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use ipnet::IpNet;
+use mcs_kube::program::http::ListenerReport;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
@@ -119,17 +119,6 @@ pub struct Report {
     /// What is served over HTTP.
     #[serde(default)]
     pub listeners: Vec<ListenerReport>,
-}
-
-/// Something that is served over HTTP.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct ListenerReport {
-    /// The flags that ask for it: `--health-address`.
-    pub flags: String,
-    /// Where.
-    pub address: SocketAddr,
-    /// Why it is not served; tried again.
-    pub problem: Option<String>,
 }
 
 /// Who wrote a report.

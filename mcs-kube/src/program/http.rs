@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use self::connections::{Connections, HasRequest};
-pub use self::listeners::{ListenerState, Serve, Serves, start};
+pub use self::listeners::{ListenerReport, Serve, Serves, start};
 
 /// A client sends the header of its request within this. Other clients would wait for a longer one.
 const HEADER_DEADLINE: Duration = Duration::from_secs(1);
@@ -47,10 +47,6 @@ impl Answer {
     /// A text for people.
     pub fn text(status: StatusCode, body: impl Into<String>) -> Self {
         Self { status, content: TEXT, body: body.into() }
-    }
-
-    fn only_get() -> Self {
-        Self::text(StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD only\n")
     }
 
     fn into_response(self) -> Response<Full<Bytes>> {

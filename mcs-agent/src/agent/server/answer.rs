@@ -7,7 +7,7 @@ use std::{
 };
 
 use hyper::{StatusCode, Uri};
-use mcs_kube::program::http::{Answer, ListenerState, Serve, Serves};
+use mcs_kube::program::http::{Answer, ListenerReport, Serve, Serves};
 use prometheus::TEXT_FORMAT;
 use serde::Serialize;
 
@@ -16,7 +16,6 @@ use crate::{
         health::{Attachments, Check, failings},
         metrics::Scrape,
         published::Published,
-        report::ListenerReport,
     },
     loader::Pins,
 };
@@ -60,9 +59,8 @@ impl Serve for Answers {
         }
     }
 
-    fn note_listener(&self, ListenerState { flags, address, problem }: ListenerState) {
-        let flags = flags.to_owned();
-        self.published.set_listener(ListenerReport { flags, address, problem });
+    fn note_listener(&self, report: ListenerReport) {
+        self.published.set_listener(report);
     }
 }
 

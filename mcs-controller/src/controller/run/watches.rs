@@ -23,49 +23,36 @@ pub(super) fn watch_own(
     settings: &Settings,
     updates: &mpsc::Sender<Update>,
 ) {
-    spawn(access, OwnResource::Exports.target(), updates, |event| {
-        Update::Own(OwnEvent::Exports(event))
-    });
-    spawn(access, OwnResource::Services.target(), updates, |event| {
-        Update::Own(OwnEvent::Services(event))
-    });
-    spawn(access, OwnResource::Slices.target(), updates, |event| {
-        Update::Own(OwnEvent::Slices(event))
-    });
-    spawn(access, OwnResource::Namespaces.target(), updates, |event| {
-        Update::Own(OwnEvent::Namespaces(event))
-    });
-    spawn(access, OwnResource::Properties.target(), updates, |event| {
-        Update::Own(OwnEvent::Properties(event))
-    });
-    spawn(access, OwnResource::Imports.target(), updates, |event| {
-        Update::Own(OwnEvent::Imports(event))
-    });
-    spawn(access, OwnResource::ImportedSlices.target(), updates, |event| {
-        Update::Own(OwnEvent::ImportedSlices(event))
-    });
+    own(access, OwnResource::Exports, updates, OwnEvent::Exports);
+    own(access, OwnResource::Services, updates, OwnEvent::Services);
+    own(access, OwnResource::Slices, updates, OwnEvent::Slices);
+    own(access, OwnResource::Namespaces, updates, OwnEvent::Namespaces);
+    own(access, OwnResource::Properties, updates, OwnEvent::Properties);
+    own(access, OwnResource::Imports, updates, OwnEvent::Imports);
+    own(access, OwnResource::ImportedSlices, updates, OwnEvent::ImportedSlices);
     if settings.service_ranges.is_empty() {
-        spawn(access, OwnResource::Ranges.target(), updates, |event| {
-            Update::Own(OwnEvent::Ranges(event))
-        });
+        own(access, OwnResource::Ranges, updates, OwnEvent::Ranges);
     }
-    spawn(access, OwnResource::Rules.target(), updates, |event| {
-        Update::Own(OwnEvent::Rules(event))
-    });
-    spawn(access, OwnResource::Nodes.target(), updates, |event| {
-        Update::Own(OwnEvent::Nodes(event))
-    });
+    own(access, OwnResource::Rules, updates, OwnEvent::Rules);
+    own(access, OwnResource::Nodes, updates, OwnEvent::Nodes);
+}
+
+fn own<D: Decoder<Value: Sync> + Sync>(
+    access: &Arc<ApiAccess>,
+    resource: OwnResource,
+    updates: &mpsc::Sender<Update>,
+    event: fn(ResourceEvent<D>) -> OwnEvent,
+) {
+    spawn(access, resource.target(), updates, move |one| Update::Own(event(one)));
 }
 
 /// Watches a resource as long as the control task runs.
-pub(super) fn spawn<D: Decoder + Sync>(
+pub(super) fn spawn<D: Decoder<Value: Sync> + Sync>(
     access: &Arc<ApiAccess>,
     target: WatchTarget,
     updates: &mpsc::Sender<Update>,
-    update: fn(ResourceEvent<D>) -> Update,
-) where
-    D::Value: Sync,
-{
+    update: impl Fn(ResourceEvent<D>) -> Update + Send + Sync + 'static,
+) {
     let (access, updates) = (Arc::clone(access), updates.clone());
     tokio::spawn(async move { ResourceWatch::new(&access, target, updates, update).run().await });
 }

@@ -10,7 +10,8 @@ use std::{
 };
 
 use anyhow::Context as _;
-use hyper::{Method, Uri};
+use hyper::{Method, StatusCode, Uri};
+use serde::{Deserialize, Serialize};
 use tokio::{net::TcpListener, time::sleep};
 
 use super::{Answer, serve};
@@ -38,14 +39,14 @@ impl Serves {
     }
 }
 
-/// The state of one address.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ListenerState {
-    /// The flags that ask for it.
-    pub flags: &'static str,
-    /// The address.
+/// The state of one address. Part of `mcs-agent status -o json`: fields are added, never renamed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ListenerReport {
+    /// The flags that ask for it: `--health-address`.
+    pub flags: String,
+    /// Where.
     pub address: SocketAddr,
-    /// Why nothing is served there; tried again.
+    /// Why it is not served; tried again.
     pub problem: Option<String>,
 }
 
@@ -55,7 +56,7 @@ pub trait Serve: Send + Sync + 'static {
     fn answer(&self, serves: Serves, uri: &Uri) -> Answer;
 
     /// The state of an address is another one.
-    fn note_listener(&self, _state: ListenerState) {}
+    fn note_listener(&self, _state: ListenerReport) {}
 }
 
 /// Serves health and metrics at these addresses, as long as the process runs. Returns when every address was tried once.
@@ -110,7 +111,7 @@ struct Listener<S> {
     serves: Serves,
     server: Arc<S>,
     /// What was last told.
-    state: Option<ListenerState>,
+    state: Option<ListenerReport>,
 }
 
 impl<S: Serve> Listener<S> {
@@ -126,7 +127,7 @@ impl<S: Serve> Listener<S> {
         let problem = error.map(|error| {
             format!("cannot listen on {address}: {error}; give {flags} another address, or `off`")
         });
-        let state = ListenerState { flags, address, problem };
+        let state = ListenerReport { flags: flags.to_owned(), address, problem };
         if self.state.as_ref() == Some(&state) {
             return;
         }
@@ -147,7 +148,7 @@ impl<S: Serve> Listener<S> {
                         if [Method::GET, Method::HEAD].contains(method) {
                             self.server.answer(self.serves, uri)
                         } else {
-                            Answer::only_get()
+                            Answer::text(StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD only\n")
                         }
                     };
                     return serve(&socket, answer).await;
