@@ -41,20 +41,19 @@ mod name;
 mod partial_round;
 mod port;
 mod precedence;
+mod preference;
 mod problem;
 #[cfg(test)]
 mod properties;
 mod quota;
 mod report;
 mod round;
-mod routing;
 mod rules;
 mod selection;
 mod service;
 mod slice;
 #[cfg(test)]
 mod tests;
-mod tier;
 mod topology;
 mod totals;
 mod traffic_policy;

@@ -8,8 +8,8 @@ use super::{
     eligibility::{self, LeftAlone},
     name,
     port::{self, Port},
+    preference::Preferences,
     problem::ObjectProblem,
-    routing::Routing,
     vip,
 };
 use crate::model::{FrontendId, NodeContext, ServiceImport};
@@ -25,7 +25,7 @@ pub(super) struct Claim {
     pub(super) has_slices: bool,
     pub(super) ports: Vec<Port>,
     pub(super) affinity_seconds: Option<u32>,
-    pub(super) routing: Routing,
+    pub(super) preferences: Preferences,
 }
 
 /// A frontend and the port of the import that asks for it.
@@ -74,8 +74,8 @@ pub(super) fn evaluate(
         return (ClaimResult::LeftAlone(why), vec![]);
     }
     let checks = name::check_import(&import.key)
-        .and_then(|()| Ok((affinity::seconds(import)?, Routing::of(import, node)?)));
-    let (affinity_seconds, (routing, routing_problems)) = match checks {
+        .and_then(|()| Ok((affinity::seconds(import)?, Preferences::of(import, node)?)));
+    let (affinity_seconds, (preferences, preference_problems)) = match checks {
         Ok(checked) => checked,
         Err(problem) => return (ClaimResult::Rejected, vec![problem]),
     };
@@ -94,8 +94,8 @@ pub(super) fn evaluate(
     }
     let (ports, port_problems) = port::ports(&import.ports);
     problems.extend(port_problems);
-    problems.extend(routing_problems);
-    let claim = Claim { vips, left_vips, has_slices, ports, affinity_seconds, routing };
+    problems.extend(preference_problems);
+    let claim = Claim { vips, left_vips, has_slices, ports, affinity_seconds, preferences };
     (ClaimResult::Claimed(claim), problems)
 }
 
@@ -201,7 +201,7 @@ mod tests {
         let (result, reasons) =
             evaluated(&ServiceImport { internal_traffic_policy: local, ..web() });
         assert!(
-            matches!(result, ClaimResult::Claimed(claim) if claim.routing == TrafficPolicy::Local.into())
+            matches!(result, ClaimResult::Claimed(claim) if claim.preferences == TrafficPolicy::Local.into())
         );
         assert_eq!(reasons, [RejectionReason::TrafficPolicyNeedsIdentity]);
     }

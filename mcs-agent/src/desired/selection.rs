@@ -2,9 +2,7 @@
 
 use super::{
     candidate::{self, Candidate},
-    routing::Routing,
-    tier, topology,
-    traffic_policy::{LocalNode, TrafficPolicy},
+    preference::Preferences,
 };
 use crate::model::{Backend, NodeContext, Protocol};
 
@@ -21,7 +19,7 @@ pub(super) struct Selection {
 pub(super) fn select(
     mut candidates: Vec<Candidate<'_>>,
     protocol: Protocol,
-    routing: &Routing,
+    preferences: &Preferences,
     node: &NodeContext,
 ) -> Selection {
     candidate::keep_one_per_address(&mut candidates);
@@ -31,45 +29,21 @@ pub(super) fn select(
         // A TCP connection keeps its backend in any case.
         Protocol::Tcp => Vec::new(),
     };
-    let backends = backends(candidates, routing, node);
+    preferences.keep(&mut candidates, node);
+    let backends: Vec<_> = candidates.iter().map(Candidate::backend).collect();
     let is_backend = |address| backends.binary_search_by_key(&address, |one| one.address).is_ok();
     others.retain(|candidate| !is_backend(candidate.address));
     let also_serving = others.iter().map(Candidate::backend).collect();
     Selection { backends, also_serving }
 }
 
-/// Selects the backends among candidates with one per address, by address. The order of the steps is that of
-/// kube-proxy's `CategorizeEndpoints`.
-///
-/// Under `Local`, draining endpoints of other nodes do not count, and neither hints nor
-/// `trafficDistribution` count. If the agent does not know its node and cluster, no endpoint is local, and
-/// every client is refused.
-fn backends(
-    mut candidates: Vec<Candidate<'_>>,
-    routing: &Routing,
-    node: &NodeContext,
-) -> Vec<Backend> {
-    let Routing { policy, tiers, distribution } = routing;
-    if *policy == TrafficPolicy::Local {
-        let Ok(local) = LocalNode::of(node) else { return vec![] };
-        candidates.retain(|c| local.hosts(c.cluster, c.endpoint.node_name()));
-    }
-    tier::prefer(&mut candidates, tiers, node);
-    if candidates.iter().any(|candidate| candidate.conditions().ready) {
-        candidates.retain(|candidate| candidate.conditions().ready);
-        if *policy == TrafficPolicy::Cluster {
-            topology::prefer(&mut candidates, *distribution, node);
-        }
-    } else {
-        candidates.retain(|candidate| candidate.conditions().draining());
-    }
-    candidates.iter().map(Candidate::backend).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::desired::candidate::{numbered, of_clusters};
+    use crate::desired::{
+        candidate::{numbered, of_clusters},
+        traffic_policy::TrafficPolicy,
+    };
     use crate::model::{
         Endpoint,
         fixture::{endpoint, node},

@@ -73,7 +73,7 @@ impl AssignedClaim {
                     Selection { backends, also_serving }
                 } else {
                     let candidates = slices.candidates(port, family);
-                    selection::select(candidates, port.protocol, &claim.routing, node)
+                    selection::select(candidates, port.protocol, &claim.preferences, node)
                 };
             let value = Frontend {
                 import: import.key.clone(),

@@ -1,0 +1,245 @@
+//! Which of its candidates a frontend gets as backends: each preference keeps some of what the one before kept.
+//!
+//! 1. `OnThisNode`, if the traffic policy is `Local`
+//! 2. `Clusters`, if the import prefers clusters
+//! 3. `ReadyElseDraining`, always
+//! 4. `Near`, unless the traffic policy is `Local`
+//!
+//! This is the order of kube-proxy's `CategorizeEndpoints`, which knows no clusters.
+
+use super::{
+    candidate::Candidate,
+    problem::ObjectProblem,
+    topology::{self, Distribution},
+    traffic_policy::{LocalNode, TrafficPolicy},
+};
+use crate::model::{NodeContext, RejectionReason, ServiceImport};
+
+/// The preferences of an import, in the order in which they apply.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Preferences(Vec<Preference>);
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Preference {
+    /// Keeps the endpoints on this node. If the agent does not know its node and cluster, no endpoint is
+    /// local, and every client is refused.
+    OnThisNode,
+    /// Keeps the clusters of the first tier that has an endpoint which is ready or draining. A tier whose
+    /// endpoints all drain comes before later tiers, as in KEP-5939. If no tier has one, all candidates stay.
+    Clusters([Tier; 2]),
+    /// Keeps the ready endpoints, else those that drain.
+    ReadyElseDraining,
+    /// Keeps ready endpoints by their hints, else by the import's `trafficDistribution`.
+    Near(Option<Distribution>),
+}
+
+/// The source clusters of one step of `Clusters`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Tier {
+    ThisCluster,
+    OtherClusters,
+}
+
+impl Preferences {
+    /// Also returns the problems that do not reject the import: a preference that the agent does not know
+    /// is ignored, as kube-proxy does. Fails if the traffic policy is invalid.
+    pub(super) fn of(
+        import: &ServiceImport,
+        node: &NodeContext,
+    ) -> Result<(Self, Vec<ObjectProblem>), ObjectProblem> {
+        let policy = TrafficPolicy::of(import)?;
+        let mut problems = Vec::new();
+        if policy == TrafficPolicy::Local {
+            problems.extend(LocalNode::of(node).err());
+        }
+        let tiers = tiers(import, node).unwrap_or_else(|problem| {
+            problems.push(problem);
+            None
+        });
+        let distribution = Distribution::of(import).unwrap_or_else(|problem| {
+            problems.push(problem);
+            None
+        });
+        Ok((Self::in_order(policy, tiers, distribution), problems))
+    }
+
+    fn in_order(
+        policy: TrafficPolicy,
+        tiers: Option<[Tier; 2]>,
+        distribution: Option<Distribution>,
+    ) -> Self {
+        let local = policy == TrafficPolicy::Local;
+        let list = [
+            local.then_some(Preference::OnThisNode),
+            tiers.map(Preference::Clusters),
+            Some(Preference::ReadyElseDraining),
+            (!local).then_some(Preference::Near(distribution)),
+        ];
+        Self(list.into_iter().flatten().collect())
+    }
+
+    /// Keeps the candidates that become backends. There is one candidate per address.
+    pub(super) fn keep(&self, candidates: &mut Vec<Candidate<'_>>, node: &NodeContext) {
+        for preference in &self.0 {
+            preference.keep(candidates, node);
+        }
+    }
+}
+
+impl Preference {
+    fn keep(&self, candidates: &mut Vec<Candidate<'_>>, node: &NodeContext) {
+        let ready = |candidate: &Candidate<'_>| candidate.conditions().ready;
+        match self {
+            Self::OnThisNode => match LocalNode::of(node) {
+                Ok(local) => {
+                    candidates.retain(|c| local.hosts(c.cluster, c.endpoint.node_name()));
+                }
+                Err(_) => candidates.clear(),
+            },
+            Self::Clusters(tiers) => keep_first_tier(candidates, tiers, node),
+            Self::ReadyElseDraining if candidates.iter().any(ready) => candidates.retain(ready),
+            Self::ReadyElseDraining => candidates.retain(|c| c.conditions().draining()),
+            Self::Near(distribution) if candidates.iter().all(ready) => {
+                topology::prefer(candidates, *distribution, node);
+            }
+            Self::Near(_) => {}
+        }
+    }
+}
+
+impl Tier {
+    /// An endpoint whose slice names no cluster counts as one of another cluster.
+    fn has(self, cluster: &str, cluster_id: &str) -> bool {
+        (cluster == cluster_id) == (self == Self::ThisCluster)
+    }
+}
+
+/// The tiers that Cilium's affinity annotation asks for, in order. Cilium ignores the case of the value.
+fn tiers(import: &ServiceImport, node: &NodeContext) -> Result<Option<[Tier; 2]>, ObjectProblem> {
+    let written = import.cilium_affinity.as_deref().unwrap_or_default();
+    let tiers = match &*written.to_ascii_lowercase() {
+        "" | "none" => return Ok(None),
+        "local" => [Tier::ThisCluster, Tier::OtherClusters],
+        "remote" => [Tier::OtherClusters, Tier::ThisCluster],
+        _ => {
+            return Err(ObjectProblem::new(
+                RejectionReason::ClusterAffinityUnknown,
+                format!(
+                    "annotation service.cilium.io/affinity {written:?} is unknown and ignored; use \
+                     local, remote or none"
+                ),
+            ));
+        }
+    };
+    if node.cluster_id.is_none() {
+        return Err(ObjectProblem::new(
+            RejectionReason::ClusterAffinityNeedsIdentity,
+            format!(
+                "annotation service.cilium.io/affinity {written:?} is ignored, since it is not known \
+                 which endpoints are in this cluster; set --cluster-id"
+            ),
+        ));
+    }
+    Ok(Some(tiers))
+}
+
+fn keep_first_tier(candidates: &mut Vec<Candidate<'_>>, tiers: &[Tier], node: &NodeContext) {
+    let Some(cluster_id) = node.cluster_id.as_deref() else { return };
+    let usable = |candidate: &Candidate<'_>| {
+        let conditions = candidate.conditions();
+        conditions.ready || conditions.draining()
+    };
+    let first = tiers
+        .iter()
+        .find(|tier| candidates.iter().any(|one| tier.has(one.cluster, cluster_id) && usable(one)));
+    if let Some(tier) = first {
+        candidates.retain(|candidate| tier.has(candidate.cluster, cluster_id));
+    }
+}
+
+#[cfg(test)]
+impl From<TrafficPolicy> for Preferences {
+    /// With nothing but this policy.
+    fn from(policy: TrafficPolicy) -> Self {
+        Self::in_order(policy, None, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::desired::candidate::{numbered, of_clusters};
+    use crate::model::{
+        Endpoint,
+        fixture::{endpoint, import, node},
+    };
+
+    fn wants(affinity: &str) -> ServiceImport {
+        ServiceImport { cilium_affinity: Some(affinity.into()), ..import("shop/web") }
+    }
+
+    /// The last part of the address of each endpoint kept; they are numbered from 1.
+    fn kept(affinity: &str, endpoints: &[(&str, Endpoint)]) -> Vec<u16> {
+        let endpoints = of_clusters(endpoints);
+        let mut candidates = numbered(&endpoints);
+        if let Some(tiers) = tiers(&wants(affinity), &node()).unwrap() {
+            keep_first_tier(&mut candidates, &tiers, &node());
+        }
+        candidates.iter().map(|candidate| candidate.address.port()).collect()
+    }
+
+    #[test]
+    fn the_first_tier_with_a_usable_endpoint_serves() {
+        let ready = || endpoint("");
+        let draining = || endpoint("").draining();
+        let unready = || endpoint("").conditions(false, true, false);
+        for (endpoints, local, remote) in [
+            (vec![("east", ready()), ("west", ready())], vec![1], vec![2]),
+            (vec![("east", ready()), ("", ready())], vec![1], vec![2]),
+            (vec![("west", ready()), ("north", ready())], vec![1, 2], vec![1, 2]),
+            (vec![("east", ready())], vec![1], vec![1]),
+            (vec![("east", draining()), ("west", ready())], vec![1], vec![2]),
+            (vec![("east", ready()), ("west", draining())], vec![1], vec![2]),
+            (vec![("east", unready()), ("west", ready())], vec![2], vec![2]),
+            (vec![("east", ready()), ("west", unready())], vec![1], vec![1]),
+            (vec![("east", unready()), ("west", unready())], vec![1, 2], vec![1, 2]),
+        ] {
+            assert_eq!(kept("local", &endpoints), local, "{endpoints:?}");
+            assert_eq!(kept("Remote", &endpoints), remote, "{endpoints:?}");
+            let all: Vec<_> = (1..).take(endpoints.len()).collect();
+            assert_eq!(kept("none", &endpoints), all);
+            assert_eq!(kept("", &endpoints), all);
+        }
+    }
+
+    #[test]
+    fn affinity_needs_a_known_value_and_the_cluster() {
+        let nowhere = NodeContext { cluster_id: None, ..node() };
+        for (affinity, node, expected) in [
+            ("nearby", node(), RejectionReason::ClusterAffinityUnknown),
+            ("local", nowhere.clone(), RejectionReason::ClusterAffinityNeedsIdentity),
+        ] {
+            let problem = tiers(&wants(affinity), &node).unwrap_err();
+            assert_eq!(problem.reason, expected);
+            assert!(problem.message.contains(affinity), "{}", problem.message);
+        }
+        assert_eq!(tiers(&wants("none"), &nowhere), Ok(None));
+        assert_eq!(tiers(&import("shop/web"), &nowhere), Ok(None));
+    }
+
+    #[test]
+    fn unknown_preferences_are_reported_and_ignored() {
+        let import = ServiceImport {
+            cilium_affinity: Some("nearby".into()),
+            traffic_distribution: Some("PreferPlanet".into()),
+            ..import("shop/web")
+        };
+        let (preferences, problems) = Preferences::of(&import, &node()).unwrap();
+        assert_eq!(preferences, TrafficPolicy::Cluster.into());
+        let reasons: Vec<_> = problems.iter().map(|problem| problem.reason).collect();
+        assert_eq!(
+            reasons,
+            [RejectionReason::ClusterAffinityUnknown, RejectionReason::TrafficDistributionUnknown]
+        );
+    }
+}
