@@ -50,8 +50,8 @@ const WRITES: usize = 5;
 const MOST_WRITES: f64 = 6.5;
 /// How many exports change a second.
 const CHANGES: usize = 5 * WRITES;
-/// What a peer may write at once is used up.
-const USED_UP: Duration = Duration::from_secs(11);
+/// How many imports a peer may write at once after it was quiet.
+const BURST: usize = 500;
 /// By as much two measurements of the same differ.
 const NOISE: Duration = Duration::from_millis(15);
 
@@ -61,8 +61,8 @@ struct Beside<'a> {
     what: &'a str,
     /// How many exports change in turn.
     services: usize,
-    /// How long they change before the measurement.
-    warm_up: Duration,
+    /// The measurement begins once no more than the budget of a second can be written.
+    until_used_up: bool,
     /// An export, by its number and how often it has changed.
     export: &'a (dyn Fn(usize, usize) -> Value + Sync),
 }
@@ -183,7 +183,7 @@ fn hostile_peer(world: &mut World) -> anyhow::Result<()> {
         let beside = Beside {
             what: "a hostile peer",
             services: SERVICES,
-            warm_up: USED_UP,
+            until_used_up: true,
             export: &export,
         };
         let hostile = propagation(world, samples(), Some(beside))?;
@@ -218,8 +218,12 @@ fn hostile_tenant(world: &mut World) -> anyhow::Result<()> {
         // At first there is room for 500, and then for some a second.
         let patience = Duration::from_secs((services.saturating_sub(400) / WRITES + 30) as u64);
         wait::within(patience, "all imports", || imports(importer, services + QUIET_SERVICES))?;
-        let warm_up = if is_full() { USED_UP } else { Duration::from_secs(1) };
-        let beside = Beside { what: "a tenant of another", services, warm_up, export: &export };
+        let beside = Beside {
+            what: "a tenant of another",
+            services,
+            until_used_up: is_full(),
+            export: &export,
+        };
         let hostile = propagation(world, samples(), Some(beside))?;
         for object in objects() {
             host.api().delete(&object)?;
@@ -308,9 +312,12 @@ fn propagation(world: &World, first: usize, beside: Option<Beside<'_>>) -> anyho
             let (flapper, stop, changes) = (&flapper, &stop, &changes);
             scope.spawn(move || flap(flapper, beside, stop, changes))
         });
-        sleep(beside.map_or(Duration::from_secs(1), |beside| beside.warm_up));
+        sleep(Duration::from_secs(1));
+        let waits = beside.filter(|beside| beside.until_used_up);
+        let waited = waits.map_or(Ok(()), |beside| used_up(beside.services, &changes));
         let (began, written_before) = (Instant::now(), written.load(Ordering::Relaxed));
-        let times = measure(quiet.api(), 1 + first..1 + first + samples(), &seen);
+        let rounds = 1 + first..1 + first + samples();
+        let times = waited.and_then(|()| measure(quiet.api(), rounds, &seen));
         let seconds = began.elapsed().as_secs_f64();
         let written = written.load(Ordering::Relaxed) - written_before;
         stop.store(true, Ordering::Relaxed);
@@ -332,6 +339,18 @@ fn propagation(world: &World, first: usize, beside: Option<Beside<'_>>) -> anyho
         changes.load(Ordering::Relaxed),
     ));
     Ok(Times { p99, rate })
+}
+
+/// Waits until more has changed than may be written at once and meanwhile.
+fn used_up(services: usize, changes: &AtomicUsize) -> anyhow::Result<()> {
+    let began = Instant::now();
+    wait::until("a burst to be used up", || {
+        let refilled = WRITES * usize::try_from(began.elapsed().as_secs())?;
+        let most = BURST.saturating_sub(services) + refilled;
+        let changes = changes.load(Ordering::Relaxed);
+        ensure!(changes > most, "{changes} changes, of {most} that may be written");
+        Ok(())
+    })
 }
 
 fn p99(mut times: Vec<Duration>) -> Option<Duration> {
