@@ -344,7 +344,7 @@ fn propagation(world: &World, first: usize, beside: Option<Beside<'_>>) -> anyho
 /// Waits until more has changed than may be written at once and meanwhile.
 fn used_up(services: usize, changes: &AtomicUsize) -> anyhow::Result<()> {
     let began = Instant::now();
-    wait::until("a burst to be used up", || {
+    wait::within(Duration::from_secs(30), "a burst to be used up", || {
         let refilled = WRITES * usize::try_from(began.elapsed().as_secs())?;
         let most = BURST.saturating_sub(services) + refilled;
         let changes = changes.load(Ordering::Relaxed);
