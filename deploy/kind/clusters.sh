@@ -19,7 +19,7 @@ readonly OLDEST_COREDNS=1.12.2
 readonly COREDNS=registry.k8s.io/coredns/coredns:v1.13.1
 readonly MCS_API=${MCS_API:-https://raw.githubusercontent.com/kubernetes-sigs/mcs-api/v0.5.2/config/crd}
 # What ClusterSetIPs are taken from, in both clusters.
-readonly VIP_RANGES='{241.0.0.0/8}'
+readonly VIP_RANGES='{241.0.0.0/8,fd00:241::/96}'
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 state=${XDG_STATE_HOME:-$HOME/.local/state}/mcs-agent-kind

@@ -22,10 +22,9 @@ template:
       {{- with .Values.podLabels }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
-    {{- with .Values.podAnnotations }}
     annotations:
-      {{- toYaml . | nindent 6 }}
-    {{- end }}
+      {{- $default := dict "kubectl.kubernetes.io/default-container" "mcs-agent" }}
+      {{- merge (deepCopy .Values.podAnnotations) $default | toYaml | nindent 6 }}
   spec:
     serviceAccountName: {{ include "mcs-agent.serviceAccount" . }}
     # Written in both modes: `helm rollback` of an uninstall leaves a field that no manifest of the release has as it is.
