@@ -314,7 +314,7 @@ fn propagation(world: &World, first: usize, beside: Option<Beside<'_>>) -> anyho
         });
         sleep(Duration::from_secs(1));
         let waits = beside.filter(|beside| beside.until_used_up);
-        let waited = waits.map_or(Ok(()), |beside| used_up(beside.services, &changes));
+        let waited = waits.map_or(Ok(()), |beside| used_up(beside.services, &changes, &written));
         let (began, written_before) = (Instant::now(), written.load(Ordering::Relaxed));
         let rounds = 1 + first..1 + first + samples();
         let times = waited.and_then(|()| measure(quiet.api(), rounds, &seen));
@@ -341,14 +341,17 @@ fn propagation(world: &World, first: usize, beside: Option<Beside<'_>>) -> anyho
     Ok(Times { p99, rate })
 }
 
-/// Waits until more has changed than may be written at once and meanwhile.
-fn used_up(services: usize, changes: &AtomicUsize) -> anyhow::Result<()> {
-    let began = Instant::now();
-    wait::within(Duration::from_secs(30), "a burst to be used up", || {
-        let refilled = WRITES * usize::try_from(began.elapsed().as_secs())?;
-        let most = BURST.saturating_sub(services) + refilled;
+/// Waits until more has changed than may be written at once, and no more is written than the budget of a second.
+fn used_up(services: usize, changes: &AtomicUsize, written: &AtomicUsize) -> anyhow::Result<()> {
+    const SECONDS: u32 = 3;
+    wait::within(Duration::from_secs(60), "a burst to be used up", || {
+        let before = written.load(Ordering::Relaxed);
+        sleep(Duration::from_secs(SECONDS.into()));
         let changes = changes.load(Ordering::Relaxed);
-        ensure!(changes > most, "{changes} changes, of {most} that may be written");
+        ensure!(changes > BURST.saturating_sub(services), "only {changes} changes");
+        let written = u32::try_from(written.load(Ordering::Relaxed) - before)?;
+        let rate = f64::from(written) / f64::from(SECONDS);
+        ensure!(rate <= MOST_WRITES, "{rate:.0} imports a second are written");
         Ok(())
     })
 }

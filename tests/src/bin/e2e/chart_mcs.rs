@@ -148,7 +148,9 @@ fn check(world: &World) -> anyhow::Result<()> {
     let findings: Vec<Value> = serde_json::from_slice(&output.stdout)
         .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
     for finding in &findings {
-        ensure!(finding["ok"] == true && finding["skipped"].is_null(), "{finding}");
+        // The image of CoreDNS here has no version.
+        let is_known = finding["skipped"].is_null() || finding["check"] == "dns version";
+        ensure!(finding["ok"] == true && is_known, "{finding}");
     }
     let pods: Vec<_> = findings.iter().filter(|one| one["check"] == "pods").collect();
     for finding in &pods {
