@@ -344,7 +344,7 @@ fn propagation(world: &World, first: usize, beside: Option<Beside<'_>>) -> anyho
 /// Waits until more has changed than may be written at once, and no more is written than the budget of a second.
 fn used_up(services: usize, changes: &AtomicUsize, written: &AtomicUsize) -> anyhow::Result<()> {
     const SECONDS: u32 = 3;
-    wait::within(Duration::from_secs(60), "a burst to be used up", || {
+    wait::within(Duration::from_mins(1), "a burst to be used up", || {
         let before = written.load(Ordering::Relaxed);
         sleep(Duration::from_secs(SECONDS.into()));
         let changes = changes.load(Ordering::Relaxed);
