@@ -104,7 +104,7 @@ async fn run_as(
         let source = source.await?;
         anyhow::Ok((source, InstalledPrograms::start(config, agent).await?))
     };
-    let (source, installed) = published.beat_during(start).await?;
+    let (source, installed) = published.life.beat_during(start).await?;
     let mut control = Control::new(config, agent.clone(), installed, Arc::clone(&published))?;
     tokio::select! {
         () = source => bail!("the source of objects ended"),

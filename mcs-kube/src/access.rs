@@ -36,6 +36,7 @@ use thiserror::Error;
 use tokio::{sync::watch, time::timeout};
 use tower::{BoxError, Service, ServiceBuilder, service_fn, timeout::error::Elapsed};
 
+pub use self::foreign::is_unverified;
 use self::foreign::{of_this_machine, unverified};
 use crate::exec_plugin::{self, PluginError};
 

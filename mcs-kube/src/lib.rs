@@ -26,7 +26,9 @@ pub mod testing;
 mod text;
 pub mod watch;
 
-pub use access::{AccessError, ApiAccess, ApiConnection, KubeconfigContent, KubeconfigFile};
+pub use access::{
+    AccessError, ApiAccess, ApiConnection, KubeconfigContent, KubeconfigFile, is_unverified,
+};
 pub use decoder::{Decoder, NotDecoded, PropertyDecoder, WatchedObject};
 pub use exec_plugin::PluginError;
 pub use object_key::ObjectKey;

@@ -1,8 +1,8 @@
 //! What the command lines of the programs share: logs, addresses to listen on and HTTP there, output, empty variables, the
 //! runtime, and the signals that end it.
 
+mod heartbeat;
 pub mod http;
-mod liveness;
 mod logs;
 mod output;
 mod signals;
@@ -21,7 +21,7 @@ use clap::builder::Resettable;
 pub use tracing_subscriber::filter::ParseError;
 
 pub use self::{
-    liveness::Liveness,
+    heartbeat::Heartbeat,
     logs::{LogFilter, LogFormat, start_logs},
     output::{has_reader, print, table, terminal_width},
     signals::{Signals, until_signal},

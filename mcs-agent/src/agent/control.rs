@@ -139,7 +139,7 @@ impl Control {
         let mut guard = interval(GUARD_INTERVAL);
         let mut prove = interval(PROVE_INTERVAL);
         loop {
-            self.published.beat();
+            self.published.life.beat();
             tokio::select! {
                 batch = batches.recv() => {
                     let Some(batch) = batch else { return Ok(()) };

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use mcs_kube::program::{Liveness, http::ListenerReport};
+use mcs_kube::program::{Heartbeat, http::ListenerReport};
 use tokio::sync::Notify;
 
 use super::{metrics::SyncMetrics, report::Report};
@@ -18,8 +18,8 @@ const NONE: u64 = u64::MAX;
 
 /// The state of the agent that every thread may read. No lock is held longer than a copy takes.
 pub(super) struct Published {
-    pub(super) life: Liveness,
-    /// When the oldest change came that the maps do not follow yet, by [`Liveness::now`]; or [`NONE`].
+    pub(super) life: Heartbeat,
+    /// When the oldest change came that the maps do not follow yet, by [`Heartbeat::now`]; or [`NONE`].
     waiting_since: AtomicU64,
     report: Mutex<Option<Arc<Report>>>,
     listeners: Mutex<Vec<ListenerReport>>,
@@ -31,23 +31,13 @@ impl Published {
     /// The state of an agent that has just started.
     pub(super) fn new(metrics: SyncMetrics) -> Self {
         Self {
-            life: Liveness::default(),
+            life: Heartbeat::default(),
             waiting_since: AtomicU64::new(NONE),
             report: Mutex::new(None),
             listeners: Mutex::new(Vec::new()),
             listeners_changed: Notify::new(),
             metrics,
         }
-    }
-
-    /// Records a sign of life of the control task.
-    pub(super) fn beat(&self) {
-        self.life.beat();
-    }
-
-    /// Gives signs of life until `wait` is over.
-    pub(super) async fn beat_during<T>(&self, wait: impl Future<Output = T>) -> T {
-        self.life.beat_during(wait).await
     }
 
     /// Records a change that the maps do not follow yet.

@@ -36,6 +36,11 @@ pub type KernelMaps = PinnedMaps<ReadWrite>;
 pub type KernelMapsReader = PinnedMaps<ReadOnly>;
 
 impl<A: Access> PinnedMaps<A> {
+    /// Opens the maps pinned in a directory, and their hints.
+    pub fn open_hinted(directory: &Path, hints: &Path) -> Result<Self, MapError> {
+        Self::open_with(directory, Some(HintMap::open(hints)?))
+    }
+
     fn open_with(directory: &Path, hints: Option<HintMap<A>>) -> Result<Self, MapError> {
         Ok(Self {
             hints,
@@ -56,17 +61,12 @@ impl PinnedMaps<ReadOnly> {
     pub fn open(directory: &Path) -> Result<Self, MapError> {
         Self::open_with(directory, None)
     }
-
-    /// Opens the maps pinned in a directory, and their hints.
-    pub fn open_hinted(directory: &Path, hints: &Path) -> Result<Self, MapError> {
-        Self::open_with(directory, Some(HintMap::open(hints)?))
-    }
 }
 
 impl PinnedMaps<ReadWrite> {
-    /// Opens the maps pinned in a directory, and their hints.
+    /// See [`PinnedMaps::open_hinted`].
     pub fn open(directory: &Path, hints: &Path) -> Result<Self, MapError> {
-        Self::open_with(directory, Some(HintMap::open(hints)?))
+        Self::open_hinted(directory, hints)
     }
 
     /// Makes the hints right: for the VIPs and backends in these maps, and for the backends that sockets and flows

@@ -94,26 +94,21 @@ impl Entry {
     ) -> Result<Vec<Step>, MapError> {
         Ok(match self {
             Self::Service(id) => different(&expected.services, id, maps.service(id))
-                .map(|record| Step::WriteService { id, record: record.into() })
-                .into_iter()
-                .collect(),
+                .map(|record| vec![Step::WriteService { id, record: record.into() }])
+                .unwrap_or_default(),
             Self::Cluster(id) => different(&expected.clusters, id, maps.cluster(id))
-                .map(|record| Step::WriteCluster { id, record: record.into() })
-                .into_iter()
-                .collect(),
-            Self::Backend(id) => match different(&expected.backends, id, maps.backend(id)) {
-                Some(backend) => vec![Step::WriteBackend { id, backend }],
-                None => hint_of_backend(expected, id, maps),
-            },
+                .map(|record| vec![Step::WriteCluster { id, record: record.into() }])
+                .unwrap_or_default(),
+            Self::Backend(id) => different(&expected.backends, id, maps.backend(id)).map_or_else(
+                || hint_of_backend(expected, id, maps),
+                |backend| vec![Step::WriteBackend { id, backend }],
+            ),
             Self::Slot(slot) => different(&expected.slots, slot, maps.slot(slot))
-                .map(|id| Step::WriteSlots { block: slot, ids: vec![id] })
-                .into_iter()
-                .collect(),
+                .map(|id| vec![Step::WriteSlots { block: slot, ids: vec![id] }])
+                .unwrap_or_default(),
             Self::State(index) => different(&expected.states, index, maps.state(index))
                 .map(|state| write_live_state(index, state))
-                .into_iter()
-                .flatten()
-                .collect(),
+                .unwrap_or_default(),
             Self::Frontend(key) => match (expected.frontend(&key), maps.index_of(&key)?) {
                 (expected, found) if expected == found => vec![],
                 (Some(index), None) => vec![Step::InsertFrontend { key, index }],
@@ -156,8 +151,9 @@ fn hint(address: Address, hint: Hint, maps: &impl MapReader) -> Vec<Step> {
 }
 
 /// Restores a state that a program may read meanwhile: the extent goes last.
-fn write_live_state(index: u32, state: FrontendState) -> [Step; 2] {
-    [Step::WriteState { index, state: state.into() }, Step::Flip { index, extent: state.extent }]
+fn write_live_state(index: u32, state: FrontendState) -> Vec<Step> {
+    let flip = Step::Flip { index, extent: state.extent };
+    vec![Step::WriteState { index, state: state.into() }, flip]
 }
 
 #[cfg(test)]

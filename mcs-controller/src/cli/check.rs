@@ -123,16 +123,6 @@ impl Finding {
             _ => "ok",
         }
     }
-
-    /// The order in a table: what has to be done comes first.
-    const fn rank(&self) -> u8 {
-        match self {
-            Self { ok: false, .. } => 0,
-            Self { warning: true, .. } => 1,
-            Self { skipped: true, .. } => 2,
-            _ => 3,
-        }
-    }
 }
 
 /// What can be wrong, and can be as somebody wants it.
@@ -176,8 +166,9 @@ pub(super) fn run(command: &CheckCommand) -> anyhow::Result<ExitCode> {
     match command.output {
         Format::Json => output::json(&findings)?,
         Format::Table => {
+            // What has to be done comes first.
             let mut sorted: Vec<_> = findings.iter().collect();
-            sorted.sort_by_key(|one| one.rank());
+            sorted.sort_by_key(|one| (one.ok, !one.warning, !one.skipped));
             let rows = sorted.iter().map(|one| {
                 let (cluster, result) = (one.cluster.clone(), one.result().to_owned());
                 vec![cluster, one.check.to_owned(), result, one.message.clone()]

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use anyhow::{bail, ensure};
 use clap::Args;
 use ipnet::IpNet;
-use mcs_kube::program;
+use mcs_kube::{is_unverified, program};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -266,7 +266,7 @@ async fn link_all(command: &LinkCommand) -> anyhow::Result<Vec<Done>> {
         let Cluster { id, server, .. } = host;
         let server = command.server_of(host).unwrap_or(server);
         ensure!(
-            server.starts_with("https://"),
+            !is_unverified(server),
             "{server} would carry tokens in the clear: give --server {id}=https://..."
         );
     }

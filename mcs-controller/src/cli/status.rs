@@ -197,21 +197,26 @@ pub(super) fn problem(export: &Value) -> Option<Problem> {
     Some(Problem::of(export, failing.unwrap_or(&unseen)))
 }
 
+/// What conditions of a ClusterPeer that hold say, with these reasons.
+fn said(peer: &Value, reasons: &[&str]) -> Vec<String> {
+    let conditions = peer["status"]["conditions"].as_array().into_iter().flatten();
+    let said = conditions.filter(|one| {
+        let reason = one["reason"].as_str().unwrap_or_default();
+        one["status"] == "True" && reasons.contains(&reason)
+    });
+    said.map(|one| text(&one["message"])).collect()
+}
+
 /// What conditions of a ClusterPeer that hold have to say.
 fn notes(peer: &Value) -> Vec<String> {
-    let conditions = peer["status"]["conditions"].as_array().into_iter().flatten();
-    let told = conditions.filter(|one| {
-        let reason = one["reason"].as_str().unwrap_or_default();
-        one["status"] == "True" && [TOKEN_NOT_RENEWED, NAMESPACES_MISSING].contains(&reason)
-    });
-    told.map(|one| text(&one["message"])).collect()
+    said(peer, &[TOKEN_NOT_RENEWED, NAMESPACES_MISSING])
 }
 
 /// What a ClusterPeer says of services whose namespace this cluster lacks.
-pub(super) fn missing_namespaces(peer: &Value) -> Option<String> {
-    let conditions = peer["status"]["conditions"].as_array()?;
-    let missing = conditions.iter().find(|one| one["reason"] == NAMESPACES_MISSING)?;
-    Some(format!("{}: {}", text(&peer["spec"]["clusterId"]), text(&missing["message"])))
+pub(super) fn missing_namespaces(peer: &Value) -> Vec<String> {
+    let cluster = text(&peer["spec"]["clusterId"]);
+    let missing = said(peer, &[NAMESPACES_MISSING]).into_iter();
+    missing.map(|message| format!("{cluster}: {message}")).collect()
 }
 
 /// What is wrong with a ClusterPeer: conditions that do not hold, and refused endpoints.

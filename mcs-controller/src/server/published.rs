@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use mcs_kube::program::Liveness;
+use mcs_kube::program::Heartbeat;
 
 use super::Metrics;
 
@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 #[derive(Debug)]
 pub struct Published {
     /// Of the control task.
-    pub life: Liveness,
+    pub life: Heartbeat,
     synced: AtomicBool,
     /// The metrics.
     pub metrics: Metrics,
@@ -26,7 +26,7 @@ impl Published {
     /// The state at the start.
     pub fn new() -> prometheus::Result<Self> {
         Ok(Self {
-            life: Liveness::default(),
+            life: Heartbeat::default(),
             synced: AtomicBool::new(false),
             metrics: Metrics::new()?,
         })

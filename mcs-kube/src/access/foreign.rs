@@ -37,12 +37,19 @@ pub(super) fn unverified(kubeconfig: &Kubeconfig) -> Option<String> {
             return Some("insecure-skip-tls-verify".to_owned());
         }
         let server = cluster.server.as_deref().unwrap_or_default();
-        let url: Uri = server.parse().ok()?;
-        let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-        let is_beside = host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
-        let is_verified = url.scheme_str() == Some("https") || is_beside;
-        (!is_verified).then(|| format!("the server {}", one_line_of(server, LONGEST_URL)))
+        is_unverified(server).then(|| format!("the server {}", one_line_of(server, LONGEST_URL)))
     })
+}
+
+/// Whether a program with this URL in a kubeconfig of a Secret refuses it, see [`ApiAccess::from_content`]: it has no TLS, and
+/// leads elsewhere than to a loopback address. A text that is no URL fails later.
+///
+/// [`ApiAccess::from_content`]: crate::ApiAccess::from_content
+pub fn is_unverified(server: &str) -> bool {
+    let Ok(url) = server.parse::<Uri>() else { return false };
+    let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    let is_beside = host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+    url.scheme_str() != Some("https") && !is_beside
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ impl Control {
         let began = Instant::now();
         let contents = self.engine.realized().contents().clone();
         let growth = self.installed.grow(capacity, contents);
-        let grown = self.published.beat_during(growth).await;
+        let grown = self.published.life.beat_during(growth).await;
         let now = Instant::now();
         match grown {
             Ok(()) => {

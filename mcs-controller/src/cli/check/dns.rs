@@ -19,13 +19,17 @@ const FIRST_VERSION: [u64; 3] = [1, 12, 2];
 
 /// The checks and their results.
 pub(super) async fn checks(cluster: &Cluster) -> Vec<(&'static str, anyhow::Result<String>)> {
-    vec![
-        ("dns version", version(cluster).await),
-        ("dns configuration", corefile(cluster).await),
-        ("dns restart", restarted(cluster).await),
-        ("dns rights", rights(cluster).await),
-        ("node-local dns", node_local(cluster).await),
-    ]
+    let mut all = vec![("dns version", version(cluster).await)];
+    match cluster.get(CONFIG_MAPS, Some(SYSTEM), "coredns").await {
+        Ok(config) => {
+            all.push(("dns configuration", corefile(cluster, config.as_ref()).await));
+            all.push(("dns restart", restarted(cluster, &config.unwrap_or_default()).await));
+        }
+        Err(error) => all.push(("dns configuration", Err(error))),
+    }
+    all.push(("dns rights", rights(cluster).await));
+    all.push(("node-local dns", node_local(cluster).await));
+    all
 }
 
 async fn version(cluster: &Cluster) -> anyhow::Result<String> {
@@ -52,8 +56,7 @@ fn parse(image: &str) -> Option<[u64; 3]> {
     Some([parts.next()?.ok()?, parts.next()?.ok()?, parts.next()?.ok()?])
 }
 
-async fn corefile(cluster: &Cluster) -> anyhow::Result<String> {
-    let config = cluster.get(CONFIG_MAPS, Some(SYSTEM), "coredns").await?;
+async fn corefile(cluster: &Cluster, config: Option<&Value>) -> anyhow::Result<String> {
     let config = config.with_context(|| format!("there is no ConfigMap {SYSTEM}/coredns"))?;
     let text = config["data"]["Corefile"].as_str().unwrap_or_default();
     if serves_zone(text) {
@@ -71,10 +74,9 @@ async fn corefile(cluster: &Cluster) -> anyhow::Result<String> {
 }
 
 /// Whether the DNS servers have read their configuration since it was changed.
-async fn restarted(cluster: &Cluster) -> anyhow::Result<String> {
-    let config = cluster.get(CONFIG_MAPS, Some(SYSTEM), "coredns").await?.unwrap_or_default();
+async fn restarted(cluster: &Cluster, config: &Value) -> anyhow::Result<String> {
     let pods = cluster.list_in(PODS, Some(SYSTEM), "k8s-app=kube-dns").await?;
-    is_read(&config, &pods)
+    is_read(config, &pods)
 }
 
 fn is_read(config: &Value, pods: &[Value]) -> anyhow::Result<String> {

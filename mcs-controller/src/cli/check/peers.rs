@@ -3,6 +3,7 @@
 use ipnet::IpNet;
 use serde_json::Value;
 
+use super::{Warning, listed};
 use crate::{
     cli::{
         cluster::{Cluster, DEPLOYMENTS, PEERS},
@@ -75,20 +76,30 @@ fn outside(pods: &[IpNet], accepted: &[IpNet]) -> Vec<IpNet> {
     IpNet::aggregate(&outside)
 }
 
-/// Whether every condition of every peer holds, and whether each is one of the clusters that are known.
+/// Whether every condition of every peer holds, whether each is one of the clusters that are known, and whether this cluster has
+/// the namespaces of their services.
 pub(super) async fn checks(
     cluster: &Cluster,
     known: &[Known],
 ) -> Vec<(&'static str, anyhow::Result<String>)> {
     let peers = match cluster.list(PEERS).await {
-        Ok(peers) if peers.is_empty() => {
-            let advice = "there is no ClusterPeer: run `mcs-controller link` with the kubeconfigs of all clusters";
-            return vec![("peers", Err(anyhow::anyhow!(advice)))];
-        }
         Ok(peers) => peers,
         Err(error) => return vec![("peers", Err(error))],
     };
-    peers.iter().map(|peer| ("peer", result(peer, known))).collect()
+    let mut all: Vec<_> = peers.iter().map(|peer| ("peer", result(peer, known))).collect();
+    if peers.is_empty() {
+        let advice = "there is no ClusterPeer: run `mcs-controller link` with the kubeconfigs of all clusters";
+        all.push(("peers", Err(anyhow::anyhow!(advice))));
+    }
+    all.push(("namespaces", namespaces(&peers)));
+    all
+}
+
+/// Whether services of peers wait for a namespace of this cluster. KEP-1645 lets a cluster have only some of them.
+fn namespaces(peers: &[Value]) -> anyhow::Result<String> {
+    let missing: Vec<_> = peers.iter().flat_map(status::missing_namespaces).collect();
+    anyhow::ensure!(missing.is_empty(), Warning(listed(&missing)));
+    Ok("there is one for each service of the peers".to_owned())
 }
 
 fn result(peer: &Value, known: &[Known]) -> anyhow::Result<String> {

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::listed;
 use crate::cli::{
-    cluster::{Cluster, EXPORTS, IMPORTS, PEERS},
+    cluster::{Cluster, EXPORTS, IMPORTS},
     status::{self, Problem},
 };
 
@@ -15,11 +15,7 @@ pub(super) async fn checks(cluster: &Cluster) -> Vec<(&'static str, anyhow::Resu
     let imports = cluster.list(IMPORTS).await;
     let known = exports.as_deref().unwrap_or_default();
     let imports = imports.and_then(|imports| of_imports(&imports, known));
-    vec![
-        ("exports", exports.and_then(|exports| of_exports(&exports))),
-        ("imports", imports),
-        ("namespaces", namespaces(cluster).await),
-    ]
+    vec![("exports", exports.and_then(|exports| of_exports(&exports))), ("imports", imports)]
 }
 
 fn of_exports(exports: &[Value]) -> anyhow::Result<String> {
@@ -59,14 +55,6 @@ fn summary(
         listed(&problems)
     );
     Ok(format!("{} {kind}, each as it should be", objects.len()))
-}
-
-/// Whether services of peers wait for a namespace of this cluster. KEP-1645 lets a cluster have only some of them.
-async fn namespaces(cluster: &Cluster) -> anyhow::Result<String> {
-    let peers = cluster.list(PEERS).await?;
-    let missing: Vec<_> = peers.iter().filter_map(status::missing_namespaces).collect();
-    ensure!(missing.is_empty(), super::Warning(listed(&missing)));
-    Ok("there is one for each service of the peers".to_owned())
 }
 
 #[cfg(test)]

@@ -215,8 +215,9 @@ fn hostile_tenant(world: &mut World) -> anyhow::Result<()> {
         let service = |number| named(number, objects::service(NAMESPACE));
         let objects = || (0..services).flat_map(|number| [service(number), export(number, 0)]);
         host.api().apply_many(&objects().collect::<Vec<_>>())?;
-        // At first there is room for 500, and then for some a second.
-        let patience = Duration::from_secs((services.saturating_sub(400) / WRITES + 30) as u64);
+        // At first there is room for a burst, and then for some a second.
+        let later = services.saturating_sub(BURST - 100) / WRITES;
+        let patience = Duration::from_secs((later + 30) as u64);
         wait::within(patience, "all imports", || imports(importer, services + QUIET_SERVICES))?;
         let beside = Beside {
             what: "a tenant of another",

@@ -10,20 +10,20 @@ const STARTING_BEAT: Duration = Duration::from_secs(1);
 
 /// Whether the control task runs, and whether the process got a signal to end.
 #[derive(Debug)]
-pub struct Liveness {
+pub struct Heartbeat {
     began: Instant,
-    /// The latest sign of life, by [`Liveness::now`].
+    /// The latest sign of life, by [`Heartbeat::now`].
     beat: AtomicU64,
     stopping: AtomicBool,
 }
 
-impl Default for Liveness {
+impl Default for Heartbeat {
     fn default() -> Self {
         Self { began: Instant::now(), beat: AtomicU64::new(0), stopping: AtomicBool::new(false) }
     }
 }
 
-impl Liveness {
+impl Heartbeat {
     /// Records a sign of life.
     pub fn beat(&self) {
         self.beat.store(self.now(), Relaxed);
@@ -60,7 +60,7 @@ impl Liveness {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX - 1)
     }
 
-    /// The time since a moment of [`Liveness::now`].
+    /// The time since a moment of [`Heartbeat::now`].
     pub fn since(&self, moment: u64) -> Duration {
         Duration::from_millis(self.now().saturating_sub(moment))
     }
@@ -72,7 +72,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_start_that_waits_is_alive() {
-        let life = Liveness::default();
+        let life = Heartbeat::default();
         life.beat.store(u64::MAX, Relaxed);
         life.beat_during(tokio::time::sleep(STARTING_BEAT * 3)).await;
         assert_ne!(life.beat.load(Relaxed), u64::MAX);
