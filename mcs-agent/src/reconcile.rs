@@ -30,7 +30,7 @@ pub mod testing;
 mod view;
 
 pub use apply::{ApplyError, apply};
-pub use audit::{Comparison, Entry, compare};
+pub use audit::{Comparison, Entry, audited_maps, compare};
 pub use contents::MapContents;
 pub use maps::{MapError, MapReader, Maps, Operation};
 pub use pages::Pages;

@@ -1,4 +1,4 @@
-//! Declares the maps. The agent sets their sizes when it loads them (`--max-*`, `--max-memory`).
+//! The maps: those of mcs-common, and the working memory of the programs, which is not pinned.
 
 use core::ptr;
 
@@ -10,10 +10,8 @@ use aya_ebpf::{
 };
 use bytemuck::Pod;
 use mcs_common::{
-    Address, Affinity, AffinityKey, BackendRecord, BackendRef, ClientKey, ClusterRecord,
-    ConnectedValue, Counter, Flow, FlowEvictions, Fragment, FragmentKey, FrontendKey,
-    FrontendState, Hint, HintBucket, Liveness, PinKey, ReverseKey, ReverseValue, RunRecord,
-    SentPairs, ServiceRecord, SlotConnection, SlotPair, SocketState, TagPair, Tuple,
+    Address, BackendRecord, FrontendKey, FrontendState, Hint, HintBucket, Liveness,
+    maps::Entries,
     select::{Arrays, Tables},
 };
 
@@ -24,81 +22,42 @@ use crate::{
 
 const MMAPABLE: usize = BPF_F_MMAPABLE as usize;
 pub(crate) const LRU_ENTRIES: usize = mcs_common::maps::LRU_ENTRIES as usize;
-const SLOTS_OF_SOCKETS: usize = 1 << mcs_common::maps::SOCKET_SLOT_BITS;
-const FRAGMENT_ENTRIES: usize = mcs_common::maps::FRAGMENT_ENTRIES as usize;
 
-#[btf_map(name = "vips")]
-static VIPS: HashMap<Address, u32, 1> = HashMap::new();
-#[btf_map(name = "frontends")]
-static FRONTENDS: HashMap<FrontendKey, u32, 1> = HashMap::new();
-#[btf_map(name = "states")]
-static STATES: Array<FrontendState, 1, MMAPABLE> = Array::new();
-#[btf_map(name = "slots")]
-static SLOTS: Array<SlotPair, 1, MMAPABLE> = Array::new();
-#[btf_map(name = "backends")]
-static BACKENDS: Array<BackendRecord, 1, MMAPABLE> = Array::new();
+/// Declares the statics of the pinned maps. The object has each map's type; the agent sets the sizes that depend on it.
+macro_rules! declare {
+    ($(
+        $(#[doc = $doc:literal])+
+        $map:ident $name:tt $place:ident $kind:ident[$($type:ty),+] $entries:ident $(($number:expr))?;
+    )+) => {$(
+        #[btf_map(name = $name)]
+        pub(crate) static $map: map_type!($kind[$($type),+] { Entries::$entries $(($number))?.declared() }) =
+            <map_type!($kind[$($type),+] { Entries::$entries $(($number))?.declared() })>::new();
+    )+};
+}
 
-#[btf_map(name = "hints")]
-static HINTS: Array<u64, 1, MMAPABLE> = Array::new();
+macro_rules! map_type {
+    (Hash[$key:ty, $value:ty] $entries:block) => { HashMap<$key, $value, $entries> };
+    (LruHash[$key:ty, $value:ty] $entries:block) => { LruHashMap<$key, $value, $entries> };
+    (Array[$value:ty] $entries:block) => { Array<$value, $entries> };
+    (MappedArray[$value:ty] $entries:block) => { Array<$value, $entries, MMAPABLE> };
+    (PerCpuArray[$value:ty] $entries:block) => { PerCpuArray<$value, $entries> };
+    (SocketStorage[$value:ty] $entries:block) => { SkStorage<$value> };
+}
+
+mcs_common::each_map!(declare);
 
 /// How many buckets `hints` has; 0 means that there are no hints.
 #[unsafe(no_mangle)]
 static HINT_BUCKETS: Global<u32> = Global::new(0);
 
-#[btf_map(name = "alive")]
-static ALIVE: Array<Liveness, 1, MMAPABLE> = Array::new();
-
 /// 1 if the programs leave VIPs alone after the deadline in `alive`. With 0 the verifier removes the look as dead code.
 #[unsafe(no_mangle)]
 static RELEASE_ORPHANS: Global<u8> = Global::new(0);
 
-#[btf_map(name = "affinity")]
-pub(crate) static AFFINITY: LruHashMap<AffinityKey, Affinity, LRU_ENTRIES> = LruHashMap::new();
-#[btf_map(name = "udp_pins")]
-pub(crate) static UDP_PINS: LruHashMap<PinKey, BackendRef, LRU_ENTRIES> = LruHashMap::new();
-#[btf_map(name = "udp_reverse")]
-pub(crate) static UDP_REVERSE: LruHashMap<ReverseKey, ReverseValue, LRU_ENTRIES> =
-    LruHashMap::new();
-#[btf_map(name = "udp_connected")]
-pub(crate) static UDP_CONNECTED: LruHashMap<ReverseKey, ConnectedValue, LRU_ENTRIES> =
-    LruHashMap::new();
-#[btf_map(name = "socket_tags")]
-pub(crate) static SOCKET_TAGS: Array<TagPair, { SLOTS_OF_SOCKETS / 2 }, MMAPABLE> = Array::new();
-#[btf_map(name = "socket_conns")]
-pub(crate) static SOCKET_CONNS: Array<SlotConnection, SLOTS_OF_SOCKETS, MMAPABLE> = Array::new();
-#[btf_map(name = "sockets")]
-pub(crate) static SOCKETS: SkStorage<SocketState> = SkStorage::new();
-#[btf_map(name = "sent_pairs")]
-pub(crate) static SENT_PAIRS: SkStorage<SentPairs> = SkStorage::new();
-#[btf_map(name = "counters")]
-pub(crate) static COUNTERS: PerCpuArray<u64, { Counter::ALL.len() }> = PerCpuArray::new();
-#[btf_map(name = "storage_fallback")]
-pub(crate) static STORAGE_FALLBACK: Array<u32, 1> = Array::new();
-
-#[btf_map(name = "flows")]
-pub(crate) static FLOWS: LruHashMap<Tuple, Flow, LRU_ENTRIES> = LruHashMap::new();
-#[btf_map(name = "flows_used")]
-pub(crate) static FLOWS_USED: Array<u32, 1, MMAPABLE> = Array::new();
-#[btf_map(name = "flow_evictions")]
-pub(crate) static FLOW_EVICTIONS: Array<FlowEvictions, 1, MMAPABLE> = Array::new();
-#[btf_map(name = "fragments")]
-pub(crate) static FRAGMENTS: LruHashMap<FragmentKey, Fragment, FRAGMENT_ENTRIES> =
-    LruHashMap::new();
 #[btf_map(name = "scratch")]
 static SCRATCH: PerCpuArray<Scratch, 1> = PerCpuArray::new();
 #[btf_map(name = "refusals")]
 pub(crate) static REFUSALS: PerCpuArray<RefusalBudget, 1> = PerCpuArray::new();
-#[btf_map(name = "client_affinity")]
-pub(crate) static CLIENT_AFFINITY: LruHashMap<ClientKey, Affinity, LRU_ENTRIES> = LruHashMap::new();
-
-// No program reads these maps; the command line and bpftool do. They are declared here so that their
-// BTF comes from the same types.
-#[btf_map(name = "services")]
-static SERVICES: Array<ServiceRecord, 1, MMAPABLE> = Array::new();
-#[btf_map(name = "clusters")]
-static CLUSTERS: Array<ClusterRecord, 1, MMAPABLE> = Array::new();
-#[btf_map(name = "run")]
-static RUN: Array<RunRecord, 1, MMAPABLE> = Array::new();
 
 /// This CPU's working memory.
 #[inline(always)]

@@ -7,9 +7,12 @@ use std::{
 
 use aya::{Ebpf, EbpfError, EbpfLoader, Pod};
 use aya_log::Level;
-use mcs_common::{HINTS_PER_WORD, maps};
+use mcs_common::{
+    HINTS_PER_WORD,
+    maps::{self, Entries, Place},
+};
 
-use super::{LoadOptions, layout};
+use super::LoadOptions;
 
 /// One for all loads: aya parses the kernel's types for each that is made, which takes 20 ms and 17 MiB, and the programs
 /// have no relocations by them.
@@ -26,9 +29,9 @@ pub(super) fn load(
     config: &Path,
     hints: &Path,
 ) -> Result<Ebpf, EbpfError> {
-    let LoadOptions { pins, capacity, features, .. } = options;
+    let LoadOptions { pins, features, .. } = options;
     let log_level = if options.log_programs { Level::Debug as u8 } else { 0 };
-    let hint_layout = layout::hints(*capacity);
+    let sizes = options.sizes();
     // Each load sets everything that the one before has set.
     let mut loader = LOADER.lock().unwrap_or_else(PoisonError::into_inner);
     loader
@@ -38,21 +41,22 @@ pub(super) fn load(
         .override_global("AYA_LOG_LEVEL", forever(log_level), true)
         .override_global("ONLY_NETNS", forever(options.only_netns.unwrap_or(0)), true)
         .override_global("SOCKET_SLOT_BITS", forever(options.socket_slot_bits), true)
-        .override_global("HINT_BUCKETS", forever(hint_layout.entries * HINTS_PER_WORD), true)
-        .map_max_entries(maps::HINTS, hint_layout.entries)
-        .map_pin_path(maps::HINTS, hints.to_owned());
-    for map in layout::config(*capacity) {
-        loader.map_max_entries(map.name, map.entries);
-        loader.map_pin_path(map.name, config.join(map.name));
-    }
-    for map in layout::state(options.flows, options.socket_slot_bits) {
-        if map.name == maps::FLOWS || layout::SOCKET_SLOTS.contains(&map.name) {
-            loader.map_max_entries(map.name, map.entries);
+        .override_global("HINT_BUCKETS", forever(sizes.hint_words() * HINTS_PER_WORD), true);
+    for layout in [Place::Config, Place::State, Place::Root]
+        .into_iter()
+        .flat_map(|place| sizes.layouts(place))
+    {
+        let map = layout.map;
+        if !matches!(map.entries, Entries::Fixed(_) | Entries::Lru) {
+            loader.map_max_entries(map.name, layout.entries);
         }
-        loader.map_pin_path(map.name, pins.state().join(map.name));
+        let pin = match map.place {
+            Place::Config => config.join(map.name),
+            Place::Root if map.name == maps::HINTS => hints.to_owned(),
+            Place::Root | Place::State => pins.pin(map),
+        };
+        loader.map_pin_path(map.name, pin);
     }
-    loader.map_pin_path(maps::RUN, pins.run());
-    loader.map_pin_path(maps::ALIVE, pins.alive());
     loader.load(object)
 }
 

@@ -5,10 +5,8 @@ use std::path::Path;
 
 use aya::maps::{MapInfo, MapType};
 use mcs_common::{
-    Address, Affinity, AffinityKey, BackendRecord, BackendRef, ClientKey, ClusterRecord,
-    ConnectedValue, Counter, Flow, FlowEvictions, Fragment, FragmentKey, FrontendKey,
-    FrontendState, HINTS_PER_WORD, Liveness, PinKey, ReverseKey, ReverseValue, RunRecord,
-    SentPairs, ServiceRecord, SlotConnection, SlotPair, SocketState, TagPair, Tuple, maps,
+    HINTS_PER_WORD,
+    maps::{self, Entries, Kind, Map, Place},
 };
 
 use crate::{flows::FlowCapacity, model::Capacity};
@@ -16,41 +14,83 @@ use crate::{flows::FlowCapacity, model::Capacity};
 const BPF_F_NO_PREALLOC: u32 = 1;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
 
-/// The shape of a map.
+/// What decides how large the maps are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    pub(super) capacity: Capacity,
+    pub(super) flows: FlowCapacity,
+    pub(super) socket_slot_bits: u32,
+}
+
+/// A map of a certain size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MapLayout {
-    pub(super) name: &'static str,
-    kind: MapType,
-    key: usize,
-    value: usize,
+    pub(super) map: &'static Map,
     pub(super) entries: u32,
-    flags: u32,
+}
+
+impl Sizes {
+    /// With this capacity, and the default size of all other maps.
+    pub(super) fn of(capacity: Capacity) -> Self {
+        let flows = FlowCapacity::default();
+        Self { capacity, flows, socket_slot_bits: maps::SOCKET_SLOT_BITS }
+    }
+
+    /// The maps that are pinned in one place.
+    pub(super) fn layouts(self, place: Place) -> impl Iterator<Item = MapLayout> + Clone {
+        maps::of(place).map(move |map| MapLayout { map, entries: self.entries(map.entries) })
+    }
+
+    /// The map that says which addresses may be VIPs or backends.
+    pub(super) fn hint_words(self) -> u32 {
+        self.entries(Entries::HintWords)
+    }
+
+    fn entries(self, entries: Entries) -> u32 {
+        let Self { capacity, flows, socket_slot_bits } = self;
+        match entries {
+            Entries::Frontends => capacity.frontends,
+            Entries::States => capacity.state_entries(),
+            Entries::SlotPairs => capacity.slot_entries() / 2,
+            Entries::Backends => capacity.backend_entries(),
+            Entries::Services => capacity.service_entries(),
+            Entries::Clusters => capacity.cluster_entries(),
+            Entries::HintWords => capacity.hint_buckets().div_ceil(HINTS_PER_WORD),
+            Entries::Flows => flows.entries(),
+            Entries::SocketSlots => 1 << socket_slot_bits,
+            Entries::SocketSlotPairs => 1 << (socket_slot_bits - 1),
+            Entries::Lru => maps::LRU_ENTRIES,
+            Entries::Fixed(entries) => entries,
+        }
+    }
 }
 
 impl MapLayout {
-    /// Whether the map that is pinned at `path` has this shape.
+    /// Whether the map that is pinned at `path` has this shape and size.
     pub(super) fn matches(&self, path: &Path) -> bool {
-        MapInfo::from_pin(path)
-            .is_ok_and(|found| self.holds_the_same(&found) && found.max_entries() == self.entries)
+        self.found(path).is_some_and(|entries| entries == self.entries)
     }
 
     /// Whether the map that is pinned at `path` has this shape, but another size.
     pub(super) fn differs_in_size(&self, path: &Path) -> bool {
-        MapInfo::from_pin(path)
-            .is_ok_and(|found| self.holds_the_same(&found) && found.max_entries() != self.entries)
+        self.found(path).is_some_and(|entries| entries != self.entries)
     }
 
-    fn holds_the_same(&self, found: &MapInfo) -> bool {
-        found.map_type().is_ok_and(|kind| kind == self.kind)
-            && found.key_size() as usize == self.key
-            && found.value_size() as usize == self.value
-            && found.map_flags() == self.flags
+    /// The size of the map that is pinned at `path`, if it has this shape.
+    fn found(&self, path: &Path) -> Option<u32> {
+        let found = MapInfo::from_pin(path).ok()?;
+        let (kind, flags) = kernel_kind(self.map.kind);
+        let is_same = found.map_type().ok()? == kind
+            && found.key_size() as usize == self.map.key
+            && found.value_size() as usize == self.map.value
+            && found.map_flags() == flags;
+        is_same.then(|| found.max_entries())
     }
 
     /// Bytes that the map's entries take. Arrays keep each value at a multiple of 8.
     pub(super) fn bytes(&self) -> u64 {
-        let key = if self.kind == MapType::Array { 0 } else { self.key.next_multiple_of(8) };
-        u64::from(self.entries) * (key + self.value.next_multiple_of(8)) as u64
+        let key = if self.is_array() { 0 } else { self.map.key.next_multiple_of(8) };
+        u64::from(self.entries) * (key + self.map.value.next_multiple_of(8)) as u64
     }
 
     /// Bytes that the entries of an array or hash map take in the kernel.
@@ -60,64 +100,24 @@ impl MapLayout {
         /// The head of a bucket. The kernel rounds the number of buckets up to a power of two: at most
         /// two for each element.
         const BUCKETS: u64 = 2 * 16;
-        let beside = if self.kind == MapType::Array { 0 } else { ELEMENT + BUCKETS };
+        let beside = if self.is_array() { 0 } else { ELEMENT + BUCKETS };
         self.bytes() + u64::from(self.entries) * beside
     }
-}
 
-const fn array<T>(name: &'static str, entries: u32) -> MapLayout {
-    MapLayout {
-        name,
-        kind: MapType::Array,
-        key: 4,
-        value: size_of::<T>(),
-        entries,
-        flags: BPF_F_MMAPABLE,
+    const fn is_array(&self) -> bool {
+        matches!(self.map.kind, Kind::Array | Kind::MappedArray)
     }
 }
 
-const fn hash<K, V>(name: &'static str, kind: MapType, entries: u32) -> MapLayout {
-    MapLayout { name, kind, key: size_of::<K>(), value: size_of::<V>(), entries, flags: 0 }
-}
-
-const fn storage<T>(name: &'static str) -> MapLayout {
-    MapLayout {
-        name,
-        kind: MapType::SkStorage,
-        key: 4,
-        value: size_of::<T>(),
-        entries: 0,
-        flags: BPF_F_NO_PREALLOC,
+const fn kernel_kind(kind: Kind) -> (MapType, u32) {
+    match kind {
+        Kind::Hash => (MapType::Hash, 0),
+        Kind::LruHash => (MapType::LruHash, 0),
+        Kind::Array => (MapType::Array, 0),
+        Kind::MappedArray => (MapType::Array, BPF_F_MMAPABLE),
+        Kind::PerCpuArray => (MapType::PerCpuArray, 0),
+        Kind::SocketStorage => (MapType::SkStorage, BPF_F_NO_PREALLOC),
     }
-}
-
-/// The names of the maps that the agent writes.
-pub const CONFIG_NAMES: [&str; 7] = [
-    maps::VIPS,
-    maps::FRONTENDS,
-    maps::STATES,
-    maps::SLOTS,
-    maps::BACKENDS,
-    maps::SERVICES,
-    maps::CLUSTERS,
-];
-
-/// The maps that the agent writes.
-pub(super) fn config(capacity: Capacity) -> [MapLayout; CONFIG_NAMES.len()] {
-    [
-        hash::<Address, u32>(maps::VIPS, MapType::Hash, capacity.frontends),
-        hash::<FrontendKey, u32>(maps::FRONTENDS, MapType::Hash, capacity.frontends),
-        array::<FrontendState>(maps::STATES, capacity.state_entries()),
-        array::<SlotPair>(maps::SLOTS, capacity.slot_entries() / 2),
-        array::<BackendRecord>(maps::BACKENDS, capacity.backend_entries()),
-        array::<ServiceRecord>(maps::SERVICES, capacity.service_entries()),
-        array::<ClusterRecord>(maps::CLUSTERS, capacity.cluster_entries()),
-    ]
-}
-
-/// The map that says which addresses may be VIPs or backends.
-pub(super) fn hints(capacity: Capacity) -> MapLayout {
-    array::<u64>(maps::HINTS, capacity.hint_buckets().div_ceil(HINTS_PER_WORD))
 }
 
 /// The capacity that config maps of this shape, and of these sizes, are made for. `None` if one is
@@ -132,96 +132,5 @@ pub(super) fn capacity(directory: &Path) -> Option<Capacity> {
     })
 }
 
-/// The map that says who holds the directory.
-pub(super) fn run() -> MapLayout {
-    array::<RunRecord>(maps::RUN, 1)
-}
-
-/// The map with the agent's sign of life.
-pub(super) fn alive() -> MapLayout {
-    array::<Liveness>(maps::ALIVE, 1)
-}
-
 /// The names of the maps that make the table of connected sockets.
 pub(super) const SOCKET_SLOTS: [&str; 2] = [maps::SOCKET_TAGS, maps::SOCKET_CONNS];
-
-/// The names of the maps that the programs write.
-pub(super) const STATE_NAMES: [&str; 15] = [
-    maps::AFFINITY,
-    maps::UDP_PINS,
-    maps::UDP_REVERSE,
-    maps::UDP_CONNECTED,
-    maps::SOCKETS,
-    maps::SENT_PAIRS,
-    maps::SOCKET_TAGS,
-    maps::SOCKET_CONNS,
-    maps::COUNTERS,
-    maps::STORAGE_FALLBACK,
-    maps::FLOWS,
-    maps::FLOWS_USED,
-    maps::FLOW_EVICTIONS,
-    maps::FRAGMENTS,
-    maps::CLIENT_AFFINITY,
-];
-
-/// The maps that the programs write.
-pub(super) fn state(flows: FlowCapacity, socket_slot_bits: u32) -> [MapLayout; STATE_NAMES.len()] {
-    #[expect(clippy::cast_possible_truncation, reason = "a handful")]
-    const COUNTERS: u32 = Counter::ALL.len() as u32;
-    [
-        hash::<AffinityKey, Affinity>(maps::AFFINITY, MapType::LruHash, maps::LRU_ENTRIES),
-        hash::<PinKey, BackendRef>(maps::UDP_PINS, MapType::LruHash, maps::LRU_ENTRIES),
-        hash::<ReverseKey, ReverseValue>(maps::UDP_REVERSE, MapType::LruHash, maps::LRU_ENTRIES),
-        hash::<ReverseKey, ConnectedValue>(
-            maps::UDP_CONNECTED,
-            MapType::LruHash,
-            maps::LRU_ENTRIES,
-        ),
-        storage::<SocketState>(maps::SOCKETS),
-        storage::<SentPairs>(maps::SENT_PAIRS),
-        array::<TagPair>(maps::SOCKET_TAGS, 1 << (socket_slot_bits - 1)),
-        array::<SlotConnection>(maps::SOCKET_CONNS, 1 << socket_slot_bits),
-        MapLayout {
-            kind: MapType::PerCpuArray,
-            flags: 0,
-            ..array::<u64>(maps::COUNTERS, COUNTERS)
-        },
-        MapLayout { flags: 0, ..array::<u32>(maps::STORAGE_FALLBACK, 1) },
-        hash::<Tuple, Flow>(maps::FLOWS, MapType::LruHash, flows.entries()),
-        array::<u32>(maps::FLOWS_USED, 1),
-        array::<FlowEvictions>(maps::FLOW_EVICTIONS, 1),
-        hash::<FragmentKey, Fragment>(maps::FRAGMENTS, MapType::LruHash, maps::FRAGMENT_ENTRIES),
-        hash::<ClientKey, Affinity>(maps::CLIENT_AFFINITY, MapType::LruHash, maps::LRU_ENTRIES),
-    ]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Sockets live longer than agents, and their storage can neither be listed nor converted. A version that has to
-    /// store more adds a map of its own.
-    #[test]
-    fn what_programs_remember_keeps_its_shape() {
-        let state = state(FlowCapacity::default(), maps::SOCKET_SLOT_BITS);
-        let shapes = state.map(|map| (map.name, map.kind, map.key, map.value));
-        let expected = [
-            ("affinity", MapType::LruHash, 16, 16),
-            ("udp_pins", MapType::LruHash, 16, 8),
-            ("udp_reverse", MapType::LruHash, 32, 24),
-            ("udp_connected", MapType::LruHash, 32, 32),
-            ("sockets", MapType::SkStorage, 4, 120),
-            ("sent_pairs", MapType::SkStorage, 4, 96),
-            ("socket_tags", MapType::Array, 4, 8),
-            ("socket_conns", MapType::Array, 4, 64),
-            ("counters", MapType::PerCpuArray, 4, 8),
-            ("storage_fallback", MapType::Array, 4, 4),
-            ("flows", MapType::LruHash, 48, 80),
-            ("flows_used", MapType::Array, 4, 4),
-            ("flow_evictions", MapType::Array, 4, 24),
-            ("fragments", MapType::LruHash, 48, 64),
-            ("client_affinity", MapType::LruHash, 24, 16),
-        ];
-        assert_eq!(shapes, expected);
-    }
-}

@@ -1,6 +1,8 @@
 //! The memory that the config maps take in the kernel.
 
-use super::layout::{self, MapLayout};
+use mcs_common::maps::Place;
+
+use super::layout::Sizes;
 use crate::model::{Capacity, Memory};
 
 /// The memory of config maps with this capacity. The few entries that are never used do not count.
@@ -30,7 +32,7 @@ pub fn capacity_within(memory: Memory) -> Capacity {
 }
 
 fn kernel_bytes(capacity: Capacity) -> u64 {
-    layout::config(capacity).iter().map(MapLayout::kernel_bytes).sum()
+    Sizes::of(capacity).layouts(Place::Config).map(|map| map.kernel_bytes()).sum()
 }
 
 #[cfg(test)]

@@ -11,14 +11,15 @@ use aya::{
     Ebpf, EbpfError,
     programs::{Program, ProgramError, SchedClassifier},
 };
-use mcs_common::maps;
+use mcs_common::maps::{self, Map, Place};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use thiserror::Error;
 
 use super::{
     BpffsError, CgroupRoot, Features, HOOKS, Hook, Pins, Repair, Tampering,
     attach::{self, AttachError, AttachedHook},
-    bpffs, ebpf_loader, layout,
+    bpffs, ebpf_loader,
+    layout::{self, Sizes},
     program_log::{ProgramLog, ProgramLogError},
     tc::{Classifier, Classifiers, TcHook, TcLink, program_names},
 };
@@ -53,6 +54,13 @@ pub struct LoadOptions {
     pub release_orphans: bool,
     /// The programs log each decision. Without it they contain no code for that.
     pub log_programs: bool,
+}
+
+impl LoadOptions {
+    pub(super) const fn sizes(&self) -> Sizes {
+        let Self { capacity, flows, socket_slot_bits, .. } = *self;
+        Sizes { capacity, flows, socket_slot_bits }
+    }
 }
 
 /// Why the programs are not in the kernel.
@@ -110,12 +118,7 @@ pub struct Programs {
     /// Where the hints are pinned now.
     hints: PathBuf,
     staged: bool,
-    /// The config maps, by name.
-    config_maps: Vec<(&'static str, BpfObject)>,
-    /// The hints.
-    hint_map: BpfObject,
-    /// The state maps, the run record and the sign of life, by name.
-    state_maps: Vec<(&'static str, BpfObject)>,
+    maps: Vec<(&'static Map, BpfObject)>,
     /// The attachments, by hook.
     links: BTreeMap<&'static str, BpfObject>,
     log: Option<ProgramLog>,
@@ -131,11 +134,10 @@ impl Programs {
     pub fn load(options: &LoadOptions) -> Result<Self, LoadError> {
         allow_locked_memory();
         let pins = options.pins.clone();
-        let config = layout::config(options.capacity);
-        let state = layout::state(options.flows, options.socket_slot_bits);
-        let staged = prepare(&pins, &config, &state)?;
+        let sizes = options.sizes();
+        let staged = prepare(&pins, sizes)?;
         let directory = if staged { pins.new_config() } else { pins.config() };
-        let hints = hints_beside(&pins, &layout::hints(options.capacity), staged);
+        let hints = hints_beside(&pins, sizes, staged);
         Self::load_into(options, directory, hints, staged)
     }
 
@@ -168,28 +170,32 @@ impl Programs {
             .map(|name| Ok((name, load_classifier(&mut ebpf, name)?)))
             .collect::<Result<_, _>>()
             .map_err(|(program, source)| LoadError::Program { program, source })?;
-        let classifiers = Classifiers { by_name: classifiers };
-        let hold = |name, pin: PathBuf| {
-            let held = BpfObject::open(&pin).map_err(pin_error("hold", &pin))?;
-            Ok::<_, LoadError>((name, held))
-        };
-        let config_maps = layout::CONFIG_NAMES.map(|name| hold(name, directory.join(name)));
-        let state_maps = layout::STATE_NAMES.map(|name| hold(name, pins.state().join(name)));
-        let beside = [hold(maps::RUN, pins.run()), hold(maps::ALIVE, pins.alive())];
-        let state_maps = state_maps.into_iter().chain(beside);
-        Ok(Self {
+        let mut programs = Self {
             ebpf,
-            classifiers,
-            hint_map: BpfObject::open(&hints).map_err(pin_error("hold", &hints))?,
+            classifiers: Classifiers { by_name: classifiers },
             hints,
-            config_maps: config_maps.into_iter().collect::<Result<_, _>>()?,
-            state_maps: state_maps.collect::<Result<_, _>>()?,
+            maps: Vec::new(),
             links: BTreeMap::new(),
             log: None,
             pins,
             config: directory,
             staged,
-        })
+        };
+        let hold = |map: &'static Map| {
+            let pin = programs.pin(map);
+            Ok((map, BpfObject::open(&pin).map_err(pin_error("hold", &pin))?))
+        };
+        programs.maps = maps::ALL.iter().map(hold).collect::<Result<_, LoadError>>()?;
+        Ok(programs)
+    }
+
+    /// Where a map of these programs is pinned now.
+    fn pin(&self, map: &Map) -> PathBuf {
+        match map.place {
+            Place::Config => self.config.join(map.name),
+            Place::Root if map.name == maps::HINTS => self.hints.clone(),
+            Place::Root | Place::State => self.pins.pin(map),
+        }
     }
 
     /// Hands over the programs for devices. A second call returns none.
@@ -267,17 +273,10 @@ impl Programs {
 
     /// Pins again the maps and links whose pins were removed or replaced.
     pub fn repair_pins(&self) -> Result<Vec<Repair>, LoadError> {
-        let config = self.config_maps.iter().map(|(name, map)| (self.config.join(name), map));
-        let place = |name| match name {
-            maps::RUN => self.pins.run(),
-            maps::ALIVE => self.pins.alive(),
-            _ => self.pins.state().join(name),
-        };
-        let state = self.state_maps.iter().map(|(name, map)| (place(*name), map));
-        let hints = [(self.hints.clone(), &self.hint_map)];
+        let maps = self.maps.iter().map(|(map, held)| (self.pin(map), held));
         let links = self.links.iter().map(|(hook, link)| (self.pins.link(hook), link));
         let mut repairs = Vec::new();
-        for (pin, held) in config.chain(hints).chain(state).chain(links) {
+        for (pin, held) in maps.chain(links) {
             let was = match held.state_of(&pin) {
                 PinState::Intact => continue,
                 PinState::Removed => "removed",
@@ -379,7 +378,8 @@ impl Pins {
 
 /// Bytes that the state maps take in the kernel, with a flow table of this capacity.
 pub fn state_bytes(flows: FlowCapacity) -> u64 {
-    layout::state(flows, maps::SOCKET_SLOT_BITS).iter().map(layout::MapLayout::bytes).sum()
+    let sizes = Sizes { flows, ..Sizes::of(Capacity::NONE) };
+    sizes.layouts(Place::State).map(|map| map.bytes()).sum()
 }
 
 /// Before Linux 5.11 maps count as locked memory of the process. A process that may not raise its
@@ -391,11 +391,7 @@ fn allow_locked_memory() {
 
 /// Clears what a killed agent left half done, drops maps of another shape that nothing depends on,
 /// and tells whether the config maps have to be made beside the pinned ones.
-fn prepare(
-    pins: &Pins,
-    config: &[layout::MapLayout],
-    state: &[layout::MapLayout],
-) -> Result<bool, LoadError> {
+fn prepare(pins: &Pins, sizes: Sizes) -> Result<bool, LoadError> {
     finish_commit(pins)?;
     remove_file(&pins.scratch()).map_err(pin_error("remove", &pins.scratch()))?;
     let live = pins.config();
@@ -404,33 +400,35 @@ fn prepare(
     }
     // Whatever was written since they were made is in the pinned hints too.
     remove_file(&pins.new_hints()).map_err(pin_error("remove", &pins.new_hints()))?;
-    let is_kept = |map: &layout::MapLayout| map.matches(&pins.state().join(map.name));
-    let mut slots = state.iter().filter(|map| layout::SOCKET_SLOTS.contains(&map.name));
-    if !slots.all(is_kept) {
+    let state = sizes.layouts(Place::State);
+    let mut slots = state.clone().filter(|layout| layout::SOCKET_SLOTS.contains(&layout.map.name));
+    if !slots.all(|layout| layout.matches(&pins.pin(layout.map))) {
         // Both or none: a tag says that a connection is right.
         pins.remove_socket_slots()?;
     }
-    let states = state.iter().map(|map| (*map, pins.state().join(map.name)));
-    let beside = [(layout::run(), pins.run()), (layout::alive(), pins.alive())];
-    for (map, pin) in states.chain(beside) {
-        if map.name == maps::FLOWS && map.differs_in_size(&pin) {
+    // Other hints are made beside the pinned ones.
+    let beside = sizes.layouts(Place::Root).filter(|layout| layout.map.name != maps::HINTS);
+    for layout in state.chain(beside) {
+        let pin = pins.pin(layout.map);
+        if layout.map.name == maps::FLOWS && layout.differs_in_size(&pin) {
             // In place of a table that a killed agent was about to move: most of that is in this.
             let old = pins.old_flows();
             fs::rename(&pin, &old).map_err(pin_error("move", &pin))?;
-        } else if pin.exists() && !map.matches(&pin) {
+        } else if pin.exists() && !layout.matches(&pin) {
             tracing::warn!(pin = %pin.display(), "replacing a pinned map of another shape");
             fs::remove_file(&pin).map_err(pin_error("remove", &pin))?;
         }
     }
-    let complete = config.iter().all(|map| map.matches(&live.join(map.name)));
+    let complete = sizes.layouts(Place::Config).all(|layout| layout.matches(&pins.pin(layout.map)));
     Ok(!complete && (live.exists() || pins.has_links()))
 }
 
 /// Where the programs find their hints. With the pinned config maps they share the pinned hints too: a device can keep
 /// the program of an earlier agent, which must not miss what is written from now on.
-fn hints_beside(pins: &Pins, layout: &layout::MapLayout, staged: bool) -> PathBuf {
+fn hints_beside(pins: &Pins, sizes: Sizes, staged: bool) -> PathBuf {
     let pinned = pins.hints();
-    if !staged && layout.matches(&pinned) { pinned } else { pins.new_hints() }
+    let mut hints = sizes.layouts(Place::Root).filter(|layout| layout.map.name == maps::HINTS);
+    if !staged && hints.all(|layout| layout.matches(&pinned)) { pinned } else { pins.new_hints() }
 }
 
 /// Finishes what an agent left that was killed in [`Programs::commit`]: the programs run with the

@@ -6,9 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use mcs_common::maps;
+use mcs_common::maps::{self, Map, Place};
 
-use super::{HOOKS, layout, tc::TcPins};
+use super::{HOOKS, tc::TcPins};
 use crate::bpf::{detach_link, open_pin, remove_file};
 
 /// Where things are pinned: `<bpffs>/mcs/{run,config,state,links}`. (No dots in names: bpffs refuses
@@ -38,6 +38,15 @@ impl Pins {
     /// The directory that all pins are in.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Where a map is pinned that programs are attached with.
+    pub(super) fn pin(&self, map: &Map) -> PathBuf {
+        match map.place {
+            Place::Config => self.config().join(map.name),
+            Place::State => self.state().join(map.name),
+            Place::Root => self.root.join(map.name),
+        }
     }
 
     /// The map that names the owner of this directory.
@@ -82,7 +91,7 @@ impl Pins {
 
     /// Whether an earlier agent has left maps that the programs write.
     pub fn has_state(&self) -> bool {
-        layout::STATE_NAMES.iter().any(|name| self.state().join(name).exists())
+        maps::of(Place::State).any(|map| self.pin(map).exists())
     }
 
     /// The maps that the programs write.
@@ -150,7 +159,8 @@ impl Pins {
 
     /// Removes a directory of config maps. An absent one counts as success.
     pub(super) fn remove_config(directory: &Path) -> io::Result<usize> {
-        let removed = remove_files(layout::CONFIG_NAMES.iter().map(|name| directory.join(name)))?;
+        let names = maps::of(Place::Config).map(|map| map.name);
+        let removed = remove_files(names.map(|name| directory.join(name)))?;
         remove_directory(directory)?;
         Ok(removed)
     }
@@ -160,13 +170,11 @@ impl Pins {
     pub fn clean(&self) -> io::Result<CleanupSummary> {
         let links = self.remove_links()? + self.tc().clean()?;
         remove_directory(&self.links())?;
-        let hints = [self.hints(), self.new_hints()];
-        let mut maps = remove_files([self.run(), self.alive()].into_iter().chain(hints))?;
+        let own = maps::of(Place::Root).chain(maps::of(Place::State)).map(|map| self.pin(map));
+        let mut maps = remove_files(own.chain([self.new_hints(), self.old_flows()]))?;
         for directory in self.all_config() {
             maps += Self::remove_config(&directory)?;
         }
-        maps += remove_files(layout::STATE_NAMES.iter().map(|name| self.state().join(name)))?;
-        maps += usize::from(remove_file(&self.old_flows())?);
         remove_directory(&self.state())?;
         remove_directory(&self.root)?;
         Ok(CleanupSummary { links, maps, foreign: self.root.exists() })

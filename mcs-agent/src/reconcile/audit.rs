@@ -2,7 +2,9 @@
 
 use bytemuck::Zeroable;
 use mcs_common::{
-    Address, BackendState, FrontendKey, FrontendState, Hint, VipMode, select::Tables as _,
+    Address, BackendState, FrontendKey, FrontendState, Hint, VipMode,
+    maps::{self, Place},
+    select::Tables as _,
 };
 
 use super::{MapContents, MapError, MapReader, Step, pages::Pages};
@@ -25,6 +27,11 @@ pub enum Entry {
     Frontend(FrontendKey),
     /// Of `vips`, with the hint of the address.
     Vip(Address),
+}
+
+/// The names of the maps that are compared.
+pub fn audited_maps() -> impl Iterator<Item = &'static str> {
+    maps::of(Place::Config).map(|map| map.name).chain([maps::HINTS])
 }
 
 /// What a comparison of all entries has found.

@@ -18,8 +18,9 @@ use crate::{
     },
     dataplane::read_counters,
     devices::Role,
-    loader::{CONFIG_MAPS, HINTS_MAP, Pins, Tampering},
+    loader::{Pins, Tampering},
     model::{Capacity, ImportState},
+    reconcile::audited_maps,
 };
 
 /// The most source clusters with their own series: the first by name. [`OTHER`] counts the backends of all others.
@@ -254,7 +255,7 @@ fn tampering(families: &mut Families, report: &Report) -> Result<()> {
         "mcs_audit_repairs_total",
         "Repairs of config map entries that another process changed, added or removed",
         ["map"],
-        CONFIG_MAPS.into_iter().chain([HINTS_MAP]).map(|map| ([map], repairs(map))),
+        audited_maps().map(|map| ([map], repairs(map))),
     )?;
     families.counters(
         "mcs_audit_passes_total",

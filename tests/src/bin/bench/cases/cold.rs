@@ -15,11 +15,14 @@ use mcs_agent::{
     agent::{self, Config, SocketLb, SourceConfig, TcAttach},
     devices::{DeviceOptions, DevicePatterns, TcMode, Uplinks},
     flows::FlowCapacity,
-    loader::{CONFIG_MAPS, Pins},
+    loader::Pins,
     model::{EventBatch, Memory, NodeFacts},
     source::ReadScope,
 };
-use mcs_common::{Address, maps};
+use mcs_common::{
+    Address,
+    maps::{self, Place},
+};
 use mcs_tests::{
     bpf,
     bpffs::BpfDirectory,
@@ -245,9 +248,8 @@ fn measure(
         cpu: cpu.as_secs_f64(),
         peak: status.number("VmHWM")? * 1024,
         resident: status.number("VmRSS")? * 1024,
-        maps: CONFIG_MAPS
-            .iter()
-            .map(|map| locked(&config.join(map)))
+        maps: maps::of(Place::Config)
+            .map(|map| locked(&config.join(map.name)))
             .sum::<anyhow::Result<u64>>()?,
     })
 }
