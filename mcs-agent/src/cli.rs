@@ -5,20 +5,16 @@ mod backends;
 mod cleanup;
 mod cleanup_nodes;
 mod flows;
-mod output;
 mod run;
 mod services;
-mod shell;
 mod status;
-mod suggest;
 mod view;
 
 use std::{env, ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, error::ErrorKind};
-use mcs_kube::program;
+use mcs_kube::program::{self, OutputArgs, Style, print, shell, suggest};
 
-use output::{OutputArgs, Style};
 pub use run::RunArgs;
 
 use crate::{model::ObjectKey, verify};

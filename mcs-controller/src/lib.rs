@@ -24,5 +24,6 @@ pub mod objects;
 pub mod own_cluster;
 pub mod peers;
 pub mod plan;
+pub mod probe;
 pub mod server;
 pub mod status;

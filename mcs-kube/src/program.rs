@@ -5,7 +5,10 @@ mod heartbeat;
 pub mod http;
 mod logs;
 mod output;
+pub mod shell;
 mod signals;
+pub mod suggest;
+mod table;
 
 use std::{
     env,
@@ -23,8 +26,9 @@ pub use tracing_subscriber::filter::ParseError;
 pub use self::{
     heartbeat::Heartbeat,
     logs::{LogFilter, LogFormat, start_logs},
-    output::{has_reader, print, table, terminal_width},
+    output::{Format, FormatArgs, OutputArgs, Style},
     signals::{Signals, until_signal},
+    table::{has_reader, print, table, terminal_width},
 };
 
 /// An address to listen on, or none.

@@ -182,9 +182,10 @@ pub(crate) fn next_controller(
     Ok(kept)
 }
 
-/// Builds the controller and returns its path. [`agent`] builds the agent around `object` before.
+/// Builds the controller, with `mcs` [beside it](command_line), and returns its path. [`agent`] builds the agent around
+/// `object` before.
 ///
-/// cargo is told to build both: with other features of their dependencies than the agent has, it would build these again.
+/// cargo is told to build all: with other features of their dependencies than the agent has, it would build these again.
 pub(crate) fn controller(
     workspace: &Workspace,
     object: &Path,
@@ -192,9 +193,14 @@ pub(crate) fn controller(
 ) -> Result<PathBuf> {
     announce(workspace, profile);
     let mut build = profile.cargo(workspace);
-    build.args(["--package", "mcs-agent", "--package", "mcs-controller"]);
+    build.args(["--package", "mcs-agent", "--package", "mcs-controller", "--package", "mcs-cli"]);
     process::run(build.env(OBJECT_VARIABLE, object)).context(profile.advice())?;
     Ok(profile.directory(workspace).join("mcs-controller"))
+}
+
+/// The program `mcs` that was built with a controller.
+pub(crate) fn command_line(controller: &Path) -> PathBuf {
+    controller.with_file_name("mcs")
 }
 
 /// Builds binaries of mcs-tests; [`suite`] says where they are.

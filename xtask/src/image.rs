@@ -85,11 +85,13 @@ pub(crate) fn agent(workspace: &Workspace) -> Result<PathBuf> {
     Ok(archive)
 }
 
-/// Builds both programs without symbols, and returns their directory.
+/// Builds the programs of a release without symbols, and returns their directory.
 pub(crate) fn programs(workspace: &Workspace) -> Result<PathBuf> {
     let object = build::object(workspace)?;
     strip(workspace, &build::release(workspace, &object)?)?;
-    strip(workspace, &build::controller(workspace, &object, RELEASE)?)?;
+    let controller = build::controller(workspace, &object, RELEASE)?;
+    strip(workspace, &controller)?;
+    strip(workspace, &build::command_line(&controller))?;
     Ok(directory(workspace))
 }
 
@@ -119,8 +121,10 @@ fn write(workspace: &Workspace, name: &str, archive: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The programs of the image, and of a release.
-pub(crate) const PROGRAMS: [&str; 2] = ["mcs-agent", "mcs-controller"];
+/// The programs of the image.
+const PROGRAMS: [&str; 2] = ["mcs-agent", "mcs-controller"];
+/// The programs of a release. People run the last one on their machines.
+pub(crate) const RELEASED: [&str; 3] = ["mcs-agent", "mcs-controller", "mcs"];
 
 /// The image of the programs in a directory.
 fn image<'a>(workspace: &Workspace, name: &'a str, programs: &Path) -> Image<'a> {

@@ -110,7 +110,7 @@ impl Release<'_> {
     /// Writes every file but the checksums. Returns the digest of the image's index.
     fn write(&self, files: &mut Files, dry_run: bool) -> Result<String> {
         for (architecture, directory) in self.programs {
-            for program in image::PROGRAMS {
+            for program in image::RELEASED {
                 let name = format!("{program}-{VERSION}-linux-{architecture}");
                 files.copy(&directory.join(program), &name)?;
             }
@@ -196,7 +196,7 @@ mod tests {
             .map(|architecture| {
                 let directory = directory.path().join(architecture);
                 fs::create_dir(&directory).unwrap();
-                for program in image::PROGRAMS {
+                for program in image::RELEASED {
                     fs::write(directory.join(program), format!("{program} for {architecture}"))
                         .unwrap();
                 }

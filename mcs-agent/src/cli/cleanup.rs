@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, builder::BoolishValueParser};
 use mcs_kube::program::{self, Signals};
 
-use super::{BpffsArg, output::print};
+use super::{BpffsArg, print};
 use crate::{
     agent::{self, Report},
     dataplane::{Run, read_run_record},

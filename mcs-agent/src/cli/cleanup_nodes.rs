@@ -6,7 +6,7 @@ use clap::Args;
 use mcs_kube::program;
 use serde_json::Value;
 
-use super::{output::print, view::parse_key};
+use super::{print, view::parse_key};
 use crate::{model::ObjectKey, rollout};
 
 /// Make a DaemonSet of the agent clean its nodes, and wait until every node is clean

@@ -13,7 +13,7 @@ use std::{
 use ipnet::IpNet;
 use serde::Serialize;
 
-use super::{ReadArgs, Style, output::print, view::Left};
+use super::{ReadArgs, Style, print, view::Left};
 use crate::{
     agent::{AgentInfo, Attachments, Report, SocketLb, Start, age, failings},
     dataplane::{Counts, SignOfLife, counter_meaning, read_counters},

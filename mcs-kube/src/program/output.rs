@@ -1,59 +1,134 @@
-//! Prints tables and texts, for people and pipes.
+//! Prints tables, JSON and YAML, once or again and again.
 
 use std::{
-    env,
-    io::{self, IsTerminal as _, Write as _},
-    sync::atomic::{AtomicBool, Ordering},
+    io::{self, IsTerminal as _},
+    process::ExitCode,
+    thread,
+    time::Duration,
 };
 
-use comfy_table::{ContentArrangement, Table, presets::NOTHING};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
 
-/// Whether nobody reads the output any more.
-static CLOSED: AtomicBool = AtomicBool::new(false);
+use super::table::{has_reader, print, table, terminal_width};
 
-/// A table without lines, as kubectl prints it. Without a width each row is one line.
-pub fn table(
-    width: Option<u16>,
-    header: &[&str],
-    rows: impl IntoIterator<Item = Vec<String>>,
-) -> String {
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_header(header.iter().copied());
-    match width {
-        Some(width) => table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width),
-        None => table.set_content_arrangement(ContentArrangement::Disabled),
-    };
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    table.add_rows(rows);
-    table.trim_fmt()
+/// The output format of a reading command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Format {
+    /// For people; cells wrap at the width of the terminal
+    Table,
+    /// The same with every row on one line, and all rows
+    Wide,
+    /// For programs; fields are added, never renamed
+    Json,
+    /// The same as YAML
+    Yaml,
 }
 
-/// The width of the terminal that the output goes to.
-pub fn terminal_width() -> Option<u16> {
-    if !io::stdout().is_terminal() {
-        return None;
-    }
-    let told = env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    let asked = || rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| size.ws_col);
-    told.or_else(asked).filter(|columns| *columns > 0)
+/// How a command prints.
+#[derive(Clone, Debug, Args)]
+pub struct FormatArgs {
+    /// Output format
+    #[arg(short, long, env = "MCS_OUTPUT", value_name = "FORMAT", default_value = "table")]
+    output: Format,
 }
 
-/// Prints text and a line break. A reader that closes early (`| head`) is no error.
-pub fn print(text: &str) -> anyhow::Result<()> {
-    match writeln!(io::stdout(), "{text}") {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-            CLOSED.store(true, Ordering::Relaxed);
-            Ok(())
+/// How a reading command prints.
+#[derive(Clone, Debug, Args)]
+pub struct OutputArgs {
+    #[command(flatten)]
+    format: FormatArgs,
+
+    /// Print again every so many seconds, until interrupted
+    #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
+        require_equals = true, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    watch: Option<u64>,
+}
+
+impl FormatArgs {
+    /// Prints a value: as a document, or as `table` prints it.
+    ///
+    /// # Errors
+    /// The output cannot be written.
+    pub fn show<T: Serialize>(
+        &self,
+        value: &T,
+        table: impl Fn(&T, Style) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        match self.output {
+            Format::Json => print(&serde_json::to_string_pretty(value)?),
+            Format::Yaml => print(&format!("---\n{}", yaml(value)?.trim_end())),
+            Format::Table => table(value, Style { width: terminal_width(), wide: false }),
+            Format::Wide => table(value, Style { width: None, wide: true }),
         }
-        written => Ok(written?),
     }
 }
 
-/// Whether the output was not closed yet.
-pub fn has_reader() -> bool {
-    !CLOSED.load(Ordering::Relaxed)
+impl OutputArgs {
+    /// Prints what `read` returns: as a document, or as `table` prints it.
+    ///
+    /// # Errors
+    /// That of `read`, or the output cannot be written.
+    pub fn show<T: Serialize>(
+        &self,
+        read: impl Fn() -> anyhow::Result<T>,
+        table: impl Fn(&T, Style) -> anyhow::Result<()>,
+    ) -> anyhow::Result<T> {
+        loop {
+            let value = read()?;
+            if self.watch.is_some() && io::stdout().is_terminal() {
+                // Clears the screen.
+                print("\x1b[H\x1b[2J\x1b[3J")?;
+            }
+            self.format.show(&value, &table)?;
+            match self.watch {
+                Some(seconds) if has_reader() => {
+                    thread::sleep(Duration::from_secs(seconds));
+                }
+                _ => return Ok(value),
+            }
+        }
+    }
+
+    /// [`OutputArgs::show`] of a command that always succeeds.
+    ///
+    /// # Errors
+    /// Those of [`OutputArgs::show`].
+    pub fn print<T: Serialize>(
+        &self,
+        read: impl Fn() -> anyhow::Result<T>,
+        table: impl Fn(&T, Style) -> anyhow::Result<()>,
+    ) -> anyhow::Result<ExitCode> {
+        self.show(read, table).map(|_| ExitCode::SUCCESS)
+    }
+}
+
+/// By way of JSON's types: they are what the formats share.
+fn yaml(value: &impl Serialize) -> anyhow::Result<String> {
+    Ok(serde_saphyr::to_string(&serde_json::to_value(value)?)?)
+}
+
+/// How tables are printed.
+#[derive(Clone, Copy, Debug)]
+pub struct Style {
+    /// The columns of the terminal. In a pipe each row is one line.
+    width: Option<u16>,
+    /// Whether rows that say little are printed too.
+    pub wide: bool,
+}
+
+impl Style {
+    /// Prints a table without lines, as kubectl does.
+    ///
+    /// # Errors
+    /// The output cannot be written.
+    pub fn table(
+        self,
+        header: &[&str],
+        rows: impl IntoIterator<Item = Vec<String>>,
+    ) -> anyhow::Result<()> {
+        print(&table(self.width, header, rows))
+    }
 }
 
 #[cfg(test)]
@@ -61,12 +136,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_fits_the_terminal() {
-        let row = vec!["shop/cart".to_owned(), "word ".repeat(60).trim_end().to_owned()];
-        let render = |width| table(width, &["NAME", "REASON"], [row.clone()]);
-        let wrapped = render(Some(80));
-        assert!(wrapped.lines().all(|line| line.chars().count() <= 80), "{wrapped}");
-        assert!(wrapped.lines().count() > 3, "{wrapped}");
-        assert_eq!(render(None).lines().count(), 2);
+    fn yaml_says_what_json_says() {
+        let value =
+            serde_json::json!({"state": "healthy", "ports": [80, 443], "port": null, "on": "off"});
+        let text = yaml(&value).unwrap();
+        assert_eq!(serde_saphyr::from_str::<serde_json::Value>(&text).unwrap(), value, "{text}");
     }
 }

@@ -41,7 +41,8 @@ pub(super) fn install(
     // An image that is there is not always of an optimised build, which takes minutes.
     let profile = if image.is_some() { DEV } else { RELEASE };
     let controller = build::controller(workspace, &build::object(workspace)?, profile)?;
-    link(&controller, &clusters)?;
+    let mcs = build::command_line(&controller);
+    link(&mcs, &clusters)?;
     observer.progress("the clusters are linked");
     for cluster in &clusters {
         let demo = DEMO.replace("$IMAGE", TOOLS).replace("$CLUSTER", &cluster.to_string());
@@ -58,7 +59,7 @@ pub(super) fn install(
         .iter()
         .map(|one| wait_for_answers(programs, *one, &clusters))
         .collect::<Result<_>>()?;
-    check(&controller, &clusters)?;
+    check(&mcs, &clusters)?;
     clusters.iter().zip(answers).for_each(|(cluster, answers)| show(*cluster, &answers));
     Ok(())
 }
@@ -82,8 +83,8 @@ fn install_chart(chart: &Path, programs: &Programs, cluster: Cluster) -> Result<
 }
 
 /// Lets every cluster import from every other one.
-fn link(controller: &Path, clusters: &[Cluster]) -> Result<()> {
-    let mut link = Command::new(controller);
+fn link(mcs: &Path, clusters: &[Cluster]) -> Result<()> {
+    let mut link = Command::new(mcs);
     link.arg("link").args(clusters.iter().map(|cluster| cluster.kubeconfig()));
     for cluster in clusters {
         for range in cluster.pods() {
@@ -109,13 +110,13 @@ fn wait_for_answers(
     })
 }
 
-/// Lets `mcs-controller check` print what it finds. It connects to pods of peers from a pod of each cluster.
-fn check(controller: &Path, clusters: &[Cluster]) -> Result<()> {
+/// Lets `mcs check` print what it finds. It connects to pods of peers from a pod of each cluster.
+fn check(mcs: &Path, clusters: &[Cluster]) -> Result<()> {
     say("");
-    let mut check = Command::new(controller);
+    let mut check = Command::new(mcs);
     check.arg("check").args(clusters.iter().map(|cluster| cluster.kubeconfig()));
     let status = check.status().with_context(|| format!("cannot run {check:?}"))?;
-    ensure!(status.success(), "the clusters are not as `mcs-controller check` wants them");
+    ensure!(status.success(), "the clusters are not as `mcs check` wants them");
     Ok(())
 }
 

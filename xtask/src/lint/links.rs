@@ -77,9 +77,10 @@ fn broken(document: &Path, target: &str) -> Option<String> {
 
 /// Source files between backticks, as paths from the root.
 fn source_files(line: &str) -> impl Iterator<Item = &str> {
-    const ROOTS: [&str; 8] = [
+    const ROOTS: [&str; 9] = [
         "deploy/",
         "mcs-agent/",
+        "mcs-cli/",
         "mcs-common/",
         "mcs-controller/",
         "mcs-ebpf/",
@@ -126,7 +127,7 @@ fn is_unit_test(path: &str) -> bool {
     let (module, test) = path.rsplit_once("::").unwrap_or(("", path));
     // A module `tests` is a file of its own or at the end of its parent's.
     let modules = [module, module.strip_suffix("::tests").unwrap_or(module)];
-    ["mcs-agent/src", "mcs-controller/src", "mcs-kube/src"].iter().any(|directory| {
+    ["mcs-agent/src", "mcs-cli/src", "mcs-controller/src", "mcs-kube/src"].iter().any(|directory| {
         modules.iter().any(|module| {
             let file = root().join(directory).join(format!("{}.rs", module.replace("::", "/")));
             fs::read_to_string(file).is_ok_and(|text| text.contains(&format!("fn {test}()")))

@@ -12,7 +12,7 @@ use super::{VERSION, commit_time};
 use crate::workspace::Workspace;
 
 /// The crates that a release has programs of.
-const ROOTS: [&str; 3] = ["mcs-agent", "mcs-controller", "mcs-ebpf"];
+const ROOTS: [&str; 4] = ["mcs-agent", "mcs-cli", "mcs-controller", "mcs-ebpf"];
 
 /// The document as JSON.
 pub(super) fn spdx(workspace: &Workspace, repository: &str) -> Result<String> {

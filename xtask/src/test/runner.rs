@@ -135,7 +135,12 @@ impl<'a> Runner<'a> {
                     let object = build::object(workspace)?;
                     let next = build::next_controller(workspace, &object, RELEASE)?;
                     let controller = build::controller(workspace, &object, RELEASE)?;
-                    Ok(vec![("MCS_CONTROLLER", controller), ("MCS_CONTROLLER_NEXT", next)])
+                    let mcs = build::command_line(&controller);
+                    Ok(vec![
+                        ("MCS_CONTROLLER", controller),
+                        ("MCS_CONTROLLER_NEXT", next),
+                        ("MCS_CLI", mcs),
+                    ])
                 })?,
             }
         }

@@ -10,7 +10,7 @@ pub(super) enum Extra {
     /// The agent's image, which the command finds in `MCS_IMAGE`, and the program of clients and servers, in
     /// `MCS_TRAFFIC`.
     Images,
-    /// The controller, which the command finds in `MCS_CONTROLLER`, and one that acts as the next version, in
+    /// The controller, which the command finds in `MCS_CONTROLLER`, the command line of a clusterset, in `MCS_CLI`, and one that acts as the next version, in
     /// `MCS_CONTROLLER_NEXT`.
     Controller,
     /// The agent of another version, which the command finds in `MCS_AGENT_WIDE`.

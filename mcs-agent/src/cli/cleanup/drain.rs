@@ -9,7 +9,7 @@ use anyhow::bail;
 use mcs_kube::program::Signals;
 
 use crate::{
-    cli::output::print,
+    cli::print,
     dataplane::hand_back_vips,
     flows::{FlowTable, monotonic_ns},
     loader::Pins,

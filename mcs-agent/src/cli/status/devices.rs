@@ -2,7 +2,7 @@
 
 use crate::{
     agent::{DeviceReport, TcReport},
-    cli::output::{Style, print},
+    cli::{Style, print},
     devices::{Role, TcMode},
     loader::{Features, Mechanism, TcLink},
 };

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    cli::output::{Style, print},
+    cli::{Style, print},
     model::{ImportReport, LeftAloneReason, ObjectKey},
 };
 

@@ -1,4 +1,4 @@
-//! `mcs-controller check`: whether pods of a cluster reach those of a peer.
+//! `mcs check`: whether pods of a cluster reach those of a peer.
 
 use std::{
     fs,
@@ -55,7 +55,7 @@ fn faults(world: &mut World) -> anyhow::Result<()> {
     let text = fs::read_to_string(&administrator)?;
     fs::write(&away, text.replace(PORT, ":9"))?;
 
-    let mut command = controller::command(&world.node.netns)?;
+    let mut command = controller::command_line(&world.node.netns)?;
     command.arg("check").arg(&administrator).arg(&away).args(["-o", "json", "--probe=off"]);
     let findings = end(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)?;
     second.unexport(&namespace)?;
@@ -177,7 +177,7 @@ fn check(world: &World, from: &str, kubeconfig: &Path, count: usize) -> anyhow::
 }
 
 fn command(world: &World, kubeconfig: &Path, flags: &[&str]) -> anyhow::Result<Child> {
-    let mut command = controller::command(&world.node.netns)?;
+    let mut command = controller::command_line(&world.node.netns)?;
     command.arg("check").arg(kubeconfig).args(["-o", "json"]).args(flags);
     Ok(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
 }

@@ -13,6 +13,8 @@ use mcs_tests::netns::Namespace;
 
 /// The variable with the controller's path.
 const VARIABLE: &str = "MCS_CONTROLLER";
+/// The variable with the path of `mcs`.
+const COMMAND_LINE: &str = "MCS_CLI";
 /// The variable with the path of a controller that acts as the next version.
 const NEXT: &str = "MCS_CONTROLLER_NEXT";
 /// The namespace that it is installed in.
@@ -25,9 +27,13 @@ pub(crate) fn command(netns: &Namespace) -> anyhow::Result<Command> {
     program(netns, VARIABLE)
 }
 
+/// `mcs`, which will run in a namespace.
+pub(crate) fn command_line(netns: &Namespace) -> anyhow::Result<Command> {
+    program(netns, COMMAND_LINE)
+}
+
 fn program(netns: &Namespace, variable: &str) -> anyhow::Result<Command> {
-    let program =
-        env::var_os(variable).with_context(|| format!("{variable} names no controller"))?;
+    let program = env::var_os(variable).with_context(|| format!("{variable} names no program"))?;
     Ok(netns.command(program))
 }
 

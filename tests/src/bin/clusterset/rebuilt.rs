@@ -36,7 +36,7 @@ fn start(world: &World, name: &str, pods: Subnet, number: u16) -> anyhow::Result
 }
 
 fn link(world: &World, cluster: &Cluster, flags: &[&str]) -> anyhow::Result<Output> {
-    let mut link = controller::command(&world.controllers)?;
+    let mut link = controller::command_line(&world.controllers)?;
     link.arg("link").arg(world.second().administrator()?).arg(cluster.administrator()?);
     Ok(link.arg("--pod-cidr=c2=10.77.9.32/28").args(flags).output()?)
 }
@@ -55,7 +55,7 @@ fn export(cluster: &Cluster, namespace: &str, pods: Subnet) -> anyhow::Result<()
 
 /// What `check` says of the peer of the second cluster.
 fn checked(world: &World, cluster: &Cluster) -> anyhow::Result<Value> {
-    let mut command = controller::command(&world.controllers)?;
+    let mut command = controller::command_line(&world.controllers)?;
     command.arg("check").arg(world.second().administrator()?).arg(cluster.administrator()?);
     command.args(["-o", "json", "--probe=off"]);
     let findings = check::end(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)?;

@@ -32,8 +32,8 @@ const CHARTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/helm");
 const NAME: &str = "mcs";
 /// A service of both clusters.
 const SERVICE: &str = "clusterset";
-/// The variable with the path of the controller.
-const CONTROLLER: &str = "MCS_CONTROLLER";
+/// The variable with the path of `mcs`.
+const COMMAND_LINE: &str = "MCS_CLI";
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the chart mcs and one link make a clusterset", makes_a_clusterset);
@@ -104,18 +104,18 @@ fn install(member: &Member, helm: &Path, chart: &Path) -> anyhow::Result<()> {
     process::run(&mut helm, "").map(drop)
 }
 
-/// `mcs-controller VERB` with the kubeconfigs of both clusters.
-fn controller(world: &World, verb: &str) -> anyhow::Result<Command> {
-    let program = env::var_os(CONTROLLER).map(PathBuf::from);
-    let program =
-        program.with_context(|| format!("{CONTROLLER} is not set: run `cargo xtask test e2e`"))?;
+/// `mcs VERB` with the kubeconfigs of both clusters.
+fn mcs(world: &World, verb: &str) -> anyhow::Result<Command> {
+    let program = env::var_os(COMMAND_LINE).map(PathBuf::from);
+    let program = program
+        .with_context(|| format!("{COMMAND_LINE} is not set: run `cargo xtask test e2e`"))?;
     let mut command = Command::new(program);
     command.arg(verb).args(world.members.iter().map(|member| member.kubectl.kubeconfig()));
     Ok(command)
 }
 
 fn link(world: &World) -> anyhow::Result<()> {
-    let mut link = controller(world, "link")?;
+    let mut link = mcs(world, "link")?;
     for member in &world.members {
         let cluster = member.node.context("a node of this machine")?.cluster;
         for range in cluster.pods() {
@@ -144,7 +144,7 @@ fn answers_by_name(world: &World, member: &Member) -> anyhow::Result<()> {
 
 /// Fails unless everything is there, and a pod of each cluster has reached pods of the other one.
 fn check(world: &World) -> anyhow::Result<()> {
-    let output = controller(world, "check")?.args(["-o", "json"]).output()?;
+    let output = mcs(world, "check")?.args(["-o", "json"]).output()?;
     let findings: Vec<Value> = serde_json::from_slice(&output.stdout)
         .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
     for finding in &findings {

@@ -1,19 +1,20 @@
-//! `mcs-controller status --service`: what each cluster makes of one service, and why.
+//! `mcs status --service`: what each cluster makes of one service, and why.
 
 use std::process::ExitCode;
 
-use mcs_kube::{one_line, program};
+use mcs_kube::{
+    one_line,
+    program::{self, OutputArgs},
+};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{condition, text};
 use crate::{
-    cli::{
-        cluster::{Cluster, EXPORTS, IMPORTS, KubeconfigArg, NAMESPACES},
-        output::{self, Format},
-    },
-    clusterset::ServiceName,
+    cluster::{Cluster, EXPORTS, IMPORTS, NAMESPACES},
+    kubeconfig::KubeconfigArg,
 };
+use mcs_controller::clusterset::ServiceName;
 
 /// What a cluster makes of a service.
 #[derive(Debug, Default, Serialize)]
@@ -39,25 +40,22 @@ pub(super) fn name(text: &str) -> Result<ServiceName, String> {
 pub(super) fn run(
     kubeconfigs: &[KubeconfigArg],
     name: &ServiceName,
-    format: Format,
+    output: &OutputArgs,
 ) -> anyhow::Result<ExitCode> {
-    let all = program::block_on(read_all(kubeconfigs, name))?;
-    match format {
-        Format::Json => output::json(&all)?,
-        Format::Table => {
-            let rows = all.iter().map(|one| {
-                vec![
-                    one.cluster.clone(),
-                    one.export.clone(),
-                    one.import.clone(),
-                    one.addresses.join(","),
-                    one.clusters.join(","),
-                    one.problems.join("; "),
-                ]
-            });
-            output::table(&["CLUSTER", "EXPORT", "IMPORT", "ADDRESSES", "FROM", "PROBLEMS"], rows)?;
-        }
-    }
+    let read = || program::block_on(read_all(kubeconfigs, name));
+    let all = output.show(read, |all, style| {
+        let rows = all.iter().map(|one| {
+            vec![
+                one.cluster.clone(),
+                one.export.clone(),
+                one.import.clone(),
+                one.addresses.join(","),
+                one.clusters.join(","),
+                one.problems.join("; "),
+            ]
+        });
+        style.table(&["CLUSTER", "EXPORT", "IMPORT", "ADDRESSES", "FROM", "PROBLEMS"], rows)
+    })?;
     let is_imported = |one: &ServiceStatus| one.import == "Ready";
     Ok(if all.iter().all(is_imported) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

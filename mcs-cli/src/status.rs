@@ -1,19 +1,22 @@
-//! `mcs-controller status`: the peers of clusters, their exports and imports.
+//! `mcs status`: the peers of clusters, their exports and imports.
 
 mod service;
 
 use std::{fmt, process::ExitCode};
 
 use clap::Args;
-use mcs_kube::{one_line, program};
+use mcs_kube::{
+    one_line,
+    program::{self, OutputArgs, Style, print},
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    cluster::{Cluster, EXPORTS, IMPORTS, KubeconfigArg, PEERS},
-    output::{self, Format},
+    cluster::{Cluster, EXPORTS, IMPORTS, PEERS},
+    kubeconfig::{ClusterArgs, KubeconfigArg},
 };
-use crate::{
+use mcs_controller::{
     clusterset::ServiceName,
     status::{NAMESPACES_MISSING, TOKEN_NOT_RENEWED},
 };
@@ -25,22 +28,19 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mcs-controller status
-  mcs-controller status east.conf west.conf -o json
-  mcs-controller status east.conf west.conf --service shop/cart")]
+  mcs status
+  mcs status east.conf west.conf -o json
+  mcs status east.conf west.conf --service shop/cart")]
 pub(super) struct StatusCommand {
-    /// Kubeconfigs, one for each cluster: `FILE` or `FILE:CONTEXT` [default: KUBECONFIG, ~/.kube/config, or the service
-    /// account of the pod]
-    #[arg(value_name = "KUBECONFIG")]
-    kubeconfigs: Vec<KubeconfigArg>,
+    #[command(flatten)]
+    clusters: ClusterArgs,
 
     /// Show one service alone: what each cluster makes of it, and why. Exits with 1 if a cluster does not import it
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = service::name)]
     service: Option<ServiceName>,
 
-    /// Output format
-    #[arg(short, long, env = "MCS_OUTPUT", value_name = "FORMAT", default_value = "table")]
-    output: Format,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 /// What one cluster says.
@@ -89,14 +89,12 @@ struct PeerStatus {
 }
 
 pub(super) fn run(command: &StatusCommand) -> anyhow::Result<ExitCode> {
+    let named = command.clusters.named()?;
     if let Some(name) = &command.service {
-        return service::run(&command.kubeconfigs, name, command.output);
+        return service::run(&named, name, &command.output);
     }
-    let clusters = program::block_on(read_all(&command.kubeconfigs))?;
-    match command.output {
-        Format::Json => output::json(&clusters)?,
-        Format::Table => show(&clusters)?,
-    }
+    let read = || program::block_on(read_all(&named));
+    let clusters = command.output.show(read, |clusters, style| show(clusters, style))?;
     Ok(if clusters.iter().all(ClusterStatus::is_fine) {
         ExitCode::SUCCESS
     } else {
@@ -256,7 +254,7 @@ fn peer(object: &Value) -> PeerStatus {
     }
 }
 
-fn show(clusters: &[ClusterStatus]) -> anyhow::Result<()> {
+fn show(clusters: &[ClusterStatus], style: Style) -> anyhow::Result<()> {
     let rows = clusters.iter().map(|one| {
         let exported = one.exports - one.not_exported.len();
         vec![
@@ -268,7 +266,7 @@ fn show(clusters: &[ClusterStatus]) -> anyhow::Result<()> {
             one.error.clone().unwrap_or_default(),
         ]
     });
-    output::table(&["CLUSTER", "API SERVER", "EXPORTED", "IMPORTS", "PEERS", "ERROR"], rows)?;
+    style.table(&["CLUSTER", "API SERVER", "EXPORTED", "IMPORTS", "PEERS", "ERROR"], rows)?;
     let rows = clusters.iter().flat_map(|one| {
         one.peers.iter().map(|peer| {
             vec![
@@ -285,15 +283,16 @@ fn show(clusters: &[ClusterStatus]) -> anyhow::Result<()> {
     });
     let header =
         ["CLUSTER", "PEER", "CONNECTED", "SYNCED", "FRESH", "SERVICES", "ENDPOINTS", "PROBLEMS"];
-    println!();
-    output::table(&header, rows)?;
-    show_problems(clusters, "NOT EXPORTED", |one| &one.not_exported)?;
-    show_problems(clusters, "IMPORT NOT READY", |one| &one.not_ready)?;
-    show_problems(clusters, "CONFLICT", |one| &one.conflicts)
+    print("")?;
+    style.table(&header, rows)?;
+    show_problems(clusters, style, "NOT EXPORTED", |one| &one.not_exported)?;
+    show_problems(clusters, style, "IMPORT NOT READY", |one| &one.not_ready)?;
+    show_problems(clusters, style, "CONFLICT", |one| &one.conflicts)
 }
 
 fn show_problems(
     clusters: &[ClusterStatus],
+    style: Style,
     what: &str,
     problems: impl Fn(&ClusterStatus) -> &Vec<Problem>,
 ) -> anyhow::Result<()> {
@@ -309,8 +308,8 @@ fn show_problems(
     if rows.is_empty() {
         return Ok(());
     }
-    println!();
-    output::table(&["CLUSTER", what, "REASON", "MESSAGE"], rows)
+    print("")?;
+    style.table(&["CLUSTER", what, "REASON", "MESSAGE"], rows)
 }
 
 #[cfg(test)]

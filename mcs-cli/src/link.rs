@@ -1,4 +1,4 @@
-//! `mcs-controller link` and `unlink`: the credentials with which clusters read each other's mailboxes.
+//! `mcs link` and `unlink`: the credentials with which clusters read each other's mailboxes.
 
 mod credentials;
 mod hub;
@@ -10,20 +10,24 @@ use std::process::ExitCode;
 use anyhow::{bail, ensure};
 use clap::Args;
 use ipnet::IpNet;
-use mcs_kube::{is_unverified, program};
+use mcs_kube::{
+    is_unverified,
+    program::{self, FormatArgs, Style},
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use self::{
     credentials::{give_rights, kubeconfig_secret, store_kubeconfig},
     kept::{Former, Formers, Identity},
+    unlink::Pairs,
 };
 use super::{
-    cluster::{Cluster, KubeconfigArg, PEERS, ROLES},
-    output::{self, Format},
+    cluster::{Cluster, PEERS, ROLES},
+    kubeconfig::{ClusterArgs, KubeconfigArg},
     pod_ranges::{self, PodRanges},
 };
-use crate::{apply::ApplyError, clusterset::ClusterId};
+use mcs_controller::{apply::ApplyError, clusterset::ClusterId};
 
 /// The Role that the chart makes in the namespace of the mailbox.
 const READER: &str = "mcs-mailbox-reader";
@@ -31,9 +35,8 @@ const READER: &str = "mcs-mailbox-reader";
 /// The clusters and namespaces of a link.
 #[derive(Debug, Args)]
 struct LinkArgs {
-    /// Kubeconfigs of administrators, one for each cluster: `FILE` or `FILE:CONTEXT`
-    #[arg(required = true, num_args = 1.., value_name = "KUBECONFIG")]
-    kubeconfigs: Vec<KubeconfigArg>,
+    #[command(flatten)]
+    clusters: ClusterArgs,
 
     /// The namespace of the controllers
     #[arg(long, env = "MCS_NAMESPACE", value_name = "NAMESPACE", default_value = "mcs-controller")]
@@ -47,9 +50,8 @@ struct LinkArgs {
     #[arg(long, value_name = "KUBECONFIG", conflicts_with = "mailbox")]
     hub: Option<KubeconfigArg>,
 
-    /// Output format
-    #[arg(short, long, env = "MCS_OUTPUT", value_name = "FORMAT", default_value = "table")]
-    output: Format,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 /// Let clusters import from each other.
@@ -61,10 +63,10 @@ struct LinkArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mcs-controller link east.conf west.conf
-  mcs-controller link ~/.kube/config:east ~/.kube/config:west ~/.kube/config:south
-  mcs-controller link east.conf west.conf --hub hub.conf
-  mcs-controller link east.conf west.conf --pod-cidr east=10.1.0.0/16 --server east=https://east.example:6443")]
+  mcs link east.conf west.conf
+  mcs link ~/.kube/config:east ~/.kube/config:west ~/.kube/config:south
+  mcs link east.conf west.conf --hub hub.conf
+  mcs link east.conf west.conf --pod-cidr east=10.1.0.0/16 --server east=https://east.example:6443")]
 pub(super) struct LinkCommand {
     #[command(flatten)]
     link: LinkArgs,
@@ -98,8 +100,8 @@ pub(super) struct LinkCommand {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mcs-controller unlink east.conf west.conf
-  mcs-controller unlink east.conf west.conf --gone south")]
+  mcs unlink east.conf west.conf
+  mcs unlink east.conf west.conf --gone south")]
 pub(super) struct UnlinkCommand {
     #[command(flatten)]
     link: LinkArgs,
@@ -107,6 +109,24 @@ pub(super) struct UnlinkCommand {
     /// The id of a cluster that is gone for good, instead of its kubeconfig; repeatable
     #[arg(long, value_name = "ID")]
     gone: Vec<ClusterId>,
+}
+
+/// Forget a cluster that is gone for ever.
+///
+/// The other clusters lose its ClusterPeer and Secret, and with them what they had imported from it. The ServiceAccounts by
+/// which it read their mailboxes are deleted, so its tokens end. The others stay linked with each other.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mcs forget south --context east --context west
+  mcs forget south east.conf west.conf --hub hub.conf")]
+pub(super) struct ForgetCommand {
+    /// The id of the cluster
+    #[arg(value_name = "ID")]
+    id: ClusterId,
+
+    #[command(flatten)]
+    link: LinkArgs,
 }
 
 impl LinkCommand {
@@ -144,21 +164,28 @@ where
 
 pub(super) fn link(command: &LinkCommand) -> anyhow::Result<ExitCode> {
     let done = program::block_on(link_all(command))?;
-    show(command.link.output, &done)
+    show(&command.link.format, &done)
 }
 
 pub(super) fn unlink(command: &UnlinkCommand) -> anyhow::Result<ExitCode> {
-    let done = program::block_on(unlink::unlink_all(command))?;
-    show(command.link.output, &done)
+    let done = program::block_on(unlink::unlink_all(&command.link, &command.gone, Pairs::All))?;
+    show(&command.link.format, &done)
 }
 
-fn show(format: Format, done: &[Done]) -> anyhow::Result<ExitCode> {
+pub(super) fn forget(command: &ForgetCommand) -> anyhow::Result<ExitCode> {
+    let gone = std::slice::from_ref(&command.id);
+    let done = program::block_on(unlink::unlink_all(&command.link, gone, Pairs::OfGone))?;
+    show(&command.link.format, &done)
+}
+
+fn show(format: &FormatArgs, done: &[Done]) -> anyhow::Result<ExitCode> {
     let is_done = done.iter().all(|one| one.left.is_empty());
     let code = if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE };
-    if format == Format::Json {
-        output::json(&done)?;
-        return Ok(code);
-    }
+    format.show(&done, |done, style| table(done, style))?;
+    Ok(code)
+}
+
+fn table(done: &[Done], style: Style) -> anyhow::Result<()> {
     let rows = done.iter().map(|one| {
         let Done { reader, publisher, account, secret, .. } = one;
         vec![
@@ -169,14 +196,14 @@ fn show(format: Format, done: &[Done]) -> anyhow::Result<ExitCode> {
             pod_ranges::joined(&one.pod_ranges),
         ]
     });
-    output::table(&["CLUSTER", "READS", "SERVICE ACCOUNT", "SECRET", "POD RANGES"], rows)?;
+    style.table(&["CLUSTER", "READS", "SERVICE ACCOUNT", "SECRET", "POD RANGES"], rows)?;
     for warning in done.iter().filter_map(|one| one.warning.as_ref()) {
-        eprintln!("mcs-controller: {warning}");
+        eprintln!("mcs: {warning}");
     }
     for left in done.iter().flat_map(|one| &one.left) {
-        eprintln!("mcs-controller: left to do: {left}");
+        eprintln!("mcs: left to do: {left}");
     }
-    Ok(code)
+    Ok(())
 }
 
 /// Opens the clusters, which have different ids.
@@ -254,8 +281,9 @@ async fn directions<'a>(
 }
 
 async fn link_all(command: &LinkCommand) -> anyhow::Result<Vec<Done>> {
-    ensure!(command.link.kubeconfigs.len() > 1, "give the kubeconfigs of two clusters or more");
-    let clusters = open(&command.link.kubeconfigs).await?;
+    let named = command.link.clusters.named()?;
+    ensure!(named.len() > 1, "give the kubeconfigs or contexts of two clusters or more");
+    let clusters = open(&named).await?;
     let hub = hub::open(command.link.hub.as_ref()).await?;
     let named = command.pod_cidr.iter().map(|(id, _)| id);
     for id in named.chain(command.server.iter().map(|(id, _)| id)) {
@@ -400,9 +428,8 @@ mod tests {
 
     #[test]
     fn a_cluster_that_was_away_for_a_month_needs_no_link() {
-        let command =
-            crate::cli::Cli::try_parse_from(["mcs-controller", "link", "a", "b"]).unwrap();
-        let crate::cli::Command::Link(link) = command.command else { panic!("{command:?}") };
+        let command = crate::Cli::try_parse_from(["mcs", "link", "a", "b"]).unwrap();
+        let crate::Command::Link(link) = command.command else { panic!("{command:?}") };
         assert!(link.token_seconds - link.token_seconds / 3 > 30 * 86_400);
     }
 

@@ -6,8 +6,8 @@ use mcs_kube::{Decoder, ObjectKey};
 use serde_json::Value;
 
 use super::arguments;
-use crate::{
-    cli::cluster::{Cluster, DEPLOYMENTS, NODES, SERVICE_RANGES},
+use crate::cluster::{Cluster, DEPLOYMENTS, NODES, SERVICE_RANGES};
+use mcs_controller::{
     clusterset::{VipRanges, well_known},
     objects::{NodeDecoder, RangeDecoder},
 };

@@ -11,15 +11,16 @@ use super::{
     Direction, Done, LinkArgs, LinkCommand, Mailbox, Publisher, READER,
     credentials::{give_rights, kubeconfig_secret, store_kubeconfig, take_rights},
     joined, secret_name,
-    unlink::Side,
+    unlink::{Pairs, Side},
 };
 use crate::{
-    cli::cluster::{
-        BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, Cluster, EXPORTED, KubeconfigArg, LEASES,
-        NAMESPACES, ROLES, SECRETS,
+    cluster::{
+        BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, Cluster, EXPORTED, LEASES, NAMESPACES, ROLES,
+        SECRETS,
     },
-    clusterset::{ClusterId, well_known},
+    kubeconfig::KubeconfigArg,
 };
+use mcs_controller::clusterset::{ClusterId, well_known};
 
 /// Stands for the hub where clusters have ids.
 const HUB: &str = "hub";
@@ -207,17 +208,19 @@ pub(super) async fn let_out(
     link: &LinkArgs,
     hub: &Cluster,
     sides: &[Side],
+    pairs: Pairs,
 ) -> anyhow::Result<Vec<Done>> {
     let mut members = members(hub).await?;
     for side in sides {
         let Some(reads) = members.get_mut(side.id.as_str()) else { continue };
-        reads.retain(|id| !sides.iter().any(|other| other.id.as_str() == id));
+        let ends = |other: &Side, id: &str| other.id.as_str() == id && pairs.have(side, other);
+        reads.retain(|id| !sides.iter().any(|other| ends(other, id)));
         set_reads(hub, &side.id, reads).await?;
     }
     let mut done = Vec::new();
-    for side in sides {
+    for side in sides.iter().filter(|side| pairs == Pairs::All || side.is_gone) {
         let mailbox = Mailbox { host: hub, namespace: mailbox(&side.id) };
-        let mut readers: BTreeSet<_> = pairs(&mailbox).await?.into_iter().collect();
+        let mut readers: BTreeSet<_> = self::pairs(&mailbox).await?.into_iter().collect();
         readers.extend(readers_of(&members, &side.id));
         let reads = members.get(side.id.as_str());
         done.push(let_publish_no_longer(link, side, &mailbox, (&readers, reads)).await?);

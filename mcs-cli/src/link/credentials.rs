@@ -4,8 +4,8 @@ use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
 use super::{LinkCommand, Mailbox, joined, kept};
-use crate::{
-    cli::cluster::{ACCOUNTS, BINDINGS, Cluster, ROLES, SECRETS},
+use crate::cluster::{ACCOUNTS, BINDINGS, Cluster, ROLES, SECRETS};
+use mcs_controller::{
     clusterset::well_known,
     peers::token::{TokenClaims, token_for},
 };

@@ -6,8 +6,8 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::{Api, api::PostParams};
 
-use crate::{
-    cli::cluster::Cluster,
+use crate::cluster::Cluster;
+use mcs_controller::{
     clusterset::well_known::{self, GROUP},
     objects::MCS_GROUP,
 };

@@ -16,13 +16,13 @@ use tokio::{
 
 use super::ProbeArgs;
 use crate::{
+    check::rights::Right,
+    cluster::{Cluster, DEPLOYMENTS, PODS},
+};
+use mcs_controller::{
     apply::{Action, Request},
-    cli::{
-        check::rights::Right,
-        cluster::{Cluster, DEPLOYMENTS, PODS},
-        probe::Outcome,
-    },
     clusterset::well_known,
+    probe::Outcome,
 };
 
 /// How long the pod has, with the download of its image.
@@ -53,8 +53,7 @@ pub(super) async fn probe(
             let (verb, _, resource) = right;
             return Ok(Err(format!(
                 "not probed, as you may not {verb} {resource} in namespace {namespace} of this cluster (Role mcs-prober): \
-                 let somebody who may run `check`, or run `kubectl exec --namespace {namespace} deployment/mcs-controller \
-                 -- mcs-controller check` there"
+                 let somebody who may run `check`, or give --probe=off"
             )));
         }
     }

@@ -5,10 +5,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{Unknown, rights::may};
-use crate::{
-    cli::cluster::{CONFIG_MAPS, Cluster, DEPLOYMENTS, PODS},
-    objects::MCS_GROUP,
-};
+use crate::cluster::{CONFIG_MAPS, Cluster, DEPLOYMENTS, PODS};
+use mcs_controller::objects::MCS_GROUP;
 
 const SYSTEM: &str = "kube-system";
 const ZONE: &str = "clusterset.local";

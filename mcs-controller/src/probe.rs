@@ -1,15 +1,14 @@
-//! `mcs-controller probe`: whether endpoints of other clusters answer where it runs.
+//! `mcs probe`: whether endpoints of other clusters answer where it runs. `mcs check` runs it in pods of the controller's
+//! image, as `mcs probe`.
 
 use std::{fs, io, net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Context as _;
 use clap::Args;
 use futures_util::{StreamExt as _, stream};
-use mcs_kube::program;
+use mcs_kube::program::{self, FormatArgs};
 use serde::{Deserialize, Serialize};
 use tokio::{net::TcpStream, time::timeout};
-
-use super::output::{self, Format};
 
 /// How many connections are tried at a time.
 const AT_A_TIME: usize = 64;
@@ -21,8 +20,8 @@ const AT_A_TIME: usize = 64;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mcs-controller probe 10.2.1.5:8080 [fd02::5]:8080")]
-pub(super) struct ProbeCommand {
+  mcs probe 10.2.1.5:8080 [fd02::5]:8080")]
+pub struct ProbeCommand {
     /// Addresses of pods with a port
     #[arg(required = true, value_name = "IP:PORT")]
     addresses: Vec<SocketAddr>,
@@ -36,15 +35,14 @@ pub(super) struct ProbeCommand {
     #[arg(long, value_name = "FILE")]
     outcomes: Option<PathBuf>,
 
-    /// Output format
-    #[arg(short, long, env = "MCS_OUTPUT", value_name = "FORMAT", default_value = "table")]
-    output: Format,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 /// How an attempt to connect ends.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Outcome {
+pub enum Outcome {
     /// The pod accepts the connection.
     Answered,
     /// The pod, or a firewall in its name, refuses the connection. Packets travel both ways.
@@ -59,12 +57,12 @@ pub(super) enum Outcome {
 
 impl Outcome {
     /// Whether packets travel both ways.
-    pub(super) const fn is_reached(self) -> bool {
+    pub const fn is_reached(self) -> bool {
         matches!(self, Self::Answered | Self::Refused)
     }
 
     /// What is said of an address with this outcome.
-    pub(super) const fn text(self) -> &'static str {
+    pub const fn text(self) -> &'static str {
         match self {
             Self::Answered => "answers",
             Self::Refused => "refuses",
@@ -91,7 +89,11 @@ struct Attempt {
     outcome: Outcome,
 }
 
-pub(super) fn run(command: &ProbeCommand) -> anyhow::Result<ExitCode> {
+/// Runs the command.
+///
+/// # Errors
+/// The outcomes cannot be written.
+pub fn run(command: &ProbeCommand) -> anyhow::Result<ExitCode> {
     let limit = Duration::from_secs(command.timeout);
     let outcomes = program::block_on(async { Ok(probe(&command.addresses, limit).await) })?;
     if let Some(file) = &command.outcomes {
@@ -104,19 +106,16 @@ pub(super) fn run(command: &ProbeCommand) -> anyhow::Result<ExitCode> {
         .zip(&outcomes)
         .map(|(&address, &outcome)| Attempt { address, outcome })
         .collect();
-    match command.output {
-        Format::Json => output::json(&attempts)?,
-        Format::Table => {
-            let row = |one: &Attempt| vec![one.address.to_string(), one.outcome.text().to_owned()];
-            output::table(&["ADDRESS", "RESULT"], attempts.iter().map(row))?;
-        }
-    }
+    command.format.show(&attempts, |attempts, style| {
+        let row = |one: &Attempt| vec![one.address.to_string(), one.outcome.text().to_owned()];
+        style.table(&["ADDRESS", "RESULT"], attempts.iter().map(row))
+    })?;
     let is_fine = outcomes.into_iter().all(Outcome::is_reached);
     Ok(if is_fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Connects to each address. The outcomes are in the order of the addresses.
-pub(super) async fn probe(addresses: &[SocketAddr], limit: Duration) -> Vec<Outcome> {
+pub async fn probe(addresses: &[SocketAddr], limit: Duration) -> Vec<Outcome> {
     let attempts = addresses.iter().map(|&address| connect(address, limit));
     stream::iter(attempts).buffered(AT_A_TIME).collect().await
 }

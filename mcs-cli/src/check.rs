@@ -1,4 +1,4 @@
-//! `mcs-controller check`: what a clusterset needs, and what to do about what is missing.
+//! `mcs check`: what a clusterset needs, and what to do about what is missing.
 
 mod addresses;
 mod agents;
@@ -13,40 +13,41 @@ use std::{io, process::ExitCode};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use jiff::Timestamp;
-use mcs_kube::{one_line, program};
+use mcs_kube::{
+    one_line,
+    program::{self, OutputArgs, Style},
+};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::signal::ctrl_c;
 
 use self::pods::{Probe, ProbeArgs, Probing};
 use super::{
-    cluster::{
-        Cluster, DEPLOYMENTS, EXPORTS, IMPORTS, Kind, KubeconfigArg, LEASES, PEERS, SECRETS,
-    },
-    output::{self, Format},
+    cluster::{Cluster, DEPLOYMENTS, EXPORTS, IMPORTS, Kind, LEASES, PEERS, SECRETS},
+    kubeconfig::ClusterArgs,
     status,
 };
-use crate::{clusterset::well_known, peers::token::TokenClaims};
+use mcs_controller::{clusterset::well_known, peers::token::TokenClaims};
 
+/// The check of a cluster that does not answer.
+const API_SERVER: &str = "api server";
 /// How old the Lease of a publisher may be, in seconds, if clocks differ a little.
 const OLDEST_LEASE: i64 = 60;
 
 /// Check that clusters can export to and import from each other.
 ///
 /// Asks each cluster for its id, types, rights, controller, agents, peers, exports, imports and DNS, and connects to a few pods of
-/// each peer. Each failure says what to do, and failures come first. Exits with 1 if anything is missing or a cluster does not
-/// answer.
+/// each peer. Each failure says what to do, and failures come first. Exits with 1 if anything is missing, and with 3 if
+/// clusters do not answer and nothing is missing in the others.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mcs-controller check east.conf west.conf
-  mcs-controller check ~/.kube/config:east -o json
-  mcs-controller check east.conf west.conf --probe=off")]
+  mcs check east.conf west.conf
+  mcs check ~/.kube/config:east -o json
+  mcs check east.conf west.conf --probe=off")]
 pub(super) struct CheckCommand {
-    /// Kubeconfigs, one for each cluster: `FILE` or `FILE:CONTEXT` [default: KUBECONFIG, ~/.kube/config, or the service
-    /// account of the pod]
-    #[arg(value_name = "KUBECONFIG")]
-    kubeconfigs: Vec<KubeconfigArg>,
+    #[command(flatten)]
+    clusters: ClusterArgs,
 
     /// The namespace in which each cluster publishes
     #[arg(long, env = "MCS_MAILBOX", value_name = "NAMESPACE", default_value = "mcs-mailbox")]
@@ -56,9 +57,8 @@ pub(super) struct CheckCommand {
     #[arg(long, env = "MCS_MAILBOX_SECRET", value_name = "NAME")]
     mailbox_secret: Option<String>,
 
-    /// Output format
-    #[arg(short, long, env = "MCS_OUTPUT", value_name = "FORMAT", default_value = "table")]
-    output: Format,
+    #[command(flatten)]
+    output: OutputArgs,
 
     #[command(flatten)]
     probe: ProbeArgs,
@@ -156,28 +156,36 @@ fn missing_right(error: &anyhow::Error) -> Option<&str> {
 }
 
 pub(super) fn run(command: &CheckCommand) -> anyhow::Result<ExitCode> {
-    let findings = program::block_on(async {
-        let probing = Probing::default();
-        tokio::select! {
-            findings = check_all(command, &probing) => findings,
-            Ok(()) = interrupted(&probing) => bail!("it was interrupted"),
+    let read = || {
+        program::block_on(async {
+            let probing = Probing::default();
+            tokio::select! {
+                findings = check_all(command, &probing) => findings,
+                Ok(()) = interrupted(&probing) => bail!("it was interrupted"),
+            }
+        })
+    };
+    let findings = command.output.show(read, |findings, style| table(findings, style))?;
+    let failed: Vec<_> = findings.iter().filter(|finding| !finding.ok).collect();
+    Ok(match failed.is_empty() {
+        true => ExitCode::SUCCESS,
+        // Nothing is wrong in clusters that could be asked.
+        false if failed.iter().all(|finding| finding.check == API_SERVER) => {
+            ExitCode::from(crate::UNASKED)
         }
-    })?;
-    match command.output {
-        Format::Json => output::json(&findings)?,
-        Format::Table => {
-            // What has to be done comes first.
-            let mut sorted: Vec<_> = findings.iter().collect();
-            sorted.sort_by_key(|one| (one.ok, !one.warning, !one.skipped));
-            let rows = sorted.iter().map(|one| {
-                let (cluster, result) = (one.cluster.clone(), one.result().to_owned());
-                vec![cluster, one.check.to_owned(), result, one.message.clone()]
-            });
-            output::table(&["CLUSTER", "CHECK", "RESULT", "MESSAGE"], rows)?;
-        }
-    }
-    let is_fine = findings.iter().all(|finding| finding.ok);
-    Ok(if is_fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        false => ExitCode::FAILURE,
+    })
+}
+
+/// What has to be done comes first.
+fn table(findings: &[Finding], style: Style) -> anyhow::Result<()> {
+    let mut sorted: Vec<_> = findings.iter().collect();
+    sorted.sort_by_key(|one| (one.ok, !one.warning, !one.skipped));
+    let rows = sorted.iter().map(|one| {
+        let (cluster, result) = (one.cluster.clone(), one.result().to_owned());
+        vec![cluster, one.check.to_owned(), result, one.message.clone()]
+    });
+    style.table(&["CLUSTER", "CHECK", "RESULT", "MESSAGE"], rows)
 }
 
 /// Waits for Ctrl-C, and then until no cluster has a pod of this check.
@@ -190,10 +198,10 @@ async fn interrupted(probing: &Probing) -> io::Result<()> {
 async fn check_all(command: &CheckCommand, probing: &Probing) -> anyhow::Result<Vec<Finding>> {
     let mut findings = Vec::new();
     let mut clusters = Vec::new();
-    for (kubeconfig, cluster) in Cluster::open_each(&command.kubeconfigs).await? {
+    for (kubeconfig, cluster) in Cluster::open_each(&command.clusters.named()?).await? {
         match cluster {
             Ok(cluster) => clusters.push(cluster),
-            Err(error) => findings.push(Finding::new(&kubeconfig, "api server", Err(error))),
+            Err(error) => findings.push(Finding::new(&kubeconfig, API_SERVER, Err(error))),
         }
     }
     let namespace = &command.probe.namespace;
@@ -288,7 +296,7 @@ fn mailbox_token(token: &TokenClaims, secret: &str, now: Timestamp) -> anyhow::R
     let TokenClaims { namespace, expires, .. } = token;
     anyhow::ensure!(
         *expires > now,
-        "the token in Secret {secret}, with which it publishes on a hub, expired at {expires}: run `mcs-controller \
+        "the token in Secret {secret}, with which it publishes on a hub, expired at {expires}: run `mcs \
          link --hub` again"
     );
     Ok(format!(
@@ -383,7 +391,8 @@ mod tests {
             let status =
                 kube::core::Status { code, message: message.to_owned(), ..Default::default() };
             let error = kube::Error::Api(Box::new(status));
-            anyhow::Error::new(crate::apply::ApplyError::Refused(error)).context("Deployment")
+            anyhow::Error::new(mcs_controller::apply::ApplyError::Refused(error))
+                .context("Deployment")
         };
         let message = "deployments.apps \"coredns\" is forbidden: User \"operator\" cannot get resource \
                        \"deployments\" in API group \"apps\" in the namespace \"kube-system\"";

@@ -1,15 +1,16 @@
-//! `mcs-controller unlink`: takes away what it can reach of a link, and says what is left.
+//! `mcs unlink`: takes away what it can reach of a link, and says what is left.
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::ByteString;
 use mcs_kube::one_line;
 use serde_json::{Value, from_value};
 
-use super::{Done, LinkArgs, Mailbox, UnlinkCommand, credentials::take_rights, hub, secret_name};
+use super::{Done, LinkArgs, Mailbox, credentials::take_rights, hub, secret_name};
 use crate::{
-    cli::cluster::{Cluster, KubeconfigArg, PEERS, SECRETS},
-    clusterset::ClusterId,
+    cluster::{Cluster, PEERS, SECRETS},
+    kubeconfig::KubeconfigArg,
 };
+use mcs_controller::clusterset::ClusterId;
 
 /// Where the mailboxes of a link are.
 #[derive(Clone, Copy)]
@@ -29,16 +30,36 @@ pub(super) struct Side {
     pub(super) is_gone: bool,
 }
 
-pub(super) async fn unlink_all(command: &UnlinkCommand) -> anyhow::Result<Vec<Done>> {
-    let link = &command.link;
-    let sides = sides(command).await?;
+/// Which pairs of clusters are unlinked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Pairs {
+    /// Every cluster and each of the others.
+    All,
+    /// Those with a cluster that is gone.
+    OfGone,
+}
+
+impl Pairs {
+    pub(super) const fn have(self, one: &Side, other: &Side) -> bool {
+        matches!(self, Self::All) || one.is_gone || other.is_gone
+    }
+}
+
+/// `gone` are clusters that do not come back.
+pub(super) async fn unlink_all(
+    link: &LinkArgs,
+    gone: &[ClusterId],
+    pairs: Pairs,
+) -> anyhow::Result<Vec<Done>> {
+    let sides = sides(link, gone).await?;
     let hub = match &link.hub {
         Some(argument) => Some((argument, hub::open(Some(argument)).await)),
         None => None,
     };
     let mut done = Vec::new();
     for reader in &sides {
-        for publisher in sides.iter().filter(|publisher| publisher.id != reader.id) {
+        let others = sides.iter().filter(|publisher| publisher.id != reader.id);
+        for publisher in others.filter(|publisher| pairs.have(reader, publisher)) {
             let mailboxes = match &hub {
                 None => Mailboxes::AtHome,
                 Some((_, hub)) => Mailboxes::OnHub(hub.as_ref().ok().and_then(Option::as_ref)),
@@ -47,9 +68,9 @@ pub(super) async fn unlink_all(command: &UnlinkCommand) -> anyhow::Result<Vec<Do
         }
     }
     match &hub {
-        Some((_, Ok(Some(host)))) => done.extend(hub::let_out(link, host, &sides).await?),
+        Some((_, Ok(Some(host)))) => done.extend(hub::let_out(link, host, &sides, pairs).await?),
         Some((argument, Err(error))) => eprintln!(
-            "mcs-controller: the hub of {argument} cannot be used: {}",
+            "mcs: the hub of {argument} cannot be used: {}",
             one_line(&format!("{error:#}"))
         ),
         _ => {}
@@ -58,11 +79,12 @@ pub(super) async fn unlink_all(command: &UnlinkCommand) -> anyhow::Result<Vec<Do
 }
 
 /// The clusters of the kubeconfigs, and those that are gone.
-async fn sides(command: &UnlinkCommand) -> anyhow::Result<Vec<Side>> {
-    let gone = command.gone.iter().cloned();
+async fn sides(link: &LinkArgs, gone: &[ClusterId]) -> anyhow::Result<Vec<Side>> {
+    let gone = gone.iter().cloned();
     let mut sides: Vec<_> = gone.map(|id| Side { id, cluster: None, is_gone: true }).collect();
     let mut away = Vec::new();
-    for argument in &command.link.kubeconfigs {
+    let named = link.clusters.named()?;
+    for argument in &named {
         match Cluster::open(argument).await {
             Ok(cluster) => {
                 let id = cluster.id.clone();
@@ -74,17 +96,20 @@ async fn sides(command: &UnlinkCommand) -> anyhow::Result<Vec<Side>> {
     for (argument, error) in away {
         let error = one_line(&format!("{error:#}"));
         let reached = sides.iter().filter_map(|side| side.cluster.as_ref());
-        let id = id_of(argument, reached, &command.link.namespace).await?;
+        let id = id_of(argument, reached, &link.namespace).await?;
         let id = id.with_context(|| {
             format!(
                 "the cluster of {argument} does not answer ({error}), and no ClusterPeer of the others leads to it: give its id \
                  with --gone instead of its kubeconfig"
             )
         })?;
-        eprintln!("mcs-controller: cluster {id} does not answer: {error}");
+        eprintln!("mcs: cluster {id} does not answer: {error}");
         sides.push(Side { id, cluster: None, is_gone: false });
     }
-    ensure!(sides.len() > 1, "give the kubeconfigs of two clusters or more, or --gone");
+    ensure!(
+        sides.len() > 1 && sides.iter().any(|side| side.cluster.is_some()),
+        "give the kubeconfigs or contexts of clusters that answer, and the ids of those that are gone"
+    );
     for (place, side) in sides.iter().enumerate() {
         let is_same = |other: &Side| other.id == side.id;
         ensure!(!sides[..place].iter().any(is_same), "cluster {} is named twice", side.id);
@@ -188,7 +213,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::link::credentials::kubeconfig;
+    use crate::link::credentials::kubeconfig;
 
     fn side(id: &str, is_gone: bool) -> Side {
         Side { id: id.parse().unwrap(), cluster: None, is_gone }
@@ -196,8 +221,8 @@ mod tests {
 
     fn link() -> LinkArgs {
         use clap::Parser as _;
-        let cli = crate::cli::Cli::try_parse_from(["mcs-controller", "unlink", "a", "--gone", "b"]);
-        let crate::cli::Command::Unlink(command) = cli.unwrap().command else { panic!("unlink") };
+        let cli = crate::Cli::try_parse_from(["mcs", "unlink", "a", "--gone", "b"]);
+        let crate::Command::Unlink(command) = cli.unwrap().command else { panic!("unlink") };
         command.link
     }
 

@@ -5,13 +5,11 @@ use serde_json::Value;
 
 use super::{Warning, listed};
 use crate::{
-    cli::{
-        cluster::{Cluster, DEPLOYMENTS, PEERS},
-        pod_ranges::{PodRanges, joined},
-        status,
-    },
-    clusterset::{ClusterId, well_known},
+    cluster::{Cluster, DEPLOYMENTS, PEERS},
+    pod_ranges::{PodRanges, joined},
+    status,
 };
+use mcs_controller::clusterset::{ClusterId, well_known};
 
 /// What a cluster says of itself, as far as the caller may ask.
 pub(super) struct Known {
@@ -40,7 +38,7 @@ impl Known {
             && said != uid
         {
             all.push(format!(
-                "its clusterUid is {said}, and cluster {id} has the uid {uid}: if it was made anew, run `mcs-controller link \
+                "its clusterUid is {said}, and cluster {id} has the uid {uid}: if it was made anew, run `mcs link \
                  --replace`"
             ));
         }
@@ -52,7 +50,7 @@ impl Known {
             let (outside, accepted) = (joined(&outside), joined(&accepted));
             all.push(format!(
                 "cluster {id} has pods of {outside}, and podCIDRs are {accepted}: endpoints outside are refused. Run \
-                 `mcs-controller link --pod-cidr {id}=CIDR`, or set podCidrs of the chart in {id} if its pods have other \
+                 `mcs link --pod-cidr {id}=CIDR`, or set podCidrs of the chart in {id} if its pods have other \
                  addresses than its nodes say"
             ));
         }
@@ -88,7 +86,7 @@ pub(super) async fn checks(
     };
     let mut all: Vec<_> = peers.iter().map(|peer| ("peer", result(peer, known))).collect();
     if peers.is_empty() {
-        let advice = "there is no ClusterPeer: run `mcs-controller link` with the kubeconfigs of all clusters";
+        let advice = "there is no ClusterPeer: run `mcs link` with the kubeconfigs of all clusters";
         all.push(("peers", Err(anyhow::anyhow!(advice))));
     }
     all.push(("namespaces", namespaces(&peers)));

@@ -11,10 +11,7 @@ use clap::{
 const CLOSE: usize = 2;
 
 /// The name that is closest to `given`, if it is close.
-pub(super) fn closest<'a>(
-    given: &str,
-    names: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn closest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let distance = |name: &str| strsim::damerau_levenshtein(given, name);
     let close =
         names.into_iter().map(|name| (distance(name), name)).filter(|(far, _)| *far <= CLOSE);
@@ -22,7 +19,7 @@ pub(super) fn closest<'a>(
 }
 
 /// A sentence for each variable that looks like a misspelt one of the command line.
-pub(super) fn misspelt_variables(command: &Command) -> Vec<String> {
+pub fn misspelt_variables(command: &Command) -> Vec<String> {
     let known = variables(command);
     let given = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     misspelt(given, &known)
@@ -46,7 +43,7 @@ fn variables(command: &Command) -> Vec<String> {
 }
 
 /// The variable that a wrong value is from, if the flag was not given: `MCS_TC`.
-pub(super) fn variable_of(
+pub fn variable_of(
     error: &clap::Error,
     command: &Command,
     given: &[impl AsRef<OsStr>],

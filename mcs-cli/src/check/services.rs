@@ -4,7 +4,7 @@ use anyhow::ensure;
 use serde_json::Value;
 
 use super::listed;
-use crate::cli::{
+use crate::{
     cluster::{Cluster, EXPORTS, IMPORTS},
     status::{self, Problem},
 };

@@ -1,18 +1,16 @@
 //! A cluster that a command is about, reached by a kubeconfig of its administrator.
 
-use std::{fmt, path::PathBuf, str::FromStr};
-
 use anyhow::Context as _;
-use k8s_openapi::ByteString;
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
-    config::Kubeconfig,
 };
-use mcs_kube::{ApiAccess, KubeconfigFile};
+use mcs_kube::ApiAccess;
 use serde_json::{Value, json};
 
-use crate::{
+use crate::kubeconfig::{Endpoint, KubeconfigArg};
+
+use mcs_controller::{
     apply::{Action, Request},
     clusterset::ClusterId,
     objects::MCS_VERSIONS,
@@ -47,33 +45,6 @@ pub(super) const PODS: Kind = ("", "v1", "Pod", "pods");
 pub(super) const DEPLOYMENTS: Kind = ("apps", "v1", "Deployment", "deployments");
 pub(super) const SLICES: Kind = ("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices");
 
-/// A kubeconfig on the command line: `FILE` or `FILE:CONTEXT`.
-#[derive(Clone, Debug)]
-pub(super) struct KubeconfigArg {
-    file: PathBuf,
-    context: Option<String>,
-}
-
-impl FromStr for KubeconfigArg {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(match text.rsplit_once(':') {
-            Some((file, context)) if !context.contains('/') && !context.is_empty() => {
-                Self { file: file.into(), context: Some(context.to_owned()) }
-            }
-            _ => Self { file: text.into(), context: None },
-        })
-    }
-}
-
-impl fmt::Display for KubeconfigArg {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.file.display().fmt(f)?;
-        self.context.iter().try_for_each(|context| write!(f, ":{context}"))
-    }
-}
-
 /// A cluster that a command is about.
 pub(super) struct Cluster {
     pub(super) id: ClusterId,
@@ -96,8 +67,8 @@ impl Cluster {
             clusters.push(Self::open(argument).await?);
         }
         if clusters.is_empty() {
-            clusters.push(match default_kubeconfig() {
-                Some(file) => Self::open(&KubeconfigArg { file, context: None }).await?,
+            clusters.push(match KubeconfigArg::of_environment()? {
+                Some(kubeconfig) => Self::open(&kubeconfig).await?,
                 None => Self::own().await?,
             });
         }
@@ -137,11 +108,8 @@ impl Cluster {
 
     /// Reads the kubeconfig of a cluster that needs no id of its own.
     pub(super) async fn open_as(argument: &KubeconfigArg, id: ClusterId) -> anyhow::Result<Self> {
-        let name = argument.file.display();
-        let Endpoint { server, authority, server_name } =
-            endpoint(argument).with_context(|| format!("kubeconfig {name}"))?;
-        let KubeconfigArg { file, context } = argument.clone();
-        let (access, _) = ApiAccess::new(Some(KubeconfigFile { path: file, context })).await?;
+        let Endpoint { server, authority, server_name } = argument.endpoint()?;
+        let (access, _) = ApiAccess::new(Some(argument.of_file())).await?;
         Ok(Self { id, server, authority, server_name, is_own: false, access })
     }
 
@@ -258,15 +226,6 @@ fn api(client: Client, kind: Kind, namespace: Option<&str>) -> Api<DynamicObject
     }
 }
 
-/// The file that kubectl would use, if there is one.
-fn default_kubeconfig() -> Option<PathBuf> {
-    let named = std::env::var_os("KUBECONFIG").filter(|file| !file.is_empty()).map(PathBuf::from);
-    named.or_else(|| {
-        let file = PathBuf::from(std::env::var_os("HOME")?).join(".kube/config");
-        file.exists().then_some(file)
-    })
-}
-
 /// The id that the ClusterProperty says.
 async fn id(client: &Client) -> anyhow::Result<ClusterId> {
     let id = property(client, "cluster.clusterset.k8s.io").await?.context(
@@ -286,52 +245,4 @@ async fn property(client: &Client, name: &str) -> anyhow::Result<Option<String>>
         }
     }
     Ok(None)
-}
-
-/// What a kubeconfig says of an API server. The fields are those of [`Cluster`].
-struct Endpoint {
-    server: String,
-    authority: Option<String>,
-    server_name: Option<String>,
-}
-
-fn endpoint(argument: &KubeconfigArg) -> anyhow::Result<Endpoint> {
-    let config = Kubeconfig::read_from(&argument.file)?;
-    let context = argument.context.as_ref().or(config.current_context.as_ref());
-    let context = context.context("it has no current context: write FILE:CONTEXT")?;
-    let named = config.contexts.iter().find(|one| one.name == *context);
-    let named = named.and_then(|one| one.context.as_ref());
-    let name = &named.with_context(|| format!("it has no context {context}"))?.cluster;
-    let cluster = config.clusters.iter().find(|one| one.name == *name);
-    let cluster = cluster.and_then(|one| one.cluster.as_ref());
-    let cluster = cluster.with_context(|| format!("it has no cluster {name}"))?;
-    let authority = match (&cluster.certificate_authority_data, &cluster.certificate_authority) {
-        (Some(data), _) => Some(data.clone()),
-        (None, Some(file)) => {
-            let bytes = std::fs::read(file).with_context(|| format!("cannot read {file}"))?;
-            serde_json::to_value(ByteString(bytes))?.as_str().map(str::to_owned)
-        }
-        (None, None) => None,
-    };
-    let server = cluster.server.clone().context("its cluster has no server")?;
-    Ok(Endpoint { server, authority, server_name: cluster.tls_server_name.clone() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_context_follows_the_file() {
-        for (text, file, context) in [
-            ("east.conf", "east.conf", None),
-            ("/etc/east.conf:admin", "/etc/east.conf", Some("admin")),
-            ("/etc/a:b/east.conf", "/etc/a:b/east.conf", None),
-        ] {
-            let Ok(argument) = text.parse::<KubeconfigArg>();
-            assert_eq!(argument.file, PathBuf::from(file));
-            assert_eq!(argument.context.as_deref(), context);
-            assert_eq!(argument.to_string(), text);
-        }
-    }
 }

@@ -10,13 +10,10 @@ use serde_json::{Value, from_value};
 
 use super::Mailbox;
 use crate::{
-    cli::{
-        cluster::{Cluster, PEERS, SECRETS},
-        pod_ranges::{PodRanges, joined},
-    },
-    clusterset::ClusterId,
-    peers::token::TokenClaims,
+    cluster::{Cluster, PEERS, SECRETS},
+    pod_ranges::{PodRanges, joined},
 };
+use mcs_controller::{clusterset::ClusterId, peers::token::TokenClaims};
 
 /// What a reader has of a cluster from before.
 #[derive(Default)]
@@ -202,7 +199,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::link::credentials::kubeconfig;
+    use crate::link::credentials::kubeconfig;
 
     /// `{"sub":"system:serviceaccount:mcs-mailbox:east","iat":1000,"exp":4600}`, in the alphabet of URLs.
     const TOKEN: &str = "e30.eyJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6bWNzLW1haWxib3g6ZWFzdCIsImlhdCI6MTAwMCwiZXhwIjo0NjAwfQ.c2ln";

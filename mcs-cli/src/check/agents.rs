@@ -6,7 +6,7 @@ use anyhow::ensure;
 use serde_json::Value;
 
 use super::listed;
-use crate::cli::{
+use crate::{
     cluster::{Cluster, NODES, PODS},
     status::condition,
 };

@@ -13,12 +13,12 @@ use tokio::sync::Mutex;
 use self::sample::Endpoint;
 use super::Finding;
 use crate::{
-    cli::{
-        cluster::{Cluster, PEERS, SLICES},
-        probe::{Outcome, probe},
-        status::condition,
-    },
+    cluster::{Cluster, PEERS, SLICES},
+    status::condition,
+};
+use mcs_controller::{
     clusterset::well_known,
+    probe::{Outcome, probe},
 };
 
 /// How long an endpoint has to answer.

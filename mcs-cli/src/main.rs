@@ -1,0 +1,107 @@
+//! mcs: the command line of a clusterset. It links clusters, checks them, and says what is imported, with the rights of the
+//! kubeconfigs that it is given.
+
+mod check;
+mod cluster;
+mod kubeconfig;
+mod link;
+mod pod_ranges;
+mod status;
+
+use std::{env, process::ExitCode};
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use mcs_controller::probe;
+use mcs_kube::{one_line, program, program::shell};
+
+/// Services that span Kubernetes clusters: link clusters, check them, and see what is imported.
+#[derive(Debug, Parser)]
+#[command(name = "mcs", version, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  mcs link --context east --context west
+  mcs check east.conf west.conf
+  mcs status
+
+As `kubectl-mcs` in the PATH it is `kubectl mcs` too.
+
+Exit codes:
+  0  everything is as it should be
+  1  something is wrong; the output says what to do
+  2  the command line is wrong
+  3  a cluster or a kubeconfig could not be asked";
+
+/// What is wrong could not be found out.
+const UNASKED: u8 = 3;
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Link(link::LinkCommand),
+    Unlink(link::UnlinkCommand),
+    Forget(link::ForgetCommand),
+    Check(check::CheckCommand),
+    Status(status::StatusCommand),
+    Probe(probe::ProbeCommand),
+    Completion(shell::CompletionArgs),
+    #[command(hide = true)]
+    Man(shell::ManArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::from_arg_matches(&command().get_matches());
+    let result = match cli.unwrap_or_else(|error| error.format(&mut command()).exit()).command {
+        Command::Link(command) => link::link(&command),
+        Command::Unlink(command) => link::unlink(&command),
+        Command::Forget(command) => link::forget(&command),
+        Command::Check(command) => check::run(&command),
+        Command::Status(command) => status::run(&command),
+        Command::Probe(command) => probe::run(&command),
+        Command::Completion(args) => Ok(shell::complete(&args, command())),
+        Command::Man(args) => shell::man(&args, command()),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("mcs: {}", one_line(&format!("{error:#}")));
+        if is_unasked(&error) { ExitCode::from(UNASKED) } else { ExitCode::FAILURE }
+    })
+}
+
+/// Whether a command has failed since a kubeconfig or a cluster could not be asked.
+fn is_unasked(error: &anyhow::Error) -> bool {
+    let is_lost = |error: &kube::Error| !matches!(error, kube::Error::Api(_));
+    error.is::<kubeconfig::KubeconfigError>()
+        || error.chain().any(|cause| cause.downcast_ref().is_some_and(is_lost))
+}
+
+/// The command line. An empty environment variable counts as unset. kubectl runs a plugin by the name `kubectl-mcs`.
+fn command() -> clap::Command {
+    let is_plugin = env::args().next().is_some_and(|name| name.ends_with("kubectl-mcs"));
+    let command = program::without_empty_variables(Cli::command());
+    if is_plugin { command.bin_name("kubectl mcs") } else { command }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn a_cluster_that_cannot_be_asked_has_an_exit_code_of_its_own() {
+        let lost = kube::Error::LinesCodecMaxLineLengthExceeded;
+        let error = Err::<(), _>(lost).context("cluster east").unwrap_err();
+        assert!(is_unasked(&error));
+        let status = kube::core::Status { code: 409, ..Default::default() };
+        assert!(!is_unasked(&kube::Error::Api(Box::new(status)).into()));
+        assert!(!is_unasked(&anyhow::anyhow!("two clusters have the same id")));
+    }
+}

@@ -1,0 +1,72 @@
+//! Tables and texts, for people and pipes.
+
+use std::{
+    env,
+    io::{self, IsTerminal as _, Write as _},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use comfy_table::{ContentArrangement, Table, presets::NOTHING};
+
+/// Whether nobody reads the output any more.
+static CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// A table without lines, as kubectl prints it. Without a width each row is one line.
+pub fn table(
+    width: Option<u16>,
+    header: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_header(header.iter().copied());
+    match width {
+        Some(width) => table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width),
+        None => table.set_content_arrangement(ContentArrangement::Disabled),
+    };
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table.add_rows(rows);
+    table.trim_fmt()
+}
+
+/// The width of the terminal that the output goes to.
+pub fn terminal_width() -> Option<u16> {
+    if !io::stdout().is_terminal() {
+        return None;
+    }
+    let told = env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let asked = || rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| size.ws_col);
+    told.or_else(asked).filter(|columns| *columns > 0)
+}
+
+/// Prints text and a line break. A reader that closes early (`| head`) is no error.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    match writeln!(io::stdout(), "{text}") {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            CLOSED.store(true, Ordering::Relaxed);
+            Ok(())
+        }
+        written => Ok(written?),
+    }
+}
+
+/// Whether the output was not closed yet.
+pub fn has_reader() -> bool {
+    !CLOSED.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_fits_the_terminal() {
+        let row = vec!["shop/cart".to_owned(), "word ".repeat(60).trim_end().to_owned()];
+        let render = |width| table(width, &["NAME", "REASON"], [row.clone()]);
+        let wrapped = render(Some(80));
+        assert!(wrapped.lines().all(|line| line.chars().count() <= 80), "{wrapped}");
+        assert!(wrapped.lines().count() > 3, "{wrapped}");
+        assert_eq!(render(None).lines().count(), 2);
+    }
+}
